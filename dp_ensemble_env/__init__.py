@@ -1,0 +1,71 @@
+"""Reinforcement-learning benchmark for privacy-aware demand response.
+
+The names below are loaded when first used, so that ``import dp_ensemble_env``
+(which registers the environments with Gymnasium) stays quick.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from dp_ensemble_env.campus import campus_building, campus_chain, campus_event
+    from dp_ensemble_env.cost import cost_of_privacy
+    from dp_ensemble_env.event import DemandResponseEvent, Tariff, customer_baseline
+    from dp_ensemble_env.lsmdp import evaluate_policy, solve
+    from dp_ensemble_env.markov import MarkovChain, ensemble, estimate_chain
+    from dp_ensemble_env.meter import PowerSeries, read_meter
+    from dp_ensemble_env.model import EnsembleModel
+    from dp_ensemble_env.policies import average_policy, digamma_policy, standard_policy, taylor_policy
+    from dp_ensemble_env.privacy.mechanism import DirichletMechanism, Release
+
+_MODULES = {
+    "campus": ("campus_building", "campus_chain", "campus_event"),
+    "cost": ("cost_of_privacy",),
+    "event": ("DemandResponseEvent", "Tariff", "customer_baseline"),
+    "lsmdp": ("evaluate_policy", "solve"),
+    "markov": ("MarkovChain", "ensemble", "estimate_chain"),
+    "meter": ("PowerSeries", "read_meter"),
+    "model": ("EnsembleModel",),
+    "policies": ("average_policy", "digamma_policy", "standard_policy", "taylor_policy"),
+    "privacy.mechanism": ("DirichletMechanism", "Release"),
+}
+_HOME = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}
+
+__all__ = [
+    "DemandResponseEvent",
+    "DirichletMechanism",
+    "EnsembleModel",
+    "MarkovChain",
+    "PowerSeries",
+    "Release",
+    "Tariff",
+    "__version__",
+    "average_policy",
+    "campus_building",
+    "campus_chain",
+    "campus_event",
+    "cost_of_privacy",
+    "customer_baseline",
+    "digamma_policy",
+    "ensemble",
+    "estimate_chain",
+    "evaluate_policy",
+    "read_meter",
+    "solve",
+    "standard_policy",
+    "taylor_policy",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(importlib.import_module(_HOME[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

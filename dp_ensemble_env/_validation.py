@@ -1,0 +1,180 @@
+"""Checks of arguments, shared by every module.
+
+Each check raises one ``ValueError`` whose sentence names the argument, the
+offending value, row or time, and the remedy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+#: How far a row of a stochastic matrix may be from one before it is refused.
+ROW_TOLERANCE = 1e-8
+
+
+def as_float_array(value: Any, name: str, ndim: int | tuple[int, ...] | None = None) -> NDArray[np.float64]:
+    """Return `value` as a finite float64 array, or say what is wrong with it."""
+    array = as_numeric_array(value, name, ndim)
+    if not np.isfinite(array).all():
+        bad = np.argwhere(~np.isfinite(array))
+        where = _index(bad[0])
+        raise ValueError(
+            f"{name}{where} is {array[tuple(bad[0])]} ({len(bad)} such entries); "
+            "remove or fill the values that are not finite numbers first."
+        )
+    return array
+
+
+def as_numeric_array(value: Any, name: str, ndim: int | tuple[int, ...] | None = None) -> NDArray[np.float64]:
+    """Return `value` as a float64 array of the wanted dimension (NaN allowed)."""
+    try:
+        array = np.asarray(value)
+        if array.dtype.kind not in "fiub":
+            raise TypeError(array.dtype)
+        array = np.asarray(array, dtype=np.float64, order="C")
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{name} must be an array of real numbers, got {_describe(value)}; pass a list or a NumPy array."
+        ) from error
+    allowed = (ndim,) if isinstance(ndim, int) else ndim
+    if allowed is not None and array.ndim not in allowed:
+        wanted = " or ".join(f"{d}-D" for d in allowed)
+        raise ValueError(f"{name} must be a {wanted} array, got shape {array.shape}; reshape it.")
+    return array
+
+
+def check_shape(array: NDArray[Any], shape: tuple[int, ...], name: str, meaning: str) -> None:
+    """Refuse an array that does not have exactly `shape`."""
+    if array.shape != shape:
+        raise ValueError(f"{name} must have shape {shape} ({meaning}), got {array.shape}; make the two agree.")
+
+
+def check_positive(value: Any, name: str, *, allow_inf: bool = False, remedy: str | None = None) -> float:
+    """Return `value` as a float greater than zero."""
+    number = value if type(value) is float else _as_number(value, name)
+    if not number > 0 or (np.isinf(number) and not allow_inf):
+        remedy = remedy or f"pass {name} > 0"
+        raise ValueError(f"{name} must be a positive{'' if allow_inf else ' finite'} number, got {value!r}; {remedy}.")
+    return number
+
+
+def check_in_range(
+    value: Any,
+    name: str,
+    low: float,
+    high: float,
+    *,
+    open_low: bool = False,
+    open_high: bool = False,
+    remedy: str | None = None,
+) -> float:
+    """Return `value` as a float inside the interval from `low` to `high`."""
+    number = _as_number(value, name)
+    above = number > low if open_low else number >= low
+    below = number < high if open_high else number <= high
+    if not (above and below):
+        left, right = "(" if open_low else "[", ")" if open_high else "]"
+        raise ValueError(
+            f"{name} must lie in {left}{low:g}, {high:g}{right}, got {value!r}; "
+            f"{remedy or 'choose a value inside the interval'}."
+        )
+    return number
+
+
+def check_count(value: Any, name: str, minimum: int = 1) -> int:
+    """Return `value` as an integer of at least `minimum`."""
+    number = _as_number(value, name)
+    if number != int(number) if np.isfinite(number) else True:
+        raise ValueError(f"{name} must be a whole number, got {value!r}; pass an int of at least {minimum}.")
+    if number < minimum:
+        raise ValueError(f"{name} must be at least {minimum}, got {value!r}; pass a larger whole number.")
+    return int(number)
+
+
+def check_choice(value: Any, name: str, choices: Iterable[str]) -> str:
+    """Return `value` if it is one of `choices`, else name the closest of them."""
+    known = list(choices)
+    if isinstance(value, str) and value in known:
+        return value
+    hint = get_close_matches(value, known, n=1) if isinstance(value, str) else []
+    guess = f" (did you mean {hint[0]!r}?)" if hint else ""
+    raise ValueError(f"unknown {name} {value!r}{guess}; choose one of {', '.join(repr(c) for c in known)}.")
+
+
+def check_stochastic(matrix: ArrayLike, name: str = "default") -> NDArray[np.float64]:
+    """Return a row-stochastic (…, n, n) array, naming the row that is not one.
+
+    Rows within `ROW_TOLERANCE` of one are accepted as they are: nothing is
+    rescaled behind the caller's back.
+    """
+    array = as_float_array(matrix, name)
+    if array.ndim < 2 or array.shape[-1] != array.shape[-2] or array.shape[-1] == 0:
+        raise ValueError(
+            f"{name} must be a square matrix of transition probabilities (n, n), or (T, n, n) when it changes "
+            f"with time, got shape {array.shape}; entry [b, a] is the probability of going from b to a."
+        )
+    negative = np.argwhere(array < 0)
+    if len(negative):
+        raise ValueError(
+            f"{name}{_index(negative[0])} is {array[tuple(negative[0])]:g}, but a probability cannot be negative; "
+            f"correct row {negative[0][-2]}."
+        )
+    sums = array.sum(axis=-1)
+    wrong = np.argwhere(np.abs(sums - 1.0) > ROW_TOLERANCE)
+    if len(wrong):
+        total = float(sums[tuple(wrong[0])])
+        columns = np.abs(array.sum(axis=-2) - 1.0).max() <= ROW_TOLERANCE
+        remedy = (
+            "its columns do, so pass its transpose (rows are the present state here)"
+            if columns
+            else "divide the row by its sum, or give it observations if it was never left"
+        )
+        raise ValueError(
+            f"row {wrong[0][-1]} of {name}{_index(wrong[0][:-1])} sums to {total:.9g} instead of 1 "
+            f"({len(wrong)} such rows); {remedy}."
+        )
+    return array
+
+
+def check_rng(rng: Any, name: str = "rng") -> np.random.Generator:
+    """Return a NumPy `Generator`, made from an integer seed if need be."""
+    if isinstance(rng, np.random.Generator):
+        return rng
+    if isinstance(rng, (int, np.integer)) and not isinstance(rng, bool) and rng >= 0:
+        return np.random.default_rng(int(rng))
+    raise ValueError(
+        f"{name} must be a numpy.random.Generator or a non-negative integer seed, got {_describe(rng)}; "
+        "pass numpy.random.default_rng(seed)."
+    )
+
+
+def state_list(states: Sequence[int] | NDArray[Any], most: int = 8) -> str:
+    """Write a list of states, shortened when it is long."""
+    shown = ", ".join(str(int(s)) for s in list(states)[:most])
+    return shown if len(states) <= most else f"{shown}, … ({len(states)} in all)"
+
+
+def _as_number(value: Any, name: str) -> float:
+    try:
+        if isinstance(value, (str, bytes, bool)) or value is None:
+            raise TypeError
+        number = float(value)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be a number, got {_describe(value)}; pass an int or a float.") from error
+    if np.isnan(number):
+        raise ValueError(f"{name} must be a number, got NaN; check how it was computed.")
+    return number
+
+
+def _index(index: Any) -> str:
+    return "[" + ", ".join(str(int(i)) for i in index) + "]" if len(index) else ""
+
+
+def _describe(value: Any) -> str:
+    text = repr(value)
+    return f"{type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}"

@@ -1,0 +1,503 @@
+r"""Linearly-solvable Markov decision processes, in logarithms.
+
+The controller chooses, at every time :math:`t` and state :math:`b`, the
+distribution of the next state. It earns the utility of the state it reaches
+and pays :math:`\gamma` dollars per nat of Kullback-Leibler divergence from the
+default dynamics. With the desirability
+:math:`z_t = \exp(-\varphi_t/\gamma)` the Bellman equation is linear in
+:math:`z` (Theorem 1):
+
+.. math::
+
+    \log z_T[b] &= U_T[b]/\gamma \\
+    \log g_t[b] &= \operatorname{logsumexp}_a(\log K[b,a] + \log z_{t+1}[a]) \\
+    \pi_t[b,a]  &= \exp(\log K[b,a] + \log z_{t+1}[a] - \log g_t[b]) \\
+    \log z_t[b] &= U_t[b]/\gamma + \log g_t[b]
+
+The kernel :math:`K` is the default matrix for the standard policy, and
+:math:`\exp E[\log \tilde P]` for the noise-aware ones (Theorem 3); its rows
+need not sum to one, the policy is normalised anyway.
+
+Indices: ``kernel[b, a]`` goes *from* state `b` *to* state `a`, rows are present
+states. ``utility[t, b]`` is what state `b` is worth at time `t`, ``t = 0 … T``.
+A batch axis, where there is one, comes first; a kernel of three dimensions is
+always one that changes with time.
+
+Numerics. :math:`z` itself underflows within a few steps when :math:`U/\gamma`
+is about -100, and a single shift for all states loses the states far from the
+maximum, so every row has its own log-sum-exp. The running sum of
+:math:`U/\gamma` is carried apart from the differences between states: the
+policy depends on the differences alone and keeps its twelve digits however
+long the horizon is. Only the nonzeros of the kernel are visited.
+
+References
+----------
+E. Todorov, "Efficient computation of optimal actions", PNAS 106(28), 2009.
+A. Hassan, D. Deka, Y. Dvorkin, "Privacy-Aware Load Ensemble Control: A
+Linearly-Solvable MDP Approach".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import ArrayLike, NDArray
+
+from dp_ensemble_env._validation import (
+    as_float_array,
+    as_numeric_array,
+    check_positive,
+    check_stochastic,
+)
+
+FloatArray = NDArray[np.float64]
+
+#: Exponents within this many nats of zero neither underflow nor overflow, nor do their products with the policy.
+_SAFE_NATS = 600.0
+_NOT_A_LOG, _EMPTY_ROW, _PROBABILITIES = 1, 2, 3
+
+
+@dataclass(frozen=True, eq=False)
+class LogKernel:
+    """Logarithms of a nonnegative kernel on its nonzero entries, row by row.
+
+    Attributes
+    ----------
+    indptr, indices : ndarray of int
+        Row `b` owns the entries ``indptr[b]:indptr[b + 1]``; ``indices`` holds
+        the state each entry leads to (the layout of a SciPy CSR matrix).
+    log_values : ndarray of shape (B, T, nnz)
+        Either leading axis may have length one: the same kernel for every
+        member of the batch, or for every time. ``-inf`` marks an entry that is
+        zero in this member or at this time but not in all.
+    """
+
+    indptr: NDArray[np.int64] = field(repr=False)
+    indices: NDArray[np.int64] = field(repr=False)
+    log_values: FloatArray = field(repr=False)
+
+    @property
+    def n_states(self) -> int:
+        """Number of states."""
+        return len(self.indptr) - 1
+
+    @classmethod
+    def from_dense(cls, log_kernel: ArrayLike, name: str = "log_kernel") -> LogKernel:
+        """Collect the finite entries of a dense (n, n), (T, n, n) or (B, T, n, n) array of logarithms."""
+        return cls._from_dense(_batch_time(as_numeric_array(log_kernel, name, (2, 3, 4)), name), name)
+
+    @classmethod
+    def from_probabilities(cls, probabilities: ArrayLike, name: str = "default") -> LogKernel:
+        """Take the logarithm of a row-stochastic matrix (validated) on its nonzeros."""
+        checked = _batch_time(check_stochastic(probabilities, name), name)
+        with np.errstate(divide="ignore"):
+            return cls._from_dense(np.log(checked), name)
+
+    @classmethod
+    def _from_dense(cls, dense: FloatArray, name: str) -> LogKernel:
+        indptr, indices, values, fault, b, a = _compress(dense)
+        if fault == _NOT_A_LOG:
+            raise ValueError(f"{name} has a NaN or +inf at {(b, a)}; use -inf for a transition that cannot happen.")
+        if fault == _EMPTY_ROW:
+            raise ValueError(f"row {b} of {name} has no possible transition; give state {b} at least one successor.")
+        if fault == _PROBABILITIES:
+            raise ValueError(
+                f"{name} looks like probabilities (nonnegative rows that sum to one), not logarithms; "
+                "pass dp_ensemble_env.lsmdp.log_probabilities(default)."
+            )
+        return cls(indptr, indices, values)
+
+    @classmethod
+    def from_sparse(cls, probabilities: Any) -> LogKernel:
+        """Take a SciPy sparse matrix of probabilities or kernel weights (not of logarithms)."""
+        matrix = probabilities.tocsr().copy()
+        matrix.sum_duplicates()
+        matrix.eliminate_zeros()
+        if matrix.shape[0] != matrix.shape[1]:
+            raise ValueError(f"the sparse kernel must be square, got shape {matrix.shape}.")
+        if len(matrix.data) and not (matrix.data > 0).all():
+            raise ValueError("the sparse kernel holds negative or NaN weights; pass probabilities, not logarithms.")
+        if (empty := np.flatnonzero(np.diff(matrix.indptr) == 0)).size:
+            raise ValueError(f"row {empty[0]} of the sparse kernel has no possible transition; give it a successor.")
+        log_values = np.log(matrix.data.astype(np.float64))[None, None, :]
+        return cls(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64), log_values)
+
+    def dense(self, values: FloatArray) -> FloatArray:
+        """Spread values on the entries, shape (…, nnz), over matrices of shape (…, n, n) that are zero elsewhere."""
+        n = self.n_states
+        flat = np.ascontiguousarray(values).reshape(-1, values.shape[-1])
+        out = np.zeros((len(flat), n, n))
+        _scatter(self.indptr, self.indices, flat, out)
+        return out.reshape(*values.shape[:-1], n, n)
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """The optimal control of one problem, or of a batch of them.
+
+    Attributes
+    ----------
+    log_desirability : ndarray of shape ([B,] T + 1, n)
+    kernel : LogKernel
+        The kernel it was solved for.
+    policy_values : ndarray of shape ([B,] T, nnz)
+        The policy on the kernel's nonzeros.
+    discomfort_penalty : float or ndarray of shape (B,)
+    """
+
+    log_desirability: FloatArray = field(repr=False)
+    kernel: LogKernel = field(repr=False)
+    policy_values: FloatArray = field(repr=False)
+    discomfort_penalty: float | FloatArray
+
+    @cached_property
+    def policy(self) -> FloatArray:
+        """Controlled dynamics, shape ([B,] T, n, n)."""
+        return self.kernel.dense(self.policy_values)
+
+    @property
+    def cost_to_go(self) -> FloatArray:
+        """Value function as a cost in dollars, shape ([B,] T + 1, n)."""
+        penalty = np.asarray(self.discomfort_penalty)
+        return -(penalty[..., None, None] if penalty.ndim else penalty) * self.log_desirability
+
+
+def solve(
+    log_kernel: ArrayLike | LogKernel,
+    utility: ArrayLike,
+    discomfort_penalty: float | ArrayLike,
+) -> Solution:
+    """Solve the backward recursion of Theorem 1.
+
+    Parameters
+    ----------
+    log_kernel : array_like or LogKernel
+        Logarithms of the kernel, ``-inf`` where it is zero, of shape (n, n),
+        (T, n, n) when it changes with time, or (B, T, n, n) for a batch, where
+        T may be 1. A `LogKernel` spares the search for nonzeros; use it when
+        `n` is in the thousands.
+    utility : array_like of shape (T + 1, n) or (B, T + 1, n)
+        Dollars.
+    discomfort_penalty : float or array_like of shape (B,)
+        Dollars per nat.
+
+    Returns
+    -------
+    Solution
+        With a leading batch axis if an argument had one.
+
+    Examples
+    --------
+    Two states, one step: the better state is worth log 2 nats more.
+
+    >>> import numpy as np
+    >>> half = np.log([[0.5, 0.5], [0.5, 0.5]])
+    >>> solve(half, [[0, 0], [np.log(2.0), 0]], 1.0).policy.round(4)
+    array([[[0.6667, 0.3333],
+            [0.6667, 0.3333]]])
+    """
+    kernel = log_kernel if isinstance(log_kernel, LogKernel) else LogKernel.from_dense(log_kernel)
+    values = _check_utility(utility, kernel.n_states)
+    penalty = _check_penalty(discomfort_penalty)
+    kernel_batch, kernel_times, _ = kernel.log_values.shape
+    batched = np.ndim(utility) == 3 or kernel_batch > 1 or np.ndim(discomfort_penalty) > 0
+    horizon = values.shape[1] - 1
+    if kernel_times not in (1, horizon):
+        raise ValueError(
+            f"log_kernel changes over {kernel_times} steps but utility has {horizon + 1} times; a horizon of T steps "
+            "needs T kernels (or one) and T + 1 utilities."
+        )
+    batch = 1
+    if batched:
+        batch = _common_batch(log_kernel=kernel_batch, utility=len(values), discomfort_penalty=penalty.size)
+    log_desirability = np.empty((batch, horizon + 1, kernel.n_states))
+    policy_values = np.empty((batch, horizon, len(kernel.indices)))
+    scaled = values / (penalty[:, None, None] if batched else penalty[0])
+    _backward(kernel.indptr, kernel.indices, kernel.log_values, scaled, log_desirability, policy_values)
+    if batched:
+        return Solution(log_desirability, kernel, policy_values, penalty if penalty.size > 1 else float(penalty[0]))
+    return Solution(log_desirability[0], kernel, policy_values[0], float(penalty[0]))
+
+
+def evaluate_policy(
+    policy: ArrayLike,
+    default: ArrayLike,
+    utility: ArrayLike,
+    discomfort_penalty: float | ArrayLike,
+) -> FloatArray:
+    r"""Compute the exact cost-to-go of any policy under the true default dynamics.
+
+    .. math:: \varphi_t[b] = -U_t[b] + \gamma\,\mathrm{KL}(Q_t[b] \| P[b]) + \sum_a Q_t[b,a]\,\varphi_{t+1}[a]
+
+    Parameters
+    ----------
+    policy : array_like of shape (T, n, n) or (B, T, n, n)
+        Row-stochastic.
+    default : array_like of shape (n, n), (T, n, n) or (B, 1 or T, n, n)
+        Row-stochastic.
+    utility : array_like of shape (T + 1, n) or (B, T + 1, n)
+    discomfort_penalty : float or array_like of shape (B,)
+
+    Returns
+    -------
+    ndarray of shape ([B,] T + 1, n)
+        Dollars; the return from state `b` is ``-cost[0, b] - utility[0, b]``.
+    """
+    controlled = check_stochastic(policy, "policy")
+    if controlled.ndim not in (3, 4):
+        raise ValueError(f"policy must have shape (T, n, n) or (B, T, n, n), got {controlled.shape}.")
+    batched = controlled.ndim == 4
+    controlled = _batch_time(controlled, "policy")
+    reference = check_stochastic(default, "default")
+    batched |= reference.ndim == 4
+    reference = _batch_time(reference, "default")
+    n, horizon = controlled.shape[-1], controlled.shape[1]
+    values = _check_utility(utility, n)
+    batched |= np.ndim(utility) == 3 or np.ndim(discomfort_penalty) > 0
+    penalty = _check_penalty(discomfort_penalty)
+    if values.shape[1] != horizon + 1:
+        raise ValueError(f"a policy of {horizon} steps needs {horizon + 1} utilities, got {values.shape[1]}.")
+    if reference.shape[-1] != n or reference.shape[1] not in (1, horizon):
+        raise ValueError(
+            f"default has shape {np.shape(default)} but the policy {np.shape(policy)}; the states and times must agree."
+        )
+    batch = _common_batch(
+        policy=len(controlled), default=len(reference), utility=len(values), discomfort_penalty=penalty.size
+    )
+    cost = np.empty((batch, horizon + 1, n))
+    fault = _evaluate(controlled, reference, values, penalty, cost)
+    if fault[0] >= 0:
+        t, b, a = (int(i) for i in fault[1:])
+        raise ValueError(
+            f"the policy moves from state {b} to state {a} at time {t}, which the default dynamics never do, so its "
+            "discomfort is infinite; mask the policy to the support of the default and normalise it."
+        )
+    return cost if batched else cost[0]
+
+
+def occupancy(policy: ArrayLike, initial: ArrayLike) -> FloatArray:
+    """Follow a distribution over the states forward in time.
+
+    Parameters
+    ----------
+    policy : array_like of shape (T, n, n)
+    initial : array_like of shape (n,)
+
+    Returns
+    -------
+    ndarray of shape (T + 1, n)
+    """
+    controlled = check_stochastic(policy, "policy")
+    start = as_float_array(initial, "initial", 1)
+    if controlled.ndim != 3 or controlled.shape[-1] != start.size:
+        raise ValueError(f"policy {controlled.shape} and initial {start.shape} do not fit: need (T, n, n) and (n,).")
+    rho = np.empty((len(controlled) + 1, start.size))
+    rho[0] = start
+    for t, step in enumerate(controlled):
+        rho[t + 1] = rho[t] @ step
+    return rho
+
+
+def log_probabilities(default: ArrayLike) -> FloatArray:
+    """Logarithm of a validated stochastic matrix, ``-inf`` where it is zero."""
+    checked = check_stochastic(default)
+    with np.errstate(divide="ignore"):
+        return np.log(checked)
+
+
+# ---------------------------------------------------------------- compiled loops
+@njit(cache=True, nogil=True, error_model="numpy")
+def _compress(dense):  # pragma: no cover - compiled
+    """Find the union of the finite entries over batch and time (CSR) and gather them; report what is wrong."""
+    batch, times, n, _ = dense.shape
+    nothing = np.empty(0, np.int64)
+    mask = np.zeros((n, n), np.bool_)
+    probabilities = n > 1
+    for m in range(batch):
+        for t in range(times):
+            for b in range(n):
+                found, total = False, 0.0
+                for a in range(n):
+                    x = dense[m, t, b, a]
+                    if np.isnan(x) or x == np.inf:
+                        return nothing, nothing, dense[:, :, 0], _NOT_A_LOG, b, a
+                    if x > -np.inf:
+                        mask[b, a] = True
+                        found = True
+                    probabilities &= x >= 0.0
+                    total += x
+                if not found:
+                    return nothing, nothing, dense[:, :, 0], _EMPTY_ROW, b, 0
+                probabilities &= abs(total - 1.0) < 1e-6
+    if probabilities:
+        return nothing, nothing, dense[:, :, 0], _PROBABILITIES, 0, 0
+    indptr = np.zeros(n + 1, np.int64)
+    indices = np.empty(mask.sum(), np.int64)
+    e = 0
+    for b in range(n):
+        for a in range(n):
+            if mask[b, a]:
+                indices[e] = a
+                e += 1
+        indptr[b + 1] = e
+    values = np.empty((batch, times, indices.size))
+    for m in range(batch):
+        for t in range(times):
+            for b in range(n):
+                for e in range(indptr[b], indptr[b + 1]):
+                    values[m, t, e] = dense[m, t, b, indices[e]]
+    return indptr, indices, values, 0, 0, 0
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _scatter(indptr, indices, values, out):  # pragma: no cover - compiled
+    for m in range(values.shape[0]):
+        for b in range(indptr.size - 1):
+            for e in range(indptr[b], indptr[b + 1]):
+                out[m, b, indices[e]] = values[m, e]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _backward(indptr, indices, log_values, scaled, log_z, policy):  # pragma: no cover - compiled
+    """Theorem 1. `scaled` is U / gamma; fills log_z (B, T+1, n) and policy (B, T, nnz).
+
+    Where the spread of log z and of the kernel fits in a double, a step takes
+    one exponential per state (products cannot underflow there); elsewhere it
+    takes a log-sum-exp per row. Both are exact to rounding.
+    """
+    batch, times, n = log_z.shape
+    horizon = times - 1
+    ahead = np.empty(n)  # log z_{t+1} less its maximum: differences between states, small and exact
+    weight = np.empty(n)
+    linear = np.empty(indices.size)
+    for m in range(batch):
+        kernel = log_values[m if log_values.shape[0] > 1 else 0]
+        u = scaled[m if scaled.shape[0] > 1 else 0]
+        offset = u[horizon].max()
+        depth = 0.0
+        for b in range(n):
+            ahead[b] = u[horizon, b] - offset
+            log_z[m, horizon, b] = u[horizon, b]
+        for t in range(horizon - 1, -1, -1):
+            row = kernel[t if kernel.shape[0] > 1 else 0]
+            if t == horizon - 1 or kernel.shape[0] > 1:
+                depth = _exponentiate(row, linear)
+            if depth - ahead.min() < _SAFE_NATS:
+                for b in range(n):
+                    weight[b] = np.exp(ahead[b])
+                for b in range(n):
+                    total = 0.0
+                    for e in range(indptr[b], indptr[b + 1]):
+                        x = linear[e] * weight[indices[e]]
+                        policy[m, t, e] = x
+                        total += x
+                    scale = 1.0 / total
+                    for e in range(indptr[b], indptr[b + 1]):
+                        policy[m, t, e] *= scale
+                    log_z[m, t, b] = u[t, b] + np.log(total)
+            else:
+                for b in range(n):
+                    log_z[m, t, b] = u[t, b] + _row_softmax(indptr[b], indptr[b + 1], indices, row, ahead, policy[m, t])
+            shift = log_z[m, t].max()
+            for b in range(n):
+                ahead[b] = log_z[m, t, b] - shift
+                log_z[m, t, b] += offset
+            offset += shift
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _exponentiate(log_row, linear):  # pragma: no cover - compiled
+    """Fill `linear` with exp(log_row); return how far the finite entries reach from zero, in nats."""
+    depth = 0.0
+    for e in range(log_row.size):
+        linear[e] = np.exp(log_row[e])
+        if log_row[e] > -np.inf:
+            depth = max(depth, abs(log_row[e]))
+    return depth
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _row_softmax(start, stop, indices, log_row, ahead, policy):  # pragma: no cover - compiled
+    """One row by log-sum-exp: fill policy[start:stop], return log g."""
+    top = -np.inf
+    for e in range(start, stop):
+        policy[e] = log_row[e] + ahead[indices[e]]
+        top = max(top, policy[e])
+    total = 0.0
+    for e in range(start, stop):
+        policy[e] = np.exp(policy[e] - top)
+        total += policy[e]
+    for e in range(start, stop):
+        policy[e] /= total
+    return top + np.log(total)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _evaluate(policy, default, utility, penalty, cost):  # pragma: no cover - compiled
+    """Backward policy evaluation; returns (-1, …) or the first impossible move (1, t, b, a)."""
+    fault = np.full(4, -1, np.int64)
+    batch, times, n = cost.shape
+    horizon = times - 1
+    for m in range(batch):
+        q = policy[m if policy.shape[0] > 1 else 0]
+        p = default[m if default.shape[0] > 1 else 0]
+        u = utility[m if utility.shape[0] > 1 else 0]
+        gamma = penalty[m if penalty.size > 1 else 0]
+        for b in range(n):
+            cost[m, horizon, b] = -u[horizon, b]
+        for t in range(horizon - 1, -1, -1):
+            reference = p[t if p.shape[0] > 1 else 0]
+            for b in range(n):
+                divergence = 0.0
+                expected = 0.0
+                for a in range(n):
+                    x = q[t, b, a]
+                    if x > 0.0:
+                        if reference[b, a] == 0.0:
+                            fault[:] = (1, t, b, a)
+                            return fault
+                        divergence += x * np.log(x / reference[b, a])
+                        expected += x * cost[m, t + 1, a]
+                cost[m, t, b] = -u[t, b] + gamma * divergence + expected
+    return fault
+
+
+# ---------------------------------------------------------------- arguments
+def _batch_time(array: FloatArray, name: str) -> FloatArray:
+    """View (n, n), (T, n, n) or (B, T, n, n) as (B, T, n, n) with axes of length one."""
+    if array.shape[-1] != array.shape[-2] or 0 in array.shape:
+        raise ValueError(f"{name} must be square in its last two axes and not empty, got shape {array.shape}.")
+    return array.reshape((1,) * (4 - array.ndim) + array.shape)
+
+
+def _check_utility(utility: ArrayLike, n_states: int) -> FloatArray:
+    """View utilities as (B, T + 1, n)."""
+    values = as_float_array(utility, "utility", (2, 3))
+    if values.shape[-1] != n_states or values.shape[-2] < 2 or values.shape[0] == 0:
+        raise ValueError(
+            f"utility must have shape (T + 1, {n_states}), a row per time 0 … T (T >= 1) and a column per state, "
+            f"got {values.shape}; transpose it or rebuild it for {n_states} states."
+        )
+    return values if values.ndim == 3 else values[None]
+
+
+def _check_penalty(discomfort_penalty: float | ArrayLike) -> FloatArray:
+    if np.ndim(discomfort_penalty) == 0:
+        return np.array([check_positive(discomfort_penalty, "discomfort_penalty")])
+    penalty = as_float_array(discomfort_penalty, "discomfort_penalty", 1)
+    if not penalty.size:
+        raise ValueError("discomfort_penalty is empty; pass one number, or one for each member of the batch.")
+    for value in penalty:
+        check_positive(value, "discomfort_penalty")
+    return penalty
+
+
+def _common_batch(**sizes: int) -> int:
+    largest = max(sizes.values())
+    if wrong := {name: size for name, size in sizes.items() if size not in (1, largest)}:
+        raise ValueError(f"the batch sizes disagree: {wrong} against {largest}; use one length, or 1 where shared.")
+    return largest

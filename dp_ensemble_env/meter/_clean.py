@@ -1,0 +1,347 @@
+"""The rules that turn raw readings into an evenly spaced series.
+
+Each rule either leaves a note, makes a gap, or refuses with the line number.
+The rules themselves are listed in the documentation of `dp_ensemble_env.meter`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ._origin import UNITS, Origin, Readings, plural
+from ._zones import repeated_hours, skipped_hours
+from .series import MISSING, PowerSeries, find_gaps
+
+#: A reading is a spike above this many times the highest ordinary reading.
+SPIKE_FACTOR = 20.0
+#: Zeros that last longer than this many seconds are noted as a possible outage.
+LONG_ZERO = 6 * 3600
+#: The grid may not exceed this many intervals per reading (plus a million).
+LARGEST_GRID = 100
+_HOUR, _DAY = 3600, 86400
+_REASONS = np.array(["", MISSING, "empty", "zero", "spike", "negative", "daylight saving"], dtype=object)
+_GOOD, _ABSENT, _EMPTY, _ZERO, _SPIKE, _NEGATIVE, _SAVING = range(7)
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What to do with doubtful readings: "error", "missing" or "keep"."""
+
+    negatives: str = "error"
+    zeros: str = "keep"
+    spikes: str = "error"
+
+
+@dataclass
+class _Timeline:
+    """One reading per stamp, in the order of time."""
+
+    seconds: NDArray[np.int64]
+    values: NDArray[np.float64]
+    codes: NDArray[np.int64]
+    lines: NDArray[np.int64]
+
+
+def make_series(readings: Readings, rules: Rules) -> PowerSeries:
+    """Apply every rule and return the series in kW."""
+    origin, notes = readings.origin, readings.notes
+    unit, stamp = _conventions(readings)
+    codes = _judge_values(readings, rules)
+    total = readings.values.sum(axis=1)  # a missing part makes the sum missing
+    if len(readings.names) > 1:
+        notes.append(f"Added up {len(readings.names)} columns; the sum is missing where one of them is.")
+    line, backwards = _sort(readings, total, codes)
+    folded = _merge_repeats(line, readings, stamp)
+    if backwards - folded > 0:
+        notes.append(
+            f"The rows were not in order of time ({plural(backwards - folded, 'step')} back); they were sorted."
+        )
+    step = _find_step(line.seconds, readings)
+    place = _place(line, step, origin)
+    kw = np.full(int(place[-1]) + 1, np.nan)
+    kw[place] = line.values * UNITS[unit] * (_HOUR / step if unit.endswith("h") else 1.0)
+    why = np.full(len(kw), _ABSENT)
+    why[place] = line.codes
+    first = int(line.seconds[0])
+    if stamp == "end":
+        first -= step
+        notes.append(f"Timestamps mark the end of the interval; they were moved back by {step / 60:g} minutes.")
+    if unit != "kW":
+        notes.append(f"{unit} per interval of {step / 60:g} minutes were converted to kW." if unit.endswith("h")
+                     else f"{unit} were converted to kW.")  # fmt: skip
+    seconds = first + step * np.arange(len(kw), dtype=np.int64)
+    times = seconds.astype("datetime64[s]")
+    _mark_skipped_hours(why, np.isnan(kw), seconds, step, stamp, readings)
+    _note_zeros(kw, times, step, notes)
+    gaps = find_gaps(times, step, np.isnan(kw), _REASONS[why])
+    return PowerSeries(times, kw, np.timedelta64(step, "s"), gaps, tuple(notes), origin.name)
+
+
+def _conventions(readings: Readings) -> tuple[str, str]:
+    """Return unit and stamp, or say which argument settles them."""
+    unknown, remedies = [], []
+    if readings.unit is None:
+        unknown.append(f"the unit of {readings.names[0]!r}")
+        remedies.append("unit= (one of 'kW', 'kWh', 'W', 'Wh', 'MW', 'MWh')")
+    if readings.stamp is None:
+        unknown.append("whether a timestamp marks the start or the end of its interval")
+        remedies.append("stamp= ('start' or 'end')")
+    if readings.unit is None or readings.stamp is None:
+        raise readings.origin.error(f"the file does not state {' nor '.join(unknown)}; pass {' and '.join(remedies)}.")
+    if len(readings.seconds) < 2:
+        raise readings.origin.error(
+            f"the file holds {len(readings.seconds)} reading, and a series needs two; export a longer period."
+        )
+    return readings.unit, readings.stamp
+
+
+def _judge_values(readings: Readings, rules: Rules) -> NDArray[np.int64]:
+    """Judge every column by itself; unusable readings become NaN with a code."""
+    codes = np.zeros(len(readings.values), dtype=np.int64)
+    counts = dict.fromkeys(("negative", "zero", "spike"), 0)
+    for values, name in zip(readings.values.T, readings.names, strict=True):
+        codes[np.isnan(values)] = np.maximum(codes[np.isnan(values)], _EMPTY)
+        limit = _spike_limit(values)
+        tests = (
+            ("negative", values < 0, rules.negatives, _NEGATIVE, "is negative", "negatives"),
+            ("zero", values == 0, rules.zeros, _ZERO, "is zero", "zeros"),
+            ("spike", np.abs(values) > limit, rules.spikes, _SPIKE,
+             f"is more than {SPIKE_FACTOR:g} times the ordinary maximum {limit / SPIKE_FACTOR:g}", "spikes"),
+        )  # fmt: skip
+        for word, hit, rule, code, verdict, argument in tests:
+            counts[word] += int(hit.sum())
+            if rule == "error" and hit.any():
+                bad = int(np.argmax(hit))
+                raise readings.origin.error(
+                    f"the reading {values[bad]:g} of {name!r} {verdict} ({plural(int(hit.sum()), 'such reading')}); "
+                    f"correct it, or pass {argument}='missing' or {argument}='keep'.",
+                    readings.lines[bad],
+                )
+            if rule == "missing":
+                values[hit] = np.nan  # a view: this changes readings.values
+                codes[hit] = np.maximum(codes[hit], code)
+    _note_counts(counts, rules, readings.notes)
+    return codes
+
+
+def _note_counts(counts: dict[str, int], rules: Rules, notes: list[str]) -> None:
+    chosen = {"negative": rules.negatives, "zero": rules.zeros, "spike": rules.spikes}
+    nouns = {"negative": "negative reading", "zero": "zero reading", "spike": "spike"}
+    for word, count in counts.items():
+        if count:
+            deed = "Made missing" if chosen[word] == "missing" else "Kept"
+            notes.append(f"{deed}: {plural(count, nouns[word])}.")
+
+
+def _spike_limit(values: NDArray[np.float64]) -> float:
+    """Return the limit above which a reading is a spike.
+
+    The ordinary maximum is what remains highest when the highest 1 % of the
+    positive readings are set aside: at least three of them, at most a quarter.
+    """
+    positive = np.abs(values[np.abs(values) > 0])
+    count = len(positive)
+    if count < 4:
+        return np.inf
+    aside = min(max(3, count // 100), count // 4)
+    return SPIKE_FACTOR * float(np.partition(positive, count - 1 - aside)[count - 1 - aside])
+
+
+def _sort(readings: Readings, total: NDArray[np.float64], codes: NDArray[np.int64]) -> tuple[_Timeline, int]:
+    """Order the readings by time; return them and the number of steps back."""
+    seconds, lines = readings.seconds, readings.lines
+    backwards, forwards = int((np.diff(seconds) < 0).sum()), int((np.diff(seconds) > 0).sum())
+    if backwards > forwards:
+        # Turned round first, so that the two passes of a repeated hour keep their order.
+        seconds, lines, total, codes = seconds[::-1], lines[::-1], total[::-1], codes[::-1]
+        backwards = forwards
+        readings.notes.append("The file is newest first; it was turned round.")
+    if backwards:
+        order = np.argsort(seconds, kind="stable")
+        seconds, lines, total, codes = seconds[order], lines[order], total[order], codes[order]
+    return _Timeline(seconds, total, codes, lines), backwards
+
+
+def _merge_repeats(line: _Timeline, readings: Readings, stamp: str) -> int:
+    """Leave one reading per stamp; return the number of repeated hours averaged."""
+    same = np.diff(line.seconds) == 0
+    if not same.any():
+        return 0
+    starts = np.flatnonzero(np.concatenate(([True], ~same)))
+    sizes = np.diff(np.append(starts, len(line.seconds)))
+    groups = np.flatnonzero(sizes > 1)
+    folded = _folded(line.seconds[starts[groups]], sizes[groups], readings, stamp)
+    dropped = 0
+    for group, fold in zip(groups, folded, strict=True):
+        at = slice(int(starts[group]), int(starts[group] + sizes[group]))
+        values = line.values[at]
+        known = values[~np.isnan(values)]
+        if fold and len(known):
+            line.values[at.start] = known.mean()
+        elif len(known):
+            differs = np.flatnonzero(known != known[0])
+            if len(differs):
+                rows = line.lines[at][~np.isnan(values)]
+                raise _conflict(readings, line.seconds[at.start], int(rows[0]), int(rows[differs[0]]), known, differs)
+            line.values[at.start] = known[0]
+            dropped += int(sizes[group]) - 1
+        if len(known):
+            line.codes[at.start] = _GOOD
+    nights = len(np.unique(line.seconds[starts[groups]][folded] // _DAY))
+    if folded.any():
+        readings.notes.append(
+            f"{plural(int(folded.sum()), 'timestamp')} of the hour that autumn repeats had two readings "
+            f"({plural(nights, 'night')}); the two were averaged."
+        )
+    if dropped:
+        readings.notes.append(f"Dropped {plural(dropped, 'repeated reading')} that said the same.")
+    line.seconds, line.lines = line.seconds[starts], line.lines[starts]
+    line.values, line.codes = line.values[starts], line.codes[starts]
+    return nights
+
+
+def _conflict(
+    readings: Readings, second: int, first: int, other: int, known: NDArray[np.float64], differs: NDArray[np.intp]
+) -> ValueError:
+    word = readings.origin.word
+    low, high = sorted((first, other))
+    return readings.origin.error(
+        f"{word}s {low} and {high} both give {np.datetime64(int(second), 's')} but differ "
+        f"({known[0]:g} and {known[differs[0]]:g}); remove one of them."
+    )
+
+
+def _folded(repeated: NDArray[np.int64], sizes: NDArray[np.int64], readings: Readings, stamp: str) -> NDArray[np.bool_]:
+    """Tell which repeated stamps belong to the hour that autumn repeats.
+
+    With the time zone this is exact. Without it: a Sunday in October or
+    November, from 00:00 to 03:00, in one block of at most an hour.
+    """
+    if readings.zone is not None:
+        mask = np.zeros(len(repeated), dtype=bool)
+        for low, high in repeated_hours(readings.zone, int(repeated[0]), int(repeated[-1])):
+            mask |= (repeated >= low) & ((repeated <= high) if stamp == "end" else (repeated < high))
+        return mask & (sizes == 2)
+    days = repeated // _DAY
+    _, where = np.unique(days, return_inverse=True)
+    earliest = np.full(where.max() + 1, _DAY)
+    latest = np.zeros_like(earliest)
+    np.minimum.at(earliest, where, repeated % _DAY)
+    np.maximum.at(latest, where, repeated % _DAY)
+    short = ((latest - earliest <= _HOUR) & (latest <= 3 * _HOUR))[where]
+    return short & (sizes == 2) & _is_sunday(repeated) & np.isin(_month(repeated), (10, 11))
+
+
+def _is_sunday(seconds: NDArray[np.int64]) -> NDArray[np.bool_]:
+    return (seconds // _DAY + 4) % 7 == 0  # 1970-01-01 was a Thursday
+
+
+def _month(seconds: NDArray[np.int64]) -> NDArray[np.int64]:
+    return seconds.astype("datetime64[s]").astype("datetime64[M]").astype(np.int64) % 12 + 1
+
+
+def _find_step(seconds: NDArray[np.int64], readings: Readings) -> int:
+    """Return the interval stated by the file, or else the most common difference."""
+    if readings.step is not None:
+        return readings.step
+    if len(seconds) < 2:
+        raise readings.origin.error("all readings carry one timestamp; a series needs two.")
+    lengths, counts = np.unique(np.diff(seconds), return_counts=True)
+    return int(lengths[np.argmax(counts)])
+
+
+def _place(line: _Timeline, step: int, origin: Origin) -> NDArray[np.int64]:
+    """Return the place of every reading on the grid, refusing what is off it."""
+    phases = (line.seconds - line.seconds[0]) % step
+    values, counts = np.unique(phases, return_counts=True)
+    phase = int(values[np.argmax(counts)])
+    bad = np.flatnonzero(phases != phase)
+    if len(bad):
+        stamp = str(np.datetime64(int(line.seconds[bad[0]]), "s")).replace("T", " ")
+        raise origin.error(
+            f"{stamp} does not lie on the {step / 60:g}-minute grid of the other readings "
+            f"({plural(len(bad), 'such reading')}); correct it, or resample the file to even intervals.",
+            line.lines[bad[0]],
+        )
+    place = (line.seconds - line.seconds[0]) // step
+    if place[-1] > LARGEST_GRID * len(place) + 1_000_000:
+        jump = int(np.argmax(np.diff(place)))
+        raise origin.error(
+            f"{len(place)} readings are spread over {int(place[-1]) + 1} intervals; check the dates around this one.",
+            line.lines[jump + 1],
+        )
+    return place
+
+
+def _mark_skipped_hours(
+    why: NDArray[np.int64],
+    missing: NDArray[np.bool_],
+    seconds: NDArray[np.int64],
+    step: int,
+    stamp: str,
+    readings: Readings,
+) -> None:
+    """Give the gaps that clock changes explain their reason.
+
+    With end stamps such a gap may begin one interval early, since what
+    happens from 01:45 to 02:00 is then stamped 03:00.
+    """
+    early = (0, step) if stamp == "end" else (0,)
+    unusable = missing & (why <= _EMPTY)
+    nights = 0
+    for low, high in _skipped_spans(unusable, why, seconds, step, early, readings):
+        for shift in early:
+            inside = (seconds >= low - shift) & (seconds < high - shift)
+            if inside.any() and unusable[inside].all():
+                why[inside] = _SAVING
+                nights += 1
+                break
+    if nights:
+        readings.notes.append(f"The hour skipped in spring is a gap ({plural(nights, 'night')}).")
+
+
+def _skipped_spans(
+    unusable: NDArray[np.bool_],
+    why: NDArray[np.int64],
+    seconds: NDArray[np.int64],
+    step: int,
+    early: tuple[int, ...],
+    readings: Readings,
+) -> list[tuple[int, int]]:
+    """List the spans that the clock skipped.
+
+    With the time zone they are known. Without it they are the gaps of exactly
+    one hour from 01:00 or 02:00 on a Sunday in March.
+    """
+    if readings.zone is not None:
+        return skipped_hours(readings.zone, int(seconds[0]), int(seconds[-1]))
+    spans = []
+    for code in (_ABSENT, _EMPTY):
+        low, high = _runs(unusable & (why == code))
+        hour = low[(high - low) * step == _HOUR]
+        for shift in early:
+            starts = seconds[hour] + shift
+            night = _is_sunday(starts) & (_month(starts) == 3) & np.isin(starts % _DAY, (_HOUR, 2 * _HOUR))
+            spans += [(start, start + _HOUR) for start in starts[night].tolist()]
+    return spans
+
+
+def _runs(mask: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return where the runs of True begin and where they have ended."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], mask, [False])).astype(np.int8)))
+    return edges[::2], edges[1::2]
+
+
+def _note_zeros(kw: NDArray[np.float64], times: NDArray[np.datetime64], step: int, notes: list[str]) -> None:
+    low, high = _runs(kw == 0)
+    long = (high - low) * step > LONG_ZERO
+    if long.any():
+        longest = int(np.argmax(high - low))
+        notes.append(
+            f"{plural(int(long.sum()), 'run')} of zeros longer than {LONG_ZERO // _HOUR} hours, possibly outages; "
+            f"the longest, {plural(int((high - low)[longest]), 'interval')}, starts at "
+            f"{str(times[low[longest]]).replace('T', ' ')}."
+        )

@@ -1,0 +1,218 @@
+"""The result of reading a meter: an evenly spaced power series with its gaps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._validation import as_numeric_array
+from ._origin import plural
+
+#: Reason given to a missing interval when nothing more is known about it.
+MISSING = "missing"
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A run of intervals without a usable reading.
+
+    Attributes
+    ----------
+    start, end : numpy.datetime64
+        First missing instant, and the instant at which readings resume.
+    intervals : int
+        Number of missing intervals.
+    reason : str
+        ``"missing"`` (no row), ``"empty"`` (a row without a number),
+        ``"daylight saving"`` (the hour skipped in spring), ``"negative"``,
+        ``"spike"`` or ``"zero"`` (readings turned into gaps on request).
+    """
+
+    start: np.datetime64
+    end: np.datetime64
+    intervals: int
+    reason: str = MISSING
+
+    def __str__(self) -> str:
+        """Write the gap as one line."""
+        return f"{_clock(self.start)} to {_clock(self.end)}: {plural(self.intervals, 'interval')} ({self.reason})"
+
+
+@dataclass(frozen=True, eq=False)
+class PowerSeries:
+    """Average power on an evenly spaced grid of local wall-clock time.
+
+    Attributes
+    ----------
+    times : (T,) datetime64[s]
+        Start of every interval, without holes from the first to the last.
+    kw : (T,) float64
+        Average power of the interval in kW, NaN where it is missing.
+    step : numpy.timedelta64
+        Length of one interval, in seconds.
+    gaps : tuple of Gap
+        The missing intervals, grouped into runs. Left out, it is found from
+        the NaNs of `kw`.
+    notes : tuple of str
+        One sentence for every rule that was applied in reading the file.
+    source : str
+        Name of the file.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> times = np.datetime64("2024-01-01T00:00:00") + 900 * np.arange(4)
+    >>> series = PowerSeries(times, [100.0, np.nan, 120.0, 110.0], np.timedelta64(900, "s"))
+    >>> series.missing
+    1
+    >>> print(series.gaps[0])
+    2024-01-01 00:15 to 2024-01-01 00:30: 1 interval (missing)
+    """
+
+    times: NDArray[np.datetime64]
+    kw: NDArray[np.float64]
+    step: np.timedelta64
+    gaps: tuple[Gap, ...] = None  # type: ignore[assignment]
+    notes: tuple[str, ...] = ()
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        """Check the series against itself and make its arrays read-only."""
+        kw = as_numeric_array(self.kw, "kw", 1).copy()
+        step = _seconds(self.step)
+        times = _times(self.times, len(kw), step)
+        if np.isinf(kw).any():
+            raise ValueError(f"kw[{int(np.argmax(np.isinf(kw)))}] is infinite; use NaN for a missing interval.")
+        missing = np.isnan(kw)
+        gaps = find_gaps(times, step, missing) if self.gaps is None else tuple(self.gaps)
+        if not np.array_equal(_covered(gaps, times, step), missing):
+            raise ValueError("gaps must cover exactly the NaN entries of kw; leave gaps out to have them found.")
+        times.setflags(write=False)
+        kw.setflags(write=False)
+        values: dict[str, Any] = {"times": times, "kw": kw, "step": np.timedelta64(step, "s"), "gaps": gaps}
+        values |= {"notes": tuple(self.notes), "source": str(self.source)}
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    def __len__(self) -> int:
+        """Return the number of intervals, missing ones included."""
+        return len(self.kw)
+
+    @property
+    def missing(self) -> int:
+        """Number of intervals without a usable reading."""
+        return int(np.isnan(self.kw).sum())
+
+    def between(self, start: Any, end: Any) -> PowerSeries:
+        """Return the intervals that start in ``[start, end)``.
+
+        Parameters
+        ----------
+        start, end : str, datetime or numpy.datetime64
+            Local wall-clock times; a plain date means its midnight.
+        """
+        low, high = _instant(start, "start"), _instant(end, "end")
+        first, last = np.searchsorted(self.times, [low, high])
+        if last <= first:
+            raise ValueError(
+                f"no interval of {self.source or 'the series'} starts from {_clock(low)} up to {_clock(high)}; "
+                f"choose times from {_clock(self.times[0])} to {_clock(self.times[-1])}."
+            )
+        times = self.times[first:last]
+        clipped = []
+        for gap in self.gaps:
+            begin, stop = max(gap.start, times[0]), min(gap.end, times[-1] + self.step)
+            if begin < stop:
+                clipped.append(Gap(begin, stop, int((stop - begin) // self.step), gap.reason))
+        return PowerSeries(times, self.kw[first:last], self.step, tuple(clipped), self.notes, self.source)
+
+    def __str__(self) -> str:
+        """Summarise the series on a few lines."""
+        minutes = self.step.astype(int) / 60
+        lines = [
+            f"{self.source or 'power series'}: {len(self)} intervals of {minutes:g} minutes, "
+            f"{_clock(self.times[0])} to {_clock(self.times[-1] + self.step)}"
+        ]
+        if self.missing < len(self):
+            low, mean, high = np.nanmin(self.kw), np.nanmean(self.kw), np.nanmax(self.kw)
+            lines.append(f"  power: lowest {low:.6g}, mean {mean:.6g}, highest {high:.6g} kW")
+        lines.append(f"  missing: {plural(self.missing, 'interval')} in {plural(len(self.gaps), 'gap')}")
+        lines += [f"    {gap}" for gap in self.gaps[:5]]
+        if len(self.gaps) > 5:
+            lines.append(f"    … and {len(self.gaps) - 5} more")
+        lines += [f"  note: {note}" for note in self.notes]
+        return "\n".join(lines)
+
+
+def find_gaps(
+    times: NDArray[np.datetime64], step: int, missing: NDArray[np.bool_], reasons: NDArray[Any] | None = None
+) -> tuple[Gap, ...]:
+    """Group missing intervals into runs of one reason each."""
+    where = np.flatnonzero(missing)
+    if not len(where):
+        return ()
+    new = np.diff(where) != 1
+    if reasons is not None:
+        new |= reasons[where[1:]] != reasons[where[:-1]]
+    starts = where[np.concatenate(([True], new))]
+    stops = where[np.concatenate((new, [True]))] + 1
+    width = np.timedelta64(step, "s")
+    return tuple(
+        Gap(times[a], times[b - 1] + width, int(b - a), MISSING if reasons is None else str(reasons[a]))
+        for a, b in zip(starts, stops, strict=True)
+    )
+
+
+def _covered(gaps: tuple[Gap, ...], times: NDArray[np.datetime64], step: int) -> NDArray[np.bool_]:
+    """Mark the intervals that the gaps claim; a gap off the grid claims none."""
+    mask = np.zeros(len(times), dtype=bool)
+    for gap in gaps:
+        low = int((gap.start - times[0]) // np.timedelta64(step, "s"))
+        high = int((gap.end - times[0]) // np.timedelta64(step, "s"))
+        if 0 <= low < high <= len(times) and high - low == gap.intervals:
+            mask[low:high] = True
+    return mask
+
+
+def _times(value: Any, length: int, step: int) -> NDArray[np.datetime64]:
+    times = np.array(value)
+    if times.dtype.kind != "M" or times.ndim != 1:
+        raise ValueError(f"times must be a 1-D array of datetime64, got {times.dtype}; convert it with astype.")
+    times = times.astype("datetime64[s]")
+    if len(times) != length or not length:
+        raise ValueError(f"times has {len(times)} entries and kw {length}; they must agree and hold at least one.")
+    uneven = np.flatnonzero(np.diff(times).astype(np.int64) != step)
+    if len(uneven):
+        raise ValueError(
+            f"times[{uneven[0] + 1}] ({times[uneven[0] + 1]}) does not follow times[{uneven[0]}] by {step} s; "
+            "put the missing intervals in as NaN."
+        )
+    return times
+
+
+def _seconds(step: Any) -> int:
+    try:
+        seconds = int(np.timedelta64(step, "s").astype(np.int64))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"step must be a time span, got {step!r}; pass numpy.timedelta64(900, 's').") from error
+    if seconds <= 0:
+        raise ValueError(f"step must be positive, got {step!r}; pass numpy.timedelta64(900, 's').")
+    return seconds
+
+
+def _instant(value: Any, name: str) -> np.datetime64:
+    try:
+        instant = np.datetime64(value, "s")
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be a time, got {value!r}; write it like '2024-07-01T13:00'.") from error
+    if np.isnat(instant):
+        raise ValueError(f"{name} must be a time, got {value!r}; write it like '2024-07-01T13:00'.")
+    return instant
+
+
+def _clock(instant: Any) -> str:
+    text = str(np.datetime64(instant, "s")).replace("T", " ")
+    return text[:-3] if text.endswith(":00") else text

@@ -1,0 +1,365 @@
+r"""Tariff and demand-response event: what a kilowatt is worth, and when.
+
+The aggregator's utility of power level `b` in the interval that ends at
+``times[t]`` is (per building, in dollars)
+
+.. math:: U_t[b] = -(\text{energy price}_t + \text{incentive}_t)\;\text{power}[b]\;\Delta t
+
+The defaults describe an event of Consolidated Edison's Commercial System
+Relief Program on 2 July 2018: 11:00 to 15:00, 30 minutes of notice, one
+dollar per kWh delivered, and New York's commercial retail price of that year.
+
+Time. A control problem starts ``notice`` before the event. ``times[0]`` is that
+instant and ``times[t]`` ends interval `t`, so an event of 16 quarter hours with
+30 minutes of notice has 18 decisions; the interval before the first decision
+(``t = 0``) is history and carries the price that held then.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dp_ensemble_env._validation import (
+    as_float_array,
+    as_numeric_array,
+    check_choice,
+    check_count,
+    check_positive,
+    check_shape,
+)
+from dp_ensemble_env.markov import select_days
+
+FloatArray = NDArray[np.float64]
+TimeArray = NDArray[np.datetime64]
+
+#: New York commercial retail price in 2018, $/kWh.
+RETAIL_PRICE = 0.137
+#: What the relief programme pays for delivered energy in Manhattan, $/kWh.
+EVENT_INCENTIVE = 1.0
+
+DAY = np.timedelta64(1, "D")
+
+
+@dataclass(frozen=True, eq=False)
+class Tariff:
+    """Energy price in $/kWh at any time of the day or year.
+
+    Parameters
+    ----------
+    price : float or sequence of 24 floats
+        One price, or one per hour of the day.
+    stamps : array of datetime64, optional
+        Times from which each of `price` holds; see `from_csv`.
+    """
+
+    price: float | Sequence[float] | FloatArray = RETAIL_PRICE
+    stamps: TimeArray | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        prices = as_float_array(self.price, "price", (0, 1))
+        if self.stamps is None and prices.shape not in ((), (24,)):
+            raise ValueError(
+                f"price must be one number or a list of 24 hourly prices, got {prices.size} values; use "
+                "Tariff.from_csv for prices that change with the date."
+            )
+        if self.stamps is not None:
+            check_shape(np.asarray(self.stamps), prices.shape, "stamps", "one stamp per price")
+
+    @classmethod
+    def from_csv(cls, path: str | os.PathLike[str]) -> Tariff:
+        """Read a CSV of ``hour,price`` (24 rows, 0–23) or ``timestamp,price`` rows, prices in $/kWh.
+
+        A stamp's price holds until the next one. A header line is allowed.
+        """
+        rows = _read_pairs(Path(path))
+        keys, prices = [key for _, key, _ in rows], [price for _, _, price in rows]
+        if all(key.isdigit() for key in keys):
+            hours = [int(key) for key in keys]
+            if sorted(hours) != list(range(24)):
+                raise ValueError(f"{path} must give each hour 0 … 23 once, got the hours {sorted(hours)}.")
+            return cls([price for _, price in sorted(zip(hours, prices, strict=True))])
+        stamps = []
+        for line, key, _ in rows:
+            try:
+                stamps.append(np.datetime64(key.strip().replace(" ", "T"), "s"))
+            except ValueError as error:
+                raise ValueError(
+                    f"line {line} of {path} starts with {key!r}, neither an hour 0–23 nor a stamp like "
+                    "2018-07-02 11:00; correct it."
+                ) from error
+        order = np.argsort(stamps)
+        return cls(np.array(prices)[order], np.array(stamps)[order])
+
+    def at(self, times: ArrayLike) -> FloatArray:
+        """Price in force at each of `times`."""
+        stamps = np.asarray(times, dtype="datetime64[s]")
+        prices = np.asarray(self.price, dtype=float)
+        if self.stamps is not None:
+            index = np.searchsorted(self.stamps, stamps, side="right") - 1
+            if index.min() < 0:
+                raise ValueError(
+                    f"the tariff starts at {self.stamps[0]}, after {stamps.min()}; give it prices from that time on."
+                )
+            return prices[index]
+        if prices.ndim == 0:
+            return np.full(stamps.shape, float(prices))
+        hour = (stamps - stamps.astype("datetime64[D]")) // np.timedelta64(1, "h")
+        return prices[hour.astype(int)]
+
+
+@dataclass(frozen=True, eq=False)
+class EventTimeline:
+    """One event laid on the decision times; arrays of length T + 1, entry `t` for the interval ending at ``times[t]``.
+
+    Attributes
+    ----------
+    times : ndarray of datetime64[s]
+    energy_price, incentive : ndarray
+        Dollars per kWh.
+    in_event : ndarray of bool
+    baseline_kw : ndarray or None
+        Customer baseline of the whole ensemble, if meter data were given.
+    """
+
+    times: TimeArray
+    energy_price: FloatArray
+    incentive: FloatArray
+    in_event: NDArray[np.bool_]
+    baseline_kw: FloatArray | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("times", "energy_price", "incentive", "in_event", "baseline_kw"):
+            value = getattr(self, name)
+            if value is not None:
+                array = np.array(value)
+                check_shape(array, (len(self.times),), name, "one entry per time")
+                array.setflags(write=False)
+                object.__setattr__(self, name, array)
+
+    @property
+    def price(self) -> FloatArray:
+        """What one kWh costs the aggregator: energy price and forgone incentive."""
+        return self.energy_price + self.incentive
+
+    def utility(self, power_kw: ArrayLike) -> FloatArray:
+        """Return the utility in dollars, shape (T + 1, n), of running at `power_kw` (n,) for one interval."""
+        power = as_float_array(power_kw, "power_kw", 1)
+        hours = float((self.times[1] - self.times[0]) / np.timedelta64(3600, "s"))
+        return -self.price[:, None] * power * hours
+
+
+@dataclass(frozen=True)
+class DemandResponseEvent:
+    """When an event takes place and what it pays.
+
+    Parameters
+    ----------
+    date : str
+        Day of the event, ISO form.
+    start, end : str
+        Wall-clock times; an `end` not after `start` lies on the next day.
+    notice_minutes : int
+        How long before the event control may begin.
+    step_minutes : int
+    incentive : float
+        Dollars per kWh in the event window.
+    tariff : Tariff or float or list
+        Energy price.
+    """
+
+    date: str = "2018-07-02"
+    start: str = "11:00"
+    end: str = "15:00"
+    notice_minutes: int = 30
+    step_minutes: int = 15
+    incentive: float = EVENT_INCENTIVE
+    tariff: Any = RETAIL_PRICE
+
+    def __post_init__(self) -> None:
+        check_count(self.notice_minutes, "notice_minutes", 0)
+        check_positive(self.step_minutes, "step_minutes")
+        as_float_array(self.incentive, "incentive", 0)
+        begin, finish = self.window
+        step = np.timedelta64(check_count(self.step_minutes, "step_minutes"), "m")
+        for name, length in (("event window", finish - begin), ("notice", np.timedelta64(self.notice_minutes, "m"))):
+            if length % step != np.timedelta64(0, "m"):
+                raise ValueError(
+                    f"the {name} of {length // np.timedelta64(1, 'm')} minutes is not a whole number of "
+                    f"{self.step_minutes}-minute steps; change one of the two."
+                )
+        if not isinstance(self.tariff, Tariff):
+            object.__setattr__(self, "tariff", Tariff(self.tariff))
+
+    @property
+    def window(self) -> tuple[np.datetime64, np.datetime64]:
+        """First and last instant of the event."""
+        begin, finish = (_clock(self.date, text) for text in (self.start, self.end))
+        return begin, finish if finish > begin else finish + DAY
+
+    def timeline(self, baseline_kw: ArrayLike | None = None) -> EventTimeline:
+        """Lay the event on its decision times, from the notice to the end of the window."""
+        begin, finish = self.window
+        step = np.timedelta64(int(self.step_minutes) * 60, "s")
+        first = begin - np.timedelta64(self.notice_minutes * 60, "s")
+        times = np.arange(first, finish + step, step)
+        starts = times - step  # the price in force when the interval begins holds for all of it
+        in_event = (starts >= begin) & (starts < finish)
+        return EventTimeline(
+            times=times,
+            energy_price=self.tariff.at(starts),
+            incentive=np.where(in_event, float(self.incentive), 0.0),
+            in_event=in_event,
+            baseline_kw=None if baseline_kw is None else as_float_array(baseline_kw, "baseline_kw", 1),
+        )
+
+
+def customer_baseline(
+    times: ArrayLike,
+    kw: ArrayLike,
+    event: DemandResponseEvent,
+    *,
+    days: int = 10,
+    best: int = 5,
+    exclude: Iterable[str] = (),
+    adjustment: str = "none",
+) -> FloatArray:
+    """Compute the customer baseline as the utility does: best 5 of the last 10 similar days.
+
+    Similar days are earlier weekdays for an event on a weekday, and the same
+    day of the week on a weekend; `exclude` takes holidays and other event
+    days. A day with missing readings in the event's hours is passed over. Of
+    the latest `days` such days the `best` with the highest energy in the event
+    window are averaged, time step by time step.
+
+    Parameters
+    ----------
+    times, kw : array_like
+        Meter series, stamps at interval starts (see `PowerSeries`).
+    event : DemandResponseEvent
+    adjustment : {"none", "weather"}
+        ``"weather"`` scales the baseline by the ratio of actual to baseline
+        energy in the two hours that end two hours before the event, within ±20 %.
+
+    Returns
+    -------
+    ndarray of shape (T + 1,)
+        kW on the decision times of ``event.timeline()``.
+    """
+    check_choice(adjustment, "adjustment", ("none", "weather"))
+    days, best = check_count(days, "days"), check_count(best, "best")
+    if best > days:
+        raise ValueError(f"best={best} exceeds days={days}; the baseline averages the best of the days looked at.")
+    stamps = np.asarray(times, dtype="datetime64[s]")
+    values = as_numeric_array(kw, "kw", 1)
+    check_shape(values, stamps.shape, "kw", "one reading per time")
+    order = np.argsort(stamps)
+    lookup = _Lookup(stamps[order], values[order])
+    line = event.timeline()
+    step = line.times[1] - line.times[0]
+    starts = line.times - step
+    day = np.datetime64(event.date, "D")
+    earlier = np.arange(day - DAY, stamps.min().astype("datetime64[D]") - DAY, -DAY)
+    candidates: list[tuple[float, np.timedelta64]] = []
+    for other in earlier[similar_days(earlier, day, exclude=exclude)]:
+        window = lookup(starts + (other - day), step)
+        if not np.isnan(window).any():
+            candidates.append((float(window[line.in_event].sum()), other - day))
+        if len(candidates) == days:
+            break
+    if len(candidates) < days:
+        raise ValueError(
+            f"only {len(candidates)} complete similar days before {event.date}, the baseline needs {days}; give a "
+            "longer series or ask for fewer days."
+        )
+    chosen = [offset for _, offset in sorted(candidates, key=lambda item: -item[0])[:best]]
+    baseline = np.mean([lookup(starts + offset, step) for offset in chosen], axis=0)
+    if adjustment == "weather":
+        baseline = baseline * _weather_factor(lookup, event, chosen, step)
+    return baseline
+
+
+class _Lookup:
+    """Mean power between instants of a sorted series; NaN where any reading is missing."""
+
+    def __init__(self, stamps: TimeArray, values: FloatArray) -> None:
+        self.stamps, self.values = stamps, values
+        if len(stamps) < 2:
+            raise ValueError(f"the baseline needs a meter series, got {len(stamps)} readings.")
+        self.step = np.diff(stamps).min()
+        if self.step <= np.timedelta64(0, "s"):
+            raise ValueError("times holds a stamp twice; read the file with read_meter, which settles repeats.")
+
+    def __call__(self, starts: TimeArray, length: np.timedelta64) -> FloatArray:
+        parts = max(1, int(length // self.step))
+        total = np.zeros(len(starts))
+        for part in range(parts):
+            wanted = starts + part * self.step
+            index = np.searchsorted(self.stamps, wanted, side="right") - 1
+            found = (index >= 0) & (wanted - self.stamps[np.maximum(index, 0)] < self.step)
+            total += np.where(found, self.values[np.maximum(index, 0)], np.nan)
+        return total / parts
+
+
+def _weather_factor(
+    lookup: _Lookup, event: DemandResponseEvent, offsets: list[np.timedelta64], step: np.timedelta64
+) -> float:
+    begin, _ = event.window
+    stamps = np.arange(begin - np.timedelta64(4, "h"), begin - np.timedelta64(2, "h"), step)
+    actual = lookup(stamps, step).sum()
+    usual = np.mean([lookup(stamps + offset, step).sum() for offset in offsets])
+    if not (np.isfinite(actual) and np.isfinite(usual) and usual > 0):
+        raise ValueError("readings are missing two to four hours before the event; use adjustment='none'.")
+    return float(np.clip(actual / usual, 0.8, 1.2))
+
+
+def similar_days(
+    stamps: ArrayLike,
+    event_day: np.datetime64,
+    season: tuple[str, str] | None = None,
+    exclude: Iterable[str] = (),
+) -> NDArray[np.bool_]:
+    """Tell which stamps fall on days like the event's: weekdays for a weekday, else the same day of the week."""
+    times = np.asarray(stamps, dtype="datetime64[s]")
+    kind = (times.astype("datetime64[D]").astype(int) + 3) % 7
+    wanted = int((event_day.astype("datetime64[D]").astype(int) + 3) % 7)
+    alike = kind < 5 if wanted < 5 else kind == wanted
+    return alike & select_days(times, season=season, exclude=tuple(exclude))
+
+
+def _clock(date: str, text: str) -> np.datetime64:
+    try:
+        return np.datetime64(f"{np.datetime64(date, 'D')}T{str(text).zfill(5)}", "s")
+    except ValueError as error:
+        raise ValueError(
+            f"cannot read the event time {text!r} on {date!r}; write dates as 2018-07-02 and times as 11:00."
+        ) from error
+
+
+def _read_pairs(path: Path) -> list[tuple[int, str, float]]:
+    """Read (line number, first cell, price) of each row; one header line is allowed."""
+    rows: list[tuple[int, str, float]] = []
+    with path.open(newline="", encoding="utf-8-sig") as stream:
+        for number, cells in enumerate(csv.reader(stream), start=1):
+            if not any(cell.strip() for cell in cells):
+                continue
+            try:
+                price = float(cells[1])
+                if not np.isfinite(price):
+                    raise ValueError
+                rows.append((number, cells[0].strip(), price))
+            except (IndexError, ValueError) as error:
+                if rows or number > 1:
+                    raise ValueError(
+                        f"line {number} of {path} is {','.join(cells)!r}, not a time and a price in $/kWh; correct it."
+                    ) from error
+    if not rows:
+        raise ValueError(f"{path} holds no prices; write lines like '2018-07-02 11:00,0.137'.")
+    return rows

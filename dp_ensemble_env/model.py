@@ -1,0 +1,350 @@
+"""The description of one control problem, checked once and then frozen."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dp_ensemble_env._validation import (
+    as_float_array,
+    as_numeric_array,
+    check_choice,
+    check_count,
+    check_positive,
+    check_shape,
+    check_stochastic,
+)
+from dp_ensemble_env.event import DemandResponseEvent, EventTimeline, customer_baseline, similar_days
+from dp_ensemble_env.lsmdp import LogKernel, log_probabilities
+from dp_ensemble_env.markov import MarkovChain, ensemble, estimate_chain
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class EnsembleModel:
+    """An ensemble of loads, its default dynamics, and what its power is worth.
+
+    Time `t` counts decisions: ``times[t]`` is the instant of decision `t`, and
+    the state at `t` is the ensemble's mean power over the interval that ends
+    there. The reward of decision `t` is the utility of the state at ``t + 1``.
+
+    Parameters
+    ----------
+    default : array_like of shape (n, n) or (T, n, n)
+        Row-stochastic: ``default[b, a]`` is the probability of moving from
+        power level `b` to level `a` in one step when nobody interferes.
+    power_kw : array_like of shape (n,)
+        Power of one building at each level.
+    utility : array_like of shape (T + 1, n)
+        Aggregator's utility in dollars per building.
+    discomfort_penalty : float
+        Dollars per building and nat of divergence from the default.
+    buildings : int
+        How many buildings the ensemble has (for totals only).
+    initial : array_like
+        Either a distribution over the states, floats of shape (n,), or a list
+        of start states, integers, which are equally likely then. By default
+        every state is.
+    times : array_like of datetime64 of shape (T + 1,), optional
+        By default quarter hours from midnight.
+    event : EventTimeline, optional
+        Prices, incentive and window on the same times, for reports, the
+        environment's price observations and pictures.
+    counts : array_like of int of shape (n, n), optional
+        Transitions observed, from which the adjacency of the privacy analysis
+        follows. As private as the default matrix; `with_default` drops them.
+    """
+
+    default: FloatArray = field(repr=False)
+    power_kw: FloatArray = field(repr=False)
+    utility: FloatArray = field(repr=False)
+    discomfort_penalty: float
+    buildings: int = 100
+    initial: Any = field(default=None, repr=False)
+    times: Any = field(default=None, repr=False)
+    event: EventTimeline | None = field(default=None, repr=False)
+    counts: NDArray[np.int64] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        default = check_stochastic(self.default)
+        n = default.shape[-1]
+        utility = as_float_array(self.utility, "utility", 2)
+        if utility.shape[1] != n or utility.shape[0] < 2:
+            raise ValueError(
+                f"utility must have shape (T + 1, {n}), one row per time and one column per state of default, "
+                f"got {utility.shape}; transpose it or rebuild it for {n} states."
+            )
+        horizon = len(utility) - 1
+        if default.ndim not in (2, 3) or (default.ndim == 3 and len(default) != horizon):
+            raise ValueError(
+                f"default has shape {default.shape} but the horizon is {horizon} steps; give one (n, n) matrix or "
+                f"{horizon} of them."
+            )
+        power = as_float_array(self.power_kw, "power_kw", 1)
+        check_shape(power, (n,), "power_kw", "one power level per state of default")
+        if (power < 0).any():
+            raise ValueError(f"power_kw[{int(np.argmax(power < 0))}] is negative; power levels are consumption in kW.")
+        if self.event is not None and len(self.event.times) != horizon + 1:
+            raise ValueError(f"event covers {len(self.event.times)} times but utility {horizon + 1}; make them agree.")
+        times = self.event.times if self.times is None and self.event is not None else self.times
+        checked: dict[str, Any] = {
+            "default": default,
+            "power_kw": power,
+            "utility": utility,
+            "discomfort_penalty": check_positive(self.discomfort_penalty, "discomfort_penalty"),
+            "buildings": check_count(self.buildings, "buildings"),
+            "initial": _as_distribution(self.initial, n),
+            "times": _as_times(times, horizon),
+            "counts": _as_counts(self.counts, n),
+        }
+        for name, value in checked.items():
+            if isinstance(value, np.ndarray):
+                value = value.copy()
+                value.setflags(write=False)
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def from_series(
+        cls,
+        power: Any,
+        event: DemandResponseEvent | None = None,
+        *,
+        times: ArrayLike | None = None,
+        step: Any = None,
+        profile: str = "building",
+        n_states: int = 20,
+        buildings: int = 100,
+        discomfort_penalty: float = 15.0,
+        binning: str = "width",
+        on_unvisited: str = "merge",
+        season: tuple[str, str] | None = None,
+        exclude: Iterable[str] = (),
+        holidays: Iterable[str] = (),
+        rng: np.random.Generator | int = 0,
+    ) -> EnsembleModel:
+        """Build the control problem of an event from a meter series.
+
+        Parameters
+        ----------
+        power : PowerSeries, or array_like with `times`
+            Power in kW, stamps at the starts of the intervals.
+        event : DemandResponseEvent, optional
+            By default that of 2 July 2018. Its step must be a multiple of the
+            series' own, which is averaged to it.
+        profile : {"building", "aggregate"}
+            Whether the series is one building, of which `buildings` synthetic
+            copies are made (`markov.ensemble`), or already their aggregate.
+        n_states, binning, on_unvisited, season, exclude
+            See `markov.estimate_chain`.
+        holidays : iterable of str
+            Days that the customer baseline passes over.
+        rng : numpy Generator or int
+            For the synthetic copies.
+
+        Notes
+        -----
+        `initial` is the distribution of the states in which similar days of
+        the series were when control begins; all states are equally likely if
+        there is no such day. The customer baseline is computed when ten
+        complete similar days precede the event, else it is None.
+        """
+        event = event or DemandResponseEvent()
+        check_choice(profile, "profile", ("building", "aggregate"))
+        stamps, values, step = _series(power, times, step)
+        stamps, values, step = _resample(stamps, values, step, np.timedelta64(int(event.step_minutes) * 60, "s"))
+        if profile == "building":
+            values = ensemble(values, buildings, rng=rng)
+        exclude, holidays = tuple(exclude), tuple(holidays)
+        chain = estimate_chain(
+            values,
+            n_states,
+            times=stamps,
+            step=step,
+            binning=binning,
+            on_unvisited=on_unvisited,
+            season=season,
+            exclude=exclude,
+        )
+        try:
+            baseline = customer_baseline(stamps, values, event, exclude=(*exclude, *holidays))
+        except ValueError:  # too few similar days: reports then go without a baseline
+            baseline = None
+        timeline = event.timeline(baseline)
+        power_kw = chain.power / check_count(buildings, "buildings")
+        return cls(
+            default=chain.default,
+            power_kw=power_kw,
+            utility=timeline.utility(power_kw),
+            discomfort_penalty=discomfort_penalty,
+            buildings=buildings,
+            initial=_start_distribution(chain, stamps, values, step, timeline.times[0], season, (*exclude, *holidays)),
+            times=timeline.times,
+            event=timeline,
+            counts=chain.counts,
+        )
+
+    # ------------------------------------------------------------ derived values
+    @property
+    def n_states(self) -> int:
+        """Number of power levels."""
+        return self.default.shape[-1]
+
+    @property
+    def horizon(self) -> int:
+        """Number of decisions, T."""
+        return len(self.utility) - 1
+
+    @property
+    def step_hours(self) -> float:
+        """Length of one step in hours."""
+        return float((self.times[1] - self.times[0]) / np.timedelta64(1, "s")) / 3600.0
+
+    @cached_property
+    def log_default(self) -> FloatArray:
+        """Logarithm of the default matrix, ``-inf`` where it is zero."""
+        return log_probabilities(self.default)
+
+    @cached_property
+    def log_kernel(self) -> LogKernel:
+        """The default dynamics as the solver takes them."""
+        return LogKernel.from_probabilities(self.default)
+
+    @cached_property
+    def default_policy(self) -> FloatArray:
+        """The uncontrolled ensemble as a policy of shape (T, n, n)."""
+        return np.ascontiguousarray(np.broadcast_to(self.default, (self.horizon, self.n_states, self.n_states)))
+
+    @property
+    def fingerprint(self) -> str:
+        """Short hash of the whole content, to tell two models apart. It depends on private data: do not publish."""
+        digest = hashlib.sha256(repr((self.discomfort_penalty, self.buildings, self.default.shape)).encode())
+        for array in (self.default, self.power_kw, self.utility, self.initial, self.times.astype("int64")):
+            digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()[:16]
+
+    # ------------------------------------------------------------ variations
+    def with_default(self, default: ArrayLike) -> EnsembleModel:
+        """Return the same problem with other default dynamics, a released matrix for instance."""
+        return replace(self, default=np.asarray(default), counts=None)
+
+    def override(self, **changes: Any) -> EnsembleModel:
+        """Return a copy with some fields changed; a misspelt name is refused."""
+        known = list(self.__dataclass_fields__)
+        for name in changes:
+            if name not in known:
+                raise ValueError(f"EnsembleModel has no field {name!r}; the fields are {', '.join(known)}.")
+        return replace(self, **changes)
+
+
+def _as_distribution(initial: Any, n: int) -> FloatArray:
+    if initial is None:
+        return np.full(n, 1.0 / n)
+    array = np.asarray(initial)
+    if array.dtype.kind in "iu" and array.ndim == 1 and array.size:
+        return _uniform_over(array, n)
+    weights = as_numeric_array(initial, "initial")
+    if weights.shape != (n,):
+        raise ValueError(
+            f"initial must be a distribution over the {n} states (floats) or a list of start states (integers), "
+            f"got shape {weights.shape}."
+        )
+    if not np.isfinite(weights).all() or (weights < 0).any() or abs(weights.sum() - 1.0) > 1e-8:
+        raise ValueError(
+            f"initial must be a distribution (nonnegative, sum one), got sum {weights.sum():g} and minimum "
+            f"{weights.min():g}; divide it by its sum."
+        )
+    return weights
+
+
+def _uniform_over(states: NDArray[Any], n: int) -> FloatArray:
+    if states.min() < 0 or states.max() >= n:
+        raise ValueError(f"initial names the start states {states.tolist()}, but the states are 0 … {n - 1}.")
+    chosen = np.unique(states)
+    weights = np.zeros(n)
+    weights[chosen] = 1.0 / len(chosen)
+    return weights
+
+
+def _as_counts(counts: Any, n: int) -> NDArray[np.int64] | None:
+    if counts is None:
+        return None
+    array = as_float_array(counts, "counts", 2)
+    check_shape(array, (n, n), "counts", "one count per transition")
+    if (array < 0).any() or (array != np.round(array)).any():
+        raise ValueError("counts must be whole numbers of observed transitions, none negative.")
+    return array.astype(np.int64)
+
+
+def _series(
+    power: Any, times: ArrayLike | None, step: Any
+) -> tuple[NDArray[np.datetime64], FloatArray, np.timedelta64]:
+    if hasattr(power, "kw") and hasattr(power, "times"):
+        return np.asarray(power.times, dtype="datetime64[s]"), np.asarray(power.kw, dtype=float), power.step
+    if times is None:
+        raise ValueError("times is missing; pass a PowerSeries, or one stamp per reading.")
+    values = as_numeric_array(power, "power", 1)
+    stamps = np.asarray(times, dtype="datetime64[s]")
+    check_shape(stamps, values.shape, "times", "one stamp per reading")
+    if len(stamps) < 2:
+        raise ValueError(f"a series of {len(stamps)} readings has no transitions; give at least two.")
+    return stamps, values, np.diff(stamps).min() if step is None else np.timedelta64(step).astype("timedelta64[s]")
+
+
+def _resample(
+    stamps: NDArray[np.datetime64], values: FloatArray, step: np.timedelta64, wanted: np.timedelta64
+) -> tuple[NDArray[np.datetime64], FloatArray, np.timedelta64]:
+    """Average whole groups of readings; a group with a reading missing is missing."""
+    if step == wanted:
+        return stamps, values, step
+    if wanted < step or wanted % step != np.timedelta64(0, "s"):
+        minutes = [int(x / np.timedelta64(1, "s")) / 60 for x in (step, wanted)]
+        raise ValueError(
+            f"the series has {minutes[0]:g}-minute readings, which cannot give {minutes[1]:g}-minute steps; "
+            f"set the event's step_minutes to a multiple of {minutes[0]:g}."
+        )
+    size = int(wanted // step)
+    group = stamps.astype("int64") // int(wanted / np.timedelta64(1, "s"))
+    label, index, count = np.unique(group, return_inverse=True, return_counts=True)
+    mean = np.bincount(index, values) / count
+    times = (label * int(wanted / np.timedelta64(1, "s"))).astype("datetime64[s]")
+    return times, np.where(count == size, mean, np.nan), wanted
+
+
+def _start_distribution(
+    chain: MarkovChain,
+    stamps: NDArray[np.datetime64],
+    values: FloatArray,
+    step: np.timedelta64,
+    first: np.datetime64,
+    season: tuple[str, str] | None,
+    excluded: tuple[str, ...],
+) -> FloatArray | None:
+    """Distribution of the state, over similar days, in the interval that ends when control begins."""
+    start = first - step
+    clock = stamps - stamps.astype("datetime64[D]") == start - start.astype("datetime64[D]")
+    chosen = clock & similar_days(stamps, start, season, excluded) & ~np.isnan(values)
+    if not chosen.any():
+        return None
+    return np.bincount(chain.states(values[chosen]), minlength=chain.n_states) / chosen.sum()
+
+
+def _as_times(times: Sequence[Any] | NDArray[Any] | None, horizon: int) -> NDArray[np.datetime64]:
+    if times is None:
+        return np.datetime64("2018-01-01T00:00", "s") + np.arange(horizon + 1) * np.timedelta64(900, "s")
+    try:
+        stamps = np.asarray(times, dtype="datetime64[s]")
+    except (TypeError, ValueError) as error:
+        raise ValueError("times must be datetime64 stamps (or ISO strings), one per time 0 … T.") from error
+    if stamps.shape != (horizon + 1,):
+        raise ValueError(f"times must have {horizon + 1} stamps, one per row of utility, got shape {stamps.shape}.")
+    steps = np.diff(stamps)
+    if np.isnat(stamps).any() or (steps <= np.timedelta64(0, "s")).any() or (steps != steps[0]).any():
+        raise ValueError("times must increase by equal steps; rebuild them with numpy.arange.")
+    return stamps

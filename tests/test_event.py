@@ -1,0 +1,161 @@
+"""Tariff, event times, utility and the customer baseline."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from dp_ensemble_env.event import DemandResponseEvent, EventTimeline, Tariff, customer_baseline
+
+
+def test_default_event_has_two_steps_of_notice_and_sixteen_of_event():
+    line = DemandResponseEvent().timeline()
+    assert len(line.times) == 19
+    assert str(line.times[0]) == "2018-07-02T10:30:00" and str(line.times[-1]) == "2018-07-02T15:00:00"
+    assert_array_equal(np.flatnonzero(line.in_event), np.arange(3, 19))  # intervals ending 11:15 … 15:00
+    assert_allclose(line.price[:3], 0.137)
+    assert_allclose(line.price[3:], 1.137)
+
+
+def test_utility_is_minus_price_power_and_quarter_hour():
+    utility = DemandResponseEvent().timeline().utility([321.0, 100.0])
+    assert utility.shape == (19, 2)
+    assert utility[5, 0] == pytest.approx(-1.137 * 321.0 / 4)
+    assert utility[1, 1] == pytest.approx(-0.137 * 100.0 / 4)
+
+
+def test_any_window_and_step():
+    event = DemandResponseEvent(start="22:00", end="02:00", step_minutes=30, notice_minutes=60, incentive=0.5)
+    line = event.timeline()
+    assert str(line.times[0]) == "2018-07-02T21:00:00" and str(line.times[-1]) == "2018-07-03T02:00:00"
+    assert line.in_event.sum() == 8 and len(line.times) == 11
+    assert line.utility([10.0])[-1, 0] == pytest.approx(-(0.137 + 0.5) * 10 * 0.5)
+    assert DemandResponseEvent(notice_minutes=0).timeline().in_event.sum() == 16
+
+
+def test_hourly_prices_hold_from_the_start_of_the_interval():
+    prices = np.arange(24) / 100
+    line = DemandResponseEvent(tariff=list(prices), incentive=0.0).timeline()
+    assert line.price[2] == 0.10  # interval 10:45 to 11:00
+    assert line.price[3] == 0.11  # interval 11:00 to 11:15
+
+
+def test_tariff_from_csv_by_hour_and_by_stamp(tmp_path):
+    by_hour = tmp_path / "hours.csv"
+    by_hour.write_text("hour,price\n" + "\n".join(f"{h},{0.1 + h / 1000}" for h in reversed(range(24))))
+    assert Tariff.from_csv(by_hour).at(["2018-07-02T11:59"])[0] == pytest.approx(0.111)
+    by_stamp = tmp_path / "stamps.csv"
+    by_stamp.write_text("2018-07-02 11:00,0.2\n2018-07-02 00:00,0.1\n2018-07-02 12:00,0.3\n")
+    tariff = Tariff.from_csv(by_stamp)
+    assert_allclose(tariff.at(["2018-07-02T10:59", "2018-07-02T11:00", "2018-07-03T00:00"]), [0.1, 0.2, 0.3])
+    with pytest.raises(ValueError, match="starts at 2018-07-02T00:00:00"):
+        tariff.at(["2018-07-01T23:00"])
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("", "no prices"),
+        ("hour,price\n", "no prices"),
+        ("0,0.1\n1,cheap\n", "line 2"),
+        ("0,0.1\n1,0.2\n", "each hour 0"),
+        ("0,0.1\nnoon,0.2\n", "line 2"),
+        ("2018-07-02 00:00,nan\n2018-07-02 01:00,nan\n", "line 2"),
+        ("time,price\n2018-07-02 00:00\n", "line 2"),
+    ],
+)
+def test_bad_tariff_files_name_the_line(tmp_path, content, words):
+    path = tmp_path / "tariff.csv"
+    path.write_text(content)
+    with pytest.raises(ValueError, match=words):
+        Tariff.from_csv(path)
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "words"),
+    [
+        ({"start": "eleven"}, "event time 'eleven'"),
+        ({"date": "2018-13-01"}, "event time"),
+        ({"step_minutes": 0}, "step_minutes"),
+        ({"step_minutes": 25}, "whole number of 25-minute steps"),
+        ({"notice_minutes": 20}, "notice"),
+        ({"notice_minutes": -15}, "notice_minutes"),
+        ({"incentive": np.nan}, "incentive"),
+        ({"tariff": [0.1, 0.2]}, "24 hourly prices"),
+        ({"tariff": "cheap"}, "price"),
+    ],
+)
+def test_bad_events_are_refused(kwargs, words):
+    with pytest.raises(ValueError, match=words):
+        DemandResponseEvent(**kwargs)
+
+
+def test_timeline_refuses_arrays_of_other_lengths():
+    line = DemandResponseEvent().timeline()
+    with pytest.raises(ValueError, match="incentive"):
+        EventTimeline(line.times, line.energy_price, line.incentive[:-1], line.in_event)
+    with pytest.raises(ValueError, match="read-only"):
+        line.incentive[0] = 3.0
+
+
+# ------------------------------------------------------------------ baseline
+def meter(days=30, level=None, start="2018-06-02"):
+    """Quarter-hourly series whose level is constant over each day, equal to the day's number."""
+    times = np.datetime64(start, "s") + np.arange(days * 96) * np.timedelta64(900, "s")
+    kw = np.repeat(np.arange(days, dtype=float) if level is None else np.asarray(level, dtype=float), 96)
+    return times, kw
+
+
+def test_best_five_of_ten_weekdays():
+    """2 July 2018 is a Monday; the ten weekdays before it end on 29 June (day 27 from 2 June) and skip weekends."""
+    times, kw = meter(32)
+    weekdays = [27, 26, 25, 24, 23, 20, 19, 18, 17, 16]
+    baseline = customer_baseline(times, kw, DemandResponseEvent())
+    assert baseline.shape == (19,)
+    assert_allclose(baseline, np.mean(sorted(weekdays)[-5:]))
+
+
+def test_best_are_chosen_by_energy_in_the_window_not_by_recency():
+    level = np.full(32, 10.0)
+    level[[16, 17, 18, 19, 20]] = [50, 51, 52, 53, 54]
+    baseline = customer_baseline(*meter(32, level), DemandResponseEvent())
+    assert_allclose(baseline, 52.0)
+
+
+def test_excluded_and_incomplete_days_are_passed_over():
+    times, kw = meter(32)
+    kw[(times >= np.datetime64("2018-06-29T12:00")) & (times < np.datetime64("2018-06-29T12:15"))] = np.nan
+    baseline = customer_baseline(times, kw, DemandResponseEvent(), exclude=["2018-06-28"])
+    used = [25, 24, 23, 20, 19, 18, 17, 16, 13, 12]
+    assert_allclose(baseline, np.mean(sorted(used)[-5:]))
+
+
+def test_weekend_events_look_at_the_same_day_of_the_week():
+    times, kw = meter(90, start="2018-04-28")  # a Saturday
+    baseline = customer_baseline(times, kw, DemandResponseEvent(date="2018-07-14"), days=3, best=1)
+    assert_allclose(baseline, (np.datetime64("2018-07-07") - np.datetime64("2018-04-28")).astype(int))
+
+
+def test_weather_adjustment_is_a_ratio_within_twenty_percent():
+    times, kw = meter(32, np.full(32, 100.0))
+    morning = (times >= np.datetime64("2018-07-02T07:00")) & (times < np.datetime64("2018-07-02T09:00"))
+    for actual, factor in ((110.0, 1.1), (300.0, 1.2), (10.0, 0.8)):
+        kw[morning] = actual
+        assert_allclose(customer_baseline(times, kw, DemandResponseEvent(), adjustment="weather"), 100 * factor)
+
+
+def test_hourly_events_average_quarter_hours():
+    times, kw = meter(32, np.full(32, 100.0))
+    kw[np.arange(kw.size) % 4 == 0] = 140.0
+    event = DemandResponseEvent(step_minutes=60, notice_minutes=60)
+    assert_allclose(customer_baseline(times, kw, event), 110.0)
+
+
+def test_too_few_days_and_bad_settings_are_refused():
+    with pytest.raises(ValueError, match="only 5 complete similar days"):
+        customer_baseline(*meter(8, start="2018-06-25"), DemandResponseEvent())
+    with pytest.raises(ValueError, match="best=6 exceeds days=5"):
+        customer_baseline(*meter(32), DemandResponseEvent(), days=5, best=6)
+    with pytest.raises(ValueError, match="adjustment"):
+        customer_baseline(*meter(32), DemandResponseEvent(), adjustment="humidity")

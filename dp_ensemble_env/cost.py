@@ -1,0 +1,213 @@
+r"""Cost of privacy: what a noisy matrix costs the aggregator, in dollars.
+
+A policy :math:`\tilde\pi` that was computed for a noisy problem is deployed on
+the true dynamics. Two readings of its cost are offered, both as the difference
+of the cost-to-go at every time and state, shape (T, n):
+
+exact
+    :math:`\varphi^{\tilde\pi} - \varphi^*` by policy evaluation. By the
+    performance-difference identity of KL control it is
+    :math:`E_{\tilde\pi}\sum_t \gamma\,\mathrm{KL}(\tilde\pi_t[s_t]\|\pi^*_t[s_t])`,
+    hence never negative. It falls like :math:`1/k^2` for Taylor, Digamma and the
+    averaged policy, like :math:`1/k` for a policy solved on one release.
+paper
+    Corollaries 1 and 2: the true cost of one step followed by the *private*
+    cost-to-go,
+
+    .. math:: \Delta C = \gamma\sum_a\tilde\pi[a](\log K[a]-\log P[a])
+              - \gamma\log\sum_a K[a]\tilde z[a] + \gamma\log\sum_a P[a]z[a].
+
+    For Taylor and Digamma the private cost-to-go contains the pessimism of the
+    kernel, so this overstates the loss, often tenfold. For a policy solved on
+    a release it errs the other way: each release's own optimum takes the noise
+    for opportunity, and the formula understates the loss, about by half.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dp_ensemble_env._average import sampled_costs
+from dp_ensemble_env._validation import check_choice, check_count, check_positive, check_rng
+from dp_ensemble_env.lsmdp import evaluate_policy, solve
+from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.policies import (
+    AVERAGE_METHODS,
+    average_policy,
+    average_policy_as_printed,
+    desirability_ratio,
+    digamma_kernel,
+    row_sums,
+    solve_standard,
+    taylor_kernel,
+)
+
+FloatArray = NDArray[np.float64]
+
+METHODS = ("taylor", "digamma", *(f"average-{method}" for method in AVERAGE_METHODS), "release")
+FORMULAS = ("exact", "paper")
+
+
+class CostEstimate(NamedTuple):
+    """A Monte Carlo estimate: mean and its standard error, both of shape (T, n), in dollars."""
+
+    mean: FloatArray
+    standard_error: FloatArray
+
+
+def cost_of_privacy(
+    model: EnsembleModel,
+    k: float,
+    method: str,
+    formula: str = "exact",
+    *,
+    samples: int = 1000,
+    rng: np.random.Generator | int | None = None,
+) -> FloatArray:
+    """Return the cost of privacy at every time and state.
+
+    Parameters
+    ----------
+    model : EnsembleModel
+        The true problem.
+    k : float
+        Concentration of the Dirichlet noise; infinite means none, and no cost.
+    method : {"taylor", "digamma", "average-sampled", "average-expansion", "average-exact", "release"}
+        ``"average-…"`` deploys the averaged policy (``"average"`` is short for
+        ``"average-sampled"``); ``"release"`` deploys a policy solved on a single
+        release, in expectation over the release. The two differ by an order
+        in `k`.
+    formula : {"exact", "paper"}
+        For the average-value methods the paper's formula is Corollary 3
+        without its misprints (E3): the expectation over releases of the same
+        expression, which is the same for all of them.
+    samples : int
+        Draws for the methods that need them; see `release_cost` for the
+        standard error.
+    rng : numpy Generator or int, optional
+        By default the operating system's entropy.
+
+    Returns
+    -------
+    ndarray of shape (T, n)
+        Dollars per building.
+    """
+    method = "average-sampled" if method == "average" else check_choice(method, "method", METHODS)
+    check_choice(formula, "formula", FORMULAS)
+    k = check_positive(k, "k", allow_inf=True)
+    if np.isinf(k):
+        return np.zeros((model.horizon, model.n_states))
+    if method == "release" or (formula == "paper" and method.startswith("average-")):
+        return release_cost(model, k, formula=formula, samples=samples, rng=rng).mean
+    if method.startswith("average-"):
+        policy = average_policy(model, k, method.removeprefix("average-"), samples, rng)
+        return policy_cost(model, policy)
+    kernel = taylor_kernel(model, k) if method == "taylor" else digamma_kernel(model, k)
+    noisy = solve(kernel, model.utility, model.discomfort_penalty)
+    if formula == "exact":
+        return policy_cost(model, noisy.policy)
+    true = solve_standard(model)
+    with np.errstate(invalid="ignore"):
+        excess = np.where(noisy.policy_values > 0, kernel.log_values[0] - model.log_kernel.log_values[0], 0.0)
+    one_step = np.add.reduceat(noisy.policy_values * excess, kernel.indptr[:-1], axis=-1)
+    # log g_t = log z_t - U_t / gamma, and the utilities cancel in the difference.
+    ahead = true.log_desirability[:-1] - noisy.log_desirability[:-1]
+    return model.discomfort_penalty * (one_step + ahead)
+
+
+def policy_cost(model: EnsembleModel, policy: FloatArray) -> FloatArray:
+    """Exact loss of any policy against the optimum, (T, n) dollars; zero only for the optimum itself."""
+    cost = evaluate_policy(policy, model.default, model.utility, model.discomfort_penalty)
+    return (cost - solve_standard(model).cost_to_go)[..., :-1, :]
+
+
+def release_cost(
+    model: EnsembleModel,
+    k: float,
+    *,
+    formula: str = "exact",
+    samples: int = 1000,
+    rng: np.random.Generator | int | None = None,
+) -> CostEstimate:
+    """Estimate the expected cost of deploying a policy solved on one release.
+
+    Each sample draws a private matrix, solves it and evaluates the policy on
+    the true dynamics; the mean over samples comes with its standard error.
+    """
+    check_choice(formula, "formula", FORMULAS)
+    k = check_positive(k, "k")
+    samples = check_count(samples, "samples", 2)
+    generator = np.random.default_rng() if rng is None else check_rng(rng)
+    solution = solve_standard(model)
+    sums, squares = sampled_costs(
+        model.log_kernel,
+        k,
+        samples,
+        generator,
+        model.utility / model.discomfort_penalty,
+        solution.log_desirability,
+        solution.policy_values,
+    )
+    i = FORMULAS.index(formula)
+    mean = sums[i] / samples
+    variance = np.maximum(squares[i] / samples - mean**2, 0.0) * samples / (samples - 1)
+    gamma = model.discomfort_penalty
+    return CostEstimate(gamma * mean, gamma * np.sqrt(variance / samples))
+
+
+def release_cost_leading_order(model: EnsembleModel, k: float) -> FloatArray:
+    r"""Return the expected cost of deploying a policy solved on one release, to leading order in 1/k.
+
+    Per visit of (t, b) it is
+    :math:`\frac{\gamma}{2(k+1)}(\sum_{a\in S} r[a] - \sum_a\pi[a]r[a])`, which is
+    the classic :math:`(|S|-1)\gamma/2(k+1)` when z is flat; visits are counted
+    under the optimal policy. The one-step noise alone is in it, not the noise
+    that reaches the step through z, so it is a guide rather than a bound.
+    """
+    k = check_positive(k, "k")
+    solution = solve_standard(model)
+    kernel = model.log_kernel
+    ratio = desirability_ratio(model, solution)
+    spread = np.add.reduceat(ratio * (1.0 - solution.policy_values), kernel.indptr[:-1], axis=-1)
+    visit = model.discomfort_penalty / (2.0 * (k + 1.0)) * spread
+    cost = np.empty_like(visit)
+    later = np.zeros(model.n_states)
+    for t in range(model.horizon - 1, -1, -1):
+        later = visit[t] + solution.policy[t] @ later
+        cost[t] = later
+    return cost
+
+
+def average_cost_as_printed(model: EnsembleModel, k: float) -> FloatArray:
+    r"""Evaluate Corollary 3 exactly as the paper prints it (E2, E3), (T, n) dollars.
+
+    Besides the denominators of E2 it subtracts :math:`\gamma\sum E[\tilde P]\tilde z`
+    where the cost-to-go calls for :math:`\log\tilde z`, and replaces
+    :math:`\log\tilde P` by :math:`\tilde P - 1`. Kept for the comparison with the
+    paper: it is not a cost, may be negative, and depends on the unit of z,
+    which is taken as printed, :math:`z_{t+1}` itself.
+    """
+    k = check_positive(k, "k")
+    solution = solve_standard(model)
+    kernel, gamma = model.log_kernel, model.discomfort_penalty
+    ratio, pi = desirability_ratio(model, solution), solution.policy_values
+    p = np.broadcast_to(np.exp(kernel.log_values[0]), pi.shape)
+    printed = average_policy_as_printed(model, k)
+    rows = np.repeat(np.arange(model.n_states), np.diff(kernel.indptr))
+    expected = printed[:, rows, kernel.indices]
+    others = row_sums(kernel, pi) - pi
+    own = ratio**2 * p * (1 - p)
+    covariance = own - pi * others
+    variance = row_sums(kernel, covariance)
+    moments = (
+        own / row_sums(kernel, pi**2)
+        - 2 * pi * covariance / row_sums(kernel, pi**3)
+        + pi**2 * variance / row_sums(kernel, pi**4)
+    ) / (k + 1)
+    z = np.exp(solution.log_desirability[1:])[:, kernel.indices]
+    summand = moments - expected * (np.log(p) - z)
+    log_gain = solution.log_desirability[:-1] - model.utility[:-1] / gamma
+    return gamma * (np.add.reduceat(summand, kernel.indptr[:-1], axis=-1) + log_gain)

@@ -1,0 +1,233 @@
+r"""Closed-form policies: standard, Taylor, Digamma and average value.
+
+All of them are the recursion of `dp_ensemble_env.lsmdp` with some kernel, or an
+average of such solutions. With :math:`P` the default matrix and
+:math:`x \sim \mathrm{Dir}(kP[b])` its private copy:
+
+standard (Theorem 1)
+    :math:`\log K = \log P`.
+Taylor (Proposition 1)
+    :math:`\log K = \log P - \frac{1-P}{2P(k+1)}`, the second-order
+    expansion of :math:`E[\log x]`.
+Digamma (Proposition 2)
+    :math:`\log K = \psi(kP) - \psi(k)`, which *is* :math:`E[\log x]`.
+average value (Section V)
+    the mean over private matrices of the policy that is optimal for each;
+    see `average_policy` for its three methods.
+
+**Privacy.** Taylor and Digamma policies expect the noise, they do not add any:
+computed from the true matrix they are deterministic functions of it, and given
+:math:`z` the true row can be read back from them (E8). They are private only
+when `model.default` is itself a release. The sampled average of N draws costs
+N releases (E9).
+
+Every function takes one model and returns a policy of shape (T, n, n), or a
+list of models of equal shape and returns (B, T, n, n). `k` may be infinite: all
+of them are the standard policy then.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import digamma
+
+from dp_ensemble_env._average import average_exact, average_sampled
+from dp_ensemble_env._validation import check_choice, check_count, check_positive, check_rng
+from dp_ensemble_env.lsmdp import LogKernel, Solution, solve
+from dp_ensemble_env.model import EnsembleModel
+
+FloatArray = NDArray[np.float64]
+Models = EnsembleModel | Sequence[EnsembleModel]
+
+AVERAGE_METHODS = ("sampled", "expansion", "exact")
+#: Names accepted by `solve_policy`.
+POLICIES = ("standard", "taylor", "digamma", *(f"average-{method}" for method in AVERAGE_METHODS))
+
+
+def _over_models(function: Callable[..., FloatArray]) -> Callable[..., FloatArray]:
+    """Let a function of one model also take a sequence of them."""
+
+    @functools.wraps(function)
+    def wrapper(model: Models, *args: Any, **kwargs: Any) -> FloatArray:
+        if isinstance(model, EnsembleModel):
+            return function(model, *args, **kwargs)
+        if not isinstance(model, Sequence) or not model or not all(isinstance(m, EnsembleModel) for m in model):
+            raise ValueError(f"model must be an EnsembleModel or a non-empty list of them, got {type(model).__name__}.")
+        if len({m.utility.shape for m in model}) > 1:
+            raise ValueError("the models of a batch must have the same horizon and number of states.")
+        return np.stack([function(m, *args, **kwargs) for m in model])
+
+    return wrapper
+
+
+def solve_standard(model: EnsembleModel) -> Solution:
+    """Solve the problem without noise: the optimum, its value function and its policy."""
+    return solve(model.log_kernel, model.utility, model.discomfort_penalty)
+
+
+@_over_models
+def standard_policy(model: EnsembleModel) -> FloatArray:
+    """Return the optimal policy of `model` (Theorem 1)."""
+    return solve_standard(model).policy
+
+
+@_over_models
+def taylor_policy(model: EnsembleModel, k: float) -> FloatArray:
+    """Return the noise-aware policy by the Taylor expansion of E[log x] (Proposition 1)."""
+    return solve(taylor_kernel(model, k), model.utility, model.discomfort_penalty).policy
+
+
+@_over_models
+def digamma_policy(model: EnsembleModel, k: float) -> FloatArray:
+    """Return the noise-aware policy with the exact E[log x] (Proposition 2)."""
+    return solve(digamma_kernel(model, k), model.utility, model.discomfort_penalty).policy
+
+
+def taylor_kernel(model: EnsembleModel, k: float) -> LogKernel:
+    """Return log K of Proposition 1 on the support of the default."""
+    k = check_positive(k, "k", allow_inf=True)
+    kernel = model.log_kernel
+    p = np.exp(kernel.log_values)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        correction = (1.0 - p) / (2.0 * p * (k + 1.0))
+    # A time-varying default may be zero here and not elsewhere; -inf stays -inf.
+    log_values = np.where(p > 0, kernel.log_values - correction, -np.inf)
+    return LogKernel(kernel.indptr, kernel.indices, log_values)
+
+
+def digamma_kernel(model: EnsembleModel, k: float) -> LogKernel:
+    """Return log K of Proposition 2 on the support of the default."""
+    k = check_positive(k, "k", allow_inf=True)
+    kernel = model.log_kernel
+    if np.isinf(k):
+        return kernel
+    p = np.exp(kernel.log_values)
+    with np.errstate(invalid="ignore"):
+        log_values = np.where(p > 0, digamma(k * p) - digamma(k), -np.inf)
+    return LogKernel(kernel.indptr, kernel.indices, log_values)
+
+
+@_over_models
+def average_policy(
+    model: EnsembleModel,
+    k: float,
+    method: str = "sampled",
+    samples: int = 1000,
+    rng: np.random.Generator | int | None = None,
+) -> FloatArray:
+    r"""Return the average-value policy (Section V).
+
+    Parameters
+    ----------
+    model : EnsembleModel or list of them
+    k : float
+    method : {"sampled", "expansion", "exact"}
+        ``"sampled"`` draws `samples` private matrices, solves each with its own
+        :math:`z` and averages the policies. The other two hold
+        :math:`z_{t+1}` at its value for the true matrix, as Proposition 3 does:
+        ``"expansion"`` is Proposition 3 with its denominators corrected (E2),
+
+        .. math:: E[\pi[a]] \approx \pi[a]\Bigl(1 + \frac{\sum_\nu\pi[\nu]r[\nu]-r[a]}{k+1}\Bigr),
+                  \quad r[a] = z[a]/\textstyle\sum_\nu P[\nu]z[\nu]
+
+        and ``"exact"`` evaluates the expectation itself as an integral,
+
+        .. math:: E[\pi[a]] = kP[a]z[a]\int_0^\infty\frac{\prod_\nu(1+sz[\nu])^{-kP[\nu]}}{1+sz[a]}\,ds.
+    samples : int
+        Number of draws of ``"sampled"``. Memory does not depend on it.
+    rng : numpy Generator or int, optional
+        For ``"sampled"``; by default the operating system's entropy.
+
+    Raises
+    ------
+    ValueError
+        If the expansion turns negative somewhere: `k` is then too small for a
+        first-order expansion in 1/k, and ``method="exact"`` has no such limit.
+    """
+    check_choice(method, "method", AVERAGE_METHODS)
+    k = check_positive(k, "k", allow_inf=True)
+    samples = check_count(samples, "samples")
+    generator = None if method != "sampled" else np.random.default_rng() if rng is None else check_rng(rng)
+    solution = solve_standard(model)
+    if np.isinf(k):
+        return solution.policy
+    kernel = model.log_kernel
+    if generator is not None:
+        values = average_sampled(kernel, solution, k, samples, generator, model.utility / model.discomfort_penalty)
+    elif method == "exact":
+        values = average_exact(kernel, solution.log_desirability, k)
+    else:
+        values = expansion_values(model, solution, k)
+        if (values < 0).any():
+            t, entry = np.argwhere(values < 0)[0]
+            state = int(np.searchsorted(kernel.indptr, entry, side="right") - 1)
+            raise ValueError(
+                f"the expansion in 1/k gives a negative probability {values[t, entry]:.3g} from state {state} at time "
+                f"{int(t)}: k={k:g} is too small for it; use method='exact', which has no such limit, or a larger k."
+            )
+    return kernel.dense(values)
+
+
+def expansion_values(model: EnsembleModel, solution: Solution, k: float) -> FloatArray:
+    """Corrected Proposition 3 (E2) on the nonzeros, shape (T, nnz); entries may be negative at small k."""
+    ratio = desirability_ratio(model, solution)
+    pi = solution.policy_values
+    mean_ratio = row_sums(model.log_kernel, pi * ratio)
+    return pi * (1.0 + (mean_ratio - ratio) / (k + 1.0))
+
+
+def average_policy_as_printed(model: EnsembleModel, k: float) -> FloatArray:
+    r"""Evaluate Proposition 3 exactly as the paper prints it (E2); its rows do not sum to one.
+
+    The printed denominators are :math:`\sum(Pz)^2` and :math:`\sum(Pz)^3`
+    where the derivation gives :math:`(\sum Pz)^2` and :math:`(\sum Pz)^3`. Kept
+    for the comparison with the paper; not a policy.
+    """
+    k = check_positive(k, "k")
+    solution = solve_standard(model)
+    kernel = model.log_kernel
+    ratio, pi = desirability_ratio(model, solution), solution.policy_values
+    p = np.broadcast_to(np.exp(kernel.log_values[0]), pi.shape)
+    # In units of sum(P z): P z -> pi, z -> ratio, and the denominators become sum(pi^2), sum(pi^3).
+    covariance = ratio * (ratio * p * (1 - p) - p * (row_sums(kernel, pi) - pi))
+    variance = row_sums(kernel, ratio**2 * p * (1 - p) - pi * (row_sums(kernel, pi) - pi))
+    first = covariance / ((k + 1) * row_sums(kernel, pi**2))
+    second = pi * variance / ((k + 1) * row_sums(kernel, pi**3))
+    return kernel.dense(pi - first + second)
+
+
+@_over_models
+def solve_policy(model: EnsembleModel, name: str, k: float | None = None, **kwargs: Any) -> FloatArray:
+    """Return the policy called `name`, one of `POLICIES`; ``"average"`` means ``"average-sampled"``."""
+    name = "average-sampled" if name == "average" else check_choice(name, "policy", POLICIES)
+    if name == "standard":
+        return standard_policy(model)
+    if k is None:
+        raise ValueError(
+            f"the {name} policy needs k, the concentration of the noise it expects; pass k=50 for example."
+        )
+    if name == "taylor":
+        return taylor_policy(model, k)
+    if name == "digamma":
+        return digamma_policy(model, k)
+    return average_policy(model, k, method=name.removeprefix("average-"), **kwargs)
+
+
+# ------------------------------------------------------------------ on the nonzeros
+def desirability_ratio(model: EnsembleModel, solution: Solution) -> FloatArray:
+    """r[a] = z_{t+1}[a] / sum_nu P[b, nu] z_{t+1}[nu] on the nonzeros, shape (T, nnz)."""
+    # pi = P r, so r = pi / P: no desirability is ever exponentiated.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        p = np.exp(model.log_kernel.log_values[0])
+        return np.where(p > 0, solution.policy_values / p, 0.0)
+
+
+def row_sums(kernel: LogKernel, values: FloatArray) -> FloatArray:
+    """Sum over each row's entries and repeat the sum on them, shape (…, nnz)."""
+    sums = np.add.reduceat(values, kernel.indptr[:-1], axis=-1)
+    return np.repeat(sums, np.diff(kernel.indptr), axis=-1)

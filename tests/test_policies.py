@@ -1,0 +1,307 @@
+"""The closed-form policies against their definitions, Monte Carlo and the published numbers."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import mpmath
+import numpy as np
+import pytest
+from conftest import random_model
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.special import digamma
+
+from dp_ensemble_env import _average, policies
+from dp_ensemble_env.lsmdp import solve
+from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.policies import (
+    POLICIES,
+    average_policy,
+    average_policy_as_printed,
+    digamma_kernel,
+    digamma_policy,
+    solve_policy,
+    solve_standard,
+    standard_policy,
+    taylor_kernel,
+    taylor_policy,
+)
+
+
+def one_row(p, log_z, copies=None):
+    """One-step problem whose every row is `p` and whose desirability ahead is `log_z`."""
+    p = np.asarray(p, dtype=float)
+    return EnsembleModel(
+        default=np.tile(p, (p.size, 1)),
+        power_kw=np.arange(p.size) + 1.0,
+        utility=np.stack([np.zeros(p.size), np.asarray(log_z, dtype=float)]),
+        discomfort_penalty=1.0,
+    )
+
+
+EXAMPLE = one_row([0.2, 0.6, 0.2], np.log([1.0, 0.2, 0.04]))
+
+
+# ------------------------------------------------------------------ kernels
+@pytest.mark.parametrize("k", [0.5, 5.0, 50.0, 200.0])
+def test_kernels_by_their_formulas(k):
+    model = random_model(1, n=5)
+    p = model.default
+    dense = model.log_kernel.dense
+    taylor, noise = (dense(kernel(model, k).log_values)[0, 0] for kernel in (taylor_kernel, digamma_kernel))
+    b, a = np.nonzero(p)
+    assert_allclose(taylor[b, a], np.log(p[b, a]) - (1 - p[b, a]) / (2 * p[b, a] * (k + 1)), rtol=1e-12)
+    assert_allclose(noise[b, a], digamma(k * p[b, a]) - digamma(k), rtol=1e-12)
+    # digamma <= Taylor <= log P, as Jensen and the expansion's remainder have it
+    assert (noise[b, a] <= taylor[b, a] + 1e-12).all() and (taylor[b, a] <= np.log(p[b, a]) + 1e-12).all()
+
+
+def test_digamma_kernel_is_the_expected_logarithm():
+    p, k = np.array([0.1, 0.3, 0.6]), 7.0
+    draws = np.log(np.random.default_rng(0).dirichlet(k * p, size=200_000))
+    error = draws.std(axis=0) / np.sqrt(len(draws))
+    exact = digamma_kernel(one_row(p, np.zeros(3)), k).log_values[0, 0, :3]
+    assert (np.abs(draws.mean(axis=0) - exact) < 5.5 * error).all()
+
+
+@pytest.mark.parametrize("policy", [taylor_policy, digamma_policy])
+def test_certain_transitions_stay_certain_and_cost_nothing(policy):
+    model = one_row([1.0, 0.0], [0.0, 5.0])
+    assert_allclose(policy(model, 3.0)[0], [[1, 0], [1, 0]])
+
+
+@pytest.mark.parametrize("name", [name for name in POLICIES if name != "standard"])
+def test_all_converge_to_the_standard_policy(name):
+    model = random_model(3, n=5, horizon=4, density=0.6)
+    standard = standard_policy(model)
+    kwargs = {"samples": 2000, "rng": 0} if name == "average-sampled" else {}
+    gaps = [np.abs(solve_policy(model, name, k, **kwargs) - standard).max() for k in (1e3, 1e5, 1e7)]
+    assert gaps[0] > gaps[1] > gaps[2] and gaps[2] < (1e-4 if kwargs else 1e-6)
+    assert_array_equal(solve_policy(model, name, np.inf, **kwargs), standard)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_every_policy_is_stochastic_and_keeps_the_support(campus, name):
+    kwargs = {"samples": 50, "rng": 0} if name == "average-sampled" else {}
+    policy = solve_policy(campus, name, 500.0, **kwargs)
+    assert policy.shape == (18, 20, 20)
+    assert_allclose(policy.sum(axis=-1), 1.0, rtol=1e-9)
+    assert (policy >= 0).all() and (policy[:, campus.default == 0] == 0).all()
+
+
+def test_standard_policy_prefers_less_power_during_the_event(campus):
+    policy = standard_policy(campus)
+    assert (policy[5] @ campus.power_kw < campus.default @ campus.power_kw).all()
+
+
+# ------------------------------------------------------------------ average value
+@pytest.mark.parametrize(("k", "expected"), [(5.0, [0.5176, 0.4480, 0.0344]), (50.0, [0.5982, 0.3764, 0.0254])])
+def test_exact_average_reproduces_the_published_example(k, expected):
+    exact = average_policy(EXAMPLE, k, "exact")[0, 0]
+    assert_allclose(exact, expected, atol=5e-5)
+    assert exact.sum() == pytest.approx(1, abs=1e-12)
+
+
+def test_expansion_and_printed_form_reproduce_the_published_example():
+    assert_allclose(average_policy(EXAMPLE, 5.0, "expansion")[0, 0], [0.5118, 0.4558, 0.0324], atol=5e-5)
+    printed = average_policy_as_printed(EXAMPLE, 5.0)[0, 0]
+    assert_allclose(printed, [0.5985, 0.6528, 0.0474], atol=5e-5)
+    assert printed.sum() > 1.29  # E2: not a distribution
+
+
+@pytest.mark.parametrize("k", [0.02, 0.7, 5.0, 50.0, 3000.0])
+@pytest.mark.parametrize("spread", [1.0, 40.0])
+def test_exact_average_against_mpmath(k, spread):
+    """The same expectation by another route: adaptive quadrature with 30 digits."""
+    p, log_z = np.array([0.15, 0.5, 0.35]), np.array([0.0, -0.4, -1.0]) * spread
+    value = average_policy(one_row(p, log_z), k, "exact")[0, 0]
+    with mpmath.workdps(30):
+        z = [mpmath.exp(float(x)) for x in log_z]
+        q = [mpmath.mpf(float(x)) for x in p]
+
+        def integrand(u, a):
+            s = mpmath.exp(u)
+            product = mpmath.fprod((1 + s * z[i]) ** (-k * q[i]) for i in range(3))
+            return k * q[a] * z[a] * s / (1 + s * z[a]) * product
+
+        knots = [-90, -40, -20, -10, -5, 0, 5, 10, 20, 30, 45, 70, 120, 250, 600, 1500, 4000]
+        expected = [float(mpmath.quad(lambda u, a=a: integrand(u, a), knots)) for a in range(3)]
+    assert_allclose(value, expected, atol=1e-10)
+
+
+@pytest.mark.parametrize("k", [5.0, 50.0])
+def test_exact_average_against_monte_carlo(k):
+    z = np.array([1.0, 0.2, 0.04])
+    draws = np.random.default_rng(1).dirichlet(k * np.array([0.2, 0.6, 0.2]), size=200_000) * z
+    draws /= draws.sum(axis=1, keepdims=True)
+    error = draws.std(axis=0) / np.sqrt(len(draws))
+    assert (np.abs(draws.mean(axis=0) - average_policy(EXAMPLE, k, "exact")[0, 0]) < 5.5 * error).all()
+
+
+def test_expansion_error_is_of_second_order():
+    gaps = [
+        np.abs(average_policy(EXAMPLE, k, "expansion") - average_policy(EXAMPLE, k, "exact")).max() for k in (2e3, 8e3)
+    ]
+    assert gaps[0] / gaps[1] == pytest.approx(16, rel=0.05)
+
+
+def test_expansion_says_when_k_is_too_small_for_it(campus):
+    with pytest.raises(ValueError, match=r"negative probability .* from state \d+ at time \d+.*method='exact'"):
+        average_policy(campus, 10.0, "expansion")
+
+
+def naive_sampled(model, k, samples, rng):
+    """Draw, solve and average one matrix at a time, with NumPy's own Dirichlet."""
+    policies_ = []
+    for _ in range(samples):
+        private = np.zeros_like(model.default)
+        for index in np.ndindex(model.default.shape[:-1]):
+            on = model.default[index] > 0
+            private[(*index, on)] = rng.dirichlet(k * model.default[index][on])
+        with np.errstate(divide="ignore"):
+            policies_.append(solve(np.log(private), model.utility, model.discomfort_penalty).policy)
+    return np.mean(policies_, axis=0), np.std(policies_, axis=0) / np.sqrt(samples)
+
+
+@pytest.mark.parametrize("varying", [False, True])
+def test_sampled_average_agrees_with_a_naive_loop(varying):
+    model = random_model(2, n=4, horizon=3, density=0.8, varying=varying)
+    naive, error = naive_sampled(model, 8.0, 4000, np.random.default_rng(0))
+    fast = average_policy(model, 8.0, "sampled", 40_000, 1)
+    assert (np.abs(fast - naive) <= 5.5 * error * 1.1 + 1e-9).all()
+    assert np.abs(fast - standard_policy(model)).max() > 20 * error.max()  # and it is not simply the standard one
+
+
+@pytest.mark.parametrize("samples", [1, 127, 128, 129, 300])
+def test_blocks_do_not_change_the_average(samples):
+    """Linear and logarithmic paths use the same draws: equal to rounding for full and partial blocks."""
+    model = random_model(4, n=5, horizon=4)
+    solution, kernel = solve_standard(model), model.log_kernel
+    logs = np.zeros_like(solution.policy_values)
+    scaled = model.utility / model.discomfort_penalty
+    p = np.exp(kernel.log_values[0])
+    _average._average_logs(
+        np.random.default_rng(9), kernel.indptr, kernel.indices, p, scaled[None], 20.0, samples, logs
+    )
+    fast = _average.average_sampled(kernel, solution, 20.0, samples, np.random.default_rng(9), scaled)
+    assert_allclose(fast, logs / samples, rtol=1e-10, atol=1e-14)
+
+
+def test_sampled_average_survives_an_extreme_spread():
+    """Thousands of nats between neighbours and k = 0.01: the linear path gives up, the logarithms do not."""
+    model = EnsembleModel(
+        default=[[0.5, 0.5, 0.0], [0.3, 0.3, 0.4], [0.0, 0.5, 0.5]],
+        power_kw=[1, 2, 3],
+        utility=np.array([[0, 0, 0], [0, -3000.0, -9000.0], [-9000.0, 0, -3000.0]]),
+        discomfort_penalty=1.0,
+    )
+    policy = average_policy(model, 0.01, "sampled", 400, 0)
+    assert np.isfinite(policy).all()
+    assert_allclose(policy.sum(axis=-1), 1.0, rtol=1e-12)
+
+
+def test_sampled_average_repeats_with_its_seed_and_differs_without(campus):
+    first, again = (average_policy(campus, 50.0, "sampled", 20, 3) for _ in range(2))
+    assert_array_equal(first, again)
+    assert not np.array_equal(average_policy(campus, 50.0, samples=20), average_policy(campus, 50.0, samples=20))
+
+
+def test_memory_of_the_sampled_average_does_not_grow():
+    """Peak memory after 200,000 samples (3.5 GB, were they kept) is that after 1,000."""
+    code = """
+import resource
+from dp_ensemble_env import average_policy, campus_event
+model, peaks = campus_event(), []
+for samples in (1_000, 200_000):
+    average_policy(model, 50.0, "sampled", samples, 0)
+    peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+print(peaks[1] - peaks[0])
+"""
+    grown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert float(grown.stdout) < 30  # MB
+
+
+# ------------------------------------------------------------------ the six published distances
+ROW, LOG_Z = np.array([0.8224, 0.0222, 0.1555]), np.array([0.9854, 0.0, 2.2244])
+
+
+@pytest.mark.parametrize(
+    ("name", "k", "published"),
+    [
+        ("taylor", 50.0, 0.0493),
+        ("taylor", 200.0, 0.0482),
+        ("digamma", 50.0, 0.0494),
+        ("digamma", 200.0, 0.0482),
+        ("average-expansion", 50.0, 0.0479),
+        ("average-expansion", 200.0, 0.0476),
+    ],
+)
+def test_published_distances_between_policies_of_adjacent_rows(name, k, published):
+    row = ROW / ROW.sum()
+    adjacent = row + np.array([0.0, -0.015, 0.015])
+    a, b = (solve_policy(one_row(p, LOG_Z), name, k)[0, 0] for p in (row, adjacent))
+    assert np.abs(a - b).sum() == pytest.approx(published, abs=1.1e-4)
+
+
+# ------------------------------------------------------------------ batches, names, refusals
+def test_lists_of_models_give_batches():
+    models = [random_model(seed, n=4, horizon=3) for seed in range(3)]
+    for function in (standard_policy, lambda m: digamma_policy(m, 9.0), lambda m: average_policy(m, 9.0, "exact")):
+        batch = function(models)
+        assert batch.shape == (3, 3, 4, 4)
+        assert_array_equal(batch[2], function(models[2]))
+    with pytest.raises(ValueError, match="same horizon"):
+        standard_policy([models[0], random_model(0, n=5)])
+    for wrong in ([], "model", [1, 2]):
+        with pytest.raises(ValueError, match="EnsembleModel"):
+            standard_policy(wrong)
+
+
+def test_time_varying_defaults_give_the_constant_result_when_constant():
+    model = random_model(6, n=4, horizon=3)
+    varying = model.with_default(np.stack([model.default] * 3))
+    for name in ("standard", "taylor", "digamma", "average-exact"):
+        assert_allclose(solve_policy(model, name, 30.0), solve_policy(varying, name, 30.0), atol=1e-13)
+
+
+def test_time_varying_support_is_respected_at_each_time():
+    certain, free = np.array([[0.0, 1.0], [0.0, 1.0]]), np.array([[0.5, 0.5], [0.5, 0.5]])
+    model = EnsembleModel([free, certain], [1.0, 2.0], -np.arange(6.0).reshape(3, 2), 1.0)
+    for name in ("standard", "taylor", "digamma", "average-exact", "average-sampled"):
+        policy = solve_policy(model, name, 4.0, **({"rng": 0} if name.endswith("sampled") else {}))
+        assert_allclose(policy[1], certain, atol=1e-12)
+        assert (policy[0] > 0.01).all()
+
+
+@pytest.mark.parametrize("k", [0, -1.0, np.nan, "50", None])
+@pytest.mark.parametrize("name", ["taylor", "digamma", "average-exact"])
+def test_bad_k_is_refused(campus, name, k):
+    with pytest.raises(ValueError, match="k"):
+        solve_policy(campus, name, k)
+
+
+def test_unknown_names_are_refused_with_a_guess(campus):
+    with pytest.raises(ValueError, match="unknown policy 'digama'.*did you mean 'digamma'"):
+        solve_policy(campus, "digama", 5.0)
+    with pytest.raises(ValueError, match="unknown method 'sample'.*did you mean 'sampled'"):
+        average_policy(campus, 5.0, "sample")
+    with pytest.raises(ValueError, match="samples"):
+        average_policy(campus, 5.0, "sampled", 0)
+    with pytest.raises(ValueError, match="rng"):
+        average_policy(campus, 5.0, "sampled", 5, "seed")
+
+
+@given(st.integers(0, 10_000), st.floats(0.05, 1e4), st.sampled_from(["taylor", "digamma", "average-exact"]))
+def test_random_problems_give_distributions(seed, k, name):
+    model = random_model(seed, n=4, horizon=3)
+    policy = solve_policy(model, name, k)
+    assert_allclose(policy.sum(axis=-1), 1.0, rtol=1e-9)
+    assert (policy[:, model.default == 0] == 0).all()
+
+
+def test_public_names_match_the_registry():
+    assert set(POLICIES) == {"standard", "taylor", "digamma", "average-sampled", "average-expansion", "average-exact"}
+    assert policies.solve_policy(EXAMPLE, "average", 5.0, samples=10, rng=0).shape == (1, 3, 3)

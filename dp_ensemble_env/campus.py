@@ -3,8 +3,11 @@
 **These data are synthetic.** No meter was read. The load is a sum of parts that
 a university building in Manhattan has (see `campus_building`), driven by a
 made-up temperature series for 2018 with a heat wave in the first days of July.
-The year is scaled once so that the aggregate of 100 buildings, cut into 20
-levels of equal width over the summer, has level 18 (counted from one) at
+Two of its traits follow measured campus buildings (the education buildings of
+the Building Data Genome Project 2): the least load is about half of the peak,
+and the load changes by some 3 % from one hour to the next beyond its daily
+course. The year is scaled once so that the aggregate of 100 buildings, cut into
+20 levels of equal width over the summer, has level 18 (counted from one) at
 32.1 MW, the published figure for the real campus. Nothing else is fitted.
 
 What the estimate of its dynamics shares with real meters: it is not
@@ -78,7 +81,7 @@ def campus_building(seed: int = 0) -> CampusYear:
 
     Parts: a constant base; lights and plugs that follow the occupancy
     (weekdays from about 7 to 20 h with a lunch dip and daily variation,
-    weekends a quarter of it); fans that start before the building opens; five
+    weekends a third of it); fans that start before the building opens; five
     chiller stages that switch with the cooling demand (outdoor temperature,
     occupancy), each with a dead band; a slowly wandering residual, and now and
     then an hour of extra equipment. The whole is scaled so that the summer
@@ -104,7 +107,7 @@ def campus_building(seed: int = 0) -> CampusYear:
     fans = np.where(_fans_running(machines, working, hour), 1.0, 0.25)
     cooling_demand = np.maximum(temperature - 14.0, 0.0) / 16.0 * (0.35 + 0.65 * occupancy) * fans
     kw = (
-        110.0
+        300.0
         + 95.0 * occupancy
         + 22.0 * fans
         + 26.0 * _chiller_stages(cooling_demand, machines)
@@ -222,9 +225,9 @@ def _occupancy(rng: np.random.Generator, working: NDArray[np.bool_], hour: Float
 
     days = len(working)
     opens = per_day(7.9 + 0.25 * rng.standard_normal(days))
-    closes = per_day(18.8 + 0.5 * rng.standard_normal(days))
-    level = per_day(np.where(working, 1.0, 0.25) * (1.0 + 0.06 * rng.standard_normal(days)))
-    shape = 1.0 / (1.0 + np.exp(-(hour - opens) / 0.45)) / (1.0 + np.exp((hour - closes) / 0.8))
+    closes = per_day(19.5 + 0.5 * rng.standard_normal(days))
+    level = per_day(np.where(working, 1.0, 0.35) * (1.0 + 0.06 * rng.standard_normal(days)))
+    shape = 1.0 / (1.0 + np.exp(-(hour - opens) / 0.6)) / (1.0 + np.exp((hour - closes) / 1.2))
     lunch = 1.0 - 0.08 * np.exp(-0.5 * ((hour - 12.6) / 0.6) ** 2)
     return level * shape * lunch
 
@@ -255,7 +258,7 @@ def _wander(rng: np.random.Generator, size: int) -> FloatArray:
     out = np.empty(size)
     value = 0.0
     for i in range(size):
-        value = 0.9 * value + 2.2 * shocks[i]
+        value = 0.9 * value + 8.0 * shocks[i]
         out[i] = value
     return out
 

@@ -68,7 +68,7 @@ def event_outcome(model: EnsembleModel, policy: Any) -> Outcome:
     return Outcome(
         score=score(returns[0], returns[1], best),
         mean_return=returns[0],
-        gap=best - returns[0],
+        gap=max(0.0, best - returns[0]),  # no policy beats the optimum but by rounding
         energy_cost=energy,
         discomfort=gamma * float((rho[:-1] * divergence).sum()),
         power_kw=power,

@@ -248,7 +248,7 @@ def test_simbench_profile(tmp_path, monkeypatch):
 
 def test_simbench_that_is_not_there(tmp_path, monkeypatch):
     monkeypatch.setattr("dp_ensemble_env.meter._simbench.find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r'not installed; install it with pip install "dp-ensemble-env\[data\]"'):
+    with pytest.raises(ImportError, match=r'not installed; install it with pip install "dp-ensemble-env\[simbench\]"'):
         simbench_profile()
 
 

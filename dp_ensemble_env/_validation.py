@@ -86,13 +86,15 @@ def check_in_range(
     return number
 
 
-def check_count(value: Any, name: str, minimum: int = 1) -> int:
-    """Return `value` as an integer of at least `minimum`."""
+def check_count(value: Any, name: str, minimum: int = 1, maximum: int = 10**9) -> int:
+    """Return `value` as an integer from `minimum` to `maximum`."""
     number = _as_number(value, name)
     if number != int(number) if np.isfinite(number) else True:
         raise ValueError(f"{name} must be a whole number, got {value!r}; pass an int of at least {minimum}.")
     if number < minimum:
         raise ValueError(f"{name} must be at least {minimum}, got {value!r}; pass a larger whole number.")
+    if number > maximum:
+        raise ValueError(f"{name} must be at most {maximum:,}, got {value!r}; pass a smaller whole number.")
     return int(number)
 
 
@@ -139,6 +141,43 @@ def check_stochastic(matrix: ArrayLike, name: str = "default") -> NDArray[np.flo
             f"({len(wrong)} such rows); {remedy}."
         )
     return array
+
+
+def check_instance(value: Any, kind: type, name: str) -> None:
+    """Refuse a `value` that is not an instance of `kind`."""
+    if not isinstance(value, kind):
+        raise ValueError(f"{name} must be an instance of {kind.__name__}, got {_describe(value)}; build one first.")
+
+
+def as_times(value: Any, name: str) -> NDArray[np.datetime64]:
+    """Return `value` as a 1-D array of datetime64[s] without missing stamps."""
+    try:
+        if isinstance(value, (str, bytes)):
+            raise TypeError
+        array = np.asarray(value)
+        if array.dtype.kind not in "MUO":
+            raise TypeError
+        stamps = array.astype("datetime64[s]")
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(
+            f"{name} must be a list of stamps such as 2018-07-02T11:00 or a datetime64 array, got {_describe(value)}."
+        ) from error
+    if stamps.ndim != 1 or np.isnat(stamps).any():
+        raise ValueError(f"{name} must be a flat list of stamps, none missing, got shape {stamps.shape}.")
+    return stamps
+
+
+def as_days(value: Any, name: str) -> tuple[str, ...]:
+    """Return `value` as a tuple of ISO dates."""
+    try:
+        if isinstance(value, (str, bytes)):
+            raise TypeError
+        return tuple(str(np.datetime64(day, "D")) for day in value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(
+            f"{name} must be a list of days, written as 2018-07-02, got {_describe(value)}; "
+            "put a single day in a list, too."
+        ) from error
 
 
 def check_rng(rng: Any, name: str = "rng") -> np.random.Generator:

@@ -134,6 +134,7 @@ def _aggregate(seed: int, buildings: int) -> FloatArray:
 
 def campus_chain(seed: int = 0, n_states: int = 20, buildings: int = 100) -> MarkovChain:
     """Estimate the summer dynamics of the synthetic campus's aggregate power."""
+    seed, n_states = check_count(seed, "seed", 0), check_count(n_states, "n_states", 2, 100_000)
     year = campus_building(seed)
     return estimate_chain(
         _aggregate(seed, check_count(buildings, "buildings")),
@@ -184,10 +185,11 @@ def campus_event(
         if name not in _MODEL_FIELDS:
             known = sorted({*_EVENT_FIELDS, *_MODEL_FIELDS, "n_states", "buildings", "discomfort_penalty", "seed"})
             raise ValueError(f"campus_event has no setting {name!r}; the settings are {', '.join(known)}.")
+    seed, n_states = check_count(seed, "seed", 0), check_count(n_states, "n_states", 2, 100_000)
     year = campus_building(seed)
     model = EnsembleModel.from_series(
         _aggregate(seed, check_count(buildings, "buildings")),
-        event or DemandResponseEvent(**event_fields),
+        DemandResponseEvent(**event_fields) if event is None else event,
         times=year.times,
         step=year.step,
         profile="aggregate",

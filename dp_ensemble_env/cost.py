@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_ensemble_env._average import sampled_costs
-from dp_ensemble_env._validation import check_choice, check_count, check_positive, check_rng
+from dp_ensemble_env._validation import check_choice, check_count, check_instance, check_positive, check_rng
 from dp_ensemble_env.lsmdp import evaluate_policy, solve
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.policies import (
@@ -95,7 +95,9 @@ def cost_of_privacy(
     ndarray of shape (T, n)
         Dollars per building.
     """
-    method = "average-sampled" if method == "average" else check_choice(method, "method", METHODS)
+    check_instance(model, EnsembleModel, "model")
+    method = "average-sampled" if isinstance(method, str) and method == "average" else method
+    check_choice(method, "method", METHODS)
     check_choice(formula, "formula", FORMULAS)
     k = check_positive(k, "k", allow_inf=True)
     if np.isinf(k):
@@ -120,6 +122,7 @@ def cost_of_privacy(
 
 def policy_cost(model: EnsembleModel, policy: FloatArray) -> FloatArray:
     """Exact loss of any policy against the optimum, (T, n) dollars; zero only for the optimum itself."""
+    check_instance(model, EnsembleModel, "model")
     cost = evaluate_policy(policy, model.default, model.utility, model.discomfort_penalty)
     return (cost - solve_standard(model).cost_to_go)[..., :-1, :]
 

@@ -28,10 +28,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dp_ensemble_env._validation import (
+    as_days,
     as_float_array,
     as_numeric_array,
+    as_times,
     check_choice,
     check_count,
+    check_instance,
     check_positive,
     check_shape,
 )
@@ -71,6 +74,7 @@ class Tariff:
                 "Tariff.from_csv for prices that change with the date."
             )
         if self.stamps is not None:
+            object.__setattr__(self, "stamps", as_times(self.stamps, "stamps"))
             check_shape(np.asarray(self.stamps), prices.shape, "stamps", "one stamp per price")
 
     @classmethod
@@ -257,7 +261,9 @@ def customer_baseline(
     days, best = check_count(days, "days"), check_count(best, "best")
     if best > days:
         raise ValueError(f"best={best} exceeds days={days}; the baseline averages the best of the days looked at.")
-    stamps = np.asarray(times, dtype="datetime64[s]")
+    check_instance(event, DemandResponseEvent, "event")
+    exclude = as_days(exclude, "exclude")
+    stamps = as_times(times, "times")
     values = as_numeric_array(kw, "kw", 1)
     check_shape(values, stamps.shape, "kw", "one reading per time")
     order = np.argsort(stamps)
@@ -337,7 +343,7 @@ def similar_days(
 def _clock(date: str, text: str) -> np.datetime64:
     try:
         return np.datetime64(f"{np.datetime64(date, 'D')}T{str(text).zfill(5)}", "s")
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise ValueError(
             f"cannot read the event time {text!r} on {date!r}; write dates as 2018-07-02 and times as 11:00."
         ) from error

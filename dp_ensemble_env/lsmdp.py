@@ -216,7 +216,13 @@ def solve(
         batch = _common_batch(log_kernel=kernel_batch, utility=len(values), discomfort_penalty=penalty.size)
     log_desirability = np.empty((batch, horizon + 1, kernel.n_states))
     policy_values = np.empty((batch, horizon, len(kernel.indices)))
-    scaled = values / (penalty[:, None, None] if batched else penalty[0])
+    with np.errstate(over="ignore"):
+        scaled = values / (penalty[:, None, None] if batched else penalty[0])
+    if not np.isfinite(scaled).all():
+        as_float_array(utility, "utility")  # names the entry that is not finite, if that is the reason
+        raise ValueError(
+            f"utility / discomfort_penalty overflows (the penalty is {penalty.min():g}); use a larger penalty."
+        )
     _backward(kernel.indptr, kernel.indices, kernel.log_values, scaled, log_desirability, policy_values)
     if batched:
         return Solution(log_desirability, kernel, policy_values, penalty if penalty.size > 1 else float(penalty[0]))
@@ -256,7 +262,7 @@ def evaluate_policy(
     batched |= reference.ndim == 4
     reference = _batch_time(reference, "default")
     n, horizon = controlled.shape[-1], controlled.shape[1]
-    values = _check_utility(utility, n)
+    values = _check_utility(as_float_array(utility, "utility"), n)
     batched |= np.ndim(utility) == 3 or np.ndim(discomfort_penalty) > 0
     penalty = _check_penalty(discomfort_penalty)
     if values.shape[1] != horizon + 1:
@@ -476,7 +482,7 @@ def _batch_time(array: FloatArray, name: str) -> FloatArray:
 
 def _check_utility(utility: ArrayLike, n_states: int) -> FloatArray:
     """View utilities as (B, T + 1, n)."""
-    values = as_float_array(utility, "utility", (2, 3))
+    values = as_numeric_array(utility, "utility", (2, 3))
     if values.shape[-1] != n_states or values.shape[-2] < 2 or values.shape[0] == 0:
         raise ValueError(
             f"utility must have shape (T + 1, {n_states}), a row per time 0 … T (T >= 1) and a column per state, "

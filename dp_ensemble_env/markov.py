@@ -26,7 +26,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dp_ensemble_env._validation import (
+    as_days,
     as_numeric_array,
+    as_times,
     check_choice,
     check_count,
     check_in_range,
@@ -151,10 +153,10 @@ def estimate_chain(
     array([[0.   , 1.   ],
            [0.667, 0.333]])
     """
-    n_states = check_count(n_states, "n_states", 2)
+    n_states = check_count(n_states, "n_states", 2, 100_000)
     check_choice(binning, "binning", ("width", "quantile"))
     check_choice(on_unvisited, "on_unvisited", ("error", "merge"))
-    values, adjacent = _adjacent_readings(power, times, step, start, end, season, tuple(exclude))
+    values, adjacent = _adjacent_readings(power, times, step, start, end, season, as_days(exclude, "exclude"))
     present = ~np.isnan(values)
     if present.sum() < 2:
         raise ValueError(
@@ -213,6 +215,8 @@ def ensemble(
     factor = np.zeros(base.size)
     for _ in range(buildings):  # one building at a time: memory does not grow with their number
         factor += np.clip(generator.standard_normal(base.size) * (noise / 3), -noise, noise)
+    if (np.abs(base) > np.finfo(float).max / (2 * buildings)).any():
+        raise ValueError(f"profile reaches {np.nanmax(np.abs(base)):g}, too large for the sum of {buildings} buildings.")
     return base * (buildings + factor)
 
 
@@ -236,7 +240,7 @@ def _adjacent_readings(
         if start or end or season or exclude:
             raise ValueError("filters by date need times; pass times=, one stamp per reading.")
         return values, np.ones(max(values.size - 1, 0), dtype=bool)
-    stamps = np.asarray(times, dtype="datetime64[s]")
+    stamps = as_times(times, "times")
     check_shape(stamps, values.shape, "times", "one stamp per reading")
     order = np.argsort(stamps, kind="stable")
     stamps, values = stamps[order], values[order]
@@ -244,20 +248,23 @@ def _adjacent_readings(
     if (differences == np.timedelta64(0, "s")).any():
         repeated = stamps[1:][differences == np.timedelta64(0, "s")][0]
         raise ValueError(f"times holds {repeated} twice; read the file with read_meter, which settles repeats.")
-    one = _as_step(step, differences)
+    one = as_step(step, differences)
     chosen = select_days(stamps, start, end, season, exclude)
     return np.where(chosen, values, np.nan), differences == one
 
 
-def _as_step(step: Any, differences: NDArray[np.timedelta64]) -> np.timedelta64:
+def as_step(step: Any, differences: NDArray[np.timedelta64]) -> np.timedelta64:
+    """Return `step`, minutes or a timedelta64, in seconds; by default the smallest of `differences`."""
     if step is None:
         return differences.min() if len(differences) else np.timedelta64(0, "s")
-    if isinstance(step, (int, float)) and not isinstance(step, bool):
-        step = np.timedelta64(round(step * 60), "s")
     try:
-        one = np.timedelta64(step).astype("timedelta64[s]")
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"step must be minutes or a timedelta64, got {step!r}.") from error
+        if isinstance(step, (int, float)) and not isinstance(step, bool):
+            step = np.timedelta64(round(step * 60), "s")
+        elif not isinstance(step, np.timedelta64):
+            raise TypeError
+        one = step.astype("timedelta64[s]")
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"step must be minutes or a timedelta64, got {step!r}; pass step=15 for example.") from error
     if not one > np.timedelta64(0, "s"):
         raise ValueError(f"step must be positive, got {step!r}.")
     return one
@@ -287,7 +294,7 @@ def select_days(
             chosen &= inside[0] & inside[1] if bounds[0] <= bounds[1] else inside[0] | inside[1]
         if exclude:
             chosen &= ~np.isin(days, np.array([np.datetime64(day, "D") for day in exclude]))
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(
             f"cannot read a date among start={start!r}, end={end!r}, season={season!r}, exclude={list(exclude)!r}; "
             "write days as 2018-07-02 and a season as ('06-15', '09-25')."

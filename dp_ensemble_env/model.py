@@ -12,17 +12,20 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dp_ensemble_env._validation import (
+    as_days,
     as_float_array,
     as_numeric_array,
+    as_times,
     check_choice,
     check_count,
+    check_instance,
     check_positive,
     check_shape,
     check_stochastic,
 )
 from dp_ensemble_env.event import DemandResponseEvent, EventTimeline, customer_baseline, similar_days
 from dp_ensemble_env.lsmdp import LogKernel, log_probabilities
-from dp_ensemble_env.markov import MarkovChain, ensemble, estimate_chain
+from dp_ensemble_env.markov import MarkovChain, as_step, ensemble, estimate_chain
 
 FloatArray = NDArray[np.float64]
 
@@ -91,6 +94,8 @@ class EnsembleModel:
         check_shape(power, (n,), "power_kw", "one power level per state of default")
         if (power < 0).any():
             raise ValueError(f"power_kw[{int(np.argmax(power < 0))}] is negative; power levels are consumption in kW.")
+        if self.event is not None:
+            check_instance(self.event, EventTimeline, "event")
         if self.event is not None and len(self.event.times) != horizon + 1:
             raise ValueError(f"event covers {len(self.event.times)} times but utility {horizon + 1}; make them agree.")
         times = self.event.times if self.times is None and self.event is not None else self.times
@@ -155,13 +160,14 @@ class EnsembleModel:
         there is no such day. The customer baseline is computed when ten
         complete similar days precede the event, else it is None.
         """
-        event = event or DemandResponseEvent()
+        event = DemandResponseEvent() if event is None else event
+        check_instance(event, DemandResponseEvent, "event")
         check_choice(profile, "profile", ("building", "aggregate"))
         stamps, values, step = _series(power, times, step)
         stamps, values, step = _resample(stamps, values, step, np.timedelta64(int(event.step_minutes) * 60, "s"))
         if profile == "building":
             values = ensemble(values, buildings, rng=rng)
-        exclude, holidays = tuple(exclude), tuple(holidays)
+        exclude, holidays = as_days(exclude, "exclude"), as_days(holidays, "holidays")
         chain = estimate_chain(
             values,
             n_states,
@@ -290,11 +296,11 @@ def _series(
     if times is None:
         raise ValueError("times is missing; pass a PowerSeries, or one stamp per reading.")
     values = as_numeric_array(power, "power", 1)
-    stamps = np.asarray(times, dtype="datetime64[s]")
+    stamps = as_times(times, "times")
     check_shape(stamps, values.shape, "times", "one stamp per reading")
     if len(stamps) < 2:
         raise ValueError(f"a series of {len(stamps)} readings has no transitions; give at least two.")
-    return stamps, values, np.diff(stamps).min() if step is None else np.timedelta64(step).astype("timedelta64[s]")
+    return stamps, values, as_step(step, np.diff(np.sort(stamps)))
 
 
 def _resample(
@@ -338,13 +344,10 @@ def _start_distribution(
 def _as_times(times: Sequence[Any] | NDArray[Any] | None, horizon: int) -> NDArray[np.datetime64]:
     if times is None:
         return np.datetime64("2018-01-01T00:00", "s") + np.arange(horizon + 1) * np.timedelta64(900, "s")
-    try:
-        stamps = np.asarray(times, dtype="datetime64[s]")
-    except (TypeError, ValueError) as error:
-        raise ValueError("times must be datetime64 stamps (or ISO strings), one per time 0 … T.") from error
+    stamps = as_times(times, "times")
     if stamps.shape != (horizon + 1,):
         raise ValueError(f"times must have {horizon + 1} stamps, one per row of utility, got shape {stamps.shape}.")
     steps = np.diff(stamps)
-    if np.isnat(stamps).any() or (steps <= np.timedelta64(0, "s")).any() or (steps != steps[0]).any():
+    if (steps <= np.timedelta64(0, "s")).any() or (steps != steps[0]).any():
         raise ValueError("times must increase by equal steps; rebuild them with numpy.arange.")
     return stamps

@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 from scipy.special import digamma
 
 from dp_ensemble_env._average import average_exact, average_sampled
-from dp_ensemble_env._validation import check_choice, check_count, check_positive, check_rng
+from dp_ensemble_env._validation import check_choice, check_count, check_instance, check_positive, check_rng
 from dp_ensemble_env.lsmdp import LogKernel, Solution, solve
 from dp_ensemble_env.model import EnsembleModel
 
@@ -67,6 +67,7 @@ def _over_models(function: Callable[..., FloatArray]) -> Callable[..., FloatArra
 
 def solve_standard(model: EnsembleModel) -> Solution:
     """Solve the problem without noise: the optimum, its value function and its policy."""
+    check_instance(model, EnsembleModel, "model")
     return solve(model.log_kernel, model.utility, model.discomfort_penalty)
 
 

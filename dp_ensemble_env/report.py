@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import rel_entr
 
+from dp_ensemble_env._validation import check_instance
 from dp_ensemble_env.lsmdp import evaluate_policy, occupancy
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.policies import solve_standard
@@ -50,6 +51,7 @@ class Outcome:
 
 def event_outcome(model: EnsembleModel, policy: Any) -> Outcome:
     """Evaluate a policy (T, n, n) exactly on the model's own dynamics."""
+    check_instance(model, EnsembleModel, "model")
     gamma, start = model.discomfort_penalty, model.initial
     best = -float(start @ (solve_standard(model).cost_to_go[0] + model.utility[0]))
     returns = [

@@ -187,7 +187,7 @@ def test_duplicate_stamps_are_refused():
         ({"start": "2018-01-01"}, "need times"),
         ({"times": stamps(3)}, "one stamp per reading"),
         ({"times": stamps(4), "season": ("13-01", "14-01")}, "cannot read a date"),
-        ({"times": stamps(4), "exclude": ["yesterday"]}, "cannot read a date"),
+        ({"times": stamps(4), "exclude": ["yesterday"]}, "exclude must be a list of days"),
         ({"times": stamps(4), "step": -5}, "step must be positive"),
         ({"times": stamps(4), "end": "1999-01-01"}, "0 readings are left"),
     ],

@@ -37,6 +37,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from dp_ensemble_env._files import atomic_write
 from dp_ensemble_env._validation import (
+    as_float_array,
+    as_numeric_array,
     check_count,
     check_in_range,
     check_positive,
@@ -73,7 +75,7 @@ class Release:
     seeding: Seeding = "generator"
 
     def __post_init__(self) -> None:
-        log_matrix = np.array(self.log_matrix, dtype=np.float64)
+        log_matrix = as_numeric_array(self.log_matrix, "log_matrix").copy()
         if log_matrix.ndim not in (2, 3) or log_matrix.shape[-1] != log_matrix.shape[-2] or log_matrix.size == 0:
             raise ValueError(f"a release holds an (n, n) or (T, n, n) matrix, got shape {log_matrix.shape}.")
         if np.isnan(log_matrix).any() or (log_matrix > 0).any():
@@ -252,7 +254,7 @@ class DirichletMechanism:
         """Draw `size` private copies of one row, as logarithms of shape (size, len(row))."""
         size = check_count(size, "size")
         generator = check_rng(rng)
-        inputs = np.atleast_1d(np.asarray(row, dtype=float))
+        inputs = as_float_array(row, "row", 1)
         padded = np.zeros((inputs.size, inputs.size))  # a row is validated as a matrix of copies of itself
         padded[:] = inputs
         inputs = self.floored(padded)[0]

@@ -66,6 +66,15 @@ def test_rows_are_drawn_from_their_own_parameters():
     assert_allclose(mean, default, atol=5.5 * np.sqrt(0.25 / 21 / 2000))
 
 
+def test_released_rows_are_dirichlet():
+    """The matrices themselves, not only `sample_log`: 8,000 draws of the same row by one release."""
+    default = np.broadcast_to(np.tile(ROW, (3, 1)), (8000 // 3, 3, 3))
+    rows = np.exp(DirichletMechanism(20.0).release(default, rng=5).log_matrix).reshape(-1, 3)
+    for entry in range(3):
+        beta = stats.beta(20 * ROW[entry], 20 * (1 - ROW[entry]))
+        assert stats.kstest(rows[:, entry], beta.cdf).pvalue > 1e-6
+
+
 def test_certain_rows_are_released_as_they_are():
     release = DirichletMechanism(0.01).release(np.eye(3), rng=0)
     assert_array_equal(release.matrix, np.eye(3))

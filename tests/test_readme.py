@@ -1,4 +1,4 @@
-"""The README's code blocks run, and print what the README says."""
+"""The code blocks of the README and of the documentation run, and print what is promised."""
 
 from __future__ import annotations
 
@@ -7,27 +7,42 @@ import io
 import re
 from pathlib import Path
 
+import numpy as np
+import pytest
+
 README = Path(__file__).parent.parent / "README.md"
+PAGES = [README, *sorted((README.parent / "docs").glob("*.md"))]
 
 
-def blocks():
+def blocks(page):
     """Pairs of a Python block and the text block that directly follows it, if any."""
     pattern = r"```python\n(.*?)```\n(?:\n```text\n(.*?)```)?"
-    return re.findall(pattern, README.read_text(encoding="utf-8"), flags=re.DOTALL)
+    return re.findall(pattern, page.read_text(encoding="utf-8"), flags=re.DOTALL)
 
 
-def test_every_block_runs_and_prints_what_it_promises(tmp_path, monkeypatch):
+def write_campus(path):
+    """The wide hourly file that the page on meter data reads."""
+    rng = np.random.default_rng(0)
+    start = np.datetime64("2024-05-01T00:00", "s")
+    rows = [
+        f"{start + np.timedelta64(3600 * i, 's')},{rng.uniform(50, 90):.2f},{rng.uniform(5, 9):.2f}"
+        for i in range(4000)
+    ]
+    path.write_text("timestamp,library,gym\n" + "\n".join(rows) + "\n")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_block_runs_and_prints_what_it_promises(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    write_campus(tmp_path / "campus.csv")
     namespace: dict[str, object] = {"__name__": "readme"}
-    promised = 0
-    for code, expected in blocks():
+    for code, expected in blocks(page):
         output = io.StringIO()
         with contextlib.redirect_stdout(output):
-            exec(compile(code, str(README), "exec"), namespace)
+            exec(compile(code, str(page), "exec"), namespace)
         if expected:
-            promised += 1
             assert output.getvalue() == expected
-    assert len(blocks()) >= 3 and promised >= 1
+    assert page != README or sum(bool(expected) for _, expected in blocks(page)) >= 1
 
 
 def test_first_screen_has_both_commands_and_the_picture():
@@ -38,5 +53,6 @@ def test_first_screen_has_both_commands_and_the_picture():
 
 
 def test_linked_files_exist():
-    for target in re.findall(r"\]\(((?!https?:)[^)#]+)", README.read_text(encoding="utf-8")):
-        assert (README.parent / target).exists(), target
+    for page in PAGES:
+        for target in re.findall(r"\]\(((?!https?:)[^)#]+)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"

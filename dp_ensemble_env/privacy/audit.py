@@ -1,0 +1,227 @@
+r"""An attacker, who shows how private a mechanism is at the very best.
+
+The attacker is told two adjacent inputs `p` and `q`, sees outputs, and guesses which
+input made them. By the Neyman-Pearson lemma the best guess thresholds the likelihood
+ratio; for the Dirichlet mechanism that is monotone in :math:`\ln x_i - \ln x_j`,
+whatever `k` is, so the same attack works on an implementation that does not draw
+with the `k` it claims. If the mechanism is :math:`(\varepsilon, \delta)`-private, then
+for every threshold
+
+.. math::
+
+    \mathrm{TPR} \le e^{\varepsilon}\,\mathrm{FPR} + \delta
+    \quad\Longrightarrow\quad
+    \varepsilon \ge \ln\frac{\mathrm{TPR} - \delta}{\mathrm{FPR}} .
+
+The threshold and the direction are chosen on one half of the draws; on the other half
+the two rates get Clopper-Pearson bounds (TPR from below, FPR from above, each at
+half of the error probability). What comes out is a *lower* confidence bound on the ε of
+the mechanism: above the claim, the claim is false; below it, the claim survives.
+
+A deterministic function of the true matrix (E8) gives different outputs for
+different inputs with certainty; no finite ε holds at any δ < 1, and the bound is infinite.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+from dp_ensemble_env._validation import as_float_array, check_count, check_in_range, check_rng
+from dp_ensemble_env.privacy.divergence import adjacent_row
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class AuditResult:
+    """What the attacker achieved.
+
+    Attributes
+    ----------
+    epsilon : float
+        Lower confidence bound on the mechanism's ε at `delta`; 0 if nothing was shown.
+    delta, confidence : float
+    true_positive, false_positive : float
+        Observed rates on the second half of the draws.
+    threshold : float
+        Chosen on the first half.
+    draws : int
+        Draws per input, both halves together.
+    """
+
+    epsilon: float
+    delta: float
+    confidence: float
+    true_positive: float
+    false_positive: float
+    threshold: float
+    draws: int
+
+    def __str__(self) -> str:
+        bound = "unbounded" if math.isinf(self.epsilon) else f">= {self.epsilon:.4g}"
+        return (
+            f"epsilon {bound} at delta={self.delta:g} with confidence {self.confidence:.6g} "
+            f"(hits {self.true_positive:.4g}, false alarms {self.false_positive:.4g}, {self.draws} draws per input)"
+        )
+
+
+def epsilon_lower_bound(hits: int, alarms: int, trials: int, delta: float, confidence: float) -> float:
+    """Lower confidence bound on ε from `hits` and false `alarms` in `trials` draws of each input."""
+    error = (1.0 - confidence) / 2.0
+    # Clopper-Pearson: quantiles of Beta distributions.
+    low = 0.0 if hits == 0 else float(special.betaincinv(hits, trials - hits + 1, error))
+    high = 1.0 if alarms == trials else float(special.betainccinv(alarms + 1, trials - alarms, error))
+    return max(0.0, math.log((low - delta) / high)) if low > delta else 0.0
+
+
+def audit_samples(
+    first: ArrayLike, second: ArrayLike, delta: float, *, confidence: float = 0.99, candidates: int = 400
+) -> AuditResult:
+    """Audit from the attacker's statistic under the two inputs (larger should mean: the first).
+
+    Parameters
+    ----------
+    first, second : array_like of shape (draws,)
+        Independent values of the statistic under each input, the same number of each.
+    delta : float
+    confidence : float, default 0.99
+        Probability with which the bound is right.
+    candidates : int
+        Number of thresholds tried on the first half, in each direction.
+    """
+    p, q = as_float_array(first, "first", 1), as_float_array(second, "second", 1)
+    if len(p) != len(q) or len(p) < 4:
+        raise ValueError(f"both inputs need the same number of draws, at least 4, got {len(p)} and {len(q)}.")
+    check_in_range(delta, "delta", 0, 1, open_high=True)
+    check_in_range(confidence, "confidence", 0, 1, open_low=True, open_high=True)
+    half = len(p) // 2
+    sign, threshold = _choose(p[:half], q[:half], delta, confidence, candidates)
+    if sign < 0:  # the roles exchanged: small values, and the second input, are what is looked for
+        p, q = -q, -p
+    trials = len(p) - half
+    hits, alarms = int((p[half:] > threshold).sum()), int((q[half:] > threshold).sum())
+    epsilon = epsilon_lower_bound(hits, alarms, trials, delta, confidence)
+    return AuditResult(epsilon, delta, confidence, hits / trials, alarms / trials, threshold, len(p))
+
+
+def _choose(p: FloatArray, q: FloatArray, delta: float, confidence: float, candidates: int) -> tuple[int, float]:
+    """Direction and threshold with the best bound on these draws."""
+    best = (-math.inf, 1, 0.0)
+    for sign, (hit, alarm) in ((1, (p, q)), (-1, (-q, -p))):
+        hit, alarm = np.sort(hit), np.sort(alarm)
+        levels = np.unique(np.quantile(np.concatenate([hit, alarm]), np.linspace(0.001, 0.999, candidates)))
+        hits = len(hit) - np.searchsorted(hit, levels, side="right")
+        alarms = len(alarm) - np.searchsorted(alarm, levels, side="right")
+        bounds = [
+            epsilon_lower_bound(int(a), int(b), len(hit), delta, confidence) for a, b in zip(hits, alarms, strict=True)
+        ]
+        index = int(np.argmax(bounds))
+        if bounds[index] > best[0]:
+            best = (bounds[index], sign, float(levels[index]))
+    return best[1], best[2]
+
+
+def audit_epsilon(
+    mechanism: Any,
+    row: ArrayLike,
+    i: int,
+    j: int,
+    h: float,
+    delta: float,
+    draws: int,
+    rng: np.random.Generator | int,
+    *,
+    confidence: float = 0.99,
+) -> float:
+    """Attack the release of one row; return a lower confidence bound on its ε at `delta`.
+
+    Parameters
+    ----------
+    mechanism : DirichletMechanism
+        Anything with ``sample_log(row, size, rng)``; its own `k` is never believed.
+    row : array_like
+        The row; its neighbour has h/2 less in entry `i` and h/2 more in entry `j`.
+    draws : int
+        Draws of each of the two inputs.
+    rng : numpy Generator or int
+
+    Examples
+    --------
+    >>> from dp_ensemble_env.privacy import DirichletMechanism, worst_case_epsilon
+    >>> bound = audit_epsilon(DirichletMechanism(50), [0.115, 0.1, 0.785], 0, 1, 0.03, 0.05, 20_000, rng=0)
+    >>> 0 < bound < worst_case_epsilon(0.05, k=50, h=0.03, omega=0.1)
+    True
+    """
+    first, second = _sample_pair(mechanism.sample_log, row, i, j, h, draws, rng)
+    ratios = first[:, i] - first[:, j], second[:, i] - second[:, j]  # monotone in the likelihood ratio
+    return audit_samples(ratios[0], ratios[1], delta, confidence=confidence).epsilon
+
+
+def audit_average(
+    mechanism: Any,
+    row: ArrayLike,
+    i: int,
+    j: int,
+    h: float,
+    delta: float,
+    samples: int,
+    draws: int,
+    rng: np.random.Generator | int,
+    *,
+    confidence: float = 0.99,
+) -> float:
+    """Attack the *average* of `samples` releases of one row (E9); return a lower confidence bound on its ε."""
+    samples = check_count(samples, "samples")
+
+    def average(values: FloatArray, size: int, generator: np.random.Generator) -> FloatArray:
+        total = np.zeros((size, len(values)))
+        for _ in range(samples):
+            total += np.exp(mechanism.sample_log(values, size, generator))
+        return total / samples
+
+    first, second = (np.log(mean) for mean in _sample_pair(average, row, i, j, h, draws, rng))
+    ratios = first[:, i] - first[:, j], second[:, i] - second[:, j]
+    return audit_samples(ratios[0], ratios[1], delta, confidence=confidence).epsilon
+
+
+def audit_function(
+    function: Callable[[FloatArray], ArrayLike], row: ArrayLike, i: int, j: int, h: float, delta: float = 0.05
+) -> float:
+    """Attack a deterministic function of the true row (E8): infinity if it tells the neighbours apart, else 0.
+
+    Raises
+    ------
+    ValueError
+        If two calls on the same input differ: then it is random, and `audit_samples` applies.
+    """
+    check_in_range(delta, "delta", 0, 1, open_high=True)
+    values = as_float_array(row, "row", 1)
+    moved = adjacent_row(values, i, j, h)
+    outputs = [np.asarray(function(values.copy())), np.asarray(function(values.copy())), np.asarray(function(moved))]
+    if not np.array_equal(outputs[0], outputs[1]):
+        raise ValueError("the function is random: two calls on one input differ; use audit_samples on its outputs.")
+    # "Is the output the first one?" is answered rightly with certainty: TPR = 1, FPR = 0.
+    return 0.0 if np.array_equal(outputs[0], outputs[2]) else math.inf
+
+
+def _sample_pair(
+    sample: Callable[[FloatArray, int, np.random.Generator], FloatArray],
+    row: ArrayLike,
+    i: int,
+    j: int,
+    h: float,
+    draws: int,
+    rng: np.random.Generator | int,
+) -> tuple[FloatArray, FloatArray]:
+    draws = check_count(draws, "draws", 4)
+    values = as_float_array(row, "row", 1)
+    moved = adjacent_row(values, i, j, h)
+    first, second = check_rng(rng).spawn(2)
+    return sample(values, draws, first), sample(moved, draws, second)

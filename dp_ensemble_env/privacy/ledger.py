@@ -1,0 +1,381 @@
+"""A ledger of every release: what was spent, and whether the next one may be drawn.
+
+Each release of a matrix is charged row by row. Row `b` with ``|S_b|`` successors,
+drawn with floor ω, is the dominating pair of `divergence` with least entry ω and
+adjacency ``(1 − ω|S_b|) h_b`` (mixing with the uniform row shrinks the difference of
+two inputs by the same factor). A row with one successor reveals nothing and costs
+nothing. Charges compose over draws (N samples are N releases, E9) and over rows:
+
+* ``rows="sequential"``: one unit's data may touch every row, so all compose (E10);
+* ``rows="parallel"``: it touches one row of each matrix, the worst is charged;
+* ``rows=R``: it touches at most R rows of each matrix (`chain_from_devices`).
+
+What is not a release: solving, simulating or training on a released matrix is
+post-processing and free. A policy that is a deterministic function of the *true*
+matrix (Taylor, Digamma; E8) is no release but a disclosure: ε = ∞.
+
+A draw without a floor has ε = ∞ as well: no bound holds for all inputs.
+
+Nothing computed from the private matrix is kept here. What is kept are settings, the
+public support's row sizes, and h; if h came from counts the entry is marked.
+
+The file is one JSON object per line. An entry is appended and flushed to disk
+(fsync) *before* the draw it pays for; a line cut short by a crash is dropped with a
+warning and the rest is kept. Changes to the header replace the file atomically.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dp_ensemble_env._files import atomic_write
+from dp_ensemble_env._validation import check_count, check_in_range, check_positive
+from dp_ensemble_env.privacy import _journal
+from dp_ensemble_env.privacy.account import Account
+from dp_ensemble_env.privacy.charge import (
+    Charge,
+    ReleasePlan,
+    Rows,
+    charge_from_line,
+    charge_to_line,
+    check_rows,
+    make_charge,
+)
+from dp_ensemble_env.privacy.divergence import check_delta
+from dp_ensemble_env.privacy.mechanism import DirichletMechanism, Release
+
+FORMAT = "dp-ensemble-ledger"
+#: The adjacency of the paper's case study, taken where none is given and always named in what is printed.
+PAPER_H = 0.03
+
+
+class PrivacyBudgetExceeded(ValueError):  # noqa: N818 - the name says what happened
+    """A release would spend more than the ledger's budget."""
+
+
+class PrivacyLedger:
+    """Record every release of a private matrix and say what they add up to.
+
+    Parameters
+    ----------
+    path : path, optional
+        File that keeps the ledger; entries already there are read. Several
+        processes may share it.
+    budget : (epsilon, delta), optional
+        Refuse what would exceed it, before it is drawn.
+    rows : {"sequential", "parallel"} or int
+        How rows compose, unless a call says otherwise; also for the budget.
+    h : float
+        Adjacency where a release is recorded without one.
+
+    Examples
+    --------
+    >>> mechanism = DirichletMechanism(k=50, floor=0.1)
+    >>> default = np.array([[0.6, 0.4], [0.3, 0.7]])
+    >>> ledger = PrivacyLedger(budget=(2.0, 1e-3))
+    >>> release = ledger.release(mechanism, default, h=0.03)
+    >>> round(ledger.spent(1e-3), 2), round(ledger.spent(1e-3, rows="parallel"), 2)
+    (1.56, 1.05)
+    >>> ledger.authorize(ReleasePlan.of(mechanism, default), h=0.03)
+    Traceback (most recent call last):
+    dp_ensemble_env.privacy.ledger.PrivacyBudgetExceeded: this release would bring the total to epsilon=2.336 at \
+delta=0.001, above the budget of 2; use what was released already (post-processing is free), or a smaller k.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        budget: tuple[float, float] | None = None,
+        *,
+        rows: Rows = "sequential",
+        h: float = PAPER_H,
+    ) -> None:
+        self.path = None if path is None else Path(path)
+        self._account = Account(check_rows(rows), _check_budget(budget))
+        self.h = check_in_range(h, "h", 0, 2)
+        self._position = _journal.START
+        if self.path is not None:
+            with _journal.locked(self.path):
+                self._open()
+
+    @property
+    def budget(self) -> tuple[float, float] | None:
+        """The (epsilon, delta) that must not be exceeded, if there is one."""
+        return self._account.budget
+
+    @property
+    def rows(self) -> Rows:
+        """How rows compose, unless a call says otherwise."""
+        return self._account.rows
+
+    # ------------------------------------------------------------ recording
+    def record(
+        self,
+        release: Release | ReleasePlan,
+        h: Any = None,
+        label: str = "",
+        *,
+        times: int = 1,
+        entries: str | None = None,
+    ) -> PrivacyLedger:
+        """Charge a release; return the ledger itself.
+
+        A `ReleasePlan` (nothing drawn yet) that would exceed the budget is
+        refused and not recorded. A `Release` exists already, so it is recorded
+        in any case, and `PrivacyBudgetExceeded` is raised afterwards if it
+        overspends.
+
+        Parameters
+        ----------
+        release : Release or ReleasePlan
+        h : float, array_like, or Adjacency, optional
+            Adjacency of the true rows (before the floor shrinks it): one number, one
+            per row, or what `adjacency_from_counts` returns. By default the ledger's.
+        label : str
+            What the release was for.
+        times : int
+            Number of equal, independent draws.
+        entries : {"two", "any"}, optional
+            By default "any" for an `Adjacency`, else "two" (Definition 1).
+        """
+        charge = make_charge(release, self.h if h is None else h, entries)
+        times = check_count(times, "times")
+        with _journal.locked(self.path):
+            self._refresh()
+            if isinstance(release, ReleasePlan):
+                self._require(charge, times)
+                self._add(label, charge, times)
+            else:
+                over = self._account.excess(charge, times)
+                self._add(label, charge, times)
+                if over is not None:
+                    raise PrivacyBudgetExceeded(f"the release was drawn already and is on record, but {over}")
+        return self
+
+    def record_deterministic(self, label: str = "") -> PrivacyLedger:
+        """Record the publication of a deterministic function of the true matrix (E8): ε is infinite from here on."""
+        charge = Charge(kind="deterministic")
+        with _journal.locked(self.path):
+            self._refresh()
+            self._add(label, charge, 1)
+        return self
+
+    def record_post_processing(self, label: str = "") -> PrivacyLedger:
+        """Note a use of what was released; it costs nothing."""
+        with _journal.locked(self.path):
+            self._refresh()
+            self._add(label, Charge(kind="post-processing"), 1)
+        return self
+
+    def authorize(
+        self, release: Release | ReleasePlan, h: Any = None, *, times: int = 1, entries: str | None = None
+    ) -> PrivacyLedger:
+        """Raise `PrivacyBudgetExceeded` if `times` such releases would exceed the budget; record nothing."""
+        charge = make_charge(release, self.h if h is None else h, entries)
+        with _journal.locked(self.path):
+            self._refresh()
+            self._require(charge, check_count(times, "times"))
+        return self
+
+    check = authorize
+
+    def release(
+        self,
+        mechanism: DirichletMechanism,
+        default: ArrayLike,
+        rng: np.random.Generator | int | None = None,
+        *,
+        h: Any = None,
+        label: str = "",
+        support: ArrayLike | None = None,
+        entries: str | None = None,
+    ) -> Release:
+        """Authorise, record and only then draw one release."""
+        mechanism.floored(default, support)  # settings that cannot be drawn are refused before they are charged
+        self.record(ReleasePlan.of(mechanism, default, rng, support), h, label, entries=entries)
+        return mechanism.release(default, rng, support=support)
+
+    # ------------------------------------------------------------ reading
+    def spent(self, delta: float, rows: Rows | None = None) -> float:
+        """Return the ε at `delta` of everything recorded; infinity where no guarantee holds for all inputs."""
+        check_delta(delta)
+        self._sync()
+        return self._account.epsilon(delta, None if rows is None else check_rows(rows))
+
+    def remaining(self, rows: Rows | None = None) -> float:
+        """Return how much ε is left at the budget's δ (infinity without a budget)."""
+        return math.inf if self.budget is None else max(0.0, self.budget[0] - self.spent(self.budget[1], rows))
+
+    def statement(
+        self,
+        delta: float | None = None,
+        rows: Rows | None = None,
+        *,
+        model: Any = None,
+        target: tuple[float, float] | None = None,
+    ) -> str:
+        """Return one line: what was spent, under which adjacency, on which assumptions.
+
+        Parameters
+        ----------
+        delta : float, optional
+            By default the budget's, or 1e-6.
+        rows : {"sequential", "parallel"} or int, optional
+        model : EnsembleModel, optional
+            The private model. With it, a line without a guarantee (no floor) also
+            says what its smallest entry would support and which settings reach
+            `target`, at what cost; that part must not be published and says so.
+        target : (epsilon, delta), optional
+        """
+        from dp_ensemble_env.privacy import statement
+
+        goal = _check_budget(target) or statement.DEFAULT_TARGET
+        return statement.ledger_statement(self, delta, self.rows if rows is None else check_rows(rows), model, goal)
+
+    def __str__(self) -> str:
+        return self.statement()
+
+    def __repr__(self) -> str:
+        return f"PrivacyLedger({self.releases} releases, path={self.path}, budget={self.budget})"
+
+    @property
+    def entries(self) -> tuple[tuple[str, Charge, int], ...]:
+        """What was recorded, in order: label, charge, number of equal draws in a row."""
+        self._sync()
+        return tuple(self._account.log)
+
+    @property
+    def charges(self) -> dict[Charge, int]:
+        """How often each different charge was made."""
+        self._sync()
+        return dict(self._account.charges)
+
+    @property
+    def releases(self) -> int:
+        """Number of matrices drawn."""
+        return sum(times for _, charge, times in self.entries if charge.kind == "release")
+
+    def to_json(self) -> str:
+        """Return the whole ledger as JSON text."""
+        lines = [charge_to_line(*entry) for entry in self.entries]
+        return json.dumps({**self._header(), "entries": lines}, indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> PrivacyLedger:
+        """Read what `to_json` wrote (kept in memory, not tied to a file)."""
+        try:
+            content = json.loads(text)
+            _check_header(content)
+            ledger = cls(budget=content["budget"], rows=content["rows"], h=content["h"])
+            for line in content["entries"]:
+                ledger._account.add(*charge_from_line(line))
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise ValueError(f"this is no ledger ({error}); pass the text that PrivacyLedger.to_json wrote.") from error
+        return ledger
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write a copy of the ledger as a ledger file (atomic replace)."""
+        self._sync()
+        with atomic_write(path) as stream:
+            stream.write(self._text())
+        return Path(path)
+
+    def _require(self, charge: Charge, times: int) -> None:
+        over = self._account.excess(charge, times)
+        if over is not None:
+            raise PrivacyBudgetExceeded(f"this release {over}")
+
+    # ------------------------------------------------------------ the file
+    def _header(self) -> dict[str, Any]:
+        budget = None if self.budget is None else list(self.budget)
+        return {"format": FORMAT, "version": 1, "budget": budget, "rows": self.rows, "h": self.h}
+
+    def _text(self) -> str:
+        lines = [self._header(), *(charge_to_line(*entry) for entry in self._account.log)]
+        return "".join(json.dumps(line) + "\n" for line in lines)
+
+    def _add(self, label: str, charge: Charge, times: int) -> None:
+        """Put an entry on disk, then count it. Called with the file locked and read to its end."""
+        if self.path is not None:
+            line = json.dumps(charge_to_line(str(label), charge, times)) + "\n"
+            self._position = _journal.append(self.path, line, self._position)
+        self._account.add(str(label), charge, times)
+
+    def _open(self) -> None:
+        """Read the file, or begin it; called once, with the file locked."""
+        assert self.path is not None
+        if not self.path.exists():
+            self._replace()
+            return
+        lines, self._position = _journal.read(self.path, _journal.START)
+        header = _check_header(lines[0] if lines else None, self.path)
+        asked, kept = self.budget, _check_budget(header["budget"])
+        if asked is not None and kept is not None and asked != kept:
+            raise ValueError(
+                f"the ledger {self.path} has the budget {kept}, not {asked}; open it without a budget to go on "
+                "under its own, or start another ledger."
+            )
+        self._account, self.h = Account(check_rows(header["rows"]), kept or asked), float(header["h"])
+        self._take(lines[1:], 2)
+        if kept is None and asked is not None:
+            self._replace()
+
+    def _replace(self) -> None:
+        assert self.path is not None
+        with atomic_write(self.path) as stream:
+            stream.write(self._text())
+        self._position = _journal.end_of(self.path)
+
+    def _sync(self) -> None:
+        """Read what other processes have added since."""
+        if self.path is not None:
+            with _journal.locked(self.path):
+                self._refresh()
+
+    def _refresh(self) -> None:
+        if self.path is None:
+            return
+        position = self._position
+        lines, self._position = _journal.read(self.path, position)
+        if self._position.first != position.first:  # the file was replaced: read it anew
+            header = _check_header(lines[0] if lines else None, self.path)
+            self._account = Account(self.rows, _check_budget(header["budget"]) or self.budget)
+            lines = lines[1:]
+        self._take(lines, len(self._account.log) + 2)
+
+    def _take(self, lines: list[str], first: int) -> None:
+        for number, line in enumerate(lines, first):
+            try:
+                self._account.add(*charge_from_line(json.loads(line)))
+            except (KeyError, TypeError, AttributeError, ValueError) as error:
+                raise ValueError(
+                    f"entry {number} of the ledger {self.path} is damaged ({error}); restore the file from a copy: "
+                    "what it no longer shows was spent all the same."
+                ) from error
+
+
+def _check_header(line: Any, source: Any = "the text") -> dict[str, Any]:
+    try:
+        header = json.loads(line) if isinstance(line, str) else line
+        if header["format"] == FORMAT and header["version"] == 1:
+            return header
+    except (TypeError, KeyError, ValueError):
+        pass
+    raise ValueError(f"{source} is no version-1 {FORMAT}; name a new file, or one that a PrivacyLedger wrote.")
+
+
+def _check_budget(budget: Any) -> tuple[float, float] | None:
+    if budget is None:
+        return None
+    try:
+        epsilon, delta = budget
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"budget must be a pair (epsilon, delta), got {budget!r}; pass budget=(1.0, 1e-6).") from error
+    return check_positive(epsilon, "budget epsilon"), check_delta(delta)

@@ -30,6 +30,7 @@ format: $(VENV)/.dev ## Reformat the code
 
 benchmark: $(VENV)/.dev ## Measure the speed claims as ratios in one run
 	$(BIN)/python scripts/benchmark.py solver
+	$(BIN)/python scripts/benchmark.py env
 
 clean: ## Remove the virtual environment and caches
 	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache .hypothesis

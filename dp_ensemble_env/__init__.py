@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+import dp_ensemble_env.envs  # noqa: F401 - registers the environments
+
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:

@@ -287,13 +287,14 @@ def _average_logs(rng, indptr, indices, p, scaled, k, samples, total):  # pragma
     log_z = np.empty((1, horizon + 1, indptr.size - 1))
     policy = np.empty((1, horizon, nnz))
     constants = _gamma_constants(p, k)
+    one = np.ones(1)
     done = 0
     while done < samples:
         size = min(_BLOCK, samples - done)
         _draw_log_ratios(rng, indptr, p, constants, size, ratio)
         for s in range(size):
             logs[0] = log_p + ratio[:, :, s]
-            _backward(indptr, indices, logs, scaled, log_z, policy)
+            _backward(indptr, indices, logs, scaled, one, log_z, policy)
             total += policy[0]
         done += size
 
@@ -317,10 +318,11 @@ def _sample_costs(
     constants = _gamma_constants(p, k)
     later = np.empty(n)
     cost = np.empty(n)
+    one = np.ones(1)
     for _ in range(samples):
         _draw_log_ratios(rng, indptr, p, constants, 1, ratio)
         logs[0] = log_p + ratio[:, :, 0]
-        _backward(indptr, indices, logs, scaled, log_z, policy)
+        _backward(indptr, indices, logs, scaled, one, log_z, policy)
         later[:] = 0.0
         for t in range(horizon - 1, -1, -1):
             layer = ratio[t if p.shape[0] > 1 else 0, :, 0]

@@ -204,7 +204,8 @@ def solve(
     values = _check_utility(utility, kernel.n_states)
     penalty = _check_penalty(discomfort_penalty)
     kernel_batch, kernel_times, _ = kernel.log_values.shape
-    batched = np.ndim(utility) == 3 or kernel_batch > 1 or np.ndim(discomfort_penalty) > 0
+    scalar = isinstance(discomfort_penalty, float) or np.ndim(discomfort_penalty) == 0
+    batched = np.ndim(utility) == 3 or kernel_batch > 1 or not scalar
     horizon = values.shape[1] - 1
     if kernel_times not in (1, horizon):
         raise ValueError(
@@ -216,14 +217,14 @@ def solve(
         batch = _common_batch(log_kernel=kernel_batch, utility=len(values), discomfort_penalty=penalty.size)
     log_desirability = np.empty((batch, horizon + 1, kernel.n_states))
     policy_values = np.empty((batch, horizon, len(kernel.indices)))
-    with np.errstate(over="ignore"):
-        scaled = values / (penalty[:, None, None] if batched else penalty[0])
-    if not np.isfinite(scaled).all():
+    finite = _backward(
+        kernel.indptr, kernel.indices, kernel.log_values, values, penalty, log_desirability, policy_values
+    )
+    if not finite:
         as_float_array(utility, "utility")  # names the entry that is not finite, if that is the reason
         raise ValueError(
             f"utility / discomfort_penalty overflows (the penalty is {penalty.min():g}); use a larger penalty."
         )
-    _backward(kernel.indptr, kernel.indices, kernel.log_values, scaled, log_desirability, policy_values)
     if batched:
         return Solution(log_desirability, kernel, policy_values, penalty if penalty.size > 1 else float(penalty[0]))
     return Solution(log_desirability[0], kernel, policy_values[0], float(penalty[0]))
@@ -368,8 +369,8 @@ def _scatter(indptr, indices, values, out):  # pragma: no cover - compiled
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _backward(indptr, indices, log_values, scaled, log_z, policy):  # pragma: no cover - compiled
-    """Theorem 1. `scaled` is U / gamma; fills log_z (B, T+1, n) and policy (B, T, nnz).
+def _backward(indptr, indices, log_values, utility, penalty, log_z, policy):  # pragma: no cover - compiled
+    """Theorem 1: fill log_z (B, T+1, n) and policy (B, T, nnz); False if U / gamma is not finite somewhere.
 
     Where the spread of log z and of the kernel fits in a double, a step takes
     one exponential per state (products cannot underflow there); elsewhere it
@@ -380,9 +381,15 @@ def _backward(indptr, indices, log_values, scaled, log_z, policy):  # pragma: no
     ahead = np.empty(n)  # log z_{t+1} less its maximum: differences between states, small and exact
     weight = np.empty(n)
     linear = np.empty(indices.size)
+    u = np.empty((times, n))  # U / gamma
     for m in range(batch):
         kernel = log_values[m if log_values.shape[0] > 1 else 0]
-        u = scaled[m if scaled.shape[0] > 1 else 0]
+        gamma = penalty[m if penalty.size > 1 else 0]
+        for t in range(times):
+            for b in range(n):
+                u[t, b] = utility[m if utility.shape[0] > 1 else 0, t, b] / gamma
+                if not np.isfinite(u[t, b]):
+                    return False
         offset = u[horizon].max()
         depth = 0.0
         for b in range(n):
@@ -413,6 +420,7 @@ def _backward(indptr, indices, log_values, scaled, log_z, policy):  # pragma: no
                 ahead[b] = log_z[m, t, b] - shift
                 log_z[m, t, b] += offset
             offset += shift
+    return True
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -492,7 +500,7 @@ def _check_utility(utility: ArrayLike, n_states: int) -> FloatArray:
 
 
 def _check_penalty(discomfort_penalty: float | ArrayLike) -> FloatArray:
-    if np.ndim(discomfort_penalty) == 0:
+    if isinstance(discomfort_penalty, float) or np.ndim(discomfort_penalty) == 0:
         return np.array([check_positive(discomfort_penalty, "discomfort_penalty")])
     penalty = as_float_array(discomfort_penalty, "discomfort_penalty", 1)
     if not penalty.size:

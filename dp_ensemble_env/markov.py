@@ -216,7 +216,8 @@ def ensemble(
     for _ in range(buildings):  # one building at a time: memory does not grow with their number
         factor += np.clip(generator.standard_normal(base.size) * (noise / 3), -noise, noise)
     if (np.abs(base) > np.finfo(float).max / (2 * buildings)).any():
-        raise ValueError(f"profile reaches {np.nanmax(np.abs(base)):g}, too large for the sum of {buildings} buildings.")
+        most = np.nanmax(np.abs(base))
+        raise ValueError(f"profile reaches {most:g}, too large for the sum of {buildings} buildings.")
     return base * (buildings + factor)
 
 

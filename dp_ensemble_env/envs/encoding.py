@@ -1,0 +1,120 @@
+"""From a transition matrix to the action that realises it."""
+
+from __future__ import annotations
+
+import heapq
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dp_ensemble_env._validation import check_shape, check_stochastic
+from dp_ensemble_env.envs.tables import power_direction
+from dp_ensemble_env.model import EnsembleModel
+
+FloatArray = NDArray[np.float64]
+#: Probabilities may differ by this much between the policy and what its action does.
+TOLERANCE = 1e-7
+
+
+def encode_policy(model: EnsembleModel, mode: str, policy_t: ArrayLike, t: int, scale: float) -> FloatArray:
+    """Return the action in `mode` whose policy at time `t` is `policy_t`, of shape (n, n).
+
+    Exact in ``"policy"`` mode. In the other modes the policy must be a tilt of the
+    default (linear in power for ``"price"``) that fits the box; else a
+    `ValueError` says how far off the nearest such tilt is.
+    """
+    policy = check_stochastic(policy_t, "policy_t")
+    n = model.n_states
+    check_shape(policy, (n, n), "policy_t", "the transition matrix of one step")
+    default = model.default if model.default.ndim == 2 else model.default[t]
+    outside = np.argwhere((policy > 0) & (default == 0))
+    if len(outside):
+        b, a = (int(x) for x in outside[0])
+        raise ValueError(
+            f"policy_t moves from state {b} to {a}, which the default dynamics never do; mask it to their support."
+        )
+    if mode == "policy":
+        return policy
+    tilt, component = _potentials(policy, default)
+    if mode == "tilt":
+        action = tilt / scale if scale > 0 else np.zeros(n)
+    else:
+        direction = -power_direction(model)
+        slope = _common_slope(tilt, direction, component)
+        action = np.array([slope / scale if scale > 0 else 0.0])
+        tilt = slope * direction
+    reached = _tilted(default, tilt if scale > 0 else np.zeros(n))
+    error = np.abs(reached - policy)
+    if error.max() > TOLERANCE:
+        b = int(np.argmax(error.max(axis=1)))
+        kind = "a tilt of the default" if mode == "tilt" else "a price (a tilt of the default that is linear in power)"
+        raise ValueError(
+            f"policy_t is not {kind} at time {t}: the nearest one misses row {b} by {error.max():.3g}; use "
+            "action='policy', which represents every policy."
+        )
+    largest = np.abs(action).max()
+    if largest > 1.0 + 1e-6:
+        raise ValueError(
+            f"policy_t needs a tilt {largest:.4g} times wider than the action box at time {t}, which no policy that is "
+            "optimal for this utility does; use action='policy'."
+        )
+    return np.clip(action, -1.0, 1.0)
+
+
+def _tilted(default: FloatArray, tilt: FloatArray) -> FloatArray:
+    """Policy rows proportional to default * exp(tilt), by log-sum-exp."""
+    with np.errstate(divide="ignore"):
+        logs = np.log(default) + tilt
+    weights = np.exp(logs - logs.max(axis=1, keepdims=True))
+    return weights / weights.sum(axis=1, keepdims=True)
+
+
+def _potentials(policy: FloatArray, default: FloatArray) -> tuple[FloatArray, NDArray[np.int64]]:
+    """Solve log(policy/default)[b, a] = tilt[a] - log g[b] for the tilt, along the most probable entries.
+
+    States that share no row, not even by a chain of rows, are apart: each such
+    component is centred on its own. Returns the tilt and each state's component.
+    """
+    n = len(policy)
+    used = policy > 0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.where(used, np.log(policy) - np.log(default), 0.0)
+    tilt, component = np.full(n, np.nan), np.full(n, -1, np.int64)
+    row_seen = np.zeros(n, dtype=bool)
+    row_value = np.zeros(n)
+    for start in range(n):
+        if component[start] >= 0 or not used[:, start].any():
+            continue
+        tilt[start], component[start] = 0.0, start
+        # Prim's tree over rows and states, the largest probabilities first: they carry the most digits.
+        queue = [(-policy[b, start], int(b), start) for b in np.flatnonzero(used[:, start])]
+        heapq.heapify(queue)
+        while queue:
+            _, b, a = heapq.heappop(queue)
+            if component[a] >= 0 and not row_seen[b]:
+                row_seen[b], row_value[b] = True, tilt[a] - ratio[b, a]
+                for other in np.flatnonzero(used[b]):
+                    heapq.heappush(queue, (-policy[b, other], b, int(other)))
+            elif component[a] < 0:
+                tilt[a], component[a] = row_value[b] + ratio[b, a], start
+                for row in np.flatnonzero(used[:, a] & ~row_seen):
+                    heapq.heappush(queue, (-policy[row, a], int(row), a))
+        members: NDArray[np.bool_] = np.array(component == start)
+        tilt[members] -= 0.5 * (tilt[members].max() + tilt[members].min())
+    never: NDArray[np.bool_] = np.array(component < 0)
+    if never.any():  # no row goes there: too unattractive to be seen, or of no consequence
+        possible = np.asarray((default > 0).any(axis=0))
+        lowest = tilt[~never].min() if (~never).any() else 0.0
+        tilt[never] = np.where(possible[never], min(lowest, -745.0), 0.0)
+    return tilt, component
+
+
+def _common_slope(tilt: FloatArray, direction: FloatArray, component: NDArray[np.int64]) -> float:
+    """Least-squares slope of the tilt on `direction`, each component having its own offset."""
+    top, bottom = 0.0, 0.0
+    for name in np.unique(component[component >= 0]):
+        members = component == name
+        x = direction[members] - direction[members].mean()
+        top += float(x @ tilt[members])
+        bottom += float(x @ x)
+    return top / bottom if bottom > 0 else 0.0

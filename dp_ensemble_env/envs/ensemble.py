@@ -1,0 +1,425 @@
+"""The environment: one ensemble of loads through one demand-response event."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from dp_ensemble_env._validation import check_choice
+from dp_ensemble_env.envs import _parts as dyn
+from dp_ensemble_env.envs.dynamics import STEPS
+from dp_ensemble_env.envs.task import (
+    FLOAT32,
+    FLOAT64,
+    Task,
+    TaskView,
+    check_occupancy,
+    check_options,
+    check_state,
+    random_words,
+    seed_words,
+)
+from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.privacy.mechanism import Release
+
+if TYPE_CHECKING:
+    from dp_ensemble_env.envs.rendering import Renderer
+    from dp_ensemble_env.privacy.ledger import PrivacyLedger
+
+FloatArray = NDArray[np.float64]
+RENDER_MODES = ["human", "rgb_array", "ansi"]
+RENDER_FPS = 4
+
+
+class EnsembleEnv(TaskView, gymnasium.Env[NDArray[np.float32], NDArray[np.floating]]):
+    r"""Steer an ensemble of loads through a demand-response event.
+
+    ## Description
+
+    An aggregator steers an ensemble of loads through a demand-response event. Every load sits at one of `n` power
+    levels and moves between them by itself, with the *default* transition matrix. Every quarter of an hour the
+    aggregator may deform these probabilities. It earns the utility of the levels the loads reach, and pays for the
+    discomfort: $\gamma$ dollars per nat of divergence of the deformed probabilities from the default ones.
+
+    The problem is a linearly-solvable Markov decision process, so its optimum is known exactly:
+    `env.unwrapped.optimal_return(state)`. The default model is a four-hour event on a synthetic campus: 20 levels,
+    18 steps, 100 buildings.
+
+    | id | population |
+    |----|------------|
+    | `dp_ensemble/MeanField-v0` | infinitely many loads; deterministic given the actions |
+    | `dp_ensemble/Buildings-v0` | as many loads as the model has buildings (100); multinomial moves |
+    | `dp_ensemble/SingleLoad-v0` | one load; categorical moves |
+
+    ## Action Space
+
+    Zero always means: do not interfere. The argument `action` chooses one of three modes, each a `float32` box
+    (`float64` actions are taken as they are):
+
+    | mode | space | meaning |
+    |------|-------|---------|
+    | `"price"` | `Box(-1, 1, (1,))` | one virtual price: tilt = −action · s_t · (power rescaled to [−1, 1]) |
+    | `"tilt"` (default) | `Box(-1, 1, (n,))` | attraction of each level: tilt = action · s_t; contains the optimum |
+    | `"policy"` | `Box(0, 1, (n, n))` | the transition probabilities themselves |
+
+    A policy is masked to the support of the default and normalised row by row; an all-zero row means the default.
+    A tilt gives every load the policy row $\pi[b] \propto \mathrm{default}[b]\,\exp(\mathrm{tilt})$. The scale
+    $s_t = \sum_{\tau>t} (\max U_\tau - \min U_\tau)/(2\gamma)$ is public and wide enough for the optimal policy.
+    `env.unwrapped.encode_policy(policy_t)` translates a transition matrix.
+
+    ## Observation Space
+
+    `Box(0, 1, (n + 3,), float32)`:
+
+    | index | observation | min | max | unit |
+    |-------|-------------|-----|-----|------|
+    | 0 … n−1 | share of the loads at each power level | 0 | 1 | |
+    | n | part of the horizon that is left | 0 | 1 | |
+    | n+1 | price of the interval that begins now | 0 | 1 | highest price of the event |
+    | n+2 | price of the interval after it | 0 | 1 | highest price of the event |
+
+    The price is the model's energy price plus the incentive forgone. A model without an event shows the slope of the
+    least-squares line of −utility on energy. Prices are scaled by the highest one (and shifted if some are negative).
+
+    ## Rewards
+
+    Dollars per building: $\sum_a \rho_{t+1}[a] U_{t+1}[a] - \gamma \sum_b \rho_t[b]\,\mathrm{KL}(\pi_t[b] \|
+    \mathrm{default}[b])$ with $\rho$ the shares. Undiscounted; the return of the optimal policy from state `b` is
+    $\gamma \log z_0[b] - U_0[b]$ on average (exactly, in the mean field).
+
+    `info` has these keys at `reset` and at every `step`:
+
+    | key | type | meaning | unit |
+    |-----|------|---------|------|
+    | `time` | int | decisions taken so far | |
+    | `utility` | float | first part of the reward (0 at reset) | $ per building |
+    | `discomfort` | float | second part, which is subtracted (0 at reset) | $ per building |
+    | `power_kw` | float | mean power of a building | kW |
+    | `curtailment_kw` | float | expected uncontrolled power from the same start, less `power_kw` | kW |
+    | `optimal_return` | float | optimal expected return of this episode, from its start | $ per building |
+
+    With `infos="all"` also `occupancy` and `default_occupancy`, `float64` arrays of shape (n,): the shares, and what
+    they would be expected to be had nobody interfered.
+
+    ## Starting State
+
+    A state is drawn from the model's `initial` distribution and the whole population starts there.
+    `reset(options={"state": 3})` chooses the state; `reset(options={"occupancy": shares})` chooses a distribution, from
+    which the loads of a finite population are drawn independently.
+
+    `reset(seed=...)` fixes everything in the episode but the release (see Privacy). Moves and start states come from a
+    compiled stream of random numbers that is seeded by the same seed; `np_random` is used to seed it when no seed is
+    given, or when you replace `np_random`.
+
+    ## Episode End
+
+    The horizon belongs to the task and time is observed, so the last step (the 18th, by default) returns
+    `terminated=True`. Nothing is ever truncated. Stepping on is refused until `reset`.
+
+    ## Privacy
+
+    *What is private*: the default transition matrix, which is estimated from meter data. The support of the matrix,
+    the power levels, the prices and the distribution of start states are treated as public.
+    *From whom*: from whoever sees the environment, its trajectories or an agent trained in it.
+    *How*: with `k`, the dynamics **and** the reference of the discomfort are one Dirichlet release of the matrix (a
+    smaller `k` is noisier). Everything that happens in the environment afterwards is post-processing of the release.
+    *Under which adjacency*: two matrices whose rows differ by at most `h` (L1), two entries a row; see
+    `dp_ensemble_env.privacy`. A bound that holds for all inputs needs `floor > 0`.
+    *What is spent*: `env.unwrapped.ledger` knows. With `k=None` it reports an infinite ε: nothing is private.
+
+    The release depends on the model, `k`, `floor` and `release_seed` alone, so all sub-environments of any vectoriser
+    share one matrix, it survives every `reset`, and the ledger is charged for it once. **A seeded release can be
+    repeated by whoever knows the seed and the method**, and the default seed is 0: that suits experiments. For a
+    release to be published, draw it from the operating system's entropy and pass it in:
+    `release=DirichletMechanism(k, floor).release(model.default)`.
+
+    With `redraw="episode"` every reset takes the next release of the sequence that `release_seed` fixes and charges it;
+    when the budget is spent, `reset` raises `PrivacyBudgetExceeded` and the episode under way, if any, goes on.
+
+    ## Arguments
+
+    | argument | default | meaning |
+    |----------|---------|---------|
+    | `model` | `None` | an `EnsembleModel`; `None` is `campus_event()` |
+    | `population` | `"mean-field"` | `"mean-field"`, `"buildings"`, `"single"` or a number of loads; set by the id |
+    | `action` | `"tilt"` | `"price"`, `"tilt"` or `"policy"` |
+    | `k` | `None` | concentration of the Dirichlet release; `None` runs the true dynamics |
+    | `floor` | `0.0` | least probability of a possible transition before the draw |
+    | `release` | `None` | a `Release` made elsewhere, or the path of a saved one, instead of `k` |
+    | `release_seed` | `None` | seed of the release; `None` means 0 |
+    | `redraw` | `"never"` | `"never"` or `"episode"` |
+    | `budget` | `None` | `(epsilon, delta)` that the releases must not exceed |
+    | `ledger` | `None` | a `PrivacyLedger`, or the path of one, to charge; by default a new one |
+    | `h` | `None` | adjacency for the ledger; by default the ledger's own |
+    | `infos` | `"basic"` | `"basic"` or `"all"` |
+    | `render_mode` | `None` | `"human"`, `"rgb_array"` or `"ansi"` |
+
+    ```python
+    import gymnasium
+    env = gymnasium.make("dp_ensemble_env:dp_ensemble/MeanField-v0", k=50, floor=0.01)
+    observation, info = env.reset(seed=0)
+    policy = env.unwrapped.optimal_policy
+    total, done = 0.0, False
+    while not done:
+        action = env.unwrapped.encode_policy(policy[info["time"]])
+        observation, reward, done, _, info = env.step(action)
+        total += reward
+    print(total, info["optimal_return"])
+    ```
+
+    ## Version History
+
+    * v0: first version
+    """
+
+    metadata: dict[str, Any] = {"render_modes": RENDER_MODES, "render_fps": RENDER_FPS}
+
+    def __init__(
+        self,
+        model: EnsembleModel | None = None,
+        population: str | int = "mean-field",
+        action: str = "tilt",
+        *,
+        k: float | None = None,
+        floor: float = 0.0,
+        release: Release | str | os.PathLike[str] | None = None,
+        release_seed: int | None = None,
+        redraw: str = "never",
+        budget: tuple[float, float] | None = None,
+        ledger: PrivacyLedger | str | os.PathLike[str] | None = None,
+        h: Any = None,
+        infos: str = "basic",
+        render_mode: str | None = None,
+    ) -> None:
+        if render_mode is not None:
+            check_choice(render_mode, "render_mode", RENDER_MODES)
+        self.render_mode = render_mode
+        self._task = Task(
+            model,
+            population,
+            action,
+            k,
+            floor,
+            release,
+            release_seed,
+            redraw,
+            budget,
+            ledger,
+            h,
+            infos,
+            autoreset=False,
+        )
+        self.observation_space = self._task.observation_space
+        self.action_space = self._task.action_space
+        n, horizon = self._task.model.n_states, self._task.model.horizon
+        self._horizon, self._width, self._shape = horizon, n + 3, self.action_space.shape
+        self._ints, self._common = self._task.ints, self._task.common
+        self._kernels = self._task.kernel.packed()[None, :]
+        self._counters = np.zeros((dyn.COUNTERS, 1), np.int64)
+        self._counters[dyn.TIME] = -1
+        self._traces = np.zeros((horizon + 2, 1))
+        self._occupancy = np.zeros((1, 0 if self._task.population == "single" else n))
+        self._values = np.zeros((dyn.VALUES, 1))
+        self._flat_values = self._values.reshape(-1)
+        self._start: FloatArray = np.zeros(n)
+        self._time, self._optimal, self._episodes = -1, 0.0, 0
+        self._all = self._task.infos == "all"
+        self._stream_source: np.random.Generator | None = None
+        self._renderer: Renderer | None = None
+        self._power_trace: list[float] = []
+        self._reward_trace: list[float] = []
+        self._advance = STEPS[self._task.population]
+
+    # ------------------------------------------------------------ the episode
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
+        """Start an episode; ``options`` may hold ``state`` or ``occupancy``."""
+        n = self._task.model.n_states
+        chosen = check_options(options, ("state", "occupancy"))
+        state, given = -1, np.zeros(n)
+        if "state" in chosen:
+            state = check_state(chosen["state"], n)
+        elif "occupancy" in chosen:
+            state, given = -2, check_occupancy(chosen["occupancy"], n)
+        if self._task.redraw == "episode" and self._episodes > 0:
+            self._task.kernel = self._task.draw(self._episodes)  # raises before anything else has changed
+            self._kernels[0] = self._task.kernel.packed()
+        self._episodes += 1
+        super().reset(seed=seed)
+        if seed is not None:
+            self._counters[dyn.STREAMS, 0] = seed_words(seed)
+        elif self._stream_source is None or self._stream_source is not self._np_random:
+            self._counters[dyn.STREAMS] = random_words(self.np_random, 1)
+        self._stream_source = self._np_random
+        observation = np.empty((1, self._width), np.float32)
+        dyn.reset_rows(
+            self._ints,
+            self._common,
+            self._kernels,
+            self._counters,
+            self._traces,
+            self._occupancy,
+            np.ones(1, np.bool_),
+            np.array([state]),
+            given[None, :],
+            observation,
+            self._values,
+        )
+        self._time, self._optimal = 0, float(self._traces[0, 0])
+        self._start = self.occupancy
+        if self.render_mode is not None:
+            self._power_trace, self._reward_trace = [float(self._values[dyn.POWER, 0])], []
+            if self.render_mode == "human":
+                self.render()
+        return observation[0], self._info(self._flat_values.tolist())
+
+    def step(self, action: NDArray[np.floating] | Any) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+        """Move the ensemble one step under `action`; a bad action is refused and changes nothing."""
+        if (
+            action.__class__ is not np.ndarray
+            or action.shape != self._shape
+            or (action.dtype != FLOAT32 and action.dtype != FLOAT64)
+            or not action.flags.carray
+        ):
+            action = self._task.as_action(action, self._shape)
+        observation = np.empty((1, self._width), np.float32)
+        fault = self._advance(
+            self._ints,
+            self._common,
+            self._kernels,
+            self._counters,
+            self._traces,
+            self._occupancy,
+            action.reshape(1, -1),
+            observation,
+            self._values,
+        )
+        if fault:
+            raise self._task.refusal(fault, action, self._shape)
+        self._time += 1
+        values = self._flat_values.tolist()
+        if self.render_mode is not None:
+            self._power_trace.append(values[dyn.POWER])
+            self._reward_trace.append(values[dyn.REWARD])
+            if self.render_mode == "human":
+                self.render()
+        return observation[0], values[0], self._time == self._horizon, False, self._info(values)
+
+    def _info(self, values: list[float]) -> dict[str, Any]:
+        info: dict[str, Any] = {
+            "time": self._time,
+            "utility": values[1],
+            "discomfort": values[2],
+            "power_kw": values[3],
+            "curtailment_kw": values[4],
+            "optimal_return": self._optimal,
+        }
+        if self._all:
+            info["occupancy"] = self.occupancy
+            info["default_occupancy"] = self.default_occupancy
+        return info
+
+    # ------------------------------------------------------------ what is going on
+    @property
+    def time(self) -> int:
+        """Decisions taken in this episode; -1 before the first reset."""
+        return self._time
+
+    @property
+    def occupancy(self) -> FloatArray:
+        """Share of the loads at each level, float64."""
+        if self._task.population == "single":
+            shares = np.zeros(self._task.model.n_states)
+            shares[self._counters[dyn.STATE, 0]] = 1.0
+            return shares
+        return self._occupancy[0] / max(self._task.loads, 1)
+
+    @property
+    def default_occupancy(self) -> FloatArray:
+        """What the shares would be expected to be by now had nobody interfered."""
+        return follow_default(self._task.model, self._start, self._time)
+
+    def encode_policy(
+        self, policy_t: ArrayLike, time: int | None = None, dtype: DTypeLike = np.float32
+    ) -> NDArray[np.floating]:
+        """Return the action that realises the transition matrix `policy_t`, of shape (n, n).
+
+        Parameters
+        ----------
+        policy_t : array_like of shape (n, n)
+            Row-stochastic, on the support of the default.
+        time : int, optional
+            Decision it is meant for, by default the present one: the scale of a
+            tilt changes with time.
+        dtype : dtype
+            ``numpy.float64`` keeps all digits.
+
+        Raises
+        ------
+        ValueError
+            In tilt and price mode, if the policy is no such tilt of the default.
+        """
+        return self._task.encode_policy(policy_t, max(self._time, 0) if time is None else time, dtype)
+
+    # ------------------------------------------------------------ pictures
+    def render(self) -> Any:
+        """Draw the present state: an array (rgb_array), text (ansi), or a window (human)."""
+        if self.render_mode is None:
+            gymnasium.logger.warn(
+                "render() was called without a render mode; make the environment with render_mode='rgb_array', "
+                "'human' or 'ansi'."
+            )
+            return None
+        from dp_ensemble_env.envs.rendering import Renderer, Scene
+
+        if self._time < 0:
+            raise gymnasium.error.ResetNeeded("there is nothing to draw yet; call reset() before render().")
+        if self._renderer is None:
+            self._renderer = Renderer(self.render_mode, RENDER_FPS)
+        scene = Scene(
+            model=self._task.model,
+            title=population_title(self._task),
+            time=self._time,
+            occupancy=self.occupancy,
+            default_occupancy=self.default_occupancy,
+            power_kw=np.array(self._power_trace),
+            default_power_kw=self._start @ self._task.kernel.reference_kw,
+            rewards=np.array(self._reward_trace),
+            optimal_return=self._optimal,
+            privacy=self._task.privacy_line(),
+        )
+        return self._renderer.draw(scene)
+
+    def close(self) -> None:
+        """Close the window, if there is one."""
+        if self._renderer is not None:
+            self._renderer.close()
+            self._renderer = None
+
+    # ------------------------------------------------------------ copies
+    def __getstate__(self) -> dict[str, Any]:
+        # Windows cannot be copied, and compiled functions are found again by name (so that their cache is used).
+        return {**self.__dict__, "_renderer": None, "_advance": None, "_flat_values": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._advance = STEPS[self._task.population]
+        self._flat_values = self._values.reshape(-1)
+
+
+def follow_default(model: EnsembleModel, start: FloatArray, time: int) -> FloatArray:
+    """Follow a distribution for `time` steps of the default dynamics."""
+    shares = start
+    for t in range(time):
+        shares = shares @ (model.default if model.default.ndim == 2 else model.default[t])
+    return shares
+
+
+def population_title(task: Task) -> str:
+    """Name the population for a picture."""
+    return "Mean field" if task.loads == 0 else "One load" if task.loads == 1 else f"{task.loads} loads"

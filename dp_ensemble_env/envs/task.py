@@ -1,0 +1,355 @@
+"""The arguments of an environment, checked, and the problem they describe.
+
+`Task` is what the single and the vector environments share: the model in force
+(true or released), the ledger, the spaces and the packed tables of `dynamics`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from dp_ensemble_env._validation import as_float_array, check_choice, check_count, check_positive
+from dp_ensemble_env.envs.encoding import encode_policy
+from dp_ensemble_env.envs.tables import MODES, Kernel, action_scale, pack
+from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.privacy.mechanism import DirichletMechanism, Release
+
+if TYPE_CHECKING:
+    from dp_ensemble_env.privacy.ledger import PrivacyLedger
+
+FloatArray = NDArray[np.float64]
+#: Actions of these types are taken as they are.
+FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
+POPULATIONS = ("mean-field", "buildings", "single")
+REDRAWS = ("never", "episode")
+INFOS = ("basic", "all")
+#: δ of the ε that renderings print.
+SHOWN_DELTA = 1e-6
+
+
+class Task:
+    """See `EnsembleEnv` for the arguments."""
+
+    def __init__(
+        self,
+        model: EnsembleModel | None,
+        population: str | int,
+        action: str,
+        k: float | None,
+        floor: float,
+        release: Release | str | os.PathLike[str] | None,
+        release_seed: int | None,
+        redraw: str,
+        budget: tuple[float, float] | None,
+        ledger: PrivacyLedger | str | os.PathLike[str] | None,
+        h: Any,
+        infos: str,
+        autoreset: bool,
+    ) -> None:
+        self.mode = check_choice(action, "action", MODES)
+        self.redraw = check_choice(redraw, "redraw", REDRAWS)
+        self.infos = check_choice(infos, "infos", INFOS)
+        self.h = h
+        true_model = _check_model(model)
+        self.population, self.loads = _check_population(population, true_model)
+        self._budget, self._ledger = _check_ledger(ledger, budget, k is not None or release is not None)
+        self._statement: tuple[int, str] = (-1, "")
+        self.release: Release | None = None
+        self._mechanism: DirichletMechanism | None = None
+        self._true: EnsembleModel | None = None
+        if release is not None:
+            if k is not None or floor != 0.0 or self.redraw != "never":
+                raise ValueError(
+                    "release= is a matrix that was drawn already, so k, floor and redraw have nothing to act on; give "
+                    "the release alone, or k= to have the environment draw one."
+                )
+            self.release = _check_release(release, true_model)
+            self.model = true_model.with_default(self.release.matrix)
+            if self._ledger is None:  # with a ledger given, whoever drew the release has charged it there
+                self.ledger.record(self.release, h, "release made elsewhere")
+            self.kernel = Kernel.of(self.model)
+        elif k is not None:
+            self._mechanism = DirichletMechanism(check_positive(k, "k", remedy=_NO_K), floor)
+            self._seed = 0 if release_seed is None else _check_seed(release_seed)
+            self._true = true_model
+            self.kernel = self.draw(0)
+            if self.redraw == "never":
+                self._true = None  # the environment keeps nothing that is private
+        else:
+            if floor != 0.0 or self.redraw != "never":
+                raise ValueError(
+                    "floor and redraw say how a private matrix is drawn; give k as well, for example k=50."
+                )
+            self.model = true_model
+            self.kernel = Kernel.of(self.model)
+        n = self.model.n_states
+        self.ints, self.common = pack(self.model, self.kernel, self.mode, self.loads, autoreset)
+        self.scale = action_scale(self.model)
+        self.observation_space = spaces.Box(0.0, 1.0, (n + 3,), np.float32)
+        low, shape = {"price": (-1.0, (1,)), "tilt": (-1.0, (n,)), "policy": (0.0, (n, n))}[self.mode]
+        self.action_space = spaces.Box(low, 1.0, shape, np.float32)
+
+    # ------------------------------------------------------------ privacy
+    def draw(self, index: int) -> Kernel:
+        """Draw the release of episode `index`, charge it unless the ledger has it already, and adopt it.
+
+        The releases are a sequence fixed by the release seed: every environment
+        made with that seed finds the same matrix at the same index, so drawing
+        it again reveals nothing new and is not charged again.
+        """
+        assert self._mechanism is not None and self._true is not None
+        from dp_ensemble_env.privacy.ledger import ReleasePlan
+
+        seed = self._seed if index == 0 else int(np.random.SeedSequence([self._seed, index]).generate_state(1)[0])
+        release = self._mechanism.release(self._true.default, seed)
+        label = f"environment release {hashlib.sha256(release.matrix.tobytes()).hexdigest()[:16]}"
+        if not any(label == known for known, _, _ in self.ledger.entries):
+            # A draw beyond the budget is dropped unseen: this raises before anyone can use it.
+            self.ledger.record(ReleasePlan.of(self._mechanism, self._true.default, seed), self.h, label)
+        model = self._true.with_default(release.matrix)
+        kernel = Kernel.of(model)
+        self.model, self.release = model, release
+        return kernel
+
+    @property
+    def ledger(self) -> PrivacyLedger:
+        """What the environment has spent."""
+        if self._ledger is None:
+            from dp_ensemble_env.privacy.ledger import PrivacyLedger
+
+            self._ledger = PrivacyLedger(budget=self._budget)
+            if self._mechanism is None and self.release is None:
+                self._ledger.record_deterministic("the environment runs the true dynamics")
+        return self._ledger
+
+    def privacy_line(self) -> str:
+        """Say in one line what is private and what was spent."""
+        if self.release is None:
+            return "Privacy: none, these are the true dynamics (k=None)"
+        spent = self.ledger.releases
+        if spent != self._statement[0]:
+            self._statement = spent, self._spent_text(spent)
+        return self._statement[1]
+
+    def _spent_text(self, spent: int) -> str:
+        assert self.release is not None
+        epsilon = self.ledger.spent(SHOWN_DELTA) if self.release.floor > 0 else np.inf
+        amount = (
+            f"ε = {epsilon:.3g} at δ = {SHOWN_DELTA:g}" if np.isfinite(epsilon) else "no ε for all inputs (floor = 0)"
+        )
+        seeded = "; seeded, hence repeatable" if self.release.reproducible else ""
+        plural = "" if spent == 1 else "s"
+        return (
+            f"Privacy: {spent} Dirichlet release{plural}, k = {self.release.k:g}, floor = {self.release.floor:g}: "
+            f"{amount}{seeded}"
+        )
+
+    # ------------------------------------------------------------ the optimum
+    def optimal_return(self, state: int | ArrayLike) -> float:
+        """Return the largest expected return from a state, or from a distribution over the states."""
+        if np.ndim(state) == 0:
+            return float(self.kernel.optimal_return[check_state(state, self.model.n_states)])
+        return float(check_occupancy(state, self.model.n_states) @ self.kernel.optimal_return)
+
+    @property
+    def optimal_policy(self) -> FloatArray:
+        """The optimal policy of the model in force, shape (T, n, n)."""
+        return self.kernel.solution.policy
+
+    def encode_policy(self, policy_t: ArrayLike, time: int, dtype: DTypeLike = np.float32) -> NDArray[np.floating]:
+        """Return the action of this mode that realises the transition matrix `policy_t` at `time`."""
+        t = check_count(time, "time", 0)
+        if t >= self.model.horizon:
+            raise ValueError(f"time={t} is past the last decision, {self.model.horizon - 1}; reset the environment.")
+        return encode_policy(self.model, self.mode, policy_t, t, float(self.scale[t])).astype(dtype)
+
+    # ------------------------------------------------------------ messages
+    def refusal(self, fault: int, action: NDArray[Any], shape: tuple[int, ...]) -> Exception:
+        """Turn the return value of a step into the error to raise."""
+        from gymnasium.error import ResetNeeded
+
+        if fault < 0:
+            which = "" if len(shape) == len(self.action_space.shape) else f" {-1 - fault}"
+            return ResetNeeded(
+                f"the episode of environment{which} is over (or never began); call reset() before step()."
+            )
+        index = np.unravel_index(fault - 1, shape)
+        where = ", ".join(str(int(i)) for i in index)
+        low = self.action_space.low.flat[0]
+        return ValueError(
+            f"action[{where}] is {action.reshape(shape)[index]!s}, but actions lie in [{low:g}, 1]; clip them "
+            "(gymnasium.wrappers.ClipAction), and look for NaN in the policy that made them."
+        )
+
+    def as_action(self, action: Any, shape: tuple[int, ...]) -> NDArray[np.floating]:
+        """Return `action` as a contiguous float array of `shape`, or say what is wrong with it."""
+        try:
+            array = np.asarray(action)
+            if array.dtype.kind not in "fiu":
+                raise TypeError
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"an action must be an array of {shape} real numbers, got {action!r}.") from error
+        if array.shape != shape:
+            raise ValueError(f"the action has shape {array.shape}, but the {self.mode!r} mode takes {shape}.")
+        return np.array(
+            array, dtype=FLOAT32 if array.dtype.itemsize == 4 and array.dtype.kind == "f" else FLOAT64, order="C"
+        )
+
+
+class TaskView:
+    """What single and vector environments tell of their task."""
+
+    _task: Task
+
+    @property
+    def model(self) -> EnsembleModel:
+        """The model in force: its `default` is the (latest) release if there is one."""
+        return self._task.model
+
+    @property
+    def release(self) -> Release | None:
+        """The (latest) private matrix, None when the dynamics are the true ones."""
+        return self._task.release
+
+    @property
+    def ledger(self) -> PrivacyLedger:
+        """The ledger that this environment's releases are charged to."""
+        return self._task.ledger
+
+    @property
+    def action_mode(self) -> str:
+        """One of ``"price"``, ``"tilt"`` and ``"policy"``."""
+        return self._task.mode
+
+    @property
+    def population(self) -> int | None:
+        """Number of loads of an environment, None for infinitely many."""
+        return self._task.loads or None
+
+    @property
+    def optimal_policy(self) -> FloatArray:
+        """The optimal policy of the model in force, shape (T, n, n)."""
+        return self._task.optimal_policy
+
+    def optimal_return(self, state: int | ArrayLike) -> float:
+        """Return the largest expected return in $/building from a start state, or from a distribution over them."""
+        return self._task.optimal_return(state)
+
+
+_NO_K = "pass k=None for the true dynamics"
+
+
+def seed_words(seed: int) -> NDArray[np.int64]:
+    """Return the two words of the random stream that `seed` stands for."""
+    return _nonzero(np.random.SeedSequence(seed).generate_state(2, np.uint64).astype(np.uint64))
+
+
+def random_words(rng: np.random.Generator, count: int) -> NDArray[np.int64]:
+    """Draw the words of `count` streams, shape (2, count)."""
+    return _nonzero(rng.integers(0, 2**64, size=(2, count), dtype=np.uint64))
+
+
+def _nonzero(words: NDArray[np.uint64]) -> NDArray[np.int64]:
+    words[0] |= ((words[0] | words[1]) == 0).astype(np.uint64)  # a stream cannot leave the all-zero state
+    return words.astype(np.int64)
+
+
+# ------------------------------------------------------------------ arguments
+def check_state(state: Any, n: int) -> int:
+    """Return a state as an int, refusing what is none."""
+    if isinstance(state, (bool, np.bool_)) or not isinstance(state, (int, np.integer)):
+        raise ValueError(f"state must be an integer in 0 … {n - 1}, got {state!r}.")
+    if not 0 <= state < n:
+        raise ValueError(f"state={int(state)} does not exist; the states are 0 … {n - 1}.")
+    return int(state)
+
+
+def check_occupancy(occupancy: Any, n: int) -> FloatArray:
+    """Return a distribution over the states, refusing what is none."""
+    array = as_float_array(occupancy, "occupancy", 1)
+    if array.shape != (n,) or (array < 0).any() or abs(array.sum() - 1.0) > 1e-6:
+        raise ValueError(
+            f"occupancy must be {n} shares that are not negative and sum to one, got shape {array.shape} and sum "
+            f"{array.sum():g}; divide it by its sum."
+        )
+    return array / array.sum()
+
+
+def check_options(options: dict[str, Any] | None, known: tuple[str, ...]) -> dict[str, Any]:
+    """Return the options of a reset, refusing unknown names and a start given twice."""
+    if options is None:
+        return {}
+    if not isinstance(options, dict):
+        raise ValueError(f"options must be a dict, got {type(options).__name__}.")
+    for name in options:
+        check_choice(name, "option", known)
+    if "state" in options and "occupancy" in options:
+        raise ValueError("options give both state and occupancy; choose the start by one of them.")
+    return options
+
+
+def _check_model(model: Any) -> EnsembleModel:
+    if model is None:
+        from dp_ensemble_env.campus import campus_event
+
+        return campus_event()
+    if not isinstance(model, EnsembleModel):
+        raise ValueError(
+            f"model must be an EnsembleModel or None (the campus event), got {type(model).__name__}; a private matrix "
+            "goes into release=."
+        )
+    return model
+
+
+def _check_population(population: Any, model: EnsembleModel) -> tuple[str, int]:
+    """Return which step to take and how many loads there are (0 for infinitely many)."""
+    if isinstance(population, (int, np.integer)) and not isinstance(population, bool):
+        loads = check_count(population, "population")
+    else:
+        name = check_choice(population, "population", POPULATIONS)
+        loads = {"mean-field": 0, "buildings": model.buildings, "single": 1}[name]
+    return ("mean-field" if loads == 0 else "single" if loads == 1 else "buildings"), loads
+
+
+def _check_release(release: Any, model: EnsembleModel) -> Release:
+    if isinstance(release, (str, os.PathLike)):
+        release = Release.load(release)
+    if not isinstance(release, Release):
+        raise ValueError(f"release must be a Release or the path of a saved one, got {type(release).__name__}.")
+    n = model.n_states
+    if release.log_matrix.shape not in ((n, n), (model.horizon, n, n)):
+        raise ValueError(
+            f"the release has shape {release.log_matrix.shape}, but the model has {n} states and {model.horizon} steps."
+        )
+    return release
+
+
+def _check_seed(seed: Any) -> int:
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+        raise ValueError(
+            f"release_seed must be a non-negative integer, got {seed!r}; for a draw that nobody can repeat pass "
+            "release=DirichletMechanism(k).release(model.default)."
+        )
+    return int(seed)
+
+
+def _check_ledger(ledger: Any, budget: Any, private: bool) -> tuple[Any, PrivacyLedger | None]:
+    if not private and (ledger is not None or budget is not None):
+        raise ValueError("ledger and budget account for private releases; give k (or release) as well.")
+    if ledger is None:
+        return budget, None
+    from dp_ensemble_env.privacy.ledger import PrivacyLedger
+
+    if isinstance(ledger, (str, os.PathLike)):
+        return None, PrivacyLedger(ledger, budget)
+    if not isinstance(ledger, PrivacyLedger):
+        raise ValueError(f"ledger must be a PrivacyLedger or the path of one, got {type(ledger).__name__}.")
+    if budget is not None:
+        raise ValueError("the ledger has a budget of its own; set it there: PrivacyLedger(budget=(epsilon, delta)).")
+    return None, ledger

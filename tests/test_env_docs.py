@@ -1,0 +1,123 @@
+"""The class docstring is the manual: what it says is compared with the running environment."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+import gymnasium
+import numpy as np
+import pytest
+
+from dp_ensemble_env.envs import ENVIRONMENTS, EnsembleEnv, EnsembleVectorEnv
+from dp_ensemble_env.envs.ensemble import RENDER_MODES
+from dp_ensemble_env.envs.task import INFOS, POPULATIONS, REDRAWS
+
+MANUAL = inspect.getdoc(EnsembleEnv)
+
+
+def section(title: str) -> str:
+    found = re.search(rf"^## {title}\n(.*?)(?=^## |\Z)", MANUAL, re.M | re.S)
+    assert found, f"the manual has no section {title}"
+    return found.group(1)
+
+
+def table(title: str, header: str) -> list[list[str]]:
+    """Rows of the table of a section whose first column is headed `header`."""
+    rows, inside = [], False
+    for line in section(title).splitlines():
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")] if line.startswith("|") else []
+        if cells and cells[0] == header:
+            inside = True
+        elif not cells:
+            inside = False
+        elif inside and not set(cells[0]) <= set("-"):
+            rows.append(cells)
+    assert rows
+    return rows
+
+
+def test_sections_are_those_of_gymnasium_and_privacy() -> None:
+    assert re.findall(r"^## (.*)$", MANUAL, re.M) == [
+        "Description",
+        "Action Space",
+        "Observation Space",
+        "Rewards",
+        "Starting State",
+        "Episode End",
+        "Privacy",
+        "Arguments",
+        "Version History",
+    ]
+
+
+def test_documented_ids_are_registered() -> None:
+    documented = [row[0].strip("`") for row in table("Description", "id")]
+    assert documented == list(ENVIRONMENTS)
+    for name in documented:
+        assert name in gymnasium.registry
+
+
+def test_documented_info_keys_and_types_are_the_real_ones() -> None:
+    documented = {row[0].strip("`"): row[1] for row in table("Rewards", "key")}
+    env = EnsembleEnv()
+    for info in (env.reset()[1], env.step(np.zeros(20))[4]):
+        assert {key: type(value).__name__ for key, value in info.items()} == documented
+    for name in ("occupancy", "default_occupancy"):
+        assert f"`{name}`" in section("Rewards")
+    assert set(EnsembleEnv(infos="all").reset()[1]) == {*documented, "occupancy", "default_occupancy"}
+    assert {key for key in EnsembleVectorEnv(2).reset()[1] if not key.startswith("_")} == set(documented)
+
+
+def test_documented_spaces_are_the_real_ones() -> None:
+    rows = table("Action Space", "mode")
+    for mode, space, _ in rows:
+        name = re.search(r'"(\w+)"', mode).group(1)
+        actual = EnsembleEnv(action=name).action_space
+        low, high, shape = re.fullmatch(r"`Box\((-?\d), (\d), (\(.*\))\)`", space).groups()
+        assert (actual.low == float(low)).all() and (actual.high == float(high)).all()
+        assert actual.shape == eval(shape, {"n": 20})  # noqa: S307 - our own docstring
+        assert actual.dtype == np.float32
+    assert ["(default)" in row[0] for row in rows] == [False, True, False]
+    observation = EnsembleEnv().observation_space
+    assert "`Box(0, 1, (n + 3,), float32)`" in section("Observation Space")
+    assert observation.shape == (23,) and observation.dtype == np.float32
+    for row in table("Observation Space", "index"):
+        assert row[2:4] == ["0", "1"]
+
+
+@pytest.mark.parametrize("cls", [EnsembleEnv, EnsembleVectorEnv])
+def test_documented_arguments_and_defaults_are_the_real_ones(cls: type) -> None:
+    documented = {row[0].strip("`"): row[1].strip("`") for row in table("Arguments", "argument")}
+    actual = {
+        name: repr(parameter.default).replace("'", '"')
+        for name, parameter in inspect.signature(cls.__init__).parameters.items()
+        if name not in ("self", "num_envs", "autoreset_mode")
+    }
+    assert documented == actual
+    for name in ("num_envs", "autoreset_mode"):
+        assert name in inspect.getdoc(EnsembleVectorEnv)
+
+
+def test_documented_choices_are_the_real_ones() -> None:
+    rows = {row[0].strip("`"): set(re.findall(r'"([\w-]+)"', row[2])) for row in table("Arguments", "argument")}
+    assert rows["population"] == set(POPULATIONS)
+    assert rows["redraw"] == set(REDRAWS)
+    assert rows["infos"] == set(INFOS)
+    assert rows["render_mode"] == set(RENDER_MODES) == set(EnsembleEnv.metadata["render_modes"])
+    assert rows["action"] == {"price", "tilt", "policy"}
+
+
+def test_documented_numbers_of_the_default_model() -> None:
+    model = EnsembleEnv().model
+    assert "20 levels" in section("Description") and model.n_states == 20
+    assert re.search(r"18 steps, 100 buildings", section("Description").replace("\n", " "))
+    assert model.horizon == 18 and model.buildings == 100
+    assert "the 18th, by default" in section("Episode End")
+
+
+def test_example_of_the_manual_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    code = re.search(r"```python\n(.*?)```", section("Arguments"), re.S).group(1)
+    exec(code, {})  # noqa: S102 - our own docstring
+    total, optimal = map(float, capsys.readouterr().out.split())
+    assert total == pytest.approx(optimal, rel=1e-4)

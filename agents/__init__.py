@@ -1,0 +1,11 @@
+"""Controllers of the ensemble: analytical, practical and learned.
+
+Everything here obeys Stable-Baselines3's ``predict``. Agents are made by name
+with `make_agent` and scored with `evaluate`; the modules that need PyTorch are
+imported when one of their agents is asked for.
+"""
+
+from agents.base import Agent, agent_names, make_agent, register_agent
+from agents.evaluation import Evaluation, evaluate
+
+__all__ = ["Agent", "Evaluation", "agent_names", "evaluate", "make_agent", "register_agent"]

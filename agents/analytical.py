@@ -1,0 +1,89 @@
+"""The closed-form policies as agents.
+
+A policy is played through the environment's ``encode_policy``. The ``policy``
+action mode plays every policy exactly; ``tilt`` plays those that are tilts of
+the default, the standard policy among them; others are refused there with a
+sentence that says so.
+
+Each policy may be solved on the environment's own matrix or on a release of it
+(``release=``), and says in `privacy` what that means: a policy solved on the true
+matrix is a deterministic function of it and protects nobody, whatever noise it
+expects; one solved on a release costs nothing beyond the release.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from agents.base import Core, FloatArray, ScheduleAgent, core_env, register_agent
+from dp_ensemble_env.policies import POLICIES, solve_policy
+from dp_ensemble_env.privacy.mechanism import Release
+
+
+class PolicyAgent(ScheduleAgent):
+    """Plays a policy of shape (T, n, n)."""
+
+    def __init__(self, env: Any, policy: FloatArray, name: str = "policy", privacy: str = "unknown") -> None:
+        core = core_env(env)
+        if np.shape(policy) != (core.model.horizon, core.model.n_states, core.model.n_states):
+            raise ValueError(
+                f"policy has shape {np.shape(policy)}, the environment needs (T, n, n) = "
+                f"({core.model.horizon}, {core.model.n_states}, {core.model.n_states})."
+            )
+        self.policy = policy
+        actions = np.stack([core.encode_policy(policy[t], t) for t in range(core.model.horizon)])
+        super().__init__(actions, name, privacy)
+
+
+def analytical(
+    env: Any,
+    name: str,
+    k: float | None = None,
+    release: Release | None = None,
+    samples: int = 1000,
+    seed: int | None = 0,
+) -> PolicyAgent:
+    """Solve one of the closed-form policies and return the agent that plays it.
+
+    Parameters
+    ----------
+    env : gymnasium.Env
+        Where it will act.
+    name : str
+        One of `dp_ensemble_env.policies.POLICIES`.
+    k : float, optional
+        Concentration of the noise that the policy expects. By default that of
+        the release, or of the environment's release.
+    release : Release, optional
+        Solve on this private matrix instead of the environment's own.
+    samples : int
+        Draws of the sampled average.
+    seed : int, optional
+        Seed of these draws; None takes the operating system's entropy.
+    """
+    core = core_env(env)
+    model = core.model if release is None else core.model.with_default(release.matrix)
+    source = release or core.release
+    if k is None and name != "standard":
+        k = source.k if source is not None else None
+    settings: dict[str, Any] = {"samples": samples, "rng": seed} if name == "average-sampled" else {}
+    policy = solve_policy(model, name, k, **settings)
+    return PolicyAgent(env, policy, name, privacy_label(core, name, release, samples))
+
+
+def privacy_label(core: Core, name: str, release: Release | None, samples: int) -> str:
+    """Say what the policy reveals of the private matrix."""
+    if release is not None or core.release is not None:
+        return "that of one release"
+    if name == "average-sampled":
+        return f"that of {samples:,} releases together"
+    expects = "" if name == "standard" else "noise-aware, not private: "
+    return f"{expects or 'none: '}computed from the true matrix"
+
+
+for _name in POLICIES:
+    register_agent(_name)(functools.partial(analytical, name=_name))
+register_agent("average")(functools.partial(analytical, name="average-sampled"))

@@ -1,0 +1,249 @@
+r"""How good is an agent? Exactly in the mean field, with standard errors elsewhere.
+
+**Score.** With :math:`R` the agent's mean return, :math:`R_0` that of the
+uncontrolled ensemble and :math:`R^*` the optimum,
+:math:`100\,(R - R_0)/(R^* - R_0)`: 0 is uncontrolled, 100 optimal. Both ends are
+known exactly for the environment the agent is evaluated in.
+
+**Mean field.** The environment is deterministic, so one episode from each start
+state, weighted by the model's initial distribution, is the whole truth; the
+standard error is zero.
+
+**Finite populations.** Episodes are seeded and start states drawn. The score
+compares each return with the two exact values *of its own start state*, which
+takes the luck of the start out of the error:
+:math:`100\,\overline{(R_i - R_0(s_i))}/\overline{(R^*(s_i) - R_0(s_i))}`. Its standard
+error is that of a ratio (delta method).
+
+Over training seeds, `seed_summary` gives the interquartile mean and a bootstrap
+interval, as Agarwal et al. (2021) recommend for few runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
+
+from agents.base import Agent, Core, FloatArray, core_env
+from dp_ensemble_env._validation import as_float_array, check_count
+from dp_ensemble_env.envs.vector import EnsembleVectorEnv
+from dp_ensemble_env.lsmdp import evaluate_policy
+from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.policies import solve_standard
+from dp_ensemble_env.report import score as place
+
+#: Episodes that run side by side.
+_BATCH = 1024
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """What an agent achieved; money in dollars per building, power and energy of the whole ensemble.
+
+    Attributes
+    ----------
+    score, score_error : float
+        0 = uncontrolled, 100 = optimum of the same environment, and its standard error.
+    mean_return, standard_error : float
+    gap : float
+        Dollars by which the mean return misses the optimum of the same start states.
+    discomfort, energy_cost : float
+        What the loads' owners bear, and the bill at the energy price (NaN without an event).
+    curtailment_kw : float
+        Power below the uncontrolled ensemble, mean over the event.
+    curtailed_peak_kw, curtailed_kwh : float
+        The same at the uncontrolled peak of the event, and as energy over the event.
+    delivered_kwh : float
+        Energy below the customer baseline over the event, as a utility would settle (NaN without a baseline).
+    episodes : int
+    exact : bool
+        Whether the numbers are exact rather than estimated.
+    privacy : str
+        What the agent's making revealed, in its own words.
+    power_kw : ndarray of shape (T + 1,)
+        Mean power of the ensemble.
+    """
+
+    score: float
+    score_error: float
+    mean_return: float
+    standard_error: float
+    gap: float
+    discomfort: float
+    energy_cost: float
+    curtailment_kw: float
+    curtailed_peak_kw: float
+    curtailed_kwh: float
+    delivered_kwh: float
+    episodes: int
+    exact: bool
+    privacy: str
+    power_kw: FloatArray = field(repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain numbers and lists, ready for JSON (NaN becomes None)."""
+        content = asdict(self)
+        content["power_kw"] = self.power_kw.tolist()
+        return {k: None if isinstance(v, float) and not np.isfinite(v) else v for k, v in content.items()}
+
+
+def evaluate(
+    agent: Agent,
+    env: Any,
+    episodes: int | None = None,
+    seed: int = 0,
+    *,
+    deterministic: bool = True,
+) -> Evaluation:
+    """Evaluate an agent in an environment like `env`, which itself is left alone.
+
+    Parameters
+    ----------
+    agent : Agent
+        Anything with Stable-Baselines3's ``predict``.
+    env : gymnasium.Env or VectorEnv
+        Its model (the release, if it has one), population and action mode are used.
+    episodes : int, optional
+        For finite populations, 2,000 by default. The mean field takes one
+        episode from each start state.
+    seed : int
+        Episode `i` is seeded with ``seed + i``.
+    deterministic : bool
+        Passed to ``predict``.
+    """
+    core = core_env(env)
+    seed = check_count(seed, "seed", 0)
+    if core.population is None:
+        runs = _run(agent, core, core.model.n_states, seed, np.arange(core.model.n_states), deterministic)
+        weights = core.model.initial
+    else:
+        count = check_count(2000 if episodes is None else episodes, "episodes", 2)
+        parts = [
+            _run(agent, core, min(_BATCH, count - done), seed + done, None, deterministic)
+            for done in range(0, count, _BATCH)
+        ]
+        runs = _Runs(*(np.concatenate(columns) for columns in zip(*(_columns(p) for p in parts), strict=True)))
+        weights = np.full(count, 1.0 / count)
+    return _summarise(agent, core.model, runs, weights, exact=core.population is None)
+
+
+@dataclass(frozen=True, eq=False)
+class _Runs:
+    """One row per episode."""
+
+    start: NDArray[np.int64]
+    returns: FloatArray
+    discomfort: FloatArray
+    power: FloatArray  # (episodes, T + 1), kW per building
+    uncontrolled: FloatArray  # the same, expected
+
+
+def _columns(runs: _Runs) -> tuple[NDArray[Any], ...]:
+    return runs.start, runs.returns, runs.discomfort, runs.power, runs.uncontrolled
+
+
+def _run(
+    agent: Agent, core: Core, count: int, seed: int, states: NDArray[np.int64] | None, deterministic: bool
+) -> _Runs:
+    """Play `count` episodes side by side."""
+    model = core.model
+    env = EnsembleVectorEnv(
+        count,
+        model=model,
+        population="mean-field" if core.population is None else core.population,
+        action=core.action_mode,
+        autoreset_mode=AutoresetMode.DISABLED,
+    )
+    observation, info = env.reset(seed=seed, options=None if states is None else {"state": states})
+    start = np.argmax(observation[:, : model.n_states], axis=1)
+    power = np.empty((count, model.horizon + 1))
+    curtailed = np.zeros_like(power)
+    power[:, 0] = info["power_kw"]
+    returns, discomfort = np.zeros(count), np.zeros(count)
+    hidden, begins = None, np.ones(count, dtype=bool)
+    for t in range(model.horizon):
+        action, hidden = agent.predict(observation, state=hidden, episode_start=begins, deterministic=deterministic)
+        observation, reward, _, _, info = env.step(np.asarray(action))
+        begins = np.zeros(count, dtype=bool)
+        returns += reward
+        discomfort += info["discomfort"]
+        power[:, t + 1], curtailed[:, t + 1] = info["power_kw"], info["curtailment_kw"]
+    env.close()
+    return _Runs(start, returns, discomfort, power, power + curtailed)
+
+
+def reference_returns(model: EnsembleModel) -> tuple[FloatArray, FloatArray]:
+    """Return the uncontrolled and the optimal expected return from every state, exactly."""
+    idle = evaluate_policy(model.default_policy, model.default, model.utility, model.discomfort_penalty)[0]
+    return -idle - model.utility[0], -solve_standard(model).cost_to_go[0] - model.utility[0]
+
+
+def _summarise(agent: Agent, model: EnsembleModel, runs: _Runs, weights: FloatArray, *, exact: bool) -> Evaluation:
+    idle, best = (values[runs.start] for values in reference_returns(model))
+    mean, low, high = (float(weights @ values) for values in (runs.returns, idle, best))
+    score = place(mean, low, high)
+    count = len(runs.returns)
+    error = score_error = 0.0
+    if not exact:
+        error = float(runs.returns.std(ddof=1) / np.sqrt(count))
+        residual = (runs.returns - idle) - score / 100.0 * (best - idle)
+        score_error = 100.0 * float(residual.std(ddof=1) / np.sqrt(count)) / max(high - low, 1e-12)
+    power, free = (model.buildings * (weights @ x) for x in (runs.power, runs.uncontrolled))
+    window = np.arange(model.horizon + 1) > 0 if model.event is None else model.event.in_event
+    saved = free - power
+    peak = int(np.argmax(np.where(window, free, -np.inf)))
+    hours = model.step_hours
+    energy, delivered = np.nan, np.nan
+    if model.event is not None:
+        energy = float(model.event.energy_price[1:] @ power[1:]) * hours / model.buildings
+        if model.event.baseline_kw is not None:
+            delivered = float((model.event.baseline_kw - power)[window].sum()) * hours
+    return Evaluation(
+        score=score,
+        score_error=score_error,
+        mean_return=mean,
+        standard_error=error,
+        gap=high - mean,
+        discomfort=float(weights @ runs.discomfort),
+        energy_cost=energy,
+        curtailment_kw=float(saved[window].mean()),
+        curtailed_peak_kw=float(saved[peak]),
+        curtailed_kwh=float(saved[window].sum()) * hours,
+        delivered_kwh=delivered,
+        episodes=count,
+        exact=exact,
+        privacy=getattr(agent, "privacy", "that of the environment it was trained in"),
+        power_kw=power,
+    )
+
+
+@dataclass(frozen=True)
+class SeedSummary:
+    """Scores of several training runs: interquartile mean and its bootstrap interval."""
+
+    iqm: float
+    low: float
+    high: float
+    least: float
+    seeds: int
+
+
+def seed_summary(scores: ArrayLike, level: float = 0.95, seed: int = 0) -> SeedSummary:
+    """Summarise the scores of equal runs with different seeds.
+
+    The interval resamples the runs 5,000 times (percentile bootstrap); with
+    one run it is the run itself.
+    """
+    values = as_float_array(scores, "scores", 1)
+    if not values.size:
+        raise ValueError("scores is empty; give the score of at least one run.")
+    iqm = float(stats.trim_mean(values, 0.25))
+    rng = np.random.default_rng(seed)
+    draws = stats.trim_mean(rng.choice(values, (5000, values.size)), 0.25, axis=1)
+    low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
+    return SeedSummary(iqm, float(low), float(high), float(values.min()), values.size)

@@ -1,0 +1,127 @@
+r"""Controllers that need no model: leave it alone, shed a fixed amount, find one good price.
+
+All three are prices: a tilt of the default dynamics that is linear in power,
+:math:`\pi_t[b] \propto P[b]\,\exp(-c_t x)` with :math:`x` the power rescaled to
+[-1, 1]. They differ in :math:`c_t`:
+
+uncontrolled
+    zero.
+ad-hoc
+    what building operators do today: during the event, and only then, a fixed
+    reduction, sized by the price of the running interval. No look-ahead (it
+    starts with the event, not with the notice) and no model.
+best-price
+    the price action that earns most when it is held throughout, by a search in
+    one dimension.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
+
+from agents.base import Core, FloatArray, ScheduleAgent, core_env, register_agent
+from dp_ensemble_env._validation import check_positive
+from dp_ensemble_env.lsmdp import evaluate_policy
+from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.privacy.mechanism import Release
+
+PUBLIC = "nothing is revealed: it uses public prices alone"
+
+
+@register_agent("uncontrolled")
+def uncontrolled(env: Any) -> ScheduleAgent:
+    """Make the agent that never interferes."""
+    core = core_env(env)
+    shape = _action_shape(core)
+    return ScheduleAgent(np.zeros((core.model.horizon, *shape), np.float32), "uncontrolled", "nothing is computed")
+
+
+@register_agent("ad-hoc")
+def ad_hoc(env: Any, shed: float = 1.0) -> ScheduleAgent:
+    r"""Make today's practice: a fixed shed in every interval of the event.
+
+    Parameters
+    ----------
+    env : gymnasium.Env
+    shed : float
+        Strength of the shed; 1 answers the price of the running interval alone,
+        with :math:`c = (max U - min U) / 2\gamma`.
+    """
+    core = core_env(env)
+    model = core.model
+    strength = check_positive(shed, "shed") * np.ptp(model.utility, axis=1)[1:] / (2.0 * model.discomfort_penalty)
+    if model.event is not None:
+        strength = np.where(model.event.in_event[1:], strength, 0.0)
+    return ScheduleAgent(price_actions(core, strength / price_scale(model)), "ad-hoc", PUBLIC)
+
+
+@register_agent("best-price")
+def best_price(env: Any, release: Release | None = None) -> ScheduleAgent:
+    """Make the best constant price, found by a bounded search over [-1, 1].
+
+    Parameters
+    ----------
+    env : gymnasium.Env
+    release : Release, optional
+        Search on this private matrix instead of the environment's own.
+    """
+    core = core_env(env)
+    model = core.model if release is None else core.model.with_default(release.matrix)
+    found = minimize_scalar(lambda price: -constant_price_return(model, price), bounds=(-1.0, 1.0), method="bounded")
+    private = release is not None or core.release is not None
+    privacy = "that of one release" if private else "none: one number computed from the true matrix"
+    agent = ScheduleAgent(price_actions(core, np.full(model.horizon, found.x)), "best-price", privacy)
+    agent.price = float(found.x)  # type: ignore[attr-defined]
+    return agent
+
+
+# ------------------------------------------------------------------ prices
+def price_scale(model: EnsembleModel) -> FloatArray:
+    """Return s_t, the tilt in nats that the action one stands for at each decision."""
+    spread = np.ptp(model.utility, axis=1) / (2.0 * model.discomfort_penalty)
+    return np.cumsum(spread[:0:-1])[::-1]
+
+
+def price_tilts(model: EnsembleModel, prices: FloatArray) -> FloatArray:
+    """Return the tilts (T, n) of price actions (T,)."""
+    power = model.power_kw
+    middle, half = 0.5 * (power.max() + power.min()), 0.5 * np.ptp(power)
+    rescaled = (power - middle) / half if half > 0 else np.zeros_like(power)
+    return -(prices * price_scale(model))[:, None] * rescaled
+
+
+def tilted_policy(model: EnsembleModel, tilts: FloatArray) -> FloatArray:
+    """Return the policy (T, n, n) proportional to the default times exp(tilt of the next state)."""
+    with np.errstate(divide="ignore"):
+        logs = np.log(model.default_policy) + tilts[:, None, :]
+    logs -= np.logaddexp.reduce(logs, axis=-1, keepdims=True)
+    return np.exp(logs)
+
+
+def constant_price_return(model: EnsembleModel, price: float) -> float:
+    """Return what a price held throughout earns on average, in dollars per building."""
+    policy = tilted_policy(model, price_tilts(model, np.full(model.horizon, price)))
+    cost = evaluate_policy(policy, model.default, model.utility, model.discomfort_penalty)
+    return -float(model.initial @ (cost[0] + model.utility[0]))
+
+
+def price_actions(core: Core, prices: FloatArray) -> NDArray[np.floating]:
+    """Write price actions (T,) in the environment's action mode, shape (T, *action shape)."""
+    model, clipped = core.model, np.clip(prices, -1.0, 1.0)
+    if core.action_mode == "price":
+        return clipped[:, None].astype(np.float32)
+    tilts = price_tilts(model, clipped)
+    if core.action_mode == "tilt":
+        scale = price_scale(model)[:, None]
+        return np.divide(tilts, scale, out=np.zeros_like(tilts), where=scale > 0).astype(np.float32)
+    policy = tilted_policy(model, tilts)
+    return np.stack([core.encode_policy(policy[t], t) for t in range(model.horizon)])
+
+
+def _action_shape(core: Core) -> tuple[int, ...]:
+    space = getattr(core, "single_action_space", core.action_space)
+    return tuple(space.shape or ())

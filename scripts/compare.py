@@ -1,0 +1,322 @@
+"""Compare controllers on one demand-response event: table, CSV, JSON, pictures and one HTML page.
+
+    python scripts/compare.py                          baselines and a PPO trained on the spot
+    python scripts/compare.py --preset baselines       no training at all
+    python scripts/compare.py --preset levels          every learner, several seeds (most of an hour)
+    python scripts/compare.py --meter meter.csv --unit kW --stamp start --date 2018-07-02
+
+Every controller is scored between 0 (uncontrolled) and 100 (the exact optimum of the environment it is scored in).
+"Trained on private, deployed on true": the controller sees a release of the matrix only, and is scored on the true one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from compare_report import (
+    HEADINGS,
+    LEVEL_HEADINGS,
+    PRIVATE_HEADINGS,
+    PrivateRow,
+    Row,
+    cells,
+    level_cells,
+    private_cells,
+    show,
+    write_all,
+)
+
+from agents import Evaluation, evaluate, make_agent
+from agents.evaluation import seed_summary
+from dp_ensemble_env._files import atomic_write
+from dp_ensemble_env._validation import check_count, check_positive
+from dp_ensemble_env.campus import campus_event
+from dp_ensemble_env.cost import cost_of_privacy, release_cost
+from dp_ensemble_env.envs.ensemble import EnsembleEnv
+from dp_ensemble_env.event import DemandResponseEvent
+from dp_ensemble_env.meter import read_meter
+from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.privacy.mechanism import DirichletMechanism, Release
+
+ANALYTICAL = ("standard", "taylor", "digamma", "average-sampled", "average-expansion", "average-exact")
+PRACTICE = ("uncontrolled", "ad-hoc", "best-price")
+#: Learners that also take part in the private experiment (if their budget is small).
+PRIVATE_LEARNERS = ("ppo", "sac", "z-learning")
+POPULATIONS = {"MeanField": "mean-field", "Buildings": "buildings", "SingleLoad": "single"}
+
+
+@dataclass(frozen=True)
+class Learner:
+    """One learner to train: algorithm, environment, action mode, budget and seeds, and the level it should reach.
+
+    With `stop` the training ends when the level is reached; otherwise the budget is used up.
+    """
+
+    algo: str
+    env: str
+    action: str
+    steps: int
+    seeds: int
+    level: float | None = None
+    stop: bool = False
+
+    @property
+    def title(self) -> str:
+        """Name in tables."""
+        return f"{self.algo}, {self.action}"
+
+
+PRESETS: dict[str, list[Learner]] = {
+    "baselines": [],
+    "quick": [Learner("ppo", "MeanField", "price", 50_000, 1, 97, stop=True)],
+    "levels": [
+        Learner("ppo", "MeanField", "price", 50_000, 5, 97),
+        Learner("sac", "MeanField", "price", 20_000, 3, 95),
+        Learner("td3", "MeanField", "price", 20_000, 3, 95),
+        Learner("tqc", "MeanField", "price", 20_000, 3, 95),
+        Learner("a2c", "MeanField", "price", 50_000, 3),
+        Learner("dqn", "MeanField", "price", 20_000, 3),
+        Learner("ppo", "MeanField", "tilt", 1_000_000, 5, 90),
+        Learner("trpo", "MeanField", "tilt", 1_000_000, 3, 95),
+        Learner("sac", "MeanField", "tilt", 20_000, 3),
+        Learner("td3", "MeanField", "tilt", 20_000, 3),
+        Learner("tqc", "MeanField", "tilt", 20_000, 3),
+        Learner("ppo", "SingleLoad", "price", 200_000, 5, 95),
+        Learner("z-learning", "SingleLoad", "tilt", 20_000, 3, 95),
+    ],
+}
+
+
+class Progress:
+    """One line that says what is being done, and while something learns, a bar with its running score."""
+
+    def __init__(self, bar: Any) -> None:
+        self.bar = bar
+        self.task = bar.add_task("comparing", total=None, status="")
+
+    def say(self, text: str) -> None:
+        """Name the step that begins."""
+        self.bar.reset(self.task, total=None, description=text, status="")
+
+    def learning(self, done: int, planned: int, score: float) -> None:
+        """Report a learner's steps and its latest score."""
+        self.bar.update(self.task, total=planned, completed=done, status=f"score {score:.1f}")
+
+
+# ------------------------------------------------------------------ measuring
+def baseline_rows(
+    model: EnsembleModel, env_name: str, k: float, seed: int, episodes: int, progress: Progress
+) -> list[Row]:
+    """Score everything that needs no training, in the action mode that plays every policy."""
+    env = EnsembleEnv(model, POPULATIONS[env_name], "policy")
+    rows = []
+    for name in (*PRACTICE, *ANALYTICAL):
+        progress.say(f"{name} in {env_name}")
+        settings: dict[str, Any] = {} if name in (*PRACTICE, "standard") else {"k": k}
+        if name == "average-sampled":
+            settings["seed"] = seed
+        try:
+            agent = make_agent(name, env, **settings)
+        except ValueError as error:
+            if name != "average-expansion":
+                raise
+            progress.bar.console.print(f"{name} is left out: {error}", style="dim", highlight=False)
+            continue
+        rows.append(Row(name, env_name, evaluate(agent, env, episodes=episodes, seed=seed)))
+    return rows
+
+
+def learner_row(
+    learner: Learner, model: EnsembleModel, seed: int, episodes: int, progress: Progress
+) -> tuple[Row, Any]:
+    """Train one learner with several seeds and score each run; also return the agent of the first seed."""
+    started = time.perf_counter()
+    env = EnsembleEnv(model, POPULATIONS[learner.env], learner.action)
+    evaluations, curves, agents, steps = [], [], [], learner.steps
+    for i in range(learner.seeds):
+        progress.say(f"{learner.title} in {learner.env}, seed {seed + i}")
+        agent = train_agent(learner, env, seed + i, progress)
+        agents.append(agent)
+        evaluations.append(evaluate(agent, env, episodes=episodes, seed=10_000 + seed))
+        curves.append(list(getattr(agent, "curve", [])))
+        steps = max(steps, int(getattr(agent, "steps", 0))) if not learner.stop else int(agent.steps)
+    scores = [e.score for e in evaluations]
+    middle = evaluations[int(np.argsort(scores)[len(scores) // 2])]
+    seconds = time.perf_counter() - started
+    summary = seed_summary(scores)
+    return Row(learner.title, learner.env, middle, summary, steps, seconds, learner.level, scores, curves), agents[0]
+
+
+def train_agent(learner: Learner, env: EnsembleEnv, seed: int, progress: Progress) -> Any:
+    """Make the learner's agent in `env` (trained within the call)."""
+    settings: dict[str, Any] = {"seed": seed}
+    if learner.algo == "z-learning":
+        settings["transitions"] = learner.steps
+    else:
+        settings.update(steps=learner.steps, progress=progress.learning)
+        if learner.stop:
+            settings["target_score"] = learner.level
+    return make_agent(learner.algo, env, **settings)
+
+
+def private_rows(
+    model: EnsembleModel,
+    ks: Sequence[float],
+    learners: dict[Learner, Any],
+    releases: int,
+    seed: int,
+    progress: Progress,
+) -> list[PrivateRow]:
+    """Make every controller on releases of the matrix, and score it on the true dynamics.
+
+    `learners` come with their agents trained on the true dynamics, for k = infinity.
+    """
+    deploy = EnsembleEnv(model, action="policy")
+    rows = []
+    for k in ks:
+        drawn: list[Release | None] = [None]
+        if math.isfinite(k):
+            drawn = [DirichletMechanism(k).release(model.default, seed + i) for i in range(releases)]
+        for name in ("best-price", "standard", "taylor", "digamma", "average-exact"):
+            progress.say(f"{name} on releases with k = {k:g}")
+            settings = {} if name in ("best-price", "standard") or not math.isinf(k) else {"k": math.inf}
+            found = [evaluate(make_agent(name, deploy, release=r, **settings), deploy) for r in drawn]
+            rows.append(PrivateRow(name, k, [e.score for e in found], [e.gap for e in found]))
+        progress.say(f"standard as a tilt, on releases with k = {k:g}")
+        found = [_deploy_tilt(model, r) for r in drawn]
+        rows.append(PrivateRow("standard, as a tilt", k, [e.score for e in found], [e.gap for e in found]))
+        for learner, agent in learners.items():
+            progress.say(f"{learner.title} trained on a release with k = {k:g}")
+            if drawn[0] is not None:
+                private = EnsembleEnv(model.with_default(drawn[0].matrix), POPULATIONS[learner.env], learner.action)
+                agent = train_agent(learner, private, seed, progress)
+            # Tilts and prices mean the same on every matrix, so what was learned is deployed as it is.
+            found = [evaluate(agent, EnsembleEnv(model, action=learner.action), seed=seed)]
+            rows.append(PrivateRow(learner.title, k, [e.score for e in found], [e.gap for e in found]))
+    return rows
+
+
+def _deploy_tilt(model: EnsembleModel, release: Release | None) -> Evaluation:
+    """Solve on the release, but deploy the attraction of each level instead of the transition matrix.
+
+    The loads then follow their own true dynamics tilted by the plan, so the
+    noise of the released rows is left behind and that of the value function remains.
+    """
+    private = model if release is None else model.with_default(release.matrix)
+    return evaluate(make_agent("standard", EnsembleEnv(private, action="tilt")), EnsembleEnv(model, action="tilt"))
+
+
+def analytical_costs(model: EnsembleModel, ks: Sequence[float], seed: int) -> dict[str, list[float]]:
+    """Cost of privacy by theory, dollars per building from the initial distribution, for each finite k."""
+    finite = [k for k in ks if math.isfinite(k)]
+    costs = {
+        name: [float(model.initial @ cost_of_privacy(model, k, name)[0]) for k in finite]
+        for name in ("taylor", "digamma", "average-exact")
+    }
+    estimates = [release_cost(model, k, samples=500, rng=seed) for k in finite]
+    costs["one release"] = [float(model.initial @ e.mean[0]) for e in estimates]
+    return costs
+
+
+# ------------------------------------------------------------------ command line
+def parse(argv: list[str] | None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--preset", choices=sorted(PRESETS), default="quick", help="learners to train (default quick)")
+    parser.add_argument("--k", type=float, default=50.0, help="noise that the noise-aware policies expect (default 50)")
+    ks, words = [10.0, 50.0, 200.0, math.inf], "releases to train on; none to leave it out (default 10 50 200 inf)"
+    parser.add_argument("--private", type=float, nargs="*", default=ks, metavar="K", help=words)
+    parser.add_argument("--releases", type=int, default=5, help="releases per concentration for planners (default 5)")
+    parser.add_argument("--episodes", type=int, default=2000, help="episodes in finite populations (default 2000)")
+    parser.add_argument("--seed", type=int, default=0, help="first seed of everything random (default 0)")
+    parser.add_argument("--output", type=Path, default=Path("runs/compare"), help="folder (default runs/compare)")
+    add_data_arguments(parser)
+    return parser.parse_args(argv)
+
+
+def add_data_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that `load_model` reads."""
+    data = parser.add_argument_group("your own data instead of the synthetic campus")
+    data.add_argument("--meter", type=Path, help="meter file of one building")
+    data.add_argument("--unit", help="its unit, if it does not say (kW, kWh, ...)")
+    data.add_argument("--stamp", choices=["start", "end"], help="which end of an interval its stamps mark")
+    data.add_argument("--column", help="its column, or 'sum'")
+    data.add_argument("--date", default="2018-07-02", help="day of the event (default 2018-07-02)")
+    data.add_argument("--step-minutes", type=int, default=15, help="length of a step (default 15)")
+
+
+def load_model(args: argparse.Namespace) -> EnsembleModel:
+    """Build the campus event, or an event on the given meter."""
+    notice = max(30, args.step_minutes)
+    event = DemandResponseEvent(date=args.date, step_minutes=args.step_minutes, notice_minutes=notice)
+    if args.meter is None:
+        return campus_event(args.seed, event=event)
+    series = read_meter(args.meter, unit=args.unit, stamp=args.stamp, column=args.column)
+    return EnsembleModel.from_series(series, event)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the comparison."""
+    args = parse(argv)
+    command = "python scripts/compare.py " + " ".join(sys.argv[1:] if argv is None else argv)
+    try:
+        check_positive(args.k, "--k")
+        for k in args.private:
+            check_positive(k, "--private", allow_inf=True)
+        for name, least in (("releases", 1), ("episodes", 2), ("seed", 0)):
+            check_count(getattr(args, name), f"--{name}", least)
+        with atomic_write(args.output / ".writable"):  # learn of a folder that cannot be written before the work
+            pass
+        (args.output / ".writable").unlink()
+        model = load_model(args)
+        page = run(args, model, command)
+    except (ValueError, ImportError, FileNotFoundError) as error:
+        print(f"compare: {error}", file=sys.stderr)
+        return 2
+    print(f"Page:     {page}\nPictures: {page.parent}/*.png\nTables:   {page.parent}/table.csv, comparison.json")
+    return 0
+
+
+def run(args: argparse.Namespace, model: EnsembleModel, command: str) -> Path:
+    """Measure, print and write."""
+    from rich.console import Console
+    from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+
+    learners = PRESETS[args.preset]
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[status]}"))
+    console = Console(stderr=True)
+    with Bar(*columns, TimeElapsedColumn(), console=console, transient=True) as bar:
+        progress = Progress(bar)
+        rows = baseline_rows(model, "MeanField", args.k, args.seed, args.episodes, progress)
+        if args.preset == "levels":
+            for name in ("Buildings", "SingleLoad"):
+                rows += baseline_rows(model, name, args.k, args.seed, args.episodes, progress)
+        trained = {}
+        for learner in learners:
+            row, agent = learner_row(learner, model, args.seed, args.episodes, progress)
+            rows.append(row)
+            if learner.algo in PRIVATE_LEARNERS and learner.steps <= 50_000:
+                trained[learner] = agent
+        private = private_rows(model, args.private, trained, args.releases, args.seed, progress) if args.private else []
+        costs = analytical_costs(model, args.private, args.seed) if private else {}
+        progress.say("drawing")
+        page = write_all(args.output, args, model, rows, private, costs, command)
+    show("Controllers on the event (score: 0 = uncontrolled, 100 = optimum)", HEADINGS, [cells(row) for row in rows])
+    if learners:
+        show("Learners", LEVEL_HEADINGS, [level_cells(row) for row in rows if row.summary is not None])
+    if private:
+        show("Trained on private, deployed on true", PRIVATE_HEADINGS, [private_cells(row) for row in private])
+    return page
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -13,8 +13,8 @@ REQUIREMENTS := pyproject.toml constraints.txt
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
-demo: $(VENV)/.demo ## Compare the analytical policies on the campus event; writes runs/demo
-	$(BIN)/python scripts/demo.py --output runs/demo
+demo: $(VENV)/.demo ## Compare the controllers, a PPO trained on the spot among them; writes runs/demo
+	$(BIN)/python scripts/compare.py --private 50 inf --output runs/demo
 
 test: $(VENV)/.dev ## Run the test suite
 	$(BIN)/python -m pytest -n auto --dist worksteal $(PYTEST_ARGS)
@@ -44,8 +44,8 @@ $(VENV)/.created:
 	@touch $@
 
 $(VENV)/.demo: $(VENV)/.created $(REQUIREMENTS)
-	@echo "Installing what the demonstration needs (about a minute) ..."
-	@$(PIP) -e ".[plots,privacy]"
+	@echo "Installing what the demonstration needs (a minute or two) ..."
+	@$(PIP) -e ".[plots,privacy,rl]"
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.created $(REQUIREMENTS)

@@ -88,4 +88,5 @@ def score(mean_return: float, uncontrolled: float, optimum: float) -> float:
     gain = optimum - uncontrolled
     if gain <= 1e-12 * max(1.0, abs(optimum)):
         return 100.0 if mean_return >= optimum - 1e-9 * max(1.0, abs(optimum)) else -np.inf
-    return 100.0 * (mean_return - uncontrolled) / gain
+    value = 100.0 * (mean_return - uncontrolled) / gain
+    return 0.0 if abs(value) < 1e-9 else value  # rounding alone

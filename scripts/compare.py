@@ -2,7 +2,7 @@
 
     python scripts/compare.py                          baselines and a PPO trained on the spot
     python scripts/compare.py --preset baselines       no training at all
-    python scripts/compare.py --preset levels          every learner, several seeds (most of an hour)
+    python scripts/compare.py --preset levels --jobs 2 every learner, several seeds (most of an hour)
     python scripts/compare.py --meter meter.csv --unit kW --stamp start --date 2018-07-02
 
 Every controller is scored between 0 (uncontrolled) and 100 (the exact optimum of the environment it is scored in).
@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import argparse
 import math
+import multiprocessing
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -108,7 +110,11 @@ class Progress:
 
     def learning(self, done: int, planned: int, score: float) -> None:
         """Report a learner's steps and its latest score."""
-        self.bar.update(self.task, total=planned, completed=done, status=f"score {score:.1f}")
+        self.training(done, planned, f"score {score:.1f}")
+
+    def training(self, done: int, planned: int, status: str) -> None:
+        """Report how much is done, and something about the latest of it."""
+        self.bar.update(self.task, total=planned, completed=done, status=status)
 
 
 # ------------------------------------------------------------------ measuring
@@ -134,51 +140,90 @@ def baseline_rows(
     return rows
 
 
-def learner_row(
-    learner: Learner, model: EnsembleModel, seed: int, episodes: int, progress: Progress
-) -> tuple[Row, Any]:
-    """Train one learner with several seeds and score each run; also return the agent of the first seed."""
-    started = time.perf_counter()
-    env = EnsembleEnv(model, POPULATIONS[learner.env], learner.action)
-    evaluations, curves, agents, steps = [], [], [], learner.steps
-    for i in range(learner.seeds):
-        progress.say(f"{learner.title} in {learner.env}, seed {seed + i}")
-        agent = train_agent(learner, env, seed + i, progress)
-        agents.append(agent)
-        evaluations.append(evaluate(agent, env, episodes=episodes, seed=10_000 + seed))
-        curves.append(list(getattr(agent, "curve", [])))
-        steps = max(steps, int(getattr(agent, "steps", 0))) if not learner.stop else int(agent.steps)
-    scores = [e.score for e in evaluations]
-    middle = evaluations[int(np.argsort(scores)[len(scores) // 2])]
-    seconds = time.perf_counter() - started
-    summary = seed_summary(scores)
-    return Row(learner.title, learner.env, middle, summary, steps, seconds, learner.level, scores, curves), agents[0]
+@dataclass(frozen=True)
+class Job:
+    """One training run: the learner, the seed, and the concentration of the release it sees (infinite: the truth)."""
+
+    learner: Learner
+    seed: int
+    k: float = math.inf
 
 
-def train_agent(learner: Learner, env: EnsembleEnv, seed: int, progress: Progress) -> Any:
-    """Make the learner's agent in `env` (trained within the call)."""
-    settings: dict[str, Any] = {"seed": seed}
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """What a training run came to: scored where it was trained (without noise), and in the mean field."""
+
+    evaluation: Evaluation
+    mean_field: Evaluation
+    curve: list[tuple[int, float]]
+    steps: int
+    seconds: float
+
+
+def train_and_score(
+    job: Job, model: EnsembleModel, seed: int, episodes: int, report: Callable[[int, int, float], None] | None = None
+) -> Trained:
+    """Train on the truth or on a release, and score on the true dynamics."""
+    learner, started = job.learner, time.perf_counter()
+    seen = model
+    if math.isfinite(job.k):
+        seen = model.with_default(DirichletMechanism(job.k).release(model.default, seed).matrix)
+    settings: dict[str, Any] = {"seed": job.seed}
     if learner.algo == "z-learning":
         settings["transitions"] = learner.steps
     else:
-        settings.update(steps=learner.steps, progress=progress.learning)
-        if learner.stop:
-            settings["target_score"] = learner.level
-    return make_agent(learner.algo, env, **settings)
+        settings.update(steps=learner.steps, progress=report, target_score=learner.level if learner.stop else None)
+    agent: Any = make_agent(learner.algo, EnsembleEnv(seen, POPULATIONS[learner.env], learner.action), **settings)
+    # Tilts and prices mean the same on every matrix, so what was learned is deployed as it is.
+    home = EnsembleEnv(model, POPULATIONS[learner.env], learner.action)
+    found = evaluate(agent, home, episodes=episodes, seed=10_000 + seed)
+    field = found if learner.env == "MeanField" else evaluate(agent, EnsembleEnv(model, action=learner.action))
+    steps = int(getattr(agent, "steps", 0) or learner.steps)
+    return Trained(found, field, list(getattr(agent, "curve", [])), steps, time.perf_counter() - started)
+
+
+def train_all(
+    jobs: list[Job], model: EnsembleModel, args: argparse.Namespace, progress: Progress
+) -> dict[Job, Trained]:
+    """Run the training jobs, side by side if asked; the results do not depend on how many run at a time."""
+    done: dict[Job, Trained] = {}
+    if args.jobs == 1:
+        for job in jobs:
+            where = "the true dynamics" if math.isinf(job.k) else f"a release with k = {job.k:g}"
+            progress.say(f"{job.learner.title} in {job.learner.env} on {where}, seed {job.seed}")
+            done[job] = train_and_score(job, model, args.seed, args.episodes, progress.learning)
+        return done
+    # A forked copy of a process that has used threads may hang, so workers start afresh.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(args.jobs, mp_context=context) as pool:
+        longest_first = sorted(jobs, key=lambda job: -job.learner.steps)
+        futures = {pool.submit(train_and_score, job, model, args.seed, args.episodes): job for job in longest_first}
+        progress.say(f"training {len(jobs)} learners, {args.jobs} at a time")
+        for count, future in enumerate(as_completed(futures), 1):
+            job = futures[future]
+            done[job] = future.result()
+            progress.training(count, len(jobs), f"{job.learner.title}: {done[job].evaluation.score:.1f}")
+    return done
+
+
+def learner_rows(learners: Sequence[Learner], done: dict[Job, Trained]) -> list[Row]:
+    """Gather the seeds of each learner that saw the true dynamics."""
+    rows = []
+    for learner in learners:
+        runs = [run for job, run in done.items() if job.learner == learner and math.isinf(job.k)]
+        scores = [run.evaluation.score for run in runs]
+        middle = runs[int(np.argsort(scores)[len(scores) // 2])].evaluation
+        row = Row(learner.title, learner.env, middle, seed_summary(scores), max(run.steps for run in runs))
+        row.seconds, row.level, row.scores = sum(run.seconds for run in runs), learner.level, scores
+        row.curves = [run.curve for run in runs]
+        rows.append(row)
+    return rows
 
 
 def private_rows(
-    model: EnsembleModel,
-    ks: Sequence[float],
-    learners: dict[Learner, Any],
-    releases: int,
-    seed: int,
-    progress: Progress,
+    model: EnsembleModel, ks: Sequence[float], done: dict[Job, Trained], releases: int, seed: int, progress: Progress
 ) -> list[PrivateRow]:
-    """Make every controller on releases of the matrix, and score it on the true dynamics.
-
-    `learners` come with their agents trained on the true dynamics, for k = infinity.
-    """
+    """Make every controller on releases of the matrix, and score it on the true dynamics."""
     deploy = EnsembleEnv(model, action="policy")
     rows = []
     for k in ks:
@@ -193,15 +238,21 @@ def private_rows(
         progress.say(f"standard as a tilt, on releases with k = {k:g}")
         found = [_deploy_tilt(model, r) for r in drawn]
         rows.append(PrivateRow("standard, as a tilt", k, [e.score for e in found], [e.gap for e in found]))
-        for learner, agent in learners.items():
-            progress.say(f"{learner.title} trained on a release with k = {k:g}")
-            if drawn[0] is not None:
-                private = EnsembleEnv(model.with_default(drawn[0].matrix), POPULATIONS[learner.env], learner.action)
-                agent = train_agent(learner, private, seed, progress)
-            # Tilts and prices mean the same on every matrix, so what was learned is deployed as it is.
-            found = [evaluate(agent, EnsembleEnv(model, action=learner.action), seed=seed)]
-            rows.append(PrivateRow(learner.title, k, [e.score for e in found], [e.gap for e in found]))
+        for job, run in done.items():
+            if job.k == k and job.seed == seed and _is_private_learner(job.learner):
+                rows.append(PrivateRow(job.learner.title, k, [run.mean_field.score], [run.mean_field.gap]))
     return rows
+
+
+def _is_private_learner(learner: Learner) -> bool:
+    return learner.algo in PRIVATE_LEARNERS and learner.steps <= 50_000
+
+
+def plan_jobs(learners: Sequence[Learner], ks: Sequence[float], seed: int) -> list[Job]:
+    """List every training run: all seeds on the truth, and the first seed on a release for each finite k."""
+    jobs = [Job(learner, seed + i) for learner in learners for i in range(learner.seeds)]
+    finite = [k for k in ks if math.isfinite(k)]
+    return jobs + [Job(learner, seed, k) for learner in learners if _is_private_learner(learner) for k in finite]
 
 
 def _deploy_tilt(model: EnsembleModel, release: Release | None) -> Evaluation:
@@ -236,6 +287,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--private", type=float, nargs="*", default=ks, metavar="K", help=words)
     parser.add_argument("--releases", type=int, default=5, help="releases per concentration for planners (default 5)")
     parser.add_argument("--episodes", type=int, default=2000, help="episodes in finite populations (default 2000)")
+    parser.add_argument("--jobs", type=int, default=1, help="training runs at a time (default 1)")
     parser.add_argument("--seed", type=int, default=0, help="first seed of everything random (default 0)")
     parser.add_argument("--output", type=Path, default=Path("runs/compare"), help="folder (default runs/compare)")
     add_data_arguments(parser)
@@ -271,7 +323,7 @@ def main(argv: list[str] | None = None) -> int:
         check_positive(args.k, "--k")
         for k in args.private:
             check_positive(k, "--private", allow_inf=True)
-        for name, least in (("releases", 1), ("episodes", 2), ("seed", 0)):
+        for name, least in (("releases", 1), ("episodes", 2), ("seed", 0), ("jobs", 1)):
             check_count(getattr(args, name), f"--{name}", least)
         with atomic_write(args.output / ".writable"):  # learn of a folder that cannot be written before the work
             pass
@@ -300,13 +352,9 @@ def run(args: argparse.Namespace, model: EnsembleModel, command: str) -> Path:
         if args.preset == "levels":
             for name in ("Buildings", "SingleLoad"):
                 rows += baseline_rows(model, name, args.k, args.seed, args.episodes, progress)
-        trained = {}
-        for learner in learners:
-            row, agent = learner_row(learner, model, args.seed, args.episodes, progress)
-            rows.append(row)
-            if learner.algo in PRIVATE_LEARNERS and learner.steps <= 50_000:
-                trained[learner] = agent
-        private = private_rows(model, args.private, trained, args.releases, args.seed, progress) if args.private else []
+        done = train_all(plan_jobs(learners, args.private, args.seed), model, args, progress)
+        rows += learner_rows(learners, done)
+        private = private_rows(model, args.private, done, args.releases, args.seed, progress) if args.private else []
         costs = analytical_costs(model, args.private, args.seed) if private else {}
         progress.say("drawing")
         page = write_all(args.output, args, model, rows, private, costs, command)

@@ -111,9 +111,11 @@ def test_odd_models_can_be_drawn(mode: str) -> None:
         env = EnsembleEnv(model, render_mode=mode)
         env.reset(seed=0)
         env.render()
-        env.step(env.action_space.sample())
-        frame = env.render()
-        assert len(frame) > 100
+        for value in (1.0, -1.0):  # everything to one end: the longest bars and the longest outline
+            env.reset(seed=0)
+            env.step(np.linspace(-value, value, model.n_states))
+            frame = env.render()
+            assert len(frame) > 100
 
 
 @pytest.mark.parametrize("mode", ["rgb_array", "ansi"])

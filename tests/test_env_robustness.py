@@ -289,3 +289,17 @@ def test_average_return_of_finite_populations_never_beats_the_optimum(population
             action = np.broadcast_to(rng.uniform(-1, 1, 6), (2000, 6)).copy()
             total += envs.step(action)[1]
         assert total.mean() <= envs.optimal_return(0) + 6 * total.std() / np.sqrt(2000)
+
+
+@pytest.mark.parametrize("population", ["single", "buildings", "mean-field"])
+def test_entries_of_a_policy_below_the_range_of_exponentials(population):
+    """A probability of 1e-320 is as good as zero in every population, and the discomfort is that of the rest."""
+    model = EnsembleModel(np.tile([0.5, 0.3, 0.2], (3, 1)), [1.0, 2.0, 3.0], np.zeros((2, 3)), 1.0)
+    env = EnsembleEnv(model, population, "policy")
+    seen = np.zeros(3)
+    for seed in range(50):
+        env.reset(seed=seed)
+        _, _, _, _, info = env.step(np.tile([0.5, 0.5, 1e-320], (3, 1)))
+        seen += env.occupancy
+        assert info["discomfort"] == pytest.approx(0.5 * np.log(0.5 / 0.3), rel=1e-9)
+    assert seen[2] < 1e-300 and (seen[:2] > 10).all()

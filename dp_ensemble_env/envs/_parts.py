@@ -35,6 +35,8 @@ SAFE_NATS = 300.0
 NOISE = 1e-13
 #: Environments that go through the mean-field loops side by side.
 LANES = 64
+#: The same for environments of one load, which need less room.
+NARROW_LANES = 256
 
 
 @njit(inline="always", error_model="numpy")

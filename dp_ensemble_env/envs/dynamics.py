@@ -49,6 +49,7 @@ from dp_ensemble_env.envs._parts import (
     LOADS,
     MATRIX,
     MODE,
+    NARROW_LANES,
     NNZ,
     ORIGINS,
     PLACES,
@@ -90,7 +91,7 @@ def step_single(ints, common, kernels, counters, traces, occupancy, action, obs,
         return fault
     n, horizon, count = ints[N], ints[T], counters.shape[1]
     width = ints[WIDTH] if ints[WIDTH] > 0 else n
-    lanes = min(LANES, count)
+    lanes = min(NARROW_LANES, count)
     tilt, weight = np.empty((width, lanes)), np.empty((width, lanes))
     sums = np.empty((3, lanes))
     marks = np.empty((3, lanes), np.int64)
@@ -118,10 +119,13 @@ def step_single(ints, common, kernels, counters, traces, occupancy, action, obs,
                 spot[c] = uniform(counters, rows[c])
         if ints[WIDTH] > 0:
             _load_rows(ints, common, kernels, counters, action, rows, size, tilt, weight)
+            _choose(width, size, tilt, weight, sums, chosen)
         else:
+            charged = np.empty(size)
             for c in range(size):
-                _load_by_row(ints, common, kernels, counters, action, rows[c], c, tilt, weight)
-        _choose(width, size, tilt, weight, sums, chosen)
+                charged[c] = _load_by_row(ints, common, kernels, counters, action, rows[c], c, tilt, weight)
+            _choose(width, size, tilt, weight, sums, chosen)
+            divergence[:size] = charged
         _land(ints, common, kernels, counters, traces, rows, size, chosen, divergence, obs, values)
     return 0
 
@@ -154,17 +158,16 @@ def _load_rows(ints, common, kernels, counters, action, rows, size, tilt, weight
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _load_by_row(ints, common, kernels, counters, action, i, lane, tilt, weight):  # pragma: no cover - compiled
-    """Do the same where rows need their own shift, or are given: the tilt is then log(policy / default) itself."""
+    """Do the same where rows need their own shift, or are given: the weights are the policy; return its divergence."""
     n = ints[N]
     pi, log_ratio = np.empty(n), np.empty(n)
     t, b, m = counters[TIME, i], counters[STATE, i], counters[MATRIX, i]
-    policy_row(ints, common, kernels, t, m, b, action, i, pi, log_ratio)
-    first = ints[ints[INDPTR] + b]
-    used = ints[ints[INDPTR] + b + 1] - first
-    base = (t if ints[TIMES] > 1 else 0) * ints[NNZ] + first
+    divergence = policy_row(ints, common, kernels, t, m, b, action, i, pi, log_ratio)
+    used = ints[ints[INDPTR] + b + 1] - ints[ints[INDPTR] + b]
     for e in range(n):
-        weight[e, lane] = kernels[m, base + e] if e < used else 0.0
-        tilt[e, lane] = log_ratio[e] if e < used else 0.0
+        weight[e, lane] = pi[e] if e < used else 0.0
+        tilt[e, lane] = 0.0  # exp(log(policy / default)) could leave the range of `fast_exp`
+    return divergence
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})

@@ -270,7 +270,7 @@ def as_text(scene: Scene, width: int = 40) -> str:
     if shares.size > 40:  # only levels where something is
         levels = np.flatnonzero((shares > 0.005) | (default > 0.005))
     for level in levels:
-        cells = list("#" * round(shares[level] / top * width) + " " * width)[: width + 1]
+        cells = list(("#" * round(shares[level] / top * width)).ljust(width + 1))
         cells[round(default[level] / top * width)] = "|"
         lines.append(f"{scene.model.power_kw[level]:9.1f} kW {''.join(cells)} {shares[level]:6.1%}")
     power, default_power = scene.power_kw[-1], scene.default_power_kw[scene.time]

@@ -50,8 +50,8 @@ from dp_ensemble_env.privacy.mechanism import DirichletMechanism, Release
 
 ANALYTICAL = ("standard", "taylor", "digamma", "average-sampled", "average-expansion", "average-exact")
 PRACTICE = ("uncontrolled", "ad-hoc", "best-price")
-#: Learners that also take part in the private experiment (if their budget is small).
-PRIVATE_LEARNERS = ("ppo", "sac", "z-learning")
+#: Learners, with their action mode, that also take part in the private experiment.
+PRIVATE_LEARNERS = (("ppo", "price"), ("sac", "price"), ("z-learning", "tilt"))
 POPULATIONS = {"MeanField": "mean-field", "Buildings": "buildings", "SingleLoad": "single"}
 
 
@@ -84,13 +84,13 @@ PRESETS: dict[str, list[Learner]] = {
         Learner("sac", "MeanField", "price", 20_000, 3, 95),
         Learner("td3", "MeanField", "price", 20_000, 3, 95),
         Learner("tqc", "MeanField", "price", 20_000, 3, 95),
-        Learner("a2c", "MeanField", "price", 50_000, 3),
+        Learner("a2c", "MeanField", "price", 100_000, 3),
         Learner("dqn", "MeanField", "price", 20_000, 3),
         Learner("ppo", "MeanField", "tilt", 1_000_000, 5, 90),
         Learner("trpo", "MeanField", "tilt", 1_000_000, 3, 95),
-        Learner("sac", "MeanField", "tilt", 20_000, 3),
-        Learner("td3", "MeanField", "tilt", 20_000, 3),
-        Learner("tqc", "MeanField", "tilt", 20_000, 3),
+        Learner("sac", "MeanField", "tilt", 10_000, 3),
+        Learner("td3", "MeanField", "tilt", 10_000, 3),
+        Learner("tqc", "MeanField", "tilt", 10_000, 3),
         Learner("ppo", "SingleLoad", "price", 200_000, 5, 95),
         Learner("z-learning", "SingleLoad", "tilt", 20_000, 3, 95),
     ],
@@ -203,7 +203,7 @@ def train_all(
             job = futures[future]
             done[job] = future.result()
             progress.training(count, len(jobs), f"{job.learner.title}: {done[job].evaluation.score:.1f}")
-    return done
+    return {job: done[job] for job in jobs}  # whatever finished first
 
 
 def learner_rows(learners: Sequence[Learner], done: dict[Job, Trained]) -> list[Row]:
@@ -239,20 +239,22 @@ def private_rows(
         found = [_deploy_tilt(model, r) for r in drawn]
         rows.append(PrivateRow("standard, as a tilt", k, [e.score for e in found], [e.gap for e in found]))
         for job, run in done.items():
-            if job.k == k and job.seed == seed and _is_private_learner(job.learner):
+            first = Job(job.learner, seed, min(ks)) in done  # the learner that was trained on releases, too
+            if job.k == k and job.seed == seed and first:
                 rows.append(PrivateRow(job.learner.title, k, [run.mean_field.score], [run.mean_field.gap]))
     return rows
 
 
 def _is_private_learner(learner: Learner) -> bool:
-    return learner.algo in PRIVATE_LEARNERS and learner.steps <= 50_000
+    return (learner.algo, learner.action) in PRIVATE_LEARNERS
 
 
 def plan_jobs(learners: Sequence[Learner], ks: Sequence[float], seed: int) -> list[Job]:
     """List every training run: all seeds on the truth, and the first seed on a release for each finite k."""
     jobs = [Job(learner, seed + i) for learner in learners for i in range(learner.seeds)]
     finite = [k for k in ks if math.isfinite(k)]
-    return jobs + [Job(learner, seed, k) for learner in learners if _is_private_learner(learner) for k in finite]
+    private = {learner.title: learner for learner in reversed(learners) if _is_private_learner(learner)}.values()
+    return jobs + [Job(learner, seed, k) for learner in private for k in finite]
 
 
 def _deploy_tilt(model: EnsembleModel, release: Release | None) -> Evaluation:

@@ -54,6 +54,24 @@ def test_same_command_gives_the_same_table(compared, tmp_path):
     assert (tmp_path / "table.csv").read_text() == (folder / "table.csv").read_text()
 
 
+def test_learners_are_trained_scored_and_deployed(tmp_path, monkeypatch):
+    """Two seeds of a learner on the truth and one on a release; side by side or in turn gives the same numbers."""
+    compare = load("compare")
+    monkeypatch.setitem(compare.PRESETS, "quick", [compare.Learner("z-learning", "SingleLoad", "tilt", 20_000, 2, 90)])
+    arguments = ["--private", "50", "inf", "--releases", "1", "--episodes", "400"]
+    records = []
+    for jobs in ("1", "2"):
+        folder = tmp_path / jobs
+        assert compare.main([*arguments, "--jobs", jobs, "--output", str(folder)]) == 0
+        records.append(json.loads((folder / "comparison.json").read_text()))
+        assert "Learners" in (folder / "comparison.html").read_text()
+    learners = [next(row for row in r["controllers"] if row["name"] == "z-learning, tilt") for r in records]
+    assert learners[0]["scores"] == learners[1]["scores"] and records[0]["private"] == records[1]["private"]
+    assert len(learners[0]["scores"]) == 2 and min(learners[0]["scores"]) > 90 and learners[0]["steps"] == 20_000
+    private = {row["k"]: row["scores"] for row in records[0]["private"] if row["name"] == "z-learning, tilt"}
+    assert set(private) == {"50", "∞ (none)"} and 60 < private["50"][0] < private["∞ (none)"][0] < 100
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

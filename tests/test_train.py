@@ -152,7 +152,7 @@ def test_study_begins_with_the_present_settings_and_is_reproducible(tmp_path, ca
 def test_committed_studies_name_their_command():
     folder = Path(__file__).parent.parent / "docs" / "tuning"
     text = (folder.parent / "tuning.md").read_text()
-    for path in folder.glob("*.json"):
+    for path in folder.glob("*-*.json"):
         study = json.loads(path.read_text())
         assert study["command"] in text
         assert study["best_value"] == max(trial["value"] for trial in study["trials"])

@@ -1,0 +1,60 @@
+"""What the learners see and earn: parts of Stable-Baselines3 networks and environments (imports torch)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvWrapper
+
+
+class ClockFeatures(BaseFeaturesExtractor):
+    """The occupancy and the number of the decision in one-hot code.
+
+    Prices depend on time alone, so they are left out. With this code a linear
+    policy can hold a different action for every decision.
+
+    Parameters
+    ----------
+    observation_space : gymnasium.spaces.Box
+        That of the ensemble: n shares, the part of the horizon left, two prices.
+    horizon : int
+        Number of decisions, T.
+    """
+
+    def __init__(self, observation_space: gymnasium.spaces.Box, horizon: int) -> None:
+        self.horizon, self.n_states = horizon, observation_space.shape[0] - 3
+        super().__init__(observation_space, features_dim=horizon + self.n_states)
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        """Return features of shape (batch, T + n)."""
+        left = observations[:, self.n_states]
+        time = ((1.0 - left) * self.horizon).round().long().clamp(0, self.horizon - 1)
+        code = torch.nn.functional.one_hot(time, self.horizon).to(observations.dtype)
+        return torch.cat([code, observations[:, : self.n_states]], dim=1)
+
+
+def clock_kwargs(horizon: int) -> dict[str, Any]:
+    """Return the policy_kwargs that install `ClockFeatures`."""
+    return {"features_extractor_class": ClockFeatures, "features_extractor_kwargs": {"horizon": horizon}}
+
+
+class ScaledRewards(VecEnvWrapper):
+    """Rewards times a constant; the episode returns in the infos stay in dollars."""
+
+    def __init__(self, venv: VecEnv, scale: float) -> None:
+        super().__init__(venv)
+        self.scale = scale
+
+    def reset(self) -> Any:
+        """Reset all sub-environments."""
+        return self.venv.reset()
+
+    def step_wait(self) -> tuple[Any, NDArray[np.float32], NDArray[np.bool_], list[dict[str, Any]]]:
+        """Step, and scale the rewards."""
+        observations, rewards, dones, infos = self.venv.step_wait()
+        return observations, rewards * np.float32(self.scale), dones, infos

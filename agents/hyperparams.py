@@ -1,0 +1,203 @@
+r"""Tuned hyper-parameters of the learners, in the form of RL Baselines3 Zoo.
+
+``HYPERPARAMS[algo][(env_id, action)]`` holds the keys that `rl_zoo3` knows
+(``n_envs``, ``n_timesteps``, ``policy``, ``policy_kwargs``, ``noise_type``, ``"lin_0.001"`` for a
+rate that falls linearly to zero, and the arguments of the algorithm), and two of
+our own:
+
+``clock``
+    True gives policy and critic the time as one-hot code beside the occupancy
+    (`agents.features.ClockFeatures`).
+``bins``
+    Number of prices that DQN chooses from (`gymnasium.wrappers.DiscretizeAction`).
+
+They were found with `scripts/tune.py`; ``docs/tuning.md`` gives the command of each
+study and ``docs/tuning/`` its summary. Rewards are divided by the largest utility
+(see `reward_scale`); the horizon is part of the task, so nothing is discounted.
+
+`rl_zoo3` reads the same numbers, one algorithm and action mode at a time, though
+without the native vector environment::
+
+    python -m rl_zoo3.train --algo ppo --env dp_ensemble/MeanField-v0 \
+        --gym-packages dp_ensemble_env -conf agents.hyperparams.ppo_price
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+from types import ModuleType
+from typing import Any, SupportsFloat
+
+import gymnasium
+import numpy as np
+
+from dp_ensemble_env._validation import check_choice
+from dp_ensemble_env.envs.registration import ENVIRONMENTS
+from dp_ensemble_env.model import EnsembleModel
+
+MEAN_FIELD, BUILDINGS, SINGLE_LOAD = (
+    "dp_ensemble/MeanField-v0",
+    "dp_ensemble/Buildings-v0",
+    "dp_ensemble/SingleLoad-v0",
+)
+ACTIONS = ("price", "tilt", "policy")
+Settings = dict[str, Any]
+
+#: One episode of the campus event, the natural length of a rollout.
+HORIZON = 18
+SMALL: Settings = {"net_arch": [64, 64]}
+#: A linear policy: the optimal tilt depends on time alone, so one-hot time makes it linear. The critic is not.
+LINEAR: Settings = {"net_arch": {"pi": [], "vf": [64, 64]}}
+
+_ON_POLICY: Settings = {
+    "policy": "MlpPolicy", "n_steps": HORIZON, "gamma": 1.0, "gae_lambda": 0.95,
+}  # fmt: skip
+_OFF_POLICY: Settings = {
+    "policy": "MlpPolicy", "n_envs": 8, "n_timesteps": 20_000, "learning_rate": 1e-3, "gamma": 1.0,
+    "buffer_size": 40_000, "batch_size": 256, "learning_starts": 720, "train_freq": 1, "gradient_steps": 2,
+    "policy_kwargs": SMALL,
+}  # fmt: skip
+_SOFT: Settings = {"learning_rate": 2e-3, "gradient_steps": 1, "tau": 0.02, "ent_coef": 6e-4}
+_PPO: Settings = {**_ON_POLICY, "n_epochs": 10}
+_TILT_OFF_POLICY: Settings = {**_OFF_POLICY, "n_envs": 16, "n_timesteps": 40_000, "gradient_steps": 4}
+
+HYPERPARAMS: dict[str, dict[tuple[str, str], Settings]] = {
+    "ppo": {
+        (MEAN_FIELD, "price"): {
+            **_PPO, "n_envs": 16, "n_timesteps": 50_000, "batch_size": 72, "n_epochs": 20, "gae_lambda": 0.9,
+            "learning_rate": "lin_0.0011", "policy_kwargs": {**SMALL, "log_std_init": -1.0},
+        },
+        (MEAN_FIELD, "tilt"): {
+            **_PPO, "n_envs": 128, "n_timesteps": 1_000_000, "batch_size": 576, "learning_rate": "lin_0.003",
+            "gae_lambda": 0.9, "clock": True, "policy_kwargs": {**LINEAR, "log_std_init": -3.0},
+        },
+        (SINGLE_LOAD, "price"): {
+            **_PPO, "n_envs": 128, "n_timesteps": 200_000, "batch_size": 576, "learning_rate": "lin_0.003",
+            "policy_kwargs": {**SMALL, "log_std_init": -1.0},
+        },
+    },
+    "a2c": {
+        (MEAN_FIELD, "price"): {
+            **_ON_POLICY, "n_envs": 32, "n_timesteps": 100_000, "learning_rate": "lin_0.003", "use_rms_prop": False,
+            "normalize_advantage": True, "policy_kwargs": {**SMALL, "log_std_init": -2.0},
+        },
+        (MEAN_FIELD, "tilt"): {
+            **_ON_POLICY, "n_envs": 64, "n_timesteps": 1_000_000, "learning_rate": "lin_0.003", "use_rms_prop": False,
+            "gae_lambda": 0.9, "normalize_advantage": True, "clock": True,
+            "policy_kwargs": {**LINEAR, "log_std_init": -3.0},
+        },
+    },
+    "trpo": {
+        (MEAN_FIELD, "price"): {
+            **_ON_POLICY, "n_envs": 32, "n_timesteps": 50_000, "batch_size": 144, "learning_rate": 2e-3,
+            "n_critic_updates": 20, "target_kl": 0.05, "policy_kwargs": {**SMALL, "log_std_init": -2.0},
+        },
+        (MEAN_FIELD, "tilt"): {
+            **_ON_POLICY, "n_envs": 64, "n_timesteps": 400_000, "batch_size": 288, "learning_rate": 2e-3,
+            "gae_lambda": 0.9, "n_critic_updates": 20, "target_kl": 0.05, "clock": True,
+            "policy_kwargs": {**LINEAR, "log_std_init": -3.0},
+        },
+    },
+    "sac": {
+        (MEAN_FIELD, "price"): {**_OFF_POLICY, **_SOFT},
+        (MEAN_FIELD, "tilt"): {
+            **_TILT_OFF_POLICY, "ent_coef": 1e-3, "policy_kwargs": {**SMALL, "log_std_init": -3.0},
+        },
+    },
+    "tqc": {
+        (MEAN_FIELD, "price"): {**_OFF_POLICY, **_SOFT},
+        (MEAN_FIELD, "tilt"): {
+            **_TILT_OFF_POLICY, "ent_coef": 1e-3, "policy_kwargs": {**SMALL, "log_std_init": -3.0},
+        },
+    },
+    "td3": {
+        (MEAN_FIELD, "price"): {
+            **_OFF_POLICY, "learning_rate": 6.4e-3, "gradient_steps": 4, "noise_type": "normal", "noise_std": 0.22,
+            "target_policy_noise": 0.02, "target_noise_clip": 0.05,
+        },
+        (MEAN_FIELD, "tilt"): {
+            **_TILT_OFF_POLICY, "noise_type": "normal", "noise_std": 0.05, "target_policy_noise": 0.01,
+            "target_noise_clip": 0.03,
+        },
+    },
+    "dqn": {
+        (MEAN_FIELD, "price"): {
+            **_OFF_POLICY, "n_envs": 4, "bins": 21, "exploration_fraction": 0.3, "exploration_final_eps": 0.05,
+            "target_update_interval": 250,
+        },
+    },
+}  # fmt: skip
+
+ALGORITHMS = tuple(HYPERPARAMS)
+
+
+def hyperparameters(algo: str, env_id: str, action: str) -> Settings:
+    """Return a copy of the settings of an algorithm in an environment and action mode.
+
+    Where nothing was tuned the nearest settings stand in: those of the mean
+    field for the other populations, those of tilts for whole policies.
+    """
+    check_choice(algo, "algo", ALGORITHMS)
+    check_choice(env_id, "env_id", ENVIRONMENTS)
+    check_choice(action, "action", ACTIONS)
+    table = HYPERPARAMS[algo]
+    nearest = "price" if action == "price" else "tilt"
+    for key in ((env_id, action), (env_id, nearest), (MEAN_FIELD, nearest)):
+        if key in table:
+            return copy.deepcopy(table[key])  # Stable-Baselines3 writes into policy_kwargs
+    raise ValueError(f"{algo} chooses from a list of prices, so it works in price mode only; pass action='price'.")
+
+
+def reward_scale(model: EnsembleModel) -> float:
+    """Return what rewards are multiplied with in training: one over the largest utility in size, which is public."""
+    largest = float(np.abs(model.utility[1:]).max())
+    return 1.0 / largest if largest > 0 else 1.0
+
+
+class ScaledReward(gymnasium.RewardWrapper[Any, Any]):
+    """Reward times a constant, by default that of the environment's own model."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any], scale: float | None = None) -> None:
+        super().__init__(env)
+        self.scale = reward_scale(env.unwrapped.model) if scale is None else scale  # type: ignore[attr-defined]
+
+    def reward(self, reward: SupportsFloat) -> float:
+        """Return the scaled reward."""
+        return self.scale * float(reward)
+
+
+# ------------------------------------------------------------------ rl_zoo3
+class _ZooModule(ModuleType):
+    """What ``-conf agents.hyperparams.<algo>_<action>`` imports; built when read, as it may need torch."""
+
+    def __init__(self, algo: str, action: str) -> None:
+        super().__init__(f"{__name__}.{algo}_{action}", f"{algo} in {action} mode, by environment id.")
+        self._algo, self._action = algo, action
+
+    @property
+    def hyperparams(self) -> dict[str, Settings]:
+        """Settings by environment id, as `rl_zoo3` expects them."""
+        return {env_id: zoo_settings(self._algo, env_id, self._action) for env_id in ENVIRONMENTS}
+
+
+def zoo_settings(algo: str, env_id: str, action: str) -> Settings:
+    """Translate our own keys into those of `rl_zoo3`."""
+    settings = hyperparameters(algo, env_id, action)
+    settings["env_kwargs"] = {"action": action}
+    settings["env_wrapper"] = [f"{__name__}.ScaledReward"]
+    if (bins := settings.pop("bins", None)) is not None:
+        settings["env_wrapper"].append({"gymnasium.wrappers.DiscretizeAction": {"bins": bins}})
+    if settings.pop("clock", False):
+        from agents.features import clock_kwargs
+
+        settings["policy_kwargs"] = {**settings["policy_kwargs"], **clock_kwargs(HORIZON)}
+    return settings
+
+
+# `import agents.hyperparams.ppo_price` finds these in sys.modules once this module has been imported, so that all
+# settings stay in one file although rl_zoo3 wants one module per algorithm.
+for _algo, _table in HYPERPARAMS.items():
+    for _action in dict.fromkeys(action for _, action in _table):
+        _zoo = _ZooModule(_algo, _action)
+        sys.modules[_zoo.__name__] = _zoo

@@ -1,0 +1,236 @@
+"""How a learner is trained: segments with their own seeds, evaluation, checkpoints, and the run folder.
+
+Training is cut into segments. At each cut the learner is scored, everything is
+saved in one file, and environments and random generators are seeded afresh from
+(seed, steps so far). A run that is resumed from the file therefore continues
+exactly as the run that was never stopped, and the file needs to hold nothing of
+the environment, whose matrix may be private.
+
+A run folder holds
+
+=================  =====================================================================
+``config.json``    what was asked for, with all hyper-parameters; `resume` insists on it
+``versions.json``  versions of Python and of the packages
+``ledger.json``    what the environment's releases spent
+``results.json``   scores along the way; at the end also the evaluation
+``checkpoint.zip`` the state at the last cut
+``model.zip``      the learner at the end, as Stable-Baselines3 saves it
+``tensorboard/``   logs
+=================  =====================================================================
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import platform
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from stable_baselines3.common.save_util import load_from_pkl, save_to_pkl
+
+from dp_ensemble_env._files import atomic_write
+
+#: Called with the steps done, the steps planned and the latest score.
+Progress = Callable[[int, int, float], None]
+PACKAGES = ("dp-ensemble-env", "numpy", "gymnasium", "torch", "stable-baselines3", "sb3-contrib")
+
+
+@dataclass
+class Record:
+    """What happened so far."""
+
+    steps: int = 0
+    seconds: float = 0.0
+    curve: list[tuple[int, float]] = field(default_factory=list)
+
+
+class Segments(BaseCallback):
+    """Score, save and reseed at every cut; stop at the target.
+
+    Parameters
+    ----------
+    record : Record
+        Filled in along the way.
+    seed : int
+    interval : int
+        Steps between cuts; a cut waits for the end of the rollout under way.
+    score : callable
+        Returns the score of the learner as it is.
+    target : float, optional
+        Training stops at the first cut with at least this score.
+    save : callable, optional
+        Called at every cut, after the score was noted.
+    progress : callable, optional
+    """
+
+    def __init__(
+        self,
+        record: Record,
+        *,
+        seed: int,
+        interval: int,
+        score: Callable[[], float],
+        target: float | None = None,
+        save: Callable[[], None] | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        super().__init__()
+        self.record, self.seed, self.interval, self.score = record, seed, interval, score
+        self.target, self.save, self.progress = target, save, progress
+        self.reached = False
+        self._since = time.perf_counter()
+        self._before = record.seconds
+
+    def _on_training_start(self) -> None:
+        self.planned = int(self.model._total_timesteps)
+        self._next = self.num_timesteps
+
+    def _on_rollout_start(self) -> None:
+        if self.num_timesteps < self._next or self.reached:
+            return
+        if not self.record.curve or self.record.curve[-1][0] < self.num_timesteps:  # else: resumed right here
+            self._note()
+        self._next = (self.num_timesteps // self.interval + 1) * self.interval
+        begin_segment(self.model, self.seed)
+
+    def _on_step(self) -> bool:
+        if self.progress is not None:
+            self.progress(self.num_timesteps, self.planned, self.record.curve[-1][1])
+        return not self.reached
+
+    def _on_training_end(self) -> None:
+        if not self.reached:
+            self._note()
+
+    def _note(self) -> None:
+        score = self.score()
+        self.record.curve.append((int(self.num_timesteps), score))
+        self.record.steps = int(self.num_timesteps)
+        self.record.seconds = self._before + time.perf_counter() - self._since
+        self.reached = self.target is not None and score >= self.target
+        self.logger.record("score", score)
+        self.logger.dump(self.num_timesteps)
+        if self.save is not None:
+            self.save()
+
+
+def begin_segment(model: BaseAlgorithm, seed: int) -> None:
+    """Seed the generators from (seed, steps) and begin new episodes everywhere."""
+    assert model.env is not None
+    words = np.random.SeedSequence([seed, int(model.num_timesteps)]).generate_state(2)
+    model.set_random_seed(int(words[0] >> 1))
+    model.env.seed(int(words[1] >> 1))
+    model._last_obs = model.env.reset()  # type: ignore[assignment]
+    model._last_episode_starts = np.ones((model.env.num_envs,), dtype=bool)
+
+
+# ------------------------------------------------------------------ checkpoints
+def save_checkpoint(path: Path, model: BaseAlgorithm, record: Record) -> None:
+    """Write learner, replay buffer and record to one file, which is replaced at once or not at all."""
+    content = io.BytesIO()
+    model.save(content)
+    with atomic_write(path, "wb") as stream, zipfile.ZipFile(stream, "w") as archive:
+        archive.writestr("record.json", json.dumps(record.__dict__))
+        archive.writestr("model.zip", content.getvalue())
+        if isinstance(model, OffPolicyAlgorithm) and model.replay_buffer is not None:
+            buffer = io.BytesIO()
+            save_to_pkl(buffer, model.replay_buffer)
+            archive.writestr("replay_buffer.pkl", buffer.getvalue(), zipfile.ZIP_DEFLATED, 1)
+
+
+def load_checkpoint(path: Path, kind: type[BaseAlgorithm], env: Any) -> tuple[BaseAlgorithm, Record]:
+    """Read what `save_checkpoint` wrote; this executes code that the file contains."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            record = Record(**json.loads(archive.read("record.json")))
+            record.curve = [(int(steps), float(score)) for steps, score in record.curve]
+            model = kind.load(io.BytesIO(archive.read("model.zip")), env=env, device="cpu")
+            if "replay_buffer.pkl" in archive.namelist():
+                model.replay_buffer = load_from_pkl(  # type: ignore[attr-defined]
+                    io.BytesIO(archive.read("replay_buffer.pkl"))
+                )
+    except (zipfile.BadZipFile, KeyError, EOFError) as error:
+        raise ValueError(f"{path} is no checkpoint of this program ({error}); remove it to start again.") from error
+    return model, record
+
+
+# ------------------------------------------------------------------ run folders
+def write_json(path: Path, content: Any) -> None:
+    """Write a JSON file atomically."""
+    with atomic_write(path) as stream:
+        json.dump(content, stream, indent=1, sort_keys=False)
+        stream.write("\n")
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file, or say that it is none."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not valid JSON ({error}); remove the folder to start again.") from error
+
+
+def open_folder(folder: Path, config: dict[str, Any], resume: bool) -> None:
+    """Make the run folder, or check that the run in it is the one to be resumed."""
+    path = folder / "config.json"
+    wanted = json.loads(json.dumps(config))
+    if not path.exists():
+        write_json(path, wanted)
+        write_json(folder / "versions.json", versions())
+        return
+    if not resume:
+        raise ValueError(f"{folder} already holds a run; resume it (--resume) or choose another folder.")
+    found = read_json(path)
+    if found != wanted:
+        raise ValueError(
+            f"{folder} holds a run with another configuration: {differences(found, wanted)}; repeat the run's own "
+            "settings to resume it, or choose another folder."
+        )
+
+
+def differences(found: Any, wanted: Any, prefix: str = "") -> str:
+    """List where two configurations differ."""
+    if not (isinstance(found, dict) and isinstance(wanted, dict)):
+        return f"{prefix} is {found!r}, not {wanted!r}"
+    keys = [key for key in {**found, **wanted} if found.get(key) != wanted.get(key)]
+    dot = f"{prefix}." if prefix else ""
+    return ", ".join(differences(found.get(key), wanted.get(key), f"{dot}{key}") for key in keys)
+
+
+def versions() -> dict[str, str]:
+    """Return the versions a result depends on."""
+    found = {"python": platform.python_version(), "machine": f"{platform.system()} {platform.machine()}"}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    if "dp-ensemble-env" not in found:
+        from dp_ensemble_env import __version__
+
+        found["dp-ensemble-env"] = __version__
+    return found
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch use one thread: the networks are small, and results then do not depend on the number of cores."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

@@ -99,14 +99,10 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("agent", help=f"a name ({', '.join(agent_names())}), a run folder or a model file")
-    parser.add_argument(
-        "--env", choices=sorted(POPULATIONS), default="MeanField", help="default MeanField"
-    )
+    parser.add_argument("--env", choices=sorted(POPULATIONS), default="MeanField", help="default MeanField")
     parser.add_argument("--action", choices=["price", "tilt", "policy"], default="tilt", help="mode (default tilt)")
     parser.add_argument("--k", type=float, help="evaluate on a release with this concentration instead of the truth")
-    parser.add_argument(
-        "--expect", type=float, help="noise that a policy expects (default --k or --solve-on)"
-    )
+    parser.add_argument("--expect", type=float, help="noise that a policy expects (default --k or --solve-on)")
     parser.add_argument("--solve-on", type=float, metavar="K", help="plan on a release with this concentration")
     parser.add_argument("--release-seed", type=int, default=0, help="seed of the releases (default 0)")
     parser.add_argument("--steps", type=int, help="training budget of a learner made by name")

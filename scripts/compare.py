@@ -51,7 +51,7 @@ from dp_ensemble_env.privacy.mechanism import DirichletMechanism, Release
 ANALYTICAL = ("standard", "taylor", "digamma", "average-sampled", "average-expansion", "average-exact")
 PRACTICE = ("uncontrolled", "ad-hoc", "best-price")
 #: Learners, with their action mode, that also take part in the private experiment.
-PRIVATE_LEARNERS = (("ppo", "price"), ("sac", "price"), ("z-learning", "tilt"))
+PRIVATE_LEARNERS = (*((algo, "price") for algo in ("ppo", "sac", "td3", "tqc", "a2c", "dqn")), ("z-learning", "tilt"))
 POPULATIONS = {"MeanField": "mean-field", "Buildings": "buildings", "SingleLoad": "single"}
 
 
@@ -87,7 +87,8 @@ PRESETS: dict[str, list[Learner]] = {
         Learner("a2c", "MeanField", "price", 100_000, 3),
         Learner("dqn", "MeanField", "price", 20_000, 3),
         Learner("ppo", "MeanField", "tilt", 1_000_000, 5, 90),
-        Learner("trpo", "MeanField", "tilt", 1_000_000, 3, 95),
+        Learner("trpo", "MeanField", "tilt", 400_000, 3),
+        Learner("z-learning", "MeanField", "tilt", 50_000, 3, 95),
         Learner("sac", "MeanField", "tilt", 10_000, 3),
         Learner("td3", "MeanField", "tilt", 10_000, 3),
         Learner("tqc", "MeanField", "tilt", 10_000, 3),

@@ -207,15 +207,16 @@ def _draw_private(p: Any, private: list[PrivateRow], costs: dict[str, list[float
     figure, (left, right) = p.plt.subplots(1, 2, figsize=(11, 4.3))
     names = list(dict.fromkeys(row.name for row in private))
     colours = [p.SKY, p.BLUE, p.ORANGE, p.RED, p.GREEN, p.PINK, p.BLACK, p.YELLOW]
-    for name, colour in zip(names, colours, strict=False):
+    for number, name in enumerate(names):
+        colour, style = colours[number % len(colours)], ("o-", "s--", "^:")[number // len(colours) % 3]
         mine = sorted((row for row in private if row.name == name), key=lambda row: row.k)
         finite = [row for row in mine if math.isfinite(row.k)]
         ks = [row.k for row in finite]
-        left.plot(ks, [np.mean(row.scores) for row in finite], "o-", ms=4, color=colour, label=name)
+        left.plot(ks, [np.mean(row.scores) for row in finite], style, ms=4, color=colour, label=name)
         without = [row for row in mine if math.isinf(row.k)]
         if without:
             left.plot([max(ks) * 2.5], [np.mean(without[0].scores)], "D", ms=4, color=colour)
-        right.plot(ks, [max(float(np.mean(row.gaps)), 1e-3) for row in finite], "o-", ms=4, color=colour)
+        right.plot(ks, [max(float(np.mean(row.gaps)), 1e-3) for row in finite], style, ms=4, color=colour)
     ks = sorted({row.k for row in private if math.isfinite(row.k)})
     marks = {"taylor": p.ORANGE, "digamma": p.RED, "average-exact": p.GREEN, "one release": p.BLUE}
     for name, values in costs.items():
@@ -229,7 +230,7 @@ def _draw_private(p: Any, private: list[PrivateRow], costs: dict[str, list[float
     left.set_ylabel("score on the true dynamics")
     right.set_yscale("log")
     right.set_ylabel("gap to the true optimum, $ per building")
-    left.legend()
+    left.legend(ncols=2 if len(names) > 8 else 1)
     right.legend()
     return p.save(figure, path)
 

@@ -25,7 +25,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from dp_ensemble_env.lsmdp import LogKernel, Solution, _backward
+from dp_ensemble_env._recursion import backward
+from dp_ensemble_env.lsmdp import LogKernel, Solution
 
 FloatArray = NDArray[np.float64]
 
@@ -294,7 +295,7 @@ def _average_logs(rng, indptr, indices, p, scaled, k, samples, total):  # pragma
         _draw_log_ratios(rng, indptr, p, constants, size, ratio)
         for s in range(size):
             logs[0] = log_p + ratio[:, :, s]
-            _backward(indptr, indices, logs, scaled, one, log_z, policy)
+            backward(indptr, indices, logs, scaled, one, log_z, policy)
             total += policy[0]
         done += size
 
@@ -322,7 +323,7 @@ def _sample_costs(
     for _ in range(samples):
         _draw_log_ratios(rng, indptr, p, constants, 1, ratio)
         logs[0] = log_p + ratio[:, :, 0]
-        _backward(indptr, indices, logs, scaled, one, log_z, policy)
+        backward(indptr, indices, logs, scaled, one, log_z, policy)
         later[:] = 0.0
         for t in range(horizon - 1, -1, -1):
             layer = ratio[t if p.shape[0] > 1 else 0, :, 0]

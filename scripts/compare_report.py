@@ -230,7 +230,10 @@ def _draw_private(p: Any, private: list[PrivateRow], costs: dict[str, list[float
     left.set_ylabel("score on the true dynamics")
     right.set_yscale("log")
     right.set_ylabel("gap to the true optimum, $ per building")
-    left.legend(ncols=2 if len(names) > 8 else 1)
+    if len(names) <= 8:
+        left.legend()
+    else:
+        figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=5)
     right.legend()
     return p.save(figure, path)
 

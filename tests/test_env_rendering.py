@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 
@@ -14,7 +15,7 @@ from dp_ensemble_env.envs import ENVIRONMENTS, EnsembleEnv, EnsembleVectorEnv
 from dp_ensemble_env.model import EnsembleModel
 
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
-pygame = pytest.importorskip("pygame")
+pygame = importlib.import_module("pygame")
 from dp_ensemble_env.envs import rendering  # noqa: E402
 from dp_ensemble_env.envs.rendering import BLUE, GREEN, HEIGHT, ORANGE, WIDTH, WINDOW  # noqa: E402
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import pickle
 
 import gymnasium
@@ -210,7 +211,7 @@ def test_wrappers_of_vector_environments() -> None:
 
 # ------------------------------------------------------------------ Stable-Baselines3
 def test_sb3_adapter_equals_the_vector_environment() -> None:
-    pytest.importorskip("stable_baselines3")
+    importlib.import_module("stable_baselines3")
     from dp_ensemble_env.envs.sb3 import EnsembleVecEnv
 
     adapter = EnsembleVecEnv(3, "dp_ensemble_env:dp_ensemble/Buildings-v0")
@@ -240,7 +241,7 @@ def test_sb3_adapter_equals_the_vector_environment() -> None:
 
 
 def test_sb3_trains_on_the_adapter() -> None:
-    sb3 = pytest.importorskip("stable_baselines3")
+    sb3 = importlib.import_module("stable_baselines3")
     from stable_baselines3.common.evaluation import evaluate_policy
 
     from dp_ensemble_env.envs.sb3 import EnsembleVecEnv
@@ -255,7 +256,7 @@ def test_sb3_trains_on_the_adapter() -> None:
 
 
 def test_sb3_adapter_refuses_what_it_cannot_do() -> None:
-    pytest.importorskip("stable_baselines3")
+    importlib.import_module("stable_baselines3")
     from dp_ensemble_env.envs.sb3 import EnsembleVecEnv
 
     with pytest.raises(ValueError, match="unknown environment"):

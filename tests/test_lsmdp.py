@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from scipy.special import logsumexp, rel_entr
 
-from dp_ensemble_env import lsmdp
+from dp_ensemble_env import _recursion
 from dp_ensemble_env.lsmdp import LogKernel, evaluate_policy, log_probabilities, occupancy, solve
 
 
@@ -314,5 +314,5 @@ def test_any_two_by_two_kernel_is_solved_or_refused(entries):
 
 
 def test_compiled_functions_are_cached_on_disk():
-    for function in (lsmdp._backward, lsmdp._compress, lsmdp._evaluate):
+    for function in (_recursion.backward, _recursion.compress, _recursion.evaluate):
         assert function.targetoptions["nogil"] and function._cache is not None

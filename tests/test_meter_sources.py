@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from importlib.util import find_spec
 
@@ -174,8 +175,8 @@ def test_green_button_round_trip(tmp_path, values, step):
 
 
 def write_parquet(path, **columns):
-    pyarrow = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
+    pyarrow = importlib.import_module("pyarrow")
+    parquet = importlib.import_module("pyarrow.parquet")
     parquet.write_table(pyarrow.table(columns), path)
     return path
 
@@ -194,7 +195,7 @@ def test_parquet(tmp_path):
 
 
 def test_parquet_time_zones(tmp_path):
-    pyarrow = pytest.importorskip("pyarrow")
+    pyarrow = importlib.import_module("pyarrow")
     for zone, argument, first in [
         ("America/New_York", None, "2024-06-30T20:00:00"),
         ("UTC", "America/New_York", "2024-06-30T20:00:00"),

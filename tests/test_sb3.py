@@ -12,8 +12,8 @@ import gymnasium
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("stable_baselines3")
+torch = importlib.import_module("torch")
+importlib.import_module("stable_baselines3")
 
 from agents import evaluate, make_agent  # noqa: E402
 from agents.features import ClockFeatures, ScaledRewards  # noqa: E402

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import os
@@ -15,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("stable_baselines3")
+importlib.import_module("stable_baselines3")
 
 SCRIPTS = Path(__file__).parent.parent / "scripts"
 RUN = ["--algo", "a2c", "--set", "n_envs=8", "--no-tensorboard"]
@@ -131,7 +132,7 @@ def test_bad_input_gives_one_sentence(arguments, words, tmp_path, capsys, monkey
 
 
 def test_study_begins_with_the_present_settings_and_is_reproducible(tmp_path, capsys):
-    pytest.importorskip("optuna")
+    importlib.import_module("optuna")
     tune = load("tune")
     arguments = ["--algo", "a2c", "--steps", "2400", "--trials", "3", "--output"]
     summaries = []

@@ -1,0 +1,173 @@
+"""Compiled loops of the linearly-solvable recursion; `lsmdp` explains them and checks what they are given."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+#: Exponents within this many nats of zero neither underflow nor overflow, nor do their products with the policy.
+SAFE_NATS = 600.0
+NOT_A_LOG, EMPTY_ROW, PROBABILITIES = 1, 2, 3
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def compress(dense):  # pragma: no cover - compiled
+    """Find the union of the finite entries over batch and time (CSR) and gather them; report what is wrong."""
+    batch, times, n, _ = dense.shape
+    nothing = np.empty(0, np.int64)
+    mask = np.zeros((n, n), np.bool_)
+    probabilities = n > 1
+    for m in range(batch):
+        for t in range(times):
+            for b in range(n):
+                found, total = False, 0.0
+                for a in range(n):
+                    x = dense[m, t, b, a]
+                    if np.isnan(x) or x == np.inf:
+                        return nothing, nothing, dense[:, :, 0], NOT_A_LOG, b, a
+                    if x > -np.inf:
+                        mask[b, a] = True
+                        found = True
+                    probabilities &= x >= 0.0
+                    total += x
+                if not found:
+                    return nothing, nothing, dense[:, :, 0], EMPTY_ROW, b, 0
+                probabilities &= abs(total - 1.0) < 1e-6
+    if probabilities:
+        return nothing, nothing, dense[:, :, 0], PROBABILITIES, 0, 0
+    indptr = np.zeros(n + 1, np.int64)
+    indices = np.empty(mask.sum(), np.int64)
+    e = 0
+    for b in range(n):
+        for a in range(n):
+            if mask[b, a]:
+                indices[e] = a
+                e += 1
+        indptr[b + 1] = e
+    values = np.empty((batch, times, indices.size))
+    for m in range(batch):
+        for t in range(times):
+            for b in range(n):
+                for e in range(indptr[b], indptr[b + 1]):
+                    values[m, t, e] = dense[m, t, b, indices[e]]
+    return indptr, indices, values, 0, 0, 0
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def scatter(indptr, indices, values, out):  # pragma: no cover - compiled
+    for m in range(values.shape[0]):
+        for b in range(indptr.size - 1):
+            for e in range(indptr[b], indptr[b + 1]):
+                out[m, b, indices[e]] = values[m, e]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def backward(indptr, indices, log_values, utility, penalty, log_z, policy):  # pragma: no cover - compiled
+    """Theorem 1: fill log_z (B, T+1, n) and policy (B, T, nnz); False if U / gamma is not finite somewhere.
+
+    Where the spread of log z and of the kernel fits in a double, a step takes
+    one exponential per state (products cannot underflow there); elsewhere it
+    takes a log-sum-exp per row. Both are exact to rounding.
+    """
+    batch, times, n = log_z.shape
+    horizon = times - 1
+    ahead = np.empty(n)  # log z_{t+1} less its maximum: differences between states, small and exact
+    weight = np.empty(n)
+    linear = np.empty(indices.size)
+    u = np.empty((times, n))  # U / gamma
+    for m in range(batch):
+        kernel = log_values[m if log_values.shape[0] > 1 else 0]
+        gamma = penalty[m if penalty.size > 1 else 0]
+        for t in range(times):
+            for b in range(n):
+                u[t, b] = utility[m if utility.shape[0] > 1 else 0, t, b] / gamma
+                if not np.isfinite(u[t, b]):
+                    return False
+        offset = u[horizon].max()
+        depth = 0.0
+        for b in range(n):
+            ahead[b] = u[horizon, b] - offset
+            log_z[m, horizon, b] = u[horizon, b]
+        for t in range(horizon - 1, -1, -1):
+            row = kernel[t if kernel.shape[0] > 1 else 0]
+            if t == horizon - 1 or kernel.shape[0] > 1:
+                depth = _exponentiate(row, linear)
+            if depth - ahead.min() < SAFE_NATS:
+                for b in range(n):
+                    weight[b] = np.exp(ahead[b])
+                for b in range(n):
+                    total = 0.0
+                    for e in range(indptr[b], indptr[b + 1]):
+                        x = linear[e] * weight[indices[e]]
+                        policy[m, t, e] = x
+                        total += x
+                    scale = 1.0 / total
+                    for e in range(indptr[b], indptr[b + 1]):
+                        policy[m, t, e] *= scale
+                    log_z[m, t, b] = u[t, b] + np.log(total)
+            else:
+                for b in range(n):
+                    log_z[m, t, b] = u[t, b] + _row_softmax(indptr[b], indptr[b + 1], indices, row, ahead, policy[m, t])
+            shift = log_z[m, t].max()
+            for b in range(n):
+                ahead[b] = log_z[m, t, b] - shift
+                log_z[m, t, b] += offset
+            offset += shift
+    return True
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _exponentiate(log_row, linear):  # pragma: no cover - compiled
+    """Fill `linear` with exp(log_row); return how far the finite entries reach from zero, in nats."""
+    depth = 0.0
+    for e in range(log_row.size):
+        linear[e] = np.exp(log_row[e])
+        if log_row[e] > -np.inf:
+            depth = max(depth, abs(log_row[e]))
+    return depth
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _row_softmax(start, stop, indices, log_row, ahead, policy):  # pragma: no cover - compiled
+    """One row by log-sum-exp: fill policy[start:stop], return log g."""
+    top = -np.inf
+    for e in range(start, stop):
+        policy[e] = log_row[e] + ahead[indices[e]]
+        top = max(top, policy[e])
+    total = 0.0
+    for e in range(start, stop):
+        policy[e] = np.exp(policy[e] - top)
+        total += policy[e]
+    for e in range(start, stop):
+        policy[e] /= total
+    return top + np.log(total)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def evaluate(policy, default, utility, penalty, cost):  # pragma: no cover - compiled
+    """Backward policy evaluation; returns (-1, …) or the first impossible move (1, t, b, a)."""
+    fault = np.full(4, -1, np.int64)
+    batch, times, n = cost.shape
+    horizon = times - 1
+    for m in range(batch):
+        q = policy[m if policy.shape[0] > 1 else 0]
+        p = default[m if default.shape[0] > 1 else 0]
+        u = utility[m if utility.shape[0] > 1 else 0]
+        gamma = penalty[m if penalty.size > 1 else 0]
+        for b in range(n):
+            cost[m, horizon, b] = -u[horizon, b]
+        for t in range(horizon - 1, -1, -1):
+            reference = p[t if p.shape[0] > 1 else 0]
+            for b in range(n):
+                divergence = 0.0
+                expected = 0.0
+                for a in range(n):
+                    x = q[t, b, a]
+                    if x > 0.0:
+                        if reference[b, a] == 0.0:
+                            fault[:] = (1, t, b, a)
+                            return fault
+                        divergence += x * np.log(x / reference[b, a])
+                        expected += x * cost[m, t + 1, a]
+                cost[m, t, b] = -u[t, b] + gamma * divergence + expected
+    return fault

@@ -49,6 +49,12 @@ def test_expansion_is_validated_where_it_applies(script, tmp_path):
     assert {c["policy"] for c in report["comparisons"]} >= {"average-expansion"}
 
 
+def test_very_noisy_release_agrees_too(script, tmp_path):
+    """At k = 5 a noise-aware policy has entries hundreds of nats below the release: rare, never certain."""
+    status, report = run(script, "--release", "--k", "5", tmp_path=tmp_path)
+    assert status == 0 and not failures(report)
+
+
 def test_same_seed_same_report(script, tmp_path):
     one, two = (run(script, "--seed", "3", tmp_path=tmp_path)[1] for _ in range(2))
     assert one == two

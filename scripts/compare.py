@@ -254,8 +254,10 @@ def plan_jobs(learners: Sequence[Learner], ks: Sequence[float], seed: int) -> li
     """List every training run: all seeds on the truth, and the first seed on a release for each finite k."""
     jobs = [Job(learner, seed + i) for learner in learners for i in range(learner.seeds)]
     finite = [k for k in ks if math.isfinite(k)]
-    private = {learner.title: learner for learner in reversed(learners) if _is_private_learner(learner)}.values()
-    return jobs + [Job(learner, seed, k) for learner in private for k in finite]
+    private: dict[str, Learner] = {}
+    for learner in filter(_is_private_learner, learners):
+        private.setdefault(learner.title, learner)
+    return jobs + [Job(learner, seed, k) for learner in private.values() for k in finite]
 
 
 def _deploy_tilt(model: EnsembleModel, release: Release | None) -> Evaluation:

@@ -1,9 +1,11 @@
 """Learners from Stable-Baselines3 and sb3-contrib, trained on the native vector environment.
 
->>> from agents.sb3 import train                                              # doctest: +SKIP
->>> agent = train("ppo", "dp_ensemble/MeanField-v0", "price", seed=0)         # doctest: +SKIP
->>> agent.curve[-1]                                                           # doctest: +SKIP
-(49536, 97.7)
+::
+
+    from agents.sb3 import train
+
+    agent = train("ppo", "dp_ensemble/MeanField-v0", "price", seed=0)
+    steps, score = agent.curve[-1]
 
 torch and Stable-Baselines3 are imported when something is trained or loaded.
 """

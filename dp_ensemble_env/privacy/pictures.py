@@ -100,7 +100,7 @@ def _figure(panels: int, size: tuple[float, float]) -> tuple[Any, NDArray[Any]]:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(1, panels, figsize=size, squeeze=False)
+    figure, axes = plt.subplots(1, panels, figsize=size, squeeze=False, layout="none")
     return figure, axes[0]
 
 

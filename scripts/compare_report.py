@@ -347,10 +347,10 @@ def _write_page(
 
 
 def ledger_sentence(model: EnsembleModel, private: list[PrivateRow]) -> str:
-    """Say what one release without a floor is worth."""
+    """Say what one release without a floor is worth, and which settings would reach a target on this matrix."""
     finite = [row.k for row in private if math.isfinite(row.k)]
     if not finite:
         return ""
     ledger = PrivacyLedger()
     ledger.record(DirichletMechanism(min(finite)).release(model.default, 0))
-    return ledger.statement()
+    return ledger.statement(model=model)

@@ -25,6 +25,7 @@ from agents import Evaluation, agent_names, evaluate, make_agent
 from dp_ensemble_env._files import atomic_write
 from dp_ensemble_env._validation import check_count
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
+from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.policies import POLICIES
 from dp_ensemble_env.privacy.mechanism import DirichletMechanism
 
@@ -67,8 +68,8 @@ def get_agent(args: argparse.Namespace, env: EnsembleEnv) -> Any:
     return make_agent(args.agent, env, **settings)
 
 
-def show(name: str, env: EnsembleEnv, result: Evaluation) -> None:
-    """Print the report."""
+def show(name: str, env: EnsembleEnv, model: EnsembleModel, result: Evaluation) -> None:
+    """Print the report; `model` is the true one, which a release without a floor is measured against."""
     from rich.console import Console
     from rich.table import Table
 
@@ -86,7 +87,7 @@ def show(name: str, env: EnsembleEnv, result: Evaluation) -> None:
     console = Console(width=None if sys.stdout.isatty() else 120)
     console.print(table)
     console.print(f"Privacy of the agent: {result.privacy}.", highlight=False)
-    console.print(env.ledger.statement(), highlight=False)
+    console.print(env.ledger.statement(model=model if env.release else None), highlight=False, markup=False)
 
 
 def args_title(env: EnsembleEnv) -> str:
@@ -121,14 +122,13 @@ def main(argv: list[str] | None = None) -> int:
     try:
         check_count(args.episodes, "--episodes", 2)
         check_count(args.seed, "--seed", 0)
-        env = EnsembleEnv(
-            load_model(args), POPULATIONS[args.env], args.action, k=args.k, release_seed=args.release_seed
-        )
+        model = load_model(args)
+        env = EnsembleEnv(model, POPULATIONS[args.env], args.action, k=args.k, release_seed=args.release_seed)
         from rich.console import Console
 
         with Console(stderr=True).status(f"evaluating {args.agent}"):
             result = evaluate(get_agent(args, env), env, episodes=args.episodes, seed=args.seed)
-        show(args.agent, env, result)
+        show(args.agent, env, model, result)
         if args.json:
             with atomic_write(args.json) as stream:
                 json.dump({"agent": args.agent, "environment": args_title(env), **result.to_dict()}, stream, indent=1)

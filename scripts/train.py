@@ -174,7 +174,18 @@ def run(args: Arguments) -> int:
         if bar.live.is_started:
             bar.stop()
     report(agent, folder, args.target)
+    if args.k is not None:
+        print(privacy_statement(folder, model))
     return 0
+
+
+def privacy_statement(folder: Path, model: EnsembleModel | None) -> str:
+    """Say what the release that was trained on is worth, from the ledger of the run."""
+    from dp_ensemble_env.campus import campus_event
+    from dp_ensemble_env.privacy.ledger import PrivacyLedger
+
+    ledger = PrivacyLedger.from_json((folder / "ledger.json").read_text(encoding="utf-8"))
+    return ledger.statement(model=campus_event() if model is None else model)
 
 
 def report(agent: Any, folder: Path, target: float | None) -> None:

@@ -35,16 +35,14 @@ from compare_report import (
     show,
     write_all,
 )
+from meter_options import add_data_arguments, load_model
 
 from agents import Evaluation, evaluate, make_agent
 from agents.evaluation import seed_summary
 from dp_ensemble_env._files import atomic_write
 from dp_ensemble_env._validation import check_count, check_positive
-from dp_ensemble_env.campus import campus_event
 from dp_ensemble_env.cost import cost_of_privacy, release_cost
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
-from dp_ensemble_env.event import DemandResponseEvent
-from dp_ensemble_env.meter import read_meter
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy.mechanism import DirichletMechanism, Release
 
@@ -297,27 +295,6 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--output", type=Path, default=Path("runs/compare"), help="folder (default runs/compare)")
     add_data_arguments(parser)
     return parser.parse_args(argv)
-
-
-def add_data_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that `load_model` reads."""
-    data = parser.add_argument_group("your own data instead of the synthetic campus")
-    data.add_argument("--meter", type=Path, help="meter file of one building")
-    data.add_argument("--unit", help="its unit, if it does not say (kW, kWh, ...)")
-    data.add_argument("--stamp", choices=["start", "end"], help="which end of an interval its stamps mark")
-    data.add_argument("--column", help="its column, or 'sum'")
-    data.add_argument("--date", default="2018-07-02", help="day of the event (default 2018-07-02)")
-    data.add_argument("--step-minutes", type=int, default=15, help="length of a step (default 15)")
-
-
-def load_model(args: argparse.Namespace) -> EnsembleModel:
-    """Build the campus event, or an event on the given meter."""
-    notice = max(30, args.step_minutes)
-    event = DemandResponseEvent(date=args.date, step_minutes=args.step_minutes, notice_minutes=notice)
-    if args.meter is None:
-        return campus_event(args.seed, event=event)
-    series = read_meter(args.meter, unit=args.unit, stamp=args.stamp, column=args.column)
-    return EnsembleModel.from_series(series, event)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -19,7 +19,8 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from compare import POPULATIONS, add_data_arguments, load_model
+from compare import POPULATIONS
+from meter_options import add_data_arguments, load_model
 
 from agents import Evaluation, agent_names, evaluate, make_agent
 from dp_ensemble_env._files import atomic_write

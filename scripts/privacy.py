@@ -228,18 +228,16 @@ def run_release(args: argparse.Namespace) -> int:
 
 def load_model(args: argparse.Namespace) -> Any:
     """Build the model of the campus, or of a meter file."""
+    from meter_options import event_for
+
     from dp_ensemble_env.campus import campus_event
-    from dp_ensemble_env.event import DemandResponseEvent
     from dp_ensemble_env.meter import read_meter
     from dp_ensemble_env.model import EnsembleModel
 
     if args.data in (None, "campus"):
         return campus_event(n_states=args.states)
     series = read_meter(args.data, unit=args.unit, stamp=args.stamp, column=args.column)
-    minutes = int(series.step / np.timedelta64(60, "s"))
-    step = 15 if 15 % max(minutes, 1) == 0 else minutes
-    event = DemandResponseEvent(step_minutes=step, notice_minutes=step * math.ceil(30 / step))
-    return EnsembleModel.from_series(series, event, profile=args.profile, n_states=args.states)
+    return EnsembleModel.from_series(series, event_for(series), profile=args.profile, n_states=args.states)
 
 
 # ------------------------------------------------------------------ audit

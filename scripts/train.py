@@ -26,12 +26,10 @@ from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from agents.hyperparams import ACTIONS, ALGORITHMS  # noqa: E402
-from dp_ensemble_env._validation import check_choice, check_count, check_positive  # noqa: E402
-from dp_ensemble_env.envs.registration import ENVIRONMENTS  # noqa: E402
-from dp_ensemble_env.model import EnsembleModel  # noqa: E402
+from agents.hyperparams import ACTIONS, ALGORITHMS
+from dp_ensemble_env._validation import check_choice, check_count, check_positive
+from dp_ensemble_env.envs.registration import ENVIRONMENTS
+from dp_ensemble_env.model import EnsembleModel
 
 NAMES = [name.split("/")[1].removesuffix("-v0") for name in ENVIRONMENTS]
 
@@ -95,21 +93,6 @@ def check(args: Arguments) -> None:
         raise ValueError(f"--target must be a score of at most 100, the optimum, got {args.target:g}.")
 
 
-def load_model(args: Arguments) -> EnsembleModel:
-    """Build the campus event, or an event on the given meter."""
-    from dp_ensemble_env.campus import campus_event
-    from dp_ensemble_env.event import DemandResponseEvent
-    from dp_ensemble_env.meter import read_meter
-
-    notice = max(30, args.step_minutes)
-    event = DemandResponseEvent(date=args.date, step_minutes=args.step_minutes, notice_minutes=notice)
-    if args.meter is None:
-        return campus_event(event=event)
-    return EnsembleModel.from_series(
-        read_meter(args.meter, unit=args.unit, stamp=args.stamp, column=args.column), event
-    )
-
-
 def parse_changes(pairs: list[str]) -> dict[str, Any]:
     """Read ``name=value`` pairs; values are JSON, and text where they are not."""
     changes: dict[str, Any] = {}
@@ -135,6 +118,8 @@ def run(args: Arguments) -> int:
     if logs and importlib.util.find_spec("tensorboard") is None:
         raise ImportError("TensorBoard is not installed; pip install tensorboard, or pass --no-tensorboard.")
     folder = Path("runs") / args.title if args.folder is None else Path(args.folder)
+    from meter_options import load_model
+
     model = load_model(args)
     columns = (
         TextColumn("{task.description}"),
@@ -179,13 +164,12 @@ def run(args: Arguments) -> int:
     return 0
 
 
-def privacy_statement(folder: Path, model: EnsembleModel | None) -> str:
+def privacy_statement(folder: Path, model: EnsembleModel) -> str:
     """Say what the release that was trained on is worth, from the ledger of the run."""
-    from dp_ensemble_env.campus import campus_event
     from dp_ensemble_env.privacy.ledger import PrivacyLedger
 
     ledger = PrivacyLedger.from_json((folder / "ledger.json").read_text(encoding="utf-8"))
-    return ledger.statement(model=campus_event() if model is None else model)
+    return ledger.statement(model=model)
 
 
 def report(agent: Any, folder: Path, target: float | None) -> None:

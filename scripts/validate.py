@@ -50,25 +50,23 @@ from typing import Any
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
+from meter_options import event_for
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 from scipy import stats
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from dp_ensemble_env._files import atomic_write  # noqa: E402
-from dp_ensemble_env._validation import check_count, check_positive  # noqa: E402
-from dp_ensemble_env.campus import campus_event  # noqa: E402
-from dp_ensemble_env.cost import cost_of_privacy  # noqa: E402
-from dp_ensemble_env.envs.vector import EnsembleVectorEnv  # noqa: E402
-from dp_ensemble_env.event import DemandResponseEvent  # noqa: E402
-from dp_ensemble_env.lsmdp import evaluate_policy, occupancy  # noqa: E402
-from dp_ensemble_env.meter import read_meter  # noqa: E402
-from dp_ensemble_env.model import EnsembleModel  # noqa: E402
-from dp_ensemble_env.policies import POLICIES, solve_policy  # noqa: E402
-from dp_ensemble_env.privacy.mechanism import DirichletMechanism, Release  # noqa: E402
+from dp_ensemble_env._files import atomic_write
+from dp_ensemble_env._validation import check_count, check_positive
+from dp_ensemble_env.campus import campus_event
+from dp_ensemble_env.cost import cost_of_privacy
+from dp_ensemble_env.envs.vector import EnsembleVectorEnv
+from dp_ensemble_env.lsmdp import evaluate_policy, occupancy
+from dp_ensemble_env.meter import read_meter
+from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.policies import POLICIES, solve_policy
+from dp_ensemble_env.privacy.mechanism import DirichletMechanism, Release
 
 FloatArray = NDArray[np.float64]
 POPULATIONS = ("mean-field", "buildings", "single")
@@ -396,11 +394,8 @@ def load_model(args: argparse.Namespace) -> EnsembleModel:
     if args.meter is None:
         return campus_event(n_states=args.states, **fields)
     series = read_meter(args.meter, unit=args.unit, stamp=args.stamp, column=args.column, timezone=args.timezone)
-    minutes = max(int(series.step / np.timedelta64(60, "s")), 1)
-    step = 15 if 15 % minutes == 0 else minutes
-    event = DemandResponseEvent(step_minutes=step, notice_minutes=step * math.ceil(30 / step), **fields)
     return EnsembleModel.from_series(
-        series, event, profile=args.profile, n_states=args.states, buildings=args.buildings
+        series, event_for(series, **fields), profile=args.profile, n_states=args.states, buildings=args.buildings
     )
 
 

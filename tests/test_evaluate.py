@@ -23,6 +23,12 @@ def test_named_agents_are_scored(tmp_path, capsys):
     assert 80 < noise_aware["score"] < 100 and noise_aware["privacy"].startswith("noise-aware, not private")
 
 
+def test_the_seed_is_not_that_of_the_campus(tmp_path):
+    """An agent trained on the campus is scored on the same campus, whatever the seed of the episodes."""
+    results = [run(tmp_path, "best-price", "--action", "price", "--seed", seed)["mean_return"] for seed in ("0", "3")]
+    assert results[0] == results[1]
+
+
 def test_finite_population_has_a_standard_error(tmp_path):
     result = run(tmp_path, "best-price", "--env", "SingleLoad", "--action", "price", "--episodes", "300")
     assert result["episodes"] == 300 and 0 < result["score_error"] < 10

@@ -14,7 +14,7 @@ help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
 demo: $(VENV)/.demo ## Compare the controllers, a PPO trained on the spot among them; writes runs/demo
-	$(BIN)/python scripts/compare.py --private 50 inf --output runs/demo
+	$(BIN)/python scripts/compare.py --output runs/demo
 
 test: $(VENV)/.dev ## Run the test suite
 	$(BIN)/python -m pytest -n auto --dist worksteal $(PYTEST_ARGS)

@@ -76,7 +76,7 @@ class Learner:
 
 PRESETS: dict[str, list[Learner]] = {
     "baselines": [],
-    "quick": [Learner("ppo", "MeanField", "price", 50_000, 1, 97, stop=True)],
+    "quick": [Learner("ppo", "MeanField", "price", 20_000, 1, 97, stop=True)],
     "levels": [
         Learner("ppo", "MeanField", "price", 50_000, 5, 97),
         Learner("sac", "MeanField", "price", 20_000, 3, 95),

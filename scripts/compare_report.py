@@ -220,7 +220,7 @@ def _draw_private(p: Any, private: list[PrivateRow], costs: dict[str, list[float
     ks = sorted({row.k for row in private if math.isfinite(row.k)})
     marks = {"taylor": p.ORANGE, "digamma": p.RED, "average-exact": p.GREEN, "one release": p.BLUE}
     for name, values in costs.items():
-        right.plot(ks, values, ls=":", lw=1.6, color=marks[name], label=f"theory: {name}")
+        right.plot(ks, values, "x:", ms=5, lw=1.6, color=marks[name], label=f"theory: {name}")
     for axes in (left, right):
         axes.set_xscale("log")
         axes.set_xticks([*ks, max(ks) * 2.5] if axes is left else ks)

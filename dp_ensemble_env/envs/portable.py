@@ -1,0 +1,107 @@
+"""A spec that carries its model as plain numbers, so that the environment can be made again anywhere.
+
+A Gymnasium spec can be written as JSON only if its arguments can. Those of the
+built-in campus can (``k``, ``release_seed``, ...); a model from a meter file cannot, and
+the path of the file means nothing on another machine. `portable_spec` therefore puts
+the numbers of the model into the spec.
+
+**With a release the true matrix stays out**: the spec holds the released one, with its
+k, floor and seeding. So do the observed counts and the customer baseline, with or
+without a release: the environment does not need them. What stays in are the parts
+that count as public: power levels, prices, start states and, with the release, its
+support.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium.envs.registration import EnvSpec
+
+from dp_ensemble_env._validation import check_choice
+from dp_ensemble_env.envs.ensemble import EnsembleEnv
+from dp_ensemble_env.envs.registration import ENVIRONMENTS
+from dp_ensemble_env.event import EventTimeline
+from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.privacy.mechanism import Release
+
+Numbers = dict[str, Any]
+
+
+def portable_spec(env_id: str, model: EnsembleModel, release: Release | None = None, **arguments: Any) -> EnvSpec:
+    """Describe an environment by numbers alone.
+
+    Parameters
+    ----------
+    env_id : str
+        A registered id; it sets the population.
+    model : EnsembleModel
+        With a release, its own matrix is left out of the spec.
+    release : Release, optional
+        The dynamics, if they are private.
+    **arguments
+        Further arguments of `EnsembleEnv` that JSON can hold, such as ``action="tilt"``.
+
+    Returns
+    -------
+    EnvSpec
+        For ``gymnasium.make``; ``to_json`` and ``from_json`` give back the same environment bit by bit.
+    """
+    population = ENVIRONMENTS[check_choice(env_id, "env_id", tuple(ENVIRONMENTS))]
+    numbers = {"population": population, **arguments, "model": _model_numbers(model, release is None)}
+    if release is not None:
+        numbers["release"] = _release_numbers(release)
+    return EnvSpec(env_id, entry_point=f"{__name__}:make_env", kwargs=numbers)
+
+
+def make_env(model: Numbers, release: Numbers | None = None, **arguments: Any) -> EnsembleEnv:
+    """Make the environment that `portable_spec` described."""
+    drawn = None if release is None else _read_release(release)
+    fields = dict(model) if drawn is None else {**model, "default": drawn.matrix}
+    if fields["event"] is not None:
+        event = {name: np.array(values) for name, values in fields["event"].items()}
+        fields["event"] = EventTimeline(**{**event, "times": event["times"].astype("datetime64[s]")})
+    fields["times"] = np.array(fields["times"], dtype="datetime64[s]")
+    return EnsembleEnv(EnsembleModel(**fields), release=drawn, **arguments)
+
+
+def _model_numbers(model: EnsembleModel, with_default: bool) -> Numbers:
+    event = model.event and {
+        "times": _stamps(model.event.times),
+        "energy_price": model.event.energy_price.tolist(),
+        "incentive": model.event.incentive.tolist(),
+        "in_event": model.event.in_event.tolist(),
+    }
+    return {
+        **({"default": model.default.tolist()} if with_default else {}),
+        "power_kw": model.power_kw.tolist(),
+        "utility": model.utility.tolist(),
+        "discomfort_penalty": model.discomfort_penalty,
+        "buildings": model.buildings,
+        "initial": model.initial.tolist(),
+        "times": _stamps(model.times),
+        "event": event,
+    }
+
+
+def _stamps(times: Any) -> list[str]:
+    return [str(stamp) for stamp in times.astype("datetime64[s]")]
+
+
+def _release_numbers(release: Release) -> Numbers:
+    flat = np.flatnonzero(release.support)  # JSON has no infinity for the logarithms outside the support
+    return {
+        "shape": list(release.log_matrix.shape),
+        "support": flat.tolist(),
+        "log_values": release.log_matrix.ravel()[flat].tolist(),
+        "k": release.k,
+        "floor": release.floor,
+        "seeding": release.seeding,
+    }
+
+
+def _read_release(numbers: Numbers) -> Release:
+    logs = np.full(int(np.prod(numbers["shape"])), -np.inf)
+    logs[numbers["support"]] = numbers["log_values"]
+    return Release(logs.reshape(numbers["shape"]), numbers["k"], numbers["floor"], numbers["seeding"])

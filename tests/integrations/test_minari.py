@@ -1,0 +1,375 @@
+"""Offline data sets with the real Minari: what is stored, what it scores, and that it survives interruptions."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import behaviour_cloning
+import make_dataset
+import minari
+import numpy as np
+import pytest
+import torch
+from minari.dataset._storages.hdf5_storage import HDF5Storage
+
+from agents import evaluate, make_agent
+from dp_ensemble_env import campus_event
+
+ROOT = Path(__file__).parents[2]
+LADDER = ("uncontrolled", "ad-hoc", "medium", "standard")
+NAME = "dp_ensemble/meanfield-tilt"
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch):
+    def refuse(*_):
+        raise AssertionError("nothing may be downloaded")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """What the command of the page makes: all kinds of the mean field in tilt mode."""
+    folder = tmp_path_factory.mktemp("minari")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "MINARI_DATASETS_PATH": str(folder)}
+    subprocess.run([sys.executable, "scripts/make_dataset.py"], cwd=ROOT, env=environment, check=True)
+    return folder
+
+
+@pytest.fixture
+def root(made, monkeypatch):
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(made))
+    return made
+
+
+@pytest.fixture
+def empty(own_folder, monkeypatch):
+    """A folder of the test's own, where Minari keeps its data sets."""
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(own_folder / "kept"))
+    return own_folder / "kept"
+
+
+def make(*arguments):
+    assert make_dataset.main([str(one) for one in arguments]) == 0
+
+
+def returns_of(dataset):
+    return np.array([episode.rewards.sum() for episode in dataset.iterate_episodes()])
+
+
+def replay(dataset):
+    """Largest difference of observations and rewards when the stored actions are played from the stored seeds."""
+    env = dataset.recover_environment()
+    assert env.action_space == dataset.action_space and env.observation_space == dataset.observation_space
+    worst = 0.0
+    seeds = [one["seed"] for one in dataset.storage.get_episode_metadata(dataset.episode_indices)]
+    for episode, seed in zip(dataset.iterate_episodes(), seeds, strict=True):
+        observation, info = env.reset(seed=seed)
+        worst = max(worst, np.abs(observation - episode.observations[0]).max())
+        assert info["optimal_return"] == episode.infos["optimal_return"][0]
+        for t, action in enumerate(episode.actions):
+            observation, reward, terminated, truncated, info = env.step(action)
+            worst = max(
+                worst, np.abs(observation - episode.observations[t + 1]).max(), abs(reward - episode.rewards[t])
+            )
+            worst = max(worst, abs(info["discomfort"] - episode.infos["discomfort"][t + 1]))
+            assert (terminated, truncated) == (episode.terminations[t], episode.truncations[t])
+        assert terminated and len(episode.observations) == len(episode.actions) + 1
+    return worst
+
+
+# ------------------------------------------------------------------ the page
+def test_page(run_page, shell_commands, shell, root):
+    commands = [line.split("#")[0].strip() for line in shell_commands("minari")]
+    assert commands == ["python scripts/make_dataset.py", "python scripts/behaviour_cloning.py"]  # `made` ran the first
+    printed = shell(commands[1], cwd=ROOT).stdout
+    scores = [float(line.split()[3]) for line in printed.splitlines() if line.startswith("seed")]
+    assert len(scores) == 3 and min(scores) >= 98.0
+    run_page("minari")
+
+
+# ------------------------------------------------------------------ scores
+def test_data_sets_rank_as_their_agents_do(root):
+    scores = {}
+    for kind in make_dataset.KINDS:
+        dataset = minari.load_dataset(f"{NAME}/{kind}-v0")
+        scores[kind] = 100 * minari.get_normalized_score(dataset, returns_of(dataset)).mean()
+    assert scores["uncontrolled"] == pytest.approx(0, abs=0.5)
+    assert scores["uncontrolled"] + 10 < scores["ad-hoc"] < scores["medium"] - 10
+    assert scores["medium"] == pytest.approx(50, abs=10)
+    assert scores["standard"] == pytest.approx(99, abs=1)  # the noise costs one point
+    assert scores["mixed"] == pytest.approx(np.mean([scores[kind] for kind in LADDER]), abs=1.5)
+
+
+def test_starts_occur_as_often_as_they_are_likely(root):
+    expected = 200 * campus_event().initial
+    for kind in ("standard", "mixed"):
+        dataset = minari.load_dataset(f"{NAME}/{kind}-v0")
+        starts = [int(episode.observations[0][:20].argmax()) for episode in dataset.iterate_episodes()]
+        assert np.abs(np.bincount(starts, minlength=20) - expected).max() < 1
+    played = [one["behaviour"] for one in dataset.storage.get_episode_metadata(dataset.episode_indices)]
+    for kind in LADDER:  # each behaviour has its share of the starts, too
+        own = [start for start, name in zip(starts, played, strict=True) if name == kind]
+        assert np.abs(np.bincount(own, minlength=20) - expected / 4).max() < 2
+
+
+def test_reference_scores_are_the_ends_of_the_scale(root):
+    """Against episodes played here, from every start state, without the functions that made the references."""
+    dataset = minari.load_dataset(f"{NAME}/ad-hoc-v0")
+    env = dataset.recover_environment()
+    core, metadata = env.unwrapped, dataset.storage.metadata
+    for policy, expected in ((None, metadata["ref_min_score"]), (core.optimal_policy, metadata["ref_max_score"])):
+        mean = 0.0
+        for state, weight in enumerate(core.model.initial):
+            env.reset(options={"state": state})
+            for t in range(core.model.horizon):
+                action = np.zeros(20) if policy is None else core.encode_policy(policy[t], dtype=np.float64)
+                mean += weight * env.step(action)[1]
+        assert mean == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("agent", ["uncontrolled", "ad-hoc", "best-price", "standard"])
+def test_normalized_score_is_the_score(root, agent):
+    dataset = minari.load_dataset(f"{NAME}/mixed-v0")
+    env = dataset.recover_environment()
+    result = evaluate(make_agent(agent, env), env)
+    assert 100 * minari.get_normalized_score(dataset, result.mean_return) == pytest.approx(result.score, abs=1e-8)
+
+
+@pytest.mark.parametrize(("name", "loads"), [("SingleLoad", 1), ("Buildings", 100)])
+def test_finite_population_scores_agree_up_to_the_luck_of_the_start(empty, name, loads):
+    make("--env", name, "--kinds", "standard", "--episodes", 200, "--noise", 0)
+    dataset = minari.load_dataset(f"dp_ensemble/{name.lower()}-tilt/standard-v0")
+    assert replay(dataset) == 0.0
+    env = dataset.recover_environment()
+    assert env.unwrapped.population == loads
+    result = evaluate(make_agent("standard", env), env)
+    metadata = dataset.storage.metadata
+    error = 100 * result.standard_error / (metadata["ref_max_score"] - metadata["ref_min_score"])
+    assert abs(100 * minari.get_normalized_score(dataset, result.mean_return) - result.score) < 4 * error < 20
+    assert metadata["episodes_score"] == pytest.approx(100, abs=10)
+
+
+# ------------------------------------------------------------------ what is stored
+@pytest.mark.parametrize("kind", make_dataset.KINDS)
+def test_replay_gives_the_stored_rewards(root, kind):
+    assert replay(minari.load_dataset(f"{NAME}/{kind}-v0")) == 0.0
+
+
+def test_data_sets_say_how_they_were_made(root):
+    assert sorted(minari.list_local_datasets()) == sorted(f"{NAME}/{kind}-v0" for kind in make_dataset.KINDS)
+    for kind in make_dataset.KINDS:
+        dataset = minari.load_dataset(f"{NAME}/{kind}-v0")
+        metadata = dataset.storage.metadata
+        episodes = list(dataset.iterate_episodes())
+        distinct = len({one.observations.tobytes() + one.actions.tobytes() for one in episodes})
+        assert dataset.total_episodes == 200 and dataset.total_steps == 200 * 18
+        assert metadata["distinct_episodes"] == distinct and f"{distinct} of 200 episodes" in metadata["description"]
+        assert "rewards reveal the transition matrix" in metadata["description"]
+        assert not dataset.env_spec.kwargs.keys() & {"model", "release", "k"}
+        played = [one["behaviour"] for one in dataset.storage.get_episode_metadata(dataset.episode_indices)]
+        if kind == "mixed":
+            assert {name: played.count(name) for name in LADDER} == dict.fromkeys(LADDER, 50)
+        else:
+            assert set(played) == {kind}
+            assert distinct == (9 if kind == "uncontrolled" else 200)
+        for episode in episodes:
+            parts = episode.infos["utility"] - episode.infos["discomfort"]
+            np.testing.assert_array_equal(parts[1:], episode.rewards)
+
+
+def test_uncontrolled_is_zero_and_noise_is_what_was_asked_for(root):
+    uncontrolled = minari.load_dataset(f"{NAME}/uncontrolled-v0")
+    assert all(not episode.actions.any() for episode in uncontrolled.iterate_episodes())
+    standard = minari.load_dataset(f"{NAME}/standard-v0")
+    planned = make_agent("standard", standard.recover_environment()).actions
+    inside = np.abs(planned) < 0.95  # not clipped
+    noise = np.array([episode.actions - planned for episode in standard.iterate_episodes()])[:, inside]
+    assert noise.std() == pytest.approx(0.01, rel=0.02) and abs(noise.mean()) < 2e-4
+
+
+def test_medium_is_ppo_stopped_at_fifty(root):
+    metadata = minari.load_dataset(f"{NAME}/medium-v0").storage.metadata
+    assert 50 <= metadata["behaviour_scores"]["medium"] < 65
+
+
+def test_same_command_same_data(empty):
+    for name in ("one", "two"):
+        make("--action", "price", "--kinds", "medium", "--episodes", 5, "--name", name)
+    one, two = (
+        np.array([e.actions for e in minari.load_dataset(f"dp_ensemble/{name}/medium-v0").iterate_episodes()])
+        for name in ("one", "two")
+    )
+    assert one.shape == (5, 18, 1) and np.array_equal(one, two)
+
+
+def test_policy_mode_plays_the_same_as_tilts(empty):
+    for action in ("policy", "tilt"):
+        make("--action", action, "--kinds", "ad-hoc", "medium", "standard", "--episodes", 3,
+             "--noise", 0)  # fmt: skip
+    for kind in ("ad-hoc", "medium", "standard"):
+        policy, tilt = (minari.load_dataset(f"dp_ensemble/meanfield-{mode}/{kind}-v0") for mode in ("policy", "tilt"))
+        assert replay(policy) == 0.0 and policy.action_space.shape == (20, 20)
+        for one, other in zip(policy.iterate_episodes(), tilt.iterate_episodes(), strict=True):
+            assert one.infos["discomfort"][1] == pytest.approx(other.infos["discomfort"][1], rel=1e-4, abs=1e-4)
+
+
+def test_price_mode_has_no_standard(empty, capsys):
+    make("--action", "price", "--episodes", 6)
+    assert sorted(minari.list_local_datasets()) == [
+        f"dp_ensemble/meanfield-price/{kind}-v0" for kind in ("ad-hoc", "medium", "mixed", "uncontrolled")
+    ]
+    assert make_dataset.main(["--action", "price", "--kinds", "standard"]) == 2
+    assert "--action tilt" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------ privacy
+def test_private_data_set_recovers_its_release_and_states_its_worth(empty):
+    make("--k", 50, "--floor", 0.05, "--release-seed", 3, "--kinds", "standard", "--episodes", 20)
+    dataset = minari.load_dataset("dp_ensemble/meanfield-tilt-k50-floor0_05-release3/standard-v0")
+    assert replay(dataset) == 0.0
+    env = dataset.recover_environment()
+    assert {key: env.spec.kwargs[key] for key in ("k", "floor", "release_seed", "action")} == {
+        "k": 50.0, "floor": 0.05, "release_seed": 3, "action": "tilt",
+    }  # fmt: skip
+    statement = env.unwrapped.ledger.statement()
+    assert "-approximate differential privacy for 1 release at k=50" in statement
+    assert dataset.storage.metadata["description"].endswith(statement)
+    result = evaluate(make_agent("uncontrolled", env), env)
+    assert minari.get_normalized_score(dataset, result.mean_return) == pytest.approx(0, abs=1e-9)
+
+
+def write_meter(path):
+    rng = np.random.default_rng(0)
+    start = np.datetime64("2018-06-11T00:00")
+    lines = [
+        f"{start + np.timedelta64(15 * i, 'm')},{150 + 90 * np.sin(i / 96 * 6.28) ** 2 + rng.normal(0, 12):.3f}"
+        for i in range(28 * 96)
+    ]
+    path.write_text("timestamp,power_kw\n" + "\n".join(lines) + "\n")
+    return path
+
+
+def test_meter_data_set_needs_no_meter_file(empty, own_folder, capsys):
+    meter = write_meter(own_folder / "meter.csv")
+    options = ("--meter", meter, "--unit", "kW", "--stamp", "start", "--episodes", 10, "--kinds", "ad-hoc", "standard")
+    make(*options, "--k", 50, "--floor", 0.01)
+    make(*options)
+    assert "disclose the transition matrix" in capsys.readouterr().err
+    true = make_dataset.load_model(make_dataset.parse([str(one) for one in options]))
+    meter.unlink()
+    dataset = minari.load_dataset("dp_ensemble/meanfield-tilt-meter/standard-v0")
+    assert replay(dataset) == 0.0
+    assert np.array_equal(dataset.recover_environment().unwrapped.model.default, true.default)
+    dataset = minari.load_dataset("dp_ensemble/meanfield-tilt-meter-k50-floor0_01/standard-v0")
+    assert replay(dataset) == 0.0
+    env = dataset.recover_environment()
+    assert env.unwrapped.release.seeding == "os-entropy" and env.unwrapped.release.k == 50
+    assert "seeded: repeatable" not in dataset.storage.metadata["description"]
+    secrets = [value for value in true.default[true.default > 0] if len(repr(float(value))) > 12]
+    assert len(secrets) > 50
+    # Neither the matrix nor the counts nor the folder of this machine are in the files.
+    for file in (empty / "dp_ensemble" / "meanfield-tilt-meter-k50-floor0_01").rglob("*"):
+        if file.is_file():
+            content = file.read_bytes()
+            assert str(own_folder).encode() not in content
+            for value in secrets:
+                assert repr(float(value)).encode() not in content and value.tobytes() not in content
+    kinds = [minari.load_dataset(f"dp_ensemble/meanfield-tilt-meter-k50-floor0_01/{kind}-v0") for kind in
+             ("ad-hoc", "standard")]  # fmt: skip
+    assert kinds[0].env_spec == kinds[1].env_spec  # one release for both
+
+
+# ------------------------------------------------------------------ nothing is lost
+def test_existing_data_sets_are_kept_unless_forced(empty, capsys):
+    settings = ["--kinds", "ad-hoc", "--name", "x", "--noise", "0", "--episodes"]
+    make(*settings, 4)
+    assert make_dataset.main([*settings, "5"]) == 2
+    assert "--force" in capsys.readouterr().err
+    assert minari.load_dataset("dp_ensemble/x/ad-hoc-v0").total_episodes == 4
+    make(*settings, 5, "--force")
+    assert minari.load_dataset("dp_ensemble/x/ad-hoc-v0").total_episodes == 5
+    assert [path.name for path in empty.iterdir()] == ["dp_ensemble"]
+
+
+def test_interrupted_writing_leaves_the_former_data_set(empty, monkeypatch, capsys):
+    settings = ["--kinds", "ad-hoc", "--name", "x", "--noise", "0", "--episodes", "4"]
+    make(*settings)
+    whole = HDF5Storage.update_episodes
+
+    def interrupted(storage, episodes):
+        whole(storage, list(episodes)[:2])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(HDF5Storage, "update_episodes", interrupted)
+    assert make_dataset.main([*settings, "--force"]) == 130
+    assert make_dataset.main(["--kinds", "uncontrolled", "--name", "x"]) == 130
+    assert "complete" in capsys.readouterr().err
+    monkeypatch.undo()
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(empty))
+    assert list(minari.list_local_datasets()) == ["dp_ensemble/x/ad-hoc-v0"]
+    assert replay(minari.load_dataset("dp_ensemble/x/ad-hoc-v0")) == 0.0
+    assert [path.name for path in empty.iterdir()] == ["dp_ensemble"]
+
+
+def test_killed_process_leaves_no_half_data_set(empty):
+    command = [sys.executable, ROOT / "scripts" / "make_dataset.py", "--kinds", "ad-hoc", "--episodes", "3000"]
+    process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    try:
+        deadline = time.monotonic() + 300
+        while not list(empty.glob(".making-*/dp_ensemble/*/*/data/main_data.hdf5")):
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.01)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert list(empty.glob(".making-*"))  # it was at work
+    assert minari.list_local_datasets() == {}
+    with pytest.raises(FileNotFoundError):
+        minari.load_dataset("dp_ensemble/meanfield-tilt/ad-hoc-v0")
+    make("--kinds", "ad-hoc", "--episodes", 2)
+    assert minari.load_dataset("dp_ensemble/meanfield-tilt/ad-hoc-v0").total_episodes == 2
+
+
+# ------------------------------------------------------------------ learning
+@pytest.mark.parametrize(("kind", "score"), [("uncontrolled", 0), ("medium", 50)])
+def test_a_clone_is_as_good_as_what_it_imitates(root, kind, score):
+    arguments = behaviour_cloning.parse(["--dataset", f"{NAME}/{kind}-v0", "--seeds", "0", "1"])
+    for result in behaviour_cloning.run(arguments):
+        assert result.score == pytest.approx(score, abs=5)
+
+
+def test_missing_data_set_is_named(empty, capsys):
+    assert behaviour_cloning.main(["--dataset", "dp_ensemble/nowhere/standard-v0"]) == 2
+    message = capsys.readouterr().err
+    assert "dp_ensemble/nowhere/standard-v0" in message and "make_dataset.py" in message and message.count("\n") == 1
+
+
+def test_episodes_pass_through_a_torch_loader(root):
+    """Padding and stacking whole episodes, as in Minari's tutorial."""
+
+    def collate(batch):
+        return {
+            name: torch.nn.utils.rnn.pad_sequence([torch.as_tensor(getattr(x, name)) for x in batch], batch_first=True)
+            for name in ("observations", "actions", "rewards", "terminations")
+        }
+
+    dataset = minari.load_dataset(f"{NAME}/mixed-v0")
+    batches = list(torch.utils.data.DataLoader(dataset, batch_size=64, collate_fn=collate))
+    assert [len(batch["actions"]) for batch in batches] == [64, 64, 64, 8]
+    assert batches[0]["observations"].shape == (64, 19, 23) and batches[0]["actions"].shape == (64, 18, 20)
+    rewards = torch.cat([batch["rewards"].sum(dim=1) for batch in batches])
+    np.testing.assert_allclose(rewards.numpy(), returns_of(dataset), rtol=1e-12)
+
+
+def test_specs_are_plain_json(root):
+    text = minari.load_dataset(f"{NAME}/standard-v0").env_spec.to_json()
+    assert json.loads(text)["kwargs"] == {"population": "mean-field", "action": "tilt"}

@@ -16,7 +16,7 @@ study and ``docs/tuning/`` its summary. Rewards are divided by the largest utili
 (see `reward_scale`); the horizon is part of the task, so nothing is discounted.
 
 `rl_zoo3` reads the same numbers, one algorithm and action mode at a time, though
-without the native vector environment::
+without the native vector environment (``docs/libraries/rl_zoo3.md``)::
 
     python -m rl_zoo3.train --algo ppo --env dp_ensemble/MeanField-v0 \
         --gym-packages dp_ensemble_env -conf agents.hyperparams.ppo_price
@@ -34,6 +34,7 @@ import numpy as np
 
 from dp_ensemble_env._validation import check_choice
 from dp_ensemble_env.envs.registration import ENVIRONMENTS
+from dp_ensemble_env.envs.tables import power_direction
 from dp_ensemble_env.model import EnsembleModel
 
 MEAN_FIELD, BUILDINGS, SINGLE_LOAD = (
@@ -167,6 +168,26 @@ class ScaledReward(gymnasium.RewardWrapper[Any, Any]):
         return self.scale * float(reward)
 
 
+class PriceAction(gymnasium.ActionWrapper[Any, Any, Any]):
+    """One price for all levels, in an environment that takes tilts: its price mode, up to rounding.
+
+    `rl_zoo3` passes the ``env_kwargs`` of its settings to the environments it trains in, but not to the one it
+    evaluates with; wrappers reach both.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        super().__init__(env)
+        core: Any = env.unwrapped
+        if core.action_mode == "policy":
+            raise ValueError("prices are tilts, which the policy mode does not take; leave action='policy' out.")
+        self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
+        self.factors = -power_direction(core.model) if core.action_mode == "tilt" else np.ones(1)
+
+    def action(self, action: Any) -> Any:
+        """Return the tilt of a price."""
+        return np.asarray(action) * self.factors
+
+
 # ------------------------------------------------------------------ rl_zoo3
 class _ZooModule(ModuleType):
     """What ``-conf agents.hyperparams.<algo>_<action>`` imports; built when read, as it may need torch."""
@@ -184,8 +205,9 @@ class _ZooModule(ModuleType):
 def zoo_settings(algo: str, env_id: str, action: str) -> Settings:
     """Translate our own keys into those of `rl_zoo3`."""
     settings = hyperparameters(algo, env_id, action)
-    settings["env_kwargs"] = {"action": action}
     settings["env_wrapper"] = [f"{__name__}.ScaledReward"]
+    if action == "price":
+        settings["env_wrapper"].append(f"{__name__}.PriceAction")
     if (bins := settings.pop("bins", None)) is not None:
         settings["env_wrapper"].append({"gymnasium.wrappers.DiscretizeAction": {"bins": bins}})
     if settings.pop("clock", False):

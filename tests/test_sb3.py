@@ -17,7 +17,7 @@ importlib.import_module("stable_baselines3")
 
 from agents import evaluate, make_agent  # noqa: E402
 from agents.features import ClockFeatures, ScaledRewards  # noqa: E402
-from agents.hyperparams import ALGORITHMS, HYPERPARAMS, ScaledReward, hyperparameters, reward_scale  # noqa: E402
+from agents.hyperparams import ALGORITHMS, HYPERPARAMS, PriceAction, ScaledReward, hyperparameters, reward_scale  # noqa: E402
 from agents.learners import algorithm_class, price_list, settings_of  # noqa: E402
 from agents.sb3 import load_agent, safe_path, train  # noqa: E402
 from dp_ensemble_env.envs.ensemble import EnsembleEnv  # noqa: E402
@@ -79,12 +79,13 @@ def test_settings_are_copies_and_fall_back_to_the_nearest():
 def test_zoo_form():
     module = importlib.import_module("agents.hyperparams.ppo_tilt")
     settings = module.hyperparams[MEAN_FIELD]
-    assert settings["env_kwargs"] == {"action": "tilt"} and settings["policy"] == "MlpPolicy"
+    assert settings["env_wrapper"] == ["agents.hyperparams.ScaledReward"] and settings["policy"] == "MlpPolicy"
     assert settings["policy_kwargs"]["features_extractor_class"] is ClockFeatures
     assert "clock" not in settings and settings["n_timesteps"] == HYPERPARAMS["ppo"][MEAN_FIELD, "tilt"]["n_timesteps"]
     wrappers = importlib.import_module("agents.hyperparams.dqn_price").hyperparams[MEAN_FIELD]["env_wrapper"]
     assert wrappers[0] == "agents.hyperparams.ScaledReward"
-    assert wrappers[1]["gymnasium.wrappers.DiscretizeAction"]["bins"] == HYPERPARAMS["dqn"][MEAN_FIELD, "price"]["bins"]
+    assert wrappers[1] == "agents.hyperparams.PriceAction"
+    assert wrappers[2]["gymnasium.wrappers.DiscretizeAction"]["bins"] == HYPERPARAMS["dqn"][MEAN_FIELD, "price"]["bins"]
 
 
 def test_unknown_names_are_refused():
@@ -130,6 +131,26 @@ def test_rewards_are_scaled_by_the_largest_utility(campus):
         np.testing.assert_allclose(scaled.step(actions)[1], expected, rtol=1e-6)
         if single.unwrapped.time < campus.horizon:
             np.testing.assert_allclose(single.step(actions[0])[1], expected[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["MeanField", "Buildings", "SingleLoad"])
+def test_a_price_on_tilts_is_the_price_mode(name):
+    native, given, wrapped = (
+        gymnasium.make(f"dp_ensemble/{name}-v0", action=action) for action in ("price", "price", "tilt")
+    )
+    envs = [native, PriceAction(given), PriceAction(wrapped)]
+    assert envs[1].action_space == envs[2].action_space == native.action_space
+    first = [env.reset(seed=4)[0] for env in envs]
+    native.action_space.seed(0)
+    for _ in range(native.unwrapped.model.horizon):
+        price = native.action_space.sample()
+        steps = [env.step(price) for env in envs]
+        for step in steps[1:]:
+            np.testing.assert_array_equal(step[0], steps[0][0])
+            assert step[1] == pytest.approx(steps[0][1], rel=1e-12) and step[2:4] == steps[0][2:4]
+    assert all((x == first[0]).all() for x in first) and steps[0][2]
+    with pytest.raises(ValueError, match="leave action='policy' out"):
+        PriceAction(gymnasium.make(MEAN_FIELD, action="policy"))
 
 
 def test_prices_are_the_centres_of_the_discretising_wrapper():

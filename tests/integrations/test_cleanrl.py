@@ -1,0 +1,92 @@
+"""The PPO in a single file: what the page says, what it writes, what it refuses."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import ppo_single_file
+import pytest
+import torch
+
+from agents import evaluate
+
+ROOT = Path(__file__).parents[2]
+SHORT = ["--total-steps", "600", "--epochs", "2"]
+
+
+def load(file):
+    agent = ppo_single_file.PPOAgent(23, 1, 0.0)
+    agent.load_state_dict(torch.load(file, weights_only=True))
+    return agent
+
+
+def test_loop_of_the_page(run_page):
+    names = run_page("cleanrl")
+    env = gymnasium.make(names["ID"], action="price")
+    possible = []
+    for state in range(20):
+        env.reset(options={"state": state})
+        possible.append(sum(env.step(np.array([0.2]))[1] for _ in range(18)))
+    for total in names["totals"]:  # every episode is one of ours, whole
+        assert np.isclose(possible, total, rtol=1e-9).any()
+
+
+def test_command_of_the_page(shell_commands, shell):
+    (command,) = shell_commands("cleanrl")
+    printed = shell(command.replace("scripts/", f"{ROOT}/scripts/")).stdout
+    score, file = re.search(r"score (\S+), weights in (\S+)", printed).groups()
+    exact = evaluate(load(file), gymnasium.make("dp_ensemble_env:dp_ensemble/MeanField-v0", action="price"))
+    assert exact.exact and f"{exact.score:.1f}" == score
+    assert 97 <= exact.score <= 100
+
+
+def test_runs_are_repeatable_and_seeds_matter(capsys):
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        assert ppo_single_file.main([*SHORT, "--seed", str(seed), "--output", f"new/{name}.pt"]) == 0
+    capsys.readouterr()
+    first, same, other = (load(f"new/{name}.pt").state_dict() for name in "abc")
+    assert all(torch.equal(first[key], same[key]) for key in first)
+    assert not any(torch.equal(first[key], other[key]) for key in first)
+
+
+@pytest.mark.parametrize("env", ["Buildings", "SingleLoad"])
+def test_other_environments_and_tilts(env, capsys):
+    assert ppo_single_file.main([*SHORT, "--env", env, "--action", "tilt", "--num-envs", "4"]) == 0
+    assert float(re.match(r"score (\S+),", capsys.readouterr().out)[1]) <= 100
+    assert Path(f"runs/ppo_single_file-{env}-tilt-seed0.pt").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--env", "MeanFeld"], "did you mean 'MeanField'"),
+        (["--action", "policy"], "--action"),
+        (["--total-steps", "100"], "at least 288, one episode"),
+        (["--num-envs", "0"], "--num-envs"),
+        (["--seed", "-1"], "--seed"),
+        (["--gae-lambda", "1.5"], "between 0 and 1"),
+        (["--learning-rate", "nan"], "--learning-rate"),
+        (["--log-std", "inf"], "finite"),
+        (["--output", "."], "is a folder"),
+        (["--output", "file/new.pt"], "choose another --output"),
+    ],
+)
+def test_bad_input_gets_one_sentence(arguments, message, capsys):
+    Path("file").write_text("kept")
+    assert ppo_single_file.main([*SHORT, *arguments]) == 2
+    out, err = capsys.readouterr()
+    lines = [line for line in err.splitlines() if line.strip()]
+    assert not out and len(lines) == 1 and lines[0].startswith("ppo_single_file: ") and message in lines[0]
+    assert Path("file").read_text() == "kept"
+
+
+def test_help_has_a_sentence_for_every_setting(capsys):
+    with pytest.raises(SystemExit) as end:
+        ppo_single_file.main(["--help"])
+    assert end.value.code == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "--gae-lambda GAE_LAMBDA decay of the advantage estimate, 0 to 1 (default 0.9)" in text
+    assert "--output OUTPUT file for the weights" in text

@@ -1,0 +1,92 @@
+"""RL Baselines3 Zoo: the page's commands, and every module of settings."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+
+import gymnasium
+import numpy as np
+import pytest
+import rl_zoo3.enjoy
+import rl_zoo3.train
+from stable_baselines3 import PPO
+
+from agents.hyperparams import HYPERPARAMS, reward_scale
+
+ID = "dp_ensemble/MeanField-v0"
+MODULES = [(algo, action) for algo, table in HYPERPARAMS.items() for action in dict.fromkeys(a for _, a in table)]
+RUN = f"logs/ppo/{ID.replace('/', '-')}_1"
+
+
+def returns_by_state(model, **settings):
+    """Return what the agent earns from every start state, by a loop of our own in the price mode itself."""
+    env = gymnasium.make(f"dp_ensemble_env:{ID}", action="price", **settings)
+    returns = []
+    for state in range(env.unwrapped.model.n_states):
+        observation, _ = env.reset(options={"state": state})
+        total, over = 0.0, False
+        while not over:
+            observation, reward, over, _, _ = env.step(model.predict(observation, deterministic=True)[0])
+            total += reward
+        returns.append(total)
+    return np.array(returns), env.unwrapped.model
+
+
+def numbers(pattern, text):
+    return [float(number) for number in re.findall(pattern, text)]
+
+
+def test_commands_of_the_page(shell_commands, shell, run_page):
+    train, enjoy = shell_commands("rl_zoo3")
+    log = shell(train).stdout
+    played = shell(enjoy).stdout
+    names = run_page("rl_zoo3")
+    assert 97 <= names["score"] <= 100
+    returns, model = returns_by_state(names["model"])
+    # What enjoy plays are our episodes, with the scaled reward.
+    episodes = numbers(r"Episode Reward: (\S+)", played)
+    scaled = reward_scale(model) * returns[model.initial > 0]
+    assert len(episodes) == 1000 // 18 and len(set(episodes)) > 1
+    assert max(np.abs(scaled - episode).min() for episode in episodes) < 0.006
+    (mean,) = numbers(r"Mean reward: (\S+)", played)
+    assert mean == pytest.approx(np.mean(episodes), abs=0.006)
+    # What it evaluates with while training is the same environment, in dollars.
+    saved = np.load(f"{RUN}/evaluations.npz")
+    assert len(saved["timesteps"]) >= 2 and "New best mean reward" in log
+    assert np.abs(returns[:, None] - saved["results"][-1]).min(axis=0).max() < 0.01 * abs(returns).max()
+
+
+def run(monkeypatch, module, *arguments):
+    monkeypatch.setattr(sys, "argv", [module.__name__, "--env", ID, "--gym-packages", "dp_ensemble_env", *arguments])
+    getattr(module, module.__name__.rpartition(".")[2])()
+
+
+@pytest.mark.parametrize(("algo", "action"), MODULES)
+def test_every_module_trains_evaluates_and_plays(algo, action, monkeypatch, capsys):
+    name = f"agents.hyperparams.{algo}_{action}"
+    settings = importlib.import_module(name).hyperparams[ID]
+    steps = settings["n_envs"] * settings.get("n_steps", 50)
+    steps = max(steps, settings.get("learning_starts", 0) + 10 * settings["n_envs"])
+    budget = ("-n", str(steps), "--eval-freq", str(steps // 2), "--eval-episodes", "1")
+    run(monkeypatch, rl_zoo3.train, "--algo", algo, "-conf", name, *budget, "--seed", "0", "--num-threads", "1")
+    run(monkeypatch, rl_zoo3.enjoy, "--algo", algo, "-f", "logs", "--no-render", "-n", "36")
+    printed = capsys.readouterr().out
+    assert "Eval num_timesteps" in printed and "2 Episodes" in printed and "Mean episode length: 18.00" in printed
+
+
+def test_arguments_of_the_environment_reach_training_and_playing(monkeypatch, capsys):
+    private = ("--env-kwargs", "k:20", "release_seed:5")
+    arguments = ("--algo", "ppo", "-conf", "agents.hyperparams.ppo_price", "-n", "288", "--eval-freq", "144")
+    run(monkeypatch, rl_zoo3.train, *arguments, *private, "--seed", "0")
+    capsys.readouterr()
+    run(monkeypatch, rl_zoo3.enjoy, "--algo", "ppo", "-f", "logs", "--no-render", "-n", "90")
+    episodes = numbers(r"Episode Reward: (\S+)", capsys.readouterr().out)
+    model = PPO.load(f"{RUN}/{ID.replace('/', '-')}.zip")
+    private_returns, released = returns_by_state(model, k=20, release_seed=5)
+    true_returns, _ = returns_by_state(model)
+    scaled, other = (reward_scale(released) * returns for returns in (private_returns, true_returns))
+    assert len(episodes) == 5
+    assert max(np.abs(scaled - episode).min() for episode in episodes) < 0.006
+    assert max(np.abs(other - episode).min() for episode in episodes) > 0.006  # it is not the true dynamics

@@ -1,0 +1,35 @@
+"""Stable-Baselines3: its own check of environments, and the page."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+
+import gymnasium
+import pytest
+from stable_baselines3.common.env_checker import check_env
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("name", ["MeanField", "Buildings", "SingleLoad"])
+@pytest.mark.parametrize("action", ["price", "tilt"])
+def test_check_env_has_nothing_to_say(name, action):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_env(gymnasium.make(f"dp_ensemble_env:dp_ensemble/{name}-v0", action=action).unwrapped)
+
+
+def test_page(run_page):
+    names = run_page("stable_baselines3")
+    assert 95 <= names["short"] <= 100
+    assert 97 <= names["score"] <= 100 and names["steps"] == 49_824
+
+
+def test_command_of_the_page(shell_commands, shell):
+    (command,) = shell_commands("stable_baselines3")
+    shell(f"{command.replace('scripts/', f'{ROOT}/scripts/')} --steps 2880")
+    results = json.loads(Path("runs/ppo-MeanField-price-seed0/results.json").read_text())
+    assert results["finished"] and results["steps"] == 2880
+    assert 0 < results["evaluation"]["score"] <= 100  # better than doing nothing after ten rollouts

@@ -1,0 +1,77 @@
+"""TorchRL: specs, rollouts equal to ours on single and vector environments, and the page's PPO."""
+
+from __future__ import annotations
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from torchrl.envs import GymEnv, GymWrapper, check_env_specs
+
+ID = "dp_ensemble_env:dp_ensemble/MeanField-v0"
+HORIZON = 18
+
+
+def act(tensordict):
+    """Depend on everything that is seen, so that a wrong observation shows in the rewards."""
+    seen = tensordict["observation"]
+    weights = torch.linspace(-1.0, 1.0, seen.shape[-1])
+    return tensordict.set("action", torch.tanh((seen * weights).sum(-1, keepdim=True)))
+
+
+def assert_episode_is_ours(episode):
+    """Play it again in an environment of our own, and return the start state."""
+    start = int(episode["observation"][0, :20].argmax())
+    env = gymnasium.make(ID, action="price")
+    env.reset(options={"state": start})
+    steps = [env.step(action) for action in episode["action"].numpy()]
+    observations, rewards, terminated, truncated, infos = zip(*steps, strict=True)
+    after = episode["next"]
+    np.testing.assert_allclose(after["reward"].squeeze(-1), rewards, rtol=1e-6)
+    np.testing.assert_array_equal(after["observation"], observations)
+    np.testing.assert_array_equal(episode["observation"][1:], observations[:-1])
+    assert tuple(after["terminated"].squeeze(-1).tolist()) == terminated == (False,) * (HORIZON - 1) + (True,)
+    assert not after["truncated"].any() and not any(truncated)
+    if "power_kw" in after.keys():
+        for key in ("time", "power_kw", "optimal_return"):
+            np.testing.assert_array_equal(after[key], [info[key] for info in infos])
+    return start
+
+
+@pytest.mark.parametrize("name", ["MeanField", "Buildings", "SingleLoad"])
+@pytest.mark.parametrize("action", ["price", "tilt", "policy"])
+def test_specs_of_every_environment(name, action):
+    check_env_specs(GymEnv(f"dp_ensemble_env:dp_ensemble/{name}-v0", action=action), seed=0)
+
+
+def test_rollouts_of_one_environment_are_ours():
+    env = GymEnv(ID, action="price")
+    env.set_seed(3)
+    starts = {assert_episode_is_ours(env.rollout(100, act)) for _ in range(5)}
+    assert len(starts) > 1  # the episodes differ
+
+
+@pytest.mark.parametrize("mode", ["SAME_STEP", "DISABLED"])
+def test_rollouts_of_the_vector_environment_are_ours(mode):
+    vector = gymnasium.make_vec(
+        ID, num_envs=5, vectorization_mode="vector_entry_point", action="price", autoreset_mode=mode
+    )
+    env = GymWrapper(vector)
+    if mode == "DISABLED":
+        env.auto_register_info_dict()
+    check_env_specs(env, seed=0)
+    env.set_seed(7)
+    rollout = env.rollout(3 * HORIZON, act, break_when_any_done=False)
+    assert rollout.batch_size == (5, 3 * HORIZON) and ("next", "power_kw") in rollout.keys(include_nested=True)
+    starts = {assert_episode_is_ours(episode) for row in rollout for episode in row.split(HORIZON)}
+    assert len(starts) > 1  # the episodes differ
+
+
+def test_next_step_autoreset_is_refused_by_torchrl():
+    vector = gymnasium.make_vec(ID, num_envs=2, vectorization_mode="vector_entry_point", action="price")
+    with pytest.raises(RuntimeError, match="SAME_STEP or DISABLED"):
+        GymWrapper(vector)
+
+
+def test_page(run_page):
+    assert 96 <= run_page("torchrl")["score"] <= 100

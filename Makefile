@@ -6,18 +6,28 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 REQUIREMENTS := pyproject.toml constraints.txt
+INTEGRATIONS := .venv-integrations
+RLLIB := .venv-rllib
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format benchmark clean
+.PHONY: help demo reproduce test test-integrations lint format docs benchmark clean
 
 help: ## Show this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
 
 demo: $(VENV)/.demo ## Compare the controllers, a PPO trained on the spot among them; writes runs/demo
 	$(BIN)/python scripts/compare.py --output runs/demo
 
+reproduce: $(VENV)/.demo ## Make the paper's figures and check its claims; writes runs/reproduction
+	$(BIN)/python scripts/reproduce_paper.py --output runs/reproduction $(REPRODUCE_ARGS)
+
 test: $(VENV)/.dev ## Run the test suite
 	$(BIN)/python -m pytest -n auto --dist worksteal $(PYTEST_ARGS)
+
+test-integrations: $(INTEGRATIONS)/.done $(RLLIB)/.done ## Run the tests with the other RL libraries, Ray and a browser
+	$(INTEGRATIONS)/bin/python -m pytest tests/integrations --ignore=tests/integrations/rllib $(PYTEST_ARGS)
+	$(RLLIB)/bin/python -m pytest tests/integrations/rllib $(PYTEST_ARGS)
+	$(RLLIB)/bin/python -m pytest -n auto tests/test_env_*.py $(PYTEST_ARGS)
 
 lint: $(VENV)/.dev ## Check style and types
 	$(BIN)/ruff check .
@@ -28,12 +38,16 @@ format: $(VENV)/.dev ## Reformat the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+docs: $(VENV)/.docs ## Build the documentation site into site/
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -b html docs site
+	@echo "The site is in site/index.html"
+
 benchmark: $(VENV)/.dev ## Measure the speed claims as ratios in one run
 	$(BIN)/python scripts/benchmark.py solver
 	$(BIN)/python scripts/benchmark.py env
 
 clean: ## Remove the virtual environment and caches
-	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(INTEGRATIONS) $(RLLIB) runs site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.created:
@@ -52,3 +66,22 @@ $(VENV)/.dev: $(VENV)/.created $(REQUIREMENTS)
 	@echo "Installing what the tests need (a few minutes the first time) ..."
 	@$(PIP) -e ".[dev]"
 	@touch $@ $(VENV)/.demo
+
+$(VENV)/.docs: $(VENV)/.created $(REQUIREMENTS)
+	@echo "Installing what the documentation site needs ..."
+	@$(PIP) -e ".[docs]"
+	@touch $@
+
+$(INTEGRATIONS)/.done: $(REQUIREMENTS)
+	@echo "Installing the RL libraries in $(INTEGRATIONS) (several minutes the first time) ..."
+	@$(PYTHON) -m venv $(INTEGRATIONS)
+	@$(INTEGRATIONS)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[integrations]"
+	@touch $@
+
+# RLlib asks for Gymnasium 1.2.2: the same constraints but that one.
+$(RLLIB)/.done: $(REQUIREMENTS)
+	@echo "Installing RLlib in $(RLLIB) (a few minutes the first time) ..."
+	@$(PYTHON) -m venv $(RLLIB)
+	@grep -v '^gymnasium==' constraints.txt > $(RLLIB)/constraints.txt
+	@$(RLLIB)/bin/python -m pip install --quiet --disable-pip-version-check -c $(RLLIB)/constraints.txt -e ".[rllib,test]"
+	@touch $@

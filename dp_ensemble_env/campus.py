@@ -126,7 +126,8 @@ def campus_building(seed: int = 0) -> CampusYear:
 
 
 @lru_cache(maxsize=8)
-def _aggregate(seed: int, buildings: int) -> FloatArray:
+def campus_aggregate(seed: int = 0, buildings: int = 100) -> FloatArray:
+    """Return the power of `buildings` noisy copies of the synthetic building together, in kW."""
     aggregate = ensemble(campus_building(seed).kw, buildings, rng=np.random.default_rng([seed, buildings]))
     aggregate.setflags(write=False)
     return aggregate
@@ -137,7 +138,7 @@ def campus_chain(seed: int = 0, n_states: int = 20, buildings: int = 100) -> Mar
     seed, n_states = check_count(seed, "seed", 0), check_count(n_states, "n_states", 2, 100_000)
     year = campus_building(seed)
     return estimate_chain(
-        _aggregate(seed, check_count(buildings, "buildings")),
+        campus_aggregate(seed, check_count(buildings, "buildings")),
         n_states,
         times=year.times,
         step=year.step,
@@ -188,7 +189,7 @@ def campus_event(
     seed, n_states = check_count(seed, "seed", 0), check_count(n_states, "n_states", 2, 100_000)
     year = campus_building(seed)
     model = EnsembleModel.from_series(
-        _aggregate(seed, check_count(buildings, "buildings")),
+        campus_aggregate(seed, check_count(buildings, "buildings")),
         DemandResponseEvent(**event_fields) if event is None else event,
         times=year.times,
         step=year.step,

@@ -6,23 +6,28 @@ import base64
 import html
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from dp_ensemble_env._files import atomic_write
 
 _STYLE = """
-:root { color-scheme: light dark; --ink: #1b1b1b; --paper: #ffffff; --line: #d0d0d0; --soft: #f4f4f4; }
+:root { color-scheme: light dark; --ink: #1b1b1b; --paper: #ffffff; --line: #d0d0d0; --soft: #f4f4f4;
+        --muted: #4a4a4a; }
 @media (prefers-color-scheme: dark) {
-  :root { --ink: #ececec; --paper: #161616; --line: #444444; --soft: #222222; }
+  :root { --ink: #ececec; --paper: #161616; --line: #444444; --soft: #222222; --muted: #b8b8b8; }
   img { background: #ffffff; padding: 6px; border-radius: 4px; }
 }
 body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
-       max-width: 1060px; margin: 0 auto; padding: 1.5rem 1rem 4rem; }
-h1 { font-size: 1.6rem; line-height: 1.2; } h2 { font-size: 1.2rem; margin-top: 2.2rem; }
+       max-width: 1060px; margin: 0 auto; padding: 1.5rem 1rem 4rem; overflow-wrap: anywhere; }
+h1 { font-size: 1.6rem; line-height: 1.2; } h2 { font-size: 1.25rem; margin-top: 2.4rem; }
+h3 { font-size: 1.05rem; margin-top: 1.8rem; } dt { font-weight: 600; } dd { margin: 0 0 0.5rem 1.2rem; }
 .table { overflow-x: auto; } table { border-collapse: collapse; font-size: 0.9rem; }
 th, td { padding: 0.3rem 0.7rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
 th:first-child, td:first-child, .left { text-align: left; } th { background: var(--soft); position: sticky; top: 0; }
+td.wrap { white-space: normal; text-align: left; min-width: 9.5rem; vertical-align: top; }
+td.wrap strong { display: block; } td.wrap:first-child { min-width: 13rem; }
 th button { font: inherit; color: inherit; background: none; border: 0; padding: 0; cursor: pointer; }
-img { max-width: 100%; height: auto; } figure { margin: 1rem 0; } figcaption { font-size: 0.9rem; opacity: 0.8; }
+img { max-width: 100%; height: auto; } figure { margin: 1rem 0; } figcaption { font-size: 0.9rem; color: var(--muted); }
 code { background: var(--soft); padding: 0.1rem 0.3rem; border-radius: 3px; overflow-wrap: anywhere; }
 """
 
@@ -47,6 +52,13 @@ document.querySelectorAll("th button").forEach(function (button) {
 """
 
 
+class Cell(NamedTuple):
+    """A cell of words that may run over several lines, the first of them bold."""
+
+    head: str
+    body: str = ""
+
+
 class Page:
     """Collects the parts of a page in order; `write` puts them into one file."""
 
@@ -54,20 +66,32 @@ class Page:
         self.title = title
         self.parts: list[str] = [f"<h1>{html.escape(title)}</h1>"]
 
-    def heading(self, text: str) -> None:
-        """Begin a section."""
-        self.parts.append(f"<h2>{html.escape(text)}</h2>")
+    def heading(self, text: str, level: int = 2) -> None:
+        """Begin a section, or a part of one."""
+        self.parts.append(f"<h{level}>{html.escape(text)}</h{level}>")
 
     def text(self, text: str) -> None:
         """Add a paragraph; words between backticks become code."""
-        pieces = html.escape(text).split("`")
-        marked = "".join(f"<code>{piece}</code>" if i % 2 else piece for i, piece in enumerate(pieces))
-        self.parts.append(f"<p>{marked}</p>")
+        self.parts.append(f"<p>{_marked(text)}</p>")
 
-    def table(self, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    def items(self, texts: Iterable[str]) -> None:
+        """Add a list."""
+        self.parts.append("<ul>" + "".join(f"<li>{_marked(text)}</li>" for text in texts) + "</ul>")
+
+    def definitions(self, terms: Iterable[tuple[str, str]]) -> None:
+        """Add a list of terms with what they mean."""
+        pairs = (f"<dt>{_marked(term)}</dt><dd>{_marked(meaning)}</dd>" for term, meaning in terms)
+        self.parts.append("<dl>" + "".join(pairs) + "</dl>")
+
+    def table(self, headings: Sequence[str], rows: Iterable[Sequence[str | Cell]]) -> None:
         """Add a table whose columns can be sorted."""
-        head = "".join(f"<th><button>{html.escape(h)}</button></th>" for h in headings)
-        body = "".join("<tr>" + "".join(f"<td>{html.escape(c)}</td>" for c in row) + "</tr>" for row in rows)
+        lines = [list(row) for row in rows]
+        words = {i for row in lines for i, cell in enumerate(row) if isinstance(cell, Cell)}
+        head = "".join(
+            ('<th class="left">' if i in words else "<th>") + f"<button>{html.escape(h)}</button></th>"
+            for i, h in enumerate(headings)
+        )
+        body = "".join("<tr>" + "".join(map(_cell, row)) + "</tr>" for row in lines)
         self.parts.append(
             f'<div class="table"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
         )
@@ -91,3 +115,15 @@ class Page:
                 f"<body>{''.join(self.parts)}<script>{_SCRIPT}</script></body></html>\n"
             )
         return path
+
+
+def _marked(text: str) -> str:
+    pieces = html.escape(text).split("`")
+    return "".join(f"<code>{piece}</code>" if i % 2 else piece for i, piece in enumerate(pieces))
+
+
+def _cell(cell: str | Cell) -> str:
+    if isinstance(cell, str):
+        return f"<td>{html.escape(cell)}</td>"
+    head = f"<strong>{html.escape(cell.head)}</strong> " if cell.head else ""
+    return f'<td class="wrap">{head}{html.escape(cell.body)}</td>'

@@ -7,7 +7,7 @@ before a picture is asked for.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib
 
@@ -22,25 +22,60 @@ from dp_ensemble_env.model import EnsembleModel
 BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, RED, PINK = (
     "#000000", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7",
 )  # fmt: skip
-GREY = "#8C8C8C"
+GREY = "#6E6E6E"
+#: Shade of the event's hours, the same as in the environments' frames.
+WINDOW = "#FAF0CD"
+#: Widths of a journal's column and page, in inches.
+COLUMN, PAGE = 3.5, 7.16
+
+
+class Look(NamedTuple):
+    """How one method is drawn everywhere: colour, line and marker, so that no two differ by colour alone."""
+
+    color: str
+    line: Any
+    marker: str
+
+
+LOOKS = {
+    "uncontrolled": Look(RED, "-", "v"),
+    "ad-hoc": Look(BLACK, (0, (5, 1, 1, 1)), "X"),
+    "best-price": Look(BLACK, (0, (1, 1.5)), "P"),
+    "standard": Look(BLUE, "-", "o"),
+    "taylor": Look(ORANGE, "--", "s"),
+    "digamma": Look(PINK, (0, (1, 1)), "^"),
+    "average-exact": Look(GREEN, "-.", "D"),
+    "average-sampled": Look(GREEN, (0, (1, 2)), "d"),
+    "average-expansion": Look(GREEN, (0, (4, 2)), "h"),
+    "one release": Look(BLUE, (0, (6, 2)), "p"),
+    "learned": Look(SKY, "-", "*"),
+}
 
 plt.rcParams.update(
     {
-        "font.size": 9,
+        "font.size": 8.5,
+        "axes.titlesize": 8.5,
+        "xtick.labelsize": 8,
+        "ytick.labelsize": 8,
+        "svg.hashsalt": "dp_ensemble_env",
         "axes.spines.top": False,
         "axes.spines.right": False,
         "axes.titlelocation": "left",
         "legend.frameon": False,
         "legend.fontsize": 8,
+        "legend.handlelength": 2.8,
         "figure.constrained_layout.use": True,
     }
 )
 
 
-def save(figure: Any, path: Path) -> Path:
-    """Write a figure as PNG, atomically, and close it."""
+def save(figure: Any, path: Path, vector: bool = False) -> Path:
+    """Write a figure as PNG, atomically, and as SVG beside it if `vector`; close it and return the PNG's path."""
+    if vector:
+        with atomic_write(path.with_suffix(".svg"), "wb") as stream:
+            figure.savefig(stream, format="svg", metadata={"Date": None})
     with atomic_write(path, "wb") as stream:
-        figure.savefig(stream, format="png", dpi=150)
+        figure.savefig(stream, format="png", dpi=200)
     plt.close(figure)
     return path
 
@@ -56,9 +91,38 @@ def power_axes(axes: Any, model: EnsembleModel) -> None:
     if model.event is not None and model.event.in_event.any():
         window = clock[model.event.in_event]
         begin = window[0] - model.step_hours
-        axes.axvspan(begin, window[-1], color="0.93", lw=0)
-        axes.text(begin + 0.05, 0.96, "event", color="0.35", transform=axes.get_xaxis_transform())
+        axes.axvspan(begin, window[-1], color=WINDOW, lw=0, zorder=0)
+        axes.text(begin + 0.05, 0.02, "event", color="0.35", transform=axes.get_xaxis_transform())
         if model.event.baseline_kw is not None:
             baseline = model.event.baseline_kw / 1e3
-            axes.plot(clock, baseline, color="0.55", ls=(0, (1, 1)), lw=1.5, label="customer baseline")
+            axes.plot(clock, baseline, color=GREY, ls=(0, (2, 2)), lw=1.5, label="customer baseline")
     axes.set(xlabel="hour of the day (end of the interval)", ylabel=f"mean power of {model.buildings} buildings, MW")
+
+
+#: Corners of the triangle that stands for three probabilities.
+CORNERS = np.array([[0.0, 0.0], [0.5, np.sqrt(3) / 2], [1.0, 0.0]])
+
+
+def triangle_axes(axes: Any, labels: Any) -> None:
+    """Prepare axes for points ``p @ CORNERS``: the shaded simplex with a label at each corner."""
+    axes.fill(*CORNERS.T, color="0.95", zorder=0)
+    axes.plot(*np.vstack([CORNERS, CORNERS[:1]]).T, color="0.5", lw=1)
+    for number, (corner, label) in enumerate(zip(CORNERS, labels, strict=True)):
+        axes.text(
+            corner[0],
+            corner[1] + (0.03 if number == 1 else -0.045),
+            label,
+            ha="center",
+            va="bottom" if number == 1 else "top",
+        )
+    axes.set_aspect("equal")
+    axes.set_axis_off()
+    axes.set(xlim=(-0.12, 1.12), ylim=(-0.12, 0.97))
+
+
+def scatter_in_turns(axes: Any, clouds: Any, **style: Any) -> None:
+    """Draw several clouds (points, color, marker, label) in ten turns, so that none hides another."""
+    for turn in range(10):
+        for points, color, marker, label in clouds:
+            name = label if turn == 0 else None
+            axes.scatter(*points[turn::10].T, color=color, marker=marker, label=name, zorder=2 + turn / 10, **style)

@@ -183,22 +183,15 @@ def _draw_scores(p: Any, rows: list[Row], path: Path) -> Path:
 def _draw_event(p: Any, model: EnsembleModel, rows: list[Row], path: Path) -> Path:
     figure, axes = p.plt.subplots(figsize=(7.5, 4.4))
     p.power_axes(axes, model)
-    looks = {
-        "uncontrolled": (p.BLACK, "-"),
-        "ad-hoc": (p.YELLOW, "-"),
-        "best-price": (p.SKY, "--"),
-        "standard": (p.BLUE, "-"),
-        "taylor": (p.ORANGE, "--"),
-        "digamma": (p.RED, ":"),
-        "average-exact": (p.GREEN, "-."),
-    }
+    looks = [name for name in p.LOOKS if name not in ("average-sampled", "average-expansion")]
     learned = [row for row in rows if row.summary is not None and row.env == "MeanField"]
     best = max(learned, key=lambda row: row.summary.iqm, default=None)  # type: ignore[union-attr]
     for row in rows:
         if row.env != "MeanField" or not (row.name in looks or row is best):
             continue
-        colour, dash = looks.get(row.name, (p.PINK, "-"))
-        axes.plot(p.hours(model), row.evaluation.power_kw / 1e3, color=colour, ls=dash, lw=1.8, label=row.name)
+        look = p.LOOKS["learned" if row is best else row.name]
+        style = {"color": look.color, "ls": look.line, "lw": 1.8}
+        axes.plot(p.hours(model), row.evaluation.power_kw / 1e3, label=row.name, **style)
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return p.save(figure, path)
 
@@ -206,9 +199,13 @@ def _draw_event(p: Any, model: EnsembleModel, rows: list[Row], path: Path) -> Pa
 def _draw_private(p: Any, private: list[PrivateRow], costs: dict[str, list[float]], path: Path) -> Path:
     figure, (left, right) = p.plt.subplots(1, 2, figsize=(11, 4.3))
     names = list(dict.fromkeys(row.name for row in private))
-    colours = [p.SKY, p.BLUE, p.ORANGE, p.RED, p.GREEN, p.PINK, p.BLACK, p.YELLOW]
-    for number, name in enumerate(names):
-        colour, style = colours[number % len(colours)], ("o-", "s--", "^:")[number // len(colours) % 3]
+    others = [name for name in names if name not in p.LOOKS]
+    colours = [p.SKY, p.RED, p.BLACK, p.YELLOW]
+    for name in names:
+        number = others.index(name) if name in others else 0
+        colour, style = colours[number % 4], ("o-", "s--", "^:")[number // 4 % 3]
+        if name in p.LOOKS:
+            colour, style = p.LOOKS[name].color, f"{p.LOOKS[name].marker}-"
         mine = sorted((row for row in private if row.name == name), key=lambda row: row.k)
         finite = [row for row in mine if math.isfinite(row.k)]
         ks = [row.k for row in finite]
@@ -218,9 +215,8 @@ def _draw_private(p: Any, private: list[PrivateRow], costs: dict[str, list[float
             left.plot([max(ks) * 2.5], [np.mean(without[0].scores)], "D", ms=4, color=colour)
         right.plot(ks, [max(float(np.mean(row.gaps)), 1e-3) for row in finite], style, ms=4, color=colour)
     ks = sorted({row.k for row in private if math.isfinite(row.k)})
-    marks = {"taylor": p.ORANGE, "digamma": p.RED, "average-exact": p.GREEN, "one release": p.BLUE}
     for name, values in costs.items():
-        right.plot(ks, values, "x:", ms=5, lw=1.6, color=marks[name], label=f"theory: {name}")
+        right.plot(ks, values, "x:", ms=5, lw=1.6, color=p.LOOKS[name].color, label=f"theory: {name}")
     for axes in (left, right):
         axes.set_xscale("log")
         axes.set_xticks([*ks, max(ks) * 2.5] if axes is left else ks)

@@ -15,15 +15,22 @@ from dp_ensemble_env.meter import PowerSeries, read_meter
 from dp_ensemble_env.model import EnsembleModel
 
 
-def add_data_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that `load_model` reads."""
-    data = parser.add_argument_group("your own data instead of the synthetic campus")
+def add_data_arguments(
+    parser: argparse.ArgumentParser,
+    title: str = "your own data instead of the synthetic campus",
+    date: str | None = "2018-07-02",
+    step_minutes: int | None = 15,
+) -> None:
+    """Add the arguments that say which meter to read and how; a default of None follows the series."""
+    data = parser.add_argument_group(title)
     data.add_argument("--meter", type=Path, help="meter file of one building")
     data.add_argument("--unit", help="its unit, if it does not say (kW, kWh, ...)")
     data.add_argument("--stamp", choices=["start", "end"], help="which end of an interval its stamps mark")
     data.add_argument("--column", help="its column, or 'sum'")
-    data.add_argument("--date", default="2018-07-02", help="day of the event (default 2018-07-02)")
-    data.add_argument("--step-minutes", type=int, default=15, help="length of a step (default 15)")
+    words = date or "the first weekday from 2 July on in its last summer"
+    data.add_argument("--date", default=date, help=f"day of the event (default {words})")
+    steps = step_minutes or "15, or the series' own step where that is longer or odd"
+    data.add_argument("--step-minutes", type=int, default=step_minutes, help=f"length of a step (default {steps})")
 
 
 def load_model(args: Any) -> EnsembleModel:
@@ -31,7 +38,7 @@ def load_model(args: Any) -> EnsembleModel:
     notice = max(30, args.step_minutes)
     event = DemandResponseEvent(date=args.date, step_minutes=args.step_minutes, notice_minutes=notice)
     if args.meter is None:
-        return campus_event(event=event)
+        return campus_event(getattr(args, "campus_seed", 0), event=event)
     series = read_meter(args.meter, unit=args.unit, stamp=args.stamp, column=args.column)
     return EnsembleModel.from_series(series, event)
 

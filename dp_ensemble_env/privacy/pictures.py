@@ -1,6 +1,6 @@
 """Two pictures: ε against k, and what the mechanism's outputs look like for two adjacent rows.
 
-matplotlib is imported when a picture is drawn, without a display (Agg).
+Importing this module imports matplotlib, without a display (Agg).
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dp_ensemble_env._files import atomic_write
+from dp_ensemble_env.plotting import BLACK, BLUE, CORNERS, GREEN, RED, plt, scatter_in_turns, triangle_axes
 from dp_ensemble_env.privacy.composition import RowGroup, composed_epsilon
 from dp_ensemble_env.privacy.divergence import adjacent_row, pair_epsilon, vanishing_k_epsilon, worst_case_epsilon
 from dp_ensemble_env.privacy.mechanism import DirichletMechanism
 
-# Okabe-Ito, safe for colour-blind readers.
-BLUE, VERMILLION, GREEN, BLACK = "#0072B2", "#D55E00", "#009E73", "#000000"
 DELTAS = (0.05, 1e-3, 1e-6)
 
 
@@ -27,7 +26,7 @@ def plot_epsilon(path: str | os.PathLike[str], h: float = 0.03, omega: float = 0
     """Draw ε against k for three δ: one row and all rows, with the limit that no k passes."""
     figure, axes = _figure(1, (7.2, 4.6))
     ks = np.geomspace(1.0, 1000.0, 40)
-    styles = list(zip(DELTAS, (BLUE, VERMILLION, GREEN), "osD", strict=True))
+    styles = list(zip(DELTAS, (BLUE, RED, GREEN), "osD", strict=True))
     for delta, colour, marker in styles:
         every = [composed_epsilon(delta, [RowGroup(k, omega, h, rows)]) for k in ks]
         axes[0].plot(ks, every, color=colour, marker=marker, markevery=6, label=f"{rows} rows, δ = {delta:g}")
@@ -64,28 +63,20 @@ def plot_simplex(
     values = np.asarray(row, dtype=float)
     moved = adjacent_row(values, 1, 2, h)
     figure, axes = _figure(len(ks), (4.6 * len(ks), 4.9))
-    corners = np.array([[0.0, 0.0], [0.5, np.sqrt(3) / 2], [1.0, 0.0]])
     rng = np.random.default_rng(seed)
-    inputs = ((values, BLUE, "o", "the row"), (moved, VERMILLION, "^", "adjacent"))
+    inputs = ((values, BLUE, "o", "the row"), (moved, RED, "^", "adjacent"))
     for axis, k, letter in zip(axes, ks, "abcdefgh", strict=False):
-        axis.fill(*corners.T, color="0.95", zorder=0)
-        axis.plot(*np.vstack([corners, corners[:1]]).T, color="0.5", lw=1)
-        for point, colour, marker, name in inputs:
-            cloud = np.exp(DirichletMechanism(k).sample_log(point, points, rng)) @ corners
-            for turn in range(10):  # in turns, so that neither cloud hides the other
-                part = {"s": 8, "color": colour, "marker": marker, "alpha": 0.4, "lw": 0, "zorder": 2 + turn / 10}
-                axis.scatter(*cloud[turn::10].T, label=f"outputs, {name}" if turn == 0 else None, **part)
+        triangle_axes(axis, [f"entry {number} = 1" for number in (1, 2, 3)])
+        clouds = [
+            (np.exp(DirichletMechanism(k).sample_log(point, points, rng)) @ CORNERS, colour, marker, f"outputs, {name}")
+            for point, colour, marker, name in inputs
+        ]
+        scatter_in_turns(axis, clouds, s=8, alpha=0.4, lw=0)
         for point, colour, marker, name in inputs:
             label = f"input, {name}"
-            axis.scatter(*(point @ corners), s=70, color=colour, marker=marker, ec=BLACK, zorder=5, label=label)
-        for number, corner in enumerate(corners, 1):
-            shift = 0.035 if number == 2 else -0.055
-            axis.text(corner[0], corner[1] + shift, f"entry {number} = 1", ha="center", fontsize=9)
+            axis.scatter(*(point @ CORNERS), s=70, color=colour, marker=marker, ec=BLACK, zorder=5, label=label)
         epsilons = ", ".join(f"{pair_epsilon(delta, values, 1, 2, k, h):.2g} (δ = {delta:g})" for delta in (0.05, 1e-6))
         axis.set_title(f"({letter}) k = {k:g}: exact ε = {epsilons}", fontsize=10)
-        axis.set_aspect("equal")
-        axis.set_axis_off()
-        axis.set(xlim=(-0.12, 1.12), ylim=(-0.1, 0.97))
     entries = ", ".join(f"{value:g}" for value in values)
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="lower center", ncols=4, frameon=False, fontsize=9, markerscale=1.2)
@@ -95,18 +86,11 @@ def plot_simplex(
 
 
 def _figure(panels: int, size: tuple[float, float]) -> tuple[Any, NDArray[Any]]:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
     figure, axes = plt.subplots(1, panels, figsize=size, squeeze=False, layout="none")
     return figure, axes[0]
 
 
 def _save(figure: Any, path: str | os.PathLike[str]) -> Path:
-    import matplotlib.pyplot as plt
-
     try:
         with atomic_write(path, "wb") as stream:
             figure.savefig(stream, format="png", dpi=150, bbox_inches="tight")

@@ -1,0 +1,1 @@
+"""The parts of `scripts/reproduce_paper.py`: data, row, study, misprints, claims, findings, figures, tables, page."""

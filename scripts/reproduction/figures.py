@@ -1,0 +1,399 @@
+"""The figures of the paper's Section VI, drawn from a `Study`; PNG for the page and SVG beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib import dates
+from matplotlib.colors import LinearSegmentedColormap
+
+from dp_ensemble_env import plotting as p
+from dp_ensemble_env.markov import select_days
+from reproduction.claims import PAPER_EPSILON, distance, percent
+from reproduction.row import H
+from reproduction.study import DELTA, KS, Study
+
+#: The row and its neighbour, in all figures.
+INPUTS = (("the row", p.BLUE, "o"), ("its neighbour", p.RED, "^"))
+TITLES = {"taylor": "Taylor", "digamma": "Digamma", "average-exact": "average value", "standard": "standard"}
+
+
+def draw_all(study: Study, folder: Path) -> list[tuple[str, Path, str]]:
+    """Draw every figure; return name, path of the PNG and caption."""
+    drawn = [("Figure 3", _load_and_matrix(study, folder / "fig3_load_and_matrix.png"), _load_caption(study))]
+    if study.row is not None:
+        drawn += [
+            ("Figure 4", _releases(study, folder / "fig4_releases.png"), _releases_caption(study)),
+            ("Figure 5", _stochastic(study, folder / "fig5_taylor_digamma.png"), _stochastic_caption(study)),
+            ("Figure 6", _average(study, folder / "fig6_average_value.png"), _average_caption(study)),
+        ]
+    return [
+        *drawn,
+        ("Figure 7", _event(study, folder / "fig7_event.png"), _event_caption(study)),
+        ("Figure 8", _trade_off(study, folder / "fig8_cost_and_privacy.png"), _trade_off_caption(study)),
+        ("Misprints", _misprints(study, folder / "fig9_misprints.png"), MISPRINTS_CAPTION),
+    ]
+
+
+# ------------------------------------------------------------------ captions
+def _load_caption(study: Study) -> str:
+    text = (
+        "(a) Power of the 100 buildings together: each day's range and mean; shaded, the readings that the chain is "
+        "estimated from. (b) Default matrix: probability of going from one power level (row) to another (column) in "
+        "one step when nobody interferes; white: never seen."
+    )
+    return text + ("" if study.row is None else " Outlined: the row of Figures 4 to 6.")
+
+
+def _some(study: Study) -> str:
+    count = 0 if study.row is None else len(study.row.successors)
+    return (
+        ""
+        if count == 3
+        else f" Of the row's {count} successors the three most likely are shown, rescaled to sum to one."
+    )
+
+
+def _releases_caption(study: Study) -> str:
+    assert study.row is not None
+    return (
+        f"{study.effort.points} private copies of row {study.row.state + 1}, and as many of its neighbour (h = {H:g}), "
+        "for k = 50 and k = 200. A point is three probabilities; at a corner that successor is certain. The larger k, "
+        f"the less noise, and the easier the two clouds are to tell apart.{_some(study)}"
+    )
+
+
+def _stochastic_caption(study: Study) -> str:
+    assert study.row is not None
+    return (
+        f"Noise-aware policies in state {study.row.state + 1} at {_clock(study)}, computed for the row and for its "
+        "neighbour: where the controlled ensemble goes next. The more alike the bars of a pair are, the less the "
+        "policy depends on the h = 0.03 by which the rows differ; that alone does not make it private (see the claims)."
+    )
+
+
+def _average_caption(study: Study) -> str:
+    assert study.row is not None
+    share = float(study.adjacent["average-exact", 50.0][0][list(study.row.triple)].sum())
+    held = _some(study) and f"{_some(study)} They hold {percent(share, 0)} of the expected policy at k = 50."
+    return (
+        f"Average value approach in the same state at {_clock(study)}. (a), (b) Policies solved on "
+        f"{study.effort.points} releases of the whole matrix, and of its neighbour; large markers: the expectation of "
+        f"Proposition 3, computed exactly.{held} (c), (d) That expectation (bars, with the L1 distance between "
+        "the two inputs) and the mean of the policies drawn (crosses). The two need not agree: Proposition 3 holds z "
+        "at its true value, while every drawn policy has a z of its own."
+    )
+
+
+def _event_caption(study: Study) -> str:
+    learned = ", ".join(f"{one.name} {one.score:.1f} after {one.steps:,} steps" for one in study.learned)
+    return (
+        f"Power of the ensemble in the event of {str(study.data.model.times[0])[:10]}; lower is more curtailment. The "
+        "noise-aware policies expect k = 50. Ad-hoc practice: a fixed shed while the event lasts. Customer baseline: "
+        "best 5 of the 10 last similar days"
+        + (", not available for these data" if _baseline(study) is None else "")
+        + f". Trained on the spot, with their scores (0: uncontrolled, 100: optimum): {learned}; the best is drawn."
+    )
+
+
+def _baseline(study: Study) -> Any:
+    return None if study.data.model.event is None else study.data.model.event.baseline_kw
+
+
+def _trade_off_caption(study: Study) -> str:
+    cost = study.cost
+    printed = cost["average, Corollary 3 as printed"]
+    ratios = np.array(cost["average, Corollary 3 corrected"]) / cost["one release"]
+    text = (
+        "(a) Cost of privacy against k: filled markers, the exact loss of the deployed policy; open markers, the "
+        "paper's formulas, which for Taylor and Digamma can only lie above it. Corollary 3, corrected, is "
+        f"{ratios.min():.2f} to {ratios.max():.2f} times the exact loss of a plan made on one release; as printed it "
+        f"is {min(printed):,.0f} to {max(printed):,.0f} dollars, which is not drawn."
+    )
+    if study.row is None:
+        return text
+    return (
+        f"{text} (b) Privacy loss at δ = {DELTA:g} of one row: by Theorem 2, exactly for the worst row with entries of "
+        f"at least {study.row.least:.3f}, and exactly for this pair; of the average of 1000 draws, as 1000 releases. "
+        "Policies by Taylor or Digamma on the true matrix have no finite ε; solved on one release they have its ε."
+    )
+
+
+MISPRINTS_CAPTION = (
+    "(a) E2: distance of the expected policy by Proposition 3, as printed, corrected, and by the exact integral, from "
+    "the Monte Carlo mean; in the grey zone it is Monte Carlo error alone. (b) E3: expected cost of one visit of the "
+    "row by Corollary 3 as printed and as corrected (leading order in 1/k), with Monte Carlo (two standard errors)."
+)
+
+
+def _clock(study: Study) -> str:
+    return str(study.data.model.times[study.time])[11:16]
+
+
+# ------------------------------------------------------------------ Figure 3
+def _load_and_matrix(study: Study, path: Path) -> Path:
+    data, model = study.data, study.data.model
+    figure, (left, right) = p.plt.subplots(1, 2, figsize=(p.PAGE, 2.9), width_ratios=(1.15, 1))
+    days = data.times.astype("datetime64[D]")
+    label, index = np.unique(days, return_inverse=True)
+    low, mean, high = np.full((3, len(label)), np.nan)
+    for day in range(len(label)):
+        values = data.aggregate_kw[index == day] / 1e3
+        if not np.isnan(values).all():
+            low[day], mean[day], high[day] = np.nanmin(values), np.nanmean(values), np.nanmax(values)
+    if data.season is not None:
+        used = label[select_days(label.astype("datetime64[s]"), season=data.season)]
+        for year in np.unique(used.astype("datetime64[Y]")):
+            mine = used[used.astype("datetime64[Y]") == year]
+            left.axvspan(mine[0], mine[-1], color=p.WINDOW, lw=0, zorder=0)
+    left.fill_between(label, low, high, color=p.SKY, alpha=0.5, lw=0, label="daily range")
+    left.plot(label, mean, color=p.BLUE, lw=1, label="daily mean")
+    event = model.times[0].astype("datetime64[D]")
+    if label[0] <= event <= label[-1]:
+        left.axvline(event, color=p.RED, lw=1, ls="--", label="event day")
+    left.set(ylabel="power of 100 buildings, MW", title="(a) aggregate load")
+    left.margins(x=0)
+    left.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=3, columnspacing=1.2, handlelength=1.6)
+    months = label[-1] - label[0] > np.timedelta64(200, "D")
+    locator = dates.AutoDateLocator(minticks=3, maxticks=6 if months else 4)
+    left.xaxis.set_major_locator(locator)
+    left.xaxis.set_major_formatter(dates.DateFormatter("%b" if months else "%d %b"))
+    years = sorted({str(label[0])[:4], str(label[-1])[:4]})
+    left.set_xlabel("–".join(years))
+
+    n = model.n_states
+    shown = np.where(model.default > 0, model.default, np.nan)
+    shades = LinearSegmentedColormap.from_list("blues", ["#D6E9F5", p.BLUE, "#00263D"])
+    most = np.ceil(10 * model.default.max()) / 10
+    image = right.imshow(shown, cmap=shades, vmin=0, vmax=most, extent=(0.5, n + 0.5, n + 0.5, 0.5))
+    right.spines[["top", "right"]].set_visible(True)
+    ticks = [1, *range(5, n + 1, 5)]
+    right.set(xticks=ticks, yticks=ticks, xlabel="to level", ylabel="from level", title="(b) default matrix")
+    if study.row is not None:
+        state = study.row.state + 1
+        frame: dict[str, Any] = {"fill": False, "ec": p.RED, "lw": 1.2, "clip_on": False, "zorder": 5}
+        right.add_patch(p.plt.Rectangle((0.5, state - 0.5), n, 1, **frame))
+    bar = figure.colorbar(image, ax=right, shrink=0.9, pad=0.03)
+    bar.set_label("transition probability")
+    return p.save(figure, path, vector=True)
+
+
+# ------------------------------------------------------------------ Figures 4 to 6
+def _releases(study: Study, path: Path) -> Path:
+    row = study.row
+    assert row is not None
+    figure, panels = p.plt.subplots(1, 2, figsize=(p.PAGE, 3.45))
+    for axes, k, letter in zip(panels, KS, "ab", strict=True):
+        _triangle(axes, study)
+        clouds = [
+            (points @ p.CORNERS, color, marker, f"copies of {name}")
+            for points, (name, color, marker) in zip(study.clouds[k], INPUTS, strict=True)
+        ]
+        p.scatter_in_turns(axes, clouds, s=5, alpha=0.45, lw=0)
+        for values, (name, color, marker) in zip((row.row, row.adjacent), INPUTS, strict=True):
+            style = {"s": 45, "color": color, "marker": marker, "ec": "white", "lw": 0.9, "zorder": 5}
+            axes.scatter(*(row.on_triple(values) @ p.CORNERS), label=name, **style)
+        epsilon = study.at(study.epsilon["exact, this pair"], k)
+        axes.set_title(f"({letter}) k = {k:g}: exact ε = {epsilon:.2f} at δ = {DELTA:g}", loc="center")
+    handles, labels = panels[0].get_legend_handles_labels()
+    legend = figure.legend(handles, labels, loc="outside lower center", ncols=4, handletextpad=0.2, handlelength=1.5)
+    shown: list[Any] = list(legend.legend_handles)
+    for handle, size in zip(shown, (14, 14, 45, 45), strict=True):
+        handle.set_sizes([size])  # the small points would hardly be seen
+    return p.save(figure, path, vector=True)
+
+
+def _stochastic(study: Study, path: Path) -> Path:
+    figure, panels = p.plt.subplots(1, 2, figsize=(p.PAGE, 3.0), sharey=True)
+    for axes, method, letter in zip(panels, ("taylor", "digamma"), "ab", strict=True):
+        _pair_bars(axes, study, [(method, k) for k in KS])
+        apart = ", ".join(f"{distance(study.l1[method, k])} (k = {k:g})" for k in KS)
+        axes.set_title(f"({letter}) {TITLES[method]}\nL1 distance {apart}")
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    panels[0].set_ylabel(f"probability at {_clock(study)}")
+    return p.save(figure, path, vector=True)
+
+
+def _average(study: Study, path: Path) -> Path:
+    row = study.row
+    assert row is not None
+    figure, grid = p.plt.subplots(2, 2, figsize=(p.PAGE, 5.9), height_ratios=(1.45, 1))
+    for axes, k, letter in zip(grid[0], KS, "ab", strict=True):
+        _triangle(axes, study)
+        clouds = [
+            (row.on_triple(points) @ p.CORNERS, color, marker, f"policies for {name}")
+            for points, (name, color, marker) in zip(study.policy_clouds[k], INPUTS, strict=True)
+        ]
+        p.scatter_in_turns(axes, clouds, s=5, alpha=0.45, lw=0)
+        for values, (_, color, marker) in zip(study.adjacent["average-exact", k], INPUTS, strict=True):
+            style = {"s": 45, "color": color, "marker": marker, "ec": "white", "lw": 0.9, "zorder": 5}
+            axes.scatter(*(row.on_triple(values) @ p.CORNERS), **style)
+        axes.set_title(f"({letter}) policies of {study.effort.points} releases, k = {k:g}", loc="center")
+    grid[0, 0].legend(loc="upper left", bbox_to_anchor=(-0.14, 1.0), markerscale=1.8, handletextpad=0.1, handlelength=1)
+    for axes, k, letter in zip(grid[1], KS, "cd", strict=True):
+        _pair_bars(axes, study, [("average-exact", k)], study.policy_clouds[k])
+        axes.set_title(f"({letter}) k = {k:g}: L1 distance {distance(study.l1['average-exact', k])}")
+    grid[1, 0].set_ylabel(f"probability at {_clock(study)}")
+    figure.legend(*grid[1, 0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    top = max(axes.get_ylim()[1] for axes in grid[1])
+    for axes in grid[1]:
+        axes.set_ylim(0, top)
+    return p.save(figure, path, vector=True)
+
+
+def _triangle(axes: Any, study: Study) -> None:
+    assert study.row is not None
+    p.triangle_axes(axes, [f"level {state + 1}" for state in study.row.triple])
+
+
+def _pair_bars(axes: Any, study: Study, cases: Sequence[tuple[str, float]], samples: Any = None) -> None:
+    """Draw the policies of the row and of its neighbour side by side on the row's successors."""
+    row = study.row
+    assert row is not None
+    support = row.successors
+    width = 0.8 / (2 * len(cases))
+    for number, case in enumerate(cases):
+        for side, (name, color, _) in enumerate(INPUTS):
+            place = np.arange(len(support)) - 0.4 + width * (2 * number + side + 0.5)
+            values = study.adjacent[case][side][support]
+            hatch = "" if number == 0 else "////"
+            face = color if number == 0 else "white"
+            label = f"{name}, k = {case[1]:g}" if len(cases) > 1 else name
+            axes.bar(place, values, 0.92 * width, fc=face, ec=color, hatch=hatch, lw=0.8, label=label)
+            if samples is not None:
+                mean = samples[side][:, support].mean(axis=0)
+                words = "mean of the policies drawn" if side else None
+                axes.plot(place, mean, "x", color=p.BLACK, ms=4.5, mew=1.1, label=words, clip_on=False, zorder=4)
+    axes.set_xticks(range(len(support)), [str(state + 1) for state in support])
+    axes.set_xlabel(f"next level, from level {row.state + 1}")
+    drawn = [values.max() for case in cases for values in study.adjacent[case]]
+    if samples is not None:
+        drawn += [cloud.mean(axis=0).max() for cloud in samples]
+    axes.set_ylim(0, 1.08 * max(drawn))
+
+
+# ------------------------------------------------------------------ Figure 7
+def _event(study: Study, path: Path) -> Path:
+    model = study.data.model
+    figure, axes = p.plt.subplots(figsize=(p.PAGE, 3.3))
+    p.power_axes(axes, model)
+    axes.set_ylabel(f"power of {model.buildings} buildings, MW")
+    lines = {
+        "uncontrolled": ("uncontrolled", 0.0),
+        "ad-hoc": ("ad-hoc practice", 0.0),
+        "standard": ("standard (optimum)", 0.0),
+        "taylor": ("Taylor", 50.0),
+        "digamma": ("Digamma", 50.0),
+        "average-exact": ("average value", 50.0),
+    }
+    hours = p.hours(model)
+    every = max(1, model.horizon // 6)
+    for shift, (method, (label, k)) in enumerate(lines.items()):
+        look = p.LOOKS[method]
+        style: dict[str, Any] = {"color": look.color, "ls": look.line, "marker": look.marker, "ms": 4, "lw": 1.5}
+        style["markevery"] = (shift % every, every)
+        axes.plot(hours, study.events[method, k].power_kw / 1e3, label=label, **style)
+    if study.learned:
+        best, look = study.learned[0], p.LOOKS["learned"]
+        style = {"color": look.color, "ls": "none", "marker": look.marker, "ms": 6, "mec": p.BLACK, "mew": 0.4}
+        axes.plot(hours, best.power_kw / 1e3, label=f"learned: {best.name}\n(score {best.score:.1f})", **style)
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=3)
+    axes.margins(x=0.02)
+    return p.save(figure, path, vector=True)
+
+
+# ------------------------------------------------------------------ Figure 8
+def _trade_off(study: Study, path: Path) -> Path:
+    panels = 1 if study.row is None else 2
+    size = (p.COLUMN if panels == 1 else p.PAGE, 3.9)
+    figure, grid = p.plt.subplots(1, panels, figsize=size, squeeze=False)
+    ks = np.array(study.effort.ks)
+    left = grid[0, 0]
+    pairs = {
+        "Taylor": ("taylor", "taylor, paper's formula", "taylor"),
+        "Digamma": ("digamma", "digamma, paper's formula", "digamma"),
+        "averaged policy": ("average-exact", None, "average-exact"),
+        "one release": ("one release", "average, Corollary 3 corrected", "one release"),
+    }
+    for label, (exact, paper, name) in pairs.items():
+        look = p.LOOKS[name]
+        style = {"color": look.color, "marker": look.marker, "ms": 4.5, "lw": 1.4}
+        left.plot(ks, study.cost[exact], ls="-", label=f"{label}, exact", **style)
+        if paper is not None:
+            words = "one release, Corollary 3" if label == "one release" else f"{label}, paper's"
+            left.plot(ks, study.cost[paper], ls="--", mfc="white", label=words, **style)
+    _k_axis(left, ks)
+    left.set(yscale="log", ylabel="cost of privacy, $ per building", title="(a) cost")
+    left.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2, columnspacing=1)
+    if study.row is not None:
+        _epsilon_panel(grid[0, 1], study, ks)
+    return p.save(figure, path, vector=True)
+
+
+def _epsilon_panel(axes: Any, study: Study, ks: Any) -> None:
+    styles = {
+        "average of 1000, composed": ("average of 1000, composed", p.GREEN, "D", "-"),
+        "Theorem 2, one row": ("one release, Theorem 2", p.BLACK, "s", "--"),
+        "exact, worst row": ("one release, exact, worst row", p.BLUE, "p", "-"),
+        "exact, this pair": ("one release, exact, this pair", p.SKY, "o", "-."),
+    }
+    for name, (label, color, marker, line) in styles.items():
+        values = np.array(study.epsilon[name])
+        shown = np.where(values > 0, values, np.nan)  # zero has no place on a logarithmic axis
+        axes.plot(ks, shown, color=color, marker=marker, ls=line, ms=4.5, lw=1.4, label=label)
+    published = sorted(PAPER_EPSILON)
+    style = {"color": p.RED, "ls": "none", "marker": "*", "ms": 9, "mec": "white", "mew": 0.5, "zorder": 5}
+    axes.plot(published, [PAPER_EPSILON[k] for k in published], label="published", **style)
+    _k_axis(axes, ks)
+    axes.set(yscale="log", ylabel=f"privacy loss ε at δ = {DELTA:g}", title="(b) privacy")
+    axes.text(0.03, 0.97, "Taylor, Digamma\non the true matrix: ε = ∞", transform=axes.transAxes, va="top", fontsize=8)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=1)
+
+
+def _k_axis(axes: Any, ks: Any) -> None:
+    axes.set_xscale("log")
+    axes.set_xticks(ks, [f"{k:g}" for k in ks])
+    axes.minorticks_off()
+    axes.set_xlabel("concentration k (larger: less noise)")
+    axes.grid(True, color="0.9", lw=0.6)
+    axes.set_axisbelow(True)
+
+
+# ------------------------------------------------------------------ misprints
+def _misprints(study: Study, path: Path) -> Path:
+    figure, (left, right) = p.plt.subplots(1, 2, figsize=(p.PAGE, 3.3))
+    lines = study.misprints
+    ks = np.array([line["k"] for line in lines])
+    looks = {
+        "printed": ("as printed", p.RED, "v", "--"),
+        "corrected": ("corrected", p.BLUE, "o", "-"),
+        "exact": ("exact integral", p.GREEN, "D", "-."),
+    }
+    for name, (label, color, marker, dash) in looks.items():
+        values = [line[f"{name} L1"] for line in lines]
+        left.plot(ks, values, color=color, marker=marker, ls=dash, ms=4.5, lw=1.4, label=label)
+    noise = [float(np.sum(line["Monte Carlo policy error"])) for line in lines]
+    left.fill_between(ks, 1e-9, noise, color="0.85", lw=0, label="Monte Carlo error", zorder=0)
+    _k_axis(left, ks)
+    smallest = min(min(line["exact L1"] for line in lines), min(noise))
+    left.set(yscale="log", ylabel="L1 distance from Monte Carlo", title="(a) E2: expected policy")
+    left.set_ylim(bottom=smallest / 2)
+    left.legend(loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=2)
+    for name in ("printed", "corrected"):
+        label, color, marker, dash = looks[name]
+        values = [line[f"{name} cost"] for line in lines]
+        right.plot(ks, values, color=color, marker=marker, ls=dash, ms=4.5, lw=1.4, label=label)
+    error = [2 * line["Monte Carlo cost error"] for line in lines]
+    values = [line["Monte Carlo cost"] for line in lines]
+    right.errorbar(ks, values, error, color=p.BLACK, ls="none", marker="x", ms=5, capsize=2, label="Monte Carlo")
+    _k_axis(right, ks)
+    right.axhline(0, color="0.5", lw=0.8)
+    right.set_yscale("symlog", linthresh=0.1, linscale=0.4)
+    right.set(ylabel="cost of one visit, $ per building", title="(b) E3: expected cost")
+    drawn = [line[name] for line in lines for name in ("printed cost", "corrected cost", "Monte Carlo cost")]
+    right.set_ylim(min(3 * min(drawn), -0.1), 3 * max(drawn))
+    right.legend(loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=3, handlelength=2)
+    return p.save(figure, path, vector=True)

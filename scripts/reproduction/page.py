@@ -1,0 +1,165 @@
+"""The page of the reproduction, to be followed without the paper at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from dp_ensemble_env.page import Cell, Page
+from reproduction.claims import (
+    ABOUT_15,
+    CONTRADICTED,
+    DISTINCT,
+    INDISTINCT,
+    L1_TOLERANCE,
+    NOT_REPRODUCIBLE,
+    REPRODUCED,
+    SHAPE,
+    SIMILAR_L1,
+    SLIGHTLY,
+    SLIGHTLY_DEARER,
+    Finding,
+    RatioSearch,
+    percent,
+)
+from reproduction.figures import draw_all
+from reproduction.row import RULE
+from reproduction.study import Study
+from reproduction.tables import Table, claims_by_id, tally
+
+MARKS = {REPRODUCED: "✓", SHAPE: "≈", NOT_REPRODUCIBLE: "∅", CONTRADICTED: "✗"}
+THEORY = "without data"
+
+INTRODUCTION = (
+    "A demand-response aggregator steers the power of 100 buildings. Left alone, the ensemble moves between power "
+    "levels by a default matrix of transition probabilities, estimated from meter data, which are private. The "
+    "aggregator may change the probabilities and pays for it in discomfort. To protect the data, rows of the matrix "
+    "are replaced by random ones from a Dirichlet distribution; policies are then made from the noisy matrix, or made "
+    "to expect the noise. Hassan, Deka and Dvorkin (Privacy-Aware Load Ensemble Control: A Linearly-Solvable MDP "
+    "Approach) tried this on a campus in Manhattan, in Section VI of their paper. This page computes every figure and "
+    "number of that section again, and says what holds. Their meter data are not at hand, so numbers that depend on "
+    "them can agree in shape only."
+)
+SYMBOLS = (
+    ("row, successor", "the probabilities of the next level from one level; the levels it can reach"),
+    ("k", "concentration of the Dirichlet noise: the larger, the less noise"),
+    ("release", "one random copy of the matrix, drawn with concentration k"),
+    ("h", "how much adjacent rows differ: two entries move by h/2 = 0.015 in opposite directions"),
+    (
+        "ε, δ",
+        "privacy loss: whatever is observed, its probabilities under adjacent rows differ by a factor of at most e^ε, "
+        "up to δ. Small ε is private. δ = 0.05 is the paper's choice and a lax one",
+    ),
+    ("Theorem 2", "the paper's upper bound on ε, with parameters ω, ω̄ and the protected entries W"),
+    (
+        "z, γ",
+        "desirability of a level (its logarithm is the value function); dollars per nat of discomfort",
+    ),
+    ("standard", "the optimal policy of the true matrix, without any privacy"),
+    ("Taylor, Digamma", "policies that expect the noise, by an approximation of E[log x] and by its exact value"),
+    ("average value", "the mean of the policies that are optimal for each of many releases"),
+    ("ad-hoc", "today's practice: a fixed shed while the event lasts, no look-ahead"),
+    ("cost of privacy", "dollars per building lost against the optimum; 'exact' evaluates the deployed policy"),
+    ("score", "0: uncontrolled, 100: the optimum"),
+)
+RULES = (
+    f"✓ reproduced: a number within its tolerance ({L1_TOLERANCE:g} for the L1 distances), or a statement true in all "
+    "cases looked at (k = 50 and k = 200 unless said otherwise).",
+    "≈ reproduced in shape: the sign, order or direction holds but not the number, or the statement holds in part. For "
+    "an L1 distance: within a factor of ten of the published one, and falling from k = 50 to k = 200.",
+    "∅ not reproducible: no setting, or no data at hand, can give what was published; the reason is computed.",
+    "✗ contradicted: the opposite was found.",
+    f"'Slightly' and 'similar' capacity mean within {percent(SLIGHTLY, 0)} of the standard policy's, 'slightly more "
+    f"expensive' up to {percent(SLIGHTLY_DEARER, 0)}, 'about 15 %' between {percent(ABOUT_15[0], 0)} and "
+    f"{percent(ABOUT_15[1], 0)}, 'similar policies' an L1 distance of at most {SIMILAR_L1:g}, 'impossible to "
+    f"distinguish' a best test that is right in less than {percent(INDISTINCT, 0)} of the cases, 'distinguishable' in "
+    f"at least {percent(DISTINCT, 0)}.",
+)
+
+
+def write_page(
+    folder: Path,
+    studies: list[Study],
+    tables: Mapping[str, list[Table]],
+    findings: dict[str, list[Finding]],
+    search: RatioSearch,
+    made: list[str],
+    quick: bool,
+) -> Path:
+    """Draw the figures and write everything into one HTML file."""
+    page = Page("Privacy-aware load ensemble control: the case study, computed again")
+    page.text(INTRODUCTION)
+    if quick:
+        page.text("This is a quick run: fewer samples and grid points, and learners trained for a short while only.")
+    page.heading("In short: what holds and what does not")
+    page.items([f"{data}: {tally(found)}." for data, found in findings.items()])
+    _failures(page, findings)
+    page.heading("Symbols and words")
+    page.definitions(SYMBOLS)
+    page.heading("Claims")
+    page.items(RULES)
+    page.text(
+        f"'{THEORY.capitalize()}' are claims that need no meter: the six published L1 distances on a row of three "
+        f"successors that was found to give all of them, and Theorem 2 searched over {search.settings} settings. Click "
+        "a heading to sort."
+    )
+    _claims_table(page, findings)
+    for study in studies:
+        _section(page, study, tables[study.data.title], folder / study.data.slug)
+    page.heading("How this was made")
+    page.items(made)
+    return page.write(folder / "reproduction.html")
+
+
+def _failures(page: Page, findings: dict[str, list[Finding]]) -> None:
+    """List what was contradicted or cannot be reproduced on the first data set that speaks to it."""
+    lines = []
+    for first, by_data in claims_by_id(findings):
+        bad = {data: f for data, f in by_data.items() if f.verdict.word in (CONTRADICTED, NOT_REPRODUCIBLE)}
+        if len(bad) == len(by_data):
+            finding = next(iter(f for data, f in bad.items() if data != THEORY or len(bad) == 1))
+            lines.append(f"{first.claim}: {finding.verdict.word}. Paper: {first.paper}; here: {finding.ours}.")
+    if lines:
+        page.text("What fails on every data set:")
+        page.items(lines)
+
+
+def _claims_table(page: Page, findings: dict[str, list[Finding]]) -> None:
+    rows = []
+    for first, by_data in claims_by_id(findings):
+        cells: list[str | Cell] = [Cell("", f"{first.claim} ({first.place})"), Cell("", first.paper)]
+        for data in findings:
+            found = by_data.get(data)
+            if found is None:
+                cells.append(Cell("", "–"))
+            else:
+                word = found.verdict.word
+                cells.append(Cell(f"{MARKS[word]} {word}", f"{found.ours}; {found.verdict.reason}."))
+        rows.append(cells)
+    page.table(("claim (section of the paper)", "paper", *findings), rows)
+
+
+def _section(page: Page, study: Study, tables: list[Table], folder: Path) -> None:
+    page.heading(f"Figures and numbers: {study.data.title}")
+    page.text(study.data.provenance)
+    if study.row is None:
+        page.text(
+            "No row of this matrix has three successors that can each give up h/2, so Figures 4 to 6 are left out."
+        )
+    else:
+        page.text(f"{RULE} Here: row {study.row.state + 1}. {study.row.note}")
+    figures = draw_all(study, folder)
+    after = {
+        "Figure 3": ("row",),
+        "Figure 6": ("l1_distances",),
+        "Figure 7": ("event",),
+        "Figure 8": ("cost", "epsilon"),
+        "Misprints": ("misprint_e2", "misprint_e3"),
+    }
+    named = {table.name: table for table in tables}
+    for name, path, caption in figures:
+        page.heading(name if name == "Misprints" else f"{name} of the paper", 3)
+        page.picture(path, caption)
+        for table in (named[key] for key in after.get(name, ()) if key in named):
+            page.text(f"{table.title}. {table.text} (`{folder.name}/{table.name}.csv`)")
+            page.table(table.headings, table.shown())

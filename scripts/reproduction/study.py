@@ -1,0 +1,406 @@
+"""Everything Section VI of the paper measures, computed on one data set.
+
+The parts are plain functions of a model; `run_study` calls them in turn and
+collects the results in a `Study`, from which claims, tables and figures are made.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.integrate import quad
+from scipy.special import betainc, digamma
+
+from agents import evaluate, make_agent
+from dp_ensemble_env.cost import average_cost_as_printed, cost_of_privacy, release_cost
+from dp_ensemble_env.envs.ensemble import EnsembleEnv
+from dp_ensemble_env.lsmdp import LogKernel, solve
+from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.policies import (
+    average_policy,
+    digamma_policy,
+    standard_policy,
+    taylor_policy,
+)
+from dp_ensemble_env.privacy.audit import audit_average
+from dp_ensemble_env.privacy.composition import RowGroup, composed_epsilon
+from dp_ensemble_env.privacy.divergence import pair_delta, pair_epsilon, worst_case_epsilon
+from dp_ensemble_env.privacy.mechanism import DirichletMechanism
+from dp_ensemble_env.privacy.theorem2 import theorem2_epsilon
+from dp_ensemble_env.report import Outcome, event_outcome
+from reproduction.data import DataSet
+from reproduction.misprints import misprint_line, recovery_error
+from reproduction.row import H, PickedRow, pick_row
+
+FloatArray = NDArray[np.float64]
+#: The paper's concentrations, and its probability of failure.
+KS = (50.0, 200.0)
+DELTA = 0.05
+#: Figures 5 and 6 show the policy at this time of day.
+CLOCK = np.timedelta64(12 * 60 + 45, "m")
+#: Draws whose policies the paper averages.
+DRAWS = 1000
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is computed."""
+
+    ks: tuple[float, ...] = (10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
+    points: int = 1000  # releases drawn for the triangles
+    samples: int = 2000  # releases behind the cost of one release
+    releases: int = 200  # releases played through the event
+    attacks: int = 1000  # averages that the attacker sees of either row
+    draws: int = 200_000  # Monte Carlo draws of a row for the misprints
+    z_transitions: int = 50_000
+    ppo_steps: int = 20_000
+
+
+FULL = Effort()
+QUICK = Effort((10.0, 50.0, 200.0, 1000.0), 300, 200, 20, 200, 20_000, 10_000, 4_000)
+
+
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """A learner trained on the spot and its exact evaluation."""
+
+    name: str
+    steps: int
+    score: float
+    gap: float
+    curtailed_peak_kw: float
+    curtailed_kwh: float
+    power_kw: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """Results on one data set.
+
+    Attributes
+    ----------
+    row : PickedRow or None
+        None leaves out `clouds`, `adjacent`, `policy_clouds`, `l1`, `epsilon`, `accuracy` and `kernel_error`.
+    time : int
+        Decision shown in Figures 5 and 6.
+    clouds : dict k -> two arrays (points, 3)
+        Releases of the row and of its neighbour on the three most likely successors.
+    adjacent : dict (method, k) -> two arrays (n,)
+        Policies of the row and of its neighbour.
+    policy_clouds : dict k -> two arrays (points, n)
+        Policies solved on releases of the whole matrix and of its neighbour.
+    l1 : dict (method, k) -> float
+    events : dict (method, k) -> Outcome
+        With k = 0 for the methods that know no k.
+    released : dict k -> (mean power (T + 1,), mean peak, standard error, mean kWh)
+        Policies solved on single releases.
+    capacity, cost : dict name -> values for each of `effort.ks`
+    cost_error : list
+        Standard error of ``cost["one release"]``.
+    epsilon : dict name -> values for each of `effort.ks`
+    accuracy : dict k -> float
+        How often the best test tells a release of the row from one of its neighbour.
+    attack : dict k -> float
+        Lower bound (confidence 99 %) on the ε of the average of `DRAWS` private copies of the row, by attacking it.
+    kernel_error : dict method -> float
+        Largest error of log K as E[log x], in nats, at k = 50.
+    recovery : dict method -> float
+        Largest error of the true matrix as read back from policy and z at k = 50.
+    misprints : list of dict
+        One line per k.
+    learned : list of Learned
+        Best first.
+    deviation : float
+        Largest relative deviation of a synthetic building from the original.
+    """
+
+    data: DataSet
+    effort: Effort
+    seed: int
+    row: PickedRow | None
+    time: int
+    clouds: dict[float, tuple[FloatArray, FloatArray]]
+    adjacent: dict[tuple[str, float], tuple[FloatArray, FloatArray]]
+    policy_clouds: dict[float, tuple[FloatArray, FloatArray]]
+    l1: dict[tuple[str, float], float]
+    events: dict[tuple[str, float], Outcome]
+    released: dict[float, tuple[FloatArray, float, float, float]]
+    capacity: dict[str, list[float]]
+    cost: dict[str, list[float]]
+    cost_error: list[float]
+    epsilon: dict[str, list[float]]
+    accuracy: dict[float, float]
+    attack: dict[float, float]
+    kernel_error: dict[str, float]
+    recovery: dict[str, float]
+    misprints: list[dict[str, Any]]
+    learned: list[Learned]
+    deviation: float
+
+    @property
+    def uncontrolled(self) -> FloatArray:
+        """Power of the ensemble that is left alone, kW."""
+        return self.events["uncontrolled", 0.0].power_kw
+
+    def at(self, values: Sequence[float], k: float) -> float:
+        """Return the value that belongs to k."""
+        return values[self.effort.ks.index(k)]
+
+
+STAGES = 8
+
+
+def run_study(data: DataSet, effort: Effort, seed: int, say: Callable[[str], None]) -> Study:
+    """Compute everything; `say` is told what begins, `STAGES` times."""
+    model = data.model
+    visits = None if model.counts is None else model.counts.sum(axis=1)
+    row = pick_row(model.default, model.power_kw, visits)
+    time = shown_time(model)
+    clouds, adjacent, policy_clouds = {}, {}, {}
+    epsilon: dict[str, list[float]] = {}
+    accuracy: dict[float, float] = {}
+    attack: dict[float, float] = {}
+    kernel_error: dict[str, float] = {}
+    say("releases of the row")
+    if row is not None:
+        clouds = {k: release_clouds(row, k, effort.points, seed) for k in KS}
+        accuracy = {k: best_accuracy(row, k) for k in KS}
+        kernel_error = kernel_errors(row, 50.0)
+    say("policies of adjacent rows")
+    if row is not None:
+        adjacent = adjacent_policies(model, row, time)
+        for k in KS:
+            rng = np.random.default_rng([seed, int(k), 6])
+            first = sampled_policies(model, k, time, row.state, effort.points, rng)
+            neighbour = row.adjacent_model(model)
+            policy_clouds[k] = first, sampled_policies(neighbour, k, time, row.state, effort.points, rng)
+    l1 = {key: float(np.abs(p - q).sum()) for key, (p, q) in adjacent.items()}
+    say("the event")
+    events = event_outcomes(model, seed)
+    released = {k: released_outcomes(model, k, effort.releases, seed) for k in KS}
+    say("capacity over k")
+    capacity = capacities(model, effort.ks)
+    say("cost of privacy")
+    cost, cost_error = costs(model, effort, seed)
+    say("privacy loss")
+    if row is not None:
+        epsilon = epsilons(row, effort.ks)
+        attack = {k: attack_average(row, k, effort.attacks, seed) for k in KS}
+    say("misprints against Monte Carlo")
+    state = row.state if row is not None else int(np.argmax((model.default > 0).sum(axis=1)))
+    misprints = [misprint_line(model, time, state, k, effort.draws, seed) for k in effort.ks]
+    recovery = {method: recovery_error(model, method, 50.0) for method in ("taylor", "digamma")}
+    say("learners")
+    learned = learners(model, effort, seed)
+    return Study(
+        data=data,
+        effort=effort,
+        seed=seed,
+        row=row,
+        time=time,
+        clouds=clouds,
+        adjacent=adjacent,
+        policy_clouds=policy_clouds,
+        l1=l1,
+        events=events,
+        released=released,
+        capacity=capacity,
+        cost=cost,
+        cost_error=cost_error,
+        epsilon=epsilon,
+        accuracy=accuracy,
+        attack=attack,
+        kernel_error=kernel_error,
+        recovery=recovery,
+        misprints=misprints,
+        learned=learned,
+        deviation=building_deviation(data.building_kw, seed),
+    )
+
+
+# ------------------------------------------------------------------ the row and its releases
+def shown_time(model: EnsembleModel) -> int:
+    """Return the decision at 12:45, or the last one before."""
+    clock = model.times[:-1] - model.times[0].astype("datetime64[D]")
+    return max(int(np.searchsorted(clock, CLOCK, side="right")) - 1, 0)
+
+
+def release_clouds(row: PickedRow, k: float, points: int, seed: int) -> tuple[FloatArray, FloatArray]:
+    """Draw releases of the row and of its neighbour, seen on the three most likely successors."""
+    rng = np.random.default_rng([seed, int(k), 4])
+    mechanism = DirichletMechanism(k)
+    first, second = (np.exp(mechanism.sample_log(p, points, rng)) for p in (row.row, row.adjacent))
+    return row.on_triple(first), row.on_triple(second)
+
+
+def best_accuracy(row: PickedRow, k: float) -> float:
+    """How often the best possible test names the input of one release, when both rows are equally likely, exactly."""
+    return 0.5 * (1.0 + pair_delta(0.0, row.row, row.down, row.up, k, H))  # (1 + total variation) / 2
+
+
+def kernel_errors(row: PickedRow, k: float) -> dict[str, float]:
+    """Largest error of the two log K of the row against E[log x] by quadrature, in nats."""
+    p = row.row[row.successors]
+    # E[log x] is minus the integral of Pr[x <= e^-u] over u > 0, and x has a Beta law.
+    mean = np.array([-quad(lambda u, a=k * q: betainc(a, k - a, np.exp(-u)), 0, np.inf, limit=500)[0] for q in p])
+    formulas = {"taylor": np.log(p) - (1 - p) / (2 * p * (k + 1)), "digamma": digamma(k * p) - digamma(k)}
+    return {name: float(np.abs(value - mean).max()) for name, value in formulas.items()}
+
+
+# ------------------------------------------------------------------ policies
+def adjacent_policies(
+    model: EnsembleModel, row: PickedRow, time: int
+) -> dict[tuple[str, float], tuple[FloatArray, FloatArray]]:
+    """Solve the problem and its neighbour by each method; keep the row's policy at the time shown."""
+    neighbour = row.adjacent_model(model)
+    methods: dict[str, Callable[[EnsembleModel, float], FloatArray]] = {
+        "standard": lambda m, k: standard_policy(m),
+        "taylor": taylor_policy,
+        "digamma": digamma_policy,
+        "average-exact": lambda m, k: average_policy(m, k, "exact"),
+    }
+    return {
+        (name, k): (method(model, k)[time, row.state], method(neighbour, k)[time, row.state])
+        for name, method in methods.items()
+        for k in KS
+    }
+
+
+def sampled_policies(
+    model: EnsembleModel, k: float, time: int, state: int, points: int, rng: np.random.Generator
+) -> FloatArray:
+    """Release the matrix `points` times, solve each, and keep one row's policy at one time, (points, n)."""
+    mechanism, found = DirichletMechanism(k), []
+    for start in range(0, points, 100):
+        count = min(100, points - start)
+        logs = np.stack([mechanism.release(model.default, rng).log_matrix for _ in range(count)])
+        kernel = LogKernel.from_dense(logs[:, None])
+        policy = solve(kernel, model.utility, model.discomfort_penalty).policy
+        found.append(policy[:, time, state])
+    return np.concatenate(found)
+
+
+# ------------------------------------------------------------------ the event
+def closed_form(model: EnsembleModel, name: str, k: float, seed: int) -> FloatArray:
+    """Return the policy called `name`, computed from the true matrix."""
+    if name == "taylor":
+        return taylor_policy(model, k)
+    if name == "digamma":
+        return digamma_policy(model, k)
+    return average_policy(model, k, name.removeprefix("average-"), DRAWS, seed)
+
+
+def event_outcomes(model: EnsembleModel, seed: int) -> dict[tuple[str, float], Outcome]:
+    """Play the event with every controller that needs no learning, exactly."""
+    env = EnsembleEnv(model, action="policy")
+    found = evaluate(make_agent("ad-hoc", env), env)
+    fields = Outcome.__dataclass_fields__
+    outcomes = {
+        ("uncontrolled", 0.0): event_outcome(model, model.default_policy),
+        ("ad-hoc", 0.0): Outcome(**{name: getattr(found, name) for name in fields}),
+        ("standard", 0.0): event_outcome(model, standard_policy(model)),
+    }
+    for k in KS:
+        for name in ("taylor", "digamma", "average-exact", "average-sampled"):
+            outcomes[name, k] = event_outcome(model, closed_form(model, name, k, seed))
+    return outcomes
+
+
+def released_outcomes(model: EnsembleModel, k: float, count: int, seed: int) -> tuple[FloatArray, float, float, float]:
+    """Mean power, mean curtailment at the peak with its standard error, and mean kWh of plans made on one release."""
+    rng = np.random.default_rng([seed, int(k), 7])
+    mechanism = DirichletMechanism(k)
+    plans = (standard_policy(model.with_default(mechanism.release(model.default, rng).matrix)) for _ in range(count))
+    found = [event_outcome(model, plan) for plan in plans]
+    peaks = np.array([outcome.curtailed_peak_kw for outcome in found])
+    error = float(peaks.std(ddof=1) / math.sqrt(count))
+    power = np.mean([outcome.power_kw for outcome in found], axis=0)
+    return power, float(peaks.mean()), error, float(np.mean([outcome.curtailed_kwh for outcome in found]))
+
+
+def capacities(model: EnsembleModel, ks: Sequence[float]) -> dict[str, list[float]]:
+    """Energy curtailed over the event, kWh, for each k."""
+    names = ("taylor", "digamma", "average-exact")
+    return {name: [event_outcome(model, closed_form(model, name, k, 0)).curtailed_kwh for k in ks] for name in names}
+
+
+# ------------------------------------------------------------------ cost and privacy over k
+def costs(model: EnsembleModel, effort: Effort, seed: int) -> tuple[dict[str, list[float]], list[float]]:
+    """Cost of privacy in dollars per building from the initial distribution, for each k, by every formula."""
+    start = model.initial
+
+    def over_ks(method: str, formula: str) -> list[float]:
+        return [float(start @ cost_of_privacy(model, k, method, formula)[0]) for k in effort.ks]
+
+    estimates = [release_cost(model, k, samples=effort.samples, rng=seed) for k in effort.ks]
+    corrected = [release_cost(model, k, formula="paper", samples=effort.samples, rng=seed) for k in effort.ks]
+    found = {
+        "taylor": over_ks("taylor", "exact"),
+        "taylor, paper's formula": over_ks("taylor", "paper"),
+        "digamma": over_ks("digamma", "exact"),
+        "digamma, paper's formula": over_ks("digamma", "paper"),
+        "average-exact": over_ks("average-exact", "exact"),
+        "one release": [float(start @ e.mean[0]) for e in estimates],
+        "average, Corollary 3 corrected": [float(start @ e.mean[0]) for e in corrected],
+        "average, Corollary 3 as printed": [float(start @ average_cost_as_printed(model, k)[0]) for k in effort.ks],
+    }
+    return found, [float(start @ e.standard_error[0]) for e in estimates]
+
+
+def epsilons(row: PickedRow, ks: Sequence[float]) -> dict[str, list[float]]:
+    """Privacy loss at δ = 0.05 for each k: this pair of rows, and bounds for all rows with such entries."""
+    omega = row.least
+    with np.errstate(over="ignore"):  # the accountant divides by masses near zero
+        composed = [composed_epsilon(DELTA, [RowGroup(k, omega, H, DRAWS)]) for k in ks]
+    return {
+        "Theorem 2, one row": [theorem2_epsilon(k, H, omega, row.rest, 2, DELTA) for k in ks],
+        "exact, worst row": [worst_case_epsilon(DELTA, k, H, omega) for k in ks],
+        "exact, this pair": [pair_epsilon(DELTA, row.row, row.down, row.up, k, H) for k in ks],
+        "average of 1000, composed": composed,
+    }
+
+
+def attack_average(row: PickedRow, k: float, count: int, seed: int) -> float:
+    """Lower bound on the ε of an average of `DRAWS` private copies of the row, from `count` averages of either row."""
+    rng = np.random.default_rng([seed, int(k), 9])
+    entries = row.row[row.successors]
+    down, up = (int(np.searchsorted(row.successors, entry)) for entry in (row.down, row.up))
+    return audit_average(DirichletMechanism(k), entries, down, up, H, DELTA, DRAWS, count, rng)
+
+
+# ------------------------------------------------------------------ learners and buildings
+def has_stable_baselines3() -> bool:
+    """Whether Stable-Baselines3 is installed."""
+    return importlib.util.find_spec("stable_baselines3") is not None
+
+
+def learners(model: EnsembleModel, effort: Effort, seed: int) -> list[Learned]:
+    """Train Z-learning and, if Stable-Baselines3 is installed, PPO; return them best first."""
+    plans: list[tuple[str, str, dict[str, Any], int]] = [
+        ("z-learning", "tilt", {"transitions": effort.z_transitions}, effort.z_transitions)
+    ]
+    if has_stable_baselines3():
+        plans.append(("ppo", "price", {"steps": effort.ppo_steps, "target_score": 97.0}, effort.ppo_steps))
+    found = []
+    for algo, action, settings, steps in plans:
+        env = EnsembleEnv(model, action=action)
+        agent: Any = make_agent(algo, env, seed=seed, **settings)
+        e = evaluate(agent, env)
+        done = int(getattr(agent, "steps", 0) or steps)
+        name = {"z-learning": "Z-learning", "ppo": "PPO"}[algo]
+        found.append(Learned(name, done, e.score, e.gap, e.curtailed_peak_kw, e.curtailed_kwh, e.power_kw))
+    return sorted(found, key=lambda one: -one.score)
+
+
+def building_deviation(building_kw: FloatArray, seed: int) -> float:
+    """Largest relative deviation from the original over ten synthetic buildings."""
+    from dp_ensemble_env.markov import ensemble
+
+    present = building_kw[~np.isnan(building_kw) & (building_kw > 0)]
+    return max(float(np.abs(ensemble(present, 1, rng=seed + i) / present - 1.0).max()) for i in range(10))

@@ -28,7 +28,9 @@ def test_benchmark_measures_the_claims(tmp_path, capsys):
     assert "Ratios measured in this run" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", ["benchmark", "compare", "evaluate", "privacy", "train", "tune", "validate"])
+@pytest.mark.parametrize(
+    "name", ["benchmark", "compare", "evaluate", "privacy", "reproduce_paper", "sweep", "train", "tune", "validate"]
+)
 def test_help_shows_an_example(name, capsys):
     with pytest.raises(SystemExit) as stop:
         load(name).main(["--help"])

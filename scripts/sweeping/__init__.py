@@ -1,0 +1,1 @@
+"""The parts of `scripts/sweep.py`: cells, grid, backends, cluster, report."""

@@ -53,6 +53,14 @@ def test_first_screen_has_both_commands_and_the_picture():
 
 
 def test_linked_files_exist():
-    for page in PAGES:
+    for page in [README, *(README.parent / "docs").rglob("*.md")]:
         for target in re.findall(r"\]\(((?!https?:)[^)#]+)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_every_library_page_is_run_by_an_integration_test():
+    tests = "".join(path.read_text() for path in (README.parent / "tests" / "integrations").rglob("test_*.py"))
+    pages = sorted(page.stem for page in (README.parent / "docs" / "libraries").glob("*.md"))
+    assert pages
+    for name in pages:
+        assert re.search(rf'(run_page|shell_commands)\("{name}"\)', tests), f"no integration test runs {name}.md"

@@ -160,12 +160,12 @@ class Sweep:
 
     @contextlib.contextmanager
     def _bar(self, title: str, known: int = 0) -> Iterator[Callable[[], None]]:
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
         counts = TextColumn(
             "{task.fields[done]:,} of {task.total:,.0f} done, {task.fields[failed]:,} failed, time left"
         )
-        columns = (TextColumn("{task.description}"), BarColumn(), counts, TimeRemainingColumn(), TimeElapsedColumn())
+        columns = (TextColumn("{task.description}"), BarColumn(), counts, TimeRemainingColumn())
         with Progress(*columns, console=self.console, transient=True, speed_estimate_period=600) as bar:
             task = bar.add_task(title, total=len(self.cells), completed=known, done=self.done, failed=self.failed)
             yield lambda: bar.update(task, advance=1, done=self.done, failed=self.failed)

@@ -72,7 +72,7 @@ def campus_data() -> DataSet:
     year = campus_building()
     provenance = (
         "Synthetic, no meter was read: one building, of which 100 noisy copies are added up. The year was scaled so "
-        "that level 18 of 20 lies at the published 32.1 MW; nothing else is fitted."
+        "that level 18 of 20 lies at the published 32.1 MW; nothing else was fitted to the paper."
     )
     kw = campus_aggregate()
     return DataSet("campus", "synthetic campus", provenance, campus_event(), year.times, kw, year.kw, SUMMER)

@@ -8,6 +8,8 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 REQUIREMENTS := pyproject.toml constraints.txt
 INTEGRATIONS := .venv-integrations
 RLLIB := .venv-rllib
+CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+  { echo "Python 3.11 or newer is needed; run 'make PYTHON=python3.12 ...' with one you have."; exit 1; }
 
 .DEFAULT_GOAL := help
 .PHONY: help demo reproduce test test-integrations lint format docs benchmark clean
@@ -46,14 +48,13 @@ benchmark: $(VENV)/.dev ## Measure the speed claims as ratios in one run
 	$(BIN)/python scripts/benchmark.py solver
 	$(BIN)/python scripts/benchmark.py env
 
-clean: ## Remove the virtual environment and caches
-	rm -rf $(VENV) $(INTEGRATIONS) $(RLLIB) runs site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+clean: ## Remove the virtual environments, the site and caches; keeps runs/
+	rm -rf $(VENV) $(INTEGRATIONS) $(RLLIB) site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.created:
 	@echo "Creating the virtual environment in $(VENV) ..."
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	  { echo "Python 3.11 or newer is needed; run 'make PYTHON=python3.12 ...' with one you have."; exit 1; }
+	@$(CHECK_PYTHON)
 	@$(PYTHON) -m venv $(VENV)
 	@touch $@
 
@@ -74,6 +75,7 @@ $(VENV)/.docs: $(VENV)/.created $(REQUIREMENTS)
 
 $(INTEGRATIONS)/.done: $(REQUIREMENTS)
 	@echo "Installing the RL libraries in $(INTEGRATIONS) (several minutes the first time) ..."
+	@$(CHECK_PYTHON)
 	@$(PYTHON) -m venv $(INTEGRATIONS)
 	@$(INTEGRATIONS)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[integrations]"
 	@touch $@
@@ -81,6 +83,7 @@ $(INTEGRATIONS)/.done: $(REQUIREMENTS)
 # RLlib asks for Gymnasium 1.2.2: the same constraints but that one.
 $(RLLIB)/.done: $(REQUIREMENTS)
 	@echo "Installing RLlib in $(RLLIB) (a few minutes the first time) ..."
+	@$(CHECK_PYTHON)
 	@$(PYTHON) -m venv $(RLLIB)
 	@grep -v '^gymnasium==' constraints.txt > $(RLLIB)/constraints.txt
 	@$(RLLIB)/bin/python -m pip install --quiet --disable-pip-version-check -c $(RLLIB)/constraints.txt -e ".[rllib,test]"

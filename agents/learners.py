@@ -28,7 +28,7 @@ def algorithm_class(algo: str) -> Any:
     try:
         package = importlib.import_module("sb3_contrib" if algo in CONTRIB else "stable_baselines3")
     except ImportError as error:
-        raise ImportError(f'{algo} needs {error.name}; install it with pip install "dp-ensemble-env[rl]".') from error
+        raise ImportError(f"{algo} needs {error.name}; pip install stable-baselines3 sb3-contrib.") from error
     return getattr(package, algo.upper())
 
 

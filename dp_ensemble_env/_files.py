@@ -15,11 +15,14 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO]:
     """Open a temporary file that replaces `path` when the block ends well.
 
     The data are on disk before the name changes (fsync, then rename), so a
-    crash leaves the former file untouched and no reader sees a partial one.
+    crash leaves the former file untouched and no reader sees a partial one. A
+    symbolic link is followed, and what is no regular file is refused.
     """
-    target = Path(path)
+    target = Path(path).resolve()
     if target.is_dir():
         raise ValueError(f"{target} is a folder; give the name of a file to write.")
+    if target.exists() and not target.is_file():
+        raise ValueError(f"{target} is a device or the like; give the name of a file to write.")
     # mkstemp makes files for the owner alone; a new file gets what open() would have given it.
     permissions = target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~_umask()
     try:

@@ -43,7 +43,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from meter_options import add_data_arguments, load_model
+from meter_options import EVENT_DATE, EVENT_STEP, add_data_arguments, load_model
 from numpy.typing import NDArray
 
 from agents import Agent, evaluate, make_agent
@@ -89,8 +89,10 @@ def default_name(args: argparse.Namespace) -> str:
     """Name the environment in the letters that Minari allows."""
     parts = [args.env.lower(), args.action]
     parts += [] if args.meter is None else [args.meter.stem]
-    parts += [] if args.k is None else [f"k{args.k:g}"]
-    parts += [f"floor{args.floor:g}"] if args.floor else []
+    parts += [] if args.date == EVENT_DATE else [args.date]
+    parts += [] if args.step_minutes == EVENT_STEP else [f"{args.step_minutes}min"]
+    parts += [] if args.k is None else [f"k{args.k!r}".removesuffix(".0")]
+    parts += [f"floor{args.floor!r}"] if args.floor else []
     parts += [f"release{args.release_seed}"] if args.release_seed else []
     return re.sub(r"[^-\w]", "_", "-".join(parts), flags=re.ASCII)
 
@@ -202,11 +204,15 @@ def count_distinct(episodes: list[dict[str, Any]]) -> int:
 
 
 def episodes_score(episodes: list[dict[str, Any]], model: EnsembleModel) -> float:
-    """Score episodes as `agents.evaluate` does: each against the exact returns of its own start state."""
-    start = [int(np.argmax(one["observations"][0][: model.n_states])) for one in episodes]
-    idle, best = (values[start] for values in reference_returns(model))
-    returns = np.array([sum(one["rewards"]) for one in episodes])
-    return float(100.0 * (returns - idle).mean() / (best - idle).mean())
+    """Score the mean return of episodes: 100 times Minari's normalized score."""
+    low, high = reference_scores(model)
+    return 100.0 * (float(np.mean([sum(one["rewards"]) for one in episodes])) - low) / (high - low)
+
+
+def reference_scores(model: EnsembleModel) -> tuple[float, float]:
+    """Return the exact expected returns of the uncontrolled ensemble and of the optimum."""
+    idle, best = reference_returns(model)
+    return float(model.initial @ idle), float(model.initial @ best)
 
 
 # ------------------------------------------------------------------ storage
@@ -239,7 +245,7 @@ def store(
     from minari.namespace import create_namespace, list_local_namespaces
 
     model = env.unwrapped.model  # type: ignore[attr-defined]
-    low, high = (float(model.initial @ values) for values in reference_returns(model))
+    low, high = reference_scores(model)
     namespace, _, title = dataset_id.rpartition("/")
     with tempfile.TemporaryDirectory(dir=root, prefix=".making-") as hidden:
         with minari_folder(Path(hidden)), warnings.catch_warnings():
@@ -302,7 +308,10 @@ def run(args: argparse.Namespace) -> None:
     privacy = NOT_PRIVATE if core.release is None else core.ledger.statement()
     if core.release is None and args.meter is not None:
         print("make_dataset: without --k the data sets disclose the transition matrix of your meter.", file=sys.stderr)
-    root.mkdir(parents=True, exist_ok=True)
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"cannot make the folder {root}: {error.strerror}; choose another --root.") from error
     turns = {kind: mixture(args.action) if kind == "mixed" else [kind] for kind in kinds}
     with Progress(console=Console(stderr=True), transient=True) as bar:
         agents = {

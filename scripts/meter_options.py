@@ -14,12 +14,15 @@ from dp_ensemble_env.event import DemandResponseEvent
 from dp_ensemble_env.meter import PowerSeries, read_meter
 from dp_ensemble_env.model import EnsembleModel
 
+#: The paper's event, which scripts assume unless told otherwise.
+EVENT_DATE, EVENT_STEP = "2018-07-02", 15
+
 
 def add_data_arguments(
     parser: argparse.ArgumentParser,
     title: str = "your own data instead of the synthetic campus",
-    date: str | None = "2018-07-02",
-    step_minutes: int | None = 15,
+    date: str | None = EVENT_DATE,
+    step_minutes: int | None = EVENT_STEP,
 ) -> None:
     """Add the arguments that say which meter to read and how; a default of None follows the series."""
     data = parser.add_argument_group(title)

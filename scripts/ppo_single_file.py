@@ -33,7 +33,7 @@ try:
     from torch import nn
     from torch.distributions import Normal
 except ImportError as error:
-    print(f"ppo_single_file: needs {error.name}; pip install 'dp-ensemble-env[plots,rl]'.", file=sys.stderr)
+    print(f"ppo_single_file: needs {error.name}; pip install rich torch==2.13.0.", file=sys.stderr)
     raise SystemExit(2) from None
 
 from agents import evaluate
@@ -225,7 +225,7 @@ def main(argv: list[str] | None = None) -> int:
         with atomic_write(file, "wb") as stream:
             torch.save(agent.state_dict(), stream)
     except ValueError as error:
-        print(f"ppo_single_file: {error}", file=sys.stderr)
+        print(f"ppo_single_file: {' '.join(str(error).split())[:300]}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("ppo_single_file: interrupted; nothing was written.", file=sys.stderr)

@@ -160,15 +160,26 @@ class Sweep:
 
     @contextlib.contextmanager
     def _bar(self, title: str, known: int = 0) -> Iterator[Callable[[], None]]:
+        if not self.console.is_terminal:
+            yield lambda: self._line(title)
+            return
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
         counts = TextColumn(
             "{task.fields[done]:,} of {task.total:,.0f} done, {task.fields[failed]:,} failed, time left"
         )
         columns = (TextColumn("{task.description}"), BarColumn(), counts, TimeRemainingColumn())
-        with Progress(*columns, console=self.console, transient=True, speed_estimate_period=600) as bar:
+        with Progress(*columns, console=self.console, transient=True, speed_estimate_period=86_400) as bar:
             task = bar.add_task(title, total=len(self.cells), completed=known, done=self.done, failed=self.failed)
             yield lambda: bar.update(task, advance=1, done=self.done, failed=self.failed)
+
+    def _line(self, title: str) -> None:
+        """Say at every tenth part how far it is, where no bar can be drawn."""
+        known, tenth = len(self.records), max(1, len(self.cells) // 10)
+        if title == "cells" and known % tenth == 0:
+            print(
+                f"{self.done:,} of {len(self.cells):,} cells done, {self.failed:,} failed", file=sys.stderr, flush=True
+            )
 
     def report(self) -> None:
         """Write the tables and print the summary."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 import dp_ensemble_env as dpe
 from dp_ensemble_env import cost, lsmdp, policies
+from dp_ensemble_env._files import atomic_write
 from dp_ensemble_env.report import event_outcome
 
 MODEL = random_model(0, n=3, horizon=2, density=1.0)
@@ -179,3 +181,16 @@ def test_k_is_positive_or_refused(k):
     else:
         with pytest.raises(ValueError, match="k must be"):
             dpe.digamma_policy(MODEL, k)
+
+
+def test_only_regular_files_are_replaced_and_links_are_followed(tmp_path):
+    pipe, real, link = tmp_path / "pipe", tmp_path / "real.txt", tmp_path / "link.txt"
+    os.mkfifo(pipe)
+    with pytest.raises(ValueError, match="device or the like"), atomic_write(pipe):
+        pass
+    assert pipe.is_fifo()
+    real.write_text("old")
+    link.symlink_to(real)
+    with atomic_write(link) as stream:
+        stream.write("new")
+    assert link.is_symlink() and real.read_text() == "new"

@@ -63,6 +63,12 @@ def test_name_has_the_letters_that_minari_allows():
     assert make_dataset.default_name(arguments) == "meanfield-tilt-my_meter-k12_5-floor0_01-release2"
 
 
+def test_another_event_or_release_has_another_name():
+    settings = ([], ["--date", "2018-07-03"], ["--step-minutes", "30"], ["--k", "50"], ["--k", "50.0000001"])
+    names = [make_dataset.default_name(make_dataset.parse(one)) for one in settings]
+    assert names[0] == "meanfield-tilt" and names[3] == "meanfield-tilt-k50" and len(set(names)) == len(settings)
+
+
 # ------------------------------------------------------------------ episodes
 @pytest.mark.parametrize("population", ["mean-field", "single", 7])
 def test_starts_have_their_shares(population):

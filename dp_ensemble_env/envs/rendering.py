@@ -101,7 +101,7 @@ class Renderer:
             except ImportError as error:
                 raise DependencyNotInstalled(
                     "render_mode='rgb_array' and 'human' need pygame-ce; install it with "
-                    "pip install 'dp-ensemble-env[render]', or use render_mode='ansi'."
+                    "pip install pygame-ce, or use render_mode='ansi'."
                 ) from error
             self._pygame = pygame
             pygame.font.init()

@@ -16,9 +16,7 @@ from dp_ensemble_env.envs.vector import EnsembleVectorEnv
 try:
     from stable_baselines3.common.vec_env.base_vec_env import VecEnv
 except ImportError as error:  # pragma: no cover - depends on what is installed
-    raise ImportError(
-        "dp_ensemble_env.envs.sb3 needs Stable-Baselines3; install it with pip install 'dp-ensemble-env[rl]'."
-    ) from error
+    raise ImportError("dp_ensemble_env.envs.sb3 needs Stable-Baselines3; pip install stable-baselines3.") from error
 
 
 class EnsembleVecEnv(VecEnv):

@@ -80,10 +80,7 @@ def _pyarrow() -> Any:
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
-        raise ImportError(
-            'reading parquet needs pyarrow; install it with pip install "dp-ensemble-env[data]", '
-            "or save the readings as CSV."
-        ) from error
+        raise ImportError("reading parquet needs pyarrow; pip install pyarrow, or save the readings as CSV.") from error
     return pyarrow
 
 

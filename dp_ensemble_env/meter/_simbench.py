@@ -23,7 +23,7 @@ def simbench_profile(name: str = "G0-A", peak_kw: float = 1000.0) -> PowerSeries
     """Return a year of a SimBench standard load profile (2016, 15 minutes).
 
     The profiles are per unit of their peak; they are multiplied by `peak_kw`.
-    Needs ``pip install "dp-ensemble-env[simbench]"``; the package is only located,
+    Needs ``pip install simbench``; the package is only located,
     not imported.
 
     Parameters
@@ -79,4 +79,4 @@ def _find() -> Path:
         if path.is_file():
             return path
     problem = "SimBench is not installed" if spec is None else "the installed SimBench holds no load profiles"
-    raise ImportError(f'{problem}; install it with pip install "dp-ensemble-env[simbench]".')
+    raise ImportError(f"{problem}; pip install simbench.")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections import deque
 from collections.abc import Generator
@@ -140,6 +141,8 @@ def on_ray(cells: list[Cell], study: Study, address: str | None, jobs: int | Non
                 raise ClusterLostError(f"{content} (details: {log})")
             if kind == "connected":
                 problem = "the connection to the Ray cluster was lost"
+            elif kind == "note":
+                print(f"sweep.py: {content}.", file=sys.stderr)
             elif kind == "end":
                 return
             else:

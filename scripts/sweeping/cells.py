@@ -76,8 +76,10 @@ class Study:
 
 
 def show_k(k: float | None) -> str:
-    """Write a concentration as it is given on the command line."""
-    return "none" if k is None else f"{k:g}"
+    """Write a concentration as it is given on the command line; different ones never look alike."""
+    if k is None:
+        return "none"
+    return short if float(short := f"{k:g}") == k else repr(k)
 
 
 # ------------------------------------------------------------------ running
@@ -89,7 +91,9 @@ def run_cell(cell: Cell, study: Study) -> dict[str, Any]:
         if study.agents is not None:
             register_agents(study.agents)
         result = compute(cell.config, study.models[cell.data])
-    except (Exception, SystemExit) as problem:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as problem:  # also SystemExit, and what a user's agent may invent
         error = {
             "type": type(problem).__name__,
             "message": " ".join(str(problem).split()),
@@ -188,9 +192,14 @@ class Store:
         """Return the record of a cell, or None."""
         try:
             record = json.loads(self.path(cell).read_text(encoding="utf-8"))
-            whole = record["config"] == cell.config and (record["result"] is None) != (record["error"] is None)
-            return record if whole and "cpu_seconds" in record["run"] else None
-        except (OSError, ValueError, KeyError, TypeError):
+            result, error = record["result"], record["error"]
+            whole = record["config"] == cell.config and {"cpu_seconds", "software"} <= record["run"].keys()
+            if result is not None:
+                whole &= error is None and {"steps", "made", "deployed"} <= result.keys()
+            else:
+                whole &= {"type", "message"} <= error.keys()
+            return record if whole else None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
 
     def save(self, cell: Cell, record: dict[str, Any]) -> None:

@@ -72,10 +72,14 @@ def _submit(ray: Any, cells: list[Any], package: dict[str, Any], pipe: Connectio
     remote = ray.remote(num_cpus=1, max_retries=RETRIES)(run_shipped)
     shared, queue = ray.put(package), iter(cells)
     flying: dict[Any, Any] = {}
-    counted, window = -10.0, 0
+    counted, window, warned = -10.0, 0, False
     while not pipe.poll():  # nothing is ever sent this way: there is something to read when the other end is closed
         if time.monotonic() - counted > 5:  # nodes come and go
-            counted, window = time.monotonic(), 8 + 2 * int(ray.cluster_resources().get("CPU", 0))
+            cpus = int(ray.cluster_resources().get("CPU", 0))
+            counted, window = time.monotonic(), 8 + 2 * cpus
+            if (cpus == 0) is not warned:
+                warned = not warned
+                pipe.send(("note", "the cluster has no CPUs; waiting for nodes" if warned else "there are nodes again"))
         while len(flying) < window and (cell := next(queue, None)) is not None:
             flying[remote.remote(shared, pickle.dumps(cell))] = cell
         if not flying:

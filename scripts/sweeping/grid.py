@@ -18,6 +18,7 @@ import dp_ensemble_env
 from agents.hyperparams import ACTIONS, hyperparameters
 from dp_ensemble_env._validation import check_choice, check_count, check_in_range, check_positive
 from dp_ensemble_env.envs.registration import ENVIRONMENTS
+from dp_ensemble_env.privacy.mechanism import DirichletMechanism
 from sweeping.cells import BUILT_IN, FORMAT, LEARNERS, NOISE_AWARE, Cell, Study, register_agents
 
 NAMES = tuple(name.split("/")[1].removesuffix("-v0") for name in ENVIRONMENTS)
@@ -121,8 +122,12 @@ class Grid:
         return found or int(hyperparameters(method, f"dp_ensemble/{self.env}-v0", action)["n_timesteps"])
 
     def study(self) -> Study:
-        """Read the data sets."""
-        return Study({data.name: load_model(data) for data in self.data}, self.source)
+        """Read the data sets, and refuse a floor that one of them cannot have."""
+        models = {data.name: load_model(data) for data in self.data}
+        if drawn := [k for k in self.k if k is not None]:
+            for model in models.values():
+                DirichletMechanism(drawn[0], self.floor).release(model.default, 0)
+        return Study(models, self.source)
 
 
 def impossible(method: str, k: float | None, action: str) -> str | None:
@@ -224,6 +229,8 @@ def read_steps(value: Any, known: list[str]) -> dict[str, int]:
     for name, _ in pairs:
         if name:
             check_choice(name, "method in steps", known)
+            if name in BUILT_IN and name not in LEARNERS:
+                raise ValueError(f"{name} does not learn, so it takes no steps; leave it out of --steps.")
     return {name: check_count(to_number(steps), "steps") for name, steps in pairs}
 
 

@@ -120,8 +120,8 @@ def result_rows(cells: list[Cell], records: Records) -> list[dict[str, Any]]:
 def write_tables(folder: Path, cells: list[Cell], records: Records) -> list[dict[str, Any]]:
     """Write all tables, and return the summary.
 
-    The seconds stand in a table of their own, so the others are equal byte by
-    byte wherever and however often the cells were run.
+    The seconds stand in a table of their own, so what the others say of
+    finished cells is equal byte by byte wherever and however often they were run.
     """
     results, summary = result_rows(cells, records), summary_rows(cells, records)
     failed, times = [], []
@@ -130,7 +130,8 @@ def write_tables(folder: Path, cells: list[Cell], records: Records) -> list[dict
         if record is None:
             continue
         if record["error"] is not None:
-            failed.append({"cell": cell.title, "key": cell.key, **record["error"]})
+            reason = {name: record["error"][name] for name in ("type", "message")}  # the cell's file has the traceback
+            failed.append({"cell": cell.title, "key": cell.key, **reason})
         run = dict(record["run"])
         libraries = " ".join(f"{name}={version}" for name, version in run.pop("software").items())
         times.append({"key": cell.key, "cell": cell.title, **run, "software": libraries})
@@ -159,8 +160,9 @@ def mixed_software(records: Records) -> list[str]:
     """Say which libraries have several versions among the finished cells."""
     found: dict[str, set[str]] = {}
     for record in records.values():
-        for name, version in record["run"]["software"].items():
-            found.setdefault(name, set()).add(version)
+        if record["error"] is None:
+            for name, version in record["run"]["software"].items():
+                found.setdefault(name, set()).add(version)
     return [f"{name} {' and '.join(sorted(versions))}" for name, versions in found.items() if len(versions) > 1]
 
 

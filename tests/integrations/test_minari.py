@@ -102,6 +102,7 @@ def test_data_sets_rank_as_their_agents_do(root):
     for kind in make_dataset.KINDS:
         dataset = minari.load_dataset(f"{NAME}/{kind}-v0")
         scores[kind] = 100 * minari.get_normalized_score(dataset, returns_of(dataset)).mean()
+        assert dataset.storage.metadata["episodes_score"] == pytest.approx(scores[kind], abs=1e-8)
     assert scores["uncontrolled"] == pytest.approx(0, abs=0.5)
     assert scores["uncontrolled"] + 10 < scores["ad-hoc"] < scores["medium"] - 10
     assert scores["medium"] == pytest.approx(50, abs=10)

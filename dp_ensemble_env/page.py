@@ -26,13 +26,34 @@ th, td { padding: 0.3rem 0.7rem; border-bottom: 1px solid var(--line); text-alig
 th:first-child, td:first-child, .left { text-align: left; } th { background: var(--soft); position: sticky; top: 0; }
 td.wrap { white-space: normal; text-align: left; min-width: 9.5rem; vertical-align: top; }
 td.wrap strong { display: block; } td.wrap:first-child { min-width: 13rem; }
+td.wrap ul { margin: 0.2rem 0 0; padding-left: 1rem; }
+.table.wide::before { content: "this table scrolls sideways \2192"; position: sticky; left: 0; display: inline-block;
+                      font-size: 0.8rem; color: var(--muted); }
+td::before { display: none; }
+@media (max-width: 700px) {
+  table.stack thead, table.stack td.none { display: none; }
+  table.stack, table.stack tbody, table.stack tr, table.stack td { display: block; min-width: 0; }
+  table.stack tr { border-bottom: 1px solid var(--line); padding: 0.6rem 0; }
+  table.stack td { border: 0; padding: 0.1rem 0; }
+  table.stack td:first-child { font-weight: 600; }
+  table.stack td[data-label]::before { content: attr(data-label) ": "; display: inline; color: var(--muted); }
+  td.wrap strong { display: inline; }
+}
 th button { font: inherit; color: inherit; background: none; border: 0; padding: 0; cursor: pointer; }
-img { max-width: 100%; height: auto; } figure { margin: 1rem 0; } figcaption { font-size: 0.9rem; color: var(--muted); }
+img { max-width: 100%; height: auto; } figure { margin: 1rem 0; }
+.column img { width: 38rem; } figcaption { font-size: 0.9rem; color: var(--muted); }
 code { background: var(--soft); padding: 0.1rem 0.3rem; border-radius: 3px; overflow-wrap: anywhere; }
 """
 
-# Click a heading to sort by it; numbers as numbers, dashes last.
+# Click a heading to sort by it; numbers as numbers, dashes last. A table wider than its box says so.
 _SCRIPT = """
+function mark() {
+  document.querySelectorAll("div.table").forEach(function (box) {
+    box.classList.toggle("wide", box.firstChild.offsetWidth > box.clientWidth);
+  });
+}
+mark();
+window.addEventListener("resize", mark);
 document.querySelectorAll("th button").forEach(function (button) {
   button.addEventListener("click", function () {
     var th = button.parentNode, body = th.closest("table").tBodies[0];
@@ -53,10 +74,11 @@ document.querySelectorAll("th button").forEach(function (button) {
 
 
 class Cell(NamedTuple):
-    """A cell of words that may run over several lines, the first of them bold."""
+    """A cell of words that may run over several lines, the first of them bold, with a list at its end."""
 
     head: str
     body: str = ""
+    items: tuple[str, ...] = ()
 
 
 class Page:
@@ -83,26 +105,28 @@ class Page:
         pairs = (f"<dt>{_marked(term)}</dt><dd>{_marked(meaning)}</dd>" for term, meaning in terms)
         self.parts.append("<dl>" + "".join(pairs) + "</dl>")
 
-    def table(self, headings: Sequence[str], rows: Iterable[Sequence[str | Cell]]) -> None:
-        """Add a table whose columns can be sorted."""
+    def table(self, headings: Sequence[str], rows: Iterable[Sequence[str | Cell]], stack: bool = False) -> None:
+        """Add a table whose columns can be sorted; on a phone `stack` shows each row's cells below one another."""
         lines = [list(row) for row in rows]
         words = {i for row in lines for i, cell in enumerate(row) if isinstance(cell, Cell)}
         head = "".join(
             ('<th class="left">' if i in words else "<th>") + f"<button>{html.escape(h)}</button></th>"
             for i, h in enumerate(headings)
         )
-        body = "".join("<tr>" + "".join(map(_cell, row)) + "</tr>" for row in lines)
+        labels = ["", *headings[1:]] if stack else [""] * len(headings)
+        body = "".join("<tr>" + "".join(map(_cell, row, labels)) + "</tr>" for row in lines)
+        kind = ' class="stack"' if stack else ""
         self.parts.append(
-            f'<div class="table"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+            f'<div class="table"><table{kind}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
         )
 
-    def picture(self, path: Path, caption: str) -> None:
-        """Embed a PNG."""
+    def picture(self, path: Path, caption: str, column: bool = False) -> None:
+        """Embed a PNG; one drawn for a journal's column is shown no wider than a column of text."""
         data = base64.b64encode(path.read_bytes()).decode("ascii")
         words = html.escape(caption)
-        self.parts.append(
-            f'<figure><img alt="{words}" src="data:image/png;base64,{data}"><figcaption>{words}</figcaption></figure>'
-        )
+        image = f'<img alt="{words}" src="data:image/png;base64,{data}">'
+        kind = ' class="column"' if column else ""
+        self.parts.append(f"<figure{kind}>{image}<figcaption>{words}</figcaption></figure>")
 
     def write(self, path: Path) -> Path:
         """Write the page atomically."""
@@ -122,8 +146,12 @@ def _marked(text: str) -> str:
     return "".join(f"<code>{piece}</code>" if i % 2 else piece for i, piece in enumerate(pieces))
 
 
-def _cell(cell: str | Cell) -> str:
+def _cell(cell: str | Cell, label: str = "") -> str:
+    name = f' data-label="{html.escape(label)}"' if label else ""
     if isinstance(cell, str):
-        return f"<td>{html.escape(cell)}</td>"
+        return f"<td{name}>{html.escape(cell)}</td>"
+    if cell == Cell("", "–"):
+        return '<td class="wrap none">–</td>'
     head = f"<strong>{html.escape(cell.head)}</strong> " if cell.head else ""
-    return f'<td class="wrap">{head}{html.escape(cell.body)}</td>'
+    items = "".join(f"<li>{html.escape(item)}</li>" for item in cell.items)
+    return f'<td class="wrap"{name}>{head}{html.escape(cell.body)}{f"<ul>{items}</ul>" if items else ""}</td>'

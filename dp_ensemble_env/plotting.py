@@ -69,13 +69,13 @@ plt.rcParams.update(
 )
 
 
-def save(figure: Any, path: Path, vector: bool = False) -> Path:
+def save(figure: Any, path: Path, vector: bool = False, dpi: int = 200) -> Path:
     """Write a figure as PNG, atomically, and as SVG beside it if `vector`; close it and return the PNG's path."""
     if vector:
         with atomic_write(path.with_suffix(".svg"), "wb") as stream:
             figure.savefig(stream, format="svg", metadata={"Date": None})
     with atomic_write(path, "wb") as stream:
-        figure.savefig(stream, format="png", dpi=200)
+        figure.savefig(stream, format="png", dpi=dpi)
     plt.close(figure)
     return path
 

@@ -30,7 +30,7 @@ def add_data_arguments(
     data.add_argument("--unit", help="its unit, if it does not say (kW, kWh, ...)")
     data.add_argument("--stamp", choices=["start", "end"], help="which end of an interval its stamps mark")
     data.add_argument("--column", help="its column, or 'sum'")
-    words = date or "the first weekday from 2 July on in its last summer"
+    words = date or "the first working day from 2 July on in its last summer"
     data.add_argument("--date", default=date, help=f"day of the event (default {words})")
     steps = step_minutes or "15, or the series' own step where that is longer or odd"
     data.add_argument("--step-minutes", type=int, default=step_minutes, help=f"length of a step (default {steps})")

@@ -3,7 +3,7 @@
     python scripts/reproduce_paper.py                     the built-in campus, about a minute on two cores
     python scripts/reproduce_paper.py --quick             fewer samples, short training
     python scripts/reproduce_paper.py --meter meter.csv --unit kWh --stamp start --column HALL
-    python scripts/reproduce_paper.py --simbench G1-A     needs pip install "dp-ensemble-env[simbench]"
+    python scripts/reproduce_paper.py --simbench G1-A     needs pip install simbench
 
 Writes one folder: reproduction.html (self-contained), reproduction.json, claims.csv, and for each data set its figures
 (PNG and SVG) and tables (CSV). The campus is synthetic and always included.
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import shlex
 import sys
 import time
 from collections.abc import Callable
@@ -23,24 +24,25 @@ from typing import Any
 
 from meter_options import add_data_arguments
 from reproduction.claims import Finding, search_ratio, theory_findings
-from reproduction.data import DataSet, load_data
+from reproduction.data import BUILDINGS, THEORY, DataSet, load_data
 from reproduction.findings import study_findings
 from reproduction.study import FULL, QUICK, STAGES, run_study
-from reproduction.tables import CLAIM_HEADINGS, claim_rows, claims_by_id, study_tables, tally, write_csv
+from reproduction.tables import CLAIM_HEADINGS, all_claims, claim_rows, counts, study_tables, tally, write_csv
 
 from dp_ensemble_env import __version__
 from dp_ensemble_env._files import atomic_write
 from dp_ensemble_env._validation import check_count
 
+FOLDERS = ("campus", "meter", "simbench")
 PACKAGES = ("numpy", "scipy", "numba", "gymnasium", "matplotlib", "dp-accounting", "stable-baselines3", "torch")
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, default=Path("runs/reproduction"), help="folder (runs/reproduction)")
+    parser.add_argument("--output", default="runs/reproduction", help="folder (runs/reproduction)")
     parser.add_argument("--quick", action="store_true", help="a smaller run")
-    parser.add_argument("--seed", type=int, default=0, help="seed of everything random but the campus (default 0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of everything random but the buildings (default 0)")
     parser.add_argument("--simbench", metavar="NAME", help="also a SimBench load profile, such as G1-A")
     add_data_arguments(parser, "your own data besides the synthetic campus", date=None, step_minutes=None)
     return parser.parse_args(argv)
@@ -49,9 +51,12 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> int:
     """Run the reproduction."""
     args = parse(argv)
-    command = " ".join(["python scripts/reproduce_paper.py", *(sys.argv[1:] if argv is None else argv)])
+    command = shlex.join(["python", "scripts/reproduce_paper.py", *(sys.argv[1:] if argv is None else argv)])
     try:
         check_count(args.seed, "--seed", 0)
+        if not args.output.strip():
+            raise ValueError("--output is empty; give it the name of a folder.")
+        args.output = Path(args.output)
         with atomic_write(args.output / ".writable"):  # learn of a folder that cannot be written before the work
             pass
         (args.output / ".writable").unlink()
@@ -60,6 +65,14 @@ def main(argv: list[str] | None = None) -> int:
     except (ValueError, ImportError, OSError) as error:
         print(f"reproduce_paper: {error}", file=sys.stderr)
         return 2
+    except ArithmeticError as error:
+        print(
+            f"reproduce_paper: these data are beyond what can be computed ({error}); check their unit.", file=sys.stderr
+        )
+        return 2
+    except KeyboardInterrupt:
+        print("reproduce_paper: stopped before it was done; run it again.", file=sys.stderr)
+        return 130
     show(findings)
     print(f"\nPage:    {page}\nClaims:  {page.parent}/claims.csv, reproduction.json")
     print("Figures: " + ", ".join(f"{page.parent / data.slug}/*.png, *.svg" for data in sets))
@@ -68,11 +81,13 @@ def main(argv: list[str] | None = None) -> int:
 
 def run(args: argparse.Namespace, sets: list[DataSet], command: str) -> tuple[Path, dict[str, list[Finding]]]:
     """Compute, judge and write."""
-    from reproduction.page import THEORY, write_page
+    from reproduction.figures import figure_files
+    from reproduction.page import write_page
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     started = time.perf_counter()
+    former = former_files(args.output)
     effort = QUICK if args.quick else FULL
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     studies, findings = [], {}
@@ -92,7 +107,8 @@ def run(args: argparse.Namespace, sets: list[DataSet], command: str) -> tuple[Pa
         seconds = time.perf_counter() - started
         made = [
             f"Command: `{command}`",
-            f"Seed {args.seed} for every draw and every learner; the campus has its own, seed 0.",
+            f"Seed {args.seed} for every draw and every learner; the {BUILDINGS} buildings of any data set are always "
+            "made with seed 0.",
             "Versions: " + ", ".join(f"{name} {value}" for name, value in versions().items()) + ".",
             f"Computed in {seconds:.0f} seconds, figures not counted.",
             *(f"{data.title}: {data.provenance}" for data in sets),
@@ -100,12 +116,19 @@ def run(args: argparse.Namespace, sets: list[DataSet], command: str) -> tuple[Pa
             "the figures as PNG and SVG and the tables as CSV.",
         ]
         page = write_page(args.output, studies, tables, findings, search, made, args.quick)
+        files = [
+            f"{study.data.slug}/{name}"
+            for study in studies
+            for name in (*figure_files(study), *(f"{table.name}.csv" for table in tables[study.data.title]))
+        ]
         record = {
             "command": command,
             "seed": args.seed,
             "quick": args.quick,
             "versions": versions(),
             "theorem2_search": search._asdict(),
+            "files": files,
+            "tally": {data: counts(found) for data, found in findings.items()},
             "claims": [dict(zip(CLAIM_HEADINGS, row, strict=True)) for row in claim_rows(findings)],
             "data": {
                 study.data.title: {
@@ -119,11 +142,30 @@ def run(args: argparse.Namespace, sets: list[DataSet], command: str) -> tuple[Pa
         }
         with atomic_write(args.output / "reproduction.json") as stream:
             json.dump(record, stream, indent=1, ensure_ascii=False)
+        remove(args.output, [name for name in former if name not in files])
     return page, findings
 
 
 def _sayer(bar: Any, task: Any, title: str) -> Callable[[str], None]:
     return lambda words: bar.update(task, advance=1, description=f"{title}: {words}")
+
+
+def former_files(folder: Path) -> list[str]:
+    """Return the files of data sets that an earlier run wrote into the folder, by its own record."""
+    try:
+        names = json.loads((folder / "reproduction.json").read_text(encoding="utf-8"))["files"]
+        return [name for name in names if name.count("/") == 1 and name.split("/")[0] in FOLDERS]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return []
+
+
+def remove(folder: Path, names: list[str]) -> None:
+    """Remove files of an earlier run that do not belong to this one, and folders that are empty then."""
+    for name in names:
+        (folder / name).unlink(missing_ok=True)
+    for name in {name.split("/")[0] for name in names}:
+        if (folder / name).is_dir() and not any((folder / name).iterdir()):
+            (folder / name).rmdir()
 
 
 def versions() -> dict[str, str]:
@@ -152,13 +194,32 @@ def show(findings: dict[str, list[Finding]]) -> None:
     for letter in letters.values():
         table.add_column(letter, justify="center")
     colours = {"✓": "green", "≈": "cyan", "∅": "yellow", "✗": "red"}
-    for first, by_data in claims_by_id(findings):
-        marks = [MARKS[by_data[data].verdict.word] if data in by_data else "" for data in findings]
-        cells = [f"[bold {colours[mark]}]{mark}[/]" if mark else "" for mark in marks]
-        table.add_row(escape(first.claim), escape(first.paper), *cells)
+
+    def cells(words: dict[str, str]) -> list[str]:
+        marks = [MARKS[words[data]] if data in words else "" for data in findings]
+        return [f"[bold {colours[mark]}]{mark}[/]" if mark else "" for mark in marks]
+
+    claims = all_claims(findings)
+    for claim in (claim for claim in claims if not claim.set_up):
+        table.add_row(
+            escape(claim.claim), escape(claim.paper), *cells({d: claim.verdict(d).word for d in claim.readings})
+        )
+        readings: dict[str, dict[str, str]] = {}
+        for data, found in claim.readings.items():
+            for finding in found:
+                readings.setdefault(finding.id, {})[data] = finding.verdict.word
+        titles = {f.id: f.reading for found in claim.readings.values() for f in found}
+        if len(readings) > 1:
+            for name, words in readings.items():
+                table.add_row(f"[dim]  · {escape(titles[name])}[/]", "", *cells(words))
+    table.add_section()
+    for claim in (claim for claim in claims if claim.set_up):
+        words = {data: claim.verdict(data).word for data in claim.readings}
+        table.add_row(f"set-up: {escape(claim.claim)}", escape(claim.paper), *cells(words))
     console = Console(width=None if sys.stdout.isatty() else 100)
     console.print(table)
     console.print("   ".join(f"{mark} {word}" for word, mark in MARKS.items()), highlight=False)
+    console.print("A claim with several readings (·) counts once.", highlight=False)
     for data, found in findings.items():
         console.print(f"{letters[data]}  {escape(data)}: {tally(found)}", highlight=False)
 

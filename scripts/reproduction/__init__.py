@@ -1,1 +1,1 @@
-"""The parts of `scripts/reproduce_paper.py`: data, row, study, misprints, claims, findings, figures, tables, page."""
+"""The parts of `scripts/reproduce_paper.py`: data, what is computed on them, claims and verdicts, figures, page."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,28 +14,37 @@ from dp_ensemble_env import plotting as p
 from dp_ensemble_env.markov import select_days
 from reproduction.claims import PAPER_EPSILON, distance, percent
 from reproduction.row import H
-from reproduction.study import DELTA, KS, Study
+from reproduction.study import DELTA, KS, LEADING, ONE, ONE_STEP, PRINTED, Study
 
 #: The row and its neighbour, in all figures.
 INPUTS = (("the row", p.BLUE, "o"), ("its neighbour", p.RED, "^"))
+#: All figures are as wide as a journal's column; no text in them is smaller than 7.5 points.
+FONTS: Any = {
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "xtick.labelsize": 7.5,
+    "ytick.labelsize": 7.5,
+    "legend.fontsize": 7.5,
+}
+DPI = 300
+DRAWN = "mean of policies drawn"
 TITLES = {"taylor": "Taylor", "digamma": "Digamma", "average-exact": "average value", "standard": "standard"}
 
 
 def draw_all(study: Study, folder: Path) -> list[tuple[str, Path, str]]:
     """Draw every figure; return name, path of the PNG and caption."""
-    drawn = [("Figure 3", _load_and_matrix(study, folder / "fig3_load_and_matrix.png"), _load_caption(study))]
-    if study.row is not None:
-        drawn += [
-            ("Figure 4", _releases(study, folder / "fig4_releases.png"), _releases_caption(study)),
-            ("Figure 5", _stochastic(study, folder / "fig5_taylor_digamma.png"), _stochastic_caption(study)),
-            ("Figure 6", _average(study, folder / "fig6_average_value.png"), _average_caption(study)),
+    with p.plt.rc_context(FONTS):
+        return [
+            (title, draw(study, folder / f"{name}.png"), caption(study))
+            for name, (title, row, draw, caption) in FIGURES.items()
+            if study.row is not None or not row
         ]
-    return [
-        *drawn,
-        ("Figure 7", _event(study, folder / "fig7_event.png"), _event_caption(study)),
-        ("Figure 8", _trade_off(study, folder / "fig8_cost_and_privacy.png"), _trade_off_caption(study)),
-        ("Misprints", _misprints(study, folder / "fig9_misprints.png"), MISPRINTS_CAPTION),
-    ]
+
+
+def figure_files(study: Study) -> list[str]:
+    """Return the names of the files that `draw_all` writes."""
+    names = [name for name, (_, row, _, _) in FIGURES.items() if study.row is not None or not row]
+    return [f"{name}.{kind}" for name in names for kind in ("png", "svg")]
 
 
 # ------------------------------------------------------------------ captions
@@ -92,11 +101,19 @@ def _event_caption(study: Study) -> str:
     learned = ", ".join(f"{one.name} {one.score:.1f} after {one.steps:,} steps" for one in study.learned)
     return (
         f"Power of the ensemble in the event of {str(study.data.model.times[0])[:10]}; lower is more curtailment. The "
-        "noise-aware policies expect k = 50. Ad-hoc practice: a fixed shed while the event lasts. Customer baseline: "
+        "noise-aware policies expect k = 50. Ad-hoc practice: a fixed shed while the event lasts, "
+        f"{percent(_shed(study))} of the energy used in it; its size is ours, not the paper's. Customer baseline: "
         "best 5 of the 10 last similar days"
         + (", not available for these data" if _baseline(study) is None else "")
         + f". Trained on the spot, with their scores (0: uncontrolled, 100: optimum): {learned}; the best is drawn."
     )
+
+
+def _shed(study: Study) -> float:
+    """Share of the event's energy that the ad-hoc practice sheds."""
+    model = study.data.model
+    window = np.arange(model.horizon + 1) > 0 if model.event is None else model.event.in_event
+    return study.events["ad-hoc", 0.0].curtailed_kwh / (float(study.uncontrolled[window].sum()) * model.step_hours)
 
 
 def _baseline(study: Study) -> Any:
@@ -105,13 +122,15 @@ def _baseline(study: Study) -> Any:
 
 def _trade_off_caption(study: Study) -> str:
     cost = study.cost
-    printed = cost["average, Corollary 3 as printed"]
-    ratios = np.array(cost["average, Corollary 3 corrected"]) / cost["one release"]
+    printed = cost[PRINTED]
+    near, far = (np.array(cost[name]) / cost[ONE] for name in (LEADING, ONE_STEP))
     text = (
-        "(a) Cost of privacy against k: filled markers, the exact loss of the deployed policy; open markers, the "
-        "paper's formulas, which for Taylor and Digamma can only lie above it. Corollary 3, corrected, is "
-        f"{ratios.min():.2f} to {ratios.max():.2f} times the exact loss of a plan made on one release; as printed it "
-        f"is {min(printed):,.0f} to {max(printed):,.0f} dollars, which is not drawn."
+        "(a) Cost of privacy against k: filled markers, the exact loss of the deployed policy (bars: two standard "
+        "errors, where they can be seen); open markers, formulas. Those of Corollaries 1 and 2 can only lie above the "
+        "exact loss. For a plan made on one release the same one-step formula gives "
+        f"{far.min():.2f} to {far.max():.2f} times the exact loss, and Corollary 3 corrected to leading order "
+        f"{near.min():.2f} to {near.max():.2f} times; as printed Corollary 3 is {min(printed):,.0f} to "
+        f"{max(printed):,.0f} dollars, which is not drawn."
     )
     if study.row is None:
         return text
@@ -120,6 +139,10 @@ def _trade_off_caption(study: Study) -> str:
         f"at least {study.row.least:.3f}, and exactly for this pair; of the average of 1000 draws, as 1000 releases. "
         "Policies by Taylor or Digamma on the true matrix have no finite ε; solved on one release they have its ε."
     )
+
+
+def _misprints_caption(_: Study) -> str:
+    return MISPRINTS_CAPTION
 
 
 MISPRINTS_CAPTION = (
@@ -136,7 +159,7 @@ def _clock(study: Study) -> str:
 # ------------------------------------------------------------------ Figure 3
 def _load_and_matrix(study: Study, path: Path) -> Path:
     data, model = study.data, study.data.model
-    figure, (left, right) = p.plt.subplots(1, 2, figsize=(p.PAGE, 2.9), width_ratios=(1.15, 1))
+    figure, (left, right) = p.plt.subplots(2, 1, figsize=(p.COLUMN, 5.2), height_ratios=(1, 1.5))
     days = data.times.astype("datetime64[D]")
     label, index = np.unique(days, return_inverse=True)
     low, mean, high = np.full((3, len(label)), np.nan)
@@ -156,7 +179,7 @@ def _load_and_matrix(study: Study, path: Path) -> Path:
         left.axvline(event, color=p.RED, lw=1, ls="--", label="event day")
     left.set(ylabel="power of 100 buildings, MW", title="(a) aggregate load")
     left.margins(x=0)
-    left.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=3, columnspacing=1.2, handlelength=1.6)
+    _below(left, 3, handlelength=1.4, columnspacing=1.0)
     months = label[-1] - label[0] > np.timedelta64(200, "D")
     locator = dates.AutoDateLocator(minticks=3, maxticks=6 if months else 4)
     left.xaxis.set_major_locator(locator)
@@ -178,18 +201,18 @@ def _load_and_matrix(study: Study, path: Path) -> Path:
         right.add_patch(p.plt.Rectangle((0.5, state - 0.5), n, 1, **frame))
     bar = figure.colorbar(image, ax=right, shrink=0.9, pad=0.03)
     bar.set_label("transition probability")
-    return p.save(figure, path, vector=True)
+    return p.save(figure, path, vector=True, dpi=DPI)
 
 
 # ------------------------------------------------------------------ Figures 4 to 6
 def _releases(study: Study, path: Path) -> Path:
     row = study.row
     assert row is not None
-    figure, panels = p.plt.subplots(1, 2, figsize=(p.PAGE, 3.45))
+    figure, panels = p.plt.subplots(2, 1, figsize=(p.COLUMN, 6.4))
     for axes, k, letter in zip(panels, KS, "ab", strict=True):
         _triangle(axes, study)
         clouds = [
-            (points @ p.CORNERS, color, marker, f"copies of {name}")
+            (row.on_triple(points) @ p.CORNERS, color, marker, f"copies of {name}")
             for points, (name, color, marker) in zip(study.clouds[k], INPUTS, strict=True)
         ]
         p.scatter_in_turns(axes, clouds, s=5, alpha=0.45, lw=0)
@@ -199,49 +222,56 @@ def _releases(study: Study, path: Path) -> Path:
         epsilon = study.at(study.epsilon["exact, this pair"], k)
         axes.set_title(f"({letter}) k = {k:g}: exact ε = {epsilon:.2f} at δ = {DELTA:g}", loc="center")
     handles, labels = panels[0].get_legend_handles_labels()
-    legend = figure.legend(handles, labels, loc="outside lower center", ncols=4, handletextpad=0.2, handlelength=1.5)
+    legend = figure.legend(handles, labels, loc="outside lower center", ncols=2, handletextpad=0.2, handlelength=1.5)
     shown: list[Any] = list(legend.legend_handles)
     for handle, size in zip(shown, (14, 14, 45, 45), strict=True):
         handle.set_sizes([size])  # the small points would hardly be seen
-    return p.save(figure, path, vector=True)
+    return p.save(figure, path, vector=True, dpi=DPI)
 
 
 def _stochastic(study: Study, path: Path) -> Path:
-    figure, panels = p.plt.subplots(1, 2, figsize=(p.PAGE, 3.0), sharey=True)
+    figure, panels = p.plt.subplots(2, 1, figsize=(p.COLUMN, 4.9), sharey=True)
     for axes, method, letter in zip(panels, ("taylor", "digamma"), "ab", strict=True):
         _pair_bars(axes, study, [(method, k) for k in KS])
         apart = ", ".join(f"{distance(study.l1[method, k])} (k = {k:g})" for k in KS)
         axes.set_title(f"({letter}) {TITLES[method]}\nL1 distance {apart}")
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
-    panels[0].set_ylabel(f"probability at {_clock(study)}")
-    return p.save(figure, path, vector=True)
+        axes.set_ylabel(f"probability at {_clock(study)}")
+    panels[0].set_xlabel("")
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    return p.save(figure, path, vector=True, dpi=DPI)
 
 
 def _average(study: Study, path: Path) -> Path:
     row = study.row
     assert row is not None
-    figure, grid = p.plt.subplots(2, 2, figsize=(p.PAGE, 5.9), height_ratios=(1.45, 1))
-    for axes, k, letter in zip(grid[0], KS, "ab", strict=True):
+    figure, grid = p.plt.subplots(4, 1, figsize=(p.COLUMN, 9.0), height_ratios=(1.75, 1.75, 1, 1))
+    for axes, k, letter in zip(grid[:2], KS, "ab", strict=True):
         _triangle(axes, study)
         clouds = [
             (row.on_triple(points) @ p.CORNERS, color, marker, f"policies for {name}")
             for points, (name, color, marker) in zip(study.policy_clouds[k], INPUTS, strict=True)
         ]
         p.scatter_in_turns(axes, clouds, s=5, alpha=0.45, lw=0)
-        for values, (_, color, marker) in zip(study.adjacent["average-exact", k], INPUTS, strict=True):
+        for values, (name, color, marker) in zip(study.adjacent["average-exact", k], INPUTS, strict=True):
             style = {"s": 45, "color": color, "marker": marker, "ec": "white", "lw": 0.9, "zorder": 5}
-            axes.scatter(*(row.on_triple(values) @ p.CORNERS), **style)
+            axes.scatter(*(row.on_triple(values) @ p.CORNERS), label=f"expectation, {name}", **style)
         axes.set_title(f"({letter}) policies of {study.effort.points} releases, k = {k:g}", loc="center")
-    grid[0, 0].legend(loc="upper left", bbox_to_anchor=(-0.14, 1.0), markerscale=1.8, handletextpad=0.1, handlelength=1)
-    for axes, k, letter in zip(grid[1], KS, "cd", strict=True):
+    for axes, k, letter in zip(grid[2:], KS, "cd", strict=True):
         _pair_bars(axes, study, [("average-exact", k)], study.policy_clouds[k])
-        axes.set_title(f"({letter}) k = {k:g}: L1 distance {distance(study.l1['average-exact', k])}")
-    grid[1, 0].set_ylabel(f"probability at {_clock(study)}")
-    figure.legend(*grid[1, 0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
-    top = max(axes.get_ylim()[1] for axes in grid[1])
-    for axes in grid[1]:
+        axes.set_title(f"({letter}) expectation at k = {k:g}: L1 distance {distance(study.l1['average-exact', k])}")
+        axes.set_ylabel(f"probability at {_clock(study)}")
+    grid[2].set_xlabel("")
+    handles, labels = grid[0].get_legend_handles_labels()
+    bars, names = grid[2].get_legend_handles_labels()
+    cross = names.index(DRAWN)
+    style = {"handlelength": 1.2, "handletextpad": 0.3, "columnspacing": 1.0}
+    legend = figure.legend([*handles, bars[cross]], [*labels, DRAWN], loc="outside lower center", ncols=2, **style)
+    for handle, size in zip(list(legend.legend_handles)[:4], (14, 14, 45, 45), strict=True):
+        handle.set_sizes([size])  # type: ignore[union-attr]
+    top = max(axes.get_ylim()[1] for axes in grid[2:])
+    for axes in grid[2:]:
         axes.set_ylim(0, top)
-    return p.save(figure, path, vector=True)
+    return p.save(figure, path, vector=True, dpi=DPI)
 
 
 def _triangle(axes: Any, study: Study) -> None:
@@ -265,7 +295,7 @@ def _pair_bars(axes: Any, study: Study, cases: Sequence[tuple[str, float]], samp
             axes.bar(place, values, 0.92 * width, fc=face, ec=color, hatch=hatch, lw=0.8, label=label)
             if samples is not None:
                 mean = samples[side][:, support].mean(axis=0)
-                words = "mean of the policies drawn" if side else None
+                words = DRAWN if side else None
                 axes.plot(place, mean, "x", color=p.BLACK, ms=4.5, mew=1.1, label=words, clip_on=False, zorder=4)
     axes.set_xticks(range(len(support)), [str(state + 1) for state in support])
     axes.set_xlabel(f"next level, from level {row.state + 1}")
@@ -278,7 +308,7 @@ def _pair_bars(axes: Any, study: Study, cases: Sequence[tuple[str, float]], samp
 # ------------------------------------------------------------------ Figure 7
 def _event(study: Study, path: Path) -> Path:
     model = study.data.model
-    figure, axes = p.plt.subplots(figsize=(p.PAGE, 3.3))
+    figure, axes = p.plt.subplots(figsize=(p.COLUMN, 4.0))
     p.power_axes(axes, model)
     axes.set_ylabel(f"power of {model.buildings} buildings, MW")
     lines = {
@@ -299,38 +329,46 @@ def _event(study: Study, path: Path) -> Path:
     if study.learned:
         best, look = study.learned[0], p.LOOKS["learned"]
         style = {"color": look.color, "ls": "none", "marker": look.marker, "ms": 6, "mec": p.BLACK, "mew": 0.4}
-        axes.plot(hours, best.power_kw / 1e3, label=f"learned: {best.name}\n(score {best.score:.1f})", **style)
-    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=3)
+        axes.plot(hours, best.power_kw / 1e3, label=f"learned: {best.name}", **style)
+    _below(axes, 2, handlelength=3)
     axes.margins(x=0.02)
-    return p.save(figure, path, vector=True)
+    return p.save(figure, path, vector=True, dpi=DPI)
 
 
 # ------------------------------------------------------------------ Figure 8
 def _trade_off(study: Study, path: Path) -> Path:
     panels = 1 if study.row is None else 2
-    size = (p.COLUMN if panels == 1 else p.PAGE, 3.9)
-    figure, grid = p.plt.subplots(1, panels, figsize=size, squeeze=False)
+    figure, grid = p.plt.subplots(panels, 1, figsize=(p.COLUMN, 3.9 * panels), squeeze=False)
     ks = np.array(study.effort.ks)
-    left = grid[0, 0]
-    pairs = {
-        "Taylor": ("taylor", "taylor, paper's formula", "taylor"),
-        "Digamma": ("digamma", "digamma, paper's formula", "digamma"),
-        "averaged policy": ("average-exact", None, "average-exact"),
-        "one release": ("one release", "average, Corollary 3 corrected", "one release"),
+    upper = grid[0, 0]
+    lines = {
+        "taylor": ("Taylor, exact", "taylor", "-"),
+        "taylor, paper's formula": ("Taylor, Corollary 1", "taylor", "--"),
+        "digamma": ("Digamma, exact", "digamma", "-"),
+        "digamma, paper's formula": ("Digamma, Corollary 2", "digamma", "--"),
+        "average-exact": ("averaged policy, exact", "average-exact", "-"),
+        ONE: ("one release, exact", "one release", "-"),
+        ONE_STEP: ("one release, one-step", "one release", "--"),
+        LEADING: ("Corollary 3 corrected", "best-price", ":"),
     }
-    for label, (exact, paper, name) in pairs.items():
-        look = p.LOOKS[name]
-        style = {"color": look.color, "marker": look.marker, "ms": 4.5, "lw": 1.4}
-        left.plot(ks, study.cost[exact], ls="-", label=f"{label}, exact", **style)
-        if paper is not None:
-            words = "one release, Corollary 3" if label == "one release" else f"{label}, paper's"
-            left.plot(ks, study.cost[paper], ls="--", mfc="white", label=words, **style)
-    _k_axis(left, ks)
-    left.set(yscale="log", ylabel="cost of privacy, $ per building", title="(a) cost")
-    left.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2, columnspacing=1)
+    for name, (label, like, dash) in lines.items():
+        look, values = p.LOOKS[like], np.array(study.cost[name])
+        style = {"color": look.color, "marker": look.marker, "ms": 4.5, "lw": 1.4, "ls": dash, "label": label}
+        style["mfc"] = look.color if dash == "-" else "white"
+        errors = study.cost_error.get(name)
+        upper.errorbar(ks, values, None if errors is None else 2 * np.array(errors), capsize=2, **style)
+    _k_axis(upper, ks)
+    upper.set(yscale="log", ylabel="cost of privacy, $ per building", title="(a) cost")
+    _plain_y(upper)
+    _below(upper, 2, columnspacing=0.8, handlelength=2.2)
     if study.row is not None:
-        _epsilon_panel(grid[0, 1], study, ks)
-    return p.save(figure, path, vector=True)
+        _epsilon_panel(grid[1, 0], study, ks)
+    return p.save(figure, path, vector=True, dpi=DPI)
+
+
+def _below(axes: Any, columns: int, **options: Any) -> None:
+    """Put the legend below the axes and their label."""
+    axes.legend(loc="upper center", bbox_to_anchor=(0.44, -0.2), ncols=columns, **options)
 
 
 def _epsilon_panel(axes: Any, study: Study, ks: Any) -> None:
@@ -349,8 +387,14 @@ def _epsilon_panel(axes: Any, study: Study, ks: Any) -> None:
     axes.plot(published, [PAPER_EPSILON[k] for k in published], label="published", **style)
     _k_axis(axes, ks)
     axes.set(yscale="log", ylabel=f"privacy loss ε at δ = {DELTA:g}", title="(b) privacy")
-    axes.text(0.03, 0.97, "Taylor, Digamma\non the true matrix: ε = ∞", transform=axes.transAxes, va="top", fontsize=8)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=1)
+    _plain_y(axes)
+    axes.text(0.03, 0.97, "Taylor, Digamma\non the true matrix: ε = ∞", transform=axes.transAxes, va="top")
+    _below(axes, 1)
+
+
+def _plain_y(axes: Any) -> None:
+    """Write the numbers of a logarithmic axis out, as small exponents are hard to read."""
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}".replace("-", "−"))
 
 
 def _k_axis(axes: Any, ks: Any) -> None:
@@ -364,7 +408,7 @@ def _k_axis(axes: Any, ks: Any) -> None:
 
 # ------------------------------------------------------------------ misprints
 def _misprints(study: Study, path: Path) -> Path:
-    figure, (left, right) = p.plt.subplots(1, 2, figsize=(p.PAGE, 3.3))
+    figure, (left, right) = p.plt.subplots(2, 1, figsize=(p.COLUMN, 6.0))
     lines = study.misprints
     ks = np.array([line["k"] for line in lines])
     looks = {
@@ -381,7 +425,8 @@ def _misprints(study: Study, path: Path) -> Path:
     smallest = min(min(line["exact L1"] for line in lines), min(noise))
     left.set(yscale="log", ylabel="L1 distance from Monte Carlo", title="(a) E2: expected policy")
     left.set_ylim(bottom=smallest / 2)
-    left.legend(loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=2)
+    _plain_y(left)
+    _below(left, 2)
     for name in ("printed", "corrected"):
         label, color, marker, dash = looks[name]
         values = [line[f"{name} cost"] for line in lines]
@@ -392,8 +437,21 @@ def _misprints(study: Study, path: Path) -> Path:
     _k_axis(right, ks)
     right.axhline(0, color="0.5", lw=0.8)
     right.set_yscale("symlog", linthresh=0.1, linscale=0.4)
+    _plain_y(right)
     right.set(ylabel="cost of one visit, $ per building", title="(b) E3: expected cost")
     drawn = [line[name] for line in lines for name in ("printed cost", "corrected cost", "Monte Carlo cost")]
     right.set_ylim(min(3 * min(drawn), -0.1), 3 * max(drawn))
-    right.legend(loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=3, handlelength=2)
-    return p.save(figure, path, vector=True)
+    _below(right, 2, handlelength=2)
+    return p.save(figure, path, vector=True, dpi=DPI)
+
+
+#: Name of the file: title, whether it needs a row, how it is drawn and described.
+FIGURES: dict[str, tuple[str, bool, Callable[[Study, Path], Path], Callable[[Study], str]]] = {
+    "fig3_load_and_matrix": ("Figure 3", False, _load_and_matrix, _load_caption),
+    "fig4_releases": ("Figure 4", True, _releases, _releases_caption),
+    "fig5_taylor_digamma": ("Figure 5", True, _stochastic, _stochastic_caption),
+    "fig6_average_value": ("Figure 6", True, _average, _average_caption),
+    "fig7_event": ("Figure 7", False, _event, _event_caption),
+    "fig8_cost_and_privacy": ("Figure 8", False, _trade_off, _trade_off_caption),
+    "fig9_misprints": ("Misprints", False, _misprints, _misprints_caption),
+}

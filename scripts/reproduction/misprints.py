@@ -6,11 +6,11 @@ import math
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import digamma
 
 from dp_ensemble_env.cost import average_cost_as_printed
-from dp_ensemble_env.lsmdp import solve
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.policies import (
     average_policy,
@@ -22,6 +22,8 @@ from dp_ensemble_env.policies import (
 )
 from dp_ensemble_env.privacy.mechanism import DirichletMechanism
 
+FloatArray = NDArray[np.float64]
+
 
 def misprint_line(model: EnsembleModel, time: int, state: int, k: float, draws: int, seed: int) -> dict[str, Any]:
     """Compare the printed and the corrected Proposition 3 and Corollary 3 with Monte Carlo, for one visit of a row.
@@ -32,11 +34,13 @@ def misprint_line(model: EnsembleModel, time: int, state: int, k: float, draws: 
     gamma, solution = model.discomfort_penalty, solve_standard(model)
     support = np.flatnonzero(model.default[state])
     p, log_z = model.default[state, support], solution.log_desirability[time + 1, support]
-    optimum = solution.policy[time, state, support]
+    log_optimum = np.log(p) + log_z
+    log_optimum -= np.logaddexp.reduce(log_optimum)
+    optimum = np.exp(log_optimum)
     logs = DirichletMechanism(k).sample_log(p, draws, np.random.default_rng([seed, int(k), 8])) + log_z
     logs -= np.logaddexp.reduce(logs, axis=1, keepdims=True)
     plans = np.exp(logs)
-    losses = gamma * np.sum(plans * (logs - np.log(optimum)), axis=1)
+    losses = gamma * np.sum(plans * (logs - log_optimum), axis=1)  # logarithms are finite where plans underflow
     ratio = optimum / p
     printed = average_policy_as_printed(model, k)[time, state, support]
     corrected = model.log_kernel.dense(expansion_values(model, solution, k))[time, state, support]
@@ -62,23 +66,46 @@ def misprint_line(model: EnsembleModel, time: int, state: int, k: float, draws: 
 
 
 def recovery_error(model: EnsembleModel, method: str, k: float) -> float:
-    """Read the true matrix back from the first step of a noise-aware policy and its z; return the largest error."""
+    """Read the true matrix back from the last step of a noise-aware policy alone; return the largest error.
+
+    There z is exp(U_T / γ), which is public, and the rows of the matrix sum to
+    one, so that nothing but the policy has to be known.
+    """
     kernel = taylor_kernel(model, k) if method == "taylor" else digamma_kernel(model, k)
-    found = solve(kernel, model.utility, model.discomfort_penalty)
-    log_gain = found.log_desirability[0] - model.utility[0] / model.discomfort_penalty
-    worst = 0.0
-    for b in range(model.n_states):
-        for a in np.flatnonzero(found.policy[0, b] > 1e-300):
-            # policy = K z / g, so K follows from what was published, and K is a rising function of P.
-            log_k = math.log(found.policy[0, b, a]) - found.log_desirability[1, a] + log_gain[b]
+    log_z = model.utility[-1] / model.discomfort_penalty
+    logs = np.full(model.default.shape, -np.inf)  # of the policy, which itself may underflow
+    rows = np.repeat(np.arange(model.n_states), np.diff(kernel.indptr))
+    logs[rows, kernel.indices] = kernel.log_values[0] + log_z[kernel.indices]
+    logs -= np.logaddexp.reduce(logs, axis=1, keepdims=True)
+    return float(np.abs(read_back(logs, log_z, method, k) - model.default).max())
 
-            def excess(log_p: float, log_k: float = log_k) -> float:
-                p = math.exp(log_p)
-                if method == "taylor":
-                    return log_p - (1 - p) / (2 * p * (k + 1)) - log_k
-                return float(digamma(k * p) - digamma(k)) - log_k
 
-            top = 0.0 if excess(0.0) > 0 else 1e-9
-            p = math.exp(brentq(excess, -25.0, top, xtol=1e-15, rtol=1e-14))
-            worst = max(worst, abs(p - float(model.default[b, a])))
-    return worst
+def read_back(log_policy: FloatArray, log_z: FloatArray, method: str, k: float) -> FloatArray:
+    """Return the matrix P of which the policy is the row-normalised K(P) z."""
+    found = np.zeros_like(log_policy)
+    for b, row in enumerate(log_policy):
+        support = np.flatnonzero(row > -np.inf)
+        logs = row[support] - log_z[support]  # log K up to one constant a row
+
+        def entries(shift: float, logs: FloatArray = logs) -> FloatArray:
+            return np.array([_probability(value + shift, method, k) for value in logs])
+
+        # The likeliest entry lies between an equal share and one.
+        low, high = (_log_kernel(p, method, k) - logs.max() for p in (1 / len(logs), 1.0))
+        shift = low if low == high else brentq(lambda c: entries(c).sum() - 1.0, low - 1e-9, high + 1e-9, xtol=1e-14)  # noqa: B023
+        found[b, support] = entries(shift)
+    return found
+
+
+def _log_kernel(p: float, method: str, k: float) -> float:
+    if method == "taylor":
+        return math.log(p) - (1 - p) / (2 * p * (k + 1))
+    return float(digamma(k * p) - digamma(k))
+
+
+def _probability(log_k: float, method: str, k: float) -> float:
+    """Invert the kernel, which rises in p."""
+    low, high = -25.0, 1.0
+    if _log_kernel(math.exp(low), method, k) >= log_k:
+        return 0.0
+    return math.exp(brentq(lambda x: _log_kernel(math.exp(x), method, k) - log_k, low, high, xtol=1e-15, rtol=1e-14))

@@ -13,14 +13,17 @@ from dp_ensemble_env.privacy.divergence import adjacent_row
 FloatArray = NDArray[np.float64]
 #: Adjacent rows differ by h/2 in two entries.
 H = 0.03
+#: A row qualifies only with entries so far above h/2 that its neighbour's stay clear of zero.
+MARGIN = 0.001
 #: Level 18 of 20 lies this far up from the lowest level to the highest.
 PAPER_PLACE = 17 / 19
 RULE = (
-    "The paper takes row 18 of 20. A row qualifies if at least three of its successors are more likely than "
-    "h/2 = 0.015, so that any of them can give that much up. Of the rows that qualify, the one whose power is nearest "
-    "to 17/19 of the way from the lowest level to the highest is taken, which is row 18 of 20 levels of equal width; "
-    "of two equally near, the more visited. As in the paper the state itself gives 0.015 up to its upper neighbour, if "
-    "both are among the row's three most likely successors; otherwise the most likely successor gives to the second."
+    "The paper takes row 18 of 20. A row qualifies if at least three of its successors are more likely than 0.016, so "
+    "that any of them can give h/2 = 0.015 up and is not left with almost nothing. Of the rows that qualify, the one "
+    "whose power is nearest to 17/19 of the way from the lowest level to the highest is taken, which is row 18 of 20 "
+    "levels of equal width; of two equally near, the more visited. As in the paper the state itself gives 0.015 up to "
+    "its upper neighbour, if both are among the row's three most likely successors; otherwise the most likely "
+    "successor gives to the second."
 )
 
 
@@ -80,14 +83,15 @@ class PickedRow:
         parameters for the three entries.
         """
         part = np.asarray(values, dtype=float)[..., list(self.triple)]
-        return part / part.sum(axis=-1, keepdims=True)
+        total = part.sum(axis=-1, keepdims=True)
+        return np.divide(part, total, out=np.full_like(part, np.nan), where=total > 0)  # NaN is not drawn
 
 
 def pick_row(default: ArrayLike, power_kw: ArrayLike, visits: ArrayLike | None = None) -> PickedRow | None:
     """Pick the row by `RULE`; None if no row qualifies."""
     matrix, power = np.asarray(default, dtype=float), np.asarray(power_kw, dtype=float)
     seen = np.zeros(len(power)) if visits is None else np.asarray(visits, dtype=float)
-    fit = np.flatnonzero((matrix > H / 2).sum(axis=1) >= 3)
+    fit = np.flatnonzero((matrix > H / 2 + MARGIN).sum(axis=1) >= 3)
     if not fit.size:
         return None
     wanted = power.min() + PAPER_PLACE * np.ptp(power)

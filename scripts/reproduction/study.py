@@ -7,7 +7,6 @@ collects the results in a `Study`, from which claims, tables and figures are mad
 from __future__ import annotations
 
 import importlib.util
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,17 +17,23 @@ from scipy.integrate import quad
 from scipy.special import betainc, digamma
 
 from agents import evaluate, make_agent
-from dp_ensemble_env.cost import average_cost_as_printed, cost_of_privacy, release_cost
+from dp_ensemble_env.cost import (
+    average_cost_as_printed,
+    cost_of_privacy,
+    release_cost,
+    release_cost_leading_order,
+)
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.lsmdp import LogKernel, solve
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.policies import (
     average_policy,
     digamma_policy,
+    solve_standard,
     standard_policy,
     taylor_policy,
 )
-from dp_ensemble_env.privacy.audit import audit_average
+from dp_ensemble_env.privacy.audit import audit_samples, epsilon_lower_bound
 from dp_ensemble_env.privacy.composition import RowGroup, composed_epsilon
 from dp_ensemble_env.privacy.divergence import pair_delta, pair_epsilon, worst_case_epsilon
 from dp_ensemble_env.privacy.mechanism import DirichletMechanism
@@ -36,6 +41,7 @@ from dp_ensemble_env.privacy.theorem2 import theorem2_epsilon
 from dp_ensemble_env.report import Outcome, event_outcome
 from reproduction.data import DataSet
 from reproduction.misprints import misprint_line, recovery_error
+from reproduction.played import largest_shed, peak_time, released_outcomes
 from reproduction.row import H, PickedRow, pick_row
 
 FloatArray = NDArray[np.float64]
@@ -46,6 +52,16 @@ DELTA = 0.05
 CLOCK = np.timedelta64(12 * 60 + 45, "m")
 #: Draws whose policies the paper averages.
 DRAWS = 1000
+#: Confidence of what an attack shows.
+CONFIDENCE = 0.99
+
+#: Names of the costs that belong to one release or to Corollary 3.
+ONE, ONE_STEP, LEADING, PRINTED = (
+    "one release",
+    "one release, one-step formula",
+    "one release, leading order",
+    "average, Corollary 3 as printed",
+)
 
 
 @dataclass(frozen=True)
@@ -89,8 +105,8 @@ class Study:
         None leaves out `clouds`, `adjacent`, `policy_clouds`, `l1`, `epsilon`, `accuracy` and `kernel_error`.
     time : int
         Decision shown in Figures 5 and 6.
-    clouds : dict k -> two arrays (points, 3)
-        Releases of the row and of its neighbour on the three most likely successors.
+    clouds : dict k -> two arrays (points, n)
+        Releases of the row and of its neighbour, as the mechanism made them.
     adjacent : dict (method, k) -> two arrays (n,)
         Policies of the row and of its neighbour.
     policy_clouds : dict k -> two arrays (points, n)
@@ -98,20 +114,27 @@ class Study:
     l1 : dict (method, k) -> float
     events : dict (method, k) -> Outcome
         With k = 0 for the methods that know no k.
-    released : dict k -> (mean power (T + 1,), mean peak, standard error, mean kWh)
+    peak : int
+        Time of the peak within the event: of the customer baseline, if there is one, else of the uncontrolled load.
+    shed_limit : float
+        Ad-hoc shed, in multiples of the one played, beyond which it takes more energy than some MDP policy at k = 50.
+    released : dict k -> (mean power (T + 1,), mean kW curtailed at the peak, standard error, mean kWh)
         Policies solved on single releases.
     capacity, cost : dict name -> values for each of `effort.ks`
-    cost_error : list
-        Standard error of ``cost["one release"]``.
+    cost_error : dict name -> standard errors
+        Of the costs that are Monte Carlo means.
     epsilon : dict name -> values for each of `effort.ks`
     accuracy : dict k -> float
         How often the best test tells a release of the row from one of its neighbour.
     attack : dict k -> float
-        Lower bound (confidence 99 %) on the ε of the average of `DRAWS` private copies of the row, by attacking it.
+        Lower bound (confidence 99 %) on the ε of the policy averaged over `DRAWS` private copies of the row, with z
+        known, by attacking it.
+    ceiling : float
+        The most that the attack can show: that of an attacker who is always right.
     kernel_error : dict method -> float
         Largest error of log K as E[log x], in nats, at k = 50.
     recovery : dict method -> float
-        Largest error of the true matrix as read back from policy and z at k = 50.
+        Largest error of the true matrix as read back from the policy at k = 50.
     misprints : list of dict
         One line per k.
     learned : list of Learned
@@ -130,13 +153,16 @@ class Study:
     policy_clouds: dict[float, tuple[FloatArray, FloatArray]]
     l1: dict[tuple[str, float], float]
     events: dict[tuple[str, float], Outcome]
+    peak: int
+    shed_limit: float
     released: dict[float, tuple[FloatArray, float, float, float]]
     capacity: dict[str, list[float]]
     cost: dict[str, list[float]]
-    cost_error: list[float]
+    cost_error: dict[str, list[float]]
     epsilon: dict[str, list[float]]
     accuracy: dict[float, float]
     attack: dict[float, float]
+    ceiling: float
     kernel_error: dict[str, float]
     recovery: dict[str, float]
     misprints: list[dict[str, Any]]
@@ -147,6 +173,21 @@ class Study:
     def uncontrolled(self) -> FloatArray:
         """Power of the ensemble that is left alone, kW."""
         return self.events["uncontrolled", 0.0].power_kw
+
+    @property
+    def peak_clock(self) -> str:
+        """Time of day at which the interval of the peak ends."""
+        return str(self.data.model.times[self.peak])[11:16]
+
+    @property
+    def peak_of(self) -> str:
+        """Whose peak it is."""
+        event = self.data.model.event
+        return "uncontrolled load" if event is None or event.baseline_kw is None else "customer baseline"
+
+    def at_peak(self, power_kw: FloatArray) -> float:
+        """Return the power below the uncontrolled ensemble at the peak, kW."""
+        return float(self.uncontrolled[self.peak] - power_kw[self.peak])
 
     def at(self, values: Sequence[float], k: float) -> float:
         """Return the value that belongs to k."""
@@ -183,7 +224,9 @@ def run_study(data: DataSet, effort: Effort, seed: int, say: Callable[[str], Non
     l1 = {key: float(np.abs(p - q).sum()) for key, (p, q) in adjacent.items()}
     say("the event")
     events = event_outcomes(model, seed)
-    released = {k: released_outcomes(model, k, effort.releases, seed) for k in KS}
+    peak = peak_time(model, events["uncontrolled", 0.0].power_kw)
+    released = {k: released_outcomes(model, peak, k, effort.releases, seed) for k in KS}
+    shed_limit = largest_shed(model, min(o.curtailed_kwh for (_, k), o in events.items() if k == 50.0))
     say("capacity over k")
     capacity = capacities(model, effort.ks)
     say("cost of privacy")
@@ -191,7 +234,8 @@ def run_study(data: DataSet, effort: Effort, seed: int, say: Callable[[str], Non
     say("privacy loss")
     if row is not None:
         epsilon = epsilons(row, effort.ks)
-        attack = {k: attack_average(row, k, effort.attacks, seed) for k in KS}
+        log_z = solve_standard(model).log_desirability[time + 1]
+        attack = {k: attack_average(row, log_z, k, effort.attacks, seed) for k in KS}
     say("misprints against Monte Carlo")
     state = row.state if row is not None else int(np.argmax((model.default > 0).sum(axis=1)))
     misprints = [misprint_line(model, time, state, k, effort.draws, seed) for k in effort.ks]
@@ -209,6 +253,8 @@ def run_study(data: DataSet, effort: Effort, seed: int, say: Callable[[str], Non
         policy_clouds=policy_clouds,
         l1=l1,
         events=events,
+        peak=peak,
+        shed_limit=shed_limit,
         released=released,
         capacity=capacity,
         cost=cost,
@@ -216,6 +262,7 @@ def run_study(data: DataSet, effort: Effort, seed: int, say: Callable[[str], Non
         epsilon=epsilon,
         accuracy=accuracy,
         attack=attack,
+        ceiling=attack_ceiling(effort.attacks),
         kernel_error=kernel_error,
         recovery=recovery,
         misprints=misprints,
@@ -232,11 +279,11 @@ def shown_time(model: EnsembleModel) -> int:
 
 
 def release_clouds(row: PickedRow, k: float, points: int, seed: int) -> tuple[FloatArray, FloatArray]:
-    """Draw releases of the row and of its neighbour, seen on the three most likely successors."""
+    """Draw releases of the row and of its neighbour."""
     rng = np.random.default_rng([seed, int(k), 4])
     mechanism = DirichletMechanism(k)
     first, second = (np.exp(mechanism.sample_log(p, points, rng)) for p in (row.row, row.adjacent))
-    return row.on_triple(first), row.on_triple(second)
+    return first, second
 
 
 def best_accuracy(row: PickedRow, k: float) -> float:
@@ -312,18 +359,6 @@ def event_outcomes(model: EnsembleModel, seed: int) -> dict[tuple[str, float], O
     return outcomes
 
 
-def released_outcomes(model: EnsembleModel, k: float, count: int, seed: int) -> tuple[FloatArray, float, float, float]:
-    """Mean power, mean curtailment at the peak with its standard error, and mean kWh of plans made on one release."""
-    rng = np.random.default_rng([seed, int(k), 7])
-    mechanism = DirichletMechanism(k)
-    plans = (standard_policy(model.with_default(mechanism.release(model.default, rng).matrix)) for _ in range(count))
-    found = [event_outcome(model, plan) for plan in plans]
-    peaks = np.array([outcome.curtailed_peak_kw for outcome in found])
-    error = float(peaks.std(ddof=1) / math.sqrt(count))
-    power = np.mean([outcome.power_kw for outcome in found], axis=0)
-    return power, float(peaks.mean()), error, float(np.mean([outcome.curtailed_kwh for outcome in found]))
-
-
 def capacities(model: EnsembleModel, ks: Sequence[float]) -> dict[str, list[float]]:
     """Energy curtailed over the event, kWh, for each k."""
     names = ("taylor", "digamma", "average-exact")
@@ -331,26 +366,30 @@ def capacities(model: EnsembleModel, ks: Sequence[float]) -> dict[str, list[floa
 
 
 # ------------------------------------------------------------------ cost and privacy over k
-def costs(model: EnsembleModel, effort: Effort, seed: int) -> tuple[dict[str, list[float]], list[float]]:
-    """Cost of privacy in dollars per building from the initial distribution, for each k, by every formula."""
+def costs(model: EnsembleModel, effort: Effort, seed: int) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+    """Cost of privacy in dollars per building from the initial distribution, for each k, with standard errors."""
     start = model.initial
 
     def over_ks(method: str, formula: str) -> list[float]:
         return [float(start @ cost_of_privacy(model, k, method, formula)[0]) for k in effort.ks]
 
-    estimates = [release_cost(model, k, samples=effort.samples, rng=seed) for k in effort.ks]
-    corrected = [release_cost(model, k, formula="paper", samples=effort.samples, rng=seed) for k in effort.ks]
+    sampled = {
+        name: [release_cost(model, k, formula=formula, samples=effort.samples, rng=seed) for k in effort.ks]
+        for name, formula in ((ONE, "exact"), (ONE_STEP, "paper"))
+    }
     found = {
         "taylor": over_ks("taylor", "exact"),
         "taylor, paper's formula": over_ks("taylor", "paper"),
         "digamma": over_ks("digamma", "exact"),
         "digamma, paper's formula": over_ks("digamma", "paper"),
         "average-exact": over_ks("average-exact", "exact"),
-        "one release": [float(start @ e.mean[0]) for e in estimates],
-        "average, Corollary 3 corrected": [float(start @ e.mean[0]) for e in corrected],
-        "average, Corollary 3 as printed": [float(start @ average_cost_as_printed(model, k)[0]) for k in effort.ks],
+        **{name: [float(start @ e.mean[0]) for e in estimates] for name, estimates in sampled.items()},
+        LEADING: [float(start @ release_cost_leading_order(model, k)[0]) for k in effort.ks],
+        PRINTED: [float(start @ average_cost_as_printed(model, k)[0]) for k in effort.ks],
     }
-    return found, [float(start @ e.standard_error[0]) for e in estimates]
+    # The states share their draws, so the error of the mean over states is at most the mean of the errors.
+    errors = {name: [float(start @ e.standard_error[0]) for e in estimates] for name, estimates in sampled.items()}
+    return found, errors
 
 
 def epsilons(row: PickedRow, ks: Sequence[float]) -> dict[str, list[float]]:
@@ -366,12 +405,27 @@ def epsilons(row: PickedRow, ks: Sequence[float]) -> dict[str, list[float]]:
     }
 
 
-def attack_average(row: PickedRow, k: float, count: int, seed: int) -> float:
-    """Lower bound on the ε of an average of `DRAWS` private copies of the row, from `count` averages of either row."""
-    rng = np.random.default_rng([seed, int(k), 9])
-    entries = row.row[row.successors]
-    down, up = (int(np.searchsorted(row.successors, entry)) for entry in (row.down, row.up))
-    return audit_average(DirichletMechanism(k), entries, down, up, H, DELTA, DRAWS, count, rng)
+def attack_average(row: PickedRow, log_z: FloatArray, k: float, count: int, seed: int) -> float:
+    """Lower bound on the ε of a policy averaged over `DRAWS` private copies of the row, from `count` such averages."""
+    mechanism = DirichletMechanism(k)
+
+    def statistic(p: FloatArray, rng: np.random.Generator) -> FloatArray:
+        total = np.full((count, len(row.successors)), -np.inf)
+        for _ in range(DRAWS):  # in logarithms, as strong incentives make some entries very small
+            logs = mechanism.sample_log(p[row.successors], count, rng) + log_z[row.successors]
+            total = np.logaddexp(total, logs - np.logaddexp.reduce(logs, axis=1, keepdims=True))
+        down, up = np.searchsorted(row.successors, [row.down, row.up])
+        return total[:, down] - total[:, up]
+
+    first, second = np.random.default_rng([seed, int(k), 9]).spawn(2)
+    found = audit_samples(statistic(row.row, first), statistic(row.adjacent, second), DELTA, confidence=CONFIDENCE)
+    return found.epsilon
+
+
+def attack_ceiling(count: int) -> float:
+    """Return the ε that an attacker shows who is right in every trial: half of `count` averages of either row."""
+    trials = count - count // 2
+    return epsilon_lower_bound(trials, 0, trials, DELTA, CONFIDENCE)
 
 
 # ------------------------------------------------------------------ learners and buildings

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from dp_ensemble_env._files import atomic_write
-from reproduction.claims import NAMES, PAPER_L1, REPRODUCED, SHAPE, Finding, instance_l1
-from reproduction.study import Study
+from reproduction.claims import NAMES, PAPER_L1, VERDICTS, Finding, Verdict, combine, instance_l1
+from reproduction.study import ONE, ONE_STEP, Study
 
 #: Concentrations of the longer tables.
 SOME_KS = (10.0, 50.0, 200.0, 1000.0)
@@ -90,33 +90,44 @@ def _l1_table(study: Study) -> Table:
     instance = instance_l1()
     rows = [(NAMES[m], k, paper, instance[m, k], study.l1[m, k]) for (m, k), paper in PAPER_L1.items()]
     headings = ("method", "k", "published", "three-state row", study.data.title)
-    text = "L1 distance between the policies of two adjacent rows; the three-state row is one that gives all six."
+    text = "L1 distance between the policies of two adjacent rows; the three-state row was fitted to give all six."
     return Table("l1_distances", "L1 distances of policies", text, headings, rows)
 
 
 def _event_table(study: Study) -> Table:
     free = study.uncontrolled
     rows: list[tuple[Any, ...]] = [
-        (name, k or None, o.score, o.gap, o.curtailed_peak_kw, float((free - o.power_kw).max()), o.curtailed_kwh)
+        (name, k or None, o.score, o.gap, study.at_peak(o.power_kw), float((free - o.power_kw).max()), o.curtailed_kwh)
         for (name, k), o in study.events.items()
     ]
     for k, (power, peak, _, energy) in study.released.items():
         name = f"plan on one release, mean of {study.effort.releases}"
         rows.append((name, k, None, None, peak, float((free - power).max()), energy))
     for one in study.learned:
-        most = float((free - one.power_kw).max())
-        rows.append((f"learned: {one.name}", None, one.score, one.gap, one.curtailed_peak_kw, most, one.curtailed_kwh))
+        most, peak = float((free - one.power_kw).max()), study.at_peak(one.power_kw)
+        rows.append((f"learned: {one.name}", None, one.score, one.gap, peak, most, one.curtailed_kwh))
     headings = ("controller", "k", "score", "gap, $/building", "at the peak, kW", "at most, kW", "in the event, kWh")
-    text = "Curtailment against the uncontrolled ensemble: at its peak within the event, at most, and as energy."
+    errors = " and ".join(f"{error:,.0f} kW (k = {k:g})" for k, (_, _, error, _) in study.released.items())
+    text = (
+        f"Curtailment against the uncontrolled ensemble: at {study.peak_clock}, the {study.peak_of}'s peak within the "
+        f"event, at most, and as energy. Standard error at the peak of plans on one release: {errors}."
+    )
     return Table("event", "The event", text, headings, rows)
 
 
 def _cost_table(study: Study) -> Table:
-    rows = [
-        (k, *(values[i] for values in study.cost.values()), study.cost_error[i]) for i, k in enumerate(study.effort.ks)
-    ]
-    text = "Dollars per building from the initial distribution; 'one release' is a Monte Carlo mean."
-    headings = ("k", *study.cost, "one release, standard error")
+    columns = {}
+    for name, values in study.cost.items():
+        columns[name] = values
+        if name in study.cost_error:
+            columns[f"{name}, standard error"] = study.cost_error[name]
+    rows = [(k, *(values[i] for values in columns.values())) for i, k in enumerate(study.effort.ks)]
+    text = (
+        f"Dollars per building from the initial distribution, over the whole event. '{ONE}': exact loss of a plan made "
+        f"on one release, a Monte Carlo mean, as is '{ONE_STEP}', the paper's true cost of one step followed by the "
+        "release's own cost-to-go. 'Leading order' is Corollary 3 corrected (E3), summed over the event."
+    )
+    headings = ("k", *columns)
     return Table("cost", "Cost of privacy against k", text, headings, rows)
 
 
@@ -142,7 +153,7 @@ def _policy_table(study: Study) -> Table:
 def _misprint_cost_table(study: Study) -> Table:
     names = ("k", "printed cost", "corrected cost", "Monte Carlo cost", "Monte Carlo cost error")
     rows = [tuple(line[name] for name in names) for line in study.misprints]
-    headings = ("k", "as printed, $", "corrected, $", "Monte Carlo, $", "standard error, $")
+    headings = ("k", "as printed, $", "corrected, leading order, $", "Monte Carlo, $", "standard error, $")
     text = (
         "Expected cost of one visit of the same state. The printed formula subtracts z where log z belongs, so that "
         "the logarithm of the normaliser remains; the corrected one is the leading order in 1/k."
@@ -151,33 +162,85 @@ def _misprint_cost_table(study: Study) -> Table:
 
 
 # ------------------------------------------------------------------ claims
-CLAIM_HEADINGS = ("id", "claim", "place", "paper", "data", "ours", "verdict", "reason")
+CLAIM_HEADINGS = (
+    "id",
+    "group",
+    "claim",
+    "reading",
+    "place",
+    "paper",
+    "data",
+    "ours",
+    "verdict",
+    "reason",
+    "verdict on the claim",
+)
 
 
 def claim_rows(findings: dict[str, list[Finding]]) -> list[tuple[str, ...]]:
-    """Return every claim on every data set, one line each."""
-    return [
-        (f.id, f.claim, f.place, f.paper, data, f.ours, f.verdict.word, f.verdict.reason)
-        for data, found in findings.items()
-        for f in found
-    ]
+    """Return every reading of every claim on every data set, one line each."""
+    rows: list[tuple[str, ...]] = []
+    for data, found in findings.items():
+        whole = {claim: combine(readings).word for claim, readings in by_claim(found).items()}
+        rows += [
+            (
+                f.id,
+                "set-up" if f.set_up else "claim",
+                *(f.claim, f.reading, f.place, f.paper, data, f.ours),
+                *(f.verdict.word, f.verdict.reason, whole[f.claim]),
+            )
+            for f in found
+        ]
+    return rows
 
 
-def claims_by_id(findings: dict[str, list[Finding]]) -> list[tuple[Finding, dict[str, Finding]]]:
+def by_claim(found: Sequence[Finding]) -> dict[str, list[Finding]]:
+    """Gather the readings of each claim, in order."""
+    gathered: dict[str, list[Finding]] = {}
+    for finding in found:
+        gathered.setdefault(finding.claim, []).append(finding)
+    return gathered
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim with its readings on every data set that speaks to it."""
+
+    claim: str
+    place: str
+    paper: str
+    set_up: bool
+    readings: dict[str, list[Finding]]
+
+    def verdict(self, data: str) -> Verdict:
+        """Return the verdict on one data set."""
+        return combine(self.readings[data])
+
+
+def all_claims(findings: dict[str, list[Finding]]) -> list[Claim]:
     """Gather the findings of all data sets under each claim, in the order of the fullest list."""
+    gathered = {data: by_claim(found) for data, found in findings.items()}
     order: dict[str, Finding] = {}
     for found in sorted(findings.values(), key=len, reverse=True):
         for finding in found:
-            order.setdefault(finding.id, finding)
-    return [
-        (first, {data: f for data, found in findings.items() for f in found if f.id == name})
-        for name, first in order.items()
-    ]
+            order.setdefault(finding.claim, finding)
+    claims = []
+    for f in order.values():
+        readings = {data: mine[f.claim] for data, mine in gathered.items() if f.claim in mine}
+        claims.append(Claim(f.claim, f.place, f.paper, f.set_up, readings))
+    return claims
 
 
-def tally(found: list[Finding]) -> str:
-    """Count the verdicts in words."""
-    counts: dict[str, int] = {}
-    for finding in sorted(found, key=lambda f: (f.verdict.word != REPRODUCED, f.verdict.word != SHAPE)):
-        counts[finding.verdict.word] = counts.get(finding.verdict.word, 0) + 1
-    return ", ".join(f"{number} {word}" for word, number in counts.items())
+def counts(found: Sequence[Finding], set_up: bool = False) -> dict[str, int]:
+    """Count the verdicts; a claim with several readings counts once."""
+    words = [combine(r).word for r in by_claim([f for f in found if f.set_up == set_up]).values()]
+    return {word: words.count(word) for word in VERDICTS if word in words}
+
+
+def tally(found: Sequence[Finding]) -> str:
+    """Say the counts in words, the set-up apart."""
+    text = ", ".join(f"{number} {word}" for word, number in counts(found).items())
+    facts = counts(found, set_up=True)
+    if not facts:
+        return text
+    return f"{text}; of {sum(facts.values())} facts of the set-up {facts.get(VERDICTS[0], 0)} are the paper's"

@@ -124,7 +124,7 @@ def visit(browser: Any, pages: dict[str, Path]) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize(("name", "figures", "tables"), [("reproduction", 7, 8), ("comparison", 3, 2)])
+@pytest.mark.parametrize(("name", "figures", "tables"), [("reproduction", 7, 9), ("comparison", 3, 2)])
 def test_every_figure_is_visible_and_nothing_sticks_out(visit, size, name, figures, tables):
     page = visit(size, name=name)
     width = SIZES[size][0]
@@ -139,7 +139,8 @@ def test_every_figure_is_visible_and_nothing_sticks_out(visit, size, name, figur
     boxes = page.locator("div.table")
     assert boxes.count() == tables
     wide = [box.evaluate("e => e.scrollWidth > e.clientWidth") for box in boxes.all()]
-    assert size == "desktop" or any(wide)  # on a phone the wide ones scroll in their own box
+    assert size == "desktop" or any(wide)  # on a phone the wide ones scroll in their own box, and say so
+    assert [box.evaluate("e => e.classList.contains('wide')") for box in boxes.all()] == wide
     for box in boxes.all():
         assert box.evaluate("e => getComputedStyle(e).overflowX") == "auto"
         assert box.bounding_box()["width"] <= width
@@ -182,12 +183,39 @@ def test_contrast_would_notice_pale_text(visit):
     assert ratio < 3 and where.startswith("FIGCAPTION")
 
 
+VERDICTS = ("✓ reproduced", "≈ reproduced in shape", "∅ not reproducible", "✗ contradicted")
+
+
 def test_claims_have_a_verdict_in_every_column(visit):
     page = visit()
-    claims = page.locator("table").first
-    headings = claims.locator("th").all_inner_texts()
-    assert headings[-2:] == ["without data", "synthetic campus"]
-    cells = claims.locator("tbody td:last-child").all_inner_texts()
-    assert len(cells) > 35
-    for cell in cells:
-        assert cell.startswith(("✓ reproduced", "≈ reproduced in shape", "∅ not reproducible", "✗ contradicted")), cell
+    claims, facts = page.locator("table.stack").all()
+    assert claims.locator("th").all_inner_texts()[1:] == ["without data", "synthetic campus", "paper"]
+    assert facts.locator("th").all_inner_texts()[1:] == ["synthetic campus", "paper"]
+    for table, column, least in ((claims, 3, 20), (facts, 2, 8)):
+        cells = table.locator(f"tbody td:nth-child({column})").all_inner_texts()
+        assert len(cells) > least
+        for cell in cells:
+            assert cell.startswith(VERDICTS), cell
+
+
+def test_phone_shows_the_verdicts_without_scrolling(visit):
+    """Each claim is a block of its own: verdict below the claim, nothing wider than the screen, no empty cells."""
+    page = visit("phone")
+    for table in page.locator("table.stack").all():
+        assert table.evaluate("e => e.parentElement.scrollWidth <= e.parentElement.clientWidth")
+        for row in table.locator("tbody tr").all():
+            cells = [cell for cell in row.locator("td").all() if cell.is_visible()]
+            assert all(cell.inner_text().strip() not in ("", "–") for cell in cells)
+            boxes = [cell.bounding_box() for cell in cells]
+            assert all(box["x"] >= 0 and box["x"] + box["width"] <= SIZES["phone"][0] for box in boxes)
+            assert boxes[1]["y"] >= boxes[0]["y"] + boxes[0]["height"] - 1
+            used = sum(box["height"] for box in boxes)
+            assert row.bounding_box()["height"] <= used + 30  # no tall empty rows
+
+
+def test_figures_are_legible_at_every_width(visit):
+    """Figures are drawn 3.5 inches wide with text of at least 7.5 points; on a phone that is at least 10 pixels."""
+    for size, most in (("desktop", 38 * 16 + 13), ("phone", 390)):
+        for picture in visit(size).locator("figure.column img").all():
+            width = picture.bounding_box()["width"]
+            assert width <= most and 7.5 / 72 * width / 3.5 >= 10

@@ -147,10 +147,10 @@ def test_render_without_mode_or_reset_says_so() -> None:
         EnsembleEnv(render_mode="rgb_arrray")
 
 
-def test_missing_pygame_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_pygame_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "pygame", None)
     env = EnsembleEnv(render_mode="rgb_array")
     env.reset()
-    with pytest.raises(gymnasium.error.DependencyNotInstalled, match=r"dp-ensemble-env\[render\]"):
+    with pytest.raises(gymnasium.error.DependencyNotInstalled, match="pip install pygame-ce"):
         env.render()
     assert "Privacy" in (lambda e: (e.reset(), e.render())[1])(EnsembleEnv(render_mode="ansi"))

@@ -218,7 +218,7 @@ def test_parquet_refusals(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="m.parquet: the parquet file cannot be read"):
         read_meter(path)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(ImportError, match=r'pip install pyarrow'):
+    with pytest.raises(ImportError, match=r"pip install pyarrow"):
         read_meter(path)
 
 
@@ -249,7 +249,7 @@ def test_simbench_profile(tmp_path, monkeypatch):
 
 def test_simbench_that_is_not_there(tmp_path, monkeypatch):
     monkeypatch.setattr("dp_ensemble_env.meter._simbench.find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r'not installed; pip install simbench'):
+    with pytest.raises(ImportError, match=r"not installed; pip install simbench"):
         simbench_profile()
 
 

@@ -73,11 +73,13 @@ $(VENV)/.docs: $(VENV)/.created $(REQUIREMENTS)
 	@$(PIP) -e ".[docs]"
 	@touch $@
 
+# Of SimBench only a data file is read, so its own requirements are left out.
 $(INTEGRATIONS)/.done: $(REQUIREMENTS)
 	@echo "Installing the RL libraries in $(INTEGRATIONS) (several minutes the first time) ..."
 	@$(CHECK_PYTHON)
 	@$(PYTHON) -m venv $(INTEGRATIONS)
 	@$(INTEGRATIONS)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[integrations]"
+	@$(INTEGRATIONS)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps simbench
 	@touch $@
 
 # RLlib asks for Gymnasium 1.2.2: the same constraints but that one.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -251,11 +250,3 @@ def test_simbench_that_is_not_there(tmp_path, monkeypatch):
     monkeypatch.setattr("dp_ensemble_env.meter._simbench.find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r"not installed; pip install simbench"):
         simbench_profile()
-
-
-@pytest.mark.skipif(find_spec("simbench") is None, reason="simbench is not installed")
-def test_real_simbench_profile():
-    series = simbench_profile("G0-A")
-    assert len(series) == 366 * 96 and series.kw[0] == pytest.approx(143.882)
-    assert [(gap.intervals, gap.reason) for gap in series.gaps] == [(4, "daylight saving")]
-    assert 0.99e3 < np.nanmax(series.kw) <= 1e3

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import reproduction.releases as rr
 import reproduction.study as rs
 from reproduction.claims import (
     CONTRADICTED,
@@ -202,7 +203,7 @@ def test_accuracy_is_the_total_variation_of_two_beta_laws(study, row):
 def test_three_successors_of_a_dirichlet_row_are_dirichlet(row):
     """Mean and variance of the rescaled three are those of a Dirichlet law with their share of k."""
     k, part = 50.0, row.row[list(row.triple)]
-    cloud, other = map(row.on_triple, rs.release_clouds(row, k, 20_000, seed=1))
+    cloud, other = map(row.on_triple, rr.release_clouds(row, k, 20_000, seed=1))
     mean, total = part / part.sum(), k * part.sum()
     spread = np.sqrt(mean * (1 - mean) / (total + 1))
     assert np.abs(cloud.mean(axis=0) - mean).max() < 5 * spread.max() / np.sqrt(20_000)
@@ -248,20 +249,20 @@ def test_matrix_is_read_back_from_the_last_policy_and_public_prices(data, method
 
 
 def test_a_mechanism_off_the_simplex_is_noticed(study, row, monkeypatch):
-    class Leaky(rs.DirichletMechanism):
+    class Leaky(rr.DirichletMechanism):
         def sample_log(self, p, size, rng):
             return super().sample_log(p, size, rng) + np.log(1.01)
 
-    monkeypatch.setattr(rs, "DirichletMechanism", Leaky)
-    leaky = {k: rs.release_clouds(row, k, 20, 0) for k in KS}
+    monkeypatch.setattr(rr, "DirichletMechanism", Leaky)
+    leaky = {k: rr.release_clouds(row, k, 20, 0) for k in KS}
     assert other(study)["simplex"] == REPRODUCED and other(study, clouds=leaky)["simplex"] == CONTRADICTED
 
 
 def test_ceiling_is_what_a_perfect_attack_shows():
     ones = np.ones(400)
-    assert rs.attack_ceiling(400) == pytest.approx(audit_samples(ones, -ones, rs.DELTA, confidence=0.99).epsilon)
+    assert rr.attack_ceiling(400) == pytest.approx(audit_samples(ones, -ones, rr.DELTA, confidence=0.99).epsilon)
     low, high = 0.005 ** (1 / 200), 1 - 0.005 ** (1 / 200)  # Clopper and Pearson, 200 of 200 and 0 of 200
-    assert rs.attack_ceiling(400) == pytest.approx(np.log((low - 0.05) / high))
+    assert rr.attack_ceiling(400) == pytest.approx(np.log((low - 0.05) / high))
 
 
 def test_attack_on_the_average_lies_between_one_draw_and_all(study):
@@ -732,7 +733,7 @@ def test_an_entry_barely_above_h_half_does_not_qualify():
     rows = {17: {16: 0.5, 17: H / 2 + 1e-9, 18: 0.5 - H / 2}, 14: {13: 0.967, 14: 0.0165, 15: 0.0165}}
     found = pick_row(chain(rows, 20), np.arange(20.0))
     assert found.state == 14
-    assert all(np.isfinite(values).all() for values in rs.epsilons(found, (10.0, 1000.0)).values())
+    assert all(np.isfinite(values).all() for values in rr.epsilons(found, (10.0, 1000.0)).values())
 
 
 def test_powers_of_a_hundred_megawatts(monkeypatch):

@@ -26,8 +26,9 @@ import numpy as np
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.policies import average_policy, digamma_policy, taylor_policy
 from dp_ensemble_env.privacy.theorem2 import theorem2_epsilon
+from reproduction.releases import DELTA
 from reproduction.row import H
-from reproduction.study import DELTA, KS
+from reproduction.study import KS
 
 REPRODUCED, SHAPE, NOT_REPRODUCIBLE, CONTRADICTED = (
     "reproduced",

@@ -12,9 +12,10 @@ from matplotlib.colors import LinearSegmentedColormap
 
 from dp_ensemble_env import plotting as p
 from dp_ensemble_env.markov import select_days
-from reproduction.claims import PAPER_EPSILON, distance, percent
-from reproduction.row import H
-from reproduction.study import DELTA, KS, LEADING, ONE, ONE_STEP, PRINTED, Study
+from reproduction import captions
+from reproduction.claims import PAPER_EPSILON, distance
+from reproduction.releases import DELTA
+from reproduction.study import KS, LEADING, ONE, ONE_STEP, Study
 
 #: The row and its neighbour, in all figures.
 INPUTS = (("the row", p.BLUE, "o"), ("its neighbour", p.RED, "^"))
@@ -45,115 +46,6 @@ def figure_files(study: Study) -> list[str]:
     """Return the names of the files that `draw_all` writes."""
     names = [name for name, (_, row, _, _) in FIGURES.items() if study.row is not None or not row]
     return [f"{name}.{kind}" for name in names for kind in ("png", "svg")]
-
-
-# ------------------------------------------------------------------ captions
-def _load_caption(study: Study) -> str:
-    text = (
-        "(a) Power of the 100 buildings together: each day's range and mean; shaded, the readings that the chain is "
-        "estimated from. (b) Default matrix: probability of going from one power level (row) to another (column) in "
-        "one step when nobody interferes; white: never seen."
-    )
-    return text + ("" if study.row is None else " Outlined: the row of Figures 4 to 6.")
-
-
-def _some(study: Study) -> str:
-    count = 0 if study.row is None else len(study.row.successors)
-    return (
-        ""
-        if count == 3
-        else f" Of the row's {count} successors the three most likely are shown, rescaled to sum to one."
-    )
-
-
-def _releases_caption(study: Study) -> str:
-    assert study.row is not None
-    return (
-        f"{study.effort.points} private copies of row {study.row.state + 1}, and as many of its neighbour (h = {H:g}), "
-        "for k = 50 and k = 200. A point is three probabilities; at a corner that successor is certain. The larger k, "
-        f"the less noise, and the easier the two clouds are to tell apart.{_some(study)}"
-    )
-
-
-def _stochastic_caption(study: Study) -> str:
-    assert study.row is not None
-    return (
-        f"Noise-aware policies in state {study.row.state + 1} at {_clock(study)}, computed for the row and for its "
-        "neighbour: where the controlled ensemble goes next. The more alike the bars of a pair are, the less the "
-        "policy depends on the h = 0.03 by which the rows differ; that alone does not make it private (see the claims)."
-    )
-
-
-def _average_caption(study: Study) -> str:
-    assert study.row is not None
-    share = float(study.adjacent["average-exact", 50.0][0][list(study.row.triple)].sum())
-    held = _some(study) and f"{_some(study)} They hold {percent(share, 0)} of the expected policy at k = 50."
-    return (
-        f"Average value approach in the same state at {_clock(study)}. (a), (b) Policies solved on "
-        f"{study.effort.points} releases of the whole matrix, and of its neighbour; large markers: the expectation of "
-        f"Proposition 3, computed exactly.{held} (c), (d) That expectation (bars, with the L1 distance between "
-        "the two inputs) and the mean of the policies drawn (crosses). The two need not agree: Proposition 3 holds z "
-        "at its true value, while every drawn policy has a z of its own."
-    )
-
-
-def _event_caption(study: Study) -> str:
-    learned = ", ".join(f"{one.name} {one.score:.1f} after {one.steps:,} steps" for one in study.learned)
-    return (
-        f"Power of the ensemble in the event of {str(study.data.model.times[0])[:10]}; lower is more curtailment. The "
-        "noise-aware policies expect k = 50. Ad-hoc practice: a fixed shed while the event lasts, "
-        f"{percent(_shed(study))} of the energy used in it; its size is ours, not the paper's. Customer baseline: "
-        "best 5 of the 10 last similar days"
-        + (", not available for these data" if _baseline(study) is None else "")
-        + f". Trained on the spot, with their scores (0: uncontrolled, 100: optimum): {learned}; the best is drawn."
-    )
-
-
-def _shed(study: Study) -> float:
-    """Share of the event's energy that the ad-hoc practice sheds."""
-    model = study.data.model
-    window = np.arange(model.horizon + 1) > 0 if model.event is None else model.event.in_event
-    return study.events["ad-hoc", 0.0].curtailed_kwh / (float(study.uncontrolled[window].sum()) * model.step_hours)
-
-
-def _baseline(study: Study) -> Any:
-    return None if study.data.model.event is None else study.data.model.event.baseline_kw
-
-
-def _trade_off_caption(study: Study) -> str:
-    cost = study.cost
-    printed = cost[PRINTED]
-    near, far = (np.array(cost[name]) / cost[ONE] for name in (LEADING, ONE_STEP))
-    text = (
-        "(a) Cost of privacy against k: filled markers, the exact loss of the deployed policy (bars: two standard "
-        "errors, where they can be seen); open markers, formulas. Those of Corollaries 1 and 2 can only lie above the "
-        "exact loss. For a plan made on one release the same one-step formula gives "
-        f"{far.min():.2f} to {far.max():.2f} times the exact loss, and Corollary 3 corrected to leading order "
-        f"{near.min():.2f} to {near.max():.2f} times; as printed Corollary 3 is {min(printed):,.0f} to "
-        f"{max(printed):,.0f} dollars, which is not drawn."
-    )
-    if study.row is None:
-        return text
-    return (
-        f"{text} (b) Privacy loss at δ = {DELTA:g} of one row: by Theorem 2, exactly for the worst row with entries of "
-        f"at least {study.row.least:.3f}, and exactly for this pair; of the average of 1000 draws, as 1000 releases. "
-        "Policies by Taylor or Digamma on the true matrix have no finite ε; solved on one release they have its ε."
-    )
-
-
-def _misprints_caption(_: Study) -> str:
-    return MISPRINTS_CAPTION
-
-
-MISPRINTS_CAPTION = (
-    "(a) E2: distance of the expected policy by Proposition 3, as printed, corrected, and by the exact integral, from "
-    "the Monte Carlo mean; in the grey zone it is Monte Carlo error alone. (b) E3: expected cost of one visit of the "
-    "row by Corollary 3 as printed and as corrected (leading order in 1/k), with Monte Carlo (two standard errors)."
-)
-
-
-def _clock(study: Study) -> str:
-    return str(study.data.model.times[study.time])[11:16]
 
 
 # ------------------------------------------------------------------ Figure 3
@@ -235,7 +127,7 @@ def _stochastic(study: Study, path: Path) -> Path:
         _pair_bars(axes, study, [(method, k) for k in KS])
         apart = ", ".join(f"{distance(study.l1[method, k])} (k = {k:g})" for k in KS)
         axes.set_title(f"({letter}) {TITLES[method]}\nL1 distance {apart}")
-        axes.set_ylabel(f"probability at {_clock(study)}")
+        axes.set_ylabel(f"probability at {captions.clock(study)}")
     panels[0].set_xlabel("")
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return p.save(figure, path, vector=True, dpi=DPI)
@@ -259,7 +151,7 @@ def _average(study: Study, path: Path) -> Path:
     for axes, k, letter in zip(grid[2:], KS, "cd", strict=True):
         _pair_bars(axes, study, [("average-exact", k)], study.policy_clouds[k])
         axes.set_title(f"({letter}) expectation at k = {k:g}: L1 distance {distance(study.l1['average-exact', k])}")
-        axes.set_ylabel(f"probability at {_clock(study)}")
+        axes.set_ylabel(f"probability at {captions.clock(study)}")
     grid[2].set_xlabel("")
     handles, labels = grid[0].get_legend_handles_labels()
     bars, names = grid[2].get_legend_handles_labels()
@@ -447,11 +339,11 @@ def _misprints(study: Study, path: Path) -> Path:
 
 #: Name of the file: title, whether it needs a row, how it is drawn and described.
 FIGURES: dict[str, tuple[str, bool, Callable[[Study, Path], Path], Callable[[Study], str]]] = {
-    "fig3_load_and_matrix": ("Figure 3", False, _load_and_matrix, _load_caption),
-    "fig4_releases": ("Figure 4", True, _releases, _releases_caption),
-    "fig5_taylor_digamma": ("Figure 5", True, _stochastic, _stochastic_caption),
-    "fig6_average_value": ("Figure 6", True, _average, _average_caption),
-    "fig7_event": ("Figure 7", False, _event, _event_caption),
-    "fig8_cost_and_privacy": ("Figure 8", False, _trade_off, _trade_off_caption),
-    "fig9_misprints": ("Misprints", False, _misprints, _misprints_caption),
+    "fig3_load_and_matrix": ("Figure 3", False, _load_and_matrix, captions.load_caption),
+    "fig4_releases": ("Figure 4", True, _releases, captions.releases_caption),
+    "fig5_taylor_digamma": ("Figure 5", True, _stochastic, captions.stochastic_caption),
+    "fig6_average_value": ("Figure 6", True, _average, captions.average_caption),
+    "fig7_event": ("Figure 7", False, _event, captions.event_caption),
+    "fig8_cost_and_privacy": ("Figure 8", False, _trade_off, captions.trade_off_caption),
+    "fig9_misprints": ("Misprints", False, _misprints, captions.misprints_caption),
 }

@@ -21,7 +21,8 @@ from reproduction.claims import (
     judge_within,
     rising,
 )
-from reproduction.study import DRAWS, KS, LEADING, ONE, ONE_STEP, PRINTED, Study
+from reproduction.releases import DRAWS
+from reproduction.study import KS, LEADING, ONE, ONE_STEP, PRINTED, Study
 
 ACCURATE = "Digamma provides more accurate solutions than Taylor"
 

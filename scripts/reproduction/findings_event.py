@@ -32,9 +32,6 @@ def event_findings(study: Study) -> Iterator[Finding]:
     planned = {f"{name}, k = {k:g}": o for (name, k), o in study.events.items() if k}
     cases = {name: o.curtailed_kwh > ad_hoc.curtailed_kwh for name, o in {"standard": standard, **planned}.items()}
     least = min(standard.curtailed_kwh, *(o.curtailed_kwh for o in planned.values()))
-    model = study.data.model
-    window = np.arange(model.horizon + 1) > 0 if model.event is None else model.event.in_event
-    energy = float(study.uncontrolled[window].sum()) * model.step_hours
     found = judge_statement(cases)
     yield Finding(
         "ad-hoc",
@@ -42,7 +39,7 @@ def event_findings(study: Study) -> Iterator[Finding]:
         "VI-3, Fig. 7",
         "more",
         f"least {least / 1e3:,.1f} MWh, ad-hoc {ad_hoc.curtailed_kwh / 1e3:,.1f} MWh, "
-        f"{percent(ad_hoc.curtailed_kwh / energy)} of the event's energy",
+        f"{percent(study.shed_share)} of the event's energy",
         Verdict(found.word, f"{found.reason}; the size of the shed is ours, not the paper's: {_limit(study)}"),
     )
     less = {name: o.curtailed_kwh / standard.curtailed_kwh - 1 for name, o in planned.items()}

@@ -13,8 +13,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.integrate import quad
-from scipy.special import betainc, digamma
 
 from agents import evaluate, make_agent
 from dp_ensemble_env.cost import (
@@ -25,6 +23,7 @@ from dp_ensemble_env.cost import (
 )
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.lsmdp import LogKernel, solve
+from dp_ensemble_env.markov import ensemble
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.policies import (
     average_policy,
@@ -33,27 +32,27 @@ from dp_ensemble_env.policies import (
     standard_policy,
     taylor_policy,
 )
-from dp_ensemble_env.privacy.audit import audit_samples, epsilon_lower_bound
-from dp_ensemble_env.privacy.composition import RowGroup, composed_epsilon
-from dp_ensemble_env.privacy.divergence import pair_delta, pair_epsilon, worst_case_epsilon
 from dp_ensemble_env.privacy.mechanism import DirichletMechanism
-from dp_ensemble_env.privacy.theorem2 import theorem2_epsilon
 from dp_ensemble_env.report import Outcome, event_outcome
 from reproduction.data import DataSet
 from reproduction.misprints import misprint_line, recovery_error
 from reproduction.played import largest_shed, peak_time, released_outcomes
-from reproduction.row import H, PickedRow, pick_row
+from reproduction.releases import (
+    DRAWS,
+    attack_average,
+    attack_ceiling,
+    best_accuracy,
+    epsilons,
+    kernel_errors,
+    release_clouds,
+)
+from reproduction.row import PickedRow, pick_row
 
 FloatArray = NDArray[np.float64]
-#: The paper's concentrations, and its probability of failure.
+#: The paper's concentrations.
 KS = (50.0, 200.0)
-DELTA = 0.05
 #: Figures 5 and 6 show the policy at this time of day.
 CLOCK = np.timedelta64(12 * 60 + 45, "m")
-#: Draws whose policies the paper averages.
-DRAWS = 1000
-#: Confidence of what an attack shows.
-CONFIDENCE = 0.99
 
 #: Names of the costs that belong to one release or to Corollary 3.
 ONE, ONE_STEP, LEADING, PRINTED = (
@@ -175,6 +174,13 @@ class Study:
         return self.events["uncontrolled", 0.0].power_kw
 
     @property
+    def shed_share(self) -> float:
+        """Share of the event's energy that the ad-hoc practice sheds."""
+        model = self.data.model
+        window = np.arange(model.horizon + 1) > 0 if model.event is None else model.event.in_event
+        return self.events["ad-hoc", 0.0].curtailed_kwh / (float(self.uncontrolled[window].sum()) * model.step_hours)
+
+    @property
     def peak_clock(self) -> str:
         """Time of day at which the interval of the peak ends."""
         return str(self.data.model.times[self.peak])[11:16]
@@ -271,33 +277,11 @@ def run_study(data: DataSet, effort: Effort, seed: int, say: Callable[[str], Non
     )
 
 
-# ------------------------------------------------------------------ the row and its releases
+# ------------------------------------------------------------------ the time shown
 def shown_time(model: EnsembleModel) -> int:
     """Return the decision at 12:45, or the last one before."""
     clock = model.times[:-1] - model.times[0].astype("datetime64[D]")
     return max(int(np.searchsorted(clock, CLOCK, side="right")) - 1, 0)
-
-
-def release_clouds(row: PickedRow, k: float, points: int, seed: int) -> tuple[FloatArray, FloatArray]:
-    """Draw releases of the row and of its neighbour."""
-    rng = np.random.default_rng([seed, int(k), 4])
-    mechanism = DirichletMechanism(k)
-    first, second = (np.exp(mechanism.sample_log(p, points, rng)) for p in (row.row, row.adjacent))
-    return first, second
-
-
-def best_accuracy(row: PickedRow, k: float) -> float:
-    """How often the best possible test names the input of one release, when both rows are equally likely, exactly."""
-    return 0.5 * (1.0 + pair_delta(0.0, row.row, row.down, row.up, k, H))  # (1 + total variation) / 2
-
-
-def kernel_errors(row: PickedRow, k: float) -> dict[str, float]:
-    """Largest error of the two log K of the row against E[log x] by quadrature, in nats."""
-    p = row.row[row.successors]
-    # E[log x] is minus the integral of Pr[x <= e^-u] over u > 0, and x has a Beta law.
-    mean = np.array([-quad(lambda u, a=k * q: betainc(a, k - a, np.exp(-u)), 0, np.inf, limit=500)[0] for q in p])
-    formulas = {"taylor": np.log(p) - (1 - p) / (2 * p * (k + 1)), "digamma": digamma(k * p) - digamma(k)}
-    return {name: float(np.abs(value - mean).max()) for name, value in formulas.items()}
 
 
 # ------------------------------------------------------------------ policies
@@ -392,42 +376,6 @@ def costs(model: EnsembleModel, effort: Effort, seed: int) -> tuple[dict[str, li
     return found, errors
 
 
-def epsilons(row: PickedRow, ks: Sequence[float]) -> dict[str, list[float]]:
-    """Privacy loss at δ = 0.05 for each k: this pair of rows, and bounds for all rows with such entries."""
-    omega = row.least
-    with np.errstate(over="ignore"):  # the accountant divides by masses near zero
-        composed = [composed_epsilon(DELTA, [RowGroup(k, omega, H, DRAWS)]) for k in ks]
-    return {
-        "Theorem 2, one row": [theorem2_epsilon(k, H, omega, row.rest, 2, DELTA) for k in ks],
-        "exact, worst row": [worst_case_epsilon(DELTA, k, H, omega) for k in ks],
-        "exact, this pair": [pair_epsilon(DELTA, row.row, row.down, row.up, k, H) for k in ks],
-        "average of 1000, composed": composed,
-    }
-
-
-def attack_average(row: PickedRow, log_z: FloatArray, k: float, count: int, seed: int) -> float:
-    """Lower bound on the ε of a policy averaged over `DRAWS` private copies of the row, from `count` such averages."""
-    mechanism = DirichletMechanism(k)
-
-    def statistic(p: FloatArray, rng: np.random.Generator) -> FloatArray:
-        total = np.full((count, len(row.successors)), -np.inf)
-        for _ in range(DRAWS):  # in logarithms, as strong incentives make some entries very small
-            logs = mechanism.sample_log(p[row.successors], count, rng) + log_z[row.successors]
-            total = np.logaddexp(total, logs - np.logaddexp.reduce(logs, axis=1, keepdims=True))
-        down, up = np.searchsorted(row.successors, [row.down, row.up])
-        return total[:, down] - total[:, up]
-
-    first, second = np.random.default_rng([seed, int(k), 9]).spawn(2)
-    found = audit_samples(statistic(row.row, first), statistic(row.adjacent, second), DELTA, confidence=CONFIDENCE)
-    return found.epsilon
-
-
-def attack_ceiling(count: int) -> float:
-    """Return the ε that an attacker shows who is right in every trial: half of `count` averages of either row."""
-    trials = count - count // 2
-    return epsilon_lower_bound(trials, 0, trials, DELTA, CONFIDENCE)
-
-
 # ------------------------------------------------------------------ learners and buildings
 def has_stable_baselines3() -> bool:
     """Whether Stable-Baselines3 is installed."""
@@ -454,7 +402,5 @@ def learners(model: EnsembleModel, effort: Effort, seed: int) -> list[Learned]:
 
 def building_deviation(building_kw: FloatArray, seed: int) -> float:
     """Largest relative deviation from the original over ten synthetic buildings."""
-    from dp_ensemble_env.markov import ensemble
-
     present = building_kw[~np.isnan(building_kw) & (building_kw > 0)]
     return max(float(np.abs(ensemble(present, 1, rng=seed + i) / present - 1.0).max()) for i in range(10))

@@ -58,9 +58,9 @@ def shell_commands() -> Callable[[str], list[str]]:
     return commands
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def shell() -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Return a function that runs a command of the page with this Python first on the path."""
+    """Return a function that runs a command with this Python first on the path."""
 
     def run(command: str, **settings: Any) -> subprocess.CompletedProcess[str]:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -64,28 +61,12 @@ CONTRAST = """
 """
 
 
-def run_script(name: str, *arguments: str) -> None:
-    """Run a script as a user would."""
-    command = [sys.executable, str(ROOT / "scripts" / f"{name}.py"), *arguments]
-    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    done = subprocess.run(
-        command,
-        cwd=ROOT,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env={**os.environ, "PYTHONPATH": path},
-    )
-    assert done.returncode == 0, done.stdout[-3000:]
-
-
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def pages(tmp_path_factory: pytest.TempPathFactory, shell: Any) -> dict[str, Path]:
     """Make the page of the reproduction, and that of a comparison, which is built from the same parts."""
     folder = tmp_path_factory.mktemp("pages")
-    run_script("reproduce_paper", "--quick", "--output", str(folder))
-    arguments = ("--preset", "baselines", "--private", "50", "--releases", "1", "--output", str(folder))
-    run_script("compare", *arguments)
+    shell(f"python {ROOT}/scripts/reproduce_paper.py --quick --output {folder}")
+    shell(f"python {ROOT}/scripts/compare.py --preset baselines --private 50 --releases 1 --output {folder}")
     return {"reproduction": folder / "reproduction.html", "comparison": folder / "comparison.html"}
 
 

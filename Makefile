@@ -18,10 +18,10 @@ help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
 
 demo: $(VENV)/.demo ## Compare the controllers, a PPO trained on the spot among them; writes runs/demo
-	$(BIN)/python scripts/compare.py --output runs/demo
+	$(BIN)/dp-ensemble compare --output runs/demo
 
 reproduce: $(VENV)/.demo ## Make the paper's figures and check its claims; writes runs/reproduction
-	$(BIN)/python scripts/reproduce_paper.py --output runs/reproduction $(REPRODUCE_ARGS)
+	$(BIN)/dp-ensemble reproduce --output runs/reproduction $(REPRODUCE_ARGS)
 
 test: $(VENV)/.dev ## Run the test suite
 	$(BIN)/python -m pytest -n auto --dist worksteal $(PYTEST_ARGS)
@@ -29,11 +29,13 @@ test: $(VENV)/.dev ## Run the test suite
 test-integrations: $(INTEGRATIONS)/.done $(RLLIB)/.done ## Run the tests with the other RL libraries, Ray and a browser
 	$(INTEGRATIONS)/bin/python -m pytest tests/integrations --ignore=tests/integrations/rllib $(PYTEST_ARGS)
 	$(RLLIB)/bin/python -m pytest tests/integrations/rllib $(PYTEST_ARGS)
-	$(RLLIB)/bin/python -m pytest -n auto tests/test_env_*.py $(PYTEST_ARGS)
+	$(RLLIB)/bin/python -m pytest -n auto tests/envs $(PYTEST_ARGS)
 
+# The folder agents/ is installed as dp_ensemble_env.agents; for mypy a tree of links puts it in its place.
 lint: $(VENV)/.dev ## Check style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	@rm -rf build/types && mkdir -p build/types/dp_ensemble_env && ln -s $(abspath $(wildcard dp_ensemble_env/*) agents) build/types/dp_ensemble_env/
 	$(BIN)/mypy
 
 format: $(VENV)/.dev ## Reformat the code
@@ -45,8 +47,8 @@ docs: $(VENV)/.docs ## Build the documentation site into site/
 	@echo "The site is in site/index.html"
 
 benchmark: $(VENV)/.dev ## Measure the speed claims as ratios in one run
-	$(BIN)/python scripts/benchmark.py solver
-	$(BIN)/python scripts/benchmark.py env
+	$(BIN)/dp-ensemble benchmark solver
+	$(BIN)/dp-ensemble benchmark env
 
 clean: ## Remove the virtual environments, the site and caches; keeps runs/
 	rm -rf $(VENV) $(INTEGRATIONS) $(RLLIB) site .pytest_cache .mypy_cache .ruff_cache .hypothesis

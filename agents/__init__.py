@@ -5,7 +5,7 @@ with `make_agent` and scored with `evaluate`; the modules that need PyTorch are
 imported when one of their agents is asked for.
 """
 
-from agents.base import Agent, agent_names, make_agent, register_agent
-from agents.evaluation import Evaluation, evaluate
+from dp_ensemble_env.agents.base import Agent, agent_names, make_agent, register_agent
+from dp_ensemble_env.agents.evaluation import Evaluation, evaluate
 
 __all__ = ["Agent", "Evaluation", "agent_names", "evaluate", "make_agent", "register_agent"]

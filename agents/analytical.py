@@ -17,10 +17,10 @@ import functools
 from typing import Any
 
 import numpy as np
+from dp_ensemble_env.agents.base import Core, FloatArray, ScheduleAgent, core_env, register_agent
 
-from agents.base import Core, FloatArray, ScheduleAgent, core_env, register_agent
 from dp_ensemble_env.policies import POLICIES, solve_policy
-from dp_ensemble_env.privacy.mechanism import Release
+from dp_ensemble_env.privacy.mechanisms.dirichlet import Release
 
 
 class PolicyAgent(ScheduleAgent):

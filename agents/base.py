@@ -74,8 +74,8 @@ Factory = Callable[..., Agent]
 _FACTORIES: dict[str, Factory] = {}
 #: The module that registers each agent, imported when it is first asked for.
 _HOMES = {
-    "agents.practice": ("uncontrolled", "ad-hoc", "best-price"),
-    "agents.analytical": (
+    "dp_ensemble_env.agents.practice": ("uncontrolled", "ad-hoc", "best-price"),
+    "dp_ensemble_env.agents.analytical": (
         "standard",
         "taylor",
         "digamma",
@@ -84,8 +84,8 @@ _HOMES = {
         "average-expansion",
         "average-exact",
     ),
-    "agents.z_learning": ("z-learning",),
-    "agents.sb3": ("ppo", "a2c", "sac", "td3", "dqn", "tqc", "trpo"),
+    "dp_ensemble_env.agents.z_learning": ("z-learning",),
+    "dp_ensemble_env.agents.sb3": ("ppo", "a2c", "sac", "td3", "dqn", "tqc", "trpo"),
 }
 
 

@@ -25,17 +25,17 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
+from dp_ensemble_env.agents.base import Agent, Core, FloatArray, core_env
 from gymnasium.vector import AutoresetMode
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from agents.base import Agent, Core, FloatArray, core_env
 from dp_ensemble_env._validation import as_float_array, check_count
 from dp_ensemble_env.envs.vector import EnsembleVectorEnv
 from dp_ensemble_env.lsmdp import evaluate_policy
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.policies import solve_standard
-from dp_ensemble_env.report import score as place
+from dp_ensemble_env.reporting.outcome import score as place
 
 #: Episodes that run side by side.
 _BATCH = 1024

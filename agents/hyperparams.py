@@ -7,11 +7,11 @@ our own:
 
 ``clock``
     True gives policy and critic the time as one-hot code beside the occupancy
-    (`agents.features.ClockFeatures`).
+    (`dp_ensemble_env.agents.features.ClockFeatures`).
 ``bins``
     Number of prices that DQN chooses from (`gymnasium.wrappers.DiscretizeAction`).
 
-They were found with `scripts/tune.py`; ``docs/tuning.md`` gives the command of each
+They were found with `dp-ensemble tune`; ``docs/tuning.md`` gives the command of each
 study and ``docs/tuning/`` its summary. Rewards are divided by the largest utility
 (see `reward_scale`); the horizon is part of the task, so nothing is discounted.
 
@@ -19,7 +19,7 @@ study and ``docs/tuning/`` its summary. Rewards are divided by the largest utili
 without the native vector environment (``docs/libraries/rl_zoo3.md``)::
 
     python -m rl_zoo3.train --algo ppo --env dp_ensemble/MeanField-v0 \
-        --gym-packages dp_ensemble_env -conf agents.hyperparams.ppo_price
+        --gym-packages dp_ensemble_env -conf dp_ensemble_env.agents.hyperparams.ppo_price
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ class PriceAction(gymnasium.ActionWrapper[Any, Any, Any]):
 
 # ------------------------------------------------------------------ rl_zoo3
 class _ZooModule(ModuleType):
-    """What ``-conf agents.hyperparams.<algo>_<action>`` imports; built when read, as it may need torch."""
+    """What ``-conf dp_ensemble_env.agents.hyperparams.<algo>_<action>`` imports, built when read (may need torch)."""
 
     def __init__(self, algo: str, action: str) -> None:
         super().__init__(f"{__name__}.{algo}_{action}", f"{algo} in {action} mode, by environment id.")
@@ -211,14 +211,14 @@ def zoo_settings(algo: str, env_id: str, action: str) -> Settings:
     if (bins := settings.pop("bins", None)) is not None:
         settings["env_wrapper"].append({"gymnasium.wrappers.DiscretizeAction": {"bins": bins}})
     if settings.pop("clock", False):
-        from agents.features import clock_kwargs
+        from dp_ensemble_env.agents.features import clock_kwargs
 
         settings["policy_kwargs"] = {**settings["policy_kwargs"], **clock_kwargs(HORIZON)}
     return settings
 
 
-# `import agents.hyperparams.ppo_price` finds these in sys.modules once this module has been imported, so that all
-# settings stay in one file although rl_zoo3 wants one module per algorithm.
+# `import dp_ensemble_env.agents.hyperparams.ppo_price` finds these in sys.modules once this module has been imported,
+# so that all settings stay in one file although rl_zoo3 wants one module per algorithm.
 for _algo, _table in HYPERPARAMS.items():
     for _action in dict.fromkeys(action for _, action in _table):
         _zoo = _ZooModule(_algo, _action)

@@ -10,9 +10,9 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from dp_ensemble_env.agents.hyperparams import ALGORITHMS, hyperparameters, reward_scale
 from numpy.typing import NDArray
 
-from agents.hyperparams import ALGORITHMS, hyperparameters, reward_scale
 from dp_ensemble_env._validation import check_choice, check_count
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.model import EnsembleModel
@@ -45,9 +45,8 @@ def settings_of(kind: Any, algo: str, env_id: str, action: str, changes: dict[st
 
 def algorithm_arguments(settings: dict[str, Any], model: EnsembleModel, venv: Any) -> dict[str, Any]:
     """Translate settings into arguments of the algorithm's class."""
+    from dp_ensemble_env.agents.features import clock_kwargs
     from stable_baselines3.common.noise import NormalActionNoise
-
-    from agents.features import clock_kwargs
 
     arguments = copy.deepcopy({key: value for key, value in settings.items() if key not in OWN_KEYS})
     for key in ("learning_rate", "clip_range"):
@@ -81,7 +80,7 @@ def training_env(
     core: EnsembleEnv, env_id: str, task: dict[str, Any], model: EnsembleModel | None, settings: dict[str, Any]
 ) -> Any:
     """Make the training environment: native and batched, or one by one behind Gymnasium's discretising wrapper."""
-    from agents.features import ScaledRewards
+    from dp_ensemble_env.agents.features import ScaledRewards
 
     count = check_count(settings["n_envs"], "n_envs")
     if "bins" not in settings:

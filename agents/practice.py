@@ -20,14 +20,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from dp_ensemble_env.agents.base import Core, FloatArray, ScheduleAgent, core_env, register_agent
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
-from agents.base import Core, FloatArray, ScheduleAgent, core_env, register_agent
 from dp_ensemble_env._validation import check_positive
 from dp_ensemble_env.lsmdp import evaluate_policy
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.privacy.mechanism import Release
+from dp_ensemble_env.privacy.mechanisms.dirichlet import Release
 
 PUBLIC = "nothing is revealed: it uses public prices alone"
 

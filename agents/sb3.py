@@ -2,7 +2,7 @@
 
 ::
 
-    from agents.sb3 import train
+    from dp_ensemble_env.agents.sb3 import train
 
     agent = train("ppo", "dp_ensemble/MeanField-v0", "price", seed=0)
     steps, score = agent.curve[-1]
@@ -20,12 +20,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from dp_ensemble_env.agents.base import core_env, register_agent
+from dp_ensemble_env.agents.evaluation import Evaluation, evaluate
+from dp_ensemble_env.agents.hyperparams import ALGORITHMS
+from dp_ensemble_env.agents.learners import (
+    algorithm_arguments,
+    algorithm_class,
+    price_list,
+    privacy_of,
+    settings_of,
+    training_env,
+)
 from numpy.typing import NDArray
 
-from agents.base import core_env, register_agent
-from agents.evaluation import Evaluation, evaluate
-from agents.hyperparams import ALGORITHMS
-from agents.learners import algorithm_arguments, algorithm_class, price_list, privacy_of, settings_of, training_env
 from dp_ensemble_env._files import atomic_write
 from dp_ensemble_env._validation import check_count
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
@@ -33,7 +40,7 @@ from dp_ensemble_env.envs.registration import ENVIRONMENTS
 from dp_ensemble_env.model import EnsembleModel
 
 if TYPE_CHECKING:
-    from agents.training import Progress, Record
+    from dp_ensemble_env.agents.training import Progress, Record
 
 #: Finite populations are scored with these episodes while training, and with others at the end.
 WATCH_SEED, FINAL_SEED = 5_000_000, 10_000
@@ -110,7 +117,7 @@ def train(
     Parameters
     ----------
     algo : str
-        One of `agents.hyperparams.ALGORITHMS`.
+        One of `dp_ensemble_env.agents.hyperparams.ALGORITHMS`.
     env_id : str
         A registered id; it sets the population.
     action : {"price", "tilt", "policy"}
@@ -130,7 +137,7 @@ def train(
     interval : int, optional
         Steps between cuts (score and checkpoint), by default a twentieth.
     folder : path, optional
-        Where to keep the run; see `agents.training` for what it will hold.
+        Where to keep the run; see `dp_ensemble_env.agents.training` for what it will hold.
     resume : bool
         Continue the run in `folder`, which must have the same configuration.
     tensorboard : bool
@@ -147,7 +154,7 @@ def train(
     LearnedAgent
     """
     kind = algorithm_class(algo)
-    from agents import training
+    from dp_ensemble_env.agents import training
 
     settings = settings_of(kind, algo, env_id, action, hyperparams)
     task: dict[str, Any] = {"population": ENVIRONMENTS[env_id] if population is None else population, "action": action}
@@ -192,7 +199,7 @@ def _learn(
     progress: Progress | None,
 ) -> None:
     """Run the learner from where the record stands to the end, the target or the budget."""
-    from agents import training
+    from dp_ensemble_env.agents import training
 
     def save() -> None:
         assert home is not None
@@ -224,9 +231,8 @@ def _start(
     tensorboard: bool,
 ) -> tuple[Any, Record]:
     """Make the learner, or take it from the checkpoint if there is one."""
+    from dp_ensemble_env.agents import training
     from stable_baselines3.common.logger import configure
-
-    from agents import training
 
     if home is not None and (home / "checkpoint.zip").exists():
         warnings.warn(WARNING.format(path=home / "checkpoint.zip"), UserWarning, stacklevel=3)
@@ -240,7 +246,7 @@ def _start(
 
 
 def _finish(agent: LearnedAgent, home: Path, evaluation: Evaluation) -> None:
-    from agents import training
+    from dp_ensemble_env.agents import training
 
     with atomic_write(home / "model.zip", "wb") as stream:
         agent.model.save(stream)
@@ -290,8 +296,8 @@ def load_agent(
     if not allow_outside:
         file = safe_path(file, folder)  # the file itself may be a link
     if not file.is_file():
-        raise ValueError(f"there is no model file {file}; train one with scripts/train.py.")
-    from agents import training
+        raise ValueError(f"there is no model file {file}; train one with dp-ensemble train.")
+    from dp_ensemble_env.agents import training
 
     beside = file.parent / "config.json"
     config = training.read_json(beside) if beside.exists() else {}

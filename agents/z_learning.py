@@ -63,11 +63,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from dp_ensemble_env.agents.base import FloatArray, ScheduleAgent, core_env, register_agent
 from gymnasium.vector import AutoresetMode
 from numba import njit
 from numpy.typing import NDArray
 
-from agents.base import FloatArray, ScheduleAgent, core_env, register_agent
 from dp_ensemble_env._validation import check_choice, check_count, check_in_range, check_positive
 from dp_ensemble_env.envs.tables import action_scale
 from dp_ensemble_env.envs.vector import EnsembleVectorEnv

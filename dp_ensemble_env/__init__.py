@@ -9,31 +9,32 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+import dp_ensemble_env._moved  # former module names
 import dp_ensemble_env.envs  # noqa: F401 - registers the environments
 
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from dp_ensemble_env.campus import campus_building, campus_chain, campus_event
+    from dp_ensemble_env.chain import MarkovChain, ensemble, estimate_chain
     from dp_ensemble_env.cost import cost_of_privacy
     from dp_ensemble_env.event import DemandResponseEvent, Tariff, customer_baseline
     from dp_ensemble_env.lsmdp import evaluate_policy, solve
-    from dp_ensemble_env.markov import MarkovChain, ensemble, estimate_chain
     from dp_ensemble_env.meter import PowerSeries, read_meter
     from dp_ensemble_env.model import EnsembleModel
     from dp_ensemble_env.policies import average_policy, digamma_policy, standard_policy, taylor_policy
-    from dp_ensemble_env.privacy.mechanism import DirichletMechanism, Release
+    from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism, Release
+    from dp_ensemble_env.scenarios.campus import campus_building, campus_chain, campus_event
 
 _MODULES = {
-    "campus": ("campus_building", "campus_chain", "campus_event"),
+    "scenarios.campus": ("campus_building", "campus_chain", "campus_event"),
     "cost": ("cost_of_privacy",),
     "event": ("DemandResponseEvent", "Tariff", "customer_baseline"),
     "lsmdp": ("evaluate_policy", "solve"),
-    "markov": ("MarkovChain", "ensemble", "estimate_chain"),
+    "chain": ("MarkovChain", "ensemble", "estimate_chain"),
     "meter": ("PowerSeries", "read_meter"),
     "model": ("EnsembleModel",),
     "policies": ("average_policy", "digamma_policy", "standard_policy", "taylor_policy"),
-    "privacy.mechanism": ("DirichletMechanism", "Release"),
+    "privacy.mechanisms.dirichlet": ("DirichletMechanism", "Release"),
 }
 _HOME = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}
 

@@ -38,7 +38,7 @@ from dp_ensemble_env._validation import (
     check_positive,
     check_shape,
 )
-from dp_ensemble_env.markov import select_days
+from dp_ensemble_env.chain.markov import select_days
 
 FloatArray = NDArray[np.float64]
 TimeArray = NDArray[np.datetime64]

@@ -23,9 +23,9 @@ from dp_ensemble_env._validation import (
     check_shape,
     check_stochastic,
 )
+from dp_ensemble_env.chain.markov import MarkovChain, as_step, ensemble, estimate_chain
 from dp_ensemble_env.event import DemandResponseEvent, EventTimeline, customer_baseline, similar_days
 from dp_ensemble_env.lsmdp import LogKernel, log_probabilities
-from dp_ensemble_env.markov import MarkovChain, as_step, ensemble, estimate_chain
 
 FloatArray = NDArray[np.float64]
 

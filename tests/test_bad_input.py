@@ -7,14 +7,14 @@ import os
 
 import numpy as np
 import pytest
-from conftest import random_model
+from helpers import random_model
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import dp_ensemble_env as dpe
 from dp_ensemble_env import cost, lsmdp, policies
 from dp_ensemble_env._files import atomic_write
-from dp_ensemble_env.report import event_outcome
+from dp_ensemble_env.reporting.outcome import event_outcome
 
 MODEL = random_model(0, n=3, horizon=2, density=1.0)
 POLICY = np.ascontiguousarray(np.broadcast_to(MODEL.default, (2, 3, 3)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conftest import random_model
+from helpers import random_model
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
@@ -26,7 +26,7 @@ from dp_ensemble_env.policies import (
     taylor_kernel,
     taylor_policy,
 )
-from dp_ensemble_env.privacy.mechanism import DirichletMechanism
+from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism
 
 
 @pytest.mark.parametrize("method", ["taylor", "digamma"])

@@ -9,7 +9,7 @@ import mpmath
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from conftest import random_chain, random_model
+from helpers import random_chain, random_model
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose

@@ -8,7 +8,7 @@ import sys
 import mpmath
 import numpy as np
 import pytest
-from conftest import random_model
+from helpers import random_model
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal

@@ -24,7 +24,7 @@ from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.envs.registration import ENVIRONMENTS
 from dp_ensemble_env.event import EventTimeline
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.privacy.mechanism import Release
+from dp_ensemble_env.privacy.mechanisms.dirichlet import Release
 
 Numbers = dict[str, Any]
 

@@ -18,7 +18,7 @@ from dp_ensemble_env._validation import as_float_array, check_choice, check_coun
 from dp_ensemble_env.envs.encoding import encode_policy
 from dp_ensemble_env.envs.tables import MODES, Kernel, action_scale, pack
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.privacy.mechanism import DirichletMechanism, Release
+from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism, Release
 
 if TYPE_CHECKING:
     from dp_ensemble_env.privacy.ledger import PrivacyLedger
@@ -296,7 +296,7 @@ def check_options(options: dict[str, Any] | None, known: tuple[str, ...]) -> dic
 
 def _check_model(model: Any) -> EnsembleModel:
     if model is None:
-        from dp_ensemble_env.campus import campus_event
+        from dp_ensemble_env.scenarios.campus import campus_event
 
         return campus_event()
     if not isinstance(model, EnsembleModel):

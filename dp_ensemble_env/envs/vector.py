@@ -29,7 +29,7 @@ from dp_ensemble_env.envs.task import (
     seed_words,
 )
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.privacy.mechanism import Release
+from dp_ensemble_env.privacy.mechanisms.dirichlet import Release
 
 if TYPE_CHECKING:
     from dp_ensemble_env.envs.rendering import Renderer

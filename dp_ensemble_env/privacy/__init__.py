@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any
 
 _MODULES = {
-    "adjacency": ("Adjacency", "DeviceChain", "adjacency_from_counts", "chain_from_devices"),
+    "participants": ("Adjacency", "DeviceChain", "adjacency_from_counts", "chain_from_devices"),
     "audit": (
         "AuditResult",
         "audit_average",
@@ -18,8 +18,8 @@ _MODULES = {
         "audit_samples",
         "epsilon_lower_bound",
     ),
-    "charge": ("Charge", "ReleasePlan"),
-    "composition": (
+    "accounting.charge": ("Charge", "ReleasePlan"),
+    "accounting.composition": (
         "RowGroup",
         "UnreachableTarget",
         "calibrate_groups",
@@ -30,7 +30,7 @@ _MODULES = {
         "renyi_epsilon",
         "vanishing_k_composed",
     ),
-    "divergence": (
+    "accounting.divergence": (
         "adjacent_row",
         "pair_delta",
         "pair_epsilon",
@@ -43,7 +43,7 @@ _MODULES = {
     ),
     "guarantee": ("Guarantee", "release_guarantee"),
     "ledger": ("PrivacyBudgetExceeded", "PrivacyLedger"),
-    "mechanism": ("DirichletMechanism", "Release"),
+    "mechanisms.dirichlet": ("DirichletMechanism", "Release"),
     "statement": (
         "FloorlessReport",
         "Setting",
@@ -52,7 +52,7 @@ _MODULES = {
         "reach_statement",
         "reachable_settings",
     ),
-    "theorem2": ("theorem2_epsilon",),
+    "accounting.theorem2": ("theorem2_epsilon",),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -34,7 +34,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from dp_ensemble_env._validation import as_float_array, check_count, check_in_range, check_rng
-from dp_ensemble_env.privacy.divergence import adjacent_row
+from dp_ensemble_env.privacy.accounting.divergence import adjacent_row
 
 FloatArray = NDArray[np.float64]
 

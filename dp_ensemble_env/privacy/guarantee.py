@@ -19,9 +19,15 @@ import math
 from dataclasses import dataclass
 
 from dp_ensemble_env._validation import check_choice, check_count
-from dp_ensemble_env.privacy.composition import RowGroup, composed_epsilon, renyi_epsilon
-from dp_ensemble_env.privacy.divergence import ENTRIES, Entries, check_delta, check_row_settings, worst_case_epsilon
-from dp_ensemble_env.privacy.theorem2 import theorem2_epsilon
+from dp_ensemble_env.privacy.accounting.composition import RowGroup, composed_epsilon, renyi_epsilon
+from dp_ensemble_env.privacy.accounting.divergence import (
+    ENTRIES,
+    Entries,
+    check_delta,
+    check_row_settings,
+    worst_case_epsilon,
+)
+from dp_ensemble_env.privacy.accounting.theorem2 import theorem2_epsilon
 
 DEFINITION = "approximate differential privacy"
 SEEDED = "seeded: repeatable, hence not private against whoever knows the seed"

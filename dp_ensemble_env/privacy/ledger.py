@@ -38,8 +38,8 @@ from numpy.typing import ArrayLike
 from dp_ensemble_env._files import atomic_write
 from dp_ensemble_env._validation import check_count, check_in_range, check_positive
 from dp_ensemble_env.privacy import _journal
-from dp_ensemble_env.privacy.account import Account
-from dp_ensemble_env.privacy.charge import (
+from dp_ensemble_env.privacy.accounting.account import Account
+from dp_ensemble_env.privacy.accounting.charge import (
     Charge,
     ReleasePlan,
     Rows,
@@ -48,8 +48,8 @@ from dp_ensemble_env.privacy.charge import (
     check_rows,
     make_charge,
 )
-from dp_ensemble_env.privacy.divergence import check_delta
-from dp_ensemble_env.privacy.mechanism import DirichletMechanism, Release
+from dp_ensemble_env.privacy.accounting.divergence import check_delta
+from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism, Release
 
 FORMAT = "dp-ensemble-ledger"
 #: The adjacency of the paper's case study, taken where none is given and always named in what is printed.

@@ -24,11 +24,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dp_ensemble_env._validation import as_float_array, check_count, check_rng, check_stochastic
-from dp_ensemble_env.privacy.adjacency import AGGREGATE_LIMIT, COUNTS_ARE_DATA, COUNTS_LIMIT, Adjacency
-from dp_ensemble_env.privacy.composition import RowGroup, can_convolve, composed_epsilon, largest_k
-from dp_ensemble_env.privacy.divergence import Entries, check_delta
+from dp_ensemble_env.privacy.accounting.composition import RowGroup, can_convolve, composed_epsilon, largest_k
+from dp_ensemble_env.privacy.accounting.divergence import Entries, check_delta
 from dp_ensemble_env.privacy.guarantee import DEFINITION, SEEDED
-from dp_ensemble_env.privacy.mechanism import DirichletMechanism
+from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism
+from dp_ensemble_env.privacy.participants import AGGREGATE_LIMIT, COUNTS_ARE_DATA, COUNTS_LIMIT, Adjacency
 
 if TYPE_CHECKING:
     from dp_ensemble_env.privacy.ledger import PrivacyLedger
@@ -293,7 +293,7 @@ def reachable_settings(
     list of Setting
         Empty if none of the floors reaches the target.
     """
-    from dp_ensemble_env.privacy.charge import ReleasePlan, make_charge
+    from dp_ensemble_env.privacy.accounting.charge import ReleasePlan, make_charge
 
     successors = tuple(int(size) for size in (np.asarray(model.default) > 0).sum(axis=-1).ravel())
     top = 1.0 / max(successors)
@@ -322,7 +322,7 @@ def reach_statement(
     found = reachable_settings(model, epsilon, delta, h, draws=draws, rows=rows, entries=entries)
     if found:
         return f"To reach ({epsilon:g}, {delta:g}) on this matrix: {found[0]}."
-    from dp_ensemble_env.privacy.charge import ReleasePlan, make_charge
+    from dp_ensemble_env.privacy.accounting.charge import ReleasePlan, make_charge
 
     successors = tuple(int(size) for size in (np.asarray(model.default) > 0).sum(axis=-1).ravel())
     floor = 0.95 / max(successors)

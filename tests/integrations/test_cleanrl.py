@@ -10,8 +10,7 @@ import numpy as np
 import ppo_single_file
 import pytest
 import torch
-
-from agents import evaluate
+from dp_ensemble_env.agents import evaluate
 
 ROOT = Path(__file__).parents[2]
 SHORT = ["--total-steps", "600", "--epochs", "2"]

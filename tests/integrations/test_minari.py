@@ -12,15 +12,15 @@ import time
 from pathlib import Path
 
 import behaviour_cloning
-import make_dataset
 import minari
 import numpy as np
 import pytest
 import torch
+from dp_ensemble_env.agents import evaluate, make_agent
 from minari.dataset._storages.hdf5_storage import HDF5Storage
 
-from agents import evaluate, make_agent
 from dp_ensemble_env import campus_event
+from dp_ensemble_env.experiments import datasets as make_dataset
 
 ROOT = Path(__file__).parents[2]
 LADDER = ("uncontrolled", "ad-hoc", "medium", "standard")
@@ -40,7 +40,7 @@ def made(tmp_path_factory):
     """What the command of the page makes: all kinds of the mean field in tilt mode."""
     folder = tmp_path_factory.mktemp("minari")
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "MINARI_DATASETS_PATH": str(folder)}
-    subprocess.run([sys.executable, "scripts/make_dataset.py"], cwd=ROOT, env=environment, check=True)
+    subprocess.run([sys.executable, "scripts/dataset.py"], cwd=ROOT, env=environment, check=True)
     return folder
 
 
@@ -89,7 +89,7 @@ def replay(dataset):
 # ------------------------------------------------------------------ the page
 def test_page(run_page, shell_commands, shell, root):
     commands = [line.split("#")[0].strip() for line in shell_commands("minari")]
-    assert commands == ["python scripts/make_dataset.py", "python scripts/behaviour_cloning.py"]  # `made` ran the first
+    assert commands == ["dp-ensemble dataset", "python docs/examples/behaviour_cloning.py"]  # `made` ran the first
     printed = shell(commands[1], cwd=ROOT).stdout
     scores = [float(line.split()[3]) for line in printed.splitlines() if line.startswith("seed")]
     assert len(scores) == 3 and min(scores) >= 98.0
@@ -322,7 +322,7 @@ def test_interrupted_writing_leaves_the_former_data_set(empty, monkeypatch, caps
 
 
 def test_killed_process_leaves_no_half_data_set(empty):
-    command = [sys.executable, ROOT / "scripts" / "make_dataset.py", "--kinds", "ad-hoc", "--episodes", "3000"]
+    command = [sys.executable, ROOT / "scripts" / "dataset.py", "--kinds", "ad-hoc", "--episodes", "3000"]
     process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
     try:
         deadline = time.monotonic() + 300
@@ -351,7 +351,7 @@ def test_a_clone_is_as_good_as_what_it_imitates(root, kind, score):
 def test_missing_data_set_is_named(empty, capsys):
     assert behaviour_cloning.main(["--dataset", "dp_ensemble/nowhere/standard-v0"]) == 2
     message = capsys.readouterr().err
-    assert "dp_ensemble/nowhere/standard-v0" in message and "make_dataset.py" in message and message.count("\n") == 1
+    assert "dp_ensemble/nowhere/standard-v0" in message and "dataset.py" in message and message.count("\n") == 1
 
 
 def test_episodes_pass_through_a_torch_loader(root):

@@ -65,7 +65,7 @@ CONTRAST = """
 def pages(tmp_path_factory: pytest.TempPathFactory, shell: Any) -> dict[str, Path]:
     """Make the page of the reproduction, and that of a comparison, which is built from the same parts."""
     folder = tmp_path_factory.mktemp("pages")
-    shell(f"python {ROOT}/scripts/reproduce_paper.py --quick --output {folder}")
+    shell(f"python {ROOT}/scripts/reproduce.py --quick --output {folder}")
     shell(f"python {ROOT}/scripts/compare.py --preset baselines --private 50 --releases 1 --output {folder}")
     return {"reproduction": folder / "reproduction.html", "comparison": folder / "comparison.html"}
 

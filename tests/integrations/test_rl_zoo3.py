@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 import rl_zoo3.enjoy
 import rl_zoo3.train
+from dp_ensemble_env.agents.hyperparams import HYPERPARAMS, reward_scale
 from stable_baselines3 import PPO
-
-from agents.hyperparams import HYPERPARAMS, reward_scale
 
 ID = "dp_ensemble/MeanField-v0"
 MODULES = [(algo, action) for algo, table in HYPERPARAMS.items() for action in dict.fromkeys(a for _, a in table)]
@@ -65,7 +64,7 @@ def run(monkeypatch, module, *arguments):
 
 @pytest.mark.parametrize(("algo", "action"), MODULES)
 def test_every_module_trains_evaluates_and_plays(algo, action, monkeypatch, capsys):
-    name = f"agents.hyperparams.{algo}_{action}"
+    name = f"dp_ensemble_env.agents.hyperparams.{algo}_{action}"
     settings = importlib.import_module(name).hyperparams[ID]
     steps = settings["n_envs"] * settings.get("n_steps", 50)
     steps = max(steps, settings.get("learning_starts", 0) + 10 * settings["n_envs"])
@@ -78,7 +77,16 @@ def test_every_module_trains_evaluates_and_plays(algo, action, monkeypatch, caps
 
 def test_arguments_of_the_environment_reach_training_and_playing(monkeypatch, capsys):
     private = ("--env-kwargs", "k:20", "release_seed:5")
-    arguments = ("--algo", "ppo", "-conf", "agents.hyperparams.ppo_price", "-n", "288", "--eval-freq", "144")
+    arguments = (
+        "--algo",
+        "ppo",
+        "-conf",
+        "dp_ensemble_env.agents.hyperparams.ppo_price",
+        "-n",
+        "288",
+        "--eval-freq",
+        "144",
+    )
     run(monkeypatch, rl_zoo3.train, *arguments, *private, "--seed", "0")
     capsys.readouterr()
     run(monkeypatch, rl_zoo3.enjoy, "--algo", "ppo", "-f", "logs", "--no-render", "-n", "90")

@@ -23,8 +23,8 @@ AGENTS = """
 import os, time
 from pathlib import Path
 import numpy as np
-import agents
-from agents.base import ScheduleAgent, core_env, register_agent
+import dp_ensemble_env.agents as agents
+from dp_ensemble_env.agents.base import ScheduleAgent, core_env, register_agent
 
 HERE = Path(os.environ["SWEEP_TEST_FOLDER"])
 
@@ -53,9 +53,8 @@ GATED = ("--methods", "gated", "--actions", "price", "--k", "none", "50", "--see
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory):
     """The nodes' cache, with the code unpacked as the nodes do and the functions that are compiled here already."""
-    sys.path.insert(0, str(SCRIPTS))
-    from sweeping import cluster
-    from sweeping.cells import Study
+    from dp_ensemble_env.experiments.sweep import cluster
+    from dp_ensemble_env.experiments.sweep.cells import Study
 
     home = tmp_path_factory.mktemp("cache")
     patch = pytest.MonkeyPatch()

@@ -1,0 +1,144 @@
+"""The data sets of the reproduction: the synthetic campus always, a meter and a SimBench profile if they are given."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dp_ensemble_env.chain.markov import ensemble, select_days
+from dp_ensemble_env.cli.options import event_for
+from dp_ensemble_env.event import DemandResponseEvent
+from dp_ensemble_env.meter import PowerSeries, read_meter, simbench_profile
+from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.scenarios.campus import HOLIDAYS, SUMMER, campus_aggregate, campus_building, campus_event
+
+FloatArray = NDArray[np.float64]
+BUILDINGS = 100
+#: What claims that need no data are filed under.
+THEORY = "without data"
+#: Power of one building, kW, that no meter reads; far above it the optimum cannot be computed.
+MOST_KW = 2e5
+
+
+@dataclass(frozen=True, eq=False)
+class DataSet:
+    """One power series with the control problem made from it.
+
+    Attributes
+    ----------
+    slug, title, provenance : str
+        Name of the folder, name in tables, and where the data come from in a sentence or two.
+    model : EnsembleModel
+    times, aggregate_kw : ndarray
+        Power of the whole ensemble, stamps at the starts of the intervals.
+    building_kw : ndarray
+        The one building that the ensemble was made from.
+    season : pair of str, optional
+        Month-days of the readings that the chain was estimated from; None means all.
+    """
+
+    slug: str
+    title: str
+    provenance: str
+    model: EnsembleModel
+    times: NDArray[np.datetime64]
+    aggregate_kw: FloatArray
+    building_kw: FloatArray
+    season: tuple[str, str] | None
+
+
+def load_data(args: argparse.Namespace) -> list[DataSet]:
+    """Load every data set that the command line asks for; the campus comes first."""
+    if args.meter is None:
+        of_meter = {"--unit": args.unit, "--stamp": args.stamp, "--column": args.column}
+        of_data = {} if args.simbench else {"--date": args.date, "--step-minutes": args.step_minutes}
+        remedy = "SimBench needs none" if args.simbench else "give one with --meter, or leave it out"
+        for option, value in {**of_meter, **of_data}.items():
+            if value is not None:
+                raise ValueError(f"{option} says how to read your own meter file; {remedy}.")
+    sets = [campus_data()]
+    if args.meter is not None:
+        series = read_meter(args.meter, unit=args.unit, stamp=args.stamp, column=args.column)
+        title = args.meter.stem if args.column in (None, "sum") else args.column
+        origin = f"File {args.meter.name}" + ("" if args.column is None else f", column {args.column}")
+        if title in (THEORY, sets[0].title) or title.startswith("SimBench "):
+            title = f"meter {title}"  # every data set needs a name of its own
+        sets.append(series_data(series, "meter", title, origin, args.date, args.step_minutes))
+    if args.simbench is not None:
+        series = simbench_profile(args.simbench)
+        origin = f"SimBench standard load profile {args.simbench} (2016, scaled to a peak of 1000 kW, ODbL licence)"
+        sets.append(series_data(series, "simbench", f"SimBench {args.simbench}", origin, args.date, args.step_minutes))
+    return sets
+
+
+def campus_data() -> DataSet:
+    """Return the built-in campus with the paper's event, whatever else is asked for."""
+    year = campus_building()
+    provenance = (
+        "Synthetic, no meter was read: one building, of which 100 noisy copies are added up. The year was scaled so "
+        "that level 18 of 20 lies at the published 32.1 MW; nothing else was fitted to the paper."
+    )
+    kw = campus_aggregate()
+    return DataSet("campus", "synthetic campus", provenance, campus_event(), year.times, kw, year.kw, SUMMER)
+
+
+def series_data(
+    series: PowerSeries, slug: str, title: str, origin: str, date: str | None, step_minutes: int | None
+) -> DataSet:
+    """Make the ensemble and the control problem from the series of one building."""
+    _check_power(series, title)
+    date = default_date(series) if date is None else date
+    if step_minutes is None:
+        event = event_for(series, date=date)
+    else:
+        event = DemandResponseEvent(date=date, step_minutes=step_minutes, notice_minutes=max(30, step_minutes))
+    first, last = (stamp.astype("datetime64[D]") for stamp in (series.times[0], series.times[-1]))
+    day = np.array([event.window[0]])
+    if not first <= day[0].astype("datetime64[D]") <= last:
+        raise ValueError(f"--date {date} lies outside the data of {title}, {first} to {last}; choose a day of theirs.")
+    season = SUMMER if select_days(day, season=SUMMER).all() else None
+    aggregate = ensemble(series.kw, BUILDINGS, rng=0)
+    model = EnsembleModel.from_series(
+        aggregate,
+        event,
+        times=series.times,
+        step=series.step,
+        profile="aggregate",
+        buildings=BUILDINGS,
+        season=season,
+    )
+    provenance = f"{origin}; {len(series):,} intervals of {series.step.astype(int) / 60:g} minutes, "
+    provenance += f"{series.missing:,} of them missing. It stands for one building, of which {BUILDINGS} noisy copies "
+    provenance += f"are added up. Event on {date}, steps of {event.step_minutes} minutes."
+    return DataSet(slug, title, provenance, model, series.times, aggregate, series.kw, season)
+
+
+def _check_power(series: PowerSeries, title: str) -> None:
+    """Refuse a series that no chain of power levels can be made of."""
+    low, high = np.nanmin(series.kw), np.nanmax(series.kw)
+    if not high - low > 1e-9 * abs(high):
+        raise ValueError(f"the power of {title} never changes from {high:g} kW, so there is nothing to control.")
+    if high > MOST_KW:
+        raise ValueError(
+            f"{title} reaches {high:,.0f} kW, more than any one building draws; check the unit (--unit) and the column."
+        )
+
+
+def default_date(series: PowerSeries) -> str:
+    """Choose the day of the event: the first weekday from 2 July on in the series' last summer, else its last weekday.
+
+    Holidays are passed over. For the paper's year this is the paper's day, Monday 2 July 2018.
+    """
+    days = np.unique(series.times.astype("datetime64[D]"))[:-1]  # the last day may be cut short
+    weekdays = days[(days.astype(int) + 3) % 7 < 5]
+    weekdays = weekdays[[str(day) not in HOLIDAYS and str(day)[5:] != "07-04" for day in weekdays]]
+    if not len(weekdays):
+        raise ValueError(f"{series.source or 'the series'} holds no complete weekday; give --date.")
+    july = [day for day in weekdays if "07-02" <= str(day)[5:] <= "07-31"]
+    if not july:
+        return str(weekdays[-1])
+    last = max(str(day)[:4] for day in july)
+    return str(min(day for day in july if str(day)[:4] == last))

@@ -1,0 +1,207 @@
+"""The page of the reproduction, to be followed without the paper at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from dp_ensemble_env.experiments.reproduction.claims import (
+    ABOUT_15,
+    CONTRADICTED,
+    DISTINCT,
+    INDISTINCT,
+    L1_TOLERANCE,
+    NOT_REPRODUCIBLE,
+    REPRODUCED,
+    SHAPE,
+    SIMILAR_L1,
+    SLIGHTLY,
+    SLIGHTLY_DEARER,
+    Finding,
+    RatioSearch,
+    percent,
+)
+from dp_ensemble_env.experiments.reproduction.data import THEORY
+from dp_ensemble_env.experiments.reproduction.figures import draw_all
+from dp_ensemble_env.experiments.reproduction.row import RULE
+from dp_ensemble_env.experiments.reproduction.study import Study
+from dp_ensemble_env.experiments.reproduction.tables import Claim, Table, all_claims, tally
+from dp_ensemble_env.reporting.page import Cell, Page
+
+MARKS = {REPRODUCED: "✓", SHAPE: "≈", NOT_REPRODUCIBLE: "∅", CONTRADICTED: "✗"}
+
+INTRODUCTION = (
+    "A demand-response aggregator steers the power of 100 buildings. Left alone, the ensemble moves between power "
+    "levels by a default matrix of transition probabilities, estimated from meter data, which are private. The "
+    "aggregator may change the probabilities and pays for it in discomfort. To protect the data, rows of the matrix "
+    "are replaced by random ones from a Dirichlet distribution; policies are then made from the noisy matrix, or made "
+    "to expect the noise. Hassan, Deka and Dvorkin (Privacy-Aware Load Ensemble Control: A Linearly-Solvable MDP "
+    "Approach) tried this on a campus in Manhattan, in Section VI of their paper. This page computes every figure and "
+    "number of that section again, and says what holds. Their meter data are not at hand, so numbers that depend on "
+    "them can agree in shape only."
+)
+SYMBOLS = (
+    ("row, successor", "the probabilities of the next level from one level; the levels it can reach"),
+    ("k", "concentration of the Dirichlet noise: the larger, the less noise"),
+    ("release", "one random copy of the matrix, drawn with concentration k"),
+    ("h", "how much adjacent rows differ: two entries move by h/2 = 0.015 in opposite directions"),
+    (
+        "ε, δ",
+        "privacy loss: whatever is observed, its probabilities under adjacent rows differ by a factor of at most e^ε, "
+        "up to δ. Small ε is private. δ = 0.05 is the paper's choice and a lax one",
+    ),
+    ("Theorem 2", "the paper's upper bound on ε, with parameters ω, ω̄ and the protected entries W"),
+    (
+        "z, γ",
+        "desirability of a level (its logarithm is the value function); dollars per nat of discomfort",
+    ),
+    (
+        "Corollaries 1 and 2",
+        "the paper's costs of Taylor and Digamma: the true cost of one step, then the cost-to-go that the noisy "
+        "problem promises. 'One-step formula on one release' is the same for a plan made on one release",
+    ),
+    ("Proposition 3", "the paper's expected policy of the average value approach, an expansion in 1/k"),
+    ("Corollary 3", "the paper's expected cost of it; corrected, it is the leading order in 1/k of a plan's loss"),
+    ("standard", "the optimal policy of the true matrix, without any privacy"),
+    ("Taylor, Digamma", "policies that expect the noise, by an approximation of E[log x] and by its exact value"),
+    ("average value", "the mean of the policies that are optimal for each of many releases"),
+    (
+        "ad-hoc",
+        "today's practice: a fixed shed while the event lasts, no look-ahead. The paper does not say how much its "
+        "building shed; ours answers the price of the running interval alone",
+    ),
+    ("cost of privacy", "dollars per building lost against the optimum; 'exact' evaluates the deployed policy"),
+    ("score", "0: uncontrolled, 100: the optimum"),
+)
+RULES = (
+    f"✓ reproduced: a number within its tolerance ({L1_TOLERANCE:g} for the L1 distances), or a statement true in all "
+    "cases looked at (k = 50 and k = 200 unless said otherwise).",
+    "≈ reproduced in shape: the sign, order or direction holds but not the number, or the statement holds in part. For "
+    "an L1 distance: within a factor of ten of the published one, and falling from k = 50 to k = 200. A difference of "
+    "sampled quantities below two standard errors counts neither for a statement nor against it.",
+    "∅ not reproducible: no setting, or no data at hand, can give what was published; the reason is computed.",
+    "✗ contradicted: the opposite was found.",
+    "A claim that can be read in several ways counts once: reproduced if all readings are, contradicted if all are, "
+    "else in shape. Facts of the set-up are not counted; they are in a table of their own.",
+    f"'Slightly' and 'similar' capacity mean within {percent(SLIGHTLY, 0)} of the standard policy's, 'slightly more "
+    f"expensive' up to {percent(SLIGHTLY_DEARER, 0)}, 'about 15 %' between {percent(ABOUT_15[0], 0)} and "
+    f"{percent(ABOUT_15[1], 0)}, 'similar policies' an L1 distance of at most {SIMILAR_L1:g}, 'impossible to "
+    f"distinguish' a best test that is right in less than {percent(INDISTINCT, 0)} of the cases, 'distinguishable' in "
+    f"at least {percent(DISTINCT, 0)}.",
+)
+MISPRINTS = (
+    ("E2", "Proposition 3 divides by sums of squares where squares of sums belong; its rows do not sum to one."),
+    ("E3", "Corollary 3 subtracts z where log z belongs, and puts x − 1 for log x; it is not a cost."),
+    (
+        "E8",
+        "Taylor and Digamma policies are called private, but are functions of the true matrix without any noise. At "
+        "the last step z is exp(U/γ), which is public, and rows of the matrix sum to one, so the policy alone gives "
+        "the matrix back.",
+    ),
+    ("E9", "An average over N releases is called as private as one; it has used the data N times."),
+    ("E12", "'Privacy decreases with a decrease in k': it increases."),
+    ("E13", "ε = 0.88 at k = 50 and 5.45 at k = 200: Theorem 2 gives no such pair for any of its parameters."),
+)
+
+
+def write_page(
+    folder: Path,
+    studies: list[Study],
+    tables: Mapping[str, list[Table]],
+    findings: dict[str, list[Finding]],
+    search: RatioSearch,
+    made: list[str],
+    quick: bool,
+) -> Path:
+    """Draw the figures and write everything into one HTML file."""
+    page = Page("Privacy-aware load ensemble control: the case study, computed again")
+    page.text(INTRODUCTION)
+    if quick:
+        page.text("This is a quick run: fewer samples and grid points, and learners trained for a short while only.")
+    page.heading("In short: what holds and what does not")
+    page.items([f"{data}: {tally(found)}." for data, found in findings.items()])
+    _failures(page, findings)
+    page.heading("Symbols and words")
+    page.definitions(SYMBOLS)
+    page.heading("Where the paper is misprinted")
+    page.text("The verdicts refer to these by their numbers.")
+    page.definitions(MISPRINTS)
+    page.heading("Claims")
+    page.items(RULES)
+    page.text(
+        f"'{THEORY.capitalize()}' are claims that need no meter: the six published L1 distances on a row of three "
+        "successors, and Theorem 2 searched over "
+        f"{search.settings} settings. The row was fitted to the six distances, so that it shows no more than that they "
+        "are consistent with the formulas. Click a heading to sort."
+    )
+    claims = all_claims(findings)
+    _claims_table(page, [claim for claim in claims if not claim.set_up], list(findings))
+    page.heading("Set-up", 3)
+    page.text("Facts of the paper's data and event, and what takes their place here.")
+    _claims_table(page, [claim for claim in claims if claim.set_up], [data for data in findings if data != THEORY])
+    for study in studies:
+        _section(page, study, tables[study.data.title], folder / study.data.slug)
+    page.heading("How this was made")
+    page.items(made)
+    return page.write(folder / "reproduction.html")
+
+
+def _failures(page: Page, findings: dict[str, list[Finding]]) -> None:
+    """List the claims that were contradicted or cannot be reproduced on every data set that speaks to them."""
+    lines = []
+    for claim in all_claims(findings):
+        words = {data: claim.verdict(data).word for data in claim.readings}
+        if not claim.set_up and set(words.values()) <= {CONTRADICTED, NOT_REPRODUCIBLE}:
+            data = next(name for name in words if name != THEORY or len(words) == 1)
+            ours = "; ".join(f"{f.reading}: {f.ours}" if f.reading else f.ours for f in claim.readings[data])
+            lines.append(f"{claim.claim}: {words[data]}. Paper: {claim.paper}; here: {ours}.")
+    if lines:
+        page.text("What fails on every data set:")
+        page.items(lines)
+
+
+def _claims_table(page: Page, claims: list[Claim], columns: list[str]) -> None:
+    rows = []
+    for claim in claims:
+        cells = [Cell("", f"{claim.claim} ({claim.place})")]
+        cells += [_verdict_cell(claim, data) for data in columns]
+        rows.append([*cells, Cell("", claim.paper)])
+    page.table(("claim (section of the paper)", *columns, "paper"), rows, stack=True)
+
+
+def _verdict_cell(claim: Claim, data: str) -> Cell:
+    found = claim.readings.get(data)
+    if found is None:
+        return Cell("", "–")
+    verdict = claim.verdict(data)
+    head = f"{MARKS[verdict.word]} {verdict.word}"
+    if len(found) == 1:
+        return Cell(head, f"{found[0].ours}; {verdict.reason}.")
+    items = (f"{MARKS[f.verdict.word]} {f.reading}: {f.ours}; {f.verdict.reason}." for f in found)
+    return Cell(head, f"{verdict.reason}.", tuple(items))
+
+
+def _section(page: Page, study: Study, tables: list[Table], folder: Path) -> None:
+    page.heading(f"Figures and numbers: {study.data.title}")
+    page.text(study.data.provenance)
+    if study.row is None:
+        page.text(
+            "No row of this matrix has three successors that can each give up h/2, so Figures 4 to 6 are left out."
+        )
+    else:
+        page.text(f"{RULE} Here: row {study.row.state + 1}. {study.row.note}")
+    figures = draw_all(study, folder)
+    after = {
+        "Figure 3": ("row",),
+        "Figure 6": ("l1_distances",),
+        "Figure 7": ("event",),
+        "Figure 8": ("cost", "epsilon"),
+        "Misprints": ("misprint_e2", "misprint_e3"),
+    }
+    named = {table.name: table for table in tables}
+    for name, path, caption in figures:
+        page.heading(name if name == "Misprints" else f"{name} of the paper", 3)
+        page.picture(path, caption, column=True)
+        for table in (named[key] for key in after.get(name, ()) if key in named):
+            page.text(f"{table.title}. {table.text} (`{folder.name}/{table.name}.csv`)")
+            page.table(table.headings, table.shown())

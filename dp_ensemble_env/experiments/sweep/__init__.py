@@ -1,0 +1,1 @@
+"""The parts of `dp-ensemble sweep`: cells, grid, backends, cluster, report."""

@@ -1,0 +1,1 @@
+"""What a draw costs, and what draws cost together."""

@@ -1,0 +1,1 @@
+"""Mechanisms: how a private copy of the default behaviour is drawn."""

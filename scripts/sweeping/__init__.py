@@ -1,1 +1,0 @@
-"""The parts of `scripts/sweep.py`: cells, grid, backends, cluster, report."""

@@ -1,0 +1,288 @@
+"""Learners: settings, features, training, resuming, loading."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import json
+import subprocess
+import sys
+
+import gymnasium
+import numpy as np
+import pytest
+
+torch = importlib.import_module("torch")
+importlib.import_module("stable_baselines3")
+
+from dp_ensemble_env.agents import evaluate, make_agent  # noqa: E402
+from dp_ensemble_env.agents.features import ClockFeatures, ScaledRewards  # noqa: E402
+from dp_ensemble_env.agents.hyperparams import (  # noqa: E402
+    ALGORITHMS,
+    HYPERPARAMS,
+    PriceAction,
+    ScaledReward,
+    hyperparameters,
+    reward_scale,
+)
+from dp_ensemble_env.agents.learners import algorithm_class, price_list, settings_of  # noqa: E402
+from dp_ensemble_env.agents.sb3 import load_agent, safe_path, train  # noqa: E402
+
+from dp_ensemble_env.envs.ensemble import EnsembleEnv  # noqa: E402
+from dp_ensemble_env.envs.sb3 import EnsembleVecEnv  # noqa: E402
+from dp_ensemble_env.privacy.ledger import PrivacyLedger  # noqa: E402
+
+MEAN_FIELD = "dp_ensemble/MeanField-v0"
+TINY = {
+    "ppo": {"n_envs": 8, "batch_size": 144, "n_epochs": 2},
+    "a2c": {"n_envs": 8},
+    "trpo": {"n_envs": 8, "batch_size": 72},
+    "sac": {"learning_starts": 100, "batch_size": 32, "gradient_steps": 1},
+    "td3": {"learning_starts": 100, "batch_size": 32, "gradient_steps": 1},
+    "tqc": {"learning_starts": 100, "batch_size": 32, "gradient_steps": 1},
+    "dqn": {"learning_starts": 100, "batch_size": 32, "gradient_steps": 1},
+}
+loads_code = pytest.mark.filterwarnings("ignore:Loading")
+
+
+def tiny(algo, steps=432, action="price", **settings):
+    changes = {**TINY[algo], **settings.pop("hyperparams", {})}
+    return train(algo, MEAN_FIELD, action, total_steps=steps, hyperparams=changes, **settings)
+
+
+class CrashError(Exception):
+    pass
+
+
+def crash_after(steps):
+    def progress(done, planned, score):
+        if done > steps:
+            raise CrashError
+
+    return progress
+
+
+# ------------------------------------------------------------------ settings
+@pytest.mark.parametrize("algo", ALGORITHMS)
+def test_tuned_settings_are_arguments_of_the_algorithm(algo):
+    kind = algorithm_class(algo)
+    for (env_id, action), settings in HYPERPARAMS[algo].items():
+        assert settings_of(kind, algo, env_id, action, settings) == settings
+        assert settings["gamma"] == 1.0  # the score is undiscounted
+        if "n_steps" in settings and "batch_size" in settings:
+            assert settings["n_envs"] * settings["n_steps"] % settings["batch_size"] == 0
+
+
+def test_settings_are_copies_and_fall_back_to_the_nearest():
+    before = copy.deepcopy(HYPERPARAMS)
+    hyperparameters("ppo", MEAN_FIELD, "price")["policy_kwargs"]["net_arch"] = "spoiled"
+    assert before == HYPERPARAMS
+    table = HYPERPARAMS["ppo"]
+    assert hyperparameters("ppo", "dp_ensemble/Buildings-v0", "policy") == table[MEAN_FIELD, "tilt"]
+    assert hyperparameters("sac", "dp_ensemble/SingleLoad-v0", "price") == HYPERPARAMS["sac"][MEAN_FIELD, "price"]
+    with pytest.raises(ValueError, match="price mode only"):
+        hyperparameters("dqn", MEAN_FIELD, "tilt")
+
+
+def test_zoo_form():
+    module = importlib.import_module("dp_ensemble_env.agents.hyperparams.ppo_tilt")
+    settings = module.hyperparams[MEAN_FIELD]
+    assert (
+        settings["env_wrapper"] == ["dp_ensemble_env.agents.hyperparams.ScaledReward"]
+        and settings["policy"] == "MlpPolicy"
+    )
+    assert settings["policy_kwargs"]["features_extractor_class"] is ClockFeatures
+    assert "clock" not in settings and settings["n_timesteps"] == HYPERPARAMS["ppo"][MEAN_FIELD, "tilt"]["n_timesteps"]
+    wrappers = importlib.import_module("dp_ensemble_env.agents.hyperparams.dqn_price").hyperparams[MEAN_FIELD][
+        "env_wrapper"
+    ]
+    assert wrappers[0] == "dp_ensemble_env.agents.hyperparams.ScaledReward"
+    assert wrappers[1] == "dp_ensemble_env.agents.hyperparams.PriceAction"
+    assert wrappers[2]["gymnasium.wrappers.DiscretizeAction"]["bins"] == HYPERPARAMS["dqn"][MEAN_FIELD, "price"]["bins"]
+
+
+def test_unknown_names_are_refused():
+    with pytest.raises(ValueError, match="did you mean 'learning_rate'"):
+        tiny("ppo", hyperparams={"learning_rat": 1e-3})
+    with pytest.raises(ValueError, match="did you mean 'ppo'"):
+        train("ppoo")
+    with pytest.raises(ValueError, match="'lin_0.001'"):
+        tiny("ppo", hyperparams={"learning_rate": "cosine_1"})
+    with pytest.raises(ValueError, match="at least 144, one rollout"):
+        tiny("ppo", steps=100)
+
+
+def test_settings_can_be_read_without_torch():
+    code = (
+        "import sys, dp_ensemble_env.agents.hyperparams, dp_ensemble_env.agents.sb3; sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# ------------------------------------------------------------------ what the learners see and earn
+def test_clock_features_are_one_hot_time_and_occupancy(campus):
+    env = EnsembleEnv(campus, action="price")
+    features = ClockFeatures(env.observation_space, campus.horizon)
+    observation, _ = env.reset(seed=0)
+    for t in range(campus.horizon):
+        row = features(torch.as_tensor(observation)[None]).numpy()[0]
+        np.testing.assert_array_equal(row[: campus.horizon], np.eye(campus.horizon)[t])
+        np.testing.assert_array_equal(row[campus.horizon :], observation[: campus.n_states])
+        observation, *_ = env.step(np.array([0.3], np.float32))
+
+
+def test_rewards_are_scaled_by_the_largest_utility(campus):
+    assert reward_scale(campus) == 1 / np.abs(campus.utility[1:]).max()
+    plain, scaled = (EnsembleVecEnv(3, MEAN_FIELD, action="price") for _ in range(2))
+    scaled = ScaledRewards(scaled, reward_scale(campus))
+    single = ScaledReward(gymnasium.make(MEAN_FIELD, action="price"))
+    for env in (plain, scaled):
+        env.seed(0)
+        env.reset()
+    single.reset(seed=0)
+    actions = np.full((3, 1), 0.5, np.float32)
+    for _ in range(campus.horizon):
+        expected = plain.step(actions)[1] * reward_scale(campus)
+        np.testing.assert_allclose(scaled.step(actions)[1], expected, rtol=1e-6)
+        if single.unwrapped.time < campus.horizon:
+            np.testing.assert_allclose(single.step(actions[0])[1], expected[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["MeanField", "Buildings", "SingleLoad"])
+def test_a_price_on_tilts_is_the_price_mode(name):
+    native, given, wrapped = (
+        gymnasium.make(f"dp_ensemble/{name}-v0", action=action) for action in ("price", "price", "tilt")
+    )
+    envs = [native, PriceAction(given), PriceAction(wrapped)]
+    assert envs[1].action_space == envs[2].action_space == native.action_space
+    first = [env.reset(seed=4)[0] for env in envs]
+    native.action_space.seed(0)
+    for _ in range(native.unwrapped.model.horizon):
+        price = native.action_space.sample()
+        steps = [env.step(price) for env in envs]
+        for step in steps[1:]:
+            np.testing.assert_array_equal(step[0], steps[0][0])
+            assert step[1] == pytest.approx(steps[0][1], rel=1e-12) and step[2:4] == steps[0][2:4]
+    assert all((x == first[0]).all() for x in first) and steps[0][2]
+    with pytest.raises(ValueError, match="leave action='policy' out"):
+        PriceAction(gymnasium.make(MEAN_FIELD, action="policy"))
+
+
+def test_prices_are_the_centres_of_the_discretising_wrapper():
+    wrapper = gymnasium.wrappers.DiscretizeAction(EnsembleEnv(action="price"), bins=21)
+    prices = price_list({"bins": 21})
+    for index in range(21):
+        np.testing.assert_array_equal(wrapper.action(index), prices[[index]])
+    assert abs(prices[10]) < 1e-7  # doing nothing is among the choices
+
+
+# ------------------------------------------------------------------ training
+@pytest.mark.parametrize("algo", ALGORITHMS)
+def test_every_learner_trains_within_its_budget_and_below_the_optimum(algo, campus):
+    agent = tiny(algo, steps=500)
+    assert 400 < agent.steps <= 500 and agent.steps == agent.curve[-1][0]
+    assert all(score <= 100 + 1e-6 for _, score in agent.curve)
+    outcome = evaluate(agent, EnsembleEnv(campus, action="price"))
+    assert outcome.exact and outcome.score == pytest.approx(agent.curve[-1][1], abs=1e-9)
+    assert "true dynamics" in outcome.privacy
+
+
+def test_same_seed_same_scores():
+    first, second, other = tiny("ppo", seed=3), tiny("ppo", seed=3), tiny("ppo", seed=4)
+    assert first.curve == second.curve
+    assert first.curve != other.curve
+
+
+def test_learning_raises_the_score():
+    agent = train("a2c", MEAN_FIELD, "price", total_steps=20_000, interval=5_000)
+    assert agent.curve[-1][1] > agent.curve[0][1] + 20
+
+
+def test_stops_at_the_target():
+    agent = train("a2c", MEAN_FIELD, "price", total_steps=50_000, interval=1_000, target_score=10)
+    scores = [score for _, score in agent.curve]
+    assert scores[-1] >= 10 and all(score < 10 for score in scores[:-1]) and agent.steps < 50_000
+
+
+def test_by_name_on_a_release(campus):
+    env = EnsembleEnv(campus, "single", "price", k=50)
+    agent = make_agent("a2c", env, steps=800, seed=1)
+    again = train(
+        "a2c", "dp_ensemble/SingleLoad-v0", "price", model=env.model, total_steps=800, seed=1, population="single"
+    )
+    assert agent.curve == again.curve and agent.privacy == "that of one release"
+    direct = train("a2c", "dp_ensemble/SingleLoad-v0", "price", model=campus, k=50, total_steps=800, seed=1)
+    assert direct.curve == agent.curve and direct.privacy == agent.privacy
+
+
+# ------------------------------------------------------------------ run folders
+@loads_code
+@pytest.mark.parametrize("algo", ["ppo", "sac"])
+def test_resumed_run_equals_the_uninterrupted_one(algo, tmp_path):
+    whole = tiny(algo, steps=1440, interval=288, folder=tmp_path / "whole")
+    with pytest.raises(CrashError):
+        tiny(algo, steps=1440, interval=288, folder=tmp_path / "cut", progress=crash_after(900))
+    assert json.loads((tmp_path / "cut" / "results.json").read_text())["steps"] >= 900 - 288
+    resumed = tiny(algo, steps=1440, interval=288, folder=tmp_path / "cut", resume=True)
+    assert resumed.curve == whole.curve
+    results = json.loads((tmp_path / "cut" / "results.json").read_text())
+    assert results["finished"] and results["evaluation"]["score"] == whole.curve[-1][1]
+    again = tiny(algo, steps=1440, interval=288, folder=tmp_path / "cut", resume=True)  # nothing is left to do
+    assert again.curve == whole.curve
+
+
+@loads_code
+def test_folder_holds_what_is_needed_and_refuses_another_run(tmp_path):
+    settings = {"k": 50.0, "floor": 0.01}
+    tiny("a2c", folder=tmp_path / "run", tensorboard=True, **settings)
+    names = {path.name for path in (tmp_path / "run").iterdir()}
+    assert names == {
+        "config.json", "versions.json", "ledger.json", "results.json", "checkpoint.zip", "model.zip", "tensorboard"
+    }  # fmt: skip
+    assert any((tmp_path / "run" / "tensorboard").iterdir())
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert (config["seed"], config["k"], config["hyperparams"]["n_envs"]) == (0, 50.0, 8)
+    assert "stable-baselines3" in json.loads((tmp_path / "run" / "versions.json").read_text())
+    assert PrivacyLedger.from_json((tmp_path / "run" / "ledger.json").read_text()).releases == 1
+    with pytest.raises(ValueError, match="already holds a run"):
+        tiny("a2c", folder=tmp_path / "run", **settings)
+    with pytest.raises(ValueError, match=r"seed is 0, not 1, hyperparams\.gae_lambda is .*, not 0\.5"):
+        tiny("a2c", folder=tmp_path / "run", resume=True, seed=1, hyperparams={"gae_lambda": 0.5}, **settings)
+
+
+def test_damaged_checkpoint_is_named(tmp_path):
+    tiny("a2c", folder=tmp_path / "run")
+    (tmp_path / "run" / "checkpoint.zip").write_bytes(b"half a file")
+    with pytest.warns(UserWarning, match="execute code"), pytest.raises(ValueError, match="is no checkpoint"):
+        tiny("a2c", folder=tmp_path / "run", resume=True)
+
+
+# ------------------------------------------------------------------ loading
+@pytest.mark.parametrize("algo", ["ppo", "dqn"])
+def test_loaded_agent_acts_as_before_and_warns(algo, tmp_path, campus):
+    agent = tiny(algo, folder=tmp_path / "runs" / "one")
+    with pytest.warns(UserWarning, match="execute code"):
+        loaded = load_agent(tmp_path / "runs" / "one", tmp_path / "runs")
+    env = EnsembleEnv(campus, action="price")
+    assert evaluate(loaded, env).score == evaluate(agent, env).score
+    assert (loaded.curve, loaded.steps, loaded.privacy) == (agent.curve, agent.steps, agent.privacy)
+    with pytest.warns(UserWarning, match="execute code"):
+        named = make_agent(algo, env, path=tmp_path / "runs" / "one", load_folder=tmp_path / "runs")
+    assert evaluate(named, env).score == agent.curve[-1][1]
+
+
+def test_files_outside_the_folder_are_refused(tmp_path):
+    tiny("a2c", folder=tmp_path / "elsewhere")
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    (runs / "link").symlink_to(tmp_path / "elsewhere")
+    (runs / "folder").mkdir()
+    (runs / "folder" / "model.zip").symlink_to(tmp_path / "elsewhere" / "model.zip")
+    for path in (tmp_path / "elsewhere", runs / ".." / "elsewhere" / "model.zip", runs / "link", runs / "folder"):
+        with pytest.raises(ValueError, match="lies outside"):
+            load_agent(path, runs)
+    with pytest.warns(UserWarning, match="execute code"):
+        assert load_agent(tmp_path / "elsewhere", runs, allow_outside=True).name == "a2c"
+    with pytest.raises(ValueError, match="no model file"):
+        load_agent(runs / "missing", runs)
+    assert safe_path(runs / "a" / ".." / "b", runs) == (runs / "b").resolve()

@@ -1,0 +1,242 @@
+"""Estimation of the default dynamics, including the cases that real meters produced."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+
+from dp_ensemble_env.chain.markov import MarkovChain, ensemble, estimate_chain
+
+
+def stamps(count, start="2018-06-30T00:00", minutes=15):
+    return np.datetime64(start, "s") + np.arange(count) * np.timedelta64(minutes * 60, "s")
+
+
+def naive_counts(states, n):
+    counts = np.zeros((n, n), dtype=int)
+    for now, then in zip(states[:-1], states[1:], strict=True):
+        counts[now, then] += 1
+    return counts
+
+
+def test_counts_of_a_known_sequence():
+    chain = estimate_chain([0.0, 1.0, 2.0, 3.0, 2.0, 1.0, 1.0, 0.0], n_states=3)
+    assert_allclose(chain.edges, [0, 1, 2, 3])
+    assert_array_equal(chain.counts, [[0, 1, 0], [1, 1, 1], [0, 1, 2]])
+    assert_allclose(chain.default, [[0, 1, 0], [1 / 3, 1 / 3, 1 / 3], [0, 1 / 3, 2 / 3]])
+    assert_allclose(chain.power, [0.5, 1.5, 2.5])
+    assert_array_equal(chain.observations, [1, 3, 3])
+
+
+@given(st.integers(0, 10_000), st.integers(2, 6), st.sampled_from(["width", "quantile"]))
+def test_counts_match_a_loop(seed, n, binning):
+    power = np.random.default_rng(seed).gamma(3, size=300)
+    chain = estimate_chain(power, n, binning=binning, on_unvisited="merge")
+    states = np.clip(np.digitize(power, chain.edges) - 1, 0, chain.n_states - 1)
+    assert_array_equal(chain.counts, naive_counts(states, chain.n_states))
+    assert_array_equal(chain.states(power), states)
+    assert (chain.observations > 0).all()
+
+
+def test_nothing_is_counted_across_gaps_however_they_appear():
+    power = np.array([1.0, 2.0, 1.0, 2.0, 1.0, 2.0, 1.0])
+    times = stamps(7)
+    missing_stamp = np.delete(np.arange(7), 3)
+    by_stamp = estimate_chain(power[missing_stamp], 2, times=times[missing_stamp])
+    by_nan = estimate_chain(np.where(np.arange(7) == 3, np.nan, power), 2, times=times)
+    without_times = estimate_chain(np.where(np.arange(7) == 3, np.nan, power), 2)
+    for chain in (by_stamp, by_nan, without_times):
+        assert chain.counts.sum() == 4
+        assert_array_equal(chain.counts, [[0, 2], [2, 0]])
+
+
+def test_order_of_the_file_does_not_matter():
+    power, times = np.array([1.0, 1, 2, 3, 1, 3, 2, 2]), stamps(8)
+    forwards = estimate_chain(power, 3, times=times)
+    backwards = estimate_chain(power[::-1], 3, times=times[::-1])
+    assert_array_equal(forwards.counts, backwards.counts)
+
+
+def test_filters_by_date_season_and_excluded_day():
+    times = stamps(96 * 6, "2018-06-29T00:00")
+    power = np.random.default_rng(0).uniform(0, 1, times.size)
+    all_days = estimate_chain(power, 2, times=times).counts.sum()
+    assert all_days == 96 * 6 - 1
+    # Four days inside, and no transition into or out of them.
+    inside = estimate_chain(power, 2, times=times, start="2018-06-30", end="2018-07-03")
+    assert inside.counts.sum() == 96 * 4 - 1
+    assert estimate_chain(power, 2, times=times, exclude=["2018-07-02"]).counts.sum() == 96 * 5 - 2
+    assert estimate_chain(power, 2, times=times, season=("07-01", "09-25")).counts.sum() == 96 * 4 - 1
+    winter = estimate_chain(power, 2, times=times, season=("12-01", "06-30"))  # over the new year
+    assert winter.counts.sum() == 96 * 2 - 1
+
+
+def test_season_does_not_join_one_year_to_the_next():
+    times = np.concatenate([stamps(96, "2017-09-25T00:00"), stamps(96, "2018-06-15T00:00")])
+    chain = estimate_chain(np.tile([1.0, 2.0], 96), 2, times=times, season=("06-15", "09-25"))
+    assert chain.counts.sum() == 2 * 95
+
+
+def test_power_series_brings_times_and_step():
+    hours = np.delete(stamps(6, minutes=60), 2)
+    series = SimpleNamespace(kw=np.array([1.0, 2, 1, 2, 1]), times=hours, step=np.timedelta64(3600, "s"))
+    assert_array_equal(estimate_chain(series, 2).counts, [[0, 2], [1, 0]])
+
+
+# ------------------------------------------------------------------ degenerate cases of real meters
+def test_state_never_visited_is_named_with_its_range_and_the_remedies():
+    power = [0.0, 1.0, 0.0, 10.0, 0.0]
+    with pytest.raises(ValueError, match=r"leaves state 1, 2, 3 \(state 1 spans 2 to 4\).*fewer.*quantile.*merge"):
+        estimate_chain(power, 5)
+
+
+def test_last_reading_alone_in_its_state_has_no_row():
+    """Visited, but never left: the state of the last reading."""
+    with pytest.raises(ValueError, match="leaves state 1"):
+        estimate_chain([0.0, 0.1, 0.0, 1.0], 2)
+
+
+def test_merging_keeps_every_transition():
+    power = [0.0, 1.0, 0.0, 10.0, 0.0]
+    chain = estimate_chain(power, 5, on_unvisited="merge")
+    assert chain.n_states == 2 and chain.counts.sum() == 4
+    assert_allclose(chain.edges[[0, -1]], [0, 10])
+    assert (chain.observations > 0).all()
+
+
+def test_merging_to_one_state_is_refused():
+    with pytest.raises(ValueError, match="single state"):
+        estimate_chain([0.0, 0.1, 0.0, 1.0], 2, on_unvisited="merge")
+
+
+def test_thousandfold_spike_empties_the_grid_and_is_pointed_at():
+    power = np.random.default_rng(0).uniform(200, 300, 1000)
+    power[500] *= 1000
+    with pytest.raises(ValueError, match=r"18 in all.*look at the reading 2\d{5}"):
+        estimate_chain(power, 20)
+    assert estimate_chain(power, 20, binning="quantile").n_states == 20
+
+
+def test_row_seen_once_is_deterministic():
+    chain = estimate_chain([0.0, 0.0, 0.0, 1.0, 0.0], 2)
+    assert_allclose(chain.default[1], [1.0, 0.0])
+    assert chain.summary()["deterministic_rows"] == 1 and chain.summary()["rows_without_self_loop"] == 1
+
+
+def test_one_way_edges_wide_bands_and_rare_entries_survive():
+    cycle = [0.0, 1.0, 2.0, 3.0]  # up one by one, down in one leap
+    facts = estimate_chain(cycle * 50, 4).summary()
+    assert facts["bandwidth"] == 3 and facts["one_way_edges"] == 4 and facts["rows_without_self_loop"] == 4
+    rare = estimate_chain([0.0] * 500 + [1.0, 0.0], 2)
+    assert rare.default[0, 1] == pytest.approx(1 / 500)
+
+
+def test_zero_readings_are_a_state_like_any_other():
+    chain = estimate_chain([0.0, 0.0, 5.0, 0.0, 5.0, 5.0], 2)
+    assert_array_equal(chain.counts, [[1, 2], [1, 1]])
+
+
+def test_quantiles_of_many_equal_readings():
+    power = [0.0] * 50 + [1.0, 2.0, 3.0, 0.0]
+    with pytest.raises(ValueError, match="quantile states differ"):
+        estimate_chain(power, 10, binning="quantile")
+    merged = estimate_chain(power, 10, binning="quantile", on_unvisited="merge")
+    assert merged.counts.sum() == 53 and merged.n_states < 10
+
+
+def test_quantile_power_is_the_mean_reading():
+    power = np.random.default_rng(1).exponential(size=4000)
+    chain = estimate_chain(power, 4, binning="quantile")
+    state = chain.states(power)
+    for b in range(4):
+        assert chain.power[b] == pytest.approx(power[state == b].mean())
+        assert np.mean(state == b) == pytest.approx(0.25, abs=0.01)
+
+
+def test_constant_series_is_refused():
+    with pytest.raises(ValueError, match="never changes"):
+        estimate_chain([5.0] * 10, 4)
+
+
+def test_duplicate_stamps_are_refused():
+    times = stamps(4)
+    times[2] = times[1]
+    with pytest.raises(ValueError, match="00:15:00 twice"):
+        estimate_chain([1.0, 2, 1, 2], 2, times=times)
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "words"),
+    [
+        ({"power": []}, "0 readings"),
+        ({"power": [1.0]}, "1 readings"),
+        ({"power": [np.nan] * 5}, "0 readings"),
+        ({"power": [1.0, np.inf, 2.0]}, "infinite"),
+        ({"power": [1.0, np.nan, 2.0]}, "one step apart"),
+        ({"power": [[1.0, 2.0]]}, "1-D"),
+        ({"power": "abc"}, "real numbers"),
+        ({"n_states": 1}, "at least 2"),
+        ({"n_states": 2.5}, "whole number"),
+        ({"binning": "log"}, "unknown binning 'log'"),
+        ({"on_unvisited": "drop"}, "unknown on_unvisited"),
+        ({"start": "2018-01-01"}, "need times"),
+        ({"times": stamps(3)}, "one stamp per reading"),
+        ({"times": stamps(4), "season": ("13-01", "14-01")}, "cannot read a date"),
+        ({"times": stamps(4), "exclude": ["yesterday"]}, "exclude must be a list of days"),
+        ({"times": stamps(4), "step": -5}, "step must be positive"),
+        ({"times": stamps(4), "end": "1999-01-01"}, "0 readings are left"),
+    ],
+)
+def test_bad_input_is_refused_in_a_sentence(kwargs, words):
+    with pytest.raises(ValueError, match=words):
+        estimate_chain(**{"power": [1.0, 2.0, 1.0, 2.0], "n_states": 2, **kwargs})
+
+
+@given(st.lists(st.one_of(st.floats(), st.none(), st.text(max_size=2)), max_size=8), st.integers(-2, 5))
+def test_any_list_is_estimated_or_refused(power, n):
+    try:
+        chain = estimate_chain(power, n)
+    except ValueError:
+        return
+    assert_allclose(chain.default.sum(axis=1), 1.0)
+
+
+def test_chain_is_frozen_and_checks_itself():
+    chain = estimate_chain([1.0, 2, 1, 2, 1], 2)
+    with pytest.raises(ValueError, match="read-only"):
+        chain.default[0, 0] = 1
+    with pytest.raises(ValueError, match="edges"):
+        MarkovChain(chain.default, chain.edges[:-1], chain.power, chain.counts)
+    with pytest.raises(ValueError, match="NaN"):
+        chain.states([np.nan])
+
+
+# ------------------------------------------------------------------ ensemble
+def test_each_synthetic_building_stays_within_ten_percent():
+    profile = np.linspace(100, 300, 5000)
+    one = ensemble(profile, 1, rng=3)
+    assert np.abs(one / profile - 1).max() == pytest.approx(0.1)  # some readings are clipped, exactly at the bound
+    assert np.std(one / profile - 1) == pytest.approx(0.1 / 3, rel=0.05)
+
+
+def test_ensemble_averages_its_noise_out_and_repeats_with_its_seed():
+    profile = np.full(4000, 200.0)
+    total = ensemble(profile, 100, rng=5)
+    assert total.mean() == pytest.approx(100 * 200.0, rel=2e-4)
+    assert total.std() == pytest.approx(200 * np.sqrt(100) * 0.1 / 3, rel=0.06)
+    assert_array_equal(total, ensemble(profile, 100, rng=np.random.default_rng(5)))
+    assert np.isnan(ensemble([1.0, np.nan], 2)).tolist() == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [({"buildings": 0}, "buildings"), ({"noise": 2.0}, "noise"), ({"rng": "seed"}, "Generator"), ({"rng": -1}, "rng")],
+)
+def test_ensemble_refuses(arguments, words):
+    with pytest.raises(ValueError, match=words):
+        ensemble([1.0, 2.0], **arguments)

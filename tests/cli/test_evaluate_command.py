@@ -1,0 +1,71 @@
+"""The evaluation script as a user runs it."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from helpers import load
+
+
+def run(tmp_path, *arguments):
+    path = tmp_path / "result.json"
+    assert load("evaluate").main([*arguments, "--json", str(path)]) == 0
+    return json.loads(path.read_text())
+
+
+def test_named_agents_are_scored(tmp_path, capsys):
+    assert run(tmp_path, "standard")["score"] == pytest.approx(100, abs=1e-2)
+    out = capsys.readouterr().out
+    assert "100.00" in out and "exact" in out and "Privacy" in out
+    noise_aware = run(tmp_path, "taylor", "--action", "policy", "--expect", "50")
+    assert 80 < noise_aware["score"] < 100 and noise_aware["privacy"].startswith("noise-aware, not private")
+
+
+def test_the_seed_is_not_that_of_the_campus(tmp_path):
+    """An agent trained on the campus is scored on the same campus, whatever the seed of the episodes."""
+    results = [run(tmp_path, "best-price", "--action", "price", "--seed", seed)["mean_return"] for seed in ("0", "3")]
+    assert results[0] == results[1]
+
+
+def test_finite_population_has_a_standard_error(tmp_path):
+    result = run(tmp_path, "best-price", "--env", "SingleLoad", "--action", "price", "--episodes", "300")
+    assert result["episodes"] == 300 and 0 < result["score_error"] < 10
+
+
+def test_planning_on_a_release_and_deploying_on_the_truth(tmp_path):
+    result = run(tmp_path, "standard", "--action", "policy", "--solve-on", "50")
+    assert result["score"] < 99.9 and result["privacy"] == "that of one release"
+    inside = run(tmp_path, "standard", "--action", "policy", "--k", "50")
+    assert inside["score"] == pytest.approx(100, abs=1e-2)
+
+
+def test_meter_file(tmp_path):
+    rng = np.random.default_rng(0)
+    stamps = np.datetime64("2018-06-01T00:00", "s") + 900 * np.arange(96 * 40)
+    hour = np.arange(stamps.size) % 96 / 4
+    load_kw = 150 + 60 * np.exp(-(((hour - 14) / 4) ** 2)) + 8 * rng.standard_normal(stamps.size)
+    path = tmp_path / "meter.csv"
+    path.write_text("time,power_kw\n" + "\n".join(f"{t},{x:.2f}" for t, x in zip(stamps, load_kw, strict=True)) + "\n")
+    result = run(tmp_path, "standard", "--meter", str(path), "--stamp", "start")
+    assert result["score"] == pytest.approx(100, abs=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["standart"], "neither an agent"),
+        (["digamma"], "needs k"),
+        (["digamma", "--expect", "50"], "not a tilt"),
+        (["standard", "--k", "-1"], "k must be"),
+        (["standard", "--meter", "nowhere.csv"], "nowhere.csv"),
+        (["standard", "--episodes", "0"], "--episodes"),
+        (["standard", "--json", "/proc/no/file.json"], "cannot write"),
+    ],
+)
+def test_bad_input_is_one_sentence(tmp_path, monkeypatch, capsys, arguments, words):
+    monkeypatch.chdir(tmp_path)
+    assert load("evaluate").main(arguments) == 2
+    err = capsys.readouterr().err
+    assert words in err and "Traceback" not in err

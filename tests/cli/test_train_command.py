@@ -1,0 +1,156 @@
+"""The training and tuning scripts as a user runs them."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+
+import numpy as np
+import pytest
+from helpers import ROOT, SCRIPTS, load
+
+importlib.import_module("stable_baselines3")
+
+RUN = ["--algo", "a2c", "--set", "n_envs=8", "--no-tensorboard"]
+loads_code = pytest.mark.filterwarnings("ignore:Loading")
+
+
+def results(folder):
+    return json.loads((folder / "results.json").read_text())
+
+
+@loads_code
+def test_killed_run_resumes_and_ends_as_if_it_had_not_been(tmp_path, capsys):
+    steps, interval = 36_000, 1_440
+    settings = [*RUN, "--steps", str(steps), "--interval", str(interval), "--folder"]
+    cut, whole = tmp_path / "cut", tmp_path / "whole"
+    command = [sys.executable, str(SCRIPTS / "train.py"), *settings, str(cut)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not ((cut / "results.json").exists() and results(cut)["steps"] >= 2 * interval):
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    with zipfile.ZipFile(cut / "checkpoint.zip") as archive:
+        kept = json.loads(archive.read("record.json"))
+    # results.json is written after the checkpoint, so the checkpoint is at least as far.
+    assert 2 * interval <= results(cut)["steps"] <= kept["steps"] < steps and not results(cut)["finished"]
+
+    train = load("train")
+    assert train.main([*settings, str(cut), "--resume"]) == 0
+    assert train.main([*settings, str(whole)]) == 0
+    resumed = results(cut)["curve"]
+    assert resumed[: len(kept["curve"])] == kept["curve"]  # nothing before the checkpoint is done again
+    assert resumed == results(whole)["curve"] and len(resumed) == steps // interval + 1
+    assert results(cut)["evaluation"]["score"] == results(whole)["evaluation"]["score"] <= 100 + 1e-6
+    assert "after 36,000 steps" in capsys.readouterr().out
+
+
+@loads_code
+def test_another_configuration_is_refused(tmp_path, capsys):
+    train = load("train")
+    base = [*RUN, "--steps", "432", "--folder", str(tmp_path / "run")]
+    assert train.main(base) == 0
+    for extra, words in (
+        ([], "already holds a run"),
+        (["--resume", "--seed", "7"], "seed is 0, not 7"),
+        (["--resume", "--action", "tilt"], "action is 'price', not 'tilt'"),
+        (["--resume", "--k", "50"], "k is None, not 50.0"),
+        (["--resume", "--set", "gae_lambda=0.5"], "hyperparams.gae_lambda"),
+        (["--resume", "--date", "2018-07-03"], "notes.date is '2018-07-02', not '2018-07-03'"),
+    ):
+        capsys.readouterr()
+        assert train.main([*base, *extra]) == 2
+        error = capsys.readouterr().err
+        assert words in error and "Traceback" not in error
+
+
+def test_same_command_same_result_and_private_release(tmp_path, capsys):
+    train = load("train")
+    found = []
+    for name in ("a", "b"):
+        arguments = ["--steps", "432", "--k", "50", "--floor", "0.01", "--folder", str(tmp_path / name)]
+        assert train.main([*RUN, *arguments]) == 0
+        assert "privacy: that of one release" in capsys.readouterr().out
+        found.append(results(tmp_path / name))
+    assert found[0]["curve"] == found[1]["curve"] and found[0]["evaluation"] == found[1]["evaluation"]
+
+
+def test_meter_file_and_target(tmp_path, capsys):
+    times = np.arange(np.datetime64("2018-05-20T00:00"), np.datetime64("2018-07-03T00:00"), np.timedelta64(15, "m"))
+    hours = (times - times.astype("datetime64[D]")) / np.timedelta64(1, "h")
+    kw = 200 + 120 * np.sin((hours - 8) / 24 * 2 * np.pi) + np.random.default_rng(0).normal(0, 15, len(times))
+    lines = "\n".join(f"{str(t).replace('T', ' ')},{p:.3f}" for t, p in zip(times, kw, strict=True))
+    (tmp_path / "meter.csv").write_text(f"time,power_kw\n{lines}\n")
+    arguments = ["--meter", str(tmp_path / "meter.csv"), "--stamp", "start", "--unit", "kW", "--steps", "60000"]
+    assert load("train").main([*RUN, *arguments, "--target", "5", "--folder", str(tmp_path / "run")]) == 0
+    assert "target reached" in capsys.readouterr().out
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["notes"]["meter"].endswith("meter.csv") and config["target_score"] == 5
+    assert results(tmp_path / "run")["evaluation"]["score"] >= 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--algo", "pppo"], "did you mean 'ppo'"),
+        (["--env", "Meanfield"], "did you mean 'MeanField'"),
+        (["--algo", "dqn", "--action", "tilt"], "price mode only"),
+        (["--steps", "0"], "--steps must be at least 1"),
+        (["--seed", "-1"], "--seed must be at least 0"),
+        (["--k", "-5"], "--k must be a positive"),
+        (["--floor", "0.1"], "give --k too"),
+        (["--target", "101"], "at most 100"),
+        (["--set", "n_envs"], "takes name=value"),
+        (["--set", "n_env=3"], "did you mean 'n_envs'"),
+        (["--meter", "missing.csv"], "missing.csv"),
+    ],
+)
+def test_bad_input_gives_one_sentence(arguments, words, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert load("train").main(["--no-tensorboard", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert words in error and "Traceback" not in error and error.count("\n") == 1
+    assert not (tmp_path / "runs").exists()
+
+
+def test_study_begins_with_the_present_settings_and_is_reproducible(tmp_path, capsys):
+    importlib.import_module("optuna")
+    tune = load("tune")
+    arguments = ["--algo", "a2c", "--steps", "2400", "--trials", "3", "--output"]
+    summaries = []
+    for name in ("a", "b"):
+        assert tune.main([*arguments, str(tmp_path / name)]) == 0
+        summaries.append(json.loads((tmp_path / name / "a2c-MeanField-price.json").read_text()))
+    from dp_ensemble_env.agents.hyperparams import hyperparameters
+
+    first, second = ([(t["value"], t["params"]) for t in s["trials"]] for s in summaries)
+    assert first == second and len(first) == 3
+    now = hyperparameters("a2c", "dp_ensemble/MeanField-v0", "price")
+    assert first[0][1]["n_envs"] == now["n_envs"] and first[0][1]["gae_lambda"] == pytest.approx(now["gae_lambda"])
+    assert summaries[0]["best_value"] == max(value for value, _ in first)
+    assert tune.main(["--trials", "0"]) == 2
+    assert "--trials must be at least 1" in capsys.readouterr().err
+
+
+def test_committed_studies_name_their_command():
+    folder = ROOT / "docs" / "tuning"
+    text = (folder.parent / "tuning.md").read_text()
+    for path in folder.glob("*-*.json"):
+        study = json.loads(path.read_text())
+        assert study["command"] in text
+        assert study["best_value"] == max(trial["value"] for trial in study["trials"])
+
+
+@pytest.mark.parametrize("name", ["train", "tune"])
+def test_help_shows_examples(name, capsys):
+    with pytest.raises(SystemExit) as stop:
+        load(name).main(["--help"])
+    assert stop.value.code == 0 and f"dp-ensemble {name} --" in capsys.readouterr().out

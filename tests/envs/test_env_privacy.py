@@ -1,0 +1,252 @@
+"""Releases inside the environments: what is drawn, when, and what it costs."""
+
+from __future__ import annotations
+
+import copy
+import math
+import pickle
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+from helpers import random_model
+
+from dp_ensemble_env.envs import ENVIRONMENTS, EnsembleEnv, EnsembleVectorEnv
+from dp_ensemble_env.lsmdp import solve
+from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.privacy.ledger import PrivacyBudgetExceeded, PrivacyLedger
+from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism
+
+IDS = tuple(ENVIRONMENTS)
+
+
+def test_dynamics_and_reference_are_one_release(campus: EnsembleModel) -> None:
+    env = EnsembleEnv(campus, k=50, floor=0.01, release_seed=7)
+    expected = DirichletMechanism(50, 0.01).release(campus.default, 7)
+    np.testing.assert_array_equal(env.release.matrix, expected.matrix)
+    np.testing.assert_array_equal(env.model.default, expected.matrix)
+    assert np.abs(env.model.default - campus.default).max() > 0.01
+    assert env.model.counts is None and env.release.k == 50 and env.release.floor == 0.01
+    env.reset(options={"state": 3})
+    _, _, _, _, info = env.step(np.zeros(20))
+    np.testing.assert_allclose(env.occupancy, expected.matrix[3], atol=1e-14)  # the release moves the loads
+    assert info["discomfort"] == 0.0  # and is what the divergence is measured from
+    log_z = solve(env.model.log_kernel, campus.utility, campus.discomfort_penalty).log_desirability
+    for state in (0, 9, 19):
+        exact = campus.discomfort_penalty * log_z[0, state] - campus.utility[0, state]
+        assert env.optimal_return(state) == pytest.approx(exact, rel=1e-12)
+        env.reset(options={"state": state})
+        total = sum(env.step(env.encode_policy(env.optimal_policy[t], dtype=np.float64))[1] for t in range(18))
+        assert total == pytest.approx(exact, abs=1e-9)
+
+
+def test_no_k_is_the_true_model(campus: EnsembleModel) -> None:
+    env = EnsembleEnv(campus)
+    assert env.release is None and env.model is campus
+    assert env.ledger.spent(1e-6) == math.inf and env.ledger.releases == 0
+    assert "none" in env._task.privacy_line()
+
+
+@pytest.mark.parametrize("kind", ["sync", "async", "vector_entry_point"])
+def test_every_vectoriser_shares_the_release(kind: str) -> None:
+    expected = gymnasium.make(IDS[0], k=20, release_seed=5).unwrapped.release.matrix
+    envs = gymnasium.make_vec(IDS[0], num_envs=3, vectorization_mode=kind, k=20, release_seed=5)
+    try:
+        envs.reset(seed=1)
+        releases = [envs.unwrapped.release] if kind == "vector_entry_point" else envs.get_attr("release")
+        for release in releases:
+            np.testing.assert_array_equal(release.matrix, expected)
+        # Seen from outside: from one state, with the zero action, all go where the release says.
+        envs.reset(seed=99, options={"state": 6})
+        observations, *_ = envs.step(np.zeros((3, 20), np.float32))
+        np.testing.assert_allclose(observations[:, :20], np.broadcast_to(expected[6], (3, 20)), atol=1e-7)
+    finally:
+        envs.close()
+
+
+def test_default_release_seed_is_documented_and_fixed() -> None:
+    one, two = EnsembleEnv(k=20), EnsembleEnv(k=20, release_seed=0)
+    np.testing.assert_array_equal(one.release.matrix, two.release.matrix)
+    assert one.release.reproducible and "seeded" in one._task.privacy_line()
+    other = EnsembleEnv(k=20, release_seed=1)
+    assert np.abs(other.release.matrix - one.release.matrix).max() > 0.01
+
+
+def test_resets_and_seeds_never_redraw() -> None:
+    env = EnsembleEnv(k=20)
+    matrix = env.release.matrix
+    for seed in (None, 0, 1, 2):
+        env.reset(seed=seed)
+        assert env.release.matrix is matrix
+    assert env.ledger.releases == 1
+
+
+def test_an_environment_made_from_a_draw_keeps_no_private_matrix(campus: EnsembleModel) -> None:
+    secret = campus.default.tobytes()
+    env = EnsembleEnv(campus, k=20)
+    assert secret not in pickle.dumps(env)
+    assert secret in pickle.dumps(EnsembleEnv(campus))
+
+
+def test_release_made_elsewhere(campus: EnsembleModel, tmp_path: Path) -> None:
+    release = DirichletMechanism(30, 0.01).release(campus.default)
+    env = EnsembleEnv(campus, release=release)
+    np.testing.assert_array_equal(env.model.default, release.matrix)
+    assert env.ledger.releases == 1 and not env.release.reproducible
+    assert "repeatable" not in env._task.privacy_line()
+    path = release.save(tmp_path / "release.json")
+    np.testing.assert_array_equal(EnsembleEnv(campus, release=path).model.default, release.matrix)
+    ledger = PrivacyLedger().record(release)
+    assert EnsembleEnv(campus, release=release, ledger=ledger).ledger.releases == 1  # charged where it was drawn
+
+
+def test_redraw_is_charged_once_each() -> None:
+    env = EnsembleEnv(k=20, redraw="episode", release_seed=3)
+    assert env.ledger.releases == 1
+    seen = []
+    for episode in range(1, 5):
+        env.reset(seed=0)
+        seen.append(env.release.matrix)
+        assert env.ledger.releases == episode
+        np.testing.assert_array_equal(env.model.default, env.release.matrix)
+        env.step(np.zeros(20))
+    assert all(np.abs(a - b).max() > 0.01 for a, b in zip(seen, seen[1:], strict=False))
+    twin = EnsembleEnv(k=20, redraw="episode", release_seed=3)
+    for matrix in seen:
+        twin.reset()
+        np.testing.assert_array_equal(twin.release.matrix, matrix)
+
+
+def test_redraw_changes_the_optimum_it_reports() -> None:
+    env = EnsembleEnv(k=5, redraw="episode")
+    for _ in range(3):
+        _, info = env.reset(options={"state": 10})
+        log_z = solve(env.model.log_kernel, env.model.utility, env.model.discomfort_penalty).log_desirability
+        exact = env.model.discomfort_penalty * log_z[0, 10] - env.model.utility[0, 10]
+        assert info["optimal_return"] == pytest.approx(exact, rel=1e-12)
+        total = sum(env.step(env.encode_policy(env.optimal_policy[t], dtype=np.float64))[1] for t in range(18))
+        assert total == pytest.approx(exact, abs=1e-9)
+
+
+def budget_model() -> EnsembleModel:
+    default = np.array([[0.5, 0.5, 0.0], [0.3, 0.4, 0.3], [0.0, 0.4, 0.6]])
+    return EnsembleModel(default, [1.0, 2.0, 3.0], -np.arange(12.0).reshape(4, 3), 5.0)
+
+
+def spent_after(releases: int) -> float:
+    ledger = PrivacyLedger()
+    for _ in range(releases):
+        ledger.release(DirichletMechanism(20, 0.1), budget_model().default, 0)
+    return ledger.spent(1e-3)
+
+
+def test_spent_budget_refuses_the_next_redraw() -> None:
+    budget = (0.5 * (spent_after(3) + spent_after(4)), 1e-3)
+    env = EnsembleEnv(budget_model(), k=20, floor=0.1, redraw="episode", budget=budget)
+    for _ in range(3):
+        env.reset(seed=0)
+    before, matrix = env.occupancy, env.release.matrix
+    with pytest.raises(PrivacyBudgetExceeded, match="budget"):
+        env.reset()
+    assert env.ledger.releases == 3 and env.ledger.spent(1e-3) <= budget[0]
+    assert env.release.matrix is matrix
+    np.testing.assert_array_equal(env.occupancy, before)
+    assert np.isfinite(env.step(np.zeros(3))[1])  # the episode under way goes on
+
+
+def test_spent_budget_refuses_the_batch_and_leaves_it_as_it_was() -> None:
+    budget = (0.5 * (spent_after(2) + spent_after(3)), 1e-3)
+    for mode in ("NEXT_STEP", "SAME_STEP"):
+        envs = EnsembleVectorEnv(
+            4, budget_model(), "buildings", k=20, floor=0.1, redraw="episode", budget=budget, autoreset_mode=mode
+        )
+        envs.reset(seed=0)
+        action = np.zeros((4, 3))
+        with pytest.raises(PrivacyBudgetExceeded):
+            for _ in range(30):
+                before = (envs.time, envs.occupancy)
+                envs.step(action)
+        assert envs.ledger.releases == 2  # four sub-environments, one release an episode
+        np.testing.assert_array_equal(envs.time, before[0])
+        np.testing.assert_array_equal(envs.occupancy, before[1])
+
+
+def test_a_first_release_beyond_the_budget_is_refused() -> None:
+    with pytest.raises(PrivacyBudgetExceeded):
+        EnsembleEnv(budget_model(), k=20, floor=0.1, budget=(1e-3, 1e-6))
+    with pytest.raises(PrivacyBudgetExceeded, match="floor"):
+        EnsembleEnv(budget_model(), k=20, budget=(5.0, 1e-6))
+
+
+def test_sub_environments_with_one_ledger_are_charged_once(tmp_path: Path) -> None:
+    ledger = PrivacyLedger()
+    envs = gymnasium.make_vec(IDS[2], num_envs=4, vectorization_mode="sync", k=20, ledger=ledger)
+    envs.reset(seed=0)
+    assert ledger.releases == 1
+    path = tmp_path / "ledger.jsonl"
+    for _ in range(2):
+        env = EnsembleEnv(k=20, ledger=path)
+    assert env.ledger.releases == 1
+    EnsembleEnv(k=20, ledger=path, release_seed=1)
+    assert PrivacyLedger(path).releases == 2
+
+
+def test_adjacency_is_handed_to_the_ledger() -> None:
+    small, large = (EnsembleEnv(budget_model(), k=20, floor=0.1, h=h).ledger.spent(1e-3) for h in (0.01, 0.1))
+    assert 0 < small < large < math.inf
+
+
+def test_copies_keep_release_and_ledger() -> None:
+    env = EnsembleEnv(k=20, redraw="episode")
+    env.reset(seed=0)
+    other = copy.deepcopy(env)
+    np.testing.assert_array_equal(other.release.matrix, env.release.matrix)
+    assert other.ledger.releases == env.ledger.releases == 1
+    env.reset()
+    other.reset()
+    np.testing.assert_array_equal(other.release.matrix, env.release.matrix)
+
+
+def test_time_varying_default_is_released_whole() -> None:
+    model = random_model(0, n=4, horizon=3, varying=True)
+    env = EnsembleEnv(model, k=40)
+    assert env.release.matrix.shape == (3, 4, 4)
+    env.reset(options={"state": 2})
+    total = sum(env.step(env.encode_policy(env.optimal_policy[t], dtype=np.float64))[1] for t in range(3))
+    assert total == pytest.approx(env.optimal_return(2), rel=1e-10)
+
+
+def test_public_attributes_are_typed_and_documented() -> None:
+    for cls in (EnsembleEnv, EnsembleVectorEnv):
+        for name in ("model", "release", "ledger", "optimal_policy", "action_mode", "population", "occupancy"):
+            attribute = getattr(cls, name)
+            assert attribute.__doc__ and "return" in attribute.fget.__annotations__
+        for name in ("optimal_return", "encode_policy"):
+            method = getattr(cls, name)
+            assert method.__doc__ and "return" in method.__annotations__
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"k": 0}, "k must be"),
+        ({"k": -1.0}, "k must be"),
+        ({"floor": 0.1}, "give k"),
+        ({"redraw": "episode"}, "give k"),
+        ({"k": 5, "redraw": "always"}, "unknown redraw"),
+        ({"k": 5, "release_seed": -1}, "release_seed"),
+        ({"k": 5, "release_seed": 1.5}, "release_seed"),
+        ({"budget": (1.0, 1e-6)}, "give k"),
+        ({"ledger": PrivacyLedger()}, "give k"),
+        ({"k": 5, "ledger": {}}, "ledger must be"),
+        ({"k": 5, "ledger": PrivacyLedger(), "budget": (1.0, 1e-6)}, "budget of its own"),
+        ({"release": np.eye(20)}, "release must be"),
+        ({"release": DirichletMechanism(5).release(np.full((3, 3), 1 / 3), 0)}, "shape"),
+        ({"k": 5, "release": DirichletMechanism(5).release(np.full((20, 20), 0.05), 0)}, "drawn already"),
+        ({"k": 5, "floor": 0.9}, "floor"),
+    ],
+)
+def test_contradictory_privacy_arguments_are_refused(settings: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        EnsembleEnv(**settings)

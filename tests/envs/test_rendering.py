@@ -1,0 +1,156 @@
+"""Frames and text: what they show, and that all models can be drawn."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+
+import gymnasium
+import numpy as np
+import pytest
+from helpers import random_model
+
+from dp_ensemble_env.envs import ENVIRONMENTS, EnsembleEnv, EnsembleVectorEnv
+from dp_ensemble_env.model import EnsembleModel
+
+os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+pygame = importlib.import_module("pygame")
+from dp_ensemble_env.envs import rendering  # noqa: E402
+from dp_ensemble_env.envs.rendering import BLUE, GREEN, HEIGHT, ORANGE, WIDTH, WINDOW  # noqa: E402
+
+IDS = tuple(ENVIRONMENTS)
+
+
+def pixels(frame: np.ndarray, color: tuple[int, int, int]) -> np.ndarray:
+    """Return (row, column) of the pixels of one colour."""
+    return np.argwhere((frame == color).all(axis=2))
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_frames_have_the_promised_form(name: str) -> None:
+    env = gymnasium.make(name, render_mode="rgb_array", k=50)
+    env.reset(seed=0)
+    first = env.render()
+    assert first.shape == (HEIGHT, WIDTH, 3) == (450, 800, 3) and first.dtype == np.uint8
+    env.step(np.zeros(20, np.float32))
+    second = env.render()
+    assert (first != second).any() and not np.shares_memory(first, second)
+    for color in (BLUE, ORANGE, GREEN, WINDOW):
+        assert len(pixels(second, color)) > 50
+
+
+def test_bars_are_as_high_as_the_shares(campus: EnsembleModel) -> None:
+    env = EnsembleEnv(campus, render_mode="rgb_array")
+    shares = np.zeros(20)
+    shares[[2, 12]] = 0.25, 0.75
+    env.reset(options={"occupancy": shares})
+    blue = pixels(env.render()[:, :372], BLUE)
+    heights = {}
+    for level in (2, 12):
+        centre = round(56 + (level + 0.5) / 20 * (372 - 56))
+        column = blue[np.abs(blue[:, 1] - centre) <= 1]
+        column = column[column[:, 0] > 75]
+        heights[level] = len(column) / len(np.unique(column[:, 1]))
+    # The outline of the default stands on the bars at time zero and hides a line of each.
+    assert heights[12] / heights[2] == pytest.approx(3.0, rel=0.05)
+
+
+def test_power_trace_grows_to_the_right(campus: EnsembleModel) -> None:
+    env = EnsembleEnv(campus, render_mode="rgb_array")
+    env.reset(seed=0)
+    reach = []
+    for _ in range(4):
+        reach.append(pixels(env.render()[74:262, 440:], BLUE)[:, 1].max())
+        env.step(np.zeros(20))
+    assert (np.diff(reach) > 10).all()
+
+
+def test_text_shows_numbers(campus: EnsembleModel) -> None:
+    env = EnsembleEnv(campus, "buildings", render_mode="ansi", k=50, floor=0.01)
+    env.reset(seed=0, options={"state": 12})
+    total = 0.0
+    for _ in range(4):
+        _, reward, _, _, info = env.step(np.full(20, 0.1))
+        total += reward
+    text = env.render()
+    assert "100 loads, 11:30, step 4 of 18" in text
+    assert f"reward so far {total:,.2f}" in text
+    assert f"power {info['power_kw']:.1f} kW" in text
+    assert "price 1.137 $/kWh, event on" in text
+    assert re.search(r"1 Dirichlet release, k = 50, floor = 0.01: ε = [\d.]+ at δ = 1e-06; seeded", text)
+    shares = [float(x) / 100 for x in re.findall(r"([\d.]+)%", text)]
+    np.testing.assert_allclose(shares, env.occupancy, atol=6e-4)
+
+
+def test_human_mode_shows_a_window() -> None:
+    env = gymnasium.make(IDS[0], render_mode="human", disable_env_checker=True)
+    env.unwrapped._renderer = rendering.Renderer("human", 1000)
+    env.reset(seed=0)
+    env.step(np.zeros(20, np.float32))
+    assert env.render() is None
+    window = pygame.display.get_surface()
+    assert window.get_size() == (WIDTH, HEIGHT)
+    shown = np.transpose(pygame.surfarray.array3d(window), (1, 0, 2))
+    assert len(pixels(shown, BLUE)) > 50
+    env.close()
+    env.close()
+    assert pygame.display.get_surface() is None
+
+
+@pytest.mark.parametrize("mode", ["rgb_array", "ansi"])
+def test_odd_models_can_be_drawn(mode: str) -> None:
+    flat = random_model(0, n=2, horizon=1)
+    models = [
+        flat,
+        flat.override(power_kw=np.zeros(2), utility=np.zeros((2, 2))),
+        random_model(1, n=60, horizon=3),
+        random_model(2, n=500, horizon=2, density=0.02),
+        random_model(3, n=3, horizon=200),
+    ]
+    for model in models:
+        env = EnsembleEnv(model, render_mode=mode)
+        env.reset(seed=0)
+        env.render()
+        for value in (1.0, -1.0):  # everything to one end: the longest bars and the longest outline
+            env.reset(seed=0)
+            env.step(np.linspace(-value, value, model.n_states))
+            frame = env.render()
+            assert len(frame) > 100
+
+
+@pytest.mark.parametrize("mode", ["rgb_array", "ansi"])
+def test_vector_frames_equal_single_ones(mode: str) -> None:
+    envs = EnsembleVectorEnv(2, population="buildings", render_mode=mode)
+    single = EnsembleEnv(population="buildings", render_mode=mode)
+    envs.reset(seed=3)
+    single.reset(seed=4)
+    action = np.full((2, 20), 0.3, np.float32)
+    for _ in range(3):
+        envs.step(action)
+        single.step(action[0])
+    frames = envs.render()
+    assert len(frames) == 2
+    if mode == "ansi":
+        assert frames[1] == single.render()
+    else:
+        np.testing.assert_array_equal(frames[1], single.render())
+
+
+def test_render_without_mode_or_reset_says_so() -> None:
+    env = EnsembleEnv()
+    with pytest.warns(UserWarning, match="render_mode"):
+        assert env.render() is None
+    with pytest.raises(gymnasium.error.ResetNeeded):
+        EnsembleEnv(render_mode="ansi").render()
+    with pytest.raises(ValueError, match="did you mean 'rgb_array'"):
+        EnsembleEnv(render_mode="rgb_arrray")
+
+
+def test_missing_pygame_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "pygame", None)
+    env = EnsembleEnv(render_mode="rgb_array")
+    env.reset()
+    with pytest.raises(gymnasium.error.DependencyNotInstalled, match="pip install pygame-ce"):
+        env.render()
+    assert "Privacy" in (lambda e: (e.reset(), e.render())[1])(EnsembleEnv(render_mode="ansi"))

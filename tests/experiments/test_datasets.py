@@ -1,0 +1,168 @@
+"""Parts of the offline data sets that need no Minari; tests/integrations/test_minari.py has the rest."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import behaviour_cloning
+import gymnasium
+import numpy as np
+import pytest
+from dp_ensemble_env.agents import make_agent
+from gymnasium.envs.registration import EnvSpec
+from helpers import random_model
+
+from dp_ensemble_env import DirichletMechanism, campus_event
+from dp_ensemble_env.envs.ensemble import EnsembleEnv
+from dp_ensemble_env.envs.portable import portable_spec
+from dp_ensemble_env.experiments import datasets as make_dataset
+
+
+@pytest.mark.parametrize(
+    ("script", "words"), [(make_dataset, "dp-ensemble dataset"), (behaviour_cloning, "python docs/examples")]
+)
+def test_help_shows_examples(script, words, capsys):
+    with pytest.raises(SystemExit) as stop:
+        script.main(["--help"])
+    assert stop.value.code == 0
+    assert words in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--episodes", "0"], "--episodes"),
+        (["--seed", "-1"], "--seed"),
+        (["--noise", "-0.1"], "--noise"),
+        (["--k", "0"], "--k"),
+        (["--floor", "0.1"], "give --k too"),
+        (["--release-seed", "1"], "give --k too"),
+        (["--kinds", "expert"], "uncontrolled"),
+        (["--kinds", "standard", "--action", "price"], "--action tilt"),
+    ],
+)
+def test_bad_settings_are_refused_in_one_sentence(arguments, message, capsys, tmp_path):
+    assert make_dataset.main([*arguments, "--root", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.startswith("make_dataset: ") and error.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("script", [make_dataset, behaviour_cloning])
+def test_without_minari_the_remedy_is_named(script, capsys, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "minari", None)
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    assert script.main([]) == 2
+    error = capsys.readouterr().err
+    assert "pip install" in error and "minari[hdf5]" in error and error.count("\n") == 1
+
+
+def test_name_has_the_letters_that_minari_allows():
+    arguments = make_dataset.parse(
+        ["--k", "12.5", "--floor", "0.01", "--release-seed", "2", "--meter", "a/my meter.csv"]
+    )
+    assert make_dataset.default_name(arguments) == "meanfield-tilt-my_meter-k12_5-floor0_01-release2"
+
+
+def test_another_event_or_release_has_another_name():
+    settings = ([], ["--date", "2018-07-03"], ["--step-minutes", "30"], ["--k", "50"], ["--k", "50.0000001"])
+    names = [make_dataset.default_name(make_dataset.parse(one)) for one in settings]
+    assert names[0] == "meanfield-tilt" and names[3] == "meanfield-tilt-k50" and len(set(names)) == len(settings)
+
+
+# ------------------------------------------------------------------ episodes
+@pytest.mark.parametrize("population", ["mean-field", "single", 7])
+def test_starts_have_their_shares(population):
+    model = random_model(3).override(initial=np.array([0.5, 0.21, 0.0, 0.17, 0.1, 0.02]))
+    env = EnsembleEnv(model, population)
+    seeds, starts = make_dataset.draw_starts(env, 50, 1000)
+    counts = np.bincount(starts, minlength=6)
+    assert counts.sum() == 50 and counts[2] == 0 and np.abs(counts - 50 * model.initial).max() < 1
+    assert len(set(seeds)) == 50 and min(seeds) == 1000
+    for seed, start in zip(seeds, starts, strict=True):
+        assert env.reset(seed=seed)[0][start] == 1.0
+
+
+def test_behaviours_take_turns_within_each_start_state():
+    starts = [5, 1, 5, 1, 5, 5, 1, 1]
+    behaviours = make_dataset.take_turns(starts, ["a", "b"])
+    assert sorted(behaviours) == ["a"] * 4 + ["b"] * 4
+    for start in (1, 5):
+        assert sorted(b for b, s in zip(behaviours, starts, strict=True) if s == start) == ["a", "a", "b", "b"]
+
+
+def test_noise_is_gaussian_in_the_box_and_lognormal_on_probabilities():
+    rng = np.random.default_rng(0)
+    added = make_dataset.explore(np.full((100_000,), 0.3, np.float32), "tilt", 0.05, rng)
+    assert added.dtype == np.float32
+    assert added.mean() == pytest.approx(0.3, abs=1e-3) and added.std() == pytest.approx(0.05, rel=0.02)
+    clipped = make_dataset.explore(np.array([-1.0, 1.0] * 500), "price", 0.5, rng)
+    assert clipped.min() == -1 and clipped.max() == 1
+    policy = np.array([[0.0, 0.25, 0.75]] * 50_000)
+    noisy = make_dataset.explore(policy, "policy", 0.1, rng)
+    assert not noisy[:, 0].any() and noisy.max() <= 1
+    assert np.log(noisy[:, 1] / 0.25).std() == pytest.approx(0.1, rel=0.02)
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_tilts_become_the_policies_they_stand_for(batched):
+    """The same agent in tilt mode and, through its transition matrices, in policy mode: equal rewards."""
+    model = random_model(1)
+    tilts, policies = EnsembleEnv(model, action="tilt"), EnsembleEnv(model, action="policy")
+    agent = make_agent("standard", tilts)
+    translated = make_dataset.Tilting(agent, model)
+    observation, _ = tilts.reset(seed=4)
+    policies.reset(seed=4)
+    for _ in range(model.horizon):
+        action = translated.predict(observation[None] if batched else observation)[0]
+        assert action.shape == ((1, 6, 6) if batched else (6, 6))
+        expected = tilts.step(agent.predict(observation)[0])
+        reached = policies.step(action[0] if batched else action)
+        assert reached[1] == pytest.approx(expected[1], abs=1e-4)
+        np.testing.assert_allclose(reached[0], expected[0], atol=1e-5)
+        observation = expected[0]
+
+
+# ------------------------------------------------------------------ specs that carry their model
+@pytest.mark.parametrize("varying", [False, True])
+@pytest.mark.parametrize("private", [False, True])
+def test_portable_spec_gives_the_environment_back_bit_by_bit(varying, private):
+    model = random_model(2, varying=varying).override(buildings=7)
+    release = DirichletMechanism(20, 0.01).release(model.default, 5) if private else None
+    original = EnsembleEnv(model, "buildings", "price", release=release)
+    text = portable_spec("dp_ensemble/Buildings-v0", model, release, action="price").to_json()
+    assert "NaN" not in text and "Infinity" not in text  # JSON proper
+    copy = gymnasium.make(EnvSpec.from_json(text)).unwrapped
+    assert copy.population == 7 and copy.model.fingerprint == original.model.fingerprint
+    assert copy.ledger.statement() == original.ledger.statement()
+    rng = np.random.default_rng(0)
+    one, other = original.reset(seed=1), copy.reset(seed=1)
+    for _ in range(model.horizon):
+        np.testing.assert_array_equal(one[0], other[0])
+        action = rng.uniform(-1, 1, 1)
+        one, other = original.step(action), copy.step(action)
+        assert one[1] == other[1] and one[-1] == other[-1]
+
+
+def test_portable_spec_of_an_event_keeps_the_prices_and_drops_what_is_not_needed():
+    model = campus_event()
+    assert model.counts is not None and model.event is not None and model.event.baseline_kw is not None
+    release = DirichletMechanism(50, 0.01).release(model.default)
+    numbers = json.loads(portable_spec("dp_ensemble/MeanField-v0", model, release).to_json())["kwargs"]
+    assert not numbers["model"].keys() & {"default", "counts"} and "baseline_kw" not in numbers["model"]["event"]
+    copy = gymnasium.make(portable_spec("dp_ensemble/MeanField-v0", model, release)).unwrapped
+    np.testing.assert_array_equal(copy.model.event.price, model.event.price)
+    np.testing.assert_array_equal(copy.model.times, model.times)
+    assert copy.release.seeding == "os-entropy"
+    np.testing.assert_array_equal(copy.model.default, release.matrix)
+    # Not one entry of the true matrix is among the numbers of the spec.
+    text = json.dumps(numbers)
+    secrets = [repr(float(value)) for value in model.default[(model.default > 0) & (model.default < 1)]]
+    secrets = [value for value in secrets if len(value) > 12]
+    assert len(secrets) > 50 and not any(value in text for value in secrets)
+
+
+def test_portable_spec_refuses_unknown_ids():
+    with pytest.raises(ValueError, match="env_id"):
+        portable_spec("CartPole-v1", random_model(0))

@@ -1,0 +1,131 @@
+"""An attacker against the mechanism, mutants of it, deterministic policies and averages.
+
+Every bound is asked for with confidence 1 - 1e-7, so a correct mechanism fails a test
+less than once in a million runs whatever the seed.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from dp_ensemble_env.lsmdp import solve
+from dp_ensemble_env.privacy import (
+    DirichletMechanism,
+    RowGroup,
+    audit_average,
+    audit_epsilon,
+    audit_function,
+    audit_samples,
+    composed_epsilon,
+    epsilon_lower_bound,
+    worst_case_epsilon,
+)
+from dp_ensemble_env.privacy.accounting.divergence import adjacent_row
+
+H, DELTA, OMEGA, K = 0.03, 0.05, 0.1, 50.0
+ROW = np.array([OMEGA + H / 2, OMEGA, 1 - 2 * OMEGA - H / 2])  # its pair dominates all others
+SURE = 1 - 1e-7
+CLAIM = worst_case_epsilon(DELTA, K, H, OMEGA)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_mechanism_stays_below_its_claim(seed):
+    bound = audit_epsilon(DirichletMechanism(K), ROW, 0, 1, H, DELTA, 200_000, seed, confidence=SURE)
+    assert 0.6 * CLAIM < bound <= CLAIM  # and the attack is nearly as good as theory allows
+
+
+def test_a_floored_mechanism_stays_below_the_claim_of_its_floor():
+    row = np.array([0.02, 0.01, 0.97])
+    floor = 0.1
+    claim = worst_case_epsilon(DELTA, K, (1 - 3 * floor) * 0.03, floor)
+    bound = audit_epsilon(DirichletMechanism(K, floor), row, 0, 1, 0.03, DELTA, 200_000, 0, confidence=SURE)
+    assert 0.2 * claim < bound <= claim
+
+
+@pytest.mark.parametrize("factor", [2, 4])
+def test_mutants_that_draw_with_too_large_a_k_are_caught(factor):
+    mutant = DirichletMechanism(factor * K)
+    bound = audit_epsilon(mutant, ROW, 0, 1, H, DELTA, 200_000, 1, confidence=SURE)
+    assert CLAIM < bound <= worst_case_epsilon(DELTA, factor * K, H, OMEGA)
+
+
+def test_a_mutant_that_forgets_the_floor_is_caught():
+    row = np.array([0.016, 0.05, 0.934])
+    claim = worst_case_epsilon(DELTA, K, 0.7 * 0.03, 0.1)
+    bound = audit_epsilon(DirichletMechanism(K), row, 0, 1, 0.03, DELTA, 100_000, 2, confidence=SURE)
+    assert bound > claim
+
+
+@pytest.mark.parametrize("kind", ["taylor", "digamma"])
+def test_a_policy_on_the_true_matrix_is_unbounded(kind):
+    """E8: noise-aware is not private."""
+    from scipy.special import digamma
+
+    def policy(row):
+        if kind == "taylor":
+            log_row = np.log(row) - (1 - row) / (2 * row * (K + 1))
+        else:
+            log_row = digamma(K * row) - digamma(K)
+        return solve(np.tile(log_row, (3, 1)), np.array([[0.0] * 3, [0.0, 3.0, -2.0]]), 15.0).policy
+
+    assert audit_function(policy, ROW, 0, 1, H, DELTA) == math.inf
+    assert audit_function(policy, ROW, 0, 1, H, 0.999) == math.inf  # (ε, δ) only with δ = 1
+
+    rng = np.random.default_rng(0)
+    with pytest.raises(ValueError, match="the function is random"):
+        audit_function(lambda row: rng.dirichlet(K * row), ROW, 0, 1, H)
+    assert audit_function(lambda row: np.ones(3), ROW, 0, 1, H) == 0.0
+
+
+def test_a_policy_on_a_release_is_no_worse_than_the_release():
+    """Post-processing: the same Taylor formula applied to drawn rows stays below the mechanism's claim."""
+    rng = np.random.default_rng(3)
+    outputs = []
+    for row in (ROW, adjacent_row(ROW, 0, 1, H)):
+        log_x = DirichletMechanism(K).sample_log(row, 100_000, rng)
+        x = np.exp(log_x)
+        outputs.append(log_x - (1 - x) / (2 * x * (K + 1)))
+    result = audit_samples(*(o[:, 0] - o[:, 1] for o in outputs), DELTA, confidence=SURE)
+    assert 0.3 * CLAIM < result.epsilon <= CLAIM
+
+
+@pytest.mark.parametrize("samples", [4, 16])
+def test_an_average_tracks_the_composed_epsilon(samples):
+    """E9: the average of N draws is as private as N releases, not as one."""
+    composed = composed_epsilon(DELTA, [RowGroup(K, OMEGA, H, samples)])
+    bound = audit_average(DirichletMechanism(K), ROW, 0, 1, H, DELTA, samples, 60_000, 4, confidence=SURE)
+    assert CLAIM < bound <= composed
+    assert bound > 0.6 * composed
+
+
+def test_clopper_pearson_against_scipy():
+    for hits, alarms, trials, delta in ((90, 10, 100, 0.05), (100, 0, 100, 0.01), (700, 300, 1000, 0.05)):
+        low = stats.binomtest(hits, trials).proportion_ci(0.98, method="exact").low
+        high = stats.binomtest(alarms, trials).proportion_ci(0.98, method="exact").high
+        expected = max(0.0, math.log((low - delta) / high))
+        assert epsilon_lower_bound(hits, alarms, trials, delta, 0.98) == pytest.approx(expected)
+    assert epsilon_lower_bound(5, 5, 100, 0.5, 0.98) == 0.0
+
+
+def test_bounds_are_wrong_no_more_often_than_they_say():
+    """Coverage: randomised response has a known ε; the bound exceeds it in at most a share 1 - confidence of trials."""
+    rng = np.random.default_rng(5)
+    epsilon, confidence, trials = 1.0, 0.8, 600
+    honest = math.exp(epsilon) / (1 + math.exp(epsilon))
+    wrong = 0
+    for _ in range(trials):
+        p, q = (rng.random(400) < honest).astype(float), (rng.random(400) >= honest).astype(float)
+        wrong += audit_samples(p, q, 0.0, confidence=confidence, candidates=5).epsilon > epsilon
+    assert wrong <= trials * (1 - confidence) + 6 * math.sqrt(trials * 0.2 * 0.8)
+
+
+def test_audit_refuses_bad_input():
+    with pytest.raises(ValueError, match="below h/2"):
+        audit_epsilon(DirichletMechanism(50), [0.01, 0.99], 0, 1, 0.03, 0.05, 100, 0)
+    with pytest.raises(ValueError, match="same number of draws"):
+        audit_samples(np.zeros(10), np.zeros(9), 0.05)
+    assert "with confidence" in str(audit_samples(np.arange(10.0), np.arange(10.0), 0.05))

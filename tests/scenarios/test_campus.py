@@ -1,0 +1,108 @@
+"""The built-in synthetic data set and the models built from series."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from dp_ensemble_env.event import DemandResponseEvent
+from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.scenarios.campus import SUMMER, campus_building, campus_chain, campus_event
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_level_18_of_20_is_at_the_published_power(seed):
+    chain = campus_chain(seed)
+    assert chain.n_states == 20
+    assert chain.power[17] == pytest.approx(32_100, rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_matrix_is_as_irregular_as_real_ones(seed):
+    facts = campus_chain(seed).summary()
+    assert facts["bandwidth"] >= 4  # not tridiagonal
+    assert facts["smallest_entry"] < 2e-3  # rare entries, below h/2 = 0.015
+    assert facts["one_way_edges"] >= 5
+    assert facts["transitions"] == 103 * 96 - 1
+
+
+def test_building_looks_like_a_building():
+    year = campus_building()
+    assert year.kw.shape == (365 * 96,) and year.kw.min() > 0
+    hour = (np.arange(year.kw.size) % 96) / 4
+    weekday = (year.times.astype("datetime64[D]").astype(int) + 3) % 7 < 5
+    month = year.times.astype("datetime64[M]").astype(int) % 12 + 1
+    noon, night = (hour >= 11) & (hour < 15), hour < 4
+    summer, winter = np.isin(month, [7, 8]), np.isin(month, [1, 2])
+    mean = lambda mask: year.kw[mask].mean()  # noqa: E731
+    assert mean(summer & weekday & noon) > 1.2 * mean(winter & weekday & noon)  # cooling
+    assert mean(weekday & noon) > 1.25 * mean(~weekday & noon)  # occupancy
+    assert mean(weekday & noon) > 1.3 * mean(weekday & night)  # day and night
+    ramp = mean(weekday & (hour == 9)) - mean(weekday & (hour == 6))
+    assert ramp > 0.5 * (mean(weekday & noon) - mean(weekday & night))  # morning ramp
+    half = np.quantile(year.kw[summer], 0.01) / year.kw[summer].max()
+    assert 0.4 < half < 0.6  # a base load of about half the peak
+    hot = summer & weekday & noon
+    assert np.corrcoef(year.kw[hot], year.temperature[hot])[0, 1] > 0.5  # driven by the temperature
+
+
+def test_seed_repeats_the_year_and_another_changes_it():
+    assert_array_equal(campus_building(3).kw, campus_building.__wrapped__(3).kw)
+    assert not np.allclose(campus_building(3).kw, campus_building(4).kw)
+
+
+def test_default_event(campus):
+    assert (campus.n_states, campus.horizon, campus.buildings, campus.discomfort_penalty) == (20, 18, 100, 15.0)
+    assert_allclose(campus.utility[10], -1.137 * campus.power_kw / 4)
+    assert campus.event.baseline_kw.shape == (19,) and (campus.event.baseline_kw > 20_000).all()
+    assert (
+        campus.initial.sum() == pytest.approx(1) and campus.initial[:5].sum() < 0.01
+    )  # a weekday at 10:30 is not idle
+    assert_array_equal(campus.counts, campus_chain().counts)
+
+
+def test_overrides_reach_the_event_and_the_model():
+    model = campus_event(start="14:00", end="18:00", incentive=0.5, initial=[7], n_states=10, buildings=10)
+    assert model.n_states == 10 and model.buildings == 10
+    assert str(model.times[0]) == "2018-07-02T13:30:00"
+    assert model.initial[7] == 1.0
+    assert model.utility[-1, 0] == pytest.approx(-0.637 * model.power_kw[0] / 4)
+
+
+def test_hourly_steps_are_estimated_from_hourly_means():
+    model = campus_event(step_minutes=60, notice_minutes=60)
+    assert model.horizon == 5 and model.step_hours == 1.0
+    assert np.diag(model.default).mean() < np.diag(campus_event().default).mean()  # an hour moves farther
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "words"),
+    [
+        ({"incentiv": 1.0}, "no setting 'incentiv'.*incentive"),
+        ({"seed": -1}, "seed"),
+        ({"event": DemandResponseEvent(), "start": "12:00"}, "not both"),
+        ({"step_minutes": 10, "notice_minutes": 30}, "15-minute readings"),
+        ({"n_states": 1}, "n_states"),
+        ({"buildings": 0}, "buildings"),
+        ({"discomfort_penalty": 0}, "discomfort_penalty"),
+    ],
+)
+def test_bad_settings_are_refused(kwargs, words):
+    with pytest.raises(ValueError, match=words):
+        campus_event(**kwargs)
+
+
+def test_model_from_one_building_makes_the_ensemble():
+    year = campus_building()
+    model = EnsembleModel.from_series(year.kw, times=year.times, season=SUMMER, buildings=50, rng=4)
+    assert model.n_states == 20 and model.buildings == 50
+    assert model.power_kw[-1] == pytest.approx(campus_event().power_kw[-1], rel=0.02)
+
+
+def test_series_without_similar_days_gives_no_baseline_and_a_uniform_start():
+    times = np.datetime64("2018-07-07T00:00", "s") + np.arange(192) * np.timedelta64(900, "s")  # a weekend
+    power = 100 + 10 * np.sin(np.arange(192) / 5)
+    model = EnsembleModel.from_series(power, times=times, n_states=4)
+    assert model.event.baseline_kw is None
+    assert_allclose(model.initial, 1 / model.n_states)

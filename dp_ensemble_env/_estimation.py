@@ -146,4 +146,5 @@ def _start_distribution(
     chosen = clock & similar_days(stamps, start, season, excluded) & ~np.isnan(values)
     if not chosen.any():
         return None
-    return np.bincount(chain.states(values[chosen]), minlength=chain.n_states) / chosen.sum()
+    visits: FloatArray = np.bincount(chain.states(values[chosen]), minlength=chain.n_states) / chosen.sum()
+    return visits

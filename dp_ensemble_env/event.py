@@ -300,7 +300,7 @@ def customer_baseline(
             "longer series or ask for fewer days."
         )
     chosen = [offset for _, offset in sorted(candidates, key=lambda item: -item[0])[:best]]
-    baseline = np.mean([lookup(starts + offset, step) for offset in chosen], axis=0)
+    baseline: FloatArray = np.mean([lookup(starts + offset, step) for offset in chosen], axis=0)
     if adjustment == "weather":
         baseline = baseline * _weather_factor(lookup, event, chosen, step)
     return baseline

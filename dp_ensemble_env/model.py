@@ -192,7 +192,7 @@ class EnsembleModel:
     @property
     def n_states(self) -> int:
         """Number of power levels."""
-        return self.default.shape[-1]
+        return len(self.power_kw)
 
     @property
     def horizon(self) -> int:

@@ -85,7 +85,7 @@ class Tariff:
         if prices.ndim == 0:
             return np.full(stamps.shape, float(prices))
         hour = (stamps - stamps.astype("datetime64[D]")) // np.timedelta64(1, "h")
-        return prices[hour.astype(int)]
+        return np.asarray(prices[hour.astype(int)])
 
 
 def _read_pairs(path: Path) -> list[tuple[int, str, float]]:

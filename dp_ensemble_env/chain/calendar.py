@@ -18,7 +18,7 @@ def as_step(step: Any, differences: NDArray[np.timedelta64]) -> np.timedelta64:
             step = np.timedelta64(round(step * 60), "s")
         elif not isinstance(step, np.timedelta64):
             raise TypeError
-        one = step.astype("timedelta64[s]")
+        one: np.timedelta64 = step.astype("timedelta64[s]")
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"step must be minutes or a timedelta64, got {step!r}; pass step=15 for example.") from error
     if not one > np.timedelta64(0, "s"):
@@ -72,7 +72,7 @@ def similar_days(
     """Tell which stamps fall on days like the event's: weekdays for a weekday, else the same day of the week."""
     times = np.asarray(stamps, dtype="datetime64[s]")
     kind, wanted = day_of_week(times), int(day_of_week(event_day))
-    alike = kind < 5 if wanted < 5 else kind == wanted
+    alike: NDArray[np.bool_] = kind < 5 if wanted < 5 else kind == wanted
     return alike & select_days(times, season=season, exclude=tuple(exclude))
 
 

@@ -81,7 +81,7 @@ class MarkovChain:
     @property
     def observations(self) -> NDArray[np.int64]:
         """How often each state was left."""
-        return self.counts.sum(axis=1)
+        return np.asarray(self.counts.sum(axis=1))
 
     def states(self, power: ArrayLike) -> NDArray[np.int64]:
         """State of each reading; readings beyond the edges belong to the outermost states."""

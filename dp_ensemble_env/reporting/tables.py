@@ -87,9 +87,10 @@ def show_table(
     width = terminal_width(file) if width is None else width
     lines = [_paint(line, "bold", _colour(file)) for line in _wrap(title, width)] if title else []
     lines += _layout(list(headings), [list(row) for row in rows], left, keep, width, _colour(file))
+    lines.append("")
     for note in notes:
         lines += _wrap(note, min(width, _PROSE))
-    _print([*lines, ""], file)
+    _print([*lines, ""] if notes else lines, file)
 
 
 def show_text(text: str, *, width: int | None = None, file: TextIO | None = None) -> None:

@@ -52,11 +52,8 @@ def ad_hoc(env: Any, shed: float = 1.0) -> ScheduleAgent:
         with :math:`c = (max U - min U) / 2\gamma`.
     """
     core = core_env(env)
-    model = core.model
-    strength = check_positive(shed, "shed") * np.ptp(model.utility, axis=1)[1:] / (2.0 * model.discomfort_penalty)
-    if model.event is not None:
-        strength = np.where(model.event.in_event[1:], strength, 0.0)
-    return ScheduleAgent(price_actions(core, strength / price_scale(model)), "ad-hoc", PUBLIC)
+    prices = shed_prices(core.model, check_positive(shed, "shed"))
+    return ScheduleAgent(price_actions(core, prices), "ad-hoc", PUBLIC)
 
 
 @register_agent("best-price")
@@ -84,6 +81,19 @@ def price_scale(model: EnsembleModel) -> FloatArray:
     """Return s_t, the tilt in nats that the action one stands for at each decision."""
     spread = np.ptp(model.utility, axis=1) / (2.0 * model.discomfort_penalty)
     return np.cumsum(spread[:0:-1])[::-1]
+
+
+def shed_prices(model: EnsembleModel, shed: float = 1.0) -> FloatArray:
+    r"""Return the prices (T,) of the ad-hoc rule, in units of the scale.
+
+    During the event, and only then, the tilt is :math:`c = s (\max U - \min U) / 2\gamma` times the power, with `s` the
+    strength `shed`: it answers the price of the running interval alone.
+    """
+    strength = shed * np.ptp(model.utility, axis=1)[1:] / (2.0 * model.discomfort_penalty)
+    if model.event is not None:
+        strength = np.where(model.event.in_event[1:], strength, 0.0)
+    scale = price_scale(model)
+    return np.divide(strength, scale, out=np.zeros_like(strength), where=scale > 0)
 
 
 def price_tilts(model: EnsembleModel, prices: FloatArray) -> FloatArray:

@@ -11,7 +11,7 @@ from matplotlib import dates
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.patches import Rectangle
 
-from dp_ensemble_env.chain.markov import select_days
+from dp_ensemble_env.chain.calendar import select_days
 from dp_ensemble_env.experiments.reproduction import captions
 from dp_ensemble_env.experiments.reproduction.claims import PAPER_EPSILON, distance
 from dp_ensemble_env.experiments.reproduction.measures import KS, LEADING, ONE, ONE_STEP

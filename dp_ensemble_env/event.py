@@ -18,11 +18,12 @@ instant and ``times[t]`` ends interval `t`, so an event of 16 quarter hours with
 from __future__ import annotations
 
 import csv
+import math
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -39,6 +40,9 @@ from dp_ensemble_env._validation import (
     check_shape,
 )
 from dp_ensemble_env.chain.markov import select_days
+
+if TYPE_CHECKING:
+    from dp_ensemble_env.meter import PowerSeries
 
 FloatArray = NDArray[np.float64]
 TimeArray = NDArray[np.datetime64]
@@ -223,6 +227,38 @@ class DemandResponseEvent:
             in_event=in_event,
             baseline_kw=None if baseline_kw is None else as_float_array(baseline_kw, "baseline_kw", 1),
         )
+
+
+def event_for(
+    series: PowerSeries, *, step_minutes: int | None = None, notice_minutes: int | None = None, **fields: Any
+) -> DemandResponseEvent:
+    """Describe an event that the readings of `series` can follow.
+
+    Parameters
+    ----------
+    series : PowerSeries
+        Or anything else with a `step`.
+    step_minutes : int, optional
+        By default quarter hours, or the series' own steps where these are
+        longer or do not divide a quarter of an hour.
+    notice_minutes : int, optional
+        By default as many whole steps as half an hour needs.
+    **fields
+        Other fields of `DemandResponseEvent`, such as ``date="2018-07-02"``.
+
+    Examples
+    --------
+    >>> from dp_ensemble_env.scenarios.campus import campus_building
+    >>> event_for(campus_building(), step_minutes=60).notice_minutes
+    60
+    """
+    if step_minutes is None:
+        minutes = max(int(series.step / np.timedelta64(60, "s")), 1)
+        step_minutes = 15 if 15 % minutes == 0 else minutes
+    if notice_minutes is None:
+        step = check_count(step_minutes, "step_minutes")
+        notice_minutes = step * math.ceil(30 / step)
+    return DemandResponseEvent(step_minutes=step_minutes, notice_minutes=notice_minutes, **fields)
 
 
 def customer_baseline(

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from dp_ensemble_env.event import DemandResponseEvent, EventTimeline, Tariff, customer_baseline
+from dp_ensemble_env.event import DemandResponseEvent, EventTimeline, Tariff, customer_baseline, event_for
+from dp_ensemble_env.meter import PowerSeries
 
 
 def test_default_event_has_two_steps_of_notice_and_sixteen_of_event():
@@ -32,6 +33,26 @@ def test_any_window_and_step():
     assert line.in_event.sum() == 8 and len(line.times) == 11
     assert line.utility([10.0])[-1, 0] == pytest.approx(-(0.137 + 0.5) * 10 * 0.5)
     assert DemandResponseEvent(notice_minutes=0).timeline().in_event.sum() == 16
+
+
+@pytest.mark.parametrize(
+    ("minutes", "given", "step", "notice"),
+    [
+        (1, {}, 15, 30),
+        (5, {}, 15, 30),
+        (15, {}, 15, 30),
+        (10, {}, 10, 30),  # ten minutes do not make a quarter of an hour
+        (20, {}, 20, 40),
+        (60, {}, 60, 60),
+        (15, {"step_minutes": 60}, 60, 60),
+        (15, {"step_minutes": 60, "notice_minutes": 0}, 60, 0),
+    ],
+)
+def test_event_of_a_series_takes_steps_that_its_readings_can_give(minutes, given, step, notice):
+    times = np.datetime64("2018-07-02", "s") + np.arange(4) * np.timedelta64(minutes, "m")
+    series = PowerSeries(times, np.ones(4), np.timedelta64(minutes, "m"))
+    event = event_for(series, date="2019-07-01", incentive=0.5, **given)
+    assert (event.step_minutes, event.notice_minutes, event.date, event.incentive) == (step, notice, "2019-07-01", 0.5)
 
 
 def test_hourly_prices_hold_from_the_start_of_the_interval():

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_ensemble_env.chain.markov import ensemble, select_days
-from dp_ensemble_env.cli.options import event_for
-from dp_ensemble_env.event import DemandResponseEvent
+from dp_ensemble_env.event import DemandResponseEvent, event_for
 from dp_ensemble_env.meter import PowerSeries, read_meter, simbench_profile
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.scenarios.campus import HOLIDAYS, SUMMER, campus_aggregate, campus_building, campus_event

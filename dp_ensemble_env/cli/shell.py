@@ -11,6 +11,7 @@ import contextlib
 import multiprocessing
 import os
 import re
+import shlex
 import signal
 import sys
 import textwrap
@@ -215,9 +216,16 @@ def guard(name: str, work: Callable[[], int], options: Callable[[], dict[str, st
 
 
 def execute(build: Callable[[], Parser], run: Callable[[argparse.Namespace], int], argv: list[str] | None) -> int:
-    """Parse the words of one command and run it."""
+    """Parse the words of one command and run it; `run` finds them in ``args.command_line``."""
     parser = build()
-    return guard(parser.prog, lambda: run(parser.parse_args(argv)), parser.translations)
+    words = sys.argv[1:] if argv is None else argv
+
+    def work() -> int:
+        args = parser.parse_args(words)
+        args.command_line = shlex.join([*parser.prog.split(), *words])
+        return run(args)
+
+    return guard(parser.prog, work, parser.translations)
 
 
 # ------------------------------------------------------------------ Ctrl-C

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import csv
 import io
 import json
 import math
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,12 +41,16 @@ class Row:
 
 @dataclass
 class PrivateRow:
-    """A controller made on a release with concentration k and scored on the true dynamics."""
+    """A controller made on a release and scored on the true dynamics.
+
+    `k` is the concentration of the paper's mechanism, infinite for the truth; another mechanism has its spec instead.
+    """
 
     name: str
     k: float
     scores: list[float]
     gaps: list[float]
+    spec: str = ""
 
 
 # ------------------------------------------------------------------ tables
@@ -109,7 +112,7 @@ PRIVATE_HEADINGS = ("made on the release", "k", "score on the true dynamics", "g
 
 def private_cells(row: PrivateRow) -> tuple[str, ...]:
     """Format one private row: mean over releases and, with several, its standard error."""
-    return (row.name, _k(row.k), _mean(row.scores, 1), _mean(row.gaps, 2), str(len(row.scores)))
+    return (row.name, row.spec or _k(row.k), _mean(row.scores, 1), _mean(row.gaps, 2), str(len(row.scores)))
 
 
 def _mean(values: list[float], digits: int) -> str:
@@ -152,7 +155,7 @@ def pictures(
         (_draw_scores(p, rows, folder / "scores.png"), "Gap to the optimum of every controller (left is better)."),
         (_draw_event(p, model, rows, folder / "event.png"), "What the controllers do to the power of the ensemble."),
     ]
-    if private:
+    if any(math.isfinite(row.k) for row in private):
         caption = "Trained or solved on a release, deployed on the true dynamics, beside the cost of privacy by theory."
         done.append((_draw_private(p, private, costs, folder / "private.png"), caption))
     if any(curve for row in rows for curve in row.curves):
@@ -197,6 +200,7 @@ def _draw_event(p: Any, model: EnsembleModel, rows: list[Row], path: Path) -> Pa
 
 
 def _draw_private(p: Any, private: list[PrivateRow], costs: dict[str, list[float]], path: Path) -> Path:
+    private = [row for row in private if not row.spec]  # an axis of k has no place for other mechanisms
     figure, (left, right) = p.plt.subplots(1, 2, figsize=(11, 4.3))
     names = list(dict.fromkeys(row.name for row in private))
     others = [name for name in names if name not in p.LOOKS]
@@ -255,7 +259,7 @@ def _draw_curves(p: Any, rows: list[Row], path: Path) -> Path:
 # ------------------------------------------------------------------ writing
 def write_all(
     folder: Path,
-    args: argparse.Namespace,
+    settings: Mapping[str, Any],
     model: EnsembleModel,
     rows: list[Row],
     private: list[PrivateRow],
@@ -276,7 +280,7 @@ def write_all(
     record = {
         "command": command,
         "versions": versions,
-        "settings": {k: str(v) if isinstance(v, Path) else v for k, v in vars(args).items()},
+        "settings": {k: str(v) if isinstance(v, Path) else v for k, v in settings.items()},
         "controllers": [
             {
                 "name": row.name,
@@ -289,7 +293,7 @@ def write_all(
             }
             for row in rows
         ],
-        "private": [{"name": r.name, "k": _k(r.k), "scores": r.scores, "gaps": r.gaps} for r in private],
+        "private": [{"name": r.name, "k": r.spec or _k(r.k), "scores": r.scores, "gaps": r.gaps} for r in private],
         "cost_of_privacy": costs,
     }
     with atomic_write(folder / "comparison.json") as stream:

@@ -17,7 +17,19 @@ from dp_ensemble_env.experiments.sweep.cells import Cell, show_privacy
 Records = dict[str, dict[str, Any]]
 #: What the tables give of an evaluation.
 SHOWN = ("score", "score_error", "mean_return", "gap", "discomfort", "energy_cost", "curtailed_kwh", "delivered_kwh")
-SUMMARY = ("data", "method", "action", "privacy", "steps", "seeds", "made", "made_error", "deployed", "deployed_error", "gap")
+SUMMARY = (
+    "data",
+    "method",
+    "action",
+    "privacy",
+    "steps",
+    "seeds",
+    "made",
+    "made_error",
+    "deployed",
+    "deployed_error",
+    "gap",
+)
 
 
 def group_of(cell: Cell) -> tuple[Any, ...]:

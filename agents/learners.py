@@ -73,7 +73,20 @@ _NOT_NEGATIVE = (
 _SWITCHES = ("clock", "normalize_advantage", "use_rms_prop", "use_sde", "optimize_memory_usage")
 #: Words that stand for a number, by hyper-parameter.
 _WORDS = {"learning_rate": r"lin_.*", "clip_range": r"lin_.*", "ent_coef": r"auto(_[\d.]+)?", "target_entropy": "auto"}
+#: Arguments of algorithms whose values are left to them.
+_OTHERS = (
+    *("policy_kwargs", "target_entropy", "action_noise", "n_eval_rollouts", "use_sde_at_warmup", "sde_net_arch"),
+    *("rollout_buffer_class", "rollout_buffer_kwargs", "replay_buffer_class", "replay_buffer_kwargs"),
+)
 _OPTIONAL = ("clip_range_vf", "target_kl", "action_noise", "policy_kwargs")
+
+
+def check_changes(changes: Mapping[str, Any]) -> None:
+    """Refuse names that no algorithm has and values that cannot be, without importing any algorithm."""
+    known = (*OWN_KEYS, *_COUNTS, *_SHARES, *_POSITIVE, *_NOT_NEGATIVE, *_SWITCHES, *_OTHERS)
+    for name, value in changes.items():
+        check_choice(name, "hyper-parameter", dict.fromkeys(known))
+        check_value(name, value)
 
 
 def check_value(name: str, value: Any) -> None:

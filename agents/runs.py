@@ -51,16 +51,11 @@ def read_json(path: Path) -> Any:
         raise ValueError(f"{path} is not valid JSON ({error}); remove the folder to start again.") from error
 
 
-def check_folder(folder: Path, config: dict[str, Any], resume: bool) -> None:
-    """Refuse a folder that holds another run, and one to resume that holds none; nothing is written."""
-    path = folder / "config.json"
-    if not path.exists():
-        if resume:
-            raise ValueError(f"there is no run in {folder} to resume; leave resume=True out to start one.")
+def check_config(folder: Path, config: dict[str, Any]) -> None:
+    """Refuse to go on with a run that was configured otherwise."""
+    if not (folder / "config.json").exists():
         return
-    if not resume:
-        raise ValueError(f"{folder} already holds a run; resume it with resume=True, or choose another folder.")
-    found, wanted = read_json(path), json.loads(json.dumps(config))
+    found, wanted = read_json(folder / "config.json"), json.loads(json.dumps(config))
     if found != wanted:
         raise ValueError(
             f"{folder} holds a run with another configuration: {differences(found, wanted)}; repeat the run's own "

@@ -27,6 +27,7 @@ from dp_ensemble_env.agents.hyperparams import ALGORITHMS
 from dp_ensemble_env.agents.learners import (
     algorithm_arguments,
     algorithm_class,
+    check_changes,
     population_of,
     price_list,
     privacy_of,
@@ -34,7 +35,7 @@ from dp_ensemble_env.agents.learners import (
     training_env,
     tuned_id,
 )
-from dp_ensemble_env.agents.runs import Record, check_folder, open_folder, read_json, write_json
+from dp_ensemble_env.agents.runs import Record, check_config, open_folder, read_json, write_json
 from numpy.typing import NDArray
 
 from dp_ensemble_env._files import atomic_write
@@ -128,6 +129,7 @@ class TrainingSettings:
                 check_count(getattr(self, name), name)
         if self.target_score is not None and not self.target_score <= 100:
             raise ValueError(f"target_score must be at most 100, the optimum, got {self.target_score:g}.")
+        check_changes(self.hyperparams)
 
 
 @dataclass(frozen=True)
@@ -149,6 +151,14 @@ class RunFolder:
     resume: bool = False
     tensorboard: bool = False
     environment: Mapping[str, Any] = field(default_factory=dict)
+
+    def check(self) -> None:
+        """Refuse a folder with a run that is not to be resumed, and one without a run that is."""
+        there = (Path(self.path) / "config.json").exists()
+        if self.resume and not there:
+            raise ValueError(f"there is no run in {self.path} to resume; leave resume=True out to start one.")
+        if there and not self.resume:
+            raise ValueError(f"{self.path} already holds a run; resume it with resume=True, or choose another folder.")
 
 
 def train(
@@ -184,7 +194,8 @@ def train(
     params = settings_of(kind, algo, tuned_id(core), core.action_mode, settings.hyperparams)
     run = _plan(algo, core, params, settings)
     if keep is not None:
-        check_folder(keep.path, {**run.config, "environment": dict(keep.environment)}, keep.resume)
+        keep.check()
+        check_config(keep.path, {**run.config, "environment": dict(keep.environment)})
     if progress is not None:
         return _train(kind, core, params, run, keep, progress)
     with Progress(f"training {algo}", run.total) as monitor:

@@ -21,7 +21,7 @@ COMMANDS = {
     "tune": "search the hyper-parameters of a learner",
     "benchmark": "measure the speed claims",
 }
-DESCRIPTION = """Privacy-aware demand response: problems with a known optimum, controllers, and what they cost in privacy.
+DESCRIPTION = """Privacy-aware demand response: problems with a known optimum, and what privacy costs.
 
 Every command explains itself: dp-ensemble COMMAND --help."""
 
@@ -50,7 +50,7 @@ def main(argv: list[str] | None = None) -> int:
     if words and words[0] not in ("-h", "--help"):
         kind = "option" if words[0].startswith("-") else "command"
         hint = did_you_mean(words[0], (*COMMANDS, "--help", "--version"), f"see {PROGRAM} --help")
-        print(f"{PROGRAM}: there is no {kind} {words[0]!r}; {hint}.", file=sys.stderr)
+        print(f"{PROGRAM}: there is no {kind} {words[0]!r}; {hint}", file=sys.stderr)
         return 2
     print(build_parser().format_help(), end="", file=sys.stdout if words else sys.stderr)
     return 0 if words else 2

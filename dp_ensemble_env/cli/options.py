@@ -230,7 +230,12 @@ def load_problem(args: argparse.Namespace) -> Problem:
 def say_notes(problem: Problem) -> None:
     """Print what the reader and the model have to say."""
     for note in problem.notes:
-        print(f"note: {translate(note, {name: f'--{name}' for name in OPTIONS})}", file=sys.stderr)
+        say(note)
+
+
+def say(note: str) -> None:
+    """Print a note on stderr, in the words of the command line."""
+    print(f"note: {translate(note, {name: f'--{name}' for name in OPTIONS})}", file=sys.stderr)
 
 
 def privacy_spec(args: argparse.Namespace) -> str | None:

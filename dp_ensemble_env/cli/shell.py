@@ -109,18 +109,18 @@ class Parser(argparse.ArgumentParser):
     def _explain(self, word: str) -> str:
         name = word.split("=")[0]
         if not name.startswith("-"):
-            return f"{word!r} is one word too many; see {self.prog} --help."
+            return f"{word!r} is one word too many; see {self.prog} --help"
         if name in self.former:
-            return f"there is no option {name}; use {self.former[name]}."
+            return f"there is no option {name}; use {self.former[name]}"
         return (
             f"there is no option {name}; {did_you_mean(name, self._option_string_actions, f'see {self.prog} --help')}."
         )
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
+            hint = did_you_mean(str(value), map(str, action.choices), "")
             names = ", ".join(map(str, action.choices))
-            words = did_you_mean(str(value), map(str, action.choices), "")
-            raise argparse.ArgumentError(action, f"does not know {value!r}{words and f'; {words}'}: choose {names}.")
+            raise argparse.ArgumentError(action, f"does not know {value!r}; {hint or 'choose'} {names}")
 
     def error(self, message: str) -> NoReturn:
         """Raise a sentence instead of printing the usage."""
@@ -130,7 +130,7 @@ class Parser(argparse.ArgumentParser):
         message = re.sub(r"expected (one|\d+|at least one) arguments?", r"needs \1 value", message)
         message = message.replace("needs 2 value", "needs 2 values")
         message = re.sub(r"^the following arguments are required: (.*)", r"\1 is missing", message)
-        raise UsageError(f"{message.rstrip('.')}.")
+        raise UsageError(message if message.endswith("?") else f"{message.rstrip('.')}.")
 
     def translations(self) -> dict[str, str]:
         """Return the options by the Python arguments that they set, those of subcommands included."""
@@ -147,7 +147,7 @@ class Parser(argparse.ArgumentParser):
 def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
     """Return a suggestion for a misspelt name."""
     close = get_close_matches(name, list(known), 1)
-    return f"did you mean {close[0]}" if close else otherwise
+    return f"did you mean {close[0]!r}?" if close else otherwise
 
 
 # ------------------------------------------------------------------ errors
@@ -155,6 +155,7 @@ def translate(text: str, options: dict[str, str]) -> str:
     """Put an error of the library into the words of the command line."""
     for name, option in sorted(options.items(), key=lambda pair: -len(pair[0])):
         plain = re.escape(name)
+        text = re.sub(rf"(?<![\w-]){plain}=True", option, text)
         text = re.sub(rf"(?<![\w-]){plain}='([^']*)'", rf"{option} \1", text)  # action='price'
         text = re.sub(rf"(?<![\w-]){plain}=(\.\.\.|[\w.+-]+)", rf"{option} \1", text)
         if "_" in name:

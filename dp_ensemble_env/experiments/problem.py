@@ -7,18 +7,21 @@ build it again.
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dp_ensemble_env._validation import check_choice
+from dp_ensemble_env import scenarios
+from dp_ensemble_env.envs.settings import as_privacy
 from dp_ensemble_env.event import Tariff, event_for
 from dp_ensemble_env.meter import PowerSeries, read_meter
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism, Release
-from dp_ensemble_env.scenarios.campus import HOLIDAYS, campus_event
+from dp_ensemble_env.privacy.ledger import PrivacyLedger
+from dp_ensemble_env.privacy.mechanisms import Release
+from dp_ensemble_env.scenarios.campus import HOLIDAYS
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,8 +135,14 @@ class ProblemSettings:
         return {name: value for name, value in values.items() if value is not None}
 
     def _from_scenario(self) -> Problem:
-        check_choice(self.scenario, "scenario", ("campus-event",))
-        model = campus_event(self.instance, **self._model_fields(), **self._event_fields())
+        overrides = {**self._model_fields(), **self._event_fields()}
+        try:
+            model = scenarios.make(self.scenario, instance=self.instance, **overrides)
+        except TypeError as error:  # a factory of one's own that does not know a setting
+            match = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+            if match is None or match[1] not in overrides:
+                raise
+            raise ValueError(f"the scenario {self.scenario!r} has no {match[1]}=...; leave it out.") from error
         return Problem(model, self, tuple(getattr(model, "notes", ())))
 
     def _from_meter(self, file: str) -> Problem:
@@ -211,8 +220,6 @@ def _digits(value: float) -> str:
 
 
 def draw_release(spec: str, model: EnsembleModel, seed: int | None) -> Release:
-    """Draw a release of a model's behaviour with the mechanism that a spec names."""
-    name, _, settings = spec.partition(":")
-    check_choice(name, "privacy", ("dirichlet",))
-    values = {key: float(value) for key, _, value in (part.partition("=") for part in settings.split(",") if part)}
-    return DirichletMechanism(**values).release(model.default, seed)
+    """Draw a release of a model's behaviour with the mechanism that a spec names, or load a saved one."""
+    privacy = as_privacy(spec)
+    return privacy if isinstance(privacy, Release) else PrivacyLedger().release(privacy, model.default, seed)

@@ -1,7 +1,6 @@
 """One cell of a sweep: what decides it, how it is run, and the file it is kept in.
 
-A cell is a controller (method), made on a release of the matrix (privacy), in an action mode, with a seed, on a data set.
-Its key is the SHA-256 of its configuration, which holds everything that decides the result and nothing else, so a
+A cell is a controller (method), made on a release (privacy), in an action mode, with a seed, on a data set. Its key is the SHA-256 of its configuration, which holds everything that decides the result and nothing else, so a
 cell may be run anywhere, any number of times. The seed is used for three things: the release is drawn with it, a
 learner is trained with it, and the draws of the sampled average begin at 1,000,000 plus the seed.
 """

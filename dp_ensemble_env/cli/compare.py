@@ -30,6 +30,7 @@ DESCRIPTION = """Compare controllers on one demand-response event: tables, CSV, 
 Every controller is scored between 0 (uncontrolled) and 100 (the exact optimum of the environment it is scored in).
 "Trained on private, deployed on true": the controller sees a release of the matrix only, and is scored on the true
 one."""
+EXPECT = "noise that the noise-aware policies expect"
 EXAMPLES = (
     "dp-ensemble compare --output runs/demo",
     "dp-ensemble compare --preset baselines --meter meter.csv --unit kW",
@@ -52,17 +53,17 @@ def build_parser() -> Parser:
         help=f"{words} (default 10 50 200 inf)",
     )  # fmt: skip
     whole = options.whole
+    parser.add_argument("--expect", type=options.positive, default=50.0, metavar="K", help=EXPECT)
     parser.add_argument("--releases", type=whole(1), default=5, metavar="N", help="releases of each for planners")
     parser.add_argument("--episodes", type=whole(2), default=2000, metavar="N", help="episodes in finite populations")
     helps = {
         "privacy": "also train on releases of this mechanism, such as dirichlet:k=50,floor=0.05",
-        "k": "noise that the noise-aware policies expect",
         "action": "action mode of the learner of the quick preset (default price)",
         "resume": "take over what an interrupted comparison has trained",
     }
-    problem = (*options.PROBLEM, "action", "privacy", "k")
-    options.add(parser, *problem, helps=helps, k=50.0, action=None)
+    options.add(parser, *options.PROBLEM, "action", "privacy", helps=helps, action=None)
     options.add(parser, "seed", "jobs", "output", "resume", helps=helps, output=Path("runs/compare"))
+    parser.former["--k"] = "--expect, or --privacy dirichlet:k=K for a release"
     return parser
 
 
@@ -81,7 +82,7 @@ def comparison_settings(args: argparse.Namespace) -> ComparisonSettings:
     everywhere = ("MeanField", "Buildings", "SingleLoad")
     return ComparisonSettings(
         learners=learners,
-        k=args.k,
+        k=args.expect,
         private=tuple(args.private),
         privacy=() if args.privacy is None else (args.privacy,),
         releases=args.releases,

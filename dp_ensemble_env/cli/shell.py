@@ -112,9 +112,8 @@ class Parser(argparse.ArgumentParser):
             return f"{word!r} is one word too many; see {self.prog} --help"
         if name in self.former:
             return f"there is no option {name}; use {self.former[name]}"
-        return (
-            f"there is no option {name}; {did_you_mean(name, self._option_string_actions, f'see {self.prog} --help')}."
-        )
+        hint = did_you_mean(name, self._option_string_actions, f"see {self.prog} --help")
+        return f"there is no option {name}; {hint}"
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
@@ -124,9 +123,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise a sentence instead of printing the usage."""
-        message = re.sub(r"^argument ([^:]+): ", r"\1 ", message).replace(
-            "command does not know", "there is no command"
-        )
+        message = re.sub(r"^argument ([^:]+): ", r"\1 ", message)
         message = re.sub(r"expected (one|\d+|at least one) arguments?", r"needs \1 value", message)
         message = message.replace("needs 2 value", "needs 2 values")
         message = re.sub(r"^the following arguments are required: (.*)", r"\1 is missing", message)

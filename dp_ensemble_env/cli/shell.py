@@ -152,9 +152,9 @@ def translate(text: str, options: dict[str, str]) -> str:
     """Put an error of the library into the words of the command line."""
     for name, option in sorted(options.items(), key=lambda pair: -len(pair[0])):
         plain = re.escape(name)
-        text = re.sub(rf"(?<![\w-]){plain}=True", option, text)
-        text = re.sub(rf"(?<![\w-]){plain}='([^']*)'", rf"{option} \1", text)  # action='price'
-        text = re.sub(rf"(?<![\w-]){plain}=(\.\.\.|[\w.+-]+)", rf"{option} \1", text)
+        text = re.sub(rf"(?<![\w:,-]){plain}=True", option, text)
+        text = re.sub(rf"(?<![\w:,-]){plain}='([^']*)'", rf"{option} \1", text)  # action='price'
+        text = re.sub(rf"(?<![\w:,-]){plain}=(\.\.\.|[\w.+-]+)", rf"{option} \1", text)
         if "_" in name:
             text = re.sub(rf"(?<![\w-]){plain}(?![\w-])", option, text)
         else:

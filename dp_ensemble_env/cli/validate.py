@@ -67,7 +67,7 @@ def show(problem: validation.Problem, report: validation.Report) -> None:
     seen = "true dynamics" if problem.release is None else f"a release ({problem.release.event.headline})"
     rows: list[list[str]] = []
     policy = ""
-    for c in report.comparisons:
+    for c in sorted(report.comparisons, key=lambda c: c.policy != "any"):
         if c.policy != policy:
             policy = c.policy
             rows.append(["any policy" if policy == "any" else policy])

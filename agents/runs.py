@@ -16,15 +16,12 @@ A run folder holds
 from __future__ import annotations
 
 import json
-import platform
 from dataclasses import dataclass, field
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from dp_ensemble_env._files import atomic_write
-
-PACKAGES = ("dp-ensemble-env", "numpy", "gymnasium", "torch", "stable-baselines3", "sb3-contrib")
+from dp_ensemble_env.reporting.provenance import versions
 
 
 @dataclass
@@ -77,18 +74,3 @@ def differences(found: Any, wanted: Any, prefix: str = "") -> str:
     keys = [key for key in {**found, **wanted} if found.get(key) != wanted.get(key)]
     dot = f"{prefix}." if prefix else ""
     return ", ".join(differences(found.get(key), wanted.get(key), f"{dot}{key}") for key in keys)
-
-
-def versions() -> dict[str, str]:
-    """Return the versions a result depends on."""
-    found = {"python": platform.python_version(), "machine": f"{platform.system()} {platform.machine()}"}
-    for name in PACKAGES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    if "dp-ensemble-env" not in found:
-        from dp_ensemble_env import __version__
-
-        found["dp-ensemble-env"] = __version__
-    return found

@@ -39,7 +39,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import digamma
 
-from dp_ensemble_env._average import average_exact, average_sampled
+from dp_ensemble_env._average import average_sampled
+from dp_ensemble_env._quadrature import average_exact
 from dp_ensemble_env._validation import (
     as_float_array,
     check_choice,

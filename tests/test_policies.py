@@ -185,9 +185,7 @@ def test_blocks_do_not_change_the_average(samples):
     logs = np.zeros_like(solution.policy_values)
     scaled = model.utility / model.discomfort_penalty
     p = np.exp(kernel.log_values[0])
-    _average._average_logs(
-        np.random.default_rng(9), kernel.indptr, kernel.indices, p, scaled[None], 20.0, samples, logs
-    )
+    _average.average_logs(np.random.default_rng(9), kernel.indptr, kernel.indices, p, scaled[None], 20.0, samples, logs)
     fast = _average.average_sampled(kernel, solution, 20.0, samples, np.random.default_rng(9), scaled)
     assert_allclose(fast, logs / samples, rtol=1e-10, atol=1e-14)
 
@@ -307,6 +305,16 @@ def test_random_problems_give_distributions(seed, k, name):
 def test_public_names_match_the_registry():
     assert set(POLICIES) == {"standard", "taylor", "digamma", "average-sampled", "average-expansion", "average-exact"}
     assert policies.solve_policy(EXAMPLE, "average", 5.0, samples=10, rng=0).shape == (1, 3, 3)
+
+
+@pytest.mark.parametrize("k", [5.0, 50.0, 200.0])
+def test_exact_average_stays_between_zero_and_one_where_one_successor_dominates(k):
+    """Rows as real meters have them, whose sum of panels passes one by some 1e-16 (at k = 50 and 200)."""
+    for p, log_z in (([0.2, 0.6, 0.2], [0.0, -45.0, -50.0]), ([0.9, 0.1], [0.0, -40.0])):
+        policy = average_policy(one_row(p, log_z), k, "exact")
+        assert policy.min() >= 0.0 and policy.max() <= 1.0
+        assert_allclose(policy.sum(axis=-1), 1.0, rtol=0, atol=1e-15)
+        assert_allclose(policy[..., 0], 1.0, rtol=0, atol=1e-12)
 
 
 # ------------------------------------------------------------------ tilts

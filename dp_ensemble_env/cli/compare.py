@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -13,17 +12,8 @@ from dp_ensemble_env._files import atomic_write
 from dp_ensemble_env._progress import Progress
 from dp_ensemble_env.cli import options
 from dp_ensemble_env.cli.shell import Parser, execute, keeping
-from dp_ensemble_env.experiments.comparison import PRESETS, Compared, ComparisonSettings, Store, compare
-from dp_ensemble_env.experiments.comparison_report import (
-    HEADINGS,
-    LEVEL_HEADINGS,
-    PRIVATE_HEADINGS,
-    cells,
-    level_cells,
-    private_cells,
-    write_all,
-)
-from dp_ensemble_env.reporting.tables import show_table, show_text
+from dp_ensemble_env.experiments.comparison import PRESETS, ComparisonSettings, Store, compare
+from dp_ensemble_env.experiments.comparison_report import show_all, write_all
 
 DESCRIPTION = """Compare controllers on one demand-response event: tables, CSV, JSON, pictures and one HTML page.
 
@@ -108,26 +98,13 @@ def run(args: argparse.Namespace) -> int:
         monitor.stage("drawing")
         told: dict[str, Any] = {"preset": args.preset, **asdict(settings), "problem": problem.settings.to_dict()}
         told["output"] = args.output
-        page = write_all(args.output, told, problem.model, found.rows, found.private, found.costs, args.command_line)
+        page = write_all(
+            args.output, told, problem.model, found.rows, found.private, found.costs, args.command_line, found.notes
+        )
     store.remove()
-    report(found)
+    show_all(found.rows, found.private, found.notes)
     print(f"Page:     {page}\nPictures: {page.parent}/*.png\nTables:   {page.parent}/table.csv, comparison.json")
     return 0
-
-
-def report(found: Compared) -> None:
-    """Print the tables; what was left out comes last."""
-    words = ("controller", "environment", "privacy")
-    title = "Controllers on the event (score: 0 = uncontrolled, 100 = optimum)"
-    show_table(title, HEADINGS, [cells(row) for row in found.rows], left=words)
-    learned = [level_cells(row) for row in found.rows if row.summary is not None]
-    if learned:
-        show_table("Learners", LEVEL_HEADINGS, learned, left=("learner", "environment", "scores", "reached"))
-    if found.private:
-        rows: list[Sequence[str]] = [private_cells(row) for row in found.private]
-        show_table("Trained on private, deployed on true", PRIVATE_HEADINGS, rows, left=("made on the release",))
-    for name, reason in found.left_out.items():
-        show_text(f"Left out: {name}, since {reason}")
 
 
 def _kept(store: Store) -> str:

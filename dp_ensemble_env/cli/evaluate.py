@@ -61,7 +61,9 @@ def build_parser() -> Parser:
 def given_options(args: argparse.Namespace, parser: Parser) -> list[str]:
     """Name the options of the environment that differ from their defaults."""
     names = (*options.PROBLEM, *REMEMBERED)
-    return [name for name in names if getattr(args, name.replace("-", "_")) != parser.get_default(name.replace("-", "_"))]
+    return [
+        name for name in names if getattr(args, name.replace("-", "_")) != parser.get_default(name.replace("-", "_"))
+    ]
 
 
 def remembered(args: argparse.Namespace) -> dict[str, Any]:

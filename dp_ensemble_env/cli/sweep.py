@@ -13,7 +13,6 @@ from dp_ensemble_env._files import atomic_write
 from dp_ensemble_env._progress import Progress
 from dp_ensemble_env.cli import options
 from dp_ensemble_env.cli.shell import Parser, execute, keeping
-from dp_ensemble_env.experiments.comparison_report import show
 from dp_ensemble_env.experiments.sweep.backends import ClusterLostError, Records, in_process, in_processes, on_ray
 from dp_ensemble_env.experiments.sweep.cells import BUILT_IN, Cell, Store, Study
 from dp_ensemble_env.experiments.sweep.grid import DEFAULTS, Grid, read_grid
@@ -25,6 +24,7 @@ from dp_ensemble_env.experiments.sweep.report import (
     work_left,
     write_tables,
 )
+from dp_ensemble_env.reporting.tables import show_table
 
 DESCRIPTION = """Run a grid of cells, method × privacy × action mode × seed × data set, here or on a Ray cluster.
 
@@ -160,14 +160,14 @@ class Sweep:
         """Write the tables and print the summary."""
         summary = write_tables(self.args.output, self.cells, self.records)
         title = "Mean over seeds ± standard error (score: 0 = uncontrolled, 100 = optimum of the same environment)"
-        show(title, HEADINGS, [summary_cells(row) for row in summary])
+        show_table(title, HEADINGS, [summary_cells(row) for row in summary])
         print(f"{self.done:,} of {len(self.cells):,} cells done, {self.failed:,} failed; tables in {self.args.output}")
         if mixed := mixed_software(self.records):
             print(f"Not all cells were run with the same software: {'; '.join(mixed)}.")
 
     def show_state(self) -> None:
         """Print what is done and what is left."""
-        show("Cells", STATE, state_rows(self.cells, self.records))
+        show_table("Cells", STATE, state_rows(self.cells, self.records))
         seconds, unknown = work_left(self.cells, self.records)
         words = f"; {unknown:,} cells of a kind that has not been run yet are not counted" if unknown else ""
         print(f"{len(self.cells):,} cells: {self.done:,} done, {self.failed:,} failed, ", end="")

@@ -143,12 +143,12 @@ class ComparisonSettings:
 
 @dataclass
 class Compared:
-    """The rows of a comparison, and a sentence for each policy that was left out."""
+    """The rows of a comparison, and notes to go below its tables."""
 
     rows: list[Row] = field(default_factory=list)
     private: list[PrivateRow] = field(default_factory=list)
     costs: dict[str, list[float]] = field(default_factory=dict)
-    left_out: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
 
 def compare(
@@ -171,7 +171,7 @@ def compare(
     monitor = monitor or Silent()
     found = Compared()
     for name in settings.environments:
-        found.rows += baseline_rows(model, name, settings, monitor, found.left_out)
+        found.rows += baseline_rows(model, name, settings, monitor, found.notes)
     done = train_all(plan_jobs(settings), model, settings, monitor, store)
     found.rows += learner_rows(settings.learners, done)
     if settings.sources:
@@ -183,7 +183,7 @@ def compare(
 
 # ------------------------------------------------------------------ measuring
 def baseline_rows(
-    model: EnsembleModel, env_name: str, settings: ComparisonSettings, monitor: Monitor, left_out: dict[str, str]
+    model: EnsembleModel, env_name: str, settings: ComparisonSettings, monitor: Monitor, notes: list[str]
 ) -> list[Row]:
     """Score everything that needs no training, in the action mode that plays every policy."""
     env = EnsembleEnv(model, POPULATIONS[env_name], "policy")
@@ -195,10 +195,12 @@ def baseline_rows(
             making["seed"] = settings.seed
         try:
             agent = make_agent(name, env, **making)
-        except ValueError as error:
+        except ValueError:
             if name != "average-expansion":  # the one policy that does not exist for every k
                 raise
-            left_out[name] = str(error)
+            note = f"{name} does not apply at k = {settings.k:g}, where it gives a negative probability; "
+            note += "average-exact does."
+            notes += [] if note in notes else [note]
             continue
         rows.append(Row(name, env_name, evaluate(agent, env, episodes=settings.episodes, seed=settings.seed)))
     return rows

@@ -34,7 +34,7 @@ from dp_ensemble_env._validation import check_choice, check_count, check_in_rang
 from dp_ensemble_env.agents import Agent, evaluate, make_agent
 from dp_ensemble_env.agents.base import decision_time
 from dp_ensemble_env.agents.evaluation import reference_returns
-from dp_ensemble_env.agents.practice import price_scale
+from dp_ensemble_env.envs.actions import action_scale
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.envs.portable import portable_spec
 from dp_ensemble_env.experiments.problem import Problem, ProblemSettings, draw_release
@@ -141,7 +141,7 @@ class Tilting:
         """Return the tilted default matrices of the present decisions."""
         action, state = self.agent.predict(observation, state, episode_start, deterministic)
         time = decision_time(observation, self.model.horizon)
-        tilt = np.asarray(action, float) * price_scale(self.model)[time][..., None]
+        tilt = np.asarray(action, float) * action_scale(self.model)[time][..., None]
         with np.errstate(divide="ignore"):
             logs = np.log(self.model.default_policy[time]) + tilt[..., None, :]
         return np.exp(logs - np.logaddexp.reduce(logs, axis=-1, keepdims=True)).astype(np.float32), state
@@ -423,7 +423,11 @@ def describe(kind: str, settings: DatasetSettings, facts: Mapping[str, Any]) -> 
         "mixed": f"equal shares of {', '.join(facts['behaviour_scores'])}, in turn",
     }[kind]
     noise = facts["exploration_noise"]
-    how = "every probability is multiplied by exp(noise)" if settings.action == "policy" else "added and clipped to the box"
+    how = (
+        "every probability is multiplied by exp(noise)"
+        if settings.action == "policy"
+        else "added and clipped to the box"
+    )
     spared = ", except in uncontrolled episodes" if kind == "mixed" else ""
     explored = f"Gaussian noise of standard deviation {noise:g}, {how}{spared}" if noise else "none"
     return (

@@ -192,9 +192,8 @@ def tune(
 
 def _keep(path: Path, settings: TuningSettings, study: Any) -> None:
     """Write what is worth keeping of a study."""
-    import optuna
-
-    from dp_ensemble_env.agents.runs import versions, write_json
+    from dp_ensemble_env.agents.runs import write_json
+    from dp_ensemble_env.reporting.provenance import versions
 
     trials = [
         {"number": t.number, "value": round(t.value, 3), "params": t.params, **t.user_attrs}
@@ -207,7 +206,7 @@ def _keep(path: Path, settings: TuningSettings, study: Any) -> None:
         "command": replace(settings, trials=len(trials)).command,
         "sampler": "TPE, seed 0, 8 random trials first",
         "first_seed": FIRST_SEED,
-        "versions": {**versions(), "optuna": optuna.__version__},
+        "versions": versions(),
         "best_trial": study.best_trial.number,
         "best_value": round(study.best_value, 3),
         "best_hyperparams": study.best_trial.user_attrs["hyperparams"],

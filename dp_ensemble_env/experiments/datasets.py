@@ -431,8 +431,8 @@ def describe(kind: str, settings: DatasetSettings, facts: Mapping[str, Any]) -> 
     spared = ", except in uncontrolled episodes" if kind == "mixed" else ""
     explored = f"Gaussian noise of standard deviation {noise:g}, {how}{spared}" if noise else "none"
     return (
-        f"{NAMES[settings.population]} in {settings.action} mode, played by {kind}: {who}. Exploration: {explored}. Every start state occurs "
-        f"as often as it is likely, up to rounding; {facts['distinct_episodes']} of {settings.episodes} episodes are "
+        f"{NAMES[settings.population]} in {settings.action} mode, played by {kind}: {who}. Exploration: {explored}. "
+        f"Every start state occurs as often as it is likely, up to rounding; {facts['distinct_episodes']} of {settings.episodes} episodes are "
         "distinct. The reference scores are exact expectations over the start states, of the uncontrolled ensemble and "
         "of the optimum, so that 100 times the normalized score is the score of the benchmark. "
         f"{facts['privacy']}"

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import ModuleType
 
 import numpy as np
+import pytest
 
 from dp_ensemble_env.cli.main import COMMANDS
 from dp_ensemble_env.model import EnsembleModel
@@ -41,3 +42,13 @@ def random_model(seed: int, n: int = 6, horizon: int = 5, density: float = 0.5, 
         utility=-rng.uniform(0, 60, (horizon + 1, n)),
         discomfort_penalty=float(rng.uniform(2, 20)),
     )
+
+
+def fake_simbench(folder: Path, monkeypatch: pytest.MonkeyPatch, rows: list[str]) -> None:
+    """Put an installed SimBench with a few readings in the way of imports."""
+    data = folder / "simbench" / "networks" / "1-complete_data-mixed-all-0-sw"
+    data.mkdir(parents=True)
+    (folder / "simbench" / "__init__.py").write_text("raise RuntimeError('located, never imported')")
+    text = "\n".join(["time;G0-A_qload;G0-A_pload;G1-A_pload;H0-A_pload", *rows])
+    (data / "LoadProfile.csv").write_text(text)
+    monkeypatch.syspath_prepend(str(folder))

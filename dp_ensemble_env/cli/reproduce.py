@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
                 options.say(note)
         page, findings = reproduce(settings, sets, monitor)
     show_findings(findings)
-    print(f"\nPage:    {page}\nClaims:  {page.parent}/claims.csv, reproduction.json")
+    print(f"Page:    {page}\nClaims:  {page.parent}/claims.csv, reproduction.json")
     print("Figures: " + ", ".join(f"{page.parent / data.slug}/*.png, *.svg" for data in sets))
     return 0
 

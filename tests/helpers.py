@@ -9,7 +9,6 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from dp_ensemble_env.cli.main import COMMANDS
 from dp_ensemble_env.model import EnsembleModel
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -18,7 +17,7 @@ SCRIPTS = ROOT / "scripts"
 
 def load(command: str) -> ModuleType:
     """Return the module that runs a command."""
-    return importlib.import_module(COMMANDS[command])
+    return importlib.import_module(f"dp_ensemble_env.cli.{command}")
 
 
 def random_chain(rng: np.random.Generator, n: int, density: float = 0.5) -> np.ndarray:

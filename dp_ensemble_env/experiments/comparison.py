@@ -18,7 +18,7 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -289,7 +289,7 @@ def train_all(
 
 def _run_jobs(
     jobs: list[Job], shared: tuple[EnsembleModel, ComparisonSettings], note: Callable[[Job, Any], None]
-) -> Iterator[tuple[Job, Any]]:
+) -> Generator[tuple[Job, Any], None, None]:
     if shared[1].jobs > 1:
         yield from workers.in_processes(train_and_score, jobs, shared, shared[1].jobs, note)
         return
@@ -312,9 +312,9 @@ class Store:
         """Return what a job came to before, or None."""
         try:
             found = json.loads(self._path(job).read_text(encoding="utf-8"))
-            outcomes = [_outcome(found[name]) for name in ("evaluation", "mean_field")]
             curve = [(int(steps), float(score)) for steps, score in found["curve"]]
-            return Trained(*outcomes, curve, found["steps"], found["seconds"])
+            scored = _outcome(found["evaluation"]), _outcome(found["mean_field"])
+            return Trained(*scored, curve, found["steps"], found["seconds"])
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
@@ -337,7 +337,7 @@ class Store:
 
 
 def _outcome(content: dict[str, Any]) -> Outcome:
-    values = {name: math.nan if value is None else value for name, value in content.items()}
+    values: dict[str, Any] = {name: math.nan if value is None else value for name, value in content.items()}
     return Outcome(**{**values, "power_kw": np.array(content["power_kw"])})
 
 

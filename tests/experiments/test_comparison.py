@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from helpers import load
 
+from dp_ensemble_env.experiments.comparison import PRESETS, Learner
 from dp_ensemble_env.reporting.page import Page
 
 
@@ -57,7 +58,7 @@ def test_same_command_gives_the_same_table(compared, tmp_path):
 def test_learners_are_trained_scored_and_deployed(tmp_path, monkeypatch):
     """Two seeds of a learner on the truth and one on a release; side by side or in turn gives the same numbers."""
     compare = load("compare")
-    monkeypatch.setitem(compare.PRESETS, "quick", [compare.Learner("z-learning", "SingleLoad", "tilt", 20_000, 2, 90)])
+    monkeypatch.setitem(PRESETS, "quick", (Learner("z-learning", "SingleLoad", "tilt", 20_000, 2, 90),))
     arguments = ["--private", "50", "inf", "--releases", "1", "--episodes", "400"]
     records = []
     for jobs in ("1", "2"):
@@ -75,7 +76,7 @@ def test_learners_are_trained_scored_and_deployed(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--k", "0"], "--k must be"),
+        (["--expect", "0"], "--expect must be"),
         (["--private", "-1"], "--private must be"),
         (["--meter", "nowhere.csv"], "nowhere.csv"),
         (["--date", "tomorrow"], "event time"),

@@ -23,8 +23,9 @@ from dp_ensemble_env._validation import (
     check_stochastic,
 )
 from dp_ensemble_env._words import clock, minutes
-from dp_ensemble_env.event import DemandResponseEvent, EventTimeline
+from dp_ensemble_env.event import DemandResponseEvent
 from dp_ensemble_env.lsmdp import LogKernel, log_probabilities
+from dp_ensemble_env.tariff import EventTimeline
 
 FloatArray = NDArray[np.float64]
 

@@ -13,10 +13,10 @@ The number of participants is private, too: no text of a fleet tells it.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numba import njit
@@ -27,6 +27,7 @@ from dp_ensemble_env.chain.markov import select_days
 from dp_ensemble_env.privacy.participants import DeviceChain, adjacency_from_counts, check_states
 
 FloatArray = NDArray[np.float64]
+T = TypeVar("T")
 #: A summer of quarter hours: a hundred days.
 SUMMER_STEPS = 9600
 #: Endings of the files that are read from a folder.
@@ -52,11 +53,13 @@ class Fleet:
     [[[1, 1], [0, 1]], [[0, 0], [1, 1]]]
     """
 
-    counts: NDArray[np.unsignedinteger[Any]] = field()
+    counts: NDArray[np.unsignedinteger[Any]]
+    _known: dict[Any, Any] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         counts = np.asarray(self.counts)
-        if counts.ndim != 3 or counts.shape[1] != counts.shape[2] or counts.shape[1] < 2 or counts.dtype.kind not in "iu":
+        square = counts.ndim == 3 and counts.shape[1] == counts.shape[2] >= 2
+        if not square or counts.dtype.kind not in "iu":
             raise ValueError(
                 f"counts must be whole numbers of shape (participants, n, n), got {counts.dtype} {counts.shape}."
             )
@@ -84,6 +87,13 @@ class Fleet:
     def participants(self) -> int:
         """Number of participants. Private: one of them more or less is what a release hides."""
         return len(self.counts)
+
+    def remembered(self, key: Any, make: Callable[[], T]) -> T:
+        """Return what `make` returned when it was first asked for; repeated draws need the same sums."""
+        if key not in self._known:
+            self._known[key] = make()
+        known: T = self._known[key]
+        return known
 
     # ------------------------------------------------------------ where fleets come from
     @classmethod
@@ -182,7 +192,7 @@ class Fleet:
         """
         matrix = as_float_array(getattr(model, "default", model), "default")
         if matrix.ndim != 2:
-            raise ValueError(f"participants follow one (n, n) matrix, got one of shape {matrix.shape}; pass one time's.")
+            raise ValueError(f"participants follow one (n, n) matrix, got shape {matrix.shape}; pass that of one time.")
         kappa = check_positive(heterogeneity, "heterogeneity", allow_inf=True)
         number, steps = check_count(participants, "participants", 0), check_count(steps, "steps")
         rng, n = np.random.default_rng(seed), len(matrix)

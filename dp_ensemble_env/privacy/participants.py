@@ -240,6 +240,7 @@ def clipped_transitions(
 
 
 def check_states(trajectory: Any, index: int, n: int) -> NDArray[np.int64]:
+    """Return one participant's states as integers, refusing what are none."""
     states = np.asarray(trajectory)
     if states.ndim != 1 or (states.size and states.dtype.kind not in "iu"):
         raise ValueError(f"trajectory {index} must be a list of integer states (-1 for a gap), one per time.")

@@ -79,6 +79,8 @@ class Event:
     @staticmethod
     def from_json(content: dict[str, Any]) -> Event:
         """Read what `to_json` wrote."""
+        import dp_ensemble_env.privacy.accounting.losses  # noqa: F401 - knows every built-in type of event
+
         values = dict(content)
         kind = Event._types[check_choice(values.pop("type", None), "type of event", Event._types)]
         known = {one.name for one in fields(kind)}

@@ -46,7 +46,7 @@ from dp_ensemble_env._validation import (
 )
 from dp_ensemble_env.privacy.accounting.divergence import ENTRIES, Entries
 from dp_ensemble_env.privacy.mechanisms.base import Event, Mechanism, Permit, Release, Seeding, seeding_of
-from dp_ensemble_env.privacy.participants import AGGREGATE_LIMIT, COUNTS_ARE_DATA, COUNTS_LIMIT, Adjacency
+from dp_ensemble_env.privacy.participants import AGGREGATE_LIMIT, COUNTS_ARE_DATA, COUNTS_LIMIT, Adjacency, DeviceChain
 
 #: The adjacency of the paper's case study, taken where none is given and always named in what is printed.
 PAPER_H = 0.03
@@ -182,6 +182,20 @@ class DirichletEvent(Event, type="dirichlet"):
         return settings, terms
 
 
+def _pooled(data: Any, clip: int | None, support: ArrayLike | None) -> DeviceChain | None:
+    """Pool a fleet into one matrix; None for what is a matrix already."""
+    from dp_ensemble_env.privacy.fleet import Fleet
+
+    if not isinstance(data, Fleet):
+        return None
+    if support is None or clip is None:
+        raise ValueError(
+            "the Dirichlet mechanism protects a participant only with a support that is public, as every transition it "
+            "draws shows; declare it, support=, and bound what one participant contributes to a row, clip=."
+        )
+    return data.chain(clip, support)
+
+
 def _row_sizes(support: NDArray[np.bool_]) -> tuple[int, ...]:
     return tuple(int(size) for size in support.sum(axis=-1).ravel())
 
@@ -223,24 +237,41 @@ class DirichletMechanism(Mechanism):
         support: ArrayLike | None = None,
         h: Any = None,
         entries: str | None = None,
+        clip: int | None = None,
         **terms: Any,
     ) -> DirichletEvent:
         """Describe a draw from a matrix: of it, only the support is looked at, which counts as public.
 
         Parameters
         ----------
-        data : array_like of shape (n, n) or (T, n, n)
+        data : array_like of shape (n, n) or (T, n, n), or Fleet
+            Participants of a fleet are pooled with at most `clip` transitions of each out of a level
+            (`Fleet.chain`); the adjacency is then one participant.
         seeding : {"os-entropy", "seed", "generator"}
         support : array_like of bool, optional
             Public support. By default the nonzero entries of the matrix.
         h, entries
             The adjacency; see `DirichletEvent.under`.
+        clip : int
+            For a fleet.
         """
+        if (chain := _pooled(data, clip, support)) is not None:
+            data, h = chain.default, chain.adjacency if h is None else h
         sizes = _row_sizes(self.floored(data, support) > 0)  # refuses what cannot be drawn
         return DirichletEvent(float(self.k), float(self.floor), sizes, seeding=seeding).under(h, entries)
 
-    def draw(self, data: ArrayLike, permit: Permit, *, support: ArrayLike | None = None, **terms: Any) -> Release:
+    def draw(
+        self,
+        data: ArrayLike,
+        permit: Permit,
+        *,
+        support: ArrayLike | None = None,
+        clip: int | None = None,
+        **terms: Any,
+    ) -> Release:
         """Draw one private matrix."""
+        if (chain := _pooled(data, clip, support)) is not None:
+            data = chain.default
         inputs = self.floored(data, support)
         drawn = inputs > 0
         seeding = permit.event.seeding

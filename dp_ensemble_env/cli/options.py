@@ -40,4 +40,4 @@ def load_model(args: Any) -> EnsembleModel:
     if args.meter is None:
         return campus_event(getattr(args, "campus_seed", 0), event=event)
     series = read_meter(args.meter, unit=args.unit, stamp=args.stamp, column=args.column)
-    return EnsembleModel.from_series(series, event)
+    return EnsembleModel.from_series(series, event, public=["levels"])  # named as such in what is printed

@@ -258,10 +258,11 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
         return any((label, event) == known[:2] for known in self.entries)
 
     def adopt(self, label: str, event: Event, digest: str) -> PrivacyLedger:
-        """Count a draw that was charged elsewhere, unless it is on record here; return the ledger itself."""
-        if not self.has(label, event):
-            self._record_anyway(event, label, 1, "the release was drawn already and is on record, but")
-        self._note(digest)
+        """Count a draw that was charged elsewhere, unless its release is known here; return the ledger itself."""
+        self._sync()
+        if digest not in self._digests:
+            self._record_anyway(self.priced(event), label, 1, "the release was drawn already and is on record, but")
+            self._note(digest)
         return self
 
     def _event_of(self, release: Release | Event, h: Any, entries: str | None) -> Event:
@@ -385,6 +386,10 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
         with _journal.locked(target):
             _journal.replace(target, self._lines())
         return target
+
+    def handed_out(self) -> PrivacyLedger:
+        """Return what goes along with an environment that leaves: a copy without what is private, or the file's path."""
+        return self if self.path is not None else PrivacyLedger.from_json(self.to_json())
 
     def _require(self, charge: Event, times: int) -> None:
         over = self._account.excess(charge, times)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
         epsilon_lower_bound,
     )
     from dp_ensemble_env.privacy.guarantee import Guarantee, release_guarantee
-    from dp_ensemble_env.privacy.ledger import PrivacyBudgetExceeded, PrivacyLedger
+    from dp_ensemble_env.privacy.ledger import PrivacyBudgetExceeded, PrivacyLedger, require_guarantee
     from dp_ensemble_env.privacy.mechanisms import Event, Mechanism, Permit, Release, mechanism
     from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletEvent, DirichletMechanism
     from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletEvent as Charge
@@ -68,6 +68,7 @@ _MODULES = {
         "composed_epsilon",
         "largest_k",
         "renyi_epsilon",
+    "require_guarantee",
         "vanishing_k_composed",
     ),
     "accounting.divergence": (
@@ -105,6 +106,7 @@ _MODULES = {
     "ledger": (
         "PrivacyBudgetExceeded",
         "PrivacyLedger",
+        "require_guarantee",
     ),
     "mechanisms": (
         "Event",
@@ -185,6 +187,7 @@ __all__ = [
     "release_guarantee",
     "renyi_divergence",
     "renyi_epsilon",
+    "require_guarantee",
     "renyi_limit",
     "theorem2_epsilon",
     "total_epsilon",

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_ensemble_env._validation import check_count
+from dp_ensemble_env._words import minutes
 from dp_ensemble_env.chain.markov import MarkovChain, ensemble, estimate_chain
 from dp_ensemble_env.event import DemandResponseEvent
 from dp_ensemble_env.model import DECLARABLE, EnsembleModel
@@ -74,6 +75,9 @@ class CampusYear:
     kw: FloatArray
     temperature: FloatArray
     step: np.timedelta64 = np.timedelta64(900, "s")
+
+    def __repr__(self) -> str:
+        return f"CampusYear({YEAR}, synthetic, {len(self.kw):,} intervals of {minutes(self.step)})"
 
 
 @lru_cache(maxsize=8)
@@ -243,7 +247,8 @@ def _temperature(rng: np.random.Generator, days: int) -> FloatArray:
     mean = 12.5 - 12.5 * np.cos(2 * np.pi * (day - 21) / days) + spell + heat_wave
     steps = np.arange(days * STEPS_PER_DAY)
     hour = (steps % STEPS_PER_DAY) / 4.0
-    return np.interp(steps / STEPS_PER_DAY, day + 0.5, mean) - 4.5 * np.cos(2 * np.pi * (hour - 4.0) / 24.0)
+    daily: FloatArray = np.interp(steps / STEPS_PER_DAY, day + 0.5, mean)
+    return daily - 4.5 * np.cos(2 * np.pi * (hour - 4.0) / 24.0)
 
 
 def _occupancy(rng: np.random.Generator, working: NDArray[np.bool_], hour: FloatArray) -> FloatArray:

@@ -406,7 +406,7 @@ print(point)
 @pytest.mark.parametrize("start", ["new", "old"])
 def test_killed_at_every_system_call_it_never_undercounts(tmp_path, start):
     """The process dies before, or in the middle of, each of its calls in turn; whatever was drawn is on record."""
-    command = [sys.executable, "-W", "ignore", "-c", KILLED, str(tmp_path), start, VERSION_1]
+    command = [sys.executable, "-W", "ignore", "-c", KILLED, str(tmp_path), start, VERSION_1.replace("[90.0, 1e-06]", "null")]
     points = int(subprocess.run(command, capture_output=True, text=True, check=True, env=ENVIRONMENT).stdout)
     assert points > 25
     before, seen = (2 if start == "old" else 0), set()

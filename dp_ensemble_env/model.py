@@ -298,8 +298,8 @@ class EnsembleModel:
         """
         if "levels" not in self.public_fields:
             raise ValueError(
-                "the power levels come from the private series (its extremes are the outermost edges), so nothing built "
-                "on them may be handed out; if they are public knowledge declare it: "
+                "the power levels come from the private series (its extremes are the outermost edges), so nothing "
+                "built on them may be handed out; if they are public knowledge declare it: "
                 "EnsembleModel.from_series(..., public=['levels'])."
             )
         event = self.event

@@ -68,7 +68,6 @@ _MODULES = {
         "composed_epsilon",
         "largest_k",
         "renyi_epsilon",
-    "require_guarantee",
         "vanishing_k_composed",
     ),
     "accounting.divergence": (
@@ -187,8 +186,8 @@ __all__ = [
     "release_guarantee",
     "renyi_divergence",
     "renyi_epsilon",
-    "require_guarantee",
     "renyi_limit",
+    "require_guarantee",
     "theorem2_epsilon",
     "total_epsilon",
     "vanishing_k_composed",

@@ -388,7 +388,7 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
         return target
 
     def handed_out(self) -> PrivacyLedger:
-        """Return what goes along with an environment that leaves: a copy without what is private, or the file's path."""
+        """Return what goes along with an environment that leaves: a copy without what is private, or the path."""
         return self if self.path is not None else PrivacyLedger.from_json(self.to_json())
 
     def _require(self, charge: Event, times: int) -> None:
@@ -410,7 +410,7 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
         if self.path is None:
             return
         if self._position == _journal.START:
-            warnings.warn(f"{self.path} is a ledger of version 1 and is upgraded to version 2", UserWarning, stacklevel=5)
+            warnings.warn(f"the ledger {self.path} of version 1 is upgraded to version 2", UserWarning, stacklevel=5)
             self._position = _journal.replace(self.path, self._lines())
         self._position = _journal.append(self.path, line, self._position)
 

@@ -22,6 +22,7 @@ from dp_ensemble_env.privacy import (
     Release,
     ReleasePlan,
     RowGroup,
+    _journal,
     adjacency_from_counts,
     composed_epsilon,
     floorless_report,
@@ -29,7 +30,6 @@ from dp_ensemble_env.privacy import (
     reachable_settings,
     worst_case_epsilon,
 )
-from dp_ensemble_env.privacy import _journal
 from dp_ensemble_env.privacy.accounting import account as account_module
 from dp_ensemble_env.privacy.statement import DETERMINISTIC, NO_FLOOR, PRIVATE_MARK
 
@@ -300,7 +300,8 @@ def test_an_object_in_use_notices_that_its_file_shrank_or_changed(tmp_path):
     lines = three_entries(path)
     ledger = PrivacyLedger(path)
     path.write_text("".join(lines[:3]))
-    for use in (lambda: ledger.spent(1e-6), lambda: ledger.record(PLAN, 0.03), lambda: ledger.release(MECHANISM, DEFAULT)):
+    uses = (lambda: ledger.spent(1e-6), lambda: ledger.record(PLAN, 0.03), lambda: ledger.release(MECHANISM, DEFAULT))
+    for use in uses:
         with pytest.raises(ValueError, match="shorter than it was"):
             use()
     path.write_text("".join(lines) + lines[1])
@@ -328,7 +329,7 @@ def test_version_1_is_read_and_upgraded_by_the_first_write(tmp_path):
         # It cannot tell how many matrices there were, so a unit may have touched every row.
         assert ledger.spent(1e-6, rows="parallel") == spent
         assert path.read_text() == text  # reading changes nothing
-        with pytest.warns(UserWarning, match="version 1 and is upgraded"):
+        with pytest.warns(UserWarning, match="of version 1 is upgraded"):
             ledger.record(PLAN, 0.03, "new")
         assert other.releases == PrivacyLedger(path).releases == 3 and '"version": 2' in path.read_text()
     path.write_text(VERSION_1)
@@ -406,7 +407,8 @@ print(point)
 @pytest.mark.parametrize("start", ["new", "old"])
 def test_killed_at_every_system_call_it_never_undercounts(tmp_path, start):
     """The process dies before, or in the middle of, each of its calls in turn; whatever was drawn is on record."""
-    command = [sys.executable, "-W", "ignore", "-c", KILLED, str(tmp_path), start, VERSION_1.replace("[90.0, 1e-06]", "null")]
+    without_budget = VERSION_1.replace("[90.0, 1e-06]", "null")
+    command = [sys.executable, "-W", "ignore", "-c", KILLED, str(tmp_path), start, without_budget]
     points = int(subprocess.run(command, capture_output=True, text=True, check=True, env=ENVIRONMENT).stdout)
     assert points > 25
     before, seen = (2 if start == "old" else 0), set()
@@ -495,12 +497,8 @@ def test_processes_that_race_and_are_killed_never_undercount(tmp_path):
         "for i in range(100000):\n"
         "    ledger.record(ReleasePlan(50, .1, (3, 2)), .03, sys.argv[2]); print(i, flush=True)"
     )
-    workers = [
-        subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-c", code, str(path), name], stdout=subprocess.PIPE, text=True, env=ENVIRONMENT
-        )
-        for name in ("a", "b", "c")
-    ]
+    command = [sys.executable, "-W", "ignore", "-c", code, str(path)]
+    workers = [subprocess.Popen([*command, name], stdout=subprocess.PIPE, text=True, env=ENVIRONMENT) for name in "abc"]
     confirmed = []
     for worker, enough in zip(workers, (5, 15, 30), strict=True):  # killed one after the other, while the rest goes on
         assert worker.stdout is not None

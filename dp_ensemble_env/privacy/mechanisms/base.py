@@ -175,7 +175,7 @@ def make_permit(event: Event, rng: Rng, data: Any) -> Permit:
         return Permit(event, np.random.default_rng(rng))
     check_rng(rng)  # refuses what is no seed
     if data is None:
-        raise ValueError("a seeded draw needs its data in charge(event, rng=seed, data=data): the stream depends on it.")
+        raise ValueError("the stream of a seeded draw depends on its data; pass charge(event, rng=seed, data=data).")
     identity = hashlib.sha256(f"{event.drawn.digest} {fingerprint(data)}".encode()).digest()
     return Permit(event, np.random.default_rng([int(rng), *np.frombuffer(identity, "<u4").tolist()]))
 

@@ -110,8 +110,7 @@ class DirichletEvent(Event, type="dirichlet"):
     ) -> DirichletEvent:
         """Describe a draw from `matrix`, of which only the support is looked at."""
         allowed = np.asarray(matrix) > 0 if support is None else np.asarray(support, dtype=bool)
-        steps = _steps(allowed)
-        return cls(float(mechanism.k), float(mechanism.floor), _row_sizes(allowed), seeding=seeding_of(rng), steps=steps)
+        return mechanism._event(allowed, seeding_of(rng))
 
     def under(self, h: Any = None, entries: str | None = None) -> DirichletEvent:
         """Return the same draw under the adjacency `h`: a number, one per row, or an `Adjacency`."""
@@ -205,10 +204,6 @@ def _row_sizes(support: NDArray[np.bool_]) -> tuple[int, ...]:
     return tuple(int(size) for size in support.sum(axis=-1).ravel())
 
 
-def _steps(support: NDArray[np.bool_]) -> int:
-    return 1 if support.ndim == 2 else len(support)
-
-
 @dataclass(frozen=True)
 class DirichletMechanism(Mechanism):
     """Draw private copies of a transition matrix.
@@ -272,9 +267,8 @@ class DirichletMechanism(Mechanism):
         return Release(np.minimum(log_matrix, 0.0), permit.event)
 
     def _event(self, drawn: NDArray[np.bool_], seeding: Seeding) -> DirichletEvent:
-        return DirichletEvent(
-            float(self.k), float(self.floor), _row_sizes(drawn), seeding=seeding, steps=_steps(drawn)
-        )
+        steps = 1 if drawn.ndim == 2 else len(drawn)
+        return DirichletEvent(float(self.k), float(self.floor), _row_sizes(drawn), seeding=seeding, steps=steps)
 
     def floored(self, default: ArrayLike, support: ArrayLike | None = None) -> NDArray[np.float64]:
         """Return the mechanism's input: `default` mixed with uniform rows so that entries are >= floor.

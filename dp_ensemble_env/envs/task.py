@@ -70,7 +70,7 @@ class Task:
         if self.release is not None and self.redraw == "never":
             # The environment keeps nothing that is private: from here on the release is all it knows.
             self._true, self.h = None, None
-            self.settings = self._public_settings()
+            self.settings = self.public_settings()
         chosen = actions.mode(self.mode)
         self.ints, self.common = pack(self.model, self.kernel, chosen, self.loads, autoreset)
         self.scale = actions.action_scale(self.model)
@@ -134,8 +134,12 @@ class Task:
             self._ledger = PrivacyLedger().record_deterministic("the environment runs the true dynamics")
         return self._ledger
 
-    def _public_settings(self) -> EnvSettings:
-        return self.settings.override(model=self.model, privacy=self.release, ledger=None, budget=None, h=None)
+    def public_settings(self) -> EnvSettings:
+        """Return the settings of an environment on the present release, made of public fields alone."""
+        if self.release is None:
+            return self.settings
+        public = {"model": self.model, "privacy": self.release, "redraw": "never"}
+        return self.settings.override(**public, ledger=None, budget=None, h=None)
 
     def public_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments of an environment as they may leave in a spec: no private model, no h, no ledger."""
@@ -153,7 +157,7 @@ class Task:
         state = dict(self.__dict__)
         if self.release is not None:
             ledger = None if self._ledger is None else self._ledger.handed_out()
-            state.update(_true=None, h=None, settings=self._public_settings(), _ledger=ledger)
+            state.update(_true=None, h=None, settings=self.public_settings(), _ledger=ledger)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -276,7 +280,7 @@ class TaskView:
     @property
     def settings(self) -> EnvSettings:
         """What the environment was made of; with a release, the release and the public rest of the model."""
-        return self._task.settings
+        return self._task.public_settings()
 
     @property
     def action_mode(self) -> str:

@@ -14,12 +14,13 @@ from typing import Any
 
 from dp_ensemble_env import scenarios
 from dp_ensemble_env.envs.settings import as_privacy
-from dp_ensemble_env.event import Tariff, event_day, event_for
+from dp_ensemble_env.event import event_day, event_for
 from dp_ensemble_env.meter import PowerSeries, read_meter
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy.ledger import PrivacyLedger
 from dp_ensemble_env.privacy.mechanisms import Release
 from dp_ensemble_env.scenarios.campus import HOLIDAYS
+from dp_ensemble_env.tariff import Tariff
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,6 +28,7 @@ from dp_ensemble_env.privacy import (
     floorless_report,
     privacy_cost,
     reachable_settings,
+    require_guarantee,
     worst_case_epsilon,
 )
 from dp_ensemble_env.privacy.accounting import account as account_module
@@ -98,6 +99,48 @@ def test_time_dependent_matrices_and_free_rows():
     assert PrivacyLedger().record(ReleasePlan(50, 0.5, (2, 2))).spent(1e-6) == 0.0  # the floor leaves only uniform rows
     with pytest.raises(ValueError, match="h has 4 values for 6 rows"):
         PrivacyLedger().record(plan, [0.03] * 4)
+
+
+@pytest.mark.parametrize("rows", ["parallel", 1, 2])
+def test_a_unit_touches_rows_of_every_time_of_a_time_varying_matrix(rows):
+    """Three times of one matrix cost what three releases of it cost, however rows compose within one."""
+    stack = np.stack([DEFAULT] * 3)
+    whole = PrivacyLedger(rows=rows).record(ReleasePlan.of(MECHANISM, stack), 0.03)
+    thrice = PrivacyLedger(rows=rows).record(PLAN, 0.03, times=3)
+    assert whole.spent(1e-6) == thrice.spent(1e-6) > 1.5 * PrivacyLedger(rows=rows).record(PLAN, 0.03).spent(1e-6)
+    # The worst row of each time, not the two worst of all, which both belong to the first time.
+    mixed = ReleasePlan(50, 0.1, (2, 3, 3, 2), [0.05, 0.05, 0.01, 0.01], steps=2)
+    groups = [RowGroup(50, 0.1, 0.8 * 0.05), RowGroup(50, 0.1, 0.8 * 0.01)]
+    assert PrivacyLedger().record(mixed).spent(1e-6, rows="parallel") == pytest.approx(composed_epsilon(1e-6, groups))
+    with pytest.raises(ValueError, match="4 rows cannot belong to 3 matrices"):
+        ReleasePlan(50, 0.1, (2, 3, 3, 2), steps=3)
+
+
+def test_a_disclosure_exceeds_any_finite_budget_and_stays_on_record(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    ledger = PrivacyLedger(path, budget=(1e300, 0.999))
+    with pytest.raises(PrivacyBudgetExceeded, match="the disclosure is on record, but .*epsilon=inf"):
+        ledger.record_deterministic("Taylor policy of the true matrix")
+    assert PrivacyLedger(path).spent(0.999) == math.inf and PrivacyLedger(path).remaining() == 0.0
+    with pytest.raises(PrivacyBudgetExceeded):  # nothing fits any more
+        PrivacyLedger(path).record(ReleasePlan(1e-6, 0.3, (3, 2)), 1e-6)
+    PrivacyLedger(path).record_post_processing("a plan made on an earlier release")
+
+
+def test_different_h_k_and_floor_are_different_entries():
+    ledger = PrivacyLedger()
+    for k, floor, h in ((50, 0.1, 0.03), (50, 0.1, 0.02), (50, 0.05, 0.03), (60, 0.1, 0.03), (50, 0.1, 0.03)):
+        ledger.release(DirichletMechanism(k, floor), DEFAULT, 0, h=h)
+    assert ledger.releases == 5 and len(ledger.charges) == 4
+
+
+def test_a_draw_without_a_guarantee_is_refused_where_one_is_required():
+    event = MECHANISM.event(DEFAULT, h=0.03)
+    assert require_guarantee(event, 1e-6) == PrivacyLedger().record(event).spent(1e-6)
+    assert require_guarantee(MECHANISM.event(DEFAULT), 1e-6, h=0.01) < require_guarantee(event, 1e-6)
+    with pytest.raises(ValueError, match=r"k=50, floor=0\) has no epsilon that holds for all inputs .* set a floor"):
+        require_guarantee(DirichletMechanism(50).event(DEFAULT), 1e-6)
+    assert PrivacyLedger.of_process().releases == 0
 
 
 def test_what_is_not_a_release():
@@ -537,6 +580,13 @@ def test_json_pickle_and_deepcopy():
     for text in ("", "{}", "[]", '{"format": "dp-ensemble-ledger", "version": 1}'):
         with pytest.raises(ValueError, match="no ledger"):
             PrivacyLedger.from_json(text)
+
+
+def test_what_leaves_goes_without_an_adjacency_that_was_computed_from_counts():
+    ledger = PrivacyLedger().record(PLAN, adjacency_from_counts(np.full((3, 3), 5000), 1))
+    away = PrivacyLedger.from_json(ledger.to_json())
+    assert ledger.entries[0][1].h_source == "counts" and away.entries[0][1].h == ()
+    assert "adjacent rows differ in two entries by h=0.03" in away.statement()  # the reader's own, and it says so
 
 
 def test_a_copy_with_a_file_keeps_writing_to_it(tmp_path):

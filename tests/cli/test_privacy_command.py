@@ -55,8 +55,8 @@ def test_help_shows_examples_and_every_command():
 def test_guarantee_prints_a_sentence_and_a_table(run):
     status, out, _ = run("guarantee", "--k", 50, "--h", 0.03, "--floor", 0.1, "--delta", 1e-6, "--rows", 20)
     assert status == 0 and "(12.16, 1e-06)-approximate differential privacy" in out
-    row = next(line for line in out.splitlines() if line.startswith("│  50 "))
-    cells = [float(cell) for cell in row.strip("│").split("│")]
+    row = next(line for line in out.splitlines() if line.startswith(" 50 "))
+    cells = [float(cell) for cell in row.split()]
     assert cells[1] == pytest.approx(theorem2_epsilon(50, 0.03, 0.1, 0.1, 2, 1e-6), rel=1e-3)
     assert cells[2:4] == [2.533, 12.16]
     assert cells[4] == pytest.approx(composed_epsilon(1e-6, [RowGroup(50, 0.1, 0.03, 20)], "any"), rel=1e-3)

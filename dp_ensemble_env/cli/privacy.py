@@ -41,6 +41,8 @@ KS = (5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0)
 def run_guarantee(args: argparse.Namespace) -> int:
     """Print one sentence and a table over k."""
     rows = args.rows or 20
+    if args.floor and args.meter is not None:
+        raise ValueError("--meter has no part in a guarantee with a floor, which holds for any matrix; leave it out.")
     show_text(str(release_guarantee(args.k, args.h, args.floor, args.delta, rows, entries=args.entries)))
     if args.floor == 0:
         return _without_floor(args)

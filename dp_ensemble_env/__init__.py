@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import dp_ensemble_env._moved  # former module names
 import dp_ensemble_env.envs  # noqa: F401 - registers the environments
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from dp_ensemble_env.chain import MarkovChain, ensemble, estimate_chain

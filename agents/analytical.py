@@ -20,7 +20,7 @@ import numpy as np
 from dp_ensemble_env.agents.base import Core, FloatArray, ScheduleAgent, core_env, register_agent
 
 from dp_ensemble_env.policies import POLICIES, solve_policy
-from dp_ensemble_env.privacy.mechanisms.dirichlet import Release
+from dp_ensemble_env.privacy.mechanisms.base import Release
 
 
 class PolicyAgent(ScheduleAgent):

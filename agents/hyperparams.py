@@ -33,8 +33,9 @@ import gymnasium
 import numpy as np
 
 from dp_ensemble_env._validation import check_choice
+from dp_ensemble_env.envs import actions
+from dp_ensemble_env.envs.actions import power_direction
 from dp_ensemble_env.envs.registration import ENVIRONMENTS
-from dp_ensemble_env.envs.tables import power_direction
 from dp_ensemble_env.model import EnsembleModel
 
 MEAN_FIELD, BUILDINGS, SINGLE_LOAD = (
@@ -136,14 +137,14 @@ ALGORITHMS = tuple(HYPERPARAMS)
 def hyperparameters(algo: str, env_id: str, action: str) -> Settings:
     """Return a copy of the settings of an algorithm in an environment and action mode.
 
-    Where nothing was tuned the nearest settings stand in: those of the mean
-    field for the other populations, those of tilts for whole policies.
+    Where nothing was tuned the nearest settings stand in: those of the campus event's
+    mean field for other populations and scenarios, those of tilts for whole policies,
+    those of prices for other action modes of few numbers.
     """
     check_choice(algo, "algo", ALGORITHMS)
-    check_choice(env_id, "env_id", ENVIRONMENTS)
-    check_choice(action, "action", ACTIONS)
+    check_choice(action, "action", actions.names())
     table = HYPERPARAMS[algo]
-    nearest = "price" if action == "price" else "tilt"
+    nearest = "tilt" if action in ("tilt", "policy") else "price"  # a mode of few numbers is explored like a price
     for key in ((env_id, action), (env_id, nearest), (MEAN_FIELD, nearest)):
         if key in table:
             return copy.deepcopy(table[key])  # Stable-Baselines3 writes into policy_kwargs

@@ -25,9 +25,11 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
 from dp_ensemble_env._validation import check_positive
+from dp_ensemble_env.envs import actions
+from dp_ensemble_env.envs.actions import action_scale, price_tilts
 from dp_ensemble_env.lsmdp import evaluate_policy
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.privacy.mechanisms.dirichlet import Release
+from dp_ensemble_env.privacy.mechanisms.base import Release
 
 PUBLIC = "nothing is revealed: it uses public prices alone"
 
@@ -52,11 +54,8 @@ def ad_hoc(env: Any, shed: float = 1.0) -> ScheduleAgent:
         with :math:`c = (max U - min U) / 2\gamma`.
     """
     core = core_env(env)
-    model = core.model
-    strength = check_positive(shed, "shed") * np.ptp(model.utility, axis=1)[1:] / (2.0 * model.discomfort_penalty)
-    if model.event is not None:
-        strength = np.where(model.event.in_event[1:], strength, 0.0)
-    return ScheduleAgent(price_actions(core, strength / price_scale(model)), "ad-hoc", PUBLIC)
+    prices = shed_prices(core.model, check_positive(shed, "shed"))
+    return ScheduleAgent(price_actions(core, prices), "ad-hoc", PUBLIC)
 
 
 @register_agent("best-price")
@@ -79,19 +78,22 @@ def best_price(env: Any, release: Release | None = None) -> ScheduleAgent:
     return agent
 
 
-# ------------------------------------------------------------------ prices
-def price_scale(model: EnsembleModel) -> FloatArray:
-    """Return s_t, the tilt in nats that the action one stands for at each decision."""
-    spread = np.ptp(model.utility, axis=1) / (2.0 * model.discomfort_penalty)
-    return np.cumsum(spread[:0:-1])[::-1]
+#: Former name of the scale.
+price_scale = action_scale
 
 
-def price_tilts(model: EnsembleModel, prices: FloatArray) -> FloatArray:
-    """Return the tilts (T, n) of price actions (T,)."""
-    power = model.power_kw
-    middle, half = 0.5 * (power.max() + power.min()), 0.5 * np.ptp(power)
-    rescaled = (power - middle) / half if half > 0 else np.zeros_like(power)
-    return -(prices * price_scale(model))[:, None] * rescaled
+# ------------------------------------------------------------------ rules
+def shed_prices(model: EnsembleModel, shed: float = 1.0) -> FloatArray:
+    r"""Return the prices (T,) of the ad-hoc rule, in units of the scale.
+
+    During the event, and only then, the tilt is :math:`c = s (\max U - \min U) / 2\gamma` times the power, with `s` the
+    strength `shed`: it answers the price of the running interval alone.
+    """
+    strength = shed * np.ptp(model.utility, axis=1)[1:] / (2.0 * model.discomfort_penalty)
+    if model.event is not None:
+        strength = np.where(model.event.in_event[1:], strength, 0.0)
+    scale = action_scale(model)
+    return np.divide(strength, scale, out=np.zeros_like(strength), where=scale > 0)
 
 
 def tilted_policy(model: EnsembleModel, tilts: FloatArray) -> FloatArray:
@@ -114,10 +116,9 @@ def price_actions(core: Core, prices: FloatArray) -> NDArray[np.floating]:
     model, clipped = core.model, np.clip(prices, -1.0, 1.0)
     if core.action_mode == "price":
         return clipped[:, None].astype(np.float32)
-    tilts = price_tilts(model, clipped)
-    if core.action_mode == "tilt":
-        scale = price_scale(model)[:, None]
-        return np.divide(tilts, scale, out=np.zeros_like(tilts), where=scale > 0).astype(np.float32)
+    tilts, mode = price_tilts(model, clipped), actions.mode(core.action_mode)
+    if mode.basis is not None:  # exact where the basis holds the power levels, else the nearest tilt
+        return actions.actions_of(mode, model, tilts).astype(np.float32)
     policy = tilted_policy(model, tilts)
     return np.stack([core.encode_policy(policy[t], t) for t in range(model.horizon)])
 

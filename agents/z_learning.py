@@ -69,7 +69,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from dp_ensemble_env._validation import check_choice, check_count, check_in_range, check_positive
-from dp_ensemble_env.envs.tables import action_scale
+from dp_ensemble_env.envs.actions import action_scale
 from dp_ensemble_env.envs.vector import EnsembleVectorEnv
 
 EXPLORATIONS = ("passive", "importance")

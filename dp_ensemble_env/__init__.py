@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from dp_ensemble_env.meter import PowerSeries, read_meter
     from dp_ensemble_env.model import EnsembleModel
     from dp_ensemble_env.policies import average_policy, digamma_policy, standard_policy, taylor_policy
-    from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism, Release
+    from dp_ensemble_env.privacy.mechanisms.base import Release
+    from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism
     from dp_ensemble_env.scenarios.campus import campus_building, campus_chain, campus_event
 
 _MODULES = {
@@ -34,7 +35,8 @@ _MODULES = {
     "meter": ("PowerSeries", "read_meter"),
     "model": ("EnsembleModel",),
     "policies": ("average_policy", "digamma_policy", "standard_policy", "taylor_policy"),
-    "privacy.mechanisms.dirichlet": ("DirichletMechanism", "Release"),
+    "privacy.mechanisms.base": ("Release",),
+    "privacy.mechanisms.dirichlet": ("DirichletMechanism",),
 }
 _HOME = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}
 

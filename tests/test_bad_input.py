@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 import dp_ensemble_env as dpe
 from dp_ensemble_env import cost, lsmdp, policies
 from dp_ensemble_env._files import atomic_write
+from dp_ensemble_env.privacy import DirichletEvent, mechanism
 from dp_ensemble_env.reporting.outcome import event_outcome
 
 MODEL = random_model(0, n=3, horizon=2, density=1.0)
+EVENT = DirichletEvent(5.0, 0.0, (3, 3, 3))
 POLICY = np.ascontiguousarray(np.broadcast_to(MODEL.default, (2, 3, 3)))
 TIMES = np.datetime64("2018-06-02T00:00", "s") + np.arange(31 * 96) * np.timedelta64(900, "s")
 POWER = 100 + np.arange(TIMES.size) % 7
@@ -126,10 +128,23 @@ CALLS = {
     "DirichletMechanism": (dpe.DirichletMechanism, {"k": 5.0, "floor": 0.01}),
     "release": (
         dpe.DirichletMechanism(5.0).release,
-        {"default": MODEL.default, "rng": 0, "support": None},
+        {"data": MODEL.default, "rng": 0, "support": None},
     ),
     "sample_log": (dpe.DirichletMechanism(5.0).sample_log, {"row": MODEL.default[0], "size": 2, "rng": 0}),
-    "Release": (dpe.Release, {"log_matrix": MODEL.log_default, "k": 5.0, "floor": 0.0, "seeding": "seed"}),
+    "Release": (dpe.Release, {"log_matrix": MODEL.log_default, "event": EVENT}),
+    "DirichletEvent": (
+        DirichletEvent,
+        {
+            "k": 5.0,
+            "floor": 0.0,
+            "successors": (3, 3, 3),
+            "h": (0.03,),
+            "entries": "two",
+            "h_source": "stated",
+            "seeding": "seed",
+        },
+    ),
+    "mechanism": (mechanism, {"spec": "dirichlet:k=5"}),
 }
 
 RUBBISH = st.one_of(

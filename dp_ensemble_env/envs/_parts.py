@@ -22,13 +22,16 @@ STREAMS = slice(STREAM, STREAM + 2)
 #: Rows of ``values``.
 REWARD, UTILITY, DISCOMFORT, POWER, CURTAILMENT = 0, 1, 2, 3, 4
 VALUES = 5
-#: Action modes.
-PRICE, TILT, POLICY = 0, 1, 2
+#: Action modes: numbers that a basis turns into tilts, one tilt for each level, the policy's rows.
+BASIS, TILT, POLICY = 0, 1, 2
 #: Header of ``ints``: sizes, mode, then where the parts of ``ints`` and ``common`` begin.
 N, T, NNZ, TIMES, MODE, LOADS, AUTORESET, INDPTR, INDICES = 0, 1, 2, 3, 4, 5, 6, 7, 8
 COLPTR, ORIGINS, PLACES, WIDTH, COLUMNS = 9, 10, 11, 12, 13
-U, POWERS, SLOPE, SCALE, CLOCK, INITIAL = 14, 15, 16, 17, 18, 19
-HEADER = 20
+U, POWERS, BASE, SCALE, CLOCK, INITIAL = 14, 15, 16, 17, 18, 19
+SIZE = 20
+HEADER = 21
+#: ``common`` begins with the penalty and the widest tilt in units of the scale.
+PENALTY, WIDEST = 0, 1
 #: Tilts no larger than this (the action times the scale) can be exponentiated as they are.
 SAFE_NATS = 300.0
 #: A divergence below this many nats is rounding.
@@ -85,6 +88,15 @@ def check_batch(ints, counters, action):  # pragma: no cover - compiled
 
 
 # ------------------------------------------------------------------ policy rows
+@njit(inline="always", error_model="numpy")
+def along_basis(ints, common, action, i, a):  # pragma: no cover - compiled
+    """Return the tilt of level `a` in units of the scale: the action's numbers times column `a` of the basis."""
+    total = 0.0
+    for j in range(ints[SIZE]):
+        total += action[i, j] * common[ints[BASE] + j * ints[N] + a]
+    return total
+
+
 @njit(cache=True, nogil=True, error_model="numpy")
 def policy_row(ints, common, kernels, t, m, b, action, i, pi, log_ratio):  # pragma: no cover - compiled
     """Fill pi with row `b` of the policy on its nonzeros, log_ratio with log(pi / default); return the divergence."""
@@ -98,7 +110,7 @@ def policy_row(ints, common, kernels, t, m, b, action, i, pi, log_ratio):  # pra
         scale, top, total = common[ints[SCALE] + t], -np.inf, 0.0
         for e in range(width):
             a = ints[column + e]
-            x = action[i, a] * scale if ints[MODE] == TILT else action[i, 0] * common[ints[SLOPE] + a] * scale
+            x = action[i, a] * scale if ints[MODE] == TILT else along_basis(ints, common, action, i, a) * scale
             log_ratio[e] = x
             top = max(top, x if kernels[m, base + e] > 0.0 else top)  # zero: forbidden at this time only
         for e in range(width):
@@ -154,7 +166,8 @@ def fill_tilt(ints, common, t, action, i, tilt):  # pragma: no cover - compiled
     """Fill tilt with the tilt of environment `i`."""
     scale = common[ints[SCALE] + t]
     for a in range(ints[N]):
-        tilt[a] = action[i, 0] * common[ints[SLOPE] + a] * scale if ints[MODE] == PRICE else action[i, a] * scale
+        x = along_basis(ints, common, action, i, a) if ints[MODE] == BASIS else float(action[i, a])
+        tilt[a] = x * scale
 
 
 # ------------------------------------------------------------------ chance

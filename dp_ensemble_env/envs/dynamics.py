@@ -12,7 +12,8 @@ mean field moves without any (n, n) policy:
     \rho'[a] = e[a] \sum_b \frac{\rho[b]}{g[b]} P[b,a], \qquad
     \sum_b \rho[b]\,\mathrm{KL}_b = \sum_a \rho'[a]\tau[a] - \sum_b \rho[b]\log g[b] .
 
-The tilt is at most the scale :math:`s_t`. Beyond `SAFE_NATS` its exponentials would
+The tilt is at most the scale :math:`s_t` times what the basis reaches (`WIDEST`, one in
+price and tilt mode). Beyond `SAFE_NATS` its exponentials would
 leave the range of doubles, and each row is then shifted by its own maximum
 (log-sum-exp).
 
@@ -38,6 +39,8 @@ from numba import njit
 
 from dp_ensemble_env.envs._numeric import fast_exp, fast_log, uniform
 from dp_ensemble_env.envs._parts import (
+    BASE,
+    BASIS,
     CLOCK,
     COLPTR,
     COLUMNS,
@@ -52,20 +55,21 @@ from dp_ensemble_env.envs._parts import (
     NARROW_LANES,
     NNZ,
     ORIGINS,
+    PENALTY,
     PLACES,
     POLICY,
     POWER,
     POWERS,
-    PRICE,
     REWARD,
     SAFE_NATS,
     SCALE,
-    SLOPE,
+    SIZE,
     START,
     STATE,
     TIME,
     TIMES,
     UTILITY,
+    WIDEST,
     WIDTH,
     N,
     T,
@@ -134,21 +138,25 @@ def step_single(ints, common, kernels, counters, traces, occupancy, action, obs,
 def _load_rows(ints, common, kernels, counters, action, rows, size, tilt, weight):  # pragma: no cover - compiled
     """Bring the present row of each environment into a column: tilts and probabilities, zeros after its end."""
     # Copied to locals: the compiler cannot know that the stores below leave the tables alone.
-    n, width, columns, scales, slope = ints[N], ints[WIDTH], ints[COLUMNS], ints[SCALE], ints[SLOPE]
+    n, width, columns, scales, base, numbers = ints[N], ints[WIDTH], ints[COLUMNS], ints[SCALE], ints[BASE], ints[SIZE]
     per_time = n * width if ints[TIMES] > 1 else 0
     padded = ints[TIMES] * ints[NNZ] + n * (ints[T] + 2)
-    by_price = ints[MODE] == PRICE
+    by_basis = ints[MODE] == BASIS
     for c in range(size):
         i, lane = unsigned(rows[c]), unsigned(c)
         t, b, m = counters[TIME, i], counters[STATE, i], unsigned(counters[MATRIX, i])
         scale = common[unsigned(scales + t)]
         row, column = unsigned(padded + t * per_time + b * width), unsigned(columns + b * width)
-        if by_price:
-            price = float(action[i, 0]) * scale
+        if by_basis:
             for e in range(width):
                 entry = unsigned(e)
                 weight[entry, lane] = kernels[m, row + entry]
-                tilt[entry, lane] = price * common[unsigned(slope + ints[column + entry])]
+                tilt[entry, lane] = 0.0
+            for j in range(numbers):
+                price, line = float(action[i, unsigned(j)]) * scale, base + j * n
+                for e in range(width):
+                    entry = unsigned(e)
+                    tilt[entry, lane] += price * common[unsigned(line + ints[column + entry])]
         else:
             for e in range(width):
                 entry = unsigned(e)
@@ -204,7 +212,7 @@ def _land(
 ):  # pragma: no cover - compiled
     """Put each load where it was sent and report; `clock` and `report` written out, a call would double the time."""
     n, horizon, indptr, indices, clock = ints[N], ints[T], ints[INDPTR], ints[INDICES], unsigned(ints[CLOCK])
-    worth, powers, penalty, table = ints[U], ints[POWERS], common[0], ints[TIMES] * ints[NNZ]
+    worth, powers, penalty, table = ints[U], ints[POWERS], common[PENALTY], ints[TIMES] * ints[NNZ]
     for c in range(size):
         i = unsigned(rows[c])
         t = counters[TIME, i] + 1
@@ -245,7 +253,7 @@ def step_buildings(ints, common, kernels, counters, traces, occupancy, action, o
             restart(ints, common, kernels, counters, traces, occupancy, obs, values, ended, 1)
             continue
         m = counters[MATRIX, i]
-        shared = ints[MODE] != POLICY and common[ints[SCALE] + t] <= SAFE_NATS
+        shared = ints[MODE] != POLICY and common[ints[SCALE] + t] * common[WIDEST] <= SAFE_NATS
         if shared:
             fill_tilt(ints, common, t, action, i, tilt)
             for a in range(n):
@@ -271,7 +279,7 @@ def step_buildings(ints, common, kernels, counters, traces, occupancy, action, o
             power += share * common[ints[POWERS] + a]
         counters[TIME, i] = t + 1
         set_clock(common, ints[CLOCK], obs, i, n, t + 1)
-        cost = common[0] * divergence / loads
+        cost = common[PENALTY] * divergence / loads
         report(kernels, counters, traces, values, ints[TIMES] * ints[NNZ], ints[T], i, t + 1, utility, cost, power)
     return 0
 
@@ -299,7 +307,7 @@ def step_mean_field(ints, common, kernels, counters, traces, occupancy, action, 
             while end < count and end - begin < lanes and _alike(counters, order[end], t, m):
                 end += 1
             rows = order[begin:end]
-            if ints[MODE] == POLICY or common[ints[SCALE] + t] > SAFE_NATS:
+            if ints[MODE] == POLICY or common[ints[SCALE] + t] * common[WIDEST] > SAFE_NATS:
                 _move_by_rows(ints, common, kernels, t, m, occupancy, action, rows, scratch, sums)
             elif end - begin == 1:
                 _move_one(ints, common, kernels, t, m, occupancy, action, i, scratch, sums)
@@ -344,17 +352,19 @@ def _move_by_tilt(ints, common, kernels, t, m, occupancy, action, rows, scratch,
     tilt, after, warm, weight = scratch[0], scratch[1], scratch[2], scratch[3]
     divergence = sums[0]
     scale = common[ints[SCALE] + t]
-    by_price = ints[MODE] == PRICE
-    slope = ints[SLOPE]
+    by_basis = ints[MODE] == BASIS
+    first_row, numbers = ints[BASE], ints[SIZE]
     for c in range(size):
         i, lane = unsigned(rows[c]), unsigned(c)
         for b in range(n):
             a = unsigned(b)
             weight[a, lane] = occupancy[i, a]
-        if by_price:
+        if by_basis:
             for b in range(n):
-                a = unsigned(b)
-                tilt[a, lane] = action[i, 0] * common[unsigned(slope) + a] * scale
+                total = 0.0
+                for j in range(numbers):
+                    total += action[i, unsigned(j)] * common[unsigned(first_row + j * n + b)]
+                tilt[unsigned(b), lane] = total * scale
         else:
             for b in range(n):
                 a = unsigned(b)
@@ -459,7 +469,7 @@ def _move_by_rows(ints, common, kernels, t, m, occupancy, action, rows, scratch,
 def _arrive(ints, common, kernels, counters, traces, occupancy, rows, t, after, sums, obs, values):  # pragma: no cover
     """Store the new distributions (columns of `after`) and report; written out as in `_land`."""
     n, horizon, size, clock = ints[N], ints[T], rows.size, unsigned(ints[CLOCK])
-    penalty, table = common[0], ints[TIMES] * ints[NNZ]
+    penalty, table = common[PENALTY], ints[TIMES] * ints[NNZ]
     utility, power = sums[1], sums[2]
     for c in range(size):
         utility[c] = 0.0

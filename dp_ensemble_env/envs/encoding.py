@@ -8,21 +8,23 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dp_ensemble_env._validation import check_shape, check_stochastic
-from dp_ensemble_env.envs.tables import power_direction
+from dp_ensemble_env.envs import actions
 from dp_ensemble_env.model import EnsembleModel
 
 FloatArray = NDArray[np.float64]
+_KINDS = {"price": "a price (a tilt of the default that is linear in power)"}
 #: Probabilities may differ by this much between the policy and what its action does.
 TOLERANCE = 1e-7
 
 
-def encode_policy(model: EnsembleModel, mode: str, policy_t: ArrayLike, t: int, scale: float) -> FloatArray:
-    """Return the action in `mode` whose policy at time `t` is `policy_t`, of shape (n, n).
+def encode_policy(model: EnsembleModel, name: str, policy_t: ArrayLike, t: int) -> FloatArray:
+    """Return the action in the mode `name` whose policy at time `t` is `policy_t`, of shape (n, n).
 
     Exact in ``"policy"`` mode. In the other modes the policy must be a tilt of the
-    default (linear in power for ``"price"``) that fits the box; else a
-    `ValueError` says how far off the nearest such tilt is.
+    default (in the span of the mode's basis, for ``"price"`` linear in power) that fits
+    the box; else a `ValueError` says how far off the nearest such tilt is.
     """
+    mode, scale = actions.mode(name), float(actions.action_scale(model)[t])
     policy = check_stochastic(policy_t, "policy_t")
     n = model.n_states
     check_shape(policy, (n, n), "policy_t", "the transition matrix of one step")
@@ -33,21 +35,21 @@ def encode_policy(model: EnsembleModel, mode: str, policy_t: ArrayLike, t: int, 
         raise ValueError(
             f"policy_t moves from state {b} to {a}, which the default dynamics never do; mask it to their support."
         )
-    if mode == "policy":
+    if mode.basis is None:
         return policy
     tilt, component = _potentials(policy, default)
-    if mode == "tilt":
+    if mode.tilt:
         action = tilt / scale if scale > 0 else np.zeros(n)
     else:
-        direction = -power_direction(model)
-        slope = _common_slope(tilt, direction, component)
-        action = np.array([slope / scale if scale > 0 else 0.0])
-        tilt = slope * direction
+        basis = actions.basis_of(mode, model)
+        slopes = _common_slopes(tilt, basis, component)
+        action = slopes / scale if scale > 0 else np.zeros(len(basis))
+        tilt = slopes @ basis
     reached = _tilted(default, tilt if scale > 0 else np.zeros(n))
     error = np.abs(reached - policy)
     if error.max() > TOLERANCE:
         b = int(np.argmax(error.max(axis=1)))
-        kind = "a tilt of the default" if mode == "tilt" else "a price (a tilt of the default that is linear in power)"
+        kind = "a tilt of the default" if mode.tilt else _KINDS.get(name, f"a tilt in the basis of the {name!r} mode")
         raise ValueError(
             f"policy_t is not {kind} at time {t}: the nearest one misses row {b} by {error.max():.3g}; use "
             "action='policy', which represents every policy."
@@ -109,12 +111,13 @@ def _potentials(policy: FloatArray, default: FloatArray) -> tuple[FloatArray, ND
     return tilt, component
 
 
-def _common_slope(tilt: FloatArray, direction: FloatArray, component: NDArray[np.int64]) -> float:
-    """Least-squares slope of the tilt on `direction`, each component having its own offset."""
-    top, bottom = 0.0, 0.0
-    for name in np.unique(component[component >= 0]):
+def _common_slopes(tilt: FloatArray, basis: FloatArray, component: NDArray[np.int64]) -> FloatArray:
+    """Least-squares slopes of the tilt on the rows of `basis`, each component having its own offset."""
+    known = component >= 0
+    rows, values = basis.astype(float).copy(), tilt.astype(float).copy()
+    for name in np.unique(component[known]):
         members = component == name
-        x = direction[members] - direction[members].mean()
-        top += float(x @ tilt[members])
-        bottom += float(x @ x)
-    return top / bottom if bottom > 0 else 0.0
+        rows[:, members] -= rows[:, members].mean(axis=1, keepdims=True)
+        values[members] -= values[members].mean()
+    slopes: FloatArray = np.linalg.lstsq(rows[:, known].T, values[known], rcond=None)[0]
+    return slopes

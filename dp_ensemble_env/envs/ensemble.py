@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import gymnasium
 import numpy as np
@@ -12,6 +11,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from dp_ensemble_env._validation import check_choice
 from dp_ensemble_env.envs import _parts as dyn
 from dp_ensemble_env.envs.dynamics import STEPS
+from dp_ensemble_env.envs.settings import EnvSettings, Options
 from dp_ensemble_env.envs.task import (
     FLOAT32,
     FLOAT64,
@@ -24,11 +24,9 @@ from dp_ensemble_env.envs.task import (
     seed_words,
 )
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.privacy.mechanisms.dirichlet import Release
 
 if TYPE_CHECKING:
     from dp_ensemble_env.envs.rendering import Renderer
-    from dp_ensemble_env.privacy.ledger import PrivacyLedger
 
 FloatArray = NDArray[np.float64]
 RENDER_MODES = ["human", "rgb_array", "ansi"]
@@ -57,8 +55,8 @@ class EnsembleEnv(TaskView, gymnasium.Env[NDArray[np.float32], NDArray[np.floati
 
     ## Action Space
 
-    Zero always means: do not interfere. The argument `action` chooses one of three modes, each a `float32` box
-    (`float64` actions are taken as they are):
+    Zero always means: do not interfere. The argument `action` chooses a mode, each a `float32` box (`float64` actions
+    are taken as they are); modes of your own are bases of tilts, registered with `dp_ensemble_env.envs.actions`:
 
     | mode | space | meaning |
     |------|-------|---------|
@@ -125,17 +123,18 @@ class EnsembleEnv(TaskView, gymnasium.Env[NDArray[np.float32], NDArray[np.floati
     *What is private*: the default transition matrix, which is estimated from meter data. The support of the matrix,
     the power levels, the prices and the distribution of start states are treated as public.
     *From whom*: from whoever sees the environment, its trajectories or an agent trained in it.
-    *How*: with `k`, the dynamics **and** the reference of the discomfort are one Dirichlet release of the matrix (a
-    smaller `k` is noisier). Everything that happens in the environment afterwards is post-processing of the release.
+    *How*: with `privacy` (or its shorthand `k`), the dynamics **and** the reference of the discomfort are one release
+    of the matrix (for the Dirichlet mechanism a smaller `k` is noisier; `"public"` uses no data at all). Everything
+    that happens in the environment afterwards is post-processing of the release.
     *Under which adjacency*: two matrices whose rows differ by at most `h` (L1), two entries a row; see
     `dp_ensemble_env.privacy`. A bound that holds for all inputs needs `floor > 0`.
     *What is spent*: `env.unwrapped.ledger` knows. With `k=None` it reports an infinite ε: nothing is private.
 
-    The release depends on the model, `k`, `floor` and `release_seed` alone, so all sub-environments of any vectoriser
+    The release depends on the model, the mechanism and `release_seed` alone, so all sub-environments of any vectoriser
     share one matrix, it survives every `reset`, and the ledger is charged for it once. **A seeded release can be
     repeated by whoever knows the seed and the method**, and the default seed is 0: that suits experiments. For a
     release to be published, draw it from the operating system's entropy and pass it in:
-    `release=DirichletMechanism(k, floor).release(model.default)`.
+    `privacy=ledger.release(mechanism("dirichlet:k=50,floor=0.05"), model.default)`.
 
     With `redraw="episode"` every reset takes the next release of the sequence that `release_seed` fixes and charges it;
     when the budget is spent, `reset` raises `PrivacyBudgetExceeded` and the episode under way, if any, goes on.
@@ -144,12 +143,15 @@ class EnsembleEnv(TaskView, gymnasium.Env[NDArray[np.float32], NDArray[np.floati
 
     | argument | default | meaning |
     |----------|---------|---------|
-    | `model` | `None` | an `EnsembleModel`; `None` is `campus_event()` |
+    | `model` | `None` | an `EnsembleModel` or the name of a scenario; `None` is `"campus-event"` |
     | `population` | `"mean-field"` | `"mean-field"`, `"buildings"`, `"single"` or a number of loads; set by the id |
-    | `action` | `"tilt"` | `"price"`, `"tilt"` or `"policy"` |
-    | `k` | `None` | concentration of the Dirichlet release; `None` runs the true dynamics |
-    | `floor` | `0.0` | least probability of a possible transition before the draw |
-    | `release` | `None` | a `Release` made elsewhere, or the path of a saved one, instead of `k` |
+    | `action` | `"tilt"` | `"price"`, `"tilt"`, `"policy"`, or a mode that you registered |
+    | `instance` | `0` | which instance of the scenario |
+    | `split` | `"train"` | the set that the instance belongs to: `"train"`, `"validation"` or `"test"` |
+    | `privacy` | `None` | a mechanism such as `"dirichlet:k=50,floor=0.05"`, or a `Release`; `None` is the truth |
+    | `k` | `None` | shorthand for the Dirichlet mechanism: its concentration |
+    | `floor` | `0.0` | with `k`: least probability of a possible transition before the draw |
+    | `release` | `None` | shorthand: a `Release` made elsewhere, or the path of a saved one |
     | `release_seed` | `None` | seed of the release; `None` means 0 |
     | `redraw` | `"never"` | `"never"` or `"episode"` |
     | `budget` | `None` | `(epsilon, delta)` that the releases must not exceed |
@@ -180,39 +182,17 @@ class EnsembleEnv(TaskView, gymnasium.Env[NDArray[np.float32], NDArray[np.floati
 
     def __init__(
         self,
-        model: EnsembleModel | None = None,
+        model: EnsembleModel | str | None = None,
         population: str | int = "mean-field",
         action: str = "tilt",
         *,
-        k: float | None = None,
-        floor: float = 0.0,
-        release: Release | str | os.PathLike[str] | None = None,
-        release_seed: int | None = None,
-        redraw: str = "never",
-        budget: tuple[float, float] | None = None,
-        ledger: PrivacyLedger | str | os.PathLike[str] | None = None,
-        h: Any = None,
-        infos: str = "basic",
         render_mode: str | None = None,
+        **options: Unpack[Options],
     ) -> None:
         if render_mode is not None:
             check_choice(render_mode, "render_mode", RENDER_MODES)
         self.render_mode = render_mode
-        self._task = Task(
-            model,
-            population,
-            action,
-            k,
-            floor,
-            release,
-            release_seed,
-            redraw,
-            budget,
-            ledger,
-            h,
-            infos,
-            autoreset=False,
-        )
+        self._task = Task(EnvSettings.of(model, population, action, **options), autoreset=False)
         self.observation_space = self._task.observation_space
         self.action_space = self._task.action_space
         n, horizon = self._task.model.n_states, self._task.model.horizon

@@ -24,7 +24,7 @@ from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.envs.registration import ENVIRONMENTS
 from dp_ensemble_env.event import EventTimeline
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.privacy.mechanisms.dirichlet import Release
+from dp_ensemble_env.privacy.mechanisms.base import Release
 
 Numbers = dict[str, Any]
 
@@ -51,13 +51,13 @@ def portable_spec(env_id: str, model: EnsembleModel, release: Release | None = N
     population = ENVIRONMENTS[check_choice(env_id, "env_id", tuple(ENVIRONMENTS))]
     numbers = {"population": population, **arguments, "model": _model_numbers(model, release is None)}
     if release is not None:
-        numbers["release"] = _release_numbers(release)
+        numbers["release"] = release.to_json()
     return EnvSpec(env_id, entry_point=f"{__name__}:make_env", kwargs=numbers)
 
 
 def make_env(model: Numbers, release: Numbers | None = None, **arguments: Any) -> EnsembleEnv:
     """Make the environment that `portable_spec` described."""
-    drawn = None if release is None else _read_release(release)
+    drawn = None if release is None else Release.from_json(release)
     fields = dict(model) if drawn is None else {**model, "default": drawn.matrix}
     if fields["event"] is not None:
         event = {name: np.array(values) for name, values in fields["event"].items()}
@@ -87,21 +87,3 @@ def _model_numbers(model: EnsembleModel, with_default: bool) -> Numbers:
 
 def _stamps(times: Any) -> list[str]:
     return [str(stamp) for stamp in times.astype("datetime64[s]")]
-
-
-def _release_numbers(release: Release) -> Numbers:
-    flat = np.flatnonzero(release.support)  # JSON has no infinity for the logarithms outside the support
-    return {
-        "shape": list(release.log_matrix.shape),
-        "support": flat.tolist(),
-        "log_values": release.log_matrix.ravel()[flat].tolist(),
-        "k": release.k,
-        "floor": release.floor,
-        "seeding": release.seeding,
-    }
-
-
-def _read_release(numbers: Numbers) -> Release:
-    logs = np.full(int(np.prod(numbers["shape"])), -np.inf)
-    logs[numbers["support"]] = numbers["log_values"]
-    return Release(logs.reshape(numbers["shape"]), numbers["k"], numbers["floor"], numbers["seeding"])

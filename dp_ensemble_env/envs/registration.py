@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from gymnasium.envs.registration import register, registry
 
-NAMESPACE = "dp_ensemble"
-#: Populations by id.
+from dp_ensemble_env import scenarios
+from dp_ensemble_env.scenarios import NAMESPACE
+
+#: Populations by id: the campus event, version 0.
 ENVIRONMENTS = {
     f"{NAMESPACE}/MeanField-v0": "mean-field",
     f"{NAMESPACE}/Buildings-v0": "buildings",
@@ -14,12 +16,25 @@ ENVIRONMENTS = {
 
 
 def register_environments() -> None:
-    """Register the ids with Gymnasium, once."""
+    """Register the ids with Gymnasium, once; scenarios that are registered later get theirs as they come."""
     for name, population in ENVIRONMENTS.items():
-        if name not in registry:
-            register(
-                name,
-                entry_point="dp_ensemble_env.envs.ensemble:EnsembleEnv",
-                vector_entry_point="dp_ensemble_env.envs.vector:EnsembleVectorEnv",
-                kwargs={"population": population},
-            )
+        _register(name, {"population": population})
+    for name in scenarios.names():
+        register_scenario(name)
+    if register_scenario not in scenarios.watchers:
+        scenarios.watchers.append(register_scenario)
+
+
+def register_scenario(name: str) -> None:
+    """Register the id of a scenario."""
+    _register(scenarios.environment_id(name), {"model": name})
+
+
+def _register(env_id: str, kwargs: dict[str, str]) -> None:
+    if env_id not in registry:
+        register(
+            env_id,
+            entry_point="dp_ensemble_env.envs.ensemble:EnsembleEnv",
+            vector_entry_point="dp_ensemble_env.envs.vector:EnsembleVectorEnv",
+            kwargs=kwargs,
+        )

@@ -1,12 +1,4 @@
-r"""What the compiled steps need to know of a model, computed once and packed flat.
-
-The scale of the tilt is :math:`s_t = \sum_{\tau>t} (\max U_\tau - \min U_\tau)/(2\gamma)`.
-It depends on public quantities only. The optimal tilt at `t` is
-:math:`\log z_{t+1}` up to a constant, and one step of the recursion widens
-:math:`\log z` by no more than the spread of :math:`U_t/\gamma` (an average of
-numbers spreads no wider than the numbers), so :math:`\log z_{t+1}` spans at most
-:math:`2 s_t` and fits the action box once it is centred.
-"""
+"""What the compiled steps need to know of a model, computed once and packed flat."""
 
 from __future__ import annotations
 
@@ -16,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_ensemble_env.envs import _parts as dyn
+from dp_ensemble_env.envs.actions import ActionMode, action_scale, basis_of
 from dp_ensemble_env.lsmdp import LogKernel, Solution, solve
 from dp_ensemble_env.model import EnsembleModel
 
 FloatArray = NDArray[np.float64]
-MODES = {"price": dyn.PRICE, "tilt": dyn.TILT, "policy": dyn.POLICY}
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,20 +96,6 @@ def uncontrolled_power(default: FloatArray, power_kw: FloatArray, horizon: int) 
     return expected
 
 
-def action_scale(model: EnsembleModel) -> FloatArray:
-    """Return s_t for t = 0 … T - 1, in nats."""
-    spread = np.ptp(model.utility, axis=1)[1:]
-    return np.cumsum(spread[::-1])[::-1] / (2.0 * model.discomfort_penalty)
-
-
-def power_direction(model: EnsembleModel) -> FloatArray:
-    """Return the power levels rescaled to [-1, 1]; zeros if they are all equal."""
-    low, high = model.power_kw.min(), model.power_kw.max()
-    if high == low:
-        return np.zeros(model.n_states)
-    return 2.0 * (model.power_kw - low) / (high - low) - 1.0
-
-
 def observed_price(model: EnsembleModel) -> FloatArray:
     """Return the price in $/kWh of each interval 0 … T.
 
@@ -152,31 +130,39 @@ def clock_table(model: EnsembleModel) -> FloatArray:
 
 
 def pack(
-    model: EnsembleModel, kernel: Kernel, mode: str, loads: int, autoreset: bool
+    model: EnsembleModel, kernel: Kernel, mode: ActionMode, loads: int, autoreset: bool
 ) -> tuple[NDArray[np.int64], FloatArray]:
     """Return the arrays ``ints`` and ``common`` of `dynamics` (loads = 0 is the mean field)."""
-    n, horizon = model.n_states, model.horizon
+    n, horizon, scale = model.n_states, model.horizon, action_scale(model)
+    basis = np.zeros((0, n)) if mode.tilt else basis_of(mode, model)
+    code = dyn.POLICY if mode.basis is None else dyn.TILT if mode.tilt else dyn.BASIS
     parts = [
-        np.array([model.discomfort_penalty]),
+        np.array([model.discomfort_penalty, widest_tilt(basis)]),
         model.utility.ravel(),
         model.power_kw,
-        -power_direction(model),  # a positive price lowers the power
-        action_scale(model),
+        basis.ravel(),
+        scale,
         clock_table(model).ravel(),
         np.cumsum(model.initial) / model.initial.sum(),
     ]
     starts = np.cumsum([0] + [part.size for part in parts])
     header = np.zeros(dyn.HEADER, np.int64)
     header[dyn.N], header[dyn.T], header[dyn.NNZ] = n, horizon, kernel.indices.size
-    header[dyn.TIMES], header[dyn.MODE], header[dyn.LOADS] = len(kernel.values), MODES[mode], loads
-    header[dyn.AUTORESET] = autoreset
+    header[dyn.TIMES], header[dyn.MODE], header[dyn.LOADS] = len(kernel.values), code, loads
+    header[dyn.AUTORESET], header[dyn.SIZE] = autoreset, len(basis)
     sparse = [kernel.indptr, kernel.indices, *_by_column(kernel), kernel.columns.ravel()]
     names = [dyn.INDPTR, dyn.INDICES, dyn.COLPTR, dyn.ORIGINS, dyn.PLACES, dyn.COLUMNS]
     header[names] = dyn.HEADER + np.cumsum([0] + [part.size for part in sparse[:-1]])
-    if mode != "policy" and action_scale(model)[0] <= dyn.SAFE_NATS:  # the scale never grows with time
+    # The scale never grows with time, so if the first tilt can be exponentiated as it is, all can.
+    if code != dyn.POLICY and scale[0] * parts[0][1] <= dyn.SAFE_NATS:
         header[dyn.WIDTH] = kernel.columns.shape[1]
-    header[[dyn.U, dyn.POWERS, dyn.SLOPE, dyn.SCALE, dyn.CLOCK, dyn.INITIAL]] = starts[1:7]
+    header[[dyn.U, dyn.POWERS, dyn.BASE, dyn.SCALE, dyn.CLOCK, dyn.INITIAL]] = starts[1:7]
     return np.concatenate([header, *sparse]), np.concatenate(parts)
+
+
+def widest_tilt(basis: FloatArray) -> float:
+    """Return the largest tilt in units of the scale that actions in [-1, 1] reach; one without a basis."""
+    return float(np.abs(basis).sum(axis=0).max()) if basis.size else 1.0
 
 
 def _by_column(kernel: Kernel) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:

@@ -1,4 +1,4 @@
-"""The arguments of an environment, checked, and the problem they describe.
+"""The problem that an environment's settings describe.
 
 `Task` is what the single and the vector environments share: the model in force
 (true or released), the ledger, the spaces and the packed tables of `dynamics`.
@@ -14,11 +14,13 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from dp_ensemble_env._validation import as_float_array, check_choice, check_count, check_positive
+from dp_ensemble_env._validation import as_float_array, check_choice, check_count
+from dp_ensemble_env.envs import actions
 from dp_ensemble_env.envs.encoding import encode_policy
-from dp_ensemble_env.envs.tables import MODES, Kernel, action_scale, pack
+from dp_ensemble_env.envs.settings import EnvSettings
+from dp_ensemble_env.envs.tables import Kernel, pack
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism, Release
+from dp_ensemble_env.privacy.mechanisms.base import Mechanism, Release
 
 if TYPE_CHECKING:
     from dp_ensemble_env.privacy.ledger import PrivacyLedger
@@ -26,92 +28,78 @@ if TYPE_CHECKING:
 FloatArray = NDArray[np.float64]
 #: Actions of these types are taken as they are.
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
-POPULATIONS = ("mean-field", "buildings", "single")
-REDRAWS = ("never", "episode")
-INFOS = ("basic", "all")
 #: δ of the ε that renderings print.
 SHOWN_DELTA = 1e-6
 
 
 class Task:
-    """See `EnsembleEnv` for the arguments."""
+    """The model in force, its ledger, spaces and tables.
 
-    def __init__(
-        self,
-        model: EnsembleModel | None,
-        population: str | int,
-        action: str,
-        k: float | None,
-        floor: float,
-        release: Release | str | os.PathLike[str] | None,
-        release_seed: int | None,
-        redraw: str,
-        budget: tuple[float, float] | None,
-        ledger: PrivacyLedger | str | os.PathLike[str] | None,
-        h: Any,
-        infos: str,
-        autoreset: bool,
-    ) -> None:
-        self.mode = check_choice(action, "action", MODES)
-        self.redraw = check_choice(redraw, "redraw", REDRAWS)
-        self.infos = check_choice(infos, "infos", INFOS)
-        self.h = h
-        true_model = _check_model(model)
-        self.population, self.loads = _check_population(population, true_model)
-        self._budget, self._ledger = _check_ledger(ledger, budget, k is not None or release is not None)
+    Parameters
+    ----------
+    settings : EnvSettings
+    autoreset : bool
+        Whether a step after the end of an episode begins the next one.
+    """
+
+    def __init__(self, settings: EnvSettings, autoreset: bool) -> None:
+        self.settings = settings
+        self.mode, self.redraw, self.infos, self.h = settings.action, settings.redraw, settings.infos, settings.h
+        self.population, self.loads = settings.kind, settings.loads
+        privacy = settings.privacy
+        self._budget, self._ledger = _check_ledger(settings.ledger, settings.budget, privacy is not None)
         self._statement: tuple[int, str] = (-1, "")
         self.release: Release | None = None
-        self._mechanism: DirichletMechanism | None = None
+        self._mechanism: Mechanism | None = None
         self._true: EnsembleModel | None = None
-        if release is not None:
-            if k is not None or floor != 0.0 or self.redraw != "never":
+        if isinstance(privacy, Release):
+            self.release = _check_release(privacy, settings.model)
+            self.model = settings.model.with_default(privacy.matrix)
+            if self._ledger is None:
+                self.ledger.record(privacy, self.h, "release made elsewhere")
+            elif not self._ledger.knows(privacy):
                 raise ValueError(
-                    "release= is a matrix that was drawn already, so k, floor and redraw have nothing to act on; give "
-                    "the release alone, or k= to have the environment draw one."
+                    "the ledger has no entry for this release, so nobody has paid for it; charge it with "
+                    "ledger.record(release), or draw it with ledger.release(mechanism, data)."
                 )
-            self.release = _check_release(release, true_model)
-            self.model = true_model.with_default(self.release.matrix)
-            if self._ledger is None:  # with a ledger given, whoever drew the release has charged it there
-                self.ledger.record(self.release, h, "release made elsewhere")
             self.kernel = Kernel.of(self.model)
-        elif k is not None:
-            self._mechanism = DirichletMechanism(check_positive(k, "k", remedy=_NO_K), floor)
-            self._seed = 0 if release_seed is None else _check_seed(release_seed)
-            self._true = true_model
+        elif privacy is not None:
+            self._mechanism, self._true = privacy, settings.model
             self.kernel = self.draw(0)
-            if self.redraw == "never":
-                self._true = None  # the environment keeps nothing that is private
         else:
-            if floor != 0.0 or self.redraw != "never":
-                raise ValueError(
-                    "floor and redraw say how a private matrix is drawn; give k as well, for example k=50."
-                )
-            self.model = true_model
+            self.model = settings.model
             self.kernel = Kernel.of(self.model)
-        n = self.model.n_states
-        self.ints, self.common = pack(self.model, self.kernel, self.mode, self.loads, autoreset)
-        self.scale = action_scale(self.model)
-        self.observation_space = spaces.Box(0.0, 1.0, (n + 3,), np.float32)
-        low, shape = {"price": (-1.0, (1,)), "tilt": (-1.0, (n,)), "policy": (0.0, (n, n))}[self.mode]
-        self.action_space = spaces.Box(low, 1.0, shape, np.float32)
+        if self.release is not None and self.redraw == "never":
+            # The environment keeps nothing that is private: from here on the release is all it knows.
+            self._true = None
+            self.settings = settings.override(model=self.model, privacy=self.release, ledger=None, budget=None)
+        chosen = actions.mode(self.mode)
+        self.ints, self.common = pack(self.model, self.kernel, chosen, self.loads, autoreset)
+        self.scale = actions.action_scale(self.model)
+        self.observation_space = spaces.Box(0.0, 1.0, (self.model.n_states + 3,), np.float32)
+        self.action_space = spaces.Box(chosen.low, 1.0, chosen.shape(self.model), np.float32)
 
     # ------------------------------------------------------------ privacy
     def draw(self, index: int) -> Kernel:
-        """Draw the release of episode `index`, charge it unless the ledger has it already, and adopt it.
+        """Charge the release of episode `index`, unless the ledger has it already, draw it and adopt it.
 
         The releases are a sequence fixed by the release seed: every environment
         made with that seed finds the same matrix at the same index, so drawing
         it again reveals nothing new and is not charged again.
         """
         assert self._mechanism is not None and self._true is not None
-        from dp_ensemble_env.privacy.ledger import ReleasePlan
-
-        seed = self._seed if index == 0 else int(np.random.SeedSequence([self._seed, index]).generate_state(1)[0])
-        release = self._mechanism.release(self._true.default, seed)
-        label = f"environment release {hashlib.sha256(release.matrix.tobytes()).hexdigest()[:16]}"
-        if not any(label == known for known, _, _ in self.ledger.entries):
-            # A draw beyond the budget is dropped unseen: this raises before anyone can use it.
-            self.ledger.record(ReleasePlan.of(self._mechanism, self._true.default, seed), self.h, label)
+        start = self.settings.release_seed
+        seed = start if index == 0 else int(np.random.SeedSequence([start, index]).generate_state(1)[0])
+        data = self._mechanism.data_of(self._true)
+        event = self._mechanism.event(data, seeding="seed")
+        # Whoever can compute this name knows the seed, and could repeat the draw itself.
+        name = f"{seed} {event.digest} {self._true.fingerprint}"
+        label = f"environment release {hashlib.sha256(name.encode()).hexdigest()[:16]}"
+        if any(label == known for known, _, _ in self.ledger.entries):
+            release = self._mechanism.release(data, seed)
+        else:
+            adjacency = {} if self.h is None else {"h": self.h}
+            release = self.ledger.release(self._mechanism, data, seed, label=label, **adjacency)
         model = self._true.with_default(release.matrix)
         kernel = Kernel.of(model)
         self.model, self.release = model, release
@@ -139,16 +127,13 @@ class Task:
 
     def _spent_text(self, spent: int) -> str:
         assert self.release is not None
-        epsilon = self.ledger.spent(SHOWN_DELTA) if self.release.floor > 0 else np.inf
-        amount = (
-            f"ε = {epsilon:.3g} at δ = {SHOWN_DELTA:g}" if np.isfinite(epsilon) else "no ε for all inputs (floor = 0)"
-        )
+        epsilon = self.ledger.spent(SHOWN_DELTA)
+        amount = f"ε = {epsilon:.3g} at δ = {SHOWN_DELTA:g}" if np.isfinite(epsilon) else "no ε for all inputs"
+        if not np.isfinite(epsilon) and getattr(self.release.event, "bare", False):
+            amount += " (floor = 0)"
         seeded = "; seeded, hence repeatable" if self.release.reproducible else ""
-        plural = "" if spent == 1 else "s"
-        return (
-            f"Privacy: {spent} Dirichlet release{plural}, k = {self.release.k:g}, floor = {self.release.floor:g}: "
-            f"{amount}{seeded}"
-        )
+        kind, settings = self.release.event.type.capitalize(), self.release.event.headline.replace("=", " = ")
+        return f"Privacy: {spent} {kind} release{'s' * (spent != 1)}, {settings}: {amount}{seeded}"
 
     # ------------------------------------------------------------ the optimum
     def optimal_return(self, state: int | ArrayLike) -> float:
@@ -167,7 +152,7 @@ class Task:
         t = check_count(time, "time", 0)
         if t >= self.model.horizon:
             raise ValueError(f"time={t} is past the last decision, {self.model.horizon - 1}; reset the environment.")
-        return encode_policy(self.model, self.mode, policy_t, t, float(self.scale[t])).astype(dtype)
+        return encode_policy(self.model, self.mode, policy_t, t).astype(dtype)
 
     # ------------------------------------------------------------ messages
     def refusal(self, fault: int, action: NDArray[Any], shape: tuple[int, ...]) -> Exception:
@@ -223,8 +208,13 @@ class TaskView:
         return self._task.ledger
 
     @property
+    def settings(self) -> EnvSettings:
+        """What the environment was made of; with a release, the release and the public rest of the model."""
+        return self._task.settings
+
+    @property
     def action_mode(self) -> str:
-        """One of ``"price"``, ``"tilt"`` and ``"policy"``."""
+        """Name of the action mode, such as ``"tilt"``."""
         return self._task.mode
 
     @property
@@ -240,9 +230,6 @@ class TaskView:
     def optimal_return(self, state: int | ArrayLike) -> float:
         """Return the largest expected return in $/building from a start state, or from a distribution over them."""
         return self._task.optimal_return(state)
-
-
-_NO_K = "pass k=None for the true dynamics"
 
 
 def seed_words(seed: int) -> NDArray[np.int64]:
@@ -294,49 +281,13 @@ def check_options(options: dict[str, Any] | None, known: tuple[str, ...]) -> dic
     return options
 
 
-def _check_model(model: Any) -> EnsembleModel:
-    if model is None:
-        from dp_ensemble_env.scenarios.campus import campus_event
-
-        return campus_event()
-    if not isinstance(model, EnsembleModel):
-        raise ValueError(
-            f"model must be an EnsembleModel or None (the campus event), got {type(model).__name__}; a private matrix "
-            "goes into release=."
-        )
-    return model
-
-
-def _check_population(population: Any, model: EnsembleModel) -> tuple[str, int]:
-    """Return which step to take and how many loads there are (0 for infinitely many)."""
-    if isinstance(population, (int, np.integer)) and not isinstance(population, bool):
-        loads = check_count(population, "population")
-    else:
-        name = check_choice(population, "population", POPULATIONS)
-        loads = {"mean-field": 0, "buildings": model.buildings, "single": 1}[name]
-    return ("mean-field" if loads == 0 else "single" if loads == 1 else "buildings"), loads
-
-
-def _check_release(release: Any, model: EnsembleModel) -> Release:
-    if isinstance(release, (str, os.PathLike)):
-        release = Release.load(release)
-    if not isinstance(release, Release):
-        raise ValueError(f"release must be a Release or the path of a saved one, got {type(release).__name__}.")
+def _check_release(release: Release, model: EnsembleModel) -> Release:
     n = model.n_states
     if release.log_matrix.shape not in ((n, n), (model.horizon, n, n)):
         raise ValueError(
             f"the release has shape {release.log_matrix.shape}, but the model has {n} states and {model.horizon} steps."
         )
     return release
-
-
-def _check_seed(seed: Any) -> int:
-    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-        raise ValueError(
-            f"release_seed must be a non-negative integer, got {seed!r}; for a draw that nobody can repeat pass "
-            "release=DirichletMechanism(k).release(model.default)."
-        )
-    return int(seed)
 
 
 def _check_ledger(ledger: Any, budget: Any, private: bool) -> tuple[Any, PrivacyLedger | None]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import gymnasium
 import numpy as np
@@ -16,6 +15,7 @@ from dp_ensemble_env._validation import check_choice, check_count
 from dp_ensemble_env.envs import _parts as dyn
 from dp_ensemble_env.envs.dynamics import STEPS
 from dp_ensemble_env.envs.ensemble import RENDER_FPS, follow_default, population_title
+from dp_ensemble_env.envs.settings import EnvSettings, Options
 from dp_ensemble_env.envs.tables import uncontrolled_power
 from dp_ensemble_env.envs.task import (
     FLOAT32,
@@ -29,11 +29,9 @@ from dp_ensemble_env.envs.task import (
     seed_words,
 )
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.privacy.mechanisms.dirichlet import Release
 
 if TYPE_CHECKING:
     from dp_ensemble_env.envs.rendering import Renderer
-    from dp_ensemble_env.privacy.ledger import PrivacyLedger
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
@@ -75,21 +73,13 @@ class EnsembleVectorEnv(TaskView, VectorEnv[NDArray[np.float32], NDArray[np.floa
     def __init__(
         self,
         num_envs: int = 1,
-        model: EnsembleModel | None = None,
+        model: EnsembleModel | str | None = None,
         population: str | int = "mean-field",
         action: str = "tilt",
         *,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
-        k: float | None = None,
-        floor: float = 0.0,
-        release: Release | str | os.PathLike[str] | None = None,
-        release_seed: int | None = None,
-        redraw: str = "never",
-        budget: tuple[float, float] | None = None,
-        ledger: PrivacyLedger | str | os.PathLike[str] | None = None,
-        h: Any = None,
-        infos: str = "basic",
         render_mode: str | None = None,
+        **options: Unpack[Options],
     ) -> None:
         super().__init__()
         self._renderer: Renderer | None = None  # first, since Gymnasium closes even what was never finished
@@ -100,9 +90,7 @@ class EnsembleVectorEnv(TaskView, VectorEnv[NDArray[np.float32], NDArray[np.floa
             check_choice(render_mode, "render_mode", VECTOR_RENDER_MODES)
         self.render_mode = render_mode
         next_step = self.autoreset_mode is AutoresetMode.NEXT_STEP
-        self._task = Task(
-            model, population, action, k, floor, release, release_seed, redraw, budget, ledger, h, infos, next_step
-        )
+        self._task = Task(EnvSettings.of(model, population, action, **options), next_step)
         self.single_observation_space = self._task.observation_space
         self.single_action_space = self._task.action_space
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)

@@ -28,9 +28,9 @@ from dp_ensemble_env.privacy.accounting.divergence import (
     worst_case_epsilon,
 )
 from dp_ensemble_env.privacy.accounting.theorem2 import theorem2_epsilon
+from dp_ensemble_env.privacy.mechanisms.base import SEEDED
 
 DEFINITION = "approximate differential privacy"
-SEEDED = "seeded: repeatable, hence not private against whoever knows the seed"
 METHODS = ("exact", "theorem2", "renyi")
 
 

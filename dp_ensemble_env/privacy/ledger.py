@@ -1,10 +1,10 @@
 """A ledger of every release: what was spent, and whether the next one may be drawn.
 
-Each release of a matrix is charged row by row. Row `b` with ``|S_b|`` successors,
-drawn with floor ω, is the dominating pair of `divergence` with least entry ω and
-adjacency ``(1 − ω|S_b|) h_b`` (mixing with the uniform row shrinks the difference of
-two inputs by the same factor). A row with one successor reveals nothing and costs
-nothing. Charges compose over draws (N samples are N releases, E9) and over rows:
+What is charged is the event of a draw, before the draw is made: `PrivacyLedger.charge`
+refuses it, or puts it on record and returns the permit without which no mechanism
+draws. `PrivacyLedger.release` does it all. After the draw the ledger notes the digest
+of the release, so that it knows the release when it meets it again. Charges compose
+over draws (N samples are N releases, E9) and, for the Dirichlet mechanism, over rows:
 
 * ``rows="sequential"``: one unit's data may touch every row, so all compose (E10);
 * ``rows="parallel"``: it touches one row of each matrix, the worst is charged;
@@ -32,28 +32,26 @@ import os
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import ArrayLike
-
 from dp_ensemble_env._files import atomic_write
-from dp_ensemble_env._validation import check_count, check_in_range, check_positive
+from dp_ensemble_env._validation import check_choice, check_count, check_in_range, check_positive
 from dp_ensemble_env.privacy import _journal
 from dp_ensemble_env.privacy.accounting.account import Account
-from dp_ensemble_env.privacy.accounting.charge import (
-    Charge,
-    ReleasePlan,
-    Rows,
-    charge_from_line,
-    charge_to_line,
-    check_rows,
-    make_charge,
-)
 from dp_ensemble_env.privacy.accounting.divergence import check_delta
-from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism, Release
+from dp_ensemble_env.privacy.accounting.losses import Rows
+from dp_ensemble_env.privacy.mechanisms.base import (
+    Disclosure,
+    Event,
+    Mechanism,
+    Permit,
+    PostProcessing,
+    Release,
+    Rng,
+    permit_without_record,
+    seeding_of,
+)
+from dp_ensemble_env.privacy.mechanisms.dirichlet import PAPER_H, DirichletEvent
 
 FORMAT = "dp-ensemble-ledger"
-#: The adjacency of the paper's case study, taken where none is given and always named in what is printed.
-PAPER_H = 0.03
 
 
 class PrivacyBudgetExceeded(ValueError):  # noqa: N818 - the name says what happened
@@ -77,13 +75,14 @@ class PrivacyLedger:
 
     Examples
     --------
-    >>> mechanism = DirichletMechanism(k=50, floor=0.1)
-    >>> default = np.array([[0.6, 0.4], [0.3, 0.7]])
+    >>> from dp_ensemble_env.privacy import mechanism
+    >>> noise = mechanism("dirichlet:k=50,floor=0.1")
+    >>> default = [[0.6, 0.4], [0.3, 0.7]]
     >>> ledger = PrivacyLedger(budget=(2.0, 1e-3))
-    >>> release = ledger.release(mechanism, default, h=0.03)
+    >>> release = ledger.release(noise, default, h=0.03)
     >>> round(ledger.spent(1e-3), 2), round(ledger.spent(1e-3, rows="parallel"), 2)
     (1.56, 1.05)
-    >>> ledger.authorize(ReleasePlan.of(mechanism, default), h=0.03)
+    >>> ledger.authorize(noise.event(default, h=0.03))
     Traceback (most recent call last):
     dp_ensemble_env.privacy.ledger.PrivacyBudgetExceeded: this release would bring the total to epsilon=2.336 at \
 delta=0.001, above the budget of 2; use what was released already (post-processing is free), or a smaller k.
@@ -100,6 +99,7 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
         self.path = None if path is None else Path(path)
         self._account = Account(check_rows(rows), _check_budget(budget))
         self.h = check_in_range(h, "h", 0, 2)
+        self._digests: set[str] = set()
         self._position = _journal.START
         if self.path is not None:
             with _journal.locked(self.path):
@@ -116,25 +116,68 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
         return self._account.rows
 
     # ------------------------------------------------------------ recording
+    def charge(self, event: Event, label: str = "", *, times: int = 1, rng: Rng = None) -> Permit:
+        """Put a draw on record before it is made, and return the permit to make it.
+
+        Raises
+        ------
+        PrivacyBudgetExceeded
+            If it would exceed the budget; nothing is recorded then.
+        """
+        event = self._priced(event)
+        if event.seeding != seeding_of(rng):
+            raise ValueError(
+                f"the event is of a draw seeded by {event.seeding!r}, but rng={rng!r} was given; make both agree."
+            )
+        self._record(event, label, check_count(times, "times"))
+        return permit_without_record(event, rng)
+
+    def release(
+        self,
+        mechanism: Mechanism,
+        data: Any,
+        rng: Rng = None,
+        *,
+        label: str = "",
+        **terms: Any,
+    ) -> Release:
+        """Charge one draw, and only then make it.
+
+        Parameters
+        ----------
+        mechanism : Mechanism
+        data
+            What it draws from: for the Dirichlet mechanism the true matrix.
+        rng : numpy Generator or int, optional
+            By default the operating system's entropy.
+        label : str
+            What the release is for.
+        **terms
+            Public terms of the draw, such as ``support=`` and ``h=``.
+        """
+        event = mechanism.event(data, seeding=seeding_of(rng), **terms)
+        release = mechanism.draw(data, self.charge(event, label, rng=rng), **terms)
+        self._note(release)
+        return release
+
     def record(
         self,
-        release: Release | ReleasePlan,
+        release: Release | Event,
         h: Any = None,
         label: str = "",
         *,
         times: int = 1,
         entries: str | None = None,
     ) -> PrivacyLedger:
-        """Charge a release; return the ledger itself.
+        """Charge a release that was drawn elsewhere, or an event; return the ledger itself.
 
-        A `ReleasePlan` (nothing drawn yet) that would exceed the budget is
-        refused and not recorded. A `Release` exists already, so it is recorded
-        in any case, and `PrivacyBudgetExceeded` is raised afterwards if it
-        overspends.
+        An event (nothing drawn yet) that would exceed the budget is refused and not
+        recorded. A `Release` exists already, so it is recorded in any case, and
+        `PrivacyBudgetExceeded` is raised afterwards if it overspends.
 
         Parameters
         ----------
-        release : Release or ReleasePlan
+        release : Release or Event
         h : float, array_like, or Adjacency, optional
             Adjacency of the true rows (before the floor shrinks it): one number, one
             per row, or what `adjacency_from_counts` returns. By default the ledger's.
@@ -145,62 +188,75 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
         entries : {"two", "any"}, optional
             By default "any" for an `Adjacency`, else "two" (Definition 1).
         """
-        charge = make_charge(release, self.h if h is None else h, entries)
-        times = check_count(times, "times")
-        with _journal.locked(self.path):
-            self._refresh()
-            if isinstance(release, ReleasePlan):
-                self._require(charge, times)
-                self._add(label, charge, times)
-            else:
-                over = self._account.excess(charge, times)
-                self._add(label, charge, times)
-                if over is not None:
-                    raise PrivacyBudgetExceeded(f"the release was drawn already and is on record, but {over}")
+        event, times = self._event_of(release, h, entries), check_count(times, "times")
+        if not isinstance(release, Release):
+            self._record(event, label, times)
+            return self
+        self._record_anyway(event, label, times, "the release was drawn already and is on record, but")
+        self._note(release)
         return self
 
     def record_deterministic(self, label: str = "") -> PrivacyLedger:
-        """Record the publication of a deterministic function of the true matrix (E8): ε is infinite from here on."""
-        charge = Charge(kind="deterministic")
-        with _journal.locked(self.path):
-            self._refresh()
-            self._add(label, charge, 1)
+        """Record the publication of a deterministic function of the true data (E8): ε is infinite from here on."""
+        self._record_anyway(Disclosure(), label, 1, "the disclosure is on record, but it")
         return self
 
     def record_post_processing(self, label: str = "") -> PrivacyLedger:
         """Note a use of what was released; it costs nothing."""
-        with _journal.locked(self.path):
-            self._refresh()
-            self._add(label, Charge(kind="post-processing"), 1)
+        self._record(PostProcessing(), label, 1)
         return self
 
     def authorize(
-        self, release: Release | ReleasePlan, h: Any = None, *, times: int = 1, entries: str | None = None
+        self, release: Release | Event, h: Any = None, *, times: int = 1, entries: str | None = None
     ) -> PrivacyLedger:
         """Raise `PrivacyBudgetExceeded` if `times` such releases would exceed the budget; record nothing."""
-        charge = make_charge(release, self.h if h is None else h, entries)
+        event = self._event_of(release, h, entries)
         with _journal.locked(self.path):
             self._refresh()
-            self._require(charge, check_count(times, "times"))
+            self._require(event, check_count(times, "times"))
         return self
 
     check = authorize
 
-    def release(
-        self,
-        mechanism: DirichletMechanism,
-        default: ArrayLike,
-        rng: np.random.Generator | int | None = None,
-        *,
-        h: Any = None,
-        label: str = "",
-        support: ArrayLike | None = None,
-        entries: str | None = None,
-    ) -> Release:
-        """Authorise, record and only then draw one release."""
-        mechanism.floored(default, support)  # settings that cannot be drawn are refused before they are charged
-        self.record(ReleasePlan.of(mechanism, default, rng, support), h, label, entries=entries)
-        return mechanism.release(default, rng, support=support)
+    def knows(self, release: Release) -> bool:
+        """Whether the release was drawn under this ledger, or recorded in it."""
+        self._sync()
+        return release.digest in self._digests
+
+    def _event_of(self, release: Release | Event, h: Any, entries: str | None) -> Event:
+        if not isinstance(release, (Release, Event)):
+            raise ValueError(
+                f"record takes a Release or an Event, got {type(release).__name__}; for a policy computed from the "
+                "true matrix call record_deterministic, for one computed from a release record_post_processing."
+            )
+        return self._priced((release.event if isinstance(release, Release) else release).under(h, entries))
+
+    def _priced(self, event: Event) -> Event:
+        """Fill in the ledger's own adjacency where a Dirichlet draw states none."""
+        return event.under(self.h) if isinstance(event, DirichletEvent) and not event.h else event
+
+    def _record(self, event: Event, label: str, times: int) -> None:
+        with _journal.locked(self.path):
+            self._refresh()
+            self._require(event, times)
+            self._add(label, event, times)
+
+    def _record_anyway(self, event: Event, label: str, times: int, words: str) -> None:
+        """Record what has happened already, and say afterwards if it overspends."""
+        with _journal.locked(self.path):
+            self._refresh()
+            over = self._account.excess(event, times)
+            self._add(label, event, times)
+        if over is not None:
+            raise PrivacyBudgetExceeded(f"{words} {over}")
+
+    def _note(self, release: Release) -> None:
+        """Keep the digest of a release that was paid for."""
+        with _journal.locked(self.path):
+            self._refresh()
+            if release.digest not in self._digests:
+                self._write({"drawn": release.digest})
+                self._digests.add(release.digest)
 
     # ------------------------------------------------------------ reading
     def spent(self, delta: float, rows: Rows | None = None) -> float:
@@ -246,13 +302,13 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
         return f"PrivacyLedger({self.releases} releases, path={self.path}, budget={self.budget})"
 
     @property
-    def entries(self) -> tuple[tuple[str, Charge, int], ...]:
+    def entries(self) -> tuple[tuple[str, Event, int], ...]:
         """What was recorded, in order: label, charge, number of equal draws in a row."""
         self._sync()
         return tuple(self._account.log)
 
     @property
-    def charges(self) -> dict[Charge, int]:
+    def charges(self) -> dict[Event, int]:
         """How often each different charge was made."""
         self._sync()
         return dict(self._account.charges)
@@ -260,12 +316,12 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
     @property
     def releases(self) -> int:
         """Number of matrices drawn."""
-        return sum(times for _, charge, times in self.entries if charge.kind == "release")
+        return sum(times for _, charge, times in self.entries if charge.draws)
 
     def to_json(self) -> str:
         """Return the whole ledger as JSON text."""
-        lines = [charge_to_line(*entry) for entry in self.entries]
-        return json.dumps({**self._header(), "entries": lines}, indent=1)
+        lines = [_to_line(*entry) for entry in self.entries]
+        return json.dumps({**self._header(), "entries": lines, "drawn": sorted(self._digests)}, indent=1)
 
     @classmethod
     def from_json(cls, text: str) -> PrivacyLedger:
@@ -275,7 +331,8 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
             _check_header(content)
             ledger = cls(budget=content["budget"], rows=content["rows"], h=content["h"])
             for line in content["entries"]:
-                ledger._account.add(*charge_from_line(line))
+                ledger._account.add(*_from_line(line))
+            ledger._digests.update(map(str, content.get("drawn", ())))
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"this is no ledger ({error}); pass the text that PrivacyLedger.to_json wrote.") from error
         return ledger
@@ -287,7 +344,7 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
             stream.write(self._text())
         return Path(path)
 
-    def _require(self, charge: Charge, times: int) -> None:
+    def _require(self, charge: Event, times: int) -> None:
         over = self._account.excess(charge, times)
         if over is not None:
             raise PrivacyBudgetExceeded(f"this release {over}")
@@ -295,17 +352,21 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
     # ------------------------------------------------------------ the file
     def _header(self) -> dict[str, Any]:
         budget = None if self.budget is None else list(self.budget)
-        return {"format": FORMAT, "version": 1, "budget": budget, "rows": self.rows, "h": self.h}
+        return {"format": FORMAT, "version": 2, "budget": budget, "rows": self.rows, "h": self.h}
 
     def _text(self) -> str:
-        lines = [self._header(), *(charge_to_line(*entry) for entry in self._account.log)]
+        lines = [self._header(), *(_to_line(*entry) for entry in self._account.log)]
+        lines += [{"drawn": digest} for digest in sorted(self._digests)]
         return "".join(json.dumps(line) + "\n" for line in lines)
 
-    def _add(self, label: str, charge: Charge, times: int) -> None:
-        """Put an entry on disk, then count it. Called with the file locked and read to its end."""
+    def _write(self, line: dict[str, Any]) -> None:
+        """Put a line on disk. Called with the file locked and read to its end."""
         if self.path is not None:
-            line = json.dumps(charge_to_line(str(label), charge, times)) + "\n"
-            self._position = _journal.append(self.path, line, self._position)
+            self._position = _journal.append(self.path, json.dumps(line) + "\n", self._position)
+
+    def _add(self, label: str, charge: Event, times: int) -> None:
+        """Put an entry on disk, then count it."""
+        self._write(_to_line(str(label), charge, times))
         self._account.add(str(label), charge, times)
 
     def _open(self) -> None:
@@ -347,13 +408,18 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
         if self._position.first != position.first:  # the file was replaced: read it anew
             header = _check_header(lines[0] if lines else None, self.path)
             self._account = Account(self.rows, _check_budget(header["budget"]) or self.budget)
+            self._digests = set()
             lines = lines[1:]
         self._take(lines, len(self._account.log) + 2)
 
     def _take(self, lines: list[str], first: int) -> None:
         for number, line in enumerate(lines, first):
             try:
-                self._account.add(*charge_from_line(json.loads(line)))
+                content = json.loads(line)
+                if set(content) == {"drawn"}:
+                    self._digests.add(str(content["drawn"]))
+                else:
+                    self._account.add(*_from_line(content))
             except (KeyError, TypeError, AttributeError, ValueError) as error:
                 raise ValueError(
                     f"entry {number} of the ledger {self.path} is damaged ({error}); restore the file from a copy: "
@@ -364,11 +430,37 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
 def _check_header(line: Any, source: Any = "the text") -> dict[str, Any]:
     try:
         header = json.loads(line) if isinstance(line, str) else line
-        if header["format"] == FORMAT and header["version"] == 1:
-            return header
+        if header["format"] == FORMAT and header["version"] in (1, 2):
+            return dict(header)
     except (TypeError, KeyError, ValueError):
         pass
-    raise ValueError(f"{source} is no version-1 {FORMAT}; name a new file, or one that a PrivacyLedger wrote.")
+    raise ValueError(f"{source} is no {FORMAT} of version 1 or 2; name a new file, or one that a PrivacyLedger wrote.")
+
+
+def _to_line(label: str, event: Event, times: int) -> dict[str, Any]:
+    """Return the JSON object of one entry."""
+    return {"label": label, "times": times, "event": event.to_json()}
+
+
+def _from_line(line: dict[str, Any]) -> tuple[str, Event, int]:
+    """Read one entry back, refusing what no ledger wrote."""
+    fields = dict(line)
+    label, times = str(fields.pop("label")), check_count(fields.pop("times"), "times")
+    if "kind" in fields:  # version 1
+        kind = fields.pop("kind")
+        if kind != "release":
+            fields = {}
+        fields = {"event": {"type": "dirichlet" if kind == "release" else kind, **fields}}
+    if set(fields) != {"event"}:
+        raise ValueError(f"an entry holds label, times and event, not {', '.join(fields)}")
+    return label, Event.from_json(fields["event"]), times
+
+
+def check_rows(rows: Any) -> Rows:
+    """Check how rows compose: "sequential", "parallel", or the number of rows that one unit touches."""
+    if isinstance(rows, str):
+        return check_choice(rows, "rows", ("sequential", "parallel"))
+    return check_count(rows, "rows")
 
 
 def _check_budget(budget: Any) -> tuple[float, float] | None:

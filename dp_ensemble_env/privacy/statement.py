@@ -26,9 +26,11 @@ from numpy.typing import ArrayLike, NDArray
 from dp_ensemble_env._validation import as_float_array, check_count, check_rng, check_stochastic
 from dp_ensemble_env.privacy.accounting.composition import RowGroup, can_convolve, composed_epsilon, largest_k
 from dp_ensemble_env.privacy.accounting.divergence import Entries, check_delta
-from dp_ensemble_env.privacy.guarantee import DEFINITION, SEEDED
-from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism
-from dp_ensemble_env.privacy.participants import AGGREGATE_LIMIT, COUNTS_ARE_DATA, COUNTS_LIMIT, Adjacency
+from dp_ensemble_env.privacy.accounting.losses import row_groups
+from dp_ensemble_env.privacy.guarantee import DEFINITION
+from dp_ensemble_env.privacy.mechanisms.base import SEEDED, Disclosure, Event
+from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletEvent, DirichletMechanism
+from dp_ensemble_env.privacy.participants import Adjacency
 
 if TYPE_CHECKING:
     from dp_ensemble_env.privacy.ledger import PrivacyLedger
@@ -59,18 +61,19 @@ def ledger_statement(
         delta = ledger.budget[1] if ledger.budget else DEFAULT_DELTA
     check_delta(delta)
     charges = ledger.charges
-    draws = [charge for charge in charges if charge.kind == "release"]
-    if not draws and not any(charge.kind == "deterministic" for charge in charges):
+    draws = [charge for charge in charges if charge.draws]
+    disclosed = any(isinstance(charge, Disclosure) for charge in charges)
+    if not draws and not disclosed:
         return "Privacy: nothing was released, nothing is spent."
     epsilon = ledger.spent(delta, rows)
-    parts = [_headline(epsilon, delta, sum(charges[charge] for charge in draws), draws)]
-    if any(charge.kind == "deterministic" for charge in charges):
+    settings, terms = _claims(draws, charges, rows)
+    parts = [_headline(epsilon, delta, settings)]
+    if disclosed:
         parts.append(DETERMINISTIC)
-    bare = [charge for charge in draws if charge.floor == 0 and len(charge.row_h) and charge.row_h.max() > 0]
+    bare = [charge for charge in draws if isinstance(charge, DirichletEvent) and charge.bare]
     if bare:
         parts.append(NO_FLOOR)
-    if draws:
-        parts.extend(_terms(draws, rows))
+    parts.extend(terms)
     if ledger.budget is not None:
         left = max(0.0, ledger.budget[0] - ledger.spent(ledger.budget[1]))
         parts.append(f"budget ({ledger.budget[0]:g}, {ledger.budget[1]:g}), {left:.4g} left")
@@ -95,43 +98,28 @@ def adjacency_of(h: tuple[float, ...], source: str, model: Any) -> float | Adjac
     return Adjacency(values, observations, values * observations / 2.0, source=source)
 
 
-def _headline(epsilon: float, delta: float, releases: int, draws: list[Any]) -> str:
-    drawn = f"{releases} release{'s' * (releases != 1)}"
-    if draws:
-        ks = sorted({charge.k for charge in draws})
-        drawn += f" at k={ks[0]:.6g}" if len(ks) == 1 else f" at k={ks[0]:.6g} to {ks[-1]:.6g}"
+def _headline(epsilon: float, delta: float, settings: str) -> str:
     if not math.isfinite(epsilon):
-        return f"Privacy: no guarantee (epsilon = infinity at delta={delta:g}) for {drawn}"
-    return f"Privacy: ({epsilon:.4g}, {delta:g})-{DEFINITION} for {drawn}"
+        return f"Privacy: no guarantee (epsilon = infinity at delta={delta:g}) for {settings}"
+    return f"Privacy: ({epsilon:.4g}, {delta:g})-{DEFINITION} for {settings}"
 
 
-_LIMITS = (("stated", AGGREGATE_LIMIT), ("counts", COUNTS_LIMIT))
-
-
-def _terms(draws: list[Any], rows: str | int) -> list[str]:
-    """Adjacency, composition, assumptions and warnings of the draws in a ledger."""
-    sizes = [value for charge in draws for value in charge.h]
-    low, high = min(sizes), max(sizes)
-    h = f"h={high:.4g}" if low == high else f"h={low:.4g} to {high:.4g}"
-    wide = any(charge.entries == "any" for charge in draws)
-    entries = "any entries" if wide else "two entries"
-    most = max(len(charge.row_h) for charge in draws)
-    how = {"sequential": f"all {most} drawn rows composed", "parallel": "a unit touches one row of each matrix"}
-    terms = [
-        f"adjacent rows differ in {entries} by {h} in L1 distance",
-        how.get(str(rows), f"a unit touches at most {rows} rows of each matrix"),
-    ]
-    floors = [charge.floor for charge in draws]
-    terms.append("assumes a public support" + (f" and floor {min(floors):.4g}" if min(floors) > 0 else ""))
-    sources = {charge.h_source for charge in draws}
-    terms.extend(text for source, text in _LIMITS if source in sources)
-    if sources != {"stated"}:
-        terms.append(COUNTS_ARE_DATA)
+def _claims(draws: list[Event], charges: dict[Event, int], rows: str | int) -> tuple[str, list[str]]:
+    """Put the draws of a ledger into words: how many with which settings, and the terms of the claim."""
+    settings, terms = [], []
+    for kind in dict.fromkeys(type(event) for event in draws):
+        mine = [event for event in draws if type(event) is kind]
+        number = sum(charges[event] for event in mine)
+        said, more = kind.claims(mine, rows)
+        settings.append(f"{number} release{'s' * (number != 1)}{said}")
+        terms += more
+    if not draws:
+        return "0 releases", []
     if not can_convolve():
         terms.append("composed with the Rényi bound, as dp-accounting is not installed")
-    if any(charge.seeding != "os-entropy" for charge in draws):
+    if any(event.seeding != "os-entropy" for event in draws):
         terms.append(SEEDED)
-    return terms
+    return " and ".join(settings), terms
 
 
 # ------------------------------------------------------------------ without a floor
@@ -293,15 +281,13 @@ def reachable_settings(
     list of Setting
         Empty if none of the floors reaches the target.
     """
-    from dp_ensemble_env.privacy.accounting.charge import ReleasePlan, make_charge
-
     successors = tuple(int(size) for size in (np.asarray(model.default) > 0).sum(axis=-1).ravel())
     top = 1.0 / max(successors)
     found = []
     for share in progress(list(shares)):
         floor = share * top
-        charge = make_charge(ReleasePlan(1.0, floor, successors), h, entries)
-        k = largest_k(epsilon, delta, charge.groups(rows, 1), charge.entries)
+        event = DirichletEvent(1.0, floor, successors).under(h, entries)
+        k = largest_k(epsilon, delta, row_groups(event, rows), event.entries)
         if k is not None:
             cost, error = privacy_cost(model, min(k, 1e12), floor, draws, rng)
             found.append(Setting(epsilon, delta, floor, k, _describe_h(h), cost, error, int(model.buildings)))
@@ -322,12 +308,10 @@ def reach_statement(
     found = reachable_settings(model, epsilon, delta, h, draws=draws, rows=rows, entries=entries)
     if found:
         return f"To reach ({epsilon:g}, {delta:g}) on this matrix: {found[0]}."
-    from dp_ensemble_env.privacy.accounting.charge import ReleasePlan, make_charge
-
     successors = tuple(int(size) for size in (np.asarray(model.default) > 0).sum(axis=-1).ravel())
     floor = 0.95 / max(successors)
-    charge = make_charge(ReleasePlan(1e-9, floor, successors), h, entries)
-    least = composed_epsilon(delta, charge.groups(rows, 1), charge.entries)
+    event = DirichletEvent(1e-9, floor, successors).under(h, entries)
+    least = composed_epsilon(delta, row_groups(event, rows), event.entries)
     near = f"epsilon={least:.3g}" if math.isfinite(least) else "no epsilon"
     goal = f"({epsilon:g}, {delta:g})"
     text = f"No k reaches {goal} on this matrix with {_describe_h(h)}: the floor {floor:.3g} allows {near}"

@@ -28,6 +28,7 @@ from dp_ensemble_env._validation import check_count
 from dp_ensemble_env.chain.markov import MarkovChain, ensemble, estimate_chain
 from dp_ensemble_env.event import DemandResponseEvent
 from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.scenarios import Card, Scenario
 
 FloatArray = NDArray[np.float64]
 
@@ -206,6 +207,25 @@ def campus_event(
 
 _EVENT_FIELDS = tuple(DemandResponseEvent.__dataclass_fields__)
 _MODEL_FIELDS = ("default", "power_kw", "utility", "initial", "times")
+
+
+CAMPUS_EVENT = Scenario(
+    campus_event,
+    Card(
+        title="Campus event",
+        story=(
+            "A four-hour demand-response event on the hottest working day of a university campus: 100 buildings, "
+            "warned half an hour ahead, are to draw less power from 11:00 to 15:00. The case study of the paper."
+        ),
+        states="20 levels of the aggregate power of the campus, equally wide",
+        sources=(
+            "synthetic; the event, the incentive and the tariff follow Con Edison's public rules, and level 18 is at "
+            "32.1 MW as published"
+        ),
+        private="the transition matrix, estimated from meter data",
+        version=1,
+    ),
+)
 
 
 # ------------------------------------------------------------------ parts of the load

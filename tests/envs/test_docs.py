@@ -11,7 +11,8 @@ import pytest
 
 from dp_ensemble_env.envs import ENVIRONMENTS, EnsembleEnv, EnsembleVectorEnv
 from dp_ensemble_env.envs.ensemble import RENDER_MODES
-from dp_ensemble_env.envs.task import INFOS, POPULATIONS, REDRAWS
+from dp_ensemble_env.envs.settings import INFOS, POPULATIONS, REDRAWS, EnvSettings, Options
+from dp_ensemble_env.scenarios import SPLITS
 
 MANUAL = inspect.getdoc(EnsembleEnv)
 
@@ -92,9 +93,14 @@ def test_documented_arguments_and_defaults_are_the_real_ones(cls: type) -> None:
     actual = {
         name: repr(parameter.default).replace("'", '"')
         for name, parameter in inspect.signature(cls.__init__).parameters.items()
-        if name not in ("self", "num_envs", "autoreset_mode")
+        if name not in ("self", "num_envs", "autoreset_mode", "options")
     }
-    assert documented == actual
+    assert {name: default for name, default in documented.items() if name in actual} == actual
+    assert set(documented) - set(actual) == set(Options.__annotations__)
+    others = {name: eval(documented[name]) for name in Options.__annotations__}  # noqa: S307 - our own docstring
+    given, left_out = EnvSettings.of(**others), EnvSettings.of()
+    assert given.model.fingerprint == left_out.model.fingerprint
+    assert given.override(model=left_out.model).__dict__ == left_out.__dict__
     for name in ("num_envs", "autoreset_mode"):
         assert name in inspect.getdoc(EnsembleVectorEnv)
 
@@ -106,6 +112,7 @@ def test_documented_choices_are_the_real_ones() -> None:
     assert rows["infos"] == set(INFOS)
     assert rows["render_mode"] == set(RENDER_MODES) == set(EnsembleEnv.metadata["render_modes"])
     assert rows["action"] == {"price", "tilt", "policy"}
+    assert rows["split"] == set(SPLITS)
 
 
 def test_documented_numbers_of_the_default_model() -> None:

@@ -11,7 +11,8 @@ from scipy import stats
 from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv
 from dp_ensemble_env.envs._numeric import STREAM, binomial, fast_exp, fast_log, uniform
 from dp_ensemble_env.envs._parts import COUNTERS
-from dp_ensemble_env.envs.tables import action_scale, observed_price, power_direction
+from dp_ensemble_env.envs.actions import action_scale, power_direction
+from dp_ensemble_env.envs.tables import observed_price
 from dp_ensemble_env.lsmdp import evaluate_policy
 from dp_ensemble_env.model import EnsembleModel
 

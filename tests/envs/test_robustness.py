@@ -158,7 +158,17 @@ def test_bad_vector_resets_are_refused(options: dict | None, seed: object, messa
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"model": "campus"}, "EnsembleModel"),
+        ({"model": "campus"}, "did you mean 'campus-event'"),
+        ({"model": 3}, "EnsembleModel"),
+        ({"instance": -1}, "instance"),
+        ({"split": "exam"}, "split"),
+        ({"privacy": "dirichlet"}, "lacks k"),
+        ({"privacy": "dirichlet:k=50,flor=0.1"}, "did you mean 'floor'"),
+        ({"privacy": "dirichlet:k=fifty"}, "k must be"),
+        ({"privacy": "diriclet:k=50"}, "did you mean 'dirichlet'"),
+        ({"privacy": "public", "k": 5}, "shorthands"),
+        ({"privacy": "public", "floor": 0.1}, "floor= goes with k="),
+        ({"privacy": 7}, "a mechanism is written like"),
         ({"population": "meanfield"}, "did you mean 'mean-field'"),
         ({"population": 0}, "at least 1"),
         ({"population": True}, "population"),

@@ -108,7 +108,7 @@ def test_what_is_not_a_release():
     ledger.record_deterministic("Taylor policy of the true matrix")  # E8
     assert ledger.spent(1e-6) == ledger.spent(0.99) == math.inf
     assert DETERMINISTIC in ledger.statement() and "no guarantee" in ledger.statement()
-    with pytest.raises(ValueError, match="record takes a Release or a ReleasePlan"):
+    with pytest.raises(ValueError, match="record takes a Release or an Event"):
         ledger.record(DEFAULT, 0.03)
     assert PrivacyLedger().spent(1e-6) == 0.0 and "nothing was released" in PrivacyLedger().statement()
 
@@ -147,8 +147,8 @@ def test_the_budget_stops_at_the_right_number_of_draws_and_composes_rarely(monke
     plan = ReleasePlan(5, 0.1, (3, 3, 2))
     budget = (PrivacyLedger().record(plan, 0.03, times=300).spent(1e-6) * 1.0000001, 1e-6)
     calls = []
-    real = account_module.composed_epsilon
-    monkeypatch.setattr(account_module, "composed_epsilon", lambda *a: calls.append(1) or real(*a))
+    real = account_module.total_epsilon
+    monkeypatch.setattr(account_module, "total_epsilon", lambda *a: calls.append(1) or real(*a))
     ledger = PrivacyLedger(budget=budget)
     for episode in range(300):
         ledger.authorize(plan, 0.03)
@@ -161,8 +161,8 @@ def test_the_budget_stops_at_the_right_number_of_draws_and_composes_rarely(monke
 
 def test_thousands_of_records_compose_once(monkeypatch):
     calls = []
-    real = account_module.composed_epsilon
-    monkeypatch.setattr(account_module, "composed_epsilon", lambda *a: calls.append(1) or real(*a))
+    real = account_module.total_epsilon
+    monkeypatch.setattr(account_module, "total_epsilon", lambda *a: calls.append(1) or real(*a))
     ledger = PrivacyLedger()
     for _ in range(5000):
         ledger.record(PLAN, 0.03)
@@ -282,7 +282,7 @@ def test_damaged_and_foreign_files_are_refused(tmp_path):
             PrivacyLedger(path)
     for content in ("", "hello\n", "[1]\n", '{"format": "other"}\n'):
         path.write_text(content)
-        with pytest.raises(ValueError, match="is no version-1 dp-ensemble-ledger"):
+        with pytest.raises(ValueError, match="is no dp-ensemble-ledger of version 1 or 2"):
             PrivacyLedger(path)
     path.write_bytes(b"\xff\xfe\n")
     with pytest.raises(ValueError):
@@ -313,8 +313,10 @@ def test_nothing_of_the_matrix_is_kept_but_its_support():
     texts = []
     for matrix in (DEFAULT, other):
         ledger = PrivacyLedger()
-        ledger.release(MECHANISM, matrix, h=0.03)
+        release = ledger.release(MECHANISM, matrix, h=0.03)
         texts.append((ledger.to_json(), ledger.statement()))
+        assert ledger.to_json().count(release.digest) == 1  # a hash of what was published
+        texts[-1] = (texts[-1][0].replace(release.digest, ""), texts[-1][1])
     assert texts[0] == texts[1]
 
 
@@ -420,4 +422,5 @@ def test_ledger_lines_are_plain_json(tmp_path):
     path = tmp_path / "ledger.jsonl"
     PrivacyLedger(path).record(PLAN, adjacency_from_counts(np.full((3, 3), 50), 1), "from counts")
     header, entry = (json.loads(line) for line in path.read_text().splitlines())
-    assert header["format"] == "dp-ensemble-ledger" and entry["h_source"] == "counts" and entry["entries"] == "any"
+    assert header["format"] == "dp-ensemble-ledger" and entry["event"]["h_source"] == "counts"
+    assert entry["event"]["entries"] == "any"

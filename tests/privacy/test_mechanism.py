@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 
-from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism, Release, log_gamma_variates
+from dp_ensemble_env.privacy.mechanisms.base import Disclosure, Release
+from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletEvent, DirichletMechanism, log_gamma_variates
 
+EVENT = DirichletEvent(5.0, 0.0, (2, 2))
 ROW = np.array([0.7, 0.25, 0.05])
 
 
@@ -266,11 +268,11 @@ def test_bad_releases_are_refused(matrix, rng, words):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((np.zeros((2, 3)), 5.0), "matrix"),
-        ((np.full((2, 2), np.nan), 5.0), "NaN"),
-        ((np.zeros((2, 2)), 5.0), "sums to 2"),
-        ((np.log(np.full((2, 2), 0.5)), 0.0), "k"),
-        ((np.log(np.full((2, 2), 0.5)), 5.0, 0.0, "dice"), "seeding"),
+        ((np.zeros((2, 3)), EVENT), "matrix"),
+        ((np.full((2, 2), np.nan), EVENT), "NaN"),
+        ((np.zeros((2, 2)), EVENT), "sums to 2"),
+        ((np.log(np.full((2, 2), 0.5)), 50.0), "event must describe the draw"),
+        ((np.log(np.full((2, 2), 0.5)), Disclosure()), "event must describe the draw"),
     ],
 )
 def test_release_checks_itself(arguments, words):

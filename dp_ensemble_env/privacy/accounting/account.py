@@ -1,16 +1,15 @@
 """The sum of all charges, and what still fits into a budget.
 
-Equal charges are counted, so a thousand redraws are one convolution power and not a
+A charge is the event of a draw. Equal ones are counted, so a thousand redraws are one convolution power and not a
 thousand convolutions; how many more of the same fit is found once by bisection.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 
-from dp_ensemble_env.privacy.accounting.charge import Charge, Rows
-from dp_ensemble_env.privacy.accounting.composition import composed_epsilon, merge_groups
+from dp_ensemble_env.privacy.accounting.losses import Rows, losses, total_epsilon
+from dp_ensemble_env.privacy.mechanisms.base import Event, PostProcessing
 
 
 @dataclass
@@ -29,17 +28,17 @@ class Account:
 
     rows: Rows = "sequential"
     budget: tuple[float, float] | None = None
-    log: list[tuple[str, Charge, int]] = field(default_factory=list)
-    charges: dict[Charge, int] = field(default_factory=dict)
-    _known: dict[Charge, tuple[int, int | None]] = field(default_factory=dict, repr=False)  # totals: fit, do not
+    log: list[tuple[str, Event, int]] = field(default_factory=list)
+    charges: dict[Event, int] = field(default_factory=dict)
+    _known: dict[Event, tuple[int, int | None]] = field(default_factory=dict, repr=False)  # totals: fit, do not
 
     def epsilon(self, delta: float, rows: Rows | None = None) -> float:
         """Return the ε at `delta` of all charges; infinity where no guarantee holds for all inputs."""
         return _total(delta, self.rows if rows is None else rows, self.charges)
 
-    def excess(self, charge: Charge, times: int) -> str | None:
+    def excess(self, charge: Event, times: int) -> str | None:
         """Say by how much the budget would be exceeded; None if it would not. Cheap when a charge repeats."""
-        if self.budget is None or charge.kind != "release":
+        if self.budget is None or isinstance(charge, PostProcessing):
             return None
         wanted = self.charges.get(charge, 0) + times
         fits, fails = self._known.get(charge, (0, None))
@@ -56,23 +55,20 @@ class Account:
             self._known[charge] = (low, high)
             return None
         epsilon = _total(self.budget[1], self.rows, {**self.charges, charge: wanted})
-        remedy = (
-            "use what was released already (post-processing is free), or a smaller k"
-            if charge.floor > 0
-            else "without a floor no bound holds for all inputs, so set a floor"
-        )
         return (
             f"would bring the total to epsilon={epsilon:.4g} at delta={self.budget[1]:g}, above the budget of "
-            f"{self.budget[0]:g}; {remedy}."
+            f"{self.budget[0]:g}; {charge.remedy}."
         )
 
-    def _fits(self, charge: Charge, total: int) -> bool:
+    def _fits(self, charge: Event, total: int) -> bool:
         assert self.budget is not None
         return _total(self.budget[1], self.rows, {**self.charges, charge: total}) <= self.budget[0]
 
-    def add(self, label: str, charge: Charge, times: int) -> None:
+    def add(self, label: str, charge: Event, times: int) -> None:
         """Count an entry."""
-        if charge.kind != "post-processing":  # what is known to fit for one charge holds while the others stand still
+        if not isinstance(
+            charge, PostProcessing
+        ):  # what is known to fit for one charge holds while the others stand still
             self._known = {charge: self._known[charge]} if charge in self._known else {}
         self.charges[charge] = self.charges.get(charge, 0) + times
         if self.log and self.log[-1][:2] == (label, charge):
@@ -81,11 +77,6 @@ class Account:
             self.log.append((label, charge, times))
 
 
-def _total(delta: float, rows: Rows, charges: dict[Charge, int]) -> float:
-    if any(charge.kind == "deterministic" for charge in charges):
-        return math.inf  # E8
-    costing = [(charge, charge.groups(rows, times)) for charge, times in charges.items()]
-    # A bound for any number of entries covers two; so one "any" among the charges makes all "any".
-    wide = any(charge.entries == "any" and groups for charge, groups in costing)
-    groups = merge_groups(group for _, part in costing for group in part)
-    return composed_epsilon(delta, groups, "any" if wide else "two")
+def _total(delta: float, rows: Rows, charges: dict[Event, int]) -> float:
+    counted = [(loss, number * times) for event, times in charges.items() for loss, number in losses(event, rows)]
+    return total_epsilon(delta, counted)

@@ -144,27 +144,32 @@ def pessimistic_pmf(delta_at: Callable[[NDArray[np.float64]], NDArray[np.float64
 @lru_cache(maxsize=64)
 def _composed_pmf(groups: tuple[RowGroup, ...]) -> Any:
     """Compose the privacy-loss distributions of all groups on one common grid."""
-    reaches = [_reach(group) for group in groups]
-    step = max(_grid_step(groups), max(reaches) / _MOST_POINTS)
+    step = grid_step(groups)
     total = None
-    for group, reach in zip(groups, reaches, strict=True):
-        pmf = _row_pmf(group.k, group.omega, group.h, reach, step)
+    for group in groups:
+        pmf = row_pmf(group, step)
         pmf = pmf.self_compose(group.number) if group.number > 1 else pmf
         total = pmf if total is None else total.compose(pmf)
     return total
 
 
-def _grid_step(groups: tuple[RowGroup, ...]) -> float:
+def grid_step(groups: tuple[RowGroup, ...]) -> float:
     """Grid step: 1/200 of the root-mean-square loss, so that rounding adds some 1e-5 of the total variance."""
     variance = []
     for g in groups:  # of m (ln G' − ln G), with G' and G Gamma variates of shapes k(ω + h/2) and kω
         spread = special.polygamma(1, [g.k * (g.omega + g.h / 2.0), g.k * g.omega]).sum()
         variance.append((g.k * g.h / 2.0) ** 2 * spread)
-    return 0.005 * math.sqrt(np.average(variance, weights=[g.number for g in groups]))
+    fine = 0.005 * math.sqrt(np.average(variance, weights=[g.number for g in groups]))
+    return max(fine, max(_reach(group) for group in groups) / _MOST_POINTS)
 
 
 def _reach(group: RowGroup) -> float:
     return max(worst_case_epsilon(TAIL_MASS, group.k, group.h, group.omega), 1e-12)
+
+
+def row_pmf(group: RowGroup, step: float) -> Any:
+    """Return the pessimistic distribution of one row of the group on a grid."""
+    return _row_pmf(group.k, group.omega, group.h, _reach(group), step)
 
 
 @lru_cache(maxsize=256)

@@ -1,4 +1,4 @@
-r"""The Dirichlet mechanism: a private copy of the default dynamics.
+r"""The Dirichlet mechanism: a private copy of the default behaviour.
 
 Each row :math:`p` of the default matrix is replaced by a draw
 :math:`x \sim \mathrm{Dir}(k\,p)` on the row's support (Definition 4 of the
@@ -19,157 +19,175 @@ Two things are done differently from a plain ``rng.dirichlet``:
 
 The support is treated as public: the mechanism never moves mass to an entry
 outside it, so whoever sees the output sees the support.
+
+What a draw costs: row `b` with ``|S_b|`` successors, drawn with floor ω, is the
+dominating pair of `accounting.divergence` with least entry ω and adjacency
+``(1 − ω|S_b|) h_b``: mixing with the uniform row shrinks the difference of two inputs
+by that factor. A row with one successor reveals nothing and costs nothing.
 """
 
 from __future__ import annotations
 
-import hashlib
-import io
-import json
-import os
-from dataclasses import dataclass, field
-from functools import cached_property
-from pathlib import Path
-from typing import Any, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dp_ensemble_env._files import atomic_write
 from dp_ensemble_env._validation import (
     as_float_array,
-    as_numeric_array,
+    check_choice,
     check_count,
     check_in_range,
     check_positive,
     check_rng,
     check_stochastic,
 )
+from dp_ensemble_env.privacy.accounting.divergence import ENTRIES, Entries
+from dp_ensemble_env.privacy.mechanisms.base import Event, Mechanism, Permit, Release, Seeding, seeding_of
+from dp_ensemble_env.privacy.participants import AGGREGATE_LIMIT, COUNTS_ARE_DATA, COUNTS_LIMIT, Adjacency
 
-Seeding = Literal["os-entropy", "seed", "generator"]
-SEEDINGS: tuple[str, ...] = ("os-entropy", "seed", "generator")
-FILE_FORMAT = "dp-ensemble-release"
-
-
-@dataclass(frozen=True, eq=False)
-class Release:
-    """One draw of the Dirichlet mechanism; whatever is computed from it is post-processing.
-
-    Attributes
-    ----------
-    log_matrix : ndarray of shape (n, n) or (T, n, n)
-        Logarithms of the private probabilities, ``-inf`` outside the support.
-    k : float
-        Concentration of the Dirichlet distribution.
-    floor : float
-        Least probability that an entry of the support had before the draw.
-    seeding : {"os-entropy", "seed", "generator"}
-        Where the randomness came from. Only a draw from the operating
-        system's entropy hides the input from someone who can repeat the draw.
-        The seed itself is never kept.
-    """
-
-    log_matrix: NDArray[np.float64] = field(repr=False)
-    k: float
-    floor: float = 0.0
-    seeding: Seeding = "generator"
-
-    def __post_init__(self) -> None:
-        log_matrix = as_numeric_array(self.log_matrix, "log_matrix").copy()
-        if log_matrix.ndim not in (2, 3) or log_matrix.shape[-1] != log_matrix.shape[-2] or log_matrix.size == 0:
-            raise ValueError(f"a release holds an (n, n) or (T, n, n) matrix, got shape {log_matrix.shape}.")
-        if np.isnan(log_matrix).any() or (log_matrix > 0).any():
-            raise ValueError("log_matrix must hold logarithms of probabilities: no NaN, nothing above zero.")
-        check_stochastic(np.exp(log_matrix), "exp(log_matrix)")
-        check_positive(self.k, "k")
-        check_in_range(self.floor, "floor", 0, 1)
-        if self.seeding not in SEEDINGS:
-            raise ValueError(f"seeding must be one of {SEEDINGS}, got {self.seeding!r}.")
-        log_matrix.setflags(write=False)
-        object.__setattr__(self, "log_matrix", log_matrix)
-
-    @cached_property
-    def matrix(self) -> NDArray[np.float64]:
-        """The private matrix; entries of the support are never exactly zero."""
-        matrix = np.where(self.support, np.maximum(np.exp(self.log_matrix), np.finfo(float).tiny), 0.0)
-        matrix.setflags(write=False)
-        return matrix
-
-    @cached_property
-    def support(self) -> NDArray[np.bool_]:
-        """Which transitions were possible; public, and the same before and after the draw."""
-        support = self.log_matrix > -np.inf
-        support.setflags(write=False)
-        return support
-
-    @property
-    def rows(self) -> int:
-        """Number of rows that were really drawn: a row with one successor reveals nothing but its support."""
-        return int((self.support.sum(axis=-1) > 1).sum())
-
-    @property
-    def reproducible(self) -> bool:
-        """Whether someone who knows how it was seeded could repeat the draw, and so undo it."""
-        return self.seeding != "os-entropy"
-
-    def __str__(self) -> str:
-        shape = "x".join(map(str, self.log_matrix.shape))
-        warning = " (seeded: repeatable, hence not private against whoever knows the seed)" if self.reproducible else ""
-        return f"Dirichlet release of a {shape} matrix, k={self.k:g}, floor={self.floor:g}{warning}"
-
-    # ------------------------------------------------------------------ files
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the release to a ``.json`` or ``.npz`` file, atomically and without pickle."""
-        path = Path(path)
-        flat = np.flatnonzero(self.support)
-        header: dict[str, Any] = {
-            "format": FILE_FORMAT,
-            "version": 1,
-            "k": self.k,
-            "floor": self.floor,
-            "seeding": self.seeding,
-            "shape": list(self.log_matrix.shape),
-        }
-        values = self.log_matrix.ravel()[flat]
-        header["sha256"] = _digest(header, flat, values)
-        if path.suffix == ".json":
-            with atomic_write(path) as stream:
-                json.dump({**header, "support": flat.tolist(), "log_values": values.tolist()}, stream)
-                stream.write("\n")
-        elif path.suffix == ".npz":
-            buffer = io.BytesIO()
-            np.savez_compressed(buffer, header=np.array(json.dumps(header)), support=flat, log_values=values)
-            with atomic_write(path, "wb") as stream:
-                stream.write(buffer.getvalue())
-        else:
-            raise ValueError(f"cannot save a release as {path.name!r}; give it the ending .json or .npz.")
-        return path
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Release:
-        """Read a release written by `save`; a damaged or foreign file is refused."""
-        path = Path(path)
-        try:
-            header, flat, values = _read_npz(path) if path.suffix == ".npz" else _read_json(path)
-            if header.get("format") != FILE_FORMAT or header.get("version") != 1:
-                raise ValueError(f"it is not a version-1 {FILE_FORMAT} file")
-            if header.pop("sha256", None) != _digest(header, flat, values):
-                raise ValueError("its checksum does not match its content")
-            log_matrix = np.full(int(np.prod(header["shape"])), -np.inf)
-            log_matrix[flat] = values
-            return cls(log_matrix.reshape(header["shape"]), header["k"], header["floor"], header["seeding"])
-        except FileNotFoundError:
-            raise
-        except Exception as error:  # damaged archives raise whatever zipfile and zlib run into
-            reason = str(error) or type(error).__name__
-            raise ValueError(
-                f"cannot load the release {path}: {reason.rstrip('.')}; it is damaged or was not written by "
-                "Release.save, so take a fresh copy from whoever made the release."
-            ) from error
+#: The adjacency of the paper's case study, taken where none is given and always named in what is printed.
+PAPER_H = 0.03
+H_SOURCES = ("stated", "counts", "devices")
+_LIMITS = (("stated", AGGREGATE_LIMIT), ("counts", COUNTS_LIMIT))
 
 
 @dataclass(frozen=True)
-class DirichletMechanism:
+class DirichletEvent(Event, type="dirichlet"):
+    """A draw of the Dirichlet mechanism: its settings, the sizes of the public support's rows, and the adjacency.
+
+    Attributes
+    ----------
+    k, floor : float
+    successors : tuple of int
+        Number of possible successors of every row, in order (rows of a
+        time-dependent matrix one time after the other).
+    h : tuple of float
+        Adjacency of the true rows (before the floor shrinks it): one for all rows or
+        one per row. Empty: not stated yet, so that the ledger's own is taken.
+    entries : {"two", "any"}
+        Whether adjacent rows differ in two entries or in any number.
+    h_source : {"stated", "counts", "devices"}
+        Whether h was stated, or computed from private counts (then it is not to
+        be published), and these from individual devices.
+    """
+
+    k: float
+    floor: float
+    successors: tuple[int, ...]
+    h: tuple[float, ...] = ()
+    entries: Entries = "two"
+    h_source: str = "stated"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive(self.k, "k")
+        check_in_range(self.floor, "floor", 0, 1)
+        check_choice(self.entries, "entries", ENTRIES)
+        check_choice(self.h_source, "h_source", H_SOURCES)
+        for name in ("successors", "h"):
+            if not isinstance(getattr(self, name), (tuple, list)):
+                raise ValueError(f"{name} must be a tuple with one number a row, got {getattr(self, name)!r}.")
+        sizes = tuple(check_count(size, "successors") for size in self.successors)
+        if any(self.floor * size > 1 + 1e-12 for size in sizes):
+            raise ValueError(f"floor={self.floor:g} does not fit rows of {max(sizes)} successors; lower it.")
+        if len(self.h) not in (0, 1, len(sizes)):
+            raise ValueError(f"h has {len(self.h)} values for {len(sizes)} rows; give one number or one per row.")
+        object.__setattr__(self, "h", tuple(check_in_range(value, "h", 0, 2) for value in self.h))
+        object.__setattr__(self, "successors", sizes)
+
+    @classmethod
+    def of(
+        cls, mechanism: DirichletMechanism, matrix: ArrayLike, rng: Any = None, support: ArrayLike | None = None
+    ) -> DirichletEvent:
+        """Describe a draw from `matrix`, of which only the support is looked at."""
+        allowed = np.asarray(matrix) > 0 if support is None else np.asarray(support, dtype=bool)
+        return cls(float(mechanism.k), float(mechanism.floor), _row_sizes(allowed), seeding=seeding_of(rng))
+
+    def under(self, h: Any = None, entries: str | None = None) -> DirichletEvent:
+        """Return the same draw under the adjacency `h`: a number, one per row, or an `Adjacency`."""
+        if h is None and entries is None:
+            return self
+        wide = isinstance(h, Adjacency)
+        h = (self.h or PAPER_H) if h is None else h
+        values = np.atleast_1d(np.asarray(h.h if wide else h, dtype=float))
+        if values.ndim != 1 or not ((values >= 0) & (values <= 2)).all():
+            raise ValueError("h must be a number in [0, 2] or one per row: it is an L1 distance of two rows.")
+        count = len(self.successors)
+        if len(values) > 1 and len(values) != count:
+            if count % len(values):
+                raise ValueError(f"h has {len(values)} values for {count} rows; give one number or one per row.")
+            values = np.tile(values, count // len(values))  # a time-dependent matrix: the same states at every time
+        chosen = check_choice(("any" if wide else "two") if entries is None else entries, "entries", ENTRIES)
+        source = h.source if wide else "stated"
+        return replace(self, h=tuple(values.tolist()), entries=cast(Entries, chosen), h_source=source)
+
+    def same_draw(self, other: Event) -> bool:
+        """Whether settings, support and seeding agree; the adjacency is a matter of the claim."""
+        return isinstance(other, DirichletEvent) and self._drawn == other._drawn
+
+    @property
+    def _drawn(self) -> tuple[Any, ...]:
+        return self.k, self.floor, self.successors, self.seeding
+
+    @property
+    def row_h(self) -> NDArray[np.float64]:
+        """Adjacency of every drawn row of the mechanism's input, after the floor has shrunk it, largest first."""
+        sizes = np.array(self.successors, dtype=float)
+        moved = np.broadcast_to(np.array(self.h or (PAPER_H,)), sizes.shape) if len(self.h) < 2 else np.array(self.h)
+        left = np.maximum(0.0, 1.0 - self.floor * sizes) * moved
+        left = np.where(left > 1e-15, left, 0.0)[sizes > 1]
+        return np.sort(left)[::-1]
+
+    @property
+    def bare(self) -> bool:
+        """Whether no bound holds for all inputs, since there is no floor."""
+        return self.floor == 0 and len(self.row_h) > 0 and bool(self.row_h.max() > 0)
+
+    @property
+    def remedy(self) -> str:
+        """What to do when a budget does not allow the draw."""
+        if self.floor > 0:
+            return "use what was released already (post-processing is free), or a smaller k"
+        return "without a floor no bound holds for all inputs, so set a floor"
+
+    @property
+    def headline(self) -> str:
+        """The settings in a few words."""
+        return f"k={self.k:g}, floor={self.floor:g}"
+
+    @classmethod
+    def claims(cls, events: Sequence[DirichletEvent], rows: str | int) -> tuple[str, list[str]]:
+        """Name settings, adjacency, composition, assumptions and warnings of Dirichlet draws."""
+        ks = sorted({event.k for event in events})
+        settings = f" at k={ks[0]:.6g}" if len(ks) == 1 else f" at k={ks[0]:.6g} to {ks[-1]:.6g}"
+        sizes = [value for event in events for value in event.h or (PAPER_H,)]
+        low, high = min(sizes), max(sizes)
+        h = f"h={high:.4g}" if low == high else f"h={low:.4g} to {high:.4g}"
+        entries = "any entries" if any(event.entries == "any" for event in events) else "two entries"
+        most = max(len(event.row_h) for event in events)
+        how = {"sequential": f"all {most} drawn rows composed", "parallel": "a unit touches one row of each matrix"}
+        floors = [event.floor for event in events]
+        terms = [
+            f"adjacent rows differ in {entries} by {h} in L1 distance",
+            how.get(str(rows), f"a unit touches at most {rows} rows of each matrix"),
+            "assumes a public support" + (f" and floor {min(floors):.4g}" if min(floors) > 0 else ""),
+        ]
+        sources = {event.h_source for event in events}
+        terms.extend(text for source, text in _LIMITS if source in sources)
+        if sources != {"stated"}:
+            terms.append(COUNTS_ARE_DATA)
+        return settings, terms
+
+
+def _row_sizes(support: NDArray[np.bool_]) -> tuple[int, ...]:
+    return tuple(int(size) for size in support.sum(axis=-1).ravel())
+
+
+@dataclass(frozen=True)
+class DirichletMechanism(Mechanism):
     """Draw private copies of a transition matrix.
 
     Parameters
@@ -189,12 +207,48 @@ class DirichletMechanism:
     (True, 'seed')
     """
 
+    name: ClassVar[str] = "dirichlet"
     k: float
     floor: float = 0.0
 
     def __post_init__(self) -> None:
         check_positive(self.k, "k", remedy="the Dirichlet mechanism needs k > 0; pass k=None for no privacy")
         check_in_range(self.floor, "floor", 0, 1, open_high=True)
+
+    def event(
+        self,
+        data: ArrayLike,
+        *,
+        seeding: Seeding = "os-entropy",
+        support: ArrayLike | None = None,
+        h: Any = None,
+        entries: str | None = None,
+        **terms: Any,
+    ) -> DirichletEvent:
+        """Describe a draw from a matrix: of it, only the support is looked at, which counts as public.
+
+        Parameters
+        ----------
+        data : array_like of shape (n, n) or (T, n, n)
+        seeding : {"os-entropy", "seed", "generator"}
+        support : array_like of bool, optional
+            Public support. By default the nonzero entries of the matrix.
+        h, entries
+            The adjacency; see `DirichletEvent.under`.
+        """
+        sizes = _row_sizes(self.floored(data, support) > 0)  # refuses what cannot be drawn
+        return DirichletEvent(float(self.k), float(self.floor), sizes, seeding=seeding).under(h, entries)
+
+    def draw(self, data: ArrayLike, permit: Permit, *, support: ArrayLike | None = None, **terms: Any) -> Release:
+        """Draw one private matrix."""
+        inputs = self.floored(data, support)
+        drawn = inputs > 0
+        seeding = permit.event.seeding
+        permit.covers(DirichletEvent(float(self.k), float(self.floor), _row_sizes(drawn), seeding=seeding))
+        log_matrix = np.full(inputs.shape, -np.inf)
+        log_matrix[drawn] = log_gamma_variates(self.k * inputs[drawn], permit.rng)
+        log_matrix -= np.logaddexp.reduce(log_matrix, axis=-1, keepdims=True)
+        return Release(np.minimum(log_matrix, 0.0), permit.event)
 
     def floored(self, default: ArrayLike, support: ArrayLike | None = None) -> NDArray[np.float64]:
         """Return the mechanism's input: `default` mixed with uniform rows so that entries are >= floor.
@@ -218,37 +272,6 @@ class DirichletMechanism:
                 f"successors; choose a floor of at most {1 / size.max():.4g}."
             )
         return np.where(allowed, (1.0 - mixing) * matrix + self.floor, 0.0)
-
-    def release(
-        self,
-        default: ArrayLike,
-        rng: np.random.Generator | int | None = None,
-        *,
-        support: ArrayLike | None = None,
-    ) -> Release:
-        """Draw one private matrix.
-
-        Parameters
-        ----------
-        default : array_like of shape (n, n) or (T, n, n)
-            The true matrix.
-        rng : numpy Generator or int, optional
-            By default the operating system's entropy, as a release meant for
-            publication needs. A seeded draw can be repeated, and so undone, by
-            whoever knows the seed.
-        support : array_like of bool, optional
-            See `floored`.
-        """
-        inputs = self.floored(default, support)
-        seeding: Seeding = "generator" if isinstance(rng, np.random.Generator) else "seed"
-        if rng is None:
-            rng, seeding = np.random.default_rng(), "os-entropy"
-        generator = check_rng(rng)
-        log_matrix = np.full(inputs.shape, -np.inf)
-        drawn = inputs > 0
-        log_matrix[drawn] = log_gamma_variates(self.k * inputs[drawn], generator)
-        log_matrix -= np.logaddexp.reduce(log_matrix, axis=-1, keepdims=True)
-        return Release(np.minimum(log_matrix, 0.0), float(self.k), float(self.floor), seeding)
 
     def sample_log(self, row: ArrayLike, size: int, rng: np.random.Generator | int) -> NDArray[np.float64]:
         """Draw `size` private copies of one row, as logarithms of shape (size, len(row))."""
@@ -284,23 +307,3 @@ def log_gamma_variates(shape: NDArray[np.float64], rng: np.random.Generator) -> 
     """Draw logarithms of Gamma(shape, 1) variates that neither underflow nor vanish."""
     # G(a) = G(a+1) U^(1/a) in distribution, and -log U is a standard exponential.
     return np.log(rng.standard_gamma(shape + 1.0)) - rng.standard_exponential(shape.shape) / shape
-
-
-def _digest(header: dict[str, Any], flat: NDArray[np.int64], values: NDArray[np.float64]) -> str:
-    content = json.dumps({key: header[key] for key in sorted(header) if key != "sha256"}).encode()
-    return hashlib.sha256(
-        content + np.ascontiguousarray(flat, "<i8").tobytes() + np.ascontiguousarray(values, "<f8").tobytes()
-    ).hexdigest()
-
-
-def _read_json(path: Path) -> tuple[dict[str, Any], NDArray[np.int64], NDArray[np.float64]]:
-    content = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(content, dict):
-        raise ValueError("it does not hold a JSON object")
-    flat = np.array(content.pop("support"), dtype=np.int64)
-    return content, flat, np.array(content.pop("log_values"), dtype=np.float64)
-
-
-def _read_npz(path: Path) -> tuple[dict[str, Any], NDArray[np.int64], NDArray[np.float64]]:
-    with np.load(path, allow_pickle=False) as content:
-        return json.loads(str(content["header"])), content["support"], content["log_values"]

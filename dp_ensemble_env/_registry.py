@@ -1,0 +1,68 @@
+"""One door for each family of things: names, and what they stand for.
+
+A built-in entry is a string ``"module:attribute"`` that is imported when it is
+first asked for, so that listing names stays quick. Whoever registers an entry of
+their own uses it everywhere a name is taken: environments, ledger, experiments and
+the command line.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Generic, TypeVar
+
+from dp_ensemble_env._validation import check_choice
+
+T = TypeVar("T")
+
+
+class Registry(Generic[T]):
+    """Entries of one kind by name.
+
+    Parameters
+    ----------
+    kind : str
+        What the entries are, in the words of an error message.
+    built_in : mapping of str to str
+        ``"module:attribute"`` of each entry that comes with the package.
+    """
+
+    def __init__(self, kind: str, built_in: Mapping[str, str] | None = None) -> None:
+        self.kind = kind
+        self._places = dict(built_in or {})
+        self._entries: dict[str, T] = {}
+        #: Called with the name of every entry that is registered.
+        self.watchers: list[Callable[[str], None]] = []
+
+    def names(self) -> tuple[str, ...]:
+        """All names, the built-in ones first."""
+        return (*self._places, *(name for name in self._entries if name not in self._places))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._places or name in self._entries
+
+    def __getitem__(self, name: str) -> T:
+        """Return the entry, importing it if need be; an unknown name is refused with the nearest known one."""
+        check_choice(name, self.kind, self.names())
+        if name not in self._entries:
+            module, _, attribute = self._places[name].partition(":")
+            entry = getattr(importlib.import_module(module), attribute)
+            self._entries.setdefault(name, entry)
+        return self._entries[name]
+
+    def register(self, name: str, entry: T) -> None:
+        """Add an entry of your own; a name that is taken is refused."""
+        if not isinstance(name, str) or not name or any(c.isspace() or c in ":,=/" for c in name):
+            raise ValueError(f"the name of a {self.kind} has no blanks and none of the signs : , = /, got {name!r}.")
+        if name in self:
+            raise ValueError(f"the {self.kind} {name!r} exists already; choose another name, or remove that one first.")
+        self._entries[name] = entry
+        for watcher in self.watchers:
+            watcher(name)
+
+    def remove(self, name: str) -> None:
+        """Remove an entry that was registered."""
+        if name in self._places or name not in self._entries:
+            raise ValueError(f"only what was registered can be removed, and the {self.kind} {name!r} was not.")
+        del self._entries[name]

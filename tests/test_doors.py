@@ -1,0 +1,279 @@
+"""A stranger's mechanism, scenario and action basis, registered from this file and used everywhere.
+
+`CONTRIBUTING.md` quotes the three recipes below word by word.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+import pytest
+from dp_ensemble_env.agents import evaluate, make_agent
+from numpy.testing import assert_allclose, assert_array_equal
+
+from dp_ensemble_env import EnsembleModel, scenarios
+from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv, actions
+from dp_ensemble_env.privacy import (
+    Event,
+    Mechanism,
+    Permit,
+    PrivacyBudgetExceeded,
+    PrivacyLedger,
+    PureLoss,
+    Release,
+    losses,
+    mechanism,
+    mechanisms,
+)
+from dp_ensemble_env.scenarios import Card
+
+
+# [mechanism]
+@dataclass(frozen=True)
+class CoinEvent(Event, type="coin"):
+    """Each of the rows is replaced by the uniform row unless a coin falls well."""
+
+    epsilon: float
+    rows: int
+
+
+@losses.register
+def _(event: CoinEvent, rows: str | int) -> list[tuple[PureLoss, int]]:
+    touched = event.rows if rows == "sequential" else 1 if rows == "parallel" else min(int(rows), event.rows)
+    return [(PureLoss(event.epsilon), touched)]
+
+
+@dataclass(frozen=True)
+class CoinMechanism(Mechanism):
+    """Randomised response: a row points to its likeliest successor, or, by a coin, to another one."""
+
+    name: ClassVar[str] = "coin"
+    epsilon: float = 1.0
+
+    def event(self, data: Any, *, seeding: Any = "os-entropy", **terms: Any) -> CoinEvent:
+        return CoinEvent(self.epsilon, len(data), seeding=seeding)
+
+    def draw(self, data: Any, permit: Permit, **terms: Any) -> Release:
+        permit.covers(self.event(data, seeding=permit.event.seeding))
+        n = len(data)
+        honest = permit.rng.random(n) < math.exp(self.epsilon) / (math.exp(self.epsilon) + n - 1)
+        shift = permit.rng.integers(1, n, size=n)
+        target = (np.argmax(data, axis=1) + np.where(honest, 0, shift)) % n
+        matrix = np.full((n, n), 0.5 / n) + 0.5 * np.eye(n)[target]
+        return Release(np.log(matrix), permit.event)
+
+
+mechanisms.register("coin", CoinMechanism)
+# [/mechanism]
+
+
+# [scenario]
+def two_level(seed: int, penalty: float = 2.0) -> EnsembleModel:
+    """Loads that are on or off, and an hour in which power is dear."""
+    stay = 0.7 + 0.2 * np.random.default_rng(seed).random()
+    power = np.array([0.0, 5.0])
+    price = np.array([0.1, 0.1, 0.8, 0.8, 0.1])
+    return EnsembleModel(
+        default=[[stay, 1 - stay], [1 - stay, stay]],
+        power_kw=power,
+        utility=-price[:, None] * power / 4,
+        discomfort_penalty=penalty,
+    )
+
+
+scenarios.register("two-level", two_level, Card(title="Two levels", story="Loads are on or off.", sources="synthetic"))
+# [/scenario]
+
+
+# [basis]
+def two_prices(model: EnsembleModel) -> np.ndarray:
+    """One price for the lower half of the levels and one for the upper half."""
+    power = 2.0 * (model.power_kw - model.power_kw.min()) / np.ptp(model.power_kw) - 1.0
+    return -np.stack([np.minimum(power, 0.0), np.maximum(power, 0.0)])
+
+
+actions.register("two-prices", two_prices)
+# [/basis]
+
+SPEC = "coin:epsilon=1.5"
+#: What a comparison or a training is run with, for each of the three strangers.
+STRANGERS = {
+    "mechanism": {"model": "campus-event", "action": "tilt", "privacy": SPEC},
+    "scenario": {"model": "two-level", "action": "tilt"},
+    "basis": {"model": "campus-event", "action": "two-prices"},
+}
+
+
+# ------------------------------------------------------------------ environments
+@pytest.mark.parametrize("population", ["mean-field", "buildings", "single"])
+@pytest.mark.parametrize("name", STRANGERS)
+def test_single_and_vector_environments_agree_bit_by_bit(name, population):
+    settings = {**STRANGERS[name], "population": population}
+    single, vector = EnsembleEnv(**settings), EnsembleVectorEnv(3, **settings)
+    rng = np.random.default_rng(0)
+    low = single.action_space.low.flat[0]
+    seen, _ = vector.reset(seed=5)
+    alone = [EnsembleEnv(**settings) for _ in range(3)]
+    for i, env in enumerate(alone):
+        assert_array_equal(env.reset(seed=5 + i)[0], seen[i])
+    for _ in range(single.model.horizon):
+        action = rng.uniform(low, 1.0, vector.action_space.shape).astype(np.float32)
+        seen, rewards, ended, _, _ = vector.step(action)
+        for i, env in enumerate(alone):
+            observation, reward, done, _, _ = env.step(action[i])
+            assert_array_equal(observation, seen[i])
+            assert reward == rewards[i] and done == ended[i]
+
+
+def test_the_scenario_has_an_id_and_the_mechanism_a_text():
+    env = gymnasium.make("dp_ensemble/TwoLevel-v0", privacy=SPEC, action="two-prices")
+    core = env.unwrapped
+    assert core.model.n_states == 2 and core.release.event.type == "coin" and env.action_space.shape == (2,)
+    assert isinstance(mechanism(SPEC), CoinMechanism) and mechanism(SPEC).spec == SPEC
+    again = gymnasium.make(gymnasium.envs.registration.EnvSpec.from_json(env.spec.to_json()))
+    assert_array_equal(again.unwrapped.release.matrix, core.release.matrix)
+
+
+def test_a_basis_moves_the_mean_field_as_its_definition_says():
+    env = EnsembleEnv(action="two-prices")
+    model = env.model
+    env.reset(options={"state": 15})
+    x = np.array([0.3, -0.7])
+    _, reward, _, _, info = env.step(x)
+    tilt = actions.action_scale(model)[0] * (x @ two_prices(model))
+    row = model.default[15] * np.exp(tilt)
+    row /= row.sum()
+    support = row > 0
+    divergence = float((row[support] * np.log(row[support] / model.default[15][support])).sum())
+    assert_allclose(env.occupancy, row, rtol=1e-12, atol=1e-15)
+    assert_allclose(reward, row @ model.utility[1] - model.discomfort_penalty * divergence, rtol=1e-12)
+    assert info["discomfort"] == pytest.approx(model.discomfort_penalty * divergence, rel=1e-12)
+
+
+def test_a_policy_in_the_basis_is_encoded_and_another_is_refused():
+    env = EnsembleEnv(action="two-prices")
+    model, x = env.model, np.array([0.2, -0.4])
+    policy = model.default * np.exp(actions.action_scale(model)[3] * (x @ two_prices(model)))
+    policy /= policy.sum(axis=1, keepdims=True)
+    assert_allclose(env.encode_policy(policy, 3, np.float64), x, rtol=1e-9)
+    with pytest.raises(ValueError, match="basis of the 'two-prices' mode"):
+        env.encode_policy(env.optimal_policy[3], 3)
+
+
+def test_zero_still_means_do_not_interfere():
+    for settings in STRANGERS.values():
+        env = EnsembleEnv(**settings)
+        env.reset(seed=1)
+        _, _, _, _, info = env.step(np.zeros(env.action_space.shape))
+        assert info["discomfort"] == 0.0
+
+
+# ------------------------------------------------------------------ the ledger
+def test_the_ledger_charges_the_mechanism_before_it_draws(tmp_path):
+    default = np.array([[0.9, 0.1], [0.2, 0.8]])
+    coin = mechanism("coin:epsilon=0.5")
+    ledger = PrivacyLedger(tmp_path / "ledger.jsonl", budget=(1.2, 1e-6))
+    release = ledger.release(coin, default, rng=0)
+    # Two rows of randomised response: each reaches its epsilon, so together they reach the sum.
+    assert ledger.spent(1e-9) == pytest.approx(1.0, abs=2e-3) and ledger.spent(1e-9) <= 1.0 + 1e-9
+    assert ledger.spent(1e-9, rows="parallel") == pytest.approx(0.5, abs=2e-3)
+    again = PrivacyLedger(tmp_path / "ledger.jsonl")
+    assert again.knows(release) and again.charges == {release.event: 1}
+    rng = np.random.default_rng(0)
+    state = rng.bit_generator.state
+    with pytest.raises(PrivacyBudgetExceeded, match="above the budget"):
+        ledger.release(coin, default, rng)
+    assert rng.bit_generator.state == state and ledger.releases == 1  # refused before anything was drawn
+    assert "coin" in ledger.statement() and "1 release" in ledger.statement()
+
+
+def test_the_release_survives_its_file(tmp_path):
+    release = CoinMechanism(0.5).release(np.eye(3), rng=1)
+    for name in ("release.json", "release.npz"):
+        loaded = Release.load(release.save(tmp_path / name))
+        assert loaded.event == release.event and loaded.digest == release.digest
+        assert EnsembleEnv(EnsembleModel(np.eye(3), np.arange(3.0), -np.ones((3, 3)), 1.0), privacy=loaded).release
+
+
+def test_a_permit_is_for_one_kind_of_draw():
+    default = np.array([[0.9, 0.1], [0.2, 0.8]])
+    permit = PrivacyLedger().charge(CoinMechanism(0.5).event(default))
+    with pytest.raises(ValueError, match="the permit is for"):
+        CoinMechanism(5.0).draw(default, permit)
+    with pytest.raises(ValueError, match="the permit is for"):
+        mechanism("dirichlet:k=5").draw(default, permit)
+
+
+def test_mixtures_compose_between_the_largest_and_the_sum():
+    default = np.array([[0.9, 0.1], [0.2, 0.8]])
+    ledger = PrivacyLedger()
+    ledger.release(mechanism("coin:epsilon=0.5"), default, rng=0)
+    coin = ledger.spent(1e-6)
+    alone = PrivacyLedger()
+    alone.release(mechanism("dirichlet:k=50,floor=0.1"), default, rng=0)
+    ledger.release(mechanism("dirichlet:k=50,floor=0.1"), default, rng=0)
+    assert max(coin, alone.spent(1e-6)) < ledger.spent(1e-6) <= coin + alone.spent(5e-7) + 1e-9
+
+
+def test_an_event_that_nobody_priced_is_refused():
+    @dataclass(frozen=True)
+    class Unpriced(Event, type="unpriced"):
+        pass
+
+    with pytest.raises(ValueError, match="what a 'unpriced' event costs"):
+        PrivacyLedger().record(Unpriced()).spent(1e-6)
+
+
+# ------------------------------------------------------------------ doors
+def test_names_are_taken_once_and_mistakes_are_named():
+    with pytest.raises(ValueError, match="the mechanism 'coin' exists already"):
+        mechanisms.register("coin", CoinMechanism)
+    with pytest.raises(ValueError, match="did you mean 'two-level'"):
+        EnsembleEnv("two-levels")
+    with pytest.raises(ValueError, match="did you mean 'two-prices'"):
+        EnsembleEnv(action="two-price")
+    with pytest.raises(ValueError, match="has no blanks"):
+        scenarios.register("two levels", two_level, Card("a", "b"))
+    actions.register("gone", two_prices)
+    actions.remove("gone")
+    assert "gone" not in actions.names()
+    with pytest.raises(ValueError, match="the action mode 'price' was not"):
+        actions.remove("price")
+    with pytest.raises(ValueError, match=r"got shape \(2, 3\)"):
+        actions.register("narrow", lambda model: np.ones((2, 3)))
+        EnsembleEnv(action="narrow")
+
+
+def test_instances_differ_and_splits_are_disjoint():
+    stay = {
+        (split, i): scenarios.make("two-level", instance=i, split=split).default[0, 0]
+        for split in scenarios.SPLITS
+        for i in range(3)
+    }
+    assert len(set(stay.values())) == 9
+    env = EnsembleEnv("two-level", instance=2, split="test")
+    assert env.model.default[0, 0] == stay["test", 2]
+    assert scenarios.make("two-level", penalty=3.0).discomfort_penalty == 3.0
+
+
+def test_built_in_ids_carry_the_version_of_the_card():
+    for name in ("campus-event",):
+        assert scenarios.environment_id(name).endswith(f"-v{scenarios.card(name).version}")
+        env = gymnasium.make(scenarios.environment_id(name), population="single")
+        assert env.unwrapped.model.fingerprint == scenarios.make(name).fingerprint
+
+
+# ------------------------------------------------------------------ agents
+@pytest.mark.parametrize("name", STRANGERS)
+def test_agents_are_scored_between_uncontrolled_and_optimal(name):
+    settings = STRANGERS[name]
+    env = EnsembleEnv(**settings)
+    assert evaluate(make_agent("uncontrolled", env), env).score == pytest.approx(0.0, abs=1e-9)
+    best = evaluate(make_agent("best-price", env), env).score
+    assert 0.0 <= best <= 100.0 + 1e-9
+    if settings["action"] == "tilt":
+        assert evaluate(make_agent("standard", env), env).score == pytest.approx(100.0, abs=1e-4)

@@ -21,7 +21,7 @@ interval, as Agarwal et al. (2021) recommend for few runs.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -32,64 +32,16 @@ from scipy import stats
 
 from dp_ensemble_env._validation import as_float_array, check_count
 from dp_ensemble_env.envs.vector import EnsembleVectorEnv
-from dp_ensemble_env.lsmdp import evaluate_policy
-from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.policies import solve_standard
-from dp_ensemble_env.reporting.outcome import score as place
+from dp_ensemble_env.reporting.outcome import Outcome, Returns, reference_returns, summarise
+
+__all__ = ["Evaluation", "Outcome", "SeedSummary", "evaluate", "reference_returns", "seed_summary"]
 
 #: Episodes that run side by side.
 _BATCH = 1024
 
 
-@dataclass(frozen=True, eq=False)
-class Evaluation:
-    """What an agent achieved; money in dollars per building, power and energy of the whole ensemble.
-
-    Attributes
-    ----------
-    score, score_error : float
-        0 = uncontrolled, 100 = optimum of the same environment, and its standard error.
-    mean_return, standard_error : float
-    gap : float
-        Dollars by which the mean return misses the optimum of the same start states.
-    discomfort, energy_cost : float
-        What the loads' owners bear, and the bill at the energy price (NaN without an event).
-    curtailment_kw : float
-        Power below the uncontrolled ensemble, mean over the event.
-    curtailed_peak_kw, curtailed_kwh : float
-        The same at the uncontrolled peak of the event, and as energy over the event.
-    delivered_kwh : float
-        Energy below the customer baseline over the event, as a utility would settle (NaN without a baseline).
-    episodes : int
-    exact : bool
-        Whether the numbers are exact rather than estimated.
-    privacy : str
-        What the agent's making revealed, in its own words.
-    power_kw : ndarray of shape (T + 1,)
-        Mean power of the ensemble.
-    """
-
-    score: float
-    score_error: float
-    mean_return: float
-    standard_error: float
-    gap: float
-    discomfort: float
-    energy_cost: float
-    curtailment_kw: float
-    curtailed_peak_kw: float
-    curtailed_kwh: float
-    delivered_kwh: float
-    episodes: int
-    exact: bool
-    privacy: str
-    power_kw: FloatArray = field(repr=False)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain numbers and lists, ready for JSON (NaN becomes None)."""
-        content = asdict(self)
-        content["power_kw"] = self.power_kw.tolist()
-        return {k: None if isinstance(v, float) and not np.isfinite(v) else v for k, v in content.items()}
+#: The former name of what `evaluate` returns.
+Evaluation = Outcome
 
 
 def evaluate(
@@ -99,7 +51,7 @@ def evaluate(
     seed: int = 0,
     *,
     deterministic: bool = True,
-) -> Evaluation:
+) -> Outcome:
     """Evaluate an agent in an environment like `env`, which itself is left alone.
 
     Parameters
@@ -129,7 +81,18 @@ def evaluate(
         ]
         runs = _Runs(*(np.concatenate(columns) for columns in zip(*(_columns(p) for p in parts), strict=True)))
         weights = np.full(count, 1.0 / count)
-    return _summarise(agent, core.model, runs, weights, exact=core.population is None)
+    model = core.model
+    idle, best = (values[runs.start] for values in reference_returns(model))
+    return summarise(
+        model,
+        returns=Returns(runs.returns, idle, best, weights),
+        discomfort=float(weights @ runs.discomfort),
+        power_kw=model.buildings * (weights @ runs.power),
+        uncontrolled_kw=model.buildings * (weights @ runs.uncontrolled),
+        episodes=len(weights),
+        exact=core.population is None,
+        privacy=getattr(agent, "privacy", "that of the environment it was trained in"),
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,51 +138,6 @@ def _run(
         power[:, t + 1], curtailed[:, t + 1] = info["power_kw"], info["curtailment_kw"]
     env.close()
     return _Runs(start, returns, discomfort, power, power + curtailed)
-
-
-def reference_returns(model: EnsembleModel) -> tuple[FloatArray, FloatArray]:
-    """Return the uncontrolled and the optimal expected return from every state, exactly."""
-    idle = evaluate_policy(model.default_policy, model.default, model.utility, model.discomfort_penalty)[0]
-    return -idle - model.utility[0], -solve_standard(model).cost_to_go[0] - model.utility[0]
-
-
-def _summarise(agent: Agent, model: EnsembleModel, runs: _Runs, weights: FloatArray, *, exact: bool) -> Evaluation:
-    idle, best = (values[runs.start] for values in reference_returns(model))
-    mean, low, high = (float(weights @ values) for values in (runs.returns, idle, best))
-    score = place(mean, low, high)
-    count = len(runs.returns)
-    error = score_error = 0.0
-    if not exact:
-        error = float(runs.returns.std(ddof=1) / np.sqrt(count))
-        residual = (runs.returns - idle) - score / 100.0 * (best - idle)
-        score_error = 100.0 * float(residual.std(ddof=1) / np.sqrt(count)) / max(high - low, 1e-12)
-    power, free = (model.buildings * (weights @ x) for x in (runs.power, runs.uncontrolled))
-    window = np.arange(model.horizon + 1) > 0 if model.event is None else model.event.in_event
-    saved = free - power
-    peak = int(np.argmax(np.where(window, free, -np.inf)))
-    hours = model.step_hours
-    energy, delivered = np.nan, np.nan
-    if model.event is not None:
-        energy = float(model.event.energy_price[1:] @ power[1:]) * hours / model.buildings
-        if model.event.baseline_kw is not None:
-            delivered = float((model.event.baseline_kw - power)[window].sum()) * hours
-    return Evaluation(
-        score=score,
-        score_error=score_error,
-        mean_return=mean,
-        standard_error=error,
-        gap=high - mean,
-        discomfort=float(weights @ runs.discomfort),
-        energy_cost=energy,
-        curtailment_kw=float(saved[window].mean()),
-        curtailed_peak_kw=float(saved[peak]),
-        curtailed_kwh=float(saved[window].sum()) * hours,
-        delivered_kwh=delivered,
-        episodes=count,
-        exact=exact,
-        privacy=getattr(agent, "privacy", "that of the environment it was trained in"),
-        power_kw=power,
-    )
 
 
 @dataclass(frozen=True)

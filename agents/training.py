@@ -23,13 +23,11 @@ from __future__ import annotations
 
 import io
 import json
-import platform
 import time
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +38,10 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.save_util import load_from_pkl, save_to_pkl
 
 from dp_ensemble_env._files import atomic_write
+from dp_ensemble_env.reporting.provenance import versions
 
 #: Called with the steps done, the steps planned and the latest score.
 Progress = Callable[[int, int, float], None]
-PACKAGES = ("dp-ensemble-env", "numpy", "gymnasium", "torch", "stable-baselines3", "sb3-contrib")
 
 
 @dataclass
@@ -206,21 +204,6 @@ def differences(found: Any, wanted: Any, prefix: str = "") -> str:
     keys = [key for key in {**found, **wanted} if found.get(key) != wanted.get(key)]
     dot = f"{prefix}." if prefix else ""
     return ", ".join(differences(found.get(key), wanted.get(key), f"{dot}{key}") for key in keys)
-
-
-def versions() -> dict[str, str]:
-    """Return the versions a result depends on."""
-    found = {"python": platform.python_version(), "machine": f"{platform.system()} {platform.machine()}"}
-    for name in PACKAGES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    if "dp-ensemble-env" not in found:
-        from dp_ensemble_env import __version__
-
-        found["dp-ensemble-env"] = __version__
-    return found
 
 
 @contextmanager

@@ -1,9 +1,18 @@
-"""Compiled loops of the linearly-solvable recursion; `lsmdp` explains them and checks what they are given."""
+"""Compiled loops of the linearly-solvable recursion; `lsmdp` explains them and checks what they are given.
+
+Indices, here and in `_average`: `m` the member of the batch, `t` the time, `b` the present state, `a` the next one, `e`
+an entry of the kernel. Row `b` owns the entries ``indptr[b]:indptr[b + 1]``, and entry `e` leads to ``indices[e]``. An
+array whose batch or time axis has length one holds for every member or time.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 #: Exponents within this many nats of zero neither underflow nor overflow, nor do their products with the policy.
 SAFE_NATS = 600.0
@@ -11,12 +20,12 @@ NOT_A_LOG, EMPTY_ROW, PROBABILITIES = 1, 2, 3
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def compress(dense):  # pragma: no cover - compiled
+def compress(dense: Floats) -> tuple[Ints, Ints, Floats, int, int, int]:
     """Find the union of the finite entries over batch and time (CSR) and gather them; report what is wrong."""
     batch, times, n, _ = dense.shape
     nothing = np.empty(0, np.int64)
-    mask = np.zeros((n, n), np.bool_)
-    probabilities = n > 1
+    mask = np.zeros((n, n), np.bool_)  # possible in some member at some time
+    probabilities = n > 1  # as long as every row could be one of probabilities instead of logarithms
     for m in range(batch):
         for t in range(times):
             for b in range(n):
@@ -35,6 +44,7 @@ def compress(dense):  # pragma: no cover - compiled
                 probabilities &= abs(total - 1.0) < 1e-6
     if probabilities:
         return nothing, nothing, dense[:, :, 0], PROBABILITIES, 0, 0
+    # Row by row, so that the successors of a state lie side by side: the solver reads them together.
     indptr = np.zeros(n + 1, np.int64)
     indices = np.empty(mask.sum(), np.int64)
     e = 0
@@ -54,7 +64,8 @@ def compress(dense):  # pragma: no cover - compiled
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def scatter(indptr, indices, values, out):  # pragma: no cover - compiled
+def scatter(indptr: Ints, indices: Ints, values: Floats, out: Floats) -> None:
+    """Write the entries `values` (m, nnz) into the zeros of `out` (m, n, n)."""
     for m in range(values.shape[0]):
         for b in range(indptr.size - 1):
             for e in range(indptr[b], indptr[b + 1]):
@@ -62,7 +73,9 @@ def scatter(indptr, indices, values, out):  # pragma: no cover - compiled
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def backward(indptr, indices, log_values, utility, penalty, log_z, policy):  # pragma: no cover - compiled
+def backward(
+    indptr: Ints, indices: Ints, log_values: Floats, utility: Floats, penalty: Floats, log_z: Floats, policy: Floats
+) -> bool:
     """Theorem 1: fill log_z (B, T+1, n) and policy (B, T, nnz); False if U / gamma is not finite somewhere.
 
     Where the spread of log z and of the kernel fits in a double, a step takes
@@ -72,8 +85,8 @@ def backward(indptr, indices, log_values, utility, penalty, log_z, policy):  # p
     batch, times, n = log_z.shape
     horizon = times - 1
     ahead = np.empty(n)  # log z_{t+1} less its maximum: differences between states, small and exact
-    weight = np.empty(n)
-    linear = np.empty(indices.size)
+    weight = np.empty(n)  # exp(ahead), shared by all rows of a step
+    linear = np.empty(indices.size)  # the kernel itself, of which log_values holds the logarithm
     u = np.empty((times, n))  # U / gamma
     for m in range(batch):
         kernel = log_values[m if log_values.shape[0] > 1 else 0]
@@ -83,6 +96,8 @@ def backward(indptr, indices, log_values, utility, penalty, log_z, policy):  # p
                 u[t, b] = utility[m if utility.shape[0] > 1 else 0, t, b] / gamma
                 if not np.isfinite(u[t, b]):
                     return False
+        # log z_{t+1} = ahead + offset. The offset grows with the horizon and would swallow the digits of the
+        # differences that the policy is made of, so the two are added only in the result.
         offset = u[horizon].max()
         depth = 0.0
         for b in range(n):
@@ -90,6 +105,7 @@ def backward(indptr, indices, log_values, utility, penalty, log_z, policy):  # p
             log_z[m, horizon, b] = u[horizon, b]
         for t in range(horizon - 1, -1, -1):
             row = kernel[t if kernel.shape[0] > 1 else 0]
+            # A kernel that does not change with time is exponentiated once, at the first step taken.
             if t == horizon - 1 or kernel.shape[0] > 1:
                 depth = _exponentiate(row, linear)
             if depth - ahead.min() < SAFE_NATS:
@@ -108,6 +124,7 @@ def backward(indptr, indices, log_values, utility, penalty, log_z, policy):  # p
             else:
                 for b in range(n):
                     log_z[m, t, b] = u[t, b] + _row_softmax(indptr[b], indptr[b + 1], indices, row, ahead, policy[m, t])
+            # So far log_z[m, t] lacks the offset of time t + 1: take the differences first, then add it.
             shift = log_z[m, t].max()
             for b in range(n):
                 ahead[b] = log_z[m, t, b] - shift
@@ -117,7 +134,7 @@ def backward(indptr, indices, log_values, utility, penalty, log_z, policy):  # p
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _exponentiate(log_row, linear):  # pragma: no cover - compiled
+def _exponentiate(log_row: Floats, linear: Floats) -> float:
     """Fill `linear` with exp(log_row); return how far the finite entries reach from zero, in nats."""
     depth = 0.0
     for e in range(log_row.size):
@@ -128,10 +145,10 @@ def _exponentiate(log_row, linear):  # pragma: no cover - compiled
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _row_softmax(start, stop, indices, log_row, ahead, policy):  # pragma: no cover - compiled
+def _row_softmax(start: int, stop: int, indices: Ints, log_row: Floats, ahead: Floats, policy: Floats) -> float:
     """One row by log-sum-exp: fill policy[start:stop], return log g."""
     top = -np.inf
-    for e in range(start, stop):
+    for e in range(start, stop):  # the logarithms wait in the policy's own place
         policy[e] = log_row[e] + ahead[indices[e]]
         top = max(top, policy[e])
     total = 0.0
@@ -140,11 +157,11 @@ def _row_softmax(start, stop, indices, log_row, ahead, policy):  # pragma: no co
         total += policy[e]
     for e in range(start, stop):
         policy[e] /= total
-    return top + np.log(total)
+    return float(top + np.log(total))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def evaluate(policy, default, utility, penalty, cost):  # pragma: no cover - compiled
+def evaluate(policy: Floats, default: Floats, utility: Floats, penalty: Floats, cost: Floats) -> Ints:
     """Backward policy evaluation; returns (-1, …) or the first impossible move (1, t, b, a)."""
     fault = np.full(4, -1, np.int64)
     batch, times, n = cost.shape
@@ -163,7 +180,7 @@ def evaluate(policy, default, utility, penalty, cost):  # pragma: no cover - com
                 expected = 0.0
                 for a in range(n):
                     x = q[t, b, a]
-                    if x > 0.0:
+                    if x > 0.0:  # 0 log 0 = 0, also where the default is zero
                         if reference[b, a] == 0.0:
                             fault[:] = (1, t, b, a)
                             return fault

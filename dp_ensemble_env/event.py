@@ -17,12 +17,10 @@ instant and ``times[t]`` ends interval `t`, so an event of 16 quarter hours with
 
 from __future__ import annotations
 
-import csv
-import os
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -38,85 +36,22 @@ from dp_ensemble_env._validation import (
     check_positive,
     check_shape,
 )
-from dp_ensemble_env.chain.markov import select_days
+from dp_ensemble_env.chain.calendar import day_of_week, similar_days
+from dp_ensemble_env.tariff import RETAIL_PRICE, Tariff
+
+if TYPE_CHECKING:
+    from dp_ensemble_env.meter import PowerSeries
 
 FloatArray = NDArray[np.float64]
 TimeArray = NDArray[np.datetime64]
 
-#: New York commercial retail price in 2018, $/kWh.
-RETAIL_PRICE = 0.137
 #: What the relief programme pays for delivered energy in Manhattan, $/kWh.
 EVENT_INCENTIVE = 1.0
 
+#: The day of the paper's event.
+EVENT_DAY = "2018-07-02"
+
 DAY = np.timedelta64(1, "D")
-
-
-@dataclass(frozen=True, eq=False)
-class Tariff:
-    """Energy price in $/kWh at any time of the day or year.
-
-    Parameters
-    ----------
-    price : float or sequence of 24 floats
-        One price, or one per hour of the day.
-    stamps : array of datetime64, optional
-        Times from which each of `price` holds; see `from_csv`.
-    """
-
-    price: float | Sequence[float] | FloatArray = RETAIL_PRICE
-    stamps: TimeArray | None = field(default=None, repr=False)
-
-    def __post_init__(self) -> None:
-        prices = as_float_array(self.price, "price", (0, 1))
-        if self.stamps is None and prices.shape not in ((), (24,)):
-            raise ValueError(
-                f"price must be one number or a list of 24 hourly prices, got {prices.size} values; use "
-                "Tariff.from_csv for prices that change with the date."
-            )
-        if self.stamps is not None:
-            object.__setattr__(self, "stamps", as_times(self.stamps, "stamps"))
-            check_shape(np.asarray(self.stamps), prices.shape, "stamps", "one stamp per price")
-
-    @classmethod
-    def from_csv(cls, path: str | os.PathLike[str]) -> Tariff:
-        """Read a CSV of ``hour,price`` (24 rows, 0–23) or ``timestamp,price`` rows, prices in $/kWh.
-
-        A stamp's price holds until the next one. A header line is allowed.
-        """
-        rows = _read_pairs(Path(path))
-        keys, prices = [key for _, key, _ in rows], [price for _, _, price in rows]
-        if all(key.isdigit() for key in keys):
-            hours = [int(key) for key in keys]
-            if sorted(hours) != list(range(24)):
-                raise ValueError(f"{path} must give each hour 0 … 23 once, got the hours {sorted(hours)}.")
-            return cls([price for _, price in sorted(zip(hours, prices, strict=True))])
-        stamps = []
-        for line, key, _ in rows:
-            try:
-                stamps.append(np.datetime64(key.strip().replace(" ", "T"), "s"))
-            except ValueError as error:
-                raise ValueError(
-                    f"line {line} of {path} starts with {key!r}, neither an hour 0–23 nor a stamp like "
-                    "2018-07-02 11:00; correct it."
-                ) from error
-        order = np.argsort(stamps)
-        return cls(np.array(prices)[order], np.array(stamps)[order])
-
-    def at(self, times: ArrayLike) -> FloatArray:
-        """Price in force at each of `times`."""
-        stamps = np.asarray(times, dtype="datetime64[s]")
-        prices = np.asarray(self.price, dtype=float)
-        if self.stamps is not None:
-            index = np.searchsorted(self.stamps, stamps, side="right") - 1
-            if index.min() < 0:
-                raise ValueError(
-                    f"the tariff starts at {self.stamps[0]}, after {stamps.min()}; give it prices from that time on."
-                )
-            return prices[index]
-        if prices.ndim == 0:
-            return np.full(stamps.shape, float(prices))
-        hour = (stamps - stamps.astype("datetime64[D]")) // np.timedelta64(1, "h")
-        return prices[hour.astype(int)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,7 +114,7 @@ class DemandResponseEvent:
         Energy price.
     """
 
-    date: str = "2018-07-02"
+    date: str = EVENT_DAY
     start: str = "11:00"
     end: str = "15:00"
     notice_minutes: int = 30
@@ -225,6 +160,80 @@ class DemandResponseEvent:
         )
 
 
+def event_for(
+    series: PowerSeries,
+    *,
+    date: str | None = None,
+    step_minutes: int | None = None,
+    notice_minutes: int | None = None,
+    **fields: Any,
+) -> DemandResponseEvent:
+    """Describe an event that the readings of `series` can follow.
+
+    Parameters
+    ----------
+    series : PowerSeries
+        Or anything else with `times` and a `step`.
+    date : str, optional
+        By default 2 July 2018 if the series holds that day, else `event_day` of the series.
+    step_minutes : int, optional
+        By default quarter hours, or the series' own steps where these are
+        longer or do not divide a quarter of an hour.
+    notice_minutes : int, optional
+        By default as many whole steps as half an hour needs.
+    **fields
+        Other fields of `DemandResponseEvent`, such as ``start="14:00"``.
+
+    Examples
+    --------
+    >>> from dp_ensemble_env.scenarios.campus import campus_building
+    >>> event_for(campus_building(), step_minutes=60).notice_minutes
+    60
+    """
+    if step_minutes is None:
+        minutes = max(int(series.step / np.timedelta64(60, "s")), 1)
+        step_minutes = 15 if 15 % minutes == 0 else minutes
+    if notice_minutes is None:
+        step = check_count(step_minutes, "step_minutes")
+        notice_minutes = step * math.ceil(30 / step)
+    if date is None:
+        days = np.asarray(series.times).astype("datetime64[D]")
+        date = EVENT_DAY if (days == np.datetime64(EVENT_DAY)).any() else event_day(series)
+    return DemandResponseEvent(date, step_minutes=step_minutes, notice_minutes=notice_minutes, **fields)
+
+
+def event_day(series: PowerSeries, holidays: Iterable[str] = ()) -> str:
+    """Choose a day for an event: the first weekday from 2 July on in the series' last summer, else its last weekday.
+
+    `holidays` and every 4 July are passed over. In the paper's year this is the paper's day, Monday 2 July 2018.
+    """
+    days = np.unique(np.asarray(series.times).astype("datetime64[D]"))[:-1]  # the last day may be cut short
+    weekdays = days[day_of_week(days) < 5]
+    off = set(as_days(holidays, "holidays"))
+    weekdays = weekdays[[str(day) not in off and str(day)[5:] != "07-04" for day in weekdays]]
+    if not len(weekdays):
+        raise ValueError(f"{getattr(series, 'source', '') or 'the series'} holds no complete weekday; give a date.")
+    july = [day for day in weekdays if "07-02" <= str(day)[5:] <= "07-31"]
+    if not july:
+        return str(weekdays[-1])
+    last = max(str(day)[:4] for day in july)
+    return str(min(day for day in july if str(day)[:4] == last))
+
+
+def check_event_day(event: DemandResponseEvent, times: ArrayLike, source: str = "") -> None:
+    """Refuse an event on a day outside the data; `source` names them."""
+    days = np.asarray(times).astype("datetime64[D]")
+    if not days.min() <= event.window[0].astype("datetime64[D]") <= days.max():
+        raise ValueError(
+            f"date {event.date} lies outside the data{f' of {source}' if source else ''}, {days.min()} to "
+            f"{days.max()}; choose a day of theirs."
+        )
+
+
+class TooFewDays(ValueError):  # noqa: N818 - named after what is wrong
+    """There are fewer complete similar days before the event than a baseline needs."""
+
+
 def customer_baseline(
     times: ArrayLike,
     kw: ArrayLike,
@@ -256,6 +265,11 @@ def customer_baseline(
     -------
     ndarray of shape (T + 1,)
         kW on the decision times of ``event.timeline()``.
+
+    Raises
+    ------
+    TooFewDays
+        A `ValueError`: the series holds fewer than `days` complete similar days before the event.
     """
     check_choice(adjustment, "adjustment", ("none", "weather"))
     days, best = check_count(days, "days"), check_count(best, "best")
@@ -281,12 +295,12 @@ def customer_baseline(
         if len(candidates) == days:
             break
     if len(candidates) < days:
-        raise ValueError(
+        raise TooFewDays(
             f"only {len(candidates)} complete similar days before {event.date}, the baseline needs {days}; give a "
             "longer series or ask for fewer days."
         )
     chosen = [offset for _, offset in sorted(candidates, key=lambda item: -item[0])[:best]]
-    baseline = np.mean([lookup(starts + offset, step) for offset in chosen], axis=0)
+    baseline: FloatArray = np.mean([lookup(starts + offset, step) for offset in chosen], axis=0)
     if adjustment == "weather":
         baseline = baseline * _weather_factor(lookup, event, chosen, step)
     return baseline
@@ -326,20 +340,6 @@ def _weather_factor(
     return float(np.clip(actual / usual, 0.8, 1.2))
 
 
-def similar_days(
-    stamps: ArrayLike,
-    event_day: np.datetime64,
-    season: tuple[str, str] | None = None,
-    exclude: Iterable[str] = (),
-) -> NDArray[np.bool_]:
-    """Tell which stamps fall on days like the event's: weekdays for a weekday, else the same day of the week."""
-    times = np.asarray(stamps, dtype="datetime64[s]")
-    kind = (times.astype("datetime64[D]").astype(int) + 3) % 7
-    wanted = int((event_day.astype("datetime64[D]").astype(int) + 3) % 7)
-    alike = kind < 5 if wanted < 5 else kind == wanted
-    return alike & select_days(times, season=season, exclude=tuple(exclude))
-
-
 def _clock(date: str, text: str) -> np.datetime64:
     try:
         return np.datetime64(f"{np.datetime64(date, 'D')}T{str(text).zfill(5)}", "s")
@@ -347,25 +347,3 @@ def _clock(date: str, text: str) -> np.datetime64:
         raise ValueError(
             f"cannot read the event time {text!r} on {date!r}; write dates as 2018-07-02 and times as 11:00."
         ) from error
-
-
-def _read_pairs(path: Path) -> list[tuple[int, str, float]]:
-    """Read (line number, first cell, price) of each row; one header line is allowed."""
-    rows: list[tuple[int, str, float]] = []
-    with path.open(newline="", encoding="utf-8-sig") as stream:
-        for number, cells in enumerate(csv.reader(stream), start=1):
-            if not any(cell.strip() for cell in cells):
-                continue
-            try:
-                price = float(cells[1])
-                if not np.isfinite(price):
-                    raise ValueError
-                rows.append((number, cells[0].strip(), price))
-            except (IndexError, ValueError) as error:
-                if rows or number > 1:
-                    raise ValueError(
-                        f"line {number} of {path} is {','.join(cells)!r}, not a time and a price in $/kWh; correct it."
-                    ) from error
-    if not rows:
-        raise ValueError(f"{path} holds no prices; write lines like '2018-07-02 11:00,0.137'.")
-    return rows

@@ -11,20 +11,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dp_ensemble_env._estimation import series_fields
 from dp_ensemble_env._validation import (
-    as_days,
     as_float_array,
     as_numeric_array,
     as_times,
-    check_choice,
     check_count,
     check_instance,
     check_positive,
     check_shape,
     check_stochastic,
 )
-from dp_ensemble_env.chain.markov import MarkovChain, as_step, ensemble, estimate_chain
-from dp_ensemble_env.event import DemandResponseEvent, EventTimeline, customer_baseline, similar_days
+from dp_ensemble_env.event import DemandResponseEvent, EventTimeline
 from dp_ensemble_env.lsmdp import LogKernel, log_probabilities
 
 FloatArray = NDArray[np.float64]
@@ -62,7 +60,13 @@ class EnsembleModel:
         environment's price observations and pictures.
     counts : array_like of int of shape (n, n), optional
         Transitions observed, from which the adjacency of the privacy analysis
-        follows. As private as the default matrix; `with_default` drops them.
+        follows. As private as the default matrix: they go when another default
+        comes, unless new ones come with it.
+    notes : iterable of str
+        Plain sentences about how the model was made, for reports: what results
+        are for, why there is no baseline, how thin the readings are. They tell of
+        days and numbers of readings, never of powers or transitions, so
+        every variation of the model keeps them. No part of the fingerprint.
     """
 
     default: FloatArray = field(repr=False)
@@ -74,6 +78,7 @@ class EnsembleModel:
     times: Any = field(default=None, repr=False)
     event: EventTimeline | None = field(default=None, repr=False)
     counts: NDArray[np.int64] | None = field(default=None, repr=False)
+    notes: tuple[str, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         default = check_stochastic(self.default)
@@ -108,6 +113,7 @@ class EnsembleModel:
             "initial": _as_distribution(self.initial, n),
             "times": _as_times(times, horizon),
             "counts": _as_counts(self.counts, n),
+            "notes": _as_notes(self.notes),
         }
         for name, value in checked.items():
             if isinstance(value, np.ndarray):
@@ -158,49 +164,35 @@ class EnsembleModel:
         `initial` is the distribution of the states in which similar days of
         the series were when control begins; all states are equally likely if
         there is no such day. The customer baseline is computed when ten
-        complete similar days precede the event, else it is None.
+        complete similar days precede the event, else it is None and `notes`
+        say why. A date outside the data and fewer transitions than levels are
+        refused; fewer than ten transitions a level are noted.
         """
-        event = DemandResponseEvent() if event is None else event
-        check_instance(event, DemandResponseEvent, "event")
-        check_choice(profile, "profile", ("building", "aggregate"))
-        stamps, values, step = _series(power, times, step)
-        stamps, values, step = _resample(stamps, values, step, np.timedelta64(int(event.step_minutes) * 60, "s"))
-        if profile == "building":
-            values = ensemble(values, buildings, rng=rng)
-        exclude, holidays = as_days(exclude, "exclude"), as_days(holidays, "holidays")
-        chain = estimate_chain(
-            values,
-            n_states,
-            times=stamps,
-            step=step,
-            binning=binning,
-            on_unvisited=on_unvisited,
-            season=season,
-            exclude=exclude,
-        )
-        try:
-            baseline = customer_baseline(stamps, values, event, exclude=(*exclude, *holidays))
-        except ValueError:  # too few similar days: reports then go without a baseline
-            baseline = None
-        timeline = event.timeline(baseline)
-        power_kw = chain.power / check_count(buildings, "buildings")
         return cls(
-            default=chain.default,
-            power_kw=power_kw,
-            utility=timeline.utility(power_kw),
-            discomfort_penalty=discomfort_penalty,
             buildings=buildings,
-            initial=_start_distribution(chain, stamps, values, step, timeline.times[0], season, (*exclude, *holidays)),
-            times=timeline.times,
-            event=timeline,
-            counts=chain.counts,
+            discomfort_penalty=discomfort_penalty,
+            **series_fields(
+                power,
+                event,
+                times=times,
+                step=step,
+                profile=profile,
+                n_states=n_states,
+                buildings=buildings,
+                binning=binning,
+                on_unvisited=on_unvisited,
+                season=season,
+                exclude=exclude,
+                holidays=holidays,
+                rng=rng,
+            ),
         )
 
     # ------------------------------------------------------------ derived values
     @property
     def n_states(self) -> int:
         """Number of power levels."""
-        return self.default.shape[-1]
+        return len(self.power_kw)
 
     @property
     def horizon(self) -> int:
@@ -237,15 +229,21 @@ class EnsembleModel:
 
     # ------------------------------------------------------------ variations
     def with_default(self, default: ArrayLike) -> EnsembleModel:
-        """Return the same problem with other default dynamics, a released matrix for instance."""
-        return replace(self, default=np.asarray(default), counts=None)
+        """Return the same problem with other default dynamics, a released matrix for instance, and without counts."""
+        return self.override(default=np.asarray(default))
 
     def override(self, **changes: Any) -> EnsembleModel:
-        """Return a copy with some fields changed; a misspelt name is refused."""
+        """Return a copy with some fields changed; a misspelt name is refused.
+
+        The counts were observed with the old default: with another one they
+        are dropped, unless `counts` are given, too.
+        """
         known = list(self.__dataclass_fields__)
         for name in changes:
             if name not in known:
                 raise ValueError(f"EnsembleModel has no field {name!r}; the fields are {', '.join(known)}.")
+        if "default" in changes:
+            changes.setdefault("counts", None)
         return replace(self, **changes)
 
 
@@ -288,57 +286,10 @@ def _as_counts(counts: Any, n: int) -> NDArray[np.int64] | None:
     return array.astype(np.int64)
 
 
-def _series(
-    power: Any, times: ArrayLike | None, step: Any
-) -> tuple[NDArray[np.datetime64], FloatArray, np.timedelta64]:
-    if hasattr(power, "kw") and hasattr(power, "times"):
-        return np.asarray(power.times, dtype="datetime64[s]"), np.asarray(power.kw, dtype=float), power.step
-    if times is None:
-        raise ValueError("times is missing; pass a PowerSeries, or one stamp per reading.")
-    values = as_numeric_array(power, "power", 1)
-    stamps = as_times(times, "times")
-    check_shape(stamps, values.shape, "times", "one stamp per reading")
-    if len(stamps) < 2:
-        raise ValueError(f"a series of {len(stamps)} readings has no transitions; give at least two.")
-    return stamps, values, as_step(step, np.diff(np.sort(stamps)))
-
-
-def _resample(
-    stamps: NDArray[np.datetime64], values: FloatArray, step: np.timedelta64, wanted: np.timedelta64
-) -> tuple[NDArray[np.datetime64], FloatArray, np.timedelta64]:
-    """Average whole groups of readings; a group with a reading missing is missing."""
-    if step == wanted:
-        return stamps, values, step
-    if wanted < step or wanted % step != np.timedelta64(0, "s"):
-        minutes = [int(x / np.timedelta64(1, "s")) / 60 for x in (step, wanted)]
-        raise ValueError(
-            f"the series has {minutes[0]:g}-minute readings, which cannot give {minutes[1]:g}-minute steps; "
-            f"set the event's step_minutes to a multiple of {minutes[0]:g}."
-        )
-    size = int(wanted // step)
-    group = stamps.astype("int64") // int(wanted / np.timedelta64(1, "s"))
-    label, index, count = np.unique(group, return_inverse=True, return_counts=True)
-    mean = np.bincount(index, values) / count
-    times = (label * int(wanted / np.timedelta64(1, "s"))).astype("datetime64[s]")
-    return times, np.where(count == size, mean, np.nan), wanted
-
-
-def _start_distribution(
-    chain: MarkovChain,
-    stamps: NDArray[np.datetime64],
-    values: FloatArray,
-    step: np.timedelta64,
-    first: np.datetime64,
-    season: tuple[str, str] | None,
-    excluded: tuple[str, ...],
-) -> FloatArray | None:
-    """Distribution of the state, over similar days, in the interval that ends when control begins."""
-    start = first - step
-    clock = stamps - stamps.astype("datetime64[D]") == start - start.astype("datetime64[D]")
-    chosen = clock & similar_days(stamps, start, season, excluded) & ~np.isnan(values)
-    if not chosen.any():
-        return None
-    return np.bincount(chain.states(values[chosen]), minlength=chain.n_states) / chosen.sum()
+def _as_notes(notes: Any) -> tuple[str, ...]:
+    if isinstance(notes, str) or not all(isinstance(note, str) for note in notes):
+        raise ValueError(f"notes must be a list of sentences, got {notes!r}; put a single one in a list, too.")
+    return tuple(notes)
 
 
 def _as_times(times: Sequence[Any] | NDArray[Any] | None, horizon: int) -> NDArray[np.datetime64]:

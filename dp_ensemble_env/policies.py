@@ -14,6 +14,9 @@ Digamma (Proposition 2)
 average value (Section V)
     the mean over private matrices of the policy that is optimal for each;
     see `average_policy` for its three methods.
+tilt
+    any attraction of the states, or that of a plan made elsewhere, applied
+    to the model's own behaviour; see `tilted_policy` and `as_tilt`.
 
 **Privacy.** Taylor and Digamma policies expect the noise, they do not add any:
 computed from the true matrix they are deterministic functions of it, and given
@@ -33,11 +36,21 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import digamma
 
-from dp_ensemble_env._average import average_exact, average_sampled
-from dp_ensemble_env._validation import check_choice, check_count, check_instance, check_positive, check_rng
+from dp_ensemble_env._average import average_sampled
+from dp_ensemble_env._quadrature import average_exact
+from dp_ensemble_env._validation import (
+    as_float_array,
+    check_choice,
+    check_count,
+    check_instance,
+    check_positive,
+    check_rng,
+    check_shape,
+    check_stochastic,
+)
 from dp_ensemble_env.lsmdp import LogKernel, Solution, solve
 from dp_ensemble_env.model import EnsembleModel
 
@@ -217,6 +230,109 @@ def solve_policy(model: EnsembleModel, name: str, k: float | None = None, **kwar
     if name == "digamma":
         return digamma_policy(model, k)
     return average_policy(model, k, method=name.removeprefix("average-"), **kwargs)
+
+
+# ------------------------------------------------------------------ tilts
+def tilted_policy(model: EnsembleModel, tilts: ArrayLike) -> FloatArray:
+    """Return the policy proportional to the default times exp(tilt of the next state).
+
+    Parameters
+    ----------
+    model : EnsembleModel
+    tilts : array_like of shape (T, n)
+        Nats of attraction of each state at each decision; zero leaves the loads alone.
+
+    Returns
+    -------
+    ndarray of shape (T, n, n)
+    """
+    check_instance(model, EnsembleModel, "model")
+    nats = as_float_array(tilts, "tilts", 2)
+    check_shape(nats, (model.horizon, model.n_states), "tilts", "one row per decision and one column per state")
+    with np.errstate(divide="ignore"):
+        logs = np.log(model.default_policy) + nats[:, None, :]
+    logs -= np.logaddexp.reduce(logs, axis=-1, keepdims=True)
+    return np.exp(logs)
+
+
+def as_tilt(plan_or_matrix: Solution | ArrayLike | Any, model: EnsembleModel) -> FloatArray:
+    r"""Deploy a plan made elsewhere as a tilt of the model's own behaviour.
+
+    A plan solved on another matrix, a release or a public guess, attracts the
+    loads to state `a` by :math:`\log z_{t+1}[a]`. Only that attraction is
+    deployed: the loads follow their own rows tilted by it, so the errors of the
+    other matrix's rows are left behind and those of its value function remain.
+
+    Parameters
+    ----------
+    plan_or_matrix
+        One of
+
+        - a `lsmdp.Solution`;
+        - a matrix of shape (n, n), or anything with a `matrix`, such as a
+          `Release`: the standard policy is solved on it first, with the
+          model's utility and penalty;
+        - a policy of shape (T, n, n) that is optimal for one (n, n) matrix
+          under the model's utility and penalty. The last step gives that
+          matrix away (E8), and with it the attraction. Any other policy is
+          refused: pass its `Solution`.
+
+        If the model's own default changes with time, an array of shape
+        (T, n, n) is taken for a matrix that does, too.
+    model : EnsembleModel
+        Where the plan is deployed.
+
+    Returns
+    -------
+    ndarray of shape (T, n, n)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dp_ensemble_env.scenarios.campus import campus_event
+    >>> model = campus_event()
+    >>> bool(np.allclose(as_tilt(model.default, model), standard_policy(model), atol=1e-12))
+    True
+    """
+    check_instance(model, EnsembleModel, "model")
+    if isinstance(plan_or_matrix, Solution):
+        log_z = plan_or_matrix.log_desirability
+        check_shape(log_z, model.utility.shape, "the plan's log_desirability", "one row per time, one column per state")
+    else:
+        array = check_stochastic(getattr(plan_or_matrix, "matrix", plan_or_matrix), "plan_or_matrix")
+        if array.ndim == 3 and model.default.ndim == 2 and not hasattr(plan_or_matrix, "matrix"):
+            log_z = _attraction_of(array, model)
+        else:
+            log_z = solve_standard(model.with_default(array)).log_desirability
+    ahead = log_z[1:]
+    return tilted_policy(model, ahead - ahead.max(axis=1, keepdims=True))
+
+
+def _attraction_of(policy: FloatArray, model: EnsembleModel) -> FloatArray:
+    """Read log z, shape (T + 1, n), off a policy that is optimal for one unknown matrix P.
+
+    As pi = P z / g and the rows of P sum to one, 1/g is the row sum of pi / z;
+    from z at the last time, which is public, this goes back step by step.
+    """
+    check_shape(policy, model.default_policy.shape, "plan_or_matrix", "a policy of the model's steps and states")
+    with np.errstate(divide="ignore"):
+        logs = np.log(policy)
+    gain = model.utility / model.discomfort_penalty
+    log_z = gain.copy()
+    implied = np.empty_like(policy)
+    for t in range(model.horizon - 1, -1, -1):
+        terms = logs[t] - log_z[t + 1]
+        log_g = -np.logaddexp.reduce(terms, axis=-1)
+        implied[t] = np.exp(terms + log_g[:, None])
+        log_z[t] = gain[t] + log_g
+    apart = np.abs(implied - implied[-1]).max()
+    if apart > 1e-6:
+        raise ValueError(
+            "plan_or_matrix is not a policy that is optimal for one matrix under the model's utility and penalty (the "
+            f"matrices that its steps imply differ by {apart:.3g}), so its tilt cannot be read off; pass the Solution "
+            "of the plan, or the matrix that it was solved on."
+        )
+    return log_z
 
 
 # ------------------------------------------------------------------ on the nonzeros

@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from dp_ensemble_env.event import DemandResponseEvent, EventTimeline, Tariff, customer_baseline
+from dp_ensemble_env.event import (
+    DemandResponseEvent,
+    EventTimeline,
+    Tariff,
+    TooFewDays,
+    customer_baseline,
+    event_day,
+    event_for,
+)
+from dp_ensemble_env.meter import PowerSeries
 
 
 def test_default_event_has_two_steps_of_notice_and_sixteen_of_event():
@@ -32,6 +41,49 @@ def test_any_window_and_step():
     assert line.in_event.sum() == 8 and len(line.times) == 11
     assert line.utility([10.0])[-1, 0] == pytest.approx(-(0.137 + 0.5) * 10 * 0.5)
     assert DemandResponseEvent(notice_minutes=0).timeline().in_event.sum() == 16
+
+
+@pytest.mark.parametrize(
+    ("minutes", "given", "step", "notice"),
+    [
+        (1, {}, 15, 30),
+        (5, {}, 15, 30),
+        (15, {}, 15, 30),
+        (10, {}, 10, 30),  # ten minutes do not make a quarter of an hour
+        (20, {}, 20, 40),
+        (60, {}, 60, 60),
+        (15, {"step_minutes": 60}, 60, 60),
+        (15, {"step_minutes": 60, "notice_minutes": 0}, 60, 0),
+    ],
+)
+def test_event_of_a_series_takes_steps_that_its_readings_can_give(minutes, given, step, notice):
+    times = np.datetime64("2018-07-02", "s") + np.arange(4) * np.timedelta64(minutes, "m")
+    series = PowerSeries(times, np.ones(4), np.timedelta64(minutes, "m"))
+    event = event_for(series, date="2019-07-01", incentive=0.5, **given)
+    assert (event.step_minutes, event.notice_minutes, event.date, event.incentive) == (step, notice, "2019-07-01", 0.5)
+
+
+@pytest.mark.parametrize(
+    ("first", "days", "date"),
+    [
+        ("2018-01-01", 365, "2018-07-02"),
+        ("2017-06-01", 800, "2018-07-02"),  # the paper's day, though 2019 has a July, too
+        ("2017-06-01", 122, "2017-07-03"),  # a Monday
+        ("2018-07-03", 60, "2018-07-03"),
+        ("2017-12-25", 4, "2017-12-27"),  # the last day may be cut short
+    ],
+)
+def test_event_of_a_series_takes_place_on_one_of_its_days(first, days, date):
+    series = PowerSeries(np.datetime64(first, "h") + np.arange(24 * days), np.ones(24 * days), np.timedelta64(1, "h"))
+    assert event_for(series).date == date
+
+
+def test_event_day_passes_over_holidays_and_refuses_a_series_without_weekdays():
+    hours = np.datetime64("2017-12-25", "h") + np.arange(24 * 4)
+    series = PowerSeries(hours, np.ones(96), np.timedelta64(1, "h"), source="hall.csv")
+    assert event_day(series, ["2017-12-27"]) == "2017-12-26"
+    with pytest.raises(ValueError, match=r"hall.csv holds no complete weekday; give a date\."):
+        event_day(series, ["2017-12-25", "2017-12-26", "2017-12-27"])
 
 
 def test_hourly_prices_hold_from_the_start_of_the_interval():
@@ -153,7 +205,7 @@ def test_hourly_events_average_quarter_hours():
 
 
 def test_too_few_days_and_bad_settings_are_refused():
-    with pytest.raises(ValueError, match="only 5 complete similar days"):
+    with pytest.raises(TooFewDays, match="only 5 complete similar days"):
         customer_baseline(*meter(8, start="2018-06-25"), DemandResponseEvent())
     with pytest.raises(ValueError, match="best=6 exceeds days=5"):
         customer_baseline(*meter(32), DemandResponseEvent(), days=5, best=6)

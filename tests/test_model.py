@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from dp_ensemble_env.event import DemandResponseEvent
+from dp_ensemble_env.meter import PowerSeries
 from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.scenarios.campus import campus_event
 
 GOOD = {
     "default": [[0.9, 0.1], [0.5, 0.5]],
@@ -83,4 +86,81 @@ def test_frozen_copies_pickles_and_fingerprints():
 
 def test_private_counts_do_not_travel_with_a_release():
     model = EnsembleModel(**GOOD, counts=[[9, 1], [5, 5]])
-    assert model.with_default([[0.8, 0.2], [0.4, 0.6]]).counts is None
+    other = [[0.8, 0.2], [0.4, 0.6]]
+    assert model.with_default(other).counts is None
+    assert model.override(default=other).counts is None
+    assert_array_equal(model.override(default=other, counts=[[8, 2], [4, 6]]).counts, [[8, 2], [4, 6]])
+    assert_array_equal(model.override(discomfort_penalty=4.0).counts, model.counts)
+
+
+def test_campus_event_with_another_default_has_no_counts():
+    campus = campus_event()
+    assert campus.counts is not None
+    assert campus_event(default=np.full((20, 20), 0.05)).counts is None
+
+
+# ------------------------------------------------------------------ from a series
+def meter(days=40, start="2018-06-02", minutes=15):
+    """A daily swing with a slower one on top, so that neighbouring levels are visited."""
+    size = days * 24 * 60 // minutes
+    hours = np.arange(size) * minutes / 60
+    kw = 100 + 30 * np.sin(hours * np.pi / 12) + 10 * np.sin(hours / 7)
+    times = np.datetime64(start, "s") + np.arange(size) * np.timedelta64(minutes, "m")
+    return PowerSeries(times, kw, np.timedelta64(minutes, "m"), source="hall.csv")
+
+
+def test_the_model_says_what_its_results_are_for():
+    notes = EnsembleModel.from_series(meter()).notes
+    assert notes == ("Results are for 100 noisy copies of the metered building added up, not for the building itself.",)
+    (one,) = EnsembleModel.from_series(meter(), buildings=1).notes
+    assert one == "Results are for one noisy copy of the metered building, not for the building itself."
+    (whole,) = EnsembleModel.from_series(meter(), profile="aggregate", buildings=7).notes
+    assert whole == "Results are for the metered load itself; figures per building divide it by 7."
+    assert campus_event().notes == ()
+
+
+def test_notes_stay_with_variations_and_out_of_the_fingerprint():
+    bare, noted = EnsembleModel(**GOOD), EnsembleModel(**GOOD, notes=["Made up."])
+    assert noted.notes == ("Made up.",) and noted.fingerprint == bare.fingerprint
+    assert noted.with_default(np.eye(2)).notes == noted.override(buildings=3).notes == ("Made up.",)
+    for wrong in ("Made up.", [3]):
+        with pytest.raises(ValueError, match="notes must be a list of sentences"):
+            EnsembleModel(**GOOD, notes=wrong)
+
+
+def test_a_date_outside_the_data_is_refused():
+    sentence = "date 2019-07-02 lies outside the data of hall.csv, 2018-06-02 to 2018-07-11; choose a day of theirs."
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        EnsembleModel.from_series(meter(), DemandResponseEvent("2019-07-02"))
+    EnsembleModel.from_series(meter(), DemandResponseEvent("2018-07-11"))
+
+
+def test_few_similar_days_are_noted_and_other_trouble_with_the_baseline_is_not_swallowed(monkeypatch):
+    model = EnsembleModel.from_series(meter(days=10, start="2018-06-25"))
+    assert model.event.baseline_kw is None
+    assert model.notes[-1] == (
+        "There is no customer baseline: only 5 complete similar days before 2018-07-02, the baseline needs 10; "
+        "give a longer series or ask for fewer days."
+    )
+
+    def broken(*_, **__):
+        raise ValueError("kw must hold real numbers")
+
+    monkeypatch.setattr("dp_ensemble_env._estimation.customer_baseline", broken)
+    with pytest.raises(ValueError, match="kw must hold real numbers"):
+        EnsembleModel.from_series(meter())
+
+
+def test_few_readings_for_the_levels_are_noted_and_too_few_refused():
+    day = meter(days=1, start="2018-07-02", minutes=60)
+    event = DemandResponseEvent(step_minutes=60, notice_minutes=60)
+    model = EnsembleModel.from_series(day, event, profile="aggregate", n_states=20)
+    assert model.n_states < 20
+    assert model.notes[1:3] == (
+        "The readings are thin for 20 levels: 23 transitions, fewer than 10 a level. Ask for fewer levels or give a "
+        "longer series.",
+        f"20 levels were asked for and {model.n_states} remain: levels that no transition leaves were joined to a "
+        "neighbour.",
+    )
+    with pytest.raises(ValueError, match="holds 23 transitions between adjacent readings, too few for n_states=24"):
+        EnsembleModel.from_series(day, event, n_states=24)

@@ -19,6 +19,7 @@ from dp_ensemble_env.lsmdp import solve
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.policies import (
     POLICIES,
+    as_tilt,
     average_policy,
     average_policy_as_printed,
     digamma_kernel,
@@ -28,6 +29,7 @@ from dp_ensemble_env.policies import (
     standard_policy,
     taylor_kernel,
     taylor_policy,
+    tilted_policy,
 )
 
 
@@ -183,9 +185,7 @@ def test_blocks_do_not_change_the_average(samples):
     logs = np.zeros_like(solution.policy_values)
     scaled = model.utility / model.discomfort_penalty
     p = np.exp(kernel.log_values[0])
-    _average._average_logs(
-        np.random.default_rng(9), kernel.indptr, kernel.indices, p, scaled[None], 20.0, samples, logs
-    )
+    _average.average_logs(np.random.default_rng(9), kernel.indptr, kernel.indices, p, scaled[None], 20.0, samples, logs)
     fast = _average.average_sampled(kernel, solution, 20.0, samples, np.random.default_rng(9), scaled)
     assert_allclose(fast, logs / samples, rtol=1e-10, atol=1e-14)
 
@@ -305,3 +305,80 @@ def test_random_problems_give_distributions(seed, k, name):
 def test_public_names_match_the_registry():
     assert set(POLICIES) == {"standard", "taylor", "digamma", "average-sampled", "average-expansion", "average-exact"}
     assert policies.solve_policy(EXAMPLE, "average", 5.0, samples=10, rng=0).shape == (1, 3, 3)
+
+
+@pytest.mark.parametrize("k", [5.0, 50.0, 200.0])
+def test_exact_average_stays_between_zero_and_one_where_one_successor_dominates(k):
+    """Rows as real meters have them, whose sum of panels passes one by some 1e-16 (at k = 50 and 200)."""
+    for p, log_z in (([0.2, 0.6, 0.2], [0.0, -45.0, -50.0]), ([0.9, 0.1], [0.0, -40.0])):
+        policy = average_policy(one_row(p, log_z), k, "exact")
+        assert policy.min() >= 0.0 and policy.max() <= 1.0
+        assert_allclose(policy.sum(axis=-1), 1.0, rtol=0, atol=1e-15)
+        assert_allclose(policy[..., 0], 1.0, rtol=0, atol=1e-12)
+
+
+# ------------------------------------------------------------------ tilts
+def test_tilted_rows_by_their_definition():
+    model = random_model(3, n=4, horizon=3)
+    tilts = np.random.default_rng(0).normal(size=(3, 4))
+    expected = model.default * np.exp(tilts)[:, None, :]
+    assert_allclose(tilted_policy(model, tilts), expected / expected.sum(axis=-1, keepdims=True), rtol=1e-13)
+    assert_allclose(tilted_policy(model, np.zeros((3, 4))), model.default_policy, rtol=1e-15)
+    with pytest.raises(ValueError, match=r"tilts must have shape \(3, 4\)"):
+        tilted_policy(model, np.zeros((4, 3)))
+
+
+@pytest.mark.parametrize("varying", [False, True])
+def test_a_plan_for_the_model_itself_is_the_standard_policy(varying):
+    model = random_model(11, n=7, horizon=6, varying=varying)
+    best = standard_policy(model)
+    for plan in (model.default, solve_standard(model)):
+        assert_allclose(as_tilt(plan, model), best, atol=1e-12)
+
+
+def test_a_plan_for_another_matrix_is_deployed_as_its_attraction():
+    """By hand: the other problem's log z, added to the logarithm of the model's own rows."""
+    model, other = random_model(5, density=1.0), random_model(6, density=1.0)
+    plan = solve(other.log_kernel, model.utility, model.discomfort_penalty)
+    expected = model.default * np.exp(plan.log_desirability[1:] - plan.log_desirability[1:].max())[:, None, :]
+    expected /= expected.sum(axis=-1, keepdims=True)
+    for source in (plan, other.default, plan.policy):
+        assert_allclose(as_tilt(source, model), expected, atol=1e-12)
+
+
+def test_deployed_tilts_score_as_the_environment_plays_them():
+    """The reference plans in an environment of the release and plays its tilt, in single precision, on the truth."""
+    from dp_ensemble_env.agents import evaluate, make_agent
+
+    from dp_ensemble_env.envs import EnsembleEnv
+    from dp_ensemble_env.lsmdp import evaluate_policy
+    from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism
+    from dp_ensemble_env.scenarios.campus import campus_event
+
+    model = campus_event()
+
+    def value(policy):
+        cost = evaluate_policy(policy, model.default, model.utility, model.discomfort_penalty)
+        return -model.initial @ (cost[0] + model.utility[0])
+
+    worst, best = value(model.default_policy), value(standard_policy(model))
+    for seed in range(2):
+        release = DirichletMechanism(50.0).release(model.default, seed)
+        plan = make_agent("standard", EnsembleEnv(model.with_default(release.matrix), action="tilt"))
+        played = evaluate(plan, EnsembleEnv(model, action="tilt")).score
+        assert 100 * (value(as_tilt(release, model)) - worst) / (best - worst) == pytest.approx(played, abs=1e-6)
+        assert_array_equal(as_tilt(release, model), as_tilt(release.matrix, model))
+
+
+def test_what_no_tilt_can_be_read_from_is_refused():
+    model = random_model(5, density=1.0)
+    with pytest.raises(ValueError, match="pass the Solution of the plan"):
+        as_tilt(taylor_policy(model, 5.0), model)
+    with pytest.raises(ValueError, match="pass the Solution of the plan"):
+        as_tilt(random_model(6, density=1.0, varying=True).default, model)
+    with pytest.raises(ValueError, match="policy of the model's steps"):
+        as_tilt(standard_policy(model)[1:], model)
+    with pytest.raises(ValueError, match="log_desirability"):
+        as_tilt(solve_standard(random_model(5, n=4)), model)
+    with pytest.raises(ValueError, match="sums to"):
+        as_tilt(np.ones((6, 6)), model)

@@ -37,6 +37,7 @@ from dp_ensemble_env._validation import (
     check_stochastic,
     state_list,
 )
+from dp_ensemble_env.chain.calendar import as_step, select_days
 
 FloatArray = NDArray[np.float64]
 
@@ -80,7 +81,7 @@ class MarkovChain:
     @property
     def observations(self) -> NDArray[np.int64]:
         """How often each state was left."""
-        return self.counts.sum(axis=1)
+        return np.asarray(self.counts.sum(axis=1))
 
     def states(self, power: ArrayLike) -> NDArray[np.int64]:
         """State of each reading; readings beyond the edges belong to the outermost states."""
@@ -252,59 +253,6 @@ def _adjacent_readings(
     one = as_step(step, differences)
     chosen = select_days(stamps, start, end, season, exclude)
     return np.where(chosen, values, np.nan), differences == one
-
-
-def as_step(step: Any, differences: NDArray[np.timedelta64]) -> np.timedelta64:
-    """Return `step`, minutes or a timedelta64, in seconds; by default the smallest of `differences`."""
-    if step is None:
-        return differences.min() if len(differences) else np.timedelta64(0, "s")
-    try:
-        if isinstance(step, (int, float)) and not isinstance(step, bool):
-            step = np.timedelta64(round(step * 60), "s")
-        elif not isinstance(step, np.timedelta64):
-            raise TypeError
-        one = step.astype("timedelta64[s]")
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ValueError(f"step must be minutes or a timedelta64, got {step!r}; pass step=15 for example.") from error
-    if not one > np.timedelta64(0, "s"):
-        raise ValueError(f"step must be positive, got {step!r}.")
-    return one
-
-
-def select_days(
-    stamps: NDArray[np.datetime64],
-    start: str | None = None,
-    end: str | None = None,
-    season: tuple[str, str] | None = None,
-    exclude: tuple[str, ...] = (),
-) -> NDArray[np.bool_]:
-    """Tell which stamps lie between two dates, in a season, and on no excluded day."""
-    days = stamps.astype("datetime64[D]")
-    chosen = np.ones(len(days), dtype=bool)
-    try:
-        if start is not None:
-            chosen &= days >= np.datetime64(start, "D")
-        if end is not None:
-            chosen &= days <= np.datetime64(end, "D")
-        if season is not None:
-            # A leap year, so that 02-29 is a date too.
-            first, last = (np.datetime64(f"2000-{part}", "D") for part in season)
-            bounds = [int(d.astype("datetime64[M]").astype(int) % 12 * 100 + _day_of_month(d)) for d in (first, last)]
-            key = days.astype("datetime64[M]").astype(int) % 12 * 100 + _day_of_month(days)
-            inside = (key >= bounds[0], key <= bounds[1])
-            chosen &= inside[0] & inside[1] if bounds[0] <= bounds[1] else inside[0] | inside[1]
-        if exclude:
-            chosen &= ~np.isin(days, np.array([np.datetime64(day, "D") for day in exclude]))
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ValueError(
-            f"cannot read a date among start={start!r}, end={end!r}, season={season!r}, exclude={list(exclude)!r}; "
-            "write days as 2018-07-02 and a season as ('06-15', '09-25')."
-        ) from error
-    return chosen
-
-
-def _day_of_month(days: Any) -> Any:
-    return (days - days.astype("datetime64[M]")).astype(int) + 1
 
 
 # ------------------------------------------------------------------ states

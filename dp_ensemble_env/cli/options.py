@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import math
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from dp_ensemble_env.event import DemandResponseEvent
-from dp_ensemble_env.meter import PowerSeries, read_meter
+from dp_ensemble_env.meter import read_meter
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.scenarios.campus import campus_event
 
@@ -44,10 +41,3 @@ def load_model(args: Any) -> EnsembleModel:
         return campus_event(getattr(args, "campus_seed", 0), event=event)
     series = read_meter(args.meter, unit=args.unit, stamp=args.stamp, column=args.column)
     return EnsembleModel.from_series(series, event)
-
-
-def event_for(series: PowerSeries, **fields: Any) -> DemandResponseEvent:
-    """Describe an event in quarter hours, or in the series' own steps where these are longer or odd."""
-    minutes = max(int(series.step / np.timedelta64(60, "s")), 1)
-    step = 15 if 15 % minutes == 0 else minutes
-    return DemandResponseEvent(step_minutes=step, notice_minutes=step * math.ceil(30 / step), **fields)

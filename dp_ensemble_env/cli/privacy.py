@@ -228,7 +228,7 @@ def run_release(args: argparse.Namespace) -> int:
 
 def load_model(args: argparse.Namespace) -> Any:
     """Build the model of the campus, or of a meter file."""
-    from dp_ensemble_env.cli.options import event_for
+    from dp_ensemble_env.event import event_for
     from dp_ensemble_env.meter import read_meter
     from dp_ensemble_env.model import EnsembleModel
     from dp_ensemble_env.scenarios.campus import campus_event

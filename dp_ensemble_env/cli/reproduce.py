@@ -13,16 +13,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import shlex
 import sys
 import time
 from collections.abc import Callable
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from dp_ensemble_env import __version__
 from dp_ensemble_env._files import atomic_write
 from dp_ensemble_env._validation import check_count
 from dp_ensemble_env.cli.options import add_data_arguments
@@ -30,18 +27,12 @@ from dp_ensemble_env.experiments.reproduction.claims import Finding, search_rati
 from dp_ensemble_env.experiments.reproduction.data import BUILDINGS, THEORY, DataSet, load_data
 from dp_ensemble_env.experiments.reproduction.findings import study_findings
 from dp_ensemble_env.experiments.reproduction.study import FULL, QUICK, STAGES, run_study
-from dp_ensemble_env.experiments.reproduction.tables import (
-    CLAIM_HEADINGS,
-    all_claims,
-    claim_rows,
-    counts,
-    study_tables,
-    tally,
-    write_csv,
-)
+from dp_ensemble_env.experiments.reproduction.tables import study_tables
+from dp_ensemble_env.experiments.reproduction.verdicts import CLAIM_HEADINGS, claim_rows, counts, show_findings
+from dp_ensemble_env.reporting.provenance import versions
+from dp_ensemble_env.reporting.tables import write_csv
 
 FOLDERS = ("campus", "meter", "simbench")
-PACKAGES = ("numpy", "scipy", "numba", "gymnasium", "matplotlib", "dp-accounting", "stable-baselines3", "torch")
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
@@ -80,7 +71,7 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("reproduce_paper: stopped before it was done; run it again.", file=sys.stderr)
         return 130
-    show(findings)
+    show_findings(findings)
     print(f"\nPage:    {page}\nClaims:  {page.parent}/claims.csv, reproduction.json")
     print("Figures: " + ", ".join(f"{page.parent / data.slug}/*.png, *.svg" for data in sets))
     return 0
@@ -174,63 +165,6 @@ def remove(folder: Path, names: list[str]) -> None:
     for name in {name.split("/")[0] for name in names}:
         if (folder / name).is_dir() and not any((folder / name).iterdir()):
             (folder / name).rmdir()
-
-
-def versions() -> dict[str, str]:
-    """Return the versions that the numbers depend on."""
-    found = {"python": platform.python_version(), "dp_ensemble_env": __version__}
-    for name in PACKAGES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
-
-
-def show(findings: dict[str, list[Finding]]) -> None:
-    """Print the claims and their verdicts to the terminal, a narrow column for each data set."""
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    from dp_ensemble_env.experiments.reproduction.page import MARKS
-
-    letters = dict(zip(findings, "ABCD", strict=False))
-    table = Table(title="Claims of Section VI", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("claim")
-    table.add_column("paper", max_width=16)
-    for letter in letters.values():
-        table.add_column(letter, justify="center")
-    colours = {"✓": "green", "≈": "cyan", "∅": "yellow", "✗": "red"}
-
-    def cells(words: dict[str, str]) -> list[str]:
-        marks = [MARKS[words[data]] if data in words else "" for data in findings]
-        return [f"[bold {colours[mark]}]{mark}[/]" if mark else "" for mark in marks]
-
-    claims = all_claims(findings)
-    for claim in (claim for claim in claims if not claim.set_up):
-        table.add_row(
-            escape(claim.claim), escape(claim.paper), *cells({d: claim.verdict(d).word for d in claim.readings})
-        )
-        readings: dict[str, dict[str, str]] = {}
-        for data, found in claim.readings.items():
-            for finding in found:
-                readings.setdefault(finding.id, {})[data] = finding.verdict.word
-        titles = {f.id: f.reading for found in claim.readings.values() for f in found}
-        if len(readings) > 1:
-            for name, words in readings.items():
-                table.add_row(f"[dim]  · {escape(titles[name])}[/]", "", *cells(words))
-    table.add_section()
-    for claim in (claim for claim in claims if claim.set_up):
-        words = {data: claim.verdict(data).word for data in claim.readings}
-        table.add_row(f"set-up: {escape(claim.claim)}", escape(claim.paper), *cells(words))
-    console = Console(width=None if sys.stdout.isatty() else 100)
-    console.print(table)
-    console.print("   ".join(f"{mark} {word}" for word, mark in MARKS.items()), highlight=False)
-    console.print("A claim with several readings (·) counts once.", highlight=False)
-    for data, found in findings.items():
-        console.print(f"{letters[data]}  {escape(data)}: {tally(found)}", highlight=False)
 
 
 if __name__ == "__main__":

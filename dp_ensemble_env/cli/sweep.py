@@ -36,7 +36,6 @@ from typing import Any
 from dp_ensemble_env._files import atomic_write
 from dp_ensemble_env._validation import check_count
 from dp_ensemble_env.agents.hyperparams import ACTIONS
-from dp_ensemble_env.experiments.comparison_report import show
 from dp_ensemble_env.experiments.sweep.backends import ClusterLostError, Records, in_process, in_processes, on_ray
 from dp_ensemble_env.experiments.sweep.cells import BUILT_IN, Cell, Store, Study
 from dp_ensemble_env.experiments.sweep.grid import NAMES, Grid, read_grid
@@ -48,6 +47,7 @@ from dp_ensemble_env.experiments.sweep.report import (
     work_left,
     write_tables,
 )
+from dp_ensemble_env.reporting.tables import show_table as show
 
 STATE = ("data", "method", "action", "k", "steps", "cells", "done", "failed", "missing", "s each", "left")
 HEADINGS = ("data", "method", "action", "k", "steps", "seeds", "score where made", "deployed on true", "$ to optimum")

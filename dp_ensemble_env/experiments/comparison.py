@@ -31,18 +31,7 @@ from dp_ensemble_env.agents.evaluation import seed_summary
 from dp_ensemble_env.cli.options import add_data_arguments, load_model
 from dp_ensemble_env.cost import cost_of_privacy, release_cost
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
-from dp_ensemble_env.experiments.comparison_report import (
-    HEADINGS,
-    LEVEL_HEADINGS,
-    PRIVATE_HEADINGS,
-    PrivateRow,
-    Row,
-    cells,
-    level_cells,
-    private_cells,
-    show,
-    write_all,
-)
+from dp_ensemble_env.experiments.comparison_report import PrivateRow, Row, show_all, write_all
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism, Release
 
@@ -102,6 +91,7 @@ class Progress:
     def __init__(self, bar: Any) -> None:
         self.bar = bar
         self.task = bar.add_task("comparing", total=None, status="")
+        self.notes: list[str] = []  # what is to be said below the tables
 
     def say(self, text: str) -> None:
         """Name the step that begins."""
@@ -130,10 +120,11 @@ def baseline_rows(
             settings["seed"] = seed
         try:
             agent = make_agent(name, env, **settings)
-        except ValueError as error:
+        except ValueError:
             if name != "average-expansion":
                 raise
-            progress.bar.console.print(f"{name} is left out: {error}", style="dim", highlight=False)
+            note = f"{name} does not apply at k = {k:g}, where it gives a negative probability; average-exact does."
+            progress.notes += [] if note in progress.notes else [note]
             continue
         rows.append(Row(name, env_name, evaluate(agent, env, episodes=episodes, seed=seed)))
     return rows
@@ -339,12 +330,8 @@ def run(args: argparse.Namespace, model: EnsembleModel, command: str) -> Path:
         private = private_rows(model, args.private, done, args.releases, args.seed, progress) if args.private else []
         costs = analytical_costs(model, args.private, args.seed) if private else {}
         progress.say("drawing")
-        page = write_all(args.output, args, model, rows, private, costs, command)
-    show("Controllers on the event (score: 0 = uncontrolled, 100 = optimum)", HEADINGS, [cells(row) for row in rows])
-    if learners:
-        show("Learners", LEVEL_HEADINGS, [level_cells(row) for row in rows if row.summary is not None])
-    if private:
-        show("Trained on private, deployed on true", PRIVATE_HEADINGS, [private_cells(row) for row in private])
+        page = write_all(args.output, vars(args), model, rows, private, costs, command, progress.notes)
+    show_all(rows, private, progress.notes)
     return page
 
 

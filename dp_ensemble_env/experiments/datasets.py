@@ -50,8 +50,8 @@ from dp_ensemble_env._validation import check_choice, check_count, check_in_rang
 from dp_ensemble_env.agents import Agent, evaluate, make_agent
 from dp_ensemble_env.agents.base import decision_time
 from dp_ensemble_env.agents.evaluation import reference_returns
-from dp_ensemble_env.agents.practice import price_scale
 from dp_ensemble_env.cli.options import EVENT_DATE, EVENT_STEP, add_data_arguments, load_model
+from dp_ensemble_env.envs.actions import action_scale
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.envs.portable import portable_spec
 from dp_ensemble_env.envs.registration import ENVIRONMENTS
@@ -110,7 +110,7 @@ class Tilting:
         """Return the tilted default matrices of the present decisions."""
         action, state = self.agent.predict(observation, state, episode_start, deterministic)
         time = decision_time(observation, self.model.horizon)
-        tilt = np.asarray(action, float) * price_scale(self.model)[time][..., None]
+        tilt = np.asarray(action, float) * action_scale(self.model)[time][..., None]
         with np.errstate(divide="ignore"):
             logs = np.log(self.model.default_policy[time]) + tilt[..., None, :]
         return np.exp(logs - np.logaddexp.reduce(logs, axis=-1, keepdims=True)).astype(np.float32), state

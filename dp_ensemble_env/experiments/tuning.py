@@ -129,7 +129,8 @@ def run(args: Arguments, say: Callable[[str], None]) -> Path:
     import optuna
 
     from dp_ensemble_env.agents.sb3 import train
-    from dp_ensemble_env.agents.training import versions, write_json
+    from dp_ensemble_env.agents.training import write_json
+    from dp_ensemble_env.reporting.provenance import versions
 
     env_id = f"dp_ensemble/{args.env}-v0"
     settings = hyperparameters(args.algo, env_id, args.action)
@@ -164,8 +165,6 @@ def run(args: Arguments, say: Callable[[str], None]) -> Path:
 
 def summary(args: Arguments, study: Any, versions: dict[str, str]) -> dict[str, Any]:
     """Return what is worth keeping of a study."""
-    import optuna
-
     trials = [
         {"number": t.number, "value": round(t.value, 3), "params": t.params, **t.user_attrs}
         for t in study.trials
@@ -179,7 +178,7 @@ def summary(args: Arguments, study: Any, versions: dict[str, str]) -> dict[str, 
         "command": f"dp-ensemble tune {command}",
         "sampler": "TPE, seed 0, 8 random trials first",
         "first_seed": FIRST_SEED,
-        "versions": {**versions, "optuna": optuna.__version__},
+        "versions": versions,
         "best_trial": study.best_trial.number,
         "best_value": round(study.best_value, 3),
         "best_hyperparams": study.best_trial.user_attrs["hyperparams"],

@@ -58,9 +58,9 @@ from scipy import stats
 
 from dp_ensemble_env._files import atomic_write
 from dp_ensemble_env._validation import check_count, check_positive
-from dp_ensemble_env.cli.options import event_for
 from dp_ensemble_env.cost import cost_of_privacy
 from dp_ensemble_env.envs.vector import EnsembleVectorEnv
+from dp_ensemble_env.event import event_for
 from dp_ensemble_env.lsmdp import evaluate_policy, occupancy
 from dp_ensemble_env.meter import read_meter
 from dp_ensemble_env.model import EnsembleModel

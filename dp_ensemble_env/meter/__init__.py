@@ -11,12 +11,14 @@ Rules
 -----
 - *Unit and stamp.* Taken from the format or from the header (``kWh``,
   ``power_kw``, ``interval start``). Otherwise refused until ``unit`` and
-  ``stamp`` are passed. kWh per interval are divided by its length.
+  ``stamp`` are passed; a ``unit`` that contradicts the header is refused, too.
+  kWh per interval are divided by its length.
 - *Interval-end stamps* are moved back by one interval.
 - *Order.* Files that are newest first are turned round, others sorted.
 - *Step.* The interval that the file states, or else the most common
   difference between stamps. A stamp off that grid is refused.
-- *Missing rows, empty cells* and words such as ``NA`` become gaps.
+- *Missing rows, empty cells* and words such as ``NA`` become gaps, counted in
+  a note.
 - *Spring.* The hour skipped by daylight saving is a gap labelled so: by
   ``timezone``, or else a gap of exactly one hour that starts at 01:00 or
   02:00 on a Sunday in March.

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ._origin import UNITS, Origin, Readings, plural
 from ._zones import repeated_hours, skipped_hours
-from .series import MISSING, PowerSeries, find_gaps
+from .series import MISSING, Gap, PowerSeries, find_gaps
 
 #: A reading is a spike above this many times the highest ordinary reading.
 SPIKE_FACTOR = 20.0
@@ -77,6 +77,7 @@ def make_series(readings: Readings, rules: Rules) -> PowerSeries:
     _mark_skipped_hours(why, np.isnan(kw), seconds, step, stamp, readings)
     _note_zeros(kw, times, step, notes)
     gaps = find_gaps(times, step, np.isnan(kw), _REASONS[why])
+    _note_gaps(gaps, notes)
     return PowerSeries(times, kw, np.timedelta64(step, "s"), gaps, tuple(notes), origin.name)
 
 
@@ -221,10 +222,10 @@ def _folded(repeated: NDArray[np.int64], sizes: NDArray[np.int64], readings: Rea
     November, from 00:00 to 03:00, in one block of at most an hour.
     """
     if readings.zone is not None:
-        mask = np.zeros(len(repeated), dtype=bool)
+        mask: NDArray[np.bool_] = np.zeros(len(repeated), dtype=bool)
         for low, high in repeated_hours(readings.zone, int(repeated[0]), int(repeated[-1])):
             mask |= (repeated >= low) & ((repeated <= high) if stamp == "end" else (repeated < high))
-        return mask & (sizes == 2)
+        return np.asarray(mask & (sizes == 2))
     days = repeated // _DAY
     _, where = np.unique(days, return_inverse=True)
     earliest = np.full(where.max() + 1, _DAY)
@@ -232,11 +233,11 @@ def _folded(repeated: NDArray[np.int64], sizes: NDArray[np.int64], readings: Rea
     np.minimum.at(earliest, where, repeated % _DAY)
     np.maximum.at(latest, where, repeated % _DAY)
     short = ((latest - earliest <= _HOUR) & (latest <= 3 * _HOUR))[where]
-    return short & (sizes == 2) & _is_sunday(repeated) & np.isin(_month(repeated), (10, 11))
+    return np.asarray(short & (sizes == 2) & _is_sunday(repeated) & np.isin(_month(repeated), (10, 11)))
 
 
 def _is_sunday(seconds: NDArray[np.int64]) -> NDArray[np.bool_]:
-    return (seconds // _DAY + 4) % 7 == 0  # 1970-01-01 was a Thursday
+    return np.asarray((seconds // _DAY + 4) % 7 == 0)  # 1970-01-01 was a Thursday
 
 
 def _month(seconds: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -266,7 +267,7 @@ def _place(line: _Timeline, step: int, origin: Origin) -> NDArray[np.int64]:
             f"({plural(len(bad), 'such reading')}); correct it, or resample the file to even intervals.",
             line.lines[bad[0]],
         )
-    place = (line.seconds - line.seconds[0]) // step
+    place: NDArray[np.int64] = (line.seconds - line.seconds[0]) // step
     if place[-1] > LARGEST_GRID * len(place) + 1_000_000:
         jump = int(np.argmax(np.diff(place)))
         raise origin.error(
@@ -333,6 +334,18 @@ def _runs(mask: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return where the runs of True begin and where they have ended."""
     edges = np.flatnonzero(np.diff(np.concatenate(([False], mask, [False])).astype(np.int8)))
     return edges[::2], edges[1::2]
+
+
+def _note_gaps(gaps: tuple[Gap, ...], notes: list[str]) -> None:
+    """Note the gaps that no other note explains."""
+    plain = [gap for gap in gaps if gap.reason in (MISSING, "empty")]
+    if plain:
+        longest = max(plain, key=lambda gap: gap.intervals)
+        notes.append(
+            f"{plural(sum(gap.intervals for gap in plain), 'interval')} without a reading, in "
+            f"{plural(len(plain), 'gap')}; nothing was filled in. The longest gap, "
+            f"{plural(longest.intervals, 'interval')}, starts at {str(longest.start).replace('T', ' ')}."
+        )
 
 
 def _note_zeros(kw: NDArray[np.float64], times: NDArray[np.datetime64], step: int, notes: list[str]) -> None:

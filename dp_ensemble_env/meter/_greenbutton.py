@@ -33,10 +33,10 @@ _KINDS = {"ReadingType", "MeterReading", "IntervalBlock", "LocalTimeParameters"}
 class _Block:
     """Readings of one meter: parallel arrays of starts, durations, values, lines."""
 
-    start: array = field(default_factory=lambda: array("q"))
-    duration: array = field(default_factory=lambda: array("q"))
-    value: array = field(default_factory=lambda: array("d"))
-    line: array = field(default_factory=lambda: array("q"))
+    start: array[int] = field(default_factory=lambda: array("q"))
+    duration: array[int] = field(default_factory=lambda: array("q"))
+    value: array[float] = field(default_factory=lambda: array("d"))
+    line: array[int] = field(default_factory=lambda: array("q"))
 
 
 @dataclass
@@ -176,9 +176,12 @@ def read_greenbutton(
     zone, more = _local_zone(feed, zone, origin)
     values = np.asarray(block.value, dtype=np.float64)[:, None] * 10.0**power
     notes += ["Format greenbutton: start is the start of the interval, in UTC.", *more]
-    return Readings(
+    readings = Readings(
         origin, utc_to_wall(starts, zone), values, [name], lines, stated or None, "start", zone, step, notes
     )
+    if stated:
+        readings.stated[name] = stated
+    return readings
 
 
 def greenbutton_columns(stream: BinaryIO, origin: Origin) -> list[str]:

@@ -42,7 +42,9 @@ class Readings:
     lines : (n,) int64
         Line numbers, for messages.
     unit, stamp : str or None
-        What the file itself says; None when it does not.
+        What the file says, or its format takes for granted; None when neither does.
+    stated : dict of str
+        Columns whose unit the file itself states, with that unit: no argument may contradict it.
     zone : tzinfo or None
         The time zone, when it is known.
     step : int or None
@@ -61,6 +63,7 @@ class Readings:
     zone: tzinfo | None = None
     step: int | None = None
     notes: list[str] = field(default_factory=list)
+    stated: dict[str, str] = field(default_factory=dict)
 
 
 def plural(count: int, noun: str) -> str:

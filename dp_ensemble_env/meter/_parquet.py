@@ -9,7 +9,7 @@ import numpy as np
 
 from ._origin import Origin, Readings
 from ._stamps import Stamps, check_years, parse_stamps
-from ._tables import TextOptions, pick, stamp_of, to_wall, unit_of
+from ._tables import TextOptions, pick, stamp_of, stated_units, to_wall, unit_of
 from ._zones import get_zone, utc_to_wall
 
 
@@ -48,7 +48,9 @@ def read_parquet(path: str | os.PathLike[str], origin: Origin, options: TextOpti
         notes += parsed.notes + more
     units = {unit_of(name) for name in chosen}
     unit = units.pop() if len(units) == 1 else None
-    return Readings(origin, seconds, values, chosen, lines, unit, stamp_of(time), zone, None, notes)
+    return Readings(
+        origin, seconds, values, chosen, lines, unit, stamp_of(time), zone, None, notes, stated_units(chosen)
+    )
 
 
 def parquet_columns(path: str | os.PathLike[str], origin: Origin) -> list[str]:

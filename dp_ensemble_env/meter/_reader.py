@@ -12,7 +12,7 @@ from ._clean import Rules, make_series
 from ._greenbutton import greenbutton_columns, read_greenbutton
 from ._origin import UNITS, Origin, Readings
 from ._parquet import parquet_columns, read_parquet
-from ._tables import TextOptions, candidates, read_text
+from ._tables import TextOptions, as_unit, candidates, read_text
 from ._text import decode, find_table
 from ._zones import get_zone
 from .series import PowerSeries
@@ -45,8 +45,8 @@ def read_meter(
         Layout of the file, found from its content by default. ``"csv"`` is any
         delimited text, with one column of readings or one per building.
     unit : {"kW", "kWh", "W", "Wh", "MW", "MWh"}, optional
-        Needed when neither the header nor the format states it; when given,
-        it wins over them.
+        Needed when neither the header nor the format states it. One that
+        contradicts the header is refused; capitals do not matter.
     stamp : {"start", "end"}, optional
         Which end of its interval a timestamp marks. Needed when neither the
         header nor the format says so.
@@ -82,7 +82,7 @@ def read_meter(
     """
     check_choice(format, "format", FORMATS)
     if unit is not None:
-        check_choice(unit, "unit", UNITS)
+        unit = check_choice(as_unit(unit), "unit", UNITS)
     if stamp is not None:
         check_choice(stamp, "stamp", ("start", "end"))
     for name, value in (("negatives", negatives), ("zeros", zeros), ("spikes", spikes)):
@@ -91,9 +91,17 @@ def read_meter(
     check_choice(decimal, "decimal", ("auto", ".", ","))
     options = TextOptions(column, date_order, decimal, get_zone(timezone))
     readings = _read(path, format, unit, options)
+    for name, stated in readings.stated.items():
+        if unit not in (None, stated):
+            raise readings.origin.error(
+                f"the file states that {name!r} is in {stated}, which unit={unit!r} contradicts; leave unit out, or "
+                "correct the file if it is wrong."
+            )
     for argument, said, given in (("unit", readings.unit, unit), ("stamp", readings.stamp, stamp)):
         if given is not None and said is not None and given != said:
-            readings.notes.append(f"The file states {argument} {said!r}; {given!r} was used, as asked.")
+            readings.notes.append(
+                f"By its format or header the file has {argument} {said!r}; {given!r} was used, as asked."
+            )
     readings.unit, readings.stamp = unit or readings.unit, stamp or readings.stamp
     return make_series(readings, Rules(negatives, zeros, spikes))
 

@@ -106,7 +106,9 @@ def _matrix(
     return text, _SHAPE[text]
 
 
-def _fill(fields: dict[str, NDArray[np.int64]], rows: NDArray[np.intp], block: NDArray[np.uint8], m: re.Match) -> None:
+def _fill(
+    fields: dict[str, NDArray[np.int64]], rows: NDArray[np.intp], block: NDArray[np.uint8], m: re.Match[str]
+) -> None:
     """Read the fields of all rows that share the shape of the match."""
 
     def number(group: str) -> NDArray[np.int64] | int:

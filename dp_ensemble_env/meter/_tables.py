@@ -81,6 +81,7 @@ def read_text(text: str, origin: Origin, format: str, options: TextOptions) -> R
     readings = Readings(
         origin, seconds, np.column_stack(values), names, lines, choice.unit, choice.stamp, options.zone, None, notes
     )
+    readings.stated = stated_units(names)
     if kind == "opower":
         _finish_opower(readings, table, cells[len(stamps) + len(choice.columns) :], cells[1])
     return readings
@@ -112,6 +113,16 @@ def unit_of(name: str) -> str | None:
     if match:
         return _SPELLED[match[1]]
     return "W" if _BARE_WATT.search(lowered) else None
+
+
+def stated_units(names: list[str]) -> dict[str, str]:
+    """Return the columns whose names state a unit, with that unit."""
+    return {name: unit for name in names if (unit := unit_of(name)) is not None}
+
+
+def as_unit(value: str) -> str:
+    """Return a unit in its usual spelling: "kwh" and "KWH" are kWh."""
+    return _SPELLED.get(value.strip().lower(), value) if isinstance(value, str) else value
 
 
 def stamp_of(name: str) -> str | None:
@@ -231,7 +242,7 @@ def _finish_opower(readings: Readings, table: Table, extra: list[list[str]], sta
                 f"the unit is {spelled[other or 0]!r}; keep only the electricity rows, all in one of kWh, Wh or MWh.",
                 readings.lines[other or 0],
             )
-        readings.unit = first
+        readings.unit, readings.stated = first, dict.fromkeys(readings.names, first)
     readings.notes.append("Format opower: START TIME is the start of the interval, END TIME its last minute.")
 
 

@@ -1,9 +1,15 @@
-"""What a policy does to one event, in the units a utility reads."""
+r"""What a policy or an agent does to one event, in the units a utility reads.
+
+**Score.** With :math:`R` the mean return, :math:`R_0` that of the uncontrolled
+ensemble and :math:`R^*` the optimum, :math:`100\,(R - R_0)/(R^* - R_0)`: 0 is
+uncontrolled, 100 optimal. `event_outcome` computes the outcome of a policy
+exactly; `dp_ensemble_env.agents.evaluate` plays an agent in its environment.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,69 +19,174 @@ from dp_ensemble_env._validation import check_instance
 from dp_ensemble_env.lsmdp import evaluate_policy, occupancy
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.policies import solve_standard
+from dp_ensemble_env.reporting.html import card
+from dp_ensemble_env.reporting.tables import plain
 
 FloatArray = NDArray[np.float64]
 
+#: What `Outcome.lines` shows: label, attribute, unit, digits.
+_LINES = (
+    ("mean return", "mean_return", "$/building", 2),
+    ("gap to the optimum", "gap", "$/building", 3),
+    ("discomfort", "discomfort", "$/building", 2),
+    ("energy cost", "energy_cost", "$/building", 2),
+    ("curtailed over the event, mean", "curtailment_kw", "kW", 0),
+    ("curtailed at the peak", "curtailed_peak_kw", "kW", 0),
+    ("curtailed over the event", "curtailed_kwh", "kWh", 0),
+    ("delivered against the baseline", "delivered_kwh", "kWh", 0),
+)
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Outcome:
-    """Expected outcome of a policy on the true dynamics, from the model's initial distribution.
+    """What a policy or an agent achieved; money in dollars per building, power and energy of the whole ensemble.
 
     Attributes
     ----------
-    score : float
-        0 for the uncontrolled ensemble, 100 for the optimum; negative below the former.
-    mean_return : float
-        Dollars per building: utility less discomfort.
+    score, score_error : float
+        0 = uncontrolled, 100 = optimum of the same environment, and its standard error.
+    mean_return, standard_error : float
+        Utility less discomfort.
     gap : float
-        Dollars per building by which the return misses the optimum.
-    energy_cost : float
-        Dollars per building for energy alone, if the model has an event, else NaN.
-    discomfort : float
-        Dollars per building.
-    power_kw : ndarray of shape (T + 1,)
-        Expected power of the whole ensemble.
+        Dollars by which the mean return misses the optimum of the same start states.
+    discomfort, energy_cost : float
+        What the loads' owners bear, and the bill at the energy price (NaN without an event).
+    curtailment_kw : float
+        Power below the uncontrolled ensemble, mean over the event.
     curtailed_peak_kw, curtailed_kwh : float
-        Power below the uncontrolled ensemble at its peak of the event, and energy over the event.
+        The same at the uncontrolled peak of the event, and as energy over the event.
+    delivered_kwh : float
+        Energy below the customer baseline over the event, as a utility would settle (NaN without a baseline).
+    episodes : int
+        Episodes played; 0 if the outcome was computed without playing.
+    exact : bool
+        Whether the numbers are exact rather than estimated.
+    privacy : str
+        What making the policy or the agent revealed, in its own words.
+    power_kw : ndarray of shape (T + 1,)
+        Mean power of the ensemble.
     """
 
     score: float
+    score_error: float = 0.0
     mean_return: float
+    standard_error: float = 0.0
     gap: float
-    energy_cost: float
     discomfort: float
-    power_kw: FloatArray
+    energy_cost: float
+    curtailment_kw: float
     curtailed_peak_kw: float
     curtailed_kwh: float
+    delivered_kwh: float
+    episodes: int = 0
+    exact: bool = True
+    privacy: str = "that of the policy"
+    power_kw: FloatArray
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain numbers and lists, ready for JSON (NaN becomes None)."""
+        return {name: plain(value) for name, value in {**asdict(self), "power_kw": self.power_kw.tolist()}.items()}
+
+    def lines(self) -> list[tuple[str, str, str]]:
+        """Return label, number and remark (unit, error) of everything that is reported, formatted for people."""
+        error = "exact" if self.exact else f"± {self.score_error:.2f}, {self.episodes:,} episodes"
+        lines = [("score", _text(self.score, 2), error)]
+        for label, attribute, unit, digits in _LINES:
+            extra = f" ± {self.standard_error:.2f}" if attribute == "mean_return" and not self.exact else ""
+            lines.append((label, _text(getattr(self, attribute), digits), unit + extra))
+        return lines
+
+    def __repr__(self) -> str:
+        error = "" if self.exact else f" ± {self.score_error:.2f}"
+        how = "exact" if self.exact else f"{self.episodes:,} episodes"
+        return (
+            f"Outcome(score={_text(self.score, 2)}{error}, mean_return={_text(self.mean_return, 2)}, "
+            f"gap={_text(self.gap, 2)}, curtailed_kwh={_text(self.curtailed_kwh, 0)}, {how})"
+        )
+
+    def _repr_html_(self) -> str:
+        rows = [(label, f"{number} {remark}") for label, number, remark in self.lines()]
+        return card("Outcome", [*rows, ("privacy", self.privacy)])
 
 
 def event_outcome(model: EnsembleModel, policy: Any) -> Outcome:
-    """Evaluate a policy (T, n, n) exactly on the model's own dynamics."""
+    """Evaluate a policy (T, n, n) exactly on the model's own dynamics, from its initial distribution."""
     check_instance(model, EnsembleModel, "model")
     gamma, start = model.discomfort_penalty, model.initial
-    best = -float(start @ (solve_standard(model).cost_to_go[0] + model.utility[0]))
-    returns = [
-        -float(start @ (evaluate_policy(q, model.default, model.utility, gamma)[0] + model.utility[0]))
-        for q in (policy, model.default_policy)
-    ]
+    returns = -evaluate_policy(policy, model.default, model.utility, gamma)[0] - model.utility[0]
     rho, idle = occupancy(policy, start), occupancy(model.default_policy, start)
-    power, uncontrolled = (model.buildings * (x @ model.power_kw) for x in (rho, idle))
     divergence = rel_entr(policy, model.default_policy).sum(axis=-1)
-    window = np.arange(model.horizon + 1) > 0 if model.event is None else model.event.in_event
-    peak = int(np.argmax(np.where(window, uncontrolled, -np.inf)))
-    curtailed = uncontrolled - power
-    energy = np.nan
-    if model.event is not None:
-        energy = float((model.event.energy_price[1:] * power[1:]).sum()) * model.step_hours / model.buildings
-    return Outcome(
-        score=score(returns[0], returns[1], best),
-        mean_return=returns[0],
-        gap=max(0.0, best - returns[0]),  # no policy beats the optimum but by rounding
-        energy_cost=energy,
+    return summarise(
+        model,
+        returns=Returns(returns, *reference_returns(model), start),
         discomfort=gamma * float((rho[:-1] * divergence).sum()),
-        power_kw=power,
-        curtailed_peak_kw=float(curtailed[peak]),
-        curtailed_kwh=float(curtailed[window].sum()) * model.step_hours,
+        power_kw=model.buildings * (rho @ model.power_kw),
+        uncontrolled_kw=model.buildings * (idle @ model.power_kw),
+    )
+
+
+def reference_returns(model: EnsembleModel) -> tuple[FloatArray, FloatArray]:
+    """Return the uncontrolled and the optimal expected return from every state, exactly."""
+    idle = evaluate_policy(model.default_policy, model.default, model.utility, model.discomfort_penalty)[0]
+    return -idle - model.utility[0], -solve_standard(model).cost_to_go[0] - model.utility[0]
+
+
+class Returns(NamedTuple):
+    """Returns of states or episodes, what the uncontrolled ensemble and the optimum earn there, and the weights."""
+
+    achieved: FloatArray
+    uncontrolled: FloatArray
+    optimum: FloatArray
+    weights: FloatArray
+
+
+def summarise(
+    model: EnsembleModel,
+    *,
+    returns: Returns,
+    discomfort: float,
+    power_kw: FloatArray,
+    uncontrolled_kw: FloatArray,
+    episodes: int = 0,
+    exact: bool = True,
+    privacy: str = "that of the policy",
+) -> Outcome:
+    """Make the outcome of mean returns, discomfort and power (T + 1,) of the whole ensemble.
+
+    Unless `exact`, the returns are those of equally weighted episodes, and the
+    errors are estimated from them; that of the score is that of a ratio (delta method).
+    """
+    achieved, idle, best, weights = returns
+    mean, low, high = (float(weights @ values) for values in (achieved, idle, best))
+    value, error, score_error = score(mean, low, high), 0.0, 0.0
+    if not exact:
+        error = float(achieved.std(ddof=1) / np.sqrt(len(achieved)))
+        residual = (achieved - idle) - value / 100.0 * (best - idle)
+        score_error = 100.0 * float(residual.std(ddof=1) / np.sqrt(len(achieved))) / max(high - low, 1e-12)
+    event, hours = model.event, model.step_hours
+    window = np.arange(model.horizon + 1) > 0 if event is None else event.in_event
+    saved = uncontrolled_kw - power_kw
+    energy = delivered = np.nan
+    if event is not None:
+        energy = float(event.energy_price[1:] @ power_kw[1:]) * hours / model.buildings
+        if event.baseline_kw is not None:
+            delivered = float((event.baseline_kw - power_kw)[window].sum()) * hours
+    return Outcome(
+        score=value,
+        score_error=score_error,
+        mean_return=mean,
+        standard_error=error,
+        gap=max(0.0, high - mean) if exact else high - mean,  # nothing beats the optimum but by rounding or luck
+        discomfort=discomfort,
+        energy_cost=energy,
+        curtailment_kw=float(saved[window].mean()),
+        curtailed_peak_kw=float(saved[np.argmax(np.where(window, uncontrolled_kw, -np.inf))]),
+        curtailed_kwh=float(saved[window].sum()) * hours,
+        delivered_kwh=delivered,
+        episodes=episodes,
+        exact=exact,
+        privacy=privacy,
+        power_kw=power_kw,
     )
 
 
@@ -90,3 +201,10 @@ def score(mean_return: float, uncontrolled: float, optimum: float) -> float:
         return 100.0 if mean_return >= optimum - 1e-9 * max(1.0, abs(optimum)) else -np.inf
     value = 100.0 * (mean_return - uncontrolled) / gain
     return 0.0 if abs(value) < 1e-9 else value  # rounding alone
+
+
+def _text(value: float, digits: int) -> str:
+    """Format a number for people: a dash for none, and no minus before a zero."""
+    if np.isnan(value):
+        return "–"
+    return f"{0.0 if abs(value) < 0.5 * 10.0**-digits else value:,.{digits}f}"

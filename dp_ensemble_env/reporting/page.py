@@ -27,7 +27,7 @@ th:first-child, td:first-child, .left { text-align: left; } th { background: var
 td.wrap { white-space: normal; text-align: left; min-width: 9.5rem; vertical-align: top; }
 td.wrap strong { display: block; } td.wrap:first-child { min-width: 13rem; }
 td.wrap ul { margin: 0.2rem 0 0; padding-left: 1rem; }
-.table.wide::before { content: "this table scrolls sideways \2192"; position: sticky; left: 0; display: inline-block;
+.table.wide::before { content: "this table scrolls sideways →"; position: sticky; left: 0; display: inline-block;
                       font-size: 0.8rem; color: var(--muted); }
 td::before { display: none; }
 @media (max-width: 700px) {

@@ -1,19 +1,23 @@
 """One look for every picture: colours, fonts, and how a figure reaches the disk.
 
 Importing this module imports matplotlib; nothing else in the package does so
-before a picture is asked for.
+before a picture is asked for. It leaves matplotlib's settings and its figures
+as they are: pictures are drawn inside `look`, on figures that pyplot does not
+know, so they come out alike whatever a session's style and backend are.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib import style
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogFormatter
+from numpy.typing import NDArray
 
 from dp_ensemble_env._files import atomic_write
 from dp_ensemble_env.model import EnsembleModel
@@ -51,38 +55,50 @@ LOOKS = {
     "learned": Look(SKY, "-", "*"),
 }
 
-plt.rcParams.update(
-    {
-        "font.size": 8.5,
-        "axes.titlesize": 8.5,
-        "xtick.labelsize": 8,
-        "ytick.labelsize": 8,
-        "svg.hashsalt": "dp_ensemble_env",
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.titlelocation": "left",
-        "legend.frameon": False,
-        "legend.fontsize": 8,
-        "legend.handlelength": 2.8,
-        "figure.constrained_layout.use": True,
-    }
-)
+_SETTINGS: dict[str, Any] = {
+    "font.size": 8.5,
+    "axes.titlesize": 8.5,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "svg.hashsalt": "dp_ensemble_env",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlelocation": "left",
+    "legend.frameon": False,
+    "legend.fontsize": 8,
+    "legend.handlelength": 2.8,
+    "figure.constrained_layout.use": True,
+}
+
+
+@contextmanager
+def look(settings: dict[str, Any] | None = None) -> Iterator[None]:
+    """Draw in our style while the context lasts, with further settings of matplotlib; also a decorator."""
+    wanted: Any = ["default", {**_SETTINGS, **(settings or {})}]
+    with style.context(wanted):
+        yield
+
+
+def subplots(rows: int = 1, columns: int = 1, *, figsize: tuple[float, float], **settings: Any) -> tuple[Any, Any]:
+    """Make a figure and its axes as pyplot does, but unknown to pyplot; call it inside `look`."""
+    figure = Figure(figsize=figsize, layout=settings.pop("layout", None))
+    return figure, figure.subplots(rows, columns, **settings)
 
 
 def save(figure: Any, path: Path, vector: bool = False, dpi: int = 200) -> Path:
-    """Write a figure as PNG, atomically, and as SVG beside it if `vector`; close it and return the PNG's path."""
+    """Write a figure as PNG, atomically, and as SVG beside it if `vector`; return the PNG's path."""
     if vector:
         with atomic_write(path.with_suffix(".svg"), "wb") as stream:
             figure.savefig(stream, format="svg", metadata={"Date": None})
     with atomic_write(path, "wb") as stream:
         figure.savefig(stream, format="png", dpi=dpi)
-    plt.close(figure)
     return path
 
 
-def hours(model: EnsembleModel) -> np.ndarray:
+def hours(model: EnsembleModel) -> NDArray[np.float64]:
     """Return the hour of the day of each time, counted from the first day."""
-    return (model.times - model.times[0].astype("datetime64[D]")) / np.timedelta64(3600, "s")
+    since: NDArray[np.float64] = (model.times - model.times[0].astype("datetime64[D]")) / np.timedelta64(3600, "s")
+    return since
 
 
 def power_axes(axes: Any, model: EnsembleModel) -> None:
@@ -97,6 +113,17 @@ def power_axes(axes: Any, model: EnsembleModel) -> None:
             baseline = model.event.baseline_kw / 1e3
             axes.plot(clock, baseline, color=GREY, ls=(0, (2, 2)), lw=1.5, label="customer baseline")
     axes.set(xlabel="hour of the day (end of the interval)", ylabel=f"mean power of {model.buildings} buildings, MW")
+
+
+class _PlainLog(LogFormatter):
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        return f"{x:g}" if super().__call__(x, pos) else ""
+
+
+def plain_log(axis: Any) -> None:
+    """Write the numbers of a logarithmic axis out; small exponents are hard to read."""
+    axis.set_major_formatter(_PlainLog())
+    axis.set_minor_formatter(_PlainLog())
 
 
 #: Corners of the triangle that stands for three probabilities.

@@ -1,6 +1,6 @@
 """Two pictures: ε against k, and what the mechanism's outputs look like for two adjacent rows.
 
-Importing this module imports matplotlib, without a display (Agg).
+Importing this module imports matplotlib and leaves its settings alone.
 """
 
 from __future__ import annotations
@@ -22,11 +22,22 @@ from dp_ensemble_env.privacy.accounting.divergence import (
     worst_case_epsilon,
 )
 from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism
-from dp_ensemble_env.reporting.plotting import BLACK, BLUE, CORNERS, GREEN, RED, plt, scatter_in_turns, triangle_axes
+from dp_ensemble_env.reporting.plotting import (
+    BLACK,
+    BLUE,
+    CORNERS,
+    GREEN,
+    RED,
+    look,
+    scatter_in_turns,
+    subplots,
+    triangle_axes,
+)
 
 DELTAS = (0.05, 1e-3, 1e-6)
 
 
+@look()
 def plot_epsilon(path: str | os.PathLike[str], h: float = 0.03, omega: float = 0.1, rows: int = 20) -> Path:
     """Draw ε against k for three δ: one row and all rows, with the limit that no k passes."""
     figure, axes = _figure(1, (7.2, 4.6))
@@ -56,6 +67,7 @@ def plot_epsilon(path: str | os.PathLike[str], h: float = 0.03, omega: float = 0
     return _save(figure, path)
 
 
+@look()
 def plot_simplex(
     path: str | os.PathLike[str],
     row: ArrayLike = (0.2, 0.6, 0.2),
@@ -91,14 +103,11 @@ def plot_simplex(
 
 
 def _figure(panels: int, size: tuple[float, float]) -> tuple[Any, NDArray[Any]]:
-    figure, axes = plt.subplots(1, panels, figsize=size, squeeze=False, layout="none")
+    figure, axes = subplots(1, panels, figsize=size, squeeze=False, layout="none")
     return figure, axes[0]
 
 
 def _save(figure: Any, path: str | os.PathLike[str]) -> Path:
-    try:
-        with atomic_write(path, "wb") as stream:
-            figure.savefig(stream, format="png", dpi=150, bbox_inches="tight")
-    finally:
-        plt.close(figure)
+    with atomic_write(path, "wb") as stream:
+        figure.savefig(stream, format="png", dpi=150, bbox_inches="tight")
     return Path(path)

@@ -48,7 +48,7 @@ from dp_ensemble_env.experiments.reproduction.findings import study_findings
 from dp_ensemble_env.experiments.reproduction.misprints import read_back
 from dp_ensemble_env.experiments.reproduction.played import largest_shed, peak_time, shed_policy
 from dp_ensemble_env.experiments.reproduction.row import H, pick_row
-from dp_ensemble_env.experiments.reproduction.tables import counts
+from dp_ensemble_env.experiments.reproduction.verdicts import counts, show_findings
 from dp_ensemble_env.meter import PowerSeries
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.policies import average_policy, digamma_policy, standard_policy, taylor_policy
@@ -639,12 +639,12 @@ def test_page_is_self_contained_and_says_how_it_was_made(reproduced):
     assert learned and 50 < float(learned[1]) < 100
 
 
-def test_summary_fits_a_narrow_terminal(reproduced, study, capsys):
-    script = load("reproduce")
+def test_summary_fits_a_narrow_terminal(reproduced, study, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     search = search_ratio((0.1,), (0.1,))
-    script.show({"without data": theory_findings(search), "synthetic campus": study_findings(study, search)})
+    show_findings({"without data": theory_findings(search), "synthetic campus": study_findings(study, search)})
     out = capsys.readouterr().out
-    assert max(len(line) for line in out.splitlines()) <= 100
+    assert max(len(line) for line in out.splitlines()) <= 80
     text = " ".join(out.split())
     assert "10 reproduced, 10 reproduced in shape, 1 not reproducible, 5 contradicted; of 9 facts" in text
     assert "E[log x]" in out

@@ -95,13 +95,37 @@ def test_unknown_unit_and_stamp_are_refused_with_the_arguments_to_pass(file):
     np.testing.assert_array_equal(read_meter(path, unit="kWh", stamp="start").kw, [1, 2])
 
 
-def test_an_argument_wins_over_the_header_and_is_noted(file):
-    path = file("start,kWh\n2024-07-01 00:00,1\n2024-07-01 00:30,2\n")
-    series = read_meter(path, unit="kW", stamp="end")
-    np.testing.assert_array_equal(series.kw, [1, 2])
+def test_a_unit_that_contradicts_the_header_is_refused(file):
+    path = file("start,use_kWh\n2024-07-01 00:00,1\n2024-07-01 00:30,2\n")
+    sentence = (
+        "meter.csv: the file states that 'use_kWh' is in kWh, which unit='kW' contradicts; leave unit out, or correct "
+        "the file if it is wrong."
+    )
+    with pytest.raises(ValueError) as refusal:
+        read_meter(path, unit="kW")
+    assert str(refusal.value) == sentence
+    for unit in ("kWh", "kwh", "KWH"):
+        np.testing.assert_array_equal(read_meter(path, unit=unit).kw, [2, 4])
+    with pytest.raises(ValueError, match="'b_kWh' is in kWh, which unit='kW'"):
+        read_meter(file("start,a,b_kWh\n2024-07-01 00:00,1,1\n2024-07-01 00:30,2,2\n"), column="sum", unit="kW")
+    with pytest.raises(ValueError, match="unknown unit 'hp'"):
+        read_meter(path, unit="hp")
+
+
+def test_what_a_format_takes_for_granted_may_be_changed_and_is_noted(file):
+    series = read_meter(file("DateTime,RealPower\n7/1/2024 0:00,1\n7/1/2024 0:30,2\n"), unit="MW", stamp="end")
+    np.testing.assert_array_equal(series.kw, [1000, 2000])
     assert stamps(series)[0] == "2024-06-30 23:30"
-    assert "The file states unit 'kWh'; 'kW' was used, as asked." in series.notes
-    assert "The file states stamp 'start'; 'end' was used, as asked." in series.notes
+    assert "By its format or header the file has unit 'kW'; 'MW' was used, as asked." in series.notes
+    assert "By its format or header the file has stamp 'start'; 'end' was used, as asked." in series.notes
+
+
+def test_gaps_are_noted(file):
+    rows = "2024-07-01 00:00,1\n2024-07-01 01:00,\n2024-07-01 02:00,3\n2024-07-01 05:00,4\n2024-07-01 06:00,5\n"
+    assert read_meter(file(f"start,kW\n{rows}")).notes == (
+        "3 intervals without a reading, in 2 gaps; nothing was filled in. The longest gap, 2 intervals, starts at "
+        "2024-07-01 03:00:00.",
+    )
 
 
 WIDE = "timestamp,a,b,c,temperature\n2024-07-01 00:00,1,10,100,20\n2024-07-01 01:00,2,,200,21\n"
@@ -375,7 +399,7 @@ def test_paths_that_are_no_files(tmp_path):
 
 @pytest.mark.parametrize(
     "argument, value",
-    [("format", "xls"), ("unit", "kwh"), ("stamp", "middle"), ("spikes", "drop"), ("date_order", "ymd"), ("zeros", 0)],
+    [("format", "xls"), ("unit", "kVA"), ("stamp", "middle"), ("spikes", "drop"), ("date_order", "ymd"), ("zeros", 0)],
 )
 def test_unknown_options_are_refused(file, argument, value):
     with pytest.raises(ValueError, match=f"unknown {argument}"):

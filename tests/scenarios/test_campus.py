@@ -103,6 +103,7 @@ def test_model_from_one_building_makes_the_ensemble():
 def test_series_without_similar_days_gives_no_baseline_and_a_uniform_start():
     times = np.datetime64("2018-07-07T00:00", "s") + np.arange(192) * np.timedelta64(900, "s")  # a weekend
     power = 100 + 10 * np.sin(np.arange(192) / 5)
-    model = EnsembleModel.from_series(power, times=times, n_states=4)
+    event = DemandResponseEvent("2018-07-07")
+    model = EnsembleModel.from_series(power, event, times=times, n_states=4, holidays=["2018-07-07"])
     assert model.event.baseline_kw is None
     assert_allclose(model.initial, 1 / model.n_states)

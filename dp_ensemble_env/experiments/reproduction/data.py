@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_ensemble_env.chain.markov import ensemble, select_days
-from dp_ensemble_env.cli.options import event_for
-from dp_ensemble_env.event import DemandResponseEvent
+from dp_ensemble_env.event import DemandResponseEvent, check_event_day, event_day, event_for
 from dp_ensemble_env.meter import PowerSeries, read_meter, simbench_profile
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.scenarios.campus import HOLIDAYS, SUMMER, campus_aggregate, campus_building, campus_event
@@ -95,10 +94,8 @@ def series_data(
         event = event_for(series, date=date)
     else:
         event = DemandResponseEvent(date=date, step_minutes=step_minutes, notice_minutes=max(30, step_minutes))
-    first, last = (stamp.astype("datetime64[D]") for stamp in (series.times[0], series.times[-1]))
+    check_event_day(event, series.times, title)
     day = np.array([event.window[0]])
-    if not first <= day[0].astype("datetime64[D]") <= last:
-        raise ValueError(f"--date {date} lies outside the data of {title}, {first} to {last}; choose a day of theirs.")
     season = SUMMER if select_days(day, season=SUMMER).all() else None
     aggregate = ensemble(series.kw, BUILDINGS, rng=0)
     model = EnsembleModel.from_series(
@@ -132,13 +129,4 @@ def default_date(series: PowerSeries) -> str:
 
     Holidays are passed over. For the paper's year this is the paper's day, Monday 2 July 2018.
     """
-    days = np.unique(series.times.astype("datetime64[D]"))[:-1]  # the last day may be cut short
-    weekdays = days[(days.astype(int) + 3) % 7 < 5]
-    weekdays = weekdays[[str(day) not in HOLIDAYS and str(day)[5:] != "07-04" for day in weekdays]]
-    if not len(weekdays):
-        raise ValueError(f"{series.source or 'the series'} holds no complete weekday; give --date.")
-    july = [day for day in weekdays if "07-02" <= str(day)[5:] <= "07-31"]
-    if not july:
-        return str(weekdays[-1])
-    last = max(str(day)[:4] for day in july)
-    return str(min(day for day in july if str(day)[:4] == last))
+    return event_day(series, HOLIDAYS)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from matplotlib import dates
 from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.patches import Rectangle
 
 from dp_ensemble_env.chain.markov import select_days
 from dp_ensemble_env.experiments.reproduction import captions
@@ -34,7 +35,7 @@ TITLES = {"taylor": "Taylor", "digamma": "Digamma", "average-exact": "average va
 
 def draw_all(study: Study, folder: Path) -> list[tuple[str, Path, str]]:
     """Draw every figure; return name, path of the PNG and caption."""
-    with p.plt.rc_context(FONTS):
+    with p.look(FONTS):
         return [
             (title, draw(study, folder / f"{name}.png"), caption(study))
             for name, (title, row, draw, caption) in FIGURES.items()
@@ -51,7 +52,7 @@ def figure_files(study: Study) -> list[str]:
 # ------------------------------------------------------------------ Figure 3
 def _load_and_matrix(study: Study, path: Path) -> Path:
     data, model = study.data, study.data.model
-    figure, (left, right) = p.plt.subplots(2, 1, figsize=(p.COLUMN, 5.2), height_ratios=(1, 1.5))
+    figure, (left, right) = p.subplots(2, 1, figsize=(p.COLUMN, 5.2), height_ratios=(1, 1.5))
     days = data.times.astype("datetime64[D]")
     label, index = np.unique(days, return_inverse=True)
     low, mean, high = np.full((3, len(label)), np.nan)
@@ -90,7 +91,7 @@ def _load_and_matrix(study: Study, path: Path) -> Path:
     if study.row is not None:
         state = study.row.state + 1
         frame: dict[str, Any] = {"fill": False, "ec": p.RED, "lw": 1.2, "clip_on": False, "zorder": 5}
-        right.add_patch(p.plt.Rectangle((0.5, state - 0.5), n, 1, **frame))
+        right.add_patch(Rectangle((0.5, state - 0.5), n, 1, **frame))
     bar = figure.colorbar(image, ax=right, shrink=0.9, pad=0.03)
     bar.set_label("transition probability")
     return p.save(figure, path, vector=True, dpi=DPI)
@@ -100,7 +101,7 @@ def _load_and_matrix(study: Study, path: Path) -> Path:
 def _releases(study: Study, path: Path) -> Path:
     row = study.row
     assert row is not None
-    figure, panels = p.plt.subplots(2, 1, figsize=(p.COLUMN, 6.4))
+    figure, panels = p.subplots(2, 1, figsize=(p.COLUMN, 6.4))
     for axes, k, letter in zip(panels, KS, "ab", strict=True):
         _triangle(axes, study)
         clouds = [
@@ -122,7 +123,7 @@ def _releases(study: Study, path: Path) -> Path:
 
 
 def _stochastic(study: Study, path: Path) -> Path:
-    figure, panels = p.plt.subplots(2, 1, figsize=(p.COLUMN, 4.9), sharey=True)
+    figure, panels = p.subplots(2, 1, figsize=(p.COLUMN, 4.9), sharey=True)
     for axes, method, letter in zip(panels, ("taylor", "digamma"), "ab", strict=True):
         _pair_bars(axes, study, [(method, k) for k in KS])
         apart = ", ".join(f"{distance(study.l1[method, k])} (k = {k:g})" for k in KS)
@@ -136,7 +137,7 @@ def _stochastic(study: Study, path: Path) -> Path:
 def _average(study: Study, path: Path) -> Path:
     row = study.row
     assert row is not None
-    figure, grid = p.plt.subplots(4, 1, figsize=(p.COLUMN, 9.0), height_ratios=(1.75, 1.75, 1, 1))
+    figure, grid = p.subplots(4, 1, figsize=(p.COLUMN, 9.0), height_ratios=(1.75, 1.75, 1, 1))
     for axes, k, letter in zip(grid[:2], KS, "ab", strict=True):
         _triangle(axes, study)
         clouds = [
@@ -200,7 +201,7 @@ def _pair_bars(axes: Any, study: Study, cases: Sequence[tuple[str, float]], samp
 # ------------------------------------------------------------------ Figure 7
 def _event(study: Study, path: Path) -> Path:
     model = study.data.model
-    figure, axes = p.plt.subplots(figsize=(p.COLUMN, 4.0))
+    figure, axes = p.subplots(figsize=(p.COLUMN, 4.0))
     p.power_axes(axes, model)
     axes.set_ylabel(f"power of {model.buildings} buildings, MW")
     lines = {
@@ -230,7 +231,7 @@ def _event(study: Study, path: Path) -> Path:
 # ------------------------------------------------------------------ Figure 8
 def _trade_off(study: Study, path: Path) -> Path:
     panels = 1 if study.row is None else 2
-    figure, grid = p.plt.subplots(panels, 1, figsize=(p.COLUMN, 3.9 * panels), squeeze=False)
+    figure, grid = p.subplots(panels, 1, figsize=(p.COLUMN, 3.9 * panels), squeeze=False)
     ks = np.array(study.effort.ks)
     upper = grid[0, 0]
     lines = {
@@ -300,7 +301,7 @@ def _k_axis(axes: Any, ks: Any) -> None:
 
 # ------------------------------------------------------------------ misprints
 def _misprints(study: Study, path: Path) -> Path:
-    figure, (left, right) = p.plt.subplots(2, 1, figsize=(p.COLUMN, 6.0))
+    figure, (left, right) = p.subplots(2, 1, figsize=(p.COLUMN, 6.0))
     lines = study.misprints
     ks = np.array([line["k"] for line in lines])
     looks = {

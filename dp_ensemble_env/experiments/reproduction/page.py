@@ -12,8 +12,6 @@ from dp_ensemble_env.experiments.reproduction.claims import (
     INDISTINCT,
     L1_TOLERANCE,
     NOT_REPRODUCIBLE,
-    REPRODUCED,
-    SHAPE,
     SIMILAR_L1,
     SLIGHTLY,
     SLIGHTLY_DEARER,
@@ -25,10 +23,9 @@ from dp_ensemble_env.experiments.reproduction.data import THEORY
 from dp_ensemble_env.experiments.reproduction.figures import draw_all
 from dp_ensemble_env.experiments.reproduction.row import RULE
 from dp_ensemble_env.experiments.reproduction.study import Study
-from dp_ensemble_env.experiments.reproduction.tables import Claim, Table, all_claims, tally
+from dp_ensemble_env.experiments.reproduction.tables import Table
+from dp_ensemble_env.experiments.reproduction.verdicts import MARKS, Claim, all_claims, tally
 from dp_ensemble_env.reporting.page import Cell, Page
-
-MARKS = {REPRODUCED: "✓", SHAPE: "≈", NOT_REPRODUCIBLE: "∅", CONTRADICTED: "✗"}
 
 INTRODUCTION = (
     "A demand-response aggregator steers the power of 100 buildings. Left alone, the ensemble moves between power "

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dp_ensemble_env._files import atomic_write
-from dp_ensemble_env.experiments.reproduction.claims import (
-    NAMES,
-    PAPER_L1,
-    VERDICTS,
-    Finding,
-    Verdict,
-    combine,
-    instance_l1,
-)
+from dp_ensemble_env.experiments.reproduction.claims import NAMES, PAPER_L1, instance_l1
 from dp_ensemble_env.experiments.reproduction.study import ONE, ONE_STEP, Study
+from dp_ensemble_env.reporting.tables import plain, write_csv
 
 #: Concentrations of the longer tables.
 SOME_KS = (10.0, 50.0, 200.0, 1000.0)
@@ -42,26 +31,11 @@ class Table:
 
     def records(self) -> list[dict[str, Any]]:
         """Return one dictionary per row, ready for JSON."""
-        return [{h: _plain(cell) for h, cell in zip(self.headings, row, strict=True)} for row in self.rows]
+        return [{h: plain(cell) for h, cell in zip(self.headings, row, strict=True)} for row in self.rows]
 
     def write(self, folder: Path) -> Path:
         """Write the table as CSV at full precision."""
         return write_csv(folder / f"{self.name}.csv", self.headings, self.rows)
-
-
-def write_csv(path: Path, headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> Path:
-    """Write a CSV file atomically."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(headings)
-    writer.writerows([["" if _plain(cell) is None else _plain(cell) for cell in row] for row in rows])
-    with atomic_write(path) as stream:
-        stream.write(text.getvalue())
-    return path
-
-
-def _plain(cell: Any) -> Any:
-    return None if isinstance(cell, float) and not math.isfinite(cell) else cell
 
 
 def _words(cell: Any) -> str:
@@ -167,88 +141,3 @@ def _misprint_cost_table(study: Study) -> Table:
         "the logarithm of the normaliser remains; the corrected one is the leading order in 1/k."
     )
     return Table("misprint_e3", "E3: Corollary 3", text, headings, rows)
-
-
-# ------------------------------------------------------------------ claims
-CLAIM_HEADINGS = (
-    "id",
-    "group",
-    "claim",
-    "reading",
-    "place",
-    "paper",
-    "data",
-    "ours",
-    "verdict",
-    "reason",
-    "verdict on the claim",
-)
-
-
-def claim_rows(findings: dict[str, list[Finding]]) -> list[tuple[str, ...]]:
-    """Return every reading of every claim on every data set, one line each."""
-    rows: list[tuple[str, ...]] = []
-    for data, found in findings.items():
-        whole = {claim: combine(readings).word for claim, readings in by_claim(found).items()}
-        rows += [
-            (
-                f.id,
-                "set-up" if f.set_up else "claim",
-                *(f.claim, f.reading, f.place, f.paper, data, f.ours),
-                *(f.verdict.word, f.verdict.reason, whole[f.claim]),
-            )
-            for f in found
-        ]
-    return rows
-
-
-def by_claim(found: Sequence[Finding]) -> dict[str, list[Finding]]:
-    """Gather the readings of each claim, in order."""
-    gathered: dict[str, list[Finding]] = {}
-    for finding in found:
-        gathered.setdefault(finding.claim, []).append(finding)
-    return gathered
-
-
-@dataclass(frozen=True)
-class Claim:
-    """One claim with its readings on every data set that speaks to it."""
-
-    claim: str
-    place: str
-    paper: str
-    set_up: bool
-    readings: dict[str, list[Finding]]
-
-    def verdict(self, data: str) -> Verdict:
-        """Return the verdict on one data set."""
-        return combine(self.readings[data])
-
-
-def all_claims(findings: dict[str, list[Finding]]) -> list[Claim]:
-    """Gather the findings of all data sets under each claim, in the order of the fullest list."""
-    gathered = {data: by_claim(found) for data, found in findings.items()}
-    order: dict[str, Finding] = {}
-    for found in sorted(findings.values(), key=len, reverse=True):
-        for finding in found:
-            order.setdefault(finding.claim, finding)
-    claims = []
-    for f in order.values():
-        readings = {data: mine[f.claim] for data, mine in gathered.items() if f.claim in mine}
-        claims.append(Claim(f.claim, f.place, f.paper, f.set_up, readings))
-    return claims
-
-
-def counts(found: Sequence[Finding], set_up: bool = False) -> dict[str, int]:
-    """Count the verdicts; a claim with several readings counts once."""
-    words = [combine(r).word for r in by_claim([f for f in found if f.set_up == set_up]).values()]
-    return {word: words.count(word) for word in VERDICTS if word in words}
-
-
-def tally(found: Sequence[Finding]) -> str:
-    """Say the counts in words, the set-up apart."""
-    text = ", ".join(f"{number} {word}" for word, number in counts(found).items())
-    facts = counts(found, set_up=True)
-    if not facts:
-        return text
-    return f"{text}; of {sum(facts.values())} facts of the set-up {facts.get(VERDICTS[0], 0)} are the paper's"

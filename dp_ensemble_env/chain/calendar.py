@@ -1,0 +1,100 @@
+"""Days and steps: which stamps of a series lie in a season, on days like another, or one step apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+
+def as_step(step: Any, differences: NDArray[np.timedelta64]) -> np.timedelta64:
+    """Return `step`, minutes or a timedelta64, in seconds; by default the smallest of `differences`."""
+    if step is None:
+        return differences.min() if len(differences) else np.timedelta64(0, "s")
+    try:
+        if isinstance(step, (int, float)) and not isinstance(step, bool):
+            step = np.timedelta64(round(step * 60), "s")
+        elif not isinstance(step, np.timedelta64):
+            raise TypeError
+        one: np.timedelta64 = step.astype("timedelta64[s]")
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"step must be minutes or a timedelta64, got {step!r}; pass step=15 for example.") from error
+    if not one > np.timedelta64(0, "s"):
+        raise ValueError(f"step must be positive, got {step!r}.")
+    return one
+
+
+def select_days(
+    stamps: NDArray[np.datetime64],
+    start: str | None = None,
+    end: str | None = None,
+    season: tuple[str, str] | None = None,
+    exclude: tuple[str, ...] = (),
+) -> NDArray[np.bool_]:
+    """Tell which stamps lie between two dates, in a season, and on no excluded day."""
+    days = stamps.astype("datetime64[D]")
+    chosen = np.ones(len(days), dtype=bool)
+    try:
+        if start is not None:
+            chosen &= days >= np.datetime64(start, "D")
+        if end is not None:
+            chosen &= days <= np.datetime64(end, "D")
+        if season is not None:
+            # A leap year, so that 02-29 is a date too.
+            first, last = (np.datetime64(f"2000-{part}", "D") for part in season)
+            bounds = [int(d.astype("datetime64[M]").astype(int) % 12 * 100 + _day_of_month(d)) for d in (first, last)]
+            key = days.astype("datetime64[M]").astype(int) % 12 * 100 + _day_of_month(days)
+            inside = (key >= bounds[0], key <= bounds[1])
+            chosen &= inside[0] & inside[1] if bounds[0] <= bounds[1] else inside[0] | inside[1]
+        if exclude:
+            chosen &= ~np.isin(days, np.array([np.datetime64(day, "D") for day in exclude]))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(
+            f"cannot read a date among start={start!r}, end={end!r}, season={season!r}, exclude={list(exclude)!r}; "
+            "write days as 2018-07-02 and a season as ('06-15', '09-25')."
+        ) from error
+    return chosen
+
+
+def day_of_week(stamps: Any) -> Any:
+    """Return the day of the week of datetime64 stamps, from Monday 0 to Sunday 6."""
+    return (stamps.astype("datetime64[D]").astype(int) + 3) % 7  # 1970-01-01 was a Thursday
+
+
+def similar_days(
+    stamps: ArrayLike,
+    event_day: np.datetime64,
+    season: tuple[str, str] | None = None,
+    exclude: Iterable[str] = (),
+) -> NDArray[np.bool_]:
+    """Tell which stamps fall on days like the event's: weekdays for a weekday, else the same day of the week."""
+    times = np.asarray(stamps, dtype="datetime64[s]")
+    kind, wanted = day_of_week(times), int(day_of_week(event_day))
+    alike: NDArray[np.bool_] = kind < 5 if wanted < 5 else kind == wanted
+    return alike & select_days(times, season=season, exclude=tuple(exclude))
+
+
+def resample(
+    stamps: NDArray[np.datetime64], values: NDArray[np.float64], step: np.timedelta64, wanted: np.timedelta64
+) -> tuple[NDArray[np.datetime64], NDArray[np.float64], np.timedelta64]:
+    """Average whole groups of readings; a group with a reading missing is missing."""
+    if step == wanted:
+        return stamps, values, step
+    if wanted < step or wanted % step != np.timedelta64(0, "s"):
+        minutes = [int(x / np.timedelta64(1, "s")) / 60 for x in (step, wanted)]
+        raise ValueError(
+            f"the series has {minutes[0]:g}-minute readings, which cannot give {minutes[1]:g}-minute steps; "
+            f"set the event's step_minutes to a multiple of {minutes[0]:g}."
+        )
+    size = int(wanted // step)
+    group = stamps.astype("int64") // int(wanted / np.timedelta64(1, "s"))
+    label, index, count = np.unique(group, return_inverse=True, return_counts=True)
+    mean = np.bincount(index, values) / count
+    times = (label * int(wanted / np.timedelta64(1, "s"))).astype("datetime64[s]")
+    return times, np.where(count == size, mean, np.nan), wanted
+
+
+def _day_of_month(days: Any) -> Any:
+    return (days - days.astype("datetime64[M]")).astype(int) + 1

@@ -1,0 +1,110 @@
+"""What a kilowatt-hour of energy costs, at any time of the day or year."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dp_ensemble_env._validation import as_float_array, as_times, check_shape
+
+FloatArray = NDArray[np.float64]
+TimeArray = NDArray[np.datetime64]
+
+#: New York commercial retail price in 2018, $/kWh.
+RETAIL_PRICE = 0.137
+
+
+@dataclass(frozen=True, eq=False)
+class Tariff:
+    """Energy price in $/kWh at any time of the day or year.
+
+    Parameters
+    ----------
+    price : float or sequence of 24 floats
+        One price, or one per hour of the day.
+    stamps : array of datetime64, optional
+        Times from which each of `price` holds; see `from_csv`.
+    """
+
+    price: float | Sequence[float] | FloatArray = RETAIL_PRICE
+    stamps: TimeArray | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        prices = as_float_array(self.price, "price", (0, 1))
+        if self.stamps is None and prices.shape not in ((), (24,)):
+            raise ValueError(
+                f"price must be one number or a list of 24 hourly prices, got {prices.size} values; use "
+                "Tariff.from_csv for prices that change with the date."
+            )
+        if self.stamps is not None:
+            object.__setattr__(self, "stamps", as_times(self.stamps, "stamps"))
+            check_shape(np.asarray(self.stamps), prices.shape, "stamps", "one stamp per price")
+
+    @classmethod
+    def from_csv(cls, path: str | os.PathLike[str]) -> Tariff:
+        """Read a CSV of ``hour,price`` (24 rows, 0–23) or ``timestamp,price`` rows, prices in $/kWh.
+
+        A stamp's price holds until the next one. A header line is allowed.
+        """
+        rows = _read_pairs(Path(path))
+        keys, prices = [key for _, key, _ in rows], [price for _, _, price in rows]
+        if all(key.isdigit() for key in keys):
+            hours = [int(key) for key in keys]
+            if sorted(hours) != list(range(24)):
+                raise ValueError(f"{path} must give each hour 0 … 23 once, got the hours {sorted(hours)}.")
+            return cls([price for _, price in sorted(zip(hours, prices, strict=True))])
+        stamps = []
+        for line, key, _ in rows:
+            try:
+                stamps.append(np.datetime64(key.strip().replace(" ", "T"), "s"))
+            except ValueError as error:
+                raise ValueError(
+                    f"line {line} of {path} starts with {key!r}, neither an hour 0–23 nor a stamp like "
+                    "2018-07-02 11:00; correct it."
+                ) from error
+        order = np.argsort(stamps)
+        return cls(np.array(prices)[order], np.array(stamps)[order])
+
+    def at(self, times: ArrayLike) -> FloatArray:
+        """Price in force at each of `times`."""
+        stamps = np.asarray(times, dtype="datetime64[s]")
+        prices = np.asarray(self.price, dtype=float)
+        if self.stamps is not None:
+            index = np.searchsorted(self.stamps, stamps, side="right") - 1
+            if index.min() < 0:
+                raise ValueError(
+                    f"the tariff starts at {self.stamps[0]}, after {stamps.min()}; give it prices from that time on."
+                )
+            return prices[index]
+        if prices.ndim == 0:
+            return np.full(stamps.shape, float(prices))
+        hour = (stamps - stamps.astype("datetime64[D]")) // np.timedelta64(1, "h")
+        return np.asarray(prices[hour.astype(int)])
+
+
+def _read_pairs(path: Path) -> list[tuple[int, str, float]]:
+    """Read (line number, first cell, price) of each row; one header line is allowed."""
+    rows: list[tuple[int, str, float]] = []
+    with path.open(newline="", encoding="utf-8-sig") as stream:
+        for number, cells in enumerate(csv.reader(stream), start=1):
+            if not any(cell.strip() for cell in cells):
+                continue
+            try:
+                price = float(cells[1])
+                if not np.isfinite(price):
+                    raise ValueError
+                rows.append((number, cells[0].strip(), price))
+            except (IndexError, ValueError) as error:
+                if rows or number > 1:
+                    raise ValueError(
+                        f"line {number} of {path} is {','.join(cells)!r}, not a time and a price in $/kWh; correct it."
+                    ) from error
+    if not rows:
+        raise ValueError(f"{path} holds no prices; write lines like '2018-07-02 11:00,0.137'.")
+    return rows

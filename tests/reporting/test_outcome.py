@@ -1,0 +1,73 @@
+"""The one outcome: played and computed, in numbers, in words and as JSON."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from dp_ensemble_env.agents import Evaluation, evaluate, make_agent
+
+from dp_ensemble_env.envs.ensemble import EnsembleEnv
+from dp_ensemble_env.policies import solve_policy
+from dp_ensemble_env.reporting.outcome import Outcome, event_outcome
+from dp_ensemble_env.scenarios.campus import campus_event
+
+
+@pytest.fixture(scope="module")
+def campus():
+    return campus_event()
+
+
+def test_played_and_computed_outcomes_are_of_one_kind_and_agree(campus):
+    assert Evaluation is Outcome
+    env = EnsembleEnv(campus, action="policy")
+    played = evaluate(make_agent("taylor", env, k=50.0), env)
+    computed = event_outcome(campus, solve_policy(campus, "taylor", 50.0))
+    assert played.exact and computed.exact and (played.episodes, computed.episodes) == (campus.n_states, 0)
+    one, other = played.to_dict(), computed.to_dict()
+    assert list(one) == list(other)
+    for name in set(one) - {"episodes", "privacy", "power_kw"}:
+        assert one[name] == pytest.approx(other[name], rel=1e-4), name
+    np.testing.assert_allclose(played.power_kw, computed.power_kw, rtol=1e-5)
+
+
+def test_uncontrolled_outcome_by_hand(campus):
+    found = event_outcome(campus, campus.default_policy)
+    window = campus.event.in_event
+    assert found.score == 0.0 and found.discomfort == 0.0
+    assert found.curtailed_kwh == found.curtailed_peak_kw == found.curtailment_kw == 0.0
+    hours = campus.step_hours
+    delivered = (campus.event.baseline_kw[window] - found.power_kw[window]).sum() * hours
+    assert found.delivered_kwh == pytest.approx(delivered)
+    bill = sum(campus.event.energy_price[t] * found.power_kw[t] for t in range(1, campus.horizon + 1))
+    assert found.energy_cost == pytest.approx(bill * hours / campus.buildings)
+
+
+def test_words_and_json():
+    outcome = Outcome(
+        score=-0.001,
+        score_error=0.126,
+        mean_return=-1234.567,
+        standard_error=1.5,
+        gap=math.nan,
+        discomfort=0.0,
+        energy_cost=math.nan,
+        curtailment_kw=1e4,
+        curtailed_peak_kw=1.0,
+        curtailed_kwh=38516.2,
+        delivered_kwh=2.0,
+        episodes=2000,
+        exact=False,
+        privacy="that of <one> release",
+        power_kw=np.array([1.0, 2.0]),
+    )
+    assert repr(outcome) == (
+        "Outcome(score=0.00 ± 0.13, mean_return=-1,234.57, gap=–, curtailed_kwh=38,516, 2,000 episodes)"
+    )
+    assert outcome.lines()[:2] == [
+        ("score", "0.00", "± 0.13, 2,000 episodes"),
+        ("mean return", "-1,234.57", "$/building ± 1.50"),
+    ]
+    assert "that of &lt;one&gt; release" in outcome._repr_html_() and "38,516 kWh" in outcome._repr_html_()
+    content = json.loads(json.dumps(outcome.to_dict(), allow_nan=False))
+    assert content["gap"] is None and content["power_kw"] == [1.0, 2.0] and content["score"] == -0.001

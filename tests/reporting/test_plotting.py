@@ -1,0 +1,42 @@
+"""Pictures look alike in every session, and leave the session as it was."""
+
+import subprocess
+import sys
+
+import matplotlib
+import numpy as np
+from matplotlib import pyplot as plt
+
+from dp_ensemble_env.reporting import plotting
+from dp_ensemble_env.reporting.privacy_plots import plot_simplex
+
+
+def test_importing_changes_nothing_of_matplotlib():
+    code = (
+        "import matplotlib; matplotlib.use('svg'); before = dict(matplotlib.rcParams)\n"
+        "import dp_ensemble_env.reporting.privacy_plots, dp_ensemble_env.experiments.reproduction.figures, sys\n"
+        "assert dict(matplotlib.rcParams) == before and 'matplotlib.pyplot' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_drawing_leaves_no_trace_and_does_not_depend_on_the_session(tmp_path):
+    plain = plot_simplex(tmp_path / "plain.png", points=20).read_bytes()
+    with matplotlib.style.context("dark_background"):
+        before, backend = dict(matplotlib.rcParams), matplotlib.get_backend()
+        dark = plot_simplex(tmp_path / "dark.png", points=20).read_bytes()
+        assert dict(matplotlib.rcParams) == before and matplotlib.get_backend() == backend
+    assert dark == plain and not plt.get_fignums()
+
+
+def test_settings_hold_inside_the_context_only(tmp_path):
+    outside = matplotlib.rcParams["legend.frameon"]
+    with plotting.look({"font.size": 7}):
+        assert matplotlib.rcParams["font.size"] == 7 and matplotlib.rcParams["legend.frameon"] is False
+        figure, axes = plotting.subplots(2, 1, figsize=(2.0, 1.0), height_ratios=(1, 2))
+        assert figure.get_constrained_layout() and len(axes) == 2
+        path = plotting.save(figure, tmp_path / "a.png", vector=True, dpi=100)
+    assert matplotlib.rcParams["legend.frameon"] == outside
+    assert plt.imread(path).shape[:2] == (100, 200)
+    assert path.with_suffix(".svg").read_text().count("<svg") == 1
+    assert np.isfinite(plt.imread(path)).all()

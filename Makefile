@@ -16,7 +16,7 @@ CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' |
   { echo "Python 3.11 or newer is needed; run 'make PYTHON=python3.12 ...' with one you have."; exit 1; }
 
 .DEFAULT_GOAL := help
-.PHONY: help demo reproduce test test-lowest test-python test-integrations lint format docs benchmark clean
+.PHONY: help demo reproduce test test-lowest test-python test-integrations lint types format docs benchmark clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -43,10 +43,13 @@ test-integrations: $(INTEGRATIONS)/.done $(RLLIB)/.done ## Run the tests with th
 	$(RLLIB)/bin/python -m pytest tests/integrations/rllib $(PYTEST_ARGS)
 	$(RLLIB)/bin/python -m pytest -n auto tests/envs $(PYTEST_ARGS)
 
-# The folder agents/ is installed as dp_ensemble_env.agents; for mypy a tree of links puts it in its place.
 lint: $(VENV)/.dev ## Check style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	@$(MAKE) --no-print-directory types
+
+# The folder agents/ is installed as dp_ensemble_env.agents; for mypy a tree of links puts it in its place.
+types: $(VENV)/.dev ## Check types alone
 	@rm -rf build/types && mkdir -p build/types/dp_ensemble_env && ln -s $(abspath $(wildcard dp_ensemble_env/*) agents) build/types/dp_ensemble_env/
 	$(BIN)/mypy
 
@@ -55,6 +58,7 @@ format: $(VENV)/.dev ## Reformat the code
 	$(BIN)/ruff format .
 
 docs: $(VENV)/.docs ## Build the documentation site into site/
+	@rm -rf docs/api/generated
 	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -b html docs site
 	@echo "The site is in site/index.html"
 

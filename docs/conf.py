@@ -33,6 +33,8 @@ autodoc_member_order = "bysource"
 # The reference lists the modules of the extras too, installed or not.
 autodoc_mock_imports = [name for name in ("stable_baselines3", "torch", "optuna", "matplotlib") if not find_spec(name)]
 napoleon_google_docstring = False
+napoleon_use_ivar = True
+suppress_warnings = ["ref.python"]
 
 html_theme = "furo"
 html_title = f"dp_ensemble_env {release}"
@@ -69,7 +71,8 @@ def shorten_manual(app: Sphinx, what: str, name: str, obj: object, options: obje
 
 def show_math(translator: Any, node: nodes.Element) -> None:
     """Write a formula as MathML."""
-    translator.body.append(tex2mathml(node.astext(), as_block=isinstance(node, nodes.math_block)))
+    text = node.astext().replace(r"\textstyle", "")  # which the converter takes at the start only
+    translator.body.append(tex2mathml(text, as_block=isinstance(node, nodes.math_block)))
     raise nodes.SkipNode
 
 

@@ -31,6 +31,7 @@ _MODULES = {
     "scenarios.campus": ("campus_building", "campus_chain", "campus_event"),
     "cost": ("cost_of_privacy",),
     "event": ("DemandResponseEvent", "customer_baseline"),
+    "tariff": ("Tariff",),
     "lsmdp": ("evaluate_policy", "solve"),
     "chain": ("MarkovChain", "ensemble", "estimate_chain"),
     "meter": ("PowerSeries", "read_meter"),

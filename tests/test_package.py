@@ -168,3 +168,7 @@ def test_pinned_versions_lie_within_the_declared_bounds():
         assert version is None or one.specifier.contains(version), f"{one} excludes the tested {version}"
     # No lower bound, no promise; torch's version is that of the constraints because others bring CUDA.
     assert {one.name for one in others if not any(s.operator == ">=" for s in one.specifier)} == {"torch"}
+
+
+def test_every_public_name_is_there():
+    assert all(getattr(dp_ensemble_env, name) is not None for name in dp_ensemble_env.__all__)

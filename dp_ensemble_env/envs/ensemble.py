@@ -317,7 +317,8 @@ class EnsembleEnv(TaskView, gymnasium.Env[NDArray[np.float32], NDArray[np.floati
             shares = np.zeros(self._task.model.n_states)
             shares[self._counters[dyn.STATE, 0]] = 1.0
             return shares
-        return self._occupancy[0] / max(self._task.loads, 1)
+        result: NDArray[np.float64] = self._occupancy[0] / max(self._task.loads, 1)
+        return result
 
     @property
     def default_occupancy(self) -> FloatArray:

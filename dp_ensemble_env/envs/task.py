@@ -265,7 +265,8 @@ def check_occupancy(occupancy: Any, n: int) -> FloatArray:
             f"occupancy must be {n} shares that are not negative and sum to one, got shape {array.shape} and sum "
             f"{array.sum():g}; divide it by its sum."
         )
-    return array / array.sum()
+    result: NDArray[np.float64] = array / array.sum()
+    return result
 
 
 def check_options(options: dict[str, Any] | None, known: tuple[str, ...]) -> dict[str, Any]:

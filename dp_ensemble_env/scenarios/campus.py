@@ -239,7 +239,8 @@ def _temperature(rng: np.random.Generator, days: int) -> FloatArray:
     mean = 12.5 - 12.5 * np.cos(2 * np.pi * (day - 21) / days) + spell + heat_wave
     steps = np.arange(days * STEPS_PER_DAY)
     hour = (steps % STEPS_PER_DAY) / 4.0
-    return np.interp(steps / STEPS_PER_DAY, day + 0.5, mean) - 4.5 * np.cos(2 * np.pi * (hour - 4.0) / 24.0)
+    daily: FloatArray = np.interp(steps / STEPS_PER_DAY, day + 0.5, mean)
+    return daily - 4.5 * np.cos(2 * np.pi * (hour - 4.0) / 24.0)
 
 
 def _occupancy(rng: np.random.Generator, working: NDArray[np.bool_], hour: FloatArray) -> FloatArray:

@@ -13,6 +13,7 @@ event's type.
 
 from __future__ import annotations
 
+import builtins
 import hashlib
 import io
 import json
@@ -57,7 +58,7 @@ class Event:
     type: ClassVar[str] = ""
     #: Whether something is drawn; a note or a disclosure is no draw.
     draws: ClassVar[bool] = True
-    _types: ClassVar[dict[str, type[Event]]] = {}
+    _types: ClassVar[dict[str, builtins.type[Event]]] = {}
 
     def __init_subclass__(cls, *, type: str, draws: bool = True, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -81,7 +82,8 @@ class Event:
         known = {one.name for one in fields(kind)}
         for name in values:
             check_choice(name, f"field of a {kind.type} event", known)
-        return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+        plain: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in values.items()}
+        return kind(**plain)
 
     @property
     def digest(self) -> str:

@@ -284,7 +284,8 @@ class DirichletMechanism(Mechanism):
         logs = np.full((size, inputs.size), -np.inf)
         drawn = inputs > 0
         logs[:, drawn] = log_gamma_variates(np.broadcast_to(self.k * inputs[drawn], (size, drawn.sum())), generator)
-        return np.minimum(logs - np.logaddexp.reduce(logs, axis=-1, keepdims=True), 0.0)
+        result: NDArray[np.float64] = np.minimum(logs - np.logaddexp.reduce(logs, axis=-1, keepdims=True), 0.0)
+        return result
 
     @staticmethod
     def _support(matrix: NDArray[np.float64], support: ArrayLike | None) -> NDArray[np.bool_]:

@@ -38,12 +38,21 @@ class Row:
 
 @dataclass
 class PrivateRow:
-    """A controller made on a release with concentration k and scored on the true dynamics."""
+    """A controller made on a release and scored on the true dynamics.
+
+    `k` is the concentration of the paper's mechanism, infinite for the truth; another mechanism has its spec instead.
+    """
 
     name: str
     k: float
     scores: list[float]
     gaps: list[float]
+    spec: str = ""
+
+    @property
+    def source(self) -> str:
+        """What it was made on, in words."""
+        return self.spec or _k(self.k)
 
 
 # ------------------------------------------------------------------ tables
@@ -105,7 +114,7 @@ PRIVATE_HEADINGS = ("made on the release", "k", "score on the true dynamics", "g
 
 def private_cells(row: PrivateRow) -> tuple[str, ...]:
     """Format one private row: mean over releases and, with several, its standard error."""
-    return (row.name, _k(row.k), _mean(row.scores, 1), _mean(row.gaps, 2), str(len(row.scores)))
+    return (row.name, row.source, _mean(row.scores, 1), _mean(row.gaps, 2), str(len(row.scores)))
 
 
 def _mean(values: list[float], digits: int) -> str:
@@ -140,7 +149,7 @@ def show_all(rows: list[Row], private: list[PrivateRow], notes: Sequence[str] = 
     if private:
         lines = []
         for i, row in enumerate(private):
-            lines += [[]] if i and row.k != private[i - 1].k else []  # a rule between concentrations
+            lines += [[]] if i and row.source != private[i - 1].source else []  # a rule between mechanisms
             lines.append(list(private_cells(row)))
         show_table("Trained on private, deployed on true", PRIVATE_HEADINGS, lines, left=PRIVATE_HEADINGS[:1])
     if notes:
@@ -182,7 +191,7 @@ def write_all(
             }
             for row, content in zip(rows, contents, strict=True)
         ],
-        "private": [{"name": r.name, "k": _k(r.k), "scores": r.scores, "gaps": r.gaps} for r in private],
+        "private": [{"name": r.name, "k": r.source, "scores": r.scores, "gaps": r.gaps} for r in private],
         "cost_of_privacy": costs,
     }
     with atomic_write(folder / "comparison.json") as stream:

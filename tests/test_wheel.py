@@ -150,7 +150,7 @@ def test_commands_answer_without_extras(python, tmp_path):
     by_name = run(python.parent / "dp-ensemble", "--help", cwd=tmp_path).stdout
     as_module = run(python, "-m", "dp_ensemble_env", "--help", cwd=tmp_path).stdout
     assert by_name == as_module
-    for command in ("train", "evaluate", "compare", "validate", "privacy", "reproduce", "sweep", "dataset", "tune"):
+    for command in ("train", "evaluate", "compare", "validate", "privacy", "reproduce", "sweep", "dataset", "tune", "benchmark"):
         assert command in by_name
         assert "usage:" in run(python, "-m", "dp_ensemble_env", command, "--help", cwd=tmp_path).stdout
     assert "100.0" in run(python.parent / "dp-ensemble", "evaluate", "standard", cwd=tmp_path).stdout
@@ -162,6 +162,7 @@ def test_commands_answer_without_extras(python, tmp_path):
     ("words", "extra"),
     [
         ("train", "rl"),
+        ("compare", "rl"),
         ("tune", "tune"),
         ("dataset", "minari"),
         ("reproduce", "plots"),

@@ -90,8 +90,8 @@ def shed_prices(model: EnsembleModel, shed: float = 1.0) -> FloatArray:
     if model.event is not None:
         strength = np.where(model.event.in_event[1:], strength, 0.0)
     scale = action_scale(model)
-    result: NDArray[np.float64] = np.divide(strength, scale, out=np.zeros_like(strength), where=scale > 0)
-    return result
+    prices: FloatArray = np.divide(strength, scale, out=np.zeros_like(strength), where=scale > 0)
+    return prices
 
 
 def constant_price_return(model: EnsembleModel, price: float) -> float:

@@ -57,6 +57,10 @@ class CostEstimate(NamedTuple):
     mean: FloatArray
     standard_error: FloatArray
 
+    def __repr__(self) -> str:
+        steps, n = self.mean.shape
+        return f"CostEstimate(mean and standard error, {steps:,} steps by {n:,} states)"
+
 
 def cost_of_privacy(
     model: EnsembleModel,

@@ -36,11 +36,27 @@ from dp_ensemble_env._validation import (
     check_positive,
     check_shape,
 )
+from dp_ensemble_env._words import clock
 from dp_ensemble_env.chain.calendar import day_of_week, similar_days
-from dp_ensemble_env.tariff import RETAIL_PRICE, Tariff
+from dp_ensemble_env.tariff import RETAIL_PRICE, EventTimeline, Tariff
 
 if TYPE_CHECKING:
     from dp_ensemble_env.meter import PowerSeries
+
+__all__ = [
+    "EVENT_DAY",
+    "EVENT_INCENTIVE",
+    "RETAIL_PRICE",
+    "DemandResponseEvent",
+    "EventTimeline",
+    "Tariff",
+    "TooFewDays",
+    "check_event_day",
+    "customer_baseline",
+    "event_day",
+    "event_for",
+    "similar_days",
+]
 
 FloatArray = NDArray[np.float64]
 TimeArray = NDArray[np.datetime64]
@@ -52,47 +68,6 @@ EVENT_INCENTIVE = 1.0
 EVENT_DAY = "2018-07-02"
 
 DAY = np.timedelta64(1, "D")
-
-
-@dataclass(frozen=True, eq=False)
-class EventTimeline:
-    """One event laid on the decision times; arrays of length T + 1, entry `t` for the interval ending at ``times[t]``.
-
-    Attributes
-    ----------
-    times : ndarray of datetime64[s]
-    energy_price, incentive : ndarray
-        Dollars per kWh.
-    in_event : ndarray of bool
-    baseline_kw : ndarray or None
-        Customer baseline of the whole ensemble, if meter data were given.
-    """
-
-    times: TimeArray
-    energy_price: FloatArray
-    incentive: FloatArray
-    in_event: NDArray[np.bool_]
-    baseline_kw: FloatArray | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("times", "energy_price", "incentive", "in_event", "baseline_kw"):
-            value = getattr(self, name)
-            if value is not None:
-                array = np.array(value)
-                check_shape(array, (len(self.times),), name, "one entry per time")
-                array.setflags(write=False)
-                object.__setattr__(self, name, array)
-
-    @property
-    def price(self) -> FloatArray:
-        """What one kWh costs the aggregator: energy price and forgone incentive."""
-        return self.energy_price + self.incentive
-
-    def utility(self, power_kw: ArrayLike) -> FloatArray:
-        """Return the utility in dollars, shape (T + 1, n), of running at `power_kw` (n,) for one interval."""
-        power = as_float_array(power_kw, "power_kw", 1)
-        hours = float((self.times[1] - self.times[0]) / np.timedelta64(3600, "s"))
-        return -self.price[:, None] * power * hours
 
 
 @dataclass(frozen=True)
@@ -140,8 +115,16 @@ class DemandResponseEvent:
     @property
     def window(self) -> tuple[np.datetime64, np.datetime64]:
         """First and last instant of the event."""
-        begin, finish = (_clock(self.date, text) for text in (self.start, self.end))
+        begin, finish = (_instant(self.date, text) for text in (self.start, self.end))
         return begin, finish if finish > begin else finish + DAY
+
+    def __repr__(self) -> str:
+        begin, finish = self.window
+        steps = (finish - begin) // np.timedelta64(int(self.step_minutes), "m")
+        return (
+            f"DemandResponseEvent({clock(begin)} to {clock(finish)[11:]}, {steps} steps of {self.step_minutes:g} min, "
+            f"notice {self.notice_minutes:g} min, incentive {float(self.incentive):g} $/kWh)"
+        )
 
     def timeline(self, baseline_kw: ArrayLike | None = None) -> EventTimeline:
         """Lay the event on its decision times, from the notice to the end of the window."""
@@ -340,7 +323,7 @@ def _weather_factor(
     return float(np.clip(actual / usual, 0.8, 1.2))
 
 
-def _clock(date: str, text: str) -> np.datetime64:
+def _instant(date: str, text: str) -> np.datetime64:
     try:
         return np.datetime64(f"{np.datetime64(date, 'D')}T{str(text).zfill(5)}", "s")
     except (ValueError, OverflowError) as error:

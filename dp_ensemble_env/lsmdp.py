@@ -76,6 +76,11 @@ class LogKernel:
     indices: NDArray[np.int64] = field(repr=False)
     log_values: FloatArray = field(repr=False)
 
+    def __repr__(self) -> str:
+        batch, times, entries = self.log_values.shape
+        many = (f", batch of {batch:,}" if batch > 1 else "") + (f", {times:,} times" if times > 1 else "")
+        return f"LogKernel({self.n_states:,} states, {entries:,} nonzeros{many})"
+
     @property
     def n_states(self) -> int:
         """Number of states."""
@@ -149,6 +154,11 @@ class Solution:
     kernel: LogKernel = field(repr=False)
     policy_values: FloatArray = field(repr=False)
     discomfort_penalty: float | FloatArray
+
+    def __repr__(self) -> str:
+        *batch, times, n = self.log_desirability.shape
+        many = f", batch of {batch[0]:,}" if batch else ""
+        return f"Solution({n:,} states, {times - 1:,} step{'' if times == 2 else 's'}{many})"
 
     @cached_property
     def policy(self) -> FloatArray:

@@ -22,8 +22,10 @@ from dp_ensemble_env._validation import (
     check_shape,
     check_stochastic,
 )
-from dp_ensemble_env.event import DemandResponseEvent, EventTimeline
+from dp_ensemble_env._words import clock, minutes
+from dp_ensemble_env.event import DemandResponseEvent
 from dp_ensemble_env.lsmdp import LogKernel, log_probabilities
+from dp_ensemble_env.tariff import EventTimeline
 
 FloatArray = NDArray[np.float64]
 
@@ -187,6 +189,28 @@ class EnsembleModel:
                 rng=rng,
             ),
         )
+
+    def __repr__(self) -> str:
+        facts = dict(self._facts)
+        loads = f"{facts['buildings']} building{'' if self.buildings == 1 else 's'}"
+        return f"EnsembleModel({facts['levels']} levels, {facts['decisions']}, {loads}, {facts['discomfort penalty']})"
+
+    def _repr_html_(self) -> str:
+        from dp_ensemble_env.reporting.html import card
+
+        event = "none" if self.event is None else repr(self.event).removeprefix("EventTimeline(").removesuffix(")")
+        return card("EnsembleModel", [*self._facts, ("event", event), *(("note", note) for note in self.notes)])
+
+    @property
+    def _facts(self) -> list[tuple[str, str]]:
+        """Sizes and settings, all of them public."""
+        steps = f"{self.horizon} step{'' if self.horizon == 1 else 's'} of {minutes(self.times[1] - self.times[0])}"
+        return [
+            ("levels", f"{self.n_states:,}"),
+            ("decisions", f"{steps} from {clock(self.times[0])}"),
+            ("buildings", f"{self.buildings:,}"),
+            ("discomfort penalty", f"${self.discomfort_penalty:g} per nat"),
+        ]
 
     # ------------------------------------------------------------ derived values
     @property

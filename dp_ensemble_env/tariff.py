@@ -1,4 +1,4 @@
-"""What a kilowatt-hour of energy costs, at any time of the day or year."""
+"""What a kilowatt-hour costs, at any time of the day or year and at the decision times of an event."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dp_ensemble_env._validation import as_float_array, as_times, check_shape
+from dp_ensemble_env._words import clock, minutes
 
 FloatArray = NDArray[np.float64]
 TimeArray = NDArray[np.datetime64]
@@ -71,6 +72,13 @@ class Tariff:
         order = np.argsort(stamps)
         return cls(np.array(prices)[order], np.array(stamps)[order])
 
+    def __repr__(self) -> str:
+        prices = np.asarray(self.price, dtype=float)
+        if prices.ndim == 0:
+            return f"Tariff({float(prices):g} $/kWh)"
+        kind = "hourly prices" if self.stamps is None else f"prices from {clock(self.stamps[0])} on"
+        return f"Tariff({prices.size} {kind}, {prices.min():g} to {prices.max():g} $/kWh)"
+
     def at(self, times: ArrayLike) -> FloatArray:
         """Price in force at each of `times`."""
         stamps = np.asarray(times, dtype="datetime64[s]")
@@ -86,6 +94,57 @@ class Tariff:
             return np.full(stamps.shape, float(prices))
         hour = (stamps - stamps.astype("datetime64[D]")) // np.timedelta64(1, "h")
         return np.asarray(prices[hour.astype(int)])
+
+
+@dataclass(frozen=True, eq=False)
+class EventTimeline:
+    """One event laid on the decision times; arrays of length T + 1, entry `t` for the interval ending at ``times[t]``.
+
+    Attributes
+    ----------
+    times : ndarray of datetime64[s]
+    energy_price, incentive : ndarray
+        Dollars per kWh.
+    in_event : ndarray of bool
+    baseline_kw : ndarray or None
+        Customer baseline of the whole ensemble, if meter data were given.
+    """
+
+    times: TimeArray
+    energy_price: FloatArray
+    incentive: FloatArray
+    in_event: NDArray[np.bool_]
+    baseline_kw: FloatArray | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("times", "energy_price", "incentive", "in_event", "baseline_kw"):
+            value = getattr(self, name)
+            if value is not None:
+                array = np.array(value)
+                check_shape(array, (len(self.times),), name, "one entry per time")
+                array.setflags(write=False)
+                object.__setattr__(self, name, array)
+
+    def __repr__(self) -> str:
+        steps = f"{len(self.times) - 1} steps"
+        if len(self.times) > 1:
+            steps += f" of {minutes(self.times[1] - self.times[0])}"
+        return (
+            f"EventTimeline({clock(self.times[0])} to {clock(self.times[-1])}, {steps}, "
+            f"{int(self.in_event.sum())} of them in the event, "
+            f"{'no' if self.baseline_kw is None else 'with a'} baseline)"
+        )
+
+    @property
+    def price(self) -> FloatArray:
+        """What one kWh costs the aggregator: energy price and forgone incentive."""
+        return self.energy_price + self.incentive
+
+    def utility(self, power_kw: ArrayLike) -> FloatArray:
+        """Return the utility in dollars, shape (T + 1, n), of running at `power_kw` (n,) for one interval."""
+        power = as_float_array(power_kw, "power_kw", 1)
+        hours = float((self.times[1] - self.times[0]) / np.timedelta64(3600, "s"))
+        return -self.price[:, None] * power * hours
 
 
 def _read_pairs(path: Path) -> list[tuple[int, str, float]]:

@@ -39,6 +39,8 @@ from dp_ensemble_env._validation import (
 )
 from dp_ensemble_env.chain.calendar import as_step, select_days
 
+__all__ = ["MarkovChain", "as_step", "ensemble", "estimate_chain", "select_days"]
+
 FloatArray = NDArray[np.float64]
 
 
@@ -72,6 +74,19 @@ class MarkovChain:
             array = np.array(getattr(self, name))
             array.setflags(write=False)
             object.__setattr__(self, name, array)
+
+    def __repr__(self) -> str:
+        return f"MarkovChain({', '.join(f'{value} {name}' for name, value in self._sizes)})"
+
+    def _repr_html_(self) -> str:
+        from dp_ensemble_env.reporting.html import card
+
+        return card("MarkovChain", self._sizes)
+
+    @property
+    def _sizes(self) -> list[tuple[str, str]]:
+        moves, seen = int((self.default > 0).sum()), int(self.counts.sum())
+        return [("levels", f"{self.n_states:,}"), ("possible moves", f"{moves:,}"), ("transitions seen", f"{seen:,}")]
 
     @property
     def n_states(self) -> int:

@@ -72,7 +72,7 @@ def main(argv: list[str] | None = None) -> int:
         print("reproduce_paper: stopped before it was done; run it again.", file=sys.stderr)
         return 130
     show_findings(findings)
-    print(f"\nPage:    {page}\nClaims:  {page.parent}/claims.csv, reproduction.json")
+    print(f"Page:    {page}\nClaims:  {page.parent}/claims.csv, reproduction.json")
     print("Figures: " + ", ".join(f"{page.parent / data.slug}/*.png, *.svg" for data in sets))
     return 0
 

@@ -34,7 +34,7 @@ from dp_ensemble_env.privacy.mechanisms.base import Release
 from dp_ensemble_env.reporting.outcome import Outcome, event_outcome, reference_returns
 
 PARTS = ("sampling", "privacy", "learning")
-HEADINGS = ("controller", "sampling, $", "privacy, $", "learning, $", "together, $", "score", "without data")
+HEADINGS = ("controller", "sampling", "privacy", "learning", "together", "score", "without data")
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,8 @@ class Regret:
     def cells(self) -> tuple[str, ...]:
         """Format a row for people."""
         dollars = (self.sampling, self.privacy, self.learning, self.total)
-        return (self.name, *(f"{x + 0.0:.2f}" for x in dollars), f"{self.score:.1f}", f"{self.without_data:.1f}")
+        shown = (f"{0.0 if abs(x) < 5e-3 else x:.2f}" for x in dollars)  # no "-0.00"
+        return (self.name, *shown, f"{self.score:.1f}", f"{self.without_data:.1f}")
 
 
 def split_regret(

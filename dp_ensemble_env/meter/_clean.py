@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ._clocks import is_repeated_hour, runs, skipped_spans
 from ._origin import UNITS, Origin, Readings, plural
-from ._zones import repeated_hours, skipped_hours
 from .series import MISSING, Gap, PowerSeries, find_gaps
 
 #: A reading is a spike above this many times the highest ordinary reading.
@@ -174,7 +174,7 @@ def _merge_repeats(line: _Timeline, readings: Readings, stamp: str) -> int:
     starts = np.flatnonzero(np.concatenate(([True], ~same)))
     sizes = np.diff(np.append(starts, len(line.seconds)))
     groups = np.flatnonzero(sizes > 1)
-    folded = _folded(line.seconds[starts[groups]], sizes[groups], readings, stamp)
+    folded = is_repeated_hour(line.seconds[starts[groups]], sizes[groups], readings.zone, stamp)
     dropped = 0
     for group, fold in zip(groups, folded, strict=True):
         at = slice(int(starts[group]), int(starts[group] + sizes[group]))
@@ -213,35 +213,6 @@ def _conflict(
         f"{word}s {low} and {high} both give {np.datetime64(int(second), 's')} but differ "
         f"({known[0]:g} and {known[differs[0]]:g}); remove one of them."
     )
-
-
-def _folded(repeated: NDArray[np.int64], sizes: NDArray[np.int64], readings: Readings, stamp: str) -> NDArray[np.bool_]:
-    """Tell which repeated stamps belong to the hour that autumn repeats.
-
-    With the time zone this is exact. Without it: a Sunday in October or
-    November, from 00:00 to 03:00, in one block of at most an hour.
-    """
-    if readings.zone is not None:
-        mask: NDArray[np.bool_] = np.zeros(len(repeated), dtype=bool)
-        for low, high in repeated_hours(readings.zone, int(repeated[0]), int(repeated[-1])):
-            mask |= (repeated >= low) & ((repeated <= high) if stamp == "end" else (repeated < high))
-        return np.asarray(mask & (sizes == 2))
-    days = repeated // _DAY
-    _, where = np.unique(days, return_inverse=True)
-    earliest = np.full(where.max() + 1, _DAY)
-    latest = np.zeros_like(earliest)
-    np.minimum.at(earliest, where, repeated % _DAY)
-    np.maximum.at(latest, where, repeated % _DAY)
-    short = ((latest - earliest <= _HOUR) & (latest <= 3 * _HOUR))[where]
-    return np.asarray(short & (sizes == 2) & _is_sunday(repeated) & np.isin(_month(repeated), (10, 11)))
-
-
-def _is_sunday(seconds: NDArray[np.int64]) -> NDArray[np.bool_]:
-    return np.asarray((seconds // _DAY + 4) % 7 == 0)  # 1970-01-01 was a Thursday
-
-
-def _month(seconds: NDArray[np.int64]) -> NDArray[np.int64]:
-    return seconds.astype("datetime64[s]").astype("datetime64[M]").astype(np.int64) % 12 + 1
 
 
 def _find_step(seconds: NDArray[np.int64], readings: Readings) -> int:
@@ -293,7 +264,8 @@ def _mark_skipped_hours(
     early = (0, step) if stamp == "end" else (0,)
     unusable = missing & (why <= _EMPTY)
     nights = 0
-    for low, high in _skipped_spans(unusable, why, seconds, step, early, readings):
+    kinds = [unusable & (why == code) for code in (_ABSENT, _EMPTY)]
+    for low, high in skipped_spans(kinds, seconds, step, early, readings.zone):
         for shift in early:
             inside = (seconds >= low - shift) & (seconds < high - shift)
             if inside.any() and unusable[inside].all():
@@ -302,38 +274,6 @@ def _mark_skipped_hours(
                 break
     if nights:
         readings.notes.append(f"The hour skipped in spring is a gap ({plural(nights, 'night')}).")
-
-
-def _skipped_spans(
-    unusable: NDArray[np.bool_],
-    why: NDArray[np.int64],
-    seconds: NDArray[np.int64],
-    step: int,
-    early: tuple[int, ...],
-    readings: Readings,
-) -> list[tuple[int, int]]:
-    """List the spans that the clock skipped.
-
-    With the time zone they are known. Without it they are the gaps of exactly
-    one hour from 01:00 or 02:00 on a Sunday in March.
-    """
-    if readings.zone is not None:
-        return skipped_hours(readings.zone, int(seconds[0]), int(seconds[-1]))
-    spans = []
-    for code in (_ABSENT, _EMPTY):
-        low, high = _runs(unusable & (why == code))
-        hour = low[(high - low) * step == _HOUR]
-        for shift in early:
-            starts = seconds[hour] + shift
-            night = _is_sunday(starts) & (_month(starts) == 3) & np.isin(starts % _DAY, (_HOUR, 2 * _HOUR))
-            spans += [(start, start + _HOUR) for start in starts[night].tolist()]
-    return spans
-
-
-def _runs(mask: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return where the runs of True begin and where they have ended."""
-    edges = np.flatnonzero(np.diff(np.concatenate(([False], mask, [False])).astype(np.int8)))
-    return edges[::2], edges[1::2]
 
 
 def _note_gaps(gaps: tuple[Gap, ...], notes: list[str]) -> None:
@@ -349,7 +289,7 @@ def _note_gaps(gaps: tuple[Gap, ...], notes: list[str]) -> None:
 
 
 def _note_zeros(kw: NDArray[np.float64], times: NDArray[np.datetime64], step: int, notes: list[str]) -> None:
-    low, high = _runs(kw == 0)
+    low, high = runs(kw == 0)
     long = (high - low) * step > LONG_ZERO
     if long.any():
         longest = int(np.argmax(high - low))

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._validation import as_numeric_array
+from .._words import clock, minutes
 from ._origin import plural
 
 #: Reason given to a missing interval when nothing more is known about it.
@@ -38,7 +39,7 @@ class Gap:
 
     def __str__(self) -> str:
         """Write the gap as one line."""
-        return f"{_clock(self.start)} to {_clock(self.end)}: {plural(self.intervals, 'interval')} ({self.reason})"
+        return f"{clock(self.start)} to {clock(self.end)}: {plural(self.intervals, 'interval')} ({self.reason})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,8 +119,8 @@ class PowerSeries:
         first, last = np.searchsorted(self.times, [low, high])
         if last <= first:
             raise ValueError(
-                f"no interval of {self.source or 'the series'} starts from {_clock(low)} up to {_clock(high)}; "
-                f"choose times from {_clock(self.times[0])} to {_clock(self.times[-1])}."
+                f"no interval of {self.source or 'the series'} starts from {clock(low)} up to {clock(high)}; "
+                f"choose times from {clock(self.times[0])} to {clock(self.times[-1])}."
             )
         times = self.times[first:last]
         clipped = []
@@ -129,12 +130,30 @@ class PowerSeries:
                 clipped.append(Gap(begin, stop, int((stop - begin) // self.step), gap.reason))
         return PowerSeries(times, self.kw[first:last], self.step, tuple(clipped), self.notes, self.source)
 
+    def __repr__(self) -> str:
+        source = f"{self.source!r}, " if self.source else ""
+        return f"PowerSeries({source}{self._period}, {self.missing:,} missing)"
+
+    def _repr_html_(self) -> str:
+        from dp_ensemble_env.reporting.html import card
+
+        missing = f"{plural(self.missing, 'interval')} in {plural(len(self.gaps), 'gap')}"
+        rows = [("source", self.source or "not named"), ("readings", self._period), ("missing", missing)]
+        return card("PowerSeries", [*rows, *(("note", note) for note in self.notes)])
+
+    @property
+    def _period(self) -> str:
+        return (
+            f"{len(self):,} intervals of {minutes(self.step)}, {clock(self.times[0])} to "
+            f"{clock(self.times[-1] + self.step)}"
+        )
+
     def __str__(self) -> str:
         """Summarise the series on a few lines."""
         minutes = self.step.astype(int) / 60
         lines = [
             f"{self.source or 'power series'}: {len(self)} intervals of {minutes:g} minutes, "
-            f"{_clock(self.times[0])} to {_clock(self.times[-1] + self.step)}"
+            f"{clock(self.times[0])} to {clock(self.times[-1] + self.step)}"
         ]
         if self.missing < len(self):
             low, mean, high = np.nanmin(self.kw), np.nanmean(self.kw), np.nanmax(self.kw)
@@ -211,8 +230,3 @@ def _instant(value: Any, name: str) -> np.datetime64:
     if np.isnat(instant):
         raise ValueError(f"{name} must be a time, got {value!r}; write it like '2024-07-01T13:00'.")
     return instant
-
-
-def _clock(instant: Any) -> str:
-    text = str(np.datetime64(instant, "s")).replace("T", " ")
-    return text[:-3] if text.endswith(":00") else text

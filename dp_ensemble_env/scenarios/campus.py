@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_ensemble_env._validation import check_count
+from dp_ensemble_env._words import minutes
 from dp_ensemble_env.chain.markov import MarkovChain, ensemble, estimate_chain
 from dp_ensemble_env.event import DemandResponseEvent
 from dp_ensemble_env.model import EnsembleModel
@@ -74,6 +75,9 @@ class CampusYear:
     kw: FloatArray
     temperature: FloatArray
     step: np.timedelta64 = np.timedelta64(900, "s")
+
+    def __repr__(self) -> str:
+        return f"CampusYear({YEAR}, synthetic, {len(self.kw):,} intervals of {minutes(self.step)})"
 
 
 @lru_cache(maxsize=8)

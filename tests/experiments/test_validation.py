@@ -168,7 +168,7 @@ def test_a_meter_file(script, tmp_path):
         rows.append(f"{start + np.timedelta64(15 * i, 'm')},{load_kw:.2f}")
     meter = tmp_path / "meter.csv"
     meter.write_text("\n".join(rows) + "\n")
-    options = ["--meter", str(meter), "--unit", "kW", "--stamp", "start", "--date", "2024-07-02", "--states", "8"]
+    options = ["--meter", str(meter), "--unit", "kW", "--stamp", "start", "--date", "2024-06-27", "--states", "8"]
     status, report = run(script, *options, "--start", "14:00", "--end", "16:00", tmp_path=tmp_path)
     assert status == 0 and report["agrees"]
 

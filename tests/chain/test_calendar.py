@@ -1,0 +1,72 @@
+"""Days, seasons and steps, against Python's own calendar."""
+
+from __future__ import annotations
+
+from datetime import date, timedelta
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from dp_ensemble_env.chain.calendar import as_step, day_of_week, resample, select_days, similar_days
+
+YEARS = [date(2019, 1, 1) + timedelta(days=i) for i in range(3 * 366)]  # 2020 has a 29 February
+DAYS = np.array(YEARS, dtype="datetime64[D]")
+
+
+def test_days_of_the_week():
+    assert_array_equal(day_of_week(DAYS), [day.weekday() for day in YEARS])
+    assert day_of_week(np.datetime64("1969-12-31T23:59")) == 2  # before the epoch, too: a Wednesday
+
+
+@pytest.mark.parametrize(
+    ("first", "last"),
+    [((6, 15), (9, 25)), ((12, 1), (2, 28)), ((12, 1), (2, 29)), ((2, 29), (2, 29)), ((1, 1), (12, 31))],
+)
+def test_seasons(first, last):
+    def inside(day):
+        key = (day.month, day.day)
+        return first <= key <= last if first <= last else key >= first or key <= last
+
+    season = tuple(f"{month:02}-{day:02}" for month, day in (first, last))
+    assert_array_equal(select_days(DAYS, season=season), [inside(day) for day in YEARS])
+
+
+def test_dates_and_excluded_days():
+    chosen = select_days(DAYS, "2019-02-27", "2019-03-02", exclude=("2019-03-01",))
+    assert DAYS[chosen].astype(str).tolist() == ["2019-02-27", "2019-02-28", "2019-03-02"]
+    with pytest.raises(ValueError, match=r"cannot read a date among start='soon'.*write days as 2018-07-02"):
+        select_days(DAYS, "soon")
+
+
+def test_similar_days_are_weekdays_for_a_weekday_and_else_the_same_day():
+    wednesday, sunday = np.datetime64("2020-07-01"), np.datetime64("2020-07-05T11:00")
+    assert_array_equal(similar_days(DAYS, wednesday), [day.weekday() < 5 for day in YEARS])
+    assert_array_equal(similar_days(DAYS, sunday), [day.weekday() == 6 for day in YEARS])
+    july = similar_days(DAYS, sunday, season=("07-01", "07-31"), exclude=["2020-07-05"])
+    assert_array_equal(july, [d.weekday() == 6 and d.month == 7 and d != date(2020, 7, 5) for d in YEARS])
+
+
+def test_steps():
+    gaps = np.array([900, 1800], dtype="timedelta64[s]")
+    assert as_step(None, gaps) == np.timedelta64(900, "s")
+    assert as_step(0.5, gaps) == np.timedelta64(30, "s")
+    assert as_step(np.timedelta64(1, "h"), gaps) == np.timedelta64(3600, "s")
+    assert as_step(None, gaps[:0]) == np.timedelta64(0, "s")
+    for wrong, words in ((0, "step must be positive"), ("15", "pass step=15"), (True, "minutes or a timedelta64")):
+        with pytest.raises(ValueError, match=words):
+            as_step(wrong, gaps)
+
+
+def test_resampling_averages_whole_groups_on_the_clock():
+    """Starts at a quarter past: the first hour lacks a reading, as the second does, and the last is cut short."""
+    quarter, hour = np.timedelta64(900, "s"), np.timedelta64(3600, "s")
+    times = np.datetime64("2018-07-02T00:15", "s") + quarter * np.arange(13)
+    values = np.arange(13.0)
+    values[4] = np.nan
+    stamps, means, step = resample(times, values, quarter, hour)
+    assert_array_equal(stamps, np.datetime64("2018-07-02", "s") + hour * np.arange(4))
+    assert_allclose(means, [np.nan, np.nan, np.mean([7, 8, 9, 10]), np.nan])
+    assert step == hour
+    with pytest.raises(ValueError, match="15-minute readings, which cannot give 20-minute steps.*multiple of 15"):
+        resample(times, values, quarter, np.timedelta64(1200, "s"))

@@ -13,7 +13,7 @@ from dp_ensemble_env._progress import Progress
 from dp_ensemble_env.cli import options
 from dp_ensemble_env.cli.shell import Parser, execute, keeping
 from dp_ensemble_env.experiments.comparison import PRESETS, ComparisonSettings, Store, compare
-from dp_ensemble_env.experiments.comparison_report import show_all, write_all
+from dp_ensemble_env.experiments.comparison_report import OWNER_ONLY, show_all, write_all
 
 DESCRIPTION = """Compare controllers on one demand-response event: tables, CSV, JSON, pictures and one HTML page.
 
@@ -98,12 +98,13 @@ def run(args: argparse.Namespace) -> int:
         monitor.stage("drawing")
         told: dict[str, Any] = {"preset": args.preset, **asdict(settings), "problem": problem.settings.to_dict()}
         told["output"] = args.output
-        page = write_all(
-            args.output, told, problem.model, found.rows, found.private, found.costs, args.command_line, found.notes
-        )
+        results = found.rows, found.private, found.costs, args.command_line, found.notes
+        suffix = "" if problem.settings.meter is None else OWNER_ONLY
+        page = write_all(args.output, told, problem.model, *results, suffix)
     store.remove()
     show_all(found.rows, found.private, found.notes)
-    print(f"Page:     {page}\nPictures: {page.parent}/*.png\nTables:   {page.parent}/table.csv, comparison.json")
+    tables = f"table{suffix}.csv, comparison{suffix}.json"
+    print(f"Page:     {page}\nPictures: {page.parent}/*{suffix}.png\nTables:   {page.parent}/{tables}")
     return 0
 
 

@@ -41,7 +41,7 @@ def build_parser() -> Parser:
     """Declare the options."""
     parser = Parser(prog="dp-ensemble evaluate", description=DESCRIPTION, examples=EXAMPLES)
     parser.add_argument("agent", metavar="AGENT", help=f"run folder, model file, or one of {', '.join(agent_names())}")
-    numbers = {"type": options.positive, "metavar": "K"}
+    numbers: dict[str, Any] = {"type": options.positive, "metavar": "K"}
     parser.add_argument("--expect", help="noise that a policy expects (default --k or --solve-on)", **numbers)
     parser.add_argument("--solve-on", help="plan on a release with this k, score on the truth (default: no)", **numbers)
     whole = options.whole

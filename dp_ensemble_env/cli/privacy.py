@@ -76,7 +76,7 @@ def _without_floor(args: argparse.Namespace) -> int:
         problem = options.load_problem(args)
         h = choose_h(args, problem.model)
         moves = h.h if isinstance(h, Adjacency) else h
-        entries = "any" if isinstance(h, Adjacency) else args.entries
+        entries: Any = "any" if isinstance(h, Adjacency) else args.entries
         lines = [
             f"The matrix in what follows: {problem.settings.title}.",
             str(floorless_report(problem.model.default, args.k, moves, args.delta, entries)),
@@ -89,7 +89,8 @@ def _without_floor(args: argparse.Namespace) -> int:
 
 def choose_h(args: argparse.Namespace, model: EnsembleModel) -> float | Adjacency:
     """Take the stated adjacency, or the one that the counts give."""
-    return args.h if args.transitions is None else adjacency_from_counts(model.counts, args.transitions)
+    counts: Any = model.counts
+    return args.h if args.transitions is None else adjacency_from_counts(counts, args.transitions)
 
 
 def _theorem2(k: float, args: argparse.Namespace) -> str:

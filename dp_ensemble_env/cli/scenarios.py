@@ -25,9 +25,9 @@ def build_parser() -> Parser:
 def run(args: argparse.Namespace) -> int:
     """Print the list or the card."""
     if args.scenario is None:
-        rows = [(name, scenarios.card(name).title, scenarios.environment_id(name)) for name in scenarios.names()]
+        listed = [(name, scenarios.card(name).title, scenarios.environment_id(name)) for name in scenarios.names()]
         note = "Show one with dp-ensemble scenarios NAME."
-        show_table("Scenarios", ("name", "title", "environment"), rows, left=("name", "title"), notes=(note,))
+        show_table("Scenarios", ("name", "title", "environment"), listed, left=("name", "title"), notes=(note,))
         return 0
     card, model = scenarios.card(args.scenario), scenarios.make(args.scenario)
     facts = f"{model.n_states} states, {model.horizon} decisions of {60 * model.step_hours:g} minutes"

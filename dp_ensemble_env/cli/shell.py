@@ -117,7 +117,7 @@ class Parser(argparse.ArgumentParser):
         if action.choices is not None and value not in action.choices:
             hint = did_you_mean(str(value), map(str, action.choices), "")
             names = ", ".join(map(str, action.choices))
-            raise argparse.ArgumentError(action, f"does not know {value!r}; {hint or 'choose'} {names}")
+            raise argparse.ArgumentError(action, f"does not know {value!r}{hint and f' ({hint})'}; choose {names}")
 
     def error(self, message: str) -> NoReturn:
         """Raise a sentence instead of printing the usage."""

@@ -92,7 +92,8 @@ def show(problem: validation.Problem, report: validation.Report) -> None:
         show_text(f"{name} is not applicable: {reason}")
     show_text(
         f"{problem.episodes:,} episodes each. Returns and costs in dollars per load; occupancy: the share, among all "
-        f"times and levels, that differs most. Off by: in standard errors, in the mean field relative. Disagreement: a relative difference above "
+        f"times and levels, that differs most. Off by: in standard errors, in the mean field relative. Disagreement: a "
+        f"relative difference above "
         f"{validation.EXACT_TOLERANCE:g} in the mean field, a p-value below {report.threshold:.2g} elsewhere (all "
         f"together {validation.FAMILY_LEVEL:g})."
     )

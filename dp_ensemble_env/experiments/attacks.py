@@ -57,7 +57,7 @@ class AttackSettings:
 
 @dataclass(frozen=True)
 class Attack:
-    """One attack: a lower bound on epsilon that it shows, what is claimed, and whether the two are as they should be."""
+    """One attack: a lower bound on epsilon that it shows, what is claimed, and whether the two go together."""
 
     name: str
     shown: float

@@ -395,7 +395,7 @@ def make_datasets(
         for seed, one in zip(seeds, behaviours, strict=True):
             episodes.append(play(env, agents[one], noise_of(one, settings.noise), seed))
             monitor.advance(len(episodes))
-        facts = {
+        facts: dict[str, Any] = {
             "behaviour_scores": {one: scores[one] for one in turn},
             "episodes_score": episodes_score(episodes, core.model),
             "distinct_episodes": count_distinct(episodes),
@@ -431,8 +431,9 @@ def describe(kind: str, settings: DatasetSettings, facts: Mapping[str, Any]) -> 
     spared = ", except in uncontrolled episodes" if kind == "mixed" else ""
     explored = f"Gaussian noise of standard deviation {noise:g}, {how}{spared}" if noise else "none"
     return (
-        f"{NAMES[settings.population]} in {settings.action} mode, played by {kind}: {who}. Exploration: {explored}. Every start state occurs "
-        f"as often as it is likely, up to rounding; {facts['distinct_episodes']} of {settings.episodes} episodes are "
+        f"{NAMES[settings.population]} in {settings.action} mode, played by {kind}: {who}. Exploration: {explored}. "
+        f"Every start state occurs as often as it is likely, up to rounding; {facts['distinct_episodes']} of "
+        f"{settings.episodes} episodes are "
         "distinct. The reference scores are exact expectations over the start states, of the uncontrolled ensemble and "
         "of the optimum, so that 100 times the normalized score is the score of the benchmark. "
         f"{facts['privacy']}"

@@ -12,16 +12,15 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from dp_ensemble_env import scenarios
 from dp_ensemble_env.envs.settings import as_privacy
-from dp_ensemble_env.event import Tariff, event_for
+from dp_ensemble_env.event import event_day, event_for
 from dp_ensemble_env.meter import PowerSeries, read_meter
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy.ledger import PrivacyLedger
 from dp_ensemble_env.privacy.mechanisms import Release
 from dp_ensemble_env.scenarios.campus import HOLIDAYS
+from dp_ensemble_env.tariff import Tariff
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,17 +144,14 @@ class ProblemSettings:
             raise ValueError(f"the scenario {self.scenario!r} has no {match[1]}=...; leave it out.") from error
         return Problem(model, self, tuple(getattr(model, "notes", ())))
 
+    def read(self) -> PowerSeries:
+        """Read the meter file."""
+        names = ("column", "unit", "stamp", "timezone", "spikes", "negatives")
+        return read_meter(str(self.meter), **{name: getattr(self, name) for name in names})
+
     def _from_meter(self, file: str) -> Problem:
-        series = read_meter(
-            file,
-            column=self.column,
-            unit=self.unit,
-            stamp=self.stamp,
-            timezone=self.timezone,
-            spikes=self.spikes,
-            negatives=self.negatives,
-        )
-        event_fields = {"date": self.date or default_date(series), **self._event_fields()}
+        series = self.read()
+        event_fields = {"date": self.date or event_day(series, HOLIDAYS), **self._event_fields()}
         loads = 100 if self.loads is None else self.loads
         model = EnsembleModel.from_series(
             series,
@@ -189,23 +185,6 @@ def file_digest(path: str | Path) -> str:
         return hashlib.sha256(Path(path).read_bytes()).hexdigest()
     except OSError as error:
         raise ValueError(f"cannot read {path}: {error.strerror}; check the name of the meter file.") from error
-
-
-def default_date(series: PowerSeries) -> str:
-    """Choose the day of the event: the first weekday from 2 July on in the series' last summer, else its last weekday.
-
-    Holidays are passed over. For the paper's year this is the paper's day, Monday 2 July 2018.
-    """
-    days = np.unique(series.times.astype("datetime64[D]"))[:-1]  # the last day may be cut short
-    weekdays = days[(days.astype(int) + 3) % 7 < 5]
-    weekdays = weekdays[[str(day) not in HOLIDAYS and str(day)[5:] != "07-04" for day in weekdays]]
-    if not len(weekdays):
-        raise ValueError(f"{series.source or 'the series'} holds no complete weekday; pass date=... to choose a day.")
-    july = [day for day in weekdays if "07-02" <= str(day)[5:] <= "07-31"]
-    if not july:
-        return str(weekdays[-1])
-    last = max(str(day)[:4] for day in july)
-    return str(min(day for day in july if str(day)[:4] == last))
 
 
 # ------------------------------------------------------------------ releases

@@ -162,7 +162,7 @@ def simulate(problem: Problem, theory: Theory, population: str) -> Runs:
     size = max(1, min(1024, 4_000_000 // n**2))  # the actions of a batch are (size, n, n) numbers
     count = n if population == "mean-field" else problem.episodes
     parts = [play(problem, theory, population, first, min(size, count - first)) for first in range(0, count, size)]
-    join: Callable[..., FloatArray] = np.concatenate if population == "mean-field" else np.add.reduce  # type: ignore[assignment]
+    join: Callable[..., FloatArray] = np.concatenate if population == "mean-field" else np.add.reduce
     return Runs(
         np.concatenate([part.start for part in parts]),
         np.concatenate([part.returns for part in parts]),

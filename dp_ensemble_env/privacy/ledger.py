@@ -125,7 +125,7 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
             If it would exceed the budget; nothing is recorded then.
         """
         event = self._priced(event)
-        if event.seeding != seeding_of(rng):
+        if event.random and event.seeding != seeding_of(rng):
             raise ValueError(
                 f"the event is of a draw seeded by {event.seeding!r}, but rng={rng!r} was given; make both agree."
             )

@@ -18,7 +18,20 @@ def test_benchmark_measures_the_claims(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    "name", ["benchmark", "compare", "evaluate", "privacy", "reproduce", "sweep", "train", "tune", "validate"]
+    "name",
+    [
+        "benchmark",
+        "dataset",
+        "scenarios",
+        "compare",
+        "evaluate",
+        "privacy",
+        "reproduce",
+        "sweep",
+        "train",
+        "tune",
+        "validate",
+    ],
 )
 def test_help_shows_an_example(name, capsys):
     with pytest.raises(SystemExit) as stop:

@@ -16,6 +16,8 @@ from scipy import integrate, stats
 import dp_ensemble_env.experiments.reproduction.measures as rm
 import dp_ensemble_env.experiments.reproduction.releases as rr
 import dp_ensemble_env.experiments.reproduction.study as rs
+from dp_ensemble_env.experiments.problem import ProblemSettings
+from dp_ensemble_env.experiments.reproduction import run as reproduction
 from dp_ensemble_env.experiments.reproduction.claims import (
     CONTRADICTED,
     NOT_REPRODUCIBLE,
@@ -535,7 +537,7 @@ def test_default_date(first, days, date):
 def test_series_keeps_its_own_step_and_season(data):
     series = quarter_hours("2018-06-01", 45)
     hourly = PowerSeries(series.times[::4], series.kw[::4], np.timedelta64(3600, "s"))
-    found = series_data(hourly, "meter", "m", "m", None, None)
+    found = series_data(hourly, "meter", "m", "m")
     assert found.model.step_hours == 1 and found.season is not None
     assert str(found.model.times[rm.shown_time(found.model)]) == "2018-07-02T12:00:00"
     assert str(data.model.times[rm.shown_time(data.model)]) == "2018-07-02T12:45:00"
@@ -579,7 +581,7 @@ def reproduced(tmp_path_factory):
     meter = write_meter(folder / "meter.csv")
     script = load("reproduce")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(script, "QUICK", SMALL)
+        patch.setattr(reproduction, "QUICK", SMALL)
         patch.setattr(rm, "has_stable_baselines3", lambda: False)
         arguments = [
             "--quick",
@@ -665,7 +667,7 @@ def test_help_shows_an_example(capsys):
         (["--meter", "nowhere.csv"], "nowhere.csv"),
         (["--output", __file__], "cannot write"),
         (["--simbench", "G1-A"], "SimBench is not installed"),
-        (["--simbench", "G1-A", "--unit", "kW"], "--unit says how to read your own meter file; SimBench needs none"),
+        (["--simbench", "G1-A", "--unit", "kW"], "--unit says how a meter file is read; give one with --meter"),
         (["--output", ""], "--output is empty"),
         ([*METER, "day.csv", "--date", "2019-07-02"], "outside the data of day, 2018-06-01 to 2018-07-15"),
         ([*METER, "flat.csv"], "never changes from 5 kW"),
@@ -683,7 +685,7 @@ def test_bad_input_is_one_sentence_before_the_work(tmp_path, monkeypatch, capsys
     for name, factor in (("day", 1.0), ("flat", 0.0), ("huge", 1e5)):
         write_meter(tmp_path / f"{name}.csv", factor, 0.0 if factor else 5.0)
     script = load("reproduce")
-    monkeypatch.setattr(script, "run_study", lambda *unused: pytest.fail("the work began"))
+    monkeypatch.setattr(reproduction, "run_study", lambda *unused: pytest.fail("the work began"))
     monkeypatch.setattr("dp_ensemble_env.meter._simbench.find_spec", lambda name: None)
     assert script.main(arguments) == 2
     err = capsys.readouterr().err
@@ -698,13 +700,13 @@ def test_interrupted_or_beyond_arithmetic(tmp_path, monkeypatch, capsys, error, 
         raise error
 
     script = load("reproduce")
-    monkeypatch.setattr(script, "run_study", fail)
+    monkeypatch.setattr(reproduction, "run_study", fail)
     assert script.main(["--quick", "--output", str(tmp_path)]) == status
     assert words in capsys.readouterr().err and not (tmp_path / "reproduction.html").exists()
 
 
 def test_what_an_earlier_run_left_is_removed_and_nothing_else(tmp_path):
-    script = load("reproduce")
+    script = reproduction
     for name in ("meter/event.csv", "meter/mine.txt", "simbench/event.csv", "other/event.csv", "top.csv"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("x")
@@ -725,8 +727,8 @@ def test_what_an_earlier_run_left_is_removed_and_nothing_else(tmp_path):
 @pytest.mark.parametrize("name", ["synthetic campus", "without data"])
 def test_a_meter_with_the_name_of_another_column(tmp_path, name):
     meter = write_meter(tmp_path / f"{name}.csv")
-    args = load("reproduce").parse(["--meter", str(meter), "--unit", "kW", "--stamp", "start"])
-    assert [data.title for data in load_data(args)] == ["synthetic campus", f"meter {name}"]
+    problem = ProblemSettings(meter=str(meter), unit="kW", stamp="start")
+    assert [data.title for data in load_data(problem)] == ["synthetic campus", f"meter {name}"]
 
 
 def test_an_entry_barely_above_h_half_does_not_qualify():
@@ -743,7 +745,7 @@ def test_powers_of_a_hundred_megawatts(monkeypatch):
     large = PowerSeries(series.times, 600 * series.kw, series.step)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        data = series_data(large, "meter", "m", "m", None, None)
+        data = series_data(large, "meter", "m", "m")
         found = study_findings(rs.run_study(data, SMALL, 0, lambda words: None), RatioSearch(3.5, (1.0, 2.0), 1))
     assert "nan" not in " ".join(f.ours for f in found)
     assert {f.id: f.verdict.word for f in found}["stochastic-private"] == CONTRADICTED

@@ -1,8 +1,9 @@
 """One cell of a sweep: what decides it, how it is run, and the file it is kept in.
 
-A cell is a controller (method), made on a release (privacy), in an action mode, with a seed, on a data set. Its key is the SHA-256 of its configuration, which holds everything that decides the result and nothing else, so a
-cell may be run anywhere, any number of times. The seed is used for three things: the release is drawn with it, a
-learner is trained with it, and the draws of the sampled average begin at 1,000,000 plus the seed.
+A cell is a controller (method), made on a release (privacy), in an action mode, with a seed, on a data set. Its key
+is the SHA-256 of its configuration, which holds everything that decides the result and nothing else, so a cell may be
+run anywhere, any number of times. The seed is used for three things: the release is drawn with it, a learner is
+trained with it, and the draws of the sampled average begin at 1,000,000 plus the seed.
 """
 
 from __future__ import annotations

@@ -58,6 +58,8 @@ class Event:
     type: ClassVar[str] = ""
     #: Whether something is drawn; a note or a disclosure is no draw.
     draws: ClassVar[bool] = True
+    #: Whether the draw is random; one that is not has no seeding.
+    random: ClassVar[bool] = True
     _types: ClassVar[dict[str, builtins.type[Event]]] = {}
 
     def __init_subclass__(cls, *, type: str, draws: bool = True, **kwargs: Any) -> None:

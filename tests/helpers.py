@@ -20,16 +20,6 @@ def load(command: str) -> ModuleType:
     return importlib.import_module(f"dp_ensemble_env.cli.{command}")
 
 
-def fake_simbench(folder: Path, monkeypatch: pytest.MonkeyPatch, rows: list[str]) -> None:
-    """Put a SimBench with these rows of load profiles on the path."""
-    data = folder / "simbench" / "networks" / "1-complete_data-mixed-all-0-sw"
-    data.mkdir(parents=True)
-    (folder / "simbench" / "__init__.py").write_text("raise RuntimeError('located, never imported')")
-    text = "\n".join(["time;G0-A_qload;G0-A_pload;G1-A_pload;H0-A_pload", *rows])
-    (data / "LoadProfile.csv").write_text(text)
-    monkeypatch.syspath_prepend(str(folder))
-
-
 def random_chain(rng: np.random.Generator, n: int, density: float = 0.5) -> np.ndarray:
     """Random stochastic matrix with zeros; every row keeps at least one successor."""
     mask = rng.random((n, n)) < density

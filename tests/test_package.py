@@ -16,6 +16,7 @@ from pathlib import Path
 import dp_ensemble_env.agents
 import pytest
 import yaml
+from packaging.requirements import Requirement
 
 from dp_ensemble_env import __version__
 from dp_ensemble_env._moved import MOVED
@@ -156,8 +157,6 @@ def test_workflow_runs_what_ci_runs():
 
 
 def test_pinned_versions_lie_within_the_declared_bounds():
-    from packaging.requirements import Requirement
-
     pins = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pinned = dict(line.lower().replace("_", "-").split("==") for line in pins if "==" in line)
     extras = PROJECT["project"]["optional-dependencies"].values()

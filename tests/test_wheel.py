@@ -17,8 +17,11 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from dp_ensemble_env import __version__
+from dp_ensemble_env.cli.main import COMMANDS
+from dp_ensemble_env.cli.shell import EXTRAS
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -150,7 +153,7 @@ def test_commands_answer_without_extras(python, tmp_path):
     by_name = run(python.parent / "dp-ensemble", "--help", cwd=tmp_path).stdout
     as_module = run(python, "-m", "dp_ensemble_env", "--help", cwd=tmp_path).stdout
     assert by_name == as_module
-    for command in ("train", "evaluate", "compare", "validate", "privacy", "reproduce", "sweep", "dataset", "tune", "benchmark"):
+    for command in COMMANDS:
         assert command in by_name
         assert "usage:" in run(python, "-m", "dp_ensemble_env", command, "--help", cwd=tmp_path).stdout
     assert "100.0" in run(python.parent / "dp-ensemble", "evaluate", "standard", cwd=tmp_path).stdout
@@ -162,7 +165,7 @@ def test_commands_answer_without_extras(python, tmp_path):
     ("words", "extra"),
     [
         ("train", "rl"),
-        ("compare", "rl"),
+        ("compare", "plots"),
         ("tune", "tune"),
         ("dataset", "minari"),
         ("reproduce", "plots"),
@@ -171,11 +174,24 @@ def test_commands_answer_without_extras(python, tmp_path):
     ],
 )
 def test_a_missing_extra_is_named_with_the_line_that_brings_it(python, tmp_path, words, extra):
-    assert extra in PROJECT["project"]["optional-dependencies"]
     done = run(python.parent / "dp-ensemble", *words.split(), cwd=tmp_path, status=2)
     assert f"pip install 'dp-ensemble-env[{extra}]'" in done.stderr
     assert "Traceback" not in done.stderr and len(done.stderr.splitlines()) == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_extras_that_the_commands_name_bring_what_is_missing():
+    extras = PROJECT["project"]["optional-dependencies"]
+
+    def brings(extra: str) -> set[str]:
+        found: set[str] = set()
+        for one in map(Requirement, extras[extra]):
+            inner = set().union(*map(brings, one.extras)) if one.name == PROJECT["project"]["name"] else {one.name}
+            found |= inner
+        return {name.lower().replace("-", "_") for name in found}
+
+    for module, extra in EXTRAS.items():
+        assert module in brings(extra), f"[{extra}] does not bring {module}"
 
 
 @slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 from pathlib import Path
 
 from dp_ensemble_env._files import atomic_write
@@ -44,6 +45,7 @@ def run(args: argparse.Namespace) -> int:
     problem = options.problem_settings(args)
     if problem.meter is None and args.simbench is None and problem.date is not None:
         raise ValueError("--date says how to read your own meter file; give one with --meter, or leave it out.")
+    importlib.import_module("matplotlib")  # learn of a missing extra before the work
     with atomic_write(args.output / ".writable"):  # learn of a folder that cannot be written before the work
         pass
     (args.output / ".writable").unlink()

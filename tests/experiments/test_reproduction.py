@@ -631,7 +631,7 @@ def test_page_is_self_contained_and_says_how_it_was_made(reproduced):
         "quick run",
         "--quick --output",
         "Seed 0",
-        "numpy 2",
+        f"numpy {np.__version__}",
         "Synthetic, no meter was read",
         "E13",
         "Row 18",

@@ -13,8 +13,8 @@ from dp_ensemble_env.agents import agent_names, evaluate, make_agent
 from dp_ensemble_env.cli import options
 from dp_ensemble_env.cli.shell import Parser, did_you_mean, execute
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
+from dp_ensemble_env.experiments.deployment import Deployed, deploy
 from dp_ensemble_env.experiments.problem import Problem, ProblemSettings, dirichlet_spec, draw_release
-from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.policies import POLICIES
 from dp_ensemble_env.reporting.outcome import Outcome
 from dp_ensemble_env.reporting.tables import show_table, show_text
@@ -133,22 +133,28 @@ def title(env: EnsembleEnv) -> str:
     return f"{loads}, {env.action_mode} mode" + (f", on a release ({env.release.event.type})" if env.release else "")
 
 
-def show(name: str, env: EnsembleEnv, model: EnsembleModel, result: Outcome) -> None:
-    """Print the report; `model` is the true one, which a release without a floor is measured against."""
+def show(name: str, env: EnsembleEnv, result: Outcome, deployed: Deployed | None) -> None:
+    """Print the report; of an agent in a private environment, what it does on the true behaviour comes first."""
+    if deployed is not None:
+        show_text(str(deployed))
     show_table(f"{name} in {title(env)}", ("", "", ""), result.lines())
     show_text(f"Privacy of the agent: {result.privacy}.")
-    show_text(env.ledger.statement(model=model if env.release else None))
+    show_text(env.ledger.statement())
 
 
 def run(args: argparse.Namespace) -> int:
     """Evaluate one agent."""
     with Progress(f"evaluating {args.agent}"):
         env, problem = make_env(args)
-        result = evaluate(get_agent(args, env), env, episodes=args.episodes, seed=args.seed)
+        agent = get_agent(args, env)
+        result = evaluate(agent, env, episodes=args.episodes, seed=args.seed)
+        deployed = deploy(agent, env, problem.model)
         if args.json:
+            content = {"agent": args.agent, "environment": title(env), **result.to_dict()}
+            content["deployed"] = None if deployed is None else deployed.to_dict()
             with atomic_write(args.json) as stream:
-                json.dump({"agent": args.agent, "environment": title(env), **result.to_dict()}, stream, indent=1)
-    show(args.agent, env, problem.model, result)
+                json.dump(content, stream, indent=1)
+    show(args.agent, env, result, deployed)
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import math
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from dp_ensemble_env._progress import Progress
 from dp_ensemble_env.cli import options
 from dp_ensemble_env.cli.shell import Parser, execute, keeping
 from dp_ensemble_env.experiments.comparison import PRESETS, ComparisonSettings, Store, compare
-from dp_ensemble_env.experiments.comparison_report import show_all, write_all
+from dp_ensemble_env.experiments.comparison_report import OWNER_ONLY, show_all, write_all
 
 DESCRIPTION = """Compare controllers on one demand-response event: tables, CSV, JSON, pictures and one HTML page.
 
@@ -87,6 +88,8 @@ def run(args: argparse.Namespace) -> int:
     """Measure, write and print."""
     settings = comparison_settings(args)
     problem = options.load_problem(args)
+    for module in ("matplotlib", *(("stable_baselines3",) if settings.learners else ())):
+        importlib.import_module(module)  # learn of a missing extra before the work
     with atomic_write(args.output / ".writable"):  # learn of a folder that cannot be written before the work
         pass
     (args.output / ".writable").unlink()
@@ -98,12 +101,13 @@ def run(args: argparse.Namespace) -> int:
         monitor.stage("drawing")
         told: dict[str, Any] = {"preset": args.preset, **asdict(settings), "problem": problem.settings.to_dict()}
         told["output"] = args.output
-        page = write_all(
-            args.output, told, problem.model, found.rows, found.private, found.costs, args.command_line, found.notes
-        )
+        results = found.rows, found.private, found.costs, args.command_line, found.notes
+        suffix = "" if problem.settings.meter is None else OWNER_ONLY
+        page = write_all(args.output, told, problem.model, *results, suffix)
     store.remove()
     show_all(found.rows, found.private, found.notes)
-    print(f"Page:     {page}\nPictures: {page.parent}/*.png\nTables:   {page.parent}/table.csv, comparison.json")
+    tables = f"table{suffix}.csv, comparison{suffix}.json"
+    print(f"Page:     {page}\nPictures: {page.parent}/*{suffix}.png\nTables:   {page.parent}/{tables}")
     return 0
 
 

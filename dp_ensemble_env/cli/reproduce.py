@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 from pathlib import Path
 
 from dp_ensemble_env._files import atomic_write
@@ -44,6 +45,7 @@ def run(args: argparse.Namespace) -> int:
     problem = options.problem_settings(args)
     if problem.meter is None and args.simbench is None and problem.date is not None:
         raise ValueError("--date says how to read your own meter file; give one with --meter, or leave it out.")
+    importlib.import_module("matplotlib")  # learn of a missing extra before the work
     settings = ReproductionSettings(args.output, args.quick, args.seed, args.command_line)
     with Progress("reading") as monitor, keeping(lambda: "stopped before it was done, run it again"):
         sets = load_data(problem, args.simbench)

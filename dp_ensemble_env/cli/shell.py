@@ -25,9 +25,7 @@ from typing import Any, NoReturn
 PROGRAM = "dp-ensemble"
 #: Which extra brings a module that may be missing.
 EXTRAS = {
-    "rich": "plots",
     "matplotlib": "plots",
-    "dp_accounting": "privacy",
     "pyarrow": "data",
     "simbench": "simbench",
     "stable_baselines3": "rl",

@@ -37,6 +37,9 @@ from dp_ensemble_env.experiments import workers
 from dp_ensemble_env.experiments.comparison_report import PrivateRow, Row
 from dp_ensemble_env.experiments.problem import dirichlet_spec, draw_release
 from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.privacy.ledger import PrivacyLedger
+from dp_ensemble_env.privacy.mechanisms.base import Release
+from dp_ensemble_env.privacy.statement import DEFAULT_DELTA
 from dp_ensemble_env.reporting.outcome import Outcome
 
 ANALYTICAL = ("standard", "taylor", "digamma", "average-sampled", "average-expansion", "average-exact")
@@ -363,23 +366,25 @@ def private_rows(
     deploy = EnsembleEnv(model, action="policy")
     on_releases = any(spec is not None for _, spec in settings.sources)
     shown = {job.learner for job in done if job.privacy is not None or not on_releases}
+    guess = _deploy_tilt(model, draw_release("public", model, 0)).score
     rows = []
     for k, spec in settings.sources:
         label = "" if math.isfinite(k) or spec is None else spec
         drawn: list[Any] = [None]
         if spec is not None:
             drawn = [draw_release(spec, model, seed + i) for i in range(settings.releases)]
+        about: dict[str, Any] = {"spec": label, "epsilon": spent_by(drawn[0]), "without_data": guess}
         for name in (*PLANNED, *(() if label else EXPECTING)):
             monitor.stage(f"{name} on releases ({spec or 'none'})")
             making = {"k": math.inf} if name in EXPECTING and math.isinf(k) else {}
             found = [evaluate(make_agent(name, deploy, release=r, **making), deploy) for r in drawn]
-            rows.append(PrivateRow(name, k, [e.score for e in found], [e.gap for e in found], label))
+            rows.append(PrivateRow(name, k, [e.score for e in found], [e.gap for e in found], **about))
         monitor.stage(f"standard as a tilt, on releases ({spec or 'none'})")
         found = [_deploy_tilt(model, r) for r in drawn]
-        rows.append(PrivateRow("standard, as a tilt", k, [e.score for e in found], [e.gap for e in found], label))
+        rows.append(PrivateRow("standard, as a tilt", k, [e.score for e in found], [e.gap for e in found], **about))
         for job, run in done.items():
             if job.privacy == spec and job.seed == seed and job.learner in shown:
-                rows.append(PrivateRow(job.learner.title, k, [run.mean_field.score], [run.mean_field.gap], label))
+                rows.append(PrivateRow(job.learner.title, k, [run.mean_field.score], [run.mean_field.gap], **about))
     return rows
 
 
@@ -392,6 +397,11 @@ def plan_jobs(settings: ComparisonSettings) -> list[Job]:
             private.setdefault(learner.title, learner)
     specs = [spec for _, spec in settings.sources if spec is not None]
     return jobs + [Job(learner, settings.seed, spec) for learner in private.values() for spec in specs]
+
+
+def spent_by(release: Release | None) -> float:
+    """Return the ε at δ = 1e-6 of one release under the default adjacency; infinity for the truth itself."""
+    return math.inf if release is None else PrivacyLedger().record(release).spent(DEFAULT_DELTA)
 
 
 def _deploy_tilt(model: EnsembleModel, release: Any) -> Outcome:

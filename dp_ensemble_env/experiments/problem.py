@@ -161,6 +161,7 @@ class ProblemSettings:
             season=self.season,
             exclude=self.exclude,
             holidays=self.holidays,
+            public=["levels"],  # declared by whoever runs a command on a meter; start states and baseline are not
             **self._model_fields(),
         )
         when = f"The event is on {event_fields['date']}" + ("." if self.date else "; pass date=... to choose.")

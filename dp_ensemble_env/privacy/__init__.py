@@ -41,12 +41,17 @@ if TYPE_CHECKING:
         audit_samples,
         epsilon_lower_bound,
     )
+    from dp_ensemble_env.privacy.calibration import gaussian_delta, gaussian_epsilon, gaussian_sigma
+    from dp_ensemble_env.privacy.fleet import Fleet
     from dp_ensemble_env.privacy.guarantee import Guarantee, release_guarantee
-    from dp_ensemble_env.privacy.ledger import PrivacyBudgetExceeded, PrivacyLedger
+    from dp_ensemble_env.privacy.ledger import PrivacyBudgetExceeded, PrivacyLedger, require_guarantee
     from dp_ensemble_env.privacy.mechanisms import Event, Mechanism, Permit, Release, mechanism
     from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletEvent, DirichletMechanism
     from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletEvent as Charge
     from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletEvent as ReleasePlan
+    from dp_ensemble_env.privacy.mechanisms.gaussian import GaussianMechanism
+    from dp_ensemble_env.privacy.mechanisms.laplace import LaplaceMechanism
+    from dp_ensemble_env.privacy.mechanisms.posterior import PosteriorMechanism
     from dp_ensemble_env.privacy.mechanisms.public import PublicMechanism
     from dp_ensemble_env.privacy.participants import Adjacency, DeviceChain, adjacency_from_counts, chain_from_devices
     from dp_ensemble_env.privacy.statement import (
@@ -98,6 +103,12 @@ _MODULES = {
         "audit_samples",
         "epsilon_lower_bound",
     ),
+    "calibration": (
+        "gaussian_delta",
+        "gaussian_epsilon",
+        "gaussian_sigma",
+    ),
+    "fleet": ("Fleet",),
     "guarantee": (
         "Guarantee",
         "release_guarantee",
@@ -105,6 +116,7 @@ _MODULES = {
     "ledger": (
         "PrivacyBudgetExceeded",
         "PrivacyLedger",
+        "require_guarantee",
     ),
     "mechanisms": (
         "Event",
@@ -117,6 +129,9 @@ _MODULES = {
         "DirichletEvent",
         "DirichletMechanism",
     ),
+    "mechanisms.gaussian": ("GaussianMechanism",),
+    "mechanisms.laplace": ("LaplaceMechanism",),
+    "mechanisms.posterior": ("PosteriorMechanism",),
     "mechanisms.public": ("PublicMechanism",),
     "participants": (
         "Adjacency",
@@ -145,12 +160,16 @@ __all__ = [
     "DirichletEvent",
     "DirichletMechanism",
     "Event",
+    "Fleet",
     "FloorlessReport",
+    "GaussianMechanism",
     "Guarantee",
+    "LaplaceMechanism",
     "Loss",
     "Mechanism",
     "NoBound",
     "Permit",
+    "PosteriorMechanism",
     "PrivacyBudgetExceeded",
     "PrivacyLedger",
     "PublicMechanism",
@@ -174,6 +193,9 @@ __all__ = [
     "composed_epsilon",
     "epsilon_lower_bound",
     "floorless_report",
+    "gaussian_delta",
+    "gaussian_epsilon",
+    "gaussian_sigma",
     "largest_k",
     "losses",
     "mechanism",
@@ -186,6 +208,7 @@ __all__ = [
     "renyi_divergence",
     "renyi_epsilon",
     "renyi_limit",
+    "require_guarantee",
     "theorem2_epsilon",
     "total_epsilon",
     "vanishing_k_composed",

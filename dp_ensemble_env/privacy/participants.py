@@ -208,7 +208,7 @@ def chain_from_devices(
     counts = np.zeros((n, n), dtype=np.int64)
     total = 0
     for index, trajectory in enumerate(trajectories):
-        states = _states(trajectory, index, n)
+        states = check_states(trajectory, index, n)
         kept, seen = clipped_transitions(states, n, clip, most, allowed)
         counts += kept
         total += seen
@@ -239,7 +239,8 @@ def clipped_transitions(
     return kept, int(valid.sum())
 
 
-def _states(trajectory: Any, index: int, n: int) -> NDArray[np.int64]:
+def check_states(trajectory: Any, index: int, n: int) -> NDArray[np.int64]:
+    """Return one participant's states as integers, refusing what are none."""
     states = np.asarray(trajectory)
     if states.ndim != 1 or (states.size and states.dtype.kind not in "iu"):
         raise ValueError(f"trajectory {index} must be a list of integer states (-1 for a gap), one per time.")

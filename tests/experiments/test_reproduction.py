@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers import load
+from helpers import fake_simbench, load
 from scipy import integrate, stats
 
 import dp_ensemble_env.experiments.reproduction.measures as rm
@@ -631,7 +631,7 @@ def test_page_is_self_contained_and_says_how_it_was_made(reproduced):
         "quick run",
         "--quick --output",
         "Seed 0",
-        "numpy 2",
+        f"numpy {np.__version__}",
         "Synthetic, no meter was read",
         "E13",
         "Row 18",
@@ -752,8 +752,6 @@ def test_powers_of_a_hundred_megawatts(monkeypatch):
 
 
 def test_unknown_simbench_profile(tmp_path, monkeypatch, capsys):
-    from test_meter_sources import fake_simbench
-
     monkeypatch.chdir(tmp_path)
     fake_simbench(tmp_path, monkeypatch, ["01.02.2016 00:00;9;0.1;8;7", "01.02.2016 00:15;9;0.2;8;7"])
     assert load("reproduce").main(["--simbench", "G9"]) == 2

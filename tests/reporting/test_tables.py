@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dp_ensemble_env.reporting.html import card
 from dp_ensemble_env.reporting.tables import Styled, show_table, show_text, terminal_width, write_csv
 
 HEADINGS = ("controller", "score", "gap, $ per load", "peak, kW", "energy, kWh", "delivered, kWh", "cost, $", "privacy")
@@ -165,9 +164,3 @@ def test_csv_keeps_precision_and_leaves_out_what_is_not_finite(tmp_path):
     assert list(csv.reader(path.open(newline=""))) == [["a", "b"], [str(1 / 3), ""], ["x, y", ""]]
     assert path.read_bytes().count(b"\r") == 0
     assert write_csv(tmp_path / "empty.csv", (), []).read_bytes() == b""
-
-
-def test_cards_escape_and_set_no_colour():
-    text = card("<b>", [("a & b", '"1" < 2')])
-    assert "&lt;b&gt;" in text and "a &amp; b" in text and "&quot;1&quot; &lt; 2" in text
-    assert not re.search(r"#[0-9a-f]{3}|rgb", text)

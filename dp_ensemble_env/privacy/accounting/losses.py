@@ -35,8 +35,13 @@ from dp_ensemble_env.privacy.accounting.composition import (
     row_pmf,
 )
 from dp_ensemble_env.privacy.accounting.divergence import Entries, renyi_divergence, renyi_limit
+from dp_ensemble_env.privacy.accounting.noise import GaussianLoss, LaplaceLoss, PosteriorLoss
+from dp_ensemble_env.privacy.calibration import ORDERS, gaussian_epsilon, renyi_to_epsilon
 from dp_ensemble_env.privacy.mechanisms.base import Disclosure, Event, PostProcessing
 from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletEvent
+from dp_ensemble_env.privacy.mechanisms.gaussian import GaussianEvent
+from dp_ensemble_env.privacy.mechanisms.laplace import LaplaceEvent
+from dp_ensemble_env.privacy.mechanisms.posterior import PosteriorEvent
 from dp_ensemble_env.privacy.mechanisms.public import PublicEvent
 
 FloatArray = NDArray[np.float64]
@@ -161,6 +166,21 @@ def _(event: PublicEvent, rows: Rows) -> list[tuple[Loss, int]]:
 
 
 @losses.register
+def _(event: GaussianEvent, rows: Rows) -> list[tuple[Loss, int]]:
+    return [(GaussianLoss(event.sigma), 1)]  # one draw covers all rows
+
+
+@losses.register
+def _(event: LaplaceEvent, rows: Rows) -> list[tuple[Loss, int]]:
+    return [(LaplaceLoss(event.epsilon), 1)]
+
+
+@losses.register
+def _(event: PosteriorEvent, rows: Rows) -> list[tuple[Loss, int]]:
+    return [(PosteriorLoss(event.prior, event.states), 1)]
+
+
+@losses.register
 def _(event: DirichletEvent, rows: Rows) -> list[tuple[Loss, int]]:
     found: list[tuple[Loss, int]] = []
     for group in row_groups(event, rows):
@@ -170,10 +190,11 @@ def _(event: DirichletEvent, rows: Rows) -> list[tuple[Loss, int]]:
 
 
 def row_groups(event: DirichletEvent, rows: Rows) -> list[RowGroup]:
-    """Return the rows of a Dirichlet release that are charged, equal ones together."""
-    row_h = event.row_h
-    if rows != "sequential":
-        row_h = row_h[: 1 if rows == "parallel" else int(rows)]
+    """Return the rows of a Dirichlet release that are charged, equal ones together.
+
+    Of a time-varying matrix a unit touches rows at every time: the worst ones of each are charged.
+    """
+    row_h = event.row_h if rows == "sequential" else event.touched(1 if rows == "parallel" else int(rows))
     values, counts = np.unique(row_h[row_h > 0], return_counts=True)
     return [RowGroup(event.k, event.floor, float(h), int(n)) for h, n in zip(values, counts, strict=True)]
 
@@ -186,6 +207,12 @@ def total_epsilon(delta: float, counted: Iterable[tuple[Loss, int]]) -> float:
         counts[loss] = counts.get(loss, 0) + number
     if NoBound() in counts:
         return math.inf
+    gaussian = {loss: number for loss, number in counts.items() if isinstance(loss, GaussianLoss)}
+    if gaussian:  # together they are one Gaussian draw, exactly
+        together = sum(number / loss.sigma**2 for loss, number in gaussian.items()) ** -0.5
+        counts = {GaussianLoss(together): 1, **{loss: n for loss, n in counts.items() if loss not in gaussian}}
+        if len(counts) == 1 and delta > 0:
+            return gaussian_epsilon(delta, together)
     rows = {loss: number for loss, number in counts.items() if isinstance(loss, RowLoss)}
     if len(rows) == len(counts):
         # A bound for any number of entries covers two; so one "any" among the rows makes all "any".
@@ -200,10 +227,10 @@ def _mixed_epsilon(delta: float, counted: tuple[tuple[Loss, int], ...]) -> float
     """Compose losses of different kinds; both ways bound ε from above."""
     check_in_range(delta, "delta", 0, 1)
     rows = [RowGroup(x.k, x.omega, x.h, number) for x, number in counted if isinstance(x, RowLoss)]
+    pure = sum(n * x.epsilon if isinstance(x, (PureLoss, LaplaceLoss)) else math.inf for x, n in counted)
     if delta == 0:
-        pure = [number * x.epsilon if isinstance(x, PureLoss) else math.inf for x, number in counted]
-        return float(sum(pure))
-    bound = _renyi_epsilon(delta, dict(counted))
+        return float(pure)
+    bound = min(float(pure), _renyi_epsilon(delta, dict(counted)))
     if delta < LEAST_CONVOLVED_DELTA or not can_convolve():
         return bound
     step = min(_STEP, grid_step(tuple(rows))) if rows else _STEP
@@ -219,10 +246,7 @@ def _mixed_epsilon(delta: float, counted: tuple[tuple[Loss, int], ...]) -> float
 
 
 def _renyi_epsilon(delta: float, counts: Mapping[Loss, int]) -> float:
-    orders = 1.0 + np.unique(np.concatenate([np.geomspace(1e-4, 1e4, 600), np.linspace(0.02, 20.0, 200)]))
-    total = np.zeros(orders.shape)
+    total = np.zeros(ORDERS.shape)
     for loss, number in counts.items():
-        total += number * loss.renyi(orders)
-    bound = total + np.log1p(-1.0 / orders) - (math.log(delta) + np.log(orders)) / (orders - 1.0)
-    finite = bound[np.isfinite(bound)]
-    return float(max(0.0, finite.min())) if finite.size else math.inf
+        total += number * loss.renyi(ORDERS)
+    return renyi_to_epsilon(delta, ORDERS, total)

@@ -22,6 +22,9 @@ _REGISTRY: Registry[type[Mechanism]] = Registry(
     "mechanism",
     {
         "dirichlet": f"{_HERE}.dirichlet:DirichletMechanism",
+        "gaussian": f"{_HERE}.gaussian:GaussianMechanism",
+        "laplace": f"{_HERE}.laplace:LaplaceMechanism",
+        "posterior": f"{_HERE}.posterior:PosteriorMechanism",
         "public": f"{_HERE}.public:PublicMechanism",
     },
 )

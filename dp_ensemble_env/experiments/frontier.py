@@ -1,0 +1,214 @@
+"""What participants' protection costs: score against ε, for numbers of participants and mechanisms.
+
+Participants are simulated: each has rows drawn from Dir(κ · P), where P is the scenario's default
+matrix, and walks for a summer of quarter hours. P, what they do on average, is the truth: a plan is solved
+on the release and deployed on P as a tilt, and scored there (0 = uncontrolled, 100 = the optimum for P). Beside every
+score stands that of the plan made on the public guess, which costs ε = 0.
+
+The settings of the mechanisms are fixed. They were chosen on campus instances 3 to 6, and never on those
+that are reported by default (0, 1 and 2).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dp_ensemble_env import scenarios
+from dp_ensemble_env._validation import check_count
+from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.policies import as_tilt
+from dp_ensemble_env.privacy.accounting.composition import RowGroup, largest_k
+from dp_ensemble_env.privacy.fleet import SUMMER_STEPS, Fleet
+from dp_ensemble_env.privacy.mechanisms import Mechanism, mechanism
+from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism
+from dp_ensemble_env.privacy.mechanisms.public import PublicMechanism
+from dp_ensemble_env.reporting.outcome import event_outcome
+
+#: Floor and clip of the Dirichlet mechanism; k follows from the target.
+DIRICHLET_FLOOR, DIRICHLET_CLIP = 0.02, 100
+
+
+@dataclass(frozen=True)
+class FrontierSettings:
+    """What to measure.
+
+    Attributes
+    ----------
+    scenario : str
+    instances : tuple of int
+    heterogeneity : tuple of float
+        κ: the smaller, the more participants differ.
+    participants : tuple of int
+    epsilons : tuple of float
+    delta : float
+    mechanisms : tuple of str
+        Out of ``"gaussian"``, ``"laplace"`` (whose δ is 0), ``"posterior"`` and ``"dirichlet"``, which takes the
+        support of the public guess as declared public.
+    draws : int
+        Releases at each point.
+    steps : int
+        Transitions of each participant.
+    seed : int
+    """
+
+    scenario: str = "campus-event"
+    instances: tuple[int, ...] = (0, 1, 2)
+    heterogeneity: tuple[float, ...] = (30.0, 8.0)
+    participants: tuple[int, ...] = (100, 300, 1000, 4000, 10_000)
+    epsilons: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0, 4.0)
+    delta: float = 1e-6
+    mechanisms: tuple[str, ...] = ("gaussian", "laplace", "posterior", "dirichlet")
+    draws: int = 20
+    steps: int = SUMMER_STEPS
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Point:
+    """Scores on the truth of the plans made on `draws` releases; NaN where no setting reaches the target."""
+
+    instance: int
+    heterogeneity: float
+    participants: int
+    mechanism: str
+    epsilon: float
+    mean: float
+    worst: float
+    standard_error: float
+    public: float
+
+    @property
+    def reached(self) -> bool:
+        """Whether the mechanism can give this guarantee at all."""
+        return not math.isnan(self.mean)
+
+
+def deployed_score(model: EnsembleModel, release: Any) -> float:
+    """Score of the plan made on a release, or on a matrix, and deployed on the model as a tilt."""
+    return float(event_outcome(model, as_tilt(release, model)).score)
+
+
+def measure(settings: FrontierSettings | None = None, progress: Callable[[str], None] | None = None) -> list[Point]:
+    """Measure every point of the frontier, exactly but for the draws."""
+    return list(points(FrontierSettings() if settings is None else settings, progress))
+
+
+def points(settings: FrontierSettings, progress: Callable[[str], None] | None = None) -> Iterator[Point]:
+    """Yield the points one by one, fleets from small to large."""
+    check_count(settings.draws, "draws")
+    for instance in settings.instances:
+        model = scenarios.make(settings.scenario, instance=instance)
+        public = deployed_score(model, PublicMechanism().release(model.default))
+        for kappa in settings.heterogeneity:
+            seed = [settings.seed, instance, round(1000 * kappa)]
+            everyone = Fleet.simulate(
+                model, max(settings.participants), seed, heterogeneity=kappa, steps=settings.steps
+            )
+            for number in sorted(settings.participants):
+                fleet = Fleet(everyone.counts[:number])
+                if progress is not None:
+                    progress(f"instance {instance}, kappa {kappa:g}, {number:,} participants")
+                for name in settings.mechanisms:
+                    for epsilon in settings.epsilons:
+                        rng = np.random.default_rng([*seed, number, *name.encode(), round(1000 * epsilon)])
+                        scores = _scores(model, fleet, name, epsilon, settings, rng)
+                        mean, worst = float(np.mean(scores)), float(np.min(scores))
+                        error = float(np.std(scores) / math.sqrt(max(len(scores) - 1, 1)))
+                        yield Point(instance, kappa, number, name, epsilon, mean, worst, error, public)
+
+
+def _scores(
+    model: EnsembleModel, fleet: Fleet, name: str, epsilon: float, settings: FrontierSettings, rng: np.random.Generator
+) -> list[float]:
+    if name != "dirichlet":
+        spec = f"{name}:epsilon={epsilon!r}" + ("" if name == "laplace" else f",delta={settings.delta!r}")
+        made: Mechanism = mechanism(spec)
+        return [deployed_score(model, made.release(fleet, rng)) for _ in range(settings.draws)]
+    support = PublicMechanism().release(fleet).support
+    k = _dirichlet_k(fleet, support, epsilon, settings.delta)
+    if k is None:
+        return [math.nan]
+    made = DirichletMechanism(k, DIRICHLET_FLOOR)
+    terms = {"support": support, "clip": DIRICHLET_CLIP}
+    return [deployed_score(model, made.release(fleet, rng, **terms)) for _ in range(settings.draws)]
+
+
+def _dirichlet_k(fleet: Fleet, support: Any, epsilon: float, delta: float) -> float | None:
+    """Return the largest k that meets the target for these counts, if any does. The counts count as public here."""
+    moved = fleet.remembered("dirichlet h", lambda: fleet.chain(DIRICHLET_CLIP, support).adjacency.h)
+    left = (1.0 - DIRICHLET_FLOOR * support.sum(axis=1)) * moved
+    groups = [RowGroup(1.0, DIRICHLET_FLOOR, float(h)) for h in left]
+    return largest_k(epsilon, delta, groups, "any")
+
+
+# ------------------------------------------------------------------ as a table, as plain values, as a picture
+def table(found: Sequence[Point]) -> tuple[list[str], list[list[str]]]:
+    """Return headings and rows: one row for each instance, κ, mechanism and ε, "mean / worst" for each number."""
+    numbers = sorted({point.participants for point in found})
+    headings = ["instance", "κ", "mechanism", "ε", "ε = 0", *(f"N = {number:,}" for number in numbers)]
+    groups: dict[tuple[Any, ...], dict[int, Point]] = {}
+    for point in found:
+        key = (point.instance, point.heterogeneity, point.mechanism, point.epsilon)
+        groups.setdefault(key, {})[point.participants] = point
+    rows = []
+    for (instance, kappa, name, epsilon), cells in groups.items():
+        public = next(iter(cells.values())).public
+        row = [str(instance), f"{kappa:g}", name, f"{epsilon:g}", f"{public:.1f}"]
+        rows.append([*row, *(_cell(cells.get(number)) for number in numbers)])
+    return headings, rows
+
+
+def _cell(point: Point | None) -> str:
+    if point is None:
+        return ""
+    return f"{point.mean:.1f} / {point.worst:.1f}" if point.reached else "unreachable"
+
+
+def to_json(settings: FrontierSettings, found: Sequence[Point]) -> dict[str, Any]:
+    """Return settings and points as plain values; a score that does not exist is None."""
+    plain = [{k: None if v != v else v for k, v in asdict(point).items()} for point in found]
+    return {"settings": asdict(settings), "points": plain}
+
+
+def plot(found: Sequence[Point], path: Path) -> Path:
+    """Draw score against ε: a row of panels for each instance and κ, a panel for each number of participants."""
+    from dp_ensemble_env.reporting import plotting
+
+    cases = sorted({(point.instance, -point.heterogeneity) for point in found})
+    numbers = sorted({point.participants for point in found})
+    names = list(dict.fromkeys(point.mechanism for point in found))
+    colours = dict(zip(names, (plotting.BLUE, plotting.ORANGE, plotting.GREEN, plotting.PINK), strict=False))
+    with plotting.look():
+        size = (1.1 + 1.7 * len(numbers), 0.6 + 1.6 * len(cases))
+        figure, grid = plotting.subplots(
+            len(cases), len(numbers), figsize=size, sharex=True, sharey=True, squeeze=False
+        )
+        for row, (instance, minus) in zip(grid, cases, strict=True):
+            for axes, number in zip(row, numbers, strict=True):
+                mine = [p for p in found if (p.instance, -p.heterogeneity, p.participants) == (instance, minus, number)]
+                _panel(axes, mine, colours)
+                axes.set_title(f"N = {number:,}, κ = {-minus:g}, instance {instance}", fontsize=7)
+            row[0].set_ylabel("score on the truth")
+        for axes in grid[-1]:
+            axes.set_xlabel("ε")
+        grid[0, 0].legend(fontsize=6.5)
+        return plotting.save(figure, path)
+
+
+def _panel(axes: Any, found: Sequence[Point], colours: dict[str, str]) -> None:
+    from dp_ensemble_env.reporting import plotting
+
+    for marker, (name, colour) in zip("osD^", colours.items(), strict=False):
+        mine = sorted((p for p in found if p.mechanism == name and p.reached), key=lambda p: p.epsilon)
+        x = [p.epsilon for p in mine]
+        axes.plot(x, [p.mean for p in mine], color=colour, marker=marker, ms=3, lw=1.2, label=name)
+        axes.plot(x, [p.worst for p in mine], color=colour, lw=0.8, ls=":")
+    axes.axhline(found[0].public, color=plotting.BLACK, ls="--", lw=1, label="public guess, ε = 0")
+    axes.set(xscale="log", ylim=(85, 100.5))
+    plotting.plain_log(axes.xaxis)

@@ -1,0 +1,134 @@
+r"""Noise for a target: how much is needed for (ε, δ), in closed form or by bisection.
+
+**Gaussian.** With σ the ratio of the noise's standard deviation to the L2 sensitivity,
+
+.. math:: \delta(\varepsilon) = \Phi\!\left(\tfrac{1}{2\sigma} - \varepsilon\sigma\right)
+          - e^{\varepsilon}\,\Phi\!\left(-\tfrac{1}{2\sigma} - \varepsilon\sigma\right)
+
+(Balle and Wang, 2018), exactly. Draws with σ₁, σ₂, … together are one draw with
+:math:`\sigma^{-2} = \sum_i \sigma_i^{-2}`, also exactly.
+
+**Gamma posterior.** One participant adds at most 1 to the parameters of every row, all of which are
+at least `prior`. A Dirichlet draw is a function of independent Gamma draws, and of these
+
+.. math::
+
+    D_\lambda(\Gamma_{a+r}\|\Gamma_a) &= \frac{\ln\Gamma(a+\lambda r) + (\lambda-1)\ln\Gamma(a)
+        - \lambda\ln\Gamma(a+r)}{\lambda-1}, \\
+    D_\lambda(\Gamma_a\|\Gamma_{a+r}) &= \frac{\ln\Gamma(a-(\lambda-1)r) + (\lambda-1)\ln\Gamma(a+r)
+        - \lambda\ln\Gamma(a)}{\lambda-1}.
+
+Both fall with `a`, because ψ is concave, so the worst `a` is the prior. The second is convex in
+`r`; the first is for :math:`a \ge \lambda/(\lambda-1)`, because :math:`1/x < \psi'(x) < 1/x + 1/x^2`.
+Convex functions that vanish at zero are largest, over all ways to spread a total of 1 on a row's
+cells, when one cell gets all of it. So a participant who touches `rows` rows costs at most
+`rows` times the larger of the two at r = 1; orders where that is not proven count as infinite.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize, special
+
+from dp_ensemble_env._validation import check_count, check_positive
+from dp_ensemble_env.privacy.accounting.divergence import check_delta
+
+#: Orders at which Rényi divergences are evaluated.
+ORDERS = 1.0 + np.unique(np.concatenate([np.geomspace(1e-4, 1e4, 600), np.linspace(0.02, 20.0, 200)]))
+
+
+def gaussian_delta(epsilon: float, sigma: float) -> float:
+    """Return the exact δ at `epsilon` of a Gaussian draw with noise multiplier `sigma`.
+
+    Examples
+    --------
+    >>> f"{gaussian_delta(1.0, 4.225):.3g}"
+    '9.98e-07'
+    """
+    check_positive(sigma, "sigma")
+    first = special.log_ndtr(0.5 / sigma - epsilon * sigma)
+    second = epsilon + special.log_ndtr(-0.5 / sigma - epsilon * sigma)
+    return float(np.exp(first) * -np.expm1(min(second - first, 0.0)))
+
+
+def gaussian_epsilon(delta: float, sigma: float) -> float:
+    """Return the exact ε at `delta`, rounded up in its last digits."""
+    check_delta(delta)
+    if gaussian_delta(0.0, sigma) <= delta:
+        return 0.0
+    high = 1.0
+    while gaussian_delta(high, sigma) > delta:
+        high *= 2.0
+    root = float(optimize.brentq(lambda epsilon: gaussian_delta(epsilon, sigma) - delta, 0.0, high, xtol=1e-13))
+    return root * (1.0 + 1e-11)
+
+
+def gaussian_sigma(epsilon: float, delta: float) -> float:
+    """Return the least noise multiplier of a Gaussian draw that is (epsilon, delta)-private.
+
+    Examples
+    --------
+    >>> round(gaussian_sigma(1.0, 1e-6), 3)
+    4.225
+    """
+    check_positive(epsilon, "epsilon")
+    check_delta(delta)
+    low = high = 1.0
+    while gaussian_delta(epsilon, high) > delta:
+        high *= 2.0
+    while gaussian_delta(epsilon, low) <= delta:
+        low /= 2.0
+    sigma = float(optimize.brentq(lambda s: gaussian_delta(epsilon, s) - delta, low, high, xtol=1e-13))
+    while gaussian_epsilon(delta, sigma) > epsilon:  # so that it fits a budget of just this size
+        sigma *= 1.0 + 1e-10
+    return sigma
+
+
+# ------------------------------------------------------------------ posterior draws
+def posterior_renyi(orders: NDArray[np.float64], prior: float, rows: int) -> NDArray[np.float64]:
+    """Return upper bounds of the Rényi divergences of a posterior draw, infinity where none is proven."""
+    order = np.asarray(orders, dtype=float)
+    bound = np.full(order.shape, np.inf)
+    proven = (prior * (order - 1.0) >= order) & (prior > order - 1.0)
+    x = order[proven]
+    here = special.gammaln(prior)
+    there = special.gammaln(prior + 1.0)
+    added = special.gammaln(prior + x) + (x - 1.0) * here - x * there
+    removed = special.gammaln(prior - (x - 1.0)) + (x - 1.0) * there - x * here
+    bound[proven] = rows * np.maximum(np.maximum(added, removed), 0.0) / (x - 1.0)
+    return bound
+
+
+def renyi_to_epsilon(delta: float, orders: NDArray[np.float64], divergences: NDArray[np.float64]) -> float:
+    """Return the least ε at `delta` that Rényi divergences prove; infinity if none."""
+    bound = divergences + np.log1p(-1.0 / orders) - (math.log(delta) + np.log(orders)) / (orders - 1.0)
+    finite = bound[np.isfinite(bound)]
+    return float(max(0.0, finite.min())) if finite.size else math.inf
+
+
+def posterior_prior(epsilon: float, delta: float, rows: int) -> float:
+    """Return the least prior count per cell for which a posterior draw is (epsilon, delta)-private.
+
+    Examples
+    --------
+    >>> prior = posterior_prior(1.0, 1e-6, rows=20)
+    >>> round(renyi_to_epsilon(1e-6, ORDERS, posterior_renyi(ORDERS, prior, 20)), 6)
+    1.0
+    """
+    check_positive(epsilon, "epsilon")
+    check_delta(delta)
+    rows = check_count(rows, "rows")
+
+    def excess(log_prior: float) -> float:
+        return renyi_to_epsilon(delta, ORDERS, posterior_renyi(ORDERS, math.exp(log_prior), rows)) - epsilon
+
+    low, high = 0.0, 1.0
+    while excess(high) > 0:
+        low, high = high, high + 1.0
+    while high - low > 1e-12:
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if excess(middle) > 0 else (low, middle)
+    return math.exp(high) * (1.0 + 1e-9)

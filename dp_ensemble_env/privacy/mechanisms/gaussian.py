@@ -1,0 +1,118 @@
+r"""Gaussian noise on participants' contributions: a guarantee for a participant, at a price worth paying.
+
+`_participants` says what is summed and what is made of the noisy sums. The sum has L2 sensitivity
+:math:`\sqrt{1 + 0.3^2}` under adding or removing one participant, and every coordinate gets noise, so that no
+support is assumed. σ is calibrated exactly (`calibration.gaussian_sigma`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dp_ensemble_env._validation import check_count, check_positive
+from dp_ensemble_env.lsmdp import log_probabilities
+from dp_ensemble_env.privacy.accounting.divergence import check_delta
+from dp_ensemble_env.privacy.calibration import gaussian_sigma
+from dp_ensemble_env.privacy.mechanisms._participants import (
+    COUNT,
+    NO_SUPPORT,
+    UNIT,
+    FleetMechanism,
+    Layout,
+    add_noise,
+    normal_tail,
+    require_fleet,
+    require_source,
+)
+from dp_ensemble_env.privacy.mechanisms.base import Event, Permit, Release, Seeding
+
+SENSITIVITY = math.hypot(1.0, COUNT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GaussianEvent(Event, type="gaussian"):
+    """A Gaussian draw: the noise multiplier (standard deviation over L2 sensitivity) and the number of levels."""
+
+    sigma: float
+    states: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive(self.sigma, "sigma")
+        check_count(self.states, "states", 2)
+
+    @property
+    def headline(self) -> str:
+        """The settings in a few words."""
+        return f"sigma={self.sigma:.4g}"
+
+    @classmethod
+    def claims(cls, events: Sequence[GaussianEvent], rows: str | int) -> tuple[str, list[str]]:
+        """Name the noise and the unit of protection."""
+        sigmas = sorted({event.sigma for event in events})
+        span = f"{sigmas[0]:.4g}" if len(sigmas) == 1 else f"{sigmas[0]:.4g} to {sigmas[-1]:.4g}"
+        return f" with Gaussian noise of multiplier {span}", [UNIT, NO_SUPPORT]
+
+
+@dataclass(frozen=True)
+class GaussianMechanism(FleetMechanism):
+    """Release the mean behaviour of participants with Gaussian noise.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The guarantee of one draw.
+
+    Examples
+    --------
+    >>> from dp_ensemble_env.privacy import Fleet, PrivacyLedger
+    >>> fleet = Fleet.simulate([[0.9, 0.1], [0.4, 0.6]], participants=500, seed=1)
+    >>> ledger = PrivacyLedger()
+    >>> release = ledger.release(GaussianMechanism(epsilon=1), fleet, rng=0)
+    >>> round(ledger.spent(1e-6), 6), release.matrix.shape
+    (1.0, (2, 2))
+    """
+
+    name: ClassVar[str] = "gaussian"
+    epsilon: float
+    delta: float = 1e-6
+
+    def __post_init__(self) -> None:
+        check_positive(self.epsilon, "epsilon")
+        check_delta(self.delta)
+
+    @cached_property
+    def sigma(self) -> float:
+        """Noise multiplier: standard deviation of the noise over the sensitivity."""
+        return gaussian_sigma(self.epsilon, self.delta)
+
+    def event(self, data: Any, *, seeding: Seeding = "os-entropy", **terms: Any) -> GaussianEvent:
+        """Describe a draw from a fleet, of which only the number of levels is looked at."""
+        fleet = require_fleet(data, self.name)
+        require_source(seeding)
+        return GaussianEvent(sigma=self.sigma, states=fleet.n_states, seeding=seeding)
+
+    def draw(self, data: Any, permit: Permit, *, guess: ArrayLike | None = None, **terms: Any) -> Release:
+        """Draw one release.
+
+        Parameters
+        ----------
+        data : Fleet
+        permit : Permit
+        guess : array_like of shape (n, n), optional
+            A public guess of the behaviour that must not come from the data; by default a lazy walk.
+        """
+        fleet = require_fleet(data, self.name)
+        seeding = permit.event.seeding
+        permit.covers(self.event(fleet, seeding=seeding))
+        layout = Layout.of(fleet, 2, guess)
+        scale = SENSITIVITY * self.sigma
+        noisy = add_noise(layout.sums(fleet), "gaussian", scale, permit.rng, seeding)
+        return Release(np.minimum(log_probabilities(layout.estimate(noisy, scale, normal_tail)), 0.0), permit.event)

@@ -1,0 +1,91 @@
+"""Laplace noise on participants' contributions: δ = 0.
+
+As `gaussian`, with contributions whose L1 norm is at most one: the sum has L1 sensitivity 1.3, and Laplace
+noise of scale 1.3/ε on every coordinate makes a draw (ε, 0)-private.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dp_ensemble_env._validation import check_count, check_positive
+from dp_ensemble_env.lsmdp import log_probabilities
+from dp_ensemble_env.privacy.mechanisms._participants import (
+    COUNT,
+    NO_SUPPORT,
+    UNIT,
+    FleetMechanism,
+    Layout,
+    add_noise,
+    laplace_tail,
+    require_fleet,
+    require_source,
+)
+from dp_ensemble_env.privacy.mechanisms.base import Event, Permit, Release, Seeding
+
+SENSITIVITY = 1.0 + COUNT
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaplaceEvent(Event, type="laplace"):
+    """A Laplace draw: its ε (L1 sensitivity over scale) and the number of levels."""
+
+    epsilon: float
+    states: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive(self.epsilon, "epsilon")
+        check_count(self.states, "states", 2)
+
+    @property
+    def headline(self) -> str:
+        """The settings in a few words."""
+        return f"epsilon={self.epsilon:.4g}"
+
+    @classmethod
+    def claims(cls, events: Sequence[LaplaceEvent], rows: str | int) -> tuple[str, list[str]]:
+        """Name the noise and the unit of protection."""
+        return " with Laplace noise (delta = 0 for each)", [UNIT, NO_SUPPORT]
+
+
+@dataclass(frozen=True)
+class LaplaceMechanism(FleetMechanism):
+    """Release the mean behaviour of participants with Laplace noise.
+
+    Parameters
+    ----------
+    epsilon : float
+        The guarantee of one draw, with δ = 0.
+    """
+
+    name: ClassVar[str] = "laplace"
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        check_positive(self.epsilon, "epsilon")
+
+    def event(self, data: Any, *, seeding: Seeding = "os-entropy", **terms: Any) -> LaplaceEvent:
+        """Describe a draw from a fleet, of which only the number of levels is looked at."""
+        fleet = require_fleet(data, self.name)
+        require_source(seeding)
+        return LaplaceEvent(epsilon=float(self.epsilon), states=fleet.n_states, seeding=seeding)
+
+    def draw(self, data: Any, permit: Permit, *, guess: ArrayLike | None = None, **terms: Any) -> Release:
+        """Draw one release; see `GaussianMechanism.draw`."""
+        fleet = require_fleet(data, self.name)
+        seeding = permit.event.seeding
+        permit.covers(self.event(fleet, seeding=seeding))
+        layout = Layout.of(fleet, 1, guess)
+        scale = SENSITIVITY / self.epsilon
+        noisy = add_noise(layout.sums(fleet), "laplace", scale, permit.rng, seeding)
+        deviation = math.sqrt(2.0) * scale
+        return Release(
+            np.minimum(log_probabilities(layout.estimate(noisy, deviation, laplace_tail)), 0.0), permit.event
+        )

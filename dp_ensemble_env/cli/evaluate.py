@@ -58,12 +58,12 @@ def build_parser() -> Parser:
 
 
 # ------------------------------------------------------------------ environment
-def given_options(args: argparse.Namespace, parser: Parser) -> list[str]:
-    """Name the options of the environment that differ from their defaults."""
+def given_options(args: argparse.Namespace) -> list[str]:
+    """Name the options of the environment that were given, be it with the value of their default."""
     names = (*options.PROBLEM, *REMEMBERED)
-    return [
-        name for name in names if getattr(args, name.replace("-", "_")) != parser.get_default(name.replace("-", "_"))
-    ]
+    unset = argparse.Namespace(**dict.fromkeys((name.replace("-", "_") for name in names), argparse.SUPPRESS))
+    found = build_parser().parse_args(args.words, unset)
+    return [name for name in names if getattr(found, name.replace("-", "_")) is not argparse.SUPPRESS]
 
 
 def remembered(args: argparse.Namespace) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def remembered(args: argparse.Namespace) -> dict[str, Any]:
 
 def make_env(args: argparse.Namespace) -> tuple[EnsembleEnv, Problem]:
     """Make the environment of the options, or of the run; options that are given overrule the run's."""
-    given, run = given_options(args, build_parser()), remembered(args)
+    given, run = given_options(args), remembered(args)
     if not run:
         problem = options.load_problem(args)
         spec, seed = options.privacy_spec(args), args.release_seed

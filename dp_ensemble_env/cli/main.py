@@ -40,7 +40,7 @@ def build_parser() -> Parser:
 def main(argv: list[str] | None = None) -> int:
     """Run one command and return its exit status."""
     words = sys.argv[1:] if argv is None else list(argv)
-    if argv is None or words[1:] == sys.argv[1:]:  # called by the entry point, or by one of the scripts
+    if argv is None or (words and sys.argv[0].endswith(f"{words[0]}.py")):  # the entry point, or one of the scripts
         become_program()
     if words and words[0] in COMMANDS:
         return guard(f"{PROGRAM} {words[0]}", lambda: _run(words[0], words[1:]))

@@ -220,13 +220,13 @@ def guard(name: str, work: Callable[[], int], options: Callable[[], dict[str, st
 
 
 def execute(build: Callable[[], Parser], run: Callable[[argparse.Namespace], int], argv: list[str] | None) -> int:
-    """Parse the words of one command and run it; `run` finds them in ``args.command_line``."""
+    """Parse the words of one command and run it; `run` finds them in ``args.words``."""
     parser = build()
     words = sys.argv[1:] if argv is None else argv
 
     def work() -> int:
         args = parser.parse_args(words)
-        args.command_line = shlex.join([*parser.prog.split(), *words])
+        args.words, args.command_line = words, shlex.join([*parser.prog.split(), *words])
         return run(args)
 
     return guard(parser.prog, work, parser.translations)

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 from dp_ensemble_env.agents.base import Core, FloatArray, ScheduleAgent, core_env, register_agent
 
-from dp_ensemble_env.policies import POLICIES, solve_policy
+from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.policies import POLICIES, as_tilt, solve_policy
 from dp_ensemble_env.privacy.mechanisms.base import Release
 
 
@@ -58,7 +59,9 @@ def analytical(
         Concentration of the noise that the policy expects. By default that of
         the release, or of the environment's release.
     release : Release, optional
-        Solve on this private matrix instead of the environment's own.
+        Solve on this private matrix instead of the environment's own. The plan is
+        then deployed as it is in the policy mode, without the moves that the loads
+        never make, and as a tilt of their behaviour elsewhere (the standard policy).
     samples : int
         Draws of the sampled average.
     seed : int, optional
@@ -70,8 +73,21 @@ def analytical(
     if k is None and name != "standard":
         k = source.k if source is not None else None
     settings: dict[str, Any] = {"samples": samples, "rng": seed} if name == "average-sampled" else {}
-    policy = solve_policy(model, name, k, **settings)
+    if release is not None and name == "standard" and core.action_mode != "policy":
+        policy = as_tilt(release, core.model)  # the plan's attraction of each level, on the loads' own behaviour
+    else:
+        policy = solve_policy(model, name, k, **settings)
+        if release is not None:
+            policy = on_support(policy, core.model)
     return PolicyAgent(env, policy, name, privacy_label(core, name, release, samples))
+
+
+def on_support(policy: FloatArray, model: EnsembleModel) -> FloatArray:
+    """Leave out the moves that the model's loads never make; a row of which nothing is left is the default's."""
+    kept = np.where(model.default_policy > 0, policy, 0.0)
+    total = kept.sum(axis=-1, keepdims=True)
+    masked: FloatArray = np.where(total > 0, kept / np.where(total > 0, total, 1.0), model.default_policy)
+    return masked
 
 
 def privacy_label(core: Core, name: str, release: Release | None, samples: int) -> str:

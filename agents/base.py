@@ -47,6 +47,10 @@ class ScheduleAgent:
     def __init__(self, actions: NDArray[np.floating], name: str, privacy: str) -> None:
         self.actions, self.name, self.privacy = np.asarray(actions), name, privacy
 
+    def __repr__(self) -> str:
+        shape = "x".join(map(str, self.actions.shape[1:]))
+        return f"{type(self).__name__}({self.name!r}, {len(self.actions)} decisions of {shape} numbers)"
+
     def predict(
         self,
         observation: Any,

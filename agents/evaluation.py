@@ -34,6 +34,8 @@ from dp_ensemble_env._validation import as_float_array, check_count
 from dp_ensemble_env.envs.vector import EnsembleVectorEnv
 from dp_ensemble_env.reporting.outcome import Outcome, Returns, reference_returns, summarise
 
+__all__ = ["Evaluation", "Outcome", "SeedSummary", "evaluate", "reference_returns", "seed_summary"]
+
 #: Episodes that run side by side.
 _BATCH = 1024
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import importlib
 import inspect
-from collections.abc import Callable
+import math
+import re
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -28,19 +30,101 @@ def algorithm_class(algo: str) -> Any:
     try:
         package = importlib.import_module("sb3_contrib" if algo in CONTRIB else "stable_baselines3")
     except ImportError as error:
-        raise ImportError(f"{algo} needs {error.name}; pip install stable-baselines3 sb3-contrib.") from error
+        raise ImportError(f"{algo} needs {error.name}; pip install 'dp-ensemble-env[rl]'.", name=error.name) from error
     return getattr(package, algo.upper())
 
 
-def settings_of(kind: Any, algo: str, env_id: str, action: str, changes: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the tuned settings with the changes, whose names are checked."""
+def settings_of(
+    kind: Any, algo: str, env_id: str, action: str, changes: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return the tuned settings with the changes, whose names and values are checked."""
     settings = hyperparameters(algo, env_id, action)
     fixed = ("env", "seed", "device", "verbose", "tensorboard_log", "_init_setup_model")
     known = [*OWN_KEYS, *(name for name in inspect.signature(kind).parameters if name not in (*fixed, *OWN_KEYS))]
-    for name in changes or {}:
+    for name, value in (changes or {}).items():
         check_choice(name, f"hyper-parameter of {algo}", known)
+        check_value(name, value)
     settings.update(changes or {})
     return settings
+
+
+# ------------------------------------------------------------------ values
+_COUNTS = {  # least value of each
+    **dict.fromkeys(("n_envs", "n_steps", "n_timesteps", "n_epochs", "buffer_size", "train_freq"), 1),
+    **dict.fromkeys(("target_update_interval", "n_critic_updates", "policy_delay", "n_quantiles", "n_critics"), 1),
+    **dict.fromkeys(("cg_max_steps", "line_search_max_iter", "sub_sampling_factor"), 1),
+    **dict.fromkeys(("learning_starts", "top_quantiles_to_drop_per_net"), 0),
+    **dict.fromkeys(("gradient_steps", "sde_sample_freq", "stats_window_size"), -1),
+    **dict.fromkeys(("batch_size", "bins"), 2),
+}
+_SHARES = ("gamma", "gae_lambda", "tau", "exploration_fraction", "exploration_initial_eps", "exploration_final_eps")
+_POSITIVE = (
+    "learning_rate",
+    "clip_range",
+    "max_grad_norm",
+    "noise_std",
+    "rms_prop_eps",
+    "line_search_shrinking_factor",
+)
+_NOT_NEGATIVE = (
+    *("ent_coef", "vf_coef", "cg_damping", "target_policy_noise", "target_noise_clip"),
+    *("clip_range_vf", "target_kl"),
+)
+_SWITCHES = ("clock", "normalize_advantage", "use_rms_prop", "use_sde", "optimize_memory_usage")
+#: Words that stand for a number, by hyper-parameter.
+_WORDS = {"learning_rate": r"lin_.*", "clip_range": r"lin_.*", "ent_coef": r"auto(_[\d.]+)?", "target_entropy": "auto"}
+#: Arguments of algorithms whose values are left to them.
+_OTHERS = (
+    *("policy_kwargs", "target_entropy", "action_noise", "n_eval_rollouts", "use_sde_at_warmup", "sde_net_arch"),
+    *("rollout_buffer_class", "rollout_buffer_kwargs", "replay_buffer_class", "replay_buffer_kwargs"),
+)
+_OPTIONAL = ("clip_range_vf", "target_kl", "action_noise", "policy_kwargs")
+
+
+def check_changes(changes: Mapping[str, Any]) -> None:
+    """Refuse names that no algorithm has and values that cannot be, without importing any algorithm."""
+    known = (*OWN_KEYS, *_COUNTS, *_SHARES, *_POSITIVE, *_NOT_NEGATIVE, *_SWITCHES, *_OTHERS)
+    for name, value in changes.items():
+        check_choice(name, "hyper-parameter", dict.fromkeys(known))
+        check_value(name, value)
+
+
+def check_value(name: str, value: Any) -> None:
+    """Refuse a value that a hyper-parameter cannot have; what is not known here is left to the algorithm."""
+    if value is None and name in _OPTIONAL:
+        return
+    if isinstance(value, str) and name in _WORDS and re.fullmatch(_WORDS[name], value):
+        if value.startswith("lin_"):
+            _schedule(value)
+        return
+    if name in _COUNTS:
+        _refuse_unless(_is_number(value) and value == int(value) and value >= _COUNTS[name], name, value,
+                       f"a whole number of at least {_COUNTS[name]}")  # fmt: skip
+    elif name in _SHARES:
+        _refuse_unless(_is_number(value) and 0 <= value <= 1, name, value, "a number from 0 to 1")
+    elif name in _POSITIVE:
+        also = ", or falling linearly to zero like 'lin_0.001'" if name in _WORDS else ""
+        _refuse_unless(_is_number(value) and value > 0, name, value, f"a number above 0{also}")
+    elif name in _NOT_NEGATIVE:
+        also = ", or 'auto'" if name in _WORDS else ""
+        _refuse_unless(_is_number(value) and value >= 0, name, value, f"a number of at least 0{also}")
+    elif name in _SWITCHES:
+        _refuse_unless(isinstance(value, bool), name, value, "true or false")
+    elif name == "policy_kwargs":
+        _refuse_unless(isinstance(value, dict), name, value, 'a dictionary such as {"net_arch": [64, 64]}')
+    elif name == "noise_type":
+        _refuse_unless(value == "normal", name, value, "'normal'")
+    elif name == "policy":
+        _refuse_unless(value == "MlpPolicy", name, value, "'MlpPolicy'")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _refuse_unless(fine: bool, name: str, value: Any, wanted: str) -> None:
+    if not fine:
+        raise ValueError(f"the hyper-parameter {name} must be {wanted}, got {value!r}.")
 
 
 def algorithm_arguments(settings: dict[str, Any], model: EnsembleModel, venv: Any) -> dict[str, Any]:
@@ -76,27 +160,38 @@ def _falling(start: float, left: float) -> float:
     return start * left
 
 
-def training_env(
-    core: EnsembleEnv, env_id: str, task: dict[str, Any], model: EnsembleModel | None, settings: dict[str, Any]
-) -> Any:
-    """Make the training environment: native and batched, or one by one behind Gymnasium's discretising wrapper."""
+def training_env(core: EnsembleEnv, settings: dict[str, Any]) -> Any:
+    """Make environments like `core`: native and batched, or one by one behind Gymnasium's discretising wrapper.
+
+    They run the model that `core` runs: its release, if it has one, so that training is post-processing.
+    """
     from dp_ensemble_env.agents.features import ScaledRewards
 
     count = check_count(settings["n_envs"], "n_envs")
+    task: dict[str, Any] = {"model": core.model, "population": population_of(core), "action": core.action_mode}
     if "bins" not in settings:
         from dp_ensemble_env.envs.sb3 import EnsembleVecEnv
 
-        return ScaledRewards(EnsembleVecEnv(count, env_id, model=model, **task), reward_scale(core.model))
+        return ScaledRewards(EnsembleVecEnv(count, **task), reward_scale(core.model))
     try:
         from gymnasium.wrappers import DiscretizeAction
     except ImportError as error:
         raise ImportError("dqn needs gymnasium.wrappers.DiscretizeAction; install gymnasium>=1.2.") from error
     from stable_baselines3.common.vec_env import DummyVecEnv
 
-    makers: list[Callable[[], Any]] = [
-        lambda: DiscretizeAction(EnsembleEnv(model, **task), bins=settings["bins"])
-    ] * count
+    makers: list[Callable[[], Any]] = [lambda: DiscretizeAction(EnsembleEnv(**task), bins=settings["bins"])] * count
     return ScaledRewards(DummyVecEnv(makers), reward_scale(core.model))
+
+
+def population_of(core: EnsembleEnv) -> str | int:
+    """Return the population of an environment as its argument has it."""
+    return "mean-field" if core.population is None else core.population
+
+
+def tuned_id(core: EnsembleEnv) -> str:
+    """Return the id whose tuned settings an environment takes: that of its population."""
+    name = {"mean-field": "MeanField", 1: "SingleLoad"}.get(population_of(core), "Buildings")
+    return f"dp_ensemble/{name}-v0"
 
 
 def price_list(settings: dict[str, Any]) -> NDArray[np.floating] | None:

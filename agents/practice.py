@@ -29,6 +29,7 @@ from dp_ensemble_env.envs import actions
 from dp_ensemble_env.envs.actions import action_scale, price_tilts
 from dp_ensemble_env.lsmdp import evaluate_policy
 from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.policies import tilted_policy
 from dp_ensemble_env.privacy.mechanisms.base import Release
 
 PUBLIC = "nothing is revealed: it uses public prices alone"
@@ -78,10 +79,6 @@ def best_price(env: Any, release: Release | None = None) -> ScheduleAgent:
     return agent
 
 
-#: Former name of the scale.
-price_scale = action_scale
-
-
 # ------------------------------------------------------------------ rules
 def shed_prices(model: EnsembleModel, shed: float = 1.0) -> FloatArray:
     r"""Return the prices (T,) of the ad-hoc rule, in units of the scale.
@@ -93,15 +90,8 @@ def shed_prices(model: EnsembleModel, shed: float = 1.0) -> FloatArray:
     if model.event is not None:
         strength = np.where(model.event.in_event[1:], strength, 0.0)
     scale = action_scale(model)
-    return np.divide(strength, scale, out=np.zeros_like(strength), where=scale > 0)
-
-
-def tilted_policy(model: EnsembleModel, tilts: FloatArray) -> FloatArray:
-    """Return the policy (T, n, n) proportional to the default times exp(tilt of the next state)."""
-    with np.errstate(divide="ignore"):
-        logs = np.log(model.default_policy) + tilts[:, None, :]
-    logs -= np.logaddexp.reduce(logs, axis=-1, keepdims=True)
-    return np.exp(logs)
+    prices: FloatArray = np.divide(strength, scale, out=np.zeros_like(strength), where=scale > 0)
+    return prices
 
 
 def constant_price_return(model: EnsembleModel, price: float) -> float:
@@ -112,7 +102,7 @@ def constant_price_return(model: EnsembleModel, price: float) -> float:
 
 
 def price_actions(core: Core, prices: FloatArray) -> NDArray[np.floating]:
-    """Write price actions (T,) in the environment's action mode, shape (T, *action shape)."""
+    """Write price actions (T,) in the environment's action mode; their first axis is time."""
     model, clipped = core.model, np.clip(prices, -1.0, 1.0)
     if core.action_mode == "price":
         return clipped[:, None].astype(np.float32)

@@ -2,9 +2,10 @@
 
 ::
 
-    from dp_ensemble_env.agents.sb3 import train
+    from dp_ensemble_env.agents.sb3 import TrainingSettings, train
 
-    agent = train("ppo", "dp_ensemble/MeanField-v0", "price", seed=0)
+    env = gymnasium.make("dp_ensemble/MeanField-v0", action="price")
+    agent = train("ppo", env, TrainingSettings(seed=0))
     steps, score = agent.curve[-1]
 
 torch and Stable-Baselines3 are imported when something is trained or loaded.
@@ -14,33 +15,38 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from dp_ensemble_env.agents.base import core_env, register_agent
-from dp_ensemble_env.agents.evaluation import Evaluation, evaluate
+from dp_ensemble_env.agents.evaluation import evaluate
 from dp_ensemble_env.agents.hyperparams import ALGORITHMS
 from dp_ensemble_env.agents.learners import (
     algorithm_arguments,
     algorithm_class,
+    check_changes,
+    population_of,
     price_list,
     privacy_of,
     settings_of,
     training_env,
+    tuned_id,
 )
+from dp_ensemble_env.agents.runs import Record, check_config, open_folder, read_json, write_json
 from numpy.typing import NDArray
 
 from dp_ensemble_env._files import atomic_write
+from dp_ensemble_env._progress import Progress
 from dp_ensemble_env._validation import check_count
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
-from dp_ensemble_env.envs.registration import ENVIRONMENTS
 from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.reporting.outcome import Outcome
 
-if TYPE_CHECKING:
-    from dp_ensemble_env.agents.training import Progress, Record
+#: Called with the steps done, the steps planned and the latest score.
+Callback = Callable[[int, int, float], None]
 
 #: Finite populations are scored with these episodes while training, and with others at the end.
 WATCH_SEED, FINAL_SEED = 5_000_000, 10_000
@@ -91,42 +97,12 @@ class LearnedAgent:
 
 
 # ------------------------------------------------------------------ training
-def train(
-    algo: str,
-    env_id: str = "dp_ensemble/MeanField-v0",
-    action: str = "price",
-    *,
-    model: EnsembleModel | None = None,
-    k: float | None = None,
-    floor: float = 0.0,
-    release_seed: int = 0,
-    population: str | int | None = None,
-    seed: int = 0,
-    total_steps: int | None = None,
-    target_score: float | None = None,
-    interval: int | None = None,
-    folder: str | os.PathLike[str] | None = None,
-    resume: bool = False,
-    tensorboard: bool = False,
-    progress: Progress | None = None,
-    hyperparams: dict[str, Any] | None = None,
-    notes: dict[str, Any] | None = None,
-) -> LearnedAgent:
-    """Train a learner by interaction with the environment alone.
+@dataclass(frozen=True)
+class TrainingSettings:
+    """How a learner is trained.
 
-    Parameters
+    Attributes
     ----------
-    algo : str
-        One of `dp_ensemble_env.agents.hyperparams.ALGORITHMS`.
-    env_id : str
-        A registered id; it sets the population.
-    action : {"price", "tilt", "policy"}
-    model : EnsembleModel, optional
-        By default the campus event.
-    k, floor, release_seed
-        Train on a private release of the model's matrix; see `EnsembleEnv`.
-    population : str or int, optional
-        Overrules that of the id.
     seed : int
         Seed of networks, exploration and episodes.
     total_steps : int, optional
@@ -136,51 +112,141 @@ def train(
         Stop at the first cut with at least this score.
     interval : int, optional
         Steps between cuts (score and checkpoint), by default a twentieth.
-    folder : path, optional
-        Where to keep the run; see `dp_ensemble_env.agents.training` for what it will hold.
-    resume : bool
-        Continue the run in `folder`, which must have the same configuration.
-    tensorboard : bool
-        Log to ``folder/tensorboard``.
-    progress : callable, optional
-        Called with steps done, steps planned and the latest score.
-    hyperparams : dict, optional
+    hyperparams : mapping
         Changes to the tuned hyper-parameters.
-    notes : dict, optional
-        Kept in the configuration (where the model comes from, for instance).
+    """
+
+    seed: int = 0
+    total_steps: int | None = None
+    target_score: float | None = None
+    interval: int | None = None
+    hyperparams: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_count(self.seed, "seed", 0, 2**31 - 1)
+        for name in ("total_steps", "interval"):
+            if getattr(self, name) is not None:
+                check_count(getattr(self, name), name)
+        if self.target_score is not None and not self.target_score <= 100:
+            raise ValueError(f"target_score must be at most 100, the optimum, got {self.target_score:g}.")
+        check_changes(self.hyperparams)
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Where a run is kept; `dp_ensemble_env.agents.training` says what the folder will hold.
+
+    Attributes
+    ----------
+    path : path
+    resume : bool
+        Continue the run that is there, which must have the same configuration.
+    tensorboard : bool
+        Log to ``tensorboard/``.
+    environment : mapping
+        How the environment was made, to make it again from the folder.
+    """
+
+    path: Path
+    resume: bool = False
+    tensorboard: bool = False
+    environment: Mapping[str, Any] = field(default_factory=dict)
+
+    def check(self) -> None:
+        """Refuse a folder with a run that is not to be resumed, and one without a run that is."""
+        there = (Path(self.path) / "config.json").exists()
+        if self.resume and not there:
+            raise ValueError(f"there is no run in {self.path} to resume; leave resume=True out to start one.")
+        if there and not self.resume:
+            raise ValueError(f"{self.path} already holds a run; resume it with resume=True, or choose another folder.")
+
+
+def train(
+    algo: str,
+    env: Any = None,
+    settings: TrainingSettings = TrainingSettings(),  # noqa: B008 - frozen
+    *,
+    keep: RunFolder | None = None,
+    progress: Callback | None = None,
+) -> LearnedAgent:
+    """Train a learner by interaction with an environment alone.
+
+    Parameters
+    ----------
+    algo : str
+        One of `dp_ensemble_env.agents.hyperparams.ALGORITHMS`.
+    env : gymnasium.Env, optional
+        Environments like this one are trained in; it is left alone. By default the
+        mean field of the campus event, in price mode.
+    settings : TrainingSettings
+    keep : RunFolder, optional
+        Where to keep the run.
+    progress : callable, optional
+        Called with steps done, steps planned and the latest score. By default
+        training that takes over two seconds says so on stderr.
 
     Returns
     -------
     LearnedAgent
     """
     kind = algorithm_class(algo)
+    core: Any = EnsembleEnv(action="price") if env is None else core_env(env)
+    params = settings_of(kind, algo, tuned_id(core), core.action_mode, settings.hyperparams)
+    run = _plan(algo, core, params, settings)
+    if keep is not None:
+        keep.check()
+        check_config(keep.path, {**run.config, "environment": dict(keep.environment)})
+    if progress is not None:
+        return _train(kind, core, params, run, keep, progress)
+    with Progress(f"training {algo}", run.total) as monitor:
+        return _train(
+            kind, core, params, run, keep,
+            lambda done, planned, score: monitor.advance(done, f"score {score:.1f}"),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """A training run, checked: its steps, its cuts and the configuration that identifies it."""
+
+    algo: str
+    settings: TrainingSettings
+    total: int
+    interval: int
+    config: dict[str, Any]
+
+
+def _plan(algo: str, core: EnsembleEnv, params: dict[str, Any], settings: TrainingSettings) -> _Plan:
+    chunk = int(params["n_envs"] * params.get("n_steps", 1))
+    total = params["n_timesteps"] if settings.total_steps is None else settings.total_steps
+    total = check_count(total, "total_steps") // chunk * chunk
+    if total < chunk:
+        raise ValueError(f"total_steps must be at least {chunk}, one rollout of {params['n_envs']} environments.")
+    interval = max(1, total // CUTS) if settings.interval is None else settings.interval
+    config = {
+        "algo": algo, "population": population_of(core), "action": core.action_mode, "model": core.model.fingerprint,
+        "seed": settings.seed, "total_steps": total, "target_score": settings.target_score, "interval": interval,
+        "hyperparams": params,
+    }  # fmt: skip
+    return _Plan(algo, settings, total, interval, config)
+
+
+def _train(
+    kind: Any, core: EnsembleEnv, params: dict[str, Any], run: _Plan, keep: RunFolder | None, progress: Callback
+) -> LearnedAgent:
     from dp_ensemble_env.agents import training
 
-    settings = settings_of(kind, algo, env_id, action, hyperparams)
-    task: dict[str, Any] = {"population": ENVIRONMENTS[env_id] if population is None else population, "action": action}
-    if k is not None:
-        task.update(k=k, floor=floor, release_seed=release_seed)
-    core = EnsembleEnv(model, **task)
-    chunk = settings["n_envs"] * settings.get("n_steps", 1)
-    total = check_count(settings["n_timesteps"] if total_steps is None else total_steps, "total_steps") // chunk * chunk
-    if total < chunk:
-        raise ValueError(f"total_steps must be at least {chunk}, one rollout of {settings['n_envs']} environments.")
-    interval = max(1, total // CUTS) if interval is None else check_count(interval, "interval")
-    config = {
-        "algo": algo, "env_id": env_id, **task, "model": core.model.fingerprint, "notes": notes or {},
-        "seed": check_count(seed, "seed", 0), "total_steps": total, "target_score": target_score,
-        "interval": interval, "hyperparams": settings,
-    }  # fmt: skip
-    home = None if folder is None else Path(folder)
-    if home is not None:
-        training.open_folder(home, config, resume)
-        with atomic_write(home / "ledger.json") as stream:
-            stream.write(core.ledger.to_json() + "\n")
-    venv = training_env(core, env_id, task, model, settings)
+    home = None if keep is None else Path(keep.path)
+    venv = training_env(core, params)
     with training.one_thread():
-        learner, record = _start(kind, settings, core.model, venv, home, seed, tensorboard)
-        agent = LearnedAgent(learner, algo, price_list(settings), privacy_of(core))
-        _learn(agent, record, core, total, home, interval, seed, target_score, progress)
+        learner, record = _start(kind, params, core.model, venv, run.settings.seed, home)
+        if keep is not None and home is not None:  # nothing is written before the learner has accepted its settings
+            open_folder(home, {**run.config, "environment": dict(keep.environment)})
+            with atomic_write(home / "ledger.json") as stream:
+                stream.write(core.ledger.to_json() + "\n")
+        _log(learner, home if keep is not None and keep.tensorboard else None)
+        agent = LearnedAgent(learner, run.algo, price_list(params), privacy_of(core))
+        _learn(agent, record, core, run, home, progress)
         if home is not None:
             _finish(agent, home, evaluate(agent, core, seed=FINAL_SEED))
     venv.close()
@@ -188,70 +254,61 @@ def train(
 
 
 def _learn(
-    agent: LearnedAgent,
-    record: Record,
-    core: EnsembleEnv,
-    total: int,
-    home: Path | None,
-    interval: int,
-    seed: int,
-    target: float | None,
-    progress: Progress | None,
+    agent: LearnedAgent, record: Record, core: EnsembleEnv, run: _Plan, home: Path | None, progress: Callback
 ) -> None:
     """Run the learner from where the record stands to the end, the target or the budget."""
     from dp_ensemble_env.agents import training
 
+    target = run.settings.target_score
+
     def save() -> None:
         assert home is not None
         training.save_checkpoint(home / "checkpoint.zip", agent.model, record)
-        training.write_json(home / "results.json", {"finished": False, **record.__dict__})
+        write_json(home / "results.json", {"finished": False, **record.__dict__})
 
     callback = training.Segments(
         record,
-        seed=seed,
-        interval=interval,
+        seed=run.settings.seed,
+        interval=run.interval,
         score=lambda: evaluate(agent, core, seed=WATCH_SEED).score,
         target=target,
         save=None if home is None else save,
         progress=progress,
     )
-    done = bool(record.curve) and (record.steps >= total or (target is not None and record.curve[-1][1] >= target))
+    done = bool(record.curve) and (record.steps >= run.total or (target is not None and record.curve[-1][1] >= target))
     if not done:
-        agent.model.learn(total - record.steps, callback=callback, reset_num_timesteps=False)
+        agent.model.learn(run.total - record.steps, callback=callback, reset_num_timesteps=False)
     agent.curve, agent.steps, agent.seconds = record.curve, record.steps, record.seconds
 
 
 def _start(
-    kind: Any,
-    settings: dict[str, Any],
-    model: EnsembleModel,
-    venv: Any,
-    home: Path | None,
-    seed: int,
-    tensorboard: bool,
+    kind: Any, params: dict[str, Any], model: EnsembleModel, venv: Any, seed: int, home: Path | None
 ) -> tuple[Any, Record]:
     """Make the learner, or take it from the checkpoint if there is one."""
     from dp_ensemble_env.agents import training
-    from stable_baselines3.common.logger import configure
 
     if home is not None and (home / "checkpoint.zip").exists():
-        warnings.warn(WARNING.format(path=home / "checkpoint.zip"), UserWarning, stacklevel=3)
-        learner, record = training.load_checkpoint(home / "checkpoint.zip", kind, venv)
-    else:
-        arguments = algorithm_arguments(settings, model, venv)
-        learner, record = kind(settings["policy"], venv, seed=seed, device="cpu", **arguments), training.Record()
-    outputs = ["tensorboard"] if home is not None and tensorboard else []
-    learner.set_logger(configure(str(home / "tensorboard") if outputs and home is not None else None, outputs))
-    return learner, record
+        warnings.warn(WARNING.format(path=home / "checkpoint.zip"), UserWarning, stacklevel=4)
+        return training.load_checkpoint(home / "checkpoint.zip", kind, venv)
+    arguments = algorithm_arguments(params, model, venv)
+    try:
+        return kind(params["policy"], venv, seed=seed, device="cpu", **arguments), Record()
+    except (AssertionError, TypeError, ValueError, RuntimeError) as error:
+        reason = str(error).strip().rstrip(".") or type(error).__name__
+        raise ValueError(f"{kind.__name__} does not take these hyper-parameters: {reason}.") from error
 
 
-def _finish(agent: LearnedAgent, home: Path, evaluation: Evaluation) -> None:
-    from dp_ensemble_env.agents import training
+def _log(learner: Any, home: Path | None) -> None:
+    from stable_baselines3.common.logger import configure
 
+    learner.set_logger(configure(None if home is None else str(home / "tensorboard"), ["tensorboard"] if home else []))
+
+
+def _finish(agent: LearnedAgent, home: Path, outcome: Outcome) -> None:
     with atomic_write(home / "model.zip", "wb") as stream:
         agent.model.save(stream)
     result = {"steps": agent.steps, "seconds": agent.seconds, "curve": agent.curve, "privacy": agent.privacy}
-    training.write_json(home / "results.json", {"finished": True, **result, "evaluation": evaluation.to_dict()})
+    write_json(home / "results.json", {"finished": True, **result, "evaluation": outcome.to_dict()})
 
 
 # ------------------------------------------------------------------ loading
@@ -297,10 +354,8 @@ def load_agent(
         file = safe_path(file, folder)  # the file itself may be a link
     if not file.is_file():
         raise ValueError(f"there is no model file {file}; train one with dp-ensemble train.")
-    from dp_ensemble_env.agents import training
-
     beside = file.parent / "config.json"
-    config = training.read_json(beside) if beside.exists() else {}
+    config = read_json(beside) if beside.exists() else {}
     name = algo or config.get("algo")
     if name is None:
         raise ValueError(f"{file} has no config.json beside it; say which algorithm it is with algo=...")
@@ -308,7 +363,7 @@ def load_agent(
     warnings.warn(WARNING.format(path=file), UserWarning, stacklevel=2)
     agent = LearnedAgent(kind.load(file, device="cpu"), name, price_list(config.get("hyperparams", {})))
     if (results := file.parent / "results.json").exists():
-        found = training.read_json(results)
+        found = read_json(results)
         agent.curve = [(int(s), float(v)) for s, v in found.get("curve", [])]
         agent.steps, agent.seconds = int(found.get("steps", 0)), float(found.get("seconds", 0.0))
         agent.privacy = found.get("privacy", agent.privacy)
@@ -323,26 +378,13 @@ def _factory(algo: str) -> Callable[..., LearnedAgent]:
         path: str | os.PathLike[str] | None = None,
         load_folder: str | os.PathLike[str] = "runs",
         steps: int | None = None,
+        progress: Callback | None = None,
         **settings: Any,
     ) -> LearnedAgent:
         """Train in an environment like `env`, or load the agent in `path` (within `load_folder`)."""
         if path is not None:
             return load_agent(path, load_folder, algo=algo)
-        core = core_env(env)
-        population = "mean-field" if core.population is None else core.population
-        env_id = {"mean-field": "MeanField", 1: "SingleLoad"}.get(population, "Buildings")  # type: ignore[arg-type]
-        agent = train(
-            algo,
-            f"dp_ensemble/{env_id}-v0",
-            core.action_mode,
-            model=core.model,  # the release, if there is one: training on it is post-processing
-            population=population,
-            total_steps=steps,
-            **settings,
-        )
-        if core.release is not None:
-            agent.privacy = "that of one release"
-        return agent
+        return train(algo, env, TrainingSettings(total_steps=steps, **settings), progress=progress)
 
     return make
 

@@ -1,22 +1,10 @@
-"""How a learner is trained: segments with their own seeds, evaluation, checkpoints, and the run folder.
+"""How a learner is trained: segments with their own seeds, evaluation and checkpoints.
 
 Training is cut into segments. At each cut the learner is scored, everything is
 saved in one file, and environments and random generators are seeded afresh from
 (seed, steps so far). A run that is resumed from the file therefore continues
 exactly as the run that was never stopped, and the file needs to hold nothing of
 the environment, whose matrix may be private.
-
-A run folder holds
-
-=================  =====================================================================
-``config.json``    what was asked for, with all hyper-parameters; `resume` insists on it
-``versions.json``  versions of Python and of the packages
-``ledger.json``    what the environment's releases spent
-``results.json``   scores along the way; at the end also the evaluation
-``checkpoint.zip`` the state at the last cut
-``model.zip``      the learner at the end, as Stable-Baselines3 saves it
-``tensorboard/``   logs
-=================  =====================================================================
 """
 
 from __future__ import annotations
@@ -27,30 +15,20 @@ import time
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from dp_ensemble_env.agents.runs import Record
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.save_util import load_from_pkl, save_to_pkl
 
 from dp_ensemble_env._files import atomic_write
-from dp_ensemble_env.reporting.provenance import versions
 
 #: Called with the steps done, the steps planned and the latest score.
 Progress = Callable[[int, int, float], None]
-
-
-@dataclass
-class Record:
-    """What happened so far."""
-
-    steps: int = 0
-    seconds: float = 0.0
-    curve: list[tuple[int, float]] = field(default_factory=list)
 
 
 class Segments(BaseCallback):
@@ -161,49 +139,6 @@ def load_checkpoint(path: Path, kind: type[BaseAlgorithm], env: Any) -> tuple[Ba
     except (zipfile.BadZipFile, KeyError, EOFError) as error:
         raise ValueError(f"{path} is no checkpoint of this program ({error}); remove it to start again.") from error
     return model, record
-
-
-# ------------------------------------------------------------------ run folders
-def write_json(path: Path, content: Any) -> None:
-    """Write a JSON file atomically."""
-    with atomic_write(path) as stream:
-        json.dump(content, stream, indent=1, sort_keys=False)
-        stream.write("\n")
-
-
-def read_json(path: Path) -> Any:
-    """Read a JSON file, or say that it is none."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not valid JSON ({error}); remove the folder to start again.") from error
-
-
-def open_folder(folder: Path, config: dict[str, Any], resume: bool) -> None:
-    """Make the run folder, or check that the run in it is the one to be resumed."""
-    path = folder / "config.json"
-    wanted = json.loads(json.dumps(config))
-    if not path.exists():
-        write_json(path, wanted)
-        write_json(folder / "versions.json", versions())
-        return
-    if not resume:
-        raise ValueError(f"{folder} already holds a run; resume it (--resume) or choose another folder.")
-    found = read_json(path)
-    if found != wanted:
-        raise ValueError(
-            f"{folder} holds a run with another configuration: {differences(found, wanted)}; repeat the run's own "
-            "settings to resume it, or choose another folder."
-        )
-
-
-def differences(found: Any, wanted: Any, prefix: str = "") -> str:
-    """List where two configurations differ."""
-    if not (isinstance(found, dict) and isinstance(wanted, dict)):
-        return f"{prefix} is {found!r}, not {wanted!r}"
-    keys = [key for key in {**found, **wanted} if found.get(key) != wanted.get(key)]
-    dot = f"{prefix}." if prefix else ""
-    return ", ".join(differences(found.get(key), wanted.get(key), f"{dot}{key}") for key in keys)
 
 
 @contextmanager

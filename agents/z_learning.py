@@ -73,6 +73,9 @@ from dp_ensemble_env.envs.actions import action_scale
 from dp_ensemble_env.envs.vector import EnsembleVectorEnv
 
 EXPLORATIONS = ("passive", "importance")
+#: Arrays of the compiled updates: states and visits, and numbers.
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +148,9 @@ class Learned:
 
 # ------------------------------------------------------------------ updates
 @njit(cache=True, nogil=True)
-def passive_update(states, utility, log_z, visits, step_constant, penalty):  # pragma: no cover - compiled
+def passive_update(
+    states: Ints, utility: Floats, log_z: Floats, visits: Ints, step_constant: float, penalty: float
+) -> None:
     """Z1 for every move of a batch, the last moves first; changes `log_z` and `visits`."""
     episodes, horizon = states.shape[0], states.shape[1] - 1
     for i in range(episodes):
@@ -163,7 +168,16 @@ def passive_update(states, utility, log_z, visits, step_constant, penalty):  # p
 
 
 @njit(cache=True, nogil=True)
-def importance_update(states, utility, divergence, tilt, log_z, visits, step_constant, penalty):  # pragma: no cover
+def importance_update(
+    states: Ints,
+    utility: Floats,
+    divergence: Floats,
+    tilt: Floats,
+    log_z: Floats,
+    visits: Ints,
+    step_constant: float,
+    penalty: float,
+) -> None:
     """Z2 to Z4 for a batch that played `tilt`, the last moves first; changes `log_z` and `visits`."""
     episodes, horizon, n = states.shape[0], states.shape[1] - 1, log_z.shape[1]
     count, mean_tilt, known, top, total = np.empty(n), np.empty(n), np.empty(n), np.empty(n), np.empty(n)

@@ -43,6 +43,21 @@ from dp_ensemble_env.tariff import RETAIL_PRICE, EventTimeline, Tariff
 if TYPE_CHECKING:
     from dp_ensemble_env.meter import PowerSeries
 
+__all__ = [
+    "EVENT_DAY",
+    "EVENT_INCENTIVE",
+    "RETAIL_PRICE",
+    "DemandResponseEvent",
+    "EventTimeline",
+    "Tariff",
+    "TooFewDays",
+    "check_event_day",
+    "customer_baseline",
+    "event_day",
+    "event_for",
+    "similar_days",
+]
+
 FloatArray = NDArray[np.float64]
 TimeArray = NDArray[np.datetime64]
 

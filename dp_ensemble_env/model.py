@@ -16,6 +16,7 @@ from dp_ensemble_env._validation import (
     as_float_array,
     as_numeric_array,
     as_times,
+    check_choice,
     check_count,
     check_instance,
     check_positive,
@@ -23,10 +24,13 @@ from dp_ensemble_env._validation import (
     check_stochastic,
 )
 from dp_ensemble_env._words import clock, minutes
-from dp_ensemble_env.event import DemandResponseEvent, EventTimeline
+from dp_ensemble_env.event import DemandResponseEvent
 from dp_ensemble_env.lsmdp import LogKernel, log_probabilities
+from dp_ensemble_env.tariff import EventTimeline
 
 FloatArray = NDArray[np.float64]
+#: What a model may declare to be public knowledge.
+DECLARABLE = ("levels", "initial", "baseline", "notes")
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,8 +70,13 @@ class EnsembleModel:
     notes : iterable of str
         Plain sentences about how the model was made, for reports: what results
         are for, why there is no baseline, how thin the readings are. They tell of
-        days and numbers of readings, never of powers or transitions, so
-        every variation of the model keeps them. No part of the fingerprint.
+        days and numbers of readings, never of powers or transitions. No part of the
+        fingerprint.
+    public_fields : iterable of str
+        What is public by declaration, of ``"levels"`` (`power_kw` and `utility`),
+        ``"initial"``, ``"baseline"`` (of the event) and ``"notes"``; see `public`. By
+        default the levels alone. Penalty, number of buildings, times and prices are
+        public always; `default` and `counts` never are.
     """
 
     default: FloatArray = field(repr=False)
@@ -80,6 +89,7 @@ class EnsembleModel:
     event: EventTimeline | None = field(default=None, repr=False)
     counts: NDArray[np.int64] | None = field(default=None, repr=False)
     notes: tuple[str, ...] = field(default=(), repr=False)
+    public_fields: Iterable[str] = field(default=("levels",), repr=False)
 
     def __post_init__(self) -> None:
         default = check_stochastic(self.default)
@@ -115,6 +125,7 @@ class EnsembleModel:
             "times": _as_times(times, horizon),
             "counts": _as_counts(self.counts, n),
             "notes": _as_notes(self.notes),
+            "public_fields": _as_declaration(self.public_fields),
         }
         for name, value in checked.items():
             if isinstance(value, np.ndarray):
@@ -140,6 +151,7 @@ class EnsembleModel:
         exclude: Iterable[str] = (),
         holidays: Iterable[str] = (),
         rng: np.random.Generator | int = 0,
+        public: Iterable[str] = (),
     ) -> EnsembleModel:
         """Build the control problem of an event from a meter series.
 
@@ -159,6 +171,10 @@ class EnsembleModel:
             Days that the customer baseline passes over.
         rng : numpy Generator or int
             For the synthetic copies.
+        public : iterable of str
+            Which of ``"levels"``, ``"initial"``, ``"baseline"`` and ``"notes"`` are public
+            knowledge. By default none is: all are computed from the series, the
+            levels from its extremes.
 
         Notes
         -----
@@ -172,6 +188,7 @@ class EnsembleModel:
         return cls(
             buildings=buildings,
             discomfort_penalty=discomfort_penalty,
+            public_fields=public,
             **series_fields(
                 power,
                 event,
@@ -255,6 +272,47 @@ class EnsembleModel:
         """Return the same problem with other default dynamics, a released matrix for instance, and without counts."""
         return self.override(default=np.asarray(default))
 
+    def public(self, release: Any) -> EnsembleModel:
+        """Return a model built from public fields and a release alone: what may be handed out.
+
+        The release takes the place of the default. What is not declared in
+        `public_fields` is left out: all start states are equally likely then, and there is
+        no baseline and no note. Counts are always left out.
+
+        Parameters
+        ----------
+        release : Release
+            Or anything else with a `matrix` that may be published.
+
+        Raises
+        ------
+        ValueError
+            If the power levels are private: without them there is no problem to hand out.
+
+        Examples
+        --------
+        >>> from dp_ensemble_env.privacy import mechanism
+        >>> model = EnsembleModel([[0.9, 0.1], [0.4, 0.6]], [1.0, 2.0], [[0.0, 0.0], [0.0, -1.0]], 5.0, initial=[1])
+        >>> model.public(mechanism("public").release(model.default)).initial
+        array([0.5, 0.5])
+        """
+        if "levels" not in self.public_fields:
+            raise ValueError(
+                "the power levels come from the private series (its extremes are the outermost edges), so nothing "
+                "built on them may be handed out; if they are public knowledge declare it: "
+                "EnsembleModel.from_series(..., public=['levels'])."
+            )
+        event = self.event
+        if event is not None and "baseline" not in self.public_fields:
+            event = replace(event, baseline_kw=None)
+        return self.override(
+            default=release.matrix,
+            initial=self.initial if "initial" in self.public_fields else None,
+            event=event,
+            notes=self.notes if "notes" in self.public_fields else (),
+            public_fields=DECLARABLE,
+        )
+
     def override(self, **changes: Any) -> EnsembleModel:
         """Return a copy with some fields changed; a misspelt name is refused.
 
@@ -313,6 +371,14 @@ def _as_notes(notes: Any) -> tuple[str, ...]:
     if isinstance(notes, str) or not all(isinstance(note, str) for note in notes):
         raise ValueError(f"notes must be a list of sentences, got {notes!r}; put a single one in a list, too.")
     return tuple(notes)
+
+
+def _as_declaration(names: Any) -> tuple[str, ...]:
+    """Return the fields that are declared public, each once."""
+    if isinstance(names, str):
+        raise ValueError(f"public_fields must be a list of names, got {names!r}; put a single one in a list, too.")
+    chosen = {check_choice(name, "public field", DECLARABLE) for name in names}
+    return tuple(name for name in DECLARABLE if name in chosen)
 
 
 def _as_times(times: Sequence[Any] | NDArray[Any] | None, horizon: int) -> NDArray[np.datetime64]:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import settings
 
 from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.privacy import ledger
 from dp_ensemble_env.scenarios.campus import campus_event
 
 # Compilation and a busy machine make single examples slow; the examples stay the same on every run.
@@ -16,3 +17,9 @@ settings.load_profile("suite")
 @pytest.fixture(scope="session")
 def campus() -> EnsembleModel:
     return campus_event()
+
+
+@pytest.fixture(autouse=True)
+def _a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Begin every test with nothing on the ledger that the environments of a process share."""
+    monkeypatch.setattr(ledger, "_OF_PROCESS", ledger.PrivacyLedger())

@@ -7,8 +7,8 @@ from pathlib import Path
 from types import ModuleType
 
 import numpy as np
+import pytest
 
-from dp_ensemble_env.cli.main import COMMANDS
 from dp_ensemble_env.model import EnsembleModel
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -17,7 +17,7 @@ SCRIPTS = ROOT / "scripts"
 
 def load(command: str) -> ModuleType:
     """Return the module that runs a command."""
-    return importlib.import_module(COMMANDS[command])
+    return importlib.import_module(f"dp_ensemble_env.cli.{command}")
 
 
 def random_chain(rng: np.random.Generator, n: int, density: float = 0.5) -> np.ndarray:
@@ -41,3 +41,25 @@ def random_model(seed: int, n: int = 6, horizon: int = 5, density: float = 0.5, 
         utility=-rng.uniform(0, 60, (horizon + 1, n)),
         discomfort_penalty=float(rng.uniform(2, 20)),
     )
+
+
+def fake_simbench(folder: Path, monkeypatch: pytest.MonkeyPatch, rows: list[str]) -> None:
+    """Put an installed SimBench with a few readings in the way of imports."""
+    data = folder / "simbench" / "networks" / "1-complete_data-mixed-all-0-sw"
+    data.mkdir(parents=True)
+    (folder / "simbench" / "__init__.py").write_text("raise RuntimeError('located, never imported')")
+    text = "\n".join(["time;G0-A_qload;G0-A_pload;G1-A_pload;H0-A_pload", *rows])
+    (data / "LoadProfile.csv").write_text(text)
+    monkeypatch.syspath_prepend(str(folder))
+
+
+def write_meter(path: Path, days: int = 28) -> Path:
+    """Write a meter file of quarter hours from 11 June 2018 on."""
+    rng = np.random.default_rng(0)
+    start = np.datetime64("2018-06-11T00:00")
+    lines = [
+        f"{start + np.timedelta64(15 * i, 'm')},{150 + 90 * np.sin(i / 96 * 6.28) ** 2 + rng.normal(0, 12):.3f}"
+        for i in range(days * 96)
+    ]
+    path.write_text("timestamp,power_kw\n" + "\n".join(lines) + "\n")
+    return path

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import gymnasium
@@ -16,7 +17,9 @@ from dp_ensemble_env.agents import evaluate, make_agent
 from numpy.testing import assert_allclose, assert_array_equal
 
 from dp_ensemble_env import EnsembleModel, scenarios
+from dp_ensemble_env.cli import main
 from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv, actions
+from dp_ensemble_env.experiments.comparison import ComparisonSettings, Learner, compare
 from dp_ensemble_env.privacy import (
     Event,
     Mechanism,
@@ -277,3 +280,43 @@ def test_agents_are_scored_between_uncontrolled_and_optimal(name):
     assert 0.0 <= best <= 100.0 + 1e-9
     if settings["action"] == "tilt":
         assert evaluate(make_agent("standard", env), env).score == pytest.approx(100.0, abs=1e-4)
+
+
+@pytest.mark.parametrize("name", STRANGERS)
+def test_a_comparison_takes_each_of_them(name, tmp_path):
+    settings = STRANGERS[name]
+    learner = Learner("a2c", "MeanField", settings["action"], 1152, 1)
+    chosen = ComparisonSettings(
+        learners=(learner,), private=(), privacy=(settings.get("privacy", "public"),), releases=1, episodes=10
+    )
+    found = compare(scenarios.make(settings["model"]), chosen)
+    scores = {row.name: row.evaluation.score for row in found.rows}
+    assert scores["standard"] == pytest.approx(100.0, abs=1e-4) and scores["uncontrolled"] == 0.0
+    assert np.isfinite(scores[learner.title])
+    deployed = {row.name: row.scores for row in found.private}
+    assert all(np.isfinite(values).all() and max(values) <= 100.0 + 1e-4 for values in deployed.values())
+    assert "standard, as a tilt" in deployed
+
+
+@pytest.mark.parametrize("name", STRANGERS)
+def test_a_short_training_with_each_of_them(name):
+    env = EnsembleEnv(**STRANGERS[name])
+    agent = make_agent("a2c", env, steps=1152, seed=0, hyperparams={"n_envs": 8})
+    assert agent.steps >= 1000 and np.isfinite(agent.curve[-1][1])
+    assert evaluate(agent, env).score == pytest.approx(agent.curve[-1][1], abs=1e-6)
+
+
+def test_the_command_line_knows_them(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["scenarios"]) == 0
+    assert "two-level" in capsys.readouterr().out
+    words = ["evaluate", "standard", "--scenario", "two-level", "--privacy", SPEC, "--json", str(tmp_path / "a.json")]
+    assert main(words) == 0
+    assert "coin" in capsys.readouterr().out
+    assert main(["evaluate", "best-price", "--scenario", "two-level", "--action", "two-prices"]) == 0
+    folder = Path("runs") / "mine"
+    training = ["--algo", "a2c", "--steps", "576", "--set", "n_envs=8", "--no-tensorboard", "--output", str(folder)]
+    assert main(["train", "--scenario", "two-level", "--privacy", SPEC, "--action", "two-prices", *training]) == 0
+    capsys.readouterr()
+    assert main(["evaluate", str(folder)]) == 0  # the run remembers all three
+    assert "coin" in capsys.readouterr().out

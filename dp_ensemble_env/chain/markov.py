@@ -39,6 +39,8 @@ from dp_ensemble_env._validation import (
 )
 from dp_ensemble_env.chain.calendar import as_step, select_days
 
+__all__ = ["MarkovChain", "as_step", "ensemble", "estimate_chain", "select_days"]
+
 FloatArray = NDArray[np.float64]
 
 

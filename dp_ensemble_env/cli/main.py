@@ -5,25 +5,58 @@ from __future__ import annotations
 import importlib
 import sys
 
-#: Command, and the module whose ``main`` runs it.
+from dp_ensemble_env.cli.shell import PROGRAM, Parser, become_program, did_you_mean, guard
+
+#: Command, and what it does in a few words; `dp_ensemble_env.cli.<command>` has its ``main``.
 COMMANDS = {
-    "train": "dp_ensemble_env.cli.train",
-    "evaluate": "dp_ensemble_env.cli.evaluate",
-    "compare": "dp_ensemble_env.experiments.comparison",
-    "validate": "dp_ensemble_env.experiments.validation",
-    "privacy": "dp_ensemble_env.cli.privacy",
-    "reproduce": "dp_ensemble_env.cli.reproduce",
-    "sweep": "dp_ensemble_env.cli.sweep",
-    "dataset": "dp_ensemble_env.experiments.datasets",
-    "tune": "dp_ensemble_env.experiments.tuning",
-    "benchmark": "dp_ensemble_env.experiments.benchmark",
+    "scenarios": "list the built-in problems, or show one",
+    "train": "train a learner and keep the run",
+    "evaluate": "score an agent or a run",
+    "compare": "compare controllers: table, pictures, page",
+    "validate": "check the policies against simulation",
+    "privacy": "state, choose, spend and attack a guarantee",
+    "reproduce": "compute the paper's figures and claims again",
+    "sweep": "run a grid of cells, here or on a cluster",
+    "dataset": "write offline data sets for Minari",
+    "tune": "search the hyper-parameters of a learner",
+    "benchmark": "measure the speed claims",
 }
+DESCRIPTION = """Privacy-aware demand response: problems with a known optimum, and what privacy costs.
+
+Every command explains itself: dp-ensemble COMMAND --help."""
+
+
+def build_parser() -> Parser:
+    """Describe the commands."""
+    examples = ("dp-ensemble compare --output runs/demo", "dp-ensemble evaluate standard --population single")
+    parser = Parser(prog=PROGRAM, description=DESCRIPTION, examples=examples)
+    parser.add_argument("--version", action="store_true", help="show the version and exit")
+    commands = parser.add_subparsers(metavar="COMMAND", title="commands", prog=PROGRAM)
+    for name, words in COMMANDS.items():
+        commands.add_parser(name, help=words, add_help=False)
+    return parser
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command."""
-    arguments = sys.argv[1:] if argv is None else argv
-    if not arguments or arguments[0] not in COMMANDS:
-        print(f"usage: dp-ensemble COMMAND ...; the commands are {', '.join(COMMANDS)}.")
-        return 0 if arguments and arguments[0] in ("-h", "--help") else 2
-    return int(importlib.import_module(COMMANDS[arguments[0]]).main(arguments[1:]))
+    """Run one command and return its exit status."""
+    words = sys.argv[1:] if argv is None else list(argv)
+    if argv is None or words[1:] == sys.argv[1:]:  # called by the entry point, or by one of the scripts
+        become_program()
+    if words and words[0] in COMMANDS:
+        return guard(f"{PROGRAM} {words[0]}", lambda: _run(words[0], words[1:]))
+    if words[:1] == ["--version"]:
+        from dp_ensemble_env import __version__
+
+        print(f"{PROGRAM} {__version__}")
+        return 0
+    if words and words[0] not in ("-h", "--help"):
+        kind = "option" if words[0].startswith("-") else "command"
+        hint = did_you_mean(words[0], (*COMMANDS, "--help", "--version"), f"see {PROGRAM} --help")
+        print(f"{PROGRAM}: there is no {kind} {words[0]!r}; {hint}", file=sys.stderr)
+        return 2
+    print(build_parser().format_help(), end="", file=sys.stdout if words else sys.stderr)
+    return 0 if words else 2
+
+
+def _run(command: str, words: list[str]) -> int:
+    return int(importlib.import_module(f"dp_ensemble_env.cli.{command}").main(words))

@@ -1,43 +1,266 @@
-"""The options by which scripts take a meter file instead of the synthetic campus."""
+"""Every option that several commands share, declared once, and what is made of them.
+
+A command picks options by name or by group (`add`), and may change a default; what an option means is the same
+everywhere. `load_problem` turns them into the control problem: the one place where commands read a meter.
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
+import math
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from dp_ensemble_env.event import DemandResponseEvent
-from dp_ensemble_env.meter import read_meter
-from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.scenarios.campus import campus_event
+from dp_ensemble_env.cli.shell import Parser, did_you_mean, translate
+from dp_ensemble_env.experiments.problem import Problem, ProblemSettings, dirichlet_spec
 
-#: The paper's event, which scripts assume unless told otherwise.
-EVENT_DATE, EVENT_STEP = "2018-07-02", 15
+#: Action modes and populations in help texts; names that are registered elsewhere are accepted too.
+POPULATIONS = "mean-field, buildings (all loads), single, or a number of loads"
 
 
-def add_data_arguments(
-    parser: argparse.ArgumentParser,
-    title: str = "your own data instead of the synthetic campus",
-    date: str | None = EVENT_DATE,
-    step_minutes: int | None = EVENT_STEP,
-) -> None:
-    """Add the arguments that say which meter to read and how; a default of None follows the series."""
-    data = parser.add_argument_group(title)
-    data.add_argument("--meter", type=Path, help="meter file of one building")
-    data.add_argument("--unit", help="its unit, if it does not say (kW, kWh, ...)")
-    data.add_argument("--stamp", choices=["start", "end"], help="which end of an interval its stamps mark")
-    data.add_argument("--column", help="its column, or 'sum'")
-    words = date or "the first working day from 2 July on in its last summer"
-    data.add_argument("--date", default=date, help=f"day of the event (default {words})")
-    steps = step_minutes or "15, or the series' own step where that is longer or odd"
-    data.add_argument("--step-minutes", type=int, default=step_minutes, help=f"length of a step (default {steps})")
+# ------------------------------------------------------------------ values
+def number(text: str) -> float:
+    """Read a finite number."""
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a number, got {text!r}") from None
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"must be a finite number, got {text!r}")
+    return value
 
 
-def load_model(args: Any) -> EnsembleModel:
-    """Build the campus event, or an event on the given meter. The campus does not depend on the script's seed."""
-    notice = max(30, args.step_minutes)
-    event = DemandResponseEvent(date=args.date, step_minutes=args.step_minutes, notice_minutes=notice)
-    if args.meter is None:
-        return campus_event(getattr(args, "campus_seed", 0), event=event)
-    series = read_meter(args.meter, unit=args.unit, stamp=args.stamp, column=args.column)
-    return EnsembleModel.from_series(series, event)
+def positive(text: str) -> float:
+    """Read a number above zero."""
+    value = number(text)
+    if value <= 0:
+        raise argparse.ArgumentTypeError(f"must be a positive number, got {text}")
+    return value
+
+
+def nonnegative(text: str) -> float:
+    """Read a number of at least zero."""
+    value = number(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"must be at least 0, got {text}")
+    return value
+
+
+def whole(least: int = 0, most: int | None = None) -> Callable[[str], int]:
+    """Return a reader of whole numbers from `least` on."""
+
+    def read(text: str) -> int:
+        value = number(text)
+        if value != int(value):
+            raise argparse.ArgumentTypeError(f"must be a whole number, got {text!r}")
+        if value < least:
+            raise argparse.ArgumentTypeError(f"must be at least {least}, got {text}")
+        if most is not None and value > most:
+            raise argparse.ArgumentTypeError(f"must be at most {most}, got {text}")
+        return int(value)
+
+    return read
+
+
+def window(text: str) -> str:
+    """Read the hours of an event."""
+    if re.fullmatch(r"\d{1,2}:\d\d-\d{1,2}:\d\d", text) is None:
+        raise argparse.ArgumentTypeError(f"must look like 11:00-15:00, got {text!r}")
+    return text
+
+
+def population(text: str) -> str | int:
+    """Read a population: a word, or a number of loads."""
+    if re.fullmatch(r"\d+", text):
+        return whole(1)(text)
+    words = ("mean-field", "buildings", "single")
+    if text not in words:
+        hint = did_you_mean(text, words, f"choose {', '.join(words)} or a number of loads")
+        raise argparse.ArgumentTypeError(f"does not know {text!r}; {hint}")
+    return text
+
+
+def tariff(text: str) -> float | str:
+    """Read a price in dollars per kWh, or the name of a file with prices."""
+    try:
+        return number(text)
+    except argparse.ArgumentTypeError:
+        return text
+
+
+# ------------------------------------------------------------------ declarations
+@dataclass(frozen=True)
+class Option:
+    """One option: its help, how argparse reads it, and the Python arguments that it stands for."""
+
+    name: str
+    group: str
+    help: str
+    default: Any = None
+    settings: dict[str, Any] = field(default_factory=dict)
+    arguments: tuple[str, ...] = ()
+    former: tuple[str, ...] = ()
+
+
+_ALL = (
+    Option("meter", "data", "meter file of one building, instead of a scenario", None, {"metavar": "FILE"},
+           ("path",), ("--data",)),
+    Option("column", "data", "its column, or 'sum' for all of them"),
+    Option("unit", "data", "its unit, if it does not say: kW, kWh, W, Wh, MW, MWh"),
+    Option("stamp", "data", "end of an interval that its stamps mark, if it does not say",
+           None, {"choices": ("start", "end")}),
+    Option("timezone", "data", "time zone such as America/New_York, for the clock changes", None, {"metavar": "ZONE"}),
+    Option("spikes", "data", "what to do with implausibly high readings", "error",
+           {"choices": ("error", "missing", "keep")}),
+    Option("negatives", "data", "what to do with negative readings", "error",
+           {"choices": ("error", "missing", "keep")}),
+    Option("season", "data", "use readings from one month-day to another only, such as 06-15 09-25 (default all)",
+           None, {"nargs": 2, "metavar": ("FROM", "TO")}),
+    Option("exclude", "data", "days to leave out, such as 2018-07-05", (), {"nargs": "+", "metavar": "DAY"}),
+    Option("holidays", "data", "days that the customer baseline passes over", (), {"nargs": "+", "metavar": "DAY"}),
+    Option("profile", "data", "whether the file is one building, or already the sum of all loads", "building",
+           {"choices": ("building", "aggregate")}),
+    Option("date", "event", "day of the event (default: the scenario's; of a meter, the first working day from 2 July "
+           "on in its last summer)", None, {"metavar": "DAY"}),
+    Option("window", "event", "its hours (default 11:00-15:00)", None, {"type": window, "metavar": "HH:MM-HH:MM"},
+           ("start", "end"), ("--start", "--end")),
+    Option("incentive", "event", "dollars per kWh during the event (default 1)", None,
+           {"type": number, "metavar": "PRICE"}),
+    Option("tariff", "event", "energy price in dollars per kWh, or a CSV file of prices (default 0.137)", None,
+           {"type": tariff, "metavar": "PRICE"}, ("price",), ("--price",)),
+    Option("scenario", "problem", "built-in problem; see dp-ensemble scenarios", "campus-event", {"metavar": "NAME"}),
+    Option("levels", "problem", "power levels (default 20)", None, {"type": whole(2, 100_000), "metavar": "N"},
+           ("n_states",), ("--states",)),
+    Option("loads", "problem", "loads of the ensemble; 1 with a meter is the metered building alone (default 100)",
+           None, {"type": whole(1), "metavar": "N"}, ("buildings",), ("--buildings",)),
+    Option("penalty", "problem", "discomfort in dollars per load and nat (default 15)", None,
+           {"type": positive, "metavar": "DOLLARS"}, ("discomfort_penalty",)),
+    Option("population", "problem", POPULATIONS, "mean-field", {"type": population, "metavar": "LOADS"}, (),
+           ("--env",)),
+    Option("action", "problem", "action mode: price, tilt, policy, or a registered one", "tilt", {"metavar": "MODE"},
+           ("action_mode",)),
+    Option("privacy", "problem", "see a release only: a mechanism such as dirichlet:k=50,floor=0.05, or a saved "
+           "release (default: the true dynamics)", None, {"metavar": "SPEC"}),
+    Option("k", "problem", "short for --privacy dirichlet:k=K", None, {"type": positive, "metavar": "K"}),
+    Option("floor", "problem", "least probability before the draw, with --k (default 0)", None,
+           {"type": nonnegative, "metavar": "P"}, ("omega",)),
+    Option("release-seed", "problem", "seed of the release", 0, {"type": whole(), "metavar": "N"}),
+    Option("seed", "run", "seed of everything random but the release", 0, {"type": whole(0, 2**31 - 1), "metavar": "N"},
+           ("rng",)),
+    Option("jobs", "run", "processes at a time", 1, {"type": whole(1, 4096), "metavar": "N"}),
+    Option("output", "run", "folder to write to", None, {"type": Path, "metavar": "FOLDER"},
+           ("folder",), ("--out", "--folder", "--root")),
+    Option("force", "run", "replace what is there", False, {"action": "store_true"}),
+    Option("resume", "run", "continue what was interrupted", False, {"action": "store_true"}),
+)  # fmt: skip
+OPTIONS = {option.name: option for option in _ALL}
+TITLES = {
+    "data": "data (your own meter instead of a scenario)",
+    "event": "event",
+    "problem": "problem",
+    "run": "run",
+}
+#: Groups that commands pick whole.
+DATA = tuple(option.name for option in _ALL if option.group == "data")
+EVENT = tuple(option.name for option in _ALL if option.group == "event")
+MODEL = ("scenario", "levels", "loads", "penalty")
+PRIVACY = ("privacy", "k", "floor", "release-seed")
+PROBLEM = (*DATA, *EVENT, *MODEL)
+
+
+def add(parser: Parser, *names: str, helps: dict[str, str] | None = None, **defaults: Any) -> None:
+    """Add shared options to a parser, under the headings of their groups.
+
+    Parameters
+    ----------
+    *names
+        Of `OPTIONS`.
+    helps : dict, optional
+        What an option means for this command in particular, where there is more to say.
+    **defaults
+        Defaults that differ from the declared ones.
+    """
+    groups = {group.title: group for group in parser._action_groups}
+    for name in names:
+        option = OPTIONS[name]
+        title = TITLES[option.group]
+        if title not in groups:
+            groups[title] = parser.add_argument_group(title)
+        settings = dict(option.settings)
+        default = defaults.get(name.replace("-", "_"), option.default)
+        if "nargs" in settings or settings.get("action") == "store_true" or default is not None:
+            settings["default"] = list(default) if isinstance(default, tuple) else default
+        text = (helps or {}).get(name, option.help)
+        groups[title].add_argument(f"--{name}", help=text, **settings)
+        parser.stands_for.update(dict.fromkeys(option.arguments, f"--{name}"))
+        parser.former.update({old: f"--{name}" for old in option.former if old != f"--{name}"})
+    parser.former["--step-minutes"] = "nothing: steps are quarter hours, or the readings' own where these are longer"
+
+
+# ------------------------------------------------------------------ from options to objects
+def problem_settings(args: argparse.Namespace) -> ProblemSettings:
+    """Gather the options that describe a control problem."""
+    values = {f.name: getattr(args, f.name) for f in fields(ProblemSettings) if hasattr(args, f.name)}
+    for name in ("season", "exclude", "holidays"):
+        if values.get(name) is not None:
+            values[name] = tuple(values[name])
+    settings = ProblemSettings(**values)
+    if settings.meter is None:
+        plain = ProblemSettings()
+        for name in DATA:
+            if name in values and getattr(settings, name) != getattr(plain, name):
+                raise ValueError(f"--{name} says how a meter file is read; give one with --meter, or leave it out.")
+    elif settings.scenario != ProblemSettings().scenario:
+        raise ValueError("--scenario and --meter exclude each other: a problem is built in or made from your file.")
+    return settings
+
+
+def load_problem(args: argparse.Namespace) -> Problem:
+    """Build the control problem that the options describe, and say on stderr what was read and assumed."""
+    problem = problem_settings(args).build()
+    say_notes(problem)
+    return problem
+
+
+def say_notes(problem: Problem) -> None:
+    """Print what the reader and the model have to say."""
+    for note in problem.notes:
+        say(note)
+
+
+def say(note: str) -> None:
+    """Print a note on stderr, in the words of the command line."""
+    print(f"note: {translate(note, {name: f'--{name}' for name in OPTIONS})}", file=sys.stderr)
+
+
+def privacy_spec(args: argparse.Namespace) -> str | None:
+    """Return the mechanism that the options ask for, None for the true dynamics."""
+    k, floor = getattr(args, "k", None), getattr(args, "floor", None)
+    if args.privacy is not None and (k is not None or floor is not None):
+        raise ValueError("--privacy already names the mechanism; leave --k and --floor out.")
+    if args.privacy is not None:
+        return str(args.privacy)
+    if k is None:
+        if floor is not None:
+            raise ValueError("--floor belongs to a release; give --k too.")
+        return None
+    return dirichlet_spec(k, floor or 0.0)
+
+
+def set_options(pairs: list[str]) -> dict[str, Any]:
+    """Read ``name=value`` pairs; values are JSON, and text where they are not."""
+    changes: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise ValueError(f"--set takes name=value, got {pair!r}.")
+        try:
+            changes[name.strip()] = json.loads(value)
+        except json.JSONDecodeError:
+            changes[name.strip()] = value
+    return changes

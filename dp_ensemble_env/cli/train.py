@@ -1,167 +1,111 @@
-#!/usr/bin/env python3
-"""Train a learner and watch its score between 0 (uncontrolled) and 100 (the exact optimum).
-
-Examples
---------
-    dp-ensemble train                                        PPO sets the price of the built-in campus
-    dp-ensemble train --algo ppo --action tilt --seed 3
-    dp-ensemble train --algo sac --steps 20000 --target 97   stop at the score 97
-    dp-ensemble train --k 50 --floor 0.01                    train on a private release
-    dp-ensemble train --env SingleLoad --set learning_rate=0.001 --set n_envs=64
-    dp-ensemble train --meter meter.csv --unit kW --stamp start --date 2018-07-02
-    dp-ensemble train --algo sac --resume                    go on after a crash, with the same settings
-
-The run folder (by default named after the settings, in runs/) holds configuration, versions, ledger, results,
-checkpoint, model and TensorBoard logs (tensorboard --logdir runs). A run that was killed is continued with --resume:
-it repeats at most what came after the last checkpoint, and ends as it would have without the interruption.
-"""
+"""`dp-ensemble train`: train a learner and keep the run."""
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
 import json
-import sys
-from dataclasses import MISSING, dataclass, field, fields
+import re
 from pathlib import Path
 from typing import Any
 
-from dp_ensemble_env._validation import check_choice, check_count, check_positive
-from dp_ensemble_env.agents.hyperparams import ACTIONS, ALGORITHMS
-from dp_ensemble_env.envs.registration import ENVIRONMENTS
+from dp_ensemble_env._progress import Progress
+from dp_ensemble_env._validation import check_choice
+from dp_ensemble_env.agents.hyperparams import ALGORITHMS, hyperparameters
+from dp_ensemble_env.cli import options
+from dp_ensemble_env.cli.shell import Parser, execute, keeping
 from dp_ensemble_env.model import EnsembleModel
 
-NAMES = [name.split("/")[1].removesuffix("-v0") for name in ENVIRONMENTS]
+DESCRIPTION = """Train a learner and watch its score between 0 (uncontrolled) and 100 (the exact optimum).
+
+The run folder (by default named after the settings, in runs/) holds configuration, versions, ledger, results,
+checkpoint, model and TensorBoard logs, and remembers its environment: dp-ensemble evaluate RUN needs no option. A run
+that was stopped is continued with --resume: it repeats at most what came after the last checkpoint, and ends as it
+would have without the interruption."""
+EXAMPLES = (
+    "dp-ensemble train",
+    "dp-ensemble train --algo sac --steps 20000 --target 97",
+    "dp-ensemble train --privacy dirichlet:k=50,floor=0.01",
+    "dp-ensemble train --population single --set n_envs=64",
+    "dp-ensemble train --meter meter.csv --unit kW --date 2018-07-02",
+)
 
 
-def option(help: str, default: Any = None, **settings: Any) -> Any:
-    """Declare a command-line option as a field."""
-    return field(default=default, metadata={"help": help, **settings})
+def build_parser() -> Parser:
+    """Declare the options."""
+    parser = Parser(prog="dp-ensemble train", description=DESCRIPTION, examples=EXAMPLES)
+    whole = options.whole
+    parser.add_argument("--algo", default="ppo", help=f"algorithm: {', '.join(ALGORITHMS)}")
+    parser.add_argument("--steps", type=whole(1), metavar="N", help="environment steps (default: as tuned)")
+    parser.add_argument("--target", type=options.number, metavar="SCORE", help="stop at this score (default: do not)")
+    words = "steps between scores and checkpoints (default: a twentieth)"
+    parser.add_argument("--interval", type=whole(1), metavar="N", help=words)
+    words = "change a hyper-parameter, e.g. n_envs=64; may be repeated"
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=words)
+    parser.add_argument("--no-tensorboard", action="store_true", help="write no TensorBoard logs")
+    options.add(parser, *options.PROBLEM, "population", "action", *options.PRIVACY, action="price")
+    helps = {"output": "run folder (default: in runs/, named after the settings)", "resume": "continue the run"}
+    options.add(parser, "seed", "output", "resume", helps=helps)
+    parser.stands_for.update(total_steps="--steps", target_score="--target")
+    return parser
 
 
-@dataclass
-class Arguments:
-    """What the command line sets."""
-
-    algo: str = option(f"algorithm: {', '.join(ALGORITHMS)}", "ppo")
-    env: str = option(f"environment: {', '.join(NAMES)}", "MeanField")
-    action: str = option(f"action mode: {', '.join(ACTIONS)}", "price")
-    steps: int | None = option("environment steps (default: as tuned)", type=int)
-    seed: int = option("seed of networks, exploration and episodes", 0, type=int)
-    target: float | None = option("stop at this score", type=float)
-    interval: int | None = option("steps between scores and checkpoints (default: a twentieth of all)", type=int)
-    set: list[str] = field(
-        default_factory=list,
-        metadata={"help": "change a hyper-parameter, e.g. n_envs=64", "metavar": "NAME=VALUE", "action": "append"},
-    )
-    folder: str | None = option("run folder (default: runs/ and the settings)")
-    resume: bool = option("continue the run in the folder", False, action="store_true")
-    no_tensorboard: bool = option("write no TensorBoard logs", False, action="store_true")
-    k: float | None = option("train on a Dirichlet release with this concentration", type=float)
-    floor: float = option("least probability before the draw", 0.0, type=float)
-    release_seed: int = option("seed of the release", 0, type=int)
-    meter: str | None = option("meter file of one building instead of the synthetic campus")
-    unit: str | None = option("its unit, if it does not say")
-    stamp: str | None = option("which end of an interval its stamps mark", choices=["start", "end"])
-    column: str | None = option("its column, or 'sum'")
-    date: str = option("day of the event", "2018-07-02")
-    step_minutes: int = option("length of a step", 15, type=int)
-
-    @property
-    def title(self) -> str:
-        """Name of the run."""
-        private = "" if self.k is None else f"-k{self.k:g}"
-        source = "" if self.meter is None else f"-{Path(self.meter).stem}"
-        return f"{self.algo}-{self.env}-{self.action}{private}{source}-seed{self.seed}"
+def environment(args: argparse.Namespace) -> dict[str, Any]:
+    """Describe the environment, so that it can be made again from the run folder."""
+    return {
+        "problem": options.problem_settings(args).to_dict(),
+        "population": args.population,
+        "action": args.action,
+        "privacy": options.privacy_spec(args),
+        "release_seed": args.release_seed,
+    }
 
 
-def check(args: Arguments) -> None:
-    """Refuse what cannot work, before anything is imported or written."""
+def title(args: argparse.Namespace) -> str:
+    """Name the run after its settings."""
+    kinds = {"mean-field": "MeanField", "buildings": "Buildings", "single": "SingleLoad"}
+    parts = [args.algo, kinds.get(args.population, f"{args.population}loads"), args.action]
+    privacy = options.privacy_spec(args)
+    parts += [] if privacy is None else [privacy.removeprefix("dirichlet:").replace("=", "")]
+    settings = options.problem_settings(args)
+    parts += [] if settings.meter is None and settings.scenario == "campus-event" else [settings.title]
+    return re.sub(r"[^\w.-]+", "_", "-".join([*parts, f"seed{args.seed}"]))
+
+
+def run(args: argparse.Namespace) -> int:
+    """Train with progress, and say how it went."""
+    from dp_ensemble_env.agents.sb3 import RunFolder, TrainingSettings, train
+    from dp_ensemble_env.envs.ensemble import EnsembleEnv
+
     check_choice(args.algo, "--algo", ALGORITHMS)
-    check_choice(args.env, "--env", NAMES)
-    check_choice(args.action, "--action", ACTIONS)
-    check_count(args.seed, "--seed", 0, 2**31 - 1)
-    check_count(args.release_seed, "--release-seed", 0)
-    for name in ("steps", "interval"):
-        if getattr(args, name) is not None:
-            check_count(getattr(args, name), f"--{name}")
-    if args.k is not None:
-        check_positive(args.k, "--k")
-    elif args.floor:
-        raise ValueError("--floor belongs to a release; give --k too.")
-    if args.target is not None and not args.target <= 100:
-        raise ValueError(f"--target must be a score of at most 100, the optimum, got {args.target:g}.")
-
-
-def parse_changes(pairs: list[str]) -> dict[str, Any]:
-    """Read ``name=value`` pairs; values are JSON, and text where they are not."""
-    changes: dict[str, Any] = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals or not name:
-            raise ValueError(f"--set takes name=value, got {pair!r}.")
-        try:
-            changes[name.strip()] = json.loads(value)
-        except json.JSONDecodeError:
-            changes[name.strip()] = value
-    return changes
-
-
-def run(args: Arguments) -> int:
-    """Train with a progress bar, and say how it went."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    from dp_ensemble_env.agents.sb3 import train
-
+    hyperparameters(args.algo, "dp_ensemble/MeanField-v0", args.action)  # refuses modes that it does not know
+    settings = TrainingSettings(args.seed, args.steps, args.target, args.interval, options.set_options(args.set))
     logs = not args.no_tensorboard
     if logs and importlib.util.find_spec("tensorboard") is None:
-        raise ImportError("TensorBoard is not installed; pip install tensorboard, or pass --no-tensorboard.")
-    folder = Path("runs") / args.title if args.folder is None else Path(args.folder)
-    from dp_ensemble_env.cli.options import load_model
-
-    model = load_model(args)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed:,.0f}/{task.total:,.0f} steps, score {task.fields[score]:.1f}"),
-        TimeRemainingColumn(),
+        raise ImportError("TensorBoard is not installed; pip install 'dp-ensemble-env[rl]', or pass --no-tensorboard.")
+    folder = Path("runs") / title(args) if args.output is None else args.output
+    keep = RunFolder(folder, args.resume, logs, environment(args))
+    keep.check()
+    problem = options.load_problem(args)
+    env = EnsembleEnv(
+        problem.model, args.population, args.action, privacy=keep.environment["privacy"], release_seed=args.release_seed
     )
-    bar = Progress(*columns, console=Console(stderr=True), transient=True)
-    task = bar.add_task(args.title, total=1, score=0.0)
+    with Progress(f"{args.algo} in {folder}") as monitor, keeping(lambda: _kept(folder)):
 
-    def progress(done: int, planned: int, score: float) -> None:
-        if not bar.live.is_started:  # not before the settings have been accepted
-            bar.start()
-        bar.update(task, completed=done, total=planned, score=score)
+        def progress(done: int, planned: int, score: float) -> None:
+            monitor.advance(done, f"{done:,} of {planned:,} steps, score {score:.1f}", planned)
 
-    try:
-        agent = train(
-            args.algo,
-            f"dp_ensemble/{args.env}-v0",
-            args.action,
-            model=model,
-            k=args.k,
-            floor=args.floor,
-            release_seed=args.release_seed,
-            seed=args.seed,
-            total_steps=args.steps,
-            target_score=args.target,
-            interval=args.interval,
-            folder=folder,
-            resume=args.resume,
-            tensorboard=logs,
-            progress=progress,
-            hyperparams=parse_changes(args.set),
-            notes={name: getattr(args, name) for name in ("meter", "unit", "stamp", "column", "date", "step_minutes")},
-        )
-    finally:
-        if bar.live.is_started:
-            bar.stop()
+        agent = train(args.algo, env, settings, keep=keep, progress=progress)
     report(agent, folder, args.target)
-    if args.k is not None:
-        print(privacy_statement(folder, model))
+    if env.release is not None:
+        print(privacy_statement(folder, problem.model))
     return 0
+
+
+def _kept(folder: Path) -> str:
+    if (folder / "checkpoint.zip").exists():
+        return f"what came before the last checkpoint is kept in {folder}, add --resume to go on"
+    return "nothing was finished yet"
 
 
 def privacy_statement(folder: Path, model: EnsembleModel) -> str:
@@ -179,37 +123,11 @@ def report(agent: Any, folder: Path, target: float | None) -> None:
     stopped = "; target reached" if target is not None and agent.curve[-1][1] >= target else ""
     print(
         f"score {results['score']:.2f}{error} after {agent.steps:,} steps in {agent.seconds:.0f} s{stopped}; "
-        f"{results['gap']:.2f} $ per building below the optimum; in {folder}"
+        f"{results['gap']:.2f} $ per load below the optimum; in {folder}"
     )
     print(f"privacy: {agent.privacy}")
 
 
-# ------------------------------------------------------------------ command line
-def build_parser() -> argparse.ArgumentParser:
-    """Declare the options, one per field of `Arguments`."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for one in fields(Arguments):
-        settings = dict(one.metadata)
-        default = [] if one.default is MISSING else one.default
-        if default not in (None, False, []):
-            settings["help"] += f" (default {default})"
-        parser.add_argument(f"--{one.name.replace('_', '-')}", default=default, **settings)
-    return parser
-
-
 def main(argv: list[str] | None = None) -> int:
-    """Run the command; bad input gives one sentence on stderr and the status 2."""
-    args = Arguments(**vars(build_parser().parse_args(argv)))
-    try:
-        check(args)
-        return run(args)
-    except KeyboardInterrupt:
-        print("train.py: interrupted; continue with --resume and the same settings.", file=sys.stderr)
-        return 130
-    except (ValueError, OSError, ImportError) as error:
-        print(f"train.py: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    """Run the command."""
+    return execute(build_parser, run, argv)

@@ -13,9 +13,15 @@ The random numbers are xoroshiro128++ counters (Blackman and Vigna, 2018), two
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numba import njit
+
+#: Arrays of the compiled steps; what each holds is described in `dynamics`. Views of other element types are `Any`.
+Ints = Any
+Floats = Any
+Bools = Any
 
 _SHIFT = np.uint64(52)
 # Bits of 1/sqrt(2) less 1024 exponents: the mantissa then falls in [0.707, 1.414).
@@ -28,7 +34,7 @@ _ULP53 = 1.0 / 9007199254740992.0
 
 
 @njit(inline="always", error_model="numpy")
-def fast_exp(x):  # pragma: no cover - compiled
+def fast_exp(x: float) -> float:
     """Exponential for -708 < x < 708: 2^k times a polynomial of degree 11 on |r| < 0.35 (error 2e-17)."""
     shifted = x * 1.4426950408889634 + 6755399441055744.0  # rounds to an integer, left in the low bits
     k = shifted - 6755399441055744.0
@@ -50,7 +56,7 @@ def fast_exp(x):  # pragma: no cover - compiled
 
 
 @njit(inline="always", error_model="numpy")
-def fast_log(x):  # pragma: no cover - compiled
+def fast_log(x: float) -> float:
     """Logarithm of a normal positive number: k log 2 + 2 artanh((m-1)/(m+1)) (error 5e-18 of the second term)."""
     bits = np.float64(x).view(np.uint64)
     k = (bits + _SPLIT) >> _SHIFT
@@ -70,7 +76,7 @@ def fast_log(x):  # pragma: no cover - compiled
 
 
 @njit(inline="always", error_model="numpy")
-def uniform(counters, i):  # pragma: no cover - compiled
+def uniform(counters: Ints, i: int) -> float:
     """Return a double in [0, 1) from the stream of environment `i` (last two rows), advancing it."""
     a = np.uint64(counters[STREAM, i])
     b = np.uint64(counters[STREAM + 1, i])
@@ -83,7 +89,7 @@ def uniform(counters, i):  # pragma: no cover - compiled
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def binomial(counters, i, count, p):  # pragma: no cover - compiled
+def binomial(counters: Ints, i: int, count: int, p: float) -> int:
     """Return a binomial variate: inversion where the mean is small, BTRS (Hörmann, 1993) elsewhere."""
     if count <= 0 or p <= 0.0:
         return 0
@@ -95,7 +101,7 @@ def binomial(counters, i, count, p):  # pragma: no cover - compiled
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _binomial_half(counters, i, count, p):  # pragma: no cover - compiled
+def _binomial_half(counters: Ints, i: int, count: int, p: float) -> int:
     odds = p / (1.0 - p)
     if count * p < 10.0:
         probability = math.exp(count * math.log1p(-p))

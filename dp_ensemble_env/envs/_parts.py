@@ -2,18 +2,19 @@
 
 The layout of the arrays is described in `dynamics`. Numba's disk cache looks at the
 file of the outermost function only: after editing this module or `_numeric`, save
-`dynamics` as well.
+`_single`, `_buildings` and `_mean_field` as well.
 """
 # ruff: noqa: D103 - the arguments are those of the description in `dynamics`
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numba import njit
 
-from dp_ensemble_env.envs._numeric import STREAM, binomial, fast_exp, fast_log, uniform
+from dp_ensemble_env.envs._numeric import STREAM, Bools, Floats, Ints, binomial, fast_exp, fast_log, uniform
 
 #: Rows of ``counters``; the stream occupies the last two.
 TIME, MATRIX, STATE, START = 0, 1, 2, 5
@@ -43,27 +44,27 @@ NARROW_LANES = 256
 
 
 @njit(inline="always", error_model="numpy")
-def unsigned(j):  # pragma: no cover - compiled
+def unsigned(j: Any) -> Any:
     """Say that an index is not negative, which spares the test for one (and half the time of the loops here)."""
     return np.uint64(j)
 
 
 @njit(inline="always", error_model="numpy")
-def tame(x):  # pragma: no cover - compiled
+def tame(x: float) -> float:
     """Keep an exponent in the range of `fast_exp`: at most 0, and what is below -700 weighs nothing anyway."""
     return max(-700.0, min(x, 0.0))
 
 
 @njit(inline="always", error_model="numpy")
-def positive(divergence):  # pragma: no cover - compiled
+def positive(divergence: float) -> float:
     """Take a divergence within rounding of zero for zero, so that the zero action costs exactly nothing."""
     return divergence if divergence > NOISE else 0.0
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def check_batch(ints, counters, action):  # pragma: no cover - compiled
+def check_batch(ints: Ints, counters: Ints, action: Floats) -> int:
     """Look at everything before anything changes; the return value is that of the steps."""
-    horizon, width = ints[T], action.shape[1]
+    horizon, width = ints[T], int(action.shape[1])
     over = 0
     for i in range(counters.shape[1]):
         t = counters[TIME, i]
@@ -89,7 +90,7 @@ def check_batch(ints, counters, action):  # pragma: no cover - compiled
 
 # ------------------------------------------------------------------ policy rows
 @njit(inline="always", error_model="numpy")
-def along_basis(ints, common, action, i, a):  # pragma: no cover - compiled
+def along_basis(ints: Ints, common: Floats, action: Floats, i: int, a: int) -> float:
     """Return the tilt of level `a` in units of the scale: the action's numbers times column `a` of the basis."""
     total = 0.0
     for j in range(ints[SIZE]):
@@ -98,7 +99,18 @@ def along_basis(ints, common, action, i, a):  # pragma: no cover - compiled
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def policy_row(ints, common, kernels, t, m, b, action, i, pi, log_ratio):  # pragma: no cover - compiled
+def policy_row(
+    ints: Ints,
+    common: Floats,
+    kernels: Floats,
+    t: int,
+    m: int,
+    b: int,
+    action: Floats,
+    i: int,
+    pi: Floats,
+    log_ratio: Floats,
+) -> float:
     """Fill pi with row `b` of the policy on its nonzeros, log_ratio with log(pi / default); return the divergence."""
     first = ints[ints[INDPTR] + b]
     width = ints[ints[INDPTR] + b + 1] - first
@@ -128,7 +140,19 @@ def policy_row(ints, common, kernels, t, m, b, action, i, pi, log_ratio):  # pra
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def given_row(ints, kernels, m, base, column, width, offset, action, i, pi, log_ratio):  # pragma: no cover
+def given_row(
+    ints: Ints,
+    kernels: Floats,
+    m: int,
+    base: int,
+    column: int,
+    width: int,
+    offset: int,
+    action: Floats,
+    i: int,
+    pi: Floats,
+    log_ratio: Floats,
+) -> None:
     """Mask the action's row to the support and normalise it, an all-zero row being the default."""
     total = 0.0
     for e in range(width):
@@ -143,7 +167,7 @@ def given_row(ints, kernels, m, base, column, width, offset, action, i, pi, log_
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def shared_row(ints, kernels, t, m, b, tilt, warm, pi):  # pragma: no cover - compiled
+def shared_row(ints: Ints, kernels: Floats, t: int, m: int, b: int, tilt: Floats, warm: Floats, pi: Floats) -> float:
     """Fill pi with row `b` from the exponentials that all rows share; return its divergence."""
     first = ints[ints[INDPTR] + b]
     count = ints[ints[INDPTR] + b + 1] - first
@@ -162,7 +186,7 @@ def shared_row(ints, kernels, t, m, b, tilt, warm, pi):  # pragma: no cover - co
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def fill_tilt(ints, common, t, action, i, tilt):  # pragma: no cover - compiled
+def fill_tilt(ints: Ints, common: Floats, t: int, action: Floats, i: int, tilt: Floats) -> None:
     """Fill tilt with the tilt of environment `i`."""
     scale = common[ints[SCALE] + t]
     for a in range(ints[N]):
@@ -172,7 +196,7 @@ def fill_tilt(ints, common, t, action, i, tilt):  # pragma: no cover - compiled
 
 # ------------------------------------------------------------------ chance
 @njit(cache=True, nogil=True, error_model="numpy")
-def pick(cumulated, start, stop, u):  # pragma: no cover - compiled
+def pick(cumulated: Floats, start: int, stop: int, u: float) -> int:
     """Return the first index whose cumulated weight exceeds u (inversion); a weight of zero never comes up."""
     chosen = start
     for e in range(start, stop):
@@ -185,7 +209,9 @@ def pick(cumulated, start, stop, u):  # pragma: no cover - compiled
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def scatter(ints, counters, i, b, here, pi, cumulated, moved):  # pragma: no cover - compiled
+def scatter(
+    ints: Ints, counters: Ints, i: int, b: int, here: int, pi: Floats, cumulated: Floats, moved: Floats
+) -> None:
     """Send the `here` loads of state `b` to their successors: one by one, or by conditional binomials if many."""
     first = ints[ints[INDPTR] + b]
     width = ints[ints[INDPTR] + b + 1] - first
@@ -215,8 +241,18 @@ def scatter(ints, counters, i, b, here, pi, cumulated, moved):  # pragma: no cov
 # ------------------------------------------------------------------ starts
 @njit(cache=True, nogil=True, error_model="numpy")
 def reset_rows(
-    ints, common, kernels, counters, traces, occupancy, mask, states, given, obs, values
-):  # pragma: no cover - compiled
+    ints: Ints,
+    common: Floats,
+    kernels: Floats,
+    counters: Ints,
+    traces: Floats,
+    occupancy: Floats,
+    mask: Bools,
+    states: Ints,
+    given: Floats,
+    obs: Floats,
+    values: Floats,
+) -> None:
     """Start new episodes where `mask` says so.
 
     ``states[i] >= 0`` is the start state, -1 draws one from the model's initial
@@ -237,7 +273,18 @@ def reset_rows(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def restart(ints, common, kernels, counters, traces, occupancy, obs, values, rows, size):  # pragma: no cover
+def restart(
+    ints: Ints,
+    common: Floats,
+    kernels: Floats,
+    counters: Ints,
+    traces: Floats,
+    occupancy: Floats,
+    obs: Floats,
+    values: Floats,
+    rows: Ints,
+    size: int,
+) -> None:
     """Draw start states from the initial distribution; a whole population starts in one state."""
     first = ints[INITIAL]
     for c in range(size):
@@ -247,7 +294,18 @@ def restart(ints, common, kernels, counters, traces, occupancy, obs, values, row
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def start_at(ints, common, kernels, counters, traces, occupancy, obs, values, rows, size):  # pragma: no cover
+def start_at(
+    ints: Ints,
+    common: Floats,
+    kernels: Floats,
+    counters: Ints,
+    traces: Floats,
+    occupancy: Floats,
+    obs: Floats,
+    values: Floats,
+    rows: Ints,
+    size: int,
+) -> None:
     """Begin episodes with all loads in the state that ``counters[STATE]`` says."""
     n, horizon, clock, powers = ints[N], ints[T], unsigned(ints[CLOCK]), ints[POWERS]
     table, loads, width = ints[TIMES] * ints[NNZ], max(1.0, float(ints[LOADS])), occupancy.shape[1]
@@ -274,7 +332,18 @@ def start_at(ints, common, kernels, counters, traces, occupancy, obs, values, ro
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def start_from(ints, common, kernels, counters, traces, occupancy, obs, values, i, given):  # pragma: no cover
+def start_from(
+    ints: Ints,
+    common: Floats,
+    kernels: Floats,
+    counters: Ints,
+    traces: Floats,
+    occupancy: Floats,
+    obs: Floats,
+    values: Floats,
+    i: int,
+    given: Floats,
+) -> None:
     n, horizon, loads = ints[N], ints[T], ints[LOADS]
     counters[TIME, i] = 0
     shares = given.copy()
@@ -311,7 +380,19 @@ def start_from(ints, common, kernels, counters, traces, occupancy, obs, values, 
 # ------------------------------------------------------------------ reports
 # The offsets are arguments: looked up in `ints` after every store, they would take twice the time of the rest.
 @njit(cache=True, nogil=True, error_model="numpy")
-def report(kernels, counters, traces, values, table, horizon, i, t, utility, discomfort, power):  # pragma: no cover
+def report(
+    kernels: Floats,
+    counters: Ints,
+    traces: Floats,
+    values: Floats,
+    table: int,
+    horizon: int,
+    i: int,
+    t: int,
+    utility: float,
+    discomfort: float,
+    power: float,
+) -> None:
     start = counters[START, i]
     if start >= 0:
         reference = kernels[unsigned(counters[MATRIX, i]), unsigned(table + start * (horizon + 1) + t)]
@@ -325,7 +406,7 @@ def report(kernels, counters, traces, values, table, horizon, i, t, utility, dis
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def set_clock(common, clock, obs, i, n, t):  # pragma: no cover - compiled
+def set_clock(common: Floats, clock: int, obs: Floats, i: int, n: int, t: int) -> None:
     base, at = unsigned(clock + 3 * t), unsigned(n)
     obs[i, at] = common[base]
     obs[i, at + unsigned(1)] = common[base + unsigned(1)]

@@ -115,7 +115,8 @@ def action_scale(model: EnsembleModel) -> FloatArray:
 def tilts_of(chosen: ActionMode, model: EnsembleModel, actions: ArrayLike, times: Any = slice(None)) -> FloatArray:
     """Return the tilts in nats that actions (..., d) stand for at `times` (one for each, or all in order)."""
     tilts: FloatArray = np.asarray(actions, float) @ basis_of(chosen, model)
-    return tilts * action_scale(model)[times][..., None]
+    result: NDArray[np.float64] = tilts * action_scale(model)[times][..., None]
+    return result
 
 
 def actions_of(chosen: ActionMode, model: EnsembleModel, tilts: FloatArray) -> FloatArray:

@@ -68,7 +68,8 @@ def _tilted(default: FloatArray, tilt: FloatArray) -> FloatArray:
     with np.errstate(divide="ignore"):
         logs = np.log(default) + tilt
     weights = np.exp(logs - logs.max(axis=1, keepdims=True))
-    return weights / weights.sum(axis=1, keepdims=True)
+    result: NDArray[np.float64] = weights / weights.sum(axis=1, keepdims=True)
+    return result
 
 
 def _potentials(policy: FloatArray, default: FloatArray) -> tuple[FloatArray, NDArray[np.int64]]:

@@ -120,18 +120,25 @@ class EnsembleEnv(TaskView, gymnasium.Env[NDArray[np.float32], NDArray[np.floati
 
     ## Privacy
 
-    *What is private*: the default transition matrix, which is estimated from meter data. The support of the matrix,
-    the power levels, the prices and the distribution of start states are treated as public.
+    *What is private*: the default transition matrix, which is estimated from meter data, its counts, and whatever else
+    the model does not declare public (`EnsembleModel.public_fields`): start states, customer baseline, notes. The
+    support of the matrix, the power levels and the prices count as public. With `privacy` the environment is built on
+    `model.public(release)`: without a declaration all start states are equally likely, and there is no baseline.
     *From whom*: from whoever sees the environment, its trajectories or an agent trained in it.
     *How*: with `privacy` (or its shorthand `k`), the dynamics **and** the reference of the discomfort are one release
     of the matrix (for the Dirichlet mechanism a smaller `k` is noisier; `"public"` uses no data at all). Everything
     that happens in the environment afterwards is post-processing of the release.
     *Under which adjacency*: two matrices whose rows differ by at most `h` (L1), two entries a row; see
     `dp_ensemble_env.privacy`. A bound that holds for all inputs needs `floor > 0`.
-    *What is spent*: `env.unwrapped.ledger` knows. With `k=None` it reports an infinite ε: nothing is private.
+    *What is spent*: `env.unwrapped.ledger` knows. Environments of one process share a ledger unless they are given one
+    or a budget, so that what they draw is added up. With `k=None` the ledger is the environment's own and reports an
+    infinite ε: nothing is private.
+    *What leaves*: a pickle, `env.spec` and `env.settings` hold public fields and the release, nothing else. So an
+    unpickled environment with `redraw="episode"` cannot draw again.
 
-    The release depends on the model, the mechanism and `release_seed` alone, so all sub-environments of any vectoriser
-    share one matrix, it survives every `reset`, and the ledger is charged for it once. **A seeded release can be
+    The release depends on the true matrix, the mechanism with all its settings and `release_seed`: no two draws share
+    a stream of random numbers. All sub-environments of any vectoriser share one matrix, it survives every `reset`, and
+    the ledger is charged for it once (again, if another `h` is claimed). **A seeded release can be
     repeated by whoever knows the seed and the method**, and the default seed is 0: that suits experiments. For a
     release to be published, draw it from the operating system's entropy and pass it in:
     `privacy=ledger.release(mechanism("dirichlet:k=50,floor=0.05"), model.default)`.
@@ -155,7 +162,7 @@ class EnsembleEnv(TaskView, gymnasium.Env[NDArray[np.float32], NDArray[np.floati
     | `release_seed` | `None` | seed of the release; `None` means 0 |
     | `redraw` | `"never"` | `"never"` or `"episode"` |
     | `budget` | `None` | `(epsilon, delta)` that the releases must not exceed |
-    | `ledger` | `None` | a `PrivacyLedger`, or the path of one, to charge; by default a new one |
+    | `ledger` | `None` | a `PrivacyLedger`, or the path of one, to charge; by default that of the process |
     | `h` | `None` | adjacency for the ledger; by default the ledger's own |
     | `infos` | `"basic"` | `"basic"` or `"all"` |
     | `render_mode` | `None` | `"human"`, `"rgb_array"` or `"ansi"` |
@@ -317,7 +324,8 @@ class EnsembleEnv(TaskView, gymnasium.Env[NDArray[np.float32], NDArray[np.floati
             shares = np.zeros(self._task.model.n_states)
             shares[self._counters[dyn.STATE, 0]] = 1.0
             return shares
-        return self._occupancy[0] / max(self._task.loads, 1)
+        result: NDArray[np.float64] = self._occupancy[0] / max(self._task.loads, 1)
+        return result
 
     @property
     def default_occupancy(self) -> FloatArray:

@@ -5,11 +5,9 @@ built-in campus can (``k``, ``release_seed``, ...); a model from a meter file ca
 the path of the file means nothing on another machine. `portable_spec` therefore puts
 the numbers of the model into the spec.
 
-**With a release the true matrix stays out**: the spec holds the released one, with its
-k, floor and seeding. So do the observed counts and the customer baseline, with or
-without a release: the environment does not need them. What stays in are the parts
-that count as public: power levels, prices, start states and, with the release, its
-support.
+**With a release everything private stays out**: the spec holds the release and what
+`EnsembleModel.public` leaves of the model. Observed counts and the customer baseline stay
+out with or without a release: the environment does not need them.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ def portable_spec(env_id: str, model: EnsembleModel, release: Release | None = N
     env_id : str
         A registered id; it sets the population.
     model : EnsembleModel
-        With a release, its own matrix is left out of the spec.
+        With a release, only its public fields go into the spec.
     release : Release, optional
         The dynamics, if they are private.
     **arguments
@@ -49,7 +47,8 @@ def portable_spec(env_id: str, model: EnsembleModel, release: Release | None = N
         For ``gymnasium.make``; ``to_json`` and ``from_json`` give back the same environment bit by bit.
     """
     population = ENVIRONMENTS[check_choice(env_id, "env_id", tuple(ENVIRONMENTS))]
-    numbers = {"population": population, **arguments, "model": _model_numbers(model, release is None)}
+    kept = model if release is None else model.public(release)
+    numbers = {"population": population, **arguments, "model": _model_numbers(kept, release is None)}
     if release is not None:
         numbers["release"] = release.to_json()
     return EnvSpec(env_id, entry_point=f"{__name__}:make_env", kwargs=numbers)
@@ -82,6 +81,7 @@ def _model_numbers(model: EnsembleModel, with_default: bool) -> Numbers:
         "initial": model.initial.tolist(),
         "times": _stamps(model.times),
         "event": event,
+        "public_fields": list(model.public_fields),
     }
 
 

@@ -108,7 +108,8 @@ def observed_price(model: EnsembleModel) -> FloatArray:
     variance = centred @ centred
     if variance == 0:
         return np.zeros(model.horizon + 1)
-    return -(model.utility @ centred) / (variance * model.step_hours)
+    result: NDArray[np.float64] = -(model.utility @ centred) / (variance * model.step_hours)
+    return result
 
 
 def clock_table(model: EnsembleModel) -> FloatArray:

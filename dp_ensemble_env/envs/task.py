@@ -6,12 +6,14 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from dp_ensemble_env._validation import as_float_array, check_choice, check_count
@@ -20,7 +22,7 @@ from dp_ensemble_env.envs.encoding import encode_policy
 from dp_ensemble_env.envs.settings import EnvSettings
 from dp_ensemble_env.envs.tables import Kernel, pack
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.privacy.mechanisms.base import Mechanism, Release
+from dp_ensemble_env.privacy.mechanisms.base import Event, Mechanism, Release, fingerprint
 
 if TYPE_CHECKING:
     from dp_ensemble_env.privacy.ledger import PrivacyLedger
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 FloatArray = NDArray[np.float64]
 #: Actions of these types are taken as they are.
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
+#: Label of a release that an environment was given.
+ELSEWHERE = "release made elsewhere"
 #: δ of the ε that renderings print.
 SHOWN_DELTA = 1e-6
 
@@ -47,21 +51,15 @@ class Task:
         self.mode, self.redraw, self.infos, self.h = settings.action, settings.redraw, settings.infos, settings.h
         self.population, self.loads = settings.kind, settings.loads
         privacy = settings.privacy
-        self._budget, self._ledger = _check_ledger(settings.ledger, settings.budget, privacy is not None)
+        self._ledger = _check_ledger(settings.ledger, settings.budget, privacy is not None)
+        self._charged: list[tuple[str, Event, str]] = []
         self._statement: tuple[int, str] = (-1, "")
         self.release: Release | None = None
         self._mechanism: Mechanism | None = None
         self._true: EnsembleModel | None = None
         if isinstance(privacy, Release):
-            self.release = _check_release(privacy, settings.model)
-            self.model = settings.model.with_default(privacy.matrix)
-            if self._ledger is None:
-                self.ledger.record(privacy, self.h, "release made elsewhere")
-            elif not self._ledger.knows(privacy):
-                raise ValueError(
-                    "the ledger has no entry for this release, so nobody has paid for it; charge it with "
-                    "ledger.record(release), or draw it with ledger.release(mechanism, data)."
-                )
+            self.model, self.release = settings.model.public(_check_release(privacy, settings.model)), privacy
+            self._account_for(privacy, given=settings.ledger is not None)
             self.kernel = Kernel.of(self.model)
         elif privacy is not None:
             self._mechanism, self._true = privacy, settings.model
@@ -71,8 +69,8 @@ class Task:
             self.kernel = Kernel.of(self.model)
         if self.release is not None and self.redraw == "never":
             # The environment keeps nothing that is private: from here on the release is all it knows.
-            self._true = None
-            self.settings = settings.override(model=self.model, privacy=self.release, ledger=None, budget=None)
+            self._true, self.h = None, None
+            self.settings = self.public_settings()
         chosen = actions.mode(self.mode)
         self.ints, self.common = pack(self.model, self.kernel, chosen, self.loads, autoreset)
         self.scale = actions.action_scale(self.model)
@@ -85,36 +83,95 @@ class Task:
 
         The releases are a sequence fixed by the release seed: every environment
         made with that seed finds the same matrix at the same index, so drawing
-        it again reveals nothing new and is not charged again.
+        it again reveals nothing new and is not charged again, unless something
+        else is claimed about it (another h).
         """
-        assert self._mechanism is not None and self._true is not None
+        if self._mechanism is None or self._true is None:
+            raise ValueError(
+                "this copy of the environment cannot draw again, since the private data stayed where it was made; "
+                "make one there, or go on with redraw='never'."
+            )
         start = self.settings.release_seed
-        seed = start if index == 0 else int(np.random.SeedSequence([start, index]).generate_state(1)[0])
+        seed = start if index == 0 else _seed_of(start, index)
         data = self._mechanism.data_of(self._true)
-        event = self._mechanism.event(data, seeding="seed")
+        terms = {} if self.h is None else {"h": self.h}
+        event = self.ledger.priced(self._mechanism.event(data, seeding="seed", **terms))
         # Whoever can compute this name knows the seed, and could repeat the draw itself.
-        name = f"{seed} {event.digest} {self._true.fingerprint}"
+        name = f"{seed} {event.digest} {fingerprint(data)}"
         label = f"environment release {hashlib.sha256(name.encode()).hexdigest()[:16]}"
-        if any(label == known for known, _, _ in self.ledger.entries):
+        if self.ledger.has(label, event):
             release = self._mechanism.release(data, seed)
         else:
-            adjacency = {} if self.h is None else {"h": self.h}
-            release = self.ledger.release(self._mechanism, data, seed, label=label, **adjacency)
-        model = self._true.with_default(release.matrix)
+            release = self.ledger.release(self._mechanism, data, seed, label=label, **terms)
+        model = self._true.public(release)
         kernel = Kernel.of(model)
         self.model, self.release = model, release
+        self._charged.append((label, event.public, release.digest))
         return kernel
+
+    def _account_for(self, release: Release, given: bool) -> None:
+        """Charge a release that was made elsewhere, unless it was; a ledger that was given must have it."""
+        known = self.ledger.knows(release)
+        if given and not known:
+            raise ValueError(
+                "the ledger has no entry for this release, so nobody has paid for it; charge it with "
+                "ledger.record(release), or draw it with ledger.release(mechanism, data)."
+            )
+        event = self.ledger.priced(release.event.under(self.h))
+        if not known or (self.h is not None and event not in self.ledger.charges):
+            self.ledger.record(release, self.h, ELSEWHERE)
+        self._charged.append((ELSEWHERE, event.public, release.digest))
 
     @property
     def ledger(self) -> PrivacyLedger:
-        """What the environment has spent."""
+        """What the environment has spent, and, if it was given no ledger, the others of this process with it."""
         if self._ledger is None:
             from dp_ensemble_env.privacy.ledger import PrivacyLedger
 
-            self._ledger = PrivacyLedger(budget=self._budget)
-            if self._mechanism is None and self.release is None:
-                self._ledger.record_deterministic("the environment runs the true dynamics")
+            if self.settings.privacy is not None:
+                return PrivacyLedger.of_process()
+            # Nothing leaves by running the true dynamics, so the others need not know; but nothing is private either.
+            self._ledger = PrivacyLedger().record_deterministic("the environment runs the true dynamics")
         return self._ledger
+
+    def public_settings(self) -> EnvSettings:
+        """Return the settings of an environment on the present release, made of public fields alone."""
+        if self.release is None:
+            return self.settings
+        public = {"model": self.model, "privacy": self.release, "redraw": "never"}
+        return self.settings.override(**public, ledger=None, budget=None, h=None)
+
+    def public_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments of an environment as they may leave in a spec: no private model, no h, no ledger."""
+        if self.release is None:
+            return arguments
+        kept = {name: value for name, value in arguments.items() if name not in ("h", "ledger")}
+        if not isinstance(kept.get("model"), EnsembleModel):
+            return kept
+        drawn = ("k", "floor", "release", "release_seed", "redraw", "budget")
+        kept = {name: value for name, value in kept.items() if name not in drawn}
+        return {**kept, "model": self.model, "privacy": self.release}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave everything private behind: a copy that is handed out cannot draw again."""
+        state = dict(self.__dict__)
+        if self.release is not None:
+            ledger = None if self._ledger is None else self._ledger.handed_out()
+            state.update(_true=None, h=None, settings=self.public_settings(), _ledger=ledger)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self.release is not None and self._ledger is None:
+            for label, event, digest in self._charged:
+                self.ledger.adopt(label, event, digest)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Task:
+        """Copy within the process: the twin may draw again, and shares the ledger of the process."""
+        twin = Task.__new__(Task)
+        memo[id(self)] = twin
+        twin.__dict__.update({name: copy.deepcopy(value, memo) for name, value in self.__dict__.items()})
+        return twin
 
     def privacy_line(self) -> str:
         """Say in one line what is private and what was spent."""
@@ -191,6 +248,19 @@ class TaskView:
     """What single and vector environments tell of their task."""
 
     _task: Task
+    _spec: EnvSpec | None = None
+
+    @property
+    def spec(self) -> EnvSpec | None:
+        """How Gymnasium made the environment; with a release, of public arguments alone."""
+        return self._spec
+
+    @spec.setter
+    def spec(self, spec: EnvSpec | None) -> None:
+        if spec is not None:
+            spec = copy.copy(spec)
+            spec.kwargs = self._task.public_arguments(spec.kwargs)
+        self._spec = spec
 
     @property
     def model(self) -> EnsembleModel:
@@ -210,7 +280,7 @@ class TaskView:
     @property
     def settings(self) -> EnvSettings:
         """What the environment was made of; with a release, the release and the public rest of the model."""
-        return self._task.settings
+        return self._task.public_settings()
 
     @property
     def action_mode(self) -> str:
@@ -265,7 +335,8 @@ def check_occupancy(occupancy: Any, n: int) -> FloatArray:
             f"occupancy must be {n} shares that are not negative and sum to one, got shape {array.shape} and sum "
             f"{array.sum():g}; divide it by its sum."
         )
-    return array / array.sum()
+    result: NDArray[np.float64] = array / array.sum()
+    return result
 
 
 def check_options(options: dict[str, Any] | None, known: tuple[str, ...]) -> dict[str, Any]:
@@ -290,17 +361,22 @@ def _check_release(release: Release, model: EnsembleModel) -> Release:
     return release
 
 
-def _check_ledger(ledger: Any, budget: Any, private: bool) -> tuple[Any, PrivacyLedger | None]:
+def _check_ledger(ledger: Any, budget: Any, private: bool) -> PrivacyLedger | None:
     if not private and (ledger is not None or budget is not None):
         raise ValueError("ledger and budget account for private releases; give k (or release) as well.")
-    if ledger is None:
-        return budget, None
+    if ledger is None and budget is None:
+        return None
     from dp_ensemble_env.privacy.ledger import PrivacyLedger
 
-    if isinstance(ledger, (str, os.PathLike)):
-        return None, PrivacyLedger(ledger, budget)
+    if ledger is None or isinstance(ledger, (str, os.PathLike)):
+        return PrivacyLedger(ledger, budget)
     if not isinstance(ledger, PrivacyLedger):
         raise ValueError(f"ledger must be a PrivacyLedger or the path of one, got {type(ledger).__name__}.")
     if budget is not None:
         raise ValueError("the ledger has a budget of its own; set it there: PrivacyLedger(budget=(epsilon, delta)).")
-    return None, ledger
+    return ledger
+
+
+def _seed_of(release_seed: int, index: int) -> int:
+    """Return the seed of a later release of the sequence; 128 bits, so that no two meet by accident."""
+    return int.from_bytes(np.random.SeedSequence([release_seed, index]).generate_state(4).tobytes(), "little")

@@ -40,7 +40,7 @@ VECTOR_RENDER_MODES = ["rgb_array", "ansi"]
 
 
 class EnsembleVectorEnv(TaskView, VectorEnv[NDArray[np.float32], NDArray[np.floating], NDArray[Any]]):
-    """Batch of `EnsembleEnv`s, whose docstring describes spaces, rewards and arguments.
+    """Batch of `EnsembleEnv`; its docstring describes spaces, rewards and arguments.
 
     Sub-environment `i` equals, bit for bit, an `EnsembleEnv` that is reset with
     ``seed + i``. All of them share the model and, with `k`, the release. With
@@ -365,13 +365,15 @@ class EnsembleVectorEnv(TaskView, VectorEnv[NDArray[np.float32], NDArray[np.floa
     @property
     def time(self) -> NDArray[np.int64]:
         """Decisions taken in each episode."""
-        return self._counters[dyn.TIME].copy()
+        result: NDArray[np.int64] = self._counters[dyn.TIME].copy()
+        return result
 
     @property
     def occupancy(self) -> FloatArray:
         """Share of the loads at each level, shape (num_envs, n)."""
         if self._task.population == "single":
-            return np.eye(self._task.model.n_states)[self._counters[dyn.STATE]]
+            result: NDArray[np.float64] = np.eye(self._task.model.n_states)[self._counters[dyn.STATE]]
+            return result
         return self._occupancy / max(self._task.loads, 1)
 
     @property

@@ -9,20 +9,19 @@ call, compiled or loaded from the disk cache, is reported apart.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
 
 import dp_ensemble_env.envs  # noqa: F401 - registers the ids
+from dp_ensemble_env.experiments.workers import ONE_THREAD
 
 #: (environment, sub-environments or None for the single form, least ratio to CartPole or None for "reported").
 CASES: tuple[tuple[str, int | None, float | None], ...] = (
@@ -73,43 +72,22 @@ class Row:
         return self.target is None or self.ratio >= self.target
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's options."""
-    parser.add_argument("--rounds", type=int, default=15, help="rounds of each comparison; the best counts (15)")
-    parser.add_argument("--seconds", type=float, default=0.1, help="length of a round (default 0.1)")
-    parser.add_argument("--action", default="tilt", choices=("price", "tilt", "policy"), help="action mode")
-    parser.add_argument("--only", default="", help="only rows whose environment contains this text")
-    parser.add_argument("--no-compile", action="store_true", help="leave out the times of import and first calls")
-    parser.add_argument("--json", metavar="FILE", help="also write the rows to FILE")
-    parser.add_argument("--check", action="store_true", help="exit with status 1 if a target is missed")
+@dataclass(frozen=True)
+class SpeedSettings:
+    """Rounds of each comparison, of which the best counts, their length in seconds, and the action mode."""
+
+    rounds: int = 15
+    seconds: float = 0.1
+    action: str = "tilt"
 
 
-def run(args: argparse.Namespace) -> int:
-    """Run the benchmark and print its table."""
-    if args.rounds < 1 or not args.seconds > 0:
-        raise SystemExit("--rounds must be at least 1 and --seconds positive.")
-    if not args.no_compile:
-        report_first_calls()
-    print(f"{'environment':<12}{'batch':>7}{'steps/s':>14}{'CartPole':>14}{'ratio':>8}{'target':>8}")
-    rows = []
-    for name, size, target in CASES:
-        if args.only.lower() in name.lower():
-            row = compare(name, size, target if args.action == "tilt" else None, args)
-            rows.append(row)
-            goal = "" if row.target is None else f"{row.target:g}"
-            note = "" if row.met else "  missed"
-            print(
-                f"{name:<12}{size or 'single':>7}{row.steps_per_second:>14,.0f}{row.cartpole_steps_per_second:>14,.0f}"
-                f"{row.ratio:>8.2f}{goal:>8}{note}",
-                flush=True,
-            )
-    if args.json:
-        with open(args.json, "w", encoding="utf-8") as stream:
-            json.dump([{**asdict(row), "ratio": row.ratio} for row in rows], stream, indent=1)
-    return 1 if args.check and not all(row.met for row in rows) else 0
+def measure(case: tuple[str, int | None, float | None], settings: SpeedSettings) -> Row:
+    """Measure one of `CASES`; the targets hold in tilt mode."""
+    name, size, target = case
+    return compare(name, size, target if settings.action == "tilt" else None, settings)
 
 
-def compare(name: str, size: int | None, target: float | None, args: argparse.Namespace) -> Row:
+def compare(name: str, size: int | None, target: float | None, args: SpeedSettings) -> Row:
     """Time one environment and CartPole in turns."""
     ours_id, settings = f"dp_ensemble/{name}-v0", {"action": args.action}
     if size is None:
@@ -164,40 +142,25 @@ def vector_chunk(name: str, size: int, settings: dict[str, Any]) -> Callable[[in
     return chunk
 
 
-def report_first_calls() -> None:
+def first_calls(say: Callable[[str], None]) -> None:
     """Time, in fresh processes, the import and the first episode with an empty and with a filled compilation cache."""
     imported = float(
         _fresh("import time; s = time.perf_counter(); import dp_ensemble_env; print(time.perf_counter() - s)", {})
     )
-    print(f"import dp_ensemble_env: {imported:.2f} s")
+    say(f"import dp_ensemble_env: {imported:.2f} s")
     with tempfile.TemporaryDirectory() as folder:
         for name in ("MeanField", "Buildings", "SingleLoad"):
             argument = f"dp_ensemble/{name}-v0"
             cold, warm = (float(_fresh(FIRST_CALL, {"NUMBA_CACHE_DIR": folder}, argument)) for _ in range(2))
-            print(f"first make, reset and step of {name}: {cold:.1f} s compiling, {warm:.2f} s from the cache")
-    print(flush=True)
+            say(f"first make, reset and step of {name}: {cold:.1f} s compiling, {warm:.2f} s from the cache")
 
 
 def _fresh(code: str, environment: dict[str, str], *arguments: str) -> str:
     done = subprocess.run(
         [sys.executable, "-c", code, *arguments],
-        env={**os.environ, **environment},
+        env={**os.environ, **ONE_THREAD, **environment},
         capture_output=True,
         text=True,
         check=True,
     )
     return done.stdout.strip().splitlines()[-1]
-
-
-def main(argv: list[str] | None = None) -> int:
-    """Run as a script."""
-    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ.setdefault(variable, "1")
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_arguments(parser)
-    args = parser.parse_args(argv)
-    return run(args)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,42 +1,51 @@
-"""Compare controllers on one demand-response event: table, CSV, JSON, pictures and one HTML page.
-
-    dp-ensemble compare                          baselines and a PPO trained on the spot
-    dp-ensemble compare --preset baselines       no training at all
-    dp-ensemble compare --preset levels --jobs 2 every learner, several seeds (most of an hour)
-    dp-ensemble compare --meter meter.csv --unit kW --stamp start --date 2018-07-02
+"""Compare controllers on one demand-response event.
 
 Every controller is scored between 0 (uncontrolled) and 100 (the exact optimum of the environment it is scored in).
 "Trained on private, deployed on true": the controller sees a release of the matrix only, and is scored on the true one.
+
+::
+
+    from dp_ensemble_env import campus_event
+    from dp_ensemble_env.experiments.comparison import ComparisonSettings, compare
+
+    result = compare(campus_event(), ComparisonSettings(learners=()))
 """
 
 from __future__ import annotations
 
-import argparse
+import contextlib
+import hashlib
+import json
 import math
-import multiprocessing
-import sys
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from dp_ensemble_env import __version__
 from dp_ensemble_env._files import atomic_write
+from dp_ensemble_env._progress import Monitor, Silent
 from dp_ensemble_env._validation import check_count, check_positive
-from dp_ensemble_env.agents import Evaluation, evaluate, make_agent
+from dp_ensemble_env.agents import evaluate, make_agent
 from dp_ensemble_env.agents.evaluation import seed_summary
-from dp_ensemble_env.cli.options import add_data_arguments, load_model
 from dp_ensemble_env.cost import cost_of_privacy, release_cost
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
-from dp_ensemble_env.experiments.comparison_report import PrivateRow, Row, show_all, write_all
+from dp_ensemble_env.experiments import workers
+from dp_ensemble_env.experiments.comparison_report import PrivateRow, Row
+from dp_ensemble_env.experiments.problem import dirichlet_spec, draw_release
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism, Release
+from dp_ensemble_env.privacy.ledger import PrivacyLedger
+from dp_ensemble_env.privacy.mechanisms.base import Release
+from dp_ensemble_env.privacy.statement import DEFAULT_DELTA
+from dp_ensemble_env.reporting.outcome import Outcome
 
 ANALYTICAL = ("standard", "taylor", "digamma", "average-sampled", "average-expansion", "average-exact")
 PRACTICE = ("uncontrolled", "ad-hoc", "best-price")
+#: Controllers that are made on releases; the last two expect noise of a known k.
+PLANNED, EXPECTING = ("best-price", "standard"), ("taylor", "digamma", "average-exact")
 #: Learners, with their action mode, that also take part in the private experiment.
 PRIVATE_LEARNERS = (*((algo, "price") for algo in ("ppo", "sac", "td3", "tqc", "a2c", "dqn")), ("z-learning", "tilt"))
 POPULATIONS = {"MeanField": "mean-field", "Buildings": "buildings", "SingleLoad": "single"}
@@ -63,10 +72,10 @@ class Learner:
         return f"{self.algo}, {self.action}"
 
 
-PRESETS: dict[str, list[Learner]] = {
-    "baselines": [],
-    "quick": [Learner("ppo", "MeanField", "price", 20_000, 1, 97, stop=True)],
-    "levels": [
+PRESETS: dict[str, tuple[Learner, ...]] = {
+    "baselines": (),
+    "quick": (Learner("ppo", "MeanField", "price", 20_000, 1, 97, stop=True),),
+    "levels": (
         Learner("ppo", "MeanField", "price", 50_000, 5, 97),
         Learner("sac", "MeanField", "price", 20_000, 3, 95),
         Learner("td3", "MeanField", "price", 20_000, 3, 95),
@@ -81,126 +90,265 @@ PRESETS: dict[str, list[Learner]] = {
         Learner("tqc", "MeanField", "tilt", 10_000, 3),
         Learner("ppo", "SingleLoad", "price", 200_000, 5, 95),
         Learner("z-learning", "SingleLoad", "tilt", 20_000, 3, 95),
-    ],
+    ),
 }
 
 
-class Progress:
-    """One line that says what is being done, and while something learns, a bar with its running score."""
+@dataclass(frozen=True)
+class ComparisonSettings:
+    """What is compared, and how thoroughly.
 
-    def __init__(self, bar: Any) -> None:
-        self.bar = bar
-        self.task = bar.add_task("comparing", total=None, status="")
-        self.notes: list[str] = []  # what is to be said below the tables
+    Attributes
+    ----------
+    learners : tuple of Learner
+        What is trained on the spot.
+    k : float
+        Noise that the noise-aware policies expect.
+    private : tuple of float
+        Concentrations of the releases that controllers are made on; infinite is the truth, and none leaves it out.
+    privacy : tuple of str
+        Further mechanisms to make them on, as specs.
+    releases : int
+        Releases of each for the controllers that plan.
+    episodes : int
+        Episodes in finite populations.
+    environments : tuple of str
+        Where the controllers that do not learn are scored: MeanField, Buildings, SingleLoad.
+    seed : int
+        First seed of everything random.
+    jobs : int
+        Training runs at a time; the results do not depend on it.
+    """
 
-    def say(self, text: str) -> None:
-        """Name the step that begins."""
-        self.bar.reset(self.task, total=None, description=text, status="")
+    learners: tuple[Learner, ...] = PRESETS["quick"]
+    k: float = 50.0
+    private: tuple[float, ...] = (10.0, 50.0, 200.0, math.inf)
+    privacy: tuple[str, ...] = ()
+    releases: int = 5
+    episodes: int = 2000
+    environments: tuple[str, ...] = ("MeanField",)
+    seed: int = 0
+    jobs: int = 1
 
-    def learning(self, done: int, planned: int, score: float) -> None:
-        """Report a learner's steps and its latest score."""
-        self.training(done, planned, f"score {score:.1f}")
+    def __post_init__(self) -> None:
+        check_positive(self.k, "k")
+        for k in self.private:
+            check_positive(k, "private", allow_inf=True)
+        for name, least in (("releases", 1), ("episodes", 2), ("seed", 0), ("jobs", 1)):
+            check_count(getattr(self, name), name, least)
 
-    def training(self, done: int, planned: int, status: str) -> None:
-        """Report how much is done, and something about the latest of it."""
-        self.bar.update(self.task, total=planned, completed=done, status=status)
+    @property
+    def sources(self) -> list[tuple[float, str | None]]:
+        """Every mechanism that controllers are made on: its k (NaN if it has none) and its spec (None: the truth)."""
+        of_k = [(k, dirichlet_spec(k) if math.isfinite(k) else None) for k in self.private]
+        return [*of_k, *((math.nan, spec) for spec in self.privacy)]
+
+
+@dataclass
+class Compared:
+    """The rows of a comparison, and notes to go below its tables."""
+
+    rows: list[Row] = field(default_factory=list)
+    private: list[PrivateRow] = field(default_factory=list)
+    costs: dict[str, list[float]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def compare(
+    model: EnsembleModel,
+    settings: ComparisonSettings = ComparisonSettings(),  # noqa: B008 - frozen
+    monitor: Monitor | None = None,
+    store: Store | None = None,
+) -> Compared:
+    """Score baselines and learners on the truth, and both again made on releases.
+
+    Parameters
+    ----------
+    model : EnsembleModel
+    settings : ComparisonSettings
+    monitor : Monitor, optional
+        Told what is being done.
+    store : Store, optional
+        Keeps what was trained, for a comparison that is interrupted.
+    """
+    monitor = monitor or Silent()
+    found = Compared()
+    for name in settings.environments:
+        found.rows += baseline_rows(model, name, settings, monitor, found.notes)
+    done = train_all(plan_jobs(settings), model, settings, monitor, store)
+    found.rows += learner_rows(settings.learners, done)
+    if settings.sources:
+        found.private = private_rows(model, settings, done, monitor)
+        monitor.stage("cost of privacy by theory")
+        found.costs = analytical_costs(model, settings.private, settings.seed)
+    return found
 
 
 # ------------------------------------------------------------------ measuring
 def baseline_rows(
-    model: EnsembleModel, env_name: str, k: float, seed: int, episodes: int, progress: Progress
+    model: EnsembleModel, env_name: str, settings: ComparisonSettings, monitor: Monitor, notes: list[str]
 ) -> list[Row]:
     """Score everything that needs no training, in the action mode that plays every policy."""
     env = EnsembleEnv(model, POPULATIONS[env_name], "policy")
     rows = []
     for name in (*PRACTICE, *ANALYTICAL):
-        progress.say(f"{name} in {env_name}")
-        settings: dict[str, Any] = {} if name in (*PRACTICE, "standard") else {"k": k}
+        monitor.stage(f"{name} in {env_name}")
+        making: dict[str, Any] = {} if name in (*PRACTICE, "standard") else {"k": settings.k}
         if name == "average-sampled":
-            settings["seed"] = seed
+            making["seed"] = settings.seed
         try:
-            agent = make_agent(name, env, **settings)
+            agent = make_agent(name, env, **making)
         except ValueError:
-            if name != "average-expansion":
+            if name != "average-expansion":  # the one policy that does not exist for every k
                 raise
-            note = f"{name} does not apply at k = {k:g}, where it gives a negative probability; average-exact does."
-            progress.notes += [] if note in progress.notes else [note]
+            note = f"{name} does not apply at k = {settings.k:g}, where it gives a negative probability; "
+            note += "average-exact does."
+            notes += [] if note in notes else [note]
             continue
-        rows.append(Row(name, env_name, evaluate(agent, env, episodes=episodes, seed=seed)))
+        rows.append(Row(name, env_name, evaluate(agent, env, episodes=settings.episodes, seed=settings.seed)))
     return rows
 
 
 @dataclass(frozen=True)
 class Job:
-    """One training run: the learner, the seed, and the concentration of the release it sees (infinite: the truth)."""
+    """One training run: the learner, the seed, and the mechanism whose release it sees (None: the truth)."""
 
     learner: Learner
     seed: int
-    k: float = math.inf
+    privacy: str | None = None
+
+    @property
+    def title(self) -> str:
+        """Words for progress."""
+        where = "the true dynamics" if self.privacy is None else f"a release ({self.privacy})"
+        return f"{self.learner.title} in {self.learner.env} on {where}, seed {self.seed}"
 
 
 @dataclass(frozen=True, eq=False)
 class Trained:
     """What a training run came to: scored where it was trained (without noise), and in the mean field."""
 
-    evaluation: Evaluation
-    mean_field: Evaluation
+    evaluation: Outcome
+    mean_field: Outcome
     curve: list[tuple[int, float]]
     steps: int
     seconds: float
 
 
 def train_and_score(
-    job: Job, model: EnsembleModel, seed: int, episodes: int, report: Callable[[int, int, float], None] | None = None
+    job: Job,
+    shared: tuple[EnsembleModel, ComparisonSettings],
+    report: Callable[[tuple[int, float]], None] | None = None,
 ) -> Trained:
     """Train on the truth or on a release, and score on the true dynamics."""
-    learner, started = job.learner, time.perf_counter()
+    (model, settings), learner, started = shared, job.learner, time.perf_counter()
     seen = model
-    if math.isfinite(job.k):
-        seen = model.with_default(DirichletMechanism(job.k).release(model.default, seed).matrix)
-    settings: dict[str, Any] = {"seed": job.seed}
+    if job.privacy is not None:
+        seen = model.with_default(draw_release(job.privacy, model, settings.seed).matrix)
+    said = [0.0]
+
+    def progress(done: int, planned: int, score: float) -> None:
+        if report is not None and time.monotonic() - said[0] > 0.2:
+            said[0] = time.monotonic()
+            report((done, score))
+
+    making: dict[str, Any] = {"seed": job.seed}
     if learner.algo == "z-learning":
-        settings["transitions"] = learner.steps
+        making["transitions"] = learner.steps
     else:
-        settings.update(steps=learner.steps, progress=report, target_score=learner.level if learner.stop else None)
-    agent: Any = make_agent(learner.algo, EnsembleEnv(seen, POPULATIONS[learner.env], learner.action), **settings)
+        making.update(steps=learner.steps, progress=progress, target_score=learner.level if learner.stop else None)
+    agent: Any = make_agent(learner.algo, EnsembleEnv(seen, POPULATIONS[learner.env], learner.action), **making)
     # Tilts and prices mean the same on every matrix, so what was learned is deployed as it is.
     home = EnsembleEnv(model, POPULATIONS[learner.env], learner.action)
-    found = evaluate(agent, home, episodes=episodes, seed=10_000 + seed)
+    found = evaluate(agent, home, episodes=settings.episodes, seed=10_000 + settings.seed)
     field = found if learner.env == "MeanField" else evaluate(agent, EnsembleEnv(model, action=learner.action))
     steps = int(getattr(agent, "steps", 0) or learner.steps)
     return Trained(found, field, list(getattr(agent, "curve", [])), steps, time.perf_counter() - started)
 
 
 def train_all(
-    jobs: list[Job], model: EnsembleModel, args: argparse.Namespace, progress: Progress
+    jobs: list[Job], model: EnsembleModel, settings: ComparisonSettings, monitor: Monitor, store: Store | None
 ) -> dict[Job, Trained]:
     """Run the training jobs, side by side if asked; the results do not depend on how many run at a time."""
-    done: dict[Job, Trained] = {}
-    if args.jobs == 1:
-        for job in jobs:
-            where = "the true dynamics" if math.isinf(job.k) else f"a release with k = {job.k:g}"
-            progress.say(f"{job.learner.title} in {job.learner.env} on {where}, seed {job.seed}")
-            done[job] = train_and_score(job, model, args.seed, args.episodes, progress.learning)
-        return done
-    # A forked copy of a process that has used threads may hang, so workers start afresh.
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(args.jobs, mp_context=context) as pool:
-        longest_first = sorted(jobs, key=lambda job: -job.learner.steps)
-        futures = {pool.submit(train_and_score, job, model, args.seed, args.episodes): job for job in longest_first}
-        progress.say(f"training {len(jobs)} learners, {args.jobs} at a time")
-        for count, future in enumerate(as_completed(futures), 1):
-            job = futures[future]
-            done[job] = future.result()
-            progress.training(count, len(jobs), f"{job.learner.title}: {done[job].evaluation.score:.1f}")
+    done = {} if store is None else {job: found for job in jobs if (found := store.load(job)) is not None}
+    todo = sorted((job for job in jobs if job not in done), key=lambda job: -job.learner.steps)  # longest first
+    reached: dict[Job, float] = {}
+    monitor.stage(f"training {len(todo)} learners", sum(job.learner.steps for job in todo))
+
+    def note(job: Job, news: tuple[int, float]) -> None:
+        reached[job] = min(news[0], job.learner.steps)
+        monitor.advance(sum(reached.values()), f"{job.learner.title}: score {news[1]:.1f}")
+
+    with contextlib.closing(_run_jobs(todo, (model, settings), note)) as results:
+        for job, found in results:
+            if isinstance(found, workers.Died):
+                raise RuntimeError(f"{job.title}: {found}")
+            done[job] = found
+            if store is not None:
+                store.save(job, found)
+            note(job, (job.learner.steps, found.evaluation.score))
     return {job: done[job] for job in jobs}  # whatever finished first
+
+
+def _run_jobs(
+    jobs: list[Job], shared: tuple[EnsembleModel, ComparisonSettings], note: Callable[[Job, Any], None]
+) -> Generator[tuple[Job, Any], None, None]:
+    if shared[1].jobs > 1:
+        yield from workers.in_processes(train_and_score, jobs, shared, shared[1].jobs, note)
+        return
+    for job in jobs:
+        yield job, train_and_score(job, shared, lambda news, job=job: note(job, news))  # type: ignore[misc]
+
+
+class Store:
+    """A folder with what was trained, so that an interrupted comparison can go on."""
+
+    def __init__(self, folder: Path, model: EnsembleModel, settings: ComparisonSettings) -> None:
+        self.folder = folder
+        self._base = [__version__, model.fingerprint, settings.seed, settings.episodes]
+
+    def _path(self, job: Job) -> Path:
+        text = json.dumps([*self._base, asdict(job)], sort_keys=True)
+        return self.folder / f"{hashlib.sha256(text.encode()).hexdigest()[:24]}.json"
+
+    def load(self, job: Job) -> Trained | None:
+        """Return what a job came to before, or None."""
+        try:
+            found = json.loads(self._path(job).read_text(encoding="utf-8"))
+            curve = [(int(steps), float(score)) for steps, score in found["curve"]]
+            scored = _outcome(found["evaluation"]), _outcome(found["mean_field"])
+            return Trained(*scored, curve, found["steps"], found["seconds"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def save(self, job: Job, found: Trained) -> None:
+        """Keep what a job came to."""
+        content = {"evaluation": found.evaluation.to_dict(), "mean_field": found.mean_field.to_dict()}
+        with atomic_write(self._path(job)) as stream:
+            json.dump({**content, "curve": found.curve, "steps": found.steps, "seconds": found.seconds}, stream)
+
+    def __len__(self) -> int:
+        """Return how many training runs are kept."""
+        return len(list(self.folder.glob("*.json")))
+
+    def remove(self) -> None:
+        """Forget everything."""
+        for path in self.folder.glob("*.json"):
+            path.unlink()
+        if self.folder.is_dir() and not any(self.folder.iterdir()):
+            self.folder.rmdir()
+
+
+def _outcome(content: dict[str, Any]) -> Outcome:
+    values: dict[str, Any] = {name: math.nan if value is None else value for name, value in content.items()}
+    return Outcome(**{**values, "power_kw": np.array(content["power_kw"])})
 
 
 def learner_rows(learners: Sequence[Learner], done: dict[Job, Trained]) -> list[Row]:
     """Gather the seeds of each learner that saw the true dynamics."""
     rows = []
     for learner in learners:
-        runs = [run for job, run in done.items() if job.learner == learner and math.isinf(job.k)]
+        runs = [run for job, run in done.items() if job.learner == learner and job.privacy is None]
         scores = [run.evaluation.score for run in runs]
         middle = runs[int(np.argsort(scores)[len(scores) // 2])].evaluation
         row = Row(learner.title, learner.env, middle, seed_summary(scores), max(run.steps for run in runs))
@@ -211,45 +359,52 @@ def learner_rows(learners: Sequence[Learner], done: dict[Job, Trained]) -> list[
 
 
 def private_rows(
-    model: EnsembleModel, ks: Sequence[float], done: dict[Job, Trained], releases: int, seed: int, progress: Progress
+    model: EnsembleModel, settings: ComparisonSettings, done: dict[Job, Trained], monitor: Monitor | None = None
 ) -> list[PrivateRow]:
     """Make every controller on releases of the matrix, and score it on the true dynamics."""
+    monitor, seed = monitor or Silent(), settings.seed
     deploy = EnsembleEnv(model, action="policy")
+    on_releases = any(spec is not None for _, spec in settings.sources)
+    shown = {job.learner for job in done if job.privacy is not None or not on_releases}
+    guess = _deploy_tilt(model, draw_release("public", model, 0)).score
     rows = []
-    for k in ks:
-        drawn: list[Release | None] = [None]
-        if math.isfinite(k):
-            drawn = [DirichletMechanism(k).release(model.default, seed + i) for i in range(releases)]
-        for name in ("best-price", "standard", "taylor", "digamma", "average-exact"):
-            progress.say(f"{name} on releases with k = {k:g}")
-            settings = {} if name in ("best-price", "standard") or not math.isinf(k) else {"k": math.inf}
-            found = [evaluate(make_agent(name, deploy, release=r, **settings), deploy) for r in drawn]
-            rows.append(PrivateRow(name, k, [e.score for e in found], [e.gap for e in found]))
-        progress.say(f"standard as a tilt, on releases with k = {k:g}")
+    for k, spec in settings.sources:
+        label = "" if math.isfinite(k) or spec is None else spec
+        drawn: list[Any] = [None]
+        if spec is not None:
+            drawn = [draw_release(spec, model, seed + i) for i in range(settings.releases)]
+        about: dict[str, Any] = {"spec": label, "epsilon": spent_by(drawn[0]), "without_data": guess}
+        for name in (*PLANNED, *(() if label else EXPECTING)):
+            monitor.stage(f"{name} on releases ({spec or 'none'})")
+            making = {"k": math.inf} if name in EXPECTING and math.isinf(k) else {}
+            found = [evaluate(make_agent(name, deploy, release=r, **making), deploy) for r in drawn]
+            rows.append(PrivateRow(name, k, [e.score for e in found], [e.gap for e in found], **about))
+        monitor.stage(f"standard as a tilt, on releases ({spec or 'none'})")
         found = [_deploy_tilt(model, r) for r in drawn]
-        rows.append(PrivateRow("standard, as a tilt", k, [e.score for e in found], [e.gap for e in found]))
+        rows.append(PrivateRow("standard, as a tilt", k, [e.score for e in found], [e.gap for e in found], **about))
         for job, run in done.items():
-            first = Job(job.learner, seed, min(ks)) in done  # the learner that was trained on releases, too
-            if job.k == k and job.seed == seed and first:
-                rows.append(PrivateRow(job.learner.title, k, [run.mean_field.score], [run.mean_field.gap]))
+            if job.privacy == spec and job.seed == seed and job.learner in shown:
+                rows.append(PrivateRow(job.learner.title, k, [run.mean_field.score], [run.mean_field.gap], **about))
     return rows
 
 
-def _is_private_learner(learner: Learner) -> bool:
-    return (learner.algo, learner.action) in PRIVATE_LEARNERS
-
-
-def plan_jobs(learners: Sequence[Learner], ks: Sequence[float], seed: int) -> list[Job]:
-    """List every training run: all seeds on the truth, and the first seed on a release for each finite k."""
-    jobs = [Job(learner, seed + i) for learner in learners for i in range(learner.seeds)]
-    finite = [k for k in ks if math.isfinite(k)]
+def plan_jobs(settings: ComparisonSettings) -> list[Job]:
+    """List every training run: all seeds on the truth, and the first seed on a release of each mechanism."""
+    jobs = [Job(learner, settings.seed + i) for learner in settings.learners for i in range(learner.seeds)]
     private: dict[str, Learner] = {}
-    for learner in filter(_is_private_learner, learners):
-        private.setdefault(learner.title, learner)
-    return jobs + [Job(learner, seed, k) for learner in private.values() for k in finite]
+    for learner in settings.learners:
+        if (learner.algo, learner.action) in PRIVATE_LEARNERS:
+            private.setdefault(learner.title, learner)
+    specs = [spec for _, spec in settings.sources if spec is not None]
+    return jobs + [Job(learner, settings.seed, spec) for learner in private.values() for spec in specs]
 
 
-def _deploy_tilt(model: EnsembleModel, release: Release | None) -> Evaluation:
+def spent_by(release: Release | None) -> float:
+    """Return the ε at δ = 1e-6 of one release under the default adjacency; infinity for the truth itself."""
+    return math.inf if release is None else PrivacyLedger().record(release).spent(DEFAULT_DELTA)
+
+
+def _deploy_tilt(model: EnsembleModel, release: Any) -> Outcome:
     """Solve on the release, but deploy the attraction of each level instead of the transition matrix.
 
     The loads then follow their own true dynamics tilted by the plan, so the
@@ -269,71 +424,3 @@ def analytical_costs(model: EnsembleModel, ks: Sequence[float], seed: int) -> di
     estimates = [release_cost(model, k, samples=500, rng=seed) for k in finite]
     costs["one release"] = [float(model.initial @ e.mean[0]) for e in estimates]
     return costs
-
-
-# ------------------------------------------------------------------ command line
-def parse(argv: list[str] | None) -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--preset", choices=sorted(PRESETS), default="quick", help="learners to train (default quick)")
-    parser.add_argument("--k", type=float, default=50.0, help="noise that the noise-aware policies expect (default 50)")
-    ks, words = [10.0, 50.0, 200.0, math.inf], "releases to train on; none to leave it out (default 10 50 200 inf)"
-    parser.add_argument("--private", type=float, nargs="*", default=ks, metavar="K", help=words)
-    parser.add_argument("--releases", type=int, default=5, help="releases per concentration for planners (default 5)")
-    parser.add_argument("--episodes", type=int, default=2000, help="episodes in finite populations (default 2000)")
-    parser.add_argument("--jobs", type=int, default=1, help="training runs at a time (default 1)")
-    parser.add_argument("--seed", type=int, default=0, help="first seed of everything random (default 0)")
-    parser.add_argument("--output", type=Path, default=Path("runs/compare"), help="folder (default runs/compare)")
-    add_data_arguments(parser)
-    return parser.parse_args(argv)
-
-
-def main(argv: list[str] | None = None) -> int:
-    """Run the comparison."""
-    args = parse(argv)
-    command = "dp-ensemble compare " + " ".join(sys.argv[1:] if argv is None else argv)
-    try:
-        check_positive(args.k, "--k")
-        for k in args.private:
-            check_positive(k, "--private", allow_inf=True)
-        for name, least in (("releases", 1), ("episodes", 2), ("seed", 0), ("jobs", 1)):
-            check_count(getattr(args, name), f"--{name}", least)
-        with atomic_write(args.output / ".writable"):  # learn of a folder that cannot be written before the work
-            pass
-        (args.output / ".writable").unlink()
-        model = load_model(args)
-        page = run(args, model, command)
-    except (ValueError, ImportError, FileNotFoundError) as error:
-        print(f"compare: {error}", file=sys.stderr)
-        return 2
-    print(f"Page:     {page}\nPictures: {page.parent}/*.png\nTables:   {page.parent}/table.csv, comparison.json")
-    return 0
-
-
-def run(args: argparse.Namespace, model: EnsembleModel, command: str) -> Path:
-    """Measure, print and write."""
-    from rich.console import Console
-    from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bar
-
-    learners = PRESETS[args.preset]
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[status]}"))
-    console = Console(stderr=True)
-    with Bar(*columns, TimeElapsedColumn(), console=console, transient=True) as bar:
-        progress = Progress(bar)
-        rows = baseline_rows(model, "MeanField", args.k, args.seed, args.episodes, progress)
-        if args.preset == "levels":
-            for name in ("Buildings", "SingleLoad"):
-                rows += baseline_rows(model, name, args.k, args.seed, args.episodes, progress)
-        done = train_all(plan_jobs(learners, args.private, args.seed), model, args, progress)
-        rows += learner_rows(learners, done)
-        private = private_rows(model, args.private, done, args.releases, args.seed, progress) if args.private else []
-        costs = analytical_costs(model, args.private, args.seed) if private else {}
-        progress.say("drawing")
-        page = write_all(args.output, vars(args), model, rows, private, costs, command, progress.notes)
-    show_all(rows, private, progress.notes)
-    return page
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

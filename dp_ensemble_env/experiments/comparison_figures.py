@@ -19,7 +19,7 @@ CAPTIONS = {
     "scores.png": "Gap to the optimum of every controller (left is better).",
     "event.png": "What the controllers do to the power of the ensemble.",
     "learning.png": "Learning curves: score and steps, every seed.",
-    "private.png": (
+    "deployed.png": (
         "Trained or solved on a release, deployed on the true dynamics, beside the cost of privacy by theory."
     ),
 }
@@ -27,14 +27,20 @@ CAPTIONS = {
 
 @p.look()
 def draw_all(
-    model: EnsembleModel, rows: list[Row], private: list[PrivateRow], costs: dict[str, list[float]], folder: Path
+    model: EnsembleModel,
+    rows: list[Row],
+    private: list[PrivateRow],
+    costs: dict[str, list[float]],
+    folder: Path,
+    suffix: str = "",
 ) -> list[Path]:
-    """Draw every figure that there are results for, in the order of `CAPTIONS`."""
-    done = [_draw_scores(rows, folder / "scores.png"), _draw_event(model, rows, folder / "event.png")]
+    """Draw every figure that there are results for, in the order of `CAPTIONS`; `suffix` ends the files' names."""
+    scores, event, learning, deployed = (folder / name.replace(".", f"{suffix}.") for name in CAPTIONS)
+    done = [_draw_scores(rows, scores), _draw_event(model, rows, event)]
     if any(curve for row in rows for curve in row.curves):
-        done.append(_draw_curves(rows, folder / "learning.png"))
+        done.append(_draw_curves(rows, learning))
     if any(math.isfinite(row.k) for row in private):
-        done.append(_draw_private(private, costs, folder / "private.png"))
+        done.append(_draw_private(private, costs, deployed))
     return done
 
 
@@ -103,7 +109,10 @@ def _draw_private(private: list[PrivateRow], costs: dict[str, list[float]], path
         axes.set_xticks([*ks, *end], [*(f"{k:g}" for k in ks), *("no noise" for _ in end)])
         axes.minorticks_off()
         axes.set_xlabel("concentration k of the release (larger: less private)")
-    left.set_ylabel("score on the true dynamics")
+    guess = [row.without_data for row in private if math.isfinite(row.without_data)]
+    if guess:
+        left.axhline(guess[0], color=p.GREY, ls=(0, (4, 3)), lw=1.2, label="without data (ε = 0)")
+    left.set_ylabel("score deployed on the true behaviour")
     right.set(yscale="log", ylabel="gap to the true optimum, $ per building")
     p.plain_log(right.yaxis)
     if len(names) <= 8:

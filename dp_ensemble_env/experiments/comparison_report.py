@@ -14,11 +14,9 @@ import numpy as np
 from dp_ensemble_env._files import atomic_write
 from dp_ensemble_env.agents.evaluation import SeedSummary
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.privacy.ledger import PrivacyLedger
-from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism
 from dp_ensemble_env.reporting.outcome import Outcome
 from dp_ensemble_env.reporting.provenance import versions
-from dp_ensemble_env.reporting.tables import show_table, show_text, write_csv
+from dp_ensemble_env.reporting.tables import plain, show_table, show_text, write_csv
 
 
 @dataclass
@@ -38,12 +36,24 @@ class Row:
 
 @dataclass
 class PrivateRow:
-    """A controller made on a release with concentration k and scored on the true dynamics."""
+    """A controller made on a release and scored on the true dynamics.
+
+    `k` is the concentration of the paper's mechanism, infinite for the truth; another mechanism has its spec instead.
+    `epsilon` is what one release spends at δ = 1e-6, and `without_data` the score of a plan on a public guess, ε = 0.
+    """
 
     name: str
     k: float
     scores: list[float]
     gaps: list[float]
+    spec: str = ""
+    epsilon: float = math.inf
+    without_data: float = math.nan
+
+    @property
+    def source(self) -> str:
+        """What it was made on, in words."""
+        return self.spec or _k(self.k)
 
 
 # ------------------------------------------------------------------ tables
@@ -100,12 +110,23 @@ def level_cells(row: Row) -> tuple[str, ...]:
     )
 
 
-PRIVATE_HEADINGS = ("made on the release", "k", "score on the true dynamics", "gap, $/building", "releases")
+PRIVATE_TITLE = "Made on a release, deployed on the true behaviour"
+PRIVATE_HEADINGS = ("made on a release", "k", "ε", "deployed", "without data", "gap, $/building", "releases")
+
+
+PRIVATE_WORDS = (
+    "Each controller saw a release of the matrix only and is scored on the true behaviour. Planned policies are "
+    "deployed as transition matrices, or as tilts where it says so; learned prices and tilts as they are. ε is what "
+    "one release spends at δ = 1e-6 under the adjacency h = 0.03, which is not a participant; ∞ means that nothing is "
+    "guaranteed. 'without data' is what a plan on a public guess scores there, for ε = 0: a release has to beat it."
+)
 
 
 def private_cells(row: PrivateRow) -> tuple[str, ...]:
     """Format one private row: mean over releases and, with several, its standard error."""
-    return (row.name, _k(row.k), _mean(row.scores, 1), _mean(row.gaps, 2), str(len(row.scores)))
+    epsilon = "∞" if math.isinf(row.epsilon) else f"{row.epsilon:.3g}"
+    guess = "–" if math.isnan(row.without_data) else f"{row.without_data:.1f}"
+    return (row.name, row.source, epsilon, _mean(row.scores, 1), guess, _mean(row.gaps, 2), str(len(row.scores)))
 
 
 def _mean(values: list[float], digits: int) -> str:
@@ -140,14 +161,23 @@ def show_all(rows: list[Row], private: list[PrivateRow], notes: Sequence[str] = 
     if private:
         lines = []
         for i, row in enumerate(private):
-            lines += [[]] if i and row.k != private[i - 1].k else []  # a rule between concentrations
+            lines += [[]] if i and row.source != private[i - 1].source else []  # a rule between mechanisms
             lines.append(list(private_cells(row)))
-        show_table("Trained on private, deployed on true", PRIVATE_HEADINGS, lines, left=PRIVATE_HEADINGS[:1])
+        show_table(PRIVATE_TITLE, PRIVATE_HEADINGS, lines, left=PRIVATE_HEADINGS[:1])
+        notes = [PRIVATE_WORDS, *notes]
     if notes:
         show_text("\n".join([*notes, ""]))
 
 
 # ------------------------------------------------------------------ writing
+#: In the names of files that are computed from private meter data.
+OWNER_ONLY = "-private"
+OWNER_WORDS = (
+    "Private: the numbers and pictures of this page were computed from the metered load itself. They are for the owner "
+    "of the data; do not publish them beside a private release."
+)
+
+
 def write_all(
     folder: Path,
     settings: Mapping[str, Any],
@@ -157,15 +187,20 @@ def write_all(
     costs: dict[str, list[float]],
     command: str,
     notes: Sequence[str] = (),
+    suffix: str = "",
 ) -> Path:
-    """Write CSV, JSON, pictures and the page; return the page's path."""
+    """Write CSV, JSON, pictures and the page; return the page's path.
+
+    All of it is computed with the true behaviour. Where that comes from a meter, `suffix` is `OWNER_ONLY`: it is in the
+    name of every file, and the page begins with it.
+    """
     contents = [row.evaluation.to_dict() for row in rows]
     fields = [name for name in contents[0] if name != "power_kw"]
     lines = [
         [row.name, row.env, row.steps, len(row.scores) or "", *(content[name] for name in fields)]
         for row, content in zip(rows, contents, strict=True)
     ]
-    write_csv(folder / "table.csv", ["controller", "environment", "steps", "seeds", *fields], lines)
+    write_csv(folder / f"table{suffix}.csv", ["controller", "environment", "steps", "seeds", *fields], lines)
     record = {
         "command": command,
         "versions": versions(),
@@ -182,12 +217,22 @@ def write_all(
             }
             for row, content in zip(rows, contents, strict=True)
         ],
-        "private": [{"name": r.name, "k": _k(r.k), "scores": r.scores, "gaps": r.gaps} for r in private],
+        "private": [
+            {
+                "name": r.name,
+                "k": r.source,
+                "epsilon": plain(r.epsilon),
+                "scores": r.scores,
+                "without_data": plain(r.without_data),
+                "gaps": r.gaps,
+            }
+            for r in private
+        ],
         "cost_of_privacy": costs,
     }
-    with atomic_write(folder / "comparison.json") as stream:
+    with atomic_write(folder / f"comparison{suffix}.json") as stream:
         json.dump(record, stream, indent=1)
-    return _write_page(folder, model, rows, private, costs, command, notes)
+    return _write_page(folder, model, rows, private, costs, command, notes, suffix)
 
 
 def _write_page(
@@ -198,12 +243,15 @@ def _write_page(
     costs: dict[str, list[float]],
     command: str,
     notes: Sequence[str],
+    suffix: str,
 ) -> Path:
     from dp_ensemble_env.experiments.comparison_figures import CAPTIONS, draw_all
     from dp_ensemble_env.reporting.page import Page
 
-    drawn = {path.name: path for path in draw_all(model, rows, private, costs, folder)}
+    drawn = {path.name.replace(suffix, ""): path for path in draw_all(model, rows, private, costs, folder, suffix)}
     page = Page("Controllers of a private load ensemble")
+    if suffix:
+        page.text(OWNER_WORDS)
 
     def picture(name: str) -> None:
         if name in drawn:
@@ -226,24 +274,10 @@ def _write_page(
         page.table(LEVEL_HEADINGS, [level_cells(row) for row in learned])
     picture("learning.png")
     if private:
-        page.heading("Trained on private, deployed on true")
-        page.text(
-            "Each controller sees a Dirichlet release of the matrix only and is scored on the true dynamics. Planned "
-            "policies are deployed as transition matrices; learned prices and tilts are deployed as such. "
-            + ledger_sentence(model, private)
-        )
+        page.heading(PRIVATE_TITLE)
+        page.text(PRIVATE_WORDS)
         page.table(PRIVATE_HEADINGS, [private_cells(row) for row in private])
-        picture("private.png")
+        picture("deployed.png")
     page.heading("How this was made")
     page.text(f"`{command}` with " + ", ".join(f"{name} {value}" for name, value in versions().items()) + ".")
-    return page.write(folder / "comparison.html")
-
-
-def ledger_sentence(model: EnsembleModel, private: list[PrivateRow]) -> str:
-    """Say what one release without a floor is worth, and which settings would reach a target on this matrix."""
-    finite = [row.k for row in private if math.isfinite(row.k)]
-    if not finite:
-        return ""
-    ledger = PrivacyLedger()
-    ledger.record(DirichletMechanism(min(finite)).release(model.default, 0))
-    return ledger.statement(model=model)
+    return page.write(folder / f"comparison{suffix}.html")

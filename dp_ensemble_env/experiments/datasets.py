@@ -1,13 +1,4 @@
-#!/usr/bin/env python3
-"""Write offline data sets for Minari, with reference scores that are exact.
-
-Examples
---------
-    dp-ensemble dataset                                     all kinds, mean field, tilt mode
-    dp-ensemble dataset --env SingleLoad --episodes 2000 --kinds uncontrolled standard
-    dp-ensemble dataset --action policy --k 50 --floor 0.05       on a private release
-    dp-ensemble dataset --noise 0 --name plain --root datasets
-    dp-ensemble dataset --meter meter.csv --unit kW --stamp start --k 50 --floor 0.01
+"""Offline data sets for Minari, with reference scores that are exact.
 
 The kinds, each a data set dp_ensemble/<name>/<kind>-v0:
 
@@ -17,27 +8,19 @@ The kinds, each a data set dp_ensemble/<name>/<kind>-v0:
     standard       the optimal policy (not in price mode, where one price cannot express it)
     mixed          equal shares of the kinds above, in turn
 
-Every start state occurs as often as it is likely. All but uncontrolled explore with --noise. Minari keeps data sets
-in MINARI_DATASETS_PATH, or in ~/.minari/datasets; load one with minari.load_dataset("dp_ensemble/<name>/<kind>-v0").
-Its recover_environment() gives back the very environment, whose rewards come out again when the stored actions are
-played from the stored seeds. 100 times Minari's normalized score is the score of this benchmark: 0 is uncontrolled,
-100 the optimum.
-
-A private data set (--k) holds nothing of the matrix but one release, and states in its description what that is worth.
-The release of the campus is seeded, that of a meter file comes from the operating system's entropy unless
---release-seed is given: make all kinds in one run, since a second run is a second release.
+Every start state occurs as often as it is likely. All but uncontrolled explore with noise.
+100 times Minari's normalized score is the score of this benchmark: 0 is uncontrolled, 100 the optimum.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
-import sys
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -46,23 +29,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_ensemble_env import __version__
-from dp_ensemble_env._validation import check_choice, check_count, check_in_range, check_positive
+from dp_ensemble_env._progress import Monitor, Silent
+from dp_ensemble_env._validation import check_choice, check_count, check_in_range
 from dp_ensemble_env.agents import Agent, evaluate, make_agent
 from dp_ensemble_env.agents.base import decision_time
 from dp_ensemble_env.agents.evaluation import reference_returns
-from dp_ensemble_env.agents.practice import price_scale
-from dp_ensemble_env.cli.options import EVENT_DATE, EVENT_STEP, add_data_arguments, load_model
+from dp_ensemble_env.envs.actions import action_scale
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.envs.portable import portable_spec
-from dp_ensemble_env.envs.registration import ENVIRONMENTS
+from dp_ensemble_env.experiments.problem import Problem, ProblemSettings, draw_release
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism
 from dp_ensemble_env.scenarios.campus import campus_event
 
-NAMES = [name.split("/")[1].removesuffix("-v0") for name in ENVIRONMENTS]
+NAMES = {"mean-field": "MeanField", "buildings": "Buildings", "single": "SingleLoad"}
 BEHAVIOURS = ("uncontrolled", "ad-hoc", "medium", "standard")
 KINDS = (*BEHAVIOURS, "mixed")
 MEDIUM_SCORE = 50.0
+#: Settings that say how a file is read, not what is in it.
+READING = ("unit", "stamp", "timezone", "spikes", "negatives")
 INFOS = ("time", "utility", "discomfort", "power_kw", "curtailment_kw", "optimal_return")
 NOT_PRIVATE = (
     "Privacy: none. The environment ran the true dynamics, and its rewards reveal the transition matrix: the "
@@ -70,30 +54,77 @@ NOT_PRIVATE = (
 )
 
 
+@dataclass(frozen=True)
+class DatasetSettings:
+    """What is played, how often and how noisily.
+
+    Attributes
+    ----------
+    population : {"mean-field", "buildings", "single"}
+    action : str
+    kinds : tuple of str
+        By default all that the action mode can play.
+    episodes : int
+        Of each kind.
+    noise : float
+        Standard deviation of the exploration.
+    seed : int
+        Of the first episode, and of the training.
+    privacy : str, optional
+        Play on a release of this mechanism.
+    release_seed : int, optional
+        Its seed; by default 0 for a scenario and the operating system's entropy for a meter.
+    """
+
+    population: str = "mean-field"
+    action: str = "tilt"
+    kinds: tuple[str, ...] = ()
+    episodes: int = 200
+    noise: float = 0.01
+    seed: int = 0
+    privacy: str | None = None
+    release_seed: int | None = None
+
+    def __post_init__(self) -> None:
+        check_choice(self.population, "population", NAMES)
+        check_count(self.episodes, "episodes", 1)
+        check_count(self.seed, "seed", 0, 2**31 - 1)
+        check_in_range(self.noise, "noise", 0.0, 1.0)
+        if self.privacy is None and self.release_seed is not None:
+            raise ValueError("release_seed belongs to a release; pass privacy='dirichlet:k=50' too.")
+        for kind in self.kinds:
+            check_choice(kind, "kinds", KINDS)
+            if not playable(kind, self.action):
+                raise ValueError(f"one price cannot express the {kind} policy; pass action='tilt' or 'policy'.")
+        wanted = self.kinds or tuple(kind for kind in KINDS if playable(kind, self.action))
+        object.__setattr__(self, "kinds", tuple(dict.fromkeys(wanted)))
+
+
 # ------------------------------------------------------------------ the environment
-def make_env(args: argparse.Namespace) -> gymnasium.Env[Any, Any]:
+def make_env(problem: Problem, settings: DatasetSettings) -> gymnasium.Env[Any, Any]:
     """Make the environment, whose spec JSON can hold: by name for the campus, by numbers for other models."""
-    model = load_model(args)
-    env_id = f"dp_ensemble/{args.env}-v0"
+    model, env_id = problem.model, f"dp_ensemble/{NAMES[settings.population]}-v0"
     if model.fingerprint == campus_event().fingerprint:
-        seed = 0 if args.release_seed is None else args.release_seed
-        private = {} if args.k is None else {"k": args.k, "floor": args.floor, "release_seed": seed}
-        return gymnasium.make(env_id, action=args.action, **private)
-    release = None
-    if args.k is not None:
-        release = DirichletMechanism(args.k, args.floor).release(model.default, args.release_seed)
-    return gymnasium.make(portable_spec(env_id, model, release, action=args.action))
+        seed = 0 if settings.release_seed is None else settings.release_seed
+        private: dict[str, Any] = {"privacy": settings.privacy, "release_seed": seed} if settings.privacy else {}
+        return gymnasium.make(env_id, action=settings.action, **private)
+    release = None if settings.privacy is None else draw_release(settings.privacy, model, settings.release_seed)
+    return gymnasium.make(portable_spec(env_id, model, release, action=settings.action))
 
 
-def default_name(args: argparse.Namespace) -> str:
-    """Name the environment in the letters that Minari allows."""
-    parts = [args.env.lower(), args.action]
-    parts += [] if args.meter is None else [args.meter.stem]
-    parts += [] if args.date == EVENT_DATE else [args.date]
-    parts += [] if args.step_minutes == EVENT_STEP else [f"{args.step_minutes}min"]
-    parts += [] if args.k is None else [f"k{args.k!r}".removesuffix(".0")]
-    parts += [f"floor{args.floor!r}"] if args.floor else []
-    parts += [f"release{args.release_seed}"] if args.release_seed else []
+def default_name(problem: ProblemSettings, settings: DatasetSettings) -> str:
+    """Name the environment in the letters that Minari allows: whatever was set differently has another name."""
+    parts = [NAMES[settings.population].lower(), settings.action]
+    plain = ProblemSettings()
+    for field in fields(ProblemSettings):
+        value = getattr(problem, field.name)
+        if value == getattr(plain, field.name) or (field.name in READING and field.name != "column"):
+            continue
+        text = Path(value).stem if field.name == "meter" else f"{value}".removesuffix(".0")
+        parts.append(text if field.name in ("meter", "date", "scenario", "column") else f"{field.name}{text}")
+    if settings.privacy is not None:
+        parts.append(settings.privacy.removeprefix("dirichlet:").replace("=", "").replace(",", "-"))
+    parts += [f"release{settings.release_seed}"] if settings.release_seed else []
     return re.sub(r"[^-\w]", "_", "-".join(parts), flags=re.ASCII)
 
 
@@ -110,28 +141,27 @@ class Tilting:
         """Return the tilted default matrices of the present decisions."""
         action, state = self.agent.predict(observation, state, episode_start, deterministic)
         time = decision_time(observation, self.model.horizon)
-        tilt = np.asarray(action, float) * price_scale(self.model)[time][..., None]
+        tilt = np.asarray(action, float) * action_scale(self.model)[time][..., None]
         with np.errstate(divide="ignore"):
             logs = np.log(self.model.default_policy[time]) + tilt[..., None, :]
         return np.exp(logs - np.logaddexp.reduce(logs, axis=-1, keepdims=True)).astype(np.float32), state
 
 
-def medium(core: EnsembleEnv, seed: int, bar: Any) -> Agent:
+def medium(core: EnsembleEnv, seed: int, monitor: Monitor) -> Agent:
     """Train PPO until a rollout ends with the medium score."""
     tilts = core.action_mode == "policy"  # learning the probabilities themselves, hundreds of them, goes nowhere
     population = "mean-field" if core.population is None else core.population
     home = EnsembleEnv(core.model, population, "tilt") if tilts else core
-    task = bar.add_task("medium: training", total=MEDIUM_SCORE)
+    monitor.stage("medium: training")
 
     def progress(done: int, planned: int, score: float) -> None:
-        bar.update(task, completed=max(score, 0.0), description=f"medium: training, {done:,} steps, score {score:.1f}")
+        monitor.advance(max(score, 0.0), f"{done:,} steps, score {score:.1f} of {MEDIUM_SCORE:g}")
 
     agent: Any = make_agent("ppo", home, seed=seed, target_score=MEDIUM_SCORE, interval=1, progress=progress)
-    bar.remove_task(task)
     if agent.curve[-1][1] < MEDIUM_SCORE:
         raise ValueError(
             f"PPO ended at the score {agent.curve[-1][1]:.1f} without passing {MEDIUM_SCORE:g}; leave medium and mixed "
-            "out of --kinds, or try another --seed."
+            "out of the kinds, or try another seed."
         )
     return Tilting(agent, core.model) if tilts else agent
 
@@ -140,7 +170,8 @@ def explore(action: NDArray[Any], mode: str, noise: float, rng: np.random.Genera
     """Add noise to an action: Gaussian, clipped to the box; in policy mode a log-normal factor on each probability."""
     draw = noise * rng.standard_normal(action.shape)
     noisy = action * np.exp(draw) if mode == "policy" else action + draw
-    return np.clip(noisy, 0.0 if mode == "policy" else -1.0, 1.0).astype(np.float32)
+    clipped: NDArray[np.float64] = np.clip(noisy, 0.0 if mode == "policy" else -1.0, 1.0)
+    return clipped.astype(np.float32)
 
 
 # ------------------------------------------------------------------ episodes
@@ -281,72 +312,109 @@ def store(
             raise
 
 
-# ------------------------------------------------------------------ the command
-def run(args: argparse.Namespace) -> None:
-    """Make the data sets one after the other; each is complete before the next begins."""
-    kinds = check(args)
+# ------------------------------------------------------------------ making
+@dataclass(frozen=True)
+class Target:
+    """Where data sets go: Minari's folder, and the middle part of their names."""
+
+    root: Path
+    name: str
+    force: bool = False
+
+    def ids(self, kinds: tuple[str, ...]) -> dict[str, str]:
+        """Return the name of each kind; what is there already is refused, unless it is to be replaced."""
+        from minari.dataset.minari_dataset import parse_dataset_id
+
+        if self.root.exists() and not self.root.is_dir():
+            raise ValueError(f"{self.root} is not a folder; give another.")
+        ids = {kind: f"dp_ensemble/{self.name}/{kind}-v0" for kind in kinds}
+        for dataset_id in ids.values():
+            parse_dataset_id(dataset_id)
+        there = [dataset_id for dataset_id in ids.values() if (self.root / dataset_id).exists()]
+        if there and not self.force:
+            raise ValueError(
+                f"{self.root} holds {', '.join(there)} already; replace with force=True, or give another name."
+            )
+        return ids
+
+
+def minari_root() -> Path:
+    """Return the folder where Minari keeps data sets, or say what must be installed."""
     try:
         import minari
-        from minari.dataset.minari_dataset import parse_dataset_id
     except ImportError as error:
-        raise ImportError(f'{error}; data sets are kept by Minari: pip install "minari[hdf5]" pillow.') from error
-    from rich.console import Console
-    from rich.progress import Progress
+        raise ImportError(
+            f"{error}; data sets are kept by Minari: pip install 'dp-ensemble-env[minari]' (minari[hdf5], pillow).",
+            name="minari",
+        ) from error
+    return Path(minari.storage.get_dataset_path())
 
-    root = Path(minari.storage.get_dataset_path()) if args.root is None else args.root
-    if root.exists() and not root.is_dir():
-        raise ValueError(f"{root} is not a folder; give another --root.")
-    name = default_name(args) if args.name is None else args.name
-    ids = {kind: f"dp_ensemble/{name}/{kind}-v0" for kind in kinds}
-    for dataset_id in ids.values():
-        parse_dataset_id(dataset_id)
-    there = [dataset_id for dataset_id in ids.values() if (root / dataset_id).exists()]
-    if there and not args.force:
-        raise ValueError(f"{root} holds {', '.join(there)} already; replace with --force, or give another --name.")
-    env = make_env(args)
+
+def make_datasets(
+    problem: Problem,
+    settings: DatasetSettings,
+    target: Target,
+    monitor: Monitor | None = None,
+    say: Callable[[str], None] | None = None,
+) -> str:
+    """Make the data sets one after the other, each complete before the next begins; return what they are worth.
+
+    Parameters
+    ----------
+    problem : Problem
+    settings : DatasetSettings
+    target : Target
+    monitor : Monitor, optional
+    say : callable, optional
+        Told of each data set when it is complete.
+
+    Returns
+    -------
+    str
+        The privacy of the data sets.
+    """
+    monitor, ids = monitor or Silent(), target.ids(settings.kinds)
+    env = make_env(problem, settings)
     core: Any = env.unwrapped
     privacy = NOT_PRIVATE if core.release is None else core.ledger.statement()
-    if core.release is None and args.meter is not None:
-        print("make_dataset: without --k the data sets disclose the transition matrix of your meter.", file=sys.stderr)
     try:
-        root.mkdir(parents=True, exist_ok=True)
+        target.root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ValueError(f"cannot make the folder {root}: {error.strerror}; choose another --root.") from error
-    turns = {kind: mixture(args.action) if kind == "mixed" else [kind] for kind in kinds}
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        agents = {
-            kind: medium(core, args.seed, bar) if kind == "medium" else make_agent(kind, env)
-            for kind in BEHAVIOURS
-            if any(kind in turn for turn in turns.values())
+        raise ValueError(f"cannot make the folder {target.root}: {error.strerror}; choose another.") from error
+    turns = {kind: mixture(settings.action) if kind == "mixed" else [kind] for kind in settings.kinds}
+    agents = {
+        kind: medium(core, settings.seed, monitor) if kind == "medium" else make_agent(kind, env)
+        for kind in BEHAVIOURS
+        if any(kind in turn for turn in turns.values())
+    }
+    scores = {kind: evaluate(agent, env).score for kind, agent in agents.items()}
+    seeds, starts = draw_starts(env, settings.episodes, settings.seed)
+    for kind, turn in turns.items():
+        behaviours = take_turns(starts, turn)
+        monitor.stage(f"{kind}: playing", len(seeds))
+        episodes = []
+        for seed, one in zip(seeds, behaviours, strict=True):
+            episodes.append(play(env, agents[one], noise_of(one, settings.noise), seed))
+            monitor.advance(len(episodes))
+        facts: dict[str, Any] = {
+            "behaviour_scores": {one: scores[one] for one in turn},
+            "episodes_score": episodes_score(episodes, core.model),
+            "distinct_episodes": count_distinct(episodes),
+            "exploration_noise": noise_of(kind, settings.noise),
+            "first_seed": settings.seed,
+            "privacy": privacy,
         }
-        scores = {kind: evaluate(agent, env).score for kind, agent in agents.items()}
-        seeds, starts = draw_starts(env, args.episodes, args.seed)
-        for kind, turn in turns.items():
-            behaviours = take_turns(starts, turn)
-            episodes = [
-                play(env, agents[one], noise_of(one, args.noise), seed)
-                for seed, one in bar.track(list(zip(seeds, behaviours, strict=True)), description=f"{kind}: playing")
-            ]
-            facts = {
-                "behaviour_scores": {one: scores[one] for one in turn},
-                "episodes_score": episodes_score(episodes, core.model),
-                "distinct_episodes": count_distinct(episodes),
-                "exploration_noise": noise_of(kind, args.noise),
-                "first_seed": args.seed,
-                "privacy": privacy,
-            }
-            writing = bar.add_task(f"{kind}: writing", total=None)
-            store(root, ids[kind], episodes, behaviours, env, facts, describe(kind, args, facts))
-            bar.remove_task(writing)
-            print(
-                f"{ids[kind]}: {args.episodes} episodes, {facts['distinct_episodes']} distinct, "
-                f"score {round(facts['episodes_score'], 1) + 0.0:.1f}"
-            )
+        monitor.stage(f"{kind}: writing")
+        store(target.root, ids[kind], episodes, behaviours, env, facts, describe(kind, settings, facts))
+        if say is not None:
+            score = round(facts["episodes_score"], 1) + 0.0
+            distinct = facts["distinct_episodes"]
+            say(f"{ids[kind]}: {settings.episodes} episodes, {distinct} distinct, score {score:.1f}")
     env.close()
-    print(f"in {root}\n{privacy}")
+    return privacy
 
 
-def describe(kind: str, args: argparse.Namespace, facts: dict[str, Any]) -> str:
+def describe(kind: str, settings: DatasetSettings, facts: Mapping[str, Any]) -> str:
     """Say in a few sentences what the data set holds."""
     who = {
         "uncontrolled": "nobody interferes",
@@ -356,12 +424,17 @@ def describe(kind: str, args: argparse.Namespace, facts: dict[str, Any]) -> str:
         "mixed": f"equal shares of {', '.join(facts['behaviour_scores'])}, in turn",
     }[kind]
     noise = facts["exploration_noise"]
-    how = "every probability is multiplied by exp(noise)" if args.action == "policy" else "added and clipped to the box"
+    how = (
+        "every probability is multiplied by exp(noise)"
+        if settings.action == "policy"
+        else "added and clipped to the box"
+    )
     spared = ", except in uncontrolled episodes" if kind == "mixed" else ""
     explored = f"Gaussian noise of standard deviation {noise:g}, {how}{spared}" if noise else "none"
     return (
-        f"{args.env} in {args.action} mode, played by {kind}: {who}. Exploration: {explored}. Every start state occurs "
-        f"as often as it is likely, up to rounding; {facts['distinct_episodes']} of {args.episodes} episodes are "
+        f"{NAMES[settings.population]} in {settings.action} mode, played by {kind}: {who}. Exploration: {explored}. "
+        f"Every start state occurs as often as it is likely, up to rounding; {facts['distinct_episodes']} of "
+        f"{settings.episodes} episodes are "
         "distinct. The reference scores are exact expectations over the start states, of the uncontrolled ensemble and "
         "of the optimum, so that 100 times the normalized score is the score of the benchmark. "
         f"{facts['privacy']}"
@@ -381,58 +454,3 @@ def mixture(action: str) -> list[str]:
 def playable(kind: str, action: str) -> bool:
     """Tell whether a kind can be played in an action mode."""
     return not (kind == "standard" and action == "price")
-
-
-def check(args: argparse.Namespace) -> list[str]:
-    """Refuse what cannot work before anything is made; return the kinds."""
-    check_count(args.episodes, "--episodes", 1)
-    check_count(args.seed, "--seed", 0, 2**31 - 1)
-    check_in_range(args.noise, "--noise", 0.0, 1.0)
-    if args.k is not None:
-        check_positive(args.k, "--k")
-    elif args.floor or args.release_seed is not None:
-        raise ValueError("--floor and --release-seed belong to a release; give --k too.")
-    if args.kinds is None:
-        return [kind for kind in KINDS if playable(kind, args.action)]
-    for kind in args.kinds:
-        check_choice(kind, "--kinds", KINDS)
-        if not playable(kind, args.action):
-            raise ValueError(f"one price cannot express the {kind} policy; use --action tilt or policy.")
-    return list(dict.fromkeys(args.kinds))
-
-
-def parse(argv: list[str] | None) -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--env", choices=NAMES, default="MeanField", help="default MeanField")
-    parser.add_argument("--action", choices=["price", "tilt", "policy"], default="tilt", help="mode (default tilt)")
-    parser.add_argument("--kinds", nargs="+", metavar="KIND", help=f"of {', '.join(KINDS)} (default all)")
-    parser.add_argument("--episodes", type=int, default=200, help="episodes of each kind (default 200)")
-    parser.add_argument("--seed", type=int, default=0, help="of the first episode and of the training (default 0)")
-    parser.add_argument("--noise", type=float, default=0.01, help="exploration noise (default 0.01; 0 for none)")
-    parser.add_argument("--k", type=float, help="play on a Dirichlet release with this concentration")
-    parser.add_argument("--floor", type=float, default=0.0, help="least probability before the draw (default 0)")
-    parser.add_argument("--release-seed", type=int, help="seed of the release (default 0; none with a meter file)")
-    parser.add_argument("--name", help="middle part of the names (default: environment, mode, meter, k, floor)")
-    parser.add_argument("--root", type=Path, help="folder for the data sets (default: where Minari looks for them)")
-    parser.add_argument("--force", action="store_true", help="replace data sets of the same name")
-    add_data_arguments(parser)
-    return parser.parse_args(argv)
-
-
-def main(argv: list[str] | None = None) -> int:
-    """Run the command; bad input gives one sentence on stderr and the status 2."""
-    args = parse(argv)
-    try:
-        run(args)
-    except KeyboardInterrupt:
-        print("make_dataset: interrupted; the data sets that were announced are complete.", file=sys.stderr)
-        return 130
-    except (ValueError, OSError, ImportError) as error:
-        print(f"make_dataset: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,55 +1,68 @@
-#!/usr/bin/env python3
 """Search hyper-parameters of a learner with Optuna, and keep a summary of the study.
-
-Examples
---------
-    dp-ensemble tune --algo ppo --action price --steps 50000 --trials 20
-    dp-ensemble tune --algo ppo --env SingleLoad --action price --steps 150000 --trials 20
-    dp-ensemble tune --algo sac --action price --steps 10000 --trials 10 --output runs/studies
 
 Trial 0 is what `dp_ensemble_env.agents.hyperparams` holds now, so a study says what the search
 gained. Training seeds begin at 1000, apart from those that results are reported
-for. The same command gives the same study on one machine.
+for. The same settings give the same study on one machine.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from dp_ensemble_env._validation import check_choice, check_count  # noqa: E402
-from dp_ensemble_env.agents.hyperparams import ACTIONS, ALGORITHMS, hyperparameters  # noqa: E402
-from dp_ensemble_env.envs.registration import ENVIRONMENTS  # noqa: E402
+from dp_ensemble_env._validation import check_choice, check_count
+from dp_ensemble_env.agents.hyperparams import ALGORITHMS, hyperparameters
+from dp_ensemble_env.envs.ensemble import EnsembleEnv
 
 FIRST_SEED = 1000
 RATES = (3e-4, 1e-2)
+NAMES = {"mean-field": "MeanField", "buildings": "Buildings", "single": "SingleLoad"}
 
 
-@dataclass
-class Arguments:
-    """What the command line sets."""
+@dataclass(frozen=True)
+class TuningSettings:
+    """What is tuned, and how long is searched.
+
+    Attributes
+    ----------
+    algo : str
+    population : {"mean-field", "buildings", "single"}
+    action : str
+    steps : int
+        Environment steps of each training run.
+    trials : int
+        Settings to try.
+    seeds : int
+        Training seeds per setting; the mean of their last scores counts.
+    """
 
     algo: str = "ppo"
-    """Algorithm to tune."""
-    env: str = "MeanField"
-    """Environment: MeanField, Buildings or SingleLoad."""
+    population: str = "mean-field"
     action: str = "price"
-    """Action mode: price, tilt or policy."""
     steps: int = 50_000
-    """Environment steps of each training run."""
     trials: int = 20
-    """Settings to try."""
     seeds: int = 1
-    """Training seeds per setting; the mean of their last scores counts."""
-    output: str = "docs/tuning"
-    """Folder for the summary."""
+
+    def __post_init__(self) -> None:
+        check_choice(self.algo, "algo", ALGORITHMS)
+        check_choice(self.population, "population", NAMES)
+        for name in ("steps", "trials", "seeds"):
+            check_count(getattr(self, name), name)
+        hyperparameters(self.algo, self.env_id, self.action)  # refuses what does not go together
+
+    @property
+    def env_id(self) -> str:
+        """The environment whose settings are tuned."""
+        return f"dp_ensemble/{NAMES[self.population]}-v0"
+
+    @property
+    def command(self) -> str:
+        """The command that runs this study."""
+        asked = f"--algo {self.algo} --population {self.population} --action {self.action}"
+        return f"dp-ensemble tune {asked} --steps {self.steps} --trials {self.trials} --seeds {self.seeds}"
 
 
 # ------------------------------------------------------------------ search spaces
@@ -124,47 +137,64 @@ def present(algo: str, settings: dict[str, Any]) -> dict[str, Any]:
 
 
 # ------------------------------------------------------------------ the study
-def run(args: Arguments, say: Callable[[str], None]) -> Path:
-    """Run the study and write its summary."""
+def tune(
+    settings: TuningSettings,
+    folder: Path,
+    say: Callable[[str], None] = lambda text: None,
+    progress: Callable[[int, int, float], None] = lambda done, planned, score: None,
+) -> Path:
+    """Run the study and write its summary, after every trial: a study may be cut short.
+
+    Parameters
+    ----------
+    settings : TuningSettings
+    folder : path
+        Where the summary goes.
+    say : callable, optional
+        Told of every trial.
+    progress : callable, optional
+        Called with the steps of the whole study that are done, those planned, and the latest score.
+    """
     import optuna
 
-    from dp_ensemble_env.agents.sb3 import train
-    from dp_ensemble_env.agents.training import write_json
-    from dp_ensemble_env.reporting.provenance import versions
+    from dp_ensemble_env.agents.sb3 import TrainingSettings, train
 
-    env_id = f"dp_ensemble/{args.env}-v0"
-    settings = hyperparameters(args.algo, env_id, args.action)
+    tuned = hyperparameters(settings.algo, settings.env_id, settings.action)
+    env = EnsembleEnv(population=settings.population, action=settings.action)
+    total = settings.trials * settings.seeds * settings.steps
 
     def objective(trial: Any) -> float:
-        changes, began = suggest(trial, args.algo, settings), time.perf_counter()
+        changes, began = suggest(trial, settings.algo, tuned), time.perf_counter()
         trial.set_user_attr("hyperparams", changes)
-        scores = [
-            train(
-                args.algo, env_id, args.action, total_steps=args.steps, seed=FIRST_SEED + i, hyperparams=changes
-            ).curve[-1][1]
-            for i in range(args.seeds)
-        ]
+        scores = []
+        for i in range(settings.seeds):
+            before = (trial.number * settings.seeds + i) * settings.steps
+            training = TrainingSettings(FIRST_SEED + i, settings.steps, hyperparams=changes)
+
+            def report(done: int, planned: int, score: float, before: int = before) -> None:
+                progress(before + done, total, score)
+
+            scores.append(train(settings.algo, env, training, progress=report).curve[-1][1])
         trial.set_user_attr("scores", scores)
         trial.set_user_attr("seconds", round(time.perf_counter() - began, 1))
         value = sum(scores) / len(scores)
         say(f"trial {trial.number}: {value:.2f} with {trial.params}")
         return value
 
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)  # also of a trial that Ctrl-C ends
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=0, n_startup_trials=8))
-    study.enqueue_trial(present(args.algo, settings), skip_if_exists=True)
-    path = Path(args.output) / f"{args.algo}-{args.env}-{args.action}.json"
-
-    def keep(study: Any, trial: Any) -> None:
-        write_json(path, summary(args, study, versions()))  # after every trial: a study may be cut short
-
-    study.optimize(objective, n_trials=args.trials, callbacks=[keep])
+    study.enqueue_trial(present(settings.algo, tuned), skip_if_exists=True)
+    path = folder / f"{settings.algo}-{NAMES[settings.population]}-{settings.action}.json"
+    study.optimize(objective, n_trials=settings.trials, callbacks=[lambda study, trial: _keep(path, settings, study)])
     say(f"best: {study.best_value:.2f} in trial {study.best_trial.number}, {study.best_params}; wrote {path}")
     return path
 
 
-def summary(args: Arguments, study: Any, versions: dict[str, str]) -> dict[str, Any]:
-    """Return what is worth keeping of a study."""
+def _keep(path: Path, settings: TuningSettings, study: Any) -> None:
+    """Write what is worth keeping of a study."""
+    from dp_ensemble_env.agents.runs import write_json
+    from dp_ensemble_env.reporting.provenance import versions
+
     trials = [
         {"number": t.number, "value": round(t.value, 3), "params": t.params, **t.user_attrs}
         for t in study.trials
@@ -172,50 +202,14 @@ def summary(args: Arguments, study: Any, versions: dict[str, str]) -> dict[str, 
     ]
     for trial in trials:
         trial["scores"] = [round(score, 3) for score in trial["scores"]]
-    asked = {f.name: getattr(args, f.name) for f in fields(Arguments) if f.name != "output"}
-    command = " ".join(f"--{name} {value}" for name, value in {**asked, "trials": len(trials)}.items())
-    return {
-        "command": f"dp-ensemble tune {command}",
+    content = {
+        "command": replace(settings, trials=len(trials)).command,
         "sampler": "TPE, seed 0, 8 random trials first",
         "first_seed": FIRST_SEED,
-        "versions": versions,
+        "versions": versions(),
         "best_trial": study.best_trial.number,
         "best_value": round(study.best_value, 3),
         "best_hyperparams": study.best_trial.user_attrs["hyperparams"],
         "trials": trials,
     }
-
-
-# ------------------------------------------------------------------ command line
-def build_parser() -> argparse.ArgumentParser:
-    """Declare the options, one per field of `Arguments`."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    default = Arguments()
-    parser.add_argument("--algo", default=default.algo, help=f"algorithm: {', '.join(ALGORITHMS)} (default ppo)")
-    parser.add_argument("--env", default=default.env, help="MeanField (default), Buildings or SingleLoad")
-    parser.add_argument("--action", default=default.action, help=f"action mode: {', '.join(ACTIONS)} (default price)")
-    parser.add_argument("--steps", type=int, default=default.steps, help="steps of a training run (default 50000)")
-    parser.add_argument("--trials", type=int, default=default.trials, help="settings to try (default 20)")
-    parser.add_argument("--seeds", type=int, default=default.seeds, help="training seeds per setting (default 1)")
-    parser.add_argument("--output", default=default.output, help="folder of the summary (default docs/tuning)")
-    return parser
-
-
-def main(argv: list[str] | None = None) -> int:
-    """Run the command; bad input gives one sentence on stderr and the status 2."""
-    args = Arguments(**vars(build_parser().parse_args(argv)))
-    try:
-        check_choice(args.algo, "--algo", ALGORITHMS)
-        check_choice(args.env, "--env", [name.split("/")[1].removesuffix("-v0") for name in ENVIRONMENTS])
-        check_choice(args.action, "--action", ACTIONS)
-        for name in ("steps", "trials", "seeds"):
-            check_count(getattr(args, name), f"--{name}")
-        run(args, lambda text: print(text, flush=True))
-    except (ValueError, OSError, ImportError) as error:
-        print(f"tune.py: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    write_json(path, content)

@@ -1,15 +1,14 @@
-#!/usr/bin/env python3
-r"""Validate the analytical policies by simulation: theory and environment must tell the same story.
+"""Validate the analytical policies by simulation: theory and environment must tell the same story.
 
 Every closed-form policy is played, through the ``policy`` action mode that represents it exactly, in the three
 environments (infinitely many loads, the ensemble's buildings, one load), and three predictions are compared with
-what happened:
+what happened::
 
-return          analytical: exact policy evaluation, from the start state of each episode
-cost of privacy analytical: `cost_of_privacy`; simulated: return of the optimum less return of the policy, both from
-                the same start states and the same seeds
-occupancy       analytical: rho_{t+1} = rho_t policy_t, from the same start states
-start states    analytical: the model's initial distribution (once for each finite population)
+    return          analytical: exact policy evaluation, from the start state of each episode
+    cost of privacy analytical: `cost_of_privacy`; simulated: return of the optimum less return of the policy, both
+                    from the same start states and the same seeds
+    occupancy       analytical: rho_{t+1} = rho_t policy_t, from the same start states
+    start states    analytical: the model's initial distribution (once for each finite population)
 
 Mean field: no chance is involved, so all start states are played once and the largest difference must stay below
 1e-9 of the largest value. Finite populations: each comparison has a p-value. For returns and costs it is that of
@@ -17,56 +16,29 @@ Student's t for the mean of (simulated - analytical of the same start state); fo
 inequality for each time and state, times their number, which is a bound and no approximation. A comparison fails
 when its p-value falls below 1e-6 divided by the number of comparisons (Bonferroni), so that a correct implementation
 fails about once in a million runs (the t part is approximate, for episodes in the hundreds or more).
-
-Exit status: 0 when all agree, 1 when simulation and theory disagree, 2 for bad input.
-
-Examples
---------
-The built-in campus, then with weaker noise and a report for machines:
-
-    dp-ensemble validate
-    dp-ensemble validate --k 200 --episodes 5000 --json validation.json
-
-Your own meter file, before trusting a policy on it:
-
-    dp-ensemble validate --meter meter.csv --unit kWh --stamp start --column sum --date 2024-07-09
-
-On a private release: one drawn here (seeded, so for experiments only), or one made by dp-ensemble privacy:
-
-    dp-ensemble validate --release --k 50 --floor 0.01
-    dp-ensemble validate --release private.json
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
-import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.progress import Progress
-from rich.table import Table
 from scipy import stats
 
-from dp_ensemble_env._files import atomic_write
+from dp_ensemble_env._progress import Monitor, Silent
 from dp_ensemble_env._validation import check_count, check_positive
 from dp_ensemble_env.cost import cost_of_privacy
 from dp_ensemble_env.envs.vector import EnsembleVectorEnv
-from dp_ensemble_env.event import event_for
 from dp_ensemble_env.lsmdp import evaluate_policy, occupancy
-from dp_ensemble_env.meter import read_meter
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.policies import POLICIES, solve_policy
-from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism, Release
-from dp_ensemble_env.scenarios.campus import campus_event
+from dp_ensemble_env.privacy.mechanisms import Release
 
 FloatArray = NDArray[np.float64]
 POPULATIONS = ("mean-field", "buildings", "single")
@@ -78,13 +50,28 @@ EXACT_TOLERANCE = 1e-9
 
 @dataclass(frozen=True)
 class Problem:
-    """What is validated: the true model, the release it is seen through if any, and the noise that policies expect."""
+    """What is validated: the true model, the release it is seen through if any, the noise that policies expect.
+
+    `samples` are the draws of the sampled average, `episodes` those of each finite population.
+    """
 
     true_model: EnsembleModel
-    release: Release | None
-    k: float
-    samples: int
-    seed: int
+    release: Release | None = None
+    k: float = 50.0
+    samples: int = 1000
+    seed: int = 0
+    episodes: int = 2000
+
+    def __post_init__(self) -> None:
+        check_positive(self.k, "k")
+        check_count(self.samples, "samples")
+        check_count(self.seed, "seed", 0)
+        check_count(self.episodes, "episodes", 100, 10_000_000)
+        if self.release is not None and self.release.matrix.shape[-1] != self.true_model.n_states:
+            raise ValueError(
+                f"the release has {self.release.matrix.shape[-1]} levels and the model {self.true_model.n_states}; "
+                "build the model from the data, and with the n_states, that it was made from."
+            )
 
     @property
     def model(self) -> EnsembleModel:
@@ -169,14 +156,13 @@ def predict(problem: Problem, name: str) -> Theory:
 
 
 # ------------------------------------------------------------------ simulation
-def simulate(problem: Problem, theory: Theory, population: str, episodes: int, tick: Callable[[], None]) -> Runs:
-    """Play a policy: one episode from every state in the mean field, else `episodes` seeded ones."""
+def simulate(problem: Problem, theory: Theory, population: str) -> Runs:
+    """Play a policy: one episode from every state in the mean field, else seeded ones."""
     n = problem.model.n_states
     size = max(1, min(1024, 4_000_000 // n**2))  # the actions of a batch are (size, n, n) numbers
-    count = n if population == "mean-field" else episodes
+    count = n if population == "mean-field" else problem.episodes
     parts = [play(problem, theory, population, first, min(size, count - first)) for first in range(0, count, size)]
-    tick()
-    join: Callable[..., FloatArray] = np.concatenate if population == "mean-field" else np.add.reduce  # type: ignore[assignment]
+    join: Callable[..., FloatArray] = np.concatenate if population == "mean-field" else np.add.reduce
     return Runs(
         np.concatenate([part.start for part in parts]),
         np.concatenate([part.returns for part in parts]),
@@ -292,77 +278,41 @@ def judge(report: Report) -> None:
     report.comparisons = judged
 
 
-def validate(problem: Problem, episodes: int, names: tuple[str, ...] = POLICIES) -> Report:
+def validate(problem: Problem, names: tuple[str, ...] = POLICIES, monitor: Monitor | None = None) -> Report:
     """Solve, simulate and compare every policy in every population."""
-    report = Report()
+    report, monitor = Report(), monitor or Silent()
     optimum: dict[str, Runs] = {}
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("simulating", total=len(names) * len(POPULATIONS))
-        for name in ("standard", *(name for name in names if name != "standard")):
-            try:
-                theory = predict(problem, name)
-            except ValueError as error:
-                if name != "average-expansion":  # the one policy that does not exist for every k
-                    raise
-                report.not_applicable[name] = str(error)
-                progress.advance(task, len(POPULATIONS))
-                continue
-            for population in POPULATIONS:
-                runs = simulate(problem, theory, population, episodes, lambda: progress.advance(task))
-                if population not in optimum:
-                    optimum[population] = runs
-                    if population != "mean-field":
-                        report.comparisons.append(compare_starts(problem.model.initial, population, runs))
-                report.comparisons += compare(problem, theory, population, runs, optimum[population])
+    monitor.stage("simulating", len(names) * len(POPULATIONS))
+    done = 0
+    for name in ("standard", *(name for name in names if name != "standard")):
+        try:
+            theory = predict(problem, name)
+        except ValueError as error:
+            if name != "average-expansion":  # the one policy that does not exist for every k
+                raise
+            report.not_applicable[name] = str(error)
+            done += len(POPULATIONS)
+            continue
+        for population in POPULATIONS:
+            runs = simulate(problem, theory, population)
+            if population not in optimum:
+                optimum[population] = runs
+                if population != "mean-field":
+                    report.comparisons.append(compare_starts(problem.model.initial, population, runs))
+            report.comparisons += compare(problem, theory, population, runs, optimum[population])
+            done += 1
+            monitor.advance(done, f"{name}, {population}")
     judge(report)
     return report
 
 
 # ------------------------------------------------------------------ output
-def show(console: Console, problem: Problem, report: Report, episodes: int) -> None:
-    """Print the table and the verdict."""
-    seen = "true dynamics" if problem.release is None else f"release with k = {problem.release.k:g}"
-    table = Table(title=f"Simulation beside theory, {seen}, policies for k = {problem.k:g}")
-    for name in ("policy", "population", "quantity"):
-        table.add_column(name)
-    for name in ("analytical", "simulated", "standard\nerror", "difference", "p-value"):
-        table.add_column(name, justify="right")
-    table.add_column("verdict")
-    for c in report.comparisons:
-        digits = ".4f" if c.quantity in ("occupancy", "start states") else ".3f"
-        table.add_row(
-            c.policy,
-            c.population,
-            c.quantity,
-            f"{c.analytical:{digits}}",
-            f"{c.simulated:{digits}}",
-            "exact" if c.p_value is None else f"{c.standard_error:{digits}}",
-            f"{c.difference:.1e}" if c.p_value is None else f"{c.difference:+.2f} s.e.",
-            "-" if c.p_value is None else f"{c.p_value:.2g}",
-            "agrees" if c.agrees else "DISAGREES",
-            style=None if c.agrees else "bold red",
-        )
-    for name in report.not_applicable:
-        table.add_row(name, "-", "-", "-", "-", "-", "-", "-", "not applicable")
-    console.print(table)
-    lines = [f"{name} is not applicable: {reason}" for name, reason in report.not_applicable.items()]
-    wrong = sum(not c.agrees for c in report.comparisons)
-    lines.append(
-        f"{episodes:,} episodes each. Returns and costs in dollars per building; occupancy: the share, among all times "
-        f"and levels, that differs most. Disagreement: a relative difference above {EXACT_TOLERANCE:g} in the mean "
-        f"field, a p-value below {report.threshold:.2g} elsewhere (all together {FAMILY_LEVEL:g})."
-    )
-    total = len(report.comparisons)
-    lines.append(
-        f"Simulation and theory agree in all {total} comparisons."
-        if wrong == 0
-        else f"Simulation and theory DISAGREE in {wrong} of {total} comparisons: do not trust these policies here."
-    )
-    for line in lines:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+def _settings(release: Release) -> dict[str, Any]:
+    event: Any = release.event
+    return {"k": event.k, "floor": event.floor} if event.type == "dirichlet" else {"mechanism": event.type}
 
 
-def as_json(problem: Problem, report: Report, episodes: int) -> str:
+def as_json(problem: Problem, report: Report) -> str:
     """Write the whole report for machines; numbers that are not finite become null."""
 
     def plain(value: Any) -> Any:
@@ -371,8 +321,8 @@ def as_json(problem: Problem, report: Report, episodes: int) -> str:
     content = {
         "agrees": report.agrees,
         "k": problem.k,
-        "release": None if problem.release is None else {"k": problem.release.k, "floor": problem.release.floor},
-        "episodes": episodes,
+        "release": None if problem.release is None else _settings(problem.release),
+        "episodes": problem.episodes,
         "seed": problem.seed,
         "family_level": FAMILY_LEVEL,
         "p_value_threshold": report.threshold,
@@ -381,97 +331,3 @@ def as_json(problem: Problem, report: Report, episodes: int) -> str:
         "not_applicable": report.not_applicable,
     }
     return json.dumps(content, indent=2) + "\n"
-
-
-# ------------------------------------------------------------------ input
-def load_model(args: argparse.Namespace) -> EnsembleModel:
-    """Build the model of the campus, or of a meter file."""
-    fields: dict[str, Any] = {
-        name: value for name in ("date", "start", "end", "incentive") if (value := getattr(args, name)) is not None
-    }
-    if args.price is not None:
-        fields["tariff"] = args.price
-    if args.meter is None:
-        return campus_event(n_states=args.states, **fields)
-    series = read_meter(args.meter, unit=args.unit, stamp=args.stamp, column=args.column, timezone=args.timezone)
-    return EnsembleModel.from_series(
-        series, event_for(series, **fields), profile=args.profile, n_states=args.states, buildings=args.buildings
-    )
-
-
-def load_problem(args: argparse.Namespace) -> Problem:
-    """Check the arguments and build what is validated."""
-    seed, samples = check_count(args.seed, "--seed", 0), check_count(args.samples, "--samples")
-    k = None if args.k is None else check_positive(args.k, "--k", remedy="pass --k 50 for example")
-    model = load_model(args)
-    release = None
-    if args.release == "draw":
-        release = DirichletMechanism(k or 50.0, args.floor).release(model.default, seed)
-    elif args.release is not None:
-        release = Release.load(args.release)
-        if release.log_matrix.shape[-1] != model.n_states:
-            raise ValueError(
-                f"the release {args.release} has {release.log_matrix.shape[-1]} levels and the model "
-                f"{model.n_states}; pass the data and --states it was made from."
-            )
-    elif args.floor != 0.0:
-        raise ValueError("--floor says how a private matrix is drawn; add --release.")
-    k = k or (50.0 if release is None else release.k)
-    return Problem(model, release, k, samples, seed)
-
-
-def build_parser() -> argparse.ArgumentParser:
-    """Describe the command line."""
-    raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(prog="validate.py", description=__doc__, formatter_class=raw)
-    parser.add_argument("--k", type=float, help="noise that the policies expect (default 50, or the release's)")
-    parser.add_argument("--episodes", type=int, default=2000, help="episodes of each finite population (default 2000)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of episodes, draws and release (default 0)")
-    parser.add_argument("--samples", type=int, default=1000, help="draws of the sampled average (default 1000)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the report there as well")
-    parser.add_argument(
-        "--release",
-        nargs="?",
-        const="draw",
-        metavar="FILE",
-        help="validate on a private release: one drawn here with --k and --floor, or a saved one",
-    )
-    parser.add_argument("--floor", type=float, default=0.0, help="least entry before the draw of --release (default 0)")
-    data = parser.add_argument_group("data and event")
-    data.add_argument("--meter", metavar="FILE", help="meter file; by default the built-in synthetic campus")
-    data.add_argument("--unit", help="unit of the meter file, if it does not say")
-    data.add_argument("--stamp", choices=("start", "end"), help="which end of an interval its stamps mark")
-    data.add_argument("--column", help="column of the meter file, or 'sum'")
-    data.add_argument("--timezone", help="such as America/New_York, for the clock changes")
-    data.add_argument("--profile", choices=("building", "aggregate"), default="building", help="what was metered")
-    data.add_argument("--states", type=int, default=20, help="power levels (default 20)")
-    data.add_argument("--buildings", type=int, default=100, help="buildings of the ensemble (default 100)")
-    data.add_argument("--date", help="day of the event (default 2018-07-02)")
-    data.add_argument("--start", help="its first instant (default 11:00)")
-    data.add_argument("--end", help="its last instant (default 15:00)")
-    data.add_argument("--incentive", type=float, help="dollars per kWh during the event (default 1)")
-    data.add_argument("--price", type=float, help="energy price in dollars per kWh (default 0.137)")
-    return parser
-
-
-def main(argv: list[str] | None = None) -> int:
-    """Validate; bad input gives one sentence on stderr and the status 2."""
-    args = build_parser().parse_args(argv)
-    try:
-        episodes = check_count(args.episodes, "--episodes", 100, 10_000_000)
-        problem = load_problem(args)
-        report = validate(problem, episodes)
-        show(Console(width=None if sys.stdout.isatty() else 132), problem, report, episodes)
-        if args.json is not None:
-            with atomic_write(args.json) as stream:
-                stream.write(as_json(problem, report, episodes))
-    except BrokenPipeError:
-        return 1
-    except (ValueError, OSError, ImportError) as error:
-        print(f"validate.py: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    return 0 if report.agrees else 1
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

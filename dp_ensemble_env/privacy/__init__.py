@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from dp_ensemble_env.privacy.calibration import gaussian_delta, gaussian_epsilon, gaussian_sigma
     from dp_ensemble_env.privacy.fleet import Fleet
     from dp_ensemble_env.privacy.guarantee import Guarantee, release_guarantee
-    from dp_ensemble_env.privacy.ledger import PrivacyBudgetExceeded, PrivacyLedger
+    from dp_ensemble_env.privacy.ledger import PrivacyBudgetExceeded, PrivacyLedger, require_guarantee
     from dp_ensemble_env.privacy.mechanisms import Event, Mechanism, Permit, Release, mechanism
     from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletEvent, DirichletMechanism
     from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletEvent as Charge
@@ -116,6 +116,7 @@ _MODULES = {
     "ledger": (
         "PrivacyBudgetExceeded",
         "PrivacyLedger",
+        "require_guarantee",
     ),
     "mechanisms": (
         "Event",
@@ -207,6 +208,7 @@ __all__ = [
     "renyi_divergence",
     "renyi_epsilon",
     "renyi_limit",
+    "require_guarantee",
     "theorem2_epsilon",
     "total_epsilon",
     "vanishing_k_composed",

@@ -1,35 +1,67 @@
-"""An append-only text file that survives interruptions and is shared by processes.
+"""An append-only file of JSON objects that several processes share and that cannot lose an entry unnoticed.
 
-A line is written with one system call and flushed to disk before the call
-returns. A last line without its newline was cut short by a crash before its write
-was confirmed: it is dropped with a warning, and every line before it stays.
+Each line carries a digest (``chain``) of the line before it and of its own content, so an
+edited, deleted or reordered line no longer follows from its predecessor. A chain cannot tell
+that its end was cut off; that is what the *head* is for, a small file beside it
+(``<name>.head``) with the number of lines and the last digest.
+
+The order of writing is the line first, then the head, each flushed to disk (fsync) before
+the next step, and only then does the caller draw. So wherever a process is killed
+
+* a line that is cut short was never confirmed by the head, hence nothing was drawn for it:
+  it is dropped with a warning. If the head does count it, the file is refused;
+* a whole line that the head does not know yet is counted, whether its draw was made or not;
+* fewer lines than the head counts, or another line where the head points, are refused;
+* a last line that lacks only its newline is whole, and the newline is put back.
+
+A file that is to replace another is announced by the head, too, with the digest of the old
+one, so that an interrupted replacement leaves the old file in force. None of this stops a
+forger who rewrites both files; it is there for accidents, editors and careless copies.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
+import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from dp_ensemble_env._files import atomic_write
+
+RESTORE = "restore the file and its .head from a copy: what it no longer shows was spent all the same"
+NO_LEDGER = "is no dp-ensemble-ledger of version 1 or 2; name a new file, or one that a PrivacyLedger wrote."
+Line = dict[str, Any]
 
 
 class Position(NamedTuple):
-    """How far a file has been read; a file with another first line is another file."""
+    """How far a file has been read: bytes, lines, and the digest of the last line."""
 
-    first: bytes
-    offset: int
+    offset: int = 0
+    entries: int = 0
+    chain: str = ""
 
 
-START = Position(b"", 0)
+START = Position()
+_IN_MEMORY = threading.RLock()
+
+
+class _Head(NamedTuple):
+    entries: int
+    chain: str
+    replaces: str | None = None
 
 
 @contextmanager
 def locked(path: Path | None) -> Iterator[None]:
-    """Hold the lock that goes with `path`, so that processes check and write in turn (no file: no lock)."""
+    """Hold the lock that goes with `path`, so that processes check and write in turn (no file: threads do)."""
     if path is None:
-        yield
+        with _IN_MEMORY:
+            yield
         return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -48,35 +80,32 @@ def locked(path: Path | None) -> Iterator[None]:
         os.close(handle)  # releases the lock
 
 
-def read(path: Path, position: Position) -> tuple[list[str], Position]:
-    """Return the complete lines after `position` (all of them if the file was replaced), and the new position."""
-    try:
-        with path.open("rb") as stream:
-            first = stream.readline()
-            size = stream.seek(0, os.SEEK_END)
-            offset = position.offset if first == position.first and size >= position.offset else 0
-            stream.seek(offset)
-            fresh = stream.read()
-    except OSError as error:
-        raise ValueError(f"cannot read {path}: {error.strerror or error}; is it the right file?") from error
-    whole = fresh.rfind(b"\n") + 1
-    if whole < len(fresh):
-        warnings.warn(
-            f"the last line of {path} was cut short ({len(fresh) - whole} bytes) and is dropped; all before it stands",
-            RuntimeWarning,
-            stacklevel=4,
-        )
-        os.truncate(path, offset + whole)
-    try:
-        text = fresh[:whole].decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is no text file; name a ledger file.") from error
-    return text.splitlines(), Position(first, offset + whole)
+# ------------------------------------------------------------------ writing
+def linked(chain: str, content: Line) -> tuple[str, str]:
+    """Return the line that carries `content` after the digest `chain`, and its own digest."""
+    digest = hashlib.sha256((chain + json.dumps(content)).encode()).hexdigest()
+    return json.dumps({**content, "chain": digest}) + "\n", digest
 
 
-def append(path: Path, line: str, position: Position) -> Position:
-    """Add one line and return only when it is on disk."""
-    data = line.encode("utf-8")
+def replace(path: Path, contents: Iterable[Line]) -> Position:
+    """Write a whole file anew, head first; the old file stays in force until the new one is there."""
+    chain, lines = "", []
+    for content in contents:
+        line, chain = linked(chain, content)
+        lines.append(line)
+    text = "".join(lines)
+    old = hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else None
+    _write_head(path, _Head(len(lines), chain, old))
+    with atomic_write(path) as stream:
+        stream.write(text)
+    _flush_folder(path)
+    return Position(len(text), len(lines), chain)
+
+
+def append(path: Path, content: Line, position: Position) -> Position:
+    """Add one line after `position`, the end of the file; return only when line and head are on disk."""
+    line, chain = linked(position.chain, content)
+    data = line.encode("ascii")
     handle = os.open(path, os.O_WRONLY | os.O_APPEND)
     try:
         written = os.write(handle, data)
@@ -85,10 +114,154 @@ def append(path: Path, line: str, position: Position) -> Position:
         os.fsync(handle)
     finally:
         os.close(handle)
-    return Position(position.first, position.offset + len(data))
+    _write_head(path, _Head(position.entries + 1, chain))
+    return Position(position.offset + len(data), position.entries + 1, chain)
 
 
-def end_of(path: Path) -> Position:
-    """Return the position after the last byte."""
-    with path.open("rb") as stream:
-        return Position(stream.readline(), stream.seek(0, os.SEEK_END))
+def _head_path(path: Path) -> Path:
+    return path.with_name(path.name + ".head")
+
+
+def _write_head(path: Path, head: _Head) -> None:
+    # If a power failure undoes the rename the head lags behind, and what it does not know is counted anyway.
+    with atomic_write(_head_path(path)) as stream:
+        json.dump(head._asdict(), stream)
+
+
+def _flush_folder(path: Path) -> None:
+    """Make the names of new files last, where the system can."""
+    try:
+        handle = os.open(path.resolve().parent, os.O_RDONLY)
+    except OSError:  # Windows cannot open folders
+        return
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+# ------------------------------------------------------------------ reading
+def is_new(path: Path) -> bool:
+    """Whether there is no file yet; refuse if there was one."""
+    if path.exists():
+        return False
+    head = _read_head(path)
+    if head is not None and head.entries > 1:  # a first line alone has paid for nothing
+        raise ValueError(f"the ledger {path} is gone, but its head counts {head.entries} lines; {RESTORE}.")
+    return True
+
+
+def read(path: Path, position: Position) -> tuple[list[Line], Position]:
+    """Return what follows `position`, checked against chain and head, and the new position.
+
+    A version-1 file has neither chain nor head: it is returned whole, every time, with the position `START`.
+    """
+    try:
+        with path.open("rb") as stream:
+            size = stream.seek(0, os.SEEK_END)
+            stream.seek(position.offset)
+            data = stream.read()
+    except OSError as error:
+        raise ValueError(f"cannot read {path}: {error.strerror or error}; is it the right file?") from error
+    if size < position.offset:
+        raise ValueError(f"the ledger {path} is shorter than it was when it was last read; {RESTORE}.")
+    head = _read_head(path)
+    if position == START and "chain" not in _header(path, data):
+        return _unchained(path, data, head), START
+    if head is None:
+        raise ValueError(f"the ledger {path} has lost its head, so nobody can tell whether it is whole; {RESTORE}.")
+    if position == START and head.replaces == hashlib.sha256(data).hexdigest():
+        head = None  # the replacement that it announces never came, so the old file stands as it is
+    return _chained(path, data, position, head)
+
+
+def _read_head(path: Path) -> _Head | None:
+    try:
+        content = json.loads(_head_path(path).read_bytes())
+        return _Head(int(content["entries"]), str(content["chain"]), content.get("replaces"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"the head of the ledger {path} is damaged ({error}); {RESTORE}.") from error
+
+
+def _header(path: Path, data: bytes) -> Line:
+    first = _parsed(data.split(b"\n", 1)[0])
+    if first is None:
+        raise ValueError(f"{path} {NO_LEDGER}")
+    return first
+
+
+def _parsed(line: bytes) -> Line | None:
+    try:
+        content = json.loads(line)
+    except ValueError:
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def _chained(path: Path, data: bytes, position: Position, head: _Head | None) -> tuple[list[Line], Position]:
+    contents = []
+    seen = {position.entries: position.chain}
+    for line in data.splitlines(keepends=True):
+        number = position.entries + 1
+        content = _parsed(line)
+        if content is None and not line.endswith(b"\n") and head is not None and head.entries < number:
+            _drop(path, position, len(line))
+            break
+        _check_link(path, number, content, position.chain, cut=not line.endswith(b"\n"))
+        assert content is not None
+        chain = content.pop("chain")
+        contents.append(content)
+        position = Position(position.offset + len(line), number, chain)
+        seen[number] = chain
+        if not line.endswith(b"\n"):
+            with path.open("ab") as stream:
+                stream.write(b"\n")
+            position = position._replace(offset=position.offset + 1)
+    if head is not None and head.entries > position.entries:
+        raise ValueError(
+            f"the ledger {path} ends after {position.entries} lines, but its head counts {head.entries}: the last ones "
+            f"were deleted; {RESTORE}."
+        )
+    if head is not None and seen.get(head.entries, head.chain) != head.chain:
+        raise ValueError(f"entry {head.entries} of the ledger {path} is not the one that its head knows; {RESTORE}.")
+    if head is None or head.entries < position.entries:
+        _write_head(path, _Head(position.entries, position.chain))
+    return contents, position
+
+
+def _check_link(path: Path, number: int, content: Line | None, chain: str, *, cut: bool) -> None:
+    if content is None or not isinstance(content.get("chain"), str):
+        fault = "is cut short" if cut else "is damaged"
+    else:
+        body = {name: value for name, value in content.items() if name != "chain"}
+        if linked(chain, body)[1] == content["chain"]:
+            return
+        before = "" if number == 1 else ", or lines before it were deleted or moved"
+        fault = f"does not agree with its digest: it was edited{before}"
+    raise ValueError(f"entry {number} of the ledger {path} {fault}; {RESTORE}.")
+
+
+def _drop(path: Path, position: Position, size: int) -> None:
+    warnings.warn(
+        f"the last line of {path} was cut short ({size} bytes) before its draw was made, and is dropped; all before "
+        "it stands",
+        RuntimeWarning,
+        stacklevel=5,
+    )
+    os.truncate(path, position.offset)
+
+
+def _unchained(path: Path, data: bytes, head: _Head | None) -> list[Line]:
+    """Read a file of version 1: one JSON object a line, without digests."""
+    if head is not None and head.replaces != hashlib.sha256(data).hexdigest():
+        raise ValueError(f"the ledger {path} has lost the digests that its head speaks of; {RESTORE}.")
+    contents = [_parsed(line) for line in data.splitlines()]
+    for number, content in enumerate(contents, 1):
+        if content is None:
+            raise ValueError(
+                f"entry {number} of the ledger {path} is damaged; {RESTORE}. If a crash cut the last line short, "
+                "before its draw was made, delete that line."
+            )
+    return [content for content in contents if content is not None]

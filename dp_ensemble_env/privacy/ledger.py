@@ -17,11 +17,16 @@ matrix (Taylor, Digamma; E8) is no release but a disclosure: ε = ∞.
 A draw without a floor has ε = ∞ as well: no bound holds for all inputs.
 
 Nothing computed from the private matrix is kept here. What is kept are settings, the
-public support's row sizes, and h; if h came from counts the entry is marked.
+public support's row sizes, and h; if h came from counts the entry is marked, the file
+stays with its owner, and what leaves (`to_json`, a copied environment) goes without that h.
 
-The file is one JSON object per line. An entry is appended and flushed to disk
-(fsync) *before* the draw it pays for; a line cut short by a crash is dropped with a
-warning and the rest is kept. Changes to the header replace the file atomically.
+**It fails closed.** The file is one JSON object a line, each chained to the one before it
+by a digest, and an entry is on disk *before* the draw it pays for is made; `_journal` tells
+the order of the writes and what is refused. A process that is killed, or races another,
+may leave an entry whose draw was never made, and never a draw without its entry. Keep
+``<name>.head`` together with the file. Draws at another h, k or floor are other entries.
+
+Environments that are given no ledger share one a process, `PrivacyLedger.of_process`.
 """
 
 from __future__ import annotations
@@ -32,9 +37,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from dp_ensemble_env._files import atomic_write
-from dp_ensemble_env._validation import check_choice, check_count, check_in_range, check_positive
-from dp_ensemble_env.privacy import _journal
+from dp_ensemble_env._validation import check_count, check_in_range
+from dp_ensemble_env.privacy._book import Book, check_budget, check_header, check_rows, from_line, to_line
 from dp_ensemble_env.privacy.accounting.account import Account
 from dp_ensemble_env.privacy.accounting.divergence import check_delta
 from dp_ensemble_env.privacy.accounting.losses import Rows
@@ -46,12 +50,10 @@ from dp_ensemble_env.privacy.mechanisms.base import (
     PostProcessing,
     Release,
     Rng,
-    permit_without_record,
+    make_permit,
     seeding_of,
 )
 from dp_ensemble_env.privacy.mechanisms.dirichlet import PAPER_H, DirichletEvent
-
-FORMAT = "dp-ensemble-ledger"
 
 
 class PrivacyBudgetExceeded(ValueError):  # noqa: N818 - the name says what happened
@@ -96,41 +98,70 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
         rows: Rows = "sequential",
         h: float = PAPER_H,
     ) -> None:
-        self.path = None if path is None else Path(path)
-        self._account = Account(check_rows(rows), _check_budget(budget))
-        self.h = check_in_range(h, "h", 0, 2)
-        self._digests: set[str] = set()
-        self._position = _journal.START
-        if self.path is not None:
-            with _journal.locked(self.path):
-                self._open()
+        account = Account(check_rows(rows), check_budget(budget))
+        self._book = Book(None if path is None else Path(path), account, check_in_range(h, "h", 0, 2))
+
+    @staticmethod
+    def of_process() -> PrivacyLedger:
+        """Return the ledger that all environments of this process share unless they are given one.
+
+        It is kept in memory and has no budget. An environment on the true dynamics does not
+        charge it: running one publishes nothing, and its own ledger reports an infinite ε.
+        Sub-environments in processes of their own have ledgers of their own; give them the
+        path of a file to share one. A copy of an environment brings its charges along.
+        """
+        return _OF_PROCESS
+
+    @property
+    def path(self) -> Path | None:
+        """File that keeps the ledger, if there is one."""
+        return self._book.path
+
+    @property
+    def h(self) -> float:
+        """Adjacency where a release is recorded without one."""
+        return self._book.h
 
     @property
     def budget(self) -> tuple[float, float] | None:
         """The (epsilon, delta) that must not be exceeded, if there is one."""
-        return self._account.budget
+        return self._book.account.budget
 
     @property
     def rows(self) -> Rows:
         """How rows compose, unless a call says otherwise."""
-        return self._account.rows
+        return self._book.account.rows
 
     # ------------------------------------------------------------ recording
-    def charge(self, event: Event, label: str = "", *, times: int = 1, rng: Rng = None) -> Permit:
+    def charge(self, event: Event, label: str = "", *, times: int = 1, rng: Rng = None, data: Any = None) -> Permit:
         """Put a draw on record before it is made, and return the permit to make it.
+
+        Parameters
+        ----------
+        event : Event
+        label : str
+            What the draw is for.
+        times : int
+            Number of equal, independent draws.
+        rng : numpy Generator or int, optional
+            By default the operating system's entropy.
+        data
+            What will be drawn from. Needed with an integer seed, whose random stream depends
+            on the event and on the data, so that no two draws share one.
 
         Raises
         ------
         PrivacyBudgetExceeded
             If it would exceed the budget; nothing is recorded then.
         """
-        event = self._priced(event)
-        if event.seeding != seeding_of(rng):
+        event = self.priced(event)
+        if event.random and event.seeding != seeding_of(rng):
             raise ValueError(
                 f"the event is of a draw seeded by {event.seeding!r}, but rng={rng!r} was given; make both agree."
             )
+        permit = make_permit(event, rng, data)
         self._record(event, label, check_count(times, "times"))
-        return permit_without_record(event, rng)
+        return permit
 
     def release(
         self,
@@ -156,8 +187,8 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
             Public terms of the draw, such as ``support=`` and ``h=``.
         """
         event = mechanism.event(data, seeding=seeding_of(rng), **terms)
-        release = mechanism.draw(data, self.charge(event, label, rng=rng), **terms)
-        self._note(release)
+        release = mechanism.draw(data, self.charge(event, label, rng=rng, data=data), **terms)
+        self._note(release.digest)
         return release
 
     def record(
@@ -193,7 +224,7 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
             self._record(event, label, times)
             return self
         self._record_anyway(event, label, times, "the release was drawn already and is on record, but")
-        self._note(release)
+        self._note(release.digest)
         return self
 
     def record_deterministic(self, label: str = "") -> PrivacyLedger:
@@ -211,17 +242,28 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
     ) -> PrivacyLedger:
         """Raise `PrivacyBudgetExceeded` if `times` such releases would exceed the budget; record nothing."""
         event = self._event_of(release, h, entries)
-        with _journal.locked(self.path):
-            self._refresh()
-            self._require(event, check_count(times, "times"))
+        with self._book.current() as account:
+            _require(account, event, check_count(times, "times"))
         return self
 
     check = authorize
 
     def knows(self, release: Release) -> bool:
         """Whether the release was drawn under this ledger, or recorded in it."""
-        self._sync()
-        return release.digest in self._digests
+        self._book.read()
+        return release.digest in self._book.digests
+
+    def has(self, label: str, event: Event) -> bool:
+        """Whether a draw is on record under this very label and with this very event: same k, floor, h and all."""
+        return any((label, event) == known[:2] for known in self.entries)
+
+    def adopt(self, label: str, event: Event, digest: str) -> PrivacyLedger:
+        """Count a draw that was charged elsewhere, unless its release is known here; return the ledger itself."""
+        self._book.read()
+        if digest not in self._book.digests:
+            self._record_anyway(self.priced(event), label, 1, "the release was drawn already and is on record, but")
+            self._note(digest)
+        return self
 
     def _event_of(self, release: Release | Event, h: Any, entries: str | None) -> Event:
         if not isinstance(release, (Release, Event)):
@@ -229,41 +271,34 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
                 f"record takes a Release or an Event, got {type(release).__name__}; for a policy computed from the "
                 "true matrix call record_deterministic, for one computed from a release record_post_processing."
             )
-        return self._priced((release.event if isinstance(release, Release) else release).under(h, entries))
+        return self.priced((release.event if isinstance(release, Release) else release).under(h, entries))
 
-    def _priced(self, event: Event) -> Event:
-        """Fill in the ledger's own adjacency where a Dirichlet draw states none."""
+    def priced(self, event: Event) -> Event:
+        """Return the event as it is charged: with the ledger's own adjacency where a Dirichlet draw states none."""
         return event.under(self.h) if isinstance(event, DirichletEvent) and not event.h else event
 
     def _record(self, event: Event, label: str, times: int) -> None:
-        with _journal.locked(self.path):
-            self._refresh()
-            self._require(event, times)
-            self._add(label, event, times)
+        with self._book.current() as account:
+            _require(account, event, times)
+            self._book.add(label, event, times)
 
     def _record_anyway(self, event: Event, label: str, times: int, words: str) -> None:
         """Record what has happened already, and say afterwards if it overspends."""
-        with _journal.locked(self.path):
-            self._refresh()
-            over = self._account.excess(event, times)
-            self._add(label, event, times)
+        with self._book.current() as account:
+            over = account.excess(event, times)
+            self._book.add(label, event, times)
         if over is not None:
             raise PrivacyBudgetExceeded(f"{words} {over}")
 
-    def _note(self, release: Release) -> None:
-        """Keep the digest of a release that was paid for."""
-        with _journal.locked(self.path):
-            self._refresh()
-            if release.digest not in self._digests:
-                self._write({"drawn": release.digest})
-                self._digests.add(release.digest)
+    def _note(self, digest: str) -> None:
+        with self._book.current():
+            self._book.note(digest)
 
     # ------------------------------------------------------------ reading
     def spent(self, delta: float, rows: Rows | None = None) -> float:
         """Return the ε at `delta` of everything recorded; infinity where no guarantee holds for all inputs."""
         check_delta(delta)
-        self._sync()
-        return self._account.epsilon(delta, None if rows is None else check_rows(rows))
+        return self._book.read().epsilon(delta, None if rows is None else check_rows(rows))
 
     def remaining(self, rows: Rows | None = None) -> float:
         """Return how much ε is left at the budget's δ (infinity without a budget)."""
@@ -292,7 +327,7 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
         """
         from dp_ensemble_env.privacy import statement
 
-        goal = _check_budget(target) or statement.DEFAULT_TARGET
+        goal = check_budget(target) or statement.DEFAULT_TARGET
         return statement.ledger_statement(self, delta, self.rows if rows is None else check_rows(rows), model, goal)
 
     def __str__(self) -> str:
@@ -304,14 +339,12 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
     @property
     def entries(self) -> tuple[tuple[str, Event, int], ...]:
         """What was recorded, in order: label, charge, number of equal draws in a row."""
-        self._sync()
-        return tuple(self._account.log)
+        return tuple(self._book.read().log)
 
     @property
     def charges(self) -> dict[Event, int]:
         """How often each different charge was made."""
-        self._sync()
-        return dict(self._account.charges)
+        return dict(self._book.read().charges)
 
     @property
     def releases(self) -> int:
@@ -319,155 +352,68 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
         return sum(times for _, charge, times in self.entries if charge.draws)
 
     def to_json(self) -> str:
-        """Return the whole ledger as JSON text."""
-        lines = [_to_line(*entry) for entry in self.entries]
-        return json.dumps({**self._header(), "entries": lines, "drawn": sorted(self._digests)}, indent=1)
+        """Return the ledger as JSON text that may leave: an h that was computed from counts is left out."""
+        lines = [to_line(label, event.public, times) for label, event, times in self.entries]
+        return json.dumps({**self._book.header(), "entries": lines, "drawn": sorted(self._book.digests)}, indent=1)
 
     @classmethod
     def from_json(cls, text: str) -> PrivacyLedger:
         """Read what `to_json` wrote (kept in memory, not tied to a file)."""
         try:
             content = json.loads(text)
-            _check_header(content)
+            check_header(content, unchained=False)
             ledger = cls(budget=content["budget"], rows=content["rows"], h=content["h"])
             for line in content["entries"]:
-                ledger._account.add(*_from_line(line))
-            ledger._digests.update(map(str, content.get("drawn", ())))
+                ledger._book.account.add(*from_line(line))
+            ledger._book.digests.update(map(str, content.get("drawn", ())))
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"this is no ledger ({error}); pass the text that PrivacyLedger.to_json wrote.") from error
         return ledger
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write a copy of the ledger as a ledger file (atomic replace)."""
-        self._sync()
-        with atomic_write(path) as stream:
-            stream.write(self._text())
+        """Write a copy of the ledger as a ledger file, with its head (atomic replace)."""
+        self._book.read()
+        self._book.save(Path(path))
         return Path(path)
 
-    def _require(self, charge: Event, times: int) -> None:
-        over = self._account.excess(charge, times)
-        if over is not None:
-            raise PrivacyBudgetExceeded(f"this release {over}")
-
-    # ------------------------------------------------------------ the file
-    def _header(self) -> dict[str, Any]:
-        budget = None if self.budget is None else list(self.budget)
-        return {"format": FORMAT, "version": 2, "budget": budget, "rows": self.rows, "h": self.h}
-
-    def _text(self) -> str:
-        lines = [self._header(), *(_to_line(*entry) for entry in self._account.log)]
-        lines += [{"drawn": digest} for digest in sorted(self._digests)]
-        return "".join(json.dumps(line) + "\n" for line in lines)
-
-    def _write(self, line: dict[str, Any]) -> None:
-        """Put a line on disk. Called with the file locked and read to its end."""
-        if self.path is not None:
-            self._position = _journal.append(self.path, json.dumps(line) + "\n", self._position)
-
-    def _add(self, label: str, charge: Event, times: int) -> None:
-        """Put an entry on disk, then count it."""
-        self._write(_to_line(str(label), charge, times))
-        self._account.add(str(label), charge, times)
-
-    def _open(self) -> None:
-        """Read the file, or begin it; called once, with the file locked."""
-        assert self.path is not None
-        if not self.path.exists():
-            self._replace()
-            return
-        lines, self._position = _journal.read(self.path, _journal.START)
-        header = _check_header(lines[0] if lines else None, self.path)
-        asked, kept = self.budget, _check_budget(header["budget"])
-        if asked is not None and kept is not None and asked != kept:
-            raise ValueError(
-                f"the ledger {self.path} has the budget {kept}, not {asked}; open it without a budget to go on "
-                "under its own, or start another ledger."
-            )
-        self._account, self.h = Account(check_rows(header["rows"]), kept or asked), float(header["h"])
-        self._take(lines[1:], 2)
-        if kept is None and asked is not None:
-            self._replace()
-
-    def _replace(self) -> None:
-        assert self.path is not None
-        with atomic_write(self.path) as stream:
-            stream.write(self._text())
-        self._position = _journal.end_of(self.path)
-
-    def _sync(self) -> None:
-        """Read what other processes have added since."""
-        if self.path is not None:
-            with _journal.locked(self.path):
-                self._refresh()
-
-    def _refresh(self) -> None:
-        if self.path is None:
-            return
-        position = self._position
-        lines, self._position = _journal.read(self.path, position)
-        if self._position.first != position.first:  # the file was replaced: read it anew
-            header = _check_header(lines[0] if lines else None, self.path)
-            self._account = Account(self.rows, _check_budget(header["budget"]) or self.budget)
-            self._digests = set()
-            lines = lines[1:]
-        self._take(lines, len(self._account.log) + 2)
-
-    def _take(self, lines: list[str], first: int) -> None:
-        for number, line in enumerate(lines, first):
-            try:
-                content = json.loads(line)
-                if set(content) == {"drawn"}:
-                    self._digests.add(str(content["drawn"]))
-                else:
-                    self._account.add(*_from_line(content))
-            except (KeyError, TypeError, AttributeError, ValueError) as error:
-                raise ValueError(
-                    f"entry {number} of the ledger {self.path} is damaged ({error}); restore the file from a copy: "
-                    "what it no longer shows was spent all the same."
-                ) from error
+    def handed_out(self) -> PrivacyLedger:
+        """Return what goes along with an environment that leaves: a copy without what is private, or the path."""
+        return self if self.path is not None else PrivacyLedger.from_json(self.to_json())
 
 
-def _check_header(line: Any, source: Any = "the text") -> dict[str, Any]:
-    try:
-        header = json.loads(line) if isinstance(line, str) else line
-        if header["format"] == FORMAT and header["version"] in (1, 2):
-            return dict(header)
-    except (TypeError, KeyError, ValueError):
-        pass
-    raise ValueError(f"{source} is no {FORMAT} of version 1 or 2; name a new file, or one that a PrivacyLedger wrote.")
+def _require(account: Account, event: Event, times: int) -> None:
+    over = account.excess(event, times)
+    if over is not None:
+        raise PrivacyBudgetExceeded(f"this release {over}")
 
 
-def _to_line(label: str, event: Event, times: int) -> dict[str, Any]:
-    """Return the JSON object of one entry."""
-    return {"label": label, "times": times, "event": event.to_json()}
+def require_guarantee(event: Event, delta: float, rows: Rows = "sequential", *, h: float = PAPER_H) -> float:
+    """Return the ε at `delta` of one such draw; refuse a draw for which no finite ε holds for all inputs.
+
+    Parameters
+    ----------
+    event : Event
+    delta : float
+    rows : {"sequential", "parallel"} or int
+    h : float
+        Adjacency where the event states none.
+
+    Examples
+    --------
+    >>> from dp_ensemble_env.privacy import mechanism
+    >>> require_guarantee(mechanism("dirichlet:k=50").event([[0.6, 0.4], [0.3, 0.7]]), 1e-6)
+    Traceback (most recent call last):
+    ValueError: this draw (k=50, floor=0) has no epsilon that holds for all inputs at delta=1e-06: without a floor no \
+bound holds for all inputs, so set a floor.
+    """
+    ledger = PrivacyLedger(rows=rows, h=h)
+    epsilon = ledger.record(event).spent(delta)
+    if not math.isfinite(epsilon):
+        raise ValueError(
+            f"this draw ({event.headline or event.type}) has no epsilon that holds for all inputs at delta={delta:g}: "
+            f"{event.remedy}."
+        )
+    return epsilon
 
 
-def _from_line(line: dict[str, Any]) -> tuple[str, Event, int]:
-    """Read one entry back, refusing what no ledger wrote."""
-    fields = dict(line)
-    label, times = str(fields.pop("label")), check_count(fields.pop("times"), "times")
-    if "kind" in fields:  # version 1
-        kind = fields.pop("kind")
-        if kind != "release":
-            fields = {}
-        fields = {"event": {"type": "dirichlet" if kind == "release" else kind, **fields}}
-    if set(fields) != {"event"}:
-        raise ValueError(f"an entry holds label, times and event, not {', '.join(fields)}")
-    return label, Event.from_json(fields["event"]), times
-
-
-def check_rows(rows: Any) -> Rows:
-    """Check how rows compose: "sequential", "parallel", or the number of rows that one unit touches."""
-    if isinstance(rows, str):
-        return check_choice(rows, "rows", ("sequential", "parallel"))
-    return check_count(rows, "rows")
-
-
-def _check_budget(budget: Any) -> tuple[float, float] | None:
-    if budget is None:
-        return None
-    try:
-        epsilon, delta = budget
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"budget must be a pair (epsilon, delta), got {budget!r}; pass budget=(1.0, 1e-6).") from error
-    return check_positive(epsilon, "budget epsilon"), check_delta(delta)
+_OF_PROCESS = PrivacyLedger()

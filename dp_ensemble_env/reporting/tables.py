@@ -142,21 +142,36 @@ def _layout(
         words = [not _numeric(column) for column in columns]
     else:
         words = [heading in left for heading in headings]
-    natural, least = [], []
-    for i, (heading, column) in enumerate(zip(headings, columns, strict=True)):
-        natural.append(max(_size(line) for cell in (heading, *column) for line in cell.split("\n")))
-        unbroken = [word for cell in ((heading, *column) if words[i] else (heading,)) for word in cell.split()]
-        if words[i]:
-            comfort = _LONGEST if i < keep else _COMFORT
-            least.append(min(natural[i], max(comfort, min(_LONGEST, _longest(unbroken)))))
-        else:
-            least.append(max(_longest(column), min(_LONGEST, _longest(unbroken))))
+    least = _least(headings, columns, words, keep, width)
     lines: list[str] = []
     for block in _blocks(least, keep, width):
         lines += [""] if lines else []
-        sizes = _fill([least[i] for i in block], [natural[i] for i in block], [words[i] for i in block], width)
-        lines += _block([headings[i] for i in block], rows, block, sizes, [words[i] for i in block], colour)
+        sizes = {i: least[i] for i in block}
+        _grow(sizes, {i: _sizes(columns[i]) for i in block if words[i]}, width)
+        _grow(sizes, {i: _sizes([headings[i]]) for i in block}, width)
+        lines += _block(headings, rows, sizes, words, colour)
     return lines
+
+
+def _least(headings: list[str], columns: list[list[str]], words: list[bool], keep: int, width: int) -> list[int]:
+    """Return the width below which no column is squeezed: numbers whole, words in comfort if there is room."""
+    least, hard = [], []  # comfortable, and what cannot be had any narrower
+    for i, (heading, column) in enumerate(zip(headings, columns, strict=True)):
+        wrapped = [heading, *column] if words[i] else [heading]
+        hard.append(max([0, *(min(_LONGEST, size) for size in _sizes(" ".join(wrapped).split()))]))
+        if words[i]:
+            natural = max(_sizes([heading, *column]))
+            least.append(min(natural, max(hard[i], _LONGEST if i < keep else _COMFORT)))
+        else:
+            hard[i] = max([hard[i], *_sizes(column)])
+            least.append(hard[i])
+    others = max(least[keep:], default=0)
+    while keep and _span([*least[:keep], others]) > width:  # the repeated columns leave no room for any other
+        widest = max(range(min(keep, len(least))), key=lambda i: least[i] - hard[i])
+        if least[widest] == hard[widest]:
+            break
+        least[widest] -= 1
+    return least
 
 
 def _blocks(least: list[int], keep: int, width: int) -> list[list[int]]:
@@ -170,48 +185,44 @@ def _blocks(least: list[int], keep: int, width: int) -> list[list[int]]:
     return blocks
 
 
-def _fill(least: list[int], natural: list[int], words: list[bool], width: int) -> list[int]:
-    """Share what room is left: first among the columns of words, the narrowest first, then among the headings."""
-    sizes = list(least)
-    for kind in (True, False):
-        while _span(sizes) < width:
-            growing = [i for i in range(len(sizes)) if words[i] is kind and sizes[i] < natural[i]]
-            if not growing:
-                break
-            sizes[min(growing, key=lambda i: sizes[i])] += 1
-    return sizes
+def _grow(sizes: dict[int, int], texts: dict[int, list[int]], width: int) -> None:
+    """Share what room is left among columns whose texts, given by their sizes, still wrap: most of them first."""
+    while _span(list(sizes.values())) < width:
+        wrapped = {i: sum(size > sizes[i] for size in found) for i, found in texts.items()}
+        column = max(wrapped, key=lambda i: (wrapped[i], -sizes[i]), default=None)
+        if column is None or not wrapped[column]:
+            break
+        sizes[column] += 1
 
 
 def _block(
-    headings: list[str], rows: list[list[str]], block: list[int], sizes: list[int], words: list[bool], colour: bool
+    headings: list[str], rows: list[list[str]], sizes: dict[int, int], words: list[bool], colour: bool
 ) -> list[str]:
-    rule = "─" * _span(sizes)
-    lines = []
-    if any(headings):
-        lines = [*_line(headings, sizes, words, colour, bottom=True), rule]
+    rule = "─" * _span(list(sizes.values()))
+    lines = [*_line(headings, sizes, words, colour, bottom=True), rule] if any(headings) else []
     for row in rows:
         if not row:
             lines.append(rule)
         elif len(row) == 1 < len(headings):
             style = getattr(row[0], "style", "bold")
-            lines += [_paint(line, style, colour) for line in _wrap(row[0], max(40, _span(sizes)))]
+            lines += [_paint(line, style, colour) for line in _wrap(row[0], max(40, len(rule)))]
         else:
-            lines += _line([row[i] for i in block], sizes, words, colour)
+            lines += _line(row, sizes, words, colour)
     return lines
 
 
-def _line(cells: list[str], sizes: list[int], words: list[bool], colour: bool, bottom: bool = False) -> list[str]:
-    """Set one row of a table in as many lines as it needs."""
-    stacks = [_wrap(cell, size) for cell, size in zip(cells, sizes, strict=True)]
-    height = max(len(stack) for stack in stacks)
+def _line(row: list[str], sizes: dict[int, int], words: list[bool], colour: bool, bottom: bool = False) -> list[str]:
+    """Set the columns of a row that have a size in as many lines as they need."""
+    stacks = {i: _wrap(row[i], size) for i, size in sizes.items()}
+    height = max(len(stack) for stack in stacks.values())
     pieces = []
-    for cell, stack, size, word in zip(cells, stacks, sizes, words, strict=True):
+    for i, stack in stacks.items():
         blank = [""] * (height - len(stack))
-        style = getattr(cell, "style", "")
+        style = getattr(row[i], "style", "")
         column = []
         for text in blank + stack if bottom else stack + blank:
-            space = " " * (size - _size(text))
-            column.append(_paint(text, style, colour) + space if word else space + _paint(text, style, colour))
+            space = " " * (sizes[i] - _size(text))
+            column.append(_paint(text, style, colour) + space if words[i] else space + _paint(text, style, colour))
         pieces.append(column)
     return [(" " * _GAP).join(parts).rstrip() for parts in zip(*pieces, strict=True)]
 
@@ -250,8 +261,8 @@ def _span(sizes: Sequence[int]) -> int:
     return sum(sizes) + _GAP * (len(sizes) - 1)
 
 
-def _longest(texts: Iterable[str]) -> int:
-    return max((_size(text) for text in texts), default=0)
+def _sizes(texts: Iterable[str]) -> list[int]:
+    return [_size(line) for text in texts for line in text.split("\n")]
 
 
 def _size(text: str) -> int:

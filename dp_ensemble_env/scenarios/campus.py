@@ -28,7 +28,7 @@ from dp_ensemble_env._validation import check_count
 from dp_ensemble_env._words import minutes
 from dp_ensemble_env.chain.markov import MarkovChain, ensemble, estimate_chain
 from dp_ensemble_env.event import DemandResponseEvent
-from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.model import DECLARABLE, EnsembleModel
 from dp_ensemble_env.scenarios import Card, Scenario
 
 FloatArray = NDArray[np.float64]
@@ -205,6 +205,7 @@ def campus_event(
         season=SUMMER,
         holidays=HOLIDAYS,
         on_unvisited="merge" if n_states > 20 else "error",
+        public=DECLARABLE,  # a synthetic campus, and the paper published its levels
     )
     return model.override(**overrides) if overrides else model
 
@@ -226,7 +227,10 @@ CAMPUS_EVENT = Scenario(
             "synthetic; the event, the incentive and the tariff follow Con Edison's public rules, and level 18 is at "
             "32.1 MW as published"
         ),
-        private="the transition matrix, estimated from meter data",
+        private=(
+            "the transition matrix and the counts behind it, as if estimated from meter data; levels, start states, "
+            "baseline and prices are declared public"
+        ),
         version=1,
     ),
 )
@@ -243,7 +247,8 @@ def _temperature(rng: np.random.Generator, days: int) -> FloatArray:
     mean = 12.5 - 12.5 * np.cos(2 * np.pi * (day - 21) / days) + spell + heat_wave
     steps = np.arange(days * STEPS_PER_DAY)
     hour = (steps % STEPS_PER_DAY) / 4.0
-    return np.interp(steps / STEPS_PER_DAY, day + 0.5, mean) - 4.5 * np.cos(2 * np.pi * (hour - 4.0) / 24.0)
+    daily: FloatArray = np.interp(steps / STEPS_PER_DAY, day + 0.5, mean)
+    return daily - 4.5 * np.cos(2 * np.pi * (hour - 4.0) / 24.0)
 
 
 def _occupancy(rng: np.random.Generator, working: NDArray[np.bool_], hour: FloatArray) -> FloatArray:

@@ -9,15 +9,17 @@ from dp_ensemble_env.agents import Agent, agent_names, evaluate, make_agent, reg
 from dp_ensemble_env.agents.analytical import PolicyAgent
 from dp_ensemble_env.agents.base import decision_time
 from dp_ensemble_env.agents.evaluation import reference_returns, seed_summary
-from dp_ensemble_env.agents.practice import constant_price_return, price_scale
+from dp_ensemble_env.agents.practice import constant_price_return
 from helpers import random_model
 from numpy.testing import assert_allclose
 from stable_baselines3.common.evaluation import evaluate_policy as sb3_evaluate_policy
 
 import dp_ensemble_env  # noqa: F401 - registers the environments
 from dp_ensemble_env.cost import cost_of_privacy
+from dp_ensemble_env.envs.actions import action_scale, price_tilts
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
-from dp_ensemble_env.policies import POLICIES, solve_policy
+from dp_ensemble_env.lsmdp import occupancy
+from dp_ensemble_env.policies import POLICIES, solve_policy, tilted_policy
 from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism
 from dp_ensemble_env.reporting.outcome import event_outcome
 
@@ -141,20 +143,24 @@ def test_best_price_beats_every_price_on_a_grid(campus):
 def test_ad_hoc_waits_for_the_event(campus):
     actions = make_agent("ad-hoc", EnsembleEnv(campus, action="price")).actions[:, 0]
     assert_allclose(actions[:2], 0.0)  # two steps of notice
-    nats = actions[2:] * price_scale(campus)[2:]
+    nats = actions[2:] * action_scale(campus)[2:]
     assert_allclose(nats, nats[0], rtol=1e-5)  # the same shed in every interval of the event
     assert nats[0] > 0
 
 
-def test_price_scale_is_the_environments(campus):
-    """A price action of one and the tilt it stands for move the ensemble alike."""
+def test_tilts_and_scale_are_those_of_the_environment(campus):
+    """What `price_tilts` and `action_scale` say is what the compiled steps do, in every mode and at every time."""
+    prices = np.random.default_rng(0).uniform(-1.0, 1.0, campus.horizon)
+    tilts = price_tilts(campus, prices)
+    expected = occupancy(tilted_policy(campus, tilts), np.eye(campus.n_states)[15])
     price, tilt = (EnsembleEnv(campus, action=action) for action in ("price", "tilt"))
     for env in (price, tilt):
         env.reset(options={"state": 15})
-    a = price.step(np.array([0.4], np.float32))
-    power = campus.power_kw
-    b = tilt.step((-0.4 * (2 * (power - power.min()) / np.ptp(power) - 1)).astype(np.float32))
-    assert a[1] == pytest.approx(b[1], rel=1e-5)
+    for t in range(campus.horizon):
+        price.step(prices[t : t + 1])
+        tilt.step(tilts[t] / action_scale(campus)[t])
+        assert_allclose(price.occupancy, expected[t + 1], rtol=1e-11, atol=1e-14)
+        assert_allclose(tilt.occupancy, expected[t + 1], rtol=1e-11, atol=1e-14)
 
 
 # ------------------------------------------------------------------ the protocol

@@ -26,7 +26,7 @@ from dp_ensemble_env.agents.hyperparams import (  # noqa: E402
     reward_scale,
 )
 from dp_ensemble_env.agents.learners import algorithm_class, price_list, settings_of  # noqa: E402
-from dp_ensemble_env.agents.sb3 import load_agent, safe_path, train  # noqa: E402
+from dp_ensemble_env.agents.sb3 import RunFolder, TrainingSettings, load_agent, safe_path, train  # noqa: E402
 
 from dp_ensemble_env.envs.ensemble import EnsembleEnv  # noqa: E402
 from dp_ensemble_env.envs.sb3 import EnsembleVecEnv  # noqa: E402
@@ -45,9 +45,11 @@ TINY = {
 loads_code = pytest.mark.filterwarnings("ignore:Loading")
 
 
-def tiny(algo, steps=432, action="price", **settings):
-    changes = {**TINY[algo], **settings.pop("hyperparams", {})}
-    return train(algo, MEAN_FIELD, action, total_steps=steps, hyperparams=changes, **settings)
+def tiny(algo, steps=432, *, hyperparams=None, folder=None, resume=False, tensorboard=False, progress=None, **more):
+    env = EnsembleEnv(action="price", **{name: more.pop(name) for name in ("k", "floor") if name in more})
+    settings = TrainingSettings(total_steps=steps, hyperparams={**TINY[algo], **(hyperparams or {})}, **more)
+    keep = None if folder is None else RunFolder(folder, resume, tensorboard)
+    return train(algo, env, settings, keep=keep, progress=progress)
 
 
 class CrashError(Exception):
@@ -194,12 +196,12 @@ def test_same_seed_same_scores():
 
 
 def test_learning_raises_the_score():
-    agent = train("a2c", MEAN_FIELD, "price", total_steps=20_000, interval=5_000)
+    agent = train("a2c", settings=TrainingSettings(total_steps=20_000, interval=5_000))
     assert agent.curve[-1][1] > agent.curve[0][1] + 20
 
 
 def test_stops_at_the_target():
-    agent = train("a2c", MEAN_FIELD, "price", total_steps=50_000, interval=1_000, target_score=10)
+    agent = train("a2c", settings=TrainingSettings(total_steps=50_000, interval=1_000, target_score=10))
     scores = [score for _, score in agent.curve]
     assert scores[-1] >= 10 and all(score < 10 for score in scores[:-1]) and agent.steps < 50_000
 
@@ -207,12 +209,19 @@ def test_stops_at_the_target():
 def test_by_name_on_a_release(campus):
     env = EnsembleEnv(campus, "single", "price", k=50)
     agent = make_agent("a2c", env, steps=800, seed=1)
-    again = train(
-        "a2c", "dp_ensemble/SingleLoad-v0", "price", model=env.model, total_steps=800, seed=1, population="single"
-    )
+    released = EnsembleEnv(env.model, "single", "price")  # the release as if it were the truth
+    again = train("a2c", released, TrainingSettings(1, 800))
     assert agent.curve == again.curve and agent.privacy == "that of one release"
-    direct = train("a2c", "dp_ensemble/SingleLoad-v0", "price", model=campus, k=50, total_steps=800, seed=1)
-    assert direct.curve == agent.curve and direct.privacy == agent.privacy
+    assert again.privacy == "none: learned from the true dynamics"
+    assert train("a2c", env, TrainingSettings(1, 800)).curve == agent.curve
+
+
+def test_training_that_takes_long_says_so(monkeypatch, capsys):
+    monkeypatch.setattr("dp_ensemble_env._progress.SILENT", 0.0)
+    make_agent("a2c", EnsembleEnv(action="price"), steps=5_000, seed=0)
+    assert "training a2c" in capsys.readouterr().err
+    make_agent("a2c", EnsembleEnv(action="price"), steps=5_000, seed=0, progress=lambda *news: None)
+    assert not capsys.readouterr().err
 
 
 # ------------------------------------------------------------------ run folders
@@ -241,7 +250,7 @@ def test_folder_holds_what_is_needed_and_refuses_another_run(tmp_path):
     }  # fmt: skip
     assert any((tmp_path / "run" / "tensorboard").iterdir())
     config = json.loads((tmp_path / "run" / "config.json").read_text())
-    assert (config["seed"], config["k"], config["hyperparams"]["n_envs"]) == (0, 50.0, 8)
+    assert (config["seed"], config["action"], config["hyperparams"]["n_envs"]) == (0, "price", 8)
     assert "stable-baselines3" in json.loads((tmp_path / "run" / "versions.json").read_text())
     assert PrivacyLedger.from_json((tmp_path / "run" / "ledger.json").read_text()).releases == 1
     with pytest.raises(ValueError, match="already holds a run"):

@@ -6,7 +6,6 @@ import gymnasium
 import numpy as np
 import pytest
 from dp_ensemble_env.agents import agent_names, evaluate, make_agent
-from dp_ensemble_env.agents.practice import tilted_policy
 from dp_ensemble_env.agents.z_learning import (
     Explorer,
     fill_gaps,
@@ -20,7 +19,7 @@ from helpers import random_model
 
 from dp_ensemble_env.envs import EnsembleEnv
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.policies import solve_standard
+from dp_ensemble_env.policies import solve_standard, tilted_policy
 from dp_ensemble_env.reporting.outcome import event_outcome
 
 SEEDS = (11, 12, 13)

@@ -30,7 +30,7 @@ def test_the_seed_is_not_that_of_the_campus(tmp_path):
 
 
 def test_finite_population_has_a_standard_error(tmp_path):
-    result = run(tmp_path, "best-price", "--env", "SingleLoad", "--action", "price", "--episodes", "300")
+    result = run(tmp_path, "best-price", "--population", "single", "--action", "price", "--episodes", "300")
     assert result["episodes"] == 300 and 0 < result["score_error"] < 10
 
 
@@ -58,7 +58,7 @@ def test_meter_file(tmp_path):
         (["standart"], "neither an agent"),
         (["digamma"], "needs k"),
         (["digamma", "--expect", "50"], "not a tilt"),
-        (["standard", "--k", "-1"], "k must be"),
+        (["standard", "--k", "-1"], "--k must be"),
         (["standard", "--meter", "nowhere.csv"], "nowhere.csv"),
         (["standard", "--episodes", "0"], "--episodes"),
         (["standard", "--json", "/proc/no/file.json"], "cannot write"),

@@ -28,7 +28,7 @@ def results(folder):
 @loads_code
 def test_killed_run_resumes_and_ends_as_if_it_had_not_been(tmp_path, capsys):
     steps, interval = 36_000, 1_440
-    settings = [*RUN, "--steps", str(steps), "--interval", str(interval), "--folder"]
+    settings = [*RUN, "--steps", str(steps), "--interval", str(interval), "--output"]
     cut, whole = tmp_path / "cut", tmp_path / "whole"
     command = [sys.executable, str(SCRIPTS / "train.py"), *settings, str(cut)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -56,15 +56,15 @@ def test_killed_run_resumes_and_ends_as_if_it_had_not_been(tmp_path, capsys):
 @loads_code
 def test_another_configuration_is_refused(tmp_path, capsys):
     train = load("train")
-    base = [*RUN, "--steps", "432", "--folder", str(tmp_path / "run")]
+    base = [*RUN, "--steps", "432", "--output", str(tmp_path / "run")]
     assert train.main(base) == 0
     for extra, words in (
         ([], "already holds a run"),
         (["--resume", "--seed", "7"], "seed is 0, not 7"),
         (["--resume", "--action", "tilt"], "action is 'price', not 'tilt'"),
-        (["--resume", "--k", "50"], "k is None, not 50.0"),
+        (["--resume", "--k", "50"], "environment.privacy is None, not 'dirichlet:k=50'"),
         (["--resume", "--set", "gae_lambda=0.5"], "hyperparams.gae_lambda"),
-        (["--resume", "--date", "2018-07-03"], "notes.date is '2018-07-02', not '2018-07-03'"),
+        (["--resume", "--date", "2018-07-03"], "environment.problem.date is None, not '2018-07-03'"),
     ):
         capsys.readouterr()
         assert train.main([*base, *extra]) == 2
@@ -76,7 +76,7 @@ def test_same_command_same_result_and_private_release(tmp_path, capsys):
     train = load("train")
     found = []
     for name in ("a", "b"):
-        arguments = ["--steps", "432", "--k", "50", "--floor", "0.01", "--folder", str(tmp_path / name)]
+        arguments = ["--steps", "432", "--k", "50", "--floor", "0.01", "--output", str(tmp_path / name)]
         assert train.main([*RUN, *arguments]) == 0
         assert "privacy: that of one release" in capsys.readouterr().out
         found.append(results(tmp_path / name))
@@ -90,10 +90,10 @@ def test_meter_file_and_target(tmp_path, capsys):
     lines = "\n".join(f"{str(t).replace('T', ' ')},{p:.3f}" for t, p in zip(times, kw, strict=True))
     (tmp_path / "meter.csv").write_text(f"time,power_kw\n{lines}\n")
     arguments = ["--meter", str(tmp_path / "meter.csv"), "--stamp", "start", "--unit", "kW", "--steps", "60000"]
-    assert load("train").main([*RUN, *arguments, "--target", "5", "--folder", str(tmp_path / "run")]) == 0
+    assert load("train").main([*RUN, *arguments, "--target", "5", "--output", str(tmp_path / "run")]) == 0
     assert "target reached" in capsys.readouterr().out
     config = json.loads((tmp_path / "run" / "config.json").read_text())
-    assert config["notes"]["meter"].endswith("meter.csv") and config["target_score"] == 5
+    assert config["environment"]["problem"]["meter"] == str(tmp_path / "meter.csv") and config["target_score"] == 5
     assert results(tmp_path / "run")["evaluation"]["score"] >= 5
 
 
@@ -101,11 +101,25 @@ def test_meter_file_and_target(tmp_path, capsys):
     ("arguments", "words"),
     [
         (["--algo", "pppo"], "did you mean 'ppo'"),
-        (["--env", "Meanfield"], "did you mean 'MeanField'"),
+        (["--population", "meanfield"], "did you mean 'mean-field'"),
         (["--algo", "dqn", "--action", "tilt"], "price mode only"),
         (["--steps", "0"], "--steps must be at least 1"),
         (["--seed", "-1"], "--seed must be at least 0"),
         (["--k", "-5"], "--k must be a positive"),
+        (["--k", "5", "--privacy", "public"], "leave --k and --floor out"),
+        (["--action", "prize"], "did you mean 'price'"),
+        (["--scenario", "campus"], "did you mean 'campus-event'"),
+        (["--resume"], "there is no run in runs/ppo-MeanField-price-seed0 to resume"),
+        (["--set", "n_envs=0"], "n_envs must be a whole number of at least 1, got 0"),
+        (["--set", "batch_size=-1"], "batch_size must be a whole number of at least 2, got -1"),
+        (["--set", "ent_coef=nan"], "ent_coef must be a number of at least 0, or 'auto', got 'nan'"),
+        (["--set", "ent_coef=NaN"], "ent_coef must be a number of at least 0, or 'auto', got nan"),
+        (["--set", "gamma=5"], "gamma must be a number from 0 to 1, got 5"),
+        (["--set", "learning_rate=abc"], "learning_rate must be a number above 0"),
+        (["--set", "learning_rate=lin_x"], "'lin_0.001'"),
+        (["--set", "policy_kwargs=3"], "policy_kwargs must be a dictionary"),
+        (["--set", "clock=1"], "clock must be true or false"),
+        (["--steps", "100"], "--steps must be at least 288, one rollout"),
         (["--floor", "0.1"], "give --k too"),
         (["--target", "101"], "at most 100"),
         (["--set", "n_envs"], "takes name=value"),

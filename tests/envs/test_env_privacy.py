@@ -15,8 +15,10 @@ from helpers import random_model
 from dp_ensemble_env.envs import ENVIRONMENTS, EnsembleEnv, EnsembleVectorEnv
 from dp_ensemble_env.lsmdp import solve
 from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.privacy import ledger as ledger_module
 from dp_ensemble_env.privacy.ledger import PrivacyBudgetExceeded, PrivacyLedger
 from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism
+from dp_ensemble_env.scenarios.campus import campus_event
 
 IDS = tuple(ENVIRONMENTS)
 
@@ -192,8 +194,83 @@ def test_sub_environments_with_one_ledger_are_charged_once(tmp_path: Path) -> No
     assert PrivacyLedger(path).releases == 2
 
 
+def test_environments_of_one_process_share_a_ledger() -> None:
+    settings = {"k": 50, "floor": 0.05}
+    one, two = (EnsembleEnv(release_seed=seed, **settings) for seed in (0, 1))
+    alone = EnsembleEnv(release_seed=0, ledger=PrivacyLedger(), **settings).ledger.spent(1e-6)
+    together = PrivacyLedger()
+    for seed in (0, 1):
+        together.release(DirichletMechanism(50, 0.05), campus_event().default, seed)
+    assert one.ledger is two.ledger is PrivacyLedger.of_process()
+    assert one.ledger.spent(1e-6) == together.spent(1e-6) > 1.3 * alone
+    assert "2 Dirichlet releases" in one._task.privacy_line()
+    EnsembleVectorEnv(3, release_seed=1, **settings)  # the same draw: not charged again
+    EnsembleEnv()  # the true dynamics: nothing is private there, and nothing is published by running them
+    release = DirichletMechanism(50, 0.05).release(campus_event().default)
+    for _ in range(2):
+        third = EnsembleEnv(privacy=release)
+    assert third.ledger is one.ledger and one.ledger.releases == 3 and math.isfinite(one.ledger.spent(1e-6))
+    apart = EnsembleEnv(k=50, floor=0.05, budget=(100.0, 1e-6))  # told otherwise
+    assert apart.ledger is not one.ledger and apart.ledger.releases == 1
+
+
+def test_a_copy_brings_its_charges_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = DirichletMechanism(50, 0.05).release(budget_model().default)
+    for settings in ({"k": 20, "floor": 0.1}, {"k": 20, "floor": 0.1, "redraw": "episode"}, {"privacy": given}):
+        with monkeypatch.context() as elsewhere:
+            elsewhere.setattr(ledger_module, "_OF_PROCESS", PrivacyLedger())
+            env = EnsembleEnv(budget_model(), **settings)
+            env.reset()
+            env.reset()
+            copies = pickle.loads(pickle.dumps(env)), copy.deepcopy(env)
+            spent, releases, data = env.ledger.spent(1e-3), env.ledger.releases, pickle.dumps(env)
+            assert all(one.ledger is env.ledger for one in copies)  # known there already
+            assert env.ledger.releases == releases == (2 if "redraw" in settings else 1)
+        with monkeypatch.context() as other_process:
+            other_process.setattr(ledger_module, "_OF_PROCESS", PrivacyLedger())
+            for _ in range(2):
+                away = pickle.loads(data)
+            assert away.ledger is ledger_module._OF_PROCESS and away.ledger.releases == releases
+            assert away.ledger.spent(1e-3) == spent
+
+
+def test_a_release_given_with_a_ledger_must_be_in_it(tmp_path: Path) -> None:
+    model, ledger = budget_model(), PrivacyLedger(tmp_path / "ledger.jsonl")
+    charged, smuggled = (
+        ledger.release(DirichletMechanism(20, 0.1), model.default),
+        DirichletMechanism(20, 0.1).release(model.default),
+    )
+    assert EnsembleEnv(model, privacy=charged, ledger=tmp_path / "ledger.jsonl").ledger.releases == 1
+    with pytest.raises(ValueError, match="the ledger has no entry for this release"):
+        EnsembleEnv(model, privacy=smuggled, ledger=ledger)
+    ledger.record(smuggled)
+    assert EnsembleEnv(model, privacy=smuggled, ledger=ledger).ledger.releases == 2
+
+
+def test_another_adjacency_is_charged_again() -> None:
+    """The same seeded draw under a wider h protects less: it is an entry of its own."""
+    model, ledger = budget_model(), PrivacyLedger()
+    settings = {"k": 20, "floor": 0.1, "ledger": ledger}
+    narrow = EnsembleEnv(model, h=0.01, **settings)
+    spent = ledger.spent(1e-3)
+    EnsembleEnv(model, h=0.01, **settings)
+    assert ledger.releases == 1
+    wide = EnsembleEnv(model, h=0.1, **settings)
+    assert ledger.releases == 2 and ledger.spent(1e-3) > spent
+    assert ledger.spent(1e-3) >= EnsembleEnv(model, k=20, floor=0.1, h=0.1, ledger=PrivacyLedger()).ledger.spent(1e-3)
+    np.testing.assert_array_equal(narrow.release.matrix, wide.release.matrix)
+    EnsembleEnv(model, **settings)  # the ledger's own h
+    assert {event.h for event in ledger.charges} == {(0.01,), (0.1,), (0.03,)}
+    for h in (0.05, 0.05):
+        EnsembleEnv(model, privacy=narrow.release, ledger=ledger, h=h)
+    assert ledger.releases == 4
+
+
 def test_adjacency_is_handed_to_the_ledger() -> None:
-    small, large = (EnsembleEnv(budget_model(), k=20, floor=0.1, h=h).ledger.spent(1e-3) for h in (0.01, 0.1))
+    small, large = (
+        EnsembleEnv(budget_model(), k=20, floor=0.1, h=h, ledger=PrivacyLedger()).ledger.spent(1e-3)
+        for h in (0.01, 0.1)
+    )
     assert 0 < small < large < math.inf
 
 

@@ -8,8 +8,10 @@ import re
 
 import numpy as np
 import pytest
-from helpers import load
+from helpers import load, write_meter
 
+from dp_ensemble_env.experiments.comparison import PRESETS, Learner
+from dp_ensemble_env.experiments.comparison_report import OWNER_WORDS
 from dp_ensemble_env.reporting.page import Page
 
 
@@ -34,10 +36,12 @@ def test_every_output_is_there_and_agrees(compared):
     private = {(row["name"], row["k"]): np.mean(row["scores"]) for row in record["private"]}
     assert private["standard", "∞ (none)"] == pytest.approx(100, abs=1e-2)
     assert private["standard", "50"] < private["standard, as a tilt", "50"] < 100
+    for row in record["private"]:  # no floor, no guarantee; and what a plan on a public guess scores beside it
+        assert row["epsilon"] is None and row["without_data"] == pytest.approx(97.14, abs=0.01)
     assert record["cost_of_privacy"]["taylor"][0] == pytest.approx(
         next(row["gap"] for row in record["controllers"] if row["name"] == "taylor"), abs=0.01
     )
-    for name in ("scores", "event", "private"):
+    for name in ("scores", "event", "deployed"):
         assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -45,7 +49,17 @@ def test_page_is_one_file_with_its_pictures(compared):
     page = (compared[0] / "comparison.html").read_text()
     assert page.count("data:image/png;base64,") == 3
     assert not re.search(r"(src|href)=\"(?!data:)", page)  # nothing is fetched
-    assert "no guarantee" in page  # releases without a floor
+    assert "∞ means that nothing is guaranteed" in page and "do not publish" not in page
+
+
+def test_what_is_computed_from_a_meter_is_named_private(tmp_path):
+    write_meter(tmp_path / "meter.csv")
+    words = ["--meter", str(tmp_path / "meter.csv"), "--unit", "kW", "--stamp", "start", "--date", "2018-07-02"]
+    quick = ["--preset", "baselines", "--private", "50", "--releases", "1", "--levels", "6"]
+    assert load("compare").main([*words, *quick, "--output", str(tmp_path / "out")]) == 0
+    names = [path.name for path in (tmp_path / "out").iterdir()]
+    assert names and all("-private." in name for name in names)
+    assert OWNER_WORDS in (tmp_path / "out" / "comparison-private.html").read_text()
 
 
 def test_same_command_gives_the_same_table(compared, tmp_path):
@@ -57,7 +71,7 @@ def test_same_command_gives_the_same_table(compared, tmp_path):
 def test_learners_are_trained_scored_and_deployed(tmp_path, monkeypatch):
     """Two seeds of a learner on the truth and one on a release; side by side or in turn gives the same numbers."""
     compare = load("compare")
-    monkeypatch.setitem(compare.PRESETS, "quick", [compare.Learner("z-learning", "SingleLoad", "tilt", 20_000, 2, 90)])
+    monkeypatch.setitem(PRESETS, "quick", (Learner("z-learning", "SingleLoad", "tilt", 20_000, 2, 90),))
     arguments = ["--private", "50", "inf", "--releases", "1", "--episodes", "400"]
     records = []
     for jobs in ("1", "2"):
@@ -75,7 +89,7 @@ def test_learners_are_trained_scored_and_deployed(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--k", "0"], "--k must be"),
+        (["--expect", "0"], "--expect must be"),
         (["--private", "-1"], "--private must be"),
         (["--meter", "nowhere.csv"], "nowhere.csv"),
         (["--date", "tomorrow"], "event time"),

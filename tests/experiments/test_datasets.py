@@ -11,16 +11,17 @@ import numpy as np
 import pytest
 from dp_ensemble_env.agents import make_agent
 from gymnasium.envs.registration import EnvSpec
-from helpers import random_model
+from helpers import load, random_model
 
 from dp_ensemble_env import DirichletMechanism, campus_event
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.envs.portable import portable_spec
 from dp_ensemble_env.experiments import datasets as make_dataset
+from dp_ensemble_env.experiments.problem import ProblemSettings
 
 
 @pytest.mark.parametrize(
-    ("script", "words"), [(make_dataset, "dp-ensemble dataset"), (behaviour_cloning, "python docs/examples")]
+    ("script", "words"), [(load("dataset"), "dp-ensemble dataset"), (behaviour_cloning, "python docs/examples")]
 )
 def test_help_shows_examples(script, words, capsys):
     with pytest.raises(SystemExit) as stop:
@@ -37,38 +38,39 @@ def test_help_shows_examples(script, words, capsys):
         (["--noise", "-0.1"], "--noise"),
         (["--k", "0"], "--k"),
         (["--floor", "0.1"], "give --k too"),
-        (["--release-seed", "1"], "give --k too"),
+        (["--release-seed", "1"], "--release-seed belongs to a release; pass --privacy dirichlet:k=50 too"),
         (["--kinds", "expert"], "uncontrolled"),
         (["--kinds", "standard", "--action", "price"], "--action tilt"),
     ],
 )
 def test_bad_settings_are_refused_in_one_sentence(arguments, message, capsys, tmp_path):
-    assert make_dataset.main([*arguments, "--root", str(tmp_path)]) == 2
+    assert load("dataset").main([*arguments, "--output", str(tmp_path)]) == 2
     error = capsys.readouterr().err
-    assert message in error and error.startswith("make_dataset: ") and error.count("\n") == 1
+    assert message in error and error.startswith("dp-ensemble dataset: ") and error.count("\n") == 1
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("script", [make_dataset, behaviour_cloning])
+@pytest.mark.parametrize("script", [load("dataset"), behaviour_cloning])
 def test_without_minari_the_remedy_is_named(script, capsys, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "minari", None)
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
     assert script.main([]) == 2
     error = capsys.readouterr().err
-    assert "pip install" in error and "minari[hdf5]" in error and error.count("\n") == 1
+    assert "pip install" in error and "minari" in error and error.count("\n") == 1
 
 
 def test_name_has_the_letters_that_minari_allows():
-    arguments = make_dataset.parse(
-        ["--k", "12.5", "--floor", "0.01", "--release-seed", "2", "--meter", "a/my meter.csv"]
-    )
-    assert make_dataset.default_name(arguments) == "meanfield-tilt-my_meter-k12_5-floor0_01-release2"
+    settings = make_dataset.DatasetSettings(privacy="dirichlet:k=12.5,floor=0.01", release_seed=2)
+    name = make_dataset.default_name(ProblemSettings(meter="a/my meter.csv"), settings)
+    assert name == "meanfield-tilt-my_meter-k12_5-floor0_01-release2"
 
 
 def test_another_event_or_release_has_another_name():
-    settings = ([], ["--date", "2018-07-03"], ["--step-minutes", "30"], ["--k", "50"], ["--k", "50.0000001"])
-    names = [make_dataset.default_name(make_dataset.parse(one)) for one in settings]
-    assert names[0] == "meanfield-tilt" and names[3] == "meanfield-tilt-k50" and len(set(names)) == len(settings)
+    problems = [{}, {"date": "2018-07-03"}, {"window": "12:00-14:00"}, {"levels": 10}, {"tariff": 0.2}]
+    names = [make_dataset.default_name(ProblemSettings(**one), make_dataset.DatasetSettings()) for one in problems]
+    for spec in ("dirichlet:k=50", "dirichlet:k=50.0000001", "public"):
+        names.append(make_dataset.default_name(ProblemSettings(), make_dataset.DatasetSettings(privacy=spec)))
+    assert names[0] == "meanfield-tilt" and names[5] == "meanfield-tilt-k50" and len(set(names)) == len(names)
 
 
 # ------------------------------------------------------------------ episodes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib.util
 import json
 import os
 import pty
@@ -20,8 +21,8 @@ from dp_ensemble_env.agents import evaluate, make_agent
 from helpers import SCRIPTS, load
 
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
+from dp_ensemble_env.experiments.comparison import ComparisonSettings, private_rows
 from dp_ensemble_env.experiments.sweep import cells as sweep_cells
-from dp_ensemble_env.experiments.sweep import grid as sweep_grid
 from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism
 from dp_ensemble_env.scenarios.campus import campus_event
 
@@ -116,18 +117,18 @@ def test_help_shows_examples_and_exit_statuses(capsys):
 def test_cells_equal_what_one_gets_by_hand(tmp_path):
     grid = ("--methods", "standard", "digamma", "best-price", "--actions", "tilt", "policy", "--k", "50", "none")
     assert sweep(tmp_path, *grid, "--seeds", "3") == 0
-    rows = {(r["method"], r["action"], r["k"]): r for r in results(tmp_path)}
+    rows = {(r["method"], r["action"], r["privacy"]): r for r in results(tmp_path)}
     assert len(rows) == 3 * 2 * 2 - 1  # Digamma on a release is no tilt
     model = campus_event()
     release = DirichletMechanism(50).release(model.default, 3)
     true = EnsembleEnv(model, action="policy")
     for name in ("standard", "digamma"):
         found = evaluate(make_agent(name, true, release=release), true)
-        assert float(rows[name, "policy", "50"]["deployed_score"]) == pytest.approx(found.score, abs=1e-3)
+        assert float(rows[name, "policy", "k=50"]["deployed_score"]) == pytest.approx(found.score, abs=1e-3)
         assert float(rows[name, "policy", "none"]["deployed_score"]) == pytest.approx(100, abs=1e-3)
     private = EnsembleEnv(model.with_default(release.matrix), action="tilt")
     plan = make_agent("standard", private)
-    tilt = rows["standard", "tilt", "50"]
+    tilt = rows["standard", "tilt", "k=50"]
     assert float(tilt["made_score"]) == pytest.approx(100, abs=1e-3)
     assert float(tilt["deployed_score"]) == pytest.approx(evaluate(plan, EnsembleEnv(model, action="tilt")).score)
     assert float(tilt["deployed_score"]) < 99.9
@@ -143,11 +144,8 @@ def test_cells_equal_the_private_rows_of_the_comparison(tmp_path):
     for row in results(tmp_path):
         ours.setdefault((row["method"], row["action"]), []).append(float(row["deployed_score"]))
 
-    class Silent:
-        def say(self, text):
-            pass
-
-    theirs = {row.name: row.scores for row in load("compare").private_rows(campus_event(), [50.0], {}, 2, 0, Silent())}
+    settings = ComparisonSettings(learners=(), private=(50.0,), releases=2)
+    theirs = {row.name: row.scores for row in private_rows(campus_event(), settings, {})}
     for name in ("standard", "taylor", "average-exact"):
         assert ours[name, "policy"] == pytest.approx(theirs[name], abs=1e-9)
     assert ours["standard", "tilt"] == pytest.approx(theirs["standard, as a tilt"], abs=1e-9)
@@ -157,12 +155,12 @@ def test_cells_equal_the_private_rows_of_the_comparison(tmp_path):
 def test_seed_draws_the_release_and_trains_the_learner(tmp_path):
     grid = ("--methods", "z-learning", "--k", "none", "20", "--seeds", "0-1", "--steps", "z-learning=4000")
     assert sweep(tmp_path, *grid) == 0
-    rows = {(r["k"], r["seed"]): float(r["deployed_score"]) for r in results(tmp_path)}
+    rows = {(r["privacy"], r["seed"]): float(r["deployed_score"]) for r in results(tmp_path)}
     assert len(set(rows.values())) == 4
     model = campus_event()
     release = DirichletMechanism(20).release(model.default, 1)
     agent = make_agent("z-learning", EnsembleEnv(model, release=release), seed=1, transitions=4000)
-    assert rows["20", "1"] == evaluate(agent, EnsembleEnv(model)).score
+    assert rows["k=20", "1"] == evaluate(agent, EnsembleEnv(model)).score
 
 
 def test_summary_is_mean_and_standard_error(tmp_path):
@@ -180,7 +178,7 @@ def test_summary_is_mean_and_standard_error(tmp_path):
 # ------------------------------------------------------------------ keys
 def cells(*arguments):
     module = load("sweep")
-    found, _ = sweep_grid.read_grid(module.build_parser().parse_args([*map(str, arguments)])).cells()
+    found, _ = module.grid_of(module.build_parser().parse_args([*map(str, arguments)])).cells()
     return found
 
 
@@ -195,8 +193,8 @@ def test_key_has_all_that_decides_and_nothing_else(tmp_path, monkeypatch):
     assert keys(*one, "--steps", "50000") == [base]  # as tuned
     others = [
         keys(*one[:-1], "1"), keys(*one, "--k", "51"), keys(*one, "--actions", "tilt"), keys(*one, "--methods", "sac"),
-        keys(*one, "--steps", "50001"), keys(*one, "--data", "campus:1"), keys(*one, "--floor", "0.01"),
-        keys(*one, "--env", "SingleLoad"), keys(*one, "--date", "2018-07-03"), keys(*one, "--step-minutes", "30"),
+        keys(*one, "--steps", "50001"), keys(*one, "--scenarios", "campus-event:1"), keys(*one, "--floor", "0.01"),
+        keys(*one, "--population", "single"), keys(*one, "--date", "2018-07-03"), keys(*one, "--window", "12:00-14:00"),
     ]  # fmt: skip
     monkeypatch.setattr("dp_ensemble_env.__version__", "9")
     others.append(keys(*one))
@@ -204,7 +202,7 @@ def test_key_has_all_that_decides_and_nothing_else(tmp_path, monkeypatch):
 
 
 def test_meter_file_counts_by_its_content(tmp_path):
-    one = ("--methods", "standard", "--k", "none", "--seeds", "0", "--data")
+    one = ("--methods", "standard", "--k", "none", "--seeds", "0", "--meters")
     for name, text in (("a.csv", "1"), ("b.csv", "1"), ("c.csv", "2")):
         (tmp_path / name).write_text(text)
     a, b, c = (keys(*one, tmp_path / f"{name}.csv") for name in "abc")
@@ -217,8 +215,8 @@ def test_key_is_the_same_on_every_machine():
     cell.config.update(version="0")
     cell.__dict__.pop("key", None)
     text = (
-        '{"action":"tilt","agents":null,"data":{"campus_seed":0,"date":"2018-07-02","step_minutes":15},'
-        '"env":"MeanField","floor":0.0,"format":1,"k":50.0,"method":"standard","seed":0,"steps":null,"version":"0"}'
+        '{"action":"tilt","agents":null,"data":{"scenario":"campus-event"},"format":2,"method":"standard",'
+        '"population":"mean-field","privacy":"dirichlet:k=50","seed":0,"steps":null,"version":"0"}'
     )
     done = subprocess.run(["sha256sum"], input=text.encode(), capture_output=True, check=True)
     assert cell.key == done.stdout.decode().split()[0]
@@ -235,7 +233,7 @@ def test_grid_file_is_overruled_by_options_and_finds_files_beside_it(tmp_path, m
     (tmp_path / "study" / "meter.csv").write_text("timestamp,power_kw\n" + "\n".join(lines) + "\n")
     (tmp_path / "study" / "grid.toml").write_text(
         'methods = ["standard", "ppo"]\nk = ["none", 50]\nseeds = "0-2"\nsteps = { ppo = 576 }\nactions = "tilt"\n'
-        'data = [{ campus = 0 }, { file = "meter.csv", name = "shop", unit = "kW", stamp = "start" }]\n'
+        'data = ["campus-event", { meter = "meter.csv", name = "shop", unit = "kW", stamp = "start" }]\n'
     )
     monkeypatch.chdir(tmp_path)
     found = cells("--grid", "study/grid.toml")
@@ -243,8 +241,8 @@ def test_grid_file_is_overruled_by_options_and_finds_files_beside_it(tmp_path, m
     assert {c.config["steps"] for c in found if c.config["method"] == "ppo"} == {576}
     assert sweep("out", "--grid", "study/grid.toml", "--methods", "standard", "--seeds", "1") == 0
     rows = results(Path("out"))
-    assert [(r["data"], r["k"], r["seed"]) for r in rows] == [
-        ("campus", "none", "1"), ("campus", "50", "1"), ("shop", "none", "1"), ("shop", "50", "1")
+    assert [(r["data"], r["privacy"], r["seed"]) for r in rows] == [
+        ("campus-event", "none", "1"), ("campus-event", "k=50", "1"), ("shop", "none", "1"), ("shop", "k=50", "1")
     ]  # fmt: skip
     assert rows[0]["deployed_mean_return"] != rows[2]["deployed_mean_return"]
 
@@ -269,16 +267,18 @@ def test_commands_and_grid_file_of_the_documentation_are_understood(tmp_path, mo
     ("arguments", "words"),
     [
         (["--methods", "standart"], "did you mean 'standard'"),
-        (["--k", "-3"], "k must be a positive"),
-        (["--k", "many"], "k must be"),
+        (["--k", "-3"], "--k must be a positive"),
+        (["--k", "many"], "--k must be"),
         (["--seeds", "5-2"], "write 2-5"),
         (["--seeds", "x"], "ranges such as 0-9"),
         (["--actions", "volume"], "unknown action"),
         (["--steps", "pppo=3"], "did you mean 'ppo'"),
         (["--steps", "standard=3"], "standard does not learn"),
         (["--floor", "0.9"], "floor"),
-        (["--data", "no.csv"], "cannot read no.csv"),
-        (["--data", "campus", "campus:0"], "two data sets are called campus"),
+        (["--meters", "no.csv"], "cannot read no.csv"),
+        (["--scenarios", "campus-event", "campus-event:0"], "two data sets are called campus-event"),
+        (["--scenarios", "campus"], "did you mean 'campus-event'"),
+        (["--privacy", "dirichlit:k=3"], "did you mean 'dirichlet'"),
         (["--methods", "taylor", "--actions", "price"], "nothing is left to run"),
         (["--address", "auto"], "add --backend ray"),
         (["--grid", "no.toml"], "cannot read the grid file"),
@@ -292,7 +292,7 @@ def test_bad_input_gets_one_sentence(arguments, words, tmp_path, capsys, monkeyp
     monkeypatch.chdir(tmp_path)
     assert load("sweep").main(arguments) == 2
     last = capsys.readouterr().err.strip().splitlines()[-1]
-    assert last.startswith("sweep.py: ") and words in last
+    assert last.startswith("dp-ensemble sweep: ") and words in last
     assert not list(tmp_path.rglob("*.json"))
 
 
@@ -308,10 +308,10 @@ def test_bad_grid_files_and_agents_get_one_sentence(tmp_path, capsys):
 
 
 def test_without_ray_the_remedy_is_given(tmp_path, capsys, monkeypatch):
-    find = load("sweep").importlib.util.find_spec
+    find = importlib.util.find_spec
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *rest: None if name == "ray" else find(name, *rest))
     assert sweep(tmp_path, "--backend", "ray") == 2
-    assert "pip install ray" in capsys.readouterr().err
+    assert "pip install 'dp-ensemble-env[ray]'" in capsys.readouterr().err
 
 
 def test_impossible_combinations_are_left_out_with_the_reason(tmp_path, capsys):
@@ -344,7 +344,7 @@ def test_finished_cells_are_never_run_again(tmp_path, capsys):
 def test_cell_finished_by_another_sweep_is_left_alone(tmp_path):
     store, modules = sweep_cells.Store(tmp_path), sweep_cells
     (cell,) = cells("--methods", "standard", "--k", "50", "--seeds", "0")
-    study = modules.Study({"campus": campus_event()})
+    study = modules.Study({"campus-event": campus_event()})
     store.save(cell, modules.lost_record(cell, "lost"))
     store.save(cell, modules.run_cell(cell, study))  # replaces a failure
     before = files(tmp_path)
@@ -374,7 +374,9 @@ def test_damaged_file_is_run_again(tmp_path, damage):
 def test_concentrations_that_print_alike_are_kept_apart(tmp_path):
     assert sweep(tmp_path, "--methods", "standard", "--k", "1000000", "1000001", "--seeds", "0-1") == 0
     with (tmp_path / "summary.csv").open() as stream:
-        assert [(row["k"], row["seeds"]) for row in csv.DictReader(stream)] == [("1e+06", "2"), ("1000001.0", "2")]
+        assert [(row["privacy"], row["seeds"]) for row in csv.DictReader(stream)] == [
+            ("k=1e+06", "2"), ("k=1000001.0", "2")
+        ]  # fmt: skip
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
@@ -393,7 +395,7 @@ def test_whatever_an_agent_raises_is_recorded(tmp_path, jobs):
 def test_failing_cell_is_recorded_and_the_rest_goes_on(tmp_path, agents, capsys):
     grid = ("--agents", agents, "--methods", "faulty", "constant", *PRICE, "--seeds", "0-2")
     assert sweep(tmp_path / "out", *grid) == 1
-    assert "failed: faulty, k=none, price, seed 1, campus: seed one is not liked" in capsys.readouterr().err
+    assert "failed: faulty, none, price, seed 1, campus-event: seed one is not liked" in capsys.readouterr().err
     rows = results(tmp_path / "out")
     assert [(r["seed"], r["method"]) for r in rows] == [
         ("0", "faulty"), ("0", "constant"), ("1", "constant"), ("2", "faulty"), ("2", "constant")
@@ -466,8 +468,9 @@ def in_flight(folder):
     return {path.name.split("-")[1] for path in folder.glob("started-*")} - {"0", "1"}
 
 
-def test_progress_bar_counts_cells_done_failed_and_time_left(tmp_path, agents):
-    grid = ("--agents", agents, "--methods", "faulty", *PRICE, "--seeds", "0-9")
+def test_progress_counts_cells_done_failed_and_time_left(tmp_path, agents):
+    """Two of five cells are done when the third waits: three seconds later the line on the terminal says so."""
+    grid = ("--agents", agents, "--methods", "faulty", "gated", *PRICE, "--seeds", "0-2")
     ours, theirs = pty.openpty()
     command = [sys.executable, SCRIPTS / "sweep.py", *grid, "--output", tmp_path / "out"]
     environment = {**os.environ, "PYTHONPATH": str(SCRIPTS.parent), "COLUMNS": "160", "TERM": "xterm"}
@@ -477,8 +480,10 @@ def test_progress_bar_counts_cells_done_failed_and_time_left(tmp_path, agents):
     try:
         while part := os.read(ours, 65536):
             text += part
+            if b"4 of 6 done, 1 failed" in text and b" left" in text:
+                (tmp_path / "open").touch()
     except OSError:  # the other end is closed
         pass
     os.close(ours)
     assert process.wait() == 1
-    assert "9 of 10 done, 1 failed, time left" in text.decode()
+    assert re.search(r"cells, \d+ %, 4 of 6 done, 1 failed, \d+:\d\d left", text.decode())

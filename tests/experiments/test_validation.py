@@ -1,4 +1,4 @@
-"""scripts/validate.py: agreement on a correct implementation, disagreement on a broken one."""
+"""dp-ensemble validate: agreement on a correct implementation, disagreement on a broken one."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ import pytest
 from helpers import load, random_model
 from scipy import stats
 
+from dp_ensemble_env.experiments import validation
 from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism
 
 
 @pytest.fixture
 def script():
-    return load("validate")
+    return validation
 
 
 def run(script, *arguments, tmp_path):
     path = tmp_path / "report.json"
-    status = script.main([*arguments, "--episodes", "400", "--samples", "50", "--json", str(path)])
+    status = load("validate").main([*arguments, "--episodes", "400", "--samples", "50", "--json", str(path)])
     return status, json.loads(path.read_text())
 
 
@@ -43,14 +44,14 @@ def test_campus_agrees(script, tmp_path, capsys):
 
 
 def test_expansion_is_validated_where_it_applies(script, tmp_path):
-    status, report = run(script, "--k", "3000", "--seed", "1", tmp_path=tmp_path)
+    status, report = run(script, "--expect", "3000", "--seed", "1", tmp_path=tmp_path)
     assert status == 0 and not report["not_applicable"]
     assert {c["policy"] for c in report["comparisons"]} >= {"average-expansion"}
 
 
 def test_very_noisy_release_agrees_too(script, tmp_path):
     """At k = 5 a noise-aware policy has entries hundreds of nats below the release: rare, never certain."""
-    status, report = run(script, "--release", "--k", "5", tmp_path=tmp_path)
+    status, report = run(script, "--k", "5", tmp_path=tmp_path)
     assert status == 0 and not failures(report)
 
 
@@ -156,8 +157,8 @@ def test_student_p_values_are_uniform(script):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_random_models_agree(script, seed):
-    problem = script.Problem(random_model(seed).override(buildings=7), None, 40.0, 20, seed)
-    assert script.validate(problem, 300).agrees
+    problem = script.Problem(random_model(seed).override(buildings=7), None, 40.0, 20, seed, 300)
+    assert script.validate(problem).agrees
 
 
 # ------------------------------------------------------------------ input
@@ -168,19 +169,19 @@ def test_a_meter_file(script, tmp_path):
         rows.append(f"{start + np.timedelta64(15 * i, 'm')},{load_kw:.2f}")
     meter = tmp_path / "meter.csv"
     meter.write_text("\n".join(rows) + "\n")
-    options = ["--meter", str(meter), "--unit", "kW", "--stamp", "start", "--date", "2024-07-02", "--states", "8"]
-    status, report = run(script, *options, "--start", "14:00", "--end", "16:00", tmp_path=tmp_path)
+    options = ["--meter", str(meter), "--unit", "kW", "--stamp", "start", "--date", "2024-06-27", "--levels", "8"]
+    status, report = run(script, *options, "--window", "14:00-16:00", tmp_path=tmp_path)
     assert status == 0 and report["agrees"]
 
 
 def test_a_release(script, tmp_path, campus):
-    status, report = run(script, "--release", "--k", "60", "--floor", "0.01", tmp_path=tmp_path)
+    status, report = run(script, "--k", "60", "--floor", "0.01", tmp_path=tmp_path)
     assert status == 0 and report["release"] == {"k": 60.0, "floor": 0.01} and report["k"] == 60.0
     saved = tmp_path / "private.json"
     DirichletMechanism(60.0, 0.01).release(campus.default, 0).save(saved)
-    again = run(script, "--release", str(saved), tmp_path=tmp_path)[1]
+    again = run(script, "--privacy", str(saved), tmp_path=tmp_path)[1]
     assert again["comparisons"] == report["comparisons"]
-    true = run(script, "--k", "60", tmp_path=tmp_path)[1]
+    true = run(script, "--expect", "60", tmp_path=tmp_path)[1]
     assert true["comparisons"][0]["analytical"] != report["comparisons"][0]["analytical"]
 
 
@@ -190,20 +191,21 @@ def test_a_release(script, tmp_path, campus):
         (["--k", "-5"], "--k must be a positive"),
         (["--episodes", "3"], "--episodes must be at least 100"),
         (["--meter", "no-such-file.csv"], "no-such-file.csv"),
-        (["--release", "no-such-file.json"], "no-such-file.json"),
-        (["--floor", "0.1"], "add --release"),
+        (["--privacy", "no-such-file.json"], "no-such-file.json"),
+        (["--privacy", "dirichlit:k=5"], "did you mean 'dirichlet'"),
+        (["--floor", "0.1"], "give --k too"),
         (["--date", "yesterday"], "yesterday"),
         (["--samples", "0"], "--samples"),
     ],
 )
 def test_bad_input_gives_one_sentence_and_status_2(script, capsys, arguments, words):
-    assert script.main(arguments) == 2
+    assert load("validate").main(arguments) == 2
     captured = capsys.readouterr()
     assert words in captured.err and captured.err.count("\n") == 1 and not captured.out
 
 
 def test_help_shows_examples_and_exit_codes(script, capsys):
     with pytest.raises(SystemExit) as stop:
-        script.main(["--help"])
+        load("validate").main(["--help"])
     out = capsys.readouterr().out
     assert stop.value.code == 0 and "dp-ensemble validate --meter" in out and "Exit status" in out

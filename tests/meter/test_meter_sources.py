@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+from helpers import fake_simbench
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -222,15 +223,6 @@ def test_parquet_refusals(tmp_path, monkeypatch):
 
 
 # SimBench ------------------------------------------------------------------
-
-
-def fake_simbench(folder, monkeypatch, rows):
-    data = folder / "simbench" / "networks" / "1-complete_data-mixed-all-0-sw"
-    data.mkdir(parents=True)
-    (folder / "simbench" / "__init__.py").write_text("raise RuntimeError('located, never imported')")
-    text = "\n".join(["time;G0-A_qload;G0-A_pload;G1-A_pload;H0-A_pload", *rows])
-    (data / "LoadProfile.csv").write_text(text)
-    monkeypatch.syspath_prepend(str(folder))
 
 
 def test_simbench_profile(tmp_path, monkeypatch):

@@ -22,14 +22,15 @@ from dp_ensemble_env.privacy import (
     Release,
     ReleasePlan,
     RowGroup,
+    _journal,
     adjacency_from_counts,
     composed_epsilon,
     floorless_report,
     privacy_cost,
     reachable_settings,
+    require_guarantee,
     worst_case_epsilon,
 )
-from dp_ensemble_env.privacy import ledger as ledger_module
 from dp_ensemble_env.privacy.accounting import account as account_module
 from dp_ensemble_env.privacy.statement import DETERMINISTIC, NO_FLOOR, PRIVATE_MARK
 
@@ -98,6 +99,48 @@ def test_time_dependent_matrices_and_free_rows():
     assert PrivacyLedger().record(ReleasePlan(50, 0.5, (2, 2))).spent(1e-6) == 0.0  # the floor leaves only uniform rows
     with pytest.raises(ValueError, match="h has 4 values for 6 rows"):
         PrivacyLedger().record(plan, [0.03] * 4)
+
+
+@pytest.mark.parametrize("rows", ["parallel", 1, 2])
+def test_a_unit_touches_rows_of_every_time_of_a_time_varying_matrix(rows):
+    """Three times of one matrix cost what three releases of it cost, however rows compose within one."""
+    stack = np.stack([DEFAULT] * 3)
+    whole = PrivacyLedger(rows=rows).record(ReleasePlan.of(MECHANISM, stack), 0.03)
+    thrice = PrivacyLedger(rows=rows).record(PLAN, 0.03, times=3)
+    assert whole.spent(1e-6) == thrice.spent(1e-6) > 1.5 * PrivacyLedger(rows=rows).record(PLAN, 0.03).spent(1e-6)
+    # The worst row of each time, not the two worst of all, which both belong to the first time.
+    mixed = ReleasePlan(50, 0.1, (2, 3, 3, 2), [0.05, 0.05, 0.01, 0.01], steps=2)
+    groups = [RowGroup(50, 0.1, 0.8 * 0.05), RowGroup(50, 0.1, 0.8 * 0.01)]
+    assert PrivacyLedger().record(mixed).spent(1e-6, rows="parallel") == pytest.approx(composed_epsilon(1e-6, groups))
+    with pytest.raises(ValueError, match="4 rows cannot belong to 3 matrices"):
+        ReleasePlan(50, 0.1, (2, 3, 3, 2), steps=3)
+
+
+def test_a_disclosure_exceeds_any_finite_budget_and_stays_on_record(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    ledger = PrivacyLedger(path, budget=(1e300, 0.999))
+    with pytest.raises(PrivacyBudgetExceeded, match="the disclosure is on record, but .*epsilon=inf"):
+        ledger.record_deterministic("Taylor policy of the true matrix")
+    assert PrivacyLedger(path).spent(0.999) == math.inf and PrivacyLedger(path).remaining() == 0.0
+    with pytest.raises(PrivacyBudgetExceeded):  # nothing fits any more
+        PrivacyLedger(path).record(ReleasePlan(1e-6, 0.3, (3, 2)), 1e-6)
+    PrivacyLedger(path).record_post_processing("a plan made on an earlier release")
+
+
+def test_different_h_k_and_floor_are_different_entries():
+    ledger = PrivacyLedger()
+    for k, floor, h in ((50, 0.1, 0.03), (50, 0.1, 0.02), (50, 0.05, 0.03), (60, 0.1, 0.03), (50, 0.1, 0.03)):
+        ledger.release(DirichletMechanism(k, floor), DEFAULT, 0, h=h)
+    assert ledger.releases == 5 and len(ledger.charges) == 4
+
+
+def test_a_draw_without_a_guarantee_is_refused_where_one_is_required():
+    event = MECHANISM.event(DEFAULT, h=0.03)
+    assert require_guarantee(event, 1e-6) == PrivacyLedger().record(event).spent(1e-6)
+    assert require_guarantee(MECHANISM.event(DEFAULT), 1e-6, h=0.01) < require_guarantee(event, 1e-6)
+    with pytest.raises(ValueError, match=r"k=50, floor=0\) has no epsilon that holds for all inputs .* set a floor"):
+        require_guarantee(DirichletMechanism(50).event(DEFAULT), 1e-6)
+    assert PrivacyLedger.of_process().releases == 0
 
 
 def test_what_is_not_a_release():
@@ -193,18 +236,236 @@ def test_a_budget_given_later_is_written_without_losing_entries(tmp_path):
     assert PrivacyLedger(path).releases == 2
 
 
-def test_a_line_cut_short_loses_only_itself(tmp_path):
+def head_of(path: Path) -> Path:
+    return path.with_name(path.name + ".head")
+
+
+def labels(path: Path) -> list[str]:
+    return [label for label, *_ in PrivacyLedger(path).entries]
+
+
+def three_entries(path: Path) -> list[str]:
+    PrivacyLedger(path).record(PLAN, 0.03, "one").record(PLAN, 0.02, "two").record(PLAN, 0.01, "three")
+    return path.read_text().splitlines(keepends=True)
+
+
+def test_a_missing_final_newline_loses_nothing(tmp_path):
     path = tmp_path / "ledger.jsonl"
-    PrivacyLedger(path).record(PLAN, 0.03, "one").record(PLAN, 0.02, "two")
-    whole = path.read_bytes()
-    last = whole.rstrip(b"\n").rfind(b"\n") + 1
-    for cut in (last + 1, last + 40, len(whole) - 1):
-        path.write_bytes(whole[:cut])
-        with pytest.warns(RuntimeWarning, match="cut short"):
+    whole = "".join(three_entries(path))
+    alive = PrivacyLedger(path)
+    path.write_text(whole[:-1])
+    assert labels(path) == ["one", "two", "three"] and path.read_text() == whole  # the newline is put back
+    path.write_text(whole[:-1])
+    with pytest.raises(ValueError, match="shorter than it was"):
+        alive.record(PLAN, 0.03)
+    path.write_text(whole[:-1])
+    PrivacyLedger(path).record(PLAN, 0.03, "four")
+    assert labels(path) == ["one", "two", "three", "four"] and alive.releases == 4
+
+
+def test_a_line_cut_short_is_dropped_only_if_its_draw_was_never_confirmed(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    lines = three_entries(path)
+    whole, confirmed = "".join(lines), head_of(path).read_text()
+    before = PrivacyLedger(tmp_path / "two.jsonl").record(PLAN, 0.03, "one").record(PLAN, 0.02, "two")
+    unconfirmed = head_of(before.path).read_text()  # the head as it stands while the third line is being written
+    for cut in (1, 40, len(lines[3]) - 2):
+        path.write_text("".join(lines[:3]) + lines[3][:cut])
+        head_of(path).write_text(confirmed)
+        with pytest.raises(ValueError, match="entry 4 of the ledger .* is cut short; restore"):
+            PrivacyLedger(path)
+        head_of(path).write_text(unconfirmed)
+        with pytest.warns(RuntimeWarning, match="cut short .* before its draw was made"):
             ledger = PrivacyLedger(path)
-        assert [label for label, *_ in ledger.entries] == ["one"]
-        ledger.record(PLAN, 0.02, "two")
-        assert path.read_bytes() == whole
+        assert [label for label, *_ in ledger.entries] == ["one", "two"]
+        ledger.record(PLAN, 0.01, "three")
+        assert path.read_text() == whole and head_of(path).read_text() == confirmed
+    path.write_text(whole)  # written, but the process was killed before it wrote the head: counted
+    head_of(path).write_text(unconfirmed)
+    assert labels(path) == ["one", "two", "three"] and head_of(path).read_text() == confirmed
+
+
+def tampered(lines: list[str]) -> dict[str, tuple[list[str], str]]:
+    one, two, three = lines[1:]
+    return {
+        "edited": ([lines[0], one, two.replace('"times": 1', '"times": 0'), three], "entry 3 .* it was edited"),
+        "cheaper": ([lines[0], one.replace('"k": 50.0', '"k": 5.0'), two, three], "entry 2 .* it was edited"),
+        "unlabelled": ([lines[0], one, two.replace('"two"', '"zwei"'), three], "entry 3 .* it was edited"),
+        "budget": ([lines[0].replace('"h": 0.03', '"h": 0.01'), one, two, three], "entry 1 .* it was edited"),
+        "deleted": ([lines[0], one, three], "entry 3 .* lines before it were deleted or moved"),
+        "reordered": ([lines[0], two, one, three], "entry 2 .* lines before it were deleted or moved"),
+        "repeated": ([lines[0], one, one, two, three], "entry 3 .* lines before it were deleted or moved"),
+        "beheaded": (lines[1:], "is no dp-ensemble-ledger|entry 1 .* edited"),
+        "end gone": (lines[:-1], "ends after 3 lines, but its head counts 4: the last ones were deleted"),
+        "all gone": (lines[:1], "ends after 1 lines, but its head counts 4"),
+        "end edited": ([*lines[:3], three.replace('"times": 1', '"times": 2')], "entry 4 .* it was edited"),
+        "no digest": ([lines[0], one, '{"label": "", "times": 1, "event": {"type": "post-processing"}}\n'], "entry 3"),
+        "nonsense": ([lines[0], "nonsense\n", two, three], "entry 2 of the ledger .* is damaged"),
+        "empty": ([], "is no dp-ensemble-ledger of version 1 or 2"),
+    }
+
+
+@pytest.mark.parametrize("how", tampered(["", "", "", ""]))
+def test_an_edited_deleted_or_reordered_entry_is_refused_with_its_remedy(tmp_path, how):
+    path = tmp_path / "ledger.jsonl"
+    lines = three_entries(path)
+    content, message = tampered(lines)[how]
+    assert content != lines
+    path.write_text("".join(content))
+    with pytest.raises(ValueError, match=f"(?s){message}") as error:
+        PrivacyLedger(path)
+    assert "restore the file and its .head from a copy" in str(error.value) or "name a new file" in str(error.value)
+    path.write_text("".join(lines))
+    assert labels(path) == ["one", "two", "three"]  # a copy puts it right
+
+
+def test_another_history_of_the_same_length_is_not_what_the_head_knows(tmp_path):
+    path, other = tmp_path / "ledger.jsonl", tmp_path / "other.jsonl"
+    three_entries(path)
+    PrivacyLedger(other).record(PLAN, 0.001, "x").record(PLAN, 0.001, "y").record(PLAN, 0.001, "z")
+    path.write_bytes(other.read_bytes())
+    with pytest.raises(ValueError, match="entry 4 of the ledger .* is not the one that its head knows"):
+        PrivacyLedger(path)
+    head_of(path).unlink()
+    with pytest.raises(ValueError, match="has lost its head"):
+        PrivacyLedger(path)
+    head_of(path).write_text("{")
+    with pytest.raises(ValueError, match="the head of the ledger .* is damaged"):
+        PrivacyLedger(path)
+    path.unlink()
+    head_of(path).write_bytes(head_of(other).read_bytes())
+    with pytest.raises(ValueError, match="is gone, but its head counts 4 lines"):
+        PrivacyLedger(path)
+
+
+def test_an_object_in_use_notices_that_its_file_shrank_or_changed(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    lines = three_entries(path)
+    ledger = PrivacyLedger(path)
+    path.write_text("".join(lines[:3]))
+    uses = (lambda: ledger.spent(1e-6), lambda: ledger.record(PLAN, 0.03), lambda: ledger.release(MECHANISM, DEFAULT))
+    for use in uses:
+        with pytest.raises(ValueError, match="shorter than it was"):
+            use()
+    path.write_text("".join(lines) + lines[1])
+    with pytest.raises(ValueError, match="entry 5"):
+        ledger.record(PLAN, 0.03)
+
+
+VERSION_1 = (
+    '{"format": "dp-ensemble-ledger", "version": 1, "budget": [90.0, 1e-06], "rows": "sequential", "h": 0.03}\n'
+    '{"label": "old", "kind": "release", "times": 2, "k": 50.0, "floor": 0.1, "successors": [3, 2, 1], "h": [0.03], '
+    '"entries": "two", "h_source": "stated", "seeding": "os-entropy"}\n'
+    '{"label": "use", "kind": "post-processing", "times": 1}\n'
+)
+
+
+def test_version_1_is_read_and_upgraded_by_the_first_write(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    for text in (VERSION_1, VERSION_1[:-1]):
+        path.write_text(text)
+        head_of(path).unlink(missing_ok=True)
+        ledger, other = PrivacyLedger(path), PrivacyLedger(path)
+        assert [(label, times) for label, _, times in ledger.entries] == [("old", 2), ("use", 1)]
+        spent = PrivacyLedger().record(PLAN, 0.03, times=2).spent(1e-6)
+        assert ledger.spent(1e-6) == spent and ledger.budget == (90.0, 1e-6)
+        # It cannot tell how many matrices there were, so a unit may have touched every row.
+        assert ledger.spent(1e-6, rows="parallel") == spent
+        assert path.read_text() == text  # reading changes nothing
+        with pytest.warns(UserWarning, match="of version 1 is upgraded"):
+            ledger.record(PLAN, 0.03, "new")
+        assert other.releases == PrivacyLedger(path).releases == 3 and '"version": 2' in path.read_text()
+    path.write_text(VERSION_1)
+    with pytest.raises(ValueError, match="has lost the digests"):
+        PrivacyLedger(path)
+    head_of(path).unlink()
+    path.write_text(VERSION_1 + '{"label": "torn"')
+    with pytest.raises(ValueError, match="entry 4 of the ledger .* is damaged.*delete that line"):
+        PrivacyLedger(path)
+
+
+@pytest.mark.parametrize("name", ["budget", "rows", "h"])
+def test_a_header_that_lacks_a_field_is_refused_in_one_sentence(tmp_path, name):
+    path = tmp_path / "ledger.jsonl"
+    header, *rest = VERSION_1.splitlines()
+    fields = json.loads(header)
+    del fields[name]
+    path.write_text("\n".join([json.dumps(fields), *rest]) + "\n")
+    with pytest.raises(ValueError, match=f"the first line of the ledger .* has no '{name}'; restore"):
+        PrivacyLedger(path)
+    _journal.replace(path, [{"format": "dp-ensemble-ledger", "version": 2, "rows": "sequential", "h": 0.03}])
+    with pytest.raises(ValueError, match="has no 'budget'"):
+        PrivacyLedger(path)
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+import numpy as np
+from dp_ensemble_env.privacy import DirichletMechanism, PrivacyLedger
+from dp_ensemble_env.privacy import _journal
+
+folder, start = Path(sys.argv[1]), sys.argv[2]
+default = np.array([[0.5, 0.3, 0.2], [0.4, 0.6, 0.0], [0.0, 0.0, 1.0]])
+
+def use(path):
+    ledger = PrivacyLedger(path)
+    for _ in range(2):
+        ledger.release(DirichletMechanism(50, 0.1), default, h=0.03)
+        path.with_suffix(".drawn").open("a").write("x")
+
+def kill_at(point):
+    count = [0]
+    def watch(name, real):
+        def wrapped(*args, **kwargs):
+            count[0] += 1
+            if count[0] == point:
+                if name == "write":
+                    real(args[0], bytes(args[1])[: len(args[1]) // 2])  # torn in the middle
+                os._exit(9)
+            result = real(*args, **kwargs)
+            return result
+        return wrapped
+    for name in ("open", "write", "fsync", "replace", "truncate", "close"):
+        setattr(os, name, watch(name, getattr(os, name)))
+
+point = 0
+while True:
+    point += 1
+    path = folder / f"{point}.jsonl"
+    if start == "old":
+        path.write_text(sys.argv[3])
+    child = os.fork()
+    if child == 0:
+        kill_at(point)
+        use(path)
+        os._exit(0)
+    if os.WEXITSTATUS(os.waitpid(child, 0)[1]) == 0:
+        break
+print(point)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("start", ["new", "old"])
+def test_killed_at_every_system_call_it_never_undercounts(tmp_path, start):
+    """The process dies before, or in the middle of, each of its calls in turn; whatever was drawn is on record."""
+    without_budget = VERSION_1.replace("[90.0, 1e-06]", "null")
+    command = [sys.executable, "-W", "ignore", "-c", KILLED, str(tmp_path), start, without_budget]
+    points = int(subprocess.run(command, capture_output=True, text=True, check=True, env=ENVIRONMENT).stdout)
+    assert points > 25
+    before, seen = (2 if start == "old" else 0), set()
+    for point in range(1, points + 1):
+        path = tmp_path / f"{point}.jsonl"
+        marks = path.with_suffix(".drawn")
+        drawn = len(marks.read_text()) if marks.exists() else 0
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = PrivacyLedger(path).releases - before  # never refused, and never too few
+            assert drawn <= found <= drawn + 1
+            seen.add((drawn, found))
+            assert PrivacyLedger(path).record(PLAN, 0.03).releases == before + found + 1 == PrivacyLedger(path).releases
+    assert seen == {(0, 0), (0, 1), (1, 1), (1, 2), (2, 2)}
 
 
 def test_a_failed_write_is_not_counted_and_draws_nothing(tmp_path, monkeypatch):
@@ -218,10 +479,10 @@ def test_a_failed_write_is_not_counted_and_draws_nothing(tmp_path, monkeypatch):
 
     rng = np.random.default_rng(0)
     state = rng.bit_generator.state
-    monkeypatch.setattr(ledger_module._journal.os, "write", full_disk)
+    monkeypatch.setattr(_journal.os, "write", full_disk)
     with pytest.raises(OSError, match="No space left"):
         ledger.release(MECHANISM, DEFAULT, rng, h=0.03)
-    monkeypatch.setattr(ledger_module._journal.os, "write", real)
+    monkeypatch.setattr(_journal.os, "write", real)
     assert rng.bit_generator.state == state
     with pytest.warns(RuntimeWarning, match="cut short"):
         assert ledger.releases == 1
@@ -247,8 +508,8 @@ def test_a_killed_process_loses_nothing_it_had_recorded(tmp_path):
     process.wait()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # the line being written may be torn
-        labels = [int(label) for label, *_ in PrivacyLedger(path).entries]
-    assert confirmed >= 50 and labels == list(range(len(labels))) and len(labels) >= confirmed + 1
+        found = [int(label) for label in labels(path)]
+    assert confirmed >= 50 and found == list(range(len(found))) and len(found) >= confirmed + 1
 
 
 def test_processes_that_share_a_file_do_not_overspend(tmp_path):
@@ -271,21 +532,40 @@ def test_processes_that_share_a_file_do_not_overspend(tmp_path):
     assert sum(done) == 12 == PrivacyLedger(path).releases
 
 
-def test_damaged_and_foreign_files_are_refused(tmp_path):
+def test_processes_that_race_and_are_killed_never_undercount(tmp_path):
     path = tmp_path / "ledger.jsonl"
-    PrivacyLedger(path).record(PLAN, 0.03, "a").record(PLAN, 0.02, "b")
-    lines = path.read_text().splitlines()
-    wrong = (lines[1].replace('"k": 50.0', '"k": -1'), lines[1].replace('"times": 1', '"times": 0'))
-    for bad in ("{}", "nonsense", *wrong):
-        path.write_text("\n".join([lines[0], bad, lines[2]]) + "\n")
-        with pytest.raises(ValueError, match="entry 2 of the ledger"):
-            PrivacyLedger(path)
+    code = (
+        "import sys; from dp_ensemble_env.privacy import PrivacyLedger, ReleasePlan\n"
+        "ledger = PrivacyLedger(sys.argv[1])\n"
+        "for i in range(100000):\n"
+        "    ledger.record(ReleasePlan(50, .1, (3, 2)), .03, sys.argv[2]); print(i, flush=True)"
+    )
+    command = [sys.executable, "-W", "ignore", "-c", code, str(path)]
+    workers = [subprocess.Popen([*command, name], stdout=subprocess.PIPE, text=True, env=ENVIRONMENT) for name in "abc"]
+    confirmed = []
+    for worker, enough in zip(workers, (5, 15, 30), strict=True):  # killed one after the other, while the rest goes on
+        assert worker.stdout is not None
+        while int(worker.stdout.readline()) < enough:
+            pass
+        worker.kill()
+        confirmed.append(max([enough, *(int(line) for line in worker.stdout.read().split())]) + 1)
+        worker.wait()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        entries = PrivacyLedger(path).entries
+    for name, least in zip("abc", confirmed, strict=True):
+        found = sum(times for label, _, times in entries if label == name)
+        assert least <= found <= least + 1
+
+
+def test_foreign_files_are_refused(tmp_path):
+    path = tmp_path / "ledger.jsonl"
     for content in ("", "hello\n", "[1]\n", '{"format": "other"}\n'):
         path.write_text(content)
         with pytest.raises(ValueError, match="is no dp-ensemble-ledger of version 1 or 2"):
             PrivacyLedger(path)
     path.write_bytes(b"\xff\xfe\n")
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="is no dp-ensemble-ledger"):
         PrivacyLedger(path)
 
 
@@ -300,6 +580,13 @@ def test_json_pickle_and_deepcopy():
     for text in ("", "{}", "[]", '{"format": "dp-ensemble-ledger", "version": 1}'):
         with pytest.raises(ValueError, match="no ledger"):
             PrivacyLedger.from_json(text)
+
+
+def test_what_leaves_goes_without_an_adjacency_that_was_computed_from_counts():
+    ledger = PrivacyLedger().record(PLAN, adjacency_from_counts(np.full((3, 3), 5000), 1))
+    away = PrivacyLedger.from_json(ledger.to_json())
+    assert ledger.entries[0][1].h_source == "counts" and away.entries[0][1].h == ()
+    assert "adjacent rows differ in two entries by h=0.03" in away.statement()  # the reader's own, and it says so
 
 
 def test_a_copy_with_a_file_keeps_writing_to_it(tmp_path):

@@ -10,8 +10,9 @@ import subprocess
 import sys
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from dp_ensemble_env.reporting.html import card
 from dp_ensemble_env.reporting.tables import Styled, show_table, show_text, terminal_width, write_csv
 
 HEADINGS = ("controller", "score", "gap, $ per load", "peak, kW", "energy, kWh", "delivered, kWh", "cost, $", "privacy")
@@ -38,6 +39,28 @@ def test_lines_fit_and_numbers_are_whole(width):
             assert re.search(rf"(^| ){re.escape(cell)}( |$)", text, re.MULTILINE), cell
     for word in " ".join(row[-1] for row in ROWS).split():
         assert word in text
+
+
+WORD = st.text("abcdeé", min_size=1, max_size=10)
+NUMBER = st.floats(-1e7, 1e7).map(lambda x: f"{x:,.1f}")
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_any_table_fits_80_columns(data):
+    count = data.draw(st.integers(1, 12))
+    kinds = [data.draw(st.booleans()) for _ in range(count)]
+    cell = {True: st.lists(WORD, max_size=12).map(" ".join), False: NUMBER}
+    row = st.tuples(*(cell[kind] for kind in kinds))
+    rows = data.draw(st.lists(row, max_size=4))
+    headings = [f"{i} " + " ".join(data.draw(st.lists(WORD, max_size=4))) for i in range(count)]
+    left = [heading for heading, kind in zip(headings, kinds, strict=True) if kind]
+    text = printed(headings, rows, 80, left=left, keep=data.draw(st.integers(1, 3)))
+    assert max(map(len, text.splitlines())) <= 80
+    pieces = text.split()
+    for line in rows:
+        for content in line:
+            assert all(piece in pieces for piece in content.split())
 
 
 def test_too_wide_a_table_continues_below_with_its_first_column():
@@ -141,9 +164,3 @@ def test_csv_keeps_precision_and_leaves_out_what_is_not_finite(tmp_path):
     assert list(csv.reader(path.open(newline=""))) == [["a", "b"], [str(1 / 3), ""], ["x, y", ""]]
     assert path.read_bytes().count(b"\r") == 0
     assert write_csv(tmp_path / "empty.csv", (), []).read_bytes() == b""
-
-
-def test_cards_escape_and_set_no_colour():
-    text = card("<b>", [("a & b", '"1" < 2')])
-    assert "&lt;b&gt;" in text and "a &amp; b" in text and "&quot;1&quot; &lt; 2" in text
-    assert not re.search(r"#[0-9a-f]{3}|rgb", text)

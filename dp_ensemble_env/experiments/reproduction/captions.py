@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from dp_ensemble_env.experiments.reproduction.claims import percent
+from dp_ensemble_env.experiments.reproduction.measures import LEADING, ONE, ONE_STEP, PRINTED
 from dp_ensemble_env.experiments.reproduction.releases import DELTA
 from dp_ensemble_env.experiments.reproduction.row import H
-from dp_ensemble_env.experiments.reproduction.study import LEADING, ONE, ONE_STEP, PRINTED, Study
+from dp_ensemble_env.experiments.reproduction.study import Study
 
 
 def load_caption(study: Study) -> str:
@@ -66,7 +67,7 @@ def average_caption(study: Study) -> str:
 def event_caption(study: Study) -> str:
     """Describe Figure 7."""
     event = study.data.model.event
-    learned = ", ".join(f"{one.name} {one.score:.1f} after {one.steps:,} steps" for one in study.learned)
+    learned = ", ".join(f"{one.name} {one.outcome.score:.1f} after {one.steps:,} steps" for one in study.learned)
     return (
         f"Power of the ensemble in the event of {str(study.data.model.times[0])[:10]}; lower is more curtailment. The "
         "noise-aware policies expect k = 50. Ad-hoc practice: a fixed shed while the event lasts, "

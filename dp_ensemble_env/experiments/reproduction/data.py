@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dp_ensemble_env.chain.markov import ensemble, select_days
-from dp_ensemble_env.event import DemandResponseEvent, check_event_day, event_day, event_for
-from dp_ensemble_env.meter import PowerSeries, read_meter, simbench_profile
+from dp_ensemble_env.event import check_event_day, event_day, event_for
+from dp_ensemble_env.experiments.problem import ProblemSettings
+from dp_ensemble_env.meter import PowerSeries, simbench_profile
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.scenarios.campus import HOLIDAYS, SUMMER, campus_aggregate, campus_building, campus_event
 
@@ -37,6 +38,8 @@ class DataSet:
         The one building that the ensemble was made from.
     season : pair of str, optional
         Month-days of the readings that the chain was estimated from; None means all.
+    notes : tuple of str
+        What the reader and the model have to say.
     """
 
     slug: str
@@ -47,29 +50,32 @@ class DataSet:
     aggregate_kw: FloatArray
     building_kw: FloatArray
     season: tuple[str, str] | None
+    notes: tuple[str, ...] = ()
 
 
-def load_data(args: argparse.Namespace) -> list[DataSet]:
-    """Load every data set that the command line asks for; the campus comes first."""
-    if args.meter is None:
-        of_meter = {"--unit": args.unit, "--stamp": args.stamp, "--column": args.column}
-        of_data = {} if args.simbench else {"--date": args.date, "--step-minutes": args.step_minutes}
-        remedy = "SimBench needs none" if args.simbench else "give one with --meter, or leave it out"
-        for option, value in {**of_meter, **of_data}.items():
-            if value is not None:
-                raise ValueError(f"{option} says how to read your own meter file; {remedy}.")
+def load_data(problem: ProblemSettings | None = None, simbench: str | None = None) -> list[DataSet]:
+    """Load every data set that is asked for; the campus comes first.
+
+    Parameters
+    ----------
+    problem : ProblemSettings, optional
+        How to read a meter file, and the day of the event.
+    simbench : str, optional
+        Name of a SimBench profile.
+    """
+    problem = problem or ProblemSettings()
     sets = [campus_data()]
-    if args.meter is not None:
-        series = read_meter(args.meter, unit=args.unit, stamp=args.stamp, column=args.column)
-        title = args.meter.stem if args.column in (None, "sum") else args.column
-        origin = f"File {args.meter.name}" + ("" if args.column is None else f", column {args.column}")
+    if problem.meter is not None:
+        file, column = Path(problem.meter), problem.column
+        title = file.stem if column in (None, "sum") else str(column)
+        origin = f"File {file.name}" + ("" if column is None else f", column {column}")
         if title in (THEORY, sets[0].title) or title.startswith("SimBench "):
             title = f"meter {title}"  # every data set needs a name of its own
-        sets.append(series_data(series, "meter", title, origin, args.date, args.step_minutes))
-    if args.simbench is not None:
-        series = simbench_profile(args.simbench)
-        origin = f"SimBench standard load profile {args.simbench} (2016, scaled to a peak of 1000 kW, ODbL licence)"
-        sets.append(series_data(series, "simbench", f"SimBench {args.simbench}", origin, args.date, args.step_minutes))
+        sets.append(series_data(problem.read(), "meter", title, origin, problem.date))
+    if simbench is not None:
+        series = simbench_profile(simbench)
+        origin = f"SimBench standard load profile {simbench} (2016, scaled to a peak of 1000 kW, ODbL licence)"
+        sets.append(series_data(series, "simbench", f"SimBench {simbench}", origin, problem.date))
     return sets
 
 
@@ -84,16 +90,11 @@ def campus_data() -> DataSet:
     return DataSet("campus", "synthetic campus", provenance, campus_event(), year.times, kw, year.kw, SUMMER)
 
 
-def series_data(
-    series: PowerSeries, slug: str, title: str, origin: str, date: str | None, step_minutes: int | None
-) -> DataSet:
+def series_data(series: PowerSeries, slug: str, title: str, origin: str, date: str | None = None) -> DataSet:
     """Make the ensemble and the control problem from the series of one building."""
     _check_power(series, title)
     date = default_date(series) if date is None else date
-    if step_minutes is None:
-        event = event_for(series, date=date)
-    else:
-        event = DemandResponseEvent(date=date, step_minutes=step_minutes, notice_minutes=max(30, step_minutes))
+    event = event_for(series, date=date)
     check_event_day(event, series.times, title)
     day = np.array([event.window[0]])
     season = SUMMER if select_days(day, season=SUMMER).all() else None
@@ -110,7 +111,9 @@ def series_data(
     provenance = f"{origin}; {len(series):,} intervals of {series.step.astype(int) / 60:g} minutes, "
     provenance += f"{series.missing:,} of them missing. It stands for one building, of which {BUILDINGS} noisy copies "
     provenance += f"are added up. Event on {date}, steps of {event.step_minutes} minutes."
-    return DataSet(slug, title, provenance, model, series.times, aggregate, series.kw, season)
+    return DataSet(
+        slug, title, provenance, model, series.times, aggregate, series.kw, season, (*series.notes, *model.notes)
+    )
 
 
 def _check_power(series: PowerSeries, title: str) -> None:
@@ -120,7 +123,7 @@ def _check_power(series: PowerSeries, title: str) -> None:
         raise ValueError(f"the power of {title} never changes from {high:g} kW, so there is nothing to control.")
     if high > MOST_KW:
         raise ValueError(
-            f"{title} reaches {high:,.0f} kW, more than any one building draws; check the unit (--unit) and the column."
+            f"{title} reaches {high:,.0f} kW, more than any one building draws; check the unit and the column."
         )
 
 

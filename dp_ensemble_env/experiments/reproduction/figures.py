@@ -11,11 +11,12 @@ from matplotlib import dates
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.patches import Rectangle
 
-from dp_ensemble_env.chain.markov import select_days
+from dp_ensemble_env.chain.calendar import select_days
 from dp_ensemble_env.experiments.reproduction import captions
 from dp_ensemble_env.experiments.reproduction.claims import PAPER_EPSILON, distance
+from dp_ensemble_env.experiments.reproduction.measures import KS, LEADING, ONE, ONE_STEP
 from dp_ensemble_env.experiments.reproduction.releases import DELTA
-from dp_ensemble_env.experiments.reproduction.study import KS, LEADING, ONE, ONE_STEP, Study
+from dp_ensemble_env.experiments.reproduction.study import Study
 from dp_ensemble_env.reporting import plotting as p
 
 #: The row and its neighbour, in all figures.
@@ -74,9 +75,10 @@ def _load_and_matrix(study: Study, path: Path) -> Path:
     left.margins(x=0)
     _below(left, 3, handlelength=1.4, columnspacing=1.0)
     months = label[-1] - label[0] > np.timedelta64(200, "D")
-    locator = dates.AutoDateLocator(minticks=3, maxticks=6 if months else 4)
-    left.xaxis.set_major_locator(locator)
-    left.xaxis.set_major_formatter(dates.DateFormatter("%b" if months else "%d %b"))
+    locator: Any = dates.AutoDateLocator  # matplotlib gives the two no types
+    formatter: Any = dates.DateFormatter
+    left.xaxis.set_major_locator(locator(minticks=3, maxticks=6 if months else 4))
+    left.xaxis.set_major_formatter(formatter("%b" if months else "%d %b"))
     years = sorted({str(label[0])[:4], str(label[-1])[:4]})
     left.set_xlabel("–".join(years))
 
@@ -160,7 +162,7 @@ def _average(study: Study, path: Path) -> Path:
     style = {"handlelength": 1.2, "handletextpad": 0.3, "columnspacing": 1.0}
     legend = figure.legend([*handles, bars[cross]], [*labels, DRAWN], loc="outside lower center", ncols=2, **style)
     for handle, size in zip(list(legend.legend_handles)[:4], (14, 14, 45, 45), strict=True):
-        handle.set_sizes([size])  # type: ignore[union-attr]
+        handle.set_sizes([size])
     top = max(axes.get_ylim()[1] for axes in grid[2:])
     for axes in grid[2:]:
         axes.set_ylim(0, top)
@@ -222,7 +224,7 @@ def _event(study: Study, path: Path) -> Path:
     if study.learned:
         best, look = study.learned[0], p.LOOKS["learned"]
         style = {"color": look.color, "ls": "none", "marker": look.marker, "ms": 6, "mec": p.BLACK, "mew": 0.4}
-        axes.plot(hours, best.power_kw / 1e3, label=f"learned: {best.name}", **style)
+        axes.plot(hours, best.outcome.power_kw / 1e3, label=f"learned: {best.name}", **style)
     _below(axes, 2, handlelength=3)
     axes.margins(x=0.02)
     return p.save(figure, path, vector=True, dpi=DPI)

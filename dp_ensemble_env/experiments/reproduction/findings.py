@@ -27,7 +27,8 @@ from dp_ensemble_env.experiments.reproduction.claims import (
 )
 from dp_ensemble_env.experiments.reproduction.findings_cost import cost_findings, privacy_findings
 from dp_ensemble_env.experiments.reproduction.findings_event import event_findings
-from dp_ensemble_env.experiments.reproduction.study import KS, Study
+from dp_ensemble_env.experiments.reproduction.measures import KS
+from dp_ensemble_env.experiments.reproduction.study import Study
 
 ROW_CLAIM = "an adjacent row exists: the state's own entry down by 0.015, the next one up"
 PAPER_EVENT = "2018-07-02, 11:00–15:00"
@@ -35,18 +36,17 @@ PAPER_EVENT = "2018-07-02, 11:00–15:00"
 
 def study_findings(study: Study, search: RatioSearch) -> list[Finding]:
     """Judge every claim that a data set can speak to, in the order of the paper."""
-    found = [*_set_up(study)]
+    found = [*_set_up(study), *_set_up_event(study)]
     if study.row is None:
         none = Verdict(NOT_REPRODUCIBLE, "no row of this matrix has three successors that can each give up h/2")
         found.append(Finding("row", ROW_CLAIM, "VI-1", "entries 18, 19", "no row", none, set_up=True))
     else:
-        found += [*_privatisation(study, search), *_policies(study)]
+        found += [*_set_up_row(study), *_privatisation(study, search), *_policies(study)]
     return [*found, *event_findings(study), *cost_findings(study), *privacy_findings(study)]
 
 
 def _set_up(study: Study) -> Iterator[Finding]:
-    model, row = study.data.model, study.row
-    within = study.deviation
+    model, within = study.data.model, study.deviation
     yield Finding(
         "buildings",
         "100 synthetic buildings, each within ±10 % of the original",
@@ -75,6 +75,10 @@ def _set_up(study: Study) -> Iterator[Finding]:
         judge_setting(15, gamma, 0, "another price was chosen"),
         set_up=True,
     )
+
+
+def _set_up_event(study: Study) -> Iterator[Finding]:
+    model = study.data.model
     window = model.times[:1] if model.event is None else model.times[model.event.in_event]
     begin = window[0] - np.timedelta64(round(3600 * model.step_hours), "s")
     when = f"{begin.astype('datetime64[D]')}, {str(begin)[11:16]}–{str(window[-1])[11:16]}"
@@ -100,29 +104,6 @@ def _set_up(study: Study) -> Iterator[Finding]:
         judge_statement({"the length": hours == 4, "the notice": notice == 30}),
         set_up=True,
     )
-    if row is not None:
-        megawatts = model.power_kw[row.state] * model.buildings / 1e3
-        yield Finding(
-            "level",
-            "row 18 stands for 32.1 MW",
-            "VI-1",
-            "row 18, 32.1 MW",
-            f"row {row.state + 1}, {megawatts:.1f} MW",
-            _by_construction(
-                study, judge_setting(32.1, megawatts, 0.05, "a fact of the paper's meter, not of this one")
-            ),
-            set_up=True,
-        )
-        successors = [int(a) for a in row.successors]
-        yield Finding(
-            "successors",
-            "the row's successors are the state and its two neighbours",
-            "Figs. 5, 6",
-            "17, 18, 19",
-            ", ".join(str(a + 1) for a in successors),
-            judge_successors(row.state, successors, row.triple),
-            set_up=True,
-        )
 
 
 def _by_construction(study: Study, verdict: Verdict) -> Verdict:
@@ -130,9 +111,29 @@ def _by_construction(study: Study, verdict: Verdict) -> Verdict:
     return Verdict(verdict.word, f"{verdict.reason}: the campus was scaled to this") if synthetic else verdict
 
 
-def _privatisation(study: Study, search: RatioSearch) -> Iterator[Finding]:
-    row = study.row
+def _set_up_row(study: Study) -> Iterator[Finding]:
+    model, row = study.data.model, study.row
     assert row is not None
+    megawatts = model.power_kw[row.state] * model.buildings / 1e3
+    yield Finding(
+        "level",
+        "row 18 stands for 32.1 MW",
+        "VI-1",
+        "row 18, 32.1 MW",
+        f"row {row.state + 1}, {megawatts:.1f} MW",
+        _by_construction(study, judge_setting(32.1, megawatts, 0.05, "a fact of the paper's meter, not of this one")),
+        set_up=True,
+    )
+    successors = [int(a) for a in row.successors]
+    yield Finding(
+        "successors",
+        "the row's successors are the state and its two neighbours",
+        "Figs. 5, 6",
+        "17, 18, 19",
+        ", ".join(str(a + 1) for a in successors),
+        judge_successors(row.state, successors, row.triple),
+        set_up=True,
+    )
     moved = (
         f"{row.row[row.down]:.3f} → {row.adjacent[row.down]:.3f}, {row.row[row.up]:.3f} → {row.adjacent[row.up]:.3f}"
     )
@@ -163,6 +164,9 @@ def _privatisation(study: Study, search: RatioSearch) -> Iterator[Finding]:
         judge_statement({"every release drawn": sums < 1e-9 and low >= 0}),
         set_up=True,
     )
+
+
+def _privatisation(study: Study, search: RatioSearch) -> Iterator[Finding]:
     bound = {k: study.at(study.epsilon["Theorem 2, one row"], k) for k in KS}
     yield epsilon_finding(bound, search)
     exact = {k: study.at(study.epsilon["exact, this pair"], k) for k in KS}

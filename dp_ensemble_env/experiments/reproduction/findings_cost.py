@@ -21,59 +21,87 @@ from dp_ensemble_env.experiments.reproduction.claims import (
     judge_within,
     rising,
 )
+from dp_ensemble_env.experiments.reproduction.measures import KS, LEADING, ONE, ONE_STEP, PRINTED
 from dp_ensemble_env.experiments.reproduction.releases import DRAWS
-from dp_ensemble_env.experiments.reproduction.study import KS, LEADING, ONE, ONE_STEP, PRINTED, Study
+from dp_ensemble_env.experiments.reproduction.study import Study
 
-ACCURATE = "Digamma provides more accurate solutions than Taylor"
+#: Ends the names of the costs by the paper's own formulas.
+FORMULA = ", paper's formula"
 
 
 def cost_findings(study: Study) -> Iterator[Finding]:
     """Judge what the paper says of the cost of privacy, Fig. 8."""
+    yield from _digamma_dearer(study)
+    yield from _digamma_accurate(study)
+    yield from _average_dearer(study)
+    yield Finding(
+        "less-capacity",
+        "more privacy (smaller k) means less capacity",
+        "VI-3",
+        "less",
+        "; ".join(f"{NAMES[m]} {v[0] / 1e3:,.1f} … {v[-1] / 1e3:,.1f} MWh" for m, v in study.capacity.items()),
+        judge_statement({NAMES[m]: rising(v) for m, v in study.capacity.items()}),
+    )
     cost = study.cost
+    real = {name: values for name, values in cost.items() if name != PRINTED}
+    yield Finding(
+        "greater-cost",
+        "more privacy (smaller k) means a greater cost",
+        "VI-3, Fig. 8",
+        "greater",
+        f"one release ${cost[ONE][0]:,.2f} … ${cost[ONE][-1]:,.2f}",
+        judge_statement({name: falling(values, study.cost_error.get(name)) for name, values in real.items()}),
+    )
 
-    def dear(first: str, second: str) -> str:
-        pairs = {k: (study.at(cost[first], k), study.at(cost[second], k)) for k in KS}
-        return ", ".join(f"{_dollars(a)} against {_dollars(b)} (k = {k:g})" for k, (a, b) in pairs.items())
 
-    for suffix, name, short in (("", "exact loss", "exact"), (", paper's formula", "paper's formulas", "paper")):
-        taylor, digamma = cost[f"taylor{suffix}"], cost[f"digamma{suffix}"]
+def _digamma_dearer(study: Study) -> Iterator[Finding]:
+    for suffix, name, short in (("", "exact loss", "exact"), (FORMULA, "paper's formulas", "paper")):
+        taylor, digamma = study.cost[f"taylor{suffix}"], study.cost[f"digamma{suffix}"]
         over = {f"k = {k:g}": study.at(digamma, k) / study.at(taylor, k) - 1 for k in KS}
         yield Finding(
             f"digamma-dearer-{short}",
             "Digamma is slightly more expensive than Taylor",
             "VI-3, Fig. 8",
             "slightly more",
-            dear(f"digamma{suffix}", f"taylor{suffix}"),
+            _dear(study, f"digamma{suffix}", f"taylor{suffix}"),
             judge_within(over, 1e-9, SLIGHTLY_DEARER, 1, "it is more expensive"),
             name,
         )
+
+
+def _digamma_accurate(study: Study) -> Iterator[Finding]:
+    claim = "Digamma provides more accurate solutions than Taylor"
     if study.row is not None:
         error = study.kernel_error
         yield Finding(
             "accurate-kernel",
-            ACCURATE,
+            claim,
             "VI-3",
             "more accurate",
             f"largest error {error['digamma']:.0e} against {error['taylor']:.1e} nats",
             judge_statement({"this row at k = 50": error["digamma"] < error["taylor"]}),
             "as E[log x] of the noise",
         )
+    digamma, taylor = study.cost["digamma"], study.cost["taylor"]
     yield Finding(
         "accurate-policy",
-        ACCURATE,
+        claim,
         "VI-3",
         "more accurate",
-        f"exact loss {dear('digamma', 'taylor')}",
-        judge_statement({f"k = {k:g}": study.at(cost["digamma"], k) < study.at(cost["taylor"], k) for k in KS}),
+        f"exact loss {_dear(study, 'digamma', 'taylor')}",
+        judge_statement({f"k = {k:g}": study.at(digamma, k) < study.at(taylor, k) for k in KS}),
         "deployed, nearer to the optimum",
     )
-    formula = ", paper's formula"
+
+
+def _average_dearer(study: Study) -> Iterator[Finding]:
+    cost = study.cost
     readings = {
         "one-release": ("plan made on one release, exact loss", ONE, "", ""),
         "exact": ("averaged policy, exact loss", "average-exact", "", ""),
         "leading": ("Corollary 3 corrected, leading order in 1/k, against exact losses", LEADING, "", ""),
-        "one-step": ("the paper's one-step formula on one release, against its other formulas", ONE_STEP, formula, ""),
-        "printed": ("Corollary 3 as printed, against the paper's other formulas", PRINTED, formula, " (E2, E3)"),
+        "one-step": ("the paper's one-step formula on one release, against its other formulas", ONE_STEP, FORMULA, ""),
+        "printed": ("Corollary 3 as printed, against the paper's other formulas", PRINTED, FORMULA, " (E2, E3)"),
     }
     for short, (title, name, suffix, misprint) in readings.items():
         errors = study.cost_error.get(name)
@@ -89,27 +117,16 @@ def cost_findings(study: Study) -> Iterator[Finding]:
             "average value is more expensive than both Taylor and Digamma",
             "VI-3, Fig. 8",
             "more expensive",
-            dear(name, f"digamma{suffix}") + " for Digamma",
+            _dear(study, name, f"digamma{suffix}") + " for Digamma",
             Verdict(found.word, f"{found.reason}{'; below zero it is no cost' if below else ''}{misprint}"),
             title,
         )
-    yield Finding(
-        "less-capacity",
-        "more privacy (smaller k) means less capacity",
-        "VI-3",
-        "less",
-        "; ".join(f"{NAMES[m]} {v[0] / 1e3:,.1f} … {v[-1] / 1e3:,.1f} MWh" for m, v in study.capacity.items()),
-        judge_statement({NAMES[m]: rising(v) for m, v in study.capacity.items()}),
-    )
-    real = {name: values for name, values in cost.items() if name != PRINTED}
-    yield Finding(
-        "greater-cost",
-        "more privacy (smaller k) means a greater cost",
-        "VI-3, Fig. 8",
-        "greater",
-        f"one release ${cost[ONE][0]:,.2f} … ${cost[ONE][-1]:,.2f}",
-        judge_statement({name: falling(values, study.cost_error.get(name)) for name, values in real.items()}),
-    )
+
+
+def _dear(study: Study, first: str, second: str) -> str:
+    """Write two costs beside each other, for each k of the paper."""
+    pairs = {k: (study.at(study.cost[first], k), study.at(study.cost[second], k)) for k in KS}
+    return ", ".join(f"{_dollars(a)} against {_dollars(b)} (k = {k:g})" for k, (a, b) in pairs.items())
 
 
 def _dollars(value: float) -> str:

@@ -16,7 +16,8 @@ from dp_ensemble_env.experiments.reproduction.claims import (
     judge_within,
     percent,
 )
-from dp_ensemble_env.experiments.reproduction.study import KS, Study
+from dp_ensemble_env.experiments.reproduction.measures import KS
+from dp_ensemble_env.experiments.reproduction.study import Study
 from dp_ensemble_env.reporting.outcome import Outcome
 
 NOISY = ("taylor", "digamma", "average-exact")

@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import bisect
 
-from dp_ensemble_env.agents.practice import price_scale, price_tilts, tilted_policy
+from dp_ensemble_env.agents.practice import shed_prices
+from dp_ensemble_env.envs.actions import price_tilts
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.policies import standard_policy
+from dp_ensemble_env.policies import standard_policy, tilted_policy
 from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism
 from dp_ensemble_env.reporting.outcome import event_outcome
 
@@ -28,12 +29,7 @@ def peak_time(model: EnsembleModel, uncontrolled_kw: FloatArray) -> int:
 
 def shed_policy(model: EnsembleModel, shed: float) -> FloatArray:
     """Return the ad-hoc practice with a shed of any strength; one is the strength that is played."""
-    strength = shed * np.ptp(model.utility, axis=1)[1:] / (2.0 * model.discomfort_penalty)
-    if model.event is not None:
-        strength = np.where(model.event.in_event[1:], strength, 0.0)
-    scale = price_scale(model)
-    prices = np.divide(strength, scale, out=np.zeros_like(strength), where=scale > 0)
-    return tilted_policy(model, price_tilts(model, prices))
+    return tilted_policy(model, price_tilts(model, shed_prices(model, shed)))
 
 
 def largest_shed(model: EnsembleModel, kwh: float) -> float:

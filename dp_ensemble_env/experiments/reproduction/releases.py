@@ -70,7 +70,8 @@ def attack_average(row: PickedRow, log_z: FloatArray, k: float, count: int, seed
             logs = mechanism.sample_log(p[row.successors], count, rng) + log_z[row.successors]
             total = np.logaddexp(total, logs - np.logaddexp.reduce(logs, axis=1, keepdims=True))
         down, up = np.searchsorted(row.successors, [row.down, row.up])
-        return total[:, down] - total[:, up]
+        difference: FloatArray = total[:, down] - total[:, up]
+        return difference
 
     first, second = np.random.default_rng([seed, int(k), 9]).spawn(2)
     found = audit_samples(statistic(row.row, first), statistic(row.adjacent, second), DELTA, confidence=CONFIDENCE)

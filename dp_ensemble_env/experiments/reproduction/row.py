@@ -84,7 +84,8 @@ class PickedRow:
         """
         part = np.asarray(values, dtype=float)[..., list(self.triple)]
         total = part.sum(axis=-1, keepdims=True)
-        return np.divide(part, total, out=np.full_like(part, np.nan), where=total > 0)  # NaN is not drawn
+        shares: FloatArray = np.divide(part, total, out=np.full_like(part, np.nan), where=total > 0)
+        return shares  # NaN is not drawn
 
 
 def pick_row(default: ArrayLike, power_kw: ArrayLike, visits: ArrayLike | None = None) -> PickedRow | None:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from dp_ensemble_env.experiments.reproduction.claims import NAMES, PAPER_L1, instance_l1
-from dp_ensemble_env.experiments.reproduction.study import ONE, ONE_STEP, Study
+from dp_ensemble_env.experiments.reproduction.measures import ONE, ONE_STEP
+from dp_ensemble_env.experiments.reproduction.study import Study
 from dp_ensemble_env.reporting.tables import plain, write_csv
 
 #: Concentrations of the longer tables.
@@ -85,9 +86,9 @@ def _event_table(study: Study) -> Table:
     for k, (power, peak, _, energy) in study.released.items():
         name = f"plan on one release, mean of {study.effort.releases}"
         rows.append((name, k, None, None, peak, float((free - power).max()), energy))
-    for one in study.learned:
-        most, peak = float((free - one.power_kw).max()), study.at_peak(one.power_kw)
-        rows.append((f"learned: {one.name}", None, one.score, one.gap, peak, most, one.curtailed_kwh))
+    for name, _, o in study.learned:
+        most, peak = float((free - o.power_kw).max()), study.at_peak(o.power_kw)
+        rows.append((f"learned: {name}", None, o.score, o.gap, peak, most, o.curtailed_kwh))
     headings = ("controller", "k", "score", "gap, $/building", "at the peak, kW", "at most, kW", "in the event, kWh")
     errors = " and ".join(f"{error:,.0f} kW (k = {k:g})" for k, (_, _, error, _) in study.released.items())
     text = (

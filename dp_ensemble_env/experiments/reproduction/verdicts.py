@@ -124,9 +124,9 @@ def show_findings(findings: dict[str, list[Finding]]) -> None:
     for claim in (claim for claim in claims if claim.set_up):
         rows.append((f"set-up: {claim.claim}", claim.paper, *_marks(findings, _words(claim))))
     notes = [
-        "   ".join(f"{mark} {word}" for word, mark in MARKS.items()),
+        ", ".join(f"{mark} {word}" for word, mark in MARKS.items()) + ".",
         "A claim with several readings (·) counts once.",
-        *(f"{letters[data]}  {data}: {tally(found)}" for data, found in findings.items()),
+        *(f"{letters[data]}: {data}, {tally(found)}." for data, found in findings.items()),
     ]
     headings = ("claim", "paper", *letters.values())
     show_table("Claims of Section VI", headings, rows, left=headings, notes=notes)

@@ -1,9 +1,9 @@
 """One cell of a sweep: what decides it, how it is run, and the file it is kept in.
 
-A cell is a controller (method), made on a release of the matrix (k), in an action mode, with a seed, on a data set.
-Its key is the SHA-256 of its configuration, which holds everything that decides the result and nothing else, so a
-cell may be run anywhere, any number of times. The seed is used for three things: the release is drawn with it, a
-learner is trained with it, and the draws of the sampled average begin at 1,000,000 plus the seed.
+A cell is a controller (method), made on a release (privacy), in an action mode, with a seed, on a data set. Its key
+is the SHA-256 of its configuration, which holds everything that decides the result and nothing else, so a cell may be
+run anywhere, any number of times. The seed is used for three things: the release is drawn with it, a learner is
+trained with it, and the draws of the sampled average begin at 1,000,000 plus the seed.
 """
 
 from __future__ import annotations
@@ -29,13 +29,12 @@ from dp_ensemble_env.agents import agent_names, evaluate, make_agent
 from dp_ensemble_env.agents.base import _FACTORIES
 from dp_ensemble_env.agents.hyperparams import ALGORITHMS
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
-from dp_ensemble_env.envs.registration import ENVIRONMENTS
+from dp_ensemble_env.experiments.problem import draw_release
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.policies import POLICIES
-from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism
 
 #: Changes when a cell of the same configuration would come out differently.
-FORMAT = 1
+FORMAT = 2
 #: Methods that need no file of the user's.
 BUILT_IN = agent_names()
 LEARNERS = ("z-learning", *ALGORITHMS)
@@ -64,7 +63,7 @@ class Cell:
     def title(self) -> str:
         """Words for messages."""
         c = self.config
-        return f"{c['method']}, k={show_k(c['k'])}, {c['action']}, seed {c['seed']}, {self.data}"
+        return f"{c['method']}, {show_privacy(c['privacy'])}, {c['action']}, seed {c['seed']}, {self.data}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,11 +74,11 @@ class Study:
     agents: str | None = None
 
 
-def show_k(k: float | None) -> str:
-    """Write a concentration as it is given on the command line; different ones never look alike."""
-    if k is None:
+def show_privacy(spec: str | None) -> str:
+    """Write a mechanism for tables: the paper's by its k, others as they are given; different ones never look alike."""
+    if spec is None:
         return "none"
-    return short if float(short := f"{k:g}") == k else repr(k)
+    return spec.removeprefix("dirichlet:")
 
 
 # ------------------------------------------------------------------ running
@@ -120,10 +119,8 @@ def lost_record(cell: Cell, reason: str) -> dict[str, Any]:
 
 def compute(config: dict[str, Any], model: EnsembleModel) -> dict[str, Any]:
     """Make the controller on the release, score it there and, its actions as they are, on the true dynamics."""
-    population, action = ENVIRONMENTS[f"dp_ensemble/{config['env']}-v0"], config["action"]
-    release = None
-    if config["k"] is not None:
-        release = DirichletMechanism(config["k"], config["floor"]).release(model.default, config["seed"])
+    population, action = config["population"], config["action"]
+    release = None if config["privacy"] is None else draw_release(config["privacy"], model, config["seed"])
     home = EnsembleEnv(model, population, action, release=release)
     agent: Any = make_agent(config["method"], home, **agent_settings(config))
     made = evaluate(agent, home, seed=EPISODE_SEED)
@@ -142,7 +139,7 @@ def agent_settings(config: dict[str, Any]) -> dict[str, Any]:
     if method in ALGORITHMS:
         return {"seed": seed, "steps": steps}
     settings: dict[str, Any] = {}
-    if method in NOISE_AWARE and config["k"] is None:
+    if method in NOISE_AWARE and config["privacy"] is None:
         settings["k"] = math.inf
     if method == "average-sampled":
         settings["seed"] = SAMPLE_SEED + seed

@@ -27,7 +27,8 @@ from typing import Any
 
 #: Times that Ray runs a cell again when its worker or its node dies.
 RETRIES = 3
-#: One thread per cell: cells run side by side, and results do not depend on the number of cores.
+#: One thread per cell: cells run side by side, and results do not depend on the number of cores. This module travels
+#: to the nodes by value, so it names the variables itself.
 ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")}
 _ready: dict[str, Any] = {}
 

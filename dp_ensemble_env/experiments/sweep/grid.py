@@ -1,22 +1,20 @@
-"""The grid of a sweep, from the command line and a TOML file: method × k × action mode × seed × data set."""
+"""The grid of a sweep, from given values and a TOML file: method × privacy × action mode × seed × data set."""
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import itertools
 import re
 import tomllib
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import dp_ensemble_env
 from dp_ensemble_env._validation import check_choice, check_count, check_in_range, check_positive
 from dp_ensemble_env.agents.hyperparams import ACTIONS, hyperparameters
-from dp_ensemble_env.cli.options import load_model
-from dp_ensemble_env.envs.registration import ENVIRONMENTS
+from dp_ensemble_env.experiments.problem import Problem, ProblemSettings, dirichlet_spec, draw_release
 from dp_ensemble_env.experiments.sweep.cells import (
     BUILT_IN,
     FORMAT,
@@ -26,53 +24,35 @@ from dp_ensemble_env.experiments.sweep.cells import (
     Study,
     register_agents,
 )
-from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism
 
-NAMES = tuple(name.split("/")[1].removesuffix("-v0") for name in ENVIRONMENTS)
+#: How problems are made; may differ from one data set to the next in a grid file.
+OF_DATA = tuple(f.name for f in fields(ProblemSettings) if f.name not in ("scenario", "instance", "meter"))
+#: Those of them that say how a file is read, and mean nothing to a scenario.
+READING = ("column", "unit", "stamp", "timezone", "spikes", "negatives", "season", "exclude", "holidays", "profile")
 #: What a grid file may set, with the value it has if nobody sets it.
 DEFAULTS: dict[str, Any] = {
     "methods": ["uncontrolled", "ad-hoc", "best-price", "standard"],
     "k": ["none", 50],
+    "floor": None,
+    "privacy": [],
     "actions": ["tilt"],
     "seeds": ["0-4"],
-    "data": ["campus"],
+    "scenarios": [],
+    "meters": [],
+    "data": [],
     "steps": [],
-    "env": "MeanField",
-    "floor": 0.0,
+    "population": "mean-field",
     "agents": None,
-    "unit": None,
-    "stamp": None,
-    "column": None,
-    "date": "2018-07-02",
-    "step_minutes": 15,
+    **{name: getattr(ProblemSettings(), name) for name in OF_DATA},
 }
-#: Which of them belong to a data set, and may differ from one to the next.
-OF_DATA = ("unit", "stamp", "column", "date", "step_minutes")
 
 
 @dataclass(frozen=True)
 class DataSet:
-    """A synthetic campus or a meter file, and how it is read; `load_model` takes it as it is."""
+    """A problem with its name in tables."""
 
     name: str
-    meter: Path | None
-    campus_seed: int
-    unit: str | None
-    stamp: str | None
-    column: str | None
-    date: str
-    step_minutes: int
-
-    def identity(self) -> dict[str, Any]:
-        """Return what decides the model: the content of the file, not where it lies."""
-        event = {"date": self.date, "step_minutes": self.step_minutes}
-        if self.meter is None:
-            return {"campus_seed": self.campus_seed, **event}
-        try:
-            digest = hashlib.sha256(self.meter.read_bytes()).hexdigest()
-        except OSError as error:
-            raise ValueError(f"cannot read {self.meter}: {error.strerror}; --data takes campus or files.") from error
-        return {"sha256": digest, "unit": self.unit, "stamp": self.stamp, "column": self.column, **event}
+    problem: ProblemSettings
 
 
 @dataclass(frozen=True)
@@ -80,36 +60,35 @@ class Grid:
     """Everything that a sweep runs."""
 
     methods: list[str]
-    k: list[float | None]
+    privacy: list[str | None]
     actions: list[str]
     seeds: list[int]
     data: list[DataSet]
     steps: dict[str, int]
-    env: str
-    floor: float
+    population: str | int
     source: str | None
     own: tuple[str, ...]
 
     def cells(self) -> tuple[list[Cell], list[str]]:
         """Return the cells that can be run, seed by seed, and a sentence for each combination that cannot."""
         cells, skipped = [], []
-        shared = {"format": FORMAT, "version": dp_ensemble_env.__version__, "env": self.env}
+        shared = {"format": FORMAT, "version": dp_ensemble_env.__version__, "population": self.population}
         digest = None if self.source is None else hashlib.sha256(self.source.encode()).hexdigest()
         makers: list[tuple[dict[str, Any], str]] = []
         identities: dict[str, Any] = {}
         for data in self.data:
-            identity = data.identity()
+            identity = data.problem.identity()
             for name, other in identities.items():
                 if identity == other:
                     raise ValueError(f"the data sets {name} and {data.name} have the same content; leave one out.")
             identities[data.name] = identity
-            for method, action, k in itertools.product(self.methods, self.actions, self.k):
-                reason = None if method in self.own else impossible(method, k, action)
+            for method, action, privacy in itertools.product(self.methods, self.actions, self.privacy):
+                reason = None if method in self.own else impossible(method, privacy, action)
                 if reason is not None:
                     skipped.append(reason)
                     continue
                 config = {
-                    **shared, "method": method, "action": action, "k": k, "floor": 0.0 if k is None else self.floor,
+                    **shared, "method": method, "action": action, "privacy": privacy,
                     "steps": self.budget(method, action), "agents": digest if method in self.own else None,
                     "data": identity,
                 }  # fmt: skip
@@ -126,18 +105,20 @@ class Grid:
             return None
         tuned = 300_000 if method == "z-learning" else None
         found = self.steps.get(method, self.steps.get("", tuned))
-        return found or int(hyperparameters(method, f"dp_ensemble/{self.env}-v0", action)["n_timesteps"])
+        return found or int(hyperparameters(method, env_id(self.population), action)["n_timesteps"])
 
-    def study(self) -> Study:
-        """Read the data sets, and refuse a floor that one of them cannot have."""
-        models = {data.name: load_model(data) for data in self.data}
-        if drawn := [k for k in self.k if k is not None]:
-            for model in models.values():
-                DirichletMechanism(drawn[0], self.floor).release(model.default, 0)
-        return Study(models, self.source)
+    def study(self) -> tuple[Study, list[Problem]]:
+        """Read the data sets, and refuse a mechanism that one of them cannot have."""
+        problems = [data.problem.build() for data in self.data]
+        for spec in self.privacy:
+            for problem in problems:
+                if spec is not None:
+                    draw_release(spec, problem.model, 0)
+        models = {data.name: problem.model for data, problem in zip(self.data, problems, strict=True)}
+        return Study(models, self.source), problems
 
 
-def impossible(method: str, k: float | None, action: str) -> str | None:
+def impossible(method: str, privacy: str | None, action: str) -> str | None:
     """Say why a controller cannot act in an action mode, or return None."""
     if method == "z-learning" and action != "tilt":
         return f"{method} in {action} mode: it steers by tilts; add the action tilt."
@@ -145,36 +126,61 @@ def impossible(method: str, k: float | None, action: str) -> str | None:
         return f"{method} in {action} mode: it chooses from a list of prices; add the action price."
     if method in ("standard", *NOISE_AWARE) and action == "price":
         return f"{method} in price mode: one price for all loads cannot express it; add the action tilt or policy."
-    if method in NOISE_AWARE and action == "tilt" and k is not None:
-        return f"{method} in tilt mode with a finite k: it is no tilt of the matrix; add the action policy."
+    if method in NOISE_AWARE and action == "tilt" and privacy is not None:
+        return f"{method} in tilt mode on a release: it is no tilt of the matrix; add the action policy."
     return None
 
 
 # ------------------------------------------------------------------ reading
-def read_grid(args: argparse.Namespace) -> Grid:
-    """Merge the defaults, the grid file and the command line, and check every value."""
+def read_grid(given: Mapping[str, Any], file: Path | None = None) -> Grid:
+    """Merge the defaults, the grid file and what is given, and check every value.
+
+    Parameters
+    ----------
+    given : mapping
+        Values by the names of `DEFAULTS`; they overrule the file.
+    file : path, optional
+        TOML file with the same names. Files that it names are looked for beside it.
+    """
     values, folder = dict(DEFAULTS), Path()
-    if args.grid is not None:
-        values.update(read_toml(args.grid))
-        folder = args.grid.parent
-    given = {name: getattr(args, name) for name in DEFAULTS if getattr(args, name) is not None}
+    if file is not None:
+        values.update(read_toml(file))
+        folder = file.parent
     values.update(given)
     source, own = read_agents(values["agents"], Path() if "agents" in given else folder)
     known = [*BUILT_IN, *own]
     methods = [check_choice(name, "method", known) for name in as_list(values["methods"])]
     methods = ["average-sampled" if name == "average" else name for name in methods]
+    if given.keys() & {"scenarios", "meters"}:  # the file's data sets are others
+        values.update({name: given.get(name, []) for name in ("scenarios", "meters", "data")})
+        folder = Path()
     return Grid(
         methods=unique(methods, "methods"),
-        k=unique([read_k(k) for k in as_list(values["k"])], "k"),
+        privacy=read_privacy(values, "k" in given or (file is not None and values["k"] is not DEFAULTS["k"])),
         actions=unique([check_choice(a, "action", ACTIONS) for a in as_list(values["actions"])], "actions"),
         seeds=unique([seed for part in as_list(values["seeds"]) for seed in read_seeds(part)], "seeds"),
-        data=read_data(values, Path() if "data" in given else folder),
+        data=read_data(values, folder),
         steps=read_steps(values["steps"], known),
-        env=check_choice(values["env"], "env", NAMES),
-        floor=check_in_range(values["floor"], "floor", 0.0, 1.0),
+        population=values["population"],
         source=source,
         own=own,
     )
+
+
+def read_privacy(values: Mapping[str, Any], stated: bool) -> list[str | None]:
+    """Read the mechanisms: specs, and concentrations of the paper's one with a common floor."""
+    specs: list[str | None] = [None if str(s).lower() == "none" else str(s) for s in as_list(values["privacy"])]
+    floor = 0.0 if values["floor"] is None else check_in_range(values["floor"], "floor", 0.0, 1.0)
+    if stated or not specs:
+        ks = [read_k(k) for k in as_list(values["k"])]
+        specs = [*(None if k is None else dirichlet_spec(k, floor) for k in ks), *specs]
+    return unique(specs, "k")
+
+
+def env_id(population: str | int) -> str:
+    """Return the id whose tuned settings a population takes."""
+    names = {"mean-field": "MeanField", "single": "SingleLoad", 1: "SingleLoad"}
+    return f"dp_ensemble/{names.get(population, 'Buildings')}-v0"
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -237,43 +243,41 @@ def read_steps(value: Any, known: list[str]) -> dict[str, int]:
         if name:
             check_choice(name, "method in steps", known)
             if name in BUILT_IN and name not in LEARNERS:
-                raise ValueError(f"{name} does not learn, so it takes no steps; leave it out of --steps.")
+                raise ValueError(f"{name} does not learn, so it takes no steps; leave it out of steps.")
     return {name: check_count(to_number(steps), "steps") for name, steps in pairs}
 
 
-def read_data(values: dict[str, Any], folder: Path) -> list[DataSet]:
-    """Read the data sets: ``campus``, ``campus:SEED``, a file, or in a grid file a table with `file` or `campus`."""
+def read_data(values: Mapping[str, Any], folder: Path) -> list[DataSet]:
+    """Read the data sets: scenarios (``NAME`` or ``NAME:INSTANCE``), meter files, and in a grid file tables of both."""
+    tables = [dict(entry) if isinstance(entry, dict) else {"scenario": entry} for entry in as_list(values["data"])]
+    tables += [{"scenario": name} for name in as_list(values["scenarios"])]
+    tables += [{"meter": name} for name in as_list(values["meters"])]
     sets = []
-    for entry in as_list(values["data"]):
-        table = dict(entry) if isinstance(entry, dict) else parse_data(str(entry))
+    for table in tables or [{"scenario": ProblemSettings().scenario}]:
         for name in table:
-            check_choice(name, "name in data", ("name", "file", "campus", *OF_DATA))
-        if ("file" in table) == ("campus" in table):
-            raise ValueError("a data set is either a file or a campus (its seed); give one of the two.")
-        reading = {name: table.get(name, values[name]) for name in OF_DATA}
-        if reading["stamp"] is not None:
-            check_choice(reading["stamp"], "stamp", ("start", "end"))
-        reading["date"] = str(reading["date"])
-        reading["step_minutes"] = check_count(to_number(reading["step_minutes"]), "step_minutes", 1, 1440)
-        if "file" in table:
-            file = folder / str(table["file"])
-            sets.append(DataSet(str(table.get("name", file.stem)), file, 0, **reading))
+            check_choice(name, "name in data", ("name", "meter", "scenario", "instance", *OF_DATA))
+        if ("meter" in table) == ("scenario" in table):
+            raise ValueError("a data set is either a meter or a scenario; give one of the two.")
+        made: dict[str, Any] = {name: table.get(name, values[name]) for name in OF_DATA}
+        for name in ("season", "exclude", "holidays"):
+            made[name] = None if made[name] is None else tuple(map(str, made[name]))
+        made["date"] = None if made["date"] is None else str(made["date"])
+        if made["stamp"] is not None:
+            check_choice(made["stamp"], "stamp", ("start", "end"))
+        if "meter" in table:
+            problem = ProblemSettings(meter=str(folder / str(table["meter"])), **made)
         else:
-            seed = check_count(to_number(table["campus"]), "seed of the campus", 0)
-            name = str(table.get("name", f"campus:{seed}" if seed else "campus"))
-            reading.update(unit=None, stamp=None, column=None)
-            sets.append(DataSet(name, None, seed, **reading))
+            scenario, _, number = str(table["scenario"]).partition(":")
+            instance = check_count(to_number(table.get("instance", number or 0)), "instance of the scenario", 0)
+            plain = ProblemSettings()
+            made.update({name: getattr(plain, name) for name in READING})
+            problem = ProblemSettings(scenario, instance, **made)
+        sets.append(DataSet(str(table.get("name", problem.title)), problem))
     names = [data.name for data in sets]
     for name in names:
         if names.count(name) > 1:
             raise ValueError(f"two data sets are called {name}; give each a name in the grid file.")
     return sets
-
-
-def parse_data(text: str) -> dict[str, Any]:
-    """Read a data set of the command line."""
-    match = re.fullmatch(r"campus(?::(\d+))?", text)
-    return {"file": text} if match is None else {"campus": int(match[1] or 0)}
 
 
 def as_list(value: Any) -> list[Any]:

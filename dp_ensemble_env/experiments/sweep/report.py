@@ -12,18 +12,30 @@ from statistics import fmean, median, stdev
 from typing import Any
 
 from dp_ensemble_env._files import atomic_write
-from dp_ensemble_env.experiments.sweep.cells import Cell, show_k
+from dp_ensemble_env.experiments.sweep.cells import Cell, show_privacy
 
 Records = dict[str, dict[str, Any]]
 #: What the tables give of an evaluation.
 SHOWN = ("score", "score_error", "mean_return", "gap", "discomfort", "energy_cost", "curtailed_kwh", "delivered_kwh")
-SUMMARY = ("data", "method", "action", "k", "steps", "seeds", "made", "made_error", "deployed", "deployed_error", "gap")
+SUMMARY = (
+    "data",
+    "method",
+    "action",
+    "privacy",
+    "steps",
+    "seeds",
+    "made",
+    "made_error",
+    "deployed",
+    "deployed_error",
+    "gap",
+)
 
 
 def group_of(cell: Cell) -> tuple[Any, ...]:
     """Return what cells of one line in a table have in common: all but the seed."""
     config = cell.config
-    return cell.data, config["method"], config["action"], show_k(config["k"]), config["steps"]
+    return cell.data, config["method"], config["action"], show_privacy(config["privacy"]), config["steps"]
 
 
 def grouped(cells: Iterable[Cell]) -> dict[tuple[Any, ...], list[Cell]]:
@@ -57,7 +69,7 @@ def state_rows(cells: list[Cell], records: Records) -> list[list[str]]:
 
 def cost_group(cell: Cell) -> tuple[Any, ...]:
     """Return what decides how long a cell takes."""
-    return tuple(cell.config[name] for name in ("method", "action", "env", "steps"))
+    return tuple(cell.config[name] for name in ("method", "action", "population", "steps"))
 
 
 def typical_seconds(cells: list[Cell], records: Records) -> dict[tuple[Any, ...], float]:
@@ -110,8 +122,8 @@ def result_rows(cells: list[Cell], records: Records) -> list[dict[str, Any]]:
         if record is None or record["error"] is not None:
             continue
         config, result = cell.config, record["result"]
-        row = {"data": cell.data, **{name: config[name] for name in ("method", "action", "env")}}
-        row.update(k=show_k(config["k"]), floor=config["floor"], seed=config["seed"], steps=result["steps"])
+        row = {"data": cell.data, **{name: config[name] for name in ("method", "action", "population")}}
+        row.update(privacy=show_privacy(config["privacy"]), seed=config["seed"], steps=result["steps"])
         row.update({f"{side}_{name}": result[side][name] for side in ("made", "deployed") for name in SHOWN})
         rows.append({**row, "key": cell.key})
     return rows

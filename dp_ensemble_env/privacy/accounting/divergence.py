@@ -77,7 +77,8 @@ def _log_lower_tail(p: float, q: float, log_y: NDArray[np.float64]) -> NDArray[n
         direct = np.log(special.betainc(p, q, y))
     lost = (y * (1.0 + q) < 1e-18) | (direct < _LOG_TINY)
     if not lost.any():
-        return direct
+        result: NDArray[np.float64] = direct
+        return result
     # I_y(p, q) = y^p (1-y)^q / (p B(p, q)) * (1 + (p+q)/(p+1) y + (p+q)(p+q+1)/((p+1)(p+2)) y^2 + ...).
     # Cutting the series short lowers a probability that is only ever subtracted: the safe side.
     series, term = np.ones_like(y), np.ones_like(y)
@@ -87,7 +88,8 @@ def _log_lower_tail(p: float, q: float, log_y: NDArray[np.float64]) -> NDArray[n
         if not (lost & (term > 1e-17 * series)).any():
             break
     leading = p * log_y - special.gammaln(p + 1.0) + _log_gamma_ratio(q, p)
-    return np.where(lost, leading + q * np.log1p(-np.where(lost, y, 0.0)) + np.log(series), direct)
+    result = np.where(lost, leading + q * np.log1p(-np.where(lost, y, 0.0)) + np.log(series), direct)
+    return result
 
 
 @lru_cache(maxsize=4)
@@ -122,7 +124,8 @@ def log_worst_case_delta(epsilon: ArrayLike, k: float, h: float, omega: float) -
     values = np.asarray(epsilon, dtype=float)
     if h == 0:
         with np.errstate(divide="ignore"):
-            return np.log(-np.expm1(np.minimum(values, 0.0)))
+            result: NDArray[np.float64] = np.log(-np.expm1(np.minimum(values, 0.0)))
+            return result
     if omega == 0:
         return np.zeros_like(values)
     s, m = k * omega, k * h / 2.0
@@ -178,7 +181,8 @@ def vanishing_k_delta(epsilon: ArrayLike, ratio: float) -> NDArray[np.float64]:
     values = np.asarray(epsilon, dtype=float)
     size = np.abs(values)
     delta = ratio / (2.0 + ratio) * np.exp(-size / ratio)
-    return np.where(values >= 0, delta, 1.0 - np.exp(-size) * (1.0 - delta))
+    result: NDArray[np.float64] = np.where(values >= 0, delta, 1.0 - np.exp(-size) * (1.0 - delta))
+    return result
 
 
 def vanishing_k_epsilon(delta: float, h: float, omega: float) -> float:

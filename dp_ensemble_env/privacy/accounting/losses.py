@@ -190,10 +190,11 @@ def _(event: DirichletEvent, rows: Rows) -> list[tuple[Loss, int]]:
 
 
 def row_groups(event: DirichletEvent, rows: Rows) -> list[RowGroup]:
-    """Return the rows of a Dirichlet release that are charged, equal ones together."""
-    row_h = event.row_h
-    if rows != "sequential":
-        row_h = row_h[: 1 if rows == "parallel" else int(rows)]
+    """Return the rows of a Dirichlet release that are charged, equal ones together.
+
+    Of a time-varying matrix a unit touches rows at every time: the worst ones of each are charged.
+    """
+    row_h = event.row_h if rows == "sequential" else event.touched(1 if rows == "parallel" else int(rows))
     values, counts = np.unique(row_h[row_h > 0], return_counts=True)
     return [RowGroup(event.k, event.floor, float(h), int(n)) for h, n in zip(values, counts, strict=True)]
 

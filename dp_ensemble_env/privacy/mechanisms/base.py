@@ -13,6 +13,7 @@ event's type.
 
 from __future__ import annotations
 
+import builtins
 import hashlib
 import io
 import json
@@ -57,7 +58,9 @@ class Event:
     type: ClassVar[str] = ""
     #: Whether something is drawn; a note or a disclosure is no draw.
     draws: ClassVar[bool] = True
-    _types: ClassVar[dict[str, type[Event]]] = {}
+    #: Whether the draw is random; one that is not has no seeding.
+    random: ClassVar[bool] = True
+    _types: ClassVar[dict[str, builtins.type[Event]]] = {}
 
     def __init_subclass__(cls, *, type: str, draws: bool = True, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -83,7 +86,8 @@ class Event:
         known = {one.name for one in fields(kind)}
         for name in values:
             check_choice(name, f"field of a {kind.type} event", known)
-        return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+        plain: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in values.items()}
+        return kind(**plain)
 
     @property
     def digest(self) -> str:
@@ -109,9 +113,15 @@ class Event:
         """
         return f" by the {cls.type} mechanism", []
 
-    def same_draw(self, other: Event) -> bool:
-        """Whether the other event describes the same draw, whatever is claimed about it."""
-        return self == other
+    @property
+    def drawn(self) -> Event:
+        """The draw itself, without what is merely claimed about it, such as an adjacency."""
+        return self
+
+    @property
+    def public(self) -> Event:
+        """The event as it may leave: without what was computed from private data."""
+        return self
 
     def under(self, h: Any = None, entries: str | None = None) -> Event:
         """Return the same draw under another adjacency, where the mechanism leaves that open."""
@@ -145,7 +155,7 @@ class Permit:
 
     def covers(self, event: Event) -> None:
         """Refuse a draw that differs from what was charged."""
-        if not self.event.same_draw(event):
+        if self.event.drawn != event.drawn:
             raise ValueError(
                 f"the permit is for {self.event}, not for {event}; charge the event of this very draw to the ledger."
             )
@@ -156,9 +166,37 @@ def seeding_of(rng: Rng) -> Seeding:
     return "os-entropy" if rng is None else "generator" if isinstance(rng, np.random.Generator) else "seed"
 
 
-def permit_without_record(event: Event, rng: Rng) -> Permit:
-    """Return a permit that no ledger knows of, for experiments."""
-    return Permit(event, np.random.default_rng() if rng is None else check_rng(rng))
+def make_permit(event: Event, rng: Rng, data: Any) -> Permit:
+    """Return the permit for a draw from `data`; whoever calls this has charged it, or runs an experiment.
+
+    **No two draws share a stream of random numbers.** Two releases made of the same stream at
+    different settings can be solved for the true data, and two made of it from different data
+    differ by just what the data differ by, whether or not anyone knows the seed. So an integer
+    seed is mixed with the whole event of the draw and with the data. A `Generator` is taken as
+    it is, since it moves on with every draw.
+    """
+    if rng is None or isinstance(rng, np.random.Generator):
+        return Permit(event, np.random.default_rng(rng))
+    check_rng(rng)  # refuses what is no seed
+    if data is None:
+        raise ValueError("the stream of a seeded draw depends on its data; pass charge(event, rng=seed, data=data).")
+    identity = hashlib.sha256(f"{event.drawn.digest} {fingerprint(data)}".encode()).digest()
+    return Permit(event, np.random.default_rng([int(rng), *np.frombuffer(identity, "<u4").tolist()]))
+
+
+def fingerprint(data: Any) -> str:
+    """Return a hash of private data: their own ``fingerprint``, or that of an array. It never leaves."""
+    own = getattr(data, "fingerprint", None)
+    if isinstance(own, str):
+        return own
+    try:
+        array = np.ascontiguousarray(data, dtype="<f8")
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"a seeded draw depends on its data, and {type(data).__name__} is no array; give it a `fingerprint`, the "
+            "hash of its content."
+        ) from error
+    return hashlib.sha256(repr(array.shape).encode() + array.tobytes()).hexdigest()
 
 
 # ------------------------------------------------------------------ releases
@@ -171,8 +209,8 @@ class Release:
     log_matrix : ndarray of shape (n, n) or (T, n, n)
         Logarithms of the private probabilities, ``-inf`` where a transition is impossible.
     event : Event
-        The description of the draw that the ledger was charged for. The seed itself
-        is never kept.
+        The description of the draw that the ledger was charged for, as far as it is
+        public: an h that was computed from counts is left out. The seed is never kept.
     """
 
     log_matrix: NDArray[np.float64] = field(repr=False)
@@ -189,6 +227,7 @@ class Release:
             raise ValueError(f"event must describe the draw, got {self.event!r}; mechanism.event(data) makes it.")
         log_matrix.setflags(write=False)
         object.__setattr__(self, "log_matrix", log_matrix)
+        object.__setattr__(self, "event", self.event.public)
 
     @cached_property
     def matrix(self) -> NDArray[np.float64]:
@@ -287,7 +326,8 @@ class Release:
         if header["version"] == 1:  # a Dirichlet release, before there were others
             successors = [int(size) for size in (log_matrix > -np.inf).sum(axis=-1).ravel()]
             settings = {name: header[name] for name in ("k", "floor", "seeding")}
-            header["event"] = {"type": "dirichlet", "successors": successors, **settings}
+            steps = 1 if log_matrix.ndim == 2 else len(log_matrix)
+            header["event"] = {"type": "dirichlet", "successors": successors, "steps": steps, **settings}
         return cls(log_matrix, Event.from_json(header["event"]))
 
     def save(self, path: str | os.PathLike[str]) -> Path:
@@ -377,9 +417,10 @@ class Mechanism(ABC):
         rng : numpy Generator or int, optional
             By default the operating system's entropy, as a release meant for
             publication needs. A seeded draw can be repeated, and so undone, by
-            whoever knows the seed.
+            whoever knows the seed. Equal seeds give equal draws only for equal
+            settings and equal data; see `make_permit`.
         **terms
             Public terms of the draw, such as ``support=``.
         """
         event = self.event(data, seeding=seeding_of(rng), **terms)
-        return self.draw(data, permit_without_record(event, rng), **terms)
+        return self.draw(data, make_permit(event, rng, data), **terms)

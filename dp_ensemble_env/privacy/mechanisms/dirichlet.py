@@ -72,6 +72,9 @@ class DirichletEvent(Event, type="dirichlet"):
     h_source : {"stated", "counts", "devices"}
         Whether h was stated, or computed from private counts (then it is not to
         be published), and these from individual devices.
+    steps : int
+        Number of matrices, one for each time, that the rows belong to: one unit may
+        touch rows of each of them.
     """
 
     k: float
@@ -80,6 +83,7 @@ class DirichletEvent(Event, type="dirichlet"):
     h: tuple[float, ...] = ()
     entries: Entries = "two"
     h_source: str = "stated"
+    steps: int = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -93,6 +97,8 @@ class DirichletEvent(Event, type="dirichlet"):
         sizes = tuple(check_count(size, "successors") for size in self.successors)
         if any(self.floor * size > 1 + 1e-12 for size in sizes):
             raise ValueError(f"floor={self.floor:g} does not fit rows of {max(sizes)} successors; lower it.")
+        if len(sizes) % check_count(self.steps, "steps"):
+            raise ValueError(f"{len(sizes)} rows cannot belong to {self.steps} matrices of equal size; correct steps.")
         if len(self.h) not in (0, 1, len(sizes)):
             raise ValueError(f"h has {len(self.h)} values for {len(sizes)} rows; give one number or one per row.")
         object.__setattr__(self, "h", tuple(check_in_range(value, "h", 0, 2) for value in self.h))
@@ -104,7 +110,7 @@ class DirichletEvent(Event, type="dirichlet"):
     ) -> DirichletEvent:
         """Describe a draw from `matrix`, of which only the support is looked at."""
         allowed = np.asarray(matrix) > 0 if support is None else np.asarray(support, dtype=bool)
-        return cls(float(mechanism.k), float(mechanism.floor), _row_sizes(allowed), seeding=seeding_of(rng))
+        return mechanism._event(allowed, seeding_of(rng))
 
     def under(self, h: Any = None, entries: str | None = None) -> DirichletEvent:
         """Return the same draw under the adjacency `h`: a number, one per row, or an `Adjacency`."""
@@ -124,22 +130,34 @@ class DirichletEvent(Event, type="dirichlet"):
         source = h.source if wide else "stated"
         return replace(self, h=tuple(values.tolist()), entries=cast(Entries, chosen), h_source=source)
 
-    def same_draw(self, other: Event) -> bool:
-        """Whether settings, support and seeding agree; the adjacency is a matter of the claim."""
-        return isinstance(other, DirichletEvent) and self._drawn == other._drawn
+    @property
+    def drawn(self) -> DirichletEvent:
+        """The draw itself: settings, support and seeding; the adjacency is a matter of the claim."""
+        return replace(self, h=(), entries="two", h_source="stated")
 
     @property
-    def _drawn(self) -> tuple[Any, ...]:
-        return self.k, self.floor, self.successors, self.seeding
+    def public(self) -> DirichletEvent:
+        """The event without an h that was computed from private counts."""
+        return self if self.h_source == "stated" else self.drawn
 
     @property
     def row_h(self) -> NDArray[np.float64]:
         """Adjacency of every drawn row of the mechanism's input, after the floor has shrunk it, largest first."""
+        left = self._moved
+        return np.sort(left[left >= 0])[::-1]
+
+    def touched(self, number: int) -> NDArray[np.float64]:
+        """Return the same of the `number` worst drawn rows of each time's matrix."""
+        by_time = np.sort(self._moved.reshape(self.steps, -1), axis=1)[:, ::-1][:, :number].ravel()
+        return by_time[by_time >= 0]
+
+    @property
+    def _moved(self) -> NDArray[np.float64]:
+        """Adjacency of every row in order, -1 where a row has one successor and is not drawn."""
         sizes = np.array(self.successors, dtype=float)
         moved = np.broadcast_to(np.array(self.h or (PAPER_H,)), sizes.shape) if len(self.h) < 2 else np.array(self.h)
         left = np.maximum(0.0, 1.0 - self.floor * sizes) * moved
-        left = np.where(left > 1e-15, left, 0.0)[sizes > 1]
-        return np.sort(left)[::-1]
+        return np.where(sizes > 1, np.where(left > 1e-15, left, 0.0), -1.0)
 
     @property
     def bare(self) -> bool:
@@ -257,8 +275,7 @@ class DirichletMechanism(Mechanism):
         """
         if (chain := _pooled(data, clip, support)) is not None:
             data, h = chain.default, chain.adjacency if h is None else h
-        sizes = _row_sizes(self.floored(data, support) > 0)  # refuses what cannot be drawn
-        return DirichletEvent(float(self.k), float(self.floor), sizes, seeding=seeding).under(h, entries)
+        return self._event(self.floored(data, support) > 0, seeding).under(h, entries)  # refuses what cannot be drawn
 
     def draw(
         self,
@@ -274,12 +291,15 @@ class DirichletMechanism(Mechanism):
             data = chain.default
         inputs = self.floored(data, support)
         drawn = inputs > 0
-        seeding = permit.event.seeding
-        permit.covers(DirichletEvent(float(self.k), float(self.floor), _row_sizes(drawn), seeding=seeding))
+        permit.covers(self._event(drawn, permit.event.seeding))
         log_matrix = np.full(inputs.shape, -np.inf)
         log_matrix[drawn] = log_gamma_variates(self.k * inputs[drawn], permit.rng)
         log_matrix -= np.logaddexp.reduce(log_matrix, axis=-1, keepdims=True)
         return Release(np.minimum(log_matrix, 0.0), permit.event)
+
+    def _event(self, drawn: NDArray[np.bool_], seeding: Seeding) -> DirichletEvent:
+        steps = 1 if drawn.ndim == 2 else len(drawn)
+        return DirichletEvent(float(self.k), float(self.floor), _row_sizes(drawn), seeding=seeding, steps=steps)
 
     def floored(self, default: ArrayLike, support: ArrayLike | None = None) -> NDArray[np.float64]:
         """Return the mechanism's input: `default` mixed with uniform rows so that entries are >= floor.
@@ -315,7 +335,8 @@ class DirichletMechanism(Mechanism):
         logs = np.full((size, inputs.size), -np.inf)
         drawn = inputs > 0
         logs[:, drawn] = log_gamma_variates(np.broadcast_to(self.k * inputs[drawn], (size, drawn.sum())), generator)
-        return np.minimum(logs - np.logaddexp.reduce(logs, axis=-1, keepdims=True), 0.0)
+        result: NDArray[np.float64] = np.minimum(logs - np.logaddexp.reduce(logs, axis=-1, keepdims=True), 0.0)
+        return result
 
     @staticmethod
     def _support(matrix: NDArray[np.float64], support: ArrayLike | None) -> NDArray[np.bool_]:

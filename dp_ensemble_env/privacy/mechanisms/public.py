@@ -21,6 +21,7 @@ from dp_ensemble_env.privacy.mechanisms.base import Event, Mechanism, Permit, Re
 class PublicEvent(Event, type="public"):
     """A guess made without data; it costs nothing."""
 
+    random: ClassVar[bool] = False
     stay: float
     decay: float
     reach: int

@@ -1,0 +1,121 @@
+"""`dp-ensemble benchmark`: the speed claims, as ratios."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from dp_ensemble_env._files import atomic_write
+from dp_ensemble_env._progress import Progress
+from dp_ensemble_env.cli import options
+from dp_ensemble_env.cli.shell import Parser, execute
+from dp_ensemble_env.experiments import benchmark, benchmark_env
+from dp_ensemble_env.experiments.workers import Died, in_processes
+from dp_ensemble_env.reporting.tables import show_table
+
+DESCRIPTION = """Measure the speed claims, as ratios between things timed in the same run.
+
+Times on a shared machine vary; ratios of what is timed alternately vary less. Everything has one thread."""
+EXAMPLES = ("dp-ensemble benchmark solver --json speed.json", "dp-ensemble benchmark env --only MeanField")
+
+
+def build_parser() -> Parser:
+    """Describe the two benchmarks."""
+    parser = Parser(prog="dp-ensemble benchmark", description=DESCRIPTION, examples=EXAMPLES)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", title="commands")
+    words = "the recursion and the sampled average against their references"
+    examples: tuple[str, ...] = ("dp-ensemble benchmark solver", "dp-ensemble benchmark solver --seconds 5")
+    solver = commands.add_parser("solver", help=words, examples=examples,
+                                 description=f"Time {words}. Exit status 1 if a claim does not hold.")  # fmt: skip
+    solver.add_argument("--seconds", type=options.positive, default=2.0, metavar="S", help="time for each comparison")
+    solver.add_argument("--json", type=Path, metavar="FILE", help="also write the measurements to this file")
+    solver.set_defaults(run=run_solver)
+    words = "steps per second against CartPole-v1 of the same batch"
+    examples = ("dp-ensemble benchmark env", "dp-ensemble benchmark env --only single --no-compile --check")
+    env = commands.add_parser("env", help=words, examples=examples, description=f"Count {words}.")
+    words = "rounds of each comparison; the best counts"
+    env.add_argument("--rounds", type=options.whole(1), default=15, metavar="N", help=words)
+    env.add_argument("--seconds", type=options.positive, default=0.1, metavar="S", help="length of a round")
+    env.add_argument("--only", default="", metavar="TEXT", help="rows whose environment contains this (default all)")
+    env.add_argument("--no-compile", action="store_true", help="leave out the times of import and first calls")
+    env.add_argument("--json", type=Path, metavar="FILE", help="also write the rows to this file")
+    env.add_argument("--check", action="store_true", help="exit with status 1 if a target is missed")
+    options.add(env, "action")
+    env.set_defaults(run=run_env)
+    return parser
+
+
+def _measure(work: Any, tasks: list[Any], shared: Any, titles: list[str]) -> list[Any]:
+    """Measure one thing after the other in a process that has one thread."""
+    found = []
+    with Progress("measuring", len(tasks)) as monitor:
+        monitor.advance(0, titles[0] if titles else "")
+        with contextlib.closing(in_processes(work, tasks, shared, 1)) as results:
+            for _, result in results:
+                if isinstance(result, Died):
+                    raise ValueError(f"the measurement failed: {result}")
+                found.append(result)
+                monitor.advance(len(found), titles[len(found)] if len(found) < len(titles) else "")
+    return found
+
+
+def run_solver(args: argparse.Namespace) -> int:
+    """Measure the solver's claims; status 1 if one did not hold in this run."""
+    titles = list(benchmark.SOLVER)
+    claims = _measure(benchmark.measure, titles, args.seconds, titles)
+    lines = []
+    for c in claims:
+        ratio = f"{c.ratio:,.2f}x" if c.ratio < 10 else f"{c.ratio:,.0f}x"
+        verdict = "holds" if c.holds else "NOT in this run"
+        lines.append([c.claim, f"{c.ours_ms:.3f}", f"{c.other_ms:.2f}", ratio, f"{c.limit} {c.wanted:g}x", verdict])
+    headings = ("claim", "ours, ms", "other, ms", "ratio", "claimed", "verdict")
+    show_table("Ratios measured in this run", headings, lines, left=("claim", "claimed", "verdict"))
+    _write(args.json, [{**asdict(c), "holds": c.holds} for c in claims])
+    return 0 if all(c.holds for c in claims) else 1
+
+
+def run_env(args: argparse.Namespace) -> int:
+    """Count the steps of the environments; with --check status 1 if a target was missed."""
+    if not args.no_compile:
+        with Progress("first calls, in fresh processes"):
+            lines: list[str] = []
+            benchmark_env.first_calls(lines.append)
+        print("\n".join([*lines, ""]))
+    cases = [case for case in benchmark_env.CASES if args.only.lower() in case[0].lower()]
+    if not cases:
+        names = ", ".join(dict.fromkeys(name for name, *_ in benchmark_env.CASES))
+        raise ValueError(f"--only {args.only} fits no environment; they are {names}.")
+    settings = benchmark_env.SpeedSettings(args.rounds, args.seconds, args.action)
+    titles = [f"{name}, {size or 'single'}" for name, size, _ in cases]
+    rows = _measure(benchmark_env.measure, cases, settings, titles)
+    table = [
+        [
+            row.environment,
+            f"{row.sub_environments or 'single'}",
+            f"{row.steps_per_second:,.0f}",
+            f"{row.cartpole_steps_per_second:,.0f}",
+            f"{row.ratio:.2f}",
+            "" if row.target is None else f"{row.target:g}",
+            "" if row.met else "missed",
+        ]
+        for row in rows
+    ]
+    headings = ("environment", "batch", "steps/s", "CartPole", "ratio", "target", "")
+    show_table("Steps per second beside CartPole-v1", headings, table, left=("environment", ""))
+    _write(args.json, [{**asdict(row), "ratio": row.ratio} for row in rows])
+    return 1 if args.check and not all(row.met for row in rows) else 0
+
+
+def _write(path: Path | None, content: Any) -> None:
+    if path is not None:
+        with atomic_write(path) as stream:
+            json.dump(content, stream, indent=2)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command."""
+    return execute(build_parser, lambda args: int(args.run(args)), argv)

@@ -1,0 +1,121 @@
+"""`dp-ensemble compare`: controllers side by side."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import math
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from dp_ensemble_env._files import atomic_write
+from dp_ensemble_env._progress import Progress
+from dp_ensemble_env.cli import options
+from dp_ensemble_env.cli.shell import Parser, execute, keeping
+from dp_ensemble_env.experiments.comparison import PRESETS, ComparisonSettings, Store, compare
+from dp_ensemble_env.experiments.comparison_report import OWNER_ONLY, show_all, write_all
+
+DESCRIPTION = """Compare controllers on one demand-response event: tables, CSV, JSON, pictures and one HTML page.
+
+Every controller is scored between 0 (uncontrolled) and 100 (the exact optimum of the environment it is scored in).
+"Trained on private, deployed on true": the controller sees a release of the matrix only, and is scored on the true
+one."""
+EXPECT = "noise that the noise-aware policies expect"
+EXAMPLES = (
+    "dp-ensemble compare --output runs/demo",
+    "dp-ensemble compare --preset baselines --meter meter.csv --unit kW",
+    "dp-ensemble compare --preset levels --jobs 2 --resume",
+)
+
+
+def build_parser() -> Parser:
+    """Declare the options."""
+    parser = Parser(prog="dp-ensemble compare", description=DESCRIPTION, examples=EXAMPLES)
+    parser.add_argument(
+        "--preset",
+        choices=sorted(PRESETS),
+        default="quick",
+        help="learners to train: none, a PPO of half a minute, or all of them with several seeds (most of an hour)",
+    )
+    words = "releases to train on, by their k; inf is the truth, and no number at all leaves it out"
+    parser.add_argument(
+        "--private", type=concentration, nargs="*", default=[10.0, 50.0, 200.0, math.inf], metavar="K",
+        help=f"{words} (default 10 50 200 inf)",
+    )  # fmt: skip
+    whole = options.whole
+    parser.add_argument("--expect", type=options.positive, default=50.0, metavar="K", help=EXPECT)
+    parser.add_argument("--releases", type=whole(1), default=5, metavar="N", help="releases of each for planners")
+    parser.add_argument("--episodes", type=whole(2), default=2000, metavar="N", help="episodes in finite populations")
+    helps = {
+        "privacy": "also train on releases of this mechanism, such as dirichlet:k=50,floor=0.05",
+        "action": "action mode of the learner of the quick preset (default price)",
+        "resume": "take over what an interrupted comparison has trained",
+    }
+    options.add(parser, *options.PROBLEM, "action", "privacy", helps=helps, action=None)
+    options.add(parser, "seed", "jobs", "output", "resume", helps=helps, output=Path("runs/compare"))
+    parser.former["--k"] = "--expect, or --privacy dirichlet:k=K for a release"
+    return parser
+
+
+def concentration(text: str) -> float:
+    """Read a k, which may be infinite."""
+    return math.inf if text in ("inf", "none") else options.positive(text)
+
+
+def comparison_settings(args: argparse.Namespace) -> ComparisonSettings:
+    """Gather what is compared."""
+    learners = PRESETS[args.preset]
+    if args.action is not None:
+        if args.preset != "quick":
+            raise ValueError("--action is that of the quick preset's learner; leave it out with other presets.")
+        learners = tuple(replace(learner, action=args.action) for learner in learners)
+    everywhere = ("MeanField", "Buildings", "SingleLoad")
+    return ComparisonSettings(
+        learners=learners,
+        k=args.expect,
+        private=tuple(args.private),
+        privacy=() if args.privacy is None else (args.privacy,),
+        releases=args.releases,
+        episodes=args.episodes,
+        environments=everywhere if args.preset == "levels" else everywhere[:1],
+        seed=args.seed,
+        jobs=args.jobs,
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure, write and print."""
+    settings = comparison_settings(args)
+    problem = options.load_problem(args)
+    for module in ("matplotlib", *(("stable_baselines3",) if settings.learners else ())):
+        importlib.import_module(module)  # learn of a missing extra before the work
+    with atomic_write(args.output / ".writable"):  # learn of a folder that cannot be written before the work
+        pass
+    (args.output / ".writable").unlink()
+    store = Store(args.output / "trained", problem.model, settings)
+    if not args.resume:
+        store.remove()
+    with Progress("comparing") as monitor, keeping(lambda: _kept(store)):
+        found = compare(problem.model, settings, monitor, store)
+        monitor.stage("drawing")
+        told: dict[str, Any] = {"preset": args.preset, **asdict(settings), "problem": problem.settings.to_dict()}
+        told["output"] = args.output
+        results = found.rows, found.private, found.costs, args.command_line, found.notes
+        suffix = "" if problem.settings.meter is None else OWNER_ONLY
+        page = write_all(args.output, told, problem.model, *results, suffix)
+    store.remove()
+    show_all(found.rows, found.private, found.notes)
+    tables = f"table{suffix}.csv, comparison{suffix}.json"
+    print(f"Page:     {page}\nPictures: {page.parent}/*{suffix}.png\nTables:   {page.parent}/{tables}")
+    return 0
+
+
+def _kept(store: Store) -> str:
+    count = len(store)
+    return f"{count} trained learners are kept, --resume takes them over" if count else "nothing was trained yet"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command."""
+    return execute(build_parser, run, argv)

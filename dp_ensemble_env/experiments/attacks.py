@@ -1,0 +1,116 @@
+"""Attack the Dirichlet mechanism and what only looks like it, and compare what is shown with what is claimed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dp_ensemble_env._progress import Monitor, Silent
+from dp_ensemble_env._validation import check_count
+from dp_ensemble_env.privacy import (
+    DirichletMechanism,
+    RowGroup,
+    audit_average,
+    audit_epsilon,
+    audit_function,
+    composed_epsilon,
+    worst_case_epsilon,
+)
+
+#: Confidence of each lower bound.
+CONFIDENCE = 1.0 - 1e-6
+
+
+@dataclass(frozen=True)
+class AttackSettings:
+    """The mechanism that is attacked, and how hard.
+
+    Attributes
+    ----------
+    k, floor, h, delta : float
+        Its settings, and the adjacency and delta of its claim.
+    draws : int
+        Draws of each input.
+    samples : int
+        Draws in the attacked average.
+    seed : int
+    """
+
+    k: float = 50.0
+    floor: float = 0.1
+    h: float = 0.03
+    delta: float = 0.05
+    draws: int = 400_000
+    samples: int = 16
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_count(self.draws, "draws", 4)
+        check_count(self.samples, "samples")
+        if self.floor * 3 + self.h / 2 > 1 or self.floor <= 0:
+            raise ValueError(f"floor must lie above 0 and leave room for rows that differ by h={self.h:g}.")
+
+
+@dataclass(frozen=True)
+class Attack:
+    """One attack: a lower bound on epsilon that it shows, what is claimed, and whether the two go together."""
+
+    name: str
+    shown: float
+    claimed: str
+    verdict: str
+    good: bool
+
+
+def attack(settings: AttackSettings, monitor: Monitor | None = None) -> list[Attack]:
+    """Attack the mechanism, two mutants, a deterministic policy and an average of draws."""
+    k, h, delta, omega = settings.k, settings.h, settings.delta, settings.floor
+    rng, monitor = np.random.default_rng(settings.seed), monitor or Silent()
+    row = np.array([omega + h / 2, omega, 1 - 2 * omega - h / 2])  # the worst row: its pair dominates all others
+    claim = worst_case_epsilon(delta, k, h, omega)
+    composed = composed_epsilon(delta, [RowGroup(k, omega, h, settings.samples)])
+
+    def draws(factor: float) -> Callable[[], float]:
+        wrong = DirichletMechanism(k * factor)
+        return lambda: audit_epsilon(wrong, row, 0, 1, h, delta, settings.draws, rng, confidence=CONFIDENCE)
+
+    def mean() -> float:
+        few = max(4, settings.draws // 4)
+        mechanism = DirichletMechanism(k)
+        return audit_average(mechanism, row, 0, 1, h, delta, settings.samples, few, rng, confidence=CONFIDENCE)
+
+    said = f"{claim:.4g}"
+    plan: list[tuple[str, Callable[[], float], str, str, Callable[[float], bool]]] = [
+        ("the mechanism", draws(1), said, "below the claim", lambda shown: shown <= claim),
+        ("mutant with 2k", draws(2), said, "caught", lambda shown: shown > claim),
+        ("mutant with 4k", draws(4), said, "caught", lambda shown: shown > claim),
+        ("Taylor on the truth", lambda: audit_function(taylor_row(k), row, 0, 1, h, delta), "inf", "unbounded",
+         math.isinf),
+        (f"mean of {settings.samples} draws", mean, f"{claim:.4g} .. {composed:.4g}", "tracks the sum",
+         lambda shown: claim < shown <= composed),
+    ]  # fmt: skip
+    found = []
+    monitor.stage("attacking", len(plan))
+    for name, run, claimed, verdict, judge in plan:
+        shown = run()
+        good = judge(shown)
+        found.append(Attack(name, shown, claimed, verdict if good else f"NOT {verdict}", good))
+        monitor.advance(len(found), name)
+    return found
+
+
+def taylor_row(k: float) -> Callable[[NDArray[np.float64]], NDArray[np.float64]]:
+    """Return the Taylor policy of one step with a fixed desirability, as a function of the true row."""
+    log_z = np.array([0.9854, 0.0, 2.2244])
+
+    def policy(row: NDArray[np.float64]) -> NDArray[np.float64]:
+        weights = np.log(row) - (1 - row) / (2 * row * (k + 1)) + log_z
+        weights = np.exp(weights - weights.max())
+        total: NDArray[np.float64] = weights / weights.sum()
+        return total
+
+    return policy

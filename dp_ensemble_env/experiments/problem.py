@@ -1,0 +1,205 @@
+"""A control problem by its settings: a scenario, or an event on a meter of one's own.
+
+`ProblemSettings` is frozen and JSON-able, so that a run folder or a sweep can remember which problem it was about and
+build it again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from dp_ensemble_env import scenarios
+from dp_ensemble_env.envs.settings import as_privacy
+from dp_ensemble_env.event import event_day, event_for
+from dp_ensemble_env.meter import PowerSeries, read_meter
+from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.privacy.ledger import PrivacyLedger
+from dp_ensemble_env.privacy.mechanisms import Release
+from dp_ensemble_env.scenarios.campus import HOLIDAYS
+from dp_ensemble_env.tariff import Tariff
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """A model, how it came about, and what there is to say about it."""
+
+    model: EnsembleModel
+    settings: ProblemSettings
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ProblemSettings:
+    """Which problem, and how it is made. None leaves a setting to the scenario.
+
+    Attributes
+    ----------
+    scenario, instance : str, int
+        A registered problem; without effect if there is a meter.
+    meter : str, optional
+        Meter file of one building (`profile` "building"), or of all loads together ("aggregate").
+    column, unit, stamp, timezone, spikes, negatives
+        See `dp_ensemble_env.meter.read_meter`.
+    season, exclude, holidays
+        See `EnsembleModel.from_series`.
+    date, window, incentive, tariff
+        The event; the window as ``"11:00-15:00"``, the tariff a price or the name of a CSV file.
+    levels, loads, penalty
+        Power levels, number of loads, dollars per load and nat.
+    """
+
+    scenario: str = "campus-event"
+    instance: int = 0
+    meter: str | None = None
+    column: str | None = None
+    unit: str | None = None
+    stamp: str | None = None
+    timezone: str | None = None
+    spikes: str = "error"
+    negatives: str = "error"
+    season: tuple[str, str] | None = None
+    exclude: tuple[str, ...] = ()
+    holidays: tuple[str, ...] = ()
+    profile: str = "building"
+    date: str | None = None
+    window: str | None = None
+    incentive: float | None = None
+    tariff: float | str | None = None
+    levels: int | None = None
+    loads: int | None = None
+    penalty: float | None = None
+
+    @property
+    def title(self) -> str:
+        """Name in tables and folders."""
+        if self.meter is not None:
+            return Path(self.meter).stem
+        return f"{self.scenario}:{self.instance}" if self.instance else self.scenario
+
+    def build(self) -> Problem:
+        """Read the data and make the model."""
+        return self._from_scenario() if self.meter is None else self._from_meter(str(self.meter))
+
+    def identity(self) -> dict[str, Any]:
+        """Return what decides the model: what was set, and the content of the file instead of where it lies."""
+        found = {name: value for name, value in asdict(self).items() if value != getattr(_PLAIN, name)}
+        for name in ("season", "exclude", "holidays"):
+            if name in found:
+                found[name] = list(found[name])
+        if self.meter is not None:
+            found.pop("meter")
+            found["sha256"] = file_digest(self.meter)
+        else:
+            found["scenario"] = self.scenario
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings for JSON, with the digest of the meter file to recognise it by."""
+        found = {"sha256": None if self.meter is None else file_digest(self.meter), **asdict(self)}
+        if self.meter is not None:
+            found["meter"] = str(Path(self.meter).resolve())
+        return found
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> ProblemSettings:
+        """Read what `to_dict` wrote; a meter file that has gone or changed is refused."""
+        known = {f.name for f in fields(cls)}
+        values = {name: value for name, value in content.items() if name in known}
+        for name in ("season", "exclude", "holidays"):
+            if values.get(name) is not None:
+                values[name] = tuple(values[name])
+        settings = cls(**values)
+        if settings.meter is not None:
+            if not Path(settings.meter).is_file():
+                raise ValueError(f"the meter file {settings.meter} has gone; pass meter=... to say where it is.")
+            if content.get("sha256") not in (None, file_digest(settings.meter)):
+                raise ValueError(f"the meter file {settings.meter} has changed since; restore it, or train again.")
+        return settings
+
+    # ------------------------------------------------------------ building
+    def _event_fields(self) -> dict[str, Any]:
+        values: dict[str, Any] = {"date": self.date, "incentive": self.incentive}
+        if self.window is not None:
+            values["start"], _, values["end"] = self.window.partition("-")
+        if self.tariff is not None:
+            values["tariff"] = Tariff.from_csv(self.tariff) if isinstance(self.tariff, str) else self.tariff
+        return {name: value for name, value in values.items() if value is not None}
+
+    def _model_fields(self) -> dict[str, Any]:
+        values = {"n_states": self.levels, "buildings": self.loads, "discomfort_penalty": self.penalty}
+        return {name: value for name, value in values.items() if value is not None}
+
+    def _from_scenario(self) -> Problem:
+        overrides = {**self._model_fields(), **self._event_fields()}
+        try:
+            model = scenarios.make(self.scenario, instance=self.instance, **overrides)
+        except TypeError as error:  # a factory of one's own that does not know a setting
+            match = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+            if match is None or match[1] not in overrides:
+                raise
+            raise ValueError(f"the scenario {self.scenario!r} has no {match[1]}=...; leave it out.") from error
+        return Problem(model, self, tuple(getattr(model, "notes", ())))
+
+    def read(self) -> PowerSeries:
+        """Read the meter file."""
+        names = ("column", "unit", "stamp", "timezone", "spikes", "negatives")
+        return read_meter(str(self.meter), **{name: getattr(self, name) for name in names})
+
+    def _from_meter(self, file: str) -> Problem:
+        series = self.read()
+        event_fields = {"date": self.date or event_day(series, HOLIDAYS), **self._event_fields()}
+        loads = 100 if self.loads is None else self.loads
+        model = EnsembleModel.from_series(
+            series,
+            event_for(series, **event_fields),
+            # One load is the building itself, not a noisy copy of it.
+            profile="aggregate" if loads == 1 else self.profile,
+            season=self.season,
+            exclude=self.exclude,
+            holidays=self.holidays,
+            public=["levels"],  # declared by whoever runs a command on a meter; start states and baseline are not
+            **self._model_fields(),
+        )
+        name = Path(file).name
+        if loads == 1:
+            whose = f"results are for the building of {name} itself."
+        elif self.profile == "aggregate":
+            whose = f"{name} is taken as the sum of {loads} loads; results per load are a {loads}th of it."
+        else:
+            whose = f"results are for {loads} noisy copies of the building of {name}, not for it alone (loads=1)."
+        when = f"the event is on {event_fields['date']}"
+        chosen = "" if self.date else " (pass date=... to choose)"
+        notes = (*series.notes, *getattr(model, "notes", ()), f"{when}{chosen}; {whose}")
+        return Problem(model, self, tuple(dict.fromkeys(notes)))
+
+
+_PLAIN = ProblemSettings()
+
+
+def file_digest(path: str | Path) -> str:
+    """Return the SHA-256 of a file."""
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except OSError as error:
+        raise ValueError(f"cannot read {path}: {error.strerror}; check the name of the meter file.") from error
+
+
+# ------------------------------------------------------------------ releases
+def dirichlet_spec(k: float, floor: float = 0.0) -> str:
+    """Write the paper's mechanism as a spec; different numbers never look alike."""
+    settings = {"k": k, **({"floor": floor} if floor else {})}
+    return "dirichlet:" + ",".join(f"{name}={_digits(value)}" for name, value in settings.items())
+
+
+def _digits(value: float) -> str:
+    return short if float(short := f"{value:g}") == value else repr(float(value))
+
+
+def draw_release(spec: str, model: EnsembleModel, seed: int | None) -> Release:
+    """Draw a release of a model's behaviour with the mechanism that a spec names, or load a saved one."""
+    privacy = as_privacy(spec)
+    return privacy if isinstance(privacy, Release) else PrivacyLedger().release(privacy, model.default, seed)

@@ -1,0 +1,155 @@
+r"""Where a lost dollar went: to sampling, to privacy, or to learning.
+
+The optimum is known exactly, so the loss of a controller that was made on private data
+splits without a rest. With :math:`J` the expected return on the true behaviour,
+
+.. math::
+
+    J^* - J(\text{agent}) = \underbrace{J^* - J(\text{plan on the sample})}_{\text{sampling}}
+        + \underbrace{J(\text{plan on the sample}) - J(\text{plan on the release})}_{\text{privacy}}
+        + \underbrace{J(\text{plan on the release}) - J(\text{agent})}_{\text{learning}} .
+
+Plans are deployed as tilts of the loads' own behaviour, as agents are. A part can be
+negative: a lucky release, or an agent that does better than the exact plan on a noisy
+one. Without a sample (the release was drawn from the true matrix) nothing is lost to
+sampling, and without an agent nothing to learning. All of it is computed from the true
+behaviour: it is for research, not for publication beside a private release.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dp_ensemble_env.agents import Agent, evaluate
+from dp_ensemble_env.envs.ensemble import EnsembleEnv
+from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.policies import as_tilt
+from dp_ensemble_env.privacy.mechanisms.base import Release
+from dp_ensemble_env.reporting.outcome import Outcome, event_outcome, reference_returns
+
+PARTS = ("sampling", "privacy", "learning")
+HEADINGS = ("controller", "sampling", "privacy", "learning", "together", "score", "without data")
+
+
+@dataclass(frozen=True)
+class Regret:
+    """Dollars per building that a controller loses against the optimum, by cause.
+
+    Attributes
+    ----------
+    name : str
+    sampling, privacy, learning : float
+        The three parts.
+    total : float
+        :math:`J^* - J`, computed on its own; the parts add up to it.
+    score : float
+        Score of the controller deployed on the true behaviour.
+    without_data : float
+        Score there of a plan on the public guess, which costs ε = 0.
+    """
+
+    name: str
+    sampling: float
+    privacy: float
+    learning: float
+    total: float
+    score: float
+    without_data: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain numbers."""
+        return dict(self.__dict__)
+
+    def cells(self) -> tuple[str, ...]:
+        """Format a row for people."""
+        dollars = (self.sampling, self.privacy, self.learning, self.total)
+        shown = (f"{0.0 if abs(x) < 5e-3 else x:.2f}" for x in dollars)  # no "-0.00"
+        return (self.name, *shown, f"{self.score:.1f}", f"{self.without_data:.1f}")
+
+
+def split_regret(
+    model: EnsembleModel,
+    release: Release,
+    *,
+    sample: ArrayLike | None = None,
+    agent: Agent | None = None,
+    action: str = "tilt",
+    name: str = "",
+) -> Regret:
+    """Split what a controller made on `release` loses on the true behaviour of `model`.
+
+    Parameters
+    ----------
+    model : EnsembleModel
+        The truth.
+    release : Release
+        What the controller was made on.
+    sample : array_like of shape (n, n), optional
+        The sample's own estimate, from which the release was drawn. By default the true matrix.
+    agent : Agent, optional
+        A controller learned on the release, evaluated in the mean field. By default the exact plan on it.
+    action : str
+        Action mode of the agent.
+    name : str
+        What to call it, by default the release's mechanism.
+
+    Examples
+    --------
+    >>> from dp_ensemble_env import DirichletMechanism, campus_event
+    >>> model = campus_event()
+    >>> regret = split_regret(model, DirichletMechanism(50).release(model.default, 0))
+    >>> bool(abs(regret.sampling + regret.privacy + regret.learning - regret.total) < 1e-9)
+    True
+    """
+    from dp_ensemble_env.privacy import mechanism
+
+    best = float(model.initial @ reference_returns(model)[1])
+    sampled = event_outcome(model, as_tilt(model.default if sample is None else np.asarray(sample), model))
+    planned = event_outcome(model, as_tilt(release, model))
+    guess = event_outcome(model, as_tilt(mechanism("public").release(model.default), model))
+    final: Outcome = planned if agent is None else evaluate(agent, EnsembleEnv(model, action=action))
+    return Regret(
+        name=name or release.event.type,
+        sampling=best - sampled.mean_return,
+        privacy=sampled.mean_return - planned.mean_return,
+        learning=planned.mean_return - final.mean_return,
+        total=best - final.mean_return,
+        score=final.score,
+        without_data=guess.score,
+    )
+
+
+def mean_regret(name: str, parts: Iterable[Regret]) -> Regret:
+    """Average over releases."""
+    rows = list(parts)
+    fields = (*PARTS, "total", "score", "without_data")
+    return Regret(name, **{field: float(np.mean([getattr(row, field) for row in rows])) for field in fields})
+
+
+def draw_regrets(rows: Sequence[Regret], path: Path) -> Path:
+    """Draw the parts of each controller's loss side by side in one bar; negative parts to the left of zero."""
+    from dp_ensemble_env.reporting import plotting as p
+
+    with p.look():
+        figure, axes = p.subplots(figsize=(7.5, 0.5 * len(rows) + 1.6))
+        left, right = np.zeros(len(rows)), np.zeros(len(rows))
+        places = np.arange(len(rows))
+        for part, colour, hatch in zip(PARTS, (p.SKY, p.BLUE, p.ORANGE), ("", "///", "..."), strict=True):
+            values = np.array([getattr(row, part) for row in rows])
+            start = np.where(values >= 0, right, left)
+            axes.barh(places, values, left=start, color=colour, hatch=hatch, edgecolor="white", label=part)
+            right, left = right + np.maximum(values, 0.0), left + np.minimum(values, 0.0)
+        for place, row in zip(places, rows, strict=True):
+            axes.annotate(f" {row.score:.1f}", (right[place], place), va="center")
+        axes.set_yticks(places, [row.name for row in rows])
+        axes.invert_yaxis()
+        axes.axvline(0.0, color="0.4", lw=0.8)
+        axes.set(xlabel="$ per building below the optimum (the number is the score)")
+        axes.legend(loc="lower right")
+        return p.save(figure, path)

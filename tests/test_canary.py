@@ -1,0 +1,369 @@
+"""Private numbers are planted in a model; nothing that leaves a private environment may hold one of them.
+
+Every artefact is searched byte by byte: for the numbers as text, and for floats and integers at every offset, in both
+byte orders and both widths, after compressed and encoded parts were opened.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import io
+import json
+import pickle
+import re
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from dp_ensemble_env.agents import make_agent
+from numpy.typing import NDArray
+
+from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv
+from dp_ensemble_env.envs.portable import portable_spec
+from dp_ensemble_env.event import DemandResponseEvent
+from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.privacy import PrivacyLedger, adjacency_from_counts, mechanism
+from dp_ensemble_env.reporting.page import Page
+
+ID = "dp_ensemble/MeanField-v0"
+SPEC = "dirichlet:k=50,floor=0.02"
+NOTE = "The meter of Wren Street 17 was read on 4,217 days."
+# ------------------------------------------------------------------ what is planted
+COUNTS = np.array(
+    [
+        [912_305_677, 120_406_791, 20_406_789, 0],
+        [320_406_807, 710_305_693, 86_019_753, 30_507_891],
+        [0, 230_507_899, 810_305_681, 190_705_431],
+        [40_608_901, 0, 340_608_907, 610_305_659],
+    ]
+)
+INITIAL = np.array([0.123456789012345, 0.234567890123457, 0.345678901234567, 0.296296419629631])
+BASELINE = 1234.56789012345 + 17.0987654321 * np.arange(19)
+
+
+def private_model(**changes: Any) -> EnsembleModel:
+    """Everything that comes from data is a canary; the levels are declared public."""
+    event = DemandResponseEvent().timeline(BASELINE)
+    power = np.array([1.0, 2.0, 3.0, 4.0])
+    fields = dict(
+        default=COUNTS / COUNTS.sum(axis=1, keepdims=True),
+        power_kw=power,
+        utility=event.utility(power),
+        discomfort_penalty=5.0,
+        buildings=30,
+        initial=INITIAL,
+        event=event,
+        counts=COUNTS,
+        notes=[NOTE],
+    )
+    return EnsembleModel(**{**fields, **changes})
+
+
+def canaries(model: EnsembleModel) -> dict[str, NDArray[Any]]:
+    """Name the numbers that must not leave."""
+    share = np.cumsum(INITIAL) / INITIAL.sum()
+    return {
+        "default": model.default[model.default > 0],
+        "logs": np.log(model.default[model.default > 0]),
+        "initial": np.concatenate([INITIAL, share[:-1]]),
+        "baseline": np.concatenate([BASELINE, BASELINE / model.buildings]),
+        "counts": COUNTS[COUNTS > 0],
+        "adjacency": np.unique(adjacency_from_counts(COUNTS, 100_000_000).h),
+    }
+
+
+# ------------------------------------------------------------------ the search
+def opened(data: bytes, depth: int = 4) -> Iterator[bytes]:
+    """Yield the bytes, and those of every archive, compressed stream and base64 text in them."""
+    yield data
+    if depth == 0:
+        return
+    if data[:2] == b"PK":
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            for name in archive.namelist():
+                yield name.encode()
+                yield from opened(archive.read(name), depth - 1)
+    if data[:2] == b"\x1f\x8b":
+        yield from opened(gzip.decompress(data), depth - 1)
+    for start in (match.start() for match in re.finditer(rb"x[\x01\x5e\x9c\xda]", data)):
+        try:
+            inner = zlib.decompressobj().decompress(data[start:])
+        except zlib.error:
+            continue
+        if len(inner) > 8:
+            yield from opened(inner, depth - 1)
+    for match in re.finditer(rb"[A-Za-z0-9+/]{24,}={0,2}", data):
+        text = match[0][: len(match[0]) // 4 * 4]
+        yield from opened(base64.b64decode(text), depth - 1)
+
+
+def texts(value: float) -> set[bytes]:
+    """Return the ways in which a number may be written with at least nine digits."""
+    found = {f"{value:.{digits}g}" for digits in range(9, 18)} | {repr(float(value))}
+    if value == int(value):
+        found |= {f"{int(value)}", f"{int(value):,}"}
+    return {text.lstrip("-").encode() for text in found if len(text.lstrip("-0.")) >= 8}
+
+
+def holds(data: bytes, values: NDArray[Any]) -> bool:
+    """Whether the bytes hold one of the numbers, as text or in binary, at any offset."""
+    if any(text in data for value in values for text in texts(value)):
+        return True
+    integers = values.dtype.kind == "i"
+    for kind in ("<i8", ">i8", "<i4", ">i4") if integers else ("<f8", ">f8", "<f4", ">f4"):
+        width = int(kind[-1])
+        wanted = values.astype(kind)
+        for offset in range(min(width, len(data))):
+            found = np.frombuffer(data, kind, (len(data) - offset) // width, offset)
+            if np.isin(found, wanted).any():
+                return True
+    if integers:
+        return holds(data, values.astype(float))
+    return False
+
+
+def leaks(data: bytes, model: EnsembleModel) -> set[str]:
+    """Return the names of what was found."""
+    found = set()
+    for part in opened(data):
+        found |= {name for name, values in canaries(model).items() if name not in found and holds(part, values)}
+        if any(word in part for word in (b"Wren Street", b"4,217", model.fingerprint.encode())):
+            found.add("notes")
+    return found
+
+
+# ------------------------------------------------------------------ what leaves
+def play(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
+    """Play an episode and a half, so that there is something to remember."""
+    for seed in (0, 1):
+        env.reset(seed=seed)
+        for _ in range(9 + 9 * (seed == 0)):
+            env.step(np.full(env.action_space.shape, 0.3, np.float32))
+    return env
+
+
+def objects(model: EnsembleModel, **privacy: Any) -> dict[str, Any]:
+    """Make every object that can be handed out, by the ways in which users make it."""
+    made = play(gymnasium.make(ID, model=model, infos="all", **privacy))
+    crowd = play(EnsembleEnv(model, "buildings", "price", render_mode="ansi", **privacy))
+    batch = gymnasium.make_vec(ID, 3, vectorization_mode="vector_entry_point", model=model, infos="all", **privacy)
+    loads = EnsembleVectorEnv(3, model, "single", autoreset_mode="SAME_STEP", render_mode="ansi", **privacy)
+    for envs in (batch, loads):
+        envs.reset(seed=0)
+        for _ in range(25):
+            envs.step(np.full(envs.action_space.shape, 0.3, np.float32))
+    release = made.unwrapped.release
+    return {
+        "environment": made,
+        "unwrapped": made.unwrapped,
+        "crowd": crowd,
+        "vector": batch,
+        "loads": loads,
+        "spec": made.spec,
+        "vector spec": batch.spec,
+        "settings": made.unwrapped.settings,
+        "model": made.unwrapped.model,
+        "release": release,
+        "task": made.unwrapped._task,
+        "frames": (crowd.render(), loads.render()),
+        "portable": portable_spec(ID, model, release),
+        "remade": gymnasium.make(portable_spec(ID, model, release)),
+        "agent": make_agent("standard", made),
+    }
+
+
+def with_adjacency(**more: Any) -> dict[str, Any]:
+    return {"h": adjacency_from_counts(COUNTS, 100_000_000), "ledger": PrivacyLedger(), **more}
+
+
+WAYS = {
+    "mechanism": lambda model: {"privacy": SPEC, "release_seed": 91},
+    "shorthand, own ledger, h from counts": lambda model: with_adjacency(k=50, floor=0.02),
+    "release": lambda model: {"privacy": mechanism(SPEC).release(model.default)},
+    "charged release, h from counts": lambda model: {
+        "privacy": PrivacyLedger.of_process().release(
+            mechanism(SPEC), model.default, h=adjacency_from_counts(COUNTS, 100_000_000)
+        )
+    },
+    "redraw": lambda model: with_adjacency(privacy=SPEC, redraw="episode"),
+    "public": lambda model: {"privacy": "public"},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_nothing_private_is_in_any_object_that_leaves(way: str) -> None:
+    model = private_model()
+    found = objects(model, **WAYS[way](model))
+    for name, value in found.items():
+        data = pickle.dumps(value)
+        assert leaks(data, model) == set(), f"{name}, pickled"
+        again = pickle.loads(data)
+        assert leaks(pickle.dumps(again), model) == set(), f"{name}, pickled again"
+    for name in ("spec", "portable"):
+        if way == "mechanism" or name == "portable":
+            text = found[name].to_json() if name == "portable" else repr(found[name])
+            assert leaks(text.encode(), model) == set(), name
+
+
+def test_the_search_finds_what_it_should_when_nothing_is_private() -> None:
+    """The positive control: the same objects of an environment on the true dynamics hold what was planted."""
+    model = private_model()
+    found = {name: leaks(pickle.dumps(value), model) for name, value in objects(model).items()}
+    everything = {"default", "logs", "initial", "baseline", "counts", "notes"}
+    for name in ("environment", "unwrapped", "crowd", "vector", "loads", "settings", "model", "task", "spec"):
+        assert found[name] >= everything - {"logs"}, name
+    assert found["portable"] >= {"default", "initial"} and found["remade"] >= {"default", "initial"}
+    assert found["release"] == set()
+    assert leaks(portable_spec(ID, model).to_json().encode(), model) >= {"default", "initial"}
+
+
+@pytest.mark.parametrize("wrap", ["plain", "zip", "gzip", "npz", "base64", "float32", "big endian", "text", "shifted"])
+def test_the_search_looks_everywhere(wrap: str) -> None:
+    model, numbers = private_model(), np.array([0.5, INITIAL[1], 0.25])
+    buffer = io.BytesIO()
+    if wrap == "zip":
+        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("a", pickle.dumps(numbers))
+    elif wrap == "npz":
+        np.savez_compressed(buffer, numbers=numbers)
+    plain = numbers.tobytes()
+    data = {
+        "plain": plain,
+        "gzip": gzip.compress(plain),
+        "base64": b'{"x": "' + base64.b64encode(plain) + b'"}',
+        "float32": numbers.astype("f4").tobytes(),
+        "big endian": pickle.dumps(INITIAL[1].item()),
+        "text": json.dumps([round(INITIAL[1], 10)]).encode(),
+        "shifted": b"abc" + plain,
+    }.get(wrap, buffer.getvalue())
+    assert leaks(data, model) == {"initial"}
+    assert leaks(np.array([0.5, 0.25, 0.75]).tobytes(), model) == set()
+
+
+# ------------------------------------------------------------------ files
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def run_folder(env: EnsembleEnv, folder: Path) -> dict[str, bytes]:
+    """Train for two rollouts, and return what the run folder holds."""
+    from dp_ensemble_env.agents.sb3 import RunFolder, TrainingSettings, train
+
+    changes = {"n_envs": 4, "n_steps": 18, "batch_size": 24, "n_epochs": 1}
+    settings = TrainingSettings(seed=0, total_steps=144, interval=72, hyperparams=changes)
+    train("ppo", env, settings, keep=RunFolder(folder))
+    return files_of(folder)
+
+
+def test_run_folder_and_checkpoint_are_clean(tmp_path: Path) -> None:
+    model = private_model()
+    env = EnsembleEnv(model, action="price", **with_adjacency(privacy=SPEC))
+    files = run_folder(env, tmp_path / "private")
+    assert {"config.json", "ledger.json", "results.json", "checkpoint.zip", "model.zip"} <= set(files)
+    for name, data in files.items():
+        assert leaks(data, model) == set(), name
+    # The control: without privacy the configuration names the model by a hash of the true numbers.
+    files = run_folder(EnsembleEnv(model, action="price"), tmp_path / "true")
+    assert "notes" in leaks(files["config.json"], model)
+
+
+def test_saved_releases_ledgers_and_data_sets_are_clean(tmp_path: Path) -> None:
+    from dp_ensemble_env.experiments import datasets
+    from dp_ensemble_env.experiments.problem import Problem, ProblemSettings
+
+    model = private_model()
+    ledger = PrivacyLedger(tmp_path / "owner" / "ledger.jsonl")
+    h = adjacency_from_counts(COUNTS, 100_000_000)
+    release = ledger.release(mechanism(SPEC), model.default, h=h)
+    assert leaks(ledger.path.read_bytes(), model) == {"adjacency"}  # the owner's file keeps what was claimed
+    for name in ("release.json", "release.npz"):
+        assert leaks(release.save(tmp_path / name).read_bytes(), model) == set(), name
+    for text in (ledger.to_json(), repr(ledger), str(release), repr(release)):
+        assert leaks(text.encode(), model) == set()
+    settings = datasets.DatasetSettings(privacy=SPEC, episodes=8)
+    for private, expected in ((settings, set()), (datasets.DatasetSettings(episodes=8), {"default", "initial"})):
+        env = datasets.make_env(Problem(model, ProblemSettings(), model.notes), private)
+        seeds, _ = datasets.draw_starts(env, 8, 0)
+        episodes = [datasets.play(env, make_agent("standard", env), 0.01, seed) for seed in seeds]
+        data = pickle.dumps(episodes) + env.spec.to_json().encode()
+        assert leaks(data, model) >= expected and (expected or not leaks(data, model))
+
+
+def test_a_page_made_from_a_private_environment_is_clean(tmp_path: Path) -> None:
+    model = private_model()
+    pages = {}
+    for name, privacy in (("private", with_adjacency(privacy=SPEC)), ("true", {})):
+        env = play(EnsembleEnv(model, render_mode="rgb_array", **privacy))
+        page = Page(name)
+        page.items([*env.model.notes, env._task.privacy_line(), env.ledger.statement(), repr(env.settings)])
+        page.table(["state", "start"], [[str(i), repr(float(p))] for i, p in enumerate(env.model.initial)])
+        page.table(["row"], [[repr(row)] for row in env.model.default.tolist()])
+        pages[name] = leaks(page.write(tmp_path / f"{name}.html").read_bytes(), model)
+        assert (leaks(env.render().tobytes(), model) == set()) or not privacy
+    assert pages["private"] == set() and pages["true"] >= {"default", "initial", "notes"}
+
+
+# ------------------------------------------------------------------ declarations
+def test_only_what_is_declared_public_is_kept() -> None:
+    model = private_model()
+    release = mechanism(SPEC).release(model.default)
+    public = model.public(release)
+    np.testing.assert_array_equal(public.default, release.matrix)
+    np.testing.assert_array_equal(public.initial, np.full(4, 0.25))
+    assert public.counts is None and public.notes == () and public.event.baseline_kw is None
+    np.testing.assert_array_equal(public.utility, model.utility)
+    np.testing.assert_array_equal(public.event.price, model.event.price)
+    declared = private_model(public_fields=["levels", "initial", "baseline", "notes"]).public(release)
+    np.testing.assert_array_equal(declared.initial, INITIAL)
+    np.testing.assert_array_equal(declared.event.baseline_kw, BASELINE)
+    assert declared.notes == (NOTE,) and declared.counts is None
+    twice = declared.public(release)
+    assert twice.fingerprint == declared.fingerprint and twice.public_fields == declared.public_fields
+
+
+def test_private_levels_are_refused_with_the_remedy() -> None:
+    model = private_model(public_fields=[])
+    with pytest.raises(ValueError, match=r"power levels come from the private series.*public=\['levels'\]"):
+        EnsembleEnv(model, k=50, floor=0.02)
+    with pytest.raises(ValueError, match="power levels"):
+        portable_spec(ID, model, mechanism(SPEC).release(model.default))
+    EnsembleEnv(model)  # nothing is handed out as private here
+    with pytest.raises(ValueError, match="did you mean 'levels'"):
+        private_model(public_fields=["level"])
+    with pytest.raises(ValueError, match="list of names"):
+        private_model(public_fields="levels")
+    hours = np.datetime64("2018-06-01T00:00") + np.arange(96 * 40) * np.timedelta64(15, "m")
+    kw = 50 + 10 * np.sin(np.arange(96 * 40) * 2 * np.pi / 96) + np.random.default_rng(0).normal(size=96 * 40)
+    metered = EnsembleModel.from_series(kw, times=hours, n_states=5)
+    assert metered.public_fields == ()
+    with pytest.raises(ValueError, match="power levels"):
+        EnsembleEnv(metered, k=50)
+    opened_up = EnsembleModel.from_series(kw, times=hours, n_states=5, public=["levels", "initial"])
+    np.testing.assert_array_equal(EnsembleEnv(opened_up, k=50).model.initial, opened_up.initial)
+
+
+def test_an_unpickled_environment_cannot_draw_again_but_a_copy_in_the_process_can() -> None:
+    import copy
+
+    env = EnsembleEnv(private_model(), privacy=SPEC, redraw="episode")
+    env.reset(seed=0)
+    away, twin = pickle.loads(pickle.dumps(env)), copy.deepcopy(env)
+    np.testing.assert_array_equal(away.step(np.zeros(4))[0], env.step(np.zeros(4))[0])  # the episode goes on
+    with pytest.raises(ValueError, match="the private data stayed where it was made"):
+        away.reset()
+    env.reset()
+    twin.reset()
+    np.testing.assert_array_equal(env.release.matrix, twin.release.matrix)
+
+
+def test_the_campus_is_public_but_for_its_matrix(campus: EnsembleModel) -> None:
+    env = EnsembleEnv(campus, k=50)
+    np.testing.assert_array_equal(env.model.initial, campus.initial)
+    np.testing.assert_array_equal(env.model.event.baseline_kw, campus.event.baseline_kw)
+    assert env.model.counts is None and campus.default.tobytes() not in pickle.dumps(env)

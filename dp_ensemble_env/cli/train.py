@@ -14,6 +14,7 @@ from dp_ensemble_env._validation import check_choice
 from dp_ensemble_env.agents.hyperparams import ALGORITHMS, hyperparameters
 from dp_ensemble_env.cli import options
 from dp_ensemble_env.cli.shell import Parser, execute, keeping
+from dp_ensemble_env.reporting.tables import show_text
 
 DESCRIPTION = """Train a learner and watch its score between 0 (uncontrolled) and 100 (the exact optimum).
 

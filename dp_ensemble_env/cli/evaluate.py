@@ -110,9 +110,6 @@ def make_env(args: argparse.Namespace) -> tuple[EnsembleEnv, Problem]:
 def get_agent(args: argparse.Namespace, env: EnsembleEnv) -> Any:
     """Make the agent by name, or load it from a run folder or model file."""
     if args.agent not in agent_names():
-        if not Path(args.agent).exists():
-            hint = did_you_mean(args.agent, agent_names(), f"the agents are {', '.join(agent_names())}")
-            raise ValueError(f"{args.agent!r} is neither an agent nor a run folder or model file; {hint}")
         from dp_ensemble_env.agents.sb3 import load_agent
 
         return load_agent(args.agent, args.models, algo=args.algo)
@@ -144,6 +141,9 @@ def show(name: str, env: EnsembleEnv, result: Outcome, deployed: Deployed | None
 
 def run(args: argparse.Namespace) -> int:
     """Evaluate one agent."""
+    if args.agent not in agent_names() and not Path(args.agent).exists():
+        hint = did_you_mean(args.agent, agent_names(), f"the agents are {', '.join(agent_names())}")
+        raise ValueError(f"{args.agent!r} is neither an agent nor a run folder or model file; {hint}")
     with Progress(f"evaluating {args.agent}"):
         env, problem = make_env(args)
         agent = get_agent(args, env)

@@ -33,6 +33,7 @@ is the guess itself: noise alone releases nothing worse.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -43,7 +44,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dp_ensemble_env._validation import check_choice, check_shape, check_stochastic
 from dp_ensemble_env.privacy.fleet import Fleet
-from dp_ensemble_env.privacy.mechanisms.base import Mechanism, Seeding
+from dp_ensemble_env.privacy.mechanisms.base import Mechanism, Permit, Seeding
 from dp_ensemble_env.privacy.mechanisms.public import PublicMechanism
 
 FloatArray = NDArray[np.float64]
@@ -85,6 +86,10 @@ class FleetMechanism(Mechanism):
                 f"release from a Fleet, ledger.release(mechanism({self.spec!r}), fleet), and pass privacy=release."
             )
         return fleet
+
+    @abstractmethod
+    def noisy(self, data: Any, permit: Permit) -> FloatArray:
+        """Return the noisy numbers that the guarantee is about; a release is made of them alone."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,6 +25,7 @@ from dp_ensemble_env.privacy.mechanisms._participants import (
     NO_SUPPORT,
     UNIT,
     FleetMechanism,
+    FloatArray,
     Layout,
     add_noise,
     normal_tail,
@@ -109,10 +110,14 @@ class GaussianMechanism(FleetMechanism):
         guess : array_like of shape (n, n), optional
             A public guess of the behaviour that must not come from the data; by default a lazy walk.
         """
+        layout = Layout.of(require_fleet(data, self.name), 2, guess)
+        matrix = layout.estimate(self.noisy(data, permit, layout), SENSITIVITY * self.sigma, normal_tail)
+        return Release(np.minimum(log_probabilities(matrix), 0.0), permit.event)
+
+    def noisy(self, data: Any, permit: Permit, layout: Layout | None = None) -> FloatArray:
+        """Return the noisy sums, which the guarantee is about; a release is made of them alone."""
         fleet = require_fleet(data, self.name)
         seeding = permit.event.seeding
         permit.covers(self.event(fleet, seeding=seeding))
-        layout = Layout.of(fleet, 2, guess)
-        scale = SENSITIVITY * self.sigma
-        noisy = add_noise(layout.sums(fleet), "gaussian", scale, permit.rng, seeding)
-        return Release(np.minimum(log_probabilities(layout.estimate(noisy, scale, normal_tail)), 0.0), permit.event)
+        sums = (layout or Layout.of(fleet, 2)).sums(fleet)
+        return add_noise(sums, "gaussian", SENSITIVITY * self.sigma, permit.rng, seeding)

@@ -21,6 +21,7 @@ from dp_ensemble_env.privacy.mechanisms._participants import (
     NO_SUPPORT,
     UNIT,
     FleetMechanism,
+    FloatArray,
     Layout,
     add_noise,
     laplace_tail,
@@ -79,13 +80,15 @@ class LaplaceMechanism(FleetMechanism):
 
     def draw(self, data: Any, permit: Permit, *, guess: ArrayLike | None = None, **terms: Any) -> Release:
         """Draw one release; see `GaussianMechanism.draw`."""
+        layout = Layout.of(require_fleet(data, self.name), 1, guess)
+        deviation = math.sqrt(2.0) * SENSITIVITY / self.epsilon
+        matrix = layout.estimate(self.noisy(data, permit, layout), deviation, laplace_tail)
+        return Release(np.minimum(log_probabilities(matrix), 0.0), permit.event)
+
+    def noisy(self, data: Any, permit: Permit, layout: Layout | None = None) -> FloatArray:
+        """Return the noisy sums; see `GaussianMechanism.noisy`."""
         fleet = require_fleet(data, self.name)
         seeding = permit.event.seeding
         permit.covers(self.event(fleet, seeding=seeding))
-        layout = Layout.of(fleet, 1, guess)
-        scale = SENSITIVITY / self.epsilon
-        noisy = add_noise(layout.sums(fleet), "laplace", scale, permit.rng, seeding)
-        deviation = math.sqrt(2.0) * scale
-        return Release(
-            np.minimum(log_probabilities(layout.estimate(noisy, deviation, laplace_tail)), 0.0), permit.event
-        )
+        sums = (layout or Layout.of(fleet, 1)).sums(fleet)
+        return add_noise(sums, "laplace", SENSITIVITY / self.epsilon, permit.rng, seeding)

@@ -25,6 +25,7 @@ from dp_ensemble_env.privacy.mechanisms._participants import (
     NO_SUPPORT,
     UNIT,
     FleetMechanism,
+    FloatArray,
     Layout,
     normal_tail,
     require_fleet,
@@ -87,13 +88,11 @@ class PosteriorMechanism(FleetMechanism):
 
     def draw(self, data: Any, permit: Permit, *, guess: ArrayLike | None = None, **terms: Any) -> Release:
         """Draw one release; see `GaussianMechanism.draw`."""
-        fleet = require_fleet(data, self.name)
-        event = self.event(fleet, seeding=permit.event.seeding)
-        permit.covers(event)
-        layout = Layout.of(fleet, 2, guess)
-        drawn = permit.rng.standard_gamma(event.prior + trusted_rows(fleet))
-        sums = drawn - event.prior
-        deviation = np.sqrt(np.maximum(drawn, event.prior))
+        layout = Layout.of(require_fleet(data, self.name), 2, guess)
+        drawn = self.noisy(data, permit)
+        prior = self.event(data, seeding=permit.event.seeding).prior
+        sums = drawn - prior
+        deviation = np.sqrt(np.maximum(drawn, prior))
         weight = sums.sum(axis=1, keepdims=True)
         least = 3.0 * np.sqrt((deviation**2).sum(axis=1, keepdims=True))
         matrix = layout.guess
@@ -101,3 +100,10 @@ class PosteriorMechanism(FleetMechanism):
             weight = np.maximum(weight, least)
             matrix = shrink(layout, sums / weight, deviation / weight, normal_tail)
         return Release(np.minimum(log_probabilities(matrix), 0.0), permit.event)
+
+    def noisy(self, data: Any, permit: Permit) -> FloatArray:
+        """Return the Gamma variates, which the guarantee is about; a release is made of them alone."""
+        fleet = require_fleet(data, self.name)
+        event = self.event(fleet, seeding=permit.event.seeding)
+        permit.covers(event)
+        return permit.rng.standard_gamma(event.prior + trusted_rows(fleet))

@@ -1,0 +1,85 @@
+"""A canary: one participant whose presence an attacker tries to guess.
+
+The attacker knows everybody's data, the mechanism and its settings, and is given what was
+made from the fleet with the canary or without it: noisy sums, a release, a plan, a trained agent. If the release
+is (ε, δ)-private for participants, then so is all that is made of it, and no guess is better than
+that allows. The guess is a linear statistic: its direction (Fisher's discriminant) and its threshold are fitted to
+the first half of the draws, and the second half tells how good it is. What is shown is a lower confidence bound on
+ε: above the claim, the claim is false.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dp_ensemble_env.privacy.accounting.losses import losses, total_epsilon
+from dp_ensemble_env.privacy.audit import AuditResult, Bound, audit_samples, epsilon_lower_bound, gaussian_lower_bound
+from dp_ensemble_env.privacy.fleet import Fleet
+from dp_ensemble_env.privacy.mechanisms import Event
+from dp_ensemble_env.privacy.mechanisms.gaussian import GaussianEvent
+
+FloatArray = NDArray[np.float64]
+#: Share of a feature's own variance that is added to it, so that a discriminant always exists.
+_RIDGE = 1e-6
+
+
+def canary_counts(n_states: int, transitions: int = 1000) -> NDArray[np.int64]:
+    """Return the transitions of the canary: it stays at every level, but for one jump from each to the farthest.
+
+    Staying goes into cells that a release keeps, as far as the clip allows; the jump is one that nobody else makes.
+    """
+    counts = transitions * np.eye(n_states, dtype=np.int64)
+    levels = np.arange(n_states)
+    counts[levels, np.where(levels < (n_states + 1) // 2, n_states - 1, 0)] += 1
+    return counts
+
+
+def with_canary(fleet: Fleet, transitions: int = 1000) -> Fleet:
+    """Return the adjacent fleet: the canary takes part as well."""
+    canary = canary_counts(fleet.n_states, transitions)
+    return Fleet(np.concatenate([fleet.counts.astype(np.int64), canary[None]]))
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What one or several draws together claim: ε at δ, and how attacks on them are measured.
+
+    Attributes
+    ----------
+    epsilon, delta : float
+    bound : callable
+        From the rates of an attack to a lower bound on ε at δ.
+    """
+
+    epsilon: float
+    delta: float
+    bound: Bound = epsilon_lower_bound
+
+    @classmethod
+    def of(cls, *events: Event, delta: float) -> Claim:
+        """Compose the events as a ledger does."""
+        counted = [pair for event in events for pair in losses(event, "sequential")]
+        gaussian = all(isinstance(event, GaussianEvent) for event in events)
+        return cls(total_epsilon(delta, counted), delta, gaussian_lower_bound if gaussian else epsilon_lower_bound)
+
+
+def discriminant(first: FloatArray, second: FloatArray) -> FloatArray:
+    """Return Fisher's linear discriminant: the direction in which two samples (draws, features) differ most."""
+    scale = np.concatenate([first, second]).std(axis=0)
+    scale = np.where(scale > 0, scale, 1.0)
+    apart = (first.mean(axis=0) - second.mean(axis=0)) / scale
+    within = 0.5 * (np.cov(first / scale, rowvar=False) + np.cov(second / scale, rowvar=False))
+    within = np.atleast_2d(within) + _RIDGE * np.eye(len(scale))
+    return np.asarray(np.linalg.solve(within, apart) / scale)
+
+
+def guess_canary(first: FloatArray, second: FloatArray, claim: Claim, *, confidence: float) -> AuditResult:
+    """Guess from features (draws, features) made with the canary, and without it; the halves are kept apart."""
+    half = len(first) // 2
+    direction = discriminant(first[:half], second[:half])
+    return audit_samples(
+        first @ direction, second @ direction, claim.delta, confidence=confidence, bound=claim.bound, candidates=100
+    )

@@ -8,11 +8,15 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 REQUIREMENTS := pyproject.toml constraints.txt
 INTEGRATIONS := .venv-integrations
 RLLIB := .venv-rllib
+LOWEST := .venv-lowest
+OTHER = .venv-$(notdir $(PYTHON))
+# The core: what the mathematics, the privacy and the environments promise. Experiments and commands are left to `test`.
+CORE := tests/chain tests/meter tests/privacy tests/scenarios tests/envs $(wildcard tests/test_*.py)
 CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
   { echo "Python 3.11 or newer is needed; run 'make PYTHON=python3.12 ...' with one you have."; exit 1; }
 
 .DEFAULT_GOAL := help
-.PHONY: help demo reproduce test test-integrations lint format docs benchmark clean
+.PHONY: help demo reproduce test test-lowest test-python test-integrations lint types format docs benchmark clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -26,15 +30,26 @@ reproduce: $(VENV)/.demo ## Make the paper's figures and check its claims; write
 test: $(VENV)/.dev ## Run the test suite
 	$(BIN)/python -m pytest -n auto --dist worksteal $(PYTEST_ARGS)
 
+test-lowest: $(LOWEST)/.done ## Run the core tests and those of the agents with the lowest versions that are declared
+	$(LOWEST)/bin/python -m pytest -n auto -m "not slow" $(CORE) tests/agents $(PYTEST_ARGS)
+
+# Tests whose names say sb3, and the doctests of the agents, need torch, which this leaves out: it is a large download.
+test-python: ## Run the core tests without torch on another Python: make test-python PYTHON=python3.13
+	@$(MAKE) --no-print-directory $(OTHER)/.done
+	$(OTHER)/bin/python -m pytest -n auto -m "not slow" -k "not sb3 and not doctests_of_agents" $(CORE) $(PYTEST_ARGS)
+
 test-integrations: $(INTEGRATIONS)/.done $(RLLIB)/.done ## Run the tests with the other RL libraries, Ray and a browser
 	$(INTEGRATIONS)/bin/python -m pytest tests/integrations --ignore=tests/integrations/rllib $(PYTEST_ARGS)
 	$(RLLIB)/bin/python -m pytest tests/integrations/rllib $(PYTEST_ARGS)
 	$(RLLIB)/bin/python -m pytest -n auto tests/envs $(PYTEST_ARGS)
 
-# The folder agents/ is installed as dp_ensemble_env.agents; for mypy a tree of links puts it in its place.
 lint: $(VENV)/.dev ## Check style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	@$(MAKE) --no-print-directory types
+
+# The folder agents/ is installed as dp_ensemble_env.agents; for mypy a tree of links puts it in its place.
+types: $(VENV)/.dev ## Check types alone
 	@rm -rf build/types && mkdir -p build/types/dp_ensemble_env && ln -s $(abspath $(wildcard dp_ensemble_env/*) agents) build/types/dp_ensemble_env/
 	$(BIN)/mypy
 
@@ -43,6 +58,7 @@ format: $(VENV)/.dev ## Reformat the code
 	$(BIN)/ruff format .
 
 docs: $(VENV)/.docs ## Build the documentation site into site/
+	@rm -rf docs/api/generated
 	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -b html docs site
 	@echo "The site is in site/index.html"
 
@@ -51,7 +67,7 @@ benchmark: $(VENV)/.dev ## Measure the speed claims as ratios in one run
 	$(BIN)/dp-ensemble benchmark env
 
 clean: ## Remove the virtual environments, the site and caches; keeps runs/
-	rm -rf $(VENV) $(INTEGRATIONS) $(RLLIB) site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv* build site docs/api/generated .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.created:
@@ -62,7 +78,7 @@ $(VENV)/.created:
 
 $(VENV)/.demo: $(VENV)/.created $(REQUIREMENTS)
 	@echo "Installing what the demonstration needs (a minute or two) ..."
-	@$(PIP) -e ".[plots,privacy,rl]"
+	@$(PIP) -e ".[plots,rl]"
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.created $(REQUIREMENTS)
@@ -82,6 +98,25 @@ $(INTEGRATIONS)/.done: $(REQUIREMENTS)
 	@$(PYTHON) -m venv $(INTEGRATIONS)
 	@$(INTEGRATIONS)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[integrations]"
 	@$(INTEGRATIONS)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps simbench
+	@touch $@
+
+# uv finds the lowest versions that fit together, pip installs them; torch stays at the version of constraints.txt.
+$(LOWEST)/.done: $(REQUIREMENTS)
+	@echo "Installing the lowest versions in $(LOWEST) (a few minutes the first time) ..."
+	@$(CHECK_PYTHON)
+	@$(PYTHON) -m venv $(LOWEST)
+	@$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check "uv>=0.5"
+	@grep '^torch==' constraints.txt > $(LOWEST)/torch.txt
+	@$(LOWEST)/bin/uv pip compile --quiet --no-annotate --resolution lowest-direct --python $(LOWEST)/bin/python \
+	  --constraint $(LOWEST)/torch.txt --extra test pyproject.toml --output-file $(LOWEST)/constraints.txt
+	@$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -c $(LOWEST)/constraints.txt -e ".[test]"
+	@touch $@
+
+$(OTHER)/.done: $(REQUIREMENTS)
+	@echo "Installing the core in $(OTHER) (a minute the first time) ..."
+	@$(CHECK_PYTHON)
+	@$(PYTHON) -m venv $(OTHER)
+	@$(OTHER)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[test-core]"
 	@touch $@
 
 # RLlib asks for Gymnasium 1.2.2: the same constraints but that one.

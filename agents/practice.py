@@ -102,7 +102,7 @@ def constant_price_return(model: EnsembleModel, price: float) -> float:
 
 
 def price_actions(core: Core, prices: FloatArray) -> NDArray[np.floating]:
-    """Write price actions (T,) in the environment's action mode, shape (T, *action shape)."""
+    """Write price actions (T,) in the environment's action mode; their first axis is time."""
     model, clipped = core.model, np.clip(prices, -1.0, 1.0)
     if core.action_mode == "price":
         return clipped[:, None].astype(np.float32)

@@ -2,15 +2,15 @@
 
 A run folder holds
 
-=================  =====================================================================
-``config.json``    what was asked for, with all hyper-parameters; `resume` insists on it
-``versions.json``  versions of Python and of the packages
-``ledger.json``    what the environment's releases spent
-``results.json``   scores along the way; at the end also the evaluation
-``checkpoint.zip`` the state at the last cut
-``model.zip``      the learner at the end, as Stable-Baselines3 saves it
-``tensorboard/``   logs
-=================  =====================================================================
+==================  =====================================================================
+``config.json``     what was asked for, with all hyper-parameters; `resume` insists on it
+``versions.json``   versions of Python and of the packages
+``ledger.json``     what the environment's releases spent
+``results.json``    scores along the way; at the end also the evaluation
+``checkpoint.zip``  the state at the last cut
+``model.zip``       the learner at the end, as Stable-Baselines3 saves it
+``tensorboard/``    logs
+==================  =====================================================================
 """
 
 from __future__ import annotations

@@ -121,6 +121,7 @@ def digamma_kernel(model: EnsembleModel, k: float) -> LogKernel:
     if np.isinf(k):
         return kernel
     p = np.exp(kernel.log_values)
+    k = max(k, 1e-280)  # the limit of small k is reached long before, and digamma(x) ~ -1/x must not overflow
     with np.errstate(invalid="ignore"):
         log_values = np.where(p > 0, digamma(k * p) - digamma(k), -np.inf)
     return LogKernel(kernel.indptr, kernel.indices, log_values)

@@ -190,6 +190,7 @@ def test_rubbish_is_answered_or_refused(name, data):
 @given(st.floats())
 @example(0.0)
 @example(-0.0)
+@example(5e-324)
 def test_k_is_positive_or_refused(k):
     if k > 0:
         assert np.isfinite(dpe.digamma_policy(MODEL, k)).all()

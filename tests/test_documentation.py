@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +47,25 @@ def test_every_block_runs_and_prints_what_it_promises(page, tmp_path, monkeypatc
     assert page != README or sum(bool(expected) for _, expected in blocks(page)) >= 1
 
 
+@pytest.mark.parametrize("name", ["mechanism", "scenario", "basis"])
+def test_recipes_are_those_that_the_test_of_the_doors_runs(name):
+    doors = (README.parent / "tests" / "test_doors.py").read_text(encoding="utf-8")
+    (recipe,) = re.findall(rf"# \[{name}\]\n(.*?)# \[/{name}\]", doors, flags=re.DOTALL)
+    quoted = [code for code, _ in blocks(README.parent / "CONTRIBUTING.md")]
+    assert recipe in quoted
+    # With the imports that stand before it, and nothing else, a recipe runs; in a process of its own, as it registers.
+    code = quoted[quoted.index(recipe) - 1] + recipe
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_glossary_explains_the_words_of_the_design():
+    text = (README.parent / "docs" / "glossary.md").read_text(encoding="utf-8")
+    terms = set(re.findall(r"^([a-z][a-z -]+)$", text, flags=re.MULTILINE))
+    words = "behaviour default nature context release tilt floor participant load scenario outcome mechanism ledger"
+    assert set(words.split()) | {"score", "adjacency", "epsilon", "delta", "concentration"} <= terms
+    assert set(re.findall(r"{term}`(.*?)`", text)) <= terms
+
+
 def test_first_screen_has_both_commands_and_the_picture():
     first = README.read_text(encoding="utf-8").split("\n## ")[0]
     assert "make demo" in first and "make test" in first
@@ -53,7 +74,7 @@ def test_first_screen_has_both_commands_and_the_picture():
 
 
 def test_linked_files_exist():
-    for page in [README, *(README.parent / "docs").rglob("*.md")]:
+    for page in [*README.parent.glob("*.md"), *(README.parent / "docs").rglob("*.md")]:
         for target in re.findall(r"\]\(((?!https?:)[^)#]+)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import math
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -87,6 +88,8 @@ def run(args: argparse.Namespace) -> int:
     """Measure, write and print."""
     settings = comparison_settings(args)
     problem = options.load_problem(args)
+    for module in ("matplotlib", *(("stable_baselines3",) if settings.learners else ())):
+        importlib.import_module(module)  # learn of a missing extra before the work
     with atomic_write(args.output / ".writable"):  # learn of a folder that cannot be written before the work
         pass
     (args.output / ".writable").unlink()

@@ -13,8 +13,8 @@ from dp_ensemble_env.agents import agent_names, evaluate, make_agent
 from dp_ensemble_env.cli import options
 from dp_ensemble_env.cli.shell import Parser, did_you_mean, execute
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
+from dp_ensemble_env.experiments.deployment import Deployed, deploy
 from dp_ensemble_env.experiments.problem import Problem, ProblemSettings, dirichlet_spec, draw_release
-from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.policies import POLICIES
 from dp_ensemble_env.reporting.outcome import Outcome
 from dp_ensemble_env.reporting.tables import show_table, show_text
@@ -58,12 +58,12 @@ def build_parser() -> Parser:
 
 
 # ------------------------------------------------------------------ environment
-def given_options(args: argparse.Namespace, parser: Parser) -> list[str]:
-    """Name the options of the environment that differ from their defaults."""
+def given_options(args: argparse.Namespace) -> list[str]:
+    """Name the options of the environment that were given, be it with the value of their default."""
     names = (*options.PROBLEM, *REMEMBERED)
-    return [
-        name for name in names if getattr(args, name.replace("-", "_")) != parser.get_default(name.replace("-", "_"))
-    ]
+    unset = argparse.Namespace(**dict.fromkeys((name.replace("-", "_") for name in names), argparse.SUPPRESS))
+    found = build_parser().parse_args(args.words, unset)
+    return [name for name in names if getattr(found, name.replace("-", "_")) is not argparse.SUPPRESS]
 
 
 def remembered(args: argparse.Namespace) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def remembered(args: argparse.Namespace) -> dict[str, Any]:
 
 def make_env(args: argparse.Namespace) -> tuple[EnsembleEnv, Problem]:
     """Make the environment of the options, or of the run; options that are given overrule the run's."""
-    given, run = given_options(args, build_parser()), remembered(args)
+    given, run = given_options(args), remembered(args)
     if not run:
         problem = options.load_problem(args)
         spec, seed = options.privacy_spec(args), args.release_seed
@@ -110,9 +110,6 @@ def make_env(args: argparse.Namespace) -> tuple[EnsembleEnv, Problem]:
 def get_agent(args: argparse.Namespace, env: EnsembleEnv) -> Any:
     """Make the agent by name, or load it from a run folder or model file."""
     if args.agent not in agent_names():
-        if not Path(args.agent).exists():
-            hint = did_you_mean(args.agent, agent_names(), f"the agents are {', '.join(agent_names())}")
-            raise ValueError(f"{args.agent!r} is neither an agent nor a run folder or model file; {hint}")
         from dp_ensemble_env.agents.sb3 import load_agent
 
         return load_agent(args.agent, args.models, algo=args.algo)
@@ -133,22 +130,31 @@ def title(env: EnsembleEnv) -> str:
     return f"{loads}, {env.action_mode} mode" + (f", on a release ({env.release.event.type})" if env.release else "")
 
 
-def show(name: str, env: EnsembleEnv, model: EnsembleModel, result: Outcome) -> None:
-    """Print the report; `model` is the true one, which a release without a floor is measured against."""
+def show(name: str, env: EnsembleEnv, result: Outcome, deployed: Deployed | None) -> None:
+    """Print the report; of an agent in a private environment, what it does on the true behaviour comes first."""
+    if deployed is not None:
+        show_text(str(deployed))
     show_table(f"{name} in {title(env)}", ("", "", ""), result.lines())
     show_text(f"Privacy of the agent: {result.privacy}.")
-    show_text(env.ledger.statement(model=model if env.release else None))
+    show_text(env.ledger.statement())
 
 
 def run(args: argparse.Namespace) -> int:
     """Evaluate one agent."""
+    if args.agent not in agent_names() and not Path(args.agent).exists():
+        hint = did_you_mean(args.agent, agent_names(), f"the agents are {', '.join(agent_names())}")
+        raise ValueError(f"{args.agent!r} is neither an agent nor a run folder or model file; {hint}")
     with Progress(f"evaluating {args.agent}"):
         env, problem = make_env(args)
-        result = evaluate(get_agent(args, env), env, episodes=args.episodes, seed=args.seed)
+        agent = get_agent(args, env)
+        result = evaluate(agent, env, episodes=args.episodes, seed=args.seed)
+        deployed = deploy(agent, env, problem.model)
         if args.json:
+            content = {"agent": args.agent, "environment": title(env), **result.to_dict()}
+            content["deployed"] = None if deployed is None else deployed.to_dict()
             with atomic_write(args.json) as stream:
-                json.dump({"agent": args.agent, "environment": title(env), **result.to_dict()}, stream, indent=1)
-    show(args.agent, env, problem.model, result)
+                json.dump(content, stream, indent=1)
+    show(args.agent, env, result, deployed)
     return 0
 
 

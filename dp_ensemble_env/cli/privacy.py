@@ -7,8 +7,10 @@ import math
 from pathlib import Path
 from typing import Any
 
+from dp_ensemble_env._files import atomic_write
 from dp_ensemble_env._progress import Progress
 from dp_ensemble_env.cli import options
+from dp_ensemble_env.cli.privacy_studies import declare_frontier, declare_regret, run_frontier, run_regret
 from dp_ensemble_env.cli.shell import Parser, execute
 from dp_ensemble_env.experiments.attacks import CONFIDENCE, AttackSettings, attack
 from dp_ensemble_env.model import EnsembleModel
@@ -29,6 +31,7 @@ from dp_ensemble_env.privacy import (
     theorem2_epsilon,
     worst_case_epsilon,
 )
+from dp_ensemble_env.privacy.ledger import require_guarantee
 from dp_ensemble_env.privacy.participants import AGGREGATE_LIMIT
 from dp_ensemble_env.privacy.statement import PRIVATE_MARK
 from dp_ensemble_env.reporting.tables import Styled, show_table, show_text
@@ -41,6 +44,8 @@ KS = (5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0)
 def run_guarantee(args: argparse.Namespace) -> int:
     """Print one sentence and a table over k."""
     rows = args.rows or 20
+    if args.floor and args.meter is not None:
+        raise ValueError("--meter has no part in a guarantee with a floor, which holds for any matrix; leave it out.")
     show_text(str(release_guarantee(args.k, args.h, args.floor, args.delta, rows, entries=args.entries)))
     if args.floor == 0:
         return _without_floor(args)
@@ -174,17 +179,26 @@ def run_release(args: argparse.Namespace) -> int:
     drawn = mechanism(str(options.privacy_spec(args)))
     model = options.load_problem(args).model
     terms = {"h": choose_h(args, model)} if drawn.name == "dirichlet" else {}
+    if not args.no_guarantee:
+        try:
+            require_guarantee(drawn.event(model.default, **terms), args.delta)
+        except ValueError as error:
+            raise ValueError(f"{str(error).rstrip('.')}; or add --no-guarantee to draw it all the same.") from error
     ledger = PrivacyLedger(args.ledger, None if args.budget is None else tuple(args.budget))
     release = ledger.release(drawn, model.default, args.seed, label=args.label, **terms)
     release.save(args.output)
     show_text(f"Wrote {args.output}: {release}")
-    if args.ledger is not None:
-        show_text(f"Booked in {args.ledger}: {ledger.releases} release(s) so far.")
+    show_text(f"Booked in {args.ledger}: {ledger.releases} release(s) so far.")
     if args.seed is not None:
         show_text("A seeded release is NOT private: whoever knows the seed can undo it. To publish, leave --seed out.")
-    with Progress("stating the guarantee"):
-        statement = ledger.statement(args.delta, model=model, target=(args.epsilon, args.delta))
-    show_text(statement)
+    show_text(ledger.statement(args.delta))
+    if args.no_guarantee:
+        with Progress("looking for settings that reach a target"):
+            advice = ledger.statement(args.delta, model=model, target=(args.epsilon, args.delta))
+        private = args.output.with_name(f"{args.output.stem}-private.txt")
+        with atomic_write(private) as stream:
+            stream.write(f"Private: computed from the matrix itself. Do not publish.\n\n{advice}\n")
+        show_text(f"What the matrix itself would support is in {private}: for the owner of the data only.")
     return 0
 
 
@@ -260,9 +274,10 @@ Each command explains itself: dp-ensemble privacy COMMAND --help."""
 EXAMPLES = (
     "dp-ensemble privacy guarantee --k 50 --floor 0.1 --rows 20",
     "dp-ensemble privacy calibrate --epsilon 8 --floor 0.1",
-    "dp-ensemble privacy release --k 23 --floor 0.07 --output private.json",
+    "dp-ensemble privacy release --k 23 --floor 0.07 --output p.json --ledger l.jsonl",
     "dp-ensemble privacy audit",
     "dp-ensemble privacy plot --output figures",
+    "dp-ensemble privacy frontier --participants 1000 --epsilons 1",
 )
 
 
@@ -276,6 +291,8 @@ def build_parser() -> Parser:
         ("release", "draw one private matrix and book it", _release, run_release),
         ("audit", "attack the mechanism and what only looks like it", _audit, run_audit),
         ("plot", "epsilon against k, and the simplex", _plot, run_plot),
+        ("frontier", "score against epsilon, with participants", declare_frontier, run_frontier),
+        ("regret", "where each lost dollar went", declare_regret, run_regret),
     ):
         examples, description = TEXTS[name]
         one = commands.add_parser(name, help=words, description=description, examples=examples)
@@ -301,7 +318,8 @@ TEXTS = {
         ("dp-ensemble privacy release --k 23 --floor 0.07 --output private.json \\",
          "    --ledger ledger.jsonl",
          "dp-ensemble privacy release --meter meter.csv --unit kWh --stamp start \\",
-         "    --privacy dirichlet:k=23,floor=0.05 --output private.json"),
+         "    --privacy dirichlet:k=23,floor=0.05 --output private.json \\",
+         "    --ledger ledger.jsonl"),
         "Draw one private matrix: booked in the ledger first, then drawn, then written.",
     ),
     "audit": (
@@ -314,6 +332,19 @@ TEXTS = {
     "plot": (
         ("dp-ensemble privacy plot", "dp-ensemble privacy plot --output figures --k 20 100"),
         "Draw epsilon against k, and the outputs for two adjacent inputs on the simplex.",
+    ),
+    "frontier": (
+        ("dp-ensemble privacy frontier --participants 1000 --epsilons 1 4",
+         "dp-ensemble privacy frontier --instances 0 1 2 --heterogeneity 30 8 \\",
+         "    --mechanisms gaussian laplace posterior dirichlet"),
+        "Measure the score of plans made on releases that protect a participant, for numbers of participants, "
+        "mechanisms and targets, beside a plan made without data.",
+    ),
+    "regret": (
+        ("dp-ensemble privacy regret",
+         "dp-ensemble privacy regret --participants 1000 --specs gaussian:epsilon=1 \\",
+         "    --learner z-learning"),
+        "Split what controllers lose against the optimum into sampling, privacy and learning; the parts add up.",
     ),
 }  # fmt: skip
 
@@ -366,7 +397,10 @@ def _calibrate(parser: Parser) -> None:
 
 
 def _release(parser: Parser) -> None:
-    parser.add_argument("--ledger", type=Path, metavar="FILE", help="ledger file; made if it does not exist")
+    words = "ledger file; made if it does not exist"
+    parser.add_argument("--ledger", type=Path, required=True, metavar="FILE", help=words)
+    words = "draw although nothing is guaranteed for all inputs"
+    parser.add_argument("--no-guarantee", action="store_true", help=words)
     words = "refuse to exceed this (default: no limit)"
     parser.add_argument("--budget", type=options.positive, nargs=2, metavar=("EPSILON", "DELTA"), help=words)
     parser.add_argument("--label", default="dp-ensemble privacy release", help="what the release is for")

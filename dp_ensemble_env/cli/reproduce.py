@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 from pathlib import Path
 
 from dp_ensemble_env._files import atomic_write
@@ -44,15 +45,16 @@ def run(args: argparse.Namespace) -> int:
     problem = options.problem_settings(args)
     if problem.meter is None and args.simbench is None and problem.date is not None:
         raise ValueError("--date says how to read your own meter file; give one with --meter, or leave it out.")
-    with atomic_write(args.output / ".writable"):  # learn of a folder that cannot be written before the work
-        pass
-    (args.output / ".writable").unlink()
+    importlib.import_module("matplotlib")  # learn of a missing extra before the work
     settings = ReproductionSettings(args.output, args.quick, args.seed, args.command_line)
     with Progress("reading") as monitor, keeping(lambda: "stopped before it was done, run it again"):
         sets = load_data(problem, args.simbench)
         for data in sets[1:]:
             for note in (*data.notes, f"results of {data.title} are for {BUILDINGS} noisy copies of the building."):
                 options.say(note)
+        with atomic_write(args.output / ".writable"):  # learn of a folder that cannot be written before the work
+            pass
+        (args.output / ".writable").unlink()
         page, findings = reproduce(settings, sets, monitor)
     show_findings(findings)
     print(f"Page:    {page}\nClaims:  {page.parent}/claims.csv, reproduction.json")

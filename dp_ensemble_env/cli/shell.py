@@ -25,9 +25,7 @@ from typing import Any, NoReturn
 PROGRAM = "dp-ensemble"
 #: Which extra brings a module that may be missing.
 EXTRAS = {
-    "rich": "plots",
     "matplotlib": "plots",
-    "dp_accounting": "privacy",
     "pyarrow": "data",
     "simbench": "simbench",
     "stable_baselines3": "rl",
@@ -40,7 +38,9 @@ EXTRAS = {
     "cvxpy": "test",
 }
 #: Seconds that a command has to clean up after Ctrl-C before it is ended.
-GRACE = 1.2
+GRACE = 0.8
+#: Whether this process is the command and nothing else, so that Ctrl-C may end it.
+_program = False
 #: Set when the user has been told of the interruption.
 _said = threading.Event()
 
@@ -208,6 +208,8 @@ def guard(name: str, work: Callable[[], int], options: Callable[[], dict[str, st
         except KeyboardInterrupt as stop:
             _said.set()
             complain("; ".join(("interrupted", *map(str, stop.args))).rstrip(".") + ".")
+            if _program:
+                _end()
             return 130
         except BrokenPipeError:  # whoever read our output has gone
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -218,13 +220,13 @@ def guard(name: str, work: Callable[[], int], options: Callable[[], dict[str, st
 
 
 def execute(build: Callable[[], Parser], run: Callable[[argparse.Namespace], int], argv: list[str] | None) -> int:
-    """Parse the words of one command and run it; `run` finds them in ``args.command_line``."""
+    """Parse the words of one command and run it; `run` finds them in ``args.words``."""
     parser = build()
     words = sys.argv[1:] if argv is None else argv
 
     def work() -> int:
         args = parser.parse_args(words)
-        args.command_line = shlex.join([*parser.prog.split(), *words])
+        args.words, args.command_line = words, shlex.join([*parser.prog.split(), *words])
         return run(args)
 
     return guard(parser.prog, work, parser.translations)
@@ -240,7 +242,7 @@ def interruptible() -> Iterator[None]:
     timers: list[threading.Timer] = []
 
     def stop(number: int, frame: FrameType | None) -> None:
-        if not timers:
+        if _program and not timers:
             timers.append(threading.Timer(GRACE, _end))
             timers[0].daemon = True
             timers[0].start()
@@ -251,13 +253,20 @@ def interruptible() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-        # A timer that was started goes on: leaving the interpreter must not take long either.
+
+
+def become_program() -> None:
+    """Say that this process is the command and nothing else."""
+    global _program
+    _program = True
 
 
 def _end() -> None:
-    """End this process and its workers."""
+    """End this process and its workers at once: libraries may take seconds to leave in order."""
     for child in multiprocessing.active_children():
         child.kill()
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
     if not _said.is_set():
         with contextlib.suppress(OSError, ValueError):
             print(f"{PROGRAM}: interrupted.", file=sys.stderr, flush=True)

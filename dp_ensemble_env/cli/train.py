@@ -14,7 +14,7 @@ from dp_ensemble_env._validation import check_choice
 from dp_ensemble_env.agents.hyperparams import ALGORITHMS, hyperparameters
 from dp_ensemble_env.cli import options
 from dp_ensemble_env.cli.shell import Parser, execute, keeping
-from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.reporting.tables import show_text
 
 DESCRIPTION = """Train a learner and watch its score between 0 (uncontrolled) and 100 (the exact optimum).
 
@@ -76,6 +76,7 @@ def run(args: argparse.Namespace) -> int:
     """Train with progress, and say how it went."""
     from dp_ensemble_env.agents.sb3 import RunFolder, TrainingSettings, train
     from dp_ensemble_env.envs.ensemble import EnsembleEnv
+    from dp_ensemble_env.experiments.deployment import deploy
 
     check_choice(args.algo, "--algo", ALGORITHMS)
     hyperparameters(args.algo, "dp_ensemble/MeanField-v0", args.action)  # refuses modes that it does not know
@@ -97,8 +98,9 @@ def run(args: argparse.Namespace) -> int:
 
         agent = train(args.algo, env, settings, keep=keep, progress=progress)
     report(agent, folder, args.target)
-    if env.release is not None:
-        print(privacy_statement(folder, problem.model))
+    if (deployed := deploy(agent, env, problem.model)) is not None:
+        show_text(str(deployed))
+        show_text(env.ledger.statement())
     return 0
 
 
@@ -106,14 +108,6 @@ def _kept(folder: Path) -> str:
     if (folder / "checkpoint.zip").exists():
         return f"what came before the last checkpoint is kept in {folder}, add --resume to go on"
     return "nothing was finished yet"
-
-
-def privacy_statement(folder: Path, model: EnsembleModel) -> str:
-    """Say what the release that was trained on is worth, from the ledger of the run."""
-    from dp_ensemble_env.privacy.ledger import PrivacyLedger
-
-    ledger = PrivacyLedger.from_json((folder / "ledger.json").read_text(encoding="utf-8"))
-    return ledger.statement(model=model)
 
 
 def report(agent: Any, folder: Path, target: float | None) -> None:

@@ -40,7 +40,7 @@ VECTOR_RENDER_MODES = ["rgb_array", "ansi"]
 
 
 class EnsembleVectorEnv(TaskView, VectorEnv[NDArray[np.float32], NDArray[np.floating], NDArray[Any]]):
-    """Batch of `EnsembleEnv`s, whose docstring describes spaces, rewards and arguments.
+    """Batch of `EnsembleEnv`; its docstring describes spaces, rewards and arguments.
 
     Sub-environment `i` equals, bit for bit, an `EnsembleEnv` that is reset with
     ``seed + i``. All of them share the model and, with `k`, the release. With

@@ -170,7 +170,8 @@ def explore(action: NDArray[Any], mode: str, noise: float, rng: np.random.Genera
     """Add noise to an action: Gaussian, clipped to the box; in policy mode a log-normal factor on each probability."""
     draw = noise * rng.standard_normal(action.shape)
     noisy = action * np.exp(draw) if mode == "policy" else action + draw
-    return np.clip(noisy, 0.0 if mode == "policy" else -1.0, 1.0).astype(np.float32)
+    clipped: NDArray[np.float64] = np.clip(noisy, 0.0 if mode == "policy" else -1.0, 1.0)
+    return clipped.astype(np.float32)
 
 
 # ------------------------------------------------------------------ episodes

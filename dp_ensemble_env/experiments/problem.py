@@ -164,17 +164,10 @@ class ProblemSettings:
             public=["levels"],  # declared by whoever runs a command on a meter; start states and baseline are not
             **self._model_fields(),
         )
-        name = Path(file).name
-        if loads == 1:
-            whose = f"results are for the building of {name} itself."
-        elif self.profile == "aggregate":
-            whose = f"{name} is taken as the sum of {loads} loads; results per load are a {loads}th of it."
-        else:
-            whose = f"results are for {loads} noisy copies of the building of {name}, not for it alone (loads=1)."
-        when = f"the event is on {event_fields['date']}"
-        chosen = "" if self.date else " (pass date=... to choose)"
-        notes = (*series.notes, *getattr(model, "notes", ()), f"{when}{chosen}; {whose}")
-        return Problem(model, self, tuple(dict.fromkeys(notes)))
+        when = f"The event is on {event_fields['date']}" + ("." if self.date else "; pass date=... to choose.")
+        copies = loads > 1 and self.profile == "building"
+        hint = ("Pass loads=1 for results of the metered building alone.",) if copies else ()
+        return Problem(model, self, tuple(dict.fromkeys((*series.notes, *model.notes, when, *hint))))
 
 
 _PLAIN = ProblemSettings()

@@ -24,15 +24,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from dp_ensemble_env.agents import Agent, evaluate
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.policies import as_tilt
+from dp_ensemble_env.privacy.fleet import Fleet
 from dp_ensemble_env.privacy.mechanisms.base import Release
+from dp_ensemble_env.privacy.mechanisms.public import PublicMechanism
 from dp_ensemble_env.reporting.outcome import Outcome, event_outcome, reference_returns
 
+FloatArray = NDArray[np.float64]
 PARTS = ("sampling", "privacy", "learning")
 HEADINGS = ("controller", "sampling", "privacy", "learning", "together", "score", "without data")
 
@@ -107,12 +110,10 @@ def split_regret(
     >>> bool(abs(regret.sampling + regret.privacy + regret.learning - regret.total) < 1e-9)
     True
     """
-    from dp_ensemble_env.privacy import mechanism
-
     best = float(model.initial @ reference_returns(model)[1])
     sampled = event_outcome(model, as_tilt(model.default if sample is None else np.asarray(sample), model))
     planned = event_outcome(model, as_tilt(release, model))
-    guess = event_outcome(model, as_tilt(mechanism("public").release(model.default), model))
+    guess = event_outcome(model, as_tilt(PublicMechanism().release(model.default), model))
     final: Outcome = planned if agent is None else evaluate(agent, EnsembleEnv(model, action=action))
     return Regret(
         name=name or release.event.type,
@@ -123,6 +124,15 @@ def split_regret(
         score=final.score,
         without_data=guess.score,
     )
+
+
+def sample_matrix(fleet: Fleet) -> FloatArray:
+    """Return the sample's own estimate: all participants' transitions pooled, and the public guess where nobody was."""
+    counts = np.asarray(fleet.counts, dtype=float).sum(axis=0)
+    total = counts.sum(axis=1, keepdims=True)
+    guess = PublicMechanism().release(counts).matrix
+    estimate: FloatArray = np.where(total > 0, counts / np.where(total > 0, total, 1.0), guess)
+    return estimate
 
 
 def mean_regret(name: str, parts: Iterable[Regret]) -> Regret:

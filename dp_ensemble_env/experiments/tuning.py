@@ -181,7 +181,7 @@ def tune(
         say(f"trial {trial.number}: {value:.2f} with {trial.params}")
         return value
 
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)  # also of a trial that Ctrl-C ends
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=0, n_startup_trials=8))
     study.enqueue_trial(present(settings.algo, tuned), skip_if_exists=True)
     path = folder / f"{settings.algo}-{NAMES[settings.population]}-{settings.action}.json"

@@ -2,13 +2,13 @@
 
 Every closed-form policy is played, through the ``policy`` action mode that represents it exactly, in the three
 environments (infinitely many loads, the ensemble's buildings, one load), and three predictions are compared with
-what happened:
+what happened::
 
-return          analytical: exact policy evaluation, from the start state of each episode
-cost of privacy analytical: `cost_of_privacy`; simulated: return of the optimum less return of the policy, both from
-                the same start states and the same seeds
-occupancy       analytical: rho_{t+1} = rho_t policy_t, from the same start states
-start states    analytical: the model's initial distribution (once for each finite population)
+    return          analytical: exact policy evaluation, from the start state of each episode
+    cost of privacy analytical: `cost_of_privacy`; simulated: return of the optimum less return of the policy, both
+                    from the same start states and the same seeds
+    occupancy       analytical: rho_{t+1} = rho_t policy_t, from the same start states
+    start states    analytical: the model's initial distribution (once for each finite population)
 
 Mean field: no chance is involved, so all start states are played once and the largest difference must stay below
 1e-9 of the largest value. Finite populations: each comparison has a p-value. For returns and costs it is that of

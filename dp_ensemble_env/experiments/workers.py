@@ -14,6 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -116,6 +117,7 @@ def in_processes(
 @contextlib.contextmanager
 def for_children() -> Iterator[None]:
     """Start processes that have one thread and do not hear Ctrl-C, which is their parent's business."""
+    resource_tracker.ensure_running()  # else starting the first process would start it, and unblock the signal
     before = {name: os.environ.get(name) for name in ONE_THREAD}
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if hasattr(signal, "pthread_sigmask") else None
     os.environ.update(ONE_THREAD)
@@ -142,6 +144,7 @@ def _start(work: Callable[..., Any], shared: Any, notes: bool) -> _Worker:
 
 def _serve(pipe: Connection, work: Callable[..., Any], shared: Any, notes: bool) -> None:
     """Work on tasks until the other end of the pipe is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_follow_parent, daemon=True).start()
     try:
         while True:

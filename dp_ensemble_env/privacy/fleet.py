@@ -24,7 +24,7 @@ from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from dp_ensemble_env._validation import as_days, as_float_array, as_numeric_array, check_count, check_positive
-from dp_ensemble_env.chain.markov import select_days
+from dp_ensemble_env.chain.calendar import select_days
 from dp_ensemble_env.privacy.participants import DeviceChain, adjacency_from_counts, check_states
 
 FloatArray = NDArray[np.float64]

@@ -34,12 +34,11 @@ from __future__ import annotations
 import json
 import math
 import os
-import warnings
 from pathlib import Path
 from typing import Any
 
-from dp_ensemble_env._validation import check_choice, check_count, check_in_range, check_positive
-from dp_ensemble_env.privacy import _journal
+from dp_ensemble_env._validation import check_count, check_in_range
+from dp_ensemble_env.privacy._book import Book, check_budget, check_header, check_rows, from_line, to_line
 from dp_ensemble_env.privacy.accounting.account import Account
 from dp_ensemble_env.privacy.accounting.divergence import check_delta
 from dp_ensemble_env.privacy.accounting.losses import Rows
@@ -55,8 +54,6 @@ from dp_ensemble_env.privacy.mechanisms.base import (
     seeding_of,
 )
 from dp_ensemble_env.privacy.mechanisms.dirichlet import PAPER_H, DirichletEvent
-
-FORMAT = "dp-ensemble-ledger"
 
 
 class PrivacyBudgetExceeded(ValueError):  # noqa: N818 - the name says what happened
@@ -101,14 +98,8 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
         rows: Rows = "sequential",
         h: float = PAPER_H,
     ) -> None:
-        self.path = None if path is None else Path(path)
-        self._account = Account(check_rows(rows), _check_budget(budget))
-        self.h = check_in_range(h, "h", 0, 2)
-        self._digests: set[str] = set()
-        self._position = _journal.START
-        if self.path is not None:
-            with _journal.locked(self.path):
-                self._open(self.path)
+        account = Account(check_rows(rows), check_budget(budget))
+        self._book = Book(None if path is None else Path(path), account, check_in_range(h, "h", 0, 2))
 
     @staticmethod
     def of_process() -> PrivacyLedger:
@@ -122,14 +113,24 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
         return _OF_PROCESS
 
     @property
+    def path(self) -> Path | None:
+        """File that keeps the ledger, if there is one."""
+        return self._book.path
+
+    @property
+    def h(self) -> float:
+        """Adjacency where a release is recorded without one."""
+        return self._book.h
+
+    @property
     def budget(self) -> tuple[float, float] | None:
         """The (epsilon, delta) that must not be exceeded, if there is one."""
-        return self._account.budget
+        return self._book.account.budget
 
     @property
     def rows(self) -> Rows:
         """How rows compose, unless a call says otherwise."""
-        return self._account.rows
+        return self._book.account.rows
 
     # ------------------------------------------------------------ recording
     def charge(self, event: Event, label: str = "", *, times: int = 1, rng: Rng = None, data: Any = None) -> Permit:
@@ -241,17 +242,16 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
     ) -> PrivacyLedger:
         """Raise `PrivacyBudgetExceeded` if `times` such releases would exceed the budget; record nothing."""
         event = self._event_of(release, h, entries)
-        with _journal.locked(self.path):
-            self._refresh()
-            self._require(event, check_count(times, "times"))
+        with self._book.current() as account:
+            _require(account, event, check_count(times, "times"))
         return self
 
     check = authorize
 
     def knows(self, release: Release) -> bool:
         """Whether the release was drawn under this ledger, or recorded in it."""
-        self._sync()
-        return release.digest in self._digests
+        self._book.read()
+        return release.digest in self._book.digests
 
     def has(self, label: str, event: Event) -> bool:
         """Whether a draw is on record under this very label and with this very event: same k, floor, h and all."""
@@ -259,8 +259,8 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
 
     def adopt(self, label: str, event: Event, digest: str) -> PrivacyLedger:
         """Count a draw that was charged elsewhere, unless its release is known here; return the ledger itself."""
-        self._sync()
-        if digest not in self._digests:
+        self._book.read()
+        if digest not in self._book.digests:
             self._record_anyway(self.priced(event), label, 1, "the release was drawn already and is on record, but")
             self._note(digest)
         return self
@@ -278,34 +278,27 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
         return event.under(self.h) if isinstance(event, DirichletEvent) and not event.h else event
 
     def _record(self, event: Event, label: str, times: int) -> None:
-        with _journal.locked(self.path):
-            self._refresh()
-            self._require(event, times)
-            self._add(label, event, times)
+        with self._book.current() as account:
+            _require(account, event, times)
+            self._book.add(label, event, times)
 
     def _record_anyway(self, event: Event, label: str, times: int, words: str) -> None:
         """Record what has happened already, and say afterwards if it overspends."""
-        with _journal.locked(self.path):
-            self._refresh()
-            over = self._account.excess(event, times)
-            self._add(label, event, times)
+        with self._book.current() as account:
+            over = account.excess(event, times)
+            self._book.add(label, event, times)
         if over is not None:
             raise PrivacyBudgetExceeded(f"{words} {over}")
 
     def _note(self, digest: str) -> None:
-        """Keep the digest of a release that was paid for."""
-        with _journal.locked(self.path):
-            self._refresh()
-            if digest not in self._digests:
-                self._write({"drawn": digest})
-                self._digests.add(digest)
+        with self._book.current():
+            self._book.note(digest)
 
     # ------------------------------------------------------------ reading
     def spent(self, delta: float, rows: Rows | None = None) -> float:
         """Return the ε at `delta` of everything recorded; infinity where no guarantee holds for all inputs."""
         check_delta(delta)
-        self._sync()
-        return self._account.epsilon(delta, None if rows is None else check_rows(rows))
+        return self._book.read().epsilon(delta, None if rows is None else check_rows(rows))
 
     def remaining(self, rows: Rows | None = None) -> float:
         """Return how much ε is left at the budget's δ (infinity without a budget)."""
@@ -334,7 +327,7 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
         """
         from dp_ensemble_env.privacy import statement
 
-        goal = _check_budget(target) or statement.DEFAULT_TARGET
+        goal = check_budget(target) or statement.DEFAULT_TARGET
         return statement.ledger_statement(self, delta, self.rows if rows is None else check_rows(rows), model, goal)
 
     def __str__(self) -> str:
@@ -346,14 +339,12 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
     @property
     def entries(self) -> tuple[tuple[str, Event, int], ...]:
         """What was recorded, in order: label, charge, number of equal draws in a row."""
-        self._sync()
-        return tuple(self._account.log)
+        return tuple(self._book.read().log)
 
     @property
     def charges(self) -> dict[Event, int]:
         """How often each different charge was made."""
-        self._sync()
-        return dict(self._account.charges)
+        return dict(self._book.read().charges)
 
     @property
     def releases(self) -> int:
@@ -362,120 +353,38 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
 
     def to_json(self) -> str:
         """Return the ledger as JSON text that may leave: an h that was computed from counts is left out."""
-        lines = [_to_line(label, event.public, times) for label, event, times in self.entries]
-        return json.dumps({**self._header(), "entries": lines, "drawn": sorted(self._digests)}, indent=1)
+        lines = [to_line(label, event.public, times) for label, event, times in self.entries]
+        return json.dumps({**self._book.header(), "entries": lines, "drawn": sorted(self._book.digests)}, indent=1)
 
     @classmethod
     def from_json(cls, text: str) -> PrivacyLedger:
         """Read what `to_json` wrote (kept in memory, not tied to a file)."""
         try:
             content = json.loads(text)
-            _check_header(content, unchained=False)
+            check_header(content, unchained=False)
             ledger = cls(budget=content["budget"], rows=content["rows"], h=content["h"])
             for line in content["entries"]:
-                ledger._account.add(*_from_line(line))
-            ledger._digests.update(map(str, content.get("drawn", ())))
+                ledger._book.account.add(*from_line(line))
+            ledger._book.digests.update(map(str, content.get("drawn", ())))
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"this is no ledger ({error}); pass the text that PrivacyLedger.to_json wrote.") from error
         return ledger
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write a copy of the ledger as a ledger file, with its head (atomic replace)."""
-        self._sync()
-        target = Path(path)
-        with _journal.locked(target):
-            _journal.replace(target, self._lines())
-        return target
+        self._book.read()
+        self._book.save(Path(path))
+        return Path(path)
 
     def handed_out(self) -> PrivacyLedger:
         """Return what goes along with an environment that leaves: a copy without what is private, or the path."""
         return self if self.path is not None else PrivacyLedger.from_json(self.to_json())
 
-    def _require(self, charge: Event, times: int) -> None:
-        over = self._account.excess(charge, times)
-        if over is not None:
-            raise PrivacyBudgetExceeded(f"this release {over}")
 
-    # ------------------------------------------------------------ the file
-    def _header(self) -> dict[str, Any]:
-        budget = None if self.budget is None else list(self.budget)
-        return {"format": FORMAT, "version": 2, "budget": budget, "rows": self.rows, "h": self.h}
-
-    def _lines(self) -> list[dict[str, Any]]:
-        entries = [_to_line(*entry) for entry in self._account.log]
-        return [self._header(), *entries, *({"drawn": digest} for digest in sorted(self._digests))]
-
-    def _write(self, line: dict[str, Any]) -> None:
-        """Put a line on disk. Called with the file locked and read to its end."""
-        if self.path is None:
-            return
-        if self._position == _journal.START:
-            warnings.warn(f"the ledger {self.path} of version 1 is upgraded to version 2", UserWarning, stacklevel=5)
-            self._position = _journal.replace(self.path, self._lines())
-        self._position = _journal.append(self.path, line, self._position)
-
-    def _add(self, label: str, charge: Event, times: int) -> None:
-        """Put an entry on disk, then count it."""
-        self._write(_to_line(str(label), charge, times))
-        self._account.add(str(label), charge, times)
-
-    def _open(self, path: Path) -> None:
-        """Read the file, or begin it; called once, with the file locked."""
-        if _journal.is_new(path):
-            self._position = _journal.replace(path, self._lines())
-            return
-        asked = self.budget
-        self._refresh()
-        if asked is None:
-            return
-        if self.budget is None:
-            self._write({"budget": list(asked)})
-            self._account.budget = asked
-        elif asked != self.budget:
-            raise ValueError(
-                f"the ledger {path} has the budget {self.budget}, not {asked}; open it without a budget to go on "
-                "under its own, or start another ledger."
-            )
-
-    def _sync(self) -> None:
-        """Read what other processes have added since."""
-        if self.path is not None:
-            with _journal.locked(self.path):
-                self._refresh()
-
-    def _refresh(self) -> None:
-        if self.path is None:
-            return
-        before = self._position
-        lines, position = _journal.read(self.path, before)
-        if before == _journal.START:
-            header = _check_header(lines.pop(0), position == _journal.START, self.path)
-            self._account = Account(check_rows(header["rows"]), _check_budget(header["budget"]))
-            self.h, self._digests = float(header["h"]), set()
-        first = (position.entries or len(lines) + 1) - len(lines) + 1
-        for number, line in enumerate(lines, first):
-            self._take(number, line)
-        self._position = position
-
-    def _take(self, number: int, line: dict[str, Any]) -> None:
-        try:
-            if set(line) == {"drawn"}:
-                self._digests.add(str(line["drawn"]))
-            elif set(line) == {"budget"}:
-                self._account.budget = _check_budget(line["budget"])
-            else:
-                self._account.add(*_from_line(line))
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise ValueError(
-                f"entry {number} of the ledger {self.path} is damaged ({error}); {_journal.RESTORE}."
-            ) from error
-
-    def __getstate__(self) -> dict[str, Any]:
-        # A ledger with a file is the file: a copy reads it again.
-        state = dict(self.__dict__)
-        if self.path is not None:
-            state.update(_position=_journal.START, _account=Account(self.rows, self.budget), _digests=set())
-        return state
+def _require(account: Account, event: Event, times: int) -> None:
+    over = account.excess(event, times)
+    if over is not None:
+        raise PrivacyBudgetExceeded(f"this release {over}")
 
 
 def require_guarantee(event: Event, delta: float, rows: Rows = "sequential", *, h: float = PAPER_H) -> float:
@@ -498,63 +407,13 @@ def require_guarantee(event: Event, delta: float, rows: Rows = "sequential", *, 
 bound holds for all inputs, so set a floor.
     """
     ledger = PrivacyLedger(rows=rows, h=h)
-    ledger._account.add("", ledger.priced(event), 1)
-    epsilon = ledger.spent(delta)
+    epsilon = ledger.record(event).spent(delta)
     if not math.isfinite(epsilon):
         raise ValueError(
             f"this draw ({event.headline or event.type}) has no epsilon that holds for all inputs at delta={delta:g}: "
             f"{event.remedy}."
         )
     return epsilon
-
-
-def _check_header(header: Any, unchained: bool, source: Any = "the text") -> dict[str, Any]:
-    if not isinstance(header, dict) or header.get("format") != FORMAT or header.get("version") not in (1, 2):
-        raise ValueError(f"{source} {_journal.NO_LEDGER}")
-    if unchained and header["version"] != 1:
-        raise ValueError(f"entry 1 of the ledger {source} carries no digest; {_journal.RESTORE}.")
-    for name in ("budget", "rows", "h"):
-        if name not in header:
-            raise ValueError(f"the first line of the ledger {source} has no {name!r}; {_journal.RESTORE}.")
-    return header
-
-
-def _to_line(label: str, event: Event, times: int) -> dict[str, Any]:
-    """Return the JSON object of one entry."""
-    return {"label": label, "times": times, "event": event.to_json()}
-
-
-def _from_line(line: dict[str, Any]) -> tuple[str, Event, int]:
-    """Read one entry back, refusing what no ledger wrote."""
-    fields = dict(line)
-    label, times = str(fields.pop("label")), check_count(fields.pop("times"), "times")
-    if "kind" in fields:  # version 1
-        kind = fields.pop("kind")
-        if kind != "release":
-            fields = {}
-        else:  # it does not tell a time-varying matrix from another, so each row counts as a matrix of its own
-            fields["steps"] = len(fields["successors"])
-        fields = {"event": {"type": "dirichlet" if kind == "release" else kind, **fields}}
-    if set(fields) != {"event"}:
-        raise ValueError(f"an entry holds label, times and event, not {', '.join(fields)}")
-    return label, Event.from_json(fields["event"]), times
-
-
-def check_rows(rows: Any) -> Rows:
-    """Check how rows compose: "sequential", "parallel", or the number of rows that one unit touches."""
-    if isinstance(rows, str):
-        return check_choice(rows, "rows", ("sequential", "parallel"))
-    return check_count(rows, "rows")
-
-
-def _check_budget(budget: Any) -> tuple[float, float] | None:
-    if budget is None:
-        return None
-    try:
-        epsilon, delta = budget
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"budget must be a pair (epsilon, delta), got {budget!r}; pass budget=(1.0, 1e-6).") from error
-    return check_positive(epsilon, "budget epsilon"), check_delta(delta)
 
 
 _OF_PROCESS = PrivacyLedger()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 
@@ -55,8 +54,8 @@ def test_help_shows_examples_and_every_command():
 def test_guarantee_prints_a_sentence_and_a_table(run):
     status, out, _ = run("guarantee", "--k", 50, "--h", 0.03, "--floor", 0.1, "--delta", 1e-6, "--rows", 20)
     assert status == 0 and "(12.16, 1e-06)-approximate differential privacy" in out
-    row = next(line for line in out.splitlines() if line.startswith("│  50 "))
-    cells = [float(cell) for cell in row.strip("│").split("│")]
+    row = next(line for line in out.splitlines() if line.startswith(" 50 "))
+    cells = [float(cell) for cell in row.split()]
     assert cells[1] == pytest.approx(theorem2_epsilon(50, 0.03, 0.1, 0.1, 2, 1e-6), rel=1e-3)
     assert cells[2:4] == [2.533, 12.16]
     assert cells[4] == pytest.approx(composed_epsilon(1e-6, [RowGroup(50, 0.1, 0.03, 20)], "any"), rel=1e-3)
@@ -64,6 +63,7 @@ def test_guarantee_prints_a_sentence_and_a_table(run):
 
 def test_guarantee_without_a_floor_says_so_and_names_settings(run):
     status, out, _ = run("guarantee", "--floor", 0, "--draws", 4, "--epsilon", 15)
+    out = " ".join(out.split())
     assert status == 0 and "No guarantee (epsilon = infinity" in out
     assert "supports no epsilon" in out and "To reach (15, 1e-06) on this matrix: floor=" in out
     assert out.count(f"[{PRIVATE_MARK}]") == 2
@@ -81,7 +81,8 @@ def test_calibrate(run, campus, monkeypatch):
     seen = Problem(well_seen, ProblemSettings())
     monkeypatch.setattr("dp_ensemble_env.cli.options.load_problem", lambda args: seen)
     status, out, _ = run("calibrate", "--epsilon", 20, "--scenario", "campus-event", "--transitions", 1, "--draws", 4)
-    assert status == 0 and "$ per building" in out and "from counts" in out and PRIVATE_MARK in out
+    out = " ".join(out.split())
+    assert status == 0 and "$ per load" in out and "from counts" in out and PRIVATE_MARK in out
     assert run("calibrate", "--epsilon", 0.01, "--scenario", "campus-event")[0] == 2
     assert "--floor is missing" in run("calibrate", "--epsilon", 1)[2]
 
@@ -120,13 +121,15 @@ def test_release_draws_from_the_system_and_books_first(run, tmp_path, campus):
 
 def test_a_seeded_release_is_declared_not_private(run, tmp_path):
     status, out, _ = run("release", "--floor", 0.05, "--seed", 3, "--output", tmp_path / "x.json")
+    out = " ".join(out.split())
     assert status == 0 and "A seeded release is NOT private" in out
     assert out.count("whoever knows the seed") >= 3  # the release, the warning and the privacy line
-    assert json.loads((tmp_path / "x.json").read_text())["seeding"] == "seed"
+    assert Release.load(tmp_path / "x.json").seeding == "seed"
 
 
 def test_release_without_a_floor_prints_what_is_missing(run, tmp_path):
     status, out, _ = run("release", "--output", tmp_path / "x.json", "--epsilon", 15)
+    out = " ".join(out.split())
     assert status == 0 and "no guarantee (epsilon = infinity" in out
     assert "To reach (15, 1e-06) on this matrix" in out and out.count(PRIVATE_MARK) == 2
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
 from helpers import load
 
 
@@ -15,26 +14,3 @@ def test_benchmark_measures_the_claims(tmp_path, capsys):
     assert len(claims) == 5 and all(c["ours_ms"] > 0 and c["ratio"] > 0 for c in claims)
     assert status == (0 if all(c["holds"] for c in claims) else 1)  # no claim about this machine's speed
     assert "Ratios measured in this run" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "benchmark",
-        "dataset",
-        "scenarios",
-        "compare",
-        "evaluate",
-        "privacy",
-        "reproduce",
-        "sweep",
-        "train",
-        "tune",
-        "validate",
-    ],
-)
-def test_help_shows_an_example(name, capsys):
-    with pytest.raises(SystemExit) as stop:
-        load(name).main(["--help"])
-    assert stop.value.code == 0
-    assert f"dp-ensemble {name}" in capsys.readouterr().out

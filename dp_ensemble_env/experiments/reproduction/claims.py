@@ -254,7 +254,7 @@ class RatioSearch(NamedTuple):
 
 
 def search_ratio(omegas: Sequence[float] | None = None, rests: Sequence[float] | None = None) -> RatioSearch:
-    """Search Theorem 2's parameters (ω, ω̄, |W|) for the published pair of ε."""
+    """Search Theorem 2's parameters (ω, ω̄ and the size of W) for the published pair of ε."""
     low, high = sorted(PAPER_EPSILON)
     omegas = np.geomspace(0.005, 0.49, 14) if omegas is None else omegas  # type: ignore[assignment]
     rests = (0.001, 0.01, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8) if rests is None else rests

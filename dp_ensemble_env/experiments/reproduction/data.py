@@ -64,14 +64,15 @@ def load_data(problem: ProblemSettings | None = None, simbench: str | None = Non
         Name of a SimBench profile.
     """
     problem = problem or ProblemSettings()
+    series = None if problem.meter is None else problem.read()  # refused before the campus is made
     sets = [campus_data()]
-    if problem.meter is not None:
+    if problem.meter is not None and series is not None:
         file, column = Path(problem.meter), problem.column
         title = file.stem if column in (None, "sum") else str(column)
         origin = f"File {file.name}" + ("" if column is None else f", column {column}")
         if title in (THEORY, sets[0].title) or title.startswith("SimBench "):
             title = f"meter {title}"  # every data set needs a name of its own
-        sets.append(series_data(problem.read(), "meter", title, origin, problem.date))
+        sets.append(series_data(series, "meter", title, origin, problem.date))
     if simbench is not None:
         series = simbench_profile(simbench)
         origin = f"SimBench standard load profile {simbench} (2016, scaled to a peak of 1000 kW, ODbL licence)"

@@ -137,7 +137,7 @@ def agent_settings(config: dict[str, Any]) -> dict[str, Any]:
     if method == "z-learning":
         return {"seed": seed, "transitions": steps}
     if method in ALGORITHMS:
-        return {"seed": seed, "steps": steps}
+        return {"seed": seed, "steps": steps, "progress": lambda *news: None}  # the sweep has a progress of its own
     settings: dict[str, Any] = {}
     if method in NOISE_AWARE and config["privacy"] is None:
         settings["k"] = math.inf

@@ -56,7 +56,7 @@ def theorem2_epsilon(k: float, h: float, omega: float, omega_bar: float, n_prote
     omega_bar : float
         Least total of the entries that are not protected.
     n_protected : int
-        Number of protected entries, |W| >= 2.
+        Number of protected entries, the size of W, at least 2.
     delta : float
         Probability of an output outside the good set.
 

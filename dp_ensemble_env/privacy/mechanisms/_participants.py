@@ -24,7 +24,8 @@ deviation :math:`s_b \sqrt{g_{ba}}`. Cells that noise alone would reach in one o
 the guess is below 0.001, in one of a million releases, since a single false jump across many levels ruins a plan. If
 clearly less than all of a row is left, the guess fills the emptied cells; then rows are normalised. The result is
 mixed with the guess: with :math:`s^2` the mean square of the noise in these units and :math:`t^2` that
-of the differences less :math:`s^2`, the guess gets the share :math:`s^2/(s^2 + t^2)`, James and Stein's argument.
+of the differences less :math:`s^2`, the guess gets the share :math:`s^2/(s^2 + t^2)` by James and Stein's argument,
+half as much again for Laplace noise with its higher tails.
 Weights of rows are taken to be three standard deviations at least, and if half of them are smaller, the release
 is the guess itself: noise alone releases nothing worse.
 """
@@ -143,13 +144,13 @@ class Layout:
         if self.norm == 1:
             # f |moved| + ρ (n − f Σ trust) <= 1
             slope = np.abs(moved).sum(axis=1) - rho * trust.sum(axis=1)
-            return np.minimum(1.0, (1.0 - rho * n) / np.maximum(slope, 1.0 - rho * n))
+            return np.asarray((1.0 - rho * n) / np.maximum(slope, 1.0 - rho * n))
         # f² |moved|² + ρ² Σ (1 − f trust)² <= 1: the larger root of a quadratic
         a = (moved**2).sum(axis=1) + rho**2 * (trust**2).sum(axis=1)
         b = rho**2 * trust.sum(axis=1)
         c = rho**2 * n - 1.0
         root = (b + np.sqrt(b * b - a * c)) / np.maximum(a, np.finfo(float).tiny)
-        return np.minimum(1.0, root)
+        return np.asarray(np.minimum(1.0, root))
 
     def sums(self, fleet: Fleet) -> NDArray[np.int64]:
         """Return the sum of all contributions and the count, in whole multiples of 1 / GRID, shape (n² + n + 1,)."""
@@ -218,7 +219,9 @@ def shrink(layout: Layout, rows: FloatArray, deviation: FloatArray, tail: Tail) 
     kept /= kept.sum(axis=1, keepdims=True)
     noise = float(((deviation / units) ** 2).mean())
     signal = max(0.0, float((((rows - guess) / units) ** 2).mean()) - noise)
-    share = noise / (noise + signal)
+    # Where tails are higher than normal ones, noise does more harm than its variance says.
+    heavy = (tail(1.0 / guess.size) / normal_tail(1.0 / guess.size)) ** 2
+    share = min(1.0, heavy * noise / (noise + signal))
     return np.asarray((1.0 - share) * kept + share * guess)
 
 

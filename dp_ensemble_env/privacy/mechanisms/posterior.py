@@ -58,7 +58,8 @@ class PosteriorEvent(Event, type="posterior"):
     def claims(cls, events: Sequence[PosteriorEvent], rows: str | int) -> tuple[str, list[str]]:
         """Name the prior and the unit of protection."""
         least = min(event.prior for event in events)
-        return f" by posterior sampling with prior counts of {least:.4g}", [UNIT, NO_SUPPORT]
+        terms = [UNIT, NO_SUPPORT, "drawn by NumPy in floating point, not by OpenDP"]
+        return f" by posterior sampling with prior counts of {least:.4g}", terms
 
 
 @dataclass(frozen=True)

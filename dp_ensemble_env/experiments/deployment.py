@@ -1,0 +1,69 @@
+"""What a controller made on a release is worth: on the true behaviour, beside a plan made without data."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from dp_ensemble_env.agents import Agent, evaluate
+from dp_ensemble_env.envs import actions
+from dp_ensemble_env.envs.ensemble import EnsembleEnv
+from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.policies import as_tilt
+from dp_ensemble_env.privacy.mechanisms.public import PublicMechanism
+from dp_ensemble_env.privacy.statement import DEFAULT_DELTA
+from dp_ensemble_env.reporting.outcome import event_outcome
+from dp_ensemble_env.reporting.tables import plain
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """Three scores and a price, which belong side by side.
+
+    Attributes
+    ----------
+    deployed : float
+        Score on the true behaviour.
+    without_data : float
+        Score there of a plan on a public guess, ε = 0.
+    on_release : float
+        Score on the release itself, which says little: the exact plan has 100 there.
+    epsilon, delta : float
+        What the releases spent.
+    """
+
+    deployed: float
+    without_data: float
+    on_release: float
+    epsilon: float
+    delta: float = DEFAULT_DELTA
+
+    def __str__(self) -> str:
+        price = f"ε = {self.epsilon:.3g}" if np.isfinite(self.epsilon) else "no guarantee"
+        return (
+            f"Deployed on the true behaviour {self.deployed:.1f} ({price} at δ = {self.delta:g}); without data "
+            f"{self.without_data:.1f} (ε = 0); on the release itself {self.on_release:.1f}."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain numbers; None for an infinite ε."""
+        return {name: plain(value) for name, value in asdict(self).items()}
+
+
+def deploy(agent: Agent, env: EnsembleEnv, truth: EnsembleModel) -> Deployed | None:
+    """Score an agent of a private environment on the true behaviour too; None if the environment is not private.
+
+    Prices and tilts mean the same on every matrix and are deployed as they are. A policy is deployed without the moves
+    that the loads never make. Both are scored in the mean field, exactly.
+    """
+    if env.release is None:
+        return None
+    home = EnsembleEnv(truth, action=env.action_mode)
+    if actions.mode(env.action_mode).shape(truth) != env.action_space.shape:
+        return None  # a release for another number of levels
+    inside = EnsembleEnv(env.model, action=env.action_mode)
+    guess = event_outcome(truth, as_tilt(PublicMechanism().release(truth.default), truth)).score
+    spent = env.ledger.spent(DEFAULT_DELTA)
+    return Deployed(evaluate(agent, home).score, guess, evaluate(agent, inside).score, spent)

@@ -1,0 +1,340 @@
+"""The shell of all commands: help, bad input, misspelt names, missing extras, Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from helpers import ROOT, load
+
+from dp_ensemble_env.cli import main
+from dp_ensemble_env.cli.main import COMMANDS
+from dp_ensemble_env.cli.options import OPTIONS
+from dp_ensemble_env.cli.shell import Parser, execute, guard, keeping, translate
+
+#: Every command that does something, with the words that start it.
+EVERY = [
+    *([name] for name in COMMANDS if name not in ("privacy", "benchmark")),
+    *(["privacy", name] for name in ("guarantee", "calibrate", "release", "audit", "plot")),
+    *(["benchmark", name] for name in ("solver", "env")),
+]
+by_words = pytest.mark.parametrize("words", EVERY, ids=" ".join)
+
+
+def parser_of(words):
+    parser = load(words[0]).build_parser()
+    if len(words) == 1:
+        return parser
+    (commands,) = (action for action in parser._actions if hasattr(action, "add_parser"))
+    return commands.choices[words[1]]
+
+
+# ------------------------------------------------------------------ help
+@by_words
+def test_help_fits_80_columns_and_has_defaults_and_two_examples(words, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    parser = parser_of(words)
+    text = parser.format_help()
+    assert max(map(len, text.splitlines())) <= 80
+    examples = [line for line in text.splitlines() if line.startswith(f"  dp-ensemble {' '.join(words)}")]
+    assert len(examples) >= 2
+    flat = " ".join(text.split())
+    for action in parser._actions:
+        if action.option_strings and action.default not in (None, False, [], "==SUPPRESS=="):
+            values = action.default if isinstance(action.default, list) else [action.default]
+            assert all(str(value).removesuffix(".0") in flat for value in values), action.option_strings
+
+
+@by_words
+def test_examples_are_understood(words):
+    text = parser_of(words).format_help().split("examples:")[1].replace("\\\n", " ")
+    for line in text.strip().splitlines():
+        tokens = line.split()
+        load(words[0]).build_parser().parse_args(tokens[2:])
+
+
+@by_words
+def test_shared_options_are_declared_once_and_mean_the_same(words):
+    plural = {"sweep": {"--privacy", "--k"}, "plot": {"--k", "--floor"}}.get(words[-1], set())
+    for action in parser_of(words)._actions:
+        for name in action.option_strings:
+            option = OPTIONS.get(name.removeprefix("--"))
+            if option is not None and name not in plural:
+                settings = () if "action" in option.settings else ("type", "choices", "metavar", "nargs")
+                for setting in settings:
+                    assert getattr(action, setting) == option.settings.get(setting), (name, setting)
+
+
+def test_the_entry_points_list_the_commands():
+    for command in ([sys.executable, "-m", "dp_ensemble_env"], [sys.executable, str(ROOT / "scripts" / "train.py")]):
+        done = subprocess.run([*command, "--help"], capture_output=True, text=True, check=True)
+        assert max(map(len, done.stdout.splitlines())) <= 80
+        assert "dp-ensemble" in done.stdout
+    for name in COMMANDS:
+        script = (ROOT / "scripts" / f"{name}.py").read_text()
+        assert len(script.splitlines()) <= 12 and f'"{name}"' in script
+
+
+def test_help_without_any_extra():
+    """Modules of the extras are hidden: help works, and what is missing is named with the line that brings it."""
+    code = (
+        "import sys\n"
+        "EXTRAS = ('rich', 'matplotlib', 'torch', 'stable_baselines3', 'sb3_contrib', 'optuna', 'dp_accounting',\n"
+        "          'minari', 'ray', 'tensorboard', 'pyarrow', 'pygame')\n"
+        "class Hide:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.split('.')[0] in EXTRAS:\n"
+        "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
+        "sys.meta_path.insert(0, Hide())\n"
+        "from dp_ensemble_env.cli import main\n"
+        "from dp_ensemble_env.cli.main import COMMANDS\n"
+        "assert main(['--help']) == 0\n"
+        "for name in COMMANDS:\n"
+        "    try:\n"
+        "        main([name, '--help'])\n"
+        "    except SystemExit as stop:\n"
+        "        assert stop.code == 0\n"
+        "assert main(['evaluate', 'standard']) == 0\n"
+        "assert main(['train', '--no-tensorboard', '--output', 'nowhere']) == 2\n"
+        "assert main(['tune']) == 2\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "pip install 'dp-ensemble-env[rl]'" in done.stderr and "pip install 'dp-ensemble-env[tune]'" in done.stderr
+    assert "Traceback" not in done.stderr and "100.00" in done.stdout
+
+
+# ------------------------------------------------------------------ bad input
+@by_words
+def test_bad_words_are_one_sentence_and_nothing_is_written(words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    needed = {"evaluate": ["standard"], "calibrate": ["--epsilon", "5"], "release": ["--output", "x.json"]}
+    for extra, sentence in (
+        (["--ouptut", "x"], "there is no option --ouptut"),
+        (["--states", "5"], "there is no option --states"),
+        (["one", "too", "many"], "is one word too many"),
+    ):
+        assert main([*words, *needed.get(words[-1], []), *extra]) == 2
+        out, err = capsys.readouterr()
+        assert not out and err.count("\n") == 1 and err.startswith("dp-ensemble ") and "Traceback" not in err
+        assert sentence in err or words == ["scenarios"]
+    parser = parser_of(words)
+    for name, value in (("--levels", "1"), ("--seed", "-3"), ("--jobs", "none"), ("--meter", "nowhere.csv")):
+        if any(name in action.option_strings for action in parser._actions):
+            assert main([*words, *needed.get(words[-1], []), name, value]) == 2
+            err = capsys.readouterr().err
+            assert err.count("\n") == 1 and (name in err or value in err or "minari" in err) and "Traceback" not in err
+    assert not list(tmp_path.iterdir())
+
+
+def test_names_are_corrected(capsys):
+    for words, right in (
+        (["trian"], "'train'"),
+        (["privacy", "garantee"], "'guarantee'"),
+        (["train", "--algoo", "ppo"], "'--algo'"),
+        (["compare", "--preset", "quik"], "'quick'"),
+        (["evaluate", "standart"], "'standard'"),
+        (["evaluate", "standard", "--population", "singel"], "'single'"),
+        (["evaluate", "standard", "--scenario", "campus-evnt"], "'campus-event'"),
+        (["evaluate", "standard", "--action", "tlit"], "'tilt'"),
+        (["evaluate", "standard", "--privacy", "dirichlit:k=5"], "'dirichlet'"),
+        (["evaluate", "standard", "--states", "5"], "--levels"),
+        (["validate", "--start", "14:00"], "--window"),
+    ):
+        assert main(words) == 2
+        assert right in capsys.readouterr().err
+    assert main([]) == 2 and "train a learner" in capsys.readouterr().err
+
+
+def test_errors_speak_of_options():
+    options = {"n_states": "--levels", "action": "--action", "k": "--k", "resume": "--resume", "privacy": "--privacy"}
+    for python, words in (
+        ("n_states must be at least 2, got 1.", "--levels must be at least 2, got 1."),
+        ("pass action='price' instead.", "pass --action price instead."),
+        ("k must be a positive number; the k of a release", "--k must be a positive number; the k of a release"),
+        ("leave resume=True out.", "leave --resume out."),
+        ("pass privacy='dirichlet:k=50' too.", "pass --privacy dirichlet:k=50 too."),
+    ):
+        assert translate(python, options) == words
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "words"),
+    [
+        (ValueError("two\nlines"), 2, "x: two lines\n"),
+        (FileNotFoundError(2, "No such file", "a.csv"), 2, "x: cannot use a.csv: no such file; check the name.\n"),
+        (ModuleNotFoundError("No module named 'optuna'", name="optuna"), 2, "pip install 'dp-ensemble-env[tune]'"),
+        (OverflowError("too big"), 2, "beyond what can be computed (too big); check their unit."),
+        (KeyboardInterrupt(), 130, "x: interrupted.\n"),
+        (KeyboardInterrupt("half is kept"), 130, "x: interrupted; half is kept.\n"),
+    ],
+)
+def test_whatever_is_raised_becomes_a_status(error, status, words, capsys):
+    def work():
+        raise error
+
+    assert guard("x", work) == status
+    assert words in capsys.readouterr().err
+
+
+def test_bugs_are_not_hidden():
+    def work():
+        raise RuntimeError("a bug")
+
+    with pytest.raises(RuntimeError, match="a bug"):
+        guard("x", work)
+
+
+def test_what_is_kept_is_said_once(capsys):
+    def run(args):
+        with keeping(lambda: "outer"), keeping(lambda: "inner"):
+            raise KeyboardInterrupt
+
+    assert execute(lambda: Parser(prog="x"), run, []) == 130
+    assert capsys.readouterr().err == "x: interrupted; inner.\n"
+
+
+# ------------------------------------------------------------------ meters
+def write_meter(path, start="2018-06-01", days=45, unit="kw"):
+    times = np.datetime64(f"{start}T00:00", "s") + 900 * np.arange(96 * days)
+    hours = np.arange(len(times)) % 96 / 4
+    kw = 150 + 60 * np.exp(-(((hours - 14) / 4) ** 2)) + 8 * np.random.default_rng(0).standard_normal(len(times))
+    rows = "\n".join(f"{t},{x:.2f}" for t, x in zip(times, kw, strict=True))
+    path.write_text(f"time,power_{unit}\n{rows}\n")
+    return str(path)
+
+
+METERED = [
+    ["train", "--algo", "a2c", "--steps", "600", "--no-tensorboard", "--output", "run"],
+    ["evaluate", "standard"],
+    ["compare", "--preset", "baselines", "--private", "--output", "out"],
+    ["validate", "--episodes", "100", "--samples", "20"],
+    ["privacy", "guarantee", "--floor", "0", "--draws", "4"],
+    ["privacy", "calibrate", "--epsilon", "50", "--draws", "4"],
+    ["privacy", "release", "--floor", "0.01", "--output", "x.json"],
+]
+
+
+@pytest.mark.parametrize("words", METERED, ids=lambda words: " ".join(words[:2]))
+def test_whoever_reads_a_meter_says_what_was_read_and_whose_results_these_are(words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    meter = ["--meter", write_meter(tmp_path / "shop.csv"), "--stamp", "start"]
+    if "--date" in [option for action in parser_of(words[:1])._actions for option in action.option_strings]:
+        assert main([*words, *meter, "--date", "2030-07-02"]) == 2
+        assert "2030-07-02 lies outside the data" in capsys.readouterr().err
+        assert len(list(tmp_path.iterdir())) == 1
+    assert main([*words, *meter]) in (0, 2 if "calibrate" in words else 0)
+    err = capsys.readouterr().err
+    assert "note: The event is on 2018-07-02; pass --date ... to choose." in err
+    assert "note: Results are for 100 noisy copies of the metered building" in err
+    assert "note: Pass --loads 1 for results of the metered building alone." in err
+
+
+def test_one_load_is_the_building_itself(tmp_path, capsys):
+    meter = write_meter(tmp_path / "shop.csv")
+    assert main(["evaluate", "standard", "--meter", meter, "--stamp", "start", "--loads", "1"]) == 0
+    assert "Results are for the metered load itself" in capsys.readouterr().err
+    assert main(["evaluate", "standard", "--meter", meter, "--stamp", "start", "--unit", "kWh"]) == 2
+    assert "unit" in capsys.readouterr().err
+    assert main(["evaluate", "standard", "--column", "a"]) == 2
+    assert "--column says how a meter file is read; give one with --meter" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------ runs remember
+def test_a_run_remembers_its_environment(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    meter = write_meter(tmp_path / "shop.csv")
+    problem = ["--meter", meter, "--stamp", "start", "--levels", "8", "--window", "13:00-15:00"]
+    settings = ["--algo", "a2c", "--steps", "600", "--no-tensorboard", "--population", "single", "--k", "50"]
+    assert main(["train", *settings, *problem, "--output", "runs/one"]) == 0
+    kept = json.loads((tmp_path / "runs/one/results.json").read_text())["evaluation"]
+    capsys.readouterr()
+    words = ["evaluate", "runs/one", "--seed", "10000", "--json", "found.json"]
+    assert main(words) == 0
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert found["score"] == kept["score"] and found["episodes"] == kept["episodes"]
+    assert main([*words, "--population", "mean-field"]) == 0
+    assert "note: --population overrules what runs/one was trained with" in capsys.readouterr().err
+    write_meter(tmp_path / "shop.csv", days=44)
+    assert main(words) == 2
+    assert "shop.csv has changed since" in capsys.readouterr().err
+    (tmp_path / "shop.csv").unlink()
+    assert main(words) == 2
+    assert "shop.csv has gone; pass --meter" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------ Ctrl-C
+LONG = [
+    ["scenarios", "campus-event"],
+    ["train", "--algo", "td3", "--no-tensorboard", "--output", "run"],
+    ["evaluate", "ppo", "--action", "price", "--steps", "900000"],
+    ["compare", "--output", "out"],
+    ["compare", "--jobs", "2", "--preset", "levels", "--output", "out"],
+    ["validate", "--episodes", "400000"],
+    ["privacy", "guarantee", "--floor", "0", "--draws", "100000"],
+    ["privacy", "calibrate", "--epsilon", "15", "--scenario", "campus-event", "--draws", "100000"],
+    ["privacy", "release", "--output", "x.json", "--levels", "100"],
+    ["privacy", "audit", "--draws", "4000000"],
+    ["privacy", "plot", "--output", "figures"],
+    ["reproduce", "--output", "out"],
+    ["sweep", "--methods", "sac", "--actions", "price", "--output", "out"],
+    ["sweep", "--methods", "sac", "--actions", "price", "--jobs", "2", "--output", "out"],
+    ["tune", "--algo", "sac", "--output", "out"],
+    ["benchmark", "solver", "--seconds", "60"],
+    ["benchmark", "env", "--seconds", "60"],
+]
+
+
+@pytest.mark.parametrize("words", LONG, ids=lambda words: " ".join(words[:3]))
+def test_ctrl_c_ends_every_command_at_once(words, tmp_path):
+    """The signal goes to the whole group, as the terminal sends it, when the command says that it is at work."""
+    command = [sys.executable, "-m", "dp_ensemble_env", *words]
+    process = subprocess.Popen(
+        command, cwd=tmp_path, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    short = words[0] == "scenarios" or words[1] in ("release", "plot")
+    error = process.stderr.readline()  # whatever takes over two seconds says something
+    if error:
+        os.killpg(process.pid, signal.SIGINT)
+    error += process.communicate(timeout=20)[1]
+    assert process.returncode == 130 or (short and process.returncode == 0), error
+    assert "Traceback" not in error
+    if process.returncode == 130:
+        assert re.search(r"^dp-ensemble.*: interrupted", error, flags=re.MULTILINE), error
+    with pytest.raises(ProcessLookupError):  # no worker is left
+        for _ in range(100):
+            os.killpg(process.pid, 0)
+            time.sleep(0.1)
+
+
+def test_compare_keeps_what_was_trained(tmp_path, monkeypatch, capsys):
+    """Interrupted after the first of two learners, it goes on with the second."""
+    from dp_ensemble_env.experiments import comparison
+
+    learners = tuple(comparison.Learner("z-learning", "MeanField", "tilt", steps, 1) for steps in (9_000, 4_000))
+    monkeypatch.setitem(comparison.PRESETS, "quick", learners)
+    real, made = comparison.train_and_score, []
+
+    def once(job, shared, report=None):
+        if made:
+            raise KeyboardInterrupt
+        made.append(job)
+        return real(job, shared, report)
+
+    words = ["compare", "--private", "--output", str(tmp_path / "out")]
+    monkeypatch.setattr(comparison, "train_and_score", once)
+    assert main(words) == 130
+    assert "interrupted; 1 trained learners are kept, --resume takes them over" in capsys.readouterr().err
+    monkeypatch.setattr(comparison, "train_and_score", lambda *job: made.append(job[0]) or real(*job))
+    assert main([*words, "--resume"]) == 0
+    assert [job.learner.steps for job in made] == [9_000, 4_000]
+    assert main(["compare", "--private", "--output", str(tmp_path / "whole")]) == 0
+    tables = [(tmp_path / name / "table.csv").read_text() for name in ("out", "whole")]
+    assert tables[0] == tables[1] and not (tmp_path / "out" / "trained").exists()

@@ -1,0 +1,210 @@
+"""The distribution: built from the tree by way of its sdist, installed without extras, used outside the repository."""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from dp_ensemble_env import __version__
+from dp_ensemble_env.cli.main import COMMANDS
+from dp_ensemble_env.cli.shell import EXTRAS
+
+ROOT = Path(__file__).resolve().parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+#: What only extras bring, so what the core does without.
+FORBIDDEN = ("torch", "stable_baselines3", "matplotlib", "pandas", "ray", "optuna", "minari", "pyarrow", "pygame")
+
+slow = pytest.mark.slow
+
+
+def run(*words: str | Path, cwd: Path, status: int = 0) -> subprocess.CompletedProcess[str]:
+    """Run a program away from the repository, with nothing of this process's paths."""
+    outside = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    done = subprocess.run([str(word) for word in words], cwd=cwd, env=outside, text=True, capture_output=True)
+    assert done.returncode == status, f"{words} gave {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    return done
+
+
+def build_and_install(folder: Path) -> None:
+    """Build the sdist from a copy of the tree and the wheel from the sdist; install the wheel without extras.
+
+    The new virtual environment also gets a package that owns the name `agents`.
+    """
+    unwanted = shutil.ignore_patterns(".*", "build", "dist", "runs", "site", "__pycache__", "*.egg-info")
+    shutil.copytree(ROOT, folder / "tree", ignore=unwanted)
+    run(sys.executable, "-m", "build", "--outdir", folder / "dist", folder / "tree", cwd=folder)
+    (wheel,) = (folder / "dist").glob("*.whl")
+    run(sys.executable, "-m", "venv", folder / "venv", cwd=folder)
+    pip = (folder / "venv" / "bin" / "python", "-m", "pip", "install", "--quiet", "-c", ROOT / "constraints.txt")
+    run(*pip, owner_of_agents(folder), wheel, cwd=folder)
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder with `dist` and `venv`, which all workers of a test run share."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "wheel"
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "done").exists():
+            build_and_install(folder)
+            (folder / "done").touch()
+    return folder
+
+
+@pytest.fixture
+def wheel(built: Path) -> Path:
+    (found,) = (built / "dist").glob("*.whl")
+    return found
+
+
+@pytest.fixture
+def python(built: Path) -> Path:
+    return built / "venv" / "bin" / "python"
+
+
+def owner_of_agents(folder: Path) -> Path:
+    """Write the wheel of a stranger's package whose top-level name is `agents`."""
+    info = "agents_of_others-1.0.dist-info"
+    files = {
+        "agents/__init__.py": 'OWNER = "someone else"\n',
+        f"{info}/METADATA": "Metadata-Version: 2.1\nName: agents-of-others\nVersion: 1.0\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    digest = {name: base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()) for name, text in files.items()}
+    lines = [f"{name},sha256={digest[name].decode().rstrip('=')},{len(text)}" for name, text in files.items()]
+    files[f"{info}/RECORD"] = "\n".join([*lines, f"{info}/RECORD,,"]) + "\n"
+    path = folder / "agents_of_others-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+    return path
+
+
+def packages_in_the_tree() -> set[str]:
+    """Folders that hold an ``__init__.py``, by the name under which they are imported."""
+    inside = {path.parent.relative_to(ROOT) for path in (ROOT / "dp_ensemble_env").rglob("__init__.py")}
+    agents = {"dp_ensemble_env" / path.parent.relative_to(ROOT) for path in (ROOT / "agents").rglob("__init__.py")}
+    return {".".join(path.parts) for path in inside | agents}
+
+
+def test_every_folder_of_the_tree_is_a_declared_package():
+    declared = PROJECT["tool"]["setuptools"]["packages"]
+    assert sorted(declared) == sorted(packages_in_the_tree())
+    for folder in (ROOT / "dp_ensemble_env", ROOT / "agents"):  # no module in a folder that is not a package
+        assert all((path.parent / "__init__.py").exists() for path in folder.rglob("*.py"))
+
+
+@slow
+def test_the_wheel_holds_the_package_and_nothing_else(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    info = f"dp_ensemble_env-{__version__}.dist-info"
+    assert {name.split("/")[0] for name in names} == {"dp_ensemble_env", info}
+    modules = {str(path.relative_to(ROOT)) for path in (ROOT / "dp_ensemble_env").rglob("*.py")}
+    modules |= {f"dp_ensemble_env/{path.relative_to(ROOT)}" for path in (ROOT / "agents").rglob("*.py")}
+    shipped = {name for name in names if not name.startswith(info)}
+    assert shipped == modules | {"dp_ensemble_env/py.typed"}
+
+
+@slow
+def test_the_sdist_holds_what_the_wheel_is_built_from(built):
+    (sdist,) = (built / "dist").glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    wanted = {"pyproject.toml", "README.md", "LICENSE", "agents/base.py", "dp_ensemble_env/py.typed"}
+    assert wanted <= names
+
+
+@slow
+def test_the_environment_is_empty_but_for_the_core(python, tmp_path):
+    listed = json.loads(run(python, "-m", "pip", "list", "--format", "json", cwd=tmp_path).stdout)
+    installed = {package["name"].lower().replace("-", "_") for package in listed}
+    assert {"dp_ensemble_env", "agents_of_others"} <= installed
+    assert installed.isdisjoint({*FORBIDDEN, "pygame_ce"})
+    run(python, "-m", "pip", "check", cwd=tmp_path)
+
+
+@slow
+def test_first_example_of_the_readme_prints_what_it_promises(python, tmp_path):
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    code, promised = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", text, flags=re.DOTALL)[0]
+    (tmp_path / "first.py").write_text(code, encoding="utf-8")
+    assert run(python, "-X", "utf8", "first.py", cwd=tmp_path).stdout == promised
+
+
+@slow
+def test_commands_answer_without_extras(python, tmp_path):
+    by_name = run(python.parent / "dp-ensemble", "--help", cwd=tmp_path).stdout
+    as_module = run(python, "-m", "dp_ensemble_env", "--help", cwd=tmp_path).stdout
+    assert by_name == as_module
+    for command in COMMANDS:
+        assert command in by_name
+        assert "usage:" in run(python, "-m", "dp_ensemble_env", command, "--help", cwd=tmp_path).stdout
+    assert "100.0" in run(python.parent / "dp-ensemble", "evaluate", "standard", cwd=tmp_path).stdout
+    assert not list(tmp_path.iterdir())
+
+
+@slow
+@pytest.mark.parametrize(
+    ("words", "extra"),
+    [
+        ("train", "rl"),
+        ("compare", "plots"),
+        ("tune", "tune"),
+        ("dataset", "minari"),
+        ("reproduce", "plots"),
+        ("privacy plot", "plots"),
+        ("sweep --backend ray", "ray"),
+    ],
+)
+def test_a_missing_extra_is_named_with_the_line_that_brings_it(python, tmp_path, words, extra):
+    done = run(python.parent / "dp-ensemble", *words.split(), cwd=tmp_path, status=2)
+    assert f"pip install 'dp-ensemble-env[{extra}]'" in done.stderr
+    assert "Traceback" not in done.stderr and len(done.stderr.splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_extras_that_the_commands_name_bring_what_is_missing():
+    extras = PROJECT["project"]["optional-dependencies"]
+
+    def brings(extra: str) -> set[str]:
+        found: set[str] = set()
+        for one in map(Requirement, extras[extra]):
+            inner = set().union(*map(brings, one.extras)) if one.name == PROJECT["project"]["name"] else {one.name}
+            found |= inner
+        return {name.lower().replace("-", "_") for name in found}
+
+    for module, extra in EXTRAS.items():
+        assert module in brings(extra), f"[{extra}] does not bring {module}"
+
+
+@slow
+def test_both_owners_of_the_name_agents_work(python, tmp_path):
+    code = (
+        "import agents, dp_ensemble_env.agents as ours\n"
+        "assert agents.OWNER == 'someone else' and not hasattr(agents, 'make_agent')\n"
+        "print(len(ours.agent_names()) > 5)"
+    )
+    assert run(python, "-c", code, cwd=tmp_path).stdout == "True\n"
+
+
+def test_importing_the_package_stays_light():
+    code = f"import sys, dp_ensemble_env; print([name for name in {(*FORBIDDEN, 'rich')!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, check=True)
+    assert done.stdout == "[]\n"

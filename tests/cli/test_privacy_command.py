@@ -21,6 +21,7 @@ from dp_ensemble_env.privacy import (
     theorem2_epsilon,
 )
 from dp_ensemble_env.privacy.accounting.composition import RowGroup
+from dp_ensemble_env.privacy.mechanisms import laplace
 from dp_ensemble_env.privacy.statement import PRIVATE_MARK
 
 
@@ -163,6 +164,21 @@ def test_audit_reports_a_false_claim(run, monkeypatch):
     assert status == 1 and "NOT below the claim" in out
 
 
+def test_audit_of_participants_gives_the_verdicts(run):
+    status, out, err = run("audit", "--participants", 60, "--privacy", "laplace:epsilon=2", "--draws", 200)
+    assert status == 0, out + err
+    assert "epsilon at delta=0 of laplace:epsilon=2, for one participant among 60" in out
+    rows = [line for line in out.splitlines() if "held" in line or "caught" in line]
+    assert len(rows) == 7 and all("unbounded" in line for line in rows[4:])
+
+
+def test_audit_of_participants_reports_a_false_claim(run, monkeypatch):
+    real = laplace.add_noise
+    monkeypatch.setattr(laplace, "add_noise", lambda sums, kind, scale, *rest: real(sums, kind, scale / 50, *rest))
+    status, out, _ = run("audit", "--participants", 60, "--privacy", "laplace:epsilon=1", "--draws", 400)
+    assert status == 1 and "BROKEN" in out
+
+
 def test_plot_writes_two_pictures(run, tmp_path):
     status, out, _ = run("plot", "--output", tmp_path / "figures", "--points", 100, "--rows", 3)
     assert status == 0
@@ -184,6 +200,7 @@ def test_plot_writes_two_pictures(run, tmp_path):
         (["release", "--floor", "0.3", "--output", "x.json"], "--floor 0.3 cannot hold for row"),
         (["audit", "--floor", "0.4"], "leave room"),
         (["audit", "--draws", "1"], "--draws must be at least 4"),
+        (["audit", "--privacy", "gaussian:epsilon=1"], "--participants 60"),
         (["plot", "--row", "0.5", "0.4", "0.3", "--points", "10"], "sum to 1"),
         (["plot", "--row", "0.2", "0.01", "0.79", "--points", "10"], "below h/2"),
         (["nonsense"], "does not know 'nonsense'"),

@@ -12,6 +12,7 @@ The number of participants is private, too: no text of a fleet tells it.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -87,6 +88,14 @@ class Fleet:
     def participants(self) -> int:
         """Number of participants. Private: one of them more or less is what a release hides."""
         return len(self.counts)
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the whole content, which the stream of a seeded draw depends on. Private."""
+        return self.remembered("fingerprint", self._hash)
+
+    def _hash(self) -> str:
+        return hashlib.sha256(f"{self.counts.shape} {self.counts.dtype}".encode() + self.counts.tobytes()).hexdigest()
 
     def remembered(self, key: Any, make: Callable[[], T]) -> T:
         """Return what `make` returned when it was first asked for; repeated draws need the same sums."""

@@ -22,11 +22,13 @@ from dp_ensemble_env.privacy.accounting.divergence import check_delta
 from dp_ensemble_env.privacy.calibration import gaussian_sigma
 from dp_ensemble_env.privacy.mechanisms._participants import (
     COUNT,
+    LAZY_WALK,
     NO_SUPPORT,
     UNIT,
     FleetMechanism,
     Layout,
     add_noise,
+    name_of,
     normal_tail,
     require_fleet,
     require_source,
@@ -42,6 +44,7 @@ class GaussianEvent(Event, type="gaussian"):
 
     sigma: float
     states: int
+    guess: str = LAZY_WALK
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -93,11 +96,13 @@ class GaussianMechanism(FleetMechanism):
         """Noise multiplier: standard deviation of the noise over the sensitivity."""
         return gaussian_sigma(self.epsilon, self.delta)
 
-    def event(self, data: Any, *, seeding: Seeding = "os-entropy", **terms: Any) -> GaussianEvent:
+    def event(
+        self, data: Any, *, seeding: Seeding = "os-entropy", guess: ArrayLike | None = None, **terms: Any
+    ) -> GaussianEvent:
         """Describe a draw from a fleet, of which only the number of levels is looked at."""
         fleet = require_fleet(data, self.name)
         require_source(seeding)
-        return GaussianEvent(sigma=self.sigma, states=fleet.n_states, seeding=seeding)
+        return GaussianEvent(sigma=self.sigma, states=fleet.n_states, guess=name_of(guess), seeding=seeding)
 
     def draw(self, data: Any, permit: Permit, *, guess: ArrayLike | None = None, **terms: Any) -> Release:
         """Draw one release.
@@ -111,7 +116,7 @@ class GaussianMechanism(FleetMechanism):
         """
         fleet = require_fleet(data, self.name)
         seeding = permit.event.seeding
-        permit.covers(self.event(fleet, seeding=seeding))
+        permit.covers(self.event(fleet, seeding=seeding, guess=guess))
         layout = Layout.of(fleet, 2, guess)
         scale = SENSITIVITY * self.sigma
         noisy = add_noise(layout.sums(fleet), "gaussian", scale, permit.rng, seeding)

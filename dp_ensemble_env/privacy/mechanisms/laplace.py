@@ -18,12 +18,14 @@ from dp_ensemble_env._validation import check_count, check_positive
 from dp_ensemble_env.lsmdp import log_probabilities
 from dp_ensemble_env.privacy.mechanisms._participants import (
     COUNT,
+    LAZY_WALK,
     NO_SUPPORT,
     UNIT,
     FleetMechanism,
     Layout,
     add_noise,
     laplace_tail,
+    name_of,
     require_fleet,
     require_source,
 )
@@ -38,6 +40,7 @@ class LaplaceEvent(Event, type="laplace"):
 
     epsilon: float
     states: int
+    guess: str = LAZY_WALK
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -71,17 +74,19 @@ class LaplaceMechanism(FleetMechanism):
     def __post_init__(self) -> None:
         check_positive(self.epsilon, "epsilon")
 
-    def event(self, data: Any, *, seeding: Seeding = "os-entropy", **terms: Any) -> LaplaceEvent:
+    def event(
+        self, data: Any, *, seeding: Seeding = "os-entropy", guess: ArrayLike | None = None, **terms: Any
+    ) -> LaplaceEvent:
         """Describe a draw from a fleet, of which only the number of levels is looked at."""
         fleet = require_fleet(data, self.name)
         require_source(seeding)
-        return LaplaceEvent(epsilon=float(self.epsilon), states=fleet.n_states, seeding=seeding)
+        return LaplaceEvent(epsilon=float(self.epsilon), states=fleet.n_states, guess=name_of(guess), seeding=seeding)
 
     def draw(self, data: Any, permit: Permit, *, guess: ArrayLike | None = None, **terms: Any) -> Release:
         """Draw one release; see `GaussianMechanism.draw`."""
         fleet = require_fleet(data, self.name)
         seeding = permit.event.seeding
-        permit.covers(self.event(fleet, seeding=seeding))
+        permit.covers(self.event(fleet, seeding=seeding, guess=guess))
         layout = Layout.of(fleet, 1, guess)
         scale = SENSITIVITY / self.epsilon
         noisy = add_noise(layout.sums(fleet), "laplace", scale, permit.rng, seeding)

@@ -21,7 +21,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from dp_ensemble_env.agents.base import core_env, register_agent
+from numpy.typing import NDArray
+
+from dp_ensemble_env._files import atomic_write
+from dp_ensemble_env._progress import Progress
+from dp_ensemble_env._validation import check_count
+from dp_ensemble_env.agents.base import Factory, core_env
 from dp_ensemble_env.agents.evaluation import evaluate
 from dp_ensemble_env.agents.hyperparams import ALGORITHMS
 from dp_ensemble_env.agents.learners import (
@@ -36,11 +41,6 @@ from dp_ensemble_env.agents.learners import (
     tuned_id,
 )
 from dp_ensemble_env.agents.runs import Record, check_config, open_folder, read_json, write_json
-from numpy.typing import NDArray
-
-from dp_ensemble_env._files import atomic_write
-from dp_ensemble_env._progress import Progress
-from dp_ensemble_env._validation import check_count
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.reporting.outcome import Outcome
@@ -389,5 +389,4 @@ def _factory(algo: str) -> Callable[..., LearnedAgent]:
     return make
 
 
-for _name in ALGORITHMS:
-    register_agent(_name)(_factory(_name))
+FACTORIES: dict[str, Factory] = {name: _factory(name) for name in ALGORITHMS}

@@ -210,5 +210,7 @@ def _panel(axes: Any, found: Sequence[Point], colours: dict[str, str]) -> None:
         axes.plot(x, [p.mean for p in mine], color=colour, marker=marker, ms=3, lw=1.2, label=name)
         axes.plot(x, [p.worst for p in mine], color=colour, lw=0.8, ls=":")
     axes.axhline(found[0].public, color=plotting.BLACK, ls="--", lw=1, label="public guess, ε = 0")
-    axes.set(xscale="log", ylim=(85, 100.5))
-    plotting.plain_log(axes.xaxis)
+    ticks = sorted({p.epsilon for p in found})
+    axes.set(xscale="log", ylim=(85, 100.5))  # what is far below the public guess is not drawn
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.minorticks_off()

@@ -57,7 +57,7 @@ WARNING = (
 )
 
 
-@dataclass
+@dataclass(repr=False)
 class LearnedAgent:
     """A trained learner that obeys ``predict``.
 
@@ -85,6 +85,10 @@ class LearnedAgent:
     curve: list[tuple[int, float]] = field(default_factory=list)
     steps: int = 0
     seconds: float = 0.0
+
+    def __repr__(self) -> str:
+        last = f", score {self.curve[-1][1]:.1f}" if self.curve else ""
+        return f"LearnedAgent({self.name!r}, {self.steps:,} steps{last})"
 
     def predict(
         self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = True

@@ -218,7 +218,7 @@ def test_the_statement_names_the_participant(spec):
 
 def test_a_permit_is_for_one_mechanism():
     fleet = Fleet.simulate(GUESS, 10, seed=1, steps=50)
-    permit = PrivacyLedger().charge(mechanism("gaussian:epsilon=1").event(fleet, seeding="seed"), rng=1)
+    permit = PrivacyLedger().charge(mechanism("gaussian:epsilon=1").event(fleet, seeding="seed"), rng=1, data=fleet)
     with pytest.raises(ValueError, match="the permit is for"):
         mechanism("gaussian:epsilon=2").draw(fleet, permit)
     with pytest.raises(ValueError, match="the permit is for"):
@@ -252,7 +252,9 @@ def test_the_dirichlet_mechanism_protects_a_participant_only_with_a_declared_sup
     ledger = PrivacyLedger()
     release = ledger.release(made, fleet, rng=1, support=support, clip=50)
     chain = fleet.chain(50, support)
-    assert release.event.entries == "any" and release.event.h_source == "devices"
-    assert_allclose(release.event.h, chain.adjacency.h)
+    ((_, charged, _),) = ledger.entries
+    assert charged.entries == "any" and charged.h_source == "devices"
+    assert_allclose(charged.h, chain.adjacency.h)
+    assert release.event == charged.drawn  # h was computed from the participants' data, so it stays with the ledger
     assert math.isfinite(ledger.spent(1e-6))
     assert_array_equal(PublicMechanism().release(fleet).matrix, GUESS)

@@ -254,9 +254,9 @@ def test_the_dirichlet_mechanism_protects_a_participant_only_with_a_declared_sup
     ledger = PrivacyLedger()
     release = ledger.release(made, fleet, rng=1, support=support, clip=50)
     chain = fleet.chain(50, support)
-    (charged,) = ledger.charges
+    ((_, charged, _),) = ledger.entries
     assert charged.entries == "any" and charged.h_source == "devices"
     assert_allclose(charged.h, chain.adjacency.h)
-    assert not release.event.h  # computed from private counts, so it stays in the ledger
+    assert release.event == charged.drawn  # h was computed from the participants' data, so it stays with the ledger
     assert math.isfinite(ledger.spent(1e-6))
     assert_array_equal(PublicMechanism().release(fleet).matrix, GUESS)

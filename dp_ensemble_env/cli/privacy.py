@@ -204,8 +204,16 @@ def run_release(args: argparse.Namespace) -> int:
 
 # ------------------------------------------------------------------ audit
 def run_audit(args: argparse.Namespace) -> int:
-    """Attack the mechanism, its mutants, a deterministic policy and an average; status 1 if one surprises."""
-    settings = AttackSettings(args.k, args.floor, args.h, args.delta, args.draws, args.samples, args.seed)
+    """Attack a claim about rows, or one about participants; status 1 if an attack surprises."""
+    return _audit_rows(args) if args.participants is None else _audit_participants(args)
+
+
+def _audit_rows(args: argparse.Namespace) -> int:
+    """Attack the Dirichlet mechanism, its mutants, a deterministic policy and an average."""
+    if args.privacy is not None:
+        raise ValueError("--privacy is attacked through participants: say how many there are, --participants 60.")
+    draws = args.draws or 400_000
+    settings = AttackSettings(args.k, args.floor, args.h, args.delta, draws, args.samples, args.seed)
     with Progress("attacking") as monitor:
         found = attack(settings, monitor)
     title = f"epsilon at delta={args.delta:g}, k={args.k:g}, h={args.h:g}, floor={args.floor:g}"
@@ -220,6 +228,26 @@ def run_audit(args: argparse.Namespace) -> int:
     )
     words = ("attacked", "claimed", "verdict")
     show_table(title, ("attacked", "shown, at least", "claimed", "verdict"), lines, left=words, notes=(note,))
+    return 0 if all(one.good for one in found) else 1
+
+
+def _audit_participants(args: argparse.Namespace) -> int:
+    """Let a canary participant join or not, and guess it from all that is made of the data."""
+    from dp_ensemble_env.experiments import canaries
+
+    draws = args.draws or canaries.CanarySettings.draws
+    numbers = {"draws": draws, "releases": max(100, draws // 2), "agents": max(100, draws // 25)}
+    spec = args.privacy or canaries.CanarySettings.privacy
+    settings = canaries.CanarySettings(spec, args.participants, **numbers, seed=args.seed)
+    with Progress("attacking") as monitor:
+        found = canaries.attack_participants(settings, monitor)
+    lines = [list(one.cells()) if one.good else [Styled(cell, "bold red") for cell in one.cells()] for one in found]
+    title = f"epsilon at delta={found[0].delta:g} of {spec}, for one participant among {args.participants}"
+    note = (
+        f"A canary participant joined, or did not; draws are counted for each. Lower bounds hold with confidence "
+        f"{CONFIDENCE:.6f} each (direction and threshold from the other half). A bound of 0 shows nothing."
+    )
+    show_table(title, canaries.HEADINGS, lines, left=("attacked", "verdict"), notes=(note,))
     return 0 if all(one.good for one in found) else 1
 
 
@@ -295,8 +323,11 @@ TEXTS = {
         "Draw one private matrix: booked in the ledger first, then drawn, then written.",
     ),
     "audit": (
-        ("dp-ensemble privacy audit", "dp-ensemble privacy audit --k 20 --draws 1000000"),
-        "Attack the mechanism, and what only looks like it. Exit status 1 if an attack surprises.",
+        ("dp-ensemble privacy audit", "dp-ensemble privacy audit --k 20 --draws 1000000",
+         "dp-ensemble privacy audit --participants 60 --privacy gaussian:epsilon=4"),
+        "Attack the mechanism, and what only looks like it. With --participants, one more participant joins or does "
+        "not, and is guessed from the release, from the plan made on it and from an agent trained on it. Exit status 1 "
+        "if an attack surprises.",
     ),
     "plot": (
         ("dp-ensemble privacy plot", "dp-ensemble privacy plot --output figures --k 20 100"),
@@ -391,9 +422,13 @@ def _release(parser: Parser) -> None:
 def _audit(parser: Parser) -> None:
     _settings(parser, 50.0, 0.1, 0.05)
     whole = options.whole
-    parser.add_argument("--draws", type=whole(4), default=400_000, metavar="N", help="draws of each input")
+    words = "draws of each input (default 400000; with --participants 10000)"
+    parser.add_argument("--draws", type=whole(4), metavar="N", help=words)
     parser.add_argument("--samples", type=whole(1), default=16, metavar="N", help="draws in the attacked average")
-    options.add(parser, "seed", helps={"seed": "seed of the attack"})
+    words = "attack the protection of one participant among N, instead of that of a row"
+    parser.add_argument("--participants", type=whole(1), metavar="N", help=words)
+    helps = {"seed": "seed of the attack", "privacy": "the mechanism, with --participants (default gaussian:epsilon=4)"}
+    options.add(parser, "privacy", "seed", helps=helps)
 
 
 def _plot(parser: Parser) -> None:

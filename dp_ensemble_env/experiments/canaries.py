@@ -28,7 +28,7 @@ from dp_ensemble_env.experiments.attacks import CONFIDENCE
 from dp_ensemble_env.lsmdp import log_probabilities, solve
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy.audit import audit_pair
-from dp_ensemble_env.privacy.canary import Claim, guess_canary, with_canary
+from dp_ensemble_env.privacy.canary import Claim, Kind, guess_canary, with_canary
 from dp_ensemble_env.privacy.fleet import Fleet
 from dp_ensemble_env.privacy.mechanisms import Mechanism, Release, mechanism
 from dp_ensemble_env.privacy.mechanisms._participants import FleetMechanism
@@ -39,7 +39,7 @@ from dp_ensemble_env.privacy.mechanisms.laplace import LaplaceMechanism
 FloatArray = NDArray[np.float64]
 HEADINGS = ("attacked", "draws", "claimed", "shown, at least", "verdict")
 #: Largest reward of the attacked problem, in nats, and its number of decisions.
-STEEP, HORIZON = 2.0, 6
+STEEP, HORIZON = 2.0, 8
 #: Transitions that an agent learns from; a seed that everyone knows.
 TRANSITIONS, TRAINING_SEED = 1600, 7
 #: δ of a claim whose mechanism does not name one.
@@ -79,7 +79,8 @@ class CanarySettings:
 
     def __post_init__(self) -> None:
         check_count(self.participants, "participants")
-        check_count(self.states, "states", 3)
+        if not 3 <= check_count(self.states, "states") <= HORIZON:
+            raise ValueError(f"states must be 3 to {HORIZON}, got {self.states}: the attacked problem is a small one.")
         for name in ("draws", "releases", "agents"):
             check_count(getattr(self, name), name, 100)  # half of them fit a direction
         if self.agents > self.releases:
@@ -88,10 +89,11 @@ class CanarySettings:
 
 @dataclass(frozen=True)
 class Finding:
-    """One attack: the ε that is claimed, a lower bound that the attack shows, and whether that is as it should be."""
+    """One attack: the ε that is claimed at δ, the lower bound that is shown, and whether that is as it should be."""
 
     attacked: str
     draws: int
+    delta: float
     claimed: float
     shown: float
     verdict: str
@@ -107,13 +109,13 @@ def _number(value: float) -> str:
 
 
 # ------------------------------------------------------------------ the problem
-def make_fleets(settings: CanarySettings) -> tuple[Fleet, Fleet]:
+def make_fleets(settings: CanarySettings, kind: Kind = "stays") -> tuple[Fleet, Fleet]:
     """Return two adjacent fleets: with the canary, and without it. Nobody else jumps by more than a level."""
     n = settings.states
     step = 0.15 * (np.eye(n, k=1) + np.eye(n, k=-1))
     behaviour = step + np.diag(1.0 - step.sum(axis=1))
     without = Fleet.simulate(behaviour, settings.participants, settings.seed, steps=settings.steps)
-    return with_canary(without), without
+    return with_canary(without, kind), without
 
 
 def utility_of(n: int) -> FloatArray:
@@ -136,15 +138,21 @@ def draw_sums(mechanisms: Sequence[FleetMechanism], fleet: Fleet, seed: int) -> 
     return np.concatenate([one.noisy(fleet, p).ravel() for one, p in zip(mechanisms, permits, strict=True)])
 
 
-def release_features(release: Release) -> FloatArray:
-    """Describe a release by its entries and their logarithms."""
-    return np.concatenate([release.matrix.ravel(), np.log(np.maximum(release.matrix, _LEAST)).ravel()])
+def matrix_features(matrix: FloatArray) -> FloatArray:
+    """Describe a matrix by its entries and their logarithms."""
+    return np.concatenate([matrix.ravel(), np.log(np.maximum(matrix, _LEAST)).ravel()])
 
 
 def plan_features(matrix: FloatArray) -> FloatArray:
-    """Solve the problem on a matrix, and describe the plan by its tilts: log desirability, centred at each time."""
-    plan = solve(log_probabilities(matrix), utility_of(len(matrix)), 1.0).log_desirability
-    return np.asarray((plan - plan.mean(axis=1, keepdims=True))[:-1].ravel())
+    r"""Solve the problem on a matrix, and describe the plan by the matrix that its desirabilities give away.
+
+    Theorem 1 is linear in the matrix, :math:`z_t e^{-U_t} = P z_{t+1}`: with as many times as levels it can be solved.
+    """
+    utility = utility_of(len(matrix))
+    log_z = solve(log_probabilities(matrix), utility, 1.0).log_desirability
+    level = log_z[1:].max(axis=1, keepdims=True)
+    seen, later = np.exp(log_z[:-1] - utility[:-1] - level), np.exp(log_z[1:] - level)
+    return matrix_features(np.linalg.lstsq(later, seen)[0].T)
 
 
 def agent_features(model: EnsembleModel, privacy: Release | None, seed: int = TRAINING_SEED) -> FloatArray:
@@ -200,12 +208,12 @@ def _draw_all(
     def release(side: int, _: int) -> FloatArray:
         terms = terms_of(attacked, fleets[side], settings.clip)
         releases[side].append(attacked.release(fleets[side], seed(), **terms))
-        return release_features(releases[side][-1])
+        return matrix_features(releases[side][-1].matrix)
 
     found = {}
     if isinstance(attacked, FleetMechanism):
-        drawer = [attacked]
-        found["noisy sums"] = both("drawing sums", settings.draws, lambda s, _: draw_sums(drawer, fleets[s], seed()))
+        drawer, pair = [attacked], (with_canary(fleets[1], "jumps"), fleets[1])  # no cell is dropped from the sums
+        found["noisy sums"] = both("drawing sums", settings.draws, lambda s, _: draw_sums(drawer, pair[s], seed()))
     found["release"] = both("drawing releases", settings.releases, release)
     found["plan on the release"] = both(
         "solving plans", settings.releases, lambda s, i: plan_features(releases[s][i].matrix)
@@ -219,7 +227,7 @@ def _draw_all(
 def _private(name: str, claim: Claim, first: FloatArray, second: FloatArray) -> Finding:
     shown = guess_canary(first, second, claim, confidence=CONFIDENCE).epsilon
     held = shown <= claim.epsilon
-    return Finding(name, len(first), claim.epsilon, shown, "held" if held else "BROKEN", held)
+    return Finding(name, len(first), claim.delta, claim.epsilon, shown, "held" if held else "BROKEN", held)
 
 
 def _controls(fleets: tuple[Fleet, Fleet], claim: Claim) -> list[Finding]:
@@ -233,5 +241,5 @@ def _controls(fleets: tuple[Fleet, Fleet], claim: Claim) -> list[Finding]:
     for name, pipeline in pipelines.items():
         shown = audit_pair(pipeline, *fleets)
         caught = shown > claim.epsilon
-        found.append(Finding(name, 3, claim.epsilon, shown, "caught" if caught else "NOT caught", caught))
+        found.append(Finding(name, 3, claim.delta, claim.epsilon, shown, "caught" if caught else "NOT caught", caught))
     return found

@@ -11,10 +11,12 @@ the first half of the draws, and the second half tells how good it is. What is s
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dp_ensemble_env._validation import check_choice
 from dp_ensemble_env.privacy.accounting.losses import losses, total_epsilon
 from dp_ensemble_env.privacy.audit import AuditResult, Bound, audit_samples, epsilon_lower_bound, gaussian_lower_bound
 from dp_ensemble_env.privacy.fleet import Fleet
@@ -22,24 +24,33 @@ from dp_ensemble_env.privacy.mechanisms import Event
 from dp_ensemble_env.privacy.mechanisms.gaussian import GaussianEvent
 
 FloatArray = NDArray[np.float64]
+Kind = Literal["stays", "jumps"]
 #: Share of a feature's own variance that is added to it, so that a discriminant always exists.
-_RIDGE = 1e-6
+_RIDGE = 1e-10
+_SEEN = 1000
 
 
-def canary_counts(n_states: int, transitions: int = 1000) -> NDArray[np.int64]:
-    """Return the transitions of the canary: it stays at every level, but for one jump from each to the farthest.
+def canary_counts(n_states: int, kind: Kind = "stays") -> NDArray[np.int64]:
+    """Return the transitions of a canary, which was seen often at every level.
 
-    Staying goes into cells that a release keeps, as far as the clip allows; the jump is one that nobody else makes.
+    Parameters
+    ----------
+    n_states : int
+    kind : {"stays", "jumps"}
+        ``"stays"``: at its level, which goes into cells that a release keeps, but for one jump from each level to the
+        farthest, which nobody else makes. ``"jumps"``: always to the farthest level, into cells that hold little else.
     """
-    counts = transitions * np.eye(n_states, dtype=np.int64)
     levels = np.arange(n_states)
-    counts[levels, np.where(levels < (n_states + 1) // 2, n_states - 1, 0)] += 1
+    farthest = np.where(levels < (n_states + 1) // 2, n_states - 1, 0)
+    counts = np.zeros((n_states, n_states), dtype=np.int64)
+    counts[levels, levels if check_choice(kind, "kind", ("stays", "jumps")) == "stays" else farthest] = _SEEN
+    counts[levels, farthest] += 1
     return counts
 
 
-def with_canary(fleet: Fleet, transitions: int = 1000) -> Fleet:
+def with_canary(fleet: Fleet, kind: Kind = "stays") -> Fleet:
     """Return the adjacent fleet: the canary takes part as well."""
-    canary = canary_counts(fleet.n_states, transitions)
+    canary = canary_counts(fleet.n_states, kind)
     return Fleet(np.concatenate([fleet.counts.astype(np.int64), canary[None]]))
 
 

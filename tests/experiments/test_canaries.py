@@ -1,0 +1,199 @@
+"""Attacks on the protection of a participant: held by the mechanisms, broken by every mutant.
+
+A correct mechanism fails one of these tests in less than one of a million runs, whatever the seeds.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from dp_ensemble_env.experiments import canaries
+from dp_ensemble_env.experiments.attacks import CONFIDENCE
+from dp_ensemble_env.experiments.canaries import CanarySettings, agent_features, attack_participants, claim_of
+from dp_ensemble_env.privacy import epsilon_lower_bound, mechanism
+from dp_ensemble_env.privacy.canary import Claim, guess_canary
+from dp_ensemble_env.privacy.mechanisms import base, gaussian
+from dp_ensemble_env.privacy.mechanisms._participants import Layout
+
+FEW = {"draws": 100, "releases": 100, "agents": 100}
+CONTROLS = ("estimate, no privacy", "plan, no privacy", "agent, no privacy")
+
+
+def guess_from_sums(specs: tuple[str, ...], draws: int, kind: str = "jumps") -> tuple[float, Claim]:
+    """Return what the noisy sums of some releases, all with the same seed, show of the canary; and the claim."""
+    drawn = [mechanism(spec) for spec in specs]
+    fleets = canaries.make_fleets(CanarySettings(), kind)
+    claim = claim_of(drawn, fleets[1])
+    seeds = np.random.default_rng(0).integers(2**62, size=(2, draws))
+    features = [
+        np.array([canaries.draw_sums(drawn, fleet, int(one)) for one in some])
+        for fleet, some in zip(fleets, seeds, strict=True)
+    ]
+    return guess_canary(*features, claim, confidence=CONFIDENCE).epsilon, claim
+
+
+def guess_from_releases(spec: str, draws: int, **settings: int) -> tuple[float, Claim]:
+    """Return what releases show of the canary, and the claim."""
+    settings = CanarySettings(spec, **settings)
+    one, fleets = mechanism(spec), canaries.make_fleets(settings)
+    claim = claim_of([one], fleets[1], **canaries.terms_of(one, fleets[1], settings.clip))
+    rng, sides = np.random.default_rng(0), []
+    for fleet in fleets:
+        terms = canaries.terms_of(one, fleet, settings.clip)
+        matrices = [one.release(fleet, rng, **terms).matrix for _ in range(draws)]
+        sides.append(np.array([canaries.matrix_features(matrix) for matrix in matrices]))
+    return guess_canary(*sides, claim, confidence=CONFIDENCE).epsilon, claim
+
+
+# ------------------------------------------------------------------ what holds
+@pytest.mark.parametrize(
+    ("spec", "least"), [("gaussian:epsilon=4", 2.4), ("laplace:epsilon=8", 1.0), ("posterior:epsilon=8", 0.2)]
+)
+def test_the_mechanisms_hold_and_the_attack_is_not_blind(spec, least):
+    shown, claim = guess_from_sums((spec,), 5000)
+    assert claim.epsilon == pytest.approx(mechanism(spec).epsilon)
+    assert least < shown <= claim.epsilon
+
+
+def test_every_stage_of_a_private_release_holds_and_no_privacy_is_caught():
+    found = {one.attacked: one for one in attack_participants(CanarySettings(draws=2000, releases=400, agents=100))}
+    private = [one for name, one in found.items() if name not in CONTROLS]
+    assert [one.attacked for one in private] == ["noisy sums", "release", "plan on the release", "agent on the release"]
+    assert all(one.good and one.verdict == "held" and one.shown <= one.claimed == pytest.approx(4) for one in private)
+    assert [one.draws for one in private] == [2000, 400, 400, 100]
+    for name in CONTROLS:
+        assert found[name].good and found[name].shown == math.inf and found[name].verdict == "caught"
+
+
+def test_a_public_guess_shows_nothing_at_all():
+    found = attack_participants(CanarySettings("public", **FEW))
+    assert [one.shown for one in found[:3]] == [0.0, 0.0, 0.0]
+    assert all(one.claimed == 0.0 and one.good for one in found)
+
+
+def test_the_plan_gives_the_release_away():
+    """So an attack on the plan is as strong as one on the release."""
+    fleet = canaries.make_fleets(CanarySettings())[0]
+    release = mechanism("gaussian:epsilon=4").release(fleet, rng=0)
+    matrix = canaries.plan_features(release.matrix)[:36].reshape(6, 6)
+    np.testing.assert_allclose(matrix, release.matrix, atol=1e-10)
+
+
+# ------------------------------------------------------------------ the positive control
+@pytest.mark.parametrize("stage", ["estimate", "plan"])
+def test_no_privacy_is_caught_by_the_same_statistic(stage):
+    """Repeated draws of what has no noise: the bound grows with their number beyond any claim."""
+    sides = []
+    for fleet in canaries.make_fleets(CanarySettings()):
+        truth = canaries.model_of(fleet).default
+        features = canaries.matrix_features(truth) if stage == "estimate" else canaries.plan_features(truth)
+        sides.append(np.tile(features, (5000, 1)))
+    shown = guess_canary(*sides, Claim(4.0, 1e-6), confidence=CONFIDENCE).epsilon
+    assert shown == pytest.approx(epsilon_lower_bound(2500, 0, 2500, 1e-6, CONFIDENCE)) and shown > 5
+
+
+def test_an_agent_trained_on_the_truth_is_caught_whatever_its_training_seed():
+    sides = []
+    for side, fleet in enumerate(canaries.make_fleets(CanarySettings(participants=2))):
+        truth = canaries.model_of(fleet)
+        sides.append(np.array([agent_features(truth, None, 1000 * side + i) for i in range(250)]))
+    shown = guess_canary(*sides, Claim(1.0, 1e-6), confidence=CONFIDENCE).epsilon
+    assert shown > 1.5
+
+
+def test_an_environment_that_shows_its_agent_the_truth_is_caught(monkeypatch):
+    real = canaries.EnsembleEnv
+    monkeypatch.setattr(canaries, "EnsembleEnv", lambda privacy, **settings: real(**settings))
+    found = {one.attacked: one for one in attack_participants(CanarySettings(**FEW))}
+    agent = found["agent on the release"]
+    assert agent.shown > agent.claimed and agent.verdict == "BROKEN" and not agent.good
+    assert found["release"].good and found["plan on the release"].good
+
+
+# ------------------------------------------------------------------ mutants
+def test_half_the_noise_is_caught(monkeypatch):
+    real = gaussian.add_noise
+    monkeypatch.setattr(gaussian, "add_noise", lambda sums, kind, scale, *rest: real(sums, kind, scale / 2, *rest))
+    shown, claim = guess_from_sums(("gaussian:epsilon=4",), 4000)
+    assert shown > 1.2 * claim.epsilon
+
+
+def test_half_the_noise_is_caught_at_a_small_epsilon(monkeypatch):
+    real = gaussian.add_noise
+    monkeypatch.setattr(gaussian, "add_noise", lambda sums, kind, scale, *rest: real(sums, kind, scale / 2, *rest))
+    shown, claim = guess_from_sums(("gaussian:epsilon=1",), 14_000)
+    assert shown > claim.epsilon == pytest.approx(1.0)
+
+
+def test_a_missing_clip_is_caught(monkeypatch):
+    """Every participant keeps its full weight, however long its contribution is."""
+    monkeypatch.setattr(Layout, "_weight", lambda self, moved, trust, rho: np.ones(len(moved)))
+    shown, claim = guess_from_sums(("gaussian:epsilon=4",), 4000)
+    assert shown > 1.5 * claim.epsilon
+
+
+def test_a_clip_at_ten_times_the_bound_is_caught(monkeypatch):
+    real = Layout.contributions
+    monkeypatch.setattr(Layout, "contributions", lambda self, counts: 10 * real(self, counts))
+    shown, claim = guess_from_sums(("gaussian:epsilon=1",), 1000)
+    assert shown > 5 * claim.epsilon
+
+
+def test_a_support_taken_from_the_data_is_caught(monkeypatch):
+    """The canary's jumps are nobody else's, so that they are possible in a release tells of it."""
+    spec, settings = "dirichlet:k=10,floor=0.1", {"participants": 200}
+    shown, claim = guess_from_releases(spec, 500, **settings)
+    assert shown <= claim.epsilon < 1.0
+
+    def mutant(attacked, fleet, clip):
+        return {"support": (fleet.counts > 0).any(axis=0), "clip": clip}
+
+    monkeypatch.setattr(canaries, "terms_of", mutant)
+    shown, claim = guess_from_releases(spec, 500, **settings)
+    assert shown > 2.5 > claim.epsilon
+
+
+def test_noise_on_the_cells_of_the_data_alone_is_caught(monkeypatch):
+    """The same mistake with Gaussian noise: cells that nobody used stay exactly zero."""
+    real = gaussian.GaussianMechanism.noisy
+
+    def mutant(self, data, permit, layout=None):
+        noisy, used = real(self, data, permit, layout), (data.counts > 0).any(axis=0).ravel()
+        noisy[: used.size] *= used
+        return noisy
+
+    monkeypatch.setattr(gaussian.GaussianMechanism, "noisy", mutant)
+    shown, claim = guess_from_sums(("gaussian:epsilon=4",), 1000, "stays")
+    assert shown > 2 * claim.epsilon
+
+
+def test_a_reused_stream_is_caught(monkeypatch):
+    """Two releases with the same seed at different ε: with one stream behind them they solve for the data."""
+    specs = "gaussian:epsilon=1", "gaussian:epsilon=4"
+    shown, claim = guess_from_sums(specs, 4000)
+    assert 4.0 < claim.epsilon < 5.0 and 2.0 < shown <= claim.epsilon
+
+    def mutant(event, rng, data):
+        return base.Permit(event, np.random.default_rng(rng))
+
+    monkeypatch.setattr(canaries, "make_permit", mutant)
+    shown, claim = guess_from_sums(specs, 1000)
+    assert shown > 5 * claim.epsilon
+
+
+# ------------------------------------------------------------------ settings
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"participants": 0}, "participants"),
+        ({"states": 9}, "states must be 3 to 8, got 9"),
+        ({"draws": 50}, "draws"),
+        ({"agents": 200, "releases": 100}, "agents=200 need as many releases"),
+    ],
+)
+def test_bad_settings_are_refused(settings, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        CanarySettings(**settings)

@@ -17,8 +17,8 @@ import functools
 from typing import Any
 
 import numpy as np
-from dp_ensemble_env.agents.base import Core, FloatArray, ScheduleAgent, core_env, register_agent
 
+from dp_ensemble_env.agents.base import Core, Factory, FloatArray, ScheduleAgent, core_env
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.policies import POLICIES, as_tilt, solve_policy
 from dp_ensemble_env.privacy.mechanisms.base import Release
@@ -100,6 +100,5 @@ def privacy_label(core: Core, name: str, release: Release | None, samples: int) 
     return f"{expects or 'none: '}computed from the true matrix"
 
 
-for _name in POLICIES:
-    register_agent(_name)(functools.partial(analytical, name=_name))
-register_agent("average")(functools.partial(analytical, name="average-sampled"))
+FACTORIES: dict[str, Factory] = {name: functools.partial(analytical, name=name) for name in POLICIES}
+FACTORIES["average"] = FACTORIES["average-sampled"]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env._validation import check_choice
+from dp_ensemble_env._registry import Registry
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.envs.vector import EnsembleVectorEnv
 
@@ -75,38 +74,33 @@ def decision_time(observation: Any, horizon: int) -> NDArray[np.int64]:
 
 # ------------------------------------------------------------------ registry
 Factory = Callable[..., Agent]
-_FACTORIES: dict[str, Factory] = {}
-#: The module that registers each agent, imported when it is first asked for.
+#: The modules whose table ``FACTORIES`` makes each built-in agent, imported when it is first asked for.
 _HOMES = {
-    "dp_ensemble_env.agents.practice": ("uncontrolled", "ad-hoc", "best-price"),
-    "dp_ensemble_env.agents.analytical": (
-        "standard",
-        "taylor",
-        "digamma",
-        "average",
-        "average-sampled",
-        "average-expansion",
-        "average-exact",
-    ),
-    "dp_ensemble_env.agents.z_learning": ("z-learning",),
-    "dp_ensemble_env.agents.sb3": ("ppo", "a2c", "sac", "td3", "dqn", "tqc", "trpo"),
+    "practice": "uncontrolled ad-hoc best-price",
+    "analytical": "standard taylor digamma average average-sampled average-expansion average-exact",
+    "z_learning": "z-learning",
+    "sb3": "ppo a2c sac td3 dqn tqc trpo",
 }
+_REGISTRY: Registry[Factory] = Registry(
+    "agent",
+    {name: f"dp_ensemble_env.agents.{module}:FACTORIES" for module, names in _HOMES.items() for name in names.split()},
+)
+agent_names = _REGISTRY.names
 
 
 def register_agent(name: str) -> Callable[[Factory], Factory]:
-    """Register ``factory(env, **kwargs) -> agent`` under a name."""
+    """Register ``factory(env, **kwargs) -> agent`` of your own under a name; doing it again replaces it."""
 
     def decorate(factory: Factory) -> Factory:
-        _FACTORIES[name] = factory
+        _REGISTRY.register(name, factory, replace=True)
         return factory
 
     return decorate
 
 
-def agent_names() -> tuple[str, ...]:
-    """Names that `make_agent` knows."""
-    built_in = [name for names in _HOMES.values() for name in names]
-    return (*built_in, *(name for name in _FACTORIES if name not in built_in))
+def agent_factory(name: str) -> Factory:
+    """Return what makes the agent called `name`."""
+    return _REGISTRY[name]
 
 
 def make_agent(name: str, env: Any, **kwargs: Any) -> Agent:
@@ -123,11 +117,7 @@ def make_agent(name: str, env: Any, **kwargs: Any) -> Agent:
         Settings of the agent, such as ``k=50`` or ``release=...`` for the
         analytical ones and ``steps=20_000, seed=0`` for the learners.
     """
-    check_choice(name, "agent", agent_names())
-    if name not in _FACTORIES:
-        home = next(module for module, names in _HOMES.items() if name in names)
-        importlib.import_module(home)
-    return _FACTORIES[name](env, **kwargs)
+    return agent_factory(name)(env, **kwargs)
 
 
 def core_env(env: Any) -> Core:

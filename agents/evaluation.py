@@ -25,12 +25,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from dp_ensemble_env.agents.base import Agent, Core, FloatArray, core_env
 from gymnasium.vector import AutoresetMode
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from dp_ensemble_env._validation import as_float_array, check_count
+from dp_ensemble_env.agents.base import Agent, Core, FloatArray, core_env
 from dp_ensemble_env.envs.vector import EnsembleVectorEnv
 from dp_ensemble_env.reporting.outcome import Outcome, Returns, reference_returns, summarise
 

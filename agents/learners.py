@@ -12,10 +12,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from dp_ensemble_env.agents.hyperparams import ALGORITHMS, hyperparameters, reward_scale
 from numpy.typing import NDArray
 
 from dp_ensemble_env._validation import check_choice, check_count
+from dp_ensemble_env.agents.hyperparams import ALGORITHMS, hyperparameters, reward_scale
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.model import EnsembleModel
 
@@ -129,8 +129,9 @@ def _refuse_unless(fine: bool, name: str, value: Any, wanted: str) -> None:
 
 def algorithm_arguments(settings: dict[str, Any], model: EnsembleModel, venv: Any) -> dict[str, Any]:
     """Translate settings into arguments of the algorithm's class."""
-    from dp_ensemble_env.agents.features import clock_kwargs
     from stable_baselines3.common.noise import NormalActionNoise
+
+    from dp_ensemble_env.agents.features import clock_kwargs
 
     arguments = copy.deepcopy({key: value for key, value in settings.items() if key not in OWN_KEYS})
     for key in ("learning_rate", "clip_range"):

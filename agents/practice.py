@@ -20,11 +20,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from dp_ensemble_env.agents.base import Core, FloatArray, ScheduleAgent, core_env, register_agent
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
 from dp_ensemble_env._validation import check_positive
+from dp_ensemble_env.agents.base import Core, Factory, FloatArray, ScheduleAgent, core_env
 from dp_ensemble_env.envs import actions
 from dp_ensemble_env.envs.actions import action_scale, price_tilts
 from dp_ensemble_env.lsmdp import evaluate_policy
@@ -35,7 +35,6 @@ from dp_ensemble_env.privacy.mechanisms.base import Release
 PUBLIC = "nothing is revealed: it uses public prices alone"
 
 
-@register_agent("uncontrolled")
 def uncontrolled(env: Any) -> ScheduleAgent:
     """Make the agent that never interferes."""
     core = core_env(env)
@@ -43,7 +42,6 @@ def uncontrolled(env: Any) -> ScheduleAgent:
     return ScheduleAgent(np.zeros((core.model.horizon, *shape), np.float32), "uncontrolled", "nothing is computed")
 
 
-@register_agent("ad-hoc")
 def ad_hoc(env: Any, shed: float = 1.0) -> ScheduleAgent:
     r"""Make today's practice: a fixed shed in every interval of the event.
 
@@ -59,7 +57,6 @@ def ad_hoc(env: Any, shed: float = 1.0) -> ScheduleAgent:
     return ScheduleAgent(price_actions(core, prices), "ad-hoc", PUBLIC)
 
 
-@register_agent("best-price")
 def best_price(env: Any, release: Release | None = None) -> ScheduleAgent:
     """Make the best constant price, found by a bounded search over [-1, 1].
 
@@ -116,3 +113,6 @@ def price_actions(core: Core, prices: FloatArray) -> NDArray[np.floating]:
 def _action_shape(core: Core) -> tuple[int, ...]:
     space = getattr(core, "single_action_space", core.action_space)
     return tuple(space.shape or ())
+
+
+FACTORIES: dict[str, Factory] = {"uncontrolled": uncontrolled, "ad-hoc": ad_hoc, "best-price": best_price}

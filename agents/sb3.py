@@ -21,7 +21,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from dp_ensemble_env.agents.base import core_env, register_agent
+from numpy.typing import NDArray
+
+from dp_ensemble_env._files import atomic_write
+from dp_ensemble_env._progress import Progress
+from dp_ensemble_env._validation import check_count
+from dp_ensemble_env.agents.base import Factory, core_env
 from dp_ensemble_env.agents.evaluation import evaluate
 from dp_ensemble_env.agents.hyperparams import ALGORITHMS
 from dp_ensemble_env.agents.learners import (
@@ -36,11 +41,6 @@ from dp_ensemble_env.agents.learners import (
     tuned_id,
 )
 from dp_ensemble_env.agents.runs import Record, check_config, open_folder, read_json, write_json
-from numpy.typing import NDArray
-
-from dp_ensemble_env._files import atomic_write
-from dp_ensemble_env._progress import Progress
-from dp_ensemble_env._validation import check_count
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.reporting.outcome import Outcome
@@ -57,7 +57,7 @@ WARNING = (
 )
 
 
-@dataclass
+@dataclass(repr=False)
 class LearnedAgent:
     """A trained learner that obeys ``predict``.
 
@@ -85,6 +85,10 @@ class LearnedAgent:
     curve: list[tuple[int, float]] = field(default_factory=list)
     steps: int = 0
     seconds: float = 0.0
+
+    def __repr__(self) -> str:
+        last = f", score {self.curve[-1][1]:.1f}" if self.curve else ""
+        return f"LearnedAgent({self.name!r}, {self.steps:,} steps{last})"
 
     def predict(
         self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = True
@@ -389,5 +393,4 @@ def _factory(algo: str) -> Callable[..., LearnedAgent]:
     return make
 
 
-for _name in ALGORITHMS:
-    register_agent(_name)(_factory(_name))
+FACTORIES: dict[str, Factory] = {name: _factory(name) for name in ALGORITHMS}

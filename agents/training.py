@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from dp_ensemble_env.agents.runs import Record
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.save_util import load_from_pkl, save_to_pkl
 
 from dp_ensemble_env._files import atomic_write
+from dp_ensemble_env.agents.runs import Record
 
 #: Called with the steps done, the steps planned and the latest score.
 Progress = Callable[[int, int, float], None]

@@ -63,12 +63,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from dp_ensemble_env.agents.base import FloatArray, ScheduleAgent, core_env, register_agent
 from gymnasium.vector import AutoresetMode
 from numba import njit
 from numpy.typing import NDArray
 
 from dp_ensemble_env._validation import check_choice, check_count, check_in_range, check_positive
+from dp_ensemble_env.agents.base import Factory, FloatArray, ScheduleAgent, core_env
 from dp_ensemble_env.envs.actions import action_scale
 from dp_ensemble_env.envs.vector import EnsembleVectorEnv
 
@@ -379,7 +379,6 @@ def _held_out_residual(explorer: Explorer, log_z: FloatArray, tilt: FloatArray, 
     return float(difference.mean()), float(difference.std(ddof=1) / np.sqrt(len(difference)))
 
 
-@register_agent("z-learning")
 class ZLearningAgent(ScheduleAgent):
     """Learns by Z-learning when it is made, then plays the greedy tilt.
 
@@ -410,3 +409,6 @@ class ZLearningAgent(ScheduleAgent):
         privacy = "that of one release" if private else "none: it watched the true dynamics"
         actions = tilt_actions(self.learned.tilt, action_scale(core.model)).astype(np.float32)
         super().__init__(actions, "z-learning", privacy)
+
+
+FACTORIES: dict[str, Factory] = {"z-learning": ZLearningAgent}

@@ -25,7 +25,8 @@ class Registry(Generic[T]):
     kind : str
         What the entries are, in the words of an error message.
     built_in : mapping of str to str
-        ``"module:attribute"`` of each entry that comes with the package.
+        ``"module:attribute"`` of each entry that comes with the package; where the
+        attribute is a table of entries, the one of that name is taken from it.
     """
 
     def __init__(self, kind: str, built_in: Mapping[str, str] | None = None) -> None:
@@ -47,15 +48,15 @@ class Registry(Generic[T]):
         check_choice(name, self.kind, self.names())
         if name not in self._entries:
             module, _, attribute = self._places[name].partition(":")
-            entry = getattr(importlib.import_module(module), attribute)
-            self._entries.setdefault(name, entry)
+            found = getattr(importlib.import_module(module), attribute)
+            self._entries.setdefault(name, found[name] if isinstance(found, dict) else found)
         return self._entries[name]
 
-    def register(self, name: str, entry: T) -> None:
-        """Add an entry of your own; a name that is taken is refused."""
+    def register(self, name: str, entry: T, *, replace: bool = False) -> None:
+        """Add an entry of your own; a name that is taken is refused, or replaced if it is not a built-in one."""
         if not isinstance(name, str) or not name or any(c.isspace() or c in ":,=/" for c in name):
             raise ValueError(f"the name of a {self.kind} has no blanks and none of the signs : , = /, got {name!r}.")
-        if name in self:
+        if name in self and not (replace and name not in self._places):
             raise ValueError(f"the {self.kind} {name!r} exists already; choose another name, or remove that one first.")
         self._entries[name] = entry
         for watcher in self.watchers:

@@ -21,9 +21,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from dp_ensemble_env.agents import make_agent
 from numpy.typing import NDArray
 
+from dp_ensemble_env.agents import make_agent
 from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv
 from dp_ensemble_env.envs.portable import portable_spec
 from dp_ensemble_env.event import DemandResponseEvent

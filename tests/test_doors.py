@@ -13,10 +13,10 @@ from typing import Any, ClassVar
 import gymnasium
 import numpy as np
 import pytest
-from dp_ensemble_env.agents import evaluate, make_agent
 from numpy.testing import assert_allclose, assert_array_equal
 
 from dp_ensemble_env import EnsembleModel, scenarios
+from dp_ensemble_env.agents import evaluate, make_agent
 from dp_ensemble_env.cli import main
 from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv, actions
 from dp_ensemble_env.experiments.comparison import ComparisonSettings, Learner, compare

@@ -13,11 +13,11 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-import dp_ensemble_env.agents
 import pytest
 import yaml
 from packaging.requirements import Requirement
 
+import dp_ensemble_env.agents
 from dp_ensemble_env import __version__
 from dp_ensemble_env._moved import MOVED
 

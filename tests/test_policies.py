@@ -349,7 +349,6 @@ def test_a_plan_for_another_matrix_is_deployed_as_its_attraction():
 def test_deployed_tilts_score_as_the_environment_plays_them():
     """The reference plans in an environment of the release and plays its tilt, in single precision, on the truth."""
     from dp_ensemble_env.agents import evaluate, make_agent
-
     from dp_ensemble_env.envs import EnsembleEnv
     from dp_ensemble_env.lsmdp import evaluate_policy
     from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism

@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from dp_ensemble_env.agents import Evaluation, evaluate
 from numpy.typing import NDArray
 
 from dp_ensemble_env._validation import check_count
+from dp_ensemble_env.agents import Evaluation, evaluate
 
 
 class Clone:

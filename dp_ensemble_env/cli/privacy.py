@@ -178,7 +178,7 @@ def run_release(args: argparse.Namespace) -> int:
         args.k = 50.0
     drawn = mechanism(str(options.privacy_spec(args)))
     model = options.load_problem(args).model
-    terms = {"h": choose_h(args, model)} if drawn.name == "dirichlet" else {}
+    terms: dict[str, Any] = {"h": choose_h(args, model)} if drawn.name == "dirichlet" else {}
     if not args.no_guarantee:
         try:
             require_guarantee(drawn.event(model.default, **terms), args.delta)

@@ -5,8 +5,13 @@ matrix, and walks for a summer of quarter hours. P, what they do on average, is 
 on the release and deployed on P as a tilt, and scored there (0 = uncontrolled, 100 = the optimum for P). Beside every
 score stands that of the plan made on the public guess, which costs ε = 0.
 
-The settings of the mechanisms are fixed. They were chosen on campus instances 3 to 6, and never on those
-that are reported by default (0, 1 and 2).
+The settings of the mechanisms are fixed, and their values were chosen on campus instances 3 to 6. Instances 0 to 2,
+the default, are not untouched all the same: the matrix of instance 0 had been looked at when the cells' units were
+designed, and the larger share of the guess for Laplace noise was introduced after a first look at all three.
+Instances 20 to 22 were not looked at before anything was fixed; compare them.
+
+Mean and worst are over the noise of the draws. All draws at a point share one simulated fleet, and a smaller fleet
+is the beginning of the larger one.
 """
 
 from __future__ import annotations
@@ -210,5 +215,7 @@ def _panel(axes: Any, found: Sequence[Point], colours: dict[str, str]) -> None:
         axes.plot(x, [p.mean for p in mine], color=colour, marker=marker, ms=3, lw=1.2, label=name)
         axes.plot(x, [p.worst for p in mine], color=colour, lw=0.8, ls=":")
     axes.axhline(found[0].public, color=plotting.BLACK, ls="--", lw=1, label="public guess, ε = 0")
-    axes.set(xscale="log", ylim=(85, 100.5))
-    plotting.plain_log(axes.xaxis)
+    ticks = sorted({p.epsilon for p in found})
+    axes.set(xscale="log", ylim=(85, 100.5))  # what is far below the public guess is not drawn
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.minorticks_off()

@@ -91,12 +91,11 @@ class Fleet:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the counts, part of the stream of a seeded draw. Private, like the counts."""
-        counts = self.counts
-        return self.remembered(
-            "fingerprint",
-            lambda: hashlib.sha256(f"{counts.shape} {counts.dtype}".encode() + counts.tobytes()).hexdigest(),
-        )
+        """Hash of the whole content, which the stream of a seeded draw depends on. Private."""
+        return self.remembered("fingerprint", self._hash)
+
+    def _hash(self) -> str:
+        return hashlib.sha256(f"{self.counts.shape} {self.counts.dtype}".encode() + self.counts.tobytes()).hexdigest()
 
     def remembered(self, key: Any, make: Callable[[], T]) -> T:
         """Return what `make` returned when it was first asked for; repeated draws need the same sums."""

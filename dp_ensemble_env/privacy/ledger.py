@@ -133,7 +133,9 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
         return self._book.account.rows
 
     # ------------------------------------------------------------ recording
-    def charge(self, event: Event, label: str = "", *, times: int = 1, rng: Rng = None, data: Any = None) -> Permit:
+    def charge(
+        self, event: Event, label: str = "", *, times: int = 1, rng: Rng = None, data: Any = None, **terms: Any
+    ) -> Permit:
         """Put a draw on record before it is made, and return the permit to make it.
 
         Parameters
@@ -147,7 +149,9 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
             By default the operating system's entropy.
         data
             What will be drawn from. Needed with an integer seed, whose random stream depends
-            on the event and on the data, so that no two draws share one.
+            on the event, the terms and the data, so that no two draws share one.
+        **terms
+            Public terms of the draw, such as ``support=``.
 
         Raises
         ------
@@ -159,7 +163,7 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
             raise ValueError(
                 f"the event is of a draw seeded by {event.seeding!r}, but rng={rng!r} was given; make both agree."
             )
-        permit = make_permit(event, rng, data)
+        permit = make_permit(event, rng, data, terms)
         self._record(event, label, check_count(times, "times"))
         return permit
 
@@ -187,7 +191,7 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
             Public terms of the draw, such as ``support=`` and ``h=``.
         """
         event = mechanism.event(data, seeding=seeding_of(rng), **terms)
-        release = mechanism.draw(data, self.charge(event, label, rng=rng, data=data), **terms)
+        release = mechanism.draw(data, self.charge(event, label, rng=rng, data=data, **terms), **terms)
         self._note(release.digest)
         return release
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import gymnasium
 import numpy as np
 import pytest
-from dp_ensemble_env.agents import Agent, agent_names, evaluate, make_agent, register_agent
-from dp_ensemble_env.agents.analytical import PolicyAgent
-from dp_ensemble_env.agents.base import decision_time
-from dp_ensemble_env.agents.evaluation import reference_returns, seed_summary
-from dp_ensemble_env.agents.practice import constant_price_return
 from helpers import random_model
 from numpy.testing import assert_allclose
 from stable_baselines3.common.evaluation import evaluate_policy as sb3_evaluate_policy
 
 import dp_ensemble_env  # noqa: F401 - registers the environments
+from dp_ensemble_env.agents import Agent, agent_names, evaluate, make_agent, register_agent
+from dp_ensemble_env.agents.analytical import PolicyAgent
+from dp_ensemble_env.agents.base import decision_time
+from dp_ensemble_env.agents.evaluation import reference_returns, seed_summary
+from dp_ensemble_env.agents.practice import constant_price_return
 from dp_ensemble_env.cost import cost_of_privacy
 from dp_ensemble_env.envs.actions import action_scale, price_tilts
 from dp_ensemble_env.envs.ensemble import EnsembleEnv

@@ -27,7 +27,6 @@ from dp_ensemble_env.agents.hyperparams import (  # noqa: E402
 )
 from dp_ensemble_env.agents.learners import algorithm_class, price_list, settings_of  # noqa: E402
 from dp_ensemble_env.agents.sb3 import RunFolder, TrainingSettings, load_agent, safe_path, train  # noqa: E402
-
 from dp_ensemble_env.envs.ensemble import EnsembleEnv  # noqa: E402
 from dp_ensemble_env.envs.sb3 import EnsembleVecEnv  # noqa: E402
 from dp_ensemble_env.privacy.ledger import PrivacyLedger  # noqa: E402

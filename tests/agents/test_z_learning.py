@@ -5,6 +5,8 @@ from __future__ import annotations
 import gymnasium
 import numpy as np
 import pytest
+from helpers import random_model
+
 from dp_ensemble_env.agents import agent_names, evaluate, make_agent
 from dp_ensemble_env.agents.z_learning import (
     Explorer,
@@ -15,8 +17,6 @@ from dp_ensemble_env.agents.z_learning import (
     passive_update,
     tilt_actions,
 )
-from helpers import random_model
-
 from dp_ensemble_env.envs import EnsembleEnv
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.policies import solve_standard, tilted_policy

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 import pytest
-from dp_ensemble_env.agents.evaluation import seed_summary
 
+from dp_ensemble_env.agents.evaluation import seed_summary
 from dp_ensemble_env.experiments.comparison_report import PrivateRow, Row, show_all, write_all
 from dp_ensemble_env.reporting.outcome import event_outcome
 from dp_ensemble_env.scenarios.campus import campus_event

@@ -9,11 +9,11 @@ import behaviour_cloning
 import gymnasium
 import numpy as np
 import pytest
-from dp_ensemble_env.agents import make_agent
 from gymnasium.envs.registration import EnvSpec
 from helpers import load, random_model
 
 from dp_ensemble_env import DirichletMechanism, campus_event
+from dp_ensemble_env.agents import make_agent
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.envs.portable import portable_spec
 from dp_ensemble_env.experiments import datasets as make_dataset

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from dp_ensemble_env.agents import make_agent
 from helpers import random_chain
 
+from dp_ensemble_env.agents import make_agent
 from dp_ensemble_env.envs import EnsembleEnv
 from dp_ensemble_env.experiments.regret import PARTS, draw_regrets, mean_regret, split_regret
 from dp_ensemble_env.lsmdp import evaluate_policy

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dp_ensemble_env.agents import evaluate, make_agent
 from helpers import SCRIPTS, load
 
+from dp_ensemble_env.agents import evaluate, make_agent
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.experiments.comparison import ComparisonSettings, private_rows
 from dp_ensemble_env.experiments.sweep import cells as sweep_cells

@@ -10,6 +10,7 @@ import numpy as np
 import ppo_single_file
 import pytest
 import torch
+
 from dp_ensemble_env.agents import evaluate
 
 ROOT = Path(__file__).parents[2]

@@ -16,10 +16,10 @@ import minari
 import numpy as np
 import pytest
 import torch
-from dp_ensemble_env.agents import evaluate, make_agent
 from minari.dataset._storages.hdf5_storage import HDF5Storage
 
 from dp_ensemble_env import campus_event
+from dp_ensemble_env.agents import evaluate, make_agent
 from dp_ensemble_env.experiments import datasets as make_dataset
 
 ROOT = Path(__file__).parents[2]

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import rl_zoo3.enjoy
 import rl_zoo3.train
-from dp_ensemble_env.agents.hyperparams import HYPERPARAMS, reward_scale
 from stable_baselines3 import PPO
+
+from dp_ensemble_env.agents.hyperparams import HYPERPARAMS, reward_scale
 
 ID = "dp_ensemble/MeanField-v0"
 MODULES = [(algo, action) for algo, table in HYPERPARAMS.items() for action in dict.fromkeys(a for _, a in table)]

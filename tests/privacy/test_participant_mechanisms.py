@@ -177,6 +177,8 @@ def test_a_guess_of_your_own_is_where_the_release_falls_back():
     mine = np.full((4, 4), 0.25)
     fleet = Fleet.simulate(mine, 3, seed=1, steps=10)
     assert_allclose(mechanism(SPECS[0]).release(fleet, 1, guess=mine).matrix, mine)
+    around, lazy = (mechanism(SPECS[0]).event(fleet, seeding="seed", guess=guess) for guess in (mine, None))
+    assert around != lazy and around.digest != lazy.digest  # no stream is shared
     with pytest.raises(ValueError, match="guess"):
         mechanism(SPECS[0]).release(fleet, 1, guess=np.eye(3))
 
@@ -218,7 +220,7 @@ def test_the_statement_names_the_participant(spec):
 
 def test_a_permit_is_for_one_mechanism():
     fleet = Fleet.simulate(GUESS, 10, seed=1, steps=50)
-    permit = PrivacyLedger().charge(mechanism("gaussian:epsilon=1").event(fleet, seeding="seed"), rng=1)
+    permit = PrivacyLedger().charge(mechanism("gaussian:epsilon=1").event(fleet, seeding="seed"), rng=1, data=fleet)
     with pytest.raises(ValueError, match="the permit is for"):
         mechanism("gaussian:epsilon=2").draw(fleet, permit)
     with pytest.raises(ValueError, match="the permit is for"):
@@ -252,7 +254,9 @@ def test_the_dirichlet_mechanism_protects_a_participant_only_with_a_declared_sup
     ledger = PrivacyLedger()
     release = ledger.release(made, fleet, rng=1, support=support, clip=50)
     chain = fleet.chain(50, support)
-    assert release.event.entries == "any" and release.event.h_source == "devices"
-    assert_allclose(release.event.h, chain.adjacency.h)
+    ((_, charged, _),) = ledger.entries
+    assert charged.entries == "any" and charged.h_source == "devices"
+    assert_allclose(charged.h, chain.adjacency.h)
+    assert release.event == charged.drawn  # h was computed from the participants' data, so it stays with the ledger
     assert math.isfinite(ledger.spent(1e-6))
     assert_array_equal(PublicMechanism().release(fleet).matrix, GUESS)

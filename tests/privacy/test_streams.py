@@ -10,7 +10,8 @@ from scipy.optimize import least_squares
 
 from dp_ensemble_env.envs import EnsembleEnv
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.privacy import DirichletMechanism, PrivacyLedger, Release
+from dp_ensemble_env.privacy import DirichletMechanism, Fleet, PrivacyLedger, Release
+from dp_ensemble_env.privacy.mechanisms.base import make_permit
 
 #: A sweep such as anyone would run, on one seed.
 KS = np.array([20.0, 30.0, 50.0, 80.0, 120.0, 200.0, 300.0])
@@ -88,6 +89,24 @@ def test_every_parameter_of_a_draw_moves_its_stream():
     for (a, one), (b, two) in combinations(draws.items(), 2):
         assert abs(np.corrcoef(one, two)[0, 1]) < 0.15, (a, b)
     np.testing.assert_array_equal(draws["plain"], noise(matrix, 2e4, rng=7))  # and the same draw is the same
+
+
+def test_terms_of_a_draw_move_its_stream():
+    """The event knows the sizes of a support's rows alone, and nothing of a clip."""
+    matrix = np.eye(40)
+    supports = [np.eye(40, dtype=bool) | np.eye(40, k=shift, dtype=bool) for shift in (1, 1, 2)]
+    for one in supports:
+        one[-2:] = supports[0][-2:] | np.eye(40, k=-1, dtype=bool)[-2:]  # rows of equal sizes
+    mechanism, ledger = DirichletMechanism(50, 0.1), PrivacyLedger()
+    assert mechanism.event(matrix, support=supports[1]) == mechanism.event(matrix, support=supports[2])
+    for release in (mechanism.release, lambda *a, **t: ledger.release(mechanism, *a, **t)):
+        stay = [np.diag(release(matrix, 3, support=one).matrix)[:-2] for one in supports]
+        np.testing.assert_array_equal(stay[0], stay[1])
+        assert np.abs(stay[0] - stay[2]).max() > 1e-3 and abs(np.corrcoef(stay[0], stay[2])[0, 1]) < 0.6
+    fleet = Fleet.simulate(MATRIX, 200, seed=1, steps=500)
+    dense = np.ones((2, 2), bool)
+    streams = [make_permit(mechanism.event(MATRIX), 3, fleet, {"support": dense, "clip": clip}).rng for clip in (5, 6)]
+    assert streams[0].random() != streams[1].random()
 
 
 def test_the_adjacency_is_a_claim_about_a_draw_and_no_part_of_it():

@@ -26,7 +26,7 @@ from typing import Any
 
 from dp_ensemble_env._files import atomic_write
 from dp_ensemble_env.agents import agent_names, evaluate, make_agent
-from dp_ensemble_env.agents.base import _FACTORIES
+from dp_ensemble_env.agents.base import agent_factory
 from dp_ensemble_env.agents.hyperparams import ALGORITHMS
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.experiments.problem import draw_release
@@ -144,7 +144,7 @@ def agent_settings(config: dict[str, Any]) -> dict[str, Any]:
     if method == "average-sampled":
         settings["seed"] = SAMPLE_SEED + seed
     if config["agents"] is not None:  # an agent of the user's gets what it takes
-        taken = inspect.signature(_FACTORIES[method]).parameters
+        taken = inspect.signature(agent_factory(method)).parameters
         settings = {name: config[name] for name in ("seed", "steps") if name in taken}
     return settings
 
@@ -152,10 +152,11 @@ def agent_settings(config: dict[str, Any]) -> dict[str, Any]:
 @functools.lru_cache(maxsize=1)
 def register_agents(source: str) -> tuple[str, ...]:
     """Run a file that registers agents, and return their names."""
-    before = dict(_FACTORIES)
+    before = {name: agent_factory(name) for name in agent_names()[len(BUILT_IN) :]}
     module = ModuleType("sweep_agents")
     exec(compile(source, "the file of --agents", "exec"), module.__dict__)
-    return tuple(name for name, factory in _FACTORIES.items() if before.get(name) is not factory)
+    after = {name: agent_factory(name) for name in agent_names()[len(BUILT_IN) :]}
+    return tuple(name for name, factory in after.items() if before.get(name) is not factory)
 
 
 @functools.cache

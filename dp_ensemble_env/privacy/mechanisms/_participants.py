@@ -32,6 +32,7 @@ is the guess itself: noise alone releases nothing worse.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from abc import abstractmethod
 from collections.abc import Callable
@@ -60,6 +61,8 @@ FALSE_JUMPS = 1e-6
 _LEAST_GUESS = 1e-3
 _PSEUDO_COUNTS = 5.0
 _CHUNK = 500
+#: What an event calls the guess where none is given.
+LAZY_WALK = "lazy walk"
 UNIT = "protects everything that one participant ever contributed (adjacent fleets differ by one participant)"
 NO_SUPPORT = "every cell was drawn, so no support is assumed"
 
@@ -72,6 +75,13 @@ def require_fleet(data: Any, name: str) -> Fleet:
             "make one with Fleet.from_states, Fleet.read or Fleet.simulate."
         )
     return data
+
+
+def name_of(guess: ArrayLike | None) -> str:
+    """Name the guess in an event, so that draws around different guesses differ and share no stream."""
+    if guess is None:
+        return LAZY_WALK
+    return hashlib.sha256(np.ascontiguousarray(guess, dtype="<f8").tobytes()).hexdigest()
 
 
 class FleetMechanism(Mechanism):

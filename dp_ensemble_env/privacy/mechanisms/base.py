@@ -19,7 +19,7 @@ import io
 import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -36,6 +36,8 @@ SEEDINGS: tuple[str, ...] = ("os-entropy", "seed", "generator")
 FILE_FORMAT = "dp-ensemble-release"
 SEEDED = "seeded: repeatable, hence not private against whoever knows the seed"
 Rng = np.random.Generator | int | None
+#: Terms that say what is claimed about a draw, and do not change it.
+CLAIMS = ("h", "entries")
 
 
 # ------------------------------------------------------------------ events
@@ -166,27 +168,29 @@ def seeding_of(rng: Rng) -> Seeding:
     return "os-entropy" if rng is None else "generator" if isinstance(rng, np.random.Generator) else "seed"
 
 
-def make_permit(event: Event, rng: Rng, data: Any) -> Permit:
+def make_permit(event: Event, rng: Rng, data: Any, terms: Mapping[str, Any] | None = None) -> Permit:
     """Return the permit for a draw from `data`; whoever calls this has charged it, or runs an experiment.
 
     **No two draws share a stream of random numbers.** Two releases made of the same stream at
     different settings can be solved for the true data, and two made of it from different data
     differ by just what the data differ by, whether or not anyone knows the seed. So an integer
-    seed is mixed with the whole event of the draw and with the data. A `Generator` is taken as
-    it is, since it moves on with every draw.
+    seed is mixed with the whole event of the draw, its terms (support, clip, ...; the adjacency is
+    but a claim) and the data. A `Generator` is taken as it is, since it moves on with every draw.
     """
     if rng is None or isinstance(rng, np.random.Generator):
         return Permit(event, np.random.default_rng(rng))
     check_rng(rng)  # refuses what is no seed
     if data is None:
         raise ValueError("the stream of a seeded draw depends on its data; pass charge(event, rng=seed, data=data).")
-    identity = hashlib.sha256(f"{event.drawn.digest} {fingerprint(data)}".encode()).digest()
+    given = {name: value for name, value in (terms or {}).items() if name not in CLAIMS and value is not None}
+    drawn = {name: fingerprint(given[name]) for name in sorted(given)}
+    identity = hashlib.sha256(f"{event.drawn.digest} {drawn} {fingerprint(data)}".encode()).digest()
     return Permit(event, np.random.default_rng([int(rng), *np.frombuffer(identity, "<u4").tolist()]))
 
 
 def fingerprint(data: Any) -> str:
     """Return a hash of private data: their own ``fingerprint``, or that of an array. It never leaves."""
-    own = getattr(data, "fingerprint", None)
+    own = data if isinstance(data, str) else getattr(data, "fingerprint", None)
     if isinstance(own, str):
         return own
     try:
@@ -423,4 +427,4 @@ class Mechanism(ABC):
             Public terms of the draw, such as ``support=``.
         """
         event = self.event(data, seeding=seeding_of(rng), **terms)
-        return self.draw(data, make_permit(event, rng, data), **terms)
+        return self.draw(data, make_permit(event, rng, data, terms), **terms)

@@ -22,12 +22,14 @@ from dp_ensemble_env.privacy.accounting.divergence import check_delta
 from dp_ensemble_env.privacy.calibration import gaussian_sigma
 from dp_ensemble_env.privacy.mechanisms._participants import (
     COUNT,
+    LAZY_WALK,
     NO_SUPPORT,
     UNIT,
     FleetMechanism,
     FloatArray,
     Layout,
     add_noise,
+    name_of,
     normal_tail,
     require_fleet,
     require_source,
@@ -43,6 +45,7 @@ class GaussianEvent(Event, type="gaussian"):
 
     sigma: float
     states: int
+    guess: str = LAZY_WALK
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -94,11 +97,13 @@ class GaussianMechanism(FleetMechanism):
         """Noise multiplier: standard deviation of the noise over the sensitivity."""
         return gaussian_sigma(self.epsilon, self.delta)
 
-    def event(self, data: Any, *, seeding: Seeding = "os-entropy", **terms: Any) -> GaussianEvent:
+    def event(
+        self, data: Any, *, seeding: Seeding = "os-entropy", guess: ArrayLike | None = None, **terms: Any
+    ) -> GaussianEvent:
         """Describe a draw from a fleet, of which only the number of levels is looked at."""
         fleet = require_fleet(data, self.name)
         require_source(seeding)
-        return GaussianEvent(sigma=self.sigma, states=fleet.n_states, seeding=seeding)
+        return GaussianEvent(sigma=self.sigma, states=fleet.n_states, guess=name_of(guess), seeding=seeding)
 
     def draw(self, data: Any, permit: Permit, *, guess: ArrayLike | None = None, **terms: Any) -> Release:
         """Draw one release.
@@ -111,13 +116,14 @@ class GaussianMechanism(FleetMechanism):
             A public guess of the behaviour that must not come from the data; by default a lazy walk.
         """
         layout = Layout.of(require_fleet(data, self.name), 2, guess)
-        matrix = layout.estimate(self.noisy(data, permit, layout), SENSITIVITY * self.sigma, normal_tail)
+        matrix = layout.estimate(self.noisy(data, permit, guess), SENSITIVITY * self.sigma, normal_tail)
         return Release(np.minimum(log_probabilities(matrix), 0.0), permit.event)
 
-    def noisy(self, data: Any, permit: Permit, layout: Layout | None = None) -> FloatArray:
+    def noisy(self, data: Any, permit: Permit, guess: ArrayLike | None = None) -> FloatArray:
         """Return the noisy sums, which the guarantee is about; a release is made of them alone."""
         fleet = require_fleet(data, self.name)
         seeding = permit.event.seeding
-        permit.covers(self.event(fleet, seeding=seeding))
-        sums = (layout or Layout.of(fleet, 2)).sums(fleet)
-        return add_noise(sums, "gaussian", SENSITIVITY * self.sigma, permit.rng, seeding)
+        permit.covers(self.event(fleet, seeding=seeding, guess=guess))
+        return add_noise(
+            Layout.of(fleet, 2, guess).sums(fleet), "gaussian", SENSITIVITY * self.sigma, permit.rng, seeding
+        )

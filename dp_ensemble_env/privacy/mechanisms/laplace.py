@@ -18,6 +18,7 @@ from dp_ensemble_env._validation import check_count, check_positive
 from dp_ensemble_env.lsmdp import log_probabilities
 from dp_ensemble_env.privacy.mechanisms._participants import (
     COUNT,
+    LAZY_WALK,
     NO_SUPPORT,
     UNIT,
     FleetMechanism,
@@ -25,6 +26,7 @@ from dp_ensemble_env.privacy.mechanisms._participants import (
     Layout,
     add_noise,
     laplace_tail,
+    name_of,
     require_fleet,
     require_source,
 )
@@ -39,6 +41,7 @@ class LaplaceEvent(Event, type="laplace"):
 
     epsilon: float
     states: int
+    guess: str = LAZY_WALK
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -72,23 +75,26 @@ class LaplaceMechanism(FleetMechanism):
     def __post_init__(self) -> None:
         check_positive(self.epsilon, "epsilon")
 
-    def event(self, data: Any, *, seeding: Seeding = "os-entropy", **terms: Any) -> LaplaceEvent:
+    def event(
+        self, data: Any, *, seeding: Seeding = "os-entropy", guess: ArrayLike | None = None, **terms: Any
+    ) -> LaplaceEvent:
         """Describe a draw from a fleet, of which only the number of levels is looked at."""
         fleet = require_fleet(data, self.name)
         require_source(seeding)
-        return LaplaceEvent(epsilon=float(self.epsilon), states=fleet.n_states, seeding=seeding)
+        return LaplaceEvent(epsilon=float(self.epsilon), states=fleet.n_states, guess=name_of(guess), seeding=seeding)
 
     def draw(self, data: Any, permit: Permit, *, guess: ArrayLike | None = None, **terms: Any) -> Release:
         """Draw one release; see `GaussianMechanism.draw`."""
         layout = Layout.of(require_fleet(data, self.name), 1, guess)
         deviation = math.sqrt(2.0) * SENSITIVITY / self.epsilon
-        matrix = layout.estimate(self.noisy(data, permit, layout), deviation, laplace_tail)
+        matrix = layout.estimate(self.noisy(data, permit, guess), deviation, laplace_tail)
         return Release(np.minimum(log_probabilities(matrix), 0.0), permit.event)
 
-    def noisy(self, data: Any, permit: Permit, layout: Layout | None = None) -> FloatArray:
+    def noisy(self, data: Any, permit: Permit, guess: ArrayLike | None = None) -> FloatArray:
         """Return the noisy sums; see `GaussianMechanism.noisy`."""
         fleet = require_fleet(data, self.name)
         seeding = permit.event.seeding
-        permit.covers(self.event(fleet, seeding=seeding))
-        sums = (layout or Layout.of(fleet, 1)).sums(fleet)
-        return add_noise(sums, "laplace", SENSITIVITY / self.epsilon, permit.rng, seeding)
+        permit.covers(self.event(fleet, seeding=seeding, guess=guess))
+        return add_noise(
+            Layout.of(fleet, 1, guess).sums(fleet), "laplace", SENSITIVITY / self.epsilon, permit.rng, seeding
+        )

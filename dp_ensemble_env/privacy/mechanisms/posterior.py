@@ -22,11 +22,13 @@ from dp_ensemble_env.lsmdp import log_probabilities
 from dp_ensemble_env.privacy.accounting.divergence import check_delta
 from dp_ensemble_env.privacy.calibration import posterior_prior
 from dp_ensemble_env.privacy.mechanisms._participants import (
+    LAZY_WALK,
     NO_SUPPORT,
     UNIT,
     FleetMechanism,
     FloatArray,
     Layout,
+    name_of,
     normal_tail,
     require_fleet,
     shrink,
@@ -43,6 +45,7 @@ class PosteriorEvent(Event, type="posterior"):
 
     prior: float
     states: int
+    guess: str = LAZY_WALK
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -80,17 +83,19 @@ class PosteriorMechanism(FleetMechanism):
         check_positive(self.epsilon, "epsilon")
         check_delta(self.delta)
 
-    def event(self, data: Any, *, seeding: Seeding = "os-entropy", **terms: Any) -> PosteriorEvent:
+    def event(
+        self, data: Any, *, seeding: Seeding = "os-entropy", guess: ArrayLike | None = None, **terms: Any
+    ) -> PosteriorEvent:
         """Describe a draw from a fleet, of which only the number of levels is looked at."""
         n = require_fleet(data, self.name).n_states
         prior = _prior(float(self.epsilon), float(self.delta), n)
-        return PosteriorEvent(prior=prior, states=n, seeding=seeding)
+        return PosteriorEvent(prior=prior, states=n, guess=name_of(guess), seeding=seeding)
 
     def draw(self, data: Any, permit: Permit, *, guess: ArrayLike | None = None, **terms: Any) -> Release:
         """Draw one release; see `GaussianMechanism.draw`."""
         layout = Layout.of(require_fleet(data, self.name), 2, guess)
-        drawn = self.noisy(data, permit)
-        prior = self.event(data, seeding=permit.event.seeding).prior
+        drawn = self.noisy(data, permit, guess)
+        prior = self.event(data, seeding=permit.event.seeding, guess=guess).prior
         sums = drawn - prior
         deviation = np.sqrt(np.maximum(drawn, prior))
         weight = sums.sum(axis=1, keepdims=True)
@@ -101,9 +106,9 @@ class PosteriorMechanism(FleetMechanism):
             matrix = shrink(layout, sums / weight, deviation / weight, normal_tail)
         return Release(np.minimum(log_probabilities(matrix), 0.0), permit.event)
 
-    def noisy(self, data: Any, permit: Permit) -> FloatArray:
+    def noisy(self, data: Any, permit: Permit, guess: ArrayLike | None = None) -> FloatArray:
         """Return the Gamma variates, which the guarantee is about; a release is made of them alone."""
         fleet = require_fleet(data, self.name)
-        event = self.event(fleet, seeding=permit.event.seeding)
+        event = self.event(fleet, seeding=permit.event.seeding, guess=guess)
         permit.covers(event)
         return permit.rng.standard_gamma(event.prior + trusted_rows(fleet))

@@ -54,7 +54,9 @@ def environment(args: argparse.Namespace) -> dict[str, Any]:
     """Describe the environment, so that it can be made again from the run folder."""
     problem, privacy = options.problem_settings(args).to_dict(), options.privacy_spec(args)
     if privacy is not None:
-        problem["sha256"] = None  # a hash of the meter file is a function of private data, and run folders are passed on
+        problem["sha256"] = (
+            None  # a hash of the meter file is a function of private data, and run folders are passed on
+        )
     return {
         "problem": problem,
         "population": args.population,

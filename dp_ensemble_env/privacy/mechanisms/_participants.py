@@ -37,7 +37,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -113,7 +113,7 @@ class Layout:
     def of(cls, fleet: Fleet, norm: int, guess: ArrayLike | None = None) -> Layout:
         """Lay out contributions around a public guess, by default the lazy walk."""
         if guess is None:
-            return cls(PublicMechanism().release(fleet).matrix, norm)
+            return _lazy_walk(fleet.n_states, norm)
         matrix = check_stochastic(guess, "guess")
         check_shape(matrix, fleet.shape, "guess", "one row per level of the fleet")
         return cls(matrix, norm)
@@ -203,6 +203,11 @@ class Layout:
             self.size * scale * self.units / weight,
             tail,
         )
+
+
+@lru_cache(maxsize=8)
+def _lazy_walk(n: int, norm: int) -> Layout:
+    return Layout(PublicMechanism().release(np.empty((n, n))).matrix, norm)
 
 
 def shrink(layout: Layout, rows: FloatArray, deviation: FloatArray, tail: Tail) -> FloatArray:

@@ -16,11 +16,14 @@ import minari
 import numpy as np
 import pytest
 import torch
+from helpers import write_meter
 from minari.dataset._storages.hdf5_storage import HDF5Storage
 
 from dp_ensemble_env import campus_event
 from dp_ensemble_env.agents import evaluate, make_agent
+from dp_ensemble_env.cli import dataset as command_line
 from dp_ensemble_env.experiments import datasets as make_dataset
+from dp_ensemble_env.experiments.problem import ProblemSettings
 
 ROOT = Path(__file__).parents[2]
 LADDER = ("uncontrolled", "ad-hoc", "medium", "standard")
@@ -58,7 +61,7 @@ def empty(own_folder, monkeypatch):
 
 
 def make(*arguments):
-    assert make_dataset.main([str(one) for one in arguments]) == 0
+    assert command_line.main([str(one) for one in arguments]) == 0
 
 
 def returns_of(dataset):
@@ -145,9 +148,11 @@ def test_normalized_score_is_the_score(root, agent):
     assert 100 * minari.get_normalized_score(dataset, result.mean_return) == pytest.approx(result.score, abs=1e-8)
 
 
-@pytest.mark.parametrize(("name", "loads"), [("SingleLoad", 1), ("Buildings", 100)])
-def test_finite_population_scores_agree_up_to_the_luck_of_the_start(empty, name, loads):
-    make("--env", name, "--kinds", "standard", "--episodes", 200, "--noise", 0)
+@pytest.mark.parametrize(
+    ("population", "name", "loads"), [("single", "SingleLoad", 1), ("buildings", "Buildings", 100)]
+)
+def test_finite_population_scores_agree_up_to_the_luck_of_the_start(empty, population, name, loads):
+    make("--population", population, "--kinds", "standard", "--episodes", 200, "--noise", 0)
     dataset = minari.load_dataset(f"dp_ensemble/{name.lower()}-tilt/standard-v0")
     assert replay(dataset) == 0.0
     env = dataset.recover_environment()
@@ -228,7 +233,7 @@ def test_price_mode_has_no_standard(empty, capsys):
     assert sorted(minari.list_local_datasets()) == [
         f"dp_ensemble/meanfield-price/{kind}-v0" for kind in ("ad-hoc", "medium", "mixed", "uncontrolled")
     ]
-    assert make_dataset.main(["--action", "price", "--kinds", "standard"]) == 2
+    assert command_line.main(["--action", "price", "--kinds", "standard"]) == 2
     assert "--action tilt" in capsys.readouterr().err
 
 
@@ -248,24 +253,13 @@ def test_private_data_set_recovers_its_release_and_states_its_worth(empty):
     assert minari.get_normalized_score(dataset, result.mean_return) == pytest.approx(0, abs=1e-9)
 
 
-def write_meter(path):
-    rng = np.random.default_rng(0)
-    start = np.datetime64("2018-06-11T00:00")
-    lines = [
-        f"{start + np.timedelta64(15 * i, 'm')},{150 + 90 * np.sin(i / 96 * 6.28) ** 2 + rng.normal(0, 12):.3f}"
-        for i in range(28 * 96)
-    ]
-    path.write_text("timestamp,power_kw\n" + "\n".join(lines) + "\n")
-    return path
-
-
 def test_meter_data_set_needs_no_meter_file(empty, own_folder, capsys):
     meter = write_meter(own_folder / "meter.csv")
     options = ("--meter", meter, "--unit", "kW", "--stamp", "start", "--episodes", 10, "--kinds", "ad-hoc", "standard")
     make(*options, "--k", 50, "--floor", 0.01)
     make(*options)
     assert "disclose the transition matrix" in capsys.readouterr().err
-    true = make_dataset.load_model(make_dataset.parse([str(one) for one in options]))
+    true = ProblemSettings(meter=str(meter), unit="kW", stamp="start").build().model
     meter.unlink()
     dataset = minari.load_dataset("dp_ensemble/meanfield-tilt-meter/standard-v0")
     assert replay(dataset) == 0.0
@@ -293,7 +287,7 @@ def test_meter_data_set_needs_no_meter_file(empty, own_folder, capsys):
 def test_existing_data_sets_are_kept_unless_forced(empty, capsys):
     settings = ["--kinds", "ad-hoc", "--name", "x", "--noise", "0", "--episodes"]
     make(*settings, 4)
-    assert make_dataset.main([*settings, "5"]) == 2
+    assert command_line.main([*settings, "5"]) == 2
     assert "--force" in capsys.readouterr().err
     assert minari.load_dataset("dp_ensemble/x/ad-hoc-v0").total_episodes == 4
     make(*settings, 5, "--force")
@@ -311,8 +305,8 @@ def test_interrupted_writing_leaves_the_former_data_set(empty, monkeypatch, caps
         raise KeyboardInterrupt
 
     monkeypatch.setattr(HDF5Storage, "update_episodes", interrupted)
-    assert make_dataset.main([*settings, "--force"]) == 130
-    assert make_dataset.main(["--kinds", "uncontrolled", "--name", "x"]) == 130
+    assert command_line.main([*settings, "--force"]) == 130
+    assert command_line.main(["--kinds", "uncontrolled", "--name", "x"]) == 130
     assert "complete" in capsys.readouterr().err
     monkeypatch.undo()
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(empty))

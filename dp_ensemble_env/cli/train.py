@@ -52,11 +52,16 @@ def build_parser() -> Parser:
 
 def environment(args: argparse.Namespace) -> dict[str, Any]:
     """Describe the environment, so that it can be made again from the run folder."""
+    problem, privacy = options.problem_settings(args).to_dict(), options.privacy_spec(args)
+    if privacy is not None:
+        problem["sha256"] = (
+            None  # a hash of the meter file is a function of private data, and run folders are passed on
+        )
     return {
-        "problem": options.problem_settings(args).to_dict(),
+        "problem": problem,
         "population": args.population,
         "action": args.action,
-        "privacy": options.privacy_spec(args),
+        "privacy": privacy,
         "release_seed": args.release_seed,
     }
 

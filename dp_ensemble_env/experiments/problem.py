@@ -167,7 +167,8 @@ class ProblemSettings:
         when = f"The event is on {event_fields['date']}" + ("." if self.date else "; pass date=... to choose.")
         copies = loads > 1 and self.profile == "building"
         hint = ("Pass loads=1 for results of the metered building alone.",) if copies else ()
-        return Problem(model, self, tuple(dict.fromkeys((*series.notes, *model.notes, when, *hint))))
+        public = "The power levels come from the metered extremes and count as public where a release is drawn."
+        return Problem(model, self, tuple(dict.fromkeys((*series.notes, *model.notes, when, *hint, public))))
 
 
 _PLAIN = ProblemSettings()

@@ -422,7 +422,7 @@ def _release(parser: Parser) -> None:
 def _audit(parser: Parser) -> None:
     _settings(parser, 50.0, 0.1, 0.05)
     whole = options.whole
-    words = "draws of each input (default 400000; with --participants 10000)"
+    words = "draws of each input (default 400000; with --participants 20000)"
     parser.add_argument("--draws", type=whole(4), metavar="N", help=words)
     parser.add_argument("--samples", type=whole(1), default=16, metavar="N", help="draws in the attacked average")
     words = "attack the protection of one participant among N, instead of that of a row"

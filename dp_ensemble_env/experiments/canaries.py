@@ -72,9 +72,9 @@ class CanarySettings:
     states: int = 6
     steps: int = 96
     clip: int = 10
-    draws: int = 10_000
-    releases: int = 5_000
-    agents: int = 400
+    draws: int = 20_000
+    releases: int = 10_000
+    agents: int = 800
     seed: int = 0
 
     def __post_init__(self) -> None:

@@ -35,6 +35,7 @@ EXTRAS = {
     "optuna": "tune",
     "minari": "minari",
     "ray": "ray",
+    "opendp": "opendp",
     "cvxpy": "test",
 }
 #: Seconds that a command has to clean up after Ctrl-C before it is ended.

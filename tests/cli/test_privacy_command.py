@@ -115,24 +115,35 @@ def test_release_draws_from_the_system_and_books_first(run, tmp_path, campus):
     status, _, err = run(*words[:-3], "--output", out_file)
     assert status == 2 and "exists" in err and PrivacyLedger(ledger_file).releases == 1
     # Two releases from the system's entropy differ.
-    run("release", "--output", tmp_path / "a.npz")
-    run("release", "--output", tmp_path / "b.npz")
+    for name in "ab":
+        words = ["--floor", 0.07, "--ledger", tmp_path / f"{name}.jsonl", "--output", tmp_path / f"{name}.npz"]
+        assert run("release", *words)[0] == 0
     assert not np.array_equal(Release.load(tmp_path / "a.npz").matrix, Release.load(tmp_path / "b.npz").matrix)
 
 
 def test_a_seeded_release_is_declared_not_private(run, tmp_path):
-    status, out, _ = run("release", "--floor", 0.05, "--seed", 3, "--output", tmp_path / "x.json")
+    words = ["--floor", 0.05, "--seed", 3, "--output", tmp_path / "x.json", "--ledger", tmp_path / "l.jsonl"]
+    status, out, _ = run("release", *words)
     out = " ".join(out.split())
     assert status == 0 and "A seeded release is NOT private" in out
     assert out.count("whoever knows the seed") >= 3  # the release, the warning and the privacy line
     assert Release.load(tmp_path / "x.json").seeding == "seed"
 
 
-def test_release_without_a_floor_prints_what_is_missing(run, tmp_path):
-    status, out, _ = run("release", "--output", tmp_path / "x.json", "--epsilon", 15)
+def test_release_needs_a_ledger_and_a_guarantee_or_the_word_that_there_is_none(run, tmp_path):
+    words = ["--output", tmp_path / "x.json", "--epsilon", 15]
+    status, _, err = run("release", *words)
+    assert status == 2 and "--ledger" in err
+    words += ["--ledger", tmp_path / "l.jsonl"]
+    status, _, err = run("release", *words)
+    assert status == 2 and "no epsilon that holds for all inputs" in err and "--no-guarantee" in err
+    assert not list(tmp_path.iterdir())  # nothing was drawn, charged or written
+    status, out, _ = run("release", *words, "--no-guarantee")
     out = " ".join(out.split())
-    assert status == 0 and "no guarantee (epsilon = infinity" in out
-    assert "To reach (15, 1e-06) on this matrix" in out and out.count(PRIVATE_MARK) == 2
+    assert status == 0 and "no guarantee (epsilon = infinity" in out and PRIVATE_MARK not in out
+    advice = (tmp_path / "x-private.txt").read_text()  # what depends on the matrix has a file of its own
+    assert advice.startswith("Private:") and "To reach (15, 1e-06) on this matrix" in advice
+    assert advice.count(PRIVATE_MARK) == 2
 
 
 def test_release_of_a_meter_file(run, tmp_path):
@@ -143,6 +154,7 @@ def test_release_of_a_meter_file(run, tmp_path):
     lines = ["interval start,power (kW)"] + [f"{t},{v:.3f}".replace("T", " ") for t, v in zip(stamps, kw, strict=True)]
     meter.write_text("\n".join(lines) + "\n")
     words = ["--unit", "kW", "--stamp", "start", "--levels", 8, "--floor", 0.05, "--output", tmp_path / "m.json"]
+    words += ["--ledger", tmp_path / "l.jsonl"]
     status, out, err = run("release", "--meter", meter, *words)
     assert status == 0, err
     assert Release.load(tmp_path / "m.json").floor == 0.05 and "Privacy: (" in out
@@ -195,9 +207,9 @@ def test_plot_writes_two_pictures(run, tmp_path):
         (["guarantee", "--delta", "2"], "--delta must lie in (0, 1)"),
         (["guarantee", "--h", "5"], "--h must lie in [0, 2]"),
         (["guarantee", "--floor", "0.7"], "--floor must lie in"),
-        (["release", "--meter", "no-such-file.csv", "--output", "x.json"], "no-such-file.csv"),
-        (["release", "--output", "x.txt"], "needs the ending .json or .npz"),
-        (["release", "--floor", "0.3", "--output", "x.json"], "--floor 0.3 cannot hold for row"),
+        (["release", "--meter", "no-such-file.csv", "--output", "x.json", "--ledger", "l"], "no-such-file.csv"),
+        (["release", "--output", "x.txt", "--ledger", "l"], "needs the ending .json or .npz"),
+        (["release", "--floor", "0.3", "--output", "x.json", "--ledger", "l"], "--floor 0.3 cannot hold for row"),
         (["audit", "--floor", "0.4"], "leave room"),
         (["audit", "--draws", "1"], "--draws must be at least 4"),
         (["audit", "--privacy", "gaussian:epsilon=1"], "--participants 60"),

@@ -284,7 +284,9 @@ EXAMPLES = (
 def build_parser() -> Parser:
     """Describe the commands."""
     parser = Parser(prog="dp-ensemble privacy", description=DESCRIPTION, examples=EXAMPLES)
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", title="commands")
+    commands = parser.add_subparsers(
+        dest="command", required=True, metavar="COMMAND", title="commands", prog=parser.prog
+    )
     for name, words, declare, run in (
         ("guarantee", "one line, and a table over k", _guarantee, run_guarantee),
         ("calibrate", "the largest k that reaches a target", _calibrate, run_calibrate),

@@ -22,7 +22,7 @@ from dp_ensemble_env.cli.shell import Parser, execute, guard, keeping, translate
 #: Every command that does something, with the words that start it.
 EVERY = [
     *([name] for name in COMMANDS if name not in ("privacy", "benchmark")),
-    *(["privacy", name] for name in ("guarantee", "calibrate", "release", "audit", "plot")),
+    *(["privacy", name] for name in ("guarantee", "calibrate", "release", "audit", "plot", "frontier", "regret")),
     *(["benchmark", name] for name in ("solver", "env")),
 ]
 by_words = pytest.mark.parametrize("words", EVERY, ids=" ".join)
@@ -115,7 +115,11 @@ def test_help_without_any_extra():
 @by_words
 def test_bad_words_are_one_sentence_and_nothing_is_written(words, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    needed = {"evaluate": ["standard"], "calibrate": ["--epsilon", "5"], "release": ["--output", "x.json"]}
+    needed = {
+        "evaluate": ["standard"],
+        "calibrate": ["--epsilon", "5"],
+        "release": ["--output", "x.json", "--ledger", "l"],
+    }
     for extra, sentence in (
         (["--ouptut", "x"], "there is no option --ouptut"),
         (["--states", "5"], "there is no option --states"),
@@ -218,7 +222,7 @@ METERED = [
     ["validate", "--episodes", "100", "--samples", "20"],
     ["privacy", "guarantee", "--floor", "0", "--draws", "4"],
     ["privacy", "calibrate", "--epsilon", "50", "--draws", "4"],
-    ["privacy", "release", "--floor", "0.01", "--output", "x.json"],
+    ["privacy", "release", "--floor", "0.01", "--output", "x.json", "--ledger", "l.jsonl"],
 ]
 
 
@@ -280,9 +284,11 @@ LONG = [
     ["validate", "--episodes", "400000"],
     ["privacy", "guarantee", "--floor", "0", "--draws", "100000"],
     ["privacy", "calibrate", "--epsilon", "15", "--scenario", "campus-event", "--draws", "100000"],
-    ["privacy", "release", "--output", "x.json", "--levels", "100"],
+    ["privacy", "release", "--output", "x.json", "--ledger", "l.jsonl", "--no-guarantee", "--levels", "100"],
     ["privacy", "audit", "--draws", "4000000"],
     ["privacy", "plot", "--output", "figures"],
+    ["privacy", "frontier", "--output", "out"],
+    ["privacy", "regret", "--output", "out", "--releases", "1000"],
     ["reproduce", "--output", "out"],
     ["sweep", "--methods", "sac", "--actions", "price", "--output", "out"],
     ["sweep", "--methods", "sac", "--actions", "price", "--jobs", "2", "--output", "out"],

@@ -243,8 +243,8 @@ def test_private_data_set_recovers_its_release_and_states_its_worth(empty):
     dataset = minari.load_dataset("dp_ensemble/meanfield-tilt-k50-floor0_05-release3/standard-v0")
     assert replay(dataset) == 0.0
     env = dataset.recover_environment()
-    assert {key: env.spec.kwargs[key] for key in ("k", "floor", "release_seed", "action")} == {
-        "k": 50.0, "floor": 0.05, "release_seed": 3, "action": "tilt",
+    assert {key: env.spec.kwargs[key] for key in ("privacy", "release_seed", "action")} == {
+        "privacy": "dirichlet:k=50,floor=0.05", "release_seed": 3, "action": "tilt",
     }  # fmt: skip
     statement = env.unwrapped.ledger.statement()
     assert "-approximate differential privacy for 1 release at k=50" in statement
@@ -345,7 +345,7 @@ def test_a_clone_is_as_good_as_what_it_imitates(root, kind, score):
 def test_missing_data_set_is_named(empty, capsys):
     assert behaviour_cloning.main(["--dataset", "dp_ensemble/nowhere/standard-v0"]) == 2
     message = capsys.readouterr().err
-    assert "dp_ensemble/nowhere/standard-v0" in message and "dataset.py" in message and message.count("\n") == 1
+    assert "dp_ensemble/nowhere/standard-v0" in message and "dp-ensemble dataset" in message and message.count("\n") == 1
 
 
 def test_episodes_pass_through_a_torch_loader(root):

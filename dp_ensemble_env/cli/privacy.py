@@ -7,23 +7,20 @@ import math
 from pathlib import Path
 from typing import Any
 
-from dp_ensemble_env._files import atomic_write
 from dp_ensemble_env._progress import Progress
 from dp_ensemble_env.cli import options
+from dp_ensemble_env.cli.privacy_release import choose_h, declare_matrix, declare_release, declare_settings, run_release
 from dp_ensemble_env.cli.privacy_studies import declare_frontier, declare_regret, run_frontier, run_regret
 from dp_ensemble_env.cli.shell import Parser, execute
 from dp_ensemble_env.experiments.attacks import CONFIDENCE, AttackSettings, attack
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy import (
     Adjacency,
-    PrivacyLedger,
     RowGroup,
     UnreachableTarget,
-    adjacency_from_counts,
     calibrate_k,
     composed_epsilon,
     floorless_report,
-    mechanism,
     reach_statement,
     reachable_settings,
     release_guarantee,
@@ -31,7 +28,6 @@ from dp_ensemble_env.privacy import (
     theorem2_epsilon,
     worst_case_epsilon,
 )
-from dp_ensemble_env.privacy.ledger import require_guarantee
 from dp_ensemble_env.privacy.participants import AGGREGATE_LIMIT
 from dp_ensemble_env.privacy.statement import PRIVATE_MARK
 from dp_ensemble_env.reporting.tables import Styled, show_table, show_text
@@ -90,12 +86,6 @@ def _without_floor(args: argparse.Namespace) -> int:
     for line in lines:
         show_text(line)
     return 0
-
-
-def choose_h(args: argparse.Namespace, model: EnsembleModel) -> float | Adjacency:
-    """Take the stated adjacency, or the one that the counts give."""
-    counts: Any = model.counts
-    return args.h if args.transitions is None else adjacency_from_counts(counts, args.transitions)
 
 
 def _theorem2(k: float, args: argparse.Namespace) -> str:
@@ -165,41 +155,6 @@ def _search(args: argparse.Namespace, model: EnsembleModel, h: float | Adjacency
         if args.floor is not None:
             raise UnreachableTarget(f"no k reaches the target with --floor {args.floor:g}; leave it out to try others.")
         raise UnreachableTarget(reach_statement(model, (args.epsilon, args.delta), h, **sought))
-
-
-# ------------------------------------------------------------------ release
-def run_release(args: argparse.Namespace) -> int:
-    """Draw one private matrix, book it first, and print the privacy line."""
-    if args.output.suffix not in (".json", ".npz"):
-        raise ValueError(f"--output {args.output.name} needs the ending .json or .npz.")
-    if args.output.exists() and not args.force:
-        raise ValueError(f"{args.output} exists; name another file, or add --force to replace it.")
-    if args.privacy is None and args.k is None:
-        args.k = 50.0
-    drawn = mechanism(str(options.privacy_spec(args)))
-    model = options.load_problem(args).model
-    terms: dict[str, Any] = {"h": choose_h(args, model)} if drawn.name == "dirichlet" else {}
-    if not args.no_guarantee:
-        try:
-            require_guarantee(drawn.event(model.default, **terms), args.delta)
-        except ValueError as error:
-            raise ValueError(f"{str(error).rstrip('.')}; or add --no-guarantee to draw it all the same.") from error
-    ledger = PrivacyLedger(args.ledger, None if args.budget is None else tuple(args.budget))
-    release = ledger.release(drawn, model.default, args.seed, label=args.label, **terms)
-    release.save(args.output)
-    show_text(f"Wrote {args.output}: {release}")
-    show_text(f"Booked in {args.ledger}: {ledger.releases} release(s) so far.")
-    if args.seed is not None:
-        show_text("A seeded release is NOT private: whoever knows the seed can undo it. To publish, leave --seed out.")
-    show_text(ledger.statement(args.delta))
-    if args.no_guarantee:
-        with Progress("looking for settings that reach a target"):
-            advice = ledger.statement(args.delta, model=model, target=(args.epsilon, args.delta))
-        private = args.output.with_name(f"{args.output.stem}-private.txt")
-        with atomic_write(private) as stream:
-            stream.write(f"Private: computed from the matrix itself. Do not publish.\n\n{advice}\n")
-        show_text(f"What the matrix itself would support is in {private}: for the owner of the data only.")
-    return 0
 
 
 # ------------------------------------------------------------------ audit
@@ -290,7 +245,7 @@ def build_parser() -> Parser:
     for name, words, declare, run in (
         ("guarantee", "one line, and a table over k", _guarantee, run_guarantee),
         ("calibrate", "the largest k that reaches a target", _calibrate, run_calibrate),
-        ("release", "draw one private matrix and book it", _release, run_release),
+        ("release", "draw one private matrix and book it", declare_release, run_release),
         ("audit", "attack the mechanism and what only looks like it", _audit, run_audit),
         ("plot", "epsilon against k, and the simplex", _plot, run_plot),
         ("frontier", "score against epsilon, with participants", declare_frontier, run_frontier),
@@ -321,8 +276,11 @@ TEXTS = {
          "    --ledger ledger.jsonl",
          "dp-ensemble privacy release --meter meter.csv --unit kWh --stamp start \\",
          "    --privacy dirichlet:k=23,floor=0.05 --output private.json \\",
-         "    --ledger ledger.jsonl"),
-        "Draw one private matrix: booked in the ledger first, then drawn, then written.",
+         "    --ledger ledger.jsonl",
+         "dp-ensemble privacy release --fleet meters.csv --unit kW --edges 0 5 10 20 \\",
+         "    --privacy gaussian:epsilon=1 --output p.json --ledger ledger.jsonl"),
+        "Draw one private matrix: booked in the ledger first, then drawn, then written. With --fleet a participant is "
+        "protected: --privacy gaussian:epsilon=1, laplace or posterior.",
     ),
     "audit": (
         ("dp-ensemble privacy audit", "dp-ensemble privacy audit --k 20 --draws 1000000",
@@ -351,28 +309,10 @@ TEXTS = {
 }  # fmt: skip
 
 
-def _settings(parser: Parser, k: float | None, floor: float | None, delta: float = 1e-6) -> None:
-    """Add the settings of the mechanism and of the adjacency."""
-    helps = {"k": "concentration of the Dirichlet mechanism", "floor": "least entry before the draw"}
-    options.add(parser, *(("k",) if k is not None else ()), "floor", helps=helps, k=k, floor=floor)
-    claim = parser.add_argument_group("claim")
-    words = "adjacency: L1 distance of two rows"
-    claim.add_argument("--h", type=options.positive, default=0.03, metavar="H", help=words)
-    claim.add_argument("--delta", type=options.positive, default=delta, metavar="D", help="delta")
-
-
 def _rows(parser: Parser) -> None:
     words = "rows that one unit touches (default 20, or all on a matrix)"
     parser.add_argument("--rows", type=options.whole(1), metavar="N", help=words)
     parser.add_argument("--entries", choices=("two", "any"), default="two", help="entries that may differ")
-
-
-def _matrix(parser: Parser, scenario: str | None = "campus-event") -> None:
-    helps = {"scenario": "built-in problem to take the matrix from"}
-    options.add(parser, *options.DATA, "scenario", "levels", helps=helps, scenario=scenario)
-    words = "take h = 2C/N per row from the counts (default: --h)"
-    parser.add_argument("--transitions", type=options.positive, metavar="C", help=words)
-    parser.former["--data"] = "--meter or --scenario"
 
 
 def _draws(parser: Parser) -> None:
@@ -380,49 +320,26 @@ def _draws(parser: Parser) -> None:
 
 
 def _guarantee(parser: Parser) -> None:
-    _settings(parser, 50.0, 0.1)
+    declare_settings(parser, 50.0, 0.1)
     _rows(parser)
     words = "values of k for the table (default 5 to 500)"
     parser.add_argument("--ks", type=options.positive, nargs="+", metavar="K", help=words)
     words = "target named where there is no floor"
     parser.add_argument("--epsilon", type=options.positive, default=5.0, metavar="E", help=words)
     _draws(parser)
-    _matrix(parser)
+    declare_matrix(parser)
 
 
 def _calibrate(parser: Parser) -> None:
     parser.add_argument("--epsilon", type=options.positive, required=True, metavar="E", help="target epsilon")
-    _settings(parser, None, None)
+    declare_settings(parser, None, None)
     _rows(parser)
     _draws(parser)
-    _matrix(parser, None)
-
-
-def _release(parser: Parser) -> None:
-    words = "ledger file; made if it does not exist"
-    parser.add_argument("--ledger", type=Path, required=True, metavar="FILE", help=words)
-    words = "draw although nothing is guaranteed for all inputs"
-    parser.add_argument("--no-guarantee", action="store_true", help=words)
-    words = "refuse to exceed this (default: no limit)"
-    parser.add_argument("--budget", type=options.positive, nargs=2, metavar=("EPSILON", "DELTA"), help=words)
-    parser.add_argument("--label", default="dp-ensemble privacy release", help="what the release is for")
-    words = "target named where there is no floor"
-    parser.add_argument("--epsilon", type=options.positive, default=5.0, metavar="E", help=words)
-    helps = {
-        "privacy": "the mechanism (default dirichlet:k=50)",
-        "output": "file for the private matrix (.json or .npz)",
-        "seed": "repeatable, hence NOT private (default: the system's entropy)",
-    }
-    options.add(parser, "privacy", helps=helps)
-    _settings(parser, None, None)
-    options.add(parser, "k")
-    _matrix(parser)
-    options.add(parser, "output", "force", "seed", helps=helps, seed=None)
-    next(action for action in parser._actions if action.dest == "output").required = True
+    declare_matrix(parser, None)
 
 
 def _audit(parser: Parser) -> None:
-    _settings(parser, 50.0, 0.1, 0.05)
+    declare_settings(parser, 50.0, 0.1, 0.05)
     whole = options.whole
     words = "draws of each input (default 400000; with --participants 20000)"
     parser.add_argument("--draws", type=whole(4), metavar="N", help=words)

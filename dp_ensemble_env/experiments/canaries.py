@@ -31,10 +31,10 @@ from dp_ensemble_env.privacy.audit import audit_pair
 from dp_ensemble_env.privacy.canary import Claim, Kind, guess_canary, with_canary
 from dp_ensemble_env.privacy.fleet import Fleet
 from dp_ensemble_env.privacy.mechanisms import Mechanism, Release, mechanism
-from dp_ensemble_env.privacy.mechanisms._participants import FleetMechanism
 from dp_ensemble_env.privacy.mechanisms.base import make_permit
 from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism
 from dp_ensemble_env.privacy.mechanisms.laplace import LaplaceMechanism
+from dp_ensemble_env.privacy.mechanisms.participants import FleetMechanism
 
 FloatArray = NDArray[np.float64]
 HEADINGS = ("attacked", "draws", "claimed", "shown, at least", "verdict")

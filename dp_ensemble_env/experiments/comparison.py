@@ -33,6 +33,7 @@ from dp_ensemble_env.agents import evaluate, make_agent
 from dp_ensemble_env.agents.evaluation import seed_summary
 from dp_ensemble_env.cost import cost_of_privacy, release_cost
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
+from dp_ensemble_env.envs.settings import as_privacy
 from dp_ensemble_env.experiments import workers
 from dp_ensemble_env.experiments.comparison_report import PrivateRow, Row
 from dp_ensemble_env.experiments.problem import dirichlet_spec, draw_release
@@ -134,6 +135,8 @@ class ComparisonSettings:
         check_positive(self.k, "k")
         for k in self.private:
             check_positive(k, "private", allow_inf=True)
+        for spec in self.privacy:
+            as_privacy(spec)
         for name, least in (("releases", 1), ("episodes", 2), ("seed", 0), ("jobs", 1)):
             check_count(getattr(self, name), name, least)
 
@@ -172,6 +175,8 @@ def compare(
         Keeps what was trained, for a comparison that is interrupted.
     """
     monitor = monitor or Silent()
+    for spec in settings.privacy:
+        draw_release(spec, model, settings.seed)  # a mechanism that cannot be drawn is refused before the work
     found = Compared()
     for name in settings.environments:
         found.rows += baseline_rows(model, name, settings, monitor, found.notes)

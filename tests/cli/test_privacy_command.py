@@ -160,6 +160,29 @@ def test_release_of_a_meter_file(run, tmp_path):
     assert Release.load(tmp_path / "m.json").floor == 0.05 and "Privacy: (" in out
 
 
+def test_release_of_a_fleet_protects_a_participant(run, tmp_path):
+    rng = np.random.default_rng(0)
+    stamps = np.datetime64("2018-06-01T00:00") + np.arange(96 * 20) * np.timedelta64(15, "m")
+    kw = np.maximum(
+        5 + 4 * np.sin(np.arange(len(stamps))[:, None] / 15 + np.arange(30)) + rng.normal(0, 1.5, (1920, 30)), 0
+    )
+    lines = [f"{t},{','.join(f'{x:.2f}' for x in row)}" for t, row in zip(stamps, kw, strict=True)]
+    wide = tmp_path / "wide.csv"
+    wide.write_text("timestamp," + ",".join(f"home{i} (kW)" for i in range(30)) + "\n" + "\n".join(lines) + "\n")
+    words = ["--fleet", wide, "--unit", "kW", "--stamp", "start", "--privacy", "gaussian:epsilon=4", "--seed", 1]
+    words += ["--output", tmp_path / "g.json", "--ledger", tmp_path / "l.jsonl"]
+    status, _, err = run("release", *words)
+    assert status == 2 and "--edges is missing" in err  # no level edge is taken from private data
+    status, out, err = run("release", *words, "--edges", 0, 3, 5, 7, 12)
+    out = " ".join(out.split())
+    assert status == 0, err
+    assert "(4, 1e-06)-approximate" in out and "everything that one participant ever contributed" in out
+    assert Release.load(tmp_path / "g.json").matrix.shape == (4, 4)
+    others = ["--output", tmp_path / "h.json", "--ledger", tmp_path / "l.jsonl"]
+    assert "with --fleet" in run("release", *others, "--privacy", "gaussian:epsilon=4", "--seed", 1)[2]
+    assert "--edges bounds the levels of a fleet" in run("release", *others, "--edges", 1, 2)[2]
+
+
 def test_audit_gives_the_verdicts(run):
     status, out, err = run("audit", "--draws", 60_000, "--samples", 8)
     assert status == 0, out + err

@@ -16,7 +16,7 @@ from dp_ensemble_env.experiments.canaries import CanarySettings, agent_features,
 from dp_ensemble_env.privacy import epsilon_lower_bound, mechanism
 from dp_ensemble_env.privacy.canary import Claim, guess_canary
 from dp_ensemble_env.privacy.mechanisms import base, gaussian
-from dp_ensemble_env.privacy.mechanisms._participants import Layout
+from dp_ensemble_env.privacy.mechanisms.participants import Layout
 
 FEW = {"draws": 100, "releases": 100, "agents": 100}
 CONTROLS = ("estimate, no privacy", "plan, no privacy", "agent, no privacy")

@@ -1,6 +1,6 @@
 r"""Gaussian noise on participants' contributions: a guarantee for a participant, at a price worth paying.
 
-`_participants` says what is summed and what is made of the noisy sums. The sum has L2 sensitivity
+`participants` says what is summed and what is made of the noisy sums. The sum has L2 sensitivity
 :math:`\sqrt{1 + 0.3^2}` under adding or removing one participant, and every coordinate gets noise, so that no
 support is assumed. σ is calibrated exactly (`calibration.gaussian_sigma`).
 """
@@ -20,7 +20,8 @@ from dp_ensemble_env._validation import check_count, check_positive
 from dp_ensemble_env.lsmdp import log_probabilities
 from dp_ensemble_env.privacy.accounting.divergence import check_delta
 from dp_ensemble_env.privacy.calibration import gaussian_sigma
-from dp_ensemble_env.privacy.mechanisms._participants import (
+from dp_ensemble_env.privacy.mechanisms.base import Event, Permit, Release, Seeding
+from dp_ensemble_env.privacy.mechanisms.participants import (
     COUNT,
     LAZY_WALK,
     NO_SUPPORT,
@@ -34,7 +35,6 @@ from dp_ensemble_env.privacy.mechanisms._participants import (
     require_fleet,
     require_source,
 )
-from dp_ensemble_env.privacy.mechanisms.base import Event, Permit, Release, Seeding
 
 SENSITIVITY = math.hypot(1.0, COUNT)
 

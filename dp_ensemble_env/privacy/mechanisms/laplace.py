@@ -16,7 +16,8 @@ from numpy.typing import ArrayLike
 
 from dp_ensemble_env._validation import check_count, check_positive
 from dp_ensemble_env.lsmdp import log_probabilities
-from dp_ensemble_env.privacy.mechanisms._participants import (
+from dp_ensemble_env.privacy.mechanisms.base import Event, Permit, Release, Seeding
+from dp_ensemble_env.privacy.mechanisms.participants import (
     COUNT,
     LAZY_WALK,
     NO_SUPPORT,
@@ -30,7 +31,6 @@ from dp_ensemble_env.privacy.mechanisms._participants import (
     require_fleet,
     require_source,
 )
-from dp_ensemble_env.privacy.mechanisms.base import Event, Permit, Release, Seeding
 
 SENSITIVITY = 1.0 + COUNT
 

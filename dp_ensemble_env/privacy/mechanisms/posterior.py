@@ -21,7 +21,8 @@ from dp_ensemble_env._validation import check_count, check_positive
 from dp_ensemble_env.lsmdp import log_probabilities
 from dp_ensemble_env.privacy.accounting.divergence import check_delta
 from dp_ensemble_env.privacy.calibration import posterior_prior
-from dp_ensemble_env.privacy.mechanisms._participants import (
+from dp_ensemble_env.privacy.mechanisms.base import Event, Permit, Release, Seeding
+from dp_ensemble_env.privacy.mechanisms.participants import (
     LAZY_WALK,
     NO_SUPPORT,
     UNIT,
@@ -34,7 +35,6 @@ from dp_ensemble_env.privacy.mechanisms._participants import (
     shrink,
     trusted_rows,
 )
-from dp_ensemble_env.privacy.mechanisms.base import Event, Permit, Release, Seeding
 
 _prior = lru_cache(maxsize=64)(posterior_prior)
 

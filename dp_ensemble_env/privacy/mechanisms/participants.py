@@ -93,7 +93,8 @@ class FleetMechanism(Mechanism):
         if fleet is None:
             raise ValueError(
                 f"the {self.name} mechanism protects participants, and this model has none, just one matrix; draw the "
-                f"release from a Fleet, ledger.release(mechanism({self.spec!r}), fleet), and pass privacy=release."
+                f"release from a Fleet, ledger.release(mechanism({self.spec!r}), fleet), and give the environment "
+                "that release."
             )
         return fleet
 

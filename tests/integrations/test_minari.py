@@ -345,7 +345,9 @@ def test_a_clone_is_as_good_as_what_it_imitates(root, kind, score):
 def test_missing_data_set_is_named(empty, capsys):
     assert behaviour_cloning.main(["--dataset", "dp_ensemble/nowhere/standard-v0"]) == 2
     message = capsys.readouterr().err
-    assert "dp_ensemble/nowhere/standard-v0" in message and "dp-ensemble dataset" in message and message.count("\n") == 1
+    assert (
+        "dp_ensemble/nowhere/standard-v0" in message and "dp-ensemble dataset" in message and message.count("\n") == 1
+    )
 
 
 def test_episodes_pass_through_a_torch_loader(root):

@@ -33,10 +33,10 @@ test: $(VENV)/.dev ## Run the test suite
 test-lowest: $(LOWEST)/.done ## Run the core tests and those of the agents with the lowest versions that are declared
 	$(LOWEST)/bin/python -m pytest -n auto -m "not slow" $(CORE) tests/agents $(PYTEST_ARGS)
 
-# Tests whose names say sb3, and the doctests of the agents, need torch, which this leaves out: it is a large download.
+# Tests that are marked torch are left out: it is a large download.
 test-python: ## Run the core tests without torch on another Python: make test-python PYTHON=python3.13
 	@$(MAKE) --no-print-directory $(OTHER)/.done
-	$(OTHER)/bin/python -m pytest -n auto -m "not slow" -k "not sb3 and not doctests_of_agents" $(CORE) $(PYTEST_ARGS)
+	$(OTHER)/bin/python -m pytest -n auto -m "not slow and not torch" $(CORE) $(PYTEST_ARGS)
 
 test-integrations: $(INTEGRATIONS)/.done $(RLLIB)/.done ## Run the tests with the other RL libraries, Ray and a browser
 	$(INTEGRATIONS)/bin/python -m pytest tests/integrations --ignore=tests/integrations/rllib $(PYTEST_ARGS)

@@ -261,6 +261,7 @@ def run_folder(env: EnsembleEnv, folder: Path) -> dict[str, bytes]:
     return files_of(folder)
 
 
+@pytest.mark.torch
 def test_run_folder_and_checkpoint_are_clean(tmp_path: Path) -> None:
     model = private_model()
     env = EnsembleEnv(model, action="price", **with_adjacency(privacy=SPEC))

@@ -282,6 +282,7 @@ def test_agents_are_scored_between_uncontrolled_and_optimal(name):
         assert evaluate(make_agent("standard", env), env).score == pytest.approx(100.0, abs=1e-4)
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("name", STRANGERS)
 def test_a_comparison_takes_each_of_them(name, tmp_path):
     settings = STRANGERS[name]
@@ -298,6 +299,7 @@ def test_a_comparison_takes_each_of_them(name, tmp_path):
     assert "standard, as a tilt" in deployed
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("name", STRANGERS)
 def test_a_short_training_with_each_of_them(name):
     env = EnsembleEnv(**STRANGERS[name])
@@ -306,6 +308,7 @@ def test_a_short_training_with_each_of_them(name):
     assert evaluate(agent, env).score == pytest.approx(agent.curve[-1][1], abs=1e-6)
 
 
+@pytest.mark.torch
 def test_the_command_line_knows_them(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["scenarios"]) == 0

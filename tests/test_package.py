@@ -101,6 +101,7 @@ def test_design_page_shows_the_layers_in_this_order():
 
 
 # ------------------------------------------------------------------ modules
+@pytest.mark.torch
 @pytest.mark.parametrize("name", [m.name for m in pkgutil.iter_modules(dp_ensemble_env.agents.__path__)])
 def test_doctests_of_agents(name):
     # The folder agents/ is not where its package name says, so pytest does not collect its doctests.

@@ -39,6 +39,7 @@ def test_gymnasium_checker(name: str, mode: str) -> None:
     check_env(gymnasium.make(name, action=mode).unwrapped)
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", IDS)
 def test_sb3_checker(name: str, mode: str) -> None:

@@ -210,6 +210,7 @@ def test_wrappers_of_vector_environments() -> None:
 
 
 # ------------------------------------------------------------------ Stable-Baselines3
+@pytest.mark.torch
 def test_sb3_adapter_equals_the_vector_environment() -> None:
     importlib.import_module("stable_baselines3")
     from dp_ensemble_env.envs.sb3 import EnsembleVecEnv
@@ -240,6 +241,7 @@ def test_sb3_adapter_equals_the_vector_environment() -> None:
     assert adapter.env_method("optimal_return", 3, indices=[0]) == [single.unwrapped.optimal_return(3)]
 
 
+@pytest.mark.torch
 def test_sb3_trains_on_the_adapter() -> None:
     sb3 = importlib.import_module("stable_baselines3")
     from stable_baselines3.common.evaluation import evaluate_policy
@@ -255,6 +257,7 @@ def test_sb3_trains_on_the_adapter() -> None:
     assert mean < best
 
 
+@pytest.mark.torch
 def test_sb3_adapter_refuses_what_it_cannot_do() -> None:
     importlib.import_module("stable_baselines3")
     from dp_ensemble_env.envs.sb3 import EnsembleVecEnv

@@ -113,6 +113,14 @@ def test_unknown_names_are_refused():
         tiny("ppo", steps=100)
 
 
+def test_rl_zoo3_finds_a_module_for_every_pair():
+    for algo, table in HYPERPARAMS.items():
+        for action in {action for _, action in table}:
+            module = importlib.import_module(f"dp_ensemble_env.agents.hyperparams.{algo}_{action}")
+            steps = hyperparameters(algo, MEAN_FIELD, action)["n_timesteps"]
+            assert module.hyperparams[MEAN_FIELD]["n_timesteps"] == steps
+
+
 def test_settings_can_be_read_without_torch():
     code = (
         "import sys, dp_ensemble_env.agents.hyperparams, dp_ensemble_env.agents.sb3; sys.exit('torch' in sys.modules)"

@@ -25,8 +25,6 @@ without the native vector environment (``docs/libraries/rl_zoo3.md``)::
 from __future__ import annotations
 
 import copy
-import sys
-from types import ModuleType
 from typing import Any, SupportsFloat
 
 import gymnasium
@@ -190,17 +188,9 @@ class PriceAction(gymnasium.ActionWrapper[Any, Any, Any]):
 
 
 # ------------------------------------------------------------------ rl_zoo3
-class _ZooModule(ModuleType):
-    """What ``-conf dp_ensemble_env.agents.hyperparams.<algo>_<action>`` imports, built when read (may need torch)."""
-
-    def __init__(self, algo: str, action: str) -> None:
-        super().__init__(f"{__name__}.{algo}_{action}", f"{algo} in {action} mode, by environment id.")
-        self._algo, self._action = algo, action
-
-    @property
-    def hyperparams(self) -> dict[str, Settings]:
-        """Settings by environment id, as `rl_zoo3` expects them."""
-        return {env_id: zoo_settings(self._algo, env_id, self._action) for env_id in ENVIRONMENTS}
+def zoo_hyperparams(algo: str, action: str) -> dict[str, Settings]:
+    """Return settings by environment id, as `rl_zoo3` expects them; a module for each pair holds them."""
+    return {env_id: zoo_settings(algo, env_id, action) for env_id in ENVIRONMENTS}
 
 
 def zoo_settings(algo: str, env_id: str, action: str) -> Settings:
@@ -216,11 +206,3 @@ def zoo_settings(algo: str, env_id: str, action: str) -> Settings:
 
         settings["policy_kwargs"] = {**settings["policy_kwargs"], **clock_kwargs(HORIZON)}
     return settings
-
-
-# `import dp_ensemble_env.agents.hyperparams.ppo_price` finds these in sys.modules once this module has been imported,
-# so that all settings stay in one file although rl_zoo3 wants one module per algorithm.
-for _algo, _table in HYPERPARAMS.items():
-    for _action in dict.fromkeys(action for _, action in _table):
-        _zoo = _ZooModule(_algo, _action)
-        sys.modules[_zoo.__name__] = _zoo

@@ -1,0 +1,5 @@
+"""For rl_zoo3: ``-conf dp_ensemble_env.agents.hyperparams.a2c_price``."""
+
+from dp_ensemble_env.agents.hyperparams import zoo_hyperparams
+
+hyperparams = zoo_hyperparams("a2c", "price")

@@ -1,0 +1,5 @@
+"""For rl_zoo3: ``-conf dp_ensemble_env.agents.hyperparams.ppo_tilt``."""
+
+from dp_ensemble_env.agents.hyperparams import zoo_hyperparams
+
+hyperparams = zoo_hyperparams("ppo", "tilt")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from dp_ensemble_env.experiments.comparison_report import OWNER_WORDS
 from dp_ensemble_env.experiments.reproduction.claims import (
     ABOUT_15,
     CONTRADICTED,
@@ -113,6 +114,8 @@ def write_page(
     """Draw the figures and write everything into one HTML file."""
     page = Page("Privacy-aware load ensemble control: the case study, computed again")
     page.text(INTRODUCTION)
+    if any(study.data.slug == "meter" for study in studies):
+        page.text(OWNER_WORDS)
     if quick:
         page.text("This is a quick run: fewer samples and grid points, and learners trained for a short while only.")
     page.heading("In short: what holds and what does not")

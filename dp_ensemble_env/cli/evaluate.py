@@ -103,7 +103,23 @@ def make_env(args: argparse.Namespace) -> tuple[EnsembleEnv, Problem]:
         privacy=options.privacy_spec(args) if private else run["privacy"],
         release_seed=args.release_seed if "release-seed" in given else run["release_seed"],
     )
+    if env.release is not None and not given:
+        _check_release(args, env, run["problem"].get("meter"))
     return env, problem
+
+
+def _check_release(args: argparse.Namespace, env: EnsembleEnv, meter: str | None) -> None:
+    """Refuse to evaluate on another release than the run's: it is drawn again from the data, which may have changed."""
+    from dp_ensemble_env.privacy.ledger import PrivacyLedger
+
+    file = (Path(args.agent) if Path(args.agent).is_dir() else Path(args.agent).parent) / "ledger.json"
+    assert env.release is not None
+    if file.exists() and not PrivacyLedger.from_json(file.read_text(encoding="utf-8")).knows(env.release):
+        source = "the scenario" if meter is None else f"the meter file {meter}"
+        raise ValueError(
+            f"{source} has changed since: its release is not the one that {args.agent} was trained on; restore it, or "
+            "train again."
+        )
 
 
 # ------------------------------------------------------------------ agent

@@ -83,7 +83,8 @@ class EnvSettings:
             try:
                 check_choice(name, "argument", Options.__annotations__)
             except ValueError as error:
-                raise TypeError(str(error)) from None  # as Python does for an argument that there is not
+                # In Python's own words, which other libraries look for.
+                raise TypeError(f"got an unexpected keyword argument {name!r}: {error}") from None
         instance, split = options.pop("instance", 0), options.pop("split", "train")
         privacy = _privacy(options)
         seed = options.pop("release_seed", None)

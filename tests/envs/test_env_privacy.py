@@ -23,6 +23,12 @@ from dp_ensemble_env.scenarios.campus import campus_event
 IDS = tuple(ENVIRONMENTS)
 
 
+def test_environments_with_one_seed_have_one_release_that_the_ledger_knows() -> None:
+    first, second = (EnsembleEnv(k=50.0, floor=0.01, release_seed=3) for _ in range(2))
+    assert first.release.digest == second.release.digest
+    assert first.ledger.knows(second.release) and first.ledger.releases == 1
+
+
 def test_dynamics_and_reference_are_one_release(campus: EnsembleModel) -> None:
     env = EnsembleEnv(campus, k=50, floor=0.01, release_seed=7)
     expected = DirichletMechanism(50, 0.01).release(campus.default, 7)

@@ -36,7 +36,7 @@ def test_loop_of_the_page(run_page):
 
 def test_command_of_the_page(shell_commands, shell):
     (command,) = shell_commands("cleanrl")
-    printed = shell(command.replace("scripts/", f"{ROOT}/scripts/")).stdout
+    printed = shell(command.replace("docs/", f"{ROOT}/docs/")).stdout
     score, file = re.search(r"score (\S+), weights in (\S+)", printed).groups()
     exact = evaluate(load(file), gymnasium.make("dp_ensemble_env:dp_ensemble/MeanField-v0", action="price"))
     assert exact.exact and f"{exact.score:.1f}" == score

@@ -63,11 +63,12 @@ def cache(tmp_path_factory):
     patch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "5")  # instead of a minute
     package = cluster.pack(Study({}))
     code = Path(cluster.unpack(package["code"], package["digest"]))
-    for name in ("dp_ensemble_env", "agents"):
-        for path in (ROOT / name).rglob("*.py"):
-            os.utime(code / path.relative_to(ROOT), ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
-        for path in (ROOT / name).rglob("*.nb[ic]"):
-            target = code / path.relative_to(ROOT)
+    for folder, place in (("dp_ensemble_env", "dp_ensemble_env"), ("agents", "dp_ensemble_env/agents")):
+        for path in (ROOT / folder).rglob("*.py"):
+            target = code / place / path.relative_to(ROOT / folder)
+            os.utime(target, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
+        for path in (ROOT / folder).rglob("*.nb[ic]"):
+            target = code / place / path.relative_to(ROOT / folder)
             target.parent.mkdir(exist_ok=True)
             shutil.copy2(path, target)
     yield home

@@ -244,8 +244,8 @@ def test_killed_driver_keeps_what_is_done_and_frees_the_cluster(clusters, sweeps
     assert status == 1, words
     assert [row["seed"] for row in rows("faulty")] == ["0", "3"]
     failed = {f["cell"]: f for f in json.loads(Path("faulty/results.json").read_text())["failed"]}
-    assert failed["faulty, k=none, price, seed 1, campus"]["type"] == "ZeroDivisionError"
-    assert "WorkerCrashedError" in failed["faulty, k=none, price, seed 2, campus"]["message"]
+    assert failed["faulty, none, price, seed 1, campus-event"]["type"] == "ZeroDivisionError"
+    assert "WorkerCrashedError" in failed["faulty, none, price, seed 2, campus-event"]["message"]
     assert files("out") == before and len(before) == 4
     Path("open").touch()
     status, words = finish(sweeps("out", *GATED, cluster=cluster), "out")

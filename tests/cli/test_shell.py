@@ -287,7 +287,6 @@ LONG = [
     ["privacy", "release", "--output", "x.json", "--ledger", "l.jsonl", "--no-guarantee", "--levels", "100"],
     ["privacy", "audit", "--draws", "4000000"],
     ["privacy", "plot", "--output", "figures"],
-    ["privacy", "frontier", "--output", "out"],
     ["privacy", "regret", "--output", "out", "--releases", "1000"],
     ["reproduce", "--output", "out"],
     ["sweep", "--methods", "sac", "--actions", "price", "--output", "out"],

@@ -42,7 +42,7 @@ class Coupling:
         ``inf``: there is none at that time.
     weight : ndarray of shape (T + 1,)
         Dollars per load and step: per kW² off the target, or per kW above the limit. Zero
-        where nothing is asked; entry 0 is always zero.
+        where nothing is asked; entry 0 and entries without a limit are always zero.
     """
 
     kind: str
@@ -54,10 +54,8 @@ class Coupling:
         limited = self.kind == "limit"
         name = "limit" if limited else "target"
         level = as_numeric_array(self.level, name, 1).copy()
-        if limited:
-            level[level == np.inf] = np.finfo(float).max  # no limit: passes the check of finite numbers
-        level = as_float_array(level, name)
-        level[level == np.finfo(float).max] = np.inf
+        unlimited = limited & (level == np.inf)
+        as_float_array(np.where(unlimited, 0.0, level), name)
         if len(level) < 2:
             raise ValueError(
                 f"{name} must have T + 1 entries, one per time 0 … T (T >= 1), got {len(level)}; for a constant one "
@@ -75,6 +73,7 @@ class Coupling:
             remedy = "pass weights >= 0" + (" (inf is a hard cap)" if limited else ", all finite")
             raise ValueError(f"weight at time {t} is {weight[t]:g}, so the cost is not a convex one; {remedy}.")
         weight[0] = 0.0
+        weight[unlimited] = 0.0
         for key, array in (("level", level), ("weight", weight)):
             array.setflags(write=False)
             object.__setattr__(self, key, array)
@@ -152,11 +151,31 @@ class Coupling:
     # ------------------------------------------------------------ duality, at the times 1 ... T
     def bounds(self) -> tuple[FloatArray, FloatArray]:
         """Least and largest multiplier with a finite conjugate, each of shape (T,)."""
-        weight, level = self.weight[1:], self.level[1:]
+        weight = self.weight[1:]
         if self.kind == "tracking":
             most = np.where(weight > 0, np.inf, 0.0)
             return -most, most
-        return np.zeros_like(level), np.where(np.isfinite(level), weight, 0.0)
+        return np.zeros_like(weight), weight.copy()
+
+    def excess(self, multiplier: ArrayLike, x: ArrayLike) -> FloatArray:
+        r"""Return :math:`f_t(x_t) + f_t^*(\lambda_t) - \lambda_t x_t \ge 0`, zero where the multiplier fits the cost at `x`.
+
+        Their sum over time is the gap between the primal and the dual value (Fenchel and Young). Computed
+        without cancellation: for a target it is :math:`w (x - f^{*\prime}(\lambda))^2`.
+
+        Parameters
+        ----------
+        multiplier : array_like of shape (T,)
+            Within the `bounds`.
+        x : array_like of shape (T,)
+            Mean power at the times 1 … T.
+        """
+        price, power, weight = np.asarray(multiplier, float), np.asarray(x, float), self.weight[1:]
+        miss = power - self.conjugate_derivative(price)
+        if self.kind == "tracking":
+            return weight * miss**2
+        with np.errstate(invalid="ignore"):
+            return np.where(weight > 0, np.where(miss > 0, (weight - price) * miss, -price * miss), 0.0)
 
     def conjugate(self, multiplier: ArrayLike) -> FloatArray:
         """Return f* at multipliers (T,) that lie within the `bounds`, shape (T,)."""

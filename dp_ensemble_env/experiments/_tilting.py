@@ -19,6 +19,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from dp_ensemble_env.coupling import Coupling
 from dp_ensemble_env.model import EnsembleModel
 
 FloatArray = NDArray[np.float64]
@@ -166,7 +167,7 @@ class TiltReturn:
         behaviour, nature, context, utility = model.tables()
         self._p, self._n = compress(behaviour), compress(nature)
         self._context, self._utility = np.ascontiguousarray(context), np.ascontiguousarray(utility)
-        self._penalty, self._coupling = model.discomfort_penalty, getattr(model,"coupling",None)
+        self._penalty, self._coupling = model.discomfort_penalty, model.coupling
         self._power = model.power_kw
         first = np.ones(1) if model.context is None else model.context.start
         self.start = np.outer(first, model.initial if initial is None else initial)
@@ -206,11 +207,8 @@ class TiltReturn:
         return gradient
 
 
-def coupling_cost(coupling: Any, power: FloatArray) -> tuple[float, FloatArray]:
+def coupling_cost(coupling: Coupling, power: FloatArray) -> tuple[float, FloatArray]:
     """Return the cost of mean powers (T + 1,) over times 1 … T, and its slope at each."""
-    step = 1e-6 * max(1.0, float(np.abs(power).max()))
-    cost, slope = 0.0, np.zeros(len(power))
-    for t in range(1, len(power)):
-        cost += coupling.cost(t, power[t])
-        slope[t] = (coupling.cost(t, power[t] + step) - coupling.cost(t, power[t] - step)) / (2 * step)
-    return cost, slope
+    off, weight = coupling.violation(slice(None), power), coupling.weight
+    slope = 2.0 * weight * off * np.sign(power - coupling.level) if coupling.kind == "tracking" else weight * (off > 0)
+    return float(coupling.total(power)), slope

@@ -142,8 +142,8 @@ class Prober:
         self.monitor = Silent() if monitor is None else monitor
         self.iterations = max(10, int(400 * check_positive(effort, "effort")))
         self.low, self.high = start_values(model)
-        self.scale = actions.action_scale(model)
-        self.direction = actions.basis_of(actions.PRICE, model)[0]
+        self.scale = actions.action_scale(model) if model.tilt_scale is None else model.tilt_scale
+        self.direction = -_rescaled(model.decision_power)
         self.best = optimal_tilts(model)
         self.how: dict[str, str] = {}
 
@@ -178,7 +178,7 @@ class Prober:
     def open_loop(self) -> float:
         """Search the best tilts (T, m) by time alone, from several starts."""
         shares = context_shares(self.model)
-        average = np.einsum("tw,twa->ta", shares, self.best)
+        average = np.einsum("tw,twa->ta", shares[:-1], self.best)
         starts = {"no interference": np.zeros_like(average), "the optimum's mean over the contexts": average}
         if self.model.context is not None:
             starts["the optimum of the mean model"] = optimal_tilts(mean_model(self.model, shares))[:, 0]
@@ -196,7 +196,7 @@ class Prober:
     def constant_tilt(self) -> float:
         """Search the best single action of tilt mode, inside its box."""
         unit = np.divide(self.best, self.scale[:, None, None], out=np.zeros_like(self.best), where=self.unscaled)
-        mean = np.einsum("tw,twa->a", context_shares(self.model), unit) / self.model.horizon
+        mean = np.einsum("tw,twa->a", context_shares(self.model)[:-1], unit) / self.model.horizon
         starts = {"no interference": np.zeros(len(mean)), "the mean of the optimum": np.clip(mean, -1.0, 1.0)}
         found, start = self._search(
             "best constant tilt",
@@ -388,6 +388,11 @@ class Prober:
 
 
 # ---------------------------------------------------------------- models and plans
+def _rescaled(power: FloatArray) -> FloatArray:
+    low, high = power.min(), power.max()
+    return np.zeros_like(power) if high == low else 2.0 * (power - low) / (high - low) - 1.0
+
+
 def optimal_tilts(model: EnsembleModel) -> FloatArray:
     """Return the optimal tilts (T, c, m) of a model."""
     tilts = solve_standard(model).tilt
@@ -395,26 +400,17 @@ def optimal_tilts(model: EnsembleModel) -> FloatArray:
 
 
 def context_shares(model: EnsembleModel) -> FloatArray:
-    """Return the probability of every context at every decision, (T, c)."""
-    if model.context is None:
-        return np.ones((model.horizon, 1))
-    context = model.tables()[2]
-    shares = np.empty(context.shape[:2])
-    now = model.context.start
-    for t in range(len(shares)):
-        shares[t] = now
-        now = now @ context[t]
-    return shares
+    """Return the probability of every context at times 0 … T, (T + 1, c)."""
+    return np.ones((model.horizon + 1, 1)) if model.context is None else model.context.distributions(model.horizon)
 
 
 def mean_model(model: EnsembleModel, shares: FloatArray) -> EnsembleModel:
     """Return the model that an observer without the context would write down: everything averaged over it."""
-    behaviour, nature, context, utility = model.tables()
-    last = shares[-1] @ context[-1]
+    behaviour, nature, _, utility = model.tables()
     return model.override(
-        default=np.einsum("tw,twsa->tsa", shares, behaviour),
-        nature=None if model.nature is None else np.einsum("tw,twas->tas", shares, nature),
-        utility=np.einsum("tw,tws->ts", np.vstack([shares, last]), utility),
+        default=np.einsum("tw,twsa->tsa", shares[:-1], behaviour),
+        nature=None if model.nature is None else np.einsum("tw,twas->tas", shares[:-1], nature),
+        utility=np.einsum("tw,tws->ts", shares, utility),
         context=None,
         guess=None,
     )

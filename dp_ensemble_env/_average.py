@@ -13,6 +13,8 @@ hundreds of nats, the same draws are repeated and solved in logarithms.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
@@ -55,6 +57,30 @@ def average_sampled(
         rng.bit_generator.state = before
         total[:] = 0.0
         average_logs(rng, kernel.indptr, kernel.indices, p, scaled[None], k, samples, total)
+    return total / samples
+
+
+def draw_kernel(kernel: LogKernel, k: float, rng: np.random.Generator) -> LogKernel:
+    """Draw every row of a kernel from its Dirichlet distribution, in logarithms: each context and time afresh."""
+    shape = k * kernel.linear
+    with np.errstate(divide="ignore"):
+        # log of a Gamma(a) draw as that of Gamma(a + 1) plus log(uniform) / a, which cannot underflow.
+        logs = np.log(rng.standard_gamma(shape + 1.0)) + np.log(rng.random(shape.shape)) / shape
+    logs = np.where(shape > 0, logs, -np.inf)
+    top = np.maximum.reduceat(logs, kernel.indptr[:-1], axis=-1)
+    sizes = np.diff(kernel.indptr)
+    total = np.add.reduceat(np.exp(logs - np.repeat(top, sizes, axis=-1)), kernel.indptr[:-1], axis=-1)
+    drawn = logs - np.repeat(top + np.log(total), sizes, axis=-1)
+    return LogKernel(kernel.indptr, kernel.indices, drawn, kernel.columns)
+
+
+def average_sampled_general(
+    solution: Solution, k: float, samples: int, rng: np.random.Generator, solver: Callable[[LogKernel], Solution]
+) -> Floats:
+    """Average the policies of `samples` private behaviours of a problem with nature or contexts, one after another."""
+    total = np.zeros_like(solution.policy)
+    for _ in range(samples):
+        total += solver(draw_kernel(solution.kernel, k, rng)).policy
     return total / samples
 
 

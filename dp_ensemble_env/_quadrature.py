@@ -21,13 +21,15 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-def average_exact(kernel: LogKernel, log_desirability: Floats, k: float) -> Floats:
-    """E[policy] by quadrature on the nonzeros, shape (T, nnz), holding z fixed."""
+def average_exact(kernel: LogKernel, tilt: Floats, k: float, contexts: bool = False) -> Floats:
+    """E[policy] by quadrature on the nonzeros, shape ([c,] T, nnz), holding the tilt (T, [c,] m), log z, fixed."""
     nodes, weights = np.polynomial.legendre.leggauss(16)
-    log_p = kernel.log_values[0]
-    out = np.zeros((len(log_desirability) - 1, len(kernel.indices)))
-    _average_integral(kernel.indptr, kernel.indices, log_p, log_desirability, k, nodes, weights, out)
-    return out
+    layers = np.swapaxes(tilt, 0, 1) if contexts else tilt[None]
+    out = np.zeros((*layers.shape[:2], len(kernel.indices)))
+    for w, layer in enumerate(layers):
+        log_p = kernel.log_values[w if len(kernel.log_values) > 1 else 0]
+        _average_integral(kernel.indptr, kernel.indices, log_p, np.ascontiguousarray(layer), k, nodes, weights, out[w])
+    return out if contexts else out[0]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -42,8 +44,8 @@ def _average_integral(
 ) -> None:
     """Fill `out` (T, nnz) by Gauss-Legendre panels in u = log s, from where nothing is distributed to where all is.
 
-    `log_p` (1 or T, nnz) holds the default, `log_z` (T + 1, n) the desirability; `nodes` and `weights` are those of
-    the interval [-1, 1].
+    `log_p` (1 or T, nnz) holds the default, `log_z` (T, n) the desirability that each step leads to; `nodes` and
+    `weights` are those of the interval [-1, 1].
     """
     n = indptr.size - 1
     log_k = math.log(k)
@@ -54,11 +56,11 @@ def _average_integral(
             top, bottom = -np.inf, np.inf  # of log z over the row's successors; z is taken in units of exp(top)
             for e in range(start, stop):
                 if row[e] > -np.inf:
-                    top = max(top, log_z[t + 1, indices[e]])
-                    bottom = min(bottom, log_z[t + 1, indices[e]])
+                    top = max(top, log_z[t, indices[e]])
+                    bottom = min(bottom, log_z[t, indices[e]])
             mean = 0.0  # sum of P z: the integrand begins to matter where s is about 1 / (k mean)
             for e in range(start, stop):
-                mean += math.exp(row[e] + log_z[t + 1, indices[e]] - top)
+                mean += math.exp(row[e] + log_z[t, indices[e]] - top)
             left = -log_k - math.log(mean) - 38.0  # 1 - Pi(s) < e^-38 below
             end = top - bottom + 38.0  # every s z > e^38 above
             panels = max(1, int(math.ceil((end - left) / 1.5)))
@@ -70,17 +72,17 @@ def _average_integral(
                     log_product = 0.0
                     for e in range(start, stop):
                         if row[e] > -np.inf:
-                            log_product += k * math.exp(row[e]) * _softplus(u + log_z[t + 1, indices[e]] - top)
+                            log_product += k * math.exp(row[e]) * _softplus(u + log_z[t, indices[e]] - top)
                     for e in range(start, stop):
                         if row[e] > -np.inf:
-                            x = u + log_z[t + 1, indices[e]] - top
+                            x = u + log_z[t, indices[e]] - top
                             value = math.exp(log_k + row[e] + x - _softplus(x) - log_product)
                             out[t, e] += 0.5 * width * weights[q] * value  # ds = s du is in the value
                 edge = left + width * (panel + 1)
                 log_product = 0.0
                 for e in range(start, stop):
                     if row[e] > -np.inf:
-                        log_product += k * math.exp(row[e]) * _softplus(edge + log_z[t + 1, indices[e]] - top)
+                        log_product += k * math.exp(row[e]) * _softplus(edge + log_z[t, indices[e]] - top)
                 remaining = math.exp(-log_product)
                 if remaining < 1e-18:
                     break

@@ -22,15 +22,15 @@ NOT_A_LOG, EMPTY_ROW, PROBABILITIES = 1, 2, 3
 @njit(cache=True, nogil=True, error_model="numpy")
 def compress(dense: Floats) -> tuple[Ints, Ints, Floats, int, int, int]:
     """Find the union of the finite entries over batch and time (CSR) and gather them; report what is wrong."""
-    batch, times, n, _ = dense.shape
+    batch, times, n, columns = dense.shape
     nothing = np.empty(0, np.int64)
-    mask = np.zeros((n, n), np.bool_)  # possible in some member at some time
-    probabilities = n > 1  # as long as every row could be one of probabilities instead of logarithms
+    mask = np.zeros((n, columns), np.bool_)  # possible in some member at some time
+    probabilities = columns > 1  # as long as every row could be one of probabilities instead of logarithms
     for m in range(batch):
         for t in range(times):
             for b in range(n):
                 found, total = False, 0.0
-                for a in range(n):
+                for a in range(columns):
                     x = dense[m, t, b, a]
                     if np.isnan(x) or x == np.inf:
                         return nothing, nothing, dense[:, :, 0], NOT_A_LOG, b, a
@@ -49,7 +49,7 @@ def compress(dense: Floats) -> tuple[Ints, Ints, Floats, int, int, int]:
     indices = np.empty(mask.sum(), np.int64)
     e = 0
     for b in range(n):
-        for a in range(n):
+        for a in range(columns):
             if mask[b, a]:
                 indices[e] = a
                 e += 1
@@ -65,7 +65,7 @@ def compress(dense: Floats) -> tuple[Ints, Ints, Floats, int, int, int]:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def scatter(indptr: Ints, indices: Ints, values: Floats, out: Floats) -> None:
-    """Write the entries `values` (m, nnz) into the zeros of `out` (m, n, n)."""
+    """Write the entries `values` (m, nnz) into the zeros of `out` (m, n, columns)."""
     for m in range(values.shape[0]):
         for b in range(indptr.size - 1):
             for e in range(indptr[b], indptr[b + 1]):

@@ -108,14 +108,16 @@ def check_choice(value: Any, name: str, choices: Iterable[str]) -> str:
     raise ValueError(f"unknown {name} {value!r}{guess}; choose one of {', '.join(repr(c) for c in known)}.")
 
 
-def check_stochastic(matrix: ArrayLike, name: str = "default") -> NDArray[np.float64]:
-    """Return a row-stochastic (…, n, n) array, naming the row that is not one.
+def check_stochastic(matrix: ArrayLike, name: str = "default", *, square: bool = True) -> NDArray[np.float64]:
+    """Return a row-stochastic (…, n, n) array, or (…, n, m) unless `square`, naming the row that is not one.
 
     Rows within `ROW_TOLERANCE` of one are accepted as they are: nothing is
     rescaled behind the caller's back.
     """
     array = as_float_array(matrix, name)
-    if array.ndim < 2 or array.shape[-1] != array.shape[-2] or array.shape[-1] == 0:
+    if not square and (array.ndim < 2 or 0 in array.shape):
+        raise ValueError(f"{name} must be a matrix of probabilities whose rows sum to one, got shape {array.shape}.")
+    if square and (array.ndim < 2 or array.shape[-1] != array.shape[-2] or array.shape[-1] == 0):
         raise ValueError(
             f"{name} must be a square matrix of transition probabilities (n, n), or (T, n, n) when it changes "
             f"with time, got shape {array.shape}; entry [b, a] is the probability of going from b to a."
@@ -130,7 +132,7 @@ def check_stochastic(matrix: ArrayLike, name: str = "default") -> NDArray[np.flo
     wrong = np.argwhere(np.abs(sums - 1.0) > ROW_TOLERANCE)
     if len(wrong):
         total = float(sums[tuple(wrong[0])])
-        columns = np.abs(array.sum(axis=-2) - 1.0).max() <= ROW_TOLERANCE
+        columns = array.shape[-1] == array.shape[-2] and np.abs(array.sum(axis=-2) - 1.0).max() <= ROW_TOLERANCE
         remedy = (
             "its columns do, so pass its transpose (rows are the present state here)"
             if columns
@@ -141,6 +143,30 @@ def check_stochastic(matrix: ArrayLike, name: str = "default") -> NDArray[np.flo
             f"({len(wrong)} such rows); {remedy}."
         )
     return array
+
+
+def as_start(value: Any, n: int, name: str = "initial") -> NDArray[np.float64]:
+    """Return a distribution over `n` states, given as such (floats), as a list of states (integers) or None (all)."""
+    if value is None:
+        return np.full(n, 1.0 / n)
+    array = np.asarray(value)
+    if array.dtype.kind in "iu" and array.ndim == 1 and array.size:
+        if array.min() < 0 or array.max() >= n:
+            raise ValueError(f"{name} names the start states {array.tolist()}, but the states are 0 … {n - 1}.")
+        chosen = np.unique(array)
+        return np.bincount(chosen, minlength=n) / len(chosen)
+    weights = as_numeric_array(value, name)
+    if weights.shape != (n,):
+        raise ValueError(
+            f"{name} must be a distribution over the {n} states (floats) or a list of start states (integers), "
+            f"got shape {weights.shape}."
+        )
+    if not np.isfinite(weights).all() or (weights < 0).any() or abs(weights.sum() - 1.0) > 1e-8:
+        raise ValueError(
+            f"{name} must be a distribution (nonnegative, sum one), got sum {weights.sum():g} and minimum "
+            f"{weights.min():g}; divide it by its sum."
+        )
+    return weights
 
 
 def check_instance(value: Any, kind: type, name: str) -> None:

@@ -29,19 +29,22 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import rel_entr
 
-from dp_ensemble_env._average import sampled_costs
+from dp_ensemble_env._average import draw_kernel, sampled_costs
 from dp_ensemble_env._validation import check_choice, check_count, check_instance, check_positive, check_rng
-from dp_ensemble_env.lsmdp import evaluate_policy, solve
+from dp_ensemble_env.lsmdp import evaluate_policy
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.policies import (
     AVERAGE_METHODS,
     average_policy,
     average_policy_as_printed,
+    check_plain,
     desirability_ratio,
     digamma_kernel,
     row_sums,
     solve_standard,
+    solve_with,
     taylor_kernel,
 )
 
@@ -105,30 +108,43 @@ def cost_of_privacy(
     check_choice(formula, "formula", FORMULAS)
     k = check_positive(k, "k", allow_inf=True)
     if np.isinf(k):
-        return np.zeros((model.horizon, model.n_states))
+        return np.zeros(model.default_policy.shape[:-1])
     if method == "release" or (formula == "paper" and method.startswith("average-")):
         return release_cost(model, k, formula=formula, samples=samples, rng=rng).mean
     if method.startswith("average-"):
         policy = average_policy(model, k, method.removeprefix("average-"), samples, rng)
         return policy_cost(model, policy)
     kernel = taylor_kernel(model, k) if method == "taylor" else digamma_kernel(model, k)
-    noisy = solve(kernel, model.utility, model.discomfort_penalty)
+    noisy = solve_with(model, kernel)
     if formula == "exact":
         return policy_cost(model, noisy.policy)
     true = solve_standard(model)
     with np.errstate(invalid="ignore"):
-        excess = np.where(noisy.policy_values > 0, kernel.log_values[0] - model.log_kernel.log_values[0], 0.0)
+        difference = kernel.log_values - model.log_kernel.log_values
+        excess = np.where(noisy.policy_values > 0, difference if noisy.contexts else difference[0], 0.0)
     one_step = np.add.reduceat(noisy.policy_values * excess, kernel.indptr[:-1], axis=-1)
+    one_step = np.moveaxis(one_step, 0, 1) if noisy.contexts else one_step
     # log g_t = log z_t - U_t / gamma, and the utilities cancel in the difference.
     ahead = true.log_desirability[:-1] - noisy.log_desirability[:-1]
     return model.discomfort_penalty * (one_step + ahead)
 
 
 def policy_cost(model: EnsembleModel, policy: FloatArray) -> FloatArray:
-    """Exact loss of any policy against the optimum, (T, n) dollars; zero only for the optimum itself."""
+    """Exact loss of any policy against the optimum, (T, [c,] n) dollars; zero only for the optimum itself."""
+    check_uncoupled(model)
+    cost = evaluate_policy(policy, model.default, model.utility, model.discomfort_penalty, **model.surroundings)
+    loss = cost - solve_standard(model).cost_to_go
+    return loss[:-1] if model.context is not None else loss[..., :-1, :]
+
+
+def check_uncoupled(model: EnsembleModel) -> None:
+    """Refuse a coupled model, whose cost does not split into states."""
     check_instance(model, EnsembleModel, "model")
-    cost = evaluate_policy(policy, model.default, model.utility, model.discomfort_penalty)
-    return (cost - solve_standard(model).cost_to_go)[..., :-1, :]
+    if model.coupling is not None:
+        raise ValueError(
+            "the loads of a coupled model pay for their mean power together, so the cost of privacy has no value for "
+            "each state; event_outcome(model, policy).gap is what a policy loses."
+        )
 
 
 def release_cost(
@@ -139,7 +155,7 @@ def release_cost(
     samples: int = 1000,
     rng: np.random.Generator | int | None = None,
 ) -> CostEstimate:
-    """Estimate the expected cost of deploying a policy solved on one release.
+    """Estimate the expected cost of deploying a policy solved on one release, (T, [c,] n) dollars.
 
     Each sample draws a private matrix, solves it and evaluates the policy on
     the true dynamics; the mean over samples comes with its standard error.
@@ -148,6 +164,9 @@ def release_cost(
     k = check_positive(k, "k")
     samples = check_count(samples, "samples", 2)
     generator = np.random.default_rng() if rng is None else check_rng(rng)
+    check_uncoupled(model)
+    if not model.is_plain:
+        return _release_cost_general(model, k, formula, samples, generator)
     solution = solve_standard(model)
     sums, squares = sampled_costs(
         model.log_kernel,
@@ -165,6 +184,30 @@ def release_cost(
     return CostEstimate(gamma * mean, gamma * np.sqrt(variance / samples))
 
 
+def _release_cost_general(
+    model: EnsembleModel, k: float, formula: str, samples: int, rng: np.random.Generator
+) -> CostEstimate:
+    """Draw, solve and evaluate one release after another: nature and contexts have no quicker way."""
+    best, gamma = solve_standard(model), model.discomfort_penalty
+    total, squares = np.zeros((2, *best.policy.shape[:-1]))
+    for _ in range(samples):
+        kernel = draw_kernel(model.log_kernel, k, rng)
+        noisy = solve_with(model, kernel)
+        if formula == "exact":
+            cost = policy_cost(model, noisy.policy)
+        else:
+            drawn = kernel.dense(kernel.linear)
+            drawn = np.moveaxis(drawn, 0, 1) if noisy.contexts else drawn[0]
+            divergence = rel_entr(noisy.policy, model.default_policy) - rel_entr(noisy.policy, drawn)
+            ahead = best.log_desirability[:-1] - noisy.log_desirability[:-1]
+            cost = gamma * (np.where(noisy.policy > 0, divergence, 0.0).sum(axis=-1) + ahead)
+        total += cost
+        squares += cost**2
+    mean = total / samples
+    variance = np.maximum(squares / samples - mean**2, 0.0) * samples / (samples - 1)
+    return CostEstimate(mean, np.sqrt(variance / samples))
+
+
 def release_cost_leading_order(model: EnsembleModel, k: float) -> FloatArray:
     r"""Return the expected cost of deploying a policy solved on one release, to leading order in 1/k.
 
@@ -175,17 +218,17 @@ def release_cost_leading_order(model: EnsembleModel, k: float) -> FloatArray:
     that reaches the step through z, so it is a guide rather than a bound.
     """
     k = check_positive(k, "k")
+    check_uncoupled(model)
     solution = solve_standard(model)
     kernel = model.log_kernel
     ratio = desirability_ratio(model, solution)
     spread = np.add.reduceat(ratio * (1.0 - solution.policy_values), kernel.indptr[:-1], axis=-1)
-    visit = model.discomfort_penalty / (2.0 * (k + 1.0)) * spread
-    cost = np.empty_like(visit)
-    later = np.zeros(model.n_states)
-    for t in range(model.horizon - 1, -1, -1):
-        later = visit[t] + solution.policy[t] @ later
-        cost[t] = later
-    return cost
+    visit = model.discomfort_penalty / (2.0 * (k + 1.0)) * (np.moveaxis(spread, 0, 1) if solution.contexts else spread)
+    # The cost of the visits to come is that of the optimal policy followed with -visit as the utility of its states,
+    # and no discomfort.
+    earned = np.concatenate([-visit, np.zeros((1, *visit.shape[1:]))])
+    free = solution.policy
+    return evaluate_policy(free, free, earned, 1.0, **model.surroundings)[:-1]
 
 
 def average_cost_as_printed(model: EnsembleModel, k: float) -> FloatArray:
@@ -198,6 +241,7 @@ def average_cost_as_printed(model: EnsembleModel, k: float) -> FloatArray:
     which is taken as printed, :math:`z_{t+1}` itself.
     """
     k = check_positive(k, "k")
+    check_plain(model)
     solution = solve_standard(model)
     kernel, gamma = model.log_kernel, model.discomfort_penalty
     ratio, pi = desirability_ratio(model, solution), solution.policy_values

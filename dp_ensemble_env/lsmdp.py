@@ -30,6 +30,22 @@ maximum, so every row has its own log-sum-exp. The running sum of
 policy depends on the differences alone and keeps its twelve digits however
 long the horizon is. Only the nonzeros of the kernel are visited.
 
+**Nature and context.** Real loads do not choose their next state outright: a
+thermostat decides on or off, and the room follows. With ``nature`` a column of the
+kernel is a *decision* :math:`a`, and :math:`N_t[a, s']` says where it leads, at no cost.
+A ``context`` :math:`w`, common to all loads, moves by itself, :math:`W_t[w, w']`, and the
+controller sees it. The recursion stays exact:
+
+.. math::
+
+    \ell_t[w,a] &= \sum_{w'} W_t[w,w'] \sum_{s'} N_t[w,a,s']\,\log z_{t+1}[w',s'] \\
+    \log z_t[w,s] &= U_t[w,s]/\gamma + \operatorname{logsumexp}_a(\log K_t[w,s,a] + \ell_t[w,a]) \\
+    \pi_t[w,s,a] &\propto K_t[w,s,a]\,\exp \ell_t[w,a]
+
+:math:`\ell` is a mean of logarithms, not the logarithm of a mean. Arrays are then
+``kernel[t, w, s, a]``, ``nature[t, w, a, s']``, ``context[t, w, w']`` and ``utility[t, w, s]``; a
+leading axis that makes no difference may be left out from the left, or have length one.
+
 References
 ----------
 E. Todorov, "Efficient computation of optimal actions", PNAS 106(28), 2009.
@@ -39,145 +55,36 @@ Linearly-Solvable MDP Approach".
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dp_ensemble_env._recursion import EMPTY_ROW, NOT_A_LOG, PROBABILITIES, backward, compress, evaluate, scatter
+from dp_ensemble_env import _nature
+from dp_ensemble_env._kernel import LogKernel, Solution, batch_time, contexts_first
+from dp_ensemble_env._recursion import backward, evaluate
 from dp_ensemble_env._validation import (
     as_float_array,
     as_numeric_array,
     check_positive,
+    check_shape,
     check_stochastic,
 )
 
+__all__ = ["LogKernel", "Solution", "evaluate_policy", "log_probabilities", "occupancy", "solve"]
+
 FloatArray = NDArray[np.float64]
-
-
-@dataclass(frozen=True, eq=False)
-class LogKernel:
-    """Logarithms of a nonnegative kernel on its nonzero entries, row by row.
-
-    Attributes
-    ----------
-    indptr, indices : ndarray of int
-        Row `b` owns the entries ``indptr[b]:indptr[b + 1]``; ``indices`` holds
-        the state each entry leads to (the layout of a SciPy CSR matrix).
-    log_values : ndarray of shape (B, T, nnz)
-        Either leading axis may have length one: the same kernel for every
-        member of the batch, or for every time. ``-inf`` marks an entry that is
-        zero in this member or at this time but not in all.
-    """
-
-    indptr: NDArray[np.int64] = field(repr=False)
-    indices: NDArray[np.int64] = field(repr=False)
-    log_values: FloatArray = field(repr=False)
-
-    def __repr__(self) -> str:
-        batch, times, entries = self.log_values.shape
-        many = (f", batch of {batch:,}" if batch > 1 else "") + (f", {times:,} times" if times > 1 else "")
-        return f"LogKernel({self.n_states:,} states, {entries:,} nonzeros{many})"
-
-    @property
-    def n_states(self) -> int:
-        """Number of states."""
-        return len(self.indptr) - 1
-
-    @classmethod
-    def from_dense(cls, log_kernel: ArrayLike, name: str = "log_kernel") -> LogKernel:
-        """Collect the finite entries of a dense (n, n), (T, n, n) or (B, T, n, n) array of logarithms."""
-        return cls._from_dense(_batch_time(as_numeric_array(log_kernel, name, (2, 3, 4)), name), name)
-
-    @classmethod
-    def from_probabilities(cls, probabilities: ArrayLike, name: str = "default") -> LogKernel:
-        """Take the logarithm of a row-stochastic matrix (validated) on its nonzeros."""
-        checked = _batch_time(check_stochastic(probabilities, name), name)
-        with np.errstate(divide="ignore"):
-            return cls._from_dense(np.log(checked), name)
-
-    @classmethod
-    def _from_dense(cls, dense: FloatArray, name: str) -> LogKernel:
-        indptr, indices, values, fault, b, a = compress(dense)
-        if fault == NOT_A_LOG:
-            raise ValueError(f"{name} has a NaN or +inf at {(b, a)}; use -inf for a transition that cannot happen.")
-        if fault == EMPTY_ROW:
-            raise ValueError(f"row {b} of {name} has no possible transition; give state {b} at least one successor.")
-        if fault == PROBABILITIES:
-            raise ValueError(
-                f"{name} looks like probabilities (nonnegative rows that sum to one), not logarithms; "
-                "pass dp_ensemble_env.lsmdp.log_probabilities(default)."
-            )
-        return cls(indptr, indices, values)
-
-    @classmethod
-    def from_sparse(cls, probabilities: Any) -> LogKernel:
-        """Take a SciPy sparse matrix of probabilities or kernel weights (not of logarithms)."""
-        matrix = probabilities.tocsr().copy()
-        matrix.sum_duplicates()
-        matrix.eliminate_zeros()
-        if matrix.shape[0] != matrix.shape[1]:
-            raise ValueError(f"the sparse kernel must be square, got shape {matrix.shape}.")
-        if len(matrix.data) and not (matrix.data > 0).all():
-            raise ValueError("the sparse kernel holds negative or NaN weights; pass probabilities, not logarithms.")
-        if (empty := np.flatnonzero(np.diff(matrix.indptr) == 0)).size:
-            raise ValueError(f"row {empty[0]} of the sparse kernel has no possible transition; give it a successor.")
-        log_values = np.log(matrix.data.astype(np.float64))[None, None, :]
-        return cls(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64), log_values)
-
-    def dense(self, values: FloatArray) -> FloatArray:
-        """Spread values on the entries, shape (…, nnz), over matrices of shape (…, n, n) that are zero elsewhere."""
-        n = self.n_states
-        flat = np.ascontiguousarray(values).reshape(-1, values.shape[-1])
-        out = np.zeros((len(flat), n, n))
-        scatter(self.indptr, self.indices, flat, out)
-        return out.reshape(*values.shape[:-1], n, n)
-
-
-@dataclass(frozen=True, eq=False)
-class Solution:
-    """The optimal control of one problem, or of a batch of them.
-
-    Attributes
-    ----------
-    log_desirability : ndarray of shape ([B,] T + 1, n)
-    kernel : LogKernel
-        The kernel it was solved for.
-    policy_values : ndarray of shape ([B,] T, nnz)
-        The policy on the kernel's nonzeros.
-    discomfort_penalty : float or ndarray of shape (B,)
-    """
-
-    log_desirability: FloatArray = field(repr=False)
-    kernel: LogKernel = field(repr=False)
-    policy_values: FloatArray = field(repr=False)
-    discomfort_penalty: float | FloatArray
-
-    def __repr__(self) -> str:
-        *batch, times, n = self.log_desirability.shape
-        many = f", batch of {batch[0]:,}" if batch else ""
-        return f"Solution({n:,} states, {times - 1:,} step{'' if times == 2 else 's'}{many})"
-
-    @cached_property
-    def policy(self) -> FloatArray:
-        """Controlled dynamics, shape ([B,] T, n, n)."""
-        return self.kernel.dense(self.policy_values)
-
-    @property
-    def cost_to_go(self) -> FloatArray:
-        """Value function as a cost in dollars, shape ([B,] T + 1, n)."""
-        penalty = np.asarray(self.discomfort_penalty)
-        return -(penalty[..., None, None] if penalty.ndim else penalty) * self.log_desirability
 
 
 def solve(
     log_kernel: ArrayLike | LogKernel,
     utility: ArrayLike,
     discomfort_penalty: float | ArrayLike,
+    *,
+    nature: ArrayLike | LogKernel | None = None,
+    context: ArrayLike | None = None,
 ) -> Solution:
-    """Solve the backward recursion of Theorem 1.
+    """Solve the backward recursion of Theorem 1, or the one with nature and context.
 
     Parameters
     ----------
@@ -190,6 +97,11 @@ def solve(
         Dollars.
     discomfort_penalty : float or array_like of shape (B,)
         Dollars per nat.
+    nature : array_like of shape (m, n), (T, m, n) or (T or 1, c or 1, m, n), optional
+        Where each decision leads, row-stochastic. Without it a decision is the next state.
+    context : array_like of shape (c, c) or (T, c, c), optional
+        Transitions of the context. With it `utility` may have shape (T + 1, c, n) and
+        `log_kernel` (T or 1, c or 1, n, m). With `nature` or `context` there are no batches.
 
     Returns
     -------
@@ -206,6 +118,8 @@ def solve(
     array([[[0.6667, 0.3333],
             [0.6667, 0.3333]]])
     """
+    if nature is not None or context is not None:
+        return _solve_general(log_kernel, utility, discomfort_penalty, nature, context)
     kernel = log_kernel if isinstance(log_kernel, LogKernel) else LogKernel.from_dense(log_kernel)
     values = _check_utility(utility, kernel.n_states)
     penalty = _check_penalty(discomfort_penalty)
@@ -241,33 +155,42 @@ def evaluate_policy(
     default: ArrayLike,
     utility: ArrayLike,
     discomfort_penalty: float | ArrayLike,
+    *,
+    nature: ArrayLike | LogKernel | None = None,
+    context: ArrayLike | None = None,
 ) -> FloatArray:
     r"""Compute the exact cost-to-go of any policy under the true default dynamics.
 
     .. math:: \varphi_t[b] = -U_t[b] + \gamma\,\mathrm{KL}(Q_t[b] \| P[b]) + \sum_a Q_t[b,a]\,\varphi_{t+1}[a]
 
+    With nature and context the last factor is its expectation over both.
+
     Parameters
     ----------
-    policy : array_like of shape (T, n, n) or (B, T, n, n)
+    policy : array_like of shape (T, n, n) or (B, T, n, n), with nature (T, n, m), with contexts (T, c, n, m)
         Row-stochastic.
     default : array_like of shape (n, n), (T, n, n) or (B, 1 or T, n, n)
         Row-stochastic.
     utility : array_like of shape (T + 1, n) or (B, T + 1, n)
     discomfort_penalty : float or array_like of shape (B,)
+    nature, context
+        See `solve`.
 
     Returns
     -------
-    ndarray of shape ([B,] T + 1, n)
+    ndarray of shape ([B,] T + 1, n), with contexts (T + 1, c, n)
         Dollars; the return from state `b` is ``-cost[0, b] - utility[0, b]``.
     """
+    if nature is not None or context is not None:
+        return _evaluate_general(policy, default, utility, discomfort_penalty, nature, context)
     controlled = check_stochastic(policy, "policy")
     if controlled.ndim not in (3, 4):
         raise ValueError(f"policy must have shape (T, n, n) or (B, T, n, n), got {controlled.shape}.")
     batched = controlled.ndim == 4
-    controlled = _batch_time(controlled, "policy")
+    controlled = batch_time(controlled, "policy")
     reference = check_stochastic(default, "default")
     batched |= reference.ndim == 4
-    reference = _batch_time(reference, "default")
+    reference = batch_time(reference, "default")
     n, horizon = controlled.shape[-1], controlled.shape[1]
     values = _check_utility(as_float_array(utility, "utility"), n)
     batched |= np.ndim(utility) == 3 or np.ndim(discomfort_penalty) > 0
@@ -292,24 +215,38 @@ def evaluate_policy(
     return cost if batched else cost[0]
 
 
-def occupancy(policy: ArrayLike, initial: ArrayLike) -> FloatArray:
+def occupancy(
+    policy: ArrayLike,
+    initial: ArrayLike,
+    *,
+    nature: ArrayLike | LogKernel | None = None,
+    context: ArrayLike | None = None,
+    start: ArrayLike | None = None,
+) -> FloatArray:
     """Follow a distribution over the states forward in time.
 
     Parameters
     ----------
-    policy : array_like of shape (T, n, n)
+    policy : array_like of shape (T, n, n), with nature (T, n, m), with contexts (T, c, n, m)
     initial : array_like of shape (n,)
+    nature, context
+        See `solve`.
+    start : array_like of shape (c,), optional
+        Distribution of the first context; needed with `context`.
 
     Returns
     -------
-    ndarray of shape (T + 1, n)
+    ndarray of shape (T + 1, n), with contexts (T + 1, c, n)
+        With contexts the joint distribution of context and state.
     """
-    controlled = check_stochastic(policy, "policy")
-    start = as_float_array(initial, "initial", 1)
-    if controlled.ndim != 3 or controlled.shape[-1] != start.size:
-        raise ValueError(f"policy {controlled.shape} and initial {start.shape} do not fit: need (T, n, n) and (n,).")
-    rho = np.empty((len(controlled) + 1, start.size))
-    rho[0] = start
+    first = as_float_array(initial, "initial", 1)
+    controlled = check_stochastic(policy, "policy", square=nature is None)
+    if nature is not None or context is not None:
+        return _follow_general(controlled, first, nature, context, start)
+    if controlled.ndim != 3 or controlled.shape[-1] != first.size:
+        raise ValueError(f"policy {controlled.shape} and initial {first.shape} do not fit: need (T, n, n) and (n,).")
+    rho = np.empty((len(controlled) + 1, first.size))
+    rho[0] = first
     for t, step in enumerate(controlled):
         rho[t + 1] = rho[t] @ step
     return rho
@@ -317,19 +254,151 @@ def occupancy(policy: ArrayLike, initial: ArrayLike) -> FloatArray:
 
 def log_probabilities(default: ArrayLike) -> FloatArray:
     """Logarithm of a validated stochastic matrix, ``-inf`` where it is zero."""
-    checked = check_stochastic(default)
+    checked = check_stochastic(default, square=False)
     with np.errstate(divide="ignore"):
         return np.log(checked)
 
 
+# ---------------------------------------------------------------- nature and context
+class _World(NamedTuple):
+    """Nature on its nonzeros (empty without), the context's moves (T or 1, c, c), and the sizes."""
+
+    pointers: NDArray[np.int64]
+    targets: NDArray[np.int64]
+    nature: FloatArray
+    moves: FloatArray
+
+    @property
+    def contexts(self) -> int:
+        return int(self.moves.shape[-1])
+
+
+def _world(nature: Any, context: Any, n: int, m: int, horizon: int) -> _World:
+    moves = np.ones((1, 1, 1)) if context is None else check_stochastic(context, "context")
+    if moves.ndim not in (2, 3):
+        raise ValueError(f"context must have shape (c, c) or (T, c, c), got {moves.shape}.")
+    moves = moves.reshape(-1, *moves.shape[-2:])
+    if nature is None:
+        if n != m:
+            raise ValueError(
+                f"there are {n} states and {m} decisions, so nature must say where each leads: pass nature of shape "
+                f"({m}, {n})."
+            )
+        nothing = np.zeros(0, np.int64)
+        world = _World(nothing, nothing, np.zeros((1, 1, 0)), moves)
+    else:
+        rows = nature if isinstance(nature, LogKernel) else LogKernel.of_contexts(nature, "nature")
+        if (rows.n_states, rows.columns) != (m, n):
+            raise ValueError(
+                f"nature must have shape ({m}, {n}), a row per decision and a column per state, got "
+                f"({rows.n_states}, {rows.columns})."
+            )
+        world = _World(rows.indptr, rows.indices, rows.linear, moves)
+    _check_axes("nature", world.nature.shape[:2], world.contexts, horizon)
+    _check_axes("context", (world.contexts, len(moves)), world.contexts, horizon)
+    return world
+
+
+def _check_axes(name: str, axes: tuple[int, ...], contexts: int, horizon: int) -> None:
+    """Refuse axes (contexts, times) that neither fit the problem nor have length one."""
+    if axes[0] not in (1, contexts) or axes[1] not in (1, horizon):
+        raise ValueError(
+            f"{name} is given for {axes[0]} contexts and {axes[1]} times, the problem has {contexts} contexts and "
+            f"{horizon} decisions; give one for each, or one for all."
+        )
+
+
+def _context_utility(utility: Any, n: int, contexts: int) -> FloatArray:
+    """View utilities (T + 1, n) or (T + 1, c, n) as (T + 1, c or 1, n)."""
+    values = as_numeric_array(utility, "utility", (2, 3))
+    values = values[:, None, :] if values.ndim == 2 else values
+    if values.shape[2] != n or values.shape[1] not in (1, contexts) or len(values) < 2:
+        raise ValueError(
+            f"utility must have shape (T + 1, {n}) or (T + 1, {contexts}, {n}), a row per time 0 … T (T >= 1), got "
+            f"{np.shape(utility)}."
+        )
+    return np.ascontiguousarray(values)
+
+
+def _one_penalty(discomfort_penalty: Any) -> float:
+    if np.ndim(discomfort_penalty) != 0:
+        raise ValueError("with nature or context there is one discomfort_penalty for all; pass a number.")
+    return check_positive(discomfort_penalty, "discomfort_penalty")
+
+
+def _solve_general(log_kernel: Any, utility: Any, discomfort_penalty: Any, nature: Any, context: Any) -> Solution:
+    if isinstance(log_kernel, LogKernel):
+        kernel = log_kernel
+    else:
+        dense = as_numeric_array(log_kernel, "log_kernel", (2, 3, 4))
+        kernel = LogKernel.from_blocks(contexts_first(dense, "log_kernel"), "log_kernel")
+    penalty = _one_penalty(discomfort_penalty)
+    n, m, horizon = kernel.n_states, kernel.columns, len(utility) - 1
+    world = _world(nature, context, n, m, horizon)
+    values = _context_utility(utility, n, world.contexts)
+    _check_axes("log_kernel", kernel.log_values.shape[:2], world.contexts, horizon)
+    log_z, tilt = np.empty((horizon + 1, world.contexts, n)), np.empty((horizon, world.contexts, m))
+    finite = _nature.backward(
+        kernel.indptr, kernel.indices, kernel.log_values, kernel.linear, kernel.depth, *world, values, penalty, log_z,
+        tilt,
+    )  # fmt: skip
+    if not finite:
+        as_float_array(utility, "utility")  # names the entry that is not finite, if that is the reason
+        raise ValueError(f"utility / discomfort_penalty overflows (the penalty is {penalty:g}); use a larger penalty.")
+    if context is None:
+        return Solution(log_z[:, 0], kernel, None, penalty, tilt[:, 0])
+    return Solution(log_z, kernel, None, penalty, tilt, contexts=True)
+
+
+def _evaluate_general(
+    policy: Any, default: Any, utility: Any, discomfort_penalty: Any, nature: Any, context: Any
+) -> FloatArray:
+    controlled = _by_context(policy, "policy", context is not None)
+    reference = check_stochastic(default, "default", square=False)
+    reference = np.ascontiguousarray(np.swapaxes(contexts_first(reference, "default"), 0, 1))
+    horizon, _, n, m = controlled.shape
+    penalty, world = _one_penalty(discomfort_penalty), _world(nature, context, n, m, horizon)
+    values = _context_utility(as_float_array(utility, "utility"), n, world.contexts)
+    if len(values) != horizon + 1:
+        raise ValueError(f"a policy of {horizon} steps needs {horizon + 1} utilities, got {len(values)}.")
+    check_shape(controlled, (horizon, world.contexts, n, m), "policy", "one matrix per step and context")
+    check_shape(reference, (*reference.shape[:2], n, m), "default", "the rows and columns of the policy")
+    _check_axes("default", reference.shape[1::-1], world.contexts, horizon)
+    cost = np.empty((horizon + 1, world.contexts, n))
+    fault = _nature.evaluate(controlled, reference, *world, values, penalty, cost)
+    if fault[0] >= 0:
+        t, w, s, a = (int(i) for i in fault)
+        where = f" in context {w}" if context is not None else ""
+        raise ValueError(
+            f"the policy takes decision {a} in state {s} at time {t}{where}, which the default behaviour never does, "
+            "so its discomfort is infinite; mask the policy to the support of the default and normalise it."
+        )
+    return cost if context is not None else cost[:, 0]
+
+
+def _follow_general(controlled: FloatArray, first: FloatArray, nature: Any, context: Any, start: Any) -> FloatArray:
+    policy = _by_context(controlled, "policy", context is not None)
+    horizon, _, n, m = policy.shape
+    world = _world(nature, context, n, m, horizon)
+    check_shape(first, (n,), "initial", "one share per state")
+    weights = np.ones(1) if context is None else as_float_array([] if start is None else start, "start", 1)
+    check_shape(weights, (world.contexts,), "start", "one probability per context")
+    check_shape(policy, (horizon, world.contexts, n, m), "policy", "one matrix per step and context")
+    shares = np.zeros((horizon + 1, world.contexts, n))
+    shares[0] = weights[:, None] * first
+    _nature.forward(policy, *world, shares)
+    return shares if context is not None else shares[:, 0]
+
+
+def _by_context(policy: Any, name: str, contexts: bool) -> FloatArray:
+    """View a policy (T, n, m), or (T, c, n, m) with contexts, as (T, c, n, m)."""
+    array = check_stochastic(policy, name, square=False)
+    if array.ndim != 3 + contexts:
+        raise ValueError(f"{name} must have shape {'(T, c, n, m)' if contexts else '(T, n, m)'}, got {array.shape}.")
+    return np.ascontiguousarray(array if contexts else array[:, None])
+
+
 # ---------------------------------------------------------------- arguments
-def _batch_time(array: FloatArray, name: str) -> FloatArray:
-    """View (n, n), (T, n, n) or (B, T, n, n) as (B, T, n, n) with axes of length one."""
-    if array.shape[-1] != array.shape[-2] or 0 in array.shape:
-        raise ValueError(f"{name} must be square in its last two axes and not empty, got shape {array.shape}.")
-    return array.reshape((1,) * (4 - array.ndim) + array.shape)
-
-
 def _check_utility(utility: ArrayLike, n_states: int) -> FloatArray:
     """View utilities as (B, T + 1, n)."""
     values = as_numeric_array(utility, "utility", (2, 3))

@@ -12,9 +12,20 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dp_ensemble_env._estimation import series_fields
+from dp_ensemble_env._shapes import (
+    Axis,
+    Tables,
+    check_axes,
+    check_behaviour,
+    check_context,
+    check_nature,
+    check_scale,
+    check_utility,
+    fill,
+)
 from dp_ensemble_env._validation import (
     as_float_array,
-    as_numeric_array,
+    as_start,
     as_times,
     check_choice,
     check_count,
@@ -24,6 +35,8 @@ from dp_ensemble_env._validation import (
     check_stochastic,
 )
 from dp_ensemble_env._words import clock, minutes
+from dp_ensemble_env.context import Context
+from dp_ensemble_env.coupling import Coupling
 from dp_ensemble_env.event import DemandResponseEvent
 from dp_ensemble_env.lsmdp import LogKernel, log_probabilities
 from dp_ensemble_env.tariff import EventTimeline
@@ -45,10 +58,12 @@ class EnsembleModel:
     ----------
     default : array_like of shape (n, n) or (T, n, n)
         Row-stochastic: ``default[b, a]`` is the probability of moving from
-        power level `b` to level `a` in one step when nobody interferes.
+        power level `b` to level `a` in one step when nobody interferes. With
+        `nature` it is the probability of decision `a`, shape (n, m) or (T, n, m), and
+        with `context` it may depend on that, too, shape (T or 1, c, n, m).
     power_kw : array_like of shape (n,)
         Power of one building at each level.
-    utility : array_like of shape (T + 1, n)
+    utility : array_like of shape (T + 1, n) or, with `context`, (T + 1, c, n)
         Aggregator's utility in dollars per building.
     discomfort_penalty : float
         Dollars per building and nat of divergence from the default.
@@ -76,7 +91,27 @@ class EnsembleModel:
         What is public by declaration, of ``"levels"`` (`power_kw` and `utility`),
         ``"initial"``, ``"baseline"`` (of the event) and ``"notes"``; see `public`. By
         default the levels alone. Penalty, number of buildings, times and prices are
-        public always; `default` and `counts` never are.
+        public always, and so is what follows; `default` and `counts` never are.
+    nature : array_like of shape (m, n), (T, m, n) or (T or 1, c, m, n), optional
+        Where each decision leads, row-stochastic: the physics that nobody controls.
+        Without it a decision is the next state.
+    context : Context, optional
+        What moves by itself and concerns every load: prices, the weather, an event.
+    coupling : Coupling, optional
+        A cost of the loads' mean power, a limit or a target. It needs a spread start
+        and no context.
+    spread_start : bool
+        False: a start state is drawn from `initial`, and all loads start there. True:
+        `initial` is how the loads are spread over the states at the start.
+    tilt_scale : array_like of shape (T,), optional
+        Nats of tilt that an action of one stands for at each decision; by default a
+        bound that no optimum passes (`envs.actions.action_scale`).
+    guess : array_like, optional
+        Behaviour that a textbook would suggest, of the shape of `default`: what a plan
+        without data may use. By default a lazy walk.
+    axes : iterable of Axis
+        The quantities that a state is made of, in C order, for pictures; empty if states
+        are power levels.
     """
 
     default: FloatArray = field(repr=False)
@@ -90,22 +125,17 @@ class EnsembleModel:
     counts: NDArray[np.int64] | None = field(default=None, repr=False)
     notes: tuple[str, ...] = field(default=(), repr=False)
     public_fields: Iterable[str] = field(default=("levels",), repr=False)
+    nature: FloatArray | None = field(default=None, repr=False)
+    context: Context | None = field(default=None, repr=False)
+    coupling: Coupling | None = field(default=None, repr=False)
+    spread_start: bool = field(default=False, repr=False)
+    tilt_scale: FloatArray | None = field(default=None, repr=False)
+    guess: FloatArray | None = field(default=None, repr=False)
+    axes: tuple[Axis, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
-        default = check_stochastic(self.default)
-        n = default.shape[-1]
-        utility = as_float_array(self.utility, "utility", 2)
-        if utility.shape[1] != n or utility.shape[0] < 2:
-            raise ValueError(
-                f"utility must have shape (T + 1, {n}), one row per time and one column per state of default, "
-                f"got {utility.shape}; transpose it or rebuild it for {n} states."
-            )
-        horizon = len(utility) - 1
-        if default.ndim not in (2, 3) or (default.ndim == 3 and len(default) != horizon):
-            raise ValueError(
-                f"default has shape {default.shape} but the horizon is {horizon} steps; give one (n, n) matrix or "
-                f"{horizon} of them."
-            )
+        default, nature, utility = self._checked_tables()
+        horizon, n = len(utility) - 1, utility.shape[-1]
         power = as_float_array(self.power_kw, "power_kw", 1)
         check_shape(power, (n,), "power_kw", "one power level per state of default")
         if (power < 0).any():
@@ -121,17 +151,55 @@ class EnsembleModel:
             "utility": utility,
             "discomfort_penalty": check_positive(self.discomfort_penalty, "discomfort_penalty"),
             "buildings": check_count(self.buildings, "buildings"),
-            "initial": _as_distribution(self.initial, n),
+            "initial": as_start(self.initial, n),
             "times": _as_times(times, horizon),
             "counts": _as_counts(self.counts, n),
             "notes": _as_notes(self.notes),
             "public_fields": _as_declaration(self.public_fields),
+            "nature": nature,
+            "spread_start": bool(self.spread_start),
+            "tilt_scale": check_scale(self.tilt_scale, horizon),
+            "guess": _as_guess(self.guess, default),
+            "axes": check_axes(self.axes, n),
         }
         for name, value in checked.items():
             if isinstance(value, np.ndarray):
                 value = value.copy()
                 value.setflags(write=False)
             object.__setattr__(self, name, value)
+
+    def _checked_tables(self) -> tuple[FloatArray, FloatArray | None, FloatArray]:
+        """Return default, nature and utility, which must fit together and the rest."""
+        for name, kind in (("context", Context), ("coupling", Coupling)):
+            if getattr(self, name) is not None:
+                check_instance(getattr(self, name), kind, name)
+        if self.nature is None and self.context is None:
+            default = check_stochastic(self.default)
+            n = default.shape[-1]
+            utility = as_float_array(self.utility, "utility", 2)
+            if utility.shape[1] != n or utility.shape[0] < 2:
+                raise ValueError(
+                    f"utility must have shape (T + 1, {n}), one row per time and one column per state of default, "
+                    f"got {utility.shape}; transpose it or rebuild it for {n} states."
+                )
+        else:
+            utility = check_utility(self.utility, self.context)
+        horizon, n = len(utility) - 1, utility.shape[-1]
+        default = check_behaviour(self.default, "default", horizon, self.context, n)
+        nature = check_nature(self.nature, horizon, self.context, default.shape[-1], n)
+        check_context(self.context, horizon)
+        if self.coupling is not None:
+            if self.context is not None or not self.spread_start:
+                raise ValueError(
+                    "a coupling needs loads that start spread over the states and no context, since its exact optimum "
+                    "is known only there; pass spread_start=True and leave the context out."
+                )
+            if self.coupling.horizon != horizon:
+                raise ValueError(
+                    f"the coupling covers {self.coupling.horizon} steps but the horizon is {horizon}; give it "
+                    f"{horizon + 1} levels, one per time."
+                )
+        return default, nature, utility
 
     @classmethod
     def from_series(
@@ -244,6 +312,39 @@ class EnsembleModel:
         """Length of one step in hours."""
         return float((self.times[1] - self.times[0]) / np.timedelta64(1, "s")) / 3600.0
 
+    @property
+    def n_decisions(self) -> int:
+        """Number of decisions that a load may take, m; that of the states without nature."""
+        return int(self.default.shape[-1])
+
+    @property
+    def n_contexts(self) -> int:
+        """Number of contexts, c; one without a context."""
+        return 1 if self.context is None else len(self.context)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether this is the paper's model: loads choose their next state, and nothing else moves or couples them."""
+        return self.nature is None and self.context is None and self.coupling is None
+
+    @property
+    def surroundings(self) -> dict[str, Any]:
+        """Nature and context as `lsmdp` takes them by keyword."""
+        return {"nature": self.nature_kernel, "context": None if self.context is None else self.context.transition}
+
+    def tables(self) -> Tables:
+        """Return the whole problem as plain arrays with every axis written out."""
+        horizon, c, n = self.horizon, self.n_contexts, self.n_states
+        nature = np.eye(n) if self.nature is None else self.nature
+        moves = np.ones((1, 1)) if self.context is None else self.context.transition
+        utility = self.utility if self.utility.ndim == 3 else self.utility[:, None]
+        return Tables(
+            fill(self.default, horizon, c),
+            fill(nature, horizon, c),
+            np.ascontiguousarray(np.broadcast_to(moves, (horizon, c, c))),
+            np.ascontiguousarray(np.broadcast_to(utility, (horizon + 1, c, n))),
+        )
+
     @cached_property
     def log_default(self) -> FloatArray:
         """Logarithm of the default matrix, ``-inf`` where it is zero."""
@@ -252,19 +353,41 @@ class EnsembleModel:
     @cached_property
     def log_kernel(self) -> LogKernel:
         """The default dynamics as the solver takes them."""
-        return LogKernel.from_probabilities(self.default)
+        if self.nature is None and self.context is None:
+            return LogKernel.from_probabilities(self.default)
+        return LogKernel.of_contexts(self.default)
+
+    @cached_property
+    def nature_kernel(self) -> LogKernel | None:
+        """Nature as the solver takes it."""
+        return None if self.nature is None else LogKernel.of_contexts(self.nature, "nature")
 
     @cached_property
     def default_policy(self) -> FloatArray:
-        """The uncontrolled ensemble as a policy of shape (T, n, n)."""
-        return np.ascontiguousarray(np.broadcast_to(self.default, (self.horizon, self.n_states, self.n_states)))
+        """The uncontrolled ensemble as a policy of shape (T, n, m), with a context (T, c, n, m)."""
+        full = fill(self.default, self.horizon, self.n_contexts)
+        return full[:, 0] if self.context is None else full
+
+    @cached_property
+    def decision_power(self) -> FloatArray:
+        """Expected power of each decision, shape (m,): the mean over times and contexts of where nature leads."""
+        if self.nature is None:
+            return self.power_kw
+        reached: FloatArray = self.nature @ self.power_kw
+        power: FloatArray = reached.reshape(-1, self.n_decisions).mean(axis=0)
+        return power
 
     @property
     def fingerprint(self) -> str:
         """Short hash of the whole content, to tell two models apart. It depends on private data: do not publish."""
         digest = hashlib.sha256(repr((self.discomfort_penalty, self.buildings, self.default.shape)).encode())
-        for array in (self.default, self.power_kw, self.utility, self.initial, self.times.astype("int64")):
-            digest.update(np.ascontiguousarray(array).tobytes())
+        arrays = [self.default, self.power_kw, self.utility, self.initial, self.times.astype("int64")]
+        if not self.is_plain or self.spread_start:
+            arrays += [np.array(self.spread_start), self.nature, *vars(self.context or ()).values()]
+            arrays += [] if self.coupling is None else [self.coupling.level, self.coupling.weight]
+        for array in arrays:
+            if isinstance(array, np.ndarray):
+                digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()[:16]
 
     # ------------------------------------------------------------ variations
@@ -328,35 +451,6 @@ class EnsembleModel:
         return replace(self, **changes)
 
 
-def _as_distribution(initial: Any, n: int) -> FloatArray:
-    if initial is None:
-        return np.full(n, 1.0 / n)
-    array = np.asarray(initial)
-    if array.dtype.kind in "iu" and array.ndim == 1 and array.size:
-        return _uniform_over(array, n)
-    weights = as_numeric_array(initial, "initial")
-    if weights.shape != (n,):
-        raise ValueError(
-            f"initial must be a distribution over the {n} states (floats) or a list of start states (integers), "
-            f"got shape {weights.shape}."
-        )
-    if not np.isfinite(weights).all() or (weights < 0).any() or abs(weights.sum() - 1.0) > 1e-8:
-        raise ValueError(
-            f"initial must be a distribution (nonnegative, sum one), got sum {weights.sum():g} and minimum "
-            f"{weights.min():g}; divide it by its sum."
-        )
-    return weights
-
-
-def _uniform_over(states: NDArray[Any], n: int) -> FloatArray:
-    if states.min() < 0 or states.max() >= n:
-        raise ValueError(f"initial names the start states {states.tolist()}, but the states are 0 … {n - 1}.")
-    chosen = np.unique(states)
-    weights = np.zeros(n)
-    weights[chosen] = 1.0 / len(chosen)
-    return weights
-
-
 def _as_counts(counts: Any, n: int) -> NDArray[np.int64] | None:
     if counts is None:
         return None
@@ -365,6 +459,14 @@ def _as_counts(counts: Any, n: int) -> NDArray[np.int64] | None:
     if (array < 0).any() or (array != np.round(array)).any():
         raise ValueError("counts must be whole numbers of observed transitions, none negative.")
     return array.astype(np.int64)
+
+
+def _as_guess(guess: Any, default: FloatArray) -> FloatArray | None:
+    if guess is None:
+        return None
+    array = check_stochastic(guess, "guess", square=False)
+    check_shape(array, default.shape, "guess", "that of default")
+    return array
 
 
 def _as_notes(notes: Any) -> tuple[str, ...]:

@@ -25,8 +25,13 @@ when `model.default` is itself a release. The sampled average of N draws costs
 N releases (E9).
 
 Every function takes one model and returns a policy of shape (T, n, n), or a
-list of models of equal shape and returns (B, T, n, n). `k` may be infinite: all
+list of models of equal shape and returns (B, T, n, n). With nature a policy has
+shape (T, n, m), with contexts (T, c, n, m). `k` may be infinite: all
 of them are the standard policy then.
+
+**Coupled models.** The standard policy is the certified optimum of the dual
+(`dp_ensemble_env.coupled`). The others keep its shadow prices and expect the noise
+in the plain problem at those prices.
 """
 
 from __future__ import annotations
@@ -39,7 +44,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import digamma
 
-from dp_ensemble_env._average import average_sampled
+from dp_ensemble_env._average import average_sampled, average_sampled_general
 from dp_ensemble_env._quadrature import average_exact
 from dp_ensemble_env._validation import (
     as_float_array,
@@ -51,6 +56,7 @@ from dp_ensemble_env._validation import (
     check_shape,
     check_stochastic,
 )
+from dp_ensemble_env.coupled import solve_coupled
 from dp_ensemble_env.lsmdp import LogKernel, Solution, solve
 from dp_ensemble_env.model import EnsembleModel
 
@@ -81,7 +87,18 @@ def _over_models(function: Callable[..., FloatArray]) -> Callable[..., FloatArra
 def solve_standard(model: EnsembleModel) -> Solution:
     """Solve the problem without noise: the optimum, its value function and its policy."""
     check_instance(model, EnsembleModel, "model")
-    return solve(model.log_kernel, model.utility, model.discomfort_penalty)
+    if model.coupling is not None:
+        return solve_coupled(model)
+    return solve_with(model, model.log_kernel)
+
+
+def solve_with(model: EnsembleModel, kernel: LogKernel) -> Solution:
+    """Solve the problem with another kernel in place of the default, at the shadow prices if the model is coupled."""
+    utility = model.utility
+    if model.coupling is not None:
+        utility = utility.copy()
+        utility[1:] -= solve_coupled(model).shadow_price[:, None] * model.power_kw
+    return solve(kernel, utility, model.discomfort_penalty, **model.surroundings)
 
 
 @_over_models
@@ -93,13 +110,13 @@ def standard_policy(model: EnsembleModel) -> FloatArray:
 @_over_models
 def taylor_policy(model: EnsembleModel, k: float) -> FloatArray:
     """Return the noise-aware policy by the Taylor expansion of E[log x] (Proposition 1)."""
-    return solve(taylor_kernel(model, k), model.utility, model.discomfort_penalty).policy
+    return solve_with(model, taylor_kernel(model, k)).policy
 
 
 @_over_models
 def digamma_policy(model: EnsembleModel, k: float) -> FloatArray:
     """Return the noise-aware policy with the exact E[log x] (Proposition 2)."""
-    return solve(digamma_kernel(model, k), model.utility, model.discomfort_penalty).policy
+    return solve_with(model, digamma_kernel(model, k)).policy
 
 
 def taylor_kernel(model: EnsembleModel, k: float) -> LogKernel:
@@ -111,7 +128,7 @@ def taylor_kernel(model: EnsembleModel, k: float) -> LogKernel:
         correction = (1.0 - p) / (2.0 * p * (k + 1.0))
     # A time-varying default may be zero here and not elsewhere; -inf stays -inf.
     log_values = np.where(p > 0, kernel.log_values - correction, -np.inf)
-    return LogKernel(kernel.indptr, kernel.indices, log_values)
+    return LogKernel(kernel.indptr, kernel.indices, log_values, kernel.columns)
 
 
 def digamma_kernel(model: EnsembleModel, k: float) -> LogKernel:
@@ -124,7 +141,7 @@ def digamma_kernel(model: EnsembleModel, k: float) -> LogKernel:
     k = max(k, 1e-280)  # the limit of small k is reached long before, and digamma(x) ~ -1/x must not overflow
     with np.errstate(invalid="ignore"):
         log_values = np.where(p > 0, digamma(k * p) - digamma(k), -np.inf)
-    return LogKernel(kernel.indptr, kernel.indices, log_values)
+    return LogKernel(kernel.indptr, kernel.indices, log_values, kernel.columns)
 
 
 @_over_models
@@ -172,24 +189,29 @@ def average_policy(
     if np.isinf(k):
         return solution.policy
     kernel = model.log_kernel
+    if generator is not None and not model.is_plain:
+        return average_sampled_general(solution, k, samples, generator, functools.partial(solve_with, model))
     if generator is not None:
         values = average_sampled(kernel, solution, k, samples, generator, model.utility / model.discomfort_penalty)
     elif method == "exact":
-        values = average_exact(kernel, solution.log_desirability, k)
+        values = average_exact(kernel, solution.tilt, k, solution.contexts)
     else:
         values = expansion_values(model, solution, k)
         if (values < 0).any():
-            t, entry = np.argwhere(values < 0)[0]
+            worst = np.argwhere(values < 0)[0]
+            t, entry = worst[-2:]
             state = int(np.searchsorted(kernel.indptr, entry, side="right") - 1)
             raise ValueError(
-                f"the expansion in 1/k gives a negative probability {values[t, entry]:.3g} from state {state} at time "
-                f"{int(t)}: k={k:g} is too small for it; use method='exact', which has no such limit, or a larger k."
+                f"the expansion in 1/k gives a negative probability {values[tuple(worst)]:.3g} from state {state} at "
+                f"time {int(t)}: k={k:g} is too small for it; use method='exact', which has no such limit, or a larger "
+                "k."
             )
-    return kernel.dense(values)
+    dense = kernel.dense(values)
+    return np.ascontiguousarray(np.moveaxis(dense, 0, 1)) if solution.contexts else dense
 
 
 def expansion_values(model: EnsembleModel, solution: Solution, k: float) -> FloatArray:
-    """Corrected Proposition 3 (E2) on the nonzeros, shape (T, nnz); entries may be negative at small k."""
+    """Corrected Proposition 3 (E2) on the nonzeros, shape ([c,] T, nnz); entries may be negative at small k."""
     ratio = desirability_ratio(model, solution)
     pi = solution.policy_values
     mean_ratio = row_sums(model.log_kernel, pi * ratio)
@@ -204,6 +226,7 @@ def average_policy_as_printed(model: EnsembleModel, k: float) -> FloatArray:
     for the comparison with the paper; not a policy.
     """
     k = check_positive(k, "k")
+    check_plain(model)
     solution = solve_standard(model)
     kernel = model.log_kernel
     ratio, pi = desirability_ratio(model, solution), solution.policy_values
@@ -240,18 +263,22 @@ def tilted_policy(model: EnsembleModel, tilts: ArrayLike) -> FloatArray:
     Parameters
     ----------
     model : EnsembleModel
-    tilts : array_like of shape (T, n)
-        Nats of attraction of each state at each decision; zero leaves the loads alone.
+    tilts : array_like of shape (T, m), or (T, c, m) with a context
+        Nats of attraction of each state (with nature: decision) at each time; zero
+        leaves the loads alone. A tilt of shape (T, m) is the same in every context.
 
     Returns
     -------
-    ndarray of shape (T, n, n)
+    ndarray of shape (T, n, n), with nature (T, n, m), with a context (T, c, n, m)
     """
     check_instance(model, EnsembleModel, "model")
-    nats = as_float_array(tilts, "tilts", 2)
-    check_shape(nats, (model.horizon, model.n_states), "tilts", "one row per decision and one column per state")
+    nats = as_float_array(tilts, "tilts", (2, 3) if model.context is not None else 2)
+    shape = (model.horizon, model.n_contexts, model.n_decisions)
+    check_shape(nats, shape if nats.ndim == 3 else shape[::2], "tilts", "one row per step and one column per decision")
+    if model.context is not None and nats.ndim == 2:
+        nats = nats[:, None]
     with np.errstate(divide="ignore"):
-        logs = np.log(model.default_policy) + nats[:, None, :]
+        logs = np.log(model.default_policy) + nats[..., None, :]
     logs -= np.logaddexp.reduce(logs, axis=-1, keepdims=True)
     return np.exp(logs)
 
@@ -281,11 +308,12 @@ def as_tilt(plan_or_matrix: Solution | ArrayLike | Any, model: EnsembleModel) ->
         If the model's own default changes with time, an array of shape
         (T, n, n) is taken for a matrix that does, too.
     model : EnsembleModel
-        Where the plan is deployed.
+        Where the plan is deployed. If it has nature, a context or a coupling, pass a
+        `Solution` or a matrix of the default's shape.
 
     Returns
     -------
-    ndarray of shape (T, n, n)
+    ndarray of the shape of `EnsembleModel.default_policy`
 
     Examples
     --------
@@ -297,16 +325,27 @@ def as_tilt(plan_or_matrix: Solution | ArrayLike | Any, model: EnsembleModel) ->
     """
     check_instance(model, EnsembleModel, "model")
     if isinstance(plan_or_matrix, Solution):
-        log_z = plan_or_matrix.log_desirability
-        check_shape(log_z, model.utility.shape, "the plan's log_desirability", "one row per time, one column per state")
-    else:
-        array = check_stochastic(getattr(plan_or_matrix, "matrix", plan_or_matrix), "plan_or_matrix")
-        if array.ndim == 3 and model.default.ndim == 2 and not hasattr(plan_or_matrix, "matrix"):
-            log_z = _attraction_of(array, model)
-        else:
-            log_z = solve_standard(model.with_default(array)).log_desirability
-    ahead = log_z[1:]
-    return tilted_policy(model, ahead - ahead.max(axis=1, keepdims=True))
+        tilt = plan_or_matrix.tilt
+        shape = model.default_policy.shape[:-2] + model.default_policy.shape[-1:]
+        check_shape(tilt, shape, "the plan's tilt", "one row per step, one column per decision")
+        return tilted_policy(model, tilt)
+    matrix = getattr(plan_or_matrix, "matrix", plan_or_matrix)
+    array = check_stochastic(matrix, "plan_or_matrix", square=model.is_plain)
+    if array.ndim == 3 and model.default.ndim == 2 and not hasattr(plan_or_matrix, "matrix"):
+        check_plain(model)
+        ahead = _attraction_of(array, model)[1:]
+        return tilted_policy(model, ahead - ahead.max(axis=1, keepdims=True))
+    return tilted_policy(model, solve_standard(model.with_default(array)).tilt)
+
+
+def check_plain(model: EnsembleModel) -> None:
+    """Refuse a model with nature, context or coupling where only the paper's own is meant."""
+    check_instance(model, EnsembleModel, "model")
+    if not model.is_plain:
+        raise ValueError(
+            "this is a formula of the paper, for loads that choose their next state; the model has nature, a context "
+            "or a coupling, so use solve_policy, or pass the Solution of the plan."
+        )
 
 
 def _attraction_of(policy: FloatArray, model: EnsembleModel) -> FloatArray:
@@ -338,10 +377,10 @@ def _attraction_of(policy: FloatArray, model: EnsembleModel) -> FloatArray:
 
 # ------------------------------------------------------------------ on the nonzeros
 def desirability_ratio(model: EnsembleModel, solution: Solution) -> FloatArray:
-    """r[a] = z_{t+1}[a] / sum_nu P[b, nu] z_{t+1}[nu] on the nonzeros, shape (T, nnz)."""
+    """r[a] = z_{t+1}[a] / sum_nu P[b, nu] z_{t+1}[nu] on the nonzeros, shape ([c,] T, nnz)."""
     # pi = P r, so r = pi / P: no desirability is ever exponentiated.
     with np.errstate(divide="ignore", invalid="ignore"):
-        p = np.exp(model.log_kernel.log_values[0])
+        p = np.exp(model.log_kernel.log_values if solution.contexts else model.log_kernel.log_values[0])
         return np.where(p > 0, solution.policy_values / p, 0.0)
 
 

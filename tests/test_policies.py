@@ -377,7 +377,7 @@ def test_what_no_tilt_can_be_read_from_is_refused():
         as_tilt(random_model(6, density=1.0, varying=True).default, model)
     with pytest.raises(ValueError, match="policy of the model's steps"):
         as_tilt(standard_policy(model)[1:], model)
-    with pytest.raises(ValueError, match="log_desirability"):
+    with pytest.raises(ValueError, match="the plan's tilt"):
         as_tilt(solve_standard(random_model(5, n=4)), model)
     with pytest.raises(ValueError, match="sums to"):
         as_tilt(np.ones((6, 6)), model)

@@ -35,6 +35,7 @@ from dp_ensemble_env._validation import check_choice
 from dp_ensemble_env.envs import actions
 from dp_ensemble_env.envs.actions import power_direction
 from dp_ensemble_env.envs.registration import ENVIRONMENTS
+from dp_ensemble_env.envs.tables import reward_unit
 from dp_ensemble_env.model import EnsembleModel
 
 MEAN_FIELD, BUILDINGS, SINGLE_LOAD = (
@@ -152,8 +153,7 @@ def hyperparameters(algo: str, env_id: str, action: str) -> Settings:
 
 def reward_scale(model: EnsembleModel) -> float:
     """Return what rewards are multiplied with in training: one over the largest utility in size, which is public."""
-    largest = float(np.abs(model.utility[1:]).max())
-    return 1.0 / largest if largest > 0 else 1.0
+    return 1.0 / reward_unit(model)
 
 
 class ScaledReward(gymnasium.RewardWrapper[Any, Any]):

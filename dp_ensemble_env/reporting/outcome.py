@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import rel_entr
 
 from dp_ensemble_env._validation import check_instance
+from dp_ensemble_env.coupled import solve_coupled
 from dp_ensemble_env.lsmdp import evaluate_policy, occupancy
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.policies import solve_standard
@@ -110,25 +111,68 @@ class Outcome:
 
 
 def event_outcome(model: EnsembleModel, policy: Any) -> Outcome:
-    """Evaluate a policy (T, n, n) exactly on the model's own dynamics, from its initial distribution."""
+    """Evaluate a policy (T, [c,] n, m) exactly on the model's own dynamics, from its initial distribution."""
     check_instance(model, EnsembleModel, "model")
-    gamma, start = model.discomfort_penalty, model.initial
-    returns = -evaluate_policy(policy, model.default, model.utility, gamma)[0] - model.utility[0]
-    rho, idle = occupancy(policy, start), occupancy(model.default_policy, start)
+    gamma = model.discomfort_penalty
+    returns = -evaluate_policy(policy, model.default, model.utility, gamma, **model.surroundings)[0] - model.utility[0]
+    rho, idle = shares(model, policy), shares(model, model.default_policy)
     divergence = rel_entr(policy, model.default_policy).sum(axis=-1)
+    power, reference = _power(model, rho), _power(model, idle)
+    if model.coupling is None:
+        low, high = reference_returns(model)
+        found = Returns(returns.ravel(), low.ravel(), high.ravel(), start_weights(model).ravel())
+    else:
+        earned = float(model.initial @ returns) - float(model.coupling.total(power))
+        least, most = start_values(model)
+        found = Returns(np.array([earned]), np.array([least]), np.array([most]), np.ones(1))
     return summarise(
         model,
-        returns=Returns(returns, *reference_returns(model), start),
+        returns=found,
         discomfort=gamma * float((rho[:-1] * divergence).sum()),
-        power_kw=model.buildings * (rho @ model.power_kw),
-        uncontrolled_kw=model.buildings * (idle @ model.power_kw),
+        power_kw=model.buildings * power,
+        uncontrolled_kw=model.buildings * reference,
     )
 
 
+def shares(model: EnsembleModel, policy: Any) -> FloatArray:
+    """Follow the loads from the model's start: (T + 1, n), with a context the joint distribution (T + 1, c, n)."""
+    start = {} if model.context is None else {"start": model.context.start}
+    return occupancy(policy, model.initial, **model.surroundings, **start)
+
+
+def _power(model: EnsembleModel, rho: FloatArray) -> FloatArray:
+    """Mean power per building at times 0 … T."""
+    power: FloatArray = (rho if model.context is None else rho.sum(axis=1)) @ model.power_kw
+    return power
+
+
 def reference_returns(model: EnsembleModel) -> tuple[FloatArray, FloatArray]:
-    """Return the uncontrolled and the optimal expected return from every state, exactly."""
-    idle = evaluate_policy(model.default_policy, model.default, model.utility, model.discomfort_penalty)[0]
-    return -idle - model.utility[0], -solve_standard(model).cost_to_go[0] - model.utility[0]
+    """Return the uncontrolled and the optimal expected return from every state, ([c,] n), exactly.
+
+    A coupled model's loads pay together, so there the start matters as a whole: use `start_values`.
+    """
+    if model.coupling is not None:
+        raise ValueError("a coupled model has no return for each state, only for its start; use start_values(model).")
+    first, gamma = model.utility[0], model.discomfort_penalty
+    idle = evaluate_policy(model.default_policy, model.default, model.utility, gamma, **model.surroundings)[0]
+    return -idle - first, -solve_standard(model).cost_to_go[0] - first
+
+
+def start_weights(model: EnsembleModel) -> FloatArray:
+    """Return how likely each start is, ([c,] n)."""
+    return model.initial if model.context is None else np.outer(model.context.start, model.initial)
+
+
+def start_values(model: EnsembleModel) -> tuple[float, float]:
+    """Return the uncontrolled and the optimal expected return from the model's own start, exactly."""
+    if model.coupling is None:
+        weights = start_weights(model)
+        idle, best = (float((weights * values).sum()) for values in reference_returns(model))
+        return idle, best
+    rho = shares(model, model.default_policy)
+    worth = float((rho[1:] * model.utility[1:]).sum())
+    solution = solve_coupled(model)
+    return worth - float(model.coupling.total(_power(model, rho))), solution.primal
 
 
 class Returns(NamedTuple):

@@ -1,0 +1,201 @@
+"""A kernel on its nonzeros, and the optimal control of a problem: what `lsmdp` takes and returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dp_ensemble_env._nature import policy_rows
+from dp_ensemble_env._recursion import EMPTY_ROW, NOT_A_LOG, PROBABILITIES, compress, scatter
+from dp_ensemble_env._validation import as_numeric_array, check_stochastic
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class LogKernel:
+    """Logarithms of a nonnegative kernel on its nonzero entries, row by row.
+
+    Attributes
+    ----------
+    indptr, indices : ndarray of int
+        Row `b` owns the entries ``indptr[b]:indptr[b + 1]``; ``indices`` holds
+        the state each entry leads to (the layout of a SciPy CSR matrix).
+    log_values : ndarray of shape (B, T, nnz)
+        Either leading axis may have length one: the same kernel for every
+        member of the batch, or for every time. ``-inf`` marks an entry that is
+        zero in this member or at this time but not in all. The contexts of a
+        problem take the place of the batch.
+    columns : int, optional
+        How many states, or decisions, entries may lead to; by default as many as there are rows.
+    """
+
+    indptr: NDArray[np.int64] = field(repr=False)
+    indices: NDArray[np.int64] = field(repr=False)
+    log_values: FloatArray = field(repr=False)
+    columns: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.columns:
+            object.__setattr__(self, "columns", len(self.indptr) - 1)
+
+    def __repr__(self) -> str:
+        batch, times, entries = self.log_values.shape
+        many = (f", batch of {batch:,}" if batch > 1 else "") + (f", {times:,} times" if times > 1 else "")
+        return f"LogKernel({self.n_states:,} states, {entries:,} nonzeros{many})"
+
+    @property
+    def n_states(self) -> int:
+        """Number of states."""
+        return len(self.indptr) - 1
+
+    @cached_property
+    def linear(self) -> FloatArray:
+        """The kernel itself on its nonzeros."""
+        return np.exp(self.log_values)
+
+    @cached_property
+    def depth(self) -> float:
+        """How far the finite logarithms reach from zero, in nats."""
+        finite = self.log_values[np.isfinite(self.log_values)]
+        return float(np.abs(finite).max(initial=0.0))
+
+    @classmethod
+    def of_contexts(cls, probabilities: ArrayLike, name: str = "default") -> LogKernel:
+        """Take behaviour or nature (n, m), (T, n, m) or (T or 1, c or 1, n, m), with the contexts as the batch."""
+        checked = check_stochastic(probabilities, name, square=False)
+        with np.errstate(divide="ignore"):
+            return cls.from_blocks(contexts_first(np.log(checked), name), name)
+
+    @classmethod
+    def from_dense(cls, log_kernel: ArrayLike, name: str = "log_kernel") -> LogKernel:
+        """Collect the finite entries of a dense (n, n), (T, n, n) or (B, T, n, n) array of logarithms."""
+        return cls.from_blocks(batch_time(as_numeric_array(log_kernel, name, (2, 3, 4)), name), name)
+
+    @classmethod
+    def from_probabilities(cls, probabilities: ArrayLike, name: str = "default") -> LogKernel:
+        """Take the logarithm of a row-stochastic matrix (validated) on its nonzeros."""
+        checked = batch_time(check_stochastic(probabilities, name), name)
+        with np.errstate(divide="ignore"):
+            return cls.from_blocks(np.log(checked), name)
+
+    @classmethod
+    def from_blocks(cls, dense: FloatArray, name: str) -> LogKernel:
+        """Collect the finite entries of logarithms (B, T, n, m)."""
+        indptr, indices, values, fault, b, a = compress(dense)
+        if fault == NOT_A_LOG:
+            raise ValueError(f"{name} has a NaN or +inf at {(b, a)}; use -inf for a transition that cannot happen.")
+        if fault == EMPTY_ROW:
+            raise ValueError(f"row {b} of {name} has no possible transition; give state {b} at least one successor.")
+        if fault == PROBABILITIES:
+            raise ValueError(
+                f"{name} looks like probabilities (nonnegative rows that sum to one), not logarithms; "
+                "pass dp_ensemble_env.lsmdp.log_probabilities(default)."
+            )
+        return cls(indptr, indices, values, dense.shape[-1])
+
+    @classmethod
+    def from_sparse(cls, probabilities: Any) -> LogKernel:
+        """Take a SciPy sparse matrix of probabilities or kernel weights (not of logarithms)."""
+        matrix = probabilities.tocsr().copy()
+        matrix.sum_duplicates()
+        matrix.eliminate_zeros()
+        if matrix.shape[0] != matrix.shape[1]:
+            raise ValueError(f"the sparse kernel must be square, got shape {matrix.shape}.")
+        if len(matrix.data) and not (matrix.data > 0).all():
+            raise ValueError("the sparse kernel holds negative or NaN weights; pass probabilities, not logarithms.")
+        if (empty := np.flatnonzero(np.diff(matrix.indptr) == 0)).size:
+            raise ValueError(f"row {empty[0]} of the sparse kernel has no possible transition; give it a successor.")
+        log_values = np.log(matrix.data.astype(np.float64))[None, None, :]
+        return cls(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64), log_values)
+
+    def dense(self, values: FloatArray) -> FloatArray:
+        """Spread values on the entries, shape (…, nnz), over matrices of shape (…, n, m) that are zero elsewhere."""
+        flat = np.ascontiguousarray(values).reshape(-1, values.shape[-1])
+        out = np.zeros((len(flat), self.n_states, self.columns))
+        scatter(self.indptr, self.indices, flat, out)
+        return out.reshape(*values.shape[:-1], self.n_states, self.columns)
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """The optimal control of one problem, or of a batch of them.
+
+    Attributes
+    ----------
+    log_desirability : ndarray of shape ([B,] T + 1, n), or (T + 1, c, n) with contexts
+    kernel : LogKernel
+        The kernel it was solved for.
+    stored_values : ndarray of shape ([B,] T, nnz), or None
+        The policy on the kernel's nonzeros; with nature or context it is computed when it is asked for.
+    discomfort_penalty : float or ndarray of shape (B,)
+    attraction : ndarray of shape (T, [c,] m), optional
+        With nature or context: the expected log-desirability of each decision, less the largest.
+    contexts : bool
+        Whether the arrays have an axis of contexts.
+    """
+
+    log_desirability: FloatArray = field(repr=False)
+    kernel: LogKernel = field(repr=False)
+    stored_values: FloatArray | None = field(repr=False)
+    discomfort_penalty: float | FloatArray
+    attraction: FloatArray | None = field(default=None, repr=False)
+    contexts: bool = False
+
+    def __repr__(self) -> str:
+        *batch, times, n = self.log_desirability.shape
+        if self.contexts:
+            (times, c, n), batch = self.log_desirability.shape, []
+            return f"Solution({n:,} states, {c:,} contexts, {times - 1:,} step{'' if times == 2 else 's'})"
+        many = f", batch of {batch[0]:,}" if batch else ""
+        return f"Solution({n:,} states, {times - 1:,} step{'' if times == 2 else 's'}{many})"
+
+    @cached_property
+    def policy_values(self) -> FloatArray:
+        """The policy on the kernel's nonzeros, shape ([B,] T, nnz), or (c, T, nnz) with contexts."""
+        if self.stored_values is not None:
+            return self.stored_values
+        tilt = self.tilt if self.contexts else self.tilt[:, None]
+        values = np.empty((tilt.shape[1], len(tilt), len(self.kernel.indices)))
+        policy_rows(self.kernel.indptr, self.kernel.indices, self.kernel.log_values, tilt, values)
+        return values if self.contexts else values[0]
+
+    @cached_property
+    def policy(self) -> FloatArray:
+        """Controlled behaviour, shape ([B,] T, n, n), with nature (T, n, m), with contexts (T, c, n, m)."""
+        dense = self.kernel.dense(self.policy_values)
+        return np.ascontiguousarray(np.moveaxis(dense, 0, 1)) if self.contexts else dense
+
+    @property
+    def tilt(self) -> FloatArray:
+        """The optimal tilt in nats, largest entry zero: ([B,] T, n), with nature (T, m), with contexts (T, c, m)."""
+        if self.attraction is not None:
+            return self.attraction
+        ahead = self.log_desirability[..., 1:, :]
+        tilt: FloatArray = ahead - ahead.max(axis=-1, keepdims=True)
+        return tilt
+
+    @property
+    def cost_to_go(self) -> FloatArray:
+        """Value function as a cost in dollars, shape ([B,] T + 1, n)."""
+        penalty = np.asarray(self.discomfort_penalty)
+        return -(penalty[..., None, None] if penalty.ndim else penalty) * self.log_desirability
+
+
+def batch_time(array: FloatArray, name: str) -> FloatArray:
+    """View (n, n), (T, n, n) or (B, T, n, n) as (B, T, n, n) with axes of length one."""
+    if array.shape[-1] != array.shape[-2] or 0 in array.shape:
+        raise ValueError(f"{name} must be square in its last two axes and not empty, got shape {array.shape}.")
+    return array.reshape((1,) * (4 - array.ndim) + array.shape)
+
+
+def contexts_first(array: FloatArray, name: str) -> FloatArray:
+    """View (n, m), (T, n, m) or (T or 1, c or 1, n, m) as (c, T, n, m) with axes of length one."""
+    if array.ndim not in (2, 3, 4):
+        raise ValueError(f"{name} must have shape (n, m), (T, n, m) or (T, c, n, m), got {array.shape}.")
+    full = array.reshape((1,) * (4 - array.ndim) + array.shape) if array.ndim != 3 else array[:, None]
+    return np.ascontiguousarray(np.swapaxes(full, 0, 1))

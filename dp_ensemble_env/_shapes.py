@@ -1,0 +1,135 @@
+"""The shapes of a model's arrays: what may be left out, and how it is filled in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dp_ensemble_env._validation import as_float_array, check_shape, check_stochastic
+from dp_ensemble_env.context import Context
+
+FloatArray = NDArray[np.float64]
+
+
+class Tables(NamedTuple):
+    """A whole problem as plain arrays, every axis written out: for oracles and for other people's solvers.
+
+    Attributes
+    ----------
+    behaviour : ndarray of shape (T, c, n, m)
+    nature : ndarray of shape (T, c, m, n)
+    context : ndarray of shape (T, c, c)
+    utility : ndarray of shape (T + 1, c, n)
+    """
+
+    behaviour: FloatArray
+    nature: FloatArray
+    context: FloatArray
+    utility: FloatArray
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One of the quantities that a state is made of, for pictures: its name and its values, numbers or words."""
+
+    name: str
+    values: tuple[Any, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "values", tuple(self.values))
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+def check_behaviour(default: Any, name: str, horizon: int, context: Context | None, states: int) -> FloatArray:
+    """Return behaviour of shape (n, m), (T, n, m) or (T or 1, c, n, m)."""
+    array = check_stochastic(default, name, square=False)
+    _check_leading(array, name, horizon, context, "(n, m)")
+    if array.shape[-2] != states:
+        raise ValueError(
+            f"{name} has {array.shape[-2]} rows but utility has {states} columns; both count the states, so rebuild "
+            "one of them."
+        )
+    return array
+
+
+def check_nature(nature: Any, horizon: int, context: Context | None, decisions: int, states: int) -> FloatArray | None:
+    """Return nature of shape (m, n), (T, m, n) or (T or 1, c, m, n)."""
+    if nature is None:
+        if decisions != states:
+            raise ValueError(
+                f"default has {states} states and {decisions} decisions; without nature a decision is the next state, "
+                f"so pass nature of shape ({decisions}, {states}), or a square default."
+            )
+        return None
+    array = check_stochastic(nature, "nature", square=False)
+    _check_leading(array, "nature", horizon, context, "(m, n)")
+    if array.shape[-2:] != (decisions, states):
+        raise ValueError(
+            f"nature must have shape ({decisions}, {states}), a row per decision and a column per state, got "
+            f"{array.shape}."
+        )
+    return array
+
+
+def check_context(context: Context | None, horizon: int) -> None:
+    """Refuse a context that moves over another horizon."""
+    if context is not None and context.transition.ndim == 3 and len(context.transition) != horizon:
+        raise ValueError(
+            f"the context's transition is given for {len(context.transition)} steps but the horizon is {horizon}; give "
+            "one matrix, or one for each step."
+        )
+
+
+def check_utility(utility: Any, context: Context | None) -> FloatArray:
+    """Return utilities of shape (T + 1, n), or (T + 1, c, n)."""
+    array = as_float_array(utility, "utility", (2, 3) if context is not None else 2)
+    if len(array) < 2 or 0 in array.shape or (array.ndim == 3 and array.shape[1] != len(context or ())):
+        shape = "(T + 1, n)" + (f" or (T + 1, {len(context)}, n)" if context is not None else "")
+        raise ValueError(f"utility must have shape {shape}, a row per time 0 … T, got {array.shape}.")
+    return array
+
+
+def check_axes(axes: Any, states: int) -> tuple[Axis, ...]:
+    """Refuse axes whose values do not number the states."""
+    found = tuple(axes)
+    for axis in found:
+        if not isinstance(axis, Axis):
+            raise ValueError(f"axes must be a list of Axis(name, values), got {axis!r} in it.")
+    if found and int(np.prod([len(axis) for axis in found])) != states:
+        sizes = " x ".join(str(len(axis)) for axis in found)
+        raise ValueError(f"the axes number {sizes} states, but there are {states}; make the two agree.")
+    return found
+
+
+def check_scale(scale: Any, horizon: int) -> FloatArray | None:
+    """Return the tilts of full actions, (T,), nonnegative."""
+    if scale is None:
+        return None
+    array = as_float_array(scale, "tilt_scale", 1)
+    check_shape(array, (horizon,), "tilt_scale", "one number of nats per decision")
+    if (array < 0).any():
+        raise ValueError("tilt_scale must not be negative; it is the width of a tilt in nats.")
+    return array
+
+
+def fill(array: FloatArray, horizon: int, contexts: int) -> FloatArray:
+    """Write out (.., r, k) with optional leading axes as (T, c, r, k)."""
+    full = array[:, None] if array.ndim == 3 else array
+    return np.ascontiguousarray(np.broadcast_to(full, (horizon, contexts, *array.shape[-2:])))
+
+
+def _check_leading(array: FloatArray, name: str, horizon: int, context: Context | None, inner: str) -> None:
+    """Refuse leading axes that are neither (), (T,) nor (T or 1, c)."""
+    lead = array.shape[:-2]
+    if lead in ((), (horizon,)) or (context is not None and lead in ((1, len(context)), (horizon, len(context)))):
+        return
+    several = f", or (T or 1, {len(context)}, …) for each context" if context is not None else ""
+    raise ValueError(
+        f"{name} has shape {array.shape} but the horizon is {horizon} steps; give one {inner} matrix or {horizon} of "
+        f"them{several}."
+    )

@@ -1,0 +1,263 @@
+r"""The exact optimum of a coupled problem, by its dual.
+
+A model with a `Coupling` earns :math:`J(\pi) - \sum_t f_t(x_t)`, where :math:`J` is the expected
+utility less discomfort and :math:`x_t` the mean power per load. The problem is convex in the flows, so
+with one multiplier :math:`\lambda_t` a step the convex function
+
+.. math:: D(\lambda) = J^*(U_t - \lambda_t\,p) + \sum_t f_t^*(\lambda_t), \qquad
+          \partial D/\partial\lambda_t = f_t^{*\prime}(\lambda_t) - x_t(\lambda),
+
+bounds the optimum from above and meets it at its minimum. The optimal policy is that of the plain
+problem with the price of power raised by the shadow price :math:`\lambda_t`; it is the derivative of the
+optimum with respect to the target or the limit at `t`. What any other policy :math:`Q` loses is exactly
+
+.. math:: E_Q \sum_t \gamma\,\mathrm{KL}(Q_t \| \pi^*_t)
+          + \sum_t \bigl(f_t(x^Q_t) + f_t^*(\lambda_t) - \lambda_t x^Q_t\bigr).
+
+**Finite populations.** The costs are convex, so by Jensen's inequality no policy of a finite population
+earns more in expectation than the optimum of the mean field, whatever it observes: that optimum is an
+upper bound there, approached as the population grows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+
+from dp_ensemble_env._validation import check_instance, check_positive
+from dp_ensemble_env.coupling import Coupling
+from dp_ensemble_env.lsmdp import Solution, solve
+from dp_ensemble_env.model import EnsembleModel
+
+FloatArray = NDArray[np.float64]
+
+#: A hard cap is aimed at this fraction of the power's range below it, so that the policy found keeps it exactly.
+MARGIN = 1e-11
+#: Largest shadow price tried, in multiples of the one that is worth a nat over the whole range of power.
+HIGHEST_PRICE = 1e5
+NEWTON_STEPS = 60
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class CoupledSolution(Solution):
+    """The optimal control of a coupled problem, with its certificate.
+
+    The value function (`log_desirability`, `cost_to_go`) is that of the plain problem whose price of power is
+    raised by the shadow prices; the policy is optimal for the coupled one.
+
+    Attributes
+    ----------
+    shadow_price : ndarray of shape (T,)
+        Dollars per kW of mean power at the times 1 … T.
+    power_kw : ndarray of shape (T + 1,)
+        Mean power per load under the policy.
+    primal, dual : float
+        Expected return of the policy from the model's initial distribution, and what no policy exceeds.
+    gap : float
+        The difference, in dollars per load.
+    """
+
+    shadow_price: FloatArray = field(repr=False)
+    power_kw: FloatArray = field(repr=False)
+    primal: float
+    dual: float
+    gap: float
+
+    def __repr__(self) -> str:
+        times, n = self.log_desirability.shape
+        return f"CoupledSolution({n:,} states, {times - 1:,} steps, return {self.primal:.6g}, gap {self.gap:.1e})"
+
+
+def solve_coupled(model: EnsembleModel, tolerance: float = 1e-9) -> CoupledSolution:
+    """Solve a model with a coupling and certify the optimum.
+
+    Parameters
+    ----------
+    model : EnsembleModel
+        With a `coupling` and ``spread_start=True``: its loads start from the distribution `initial`.
+    tolerance : float
+        Largest gap between primal and dual, relative to the larger of one dollar and their size.
+
+    Raises
+    ------
+    ValueError
+        If a hard cap cannot be kept (the dual is unbounded), or the gap stays above the tolerance.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dp_ensemble_env.coupling import Coupling
+    >>> from dp_ensemble_env.model import EnsembleModel
+    >>> model = EnsembleModel(
+    ...     [[0.5, 0.5], [0.5, 0.5]], [0.0, 1.0], np.zeros((2, 2)), 1.0,
+    ...     spread_start=True, coupling=Coupling.limit([1.0, 0.25]),
+    ... )
+    >>> solution = solve_coupled(model)  # log 3 dollars per kW move a half to a quarter
+    >>> solution.shadow_price.round(4), solution.power_kw.round(4)
+    (array([1.0986]), array([0.5 , 0.25]))
+    """
+    check_instance(model, EnsembleModel, "model")
+    coupling = _coupling_of(model)
+    tolerance = check_positive(tolerance, "tolerance")
+    dual = _Dual(model, coupling)
+    price = dual.minimise()
+    at = dual.at(price)
+    if coupling.is_hard and not np.isfinite(coupling.total(at.power)):
+        raise ValueError(_infeasible(model, coupling, at, price))
+    gap = float(coupling.excess(price, at.power[1:]).sum())
+    primal = at.value + float(price @ at.power[1:]) - float(coupling.total(at.power))
+    if gap > tolerance * max(1.0, abs(primal)):
+        raise ValueError(
+            f"the optimum could be certified to ${gap:.2g} only (return {primal:.6g}); scale the coupling's weight "
+            f"nearer to the discomfort penalty, or accept it: solve_coupled(model, tolerance={2 * gap:.1g})."
+        )
+    inherited = {item.name: getattr(at.solution, item.name) for item in fields(Solution)}
+    return CoupledSolution(
+        **inherited, shadow_price=price, power_kw=at.power, primal=primal, dual=primal + gap, gap=gap
+    )
+
+
+def _coupling_of(model: EnsembleModel) -> Coupling:
+    if model.coupling is None:
+        raise ValueError("the model has no coupling; pass EnsembleModel(..., coupling=...), or use solve_standard.")
+    if model.context is not None:
+        raise ValueError(
+            "a coupled problem with a context has no exact optimum here: a multiplier would be needed for every path "
+            "of the context; leave out the context, or put its mean into the utility."
+        )
+    if not model.spread_start:
+        raise ValueError(
+            "a coupling is on the mean power of all loads, so they must start from the distribution initial: pass "
+            "spread_start=True."
+        )
+    return model.coupling
+
+
+class _Point:
+    """The plain problem at one vector of multipliers: solution, flows and the mean power."""
+
+    def __init__(self, model: EnsembleModel, price: FloatArray, nature: FloatArray) -> None:
+        self._model, self._nature = model, nature
+        shifted = model.utility.copy()
+        shifted[1:] -= price[:, None] * model.power_kw
+        self.solution = solve(model.log_kernel, shifted, model.discomfort_penalty, nature=model.nature)
+        self.policy = self.solution.policy
+        rho = np.empty_like(shifted)
+        rho[0] = model.initial
+        for t in range(model.horizon):
+            rho[t + 1] = rho[t] @ self.policy[t] @ nature[t]
+        self.occupancy = rho
+        #: J*(U - price * power), the value of the plain problem from the initial distribution.
+        self.value = float(model.initial @ (-self.solution.cost_to_go[0] - model.utility[0]))
+        self.power = rho @ model.power_kw
+
+    @cached_property
+    def sensitivity(self) -> FloatArray:
+        """Derivative of the mean power at 1 … T (rows) with respect to the multipliers (columns); symmetric."""
+        model, horizon = self._model, self._model.horizon
+        ahead = np.zeros((horizon + 1, model.n_states, horizon))  # of the log-desirability
+        for t in range(horizon, 0, -1):
+            if t < horizon:
+                ahead[t] = self.policy[t] @ (self._nature[t] @ ahead[t + 1])
+            ahead[t, :, t - 1] -= model.power_kw / model.discomfort_penalty
+        out = np.empty((horizon, horizon))
+        moved = np.zeros((model.n_states, horizon))  # derivative of the occupancy
+        for t in range(horizon):
+            policy, rho = self.policy[t], self.occupancy[t]
+            tilt = self._nature[t] @ ahead[t + 1]
+            flow = (rho @ policy)[:, None] * tilt - policy.T @ (rho[:, None] * (policy @ tilt))
+            moved = self._nature[t].T @ (policy.T @ moved + flow)
+            out[t] = model.power_kw @ moved
+        return out
+
+
+class _Dual:
+    """D and its minimum within the bounds of the multipliers."""
+
+    def __init__(self, model: EnsembleModel, coupling: Coupling) -> None:
+        self._model, self._coupling = model, coupling
+        self._nature = model.tables().nature[:, 0]
+        span = float(np.ptp(model.power_kw)) or 1.0
+        #: The price that is worth a nat over the whole range of power.
+        self._unit = model.discomfort_penalty / span
+        self._aim = np.where(np.isinf(coupling.weight[1:]), MARGIN * max(span, float(model.power_kw.max())), 0.0)
+        self.low, self.high = coupling.bounds()
+        self._last: tuple[bytes, _Point] | None = None
+
+    def at(self, price: FloatArray) -> _Point:
+        key = price.tobytes()
+        if self._last is None or self._last[0] != key:
+            self._last = key, _Point(self._model, price, self._nature)
+        return self._last[1]
+
+    def _value(self, price: FloatArray) -> tuple[float, FloatArray]:
+        at = self.at(price)
+        value = at.value + float(self._coupling.conjugate(price).sum() - self._aim @ price)
+        return value, self._coupling.conjugate_derivative(price) - self._aim - at.power[1:]
+
+    def minimise(self) -> FloatArray:
+        """Quasi-Newton steps to the neighbourhood, then Newton steps on the multipliers that are free to move."""
+        high = np.minimum(self.high, HIGHEST_PRICE * self._unit) if self._coupling.is_hard else self.high
+        scale, penalty = self._unit, self._model.discomfort_penalty
+
+        def scaled(y: FloatArray) -> tuple[float, FloatArray]:
+            value, slope = self._value(y * scale)
+            return value / penalty, slope * (scale / penalty)
+
+        found: Any = minimize(
+            scaled,
+            np.zeros_like(high),
+            jac=True,
+            method="L-BFGS-B",
+            bounds=list(zip(self.low / scale, high / scale, strict=True)),
+            options={"maxiter": 500, "maxcor": 20, "ftol": 1e-13, "gtol": 1e-9},
+        )
+        return self._polish(np.clip(found.x * scale, self.low, high), high)
+
+    def _polish(self, price: FloatArray, high: FloatArray) -> FloatArray:
+        """Projected Newton steps as long as they lessen the projected gradient."""
+        curvature = self._curvature()
+        best = self._residual(price, high)
+        for _ in range(NEWTON_STEPS):
+            _, slope = self._value(price)
+            free = ~((price <= self.low) & (slope > 0)) & ~((price >= high) & (slope < 0)) & (self.low < high)
+            if not free.any():
+                break
+            hessian = (curvature - self.at(price).sensitivity)[np.ix_(free, free)]
+            step = np.zeros_like(price)
+            step[free] = -np.linalg.lstsq(hessian, slope[free], rcond=None)[0]
+            for shrink in 0.5 ** np.arange(12):
+                trial = np.clip(price + shrink * step, self.low, high)
+                residual = self._residual(trial, high)
+                if residual < best:
+                    break
+            else:
+                break
+            price, best = trial, residual
+        return price
+
+    def _curvature(self) -> FloatArray:
+        """Second derivative of f*, a diagonal matrix."""
+        zero = np.zeros_like(self.low)
+        return np.diag(self._coupling.conjugate_derivative(zero + 1.0) - self._coupling.conjugate_derivative(zero))
+
+    def _residual(self, price: FloatArray, high: FloatArray) -> float:
+        """Largest part of the gradient that the bounds leave, in kW."""
+        _, slope = self._value(price)
+        step = np.clip(price - slope * self._unit, self.low, high) - price
+        return float(np.abs(step).max() / self._unit)
+
+
+def _infeasible(model: EnsembleModel, coupling: Coupling, at: _Point, price: FloatArray) -> str:
+    over = np.where(np.isinf(coupling.weight), coupling.violation(slice(None), at.power), 0.0)
+    t = int(np.argmax(over))
+    return (
+        f"the loads cannot keep the hard cap of {coupling.level[t]:.6g} kW per load at time {t}: even for "
+        f"${price[t - 1]:.3g} per kW they draw {at.power[t]:.6g} kW, {over[t]:.3g} kW too much, starting from their "
+        f"distribution at time 0; raise the limit there, or give it a finite weight, which charges the excess."
+    )

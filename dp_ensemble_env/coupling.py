@@ -1,0 +1,226 @@
+r"""What the loads cost together: a target for, or a limit on, their mean power.
+
+With :math:`x_t` the mean power of a load at time :math:`t = 1 \dots T`, in kW, a coupling
+takes a convex cost :math:`f_t(x_t)` off the reward of the decision that leads to time `t`:
+
+- tracking a target: :math:`f_t(x) = w_t\,(x - r_t)^2`;
+- keeping below a limit: :math:`f_t(x) = w_t \max(0, x - c_t)`, and :math:`w_t = \infty` is a hard cap.
+
+The optimum is found with one multiplier a step, the shadow price :math:`\lambda_t` in dollars
+per kW (see `dp_ensemble_env.coupled`); for it the convex conjugate
+:math:`f_t^*(\lambda) = \sup_x \lambda x - f_t(x)` and its derivative are here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dp_ensemble_env._validation import as_float_array, as_numeric_array, check_choice
+
+FloatArray = NDArray[np.float64]
+
+#: Kinds of coupling; the position is the code of `Coupling.packed`.
+KINDS = ("tracking", "limit")
+
+
+@dataclass(frozen=True, eq=False)
+class Coupling:
+    """A convex cost of the mean power per load at each time; public.
+
+    Use `Coupling.tracking` or `Coupling.limit`.
+
+    Attributes
+    ----------
+    kind : {"tracking", "limit"}
+    level : ndarray of shape (T + 1,)
+        Target or limit in kW per load, aligned with the times and the utility of the
+        model. Entry 0 is for pictures only: nothing is decided about the start. A limit may be
+        ``inf``: there is none at that time.
+    weight : ndarray of shape (T + 1,)
+        Dollars per load and step: per kW² off the target, or per kW above the limit. Zero
+        where nothing is asked; entry 0 and entries without a limit are always zero.
+    """
+
+    kind: str
+    level: FloatArray = field(repr=False)
+    weight: FloatArray = field(repr=False)
+
+    def __post_init__(self) -> None:
+        check_choice(self.kind, "kind of coupling", KINDS)
+        limited = self.kind == "limit"
+        name = "limit" if limited else "target"
+        level = as_numeric_array(self.level, name, 1).copy()
+        unlimited = limited & (level == np.inf)
+        as_float_array(np.where(unlimited, 0.0, level), name)
+        if len(level) < 2:
+            raise ValueError(
+                f"{name} must have T + 1 entries, one per time 0 … T (T >= 1), got {len(level)}; for a constant one "
+                f"pass numpy.full(model.horizon + 1, kw)."
+            )
+        weight = as_numeric_array(self.weight, "weight", (0, 1))
+        if weight.ndim and weight.shape != level.shape:
+            raise ValueError(
+                f"weight has {len(weight)} entries but the {name} {len(level)}; pass one number, or one per time."
+            )
+        weight = np.broadcast_to(weight, level.shape).copy()
+        wrong = np.isnan(weight) | (weight < 0) | (np.isinf(weight) & (not limited))
+        if wrong.any():
+            t = int(np.argmax(wrong))
+            remedy = "pass weights >= 0" + (" (inf is a hard cap)" if limited else ", all finite")
+            raise ValueError(f"weight at time {t} is {weight[t]:g}, so the cost is not a convex one; {remedy}.")
+        weight[0] = 0.0
+        weight[unlimited] = 0.0
+        for key, array in (("level", level), ("weight", weight)):
+            array.setflags(write=False)
+            object.__setattr__(self, key, array)
+
+    @classmethod
+    def tracking(cls, target: ArrayLike, weight: ArrayLike) -> Coupling:
+        """Charge ``weight * (x - target)**2`` at every time: follow a signal.
+
+        Parameters
+        ----------
+        target : array_like of shape (T + 1,)
+            kW per load.
+        weight : float or array_like of shape (T + 1,)
+            Dollars per kW², load and step.
+        """
+        return cls("tracking", np.asarray(target), np.asarray(weight))
+
+    @classmethod
+    def limit(cls, limit: ArrayLike, weight: ArrayLike = np.inf) -> Coupling:
+        """Charge ``weight * max(0, x - limit)`` at every time: stay below a feeder's rating.
+
+        Parameters
+        ----------
+        limit : array_like of shape (T + 1,)
+            kW per load; ``inf`` where there is none.
+        weight : float or array_like of shape (T + 1,)
+            Dollars per kW, load and step. By default ``inf``, a hard cap: good for planning, but an
+            environment needs a finite one. Any weight above the largest shadow price has the
+            optimum of the hard cap.
+        """
+        return cls("limit", np.asarray(limit), np.asarray(weight))
+
+    def __repr__(self) -> str:
+        asked = self.weight > 0
+        if not asked.any():
+            return f"Coupling({self.kind}, {self.horizon} steps, weight 0)"
+        low, high = self.level[asked].min(), self.level[asked].max()
+        kw = f"{low:.4g}" if low == high else f"{low:.4g} … {high:.4g}"
+        per = "kW²" if self.kind == "tracking" else "kW"
+        most = self.weight.max()
+        weight = "hard" if np.isinf(most) else f"${most:.4g} per {per}"
+        return f"Coupling({self.kind}, {self.horizon} steps, {kw} kW per load, {weight})"
+
+    # ------------------------------------------------------------ values
+    @property
+    def horizon(self) -> int:
+        """Number of steps, T."""
+        return len(self.level) - 1
+
+    @property
+    def is_hard(self) -> bool:
+        """Whether the limit is a hard cap at some time."""
+        return bool(np.isinf(self.weight).any())
+
+    def violation(self, t: Any, x: ArrayLike) -> Any:
+        """How far `x` kW per load is off the target, or above the limit, at time `t`; 0 where nothing is asked.
+
+        `t` is a time or any index into the times 0 … T, to which `x` is broadcast.
+        """
+        miss = np.asarray(x, float) - self.level[t]
+        off = np.abs(miss) if self.kind == "tracking" else np.maximum(miss, 0.0)
+        return np.where(self.weight[t] > 0, off, 0.0)[()]
+
+    def cost(self, t: Any, x: ArrayLike) -> Any:
+        """Dollars per load of `x` kW per load at time `t`, infinite above a hard cap."""
+        off = self.violation(t, x)
+        with np.errstate(invalid="ignore"):
+            price = self.weight[t] * (off**2 if self.kind == "tracking" else off)
+        return np.where(off > 0, price, 0.0)[()]
+
+    def total(self, x: ArrayLike) -> Any:
+        """Cost in dollars per load of a path `x` of shape (…, T + 1), summed over the times 1 … T."""
+        return self.cost(slice(None), x).sum(axis=-1)
+
+    # ------------------------------------------------------------ duality, at the times 1 ... T
+    def bounds(self) -> tuple[FloatArray, FloatArray]:
+        """Least and largest multiplier with a finite conjugate, each of shape (T,)."""
+        weight = self.weight[1:]
+        if self.kind == "tracking":
+            most = np.where(weight > 0, np.inf, 0.0)
+            return -most, most
+        return np.zeros_like(weight), weight.copy()
+
+    def excess(self, multiplier: ArrayLike, x: ArrayLike) -> FloatArray:
+        r"""Return :math:`f_t(x_t) + f_t^*(\lambda_t) - \lambda_t x_t \ge 0`, zero where the two fit.
+
+        Their sum over time is the gap between the primal and the dual value (Fenchel and Young). Computed
+        without cancellation: for a target it is :math:`w (x - f^{*\prime}(\lambda))^2`.
+
+        Parameters
+        ----------
+        multiplier : array_like of shape (T,)
+            Within the `bounds`.
+        x : array_like of shape (T,)
+            Mean power at the times 1 … T.
+        """
+        price, power, weight = np.asarray(multiplier, float), np.asarray(x, float), self.weight[1:]
+        miss = power - self.conjugate_derivative(price)
+        if self.kind == "tracking":
+            return weight * miss**2
+        with np.errstate(invalid="ignore"):
+            return np.where(weight > 0, np.where(miss > 0, (weight - price) * miss, -price * miss), 0.0)
+
+    def conjugate(self, multiplier: ArrayLike) -> FloatArray:
+        """Return f* at multipliers (T,) that lie within the `bounds`, shape (T,)."""
+        price = np.asarray(multiplier, float)
+        if self.kind == "tracking":
+            return price * self._level_or_zero + price**2 * self._half_inverse / 2.0
+        return price * self._level_or_zero
+
+    def conjugate_derivative(self, multiplier: ArrayLike) -> FloatArray:
+        """Return the derivative of f* at multipliers (T,): the power that they ask for, shape (T,)."""
+        price = np.asarray(multiplier, float)
+        if self.kind == "tracking":
+            return self._level_or_zero + price * self._half_inverse
+        return self._level_or_zero.copy()
+
+    @property
+    def _level_or_zero(self) -> FloatArray:
+        """Levels at the times 1 … T, zero where there is no limit: the multiplier is zero there."""
+        return np.where(np.isfinite(self.level[1:]), self.level[1:], 0.0)
+
+    @property
+    def _half_inverse(self) -> FloatArray:
+        """1 / (2 w) at the times 1 … T, zero where w is."""
+        weight = self.weight[1:]
+        return np.divide(0.5, weight, out=np.zeros_like(weight), where=weight > 0)
+
+    # ------------------------------------------------------------ for others
+    def check(self, horizon: int) -> None:
+        """Refuse a coupling that does not fit a model of `horizon` steps."""
+        if self.horizon != horizon:
+            raise ValueError(
+                f"the coupling has {self.horizon} steps ({self.horizon + 1} levels) but the model {horizon}; give it "
+                f"{horizon + 1} levels, one per time."
+            )
+
+    def packed(self) -> tuple[int, FloatArray, FloatArray]:
+        """Return the code of the kind (0 tracking, 1 limit), level (T + 1,) and weight (T + 1,), for compiled code.
+
+        Nothing is asked where the weight is zero: neither cost nor violation there.
+        """
+        if self.is_hard:
+            t = int(np.argmax(np.isinf(self.weight)))
+            raise ValueError(
+                f"the limit is a hard cap at time {t}, so that a step above it would cost infinitely much; an "
+                "environment needs a finite weight. Any weight above the largest shadow price of solve_coupled has "
+                "the optimum of the hard cap."
+            )
+        return KINDS.index(self.kind), self.level, self.weight

@@ -279,29 +279,30 @@ SCENARIO = Scenario(
     Card(
         title="Campus day",
         story=(
-            "A whole summer day on a university campus, hour by hour from midnight, with time-of-use prices and an event "
-            "of four hours in the afternoon. What a building runs is settled when it opens, about 8:00, and kept until "
-            "it closes at 19:00; at night it comes and goes by the hour. So the time to act for an afternoon event is "
-            "the morning, and before that a tilt is wasted: only data by hour show it. Energy that is shed comes back: "
-            "a building that draws more than 10 % below its usual power of the hour owes 90 % of the rest, and makes up "
-            "a quarter of what it owes every hour, in the expensive evening if it is not careful. Natural lows owe, too, "
-            "so that the uncontrolled campus draws about 2 % more than the meters it was estimated from. "
-            "Instances differ in campus and weather, day (one of the warmer half of the summer, weekends and holidays "
-            "among them), hour of the event (12 to 16), incentive (0.7 to 1.5 $/kWh) and prices (night 0.06 to 0.10, day "
-            "0.12 to 0.18, evening 0.22 to 0.40 $/kWh)."
+            "A whole summer day on a university campus, hour by hour from midnight, with time-of-use prices and a "
+            "four-hour event in the afternoon. What a building runs is settled when it opens, about 8:00, and kept "
+            "until it closes at 19:00; at night it comes and goes by the hour. So the time to act for an afternoon "
+            "event is the morning, and a tilt before that is wasted; only data by the hour show it. Energy that is "
+            "shed comes back: a building that draws more than 10 % below its usual power of the hour owes 90 % of "
+            "what is missing beyond that, and makes up a quarter of what it owes every hour, in the expensive evening "
+            "for instance. A building that is low by chance owes, too, so the uncontrolled campus draws about 2 % more "
+            "than the meters it was estimated from. Instances differ in campus and weather, day (one of the warmer "
+            "half of the summer, weekends and holidays among them), start of the event (12 to 16 h), incentive (0.7 to "
+            "1.5 $/kWh) and prices (night 0.06 to 0.10, day 0.12 to 0.18, evening 0.22 to 0.40 $/kWh)."
         ),
         states=(
-            "10 levels of a building's power before rebound, times 5 debts of 0 to 160 kWh; a decision is the next level, "
-            "with the debt carried along, and nature changes the debt"
+            "10 levels of a building's power before rebound, times 5 debts from 0 to 160 kWh. A decision is the next "
+            "level with the debt carried along; nature changes the debt"
         ),
         sources=(
-            "synthetic: 50 meters simulated from the campus building with an activity of their own (spread 15 %); "
-            "dynamics by hour and day type estimated from 40 days of similar weather, thin cells shrunk; event length "
-            "and the incentive's order follow Con Edison's public relief programme; rebound, prices and penalty are assumptions"
+            "synthetic: 50 meters simulated from the campus building, each with an activity of its own (spread 15 %); "
+            "dynamics by hour and day type estimated from the 40 days of the most similar weather, thin cells shrunk. "
+            "The length of the event and the size of the incentive follow Con Edison's public rules; rebound, prices "
+            "and penalty are assumptions"
         ),
         private=(
-            "the behaviour by hour, as if estimated from meters; levels, usual power by hour, start and prices are "
-            "declared public"
+            "the behaviour by hour, as if estimated from meter data; levels, usual power by hour, start and prices "
+            "are declared public"
         ),
         version=1,
     ),

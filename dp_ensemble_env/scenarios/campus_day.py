@@ -170,7 +170,7 @@ def campus_day(
             f"{data.meters} simulated meters.",
         ),
         public_fields=DECLARABLE,  # a synthetic campus: its levels, its usual day and its eve are no one's secret
-        nature=rebound(line.baseline_kw[1:] / buildings, data.chain.power),
+        nature=rebound(data.usual_kw, data.chain.power),
         spread_start=True,
         tilt_scale=np.full(24, TILT_NATS),
         guess=_with_debt(np.broadcast_to(PublicMechanism().release(np.eye(LEVELS)).matrix, (24, LEVELS, LEVELS))),
@@ -270,7 +270,7 @@ def _data(campus: int, warmth: float) -> _DayData:
 def _with_debt(behaviour: FloatArray) -> FloatArray:
     """Let decisions on levels (T, L, L) carry the debt along: nature changes it."""
     hours, levels, _ = behaviour.shape
-    whole = np.einsum("tka,db->tkdab", behaviour, np.eye(DEBTS))
+    whole: FloatArray = np.einsum("tka,db->tkdab", behaviour, np.eye(DEBTS))
     return whole.reshape(hours, levels * DEBTS, levels * DEBTS)
 
 

@@ -62,9 +62,15 @@ class Scenario:
     card: Card
 
 
-_REGISTRY: Registry[Scenario] = Registry("scenario", {"campus-event": f"{__name__}.campus:CAMPUS_EVENT"})
+_REGISTRY: Registry[Scenario] = Registry(
+    "scenario",
+    {
+        "campus-event": f"{__name__}.campus:CAMPUS_EVENT",
+        "thermostats": f"{__name__}.thermostats:THERMOSTATS",
+    },
+)
 #: Version in the environment id of each built-in scenario, known without importing it.
-_VERSIONS = {"campus-event": 1}
+_VERSIONS = {"campus-event": 1, "thermostats": 1}
 names, remove, watchers = _REGISTRY.names, _REGISTRY.remove, _REGISTRY.watchers
 
 

@@ -49,6 +49,7 @@ def centred(tilts: FloatArray, behaviour: FloatArray, taken: Any = True) -> Floa
         inside = counted & (labels == group)
         top = np.where(inside, tilts, -np.inf).max(axis=-1, keepdims=True)
         low = np.where(inside, tilts, np.inf).min(axis=-1, keepdims=True)
-        middle = np.where(np.isfinite(top), top + low, 0.0) / 2.0
+        some = np.isfinite(top)
+        middle = (np.where(some, top, 0.0) + np.where(some, low, 0.0)) / 2.0
         out -= np.where(labels == group, middle, 0.0)
     return out

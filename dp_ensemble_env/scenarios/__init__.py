@@ -67,10 +67,11 @@ _REGISTRY: Registry[Scenario] = Registry(
     {
         "campus-event": f"{__name__}.campus:CAMPUS_EVENT",
         "thermostats": f"{__name__}.thermostats:THERMOSTATS",
+        "vehicles": f"{__name__}.vehicles:VEHICLES",
     },
 )
 #: Version in the environment id of each built-in scenario, known without importing it.
-_VERSIONS = {"campus-event": 1, "thermostats": 1}
+_VERSIONS = {"campus-event": 1, "thermostats": 1, "vehicles": 1}
 names, remove, watchers = _REGISTRY.names, _REGISTRY.remove, _REGISTRY.watchers
 
 

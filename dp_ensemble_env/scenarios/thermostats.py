@@ -190,7 +190,10 @@ def thermostats(
     day, habits = Day.draw(public), Habits.draw(private)
     hours = FIRST_HOUR + STEP_HOURS * np.arange(HORIZON + 1)
     nature = np.array(
-        [[rooms(day.outdoor_temperature(w, hour)) for w in range(len(WEATHERS))] for hour in hours[:-1] + STEP_HOURS / 2]
+        [
+            [rooms(day.outdoor_temperature(w, hour)) for w in range(len(WEATHERS))]
+            for hour in hours[:-1] + STEP_HOURS / 2
+        ]
     )
     guess, times = TEXTBOOK.behaviour(), clock_times("2018-07-02", FIRST_HOUR, STEP_HOURS, HORIZON)
     spot, in_peak = _spot(day, hours)

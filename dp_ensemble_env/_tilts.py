@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
+from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 FloatArray = NDArray[np.float64]
@@ -25,7 +25,8 @@ def competing(behaviour: FloatArray) -> NDArray[np.int64]:
     """
     n, m = behaviour.shape[-2:]
     possible = (behaviour > 0).reshape(-1, n, m).any(axis=0)
-    joint = csr_array(np.block([[np.zeros((n, n)), possible], [possible.T, np.zeros((m, m))]]))
+    states, decisions = np.nonzero(possible)
+    joint = coo_array((np.ones(len(states)), (states, n + decisions)), shape=(n + m, n + m))
     _, labels = connected_components(joint, directed=False)
     _, numbers = np.unique(labels[n:], return_inverse=True)
     result: NDArray[np.int64] = numbers.reshape(m).astype(np.int64)

@@ -50,7 +50,7 @@ COMPENSATION, WARM = 0.1, 25.0
 
 @dataclass(frozen=True)
 class Day:
-    """What is public in one instance: outdoor temperature and spot price by weather, how long a weather lasts, the tariff.
+    """What is public in one instance: weather, spot prices and tariff.
 
     Attributes
     ----------
@@ -77,9 +77,9 @@ class Day:
         spot = (rng.uniform(0.0, 0.04), rng.uniform(0.15, 0.25), rng.uniform(1.0, 1.4))
         return cls(outdoors, spot, rng.uniform(0.86, 0.9), rng.uniform(0.27, 0.33))
 
-    def outdoor_temperature(self, weather: int, hour: float) -> float:
-        """Return the temperature outdoors in degrees Celsius."""
-        return float(self.outdoors[weather] - 4.0 * (1.0 - np.cos(2.0 * np.pi * (hour - 15.0) / 24.0)))
+    def outdoors_at(self, weather: int, hour: float) -> float:
+        """Return the temperature outdoors in the step that begins then, taken at its middle."""
+        return float(self.outdoors[weather] - 4.0 * (1.0 - np.cos(2.0 * np.pi * (hour + STEP_HOURS / 2 - 15.0) / 24.0)))
 
     @property
     def transition(self) -> FloatArray:
@@ -189,12 +189,7 @@ def thermostats(
     public, private = streams("thermostats", seed)
     day, habits = Day.draw(public), Habits.draw(private)
     hours = FIRST_HOUR + STEP_HOURS * np.arange(HORIZON + 1)
-    nature = np.array(
-        [
-            [rooms(day.outdoor_temperature(w, hour)) for w in range(len(WEATHERS))]
-            for hour in hours[:-1] + STEP_HOURS / 2
-        ]
-    )
+    nature = np.array([[rooms(day.outdoors_at(w, hour)) for w in range(len(WEATHERS))] for hour in hours[:-1]])
     guess, times = TEXTBOOK.behaviour(), clock_times("2018-07-02", FIRST_HOUR, STEP_HOURS, HORIZON)
     spot, in_peak = _spot(day, hours)
     shares = lasting(day.transition)
@@ -245,21 +240,21 @@ THERMOSTATS = Scenario(
     Card(
         title="Thermostats",
         story=(
-            "A retailer sells at a flat tariff and buys at spot prices that follow the weather: next to nothing while a "
-            "sea breeze drives the wind farms, scarcity in a lull, half as much again in the peak from 16:00 to 20:00. It "
-            "steers the air conditioners of a thousand homes from 10:00 to 22:00, cools ahead while power is cheap and "
-            "lets rooms drift when it is dear, but an owner who feels warm presses boost, and a boost lasts. For rooms "
-            "above 25 °C it pays a compensation."
+            "A retailer sells at a flat tariff and buys at spot prices that follow the weather: next to nothing while "
+            "a sea breeze drives the wind farms, scarcity in a lull, and half as much again in the peak event from "
+            "16:00 to 20:00. It steers the air conditioners of a thousand homes from 10:00 to 22:00, cools ahead while "
+            "power is cheap and lets rooms drift while it is dear. But an owner who feels warm presses boost, and a "
+            "boost lasts. For rooms above 25 °C the retailer pays a compensation."
         ),
-        states="3 modes of the unit (off, on at 2.8 kW, boost at 5.6 kW) times 16 room temperatures from 20 to 27.5 °C",
+        states="3 modes of the unit (off, on at 2.8 kW, boost at 5.6 kW) times 16 room temperatures from 20 to 26 °C",
         sources=(
-            "first-order room with R = 2 K/kW, COP 2.5 and 5.6 kW as in Callaway (Energy Conversion and Management, 2009) "
-            "and Hao, Sanandaji, Poolla and Vincent (IEEE Transactions on Power Systems, 2015); C = 4 kWh/K lies between "
-            "their 10 and 2; homes differ by 20 % in each; weather, prices, tariff and habits are synthetic"
+            "first-order room with R = 2 K/kW, C = 10 kWh/K, COP 2.5 and 5.6 kW, the usual values of the literature "
+            "(Callaway, Energy Conversion and Management, 2009; Hao and others, IEEE Transactions on Power Systems, "
+            "2015, have lighter rooms); homes differ by 20 % in R and C; weather, prices and habits are synthetic"
         ),
         private=(
-            "the owners' behaviour: setpoints, when they press boost and how long it stays on; the physics of rooms, the "
-            "weather, prices and the start are public"
+            "the owners' behaviour: setpoints, when they press boost and how long it stays on; the physics of the "
+            "rooms, the weather, prices and the start are public"
         ),
         version=1,
     ),

@@ -29,7 +29,7 @@ from dp_ensemble_env.tariff import EventTimeline
 
 FloatArray = NDArray[np.float64]
 
-#: Where a car may be; `leaving` lasts one step, in which the unmet need is counted, and `arrived` until the first decision.
+#: Where a car may be: `leaving` lasts one step, in which the unmet need counts, `arrived` until the first decision.
 PLACES = ("away", "leaving", "arrived", "paused", "off", "slow", "fast")
 #: What may be decided: an away car stays away, a car at home is put in one of four modes.
 CHOICES = ("away", "paused", "off", "slow", "fast")
@@ -176,7 +176,7 @@ TEXTBOOK = Habits()
 
 
 def charging(kw: float) -> FloatArray:
-    """Return where the energy of a plugged-in car goes in one step, (8, 8): the mean is exact below the full battery."""
+    """Return where the energy of a car at home goes in one step, (8, 8); its mean is exact below the full battery."""
     levels = len(LEVELS)
     gain = EFFICIENCY * kw * STEP_HOURS / (LEVELS[1] - LEVELS[0])
     whole, part = int(gain), gain % 1.0
@@ -285,15 +285,19 @@ VEHICLES = Scenario(
     Card(
         title="Vehicles",
         story=(
-            "A thousand cars charge at home from noon to noon. They leave and return at their own hours; a car that "
-            "leaves without the energy for its trip costs a stop at a public charger. The price moves at random between "
-            "wind surplus (negative), normal and scarce, and is dearer from 16:00 to 21:00. A charge put off is not "
-            "always made up: chargers that pause start again by themselves, those that were switched off are forgotten."
+            "A thousand cars charge at home from noon to noon. They leave and return at hours of their own; one that "
+            "leaves without the energy for its trip costs a stop at a public charger. The price moves at random "
+            "between wind surplus (negative), normal and scarce, and is dearer from 16:00 to 21:00. A charge put off "
+            "is not always made up: a charger that pauses starts again by itself, one that was switched off is "
+            "forgotten."
         ),
-        states="7 places and modes (away, leaving, arrived, paused, off, slow 3.7 kW, fast 7.4 kW) times 8 charges of 0-42 kWh",
+        states=(
+            "7 places and modes (away, leaving, arrived, paused, off, slow at 3.7 kW, fast at 7.4 kW) times 8 charges "
+            "from 0 to 42 kWh"
+        ),
         sources=(
-            "synthetic; charging powers are those of 16 A and 32 A at 230 V on one phase, efficiency 0.9, a day's driving of "
-            "10-14 kWh (60-80 km at 0.17 kWh/km); prices are of the order of wholesale prices with much wind"
+            "synthetic; the powers are 16 and 32 A at 230 V, efficiency 0.9, a day's driving 10 to 14 kWh (60 to 80 km "
+            "at 0.17 kWh/km), prices of the order of wholesale prices where there is much wind"
         ),
         private=(
             "the owners' behaviour: whether they charge at once, what is interrupted and what starts again; travel, "

@@ -62,15 +62,16 @@ class Scenario:
     card: Card
 
 
-_REGISTRY: Registry[Scenario] = Registry(
-    "scenario",
-    {
-        "campus-event": f"{__name__}.campus:CAMPUS_EVENT",
-        "campus-day": f"{__name__}.campus_day:SCENARIO",
-    },
-)
+#: Where each built-in scenario lives.
+_HOMES = {
+    "campus-event": "campus:CAMPUS_EVENT",
+    "campus-day": "campus_day:SCENARIO",
+    "thermostats": "thermostats:THERMOSTATS",
+    "vehicles": "vehicles:VEHICLES",
+}
+_REGISTRY: Registry[Scenario] = Registry("scenario", {name: f"{__name__}.{home}" for name, home in _HOMES.items()})
 #: Version in the environment id of each built-in scenario, known without importing it.
-_VERSIONS = {"campus-event": 1, "campus-day": 1}
+_VERSIONS = dict.fromkeys(_HOMES, 1)
 names, remove, watchers = _REGISTRY.names, _REGISTRY.remove, _REGISTRY.watchers
 
 

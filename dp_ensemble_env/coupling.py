@@ -158,7 +158,7 @@ class Coupling:
         return np.zeros_like(weight), weight.copy()
 
     def excess(self, multiplier: ArrayLike, x: ArrayLike) -> FloatArray:
-        r"""Return :math:`f_t(x_t) + f_t^*(\lambda_t) - \lambda_t x_t \ge 0`, zero where the multiplier fits the cost at `x`.
+        r"""Return :math:`f_t(x_t) + f_t^*(\lambda_t) - \lambda_t x_t \ge 0`, zero where the two fit.
 
         Their sum over time is the gap between the primal and the dual value (Fenchel and Young). Computed
         without cancellation: for a target it is :math:`w (x - f^{*\prime}(\lambda))^2`.

@@ -270,7 +270,7 @@ class _World(NamedTuple):
 
     @property
     def contexts(self) -> int:
-        return self.moves.shape[-1]
+        return int(self.moves.shape[-1])
 
 
 def _world(nature: Any, context: Any, n: int, m: int, horizon: int) -> _World:

@@ -374,7 +374,8 @@ class EnsembleModel:
         if self.nature is None:
             return self.power_kw
         reached: FloatArray = self.nature @ self.power_kw
-        return reached.reshape(-1, self.n_decisions).mean(axis=0)
+        power: FloatArray = reached.reshape(-1, self.n_decisions).mean(axis=0)
+        return power
 
     @property
     def fingerprint(self) -> str:

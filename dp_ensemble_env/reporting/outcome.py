@@ -119,10 +119,12 @@ def event_outcome(model: EnsembleModel, policy: Any) -> Outcome:
     divergence = rel_entr(policy, model.default_policy).sum(axis=-1)
     power, reference = _power(model, rho), _power(model, idle)
     if model.coupling is None:
-        found = Returns(returns.ravel(), *(v.ravel() for v in reference_returns(model)), start_weights(model).ravel())
+        low, high = reference_returns(model)
+        found = Returns(returns.ravel(), low.ravel(), high.ravel(), start_weights(model).ravel())
     else:
         earned = float(model.initial @ returns) - float(model.coupling.total(power))
-        found = Returns(np.array([earned]), *(np.array([v]) for v in start_values(model)), np.ones(1))
+        least, most = start_values(model)
+        found = Returns(np.array([earned]), np.array([least]), np.array([most]), np.ones(1))
     return summarise(
         model,
         returns=found,
@@ -150,9 +152,7 @@ def reference_returns(model: EnsembleModel) -> tuple[FloatArray, FloatArray]:
     A coupled model's loads pay together, so there the start matters as a whole: use `start_values`.
     """
     if model.coupling is not None:
-        raise ValueError(
-            "a coupled model has no return for each state, only one for its start; use start_values(model)."
-        )
+        raise ValueError("a coupled model has no return for each state, only for its start; use start_values(model).")
     first, gamma = model.utility[0], model.discomfort_penalty
     idle = evaluate_policy(model.default_policy, model.default, model.utility, gamma, **model.surroundings)[0]
     return -idle - first, -solve_standard(model).cost_to_go[0] - first

@@ -21,10 +21,24 @@ from dp_ensemble_env._validation import check_choice, check_count, check_instanc
 if TYPE_CHECKING:
     from dp_ensemble_env.model import EnsembleModel
 
-__all__ = ["SPLITS", "Card", "Scenario", "card", "environment_id", "make", "names", "register", "remove", "watchers"]
+__all__ = [
+    "SPLITS",
+    "Card",
+    "Scenario",
+    "card",
+    "environment_id",
+    "instances",
+    "make",
+    "names",
+    "register",
+    "remove",
+    "watchers",
+]
 
 #: Instances to train on, to choose settings with, and to report; no two share a seed.
 SPLITS = ("train", "validation", "test")
+#: How many instances the fixed set of each split has.
+_SIZES = {"train": 20, "validation": 10, "test": 20}
 NAMESPACE = "dp_ensemble"
 
 
@@ -112,6 +126,17 @@ def make(name: str, *, instance: int = 0, split: str = "train", **overrides: Any
     number = check_count(instance, "instance", 0, 999_999)
     seed = number + 1_000_000 * SPLITS.index(check_choice(split, "split", SPLITS))
     return _REGISTRY[name].factory(seed, **overrides)
+
+
+def instances(split: str) -> range:
+    """Return the numbers of the instances of a split: what results are reported on, always the same.
+
+    Examples
+    --------
+    >>> [len(instances(split)) for split in SPLITS]
+    [20, 10, 20]
+    """
+    return range(_SIZES[check_choice(split, "split", SPLITS)])
 
 
 def environment_id(name: str) -> str:

@@ -115,7 +115,7 @@ def make(name: str, *, instance: int = 0, split: str = "train", **overrides: Any
 
 
 def environment_id(name: str, action: str | None = None) -> str:
-    """Return the id of a scenario's environment, such as ``dp_ensemble/CampusEvent-v1``, or of one of its action modes."""
+    """Return the id of a scenario's environment, such as ``dp_ensemble/CampusEvent-v1``, or of an action mode's."""
     version = _VERSIONS[name] if name in _VERSIONS else card(name).version
     words = "".join(word[:1].upper() + word[1:] for word in name.replace("_", "-").split("-"))
     return f"{NAMESPACE}/{words}-v{version}" if action is None else f"{NAMESPACE}/{words}-{action}-v{version}"

@@ -147,7 +147,7 @@ def instances(split: str) -> range:
 
 
 def environment_id(name: str, action: str | None = None) -> str:
-    """Return the id of a scenario's environment, such as ``dp_ensemble/CampusEvent-v1``, or that of an action mode."""
+    """Return the id of a scenario's environment, such as ``dp_ensemble/CampusEvent-v1``, or of an action mode's."""
     version = _VERSIONS[name] if name in _VERSIONS else card(name).version
     words = "".join(word[:1].upper() + word[1:] for word in name.replace("_", "-").split("-"))
     return f"{NAMESPACE}/{words}-v{version}" if action is None else f"{NAMESPACE}/{words}-{action}-v{version}"

@@ -381,7 +381,13 @@ class Prober:
                 self.monitor.advance(done * self.iterations + next(steps, self.iterations))
 
             box = None if bounds is None else [bounds] * start.size
-            options = {"maxiter": self.iterations, "maxfun": 3 * self.iterations, "ftol": 1e-9, "gtol": 1e-7, "maxcor": 20}
+            options = {
+                "maxiter": self.iterations,
+                "maxfun": 3 * self.iterations,
+                "ftol": 1e-9,
+                "gtol": 1e-7,
+                "maxcor": 20,
+            }
             result = minimize(
                 loss, start.ravel(), jac=True, method="L-BFGS-B", bounds=box, callback=tell, options=options
             )

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from dp_ensemble_env._progress import Monitor, Silent
+from dp_ensemble_env._tilts import centred
 from dp_ensemble_env._validation import check_positive
 from dp_ensemble_env.envs import actions
 from dp_ensemble_env.experiments._guesses import context_shares, lazy_guesses, mean_model, optimal_tilts
@@ -208,7 +209,9 @@ class Prober:
         return np.broadcast_to(self.scale[:, None, None] > 0, self.best.shape)
 
     def _centred(self, tilts: FloatArray) -> FloatArray:
-        return tilts - 0.5 * (tilts.max(axis=-1, keepdims=True) + tilts.min(axis=-1, keepdims=True))
+        """Centre each set of competing decisions on its own; decisions that nobody takes count for nothing."""
+        taken = (self.model.default > 0).reshape(-1, self.model.n_decisions).any(axis=0)
+        return np.where(taken, centred(tilts, self.model.default, taken), 0.0)
 
     def _price_tilts(self, prices: Any) -> FloatArray:
         """Return the tilts of prices that broadcast to (T, c)."""

@@ -24,10 +24,24 @@ from dp_ensemble_env._validation import check_choice, check_count, check_instanc
 if TYPE_CHECKING:
     from dp_ensemble_env.model import EnsembleModel
 
-__all__ = ["SPLITS", "Card", "Scenario", "card", "environment_id", "make", "names", "register", "remove", "watchers"]
+__all__ = [
+    "SPLITS",
+    "Card",
+    "Scenario",
+    "card",
+    "environment_id",
+    "instances",
+    "make",
+    "names",
+    "register",
+    "remove",
+    "watchers",
+]
 
 #: Instances to train on, to choose settings with, and to report; no two share a seed.
 SPLITS = ("train", "validation", "test")
+#: How many instances the fixed set of each split has.
+_SIZES = {"train": 20, "validation": 10, "test": 20}
 NAMESPACE = "dp_ensemble"
 #: The recorded probes of all scenarios.
 RECORD = Path(__file__).parent / "probes.json"
@@ -71,16 +85,18 @@ class Scenario:
     card: Card
 
 
-_REGISTRY: Registry[Scenario] = Registry(
-    "scenario",
-    {
-        "campus-event": f"{__name__}.campus:CAMPUS_EVENT",
-        "spot": f"{__name__}.spot:SCENARIO",
-        "call": f"{__name__}.call:SCENARIO",
-    },
-)
+#: Where each built-in scenario lives.
+_HOMES = {
+    "campus-event": "campus:CAMPUS_EVENT",
+    "campus-day": "campus_day:SCENARIO",
+    "thermostats": "thermostats:THERMOSTATS",
+    "vehicles": "vehicles:VEHICLES",
+    "spot": "spot:SCENARIO",
+    "call": "call:SCENARIO",
+}
+_REGISTRY: Registry[Scenario] = Registry("scenario", {name: f"{__name__}.{home}" for name, home in _HOMES.items()})
 #: Version in the environment id of each built-in scenario, known without importing it.
-_VERSIONS = {"campus-event": 1, "spot": 1, "call": 1}
+_VERSIONS = dict.fromkeys(_HOMES, 1)
 names, remove, watchers = _REGISTRY.names, _REGISTRY.remove, _REGISTRY.watchers
 
 
@@ -138,8 +154,19 @@ def make(name: str, *, instance: int = 0, split: str = "train", **overrides: Any
     return _REGISTRY[name].factory(seed, **overrides)
 
 
+def instances(split: str) -> range:
+    """Return the numbers of the instances of a split: what results are reported on, always the same.
+
+    Examples
+    --------
+    >>> [len(instances(split)) for split in SPLITS]
+    [20, 10, 20]
+    """
+    return range(_SIZES[check_choice(split, "split", SPLITS)])
+
+
 def environment_id(name: str, action: str | None = None) -> str:
-    """Return the id of a scenario's environment, such as ``dp_ensemble/CampusEvent-v1``, or of one of its action modes."""
+    """Return the id of a scenario's environment, such as ``dp_ensemble/CampusEvent-v1``, or that of an action mode."""
     version = _VERSIONS[name] if name in _VERSIONS else card(name).version
     words = "".join(word[:1].upper() + word[1:] for word in name.replace("_", "-").split("-"))
     return f"{NAMESPACE}/{words}-v{version}" if action is None else f"{NAMESPACE}/{words}-{action}-v{version}"

@@ -30,6 +30,7 @@ __all__ = [
     "Scenario",
     "card",
     "environment_id",
+    "has_participants",
     "make",
     "names",
     "participants",
@@ -181,6 +182,11 @@ def participants(
     if hook is None:
         return _participants.live(model, count, days, generator, np.inf if heterogeneity is None else heterogeneity)
     return _participants.from_records(model, hook(model, count, days, generator))
+
+
+def has_participants(name: str) -> bool:
+    """Whether a scenario knows how its participants differ."""
+    return _REGISTRY[name].participants is not None
 
 
 def environment_id(name: str, action: str | None = None) -> str:

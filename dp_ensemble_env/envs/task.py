@@ -266,7 +266,9 @@ class Task:
             raise ValueError(f"time={t} is past the last decision, {self.model.horizon - 1}; reset the environment.")
         where = 0 if context is None else check_context(context, self.model)
         if context is None and self.model.default.ndim == 4:
-            raise ValueError("the loads behave differently in each context; say which one: encode_policy(..., context=0).")
+            raise ValueError(
+                "the loads behave differently in each context; say which one: encode_policy(..., context=0)."
+            )
         action = encode_policy(self.model, self.mode, policy_t, t, where)
         return action if self.choices is not None else action.astype(dtype)
 

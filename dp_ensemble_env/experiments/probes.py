@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from dp_ensemble_env._progress import Monitor, Silent
+from dp_ensemble_env._tilts import centred
 from dp_ensemble_env._validation import check_positive
 from dp_ensemble_env.envs import actions
 from dp_ensemble_env.experiments._tilting import TiltReturn
@@ -241,11 +242,11 @@ class Prober:
     # ------------------------------------------------------------ ceilings
     def tilt_ceiling(self) -> float:
         """Score the optimum as far as it fits the box of tilt mode."""
-        centred = self._centred(self.best)
+        fitting = self._centred(self.best)
         box = self.scale[:, None, None]
-        outside = float(np.abs(centred).max(axis=(1, 2)).max(initial=0.0, where=self.scale > 0))
+        outside = float(np.abs(fitting).max(axis=(1, 2)).max(initial=0.0, where=self.scale > 0))
         self.how["tilt_ceiling"] = f"optimal tilts of up to {outside:.2f} nats clipped to the box"
-        return self.score(np.clip(centred, -box, box))
+        return self.score(np.clip(fitting, -box, box))
 
     def price_ceiling(self) -> float:
         """Search the best prices by time and context, and by start state where all loads share one."""
@@ -321,7 +322,9 @@ class Prober:
         return np.broadcast_to(self.scale[:, None, None] > 0, self.best.shape)
 
     def _centred(self, tilts: FloatArray) -> FloatArray:
-        return tilts - 0.5 * (tilts.max(axis=-1, keepdims=True) + tilts.min(axis=-1, keepdims=True))
+        """Centre each set of competing decisions on its own; decisions that nobody takes count for nothing."""
+        taken = (self.model.default > 0).reshape(-1, self.model.n_decisions).any(axis=0)
+        return np.where(taken, centred(tilts, self.model.default, taken), 0.0)
 
     def _price_tilts(self, prices: Any) -> FloatArray:
         """Return the tilts of prices that broadcast to (T, c)."""
@@ -378,7 +381,13 @@ class Prober:
                 self.monitor.advance(done * self.iterations + next(steps, self.iterations))
 
             box = None if bounds is None else [bounds] * start.size
-            options = {"maxiter": self.iterations, "maxfun": 3 * self.iterations, "ftol": 1e-9, "gtol": 1e-7, "maxcor": 20}
+            options = {
+                "maxiter": self.iterations,
+                "maxfun": 3 * self.iterations,
+                "ftol": 1e-9,
+                "gtol": 1e-7,
+                "maxcor": 20,
+            }
             result = minimize(
                 loss, start.ravel(), jac=True, method="L-BFGS-B", bounds=box, callback=tell, options=options
             )

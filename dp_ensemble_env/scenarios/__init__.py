@@ -31,6 +31,7 @@ __all__ = [
     "card",
     "environment_id",
     "has_participants",
+    "instances",
     "make",
     "names",
     "participants",
@@ -41,6 +42,8 @@ __all__ = [
 
 #: Instances to train on, to choose settings with, and to report; no two share a seed.
 SPLITS = ("train", "validation", "test")
+#: How many instances the fixed set of each split has.
+_SIZES = {"train": 20, "validation": 10, "test": 20}
 NAMESPACE = "dp_ensemble"
 
 
@@ -83,9 +86,16 @@ class Scenario:
     participants: Callable[..., Any] | None = None
 
 
-_REGISTRY: Registry[Scenario] = Registry("scenario", {"campus-event": f"{__name__}.campus:CAMPUS_EVENT"})
+#: Where each built-in scenario lives.
+_HOMES = {
+    "campus-event": "campus:CAMPUS_EVENT",
+    "campus-day": "campus_day:SCENARIO",
+    "thermostats": "thermostats:THERMOSTATS",
+    "vehicles": "vehicles:VEHICLES",
+}
+_REGISTRY: Registry[Scenario] = Registry("scenario", {name: f"{__name__}.{home}" for name, home in _HOMES.items()})
 #: Version in the environment id of each built-in scenario, known without importing it.
-_VERSIONS = {"campus-event": 1}
+_VERSIONS = dict.fromkeys(_HOMES, 1)
 names, remove, watchers = _REGISTRY.names, _REGISTRY.remove, _REGISTRY.watchers
 
 
@@ -189,8 +199,19 @@ def has_participants(name: str) -> bool:
     return _REGISTRY[name].participants is not None
 
 
+def instances(split: str) -> range:
+    """Return the numbers of the instances of a split: what results are reported on, always the same.
+
+    Examples
+    --------
+    >>> [len(instances(split)) for split in SPLITS]
+    [20, 10, 20]
+    """
+    return range(_SIZES[check_choice(split, "split", SPLITS)])
+
+
 def environment_id(name: str, action: str | None = None) -> str:
-    """Return the id of a scenario's environment, such as ``dp_ensemble/CampusEvent-v1``, or of one of its action modes."""
+    """Return the id of a scenario's environment, such as ``dp_ensemble/CampusEvent-v1``, or that of an action mode."""
     version = _VERSIONS[name] if name in _VERSIONS else card(name).version
     words = "".join(word[:1].upper() + word[1:] for word in name.replace("_", "-").split("-"))
     return f"{NAMESPACE}/{words}-v{version}" if action is None else f"{NAMESPACE}/{words}-{action}-v{version}"

@@ -206,7 +206,10 @@ def test_contexts_depend_on_the_seed_alone() -> None:
             paths.append(np.concatenate([np.concatenate([t[:, None], w[:, None], start], 1) for t, w, start in seen]))
     for path in paths[1:]:
         np.testing.assert_array_equal(path, paths[0])
-    assert len({tuple(p) for p in paths[0][:, :2].reshape(3, T + 1, 3, 2)[:, :, :, 1].transpose(0, 2, 1).reshape(9, -1)}) > 5
+    assert (
+        len({tuple(p) for p in paths[0][:, :2].reshape(3, T + 1, 3, 2)[:, :, :, 1].transpose(0, 2, 1).reshape(9, -1)})
+        > 5
+    )
 
 
 def test_contexts_move_by_their_matrix() -> None:
@@ -316,9 +319,7 @@ def test_any_policy_earns_what_policy_evaluation_says() -> None:
     policy = model.default_policy * rng.gamma(1.0, size=model.default_policy.shape)
     policy /= policy.sum(axis=-1, keepdims=True)
     nature, moves = model.tables().nature, model.context.transition
-    cost = evaluate_policy(
-        policy, model.default, model.utility, model.discomfort_penalty, nature=nature, context=moves
-    )
+    cost = evaluate_policy(policy, model.default, model.utility, model.discomfort_penalty, nature=nature, context=moves)
     expected = model.context.start @ -(cost[0] + model.utility[0]) @ model.initial
     envs = EnsembleVectorEnv(size, model, "mean-field", "policy", autoreset_mode="DISABLED")
     agent = PolicyAgent(envs, policy)
@@ -543,7 +544,10 @@ def test_rewards_of_unit_scale(campus: EnsembleModel) -> None:
 def test_scores_of_the_two_ends(kind: str, population: str | int) -> None:
     model = general_model(kind, 6)
     env = EnsembleEnv(model, population, "tilt")
-    ends = {name: evaluate(make_agent(name, env), env, 300 if population == 6 else 40) for name in ("uncontrolled", "standard")}
+    ends = {
+        name: evaluate(make_agent(name, env), env, 300 if population == 6 else 40)
+        for name in ("uncontrolled", "standard")
+    }
     exact = population == "mean-field" or model.coupling is not None
     for name, value in (("uncontrolled", 0.0), ("standard", 100.0)):
         outcome = ends[name]

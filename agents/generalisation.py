@@ -169,7 +169,5 @@ def _made(agent: Any, env: EnsembleEnv) -> Agent:
     if hasattr(agent, "predict"):
         return agent  # type: ignore[no-any-return]
     if not callable(agent):
-        raise ValueError(
-            f"agent must be a name, an agent or a function of an environment, got {agent!r}."
-        )
+        raise ValueError(f"agent must be a name, an agent or a function of an environment, got {agent!r}.")
     return agent(env)  # type: ignore[no-any-return]

@@ -208,7 +208,9 @@ def run_split(args: argparse.Namespace) -> int:
             with atomic_write(args.json) as stream:
                 json.dump({"agent": args.agent, "population": population, "action": action, **found.to_dict()}, stream)
     made = "made on each instance" if args.agent in agent_names() else "as it was trained"
-    show_table(f"{args.agent} on {settings.scenario}, {population}, {action} mode ({made})", ("", "", ""), found.lines())
+    show_table(
+        f"{args.agent} on {settings.scenario}, {population}, {action} mode ({made})", ("", "", ""), found.lines()
+    )
     return 0
 
 

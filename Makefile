@@ -38,10 +38,11 @@ test-python: ## Run the core tests without torch on another Python: make test-py
 	@$(MAKE) --no-print-directory $(OTHER)/.done
 	$(OTHER)/bin/python -m pytest -n auto -m "not slow and not torch" $(CORE) $(PYTEST_ARGS)
 
+# The files run side by side, each with one thread for torch: the networks are small. What RLlib's older Gymnasium does
+# to the environments themselves is seen by test-lowest, which has the same one.
 test-integrations: $(INTEGRATIONS)/.done $(RLLIB)/.done ## Run the tests with the other RL libraries, Ray and a browser
-	$(INTEGRATIONS)/bin/python -m pytest tests/integrations --ignore=tests/integrations/rllib $(PYTEST_ARGS)
+	OMP_NUM_THREADS=1 $(INTEGRATIONS)/bin/python -m pytest -n 2 --dist loadfile tests/integrations --ignore=tests/integrations/rllib $(PYTEST_ARGS)
 	$(RLLIB)/bin/python -m pytest tests/integrations/rllib $(PYTEST_ARGS)
-	$(RLLIB)/bin/python -m pytest -n auto tests/envs $(PYTEST_ARGS)
 
 lint: $(VENV)/.dev ## Check style and types
 	$(BIN)/ruff check .

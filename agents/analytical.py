@@ -17,26 +17,56 @@ import functools
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dp_ensemble_env.agents.base import Core, Factory, FloatArray, ScheduleAgent, core_env
+from dp_ensemble_env.envs.actions import centred_actions
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.policies import POLICIES, as_tilt, solve_policy
+from dp_ensemble_env.policies import POLICIES, as_tilt, solve_policy, solve_standard, tilted_policy
 from dp_ensemble_env.privacy.mechanisms.base import Release
 
 
 class PolicyAgent(ScheduleAgent):
-    """Plays a policy of shape (T, n, n)."""
+    """Plays a policy of shape (T, n, m), or (T, c, n, m) where there is a context.
 
-    def __init__(self, env: Any, policy: FloatArray, name: str = "policy", privacy: str = "unknown") -> None:
+    Parameters
+    ----------
+    env : gymnasium.Env
+        Where it will act.
+    policy : ndarray
+    name, privacy : str
+        See `ScheduleAgent`.
+    actions : ndarray, optional
+        The actions that realise the policy, if they are known already.
+    """
+
+    def __init__(
+        self,
+        env: Any,
+        policy: FloatArray,
+        name: str = "policy",
+        privacy: str = "unknown",
+        actions: NDArray[Any] | None = None,
+    ) -> None:
         core = core_env(env)
-        if np.shape(policy) != (core.model.horizon, core.model.n_states, core.model.n_states):
+        context, expected = core.model.context, core.model.default_policy.shape
+        if np.shape(policy) != expected:
+            axes = "(T, n, n)" if core.model.is_plain else "(T, n, m)" if context is None else "(T, c, n, m)"
             raise ValueError(
-                f"policy has shape {np.shape(policy)}, the environment needs (T, n, n) = "
-                f"({core.model.horizon}, {core.model.n_states}, {core.model.n_states})."
+                f"policy has shape {np.shape(policy)}, the environment needs {axes} = "
+                f"({', '.join(map(str, expected))})."
             )
         self.policy = policy
-        actions = np.stack([core.encode_policy(policy[t], t) for t in range(core.model.horizon)])
-        super().__init__(actions, name, privacy)
+        if actions is None:
+            actions = np.stack([_encoded(core, policy[t], t) for t in range(core.model.horizon)])
+        super().__init__(actions, name, privacy, context, by_context=context is not None)
+
+
+def _encoded(core: Core, policy_t: FloatArray, t: int) -> NDArray[Any]:
+    """Return the action of a step, or one for each context."""
+    if policy_t.ndim == 2:
+        return core.encode_policy(policy_t, t)
+    return np.stack([core.encode_policy(rows, t, context=w) for w, rows in enumerate(policy_t)])
 
 
 def analytical(
@@ -73,13 +103,18 @@ def analytical(
     if k is None and name != "standard":
         k = source.k if source is not None else None
     settings: dict[str, Any] = {"samples": samples, "rng": seed} if name == "average-sampled" else {}
+    privacy = privacy_label(core, name, release, samples)
+    if name == "standard" and core.action_mode == "tilt" and not core.model.is_plain:
+        tilts = solve_standard(model).tilt  # no need to read them off the policy again
+        actions = centred_actions(core.model, tilts, strict=release is None)
+        return PolicyAgent(env, tilted_policy(core.model, tilts), name, privacy, actions)
     if release is not None and name == "standard" and core.action_mode != "policy":
         policy = as_tilt(release, core.model)  # the plan's attraction of each level, on the loads' own behaviour
     else:
         policy = solve_policy(model, name, k, **settings)
         if release is not None:
             policy = on_support(policy, core.model)
-    return PolicyAgent(env, policy, name, privacy_label(core, name, release, samples))
+    return PolicyAgent(env, policy, name, privacy)
 
 
 def on_support(policy: FloatArray, model: EnsembleModel) -> FloatArray:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_ensemble_env._registry import Registry
+from dp_ensemble_env.context import Context
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.envs.vector import EnsembleVectorEnv
 
@@ -32,23 +33,37 @@ class Agent(Protocol):
 
 
 class ScheduleAgent:
-    """An agent whose action depends on the time alone.
+    """An agent whose action depends on the time alone, or on the time and the context.
 
     Parameters
     ----------
-    actions : ndarray of shape (T, ...)
-        Action of each decision.
+    actions : ndarray of shape (T, ...), or (T, c, ...) with `by_context`
+        Action of each decision, in each context.
     name : str
     privacy : str
         What computing the actions revealed of the private matrix, in words.
+    context : Context, optional
+        That of the model it acts in: what observations end with.
+    by_context : bool
+        Whether the actions have an axis for the context.
     """
 
-    def __init__(self, actions: NDArray[np.floating], name: str, privacy: str) -> None:
+    def __init__(
+        self,
+        actions: NDArray[Any],
+        name: str,
+        privacy: str,
+        context: Context | None = None,
+        by_context: bool = False,
+    ) -> None:
         self.actions, self.name, self.privacy = np.asarray(actions), name, privacy
+        self.features = np.zeros((1, 0)) if context is None else context.features
+        self.by_context = by_context
 
     def __repr__(self) -> str:
-        shape = "x".join(map(str, self.actions.shape[1:]))
-        return f"{type(self).__name__}({self.name!r}, {len(self.actions)} decisions of {shape} numbers)"
+        shape = "x".join(map(str, self.actions.shape[1 + self.by_context :])) or "1"
+        contexts = f" in {self.actions.shape[1]} contexts" if self.by_context else ""
+        return f"{type(self).__name__}({self.name!r}, {len(self.actions)} decisions of {shape} numbers{contexts})"
 
     def predict(
         self,
@@ -56,20 +71,29 @@ class ScheduleAgent:
         state: Any = None,
         episode_start: Any = None,
         deterministic: bool = True,
-    ) -> tuple[NDArray[np.floating], Any]:
-        """Look the time up in the observation and return the action scheduled for it."""
-        time = decision_time(observation, len(self.actions))
+    ) -> tuple[NDArray[Any], Any]:
+        """Look the time, and the context, up in the observation and return the action scheduled for them."""
+        time = decision_time(observation, len(self.actions), self.features.shape[1])
+        if self.by_context:
+            return self.actions[time, observed_context(observation, self.features)], state
         return self.actions[time], state
 
 
-def decision_time(observation: Any, horizon: int) -> NDArray[np.int64]:
-    """Read the number of the decision from observations of shape (n + 3,) or (batch, n + 3).
+def decision_time(observation: Any, horizon: int, features: int = 0) -> NDArray[np.int64]:
+    """Read the number of the decision from observations of shape (n + 3 + f,) or (batch, n + 3 + f).
 
-    The third entry from the end is the part of the horizon that is left. At
-    the end of an episode there is no decision, and the last one is returned.
+    The part of the horizon that is left stands before two prices and the `f`
+    features of the context. At the end of an episode there is no decision, and the
+    last one is returned.
     """
-    left = np.asarray(observation, dtype=float)[..., -3]
+    left = np.asarray(observation, dtype=float)[..., -3 - features]
     return np.clip(np.rint((1.0 - left) * horizon), 0, horizon - 1).astype(np.int64)
+
+
+def observed_context(observation: Any, features: FloatArray) -> NDArray[np.int64]:
+    """Read the context from observations that end with its features, those of all contexts being (c, f)."""
+    shown = np.asarray(observation, dtype=float)[..., -features.shape[1] :] if features.shape[1] else np.zeros(0)
+    return np.abs(shown[..., None, :] - features).sum(axis=-1).argmin(axis=-1)
 
 
 # ------------------------------------------------------------------ registry

@@ -9,6 +9,12 @@ known exactly for the environment the agent is evaluated in.
 state, weighted by the model's initial distribution, is the whole truth; the
 standard error is zero.
 
+**Contexts.** Prices or weather that move by themselves make even the mean field random. Episodes are seeded, and each
+is compared with what the uncontrolled ensemble and the optimal policy earn on average *from its own start and along its
+own contexts*. So the optimum scores 100 and the uncontrolled ensemble 0 however few the episodes, and the luck of the
+contexts cancels for the rest. The costs of a coupling are not linear in the loads: in a finite population
+both references are played there, with the same seeds.
+
 **Finite populations.** Episodes are seeded and start states drawn. The score
 compares each return with the two exact values *of its own start state*, which
 takes the luck of the start out of the error:
@@ -28,16 +34,22 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
+from scipy.special import rel_entr
 
 from dp_ensemble_env._validation import as_float_array, check_count
-from dp_ensemble_env.agents.base import Agent, Core, FloatArray, core_env
+from dp_ensemble_env.agents.base import Agent, Core, FloatArray, ScheduleAgent, core_env
+from dp_ensemble_env.envs.general import is_general
 from dp_ensemble_env.envs.vector import EnsembleVectorEnv
+from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.policies import solve_standard
 from dp_ensemble_env.reporting.outcome import Outcome, Returns, reference_returns, summarise
 
 __all__ = ["Evaluation", "Outcome", "SeedSummary", "evaluate", "reference_returns", "seed_summary"]
 
 #: Episodes that run side by side.
 _BATCH = 1024
+#: Episodes by default: of a finite population, and of a mean field whose contexts are random.
+EPISODES, PATHS = 2000, 512
 
 
 #: The former name of what `evaluate` returns.
@@ -61,8 +73,8 @@ def evaluate(
     env : gymnasium.Env or VectorEnv
         Its model (the release, if it has one), population and action mode are used.
     episodes : int, optional
-        For finite populations, 2,000 by default. The mean field takes one
-        episode from each start state.
+        For finite populations, 2,000 by default; for a mean field with contexts 512.
+        Another mean field takes one episode from each start state.
     seed : int
         Episode `i` is seeded with ``seed + i``.
     deterministic : bool
@@ -70,11 +82,13 @@ def evaluate(
     """
     core = core_env(env)
     seed = check_count(seed, "seed", 0)
+    if is_general(core.model):
+        return _evaluate_general(agent, core, episodes, seed, deterministic)
     if core.population is None:
         runs = _run(agent, core, core.model.n_states, seed, np.arange(core.model.n_states), deterministic)
         weights = core.model.initial
     else:
-        count = check_count(2000 if episodes is None else episodes, "episodes", 2)
+        count = check_count(EPISODES if episodes is None else episodes, "episodes", 2)
         parts = [
             _run(agent, core, min(_BATCH, count - done), seed + done, None, deterministic)
             for done in range(0, count, _BATCH)
@@ -95,6 +109,82 @@ def evaluate(
     )
 
 
+def _evaluate_general(agent: Agent, core: Core, episodes: int | None, seed: int, deterministic: bool) -> Outcome:
+    """Evaluate on a model with nature, context, coupling or a spread start."""
+    model = core.model
+    exact = core.population is None and model.context is None
+    count, states = 1, None
+    if exact and not model.spread_start:
+        count, states = model.n_states, np.arange(model.n_states)
+    elif not exact:
+        usual = PATHS if core.population is None else EPISODES
+        count = check_count(usual if episodes is None else episodes, "episodes", 2)
+    weights = model.initial if states is not None else np.full(count, 1.0 / count)
+
+    def played(player: Agent, mode: str) -> _Runs:
+        starts = [done for done in range(0, count, _BATCH)] if states is None else [0]
+        sizes = [min(_BATCH, count - done) for done in starts] if states is None else [count]
+        parts = [
+            _run(player, core, size, seed + done, states, deterministic, mode)
+            for done, size in zip(starts, sizes, strict=True)
+        ]
+        return _Runs(*(np.concatenate(columns) for columns in zip(*(_columns(p) for p in parts), strict=True)))
+
+    runs = played(agent, core.action_mode)
+    policies = model.default_policy, solve_standard(model).policy
+    if model.coupling is not None and core.population is not None:
+        idle, best = (played(_PolicyPlayer(model, policy), "policy").returns for policy in policies)
+    else:
+        idle, best = (path_returns(model, policy, runs.contexts, runs.shares) for policy in policies)
+    return summarise(
+        model,
+        returns=Returns(runs.returns, idle, best, weights),
+        discomfort=float(weights @ runs.discomfort),
+        power_kw=model.buildings * (weights @ runs.power),
+        uncontrolled_kw=model.buildings * (weights @ runs.uncontrolled),
+        episodes=count,
+        exact=exact,
+        privacy=getattr(agent, "privacy", "that of the environment it was trained in"),
+    )
+
+
+class _PolicyPlayer(ScheduleAgent):
+    """Plays a policy in policy mode with all its digits."""
+
+    def __init__(self, model: EnsembleModel, policy: FloatArray) -> None:
+        super().__init__(policy, "policy", "unknown", model.context, by_context=model.context is not None)
+
+
+def path_returns(
+    model: EnsembleModel, policy: FloatArray, contexts: NDArray[np.int64], shares: FloatArray
+) -> FloatArray:
+    """Return what a policy earns on average along given contexts from given starts, one number an episode.
+
+    Parameters
+    ----------
+    model : EnsembleModel
+    policy : ndarray of shape (T, n, m), or (T, c, n, m) with a context
+    contexts : ndarray of int of shape (episodes, T + 1)
+    shares : ndarray of shape (episodes, n)
+        How the loads are spread at the start.
+    """
+    tables = model.tables()
+    policy = policy.reshape(tables.behaviour.shape)
+    discomfort = model.discomfort_penalty * rel_entr(policy, tables.behaviour).sum(axis=-1)
+    returns, rho = np.zeros(len(shares)), shares
+    for t in range(model.horizon):
+        after = np.empty_like(rho)
+        for w in np.unique(contexts[:, t]):
+            here = contexts[:, t] == w
+            returns[here] -= rho[here] @ discomfort[t, w]
+            after[here] = rho[here] @ policy[t, w] @ tables.nature[t, w]
+        rho = after
+        returns += (rho * tables.utility[t + 1, contexts[:, t + 1]]).sum(axis=1)
+        if model.coupling is not None:
+            returns -= model.coupling.cost(t + 1, rho @ model.power_kw)
+    return returns
+
+
 @dataclass(frozen=True, eq=False)
 class _Runs:
     """One row per episode."""
@@ -104,26 +194,36 @@ class _Runs:
     discomfort: FloatArray
     power: FloatArray  # (episodes, T + 1), kW per building
     uncontrolled: FloatArray  # the same, expected
+    shares: FloatArray  # (episodes, n), at the start
+    contexts: NDArray[np.int64]  # (episodes, T + 1)
 
 
 def _columns(runs: _Runs) -> tuple[NDArray[Any], ...]:
-    return runs.start, runs.returns, runs.discomfort, runs.power, runs.uncontrolled
+    return runs.start, runs.returns, runs.discomfort, runs.power, runs.uncontrolled, runs.shares, runs.contexts
 
 
 def _run(
-    agent: Agent, core: Core, count: int, seed: int, states: NDArray[np.int64] | None, deterministic: bool
+    agent: Agent,
+    core: Core,
+    count: int,
+    seed: int,
+    states: NDArray[np.int64] | None,
+    deterministic: bool,
+    mode: str | None = None,
 ) -> _Runs:
-    """Play `count` episodes side by side."""
+    """Play `count` episodes side by side, in the environment's action mode or another."""
     model = core.model
     env = EnsembleVectorEnv(
         count,
         model=model,
         population="mean-field" if core.population is None else core.population,
-        action=core.action_mode,
+        action=core.action_mode if mode is None else mode,
         autoreset_mode=AutoresetMode.DISABLED,
     )
     observation, info = env.reset(seed=seed, options=None if states is None else {"state": states})
-    start = np.argmax(observation[:, : model.n_states], axis=1)
+    start, shares = np.argmax(observation[:, : model.n_states], axis=1), env.occupancy
+    contexts = np.empty((count, model.horizon + 1), np.int64)
+    contexts[:, 0] = env.context
     power = np.empty((count, model.horizon + 1))
     curtailed = np.zeros_like(power)
     power[:, 0] = info["power_kw"]
@@ -136,8 +236,9 @@ def _run(
         returns += reward
         discomfort += info["discomfort"]
         power[:, t + 1], curtailed[:, t + 1] = info["power_kw"], info["curtailment_kw"]
+        contexts[:, t + 1] = env.context
     env.close()
-    return _Runs(start, returns, discomfort, power, power + curtailed)
+    return _Runs(start, returns, discomfort, power, power + curtailed, shares, contexts)
 
 
 @dataclass(frozen=True)

@@ -15,32 +15,40 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvWrapper
 class ClockFeatures(BaseFeaturesExtractor):
     """The occupancy and the number of the decision in one-hot code.
 
-    Prices depend on time alone, so they are left out. With this code a linear
-    policy can hold a different action for every decision.
+    Prices depend on time alone, so they are left out, unless there is a context: then
+    they and its features stay. With this code a linear policy can hold a different
+    action for every decision.
 
     Parameters
     ----------
     observation_space : gymnasium.spaces.Box
-        That of the ensemble: n shares, the part of the horizon left, two prices.
+        That of the ensemble: n shares, the part of the horizon left, two prices, the
+        features of the context.
     horizon : int
         Number of decisions, T.
+    context_features : int
+        How many numbers the context has.
     """
 
-    def __init__(self, observation_space: gymnasium.spaces.Box, horizon: int) -> None:
-        self.horizon, self.n_states = horizon, observation_space.shape[0] - 3
-        super().__init__(observation_space, features_dim=horizon + self.n_states)
+    def __init__(self, observation_space: gymnasium.spaces.Box, horizon: int, context_features: int = 0) -> None:
+        self.horizon, self.n_states = horizon, observation_space.shape[0] - 3 - context_features
+        self.kept = 2 + context_features if context_features else 0
+        super().__init__(observation_space, features_dim=horizon + self.n_states + self.kept)
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
-        """Return features of shape (batch, T + n)."""
+        """Return features of shape (batch, T + n), and with a context its prices and features."""
         left = observations[:, self.n_states]
         time = ((1.0 - left) * self.horizon).round().long().clamp(0, self.horizon - 1)
         code = torch.nn.functional.one_hot(time, self.horizon).to(observations.dtype)
-        return torch.cat([code, observations[:, : self.n_states]], dim=1)
+        return torch.cat(
+            [code, observations[:, : self.n_states], observations[:, self.n_states + 1 :][:, : self.kept]], 1
+        )
 
 
-def clock_kwargs(horizon: int) -> dict[str, Any]:
+def clock_kwargs(horizon: int, context_features: int = 0) -> dict[str, Any]:
     """Return the policy_kwargs that install `ClockFeatures`."""
-    return {"features_extractor_class": ClockFeatures, "features_extractor_kwargs": {"horizon": horizon}}
+    settings = {"horizon": horizon} | ({"context_features": context_features} if context_features else {})
+    return {"features_extractor_class": ClockFeatures, "features_extractor_kwargs": settings}
 
 
 class ScaledRewards(VecEnvWrapper):

@@ -27,10 +27,12 @@ from dp_ensemble_env._validation import check_positive
 from dp_ensemble_env.agents.base import Core, Factory, FloatArray, ScheduleAgent, core_env
 from dp_ensemble_env.envs import actions
 from dp_ensemble_env.envs.actions import action_scale, price_tilts
+from dp_ensemble_env.envs.tables import observed_price
 from dp_ensemble_env.lsmdp import evaluate_policy
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.policies import tilted_policy
 from dp_ensemble_env.privacy.mechanisms.base import Release
+from dp_ensemble_env.reporting.outcome import event_outcome
 
 PUBLIC = "nothing is revealed: it uses public prices alone"
 
@@ -38,8 +40,7 @@ PUBLIC = "nothing is revealed: it uses public prices alone"
 def uncontrolled(env: Any) -> ScheduleAgent:
     """Make the agent that never interferes."""
     core = core_env(env)
-    shape = _action_shape(core)
-    return ScheduleAgent(np.zeros((core.model.horizon, *shape), np.float32), "uncontrolled", "nothing is computed")
+    return _schedule(core, np.zeros(core.model.horizon), "uncontrolled", "nothing is computed")
 
 
 def ad_hoc(env: Any, shed: float = 1.0) -> ScheduleAgent:
@@ -54,7 +55,7 @@ def ad_hoc(env: Any, shed: float = 1.0) -> ScheduleAgent:
     """
     core = core_env(env)
     prices = shed_prices(core.model, check_positive(shed, "shed"))
-    return ScheduleAgent(price_actions(core, prices), "ad-hoc", PUBLIC)
+    return _schedule(core, prices, "ad-hoc", PUBLIC)
 
 
 def best_price(env: Any, release: Release | None = None) -> ScheduleAgent:
@@ -71,48 +72,67 @@ def best_price(env: Any, release: Release | None = None) -> ScheduleAgent:
     found = minimize_scalar(lambda price: -constant_price_return(model, price), bounds=(-1.0, 1.0), method="bounded")
     private = release is not None or core.release is not None
     privacy = "that of one release" if private else "none: one number computed from the true matrix"
-    agent = ScheduleAgent(price_actions(core, np.full(model.horizon, found.x)), "best-price", privacy)
+    agent = _schedule(core, np.full(model.horizon, found.x), "best-price", privacy)
     agent.price = float(found.x)  # type: ignore[attr-defined]
     return agent
 
 
 # ------------------------------------------------------------------ rules
 def shed_prices(model: EnsembleModel, shed: float = 1.0) -> FloatArray:
-    r"""Return the prices (T,) of the ad-hoc rule, in units of the scale.
+    r"""Return the prices (T,) of the ad-hoc rule, in units of the scale; (T, c) where there is a context.
 
     During the event, and only then, the tilt is :math:`c = s (\max U - \min U) / 2\gamma` times the power, with `s` the
-    strength `shed`: it answers the price of the running interval alone.
+    strength `shed`: it answers the price of the running interval alone. In a context it is the price expected of that
+    interval, and may be negative.
     """
-    strength = shed * np.ptp(model.utility, axis=1)[1:] / (2.0 * model.discomfort_penalty)
+    worth = np.ptp(model.utility, axis=-1)[1:] if model.context is None else _expected_worth(model)
+    strength = shed * worth / (2.0 * model.discomfort_penalty)
     if model.event is not None:
-        strength = np.where(model.event.in_event[1:], strength, 0.0)
-    scale = action_scale(model)
+        inside = model.event.in_event[1:]
+        strength = np.where(inside.reshape(-1, *(1,) * (strength.ndim - 1)), strength, 0.0)
+    scale = action_scale(model).reshape(-1, *(1,) * (strength.ndim - 1))
     prices: FloatArray = np.divide(strength, scale, out=np.zeros_like(strength), where=scale > 0)
     return prices
+
+
+def _expected_worth(model: EnsembleModel) -> FloatArray:
+    """Dollars between the least and the greatest power in the next interval, as expected in each context, (T, c)."""
+    price = np.broadcast_to(observed_price(model).reshape(model.horizon + 1, -1), (model.horizon + 1, model.n_contexts))
+    expected = np.einsum("twv,tv->tw", model.tables().context, price[1:])
+    return expected * model.step_hours * np.ptp(model.power_kw)
 
 
 def constant_price_return(model: EnsembleModel, price: float) -> float:
     """Return what a price held throughout earns on average, in dollars per building."""
     policy = tilted_policy(model, price_tilts(model, np.full(model.horizon, price)))
+    if not model.is_plain:
+        return event_outcome(model, policy).mean_return
     cost = evaluate_policy(policy, model.default, model.utility, model.discomfort_penalty)
     return -float(model.initial @ (cost[0] + model.utility[0]))
 
 
-def price_actions(core: Core, prices: FloatArray) -> NDArray[np.floating]:
-    """Write price actions (T,) in the environment's action mode; their first axis is time."""
+def price_actions(core: Core, prices: FloatArray) -> NDArray[Any]:
+    """Write price actions (T,) or (T, c) in the environment's action mode; their first axis is time."""
     model, clipped = core.model, np.clip(prices, -1.0, 1.0)
+    mode = actions.mode(core.action_mode)
+    if mode.levels:
+        return actions.nearest_choice(mode, clipped)
     if core.action_mode == "price":
-        return clipped[:, None].astype(np.float32)
-    tilts, mode = price_tilts(model, clipped), actions.mode(core.action_mode)
+        return clipped[..., None].astype(np.float32)
+    if not clipped.any():
+        space = getattr(core, "single_action_space", core.action_space)
+        return np.zeros((*clipped.shape, *(space.shape or ())), np.float32)
+    tilts = price_tilts(model, clipped)
     if mode.basis is not None:  # exact where the basis holds the power levels, else the nearest tilt
         return actions.actions_of(mode, model, tilts).astype(np.float32)
-    policy = tilted_policy(model, tilts)
-    return np.stack([core.encode_policy(policy[t], t) for t in range(model.horizon)])
+    return tilted_policy(model, tilts).astype(np.float32)
 
 
-def _action_shape(core: Core) -> tuple[int, ...]:
-    space = getattr(core, "single_action_space", core.action_space)
-    return tuple(space.shape or ())
+def _schedule(core: Core, prices: FloatArray, name: str, privacy: str) -> ScheduleAgent:
+    """Make the agent that plays prices; in policy mode even one price for all contexts is another policy in each."""
+    found, space = price_actions(core, prices), getattr(core, "single_action_space", core.action_space)
+    by_context = found.ndim - 1 > len(space.shape or ())
+    return ScheduleAgent(found, name, privacy, core.model.context, by_context)
 
 
 FACTORIES: dict[str, Factory] = {"uncontrolled": uncontrolled, "ad-hoc": ad_hoc, "best-price": best_price}

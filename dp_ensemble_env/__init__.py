@@ -6,6 +6,9 @@ The names below are loaded when first used, so that ``import dp_ensemble_env``
 
 from __future__ import annotations
 
+import dp_ensemble_env._interrupt  # first: Ctrl-C during what follows, numpy for instance
+
+# isort: split
 import importlib
 from typing import TYPE_CHECKING, Any
 

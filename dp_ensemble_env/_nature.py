@@ -18,22 +18,22 @@ Ints = NDArray[np.int64]
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract", "reassoc"})
-def _expect(pointers: Ints, targets: Ints, values: Floats, source: Floats, out: Floats) -> None:
-    """out[a] = sum over e of values[e] * source[targets[e]]: what decision `a` leads to, on average."""
-    if pointers.size == 0:
-        out[:] = source
+def _multiply(pointers: Ints, targets: Ints, values: Floats, source: Floats, out: Floats) -> None:
+    """out[r] = sum over the entries e of row r of values[e] * source[targets[e]]."""
+    rows, columns = out.size, source.size
+    if values.size == rows * columns:  # no entry is missing: the vector units can take whole rows
+        full = values.reshape(rows, columns)
+        for r in range(rows):
+            total = 0.0
+            for j in range(columns):
+                total += full[r, j] * source[j]
+            out[r] = total
         return
-    for a in range(pointers.size - 1):
-        first, last = pointers[a], pointers[a + 1]
+    for r in range(rows):
         total = 0.0
-        if last - first == source.size:  # a full row: its targets are 0, 1, 2, …, and the vector units can take it
-            row = values[first:last]
-            for s in range(source.size):
-                total += row[s] * source[s]
-        else:
-            for e in range(first, last):
-                total += values[e] * source[targets[e]]
-        out[a] = total
+        for e in range(pointers[r], pointers[r + 1]):
+            total += values[e] * source[targets[e]]
+        out[r] = total
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -44,20 +44,6 @@ def _mix(moves: Floats, ahead: Floats, out: Floats) -> None:
         if moves[w] > 0.0:
             for s in range(out.size):
                 out[s] += moves[w] * ahead[w, s]
-
-
-@njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract", "reassoc"})
-def _weigh(first: int, last: int, indices: Ints, linear: Floats, weight: Floats) -> float:
-    """Sum kernel times weight over a row's entries."""
-    total = 0.0
-    if last - first == weight.size:
-        row = linear[first:last]
-        for a in range(weight.size):
-            total += row[a] * weight[a]
-    else:
-        for e in range(first, last):
-            total += linear[e] * weight[indices[e]]
-    return total
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -84,7 +70,7 @@ def backward(
     times, c, n = log_z.shape
     horizon, m = times - 1, tilt.shape[2]
     ahead = np.empty((c, n))  # log z_{t+1} less `offset`: differences, small and exact
-    mixed, weight, spare = np.empty(n), np.empty(m), np.empty(indices.size)
+    mixed, gain, weight, spare = np.empty(n), np.empty(n), np.empty(m), np.empty(indices.size)
     for t in range(times):
         for w in range(c):
             for s in range(n):
@@ -98,16 +84,20 @@ def backward(
         for w in range(c):
             _mix(step[w], ahead, mixed)
             expected = tilt[t, w]
-            physics = nature[w if nature.shape[0] > 1 else 0, t if nature.shape[1] > 1 else 0]
-            _expect(pointers, targets, physics, mixed, expected)
+            if pointers.size == 0:
+                expected[:] = mixed
+            else:
+                physics = nature[w if nature.shape[0] > 1 else 0, t if nature.shape[1] > 1 else 0]
+                _multiply(pointers, targets, physics, mixed, expected)
             own, when = w if linear.shape[0] > 1 else 0, t if linear.shape[1] > 1 else 0
             top = expected.max()
             expected -= top
             if depth - expected.min() < SAFE_NATS:
                 for a in range(m):
                     weight[a] = np.exp(expected[a])
+                _multiply(indptr, indices, linear[own, when], weight, gain)
                 for s in range(n):
-                    log_z[t, w, s] += top + np.log(_weigh(indptr[s], indptr[s + 1], indices, linear[own, when], weight))
+                    log_z[t, w, s] += top + np.log(gain[s])
             else:
                 logs = log_values[own, when]
                 for s in range(n):
@@ -159,8 +149,11 @@ def evaluate(
             if t == horizon:
                 continue
             _mix(moves[t if moves.shape[0] > 1 else 0, w], cost[t + 1], mixed)
-            physics = nature[w if nature.shape[0] > 1 else 0, t if nature.shape[1] > 1 else 0]
-            _expect(pointers, targets, physics, mixed, expected)
+            if pointers.size == 0:
+                expected[:] = mixed
+            else:
+                physics = nature[w if nature.shape[0] > 1 else 0, t if nature.shape[1] > 1 else 0]
+                _multiply(pointers, targets, physics, mixed, expected)
             reference = default[t if default.shape[0] > 1 else 0, w if default.shape[1] > 1 else 0]
             for s in range(n):
                 for a in range(m):

@@ -2,7 +2,8 @@
 
 import sys
 
-from dp_ensemble_env.cli import main
-
 if __name__ == "__main__":
-    sys.exit(main(["dataset", *sys.argv[1:]]))
+    sys.argv[:1] = ["dp-ensemble", "dataset"]
+    from dp_ensemble_env.cli import main
+
+    sys.exit(main())

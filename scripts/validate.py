@@ -2,7 +2,8 @@
 
 import sys
 
-from dp_ensemble_env.cli import main
-
 if __name__ == "__main__":
-    sys.exit(main(["validate", *sys.argv[1:]]))
+    sys.argv[:1] = ["dp-ensemble", "validate"]
+    from dp_ensemble_env.cli import main
+
+    sys.exit(main())

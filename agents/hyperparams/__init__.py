@@ -25,6 +25,7 @@ without the native vector environment (``docs/libraries/rl_zoo3.md``)::
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator, Mapping
 from typing import Any, SupportsFloat
 
 import gymnasium
@@ -34,6 +35,7 @@ from dp_ensemble_env._validation import check_choice
 from dp_ensemble_env.envs import actions
 from dp_ensemble_env.envs.actions import power_direction
 from dp_ensemble_env.envs.registration import ENVIRONMENTS
+from dp_ensemble_env.envs.tables import reward_unit
 from dp_ensemble_env.model import EnsembleModel
 
 MEAN_FIELD, BUILDINGS, SINGLE_LOAD = (
@@ -151,8 +153,7 @@ def hyperparameters(algo: str, env_id: str, action: str) -> Settings:
 
 def reward_scale(model: EnsembleModel) -> float:
     """Return what rewards are multiplied with in training: one over the largest utility in size, which is public."""
-    largest = float(np.abs(model.utility[1:]).max())
-    return 1.0 / largest if largest > 0 else 1.0
+    return 1.0 / reward_unit(model)
 
 
 class ScaledReward(gymnasium.RewardWrapper[Any, Any]):
@@ -188,9 +189,26 @@ class PriceAction(gymnasium.ActionWrapper[Any, Any, Any]):
 
 
 # ------------------------------------------------------------------ rl_zoo3
-def zoo_hyperparams(algo: str, action: str) -> dict[str, Settings]:
-    """Return settings by environment id, as `rl_zoo3` expects them; a module for each pair holds them."""
-    return {env_id: zoo_settings(algo, env_id, action) for env_id in ENVIRONMENTS}
+class ZooSettings(Mapping[str, Settings]):
+    """Settings by environment id, as `rl_zoo3` expects them; a module for each algorithm and action mode holds one.
+
+    `rl_zoo3` writes into the settings it reads, and a second experiment of the same process reads them again: every
+    access makes them anew.
+    """
+
+    def __init__(self, algo: str, action: str) -> None:
+        self.algo, self.action = algo, action
+
+    def __getitem__(self, env_id: str) -> Settings:
+        if env_id not in ENVIRONMENTS:
+            raise KeyError(env_id)
+        return zoo_settings(self.algo, env_id, self.action)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(ENVIRONMENTS)
+
+    def __len__(self) -> int:
+        return len(ENVIRONMENTS)
 
 
 def zoo_settings(algo: str, env_id: str, action: str) -> Settings:

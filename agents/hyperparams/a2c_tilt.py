@@ -1,5 +1,5 @@
 """For rl_zoo3: ``-conf dp_ensemble_env.agents.hyperparams.a2c_tilt``."""
 
-from dp_ensemble_env.agents.hyperparams import zoo_hyperparams
+from dp_ensemble_env.agents.hyperparams import ZooSettings
 
-hyperparams = zoo_hyperparams("a2c", "tilt")
+hyperparams = ZooSettings("a2c", "tilt")

@@ -1,5 +1,5 @@
 """For rl_zoo3: ``-conf dp_ensemble_env.agents.hyperparams.sac_price``."""
 
-from dp_ensemble_env.agents.hyperparams import zoo_hyperparams
+from dp_ensemble_env.agents.hyperparams import ZooSettings
 
-hyperparams = zoo_hyperparams("sac", "price")
+hyperparams = ZooSettings("sac", "price")

@@ -1,5 +1,5 @@
 """For rl_zoo3: ``-conf dp_ensemble_env.agents.hyperparams.td3_price``."""
 
-from dp_ensemble_env.agents.hyperparams import zoo_hyperparams
+from dp_ensemble_env.agents.hyperparams import ZooSettings
 
-hyperparams = zoo_hyperparams("td3", "price")
+hyperparams = ZooSettings("td3", "price")

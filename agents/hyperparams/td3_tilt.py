@@ -1,5 +1,5 @@
 """For rl_zoo3: ``-conf dp_ensemble_env.agents.hyperparams.td3_tilt``."""
 
-from dp_ensemble_env.agents.hyperparams import zoo_hyperparams
+from dp_ensemble_env.agents.hyperparams import ZooSettings
 
-hyperparams = zoo_hyperparams("td3", "tilt")
+hyperparams = ZooSettings("td3", "tilt")

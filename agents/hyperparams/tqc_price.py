@@ -1,5 +1,5 @@
 """For rl_zoo3: ``-conf dp_ensemble_env.agents.hyperparams.tqc_price``."""
 
-from dp_ensemble_env.agents.hyperparams import zoo_hyperparams
+from dp_ensemble_env.agents.hyperparams import ZooSettings
 
-hyperparams = zoo_hyperparams("tqc", "price")
+hyperparams = ZooSettings("tqc", "price")

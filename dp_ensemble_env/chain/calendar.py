@@ -63,6 +63,17 @@ def day_of_week(stamps: Any) -> Any:
     return (stamps.astype("datetime64[D]").astype(int) + 3) % 7  # 1970-01-01 was a Thursday
 
 
+def hour_of_day(stamps: Any) -> Any:
+    """Return the hour of the wall clock of datetime64 stamps, 0 to 23."""
+    return ((stamps - stamps.astype("datetime64[D]")) // np.timedelta64(1, "h")).astype(int)
+
+
+def day_type(stamps: Any, holidays: Iterable[str] = ()) -> Any:
+    """Return 0 for stamps on a weekday and 1 for those on a weekend or a holiday."""
+    days = stamps.astype("datetime64[D]")
+    return ((day_of_week(days) >= 5) | np.isin(days, np.array(tuple(holidays), dtype="datetime64[D]"))).astype(int)
+
+
 def similar_days(
     stamps: ArrayLike,
     event_day: np.datetime64,

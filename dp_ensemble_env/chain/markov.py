@@ -14,6 +14,9 @@ What real meters do to this estimate: rows seen once (deterministic), rows
 without a self-loop, one-way edges, and entries so small that no adjacent row
 exists for the privacy analysis. The counts are kept, so that
 `dp_ensemble_env.privacy.adjacency_from_counts` can judge them.
+
+Behaviour that changes over the day is estimated with ``by=("hour", "daytype")``: one
+matrix an hour and type of day, see `dp_ensemble_env.chain.by_time`.
 """
 
 from __future__ import annotations
@@ -35,11 +38,12 @@ from dp_ensemble_env._validation import (
     check_rng,
     check_shape,
     check_stochastic,
-    state_list,
 )
+from dp_ensemble_env.chain import by_time, levels
 from dp_ensemble_env.chain.calendar import as_step, select_days
+from dp_ensemble_env.chain.readings import Readings, adjacent_readings
 
-__all__ = ["MarkovChain", "as_step", "ensemble", "estimate_chain", "select_days"]
+__all__ = ["MarkovChain", "TimedChain", "as_step", "ensemble", "estimate_chain", "select_days"]
 
 FloatArray = NDArray[np.float64]
 
@@ -70,18 +74,21 @@ class MarkovChain:
         check_shape(np.asarray(self.edges), (n + 1,), "edges", "one more than the states")
         check_shape(np.asarray(self.counts), (n, n), "counts", "one count per transition")
         check_shape(check_stochastic(self.default), (n, n), "default", "one row per state")
-        for name in ("default", "edges", "power", "counts"):
+        self._freeze("default", "edges", "power", "counts")
+
+    def _freeze(self, *names: str) -> None:
+        for name in names:
             array = np.array(getattr(self, name))
             array.setflags(write=False)
             object.__setattr__(self, name, array)
 
     def __repr__(self) -> str:
-        return f"MarkovChain({', '.join(f'{value} {name}' for name, value in self._sizes)})"
+        return f"{type(self).__name__}({', '.join(f'{value} {name}' for name, value in self._sizes)})"
 
     def _repr_html_(self) -> str:
         from dp_ensemble_env.reporting.html import card
 
-        return card("MarkovChain", self._sizes)
+        return card(type(self).__name__, self._sizes)
 
     @property
     def _sizes(self) -> list[tuple[str, str]]:
@@ -103,7 +110,7 @@ class MarkovChain:
         values = as_numeric_array(power, "power")
         if np.isnan(values).any():
             raise ValueError("power holds NaN, which belongs to no state; drop the missing readings first.")
-        return _digitize(values, self.edges)
+        return levels.digitize(values, self.edges)
 
     def summary(self) -> dict[str, Any]:
         """Return the facts that tell a regular matrix from a real one."""
@@ -123,6 +130,64 @@ class MarkovChain:
         }
 
 
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class TimedChain(MarkovChain):
+    """Default dynamics by hour of the day and type of the day; `default` and `counts` are those of all times together.
+
+    A transition belongs to the interval it *leaves* from: that of 8:00 to 9:00 holds the moves from the mean power
+    of that hour to that of the next reading. Hours are those of the wall clock.
+
+    Attributes
+    ----------
+    tables : ndarray of shape (24 or 1, 2 or 1, n, n)
+        Transition matrices by hour and day type (0: weekday, 1: weekend or holiday); an axis
+        has length 1 where the times are not told apart by it.
+    cell_counts : ndarray of int of the same shape
+        Transitions observed in each cell.
+    by : tuple of str
+        What the times are told apart by.
+    strength : float
+        How strongly cells are drawn towards `default`, in transitions: `by_time` says how it was chosen.
+    held_out : ndarray of shape (strengths, 2)
+        The strengths tried, and the mean log-likelihood of a transition of days left out; the last is the pooled chain.
+    step : timedelta64
+        Time from one reading to the next.
+    holidays : tuple of str
+    """
+
+    tables: FloatArray
+    cell_counts: NDArray[np.int64]
+    by: tuple[str, ...]
+    strength: float
+    held_out: FloatArray
+    step: np.timedelta64
+    holidays: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        shape = (*by_time.grid_of(by_time.check_keys(self.by)), self.n_states, self.n_states)
+        check_shape(check_stochastic(self.tables, "tables"), shape, "tables", "one matrix per hour and day type")
+        check_shape(np.asarray(self.cell_counts), shape, "cell_counts", "one count per transition and cell")
+        self._freeze("tables", "cell_counts", "held_out")
+
+    @property
+    def _sizes(self) -> list[tuple[str, str]]:
+        hours, types = self.tables.shape[:2]
+        return [*super()._sizes, ("matrices", f"{hours * types}"), ("pseudo-counts", f"{self.strength:.3g}")]
+
+    def leaving(self, stamps: ArrayLike) -> FloatArray:
+        """Return the matrices (T, n, n) of the transitions that leave from intervals starting at `stamps`."""
+        matrices: FloatArray = self.tables[by_time.cells(as_times(stamps, "stamps"), self.by, self.holidays)]
+        return matrices
+
+    def at(self, times: ArrayLike) -> FloatArray:
+        """Return the behaviour (T, n, n) at decisions taken at the instants `times`: ``default=chain.at(times[:-1])``.
+
+        A decision comes when an interval has ended, so it leaves from the interval that starts one step before.
+        """
+        return self.leaving(as_times(times, "times") - self.step)
+
+
 def estimate_chain(
     power: Any,
     n_states: int = 20,
@@ -135,13 +200,17 @@ def estimate_chain(
     end: str | None = None,
     season: tuple[str, str] | None = None,
     exclude: Iterable[str] = (),
+    edges: ArrayLike | None = None,
+    by: Iterable[str] = (),
+    holidays: Iterable[str] = (),
 ) -> MarkovChain:
     """Cut a power series into states and count the transitions between adjacent readings.
 
     Parameters
     ----------
-    power : array_like of shape (m,), or PowerSeries
-        Readings, NaN where missing. A `PowerSeries` brings its own times and step.
+    power : array_like of shape (m,) or (m, meters), or PowerSeries
+        Readings, NaN where missing. A `PowerSeries` brings its own times and step. Several
+        meters, a column each, are counted together and share their levels.
     n_states : int, default 20
     times : array_like of datetime64, optional
         Stamps of the readings; without them the readings are taken to be
@@ -162,6 +231,15 @@ def estimate_chain(
         run over the new year.
     exclude : iterable of str
         Days to leave out, for instance those of past events.
+    edges : array_like of shape (n + 1,), optional
+        Bounds of the levels, instead of `n_states` and `binning`; readings beyond them
+        belong to the outermost levels. For a series of states 0 … n - 1 give ``range(n + 1)``.
+    by : iterable of {"hour", "daytype"}
+        Estimate one matrix for each hour of the day, type of day, or both, and return a `TimedChain`.
+        Needs times. Thin ones are drawn towards the pooled chain as far as days left out
+        recommend; see `dp_ensemble_env.chain.by_time`.
+    holidays : iterable of str
+        Days that count as weekend; only with ``"daytype"``.
 
     Examples
     --------
@@ -172,30 +250,60 @@ def estimate_chain(
     n_states = check_count(n_states, "n_states", 2, 100_000)
     check_choice(binning, "binning", ("width", "quantile"))
     check_choice(on_unvisited, "on_unvisited", ("error", "merge"))
-    values, adjacent = _adjacent_readings(power, times, step, start, end, season, as_days(exclude, "exclude"))
-    present = ~np.isnan(values)
+    keys, free_days = by_time.check_keys(by), as_days(holidays, "holidays")
+    readings = adjacent_readings(power, times, step, start, end, season, as_days(exclude, "exclude"))
+    if keys and readings.stamps is None:
+        raise ValueError("by= needs to know when the readings were taken; pass times=, one stamp per reading.")
+    values, present = readings.values, ~np.isnan(readings.values)
     if present.sum() < 2:
         raise ValueError(
             f"{int(present.sum())} readings are left after the filters; a chain needs at least two adjacent ones."
         )
-    edges = _edges(values[present], n_states, binning)
-    pairs = np.flatnonzero(adjacent & present[:-1] & present[1:])
+    pairs = np.flatnonzero(readings.adjacent & present[:-1] & present[1:])
+    bounds = levels.cut(values[present], n_states, binning) if edges is None else levels.check_edges(edges)
     if not len(pairs):
         raise ValueError("no two readings are one step apart, so there is no transition to count; check step and gaps.")
-    if len(edges) <= n_states and on_unvisited == "error":
+    if edges is None and len(bounds) <= n_states and on_unvisited == "error":
         raise ValueError(
-            f"only {len(edges) - 1} of {n_states} quantile states differ, as many readings are equal; use fewer "
+            f"only {len(bounds) - 1} of {n_states} quantile states differ, as many readings are equal; use fewer "
             "states, binning='width' or on_unvisited='merge'."
         )
     origin, target = values[pairs], values[pairs + 1]
-    counts = _count(origin, target, edges)
+    counts = levels.count(origin, target, bounds)
     if (unvisited := np.flatnonzero(counts.sum(axis=1) == 0)).size:
         if on_unvisited == "error":
-            raise ValueError(_unvisited_message(unvisited, edges, values[present]))
-        edges = _merge_unvisited(origin, target, edges)
-        counts = _count(origin, target, edges)
+            raise ValueError(levels.unvisited_message(unvisited, bounds, values[present]))
+        bounds = levels.merge_unvisited(origin, target, bounds)
+        counts = levels.count(origin, target, bounds)
     default = counts / counts.sum(axis=1, keepdims=True)
-    return MarkovChain(default, edges, _levels(values[present], edges, binning), counts)
+    chain = MarkovChain(default, bounds, levels.powers(values[present], bounds, binning), counts)
+    return _by_time(chain, readings, pairs, keys, free_days) if keys else chain
+
+
+def _by_time(
+    chain: MarkovChain, readings: Readings, pairs: NDArray[np.int64], by: tuple[str, ...], holidays: tuple[str, ...]
+) -> TimedChain:
+    """Tell the transitions that begin at `pairs` apart by time."""
+    assert readings.stamps is not None
+    stamps, (hours, types), n = readings.stamps[pairs], by_time.grid_of(by), chain.n_states
+    hour, kind = by_time.cells(stamps, by, holidays)
+    moves = (hour * types + kind, chain.states(readings.values[pairs]), chain.states(readings.values[pairs + 1]))
+    counts = by_time.count_cells(*moves, hours * types, n).reshape(hours, types, n, n)
+    likelihood = by_time.held_out(*moves, by_time.fold_of(stamps), n)
+    strength = by_time.best_strength(likelihood)
+    return TimedChain(
+        default=chain.default,
+        edges=chain.edges,
+        power=chain.power,
+        counts=chain.counts,
+        tables=by_time.shrink(counts, chain.default, strength),
+        cell_counts=counts,
+        by=by,
+        strength=strength,
+        held_out=np.column_stack([by_time.STRENGTHS, likelihood]),
+        step=readings.step,
+        holidays=holidays,
+    )
 
 
 def ensemble(
@@ -235,96 +343,3 @@ def ensemble(
         most = np.nanmax(np.abs(base))
         raise ValueError(f"profile reaches {most:g}, too large for the sum of {buildings} buildings.")
     return base * (buildings + factor)
-
-
-# ------------------------------------------------------------------ selection
-def _adjacent_readings(
-    power: Any,
-    times: ArrayLike | None,
-    step: Any,
-    start: str | None,
-    end: str | None,
-    season: tuple[str, str] | None,
-    exclude: tuple[str, ...],
-) -> tuple[FloatArray, NDArray[np.bool_]]:
-    """Return the readings in time order and, for each successive pair, whether it is one step apart and selected."""
-    if hasattr(power, "kw") and hasattr(power, "times"):
-        power, times, step = power.kw, power.times if times is None else times, power.step if step is None else step
-    values = as_numeric_array(power, "power", 1)
-    if np.isinf(values).any():
-        raise ValueError(f"power[{int(np.argmax(np.isinf(values)))}] is infinite; mark missing readings as NaN.")
-    if times is None:
-        if start or end or season or exclude:
-            raise ValueError("filters by date need times; pass times=, one stamp per reading.")
-        return values, np.ones(max(values.size - 1, 0), dtype=bool)
-    stamps = as_times(times, "times")
-    check_shape(stamps, values.shape, "times", "one stamp per reading")
-    order = np.argsort(stamps, kind="stable")
-    stamps, values = stamps[order], values[order]
-    differences = np.diff(stamps)
-    if (differences == np.timedelta64(0, "s")).any():
-        repeated = stamps[1:][differences == np.timedelta64(0, "s")][0]
-        raise ValueError(f"times holds {repeated} twice; read the file with read_meter, which settles repeats.")
-    one = as_step(step, differences)
-    chosen = select_days(stamps, start, end, season, exclude)
-    return np.where(chosen, values, np.nan), differences == one
-
-
-# ------------------------------------------------------------------ states
-def _edges(values: FloatArray, n_states: int, binning: str) -> FloatArray:
-    low, high = float(values.min()), float(values.max())
-    # Below some ulps of the larger bound the grid's edges would coincide.
-    if high - low <= 4 * n_states * np.spacing(max(abs(low), abs(high))):
-        raise ValueError(
-            f"the power never changes (it is {low:g} throughout), so it has one state and nothing to control; "
-            "choose another meter, period or column."
-        )
-    if binning == "quantile":
-        return np.unique(np.quantile(values, np.linspace(0.0, 1.0, n_states + 1)))
-    return np.linspace(low, high, n_states + 1)
-
-
-def _digitize(values: FloatArray, edges: FloatArray) -> NDArray[np.int64]:
-    return np.clip(np.searchsorted(edges, values, side="right") - 1, 0, len(edges) - 2)
-
-
-def _count(origin: FloatArray, target: FloatArray, edges: FloatArray) -> NDArray[np.int64]:
-    n = len(edges) - 1
-    flat = _digitize(origin, edges) * n + _digitize(target, edges)
-    return np.bincount(flat, minlength=n * n).reshape(n, n)
-
-
-def _levels(values: FloatArray, edges: FloatArray, binning: str) -> FloatArray:
-    centres = 0.5 * (edges[1:] + edges[:-1])
-    if binning == "width":
-        return centres
-    state = _digitize(values, edges)
-    count = np.bincount(state, minlength=len(centres))
-    return np.where(count > 0, np.bincount(state, values, len(centres)) / np.maximum(count, 1), centres)
-
-
-def _merge_unvisited(origin: FloatArray, target: FloatArray, edges: FloatArray) -> FloatArray:
-    """Remove edges until every remaining state is left at least once."""
-    while True:
-        left = _count(origin, target, edges).sum(axis=1)
-        unvisited = np.flatnonzero(left == 0)
-        if not len(unvisited):
-            return edges
-        if len(edges) <= 3:
-            raise ValueError("merging leaves a single state; use more data, fewer states or binning='quantile'.")
-        b = unvisited[0]
-        centres = 0.5 * (edges[1:] + edges[:-1])
-        below = b > 0 and (b == len(left) - 1 or centres[b] - centres[b - 1] <= centres[b + 1] - centres[b])
-        edges = np.delete(edges, b if below else b + 1)
-
-
-def _unvisited_message(unvisited: NDArray[np.int64], edges: FloatArray, values: FloatArray) -> str:
-    b = int(unvisited[0])
-    message = (
-        f"no transition leaves state {state_list(unvisited)} (state {b} spans {edges[b]:.6g} to {edges[b + 1]:.6g}); "
-        "use fewer states, binning='quantile', or on_unvisited='merge'"
-    )
-    typical = float(np.quantile(values, 0.99))
-    if values.max() > 10 * max(typical, 0.0) and values.max() > 0:
-        message += f", and look at the reading {values.max():.6g}: it stretches the grid far beyond the others"
-    return message + "."

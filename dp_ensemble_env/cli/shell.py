@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import multiprocessing
 import os
 import re
 import shlex
-import signal
 import sys
 import textwrap
-import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
-from types import FrameType
 from typing import Any, NoReturn
 
-PROGRAM = "dp-ensemble"
+from dp_ensemble_env import _interrupt
+from dp_ensemble_env._interrupt import PROGRAM as PROGRAM
+
 #: Which extra brings a module that may be missing.
 EXTRAS = {
     "matplotlib": "plots",
@@ -38,12 +36,6 @@ EXTRAS = {
     "opendp": "opendp",
     "cvxpy": "test",
 }
-#: Seconds that a command has to clean up after Ctrl-C before it is ended.
-GRACE = 0.8
-#: Whether this process is the command and nothing else, so that Ctrl-C may end it.
-_program = False
-#: Set when the user has been told of the interruption.
-_said = threading.Event()
 
 
 class UsageError(ValueError):
@@ -185,8 +177,10 @@ def keeping(words: Callable[[], str]) -> Iterator[None]:
     """Say what is kept when the block is interrupted."""
     try:
         yield
-    except KeyboardInterrupt as stop:
-        raise KeyboardInterrupt(*(stop.args or (words(),))) from None
+    except BaseException as stop:
+        if not _is_interruption(stop):
+            raise
+        raise KeyboardInterrupt(*_kept(stop) or (words(),)) from None
 
 
 def guard(name: str, work: Callable[[], int], options: Callable[[], dict[str, str]] = dict) -> int:
@@ -200,24 +194,41 @@ def guard(name: str, work: Callable[[], int], options: Callable[[], dict[str, st
         if issubclass(category, UserWarning):
             complain(" ".join(str(message).split()))
 
-    with interruptible(), warnings.catch_warnings():
-        warnings.showwarning = note
+    def attempt() -> int:
         try:
             status = work()
             sys.stdout.flush()
             return status
-        except KeyboardInterrupt as stop:
-            _said.set()
-            complain("; ".join(("interrupted", *map(str, stop.args))).rstrip(".") + ".")
-            if _program:
-                _end()
-            return 130
         except BrokenPipeError:  # whoever read our output has gone
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             return 1
         except (ValueError, OSError, ImportError, ArithmeticError) as error:
+            if _interrupt.arrived():
+                raise
             complain(sentence(error, options()))
             return 2
+
+    with _interrupt.interruptible(), warnings.catch_warnings():
+        warnings.showwarning = note
+        try:
+            with _interrupt.at_work():
+                return attempt()
+        except BaseException as stop:
+            if not _is_interruption(stop):
+                raise
+            words = "; ".join(("interrupted", *_kept(stop))).rstrip(".")
+            _interrupt.say(lambda: complain(f"{words}."))
+            _interrupt.end_program()
+            return 130
+
+
+def _is_interruption(error: BaseException) -> bool:
+    """Return whether Ctrl-C is behind an exception; compiled code may turn KeyboardInterrupt into another one."""
+    return isinstance(error, KeyboardInterrupt) or _interrupt.arrived()
+
+
+def _kept(stop: BaseException) -> tuple[str, ...]:
+    return tuple(map(str, stop.args)) if isinstance(stop, KeyboardInterrupt) else ()
 
 
 def execute(build: Callable[[], Parser], run: Callable[[argparse.Namespace], int], argv: list[str] | None) -> int:
@@ -231,44 +242,3 @@ def execute(build: Callable[[], Parser], run: Callable[[argparse.Namespace], int
         return run(args)
 
     return guard(parser.prog, work, parser.translations)
-
-
-# ------------------------------------------------------------------ Ctrl-C
-@contextlib.contextmanager
-def interruptible() -> Iterator[None]:
-    """Let Ctrl-C raise KeyboardInterrupt, and end the process soon after if something holds it up."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    timers: list[threading.Timer] = []
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        if _program and not timers:
-            timers.append(threading.Timer(GRACE, _end))
-            timers[0].daemon = True
-            timers[0].start()
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGINT, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def become_program() -> None:
-    """Say that this process is the command and nothing else."""
-    global _program
-    _program = True
-
-
-def _end() -> None:
-    """End this process and its workers at once: libraries may take seconds to leave in order."""
-    for child in multiprocessing.active_children():
-        child.kill()
-    with contextlib.suppress(OSError, ValueError):
-        sys.stdout.flush()
-    if not _said.is_set():
-        with contextlib.suppress(OSError, ValueError):
-            print(f"{PROGRAM}: interrupted.", file=sys.stderr, flush=True)
-    os._exit(130)

@@ -5,16 +5,19 @@ In every mode but ``"policy"`` an action `x` of `d` numbers in [-1, 1] stands fo
 .. math:: \tau_t[a] = s_t \sum_j x_j B[j, a]
 
 of the default behaviour, :math:`\pi_t[b] \propto P[b]\,e^{\tau_t}`, with a public basis `B`
-of shape (d, n) and the scale :math:`s_t`. Zero always means: do not interfere. A mode of
-your own is a basis::
+of shape (d, m), one column for each decision (in a plain model: each next level), and the scale
+:math:`s_t`. Zero always means: do not interfere. ``"discrete"`` numbers eleven prices in [-1, 1].
+A mode of your own is a basis::
 
     actions.register("two-prices", lambda model: np.stack([low_levels, high_levels]))
 
-**The scale** is :math:`s_t = \sum_{\tau>t} (\max U_\tau - \min U_\tau)/(2\gamma)`. It depends on
-public quantities only. The optimal tilt at `t` is :math:`\log z_{t+1}` up to a constant, and
-one step of the recursion widens :math:`\log z` by no more than the spread of
-:math:`U_t/\gamma` (an average of numbers spreads no wider than the numbers), so
-:math:`\log z_{t+1}` spans at most :math:`2 s_t` and fits the action box once it is centred.
+**The scale** is the model's `tilt_scale`, or else
+:math:`s_t = \sum_{\tau>t} (\max U_\tau - \min U_\tau)/(2\gamma)`, the spread over the states in the context
+where it is widest. It depends on public quantities only. The optimal tilt at `t` is the expected
+:math:`\log z_{t+1}` up to a constant, and one step of the recursion widens :math:`\log z` by no more than
+the spread of :math:`U_t/\gamma` (an average of numbers spreads no wider than the numbers), so
+it spans at most :math:`2 s_t` and fits the action box once it is centred. A coupling adds
+its largest shadow price times the spread of the power to the spread of :math:`U_\tau`.
 """
 
 from __future__ import annotations
@@ -24,10 +27,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
 from dp_ensemble_env._registry import Registry
+from dp_ensemble_env._tilts import centred
 from dp_ensemble_env._validation import as_float_array
+from dp_ensemble_env.envs.registration import ACTIONS
 from dp_ensemble_env.model import EnsembleModel
 
 FloatArray = NDArray[np.float64]
@@ -41,19 +47,35 @@ class ActionMode:
     Attributes
     ----------
     basis : callable or None
-        ``basis(model)`` of shape (d, n); None where the numbers are the policy itself.
+        ``basis(model)`` of shape (d, m); None where the numbers are the policy itself.
     tilt : bool
-        Whether the basis is the identity, so that each level has a number of its own.
+        Whether the basis is the identity, so that each decision has a number of its own.
+    levels : int
+        Where an action is one of so many values of the first number, evenly spaced in [-1, 1]; else 0.
     """
 
     basis: Basis | None
     tilt: bool = False
+    levels: int = 0
 
     def shape(self, model: EnsembleModel) -> tuple[int, ...]:
         """Return the shape of an action."""
+        if self.levels:
+            return ()
         if self.basis is None:
-            return (model.n_states, model.n_states)
-        return (model.n_states,) if self.tilt else (len(basis_of(self, model)),)
+            return (model.n_states, model.n_decisions)
+        return (model.n_decisions,) if self.tilt else (len(basis_of(self, model)),)
+
+    def space(self, model: EnsembleModel) -> spaces.Space[Any]:
+        """Return the space of actions."""
+        if self.levels:
+            return spaces.Discrete(self.levels)
+        return spaces.Box(self.low, 1.0, self.shape(model), np.float32)
+
+    @property
+    def choices(self) -> FloatArray:
+        """What the numbers 0 … `levels` - 1 stand for; the one in the middle is zero."""
+        return np.linspace(-1.0, 1.0, self.levels)
 
     @property
     def low(self) -> float:
@@ -62,21 +84,21 @@ class ActionMode:
 
 
 def power_direction(model: EnsembleModel) -> FloatArray:
-    """Return the power levels rescaled to [-1, 1]; zeros if they are all equal."""
-    low, high = model.power_kw.min(), model.power_kw.max()
+    """Return the power that decisions lead to, rescaled to [-1, 1]; zeros if it is always the same."""
+    power = model.decision_power
+    low, high = power.min(), power.max()
     if high == low:
-        return np.zeros(model.n_states)
-    direction: FloatArray = 2.0 * (model.power_kw - low) / (high - low) - 1.0
+        return np.zeros(model.n_decisions)
+    direction: FloatArray = 2.0 * (power - low) / (high - low) - 1.0
     return direction
 
 
 PRICE = ActionMode(lambda model: -power_direction(model)[None, :])  # a positive price lowers the power
-TILT = ActionMode(lambda model: np.eye(model.n_states), tilt=True)
+TILT = ActionMode(lambda model: np.eye(model.n_decisions), tilt=True)
 POLICY = ActionMode(None)
+DISCRETE = ActionMode(PRICE.basis, levels=11)
 _HERE = "dp_ensemble_env.envs.actions"
-_REGISTRY: Registry[ActionMode] = Registry(
-    "action mode", {"price": f"{_HERE}:PRICE", "tilt": f"{_HERE}:TILT", "policy": f"{_HERE}:POLICY"}
-)
+_REGISTRY: Registry[ActionMode] = Registry("action mode", {name: f"{_HERE}:{name.upper()}" for name in ACTIONS})
 names, remove = _REGISTRY.names, _REGISTRY.remove
 
 
@@ -86,20 +108,21 @@ def mode(name: str) -> ActionMode:
 
 
 def register(name: str, basis: Basis) -> None:
-    """Add an action mode of your own: a basis of tilts, ``basis(model)`` of shape (d, n)."""
+    """Add an action mode of your own: a basis of tilts, ``basis(model)`` of shape (d, m)."""
     if not callable(basis):
-        raise ValueError(f"basis must be a function of the model that returns an array of shape (d, n), got {basis!r}.")
+        raise ValueError(f"basis must be a function of the model that returns an array of shape (d, m), got {basis!r}.")
     _REGISTRY.register(name, ActionMode(basis))
 
 
 def basis_of(chosen: ActionMode, model: EnsembleModel) -> FloatArray:
-    """Return the basis of a mode, shape (d, n); empty for the policy mode."""
+    """Return the basis of a mode, shape (d, m); empty for the policy mode."""
+    m = model.n_decisions
     if chosen.basis is None:
-        return np.zeros((0, model.n_states))
+        return np.zeros((0, m))
     basis = as_float_array(chosen.basis(model), "basis", 2)
-    if basis.shape[1] != model.n_states or len(basis) == 0 or not np.isfinite(basis).all():
+    if basis.shape[1] != m or len(basis) == 0 or not np.isfinite(basis).all():
         raise ValueError(
-            f"the basis of an action mode has one finite number for each of the {model.n_states} levels in every row, "
+            f"the basis of an action mode has one finite number for each of the {m} levels in every row, "
             f"got shape {basis.shape}."
         )
     return basis
@@ -107,26 +130,71 @@ def basis_of(chosen: ActionMode, model: EnsembleModel) -> FloatArray:
 
 def action_scale(model: EnsembleModel) -> FloatArray:
     """Return s_t for t = 0 … T - 1, in nats."""
-    spread = np.ptp(model.utility, axis=1)[1:]
+    if model.tilt_scale is not None:
+        return np.asarray(model.tilt_scale, dtype=float)
+    spread = np.ptp(model.utility, axis=-1)[1:]
+    if spread.ndim == 2:
+        spread = spread.max(axis=1)
+    if model.coupling is not None:
+        spread = spread + largest_shadow_price(model) * np.ptp(model.power_kw)
     scale: FloatArray = np.cumsum(spread[::-1])[::-1] / (2.0 * model.discomfort_penalty)
     return scale
 
 
-def tilts_of(chosen: ActionMode, model: EnsembleModel, actions: ArrayLike, times: Any = slice(None)) -> FloatArray:
-    """Return the tilts in nats that actions (..., d) stand for at `times` (one for each, or all in order)."""
+def largest_shadow_price(model: EnsembleModel) -> FloatArray:
+    """Return a bound on the size of the coupling's multipliers at times 1 … T, in dollars per kW: its steepest slope."""
+    code, level, weight = model.coupling.packed()
+    if code == 1:  # a limit
+        return weight[1:]
+    miss = np.maximum(np.abs(model.power_kw.min() - level), np.abs(model.power_kw.max() - level))
+    steepest: FloatArray = 2.0 * weight[1:] * miss[1:]
+    return steepest
+
+
+def tilts_of(chosen: ActionMode, model: EnsembleModel, actions: ArrayLike) -> FloatArray:
+    """Return the tilts (T, [c,] m) in nats that actions (T, [c,] d) stand for."""
     tilts: FloatArray = np.asarray(actions, float) @ basis_of(chosen, model)
-    result: NDArray[np.float64] = tilts * action_scale(model)[times][..., None]
+    result: NDArray[np.float64] = tilts * _by_time(action_scale(model), tilts)
     return result
 
 
-def actions_of(chosen: ActionMode, model: EnsembleModel, tilts: FloatArray) -> FloatArray:
-    """Return the actions (T, d) whose tilts are nearest to `tilts` (T, n), inside the box; zero where the scale is."""
-    scale = action_scale(model)[:, None]
+def actions_of(chosen: ActionMode, model: EnsembleModel, tilts: FloatArray) -> NDArray[Any]:
+    """Return the actions (T, [c,] d) nearest to tilts (T, [c,] m), inside the box; zero where the scale is."""
+    scale = _by_time(action_scale(model), tilts)
     unit = np.divide(tilts, scale, out=np.zeros_like(tilts), where=scale > 0)
-    found = unit if chosen.tilt else unit @ np.linalg.pinv(basis_of(chosen, model))
-    return np.clip(found, -1.0, 1.0)
+    found = np.clip(unit if chosen.tilt else unit @ np.linalg.pinv(basis_of(chosen, model)), -1.0, 1.0)
+    return nearest_choice(chosen, found[..., 0]) if chosen.levels else found
+
+
+def centred_actions(model: EnsembleModel, tilts: FloatArray, strict: bool = True) -> NDArray[np.float32]:
+    """Return the actions of the tilt mode for tilts (T, [c,] m), whose shifts do not matter.
+
+    Each set of decisions that compete is centred on its own, over those that loads take
+    at that time and in that context; others are clipped to the box. What loads do take
+    must fit, unless not `strict`.
+    """
+    taken = (model.default_policy > 0).any(axis=-2)
+    shifted, scale = centred(tilts, model.default, taken), _by_time(action_scale(model), tilts)
+    over = np.where(taken, np.abs(shifted) - scale * (1.0 + 1e-6), -np.inf)
+    if strict and over.max() > 1e-9:
+        t = int(np.argmax(over.reshape(model.horizon, -1).max(axis=1)))
+        raise ValueError(
+            f"the tilt at time {t} is {over.max():.3g} nats wider than the action box; give the model a larger "
+            "tilt_scale, or use action='policy'."
+        )
+    return actions_of(TILT, model, shifted).astype(np.float32)
+
+
+def nearest_choice(chosen: ActionMode, numbers: ArrayLike) -> NDArray[np.int64]:
+    """Return the actions of a discrete mode that lie nearest to numbers in [-1, 1]."""
+    return np.rint((np.asarray(numbers, float) + 1.0) * (chosen.levels - 1) / 2.0).astype(np.int64)
 
 
 def price_tilts(model: EnsembleModel, prices: FloatArray) -> FloatArray:
-    """Return the tilts (T, n) of one price for each decision, as in price mode."""
-    return tilts_of(PRICE, model, prices[:, None])
+    """Return the tilts (T, [c,] m) of one price for each decision, as in price mode."""
+    return tilts_of(PRICE, model, prices[..., None])
+
+
+def _by_time(scale: FloatArray, like: FloatArray) -> FloatArray:
+    """Give the scale (T,) as many axes as `like`, the first of which is time."""
+    return scale.reshape(-1, *(1,) * (like.ndim - 1))

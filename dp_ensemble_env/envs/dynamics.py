@@ -1,7 +1,9 @@
 r"""One step of the ensemble, for every population, action mode and batch size.
 
-All environments, single or vector, call the three ``step_*`` functions in `STEPS` on
-arrays with one row (or column) per environment; nothing else computes a step.
+All environments, single or vector, call the ``step_*`` functions in `STEPS` on
+arrays with one row (or column) per environment; nothing else computes a step. Plain
+models, as in the paper, have a step for each population; all others share that of
+`_general`, which says what differs.
 
 A policy row is :math:`\pi[b] \propto P[b]\,e^{\tau}` with the tilt :math:`\tau`, or
 the normalised action row itself. With :math:`e = \exp(\tau)`, :math:`g = P e` the
@@ -34,7 +36,13 @@ to be reset.
 from __future__ import annotations
 
 from dp_ensemble_env.envs._buildings import step_buildings
+from dp_ensemble_env.envs._general import step_general
 from dp_ensemble_env.envs._mean_field import step_mean_field
 from dp_ensemble_env.envs._single import step_single
 
-STEPS = {"single": step_single, "buildings": step_buildings, "mean-field": step_mean_field}
+STEPS = {
+    "single": step_single,
+    "buildings": step_buildings,
+    "mean-field": step_mean_field,
+    "general": step_general,
+}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,18 +18,18 @@ _KINDS = {"price": "a price (a tilt of the default that is linear in power)"}
 TOLERANCE = 1e-7
 
 
-def encode_policy(model: EnsembleModel, name: str, policy_t: ArrayLike, t: int) -> FloatArray:
-    """Return the action in the mode `name` whose policy at time `t` is `policy_t`, of shape (n, n).
+def encode_policy(model: EnsembleModel, name: str, policy_t: ArrayLike, t: int, context: int = 0) -> NDArray[Any]:
+    """Return the action in the mode `name` whose policy at time `t`, in a context, is `policy_t`, of shape (n, m).
 
     Exact in ``"policy"`` mode. In the other modes the policy must be a tilt of the
     default (in the span of the mode's basis, for ``"price"`` linear in power) that fits
     the box; else a `ValueError` says how far off the nearest such tilt is.
     """
     mode, scale = actions.mode(name), float(actions.action_scale(model)[t])
-    policy = check_stochastic(policy_t, "policy_t")
-    n = model.n_states
-    check_shape(policy, (n, n), "policy_t", "the transition matrix of one step")
-    default = model.default if model.default.ndim == 2 else model.default[t]
+    policy = check_stochastic(policy_t, "policy_t", square=model.nature is None)
+    m = model.n_decisions
+    check_shape(policy, (model.n_states, m), "policy_t", "the transition matrix of one step")
+    default = behaviour_at(model, t, context)
     outside = np.argwhere((policy > 0) & (default == 0))
     if len(outside):
         b, a = (int(x) for x in outside[0])
@@ -39,13 +40,13 @@ def encode_policy(model: EnsembleModel, name: str, policy_t: ArrayLike, t: int) 
         return policy
     tilt, component = _potentials(policy, default)
     if mode.tilt:
-        action = tilt / scale if scale > 0 else np.zeros(n)
+        action = tilt / scale if scale > 0 else np.zeros(m)
     else:
         basis = actions.basis_of(mode, model)
         slopes = _common_slopes(tilt, basis, component)
         action = slopes / scale if scale > 0 else np.zeros(len(basis))
         tilt = slopes @ basis
-    reached = _tilted(default, tilt if scale > 0 else np.zeros(n))
+    reached = _tilted(default, tilt if scale > 0 else np.zeros(m))
     error = np.abs(reached - policy)
     if error.max() > TOLERANCE:
         b = int(np.argmax(error.max(axis=1)))
@@ -60,7 +61,27 @@ def encode_policy(model: EnsembleModel, name: str, policy_t: ArrayLike, t: int) 
             f"policy_t needs a tilt {largest:.4g} times wider than the action box at time {t}, which no policy that is "
             "optimal for this utility does; use action='policy'."
         )
-    return np.clip(action, -1.0, 1.0)
+    inside = np.clip(action, -1.0, 1.0)
+    return _one_of(mode, inside[0], t) if mode.levels else inside
+
+
+def behaviour_at(model: EnsembleModel, t: int, context: int) -> FloatArray:
+    """Return the default behaviour (n, m) at a time, in a context."""
+    default = model.default
+    if default.ndim == 4:
+        return default[t if len(default) > 1 else 0, context]
+    return default if default.ndim == 2 else default[t]
+
+
+def _one_of(mode: actions.ActionMode, price: float, t: int) -> NDArray[np.int64]:
+    """Return the discrete action that is `price`, or say that there is none."""
+    found = actions.nearest_choice(mode, price)
+    if abs(mode.choices[found] - price) > 1e-6:
+        raise ValueError(
+            f"policy_t needs the price {price:.4g} at time {t}, which is none of the {mode.levels} that the discrete mode "
+            "has; use action='price'."
+        )
+    return np.asarray(found)
 
 
 def _tilted(default: FloatArray, tilt: FloatArray) -> FloatArray:
@@ -75,21 +96,21 @@ def _tilted(default: FloatArray, tilt: FloatArray) -> FloatArray:
 def _potentials(policy: FloatArray, default: FloatArray) -> tuple[FloatArray, NDArray[np.int64]]:
     """Solve log(policy/default)[b, a] = tilt[a] - log g[b] for the tilt, along the most probable entries.
 
-    States that share no row, not even by a chain of rows, are apart: each such
-    component is centred on its own. Returns the tilt and each state's component.
+    Decisions that share no row, not even by a chain of rows, are apart: each such
+    component is centred on its own. Returns the tilt and each decision's component.
     """
-    n = len(policy)
+    n, m = policy.shape
     used = policy > 0
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(used, np.log(policy) - np.log(default), 0.0)
-    tilt, component = np.full(n, np.nan), np.full(n, -1, np.int64)
+    tilt, component = np.full(m, np.nan), np.full(m, -1, np.int64)
     row_seen = np.zeros(n, dtype=bool)
     row_value = np.zeros(n)
-    for start in range(n):
+    for start in range(m):
         if component[start] >= 0 or not used[:, start].any():
             continue
         tilt[start], component[start] = 0.0, start
-        # Prim's tree over rows and states, the largest probabilities first: they carry the most digits.
+        # Prim's tree over rows and decisions, the largest probabilities first: they carry the most digits.
         queue = [(-policy[b, start], int(b), start) for b in np.flatnonzero(used[:, start])]
         heapq.heapify(queue)
         while queue:

@@ -9,14 +9,18 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from dp_ensemble_env._validation import check_choice
+from dp_ensemble_env.envs import _general as gen
 from dp_ensemble_env.envs import _parts as dyn
 from dp_ensemble_env.envs.dynamics import STEPS
+from dp_ensemble_env.envs.general import uncontrolled_ahead
 from dp_ensemble_env.envs.settings import EnvSettings, Options
+from dp_ensemble_env.envs.tables import Kernel
 from dp_ensemble_env.envs.task import (
     FLOAT32,
     FLOAT64,
     Task,
     TaskView,
+    check_context,
     check_occupancy,
     check_options,
     check_state,
@@ -203,64 +207,63 @@ class EnsembleEnv(TaskView, gymnasium.Env[NDArray[np.float32], NDArray[np.floati
         self.observation_space = self._task.observation_space
         self.action_space = self._task.action_space
         n, horizon = self._task.model.n_states, self._task.model.horizon
-        self._horizon, self._width, self._shape = horizon, n + 3, self.action_space.shape
+        self._horizon, self._width = horizon, self.observation_space.shape[0]
+        # A discrete action is never taken as it is, hence its own shape is no shape.
+        self._shape = self.action_space.shape if self._task.choices is None else (None,)
         self._ints, self._common = self._task.ints, self._task.common
         self._kernels = self._task.kernel.packed()[None, :]
-        self._counters = np.zeros((dyn.COUNTERS, 1), np.int64)
-        self._counters[dyn.TIME] = -1
+        self._counters, self._occupancy = self._task.arrays(1)
         self._traces = np.zeros((horizon + 2, 1))
-        self._occupancy = np.zeros((1, 0 if self._task.population == "single" else n))
-        self._values = np.zeros((dyn.VALUES, 1))
+        self._values = np.zeros((self._task.values, 1))
         self._flat_values = self._values.reshape(-1)
         self._start: FloatArray = np.zeros(n)
         self._time, self._optimal, self._episodes = -1, 0.0, 0
-        self._all = self._task.infos == "all"
+        self._all, self._unit = self._task.infos == "all", self._task.unit
+        self._contextual, self._coupled = self.model.context is not None, self.model.coupling is not None
         self._stream_source: np.random.Generator | None = None
         self._renderer: Renderer | None = None
         self._power_trace: list[float] = []
+        self._idle_trace: list[float] = []
         self._reward_trace: list[float] = []
-        self._advance = STEPS[self._task.population]
+        self._advance = STEPS[self._task.dynamics]
 
     # ------------------------------------------------------------ the episode
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-        """Start an episode; ``options`` may hold ``state`` or ``occupancy``."""
+        """Start an episode; ``options`` may hold ``state`` or ``occupancy``, and ``context``."""
         n = self._task.model.n_states
-        chosen = check_options(options, ("state", "occupancy"))
+        chosen = check_options(options, ("state", "occupancy", "context"))
         state, given = -1, np.zeros(n)
         if "state" in chosen:
             state = check_state(chosen["state"], n)
         elif "occupancy" in chosen:
             state, given = -2, check_occupancy(chosen["occupancy"], n)
+        context = check_context(chosen["context"], self._task.model) if "context" in chosen else -1
         if self._task.redraw == "episode" and self._episodes > 0:
             self._task.kernel = self._task.draw(self._episodes)  # raises before anything else has changed
             self._kernels[0] = self._task.kernel.packed()
         self._episodes += 1
         super().reset(seed=seed)
         if seed is not None:
-            self._counters[dyn.STREAMS, 0] = seed_words(seed)
+            self._counters[self._task.streams, 0] = seed_words(seed)
         elif self._stream_source is None or self._stream_source is not self._np_random:
-            self._counters[dyn.STREAMS] = random_words(self.np_random, 1)
+            self._counters[self._task.streams] = random_words(self.np_random, 1)
         self._stream_source = self._np_random
         observation = np.empty((1, self._width), np.float32)
-        dyn.reset_rows(
-            self._ints,
-            self._common,
-            self._kernels,
-            self._counters,
-            self._traces,
-            self._occupancy,
-            np.ones(1, np.bool_),
-            np.array([state]),
-            given[None, :],
-            observation,
-            self._values,
-        )
-        self._time, self._optimal = 0, float(self._traces[0, 0])
-        self._start = self.occupancy
+        arrays = self._ints, self._common, self._kernels, self._counters, self._traces, self._occupancy
+        starts = np.ones(1, np.bool_), np.array([state]), given[None, :]
+        if self._task.general:
+            gen.reset_general(*arrays, *starts, np.array([context]), observation, self._values)
+        else:
+            dyn.reset_rows(*arrays, *starts, observation, self._values)
+        self._time, self._start = 0, self.occupancy
+        if self._coupled and state != -1:
+            self._traces[0] = self._task.optimal_return(self._start)
+        self._optimal = float(self._traces[0, 0])
         if self.render_mode is not None:
             self._power_trace, self._reward_trace = [float(self._values[dyn.POWER, 0])], []
+            self._idle_trace = self._power_trace.copy()
             if self.render_mode == "human":
                 self.render()
         return observation[0], self._info(self._flat_values.tolist())
@@ -292,10 +295,12 @@ class EnsembleEnv(TaskView, gymnasium.Env[NDArray[np.float32], NDArray[np.floati
         values = self._flat_values.tolist()
         if self.render_mode is not None:
             self._power_trace.append(values[dyn.POWER])
+            self._idle_trace.append(values[dyn.POWER] + values[dyn.CURTAILMENT])
             self._reward_trace.append(values[dyn.REWARD])
             if self.render_mode == "human":
                 self.render()
-        return observation[0], values[0], self._time == self._horizon, False, self._info(values)
+        reward = values[0] if self._unit is None else values[0] / self._unit
+        return observation[0], reward, self._time == self._horizon, False, self._info(values)
 
     def _info(self, values: list[float]) -> dict[str, Any]:
         info: dict[str, Any] = {
@@ -306,6 +311,10 @@ class EnsembleEnv(TaskView, gymnasium.Env[NDArray[np.float32], NDArray[np.floati
             "curtailment_kw": values[4],
             "optimal_return": self._optimal,
         }
+        if self._contextual:
+            info["context"] = self.context
+        if self._coupled:
+            info["cost"] = values[gen.VIOLATION]
         if self._all:
             info["occupancy"] = self.occupancy
             info["default_occupancy"] = self.default_occupancy
@@ -320,39 +329,48 @@ class EnsembleEnv(TaskView, gymnasium.Env[NDArray[np.float32], NDArray[np.floati
     @property
     def occupancy(self) -> FloatArray:
         """Share of the loads at each level, float64."""
-        if self._task.population == "single":
-            shares = np.zeros(self._task.model.n_states)
-            shares[self._counters[dyn.STATE, 0]] = 1.0
-            return shares
-        result: NDArray[np.float64] = self._occupancy[0] / max(self._task.loads, 1)
-        return result
+        return self._task.shares(self._counters, self._occupancy)[0]
 
     @property
     def default_occupancy(self) -> FloatArray:
-        """What the shares would be expected to be by now had nobody interfered."""
+        """What the shares would be expected to be by now had nobody interfered (in the contexts that came up)."""
+        if self._task.general:
+            return self._occupancy[0, self._task.model.n_states :].copy()
         return follow_default(self._task.model, self._start, self._time)
 
+    @property
+    def context(self) -> int:
+        """The present context; 0 where there is none."""
+        return int(self._counters[gen.PATH + max(self._time, 0), 0]) if self._task.general else 0
+
     def encode_policy(
-        self, policy_t: ArrayLike, time: int | None = None, dtype: DTypeLike = np.float32
-    ) -> NDArray[np.floating]:
-        """Return the action that realises the transition matrix `policy_t`, of shape (n, n).
+        self,
+        policy_t: ArrayLike,
+        time: int | None = None,
+        dtype: DTypeLike = np.float32,
+        context: int | None = None,
+    ) -> NDArray[Any]:
+        """Return the action that realises the transition matrix `policy_t`, of shape (n, m).
 
         Parameters
         ----------
-        policy_t : array_like of shape (n, n)
+        policy_t : array_like of shape (n, m)
             Row-stochastic, on the support of the default.
         time : int, optional
             Decision it is meant for, by default the present one: the scale of a
             tilt changes with time.
         dtype : dtype
             ``numpy.float64`` keeps all digits.
+        context : int, optional
+            Context it is meant for, by default the present one.
 
         Raises
         ------
         ValueError
             In tilt and price mode, if the policy is no such tilt of the default.
         """
-        return self._task.encode_policy(policy_t, max(self._time, 0) if time is None else time, dtype)
+        now = max(self._time, 0) if time is None else time
+        return self._task.encode_policy(policy_t, now, dtype, self.context if context is None else context)
 
     # ------------------------------------------------------------ pictures
     def render(self) -> Any:
@@ -376,12 +394,19 @@ class EnsembleEnv(TaskView, gymnasium.Env[NDArray[np.float32], NDArray[np.floati
             occupancy=self.occupancy,
             default_occupancy=self.default_occupancy,
             power_kw=np.array(self._power_trace),
-            default_power_kw=self._start @ self._task.kernel.reference_kw,
+            default_power_kw=self._uncontrolled_power(),
             rewards=np.array(self._reward_trace),
             optimal_return=self._optimal,
             privacy=self._task.privacy_line(),
         )
         return self._renderer.draw(scene)
+
+    def _uncontrolled_power(self) -> FloatArray:
+        """Expected uncontrolled power at times 0 … T: in the contexts that came up, and in those expected now."""
+        if isinstance(self._task.kernel, Kernel):
+            return self._start @ self._task.kernel.reference_kw
+        ahead = uncontrolled_ahead(self._task.model, self.default_occupancy, self.context, self._time)
+        return np.concatenate([self._idle_trace, ahead])
 
     def close(self) -> None:
         """Close the window, if there is one."""
@@ -396,7 +421,7 @@ class EnsembleEnv(TaskView, gymnasium.Env[NDArray[np.float32], NDArray[np.floati
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._advance = STEPS[self._task.population]
+        self._advance = STEPS[self._task.dynamics]
         self._flat_values = self._values.reshape(-1)
 
 

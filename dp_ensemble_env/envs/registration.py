@@ -13,6 +13,8 @@ ENVIRONMENTS = {
     f"{NAMESPACE}/Buildings-v0": "buildings",
     f"{NAMESPACE}/SingleLoad-v0": "single",
 }
+#: The action modes that every scenario has an id for; the id without one takes prices.
+ACTIONS = ("price", "tilt", "policy", "discrete")
 
 
 def register_environments() -> None:
@@ -25,9 +27,16 @@ def register_environments() -> None:
         scenarios.watchers.append(register_scenario)
 
 
+def environment_ids() -> list[str]:
+    """Return all ids of the package that Gymnasium knows."""
+    return [env_id for env_id, spec in registry.items() if spec.namespace == NAMESPACE]
+
+
 def register_scenario(name: str) -> None:
-    """Register the id of a scenario."""
-    _register(scenarios.environment_id(name), {"model": name})
+    """Register the ids of a scenario: ``Spot-v1``, which takes prices, and one for each action mode, ``Spot-tilt-v1``."""
+    _register(scenarios.environment_id(name), {"model": name, "action": "price"})
+    for action in ACTIONS:
+        _register(scenarios.environment_id(name, action), {"model": name, "action": action})
 
 
 def _register(env_id: str, kwargs: dict[str, str]) -> None:

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from gymnasium.envs.registration import registry
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from dp_ensemble_env.envs.registration import ENVIRONMENTS
+from dp_ensemble_env.envs.registration import environment_ids
 from dp_ensemble_env.envs.vector import EnsembleVectorEnv
 
 try:
@@ -33,17 +34,19 @@ class EnsembleVecEnv(VecEnv):
     ----------
     num_envs : int
     id : str
-        A registered id; it sets the population.
+        A registered id; it sets the population, or the scenario and the action mode.
     **settings
         Arguments of `EnsembleVectorEnv`, except `autoreset_mode`.
     """
 
     def __init__(self, num_envs: int = 1, id: str = "dp_ensemble/MeanField-v0", **settings: Any) -> None:
         name = id.rpartition(":")[2]
-        if name not in ENVIRONMENTS:
-            raise ValueError(f"unknown environment {id!r}; choose one of {', '.join(ENVIRONMENTS)}.")
-        settings.setdefault("population", ENVIRONMENTS[name])
-        self.envs = EnsembleVectorEnv(num_envs, autoreset_mode=AutoresetMode.SAME_STEP, **settings)
+        known = environment_ids()
+        if name not in known:
+            raise ValueError(f"unknown environment {id!r}; choose one of {', '.join(known)}.")
+        self.envs = EnsembleVectorEnv(
+            num_envs, autoreset_mode=AutoresetMode.SAME_STEP, **{**registry[name].kwargs, **settings}
+        )
         self.render_mode = self.envs.render_mode
         self.metadata = self.envs.metadata
         super().__init__(num_envs, self.envs.single_observation_space, self.envs.single_action_space)

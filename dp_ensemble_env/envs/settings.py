@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 POPULATIONS = ("mean-field", "buildings", "single")
 REDRAWS = ("never", "episode")
 INFOS = ("basic", "all")
+REWARDS = ("dollars", "unit")
 DEFAULT_SCENARIO = "campus-event"
 #: A release, or what draws one.
 Privacy = Mechanism | Release
@@ -43,6 +44,7 @@ class Options(TypedDict, total=False):
     ledger: PrivacyLedger | AnyPath | None
     h: Any
     infos: str
+    rewards: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,11 +65,13 @@ class EnvSettings:
     ledger: PrivacyLedger | AnyPath | None = None
     h: Any = None
     infos: str = "basic"
+    rewards: str = "dollars"
 
     def __post_init__(self) -> None:
         check_choice(self.action, "action", actions.names())
         check_choice(self.redraw, "redraw", REDRAWS)
         check_choice(self.infos, "infos", INFOS)
+        check_choice(self.rewards, "rewards", REWARDS)
         _ = self.loads  # refuses a population that is none
 
     @classmethod

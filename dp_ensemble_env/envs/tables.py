@@ -97,19 +97,31 @@ def uncontrolled_power(default: FloatArray, power_kw: FloatArray, horizon: int) 
 
 
 def observed_price(model: EnsembleModel) -> FloatArray:
-    """Return the price in $/kWh of each interval 0 … T.
+    """Return the price in $/kWh of each interval 0 … T, shape (T + 1,) or (T + 1, c).
 
-    It is the event's (energy and forgone incentive) if the model has one, else
-    the slope of the least-squares line of -utility on energy.
+    It is the event's (energy and forgone incentive) if the model has one and no
+    context, else the slope of the least-squares line of -utility on energy.
     """
-    if model.event is not None:
+    if model.event is not None and model.context is None:
         return np.asarray(model.event.price, dtype=float)
     centred = model.power_kw - model.power_kw.mean()
     variance = centred @ centred
     if variance == 0:
-        return np.zeros(model.horizon + 1)
+        return np.zeros(model.utility.shape[:-1])
     result: NDArray[np.float64] = -(model.utility @ centred) / (variance * model.step_hours)
     return result
+
+
+def reward_unit(model: EnsembleModel) -> float:
+    """Return the dollars that a reward of unit scale is measured in: the largest utility in size; public.
+
+    A coupling counts with its cost at the least and the greatest power, where it is largest.
+    """
+    largest = float(np.abs(model.utility[1:]).max())
+    if model.coupling is not None:
+        times = np.arange(1, model.horizon + 1)
+        largest += max(float(model.coupling.cost(times, x).max()) for x in (model.power_kw.min(), model.power_kw.max()))
+    return largest if largest > 0 else 1.0
 
 
 def clock_table(model: EnsembleModel) -> FloatArray:
@@ -154,8 +166,7 @@ def pack(
     sparse = [kernel.indptr, kernel.indices, *_by_column(kernel), kernel.columns.ravel()]
     names = [dyn.INDPTR, dyn.INDICES, dyn.COLPTR, dyn.ORIGINS, dyn.PLACES, dyn.COLUMNS]
     header[names] = dyn.HEADER + np.cumsum([0] + [part.size for part in sparse[:-1]])
-    # The scale never grows with time, so if the first tilt can be exponentiated as it is, all can.
-    if code != dyn.POLICY and scale[0] * parts[0][1] <= dyn.SAFE_NATS:
+    if code != dyn.POLICY and scale.max() * parts[0][1] <= dyn.SAFE_NATS:
         header[dyn.WIDTH] = kernel.columns.shape[1]
     header[[dyn.U, dyn.POWERS, dyn.BASE, dyn.SCALE, dyn.CLOCK, dyn.INITIAL]] = starts[1:7]
     return np.concatenate([header, *sparse]), np.concatenate(parts)

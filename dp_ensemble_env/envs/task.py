@@ -17,10 +17,13 @@ from gymnasium.envs.registration import EnvSpec
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from dp_ensemble_env._validation import as_float_array, check_choice, check_count
+from dp_ensemble_env.envs import _general as gen
+from dp_ensemble_env.envs import _parts as dyn
 from dp_ensemble_env.envs import actions
 from dp_ensemble_env.envs.encoding import encode_policy
+from dp_ensemble_env.envs.general import GeneralKernel, is_general, optimum, pack_general
 from dp_ensemble_env.envs.settings import EnvSettings
-from dp_ensemble_env.envs.tables import Kernel, pack
+from dp_ensemble_env.envs.tables import Kernel, pack, reward_unit
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy.mechanisms.base import Event, Mechanism, Release, fingerprint
 
@@ -60,25 +63,65 @@ class Task:
         if isinstance(privacy, Release):
             self.model, self.release = settings.model.public(_check_release(privacy, settings.model)), privacy
             self._account_for(privacy, given=settings.ledger is not None)
-            self.kernel = Kernel.of(self.model)
+            self.kernel = kernel_of(self.model)
         elif privacy is not None:
             self._mechanism, self._true = privacy, settings.model
             self.kernel = self.draw(0)
         else:
             self.model = settings.model
-            self.kernel = Kernel.of(self.model)
+            self.kernel = kernel_of(self.model)
         if self.release is not None and self.redraw == "never":
             # The environment keeps nothing that is private: from here on the release is all it knows.
             self._true, self.h = None, None
             self.settings = self.public_settings()
         chosen = actions.mode(self.mode)
-        self.ints, self.common = pack(self.model, self.kernel, chosen, self.loads, autoreset)
+        self.general = is_general(self.model)
+        packing: Any = pack_general if self.general else pack
+        self.ints, self.common = packing(self.model, self.kernel, chosen, self.loads, autoreset)
         self.scale = actions.action_scale(self.model)
-        self.observation_space = spaces.Box(0.0, 1.0, (self.model.n_states + 3,), np.float32)
-        self.action_space = spaces.Box(chosen.low, 1.0, chosen.shape(self.model), np.float32)
+        self.unit = reward_unit(self.model) if settings.rewards == "unit" else None
+        self.choices = chosen.choices if chosen.levels else None
+        features = 0 if self.model.context is None else self.model.context.features.shape[1]
+        self.observation_space = spaces.Box(0.0, 1.0, (self.model.n_states + 3 + features,), np.float32)
+        self.action_space = chosen.space(self.model)
+
+    # ------------------------------------------------------------ arrays of the compiled steps
+    @property
+    def dynamics(self) -> str:
+        """Which of the compiled steps moves the population."""
+        return "general" if self.general else self.population
+
+    @property
+    def streams(self) -> slice:
+        """Rows of ``counters`` that a seed fills."""
+        return slice(gen.EPISODES, gen.EPISODES + 2) if self.general else dyn.STREAMS
+
+    def arrays(self, size: int) -> tuple[NDArray[np.int64], FloatArray]:
+        """Return ``counters`` and ``occupancy`` of `size` environments that have yet to be reset."""
+        n = self.model.n_states
+        rows = gen.PATH + self.model.horizon + 1 if self.general else dyn.COUNTERS
+        columns = 2 * n if self.general else 0 if self.population == "single" else n
+        counters = np.zeros((rows, size), np.int64)
+        counters[dyn.TIME] = -1
+        return counters, np.zeros((size, columns))
+
+    @property
+    def values(self) -> int:
+        """Rows of ``values``."""
+        return gen.VALUES if self.general else dyn.VALUES
+
+    def shares(self, counters: NDArray[np.int64], occupancy: FloatArray) -> FloatArray:
+        """Return the share of the loads in each state, one row per environment."""
+        n = self.model.n_states
+        if occupancy.shape[1] > 0:
+            found: FloatArray = occupancy[:, :n] / max(self.loads, 1)
+            return found
+        shares = np.zeros((len(occupancy), n))
+        shares[np.arange(len(occupancy)), counters[dyn.STATE]] = 1.0
+        return shares
 
     # ------------------------------------------------------------ privacy
-    def draw(self, index: int) -> Kernel:
+    def draw(self, index: int) -> Kernel | GeneralKernel:
         """Charge the release of episode `index`, unless the ledger has it already, draw it and adopt it.
 
         The releases are a sequence fixed by the release seed: every environment
@@ -105,7 +148,7 @@ class Task:
         else:
             release = self.ledger.release(self._mechanism, data, seed, label=label, **terms)
         model = self._true.public(release)
-        kernel = Kernel.of(model)
+        kernel = kernel_of(model)
         self.model, self.release = model, release
         self._charged.append((label, event.public, release.digest))
         return kernel
@@ -194,23 +237,40 @@ class Task:
         return f"Privacy: {spent} {kind} release{'s' * (spent != 1)}, {settings}: {amount}{seeded}"
 
     # ------------------------------------------------------------ the optimum
-    def optimal_return(self, state: int | ArrayLike) -> float:
-        """Return the largest expected return from a state, or from a distribution over the states."""
-        if np.ndim(state) == 0:
-            return float(self.kernel.optimal_return[check_state(state, self.model.n_states)])
-        return float(check_occupancy(state, self.model.n_states) @ self.kernel.optimal_return)
+    def optimal_return(self, state: int | ArrayLike, context: int | None = None) -> float:
+        """Return the largest expected return from a state, or from a distribution over the states.
+
+        Without a `context`, the mean over those in which an episode may begin.
+        """
+        model, n = self.model, self.model.n_states
+        alone = np.ndim(state) == 0
+        start = np.eye(n)[check_state(state, n)] if alone else check_occupancy(state, n)
+        if model.coupling is not None:  # not linear in the start, so it is solved for it
+            return optimum(model.override(initial=start, spread_start=True))
+        values = self.kernel.optimal_return
+        if model.context is not None:
+            values = values[check_context(context, model)] if context is not None else model.context.start @ values
+        return float(values.reshape(-1)[check_state(state, n)] if alone else start @ values.reshape(-1))
 
     @property
     def optimal_policy(self) -> FloatArray:
-        """The optimal policy of the model in force, shape (T, n, n)."""
+        """The optimal policy of the model in force, shape (T, [c,] n, m)."""
         return self.kernel.solution.policy
 
-    def encode_policy(self, policy_t: ArrayLike, time: int, dtype: DTypeLike = np.float32) -> NDArray[np.floating]:
-        """Return the action of this mode that realises the transition matrix `policy_t` at `time`."""
+    def encode_policy(
+        self, policy_t: ArrayLike, time: int, dtype: DTypeLike = np.float32, context: int | None = None
+    ) -> NDArray[Any]:
+        """Return the action of this mode that realises the policy rows `policy_t` at `time`, in a context."""
         t = check_count(time, "time", 0)
         if t >= self.model.horizon:
             raise ValueError(f"time={t} is past the last decision, {self.model.horizon - 1}; reset the environment.")
-        return encode_policy(self.model, self.mode, policy_t, t).astype(dtype)
+        where = 0 if context is None else check_context(context, self.model)
+        if context is None and self.model.default.ndim == 4:
+            raise ValueError(
+                "the loads behave differently in each context; say which one: encode_policy(..., context=0)."
+            )
+        action = encode_policy(self.model, self.mode, policy_t, t, where)
+        return action if self.choices is not None else action.astype(dtype)
 
     # ------------------------------------------------------------ messages
     def refusal(self, fault: int, action: NDArray[Any], shape: tuple[int, ...]) -> Exception:
@@ -218,13 +278,14 @@ class Task:
         from gymnasium.error import ResetNeeded
 
         if fault < 0:
-            which = "" if len(shape) == len(self.action_space.shape) else f" {-1 - fault}"
+            alone = 1 if self.choices is not None else len(self.action_space.shape or ())
+            which = "" if len(shape) == alone else f" {-1 - fault}"
             return ResetNeeded(
                 f"the episode of environment{which} is over (or never began); call reset() before step()."
             )
         index = np.unravel_index(fault - 1, shape)
         where = ", ".join(str(int(i)) for i in index)
-        low = self.action_space.low.flat[0]
+        low = actions.mode(self.mode).low
         return ValueError(
             f"action[{where}] is {action.reshape(shape)[index]!s}, but actions lie in [{low:g}, 1]; clip them "
             "(gymnasium.wrappers.ClipAction), and look for NaN in the policy that made them."
@@ -232,6 +293,8 @@ class Task:
 
     def as_action(self, action: Any, shape: tuple[int, ...]) -> NDArray[np.floating]:
         """Return `action` as a contiguous float array of `shape`, or say what is wrong with it."""
+        if self.choices is not None:
+            return self._chosen(action, shape[:-1])
         try:
             array = np.asarray(action)
             if array.dtype.kind not in "fiu":
@@ -243,6 +306,18 @@ class Task:
         return np.array(
             array, dtype=FLOAT32 if array.dtype.itemsize == 4 and array.dtype.kind == "f" else FLOAT64, order="C"
         )
+
+    def _chosen(self, action: Any, shape: tuple[int, ...]) -> FloatArray:
+        """Return the numbers that discrete actions of `shape` stand for."""
+        assert self.choices is not None
+        array, last = np.asarray(action), len(self.choices) - 1
+        if array.dtype.kind not in "iu" or array.shape != shape:
+            wanted = "an integer" if shape == () else f"integers of shape {shape}"
+            raise ValueError(f"a discrete action is {wanted} in 0 … {last}, got {action!r}.")
+        wrong = (array < 0) | (array > last)
+        if wrong.any():
+            raise ValueError(f"a discrete action lies in 0 … {last}, got {int(array[wrong].flat[0])}.")
+        return self.choices[array][..., None]
 
 
 class TaskView:
@@ -295,12 +370,20 @@ class TaskView:
 
     @property
     def optimal_policy(self) -> FloatArray:
-        """The optimal policy of the model in force, shape (T, n, n)."""
+        """The optimal policy of the model in force, shape (T, n, m), or (T, c, n, m) with a context."""
         return self._task.optimal_policy
 
-    def optimal_return(self, state: int | ArrayLike) -> float:
-        """Return the largest expected return in $/building from a start state, or from a distribution over them."""
-        return self._task.optimal_return(state)
+    @property
+    def reward_unit(self) -> float:
+        """Dollars per building that a reward of one stands for."""
+        return 1.0 if self._task.unit is None else self._task.unit
+
+    def optimal_return(self, state: int | ArrayLike, context: int | None = None) -> float:
+        """Return the largest expected return in $/building from a start state, or from a distribution over them.
+
+        With a context it is that of `context`, by default the mean over those in which an episode may begin.
+        """
+        return self._task.optimal_return(state, context)
 
 
 def seed_words(seed: int) -> NDArray[np.int64]:
@@ -328,6 +411,15 @@ def check_state(state: Any, n: int) -> int:
     return int(state)
 
 
+def check_context(context: Any, model: EnsembleModel) -> int:
+    """Return a context as an int, refusing what is none."""
+    c = model.n_contexts
+    if isinstance(context, (bool, np.bool_)) or not isinstance(context, (int, np.integer)) or not 0 <= context < c:
+        names = "" if model.context is None else f" ({', '.join(model.context.names)})"
+        raise ValueError(f"context must be an integer in 0 … {c - 1}{names}, got {context!r}.")
+    return int(context)
+
+
 def check_occupancy(occupancy: Any, n: int) -> FloatArray:
     """Return a distribution over the states, refusing what is none."""
     array = as_float_array(occupancy, "occupancy", 1)
@@ -351,6 +443,11 @@ def check_options(options: dict[str, Any] | None, known: tuple[str, ...]) -> dic
     if "state" in options and "occupancy" in options:
         raise ValueError("options give both state and occupancy; choose the start by one of them.")
     return options
+
+
+def kernel_of(model: EnsembleModel) -> Kernel | GeneralKernel:
+    """Solve a model for the compiled steps."""
+    return GeneralKernel.of(model) if is_general(model) else Kernel.of(model)
 
 
 def _check_release(release: Release, model: EnsembleModel) -> Release:

@@ -12,9 +12,12 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from dp_ensemble_env._validation import check_choice, check_count
+from dp_ensemble_env.envs import _general as gen
 from dp_ensemble_env.envs import _parts as dyn
+from dp_ensemble_env.envs.actions import mode
 from dp_ensemble_env.envs.dynamics import STEPS
 from dp_ensemble_env.envs.ensemble import RENDER_FPS, follow_default, population_title
+from dp_ensemble_env.envs.general import uncontrolled_ahead
 from dp_ensemble_env.envs.settings import EnvSettings, Options
 from dp_ensemble_env.envs.tables import uncontrolled_power
 from dp_ensemble_env.envs.task import (
@@ -22,6 +25,7 @@ from dp_ensemble_env.envs.task import (
     FLOAT64,
     Task,
     TaskView,
+    check_context,
     check_occupancy,
     check_options,
     check_state,
@@ -96,21 +100,22 @@ class EnsembleVectorEnv(TaskView, VectorEnv[NDArray[np.float32], NDArray[np.floa
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         n, horizon, size = self._task.model.n_states, self._task.model.horizon, self.num_envs
-        self._horizon, self._shape = horizon, (size, *self.single_action_space.shape)
+        # A discrete action is never taken as it is, hence its own shape is no shape.
+        one = self.single_action_space.shape if self._task.choices is None else (None,)
+        self._horizon, self._shape = horizon, (size, *one)
         self._kernels = self._task.kernel.packed()[None, :]
         self._models = [self._task.model]
-        self._counters = np.zeros((dyn.COUNTERS, size), np.int64)
-        self._counters[dyn.TIME] = -1
+        self._counters, self._occupancy = self._task.arrays(size)
         self._traces = np.zeros((1, size))  # grows when a reset chooses a distribution
-        self._occupancy = np.zeros((size, 0 if self._task.population == "single" else n))
         self._episodes = np.zeros(size, np.int64)
         self._drawn_for = np.full(1, 0)
         self._start = np.zeros((size, n)) if self._task.infos == "all" or render_mode is not None else None
-        self._history = None if render_mode is None else np.zeros((2, horizon + 1, size))
+        self._history = None if render_mode is None else np.zeros((3, horizon + 1, size))
         self._stream_source: np.random.Generator | None = None
         self._looks_back = self._task.redraw == "episode" or self._start is not None
-        self._all = self._task.infos == "all"
-        self._observed = (size, n + 3)
+        self._all, self._unit = self._task.infos == "all", self._task.unit
+        self._contextual, self._coupled = self.model.context is not None, self.model.coupling is not None
+        self._observed, self._rows = self.observation_space.shape, self._task.values
         self._last = np.array(horizon)  # comparing with an array is quicker than with an int
         self._everyone = np.ones(size, np.bool_)  # the mask of every info, shared and hence read-only
         self._everyone.setflags(write=False)
@@ -118,7 +123,7 @@ class EnsembleVectorEnv(TaskView, VectorEnv[NDArray[np.float32], NDArray[np.floa
         self._bind()
 
     def _bind(self) -> None:
-        self._advance = STEPS[self._task.population]
+        self._advance = STEPS[self._task.dynamics]
         self._times = self._counters[dyn.TIME]  # a view
 
     # ------------------------------------------------------------ the episodes
@@ -133,24 +138,24 @@ class EnsembleVectorEnv(TaskView, VectorEnv[NDArray[np.float32], NDArray[np.floa
             An int gives sub-environment `i` the seed ``seed + i``.
         options : dict, optional
             ``state`` (an int, or one for each), ``occupancy`` (n shares, or one row
-            for each), ``reset_mask`` (bool array).
+            for each), ``context`` (an int, or one for each), ``reset_mask`` (bool array).
         """
-        chosen = check_options(options, ("state", "occupancy", "reset_mask"))
+        chosen = check_options(options, ("state", "occupancy", "context", "reset_mask"))
         mask = self._check_mask(chosen.get("reset_mask"))
-        states, given = self._check_start(chosen)
+        states, given, contexts = *self._check_start(chosen), self._check_contexts(chosen)
         seeds = self._check_seeds(seed)
         if (self._counters[dyn.TIME, ~mask] < 0).any():
             raise ValueError("reset_mask leaves out sub-environments that were never reset; reset all of them first.")
         self._next_release(mask)  # raises before anything else has changed
-        if "occupancy" in chosen and len(self._traces) == 1:
+        if "occupancy" in chosen and len(self._traces) == 1 and not self._task.general:
             self._traces = np.vstack([self._traces, np.zeros((self._horizon + 1, self.num_envs))])
         super().reset(seed=seed if isinstance(seed, int) else None)
         self._seed_streams(seeds, mask)
         observations = np.empty(self._observed, np.float32)
-        values = np.zeros((dyn.VALUES, self.num_envs))
+        values = np.zeros((self._rows, self.num_envs))
         if not mask.all():
             self._observe(observations)
-        self._restart(mask, states, given, observations, values)
+        self._restart(mask, states, given, contexts, observations, values)
         return observations, self._infos(values, mask)
 
     def step(self, actions: NDArray[np.floating] | Any) -> Step:
@@ -172,7 +177,7 @@ class EnsembleVectorEnv(TaskView, VectorEnv[NDArray[np.float32], NDArray[np.floa
             elif self.autoreset_mode is AutoresetMode.SAME_STEP:
                 self._next_release(self._times == self._horizon - 1, assign=False)
         observations = np.empty(self._observed, np.float32)
-        values = np.empty((dyn.VALUES, self.num_envs))
+        values = np.empty((self._rows, self.num_envs))
         fault = self._advance(
             self._ints,
             self._common,
@@ -192,7 +197,8 @@ class EnsembleVectorEnv(TaskView, VectorEnv[NDArray[np.float32], NDArray[np.floa
         infos = self._infos(values, self._everyone)
         if self.autoreset_mode is AutoresetMode.SAME_STEP and terminated.any():
             observations, infos = self._reset_at_once(terminated, observations, values, infos)
-        return observations, values[0], terminated, np.zeros(self.num_envs, np.bool_), infos
+        rewards = values[0] if self._unit is None else values[0] / self._unit
+        return observations, rewards, terminated, np.zeros(self.num_envs, np.bool_), infos
 
     def _reset_at_once(
         self, terminated: BoolArray, final: NDArray[np.float32], values: FloatArray, final_infos: dict[str, Any]
@@ -201,7 +207,8 @@ class EnsembleVectorEnv(TaskView, VectorEnv[NDArray[np.float32], NDArray[np.floa
         self._next_release(terminated)
         observations = final.copy()
         now = values.copy()
-        self._restart(terminated, np.full(self.num_envs, -1), np.zeros((1, 0)), observations, now)
+        anywhere = np.full(self.num_envs, -1)
+        self._restart(terminated, anywhere, np.zeros((1, 0)), anywhere, observations, now)
         infos = self._infos(now, self._everyone)
         for key in list(final_infos):
             if not key.startswith("_"):
@@ -228,6 +235,10 @@ class EnsembleVectorEnv(TaskView, VectorEnv[NDArray[np.float32], NDArray[np.floa
             "_curtailment_kw": present,
             "_optimal_return": present,
         }
+        if self._contextual:
+            infos["context"], infos["_context"] = self.context, present
+        if self._coupled:
+            infos["cost"], infos["_cost"] = values[gen.VIOLATION], present
         if self._all:
             infos["occupancy"], infos["default_occupancy"] = self.occupancy, self.default_occupancy
             infos["_occupancy"], infos["_default_occupancy"] = present, present
@@ -239,22 +250,18 @@ class EnsembleVectorEnv(TaskView, VectorEnv[NDArray[np.float32], NDArray[np.floa
         mask: BoolArray,
         states: NDArray[np.int64],
         given: FloatArray,
+        contexts: NDArray[np.int64],
         observations: NDArray[np.float32],
         values: FloatArray,
     ) -> None:
-        dyn.reset_rows(
-            self._ints,
-            self._common,
-            self._kernels,
-            self._counters,
-            self._traces,
-            self._occupancy,
-            mask,
-            states,
-            given,
-            observations,
-            values,
-        )
+        arrays = self._ints, self._common, self._kernels, self._counters, self._traces, self._occupancy
+        if self._task.general:
+            gen.reset_general(*arrays, mask, states, given, contexts, observations, values)
+            chosen = np.flatnonzero(mask & (states != -1)) if self._coupled else ()
+            for i in chosen:
+                self._traces[0, i] = self._task.optimal_return(self.occupancy[i])
+        else:
+            dyn.reset_rows(*arrays, mask, states, given, observations, values)
         self._remember(mask, values)
 
     def _remember(self, restarted: BoolArray, values: FloatArray) -> None:
@@ -265,9 +272,10 @@ class EnsembleVectorEnv(TaskView, VectorEnv[NDArray[np.float32], NDArray[np.floa
             column = np.arange(self.num_envs)
             self._history[0, self._counters[dyn.TIME], column] = values[dyn.POWER]
             self._history[1, self._counters[dyn.TIME], column] = values[dyn.REWARD]
+            self._history[2, self._counters[dyn.TIME], column] = values[dyn.POWER] + values[dyn.CURTAILMENT]
 
     def _seed_streams(self, seeds: Sequence[int | None] | None, mask: BoolArray) -> None:
-        streams = self._counters[dyn.STREAMS]
+        streams = self._counters[self._task.streams]
         fresh = self._stream_source is None or self._stream_source is not self._np_random
         if seeds is None or any(seed is None for seed in seeds):
             if self._np_random is None or (fresh and seeds is None):
@@ -309,7 +317,7 @@ class EnsembleVectorEnv(TaskView, VectorEnv[NDArray[np.float32], NDArray[np.floa
 
     def _check_first(self, actions: NDArray[np.floating], over: BoolArray) -> None:
         """Refuse bad actions before a release is drawn."""
-        low, live = self._task.action_space.low.flat[0], actions[~over]
+        low, live = mode(self._task.mode).low, actions[~over]
         if not ((live >= low) & (live <= 1.0)).all():
             flat = actions.reshape(self.num_envs, -1)
             wrong = ~((flat >= low) & (flat <= 1.0)) & ~over[:, None]
@@ -317,10 +325,11 @@ class EnsembleVectorEnv(TaskView, VectorEnv[NDArray[np.float32], NDArray[np.floa
 
     def _observe(self, observations: NDArray[np.float32]) -> None:
         """Write the present observations (for a reset that leaves some sub-environments alone)."""
-        n = self._task.model.n_states
-        clock = self._task.common[self._task.ints[dyn.CLOCK] :][: 3 * (self._horizon + 1)].reshape(-1, 3)
+        n, c = self._task.model.n_states, self._task.model.n_contexts
+        width = self._observed[1] - n
+        clock = self._task.common[self._task.ints[dyn.CLOCK] :][: (self._horizon + 1) * c * width]
         observations[:, :n] = self.occupancy
-        observations[:, n:] = clock[self._counters[dyn.TIME]]
+        observations[:, n:] = clock.reshape(-1, c, width)[self._counters[dyn.TIME], self.context]
 
     # ------------------------------------------------------------ arguments of reset
     def _check_mask(self, mask: Any) -> BoolArray:
@@ -350,6 +359,15 @@ class EnsembleVectorEnv(TaskView, VectorEnv[NDArray[np.float32], NDArray[np.floa
             return np.full(size, -2), np.array([check_occupancy(row, n) for row in rows])
         return np.full(size, -1), np.zeros((1, 0))
 
+    def _check_contexts(self, options: dict[str, Any]) -> NDArray[np.int64]:
+        given = options.get("context")
+        if given is None:
+            return np.full(self.num_envs, -1)
+        each = [given] * self.num_envs if np.ndim(given) == 0 else list(np.asarray(given).ravel())
+        if len(each) != self.num_envs:
+            raise ValueError(f"context must be one integer or {self.num_envs} of them, got {len(each)}.")
+        return np.array([check_context(context, self._task.model) for context in each])
+
     def _check_seeds(self, seed: Any) -> Sequence[int | None] | None:
         if seed is None:
             return None
@@ -371,14 +389,21 @@ class EnsembleVectorEnv(TaskView, VectorEnv[NDArray[np.float32], NDArray[np.floa
     @property
     def occupancy(self) -> FloatArray:
         """Share of the loads at each level, shape (num_envs, n)."""
-        if self._task.population == "single":
-            result: NDArray[np.float64] = np.eye(self._task.model.n_states)[self._counters[dyn.STATE]]
-            return result
-        return self._occupancy / max(self._task.loads, 1)
+        return self._task.shares(self._counters, self._occupancy)
+
+    @property
+    def context(self) -> NDArray[np.int64]:
+        """The present context of each sub-environment; 0 where there is none."""
+        if not self._task.general:
+            return np.zeros(self.num_envs, np.int64)
+        result: NDArray[np.int64] = self._counters[gen.PATH + np.maximum(self._times, 0), np.arange(self.num_envs)]
+        return result
 
     @property
     def default_occupancy(self) -> FloatArray:
         """What the shares would be expected to be by now had nobody interfered, shape (num_envs, n)."""
+        if self._task.general:
+            return self._occupancy[:, self._task.model.n_states :].copy()
         if self._start is None:
             raise ValueError("the start is remembered only with infos='all' or a render mode; make the environment so.")
         shares = np.empty_like(self._start)
@@ -388,9 +413,11 @@ class EnsembleVectorEnv(TaskView, VectorEnv[NDArray[np.float32], NDArray[np.floa
                 shares[i] = follow_default(self._models[slot], self._start[i], int(time))
         return shares
 
-    def encode_policy(self, policy_t: ArrayLike, time: int, dtype: DTypeLike = np.float32) -> NDArray[np.floating]:
+    def encode_policy(
+        self, policy_t: ArrayLike, time: int, dtype: DTypeLike = np.float32, context: int | None = None
+    ) -> NDArray[Any]:
         """Return the action, for one sub-environment, that realises `policy_t` at `time`; see `EnsembleEnv`."""
-        return self._task.encode_policy(policy_t, time, dtype)
+        return self._task.encode_policy(policy_t, time, dtype, context)
 
     # ------------------------------------------------------------ pictures and copies
     def render(self) -> tuple[Any, ...] | None:
@@ -415,13 +442,21 @@ class EnsembleVectorEnv(TaskView, VectorEnv[NDArray[np.float32], NDArray[np.floa
                 occupancy=occupancy[i],
                 default_occupancy=default[i],
                 power_kw=self._history[0, : time + 1, i].copy(),
-                default_power_kw=self._start[i] @ uncontrolled_power(model.default, model.power_kw, self._horizon),
+                default_power_kw=self._uncontrolled_power(i, time, model, default[i]),
                 rewards=self._history[1, 1 : time + 1, i].copy(),
                 optimal_return=float(self._traces[0, i]),
                 privacy=self._task.privacy_line(),
             )
             frames.append(self._renderer.draw(scene))
         return tuple(frames)
+
+    def _uncontrolled_power(self, i: int, time: int, model: EnsembleModel, default: FloatArray) -> FloatArray:
+        """Expected uncontrolled power of a sub-environment at times 0 … T, as in `EnsembleEnv`."""
+        assert self._start is not None and self._history is not None
+        if not self._task.general:
+            return self._start[i] @ uncontrolled_power(model.default, model.power_kw, self._horizon)
+        ahead = uncontrolled_ahead(model, default, int(self.context[i]), time)
+        return np.concatenate([self._history[2, : time + 1, i], ahead])
 
     def close_extras(self, **kwargs: Any) -> None:
         """Free what rendering holds."""

@@ -76,6 +76,20 @@ def numpy_recursion(log_kernel: FloatArray, utility: FloatArray, penalty: float)
     return policy
 
 
+def numpy_contexts(
+    log_kernel: FloatArray, nature: FloatArray, moves: FloatArray, utility: FloatArray, penalty: float
+) -> FloatArray:
+    """Run the recursion with nature and context in plain NumPy; arrays (T or 1, c, …)."""
+    log_z = utility / penalty
+    for t in range(len(utility) - 2, -1, -1):
+        mixed = moves[t % len(moves)] @ log_z[t + 1]
+        expected = np.matmul(nature[t % len(nature)], mixed[..., None])[..., 0]
+        x = log_kernel[t % len(log_kernel)] + expected[:, None, :]
+        top = x.max(axis=-1, keepdims=True)
+        log_z[t] += (top + np.log(np.exp(x - top).sum(axis=-1, keepdims=True)))[..., 0]
+    return log_z
+
+
 def naive_average(model: EnsembleModel, k: float, samples: int, rng: np.random.Generator) -> FloatArray:
     """Average as the equations read: a loop over samples, times and states."""
     from scipy.special import logsumexp
@@ -150,6 +164,23 @@ def large_chain(seconds: float) -> Ratio:
     return Ratio("recursion, n = 2000, bandwidth 2, T = 16, against dense NumPy", a, b, b / a, 200)
 
 
+def general_recursion(seconds: float, steps: int = 1) -> Ratio:
+    """Time the recursion with nature and context, given for one or for each of the 96 times, against plain NumPy."""
+    from dp_ensemble_env.lsmdp import LogKernel, solve
+
+    n, m, c, horizon, rng = 64, 64, 4, 96, np.random.default_rng(0)
+    default, nature = rng.dirichlet(np.ones(m), (steps, c, n)), rng.dirichlet(np.ones(n), (steps, c, m))
+    moves, utility = rng.dirichlet(np.ones(c), c), rng.normal(0, 5, (horizon + 1, c, n))
+    kernel, physics, logs = LogKernel.of_contexts(default), LogKernel.of_contexts(nature, "nature"), np.log(default)
+    a, b = alternate(
+        lambda: solve(kernel, utility, 2.0, nature=physics, context=moves),
+        lambda: numpy_contexts(logs, nature, moves[None], utility, 2.0),
+        seconds,
+    )
+    tables = "one table a context" if steps == 1 else "a table a context and time"
+    return Ratio(f"recursion with nature and context, (64, 64, 4, 96), {tables}, against NumPy", a, b, b / a, 8)
+
+
 def sampled_average(seconds: float) -> Ratio:
     """Time the sampled average against the loop that the equations suggest."""
     from dp_ensemble_env.policies import average_policy
@@ -181,6 +212,8 @@ SOLVER: dict[str, Callable[[float], Ratio]] = {
     "recursion against plain NumPy, n = 20, T = 16": against_numpy,
     "recursion against CVXPY with CLARABEL": against_conic,
     "recursion with 2000 states": large_chain,
+    "recursion with nature and context": general_recursion,
+    "recursion with nature and context, time-varying": lambda seconds: general_recursion(seconds, 96),
     "sampled average against the naive loop": sampled_average,
     "sampled average against its own Gamma variates": gamma_variates,
 }

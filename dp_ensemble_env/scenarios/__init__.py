@@ -76,9 +76,16 @@ class Scenario:
     card: Card
 
 
-_REGISTRY: Registry[Scenario] = Registry("scenario", {"campus-event": f"{__name__}.campus:CAMPUS_EVENT"})
+#: Where each built-in scenario lives.
+_HOMES = {
+    "campus-event": "campus:CAMPUS_EVENT",
+    "campus-day": "campus_day:SCENARIO",
+    "thermostats": "thermostats:THERMOSTATS",
+    "vehicles": "vehicles:VEHICLES",
+}
+_REGISTRY: Registry[Scenario] = Registry("scenario", {name: f"{__name__}.{home}" for name, home in _HOMES.items()})
 #: Version in the environment id of each built-in scenario, known without importing it.
-_VERSIONS = {"campus-event": 1}
+_VERSIONS = dict.fromkeys(_HOMES, 1)
 names, remove, watchers = _REGISTRY.names, _REGISTRY.remove, _REGISTRY.watchers
 
 
@@ -139,8 +146,8 @@ def instances(split: str) -> range:
     return range(_SIZES[check_choice(split, "split", SPLITS)])
 
 
-def environment_id(name: str) -> str:
-    """Return the id of a scenario's environment, such as ``dp_ensemble/CampusEvent-v1``."""
+def environment_id(name: str, action: str | None = None) -> str:
+    """Return the id of a scenario's environment, such as ``dp_ensemble/CampusEvent-v1``, or that of an action mode."""
     version = _VERSIONS[name] if name in _VERSIONS else card(name).version
     words = "".join(word[:1].upper() + word[1:] for word in name.replace("_", "-").split("-"))
-    return f"{NAMESPACE}/{words}-v{version}"
+    return f"{NAMESPACE}/{words}-v{version}" if action is None else f"{NAMESPACE}/{words}-{action}-v{version}"

@@ -102,6 +102,20 @@ def test_zoo_form():
     assert wrappers[2]["gymnasium.wrappers.DiscretizeAction"]["bins"] == HYPERPARAMS["dqn"][MEAN_FIELD, "price"]["bins"]
 
 
+def test_what_rl_zoo3_writes_into_the_settings_does_not_come_back():
+    """It parses the learning rate in place, and a second experiment in the process finds the module imported."""
+    for name in ("ppo_tilt", "dqn_price", "sac_price"):
+        module = importlib.import_module(f"dp_ensemble_env.agents.hyperparams.{name}")
+        before = copy.deepcopy(dict(module.hyperparams))
+        assert set(before) == {MEAN_FIELD, "dp_ensemble/Buildings-v0", "dp_ensemble/SingleLoad-v0"}
+        for settings in (module.hyperparams[MEAN_FIELD], *module.hyperparams.values()):
+            settings["learning_rate"] = print
+            settings["policy_kwargs"]["net_arch"] = "spoiled"
+            settings["env_wrapper"].clear()
+            del settings["policy"]
+        assert dict(module.hyperparams) == before and "a/b-v0" not in module.hyperparams
+
+
 def test_unknown_names_are_refused():
     with pytest.raises(ValueError, match="did you mean 'learning_rate'"):
         tiny("ppo", hyperparams={"learning_rat": 1e-3})

@@ -178,7 +178,7 @@ def test_duplicate_stamps_are_refused():
         ({"power": [np.nan] * 5}, "0 readings"),
         ({"power": [1.0, np.inf, 2.0]}, "infinite"),
         ({"power": [1.0, np.nan, 2.0]}, "one step apart"),
-        ({"power": [[1.0, 2.0]]}, "1-D"),
+        ({"power": [[[1.0, 2.0]]]}, "1-D or 2-D"),
         ({"power": "abc"}, "real numbers"),
         ({"n_states": 1}, "at least 2"),
         ({"n_states": 2.5}, "whole number"),

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 
 import numpy as np
@@ -287,6 +288,7 @@ LONG = [
     ["privacy", "release", "--output", "x.json", "--ledger", "l.jsonl", "--no-guarantee", "--levels", "100"],
     ["privacy", "audit", "--draws", "4000000"],
     ["privacy", "plot", "--output", "figures"],
+    ["privacy", "frontier", "--output", "out"],
     ["privacy", "regret", "--output", "out", "--releases", "1000"],
     ["reproduce", "--output", "out"],
     ["sweep", "--methods", "sac", "--actions", "price", "--output", "out"],
@@ -317,6 +319,95 @@ def test_ctrl_c_ends_every_command_at_once(words, tmp_path):
         for _ in range(100):
             os.killpg(process.pid, 0)
             time.sleep(0.1)
+
+
+def run_program(code, folder, *words):
+    """Run Python code as the command `dp-ensemble`."""
+    code = f"import sys; sys.argv = ['dp-ensemble', *{words!r}]\n" + textwrap.dedent(code)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=folder, timeout=60)
+
+
+@pytest.mark.parametrize("command", [["-m", "dp_ensemble_env"], [str(ROOT / "scripts" / "train.py")]])
+def test_ctrl_c_during_the_imports_is_one_sentence(command, tmp_path):
+    """Gymnasium is the first large import; the one here takes its place and sends the signal."""
+    (tmp_path / "gymnasium.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n1 / 0\n")
+    path = os.pathsep.join([str(tmp_path), str(ROOT)])
+    done = subprocess.run(
+        [sys.executable, *command, "train"], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path}
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "dp-ensemble: interrupted.\n")
+
+
+def test_importing_the_package_leaves_signals_alone(tmp_path):
+    """Also where another package is run that imports it."""
+    code = "import signal, dp_ensemble_env; assert signal.getsignal(2) is signal.default_int_handler"
+    (tmp_path / "other").mkdir()
+    for name in ("__init__", "__main__"):
+        (tmp_path / "other" / f"{name}.py").write_text(code)
+    for words in (["-c", code], ["-m", "other"]):
+        subprocess.run([sys.executable, *words], check=True, cwd=tmp_path)
+
+
+LOST = """
+class Careless:
+    def __del__(self):
+        interrupt()
+        time.sleep(30)  # KeyboardInterrupt wakes it up and gets lost
+
+Careless()
+time.sleep(30)
+"""
+CALLBACK = """
+import ctypes
+ctypes.CFUNCTYPE(None)(interrupt)()
+time.sleep(30)
+"""
+TURNED = """
+try:
+    interrupt()
+except KeyboardInterrupt:
+    raise SystemError("returned a result with an exception set")
+"""
+TWICE = """
+try:
+    interrupt()
+finally:
+    interrupt()
+    open("cleaned", "w").close()
+"""
+HELD_UP = """
+try:
+    interrupt()
+finally:
+    time.sleep(30)
+"""
+
+
+@pytest.mark.parametrize(
+    ("work", "words"),
+    [(LOST, "; half"), (CALLBACK, "; half"), (TURNED, "; half"), (TWICE, "; half"), (HELD_UP, "")],
+    ids=["destructor", "callback", "turned into another", "twice", "held up"],
+)
+def test_ctrl_c_is_not_lost_wherever_it_arrives(work, words, tmp_path):
+    """What was to be cleaned up is, and the user hears one sentence."""
+    code = f"""
+    import os, signal, time
+    from dp_ensemble_env.cli.shell import guard, keeping
+
+    def interrupt():
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def work():
+        print("some output")
+        with keeping(lambda: "half"):
+            exec({work!r}, globals())
+
+    sys.exit(guard("dp-ensemble", lambda: guard("dp-ensemble", work)))
+    """
+    done = run_program(code, tmp_path)
+    assert (done.returncode, done.stdout) == (130, "some output\n"), done.stderr
+    assert done.stderr == f"dp-ensemble: interrupted{words}.\n"
+    assert (tmp_path / "cleaned").exists() == (work == TWICE)
 
 
 def test_compare_keeps_what_was_trained(tmp_path, monkeypatch, capsys):

@@ -24,6 +24,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from dp_ensemble_env import _interrupt
 from dp_ensemble_env._files import atomic_write
 from dp_ensemble_env.agents import agent_names, evaluate, make_agent
 from dp_ensemble_env.agents.base import agent_factory
@@ -93,6 +94,8 @@ def run_cell(cell: Cell, study: Study) -> dict[str, Any]:
     except KeyboardInterrupt:
         raise
     except BaseException as problem:  # also SystemExit, and what a user's agent may invent
+        if _interrupt.arrived():
+            raise
         error = {
             "type": type(problem).__name__,
             "message": " ".join(str(problem).split()),

@@ -182,8 +182,8 @@ def run_split(args: argparse.Namespace) -> int:
         raise ValueError("--split takes the instances of a scenario as they are; leave --meter and changes to it out.")
     if args.agent in (*ALGORITHMS, "z-learning"):
         raise ValueError(
-            f"{args.agent} would be trained on every instance anew; train it once with dp-ensemble train --instances 20 "
-            "and give the folder of the run."
+            f"{args.agent} would be trained on every instance anew; train it once with dp-ensemble train "
+            "--instances 20 and give the folder of the run."
         )
     if set(given) & {"privacy", "k", "floor", "release-seed"} or args.solve_on is not None:
         raise ValueError("--split scores on the true behaviour of each instance; leave the release out.")

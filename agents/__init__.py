@@ -7,5 +7,15 @@ imported when one of their agents is asked for.
 
 from dp_ensemble_env.agents.base import Agent, agent_names, make_agent, register_agent
 from dp_ensemble_env.agents.evaluation import Evaluation, evaluate
+from dp_ensemble_env.agents.generalisation import SplitOutcome, evaluate_split
 
-__all__ = ["Agent", "Evaluation", "agent_names", "evaluate", "make_agent", "register_agent"]
+__all__ = [
+    "Agent",
+    "Evaluation",
+    "SplitOutcome",
+    "agent_names",
+    "evaluate",
+    "evaluate_split",
+    "make_agent",
+    "register_agent",
+]

@@ -40,7 +40,9 @@ class ClockFeatures(BaseFeaturesExtractor):
         left = observations[:, self.n_states]
         time = ((1.0 - left) * self.horizon).round().long().clamp(0, self.horizon - 1)
         code = torch.nn.functional.one_hot(time, self.horizon).to(observations.dtype)
-        return torch.cat([code, observations[:, : self.n_states], observations[:, self.n_states + 1 :][:, : self.kept]], 1)
+        return torch.cat(
+            [code, observations[:, : self.n_states], observations[:, self.n_states + 1 :][:, : self.kept]], 1
+        )
 
 
 def clock_kwargs(horizon: int, context_features: int = 0) -> dict[str, Any]:

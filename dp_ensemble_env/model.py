@@ -383,7 +383,8 @@ class EnsembleModel:
         digest = hashlib.sha256(repr((self.discomfort_penalty, self.buildings, self.default.shape)).encode())
         arrays = [self.default, self.power_kw, self.utility, self.initial, self.times.astype("int64")]
         if not self.is_plain or self.spread_start:
-            arrays += [np.array(self.spread_start), self.nature, *vars(self.context or ()).values()]
+            arrays += [np.array(self.spread_start), self.nature]
+            arrays += [] if self.context is None else list(vars(self.context).values())
             arrays += [] if self.coupling is None else [self.coupling.level, self.coupling.weight]
         for array in arrays:
             if isinstance(array, np.ndarray):

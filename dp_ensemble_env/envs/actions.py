@@ -31,6 +31,7 @@ from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
 from dp_ensemble_env._registry import Registry
+from dp_ensemble_env._tilts import centred
 from dp_ensemble_env._validation import as_float_array
 from dp_ensemble_env.envs.registration import ACTIONS
 from dp_ensemble_env.model import EnsembleModel
@@ -72,9 +73,9 @@ class ActionMode:
         return spaces.Box(self.low, 1.0, self.shape(model), np.float32)
 
     @property
-    def choices(self) -> FloatArray:
+    def choices(self) -> NDArray[np.float32]:
         """What the numbers 0 … `levels` - 1 stand for; the one in the middle is zero."""
-        return np.linspace(-1.0, 1.0, self.levels)
+        return np.linspace(-1.0, 1.0, self.levels, dtype=np.float32)
 
     @property
     def low(self) -> float:
@@ -141,7 +142,8 @@ def action_scale(model: EnsembleModel) -> FloatArray:
 
 
 def largest_shadow_price(model: EnsembleModel) -> FloatArray:
-    """Return a bound on the size of the coupling's multipliers at times 1 … T, in dollars per kW: its steepest slope."""
+    """Return a bound on the coupling's multipliers at times 1 … T, in dollars per kW: its steepest slope."""
+    assert model.coupling is not None
     code, level, weight = model.coupling.packed()
     if code == 1:  # a limit
         return weight[1:]
@@ -166,23 +168,22 @@ def actions_of(chosen: ActionMode, model: EnsembleModel, tilts: FloatArray) -> N
 
 
 def centred_actions(model: EnsembleModel, tilts: FloatArray, strict: bool = True) -> NDArray[np.float32]:
-    """Return the actions of the tilt mode for tilts (T, [c,] m) that may be shifted as a whole.
+    """Return the actions of the tilt mode for tilts (T, [c,] m), whose shifts do not matter.
 
-    They are centred over the decisions that loads take at that time and in that
-    context; others are clipped to the box. What loads do take must fit, unless not `strict`.
+    Each set of decisions that compete is centred on its own, over those that loads take
+    at that time and in that context; others are clipped to the box. What loads do take
+    must fit, unless not `strict`.
     """
     taken = (model.default_policy > 0).any(axis=-2)
-    top = np.where(taken, tilts, -np.inf).max(axis=-1, keepdims=True)
-    low = np.where(taken, tilts, np.inf).min(axis=-1, keepdims=True)
-    scale = _by_time(action_scale(model), tilts)
-    widest = float(((top - low) / 2.0 - scale * (1.0 + 1e-6)).max())
-    if strict and widest > 1e-9:
-        t = int(np.argmax(((top - low) / 2.0 - scale).reshape(model.horizon, -1).max(axis=1)))
+    shifted, scale = centred(tilts, model.default, taken), _by_time(action_scale(model), tilts)
+    over = np.where(taken, np.abs(shifted) - scale * (1.0 + 1e-6), -np.inf)
+    if strict and over.max() > 1e-9:
+        t = int(np.argmax(over.reshape(model.horizon, -1).max(axis=1)))
         raise ValueError(
-            f"the tilt at time {t} is {widest:.3g} nats wider than the action box; give the model a larger tilt_scale, or "
-            "use action='policy'."
+            f"the tilt at time {t} is {over.max():.3g} nats wider than the action box; give the model a larger "
+            "tilt_scale, or use action='policy'."
         )
-    return actions_of(TILT, model, tilts - (top + low) / 2.0).astype(np.float32)
+    return actions_of(TILT, model, shifted).astype(np.float32)
 
 
 def nearest_choice(chosen: ActionMode, numbers: ArrayLike) -> NDArray[np.int64]:

@@ -1,0 +1,173 @@
+"""How an agent does on instances that it has never seen.
+
+A scenario draws its instances (prices, season, parameters) by a seed. The sets to train on, to choose settings with and
+to report are fixed and disjoint (`dp_ensemble_env.scenarios.instances`), and every instance is scored between its own
+uncontrolled loads and its own exact optimum.
+
+All instances of a scenario have equal shapes, so one network fits them all. What it sees and does is in the
+units of the instance: prices are scaled to the instance's own range, and an action of one stands for the
+instance's own scale of tilts, both public. So "a high price" looks alike on all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dp_ensemble_env import scenarios
+from dp_ensemble_env._progress import Monitor, Silent
+from dp_ensemble_env._validation import check_choice, check_count
+from dp_ensemble_env.agents.base import Agent, make_agent
+from dp_ensemble_env.agents.evaluation import evaluate
+from dp_ensemble_env.agents.statistics import Interval, difference, interval
+from dp_ensemble_env.envs.ensemble import EnsembleEnv
+from dp_ensemble_env.reporting.tables import plain
+
+FloatArray = NDArray[np.float64]
+Factory = Callable[[EnsembleEnv], Agent]
+
+
+@dataclass(frozen=True, eq=False)
+class SplitOutcome:
+    """Scores over the instances of a split, and over the training instances beside them.
+
+    Attributes
+    ----------
+    scenario, split : str
+    scores : ndarray of shape (runs, instances)
+        0 = uncontrolled, 100 = optimum, each instance against its own; one run per agent that was given.
+    training : ndarray of shape (runs, instances) or None
+        The same on training instances; None if the split is that of the training, or it was not asked for.
+    """
+
+    scenario: str
+    split: str
+    scores: FloatArray
+    training: FloatArray | None = None
+
+    @property
+    def score(self) -> Interval:
+        """Interquartile mean and 95 % bootstrap interval."""
+        return interval(self.scores)
+
+    @property
+    def gap(self) -> Interval | None:
+        """How far the training instances score above those of the split; near zero where an agent generalises."""
+        return None if self.training is None else difference(self.training, self.scores)
+
+    def __repr__(self) -> str:
+        gap = "" if self.gap is None else f", gap to training {self.gap}"
+        return f"SplitOutcome({self.scenario}, {self.scores.shape[1]} {self.split} instances, score {self.score}{gap})"
+
+    def lines(self) -> list[tuple[str, str, str]]:
+        """Return label, number and remark of everything that is reported, formatted for people."""
+        runs, count = self.scores.shape
+        seeds = "" if runs == 1 else f", {runs} runs"
+        found = [
+            (
+                f"score, {self.split} instances",
+                f"{self.score.value:.2f}",
+                f"{_range(self.score)}, {count} instances{seeds}",
+            ),
+            ("least and greatest score", f"{self.scores.min():.2f}", f"to {self.scores.max():.2f}"),
+        ]
+        if self.training is not None and self.gap is not None:
+            trained = interval(self.training)
+            about = f"{_range(trained)}, {self.training.shape[1]} instances"
+            found.append(("score, training instances", f"{trained.value:.2f}", about))
+            found.append(("gap, training less this", f"{self.gap.value:.2f}", _range(self.gap)))
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain numbers and lists, ready for JSON."""
+        gap = None if self.gap is None else {name: plain(x) for name, x in self.gap._asdict().items()}
+        return {
+            "scenario": self.scenario,
+            "split": self.split,
+            **{name: plain(x) for name, x in zip(("iqm", "low", "high"), self.score, strict=True)},
+            "scores": self.scores.tolist(),
+            "training_scores": None if self.training is None else self.training.tolist(),
+            "gap": gap,
+        }
+
+
+def _range(found: Interval) -> str:
+    return f"95 % interval [{found.low:.2f}, {found.high:.2f}]"
+
+
+def evaluate_split(
+    agent: str | Agent | Factory | Sequence[Agent],
+    scenario: str,
+    split: str = "test",
+    *,
+    population: str | int = "mean-field",
+    action: str = "tilt",
+    instances: int | None = None,
+    gap: bool = True,
+    episodes: int | None = None,
+    seed: int = 0,
+    monitor: Monitor | None = None,
+) -> SplitOutcome:
+    """Score an agent on the instances of a split.
+
+    Parameters
+    ----------
+    agent : str, Agent, callable or list of Agent
+        An agent plays every instance as it is. A name, or a function of an environment, is made anew on each
+        instance: a planner plans on it. Several agents are runs of equal training with other seeds.
+    scenario : str
+        One of `dp_ensemble_env.scenarios.names`.
+    split : {"train", "validation", "test"}
+    population, action
+        See `EnsembleEnv`.
+    instances : int, optional
+        The first so many of each set only.
+    gap : bool
+        Whether to score the training instances too.
+    episodes, seed
+        See `evaluate`.
+    monitor : Monitor, optional
+
+    Examples
+    --------
+    >>> evaluate_split("standard", "campus-event", "validation", instances=2)
+    SplitOutcome(campus-event, 2 validation instances, score 100.0, gap to training 0.0)
+    """
+    check_choice(scenario, "scenario", scenarios.names())
+    check_choice(split, "split", scenarios.SPLITS)
+    monitor = monitor or Silent()
+    agents = list(agent) if isinstance(agent, Sequence) and not isinstance(agent, str) else [agent]
+    if not agents:
+        raise ValueError("there is no agent to evaluate; give at least one.")
+    sets = [split, "train"] if gap and split != "train" else [split]
+    found = {}
+    for name in sets:
+        numbers = _numbers(name, instances)
+        monitor.stage(f"{name} instances", len(numbers))
+        columns = []
+        for i in numbers:
+            env = EnsembleEnv(scenario, population, action, instance=i, split=name)
+            columns.append([evaluate(_made(one, env), env, episodes, seed).score for one in agents])
+            monitor.advance(len(columns), f"score {columns[-1][0]:.1f}")
+        found[name] = np.array(columns).T
+    return SplitOutcome(scenario, split, found[split], found.get("train") if len(sets) > 1 else None)
+
+
+def _numbers(split: str, count: int | None) -> range:
+    known = scenarios.instances(split)
+    return known if count is None else known[: check_count(count, "instances", 1, len(known))]
+
+
+def _made(agent: Any, env: EnsembleEnv) -> Agent:
+    """Return an agent as it is, or make it in an environment."""
+    if isinstance(agent, str):
+        return make_agent(agent, env)
+    if hasattr(agent, "predict"):
+        return agent  # type: ignore[no-any-return]
+    if not callable(agent):
+        raise ValueError(f"agent must be a name, an agent or a function of an environment, got {agent!r}.")
+    return agent(env)  # type: ignore[no-any-return]

@@ -1,0 +1,424 @@
+r"""The environment as pure functions of arrays: one plain definition for NumPy, PyTorch and JAX.
+
+``reset`` and ``step`` have no state of their own and change nothing, so the same few lines are
+
+- the oracle that the compiled environments are tested against,
+- a *differentiable* environment in PyTorch (the mean field is smooth in the action),
+- an environment for ``jax.jit``, ``jax.vmap`` and ``jax.lax.scan``.
+
+Every scenario, population, action mode and context works as in `EnsembleEnv`; time, context, action and
+the loads may have leading axes of equal length, one entry an environment::
+
+    from dp_ensemble_env import functional
+
+    params = functional.make("spot", action="tilt", backend="torch")
+    state, observation = functional.reset(params, key=torch.Generator().manual_seed(0), batch=(64,))
+    state, observation, reward, done, info = functional.step(params, state, action, key)
+
+Keys are what the library draws from: a `numpy.random.Generator`, a `torch.Generator`, or a key of
+``jax.random``. A step after the end of an episode returns zeros for rewards and leaves the time where it is:
+begin anew with `reset`, or use `step_autoreset`.
+
+`Gymnax` wraps the two functions in the signatures of that library.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dp_ensemble_env._validation import check_choice
+from dp_ensemble_env.envs import actions
+from dp_ensemble_env.envs.ensemble import EnsembleEnv
+from dp_ensemble_env.envs.general import clock_of
+from dp_ensemble_env.envs.vector import EnsembleVectorEnv
+from dp_ensemble_env.model import EnsembleModel
+
+__all__ = ["Gymnax", "Params", "State", "make", "reset", "step", "step_autoreset"]
+
+BACKENDS = ("numpy", "torch", "jax")
+#: An array of the library in use.
+Array = Any
+Key = Any
+
+
+@dataclass(frozen=True, eq=False)
+class Params:
+    """The problem as arrays of one library; see `EnsembleModel.tables` for the shapes.
+
+    Attributes
+    ----------
+    behaviour, nature, moves, utility : arrays of shape (T, c, n, m), (T, c, m, n), (T, c, c), (T + 1, c, n)
+    power : array of shape (n,)
+    initial, start : arrays of shape (n,) and (c,)
+        Distributions of the loads and of the context at the start.
+    scale, basis : arrays of shape (T,) and (d, m)
+        Of the action mode; the basis is empty where actions are policies.
+    clock : array of shape (T + 1, c, 3 + f)
+        What an observation holds after the shares.
+    level, weight : arrays of shape (T + 1,)
+        Of the coupling; zero weights without one.
+    penalty, unit : arrays without axes
+        Dollars per nat, and the dollars that rewards are measured in.
+    loads : int
+        Number of loads, 0 for the mean field.
+    mode : str
+        ``"basis"``, ``"policy"`` or ``"discrete"``.
+    levels : int
+        Number of discrete actions.
+    tracking, spread : bool
+        Whether the coupling is a target (else a limit), and whether loads start spread over the states.
+    """
+
+    behaviour: Array
+    nature: Array
+    moves: Array
+    utility: Array
+    power: Array
+    initial: Array
+    start: Array
+    scale: Array
+    basis: Array
+    clock: Array
+    level: Array
+    weight: Array
+    penalty: Array
+    unit: Array
+    loads: int = 0
+    mode: str = "basis"
+    levels: int = 0
+    tracking: bool = False
+    spread: bool = False
+
+    @property
+    def horizon(self) -> int:
+        """Number of decisions, T."""
+        return int(self.scale.shape[0])
+
+    @property
+    def n_states(self) -> int:
+        """Number of states."""
+        return int(self.power.shape[0])
+
+    @property
+    def observation_size(self) -> int:
+        """Length of an observation."""
+        return self.n_states + int(self.clock.shape[-1])
+
+    @property
+    def action_shape(self) -> tuple[int, ...]:
+        """Shape of an action; empty for a discrete one."""
+        if self.mode == "policy":
+            return (self.n_states, int(self.behaviour.shape[-1]))
+        return () if self.mode == "discrete" else (int(self.basis.shape[0]),)
+
+
+class State(NamedTuple):
+    """Where an episode is.
+
+    Attributes
+    ----------
+    time, context : integer arrays of shape (...)
+    shares : array of shape (..., n)
+        Share of the loads in each state.
+    states : integer array of shape (..., loads)
+        The state of each load of a finite population; of length zero in the mean field.
+    """
+
+    time: Array
+    context: Array
+    shares: Array
+    states: Array
+
+
+def make(
+    env: EnsembleEnv | EnsembleVectorEnv | EnsembleModel | str | None = None,
+    *,
+    backend: str = "numpy",
+    dtype: str = "float64",
+    device: Any = None,
+    **options: Any,
+) -> Params:
+    """Return the parameters of an environment.
+
+    Parameters
+    ----------
+    env : environment, EnsembleModel or name of a scenario
+        An environment is taken as it is, with the release it runs on; anything else is passed
+        to `EnsembleEnv` together with `options`.
+    backend : {"numpy", "torch", "jax"}
+    dtype : {"float64", "float32"}
+        JAX has double precision only after ``jax.config.update("jax_enable_x64", True)``.
+    device : optional
+        For PyTorch.
+    **options
+        ``population=``, ``action=``, ``privacy=``, ``instance=``, ``split=``, ``rewards=`` …
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> params = make("campus-event", action="price")
+    >>> state, observation = reset(params, np.random.default_rng(0))
+    >>> state, observation, reward, done, info = step(params, state, np.zeros(1), np.random.default_rng(0))
+    >>> observation.shape, bool(done), round(float(info["discomfort"]), 12)
+    ((23,), False, 0.0)
+    """
+    check_choice(backend, "backend", BACKENDS)
+    check_choice(dtype, "dtype", ("float64", "float32"))
+    if not isinstance(env, (EnsembleEnv, EnsembleVectorEnv)):
+        env = EnsembleEnv(env, **options)
+    elif options:
+        raise ValueError(
+            f"an environment is taken as it is; leave {', '.join(options)} out, or pass a scenario's name."
+        )
+    settings, model = env.settings, env.model
+    chosen = actions.mode(settings.action)
+    tables = model.tables()
+    flat = np.zeros(model.horizon + 1)
+    coupling = model.coupling
+    arrays = {
+        "behaviour": tables.behaviour / tables.behaviour.sum(axis=-1, keepdims=True),
+        "nature": tables.nature,
+        "moves": tables.context,
+        "utility": tables.utility,
+        "power": model.power_kw,
+        "initial": model.initial,
+        "start": np.ones(1) if model.context is None else model.context.start,
+        "scale": actions.action_scale(model),
+        "basis": actions.basis_of(chosen, model),
+        "clock": clock_of(model),
+        "level": flat if coupling is None else np.where(coupling.weight > 0, coupling.level, 0.0),
+        "weight": flat if coupling is None else coupling.weight,
+        "penalty": np.array(model.discomfort_penalty),
+        "unit": np.array(env.reward_unit),
+    }
+    return Params(
+        **{name: _array(backend, array, dtype, device) for name, array in arrays.items()},
+        loads=settings.loads,
+        mode="policy" if chosen.basis is None else "discrete" if chosen.levels else "basis",
+        levels=chosen.levels,
+        tracking=coupling is not None and coupling.kind == "tracking",
+        spread=model.spread_start,
+    )
+
+
+# ------------------------------------------------------------------ the two functions
+def reset(params: Params, key: Key, batch: tuple[int, ...] = ()) -> tuple[State, Array]:
+    """Begin episodes of shape `batch`; return the state and the observation."""
+    xp = _namespace(params)
+    first, second = _split(xp, key, 2)
+    context = _draw(xp, params.start, _uniform(params, first, batch))
+    time = xp.zeros_like(context)
+    count = max(params.loads, 1)
+    if params.spread:
+        states = _draw(xp, params.initial, _uniform(params, second, (*batch, count)))
+    else:  # one state for all of them
+        states = _draw(xp, params.initial, _uniform(params, second, (*batch, 1))) + xp.zeros(
+            (*batch, count), dtype=context.dtype
+        )
+    if params.loads == 0 and params.spread:
+        shares = xp.broadcast_to(params.initial, (*batch, params.n_states))
+    else:
+        shares = _shares(xp, params, states)
+    state = State(time, context, shares, states if params.loads else states[..., :0])
+    return state, observe(params, state)
+
+
+def step(params: Params, state: State, action: Array, key: Key) -> tuple[State, Array, Array, Array, dict[str, Array]]:
+    """Move one step; return the new state, the observation, the reward, whether the episode is over, and the parts.
+
+    The parts are ``utility`` and ``discomfort`` in dollars per load, ``power_kw`` per load, and ``cost``, the violation of
+    a coupling. Actions are clipped to their box.
+    """
+    xp = _namespace(params)
+    key_context, key_decision, key_nature = _split(xp, key, 3)
+    over = state.time >= params.horizon
+    time = xp.where(over, params.horizon - 1, state.time)
+    policy, divergence = control(params, time, state.context, action)
+    nature = params.nature[time, state.context]
+    if params.loads == 0:
+        decided = xp.matmul(state.shares[..., None, :], policy)
+        shares = xp.matmul(decided, nature)[..., 0, :]
+        states, mean_divergence = state.states, xp.sum(state.shares * divergence, axis=-1)
+    else:
+        rows = _rows(xp, policy, state.states)
+        decision = _draw(xp, rows, _uniform(params, key_decision, tuple(state.states.shape)))
+        states = _draw(xp, _rows(xp, nature, decision), _uniform(params, key_nature, tuple(state.states.shape)))
+        shares = _shares(xp, params, states)
+        mean_divergence = xp.sum(state.shares * divergence, axis=-1)
+    moves = params.moves[time, state.context]
+    context = _draw(xp, moves, _uniform(params, key_context, tuple(state.context.shape)))
+    utility = xp.sum(shares * params.utility[time + 1, context], axis=-1)
+    discomfort = params.penalty * mean_divergence
+    power = xp.sum(shares * params.power, axis=-1)
+    violation, charge = _coupling(xp, params, time + 1, power)
+    reward = (utility - discomfort - charge) / params.unit
+    moved = State(time + 1, context, shares, states)
+    moved = State(*(_choose(xp, over, old, new) for old, new in zip(state, moved, strict=True)))
+    info = {"utility": utility, "discomfort": discomfort, "power_kw": power, "cost": violation}
+    zero = xp.zeros_like(reward)
+    info = {name: xp.where(over, zero, value) for name, value in info.items()}
+    return moved, observe(params, moved), xp.where(over, zero, reward), moved.time >= params.horizon, info
+
+
+def step_autoreset(
+    params: Params, state: State, action: Array, key: Key
+) -> tuple[State, Array, Array, Array, dict[str, Array]]:
+    """Do the same, and begin the next episode at once where one ends (`done` still says so)."""
+    xp = _namespace(params)
+    key_step, key_reset = _split(xp, key, 2)
+    moved, observation, reward, done, info = step(params, state, action, key_step)
+    fresh, first = reset(params, key_reset, tuple(state.time.shape))
+    state = State(*(_choose(xp, done, new, old) for new, old in zip(fresh, moved, strict=True)))
+    return state, _choose(xp, done, first, observation), reward, done, info
+
+
+def observe(params: Params, state: State) -> Array:
+    """Return the observation: shares, part of the horizon left, prices, features of the context."""
+    xp = _namespace(params)
+    return xp.concat([state.shares, params.clock[state.time, state.context]], axis=-1)
+
+
+def control(params: Params, time: Array, context: Array, action: Array) -> tuple[Array, Array]:
+    """Return the policy (..., n, m) that an action stands for, and each state's divergence from the default in nats."""
+    xp = _namespace(params)
+    default = params.behaviour[time, context]
+    if params.mode == "policy":
+        given = xp.clip(action, 0.0, 1.0) * xp.astype(default > 0, default.dtype)
+        total = xp.sum(given, axis=-1, keepdims=True)
+        policy = xp.where(total > 0, given / xp.where(total > 0, total, 1.0), default)
+        safe = xp.where(policy > 0, policy, 1.0) / xp.where(policy > 0, default, 1.0)
+        return policy, xp.sum(policy * xp.log(safe), axis=-1)
+    if params.mode == "discrete":
+        numbers = xp.astype(action, params.scale.dtype)[..., None] * (2.0 / (params.levels - 1)) - 1.0
+    else:
+        numbers = xp.clip(action, -1.0, 1.0)
+    tilt = xp.matmul(numbers[..., None, :], params.basis)[..., 0, :] * params.scale[time][..., None]
+    # Each row is shifted by the largest tilt that it can take, so that nothing overflows and something is left.
+    reach = xp.where(default > 0, tilt[..., None, :], -xp.inf)
+    shifted = reach - xp.max(reach, axis=-1, keepdims=True)
+    weights = default * xp.exp(shifted)
+    gain = xp.sum(weights, axis=-1, keepdims=True)
+    policy = weights / gain
+    mean = xp.sum(policy * xp.where(default > 0, shifted, 0.0), axis=-1)
+    return policy, mean - xp.log(gain)[..., 0]
+
+
+def _coupling(xp: Any, params: Params, time: Array, power: Array) -> tuple[Array, Array]:
+    """Return the violation in kW per load and its cost in dollars per load."""
+    miss, weight = power - params.level[time], params.weight[time]
+    off = xp.abs(miss) if params.tracking else xp.where(miss > 0, miss, 0.0)
+    off = xp.where(weight > 0, off, 0.0)
+    return off, weight * (off * off if params.tracking else off)
+
+
+# ------------------------------------------------------------------ libraries
+def _array(backend: str, array: Any, dtype: str, device: Any) -> Array:
+    if backend == "numpy":
+        return np.asarray(array, dtype=dtype)
+    if backend == "torch":
+        import torch
+
+        return torch.as_tensor(np.array(array), dtype=getattr(torch, dtype), device=device)
+    import jax.numpy as jnp
+
+    _register()
+    return jnp.asarray(array, dtype=dtype)
+
+
+def _namespace(params: Params) -> Any:
+    """Return the array functions of the library that holds the parameters."""
+    from array_api_compat import array_namespace
+
+    return array_namespace(params.power)
+
+
+_REGISTERED = False
+
+
+def _register() -> None:
+    """Tell JAX which parts of the parameters are arrays."""
+    global _REGISTERED
+    if not _REGISTERED:
+        import jax
+
+        fixed = ["loads", "mode", "levels", "tracking", "spread"]
+        data = [field.name for field in fields(Params) if field.name not in fixed]
+        jax.tree_util.register_dataclass(Params, data_fields=data, meta_fields=fixed)
+        _REGISTERED = True
+
+
+def _split(xp: Any, key: Key, count: int) -> Any:
+    """Return so many keys; generators that hold a state of their own are used one after the other."""
+    if "jax" in xp.__name__:
+        import jax
+
+        return jax.random.split(key, count)
+    return (key,) * count
+
+
+def _uniform(params: Params, key: Key, shape: tuple[int, ...]) -> Array:
+    like = params.power
+    if isinstance(like, np.ndarray):
+        return np.asarray(key.random(shape), dtype=like.dtype)
+    if "torch" in type(like).__module__:
+        import torch
+
+        return torch.rand(shape, generator=key, dtype=like.dtype, device=like.device)
+    import jax
+
+    return jax.random.uniform(key, shape, dtype=like.dtype)
+
+
+def _draw(xp: Any, weights: Array, spot: Array) -> Array:
+    """Return the index whose cumulated weight first exceeds the uniform `spot`; a weight of zero never comes up."""
+    cumulated = xp.cumulative_sum(weights, axis=-1)
+    cumulated = cumulated / cumulated[..., -1:]
+    integer = xp.int32 if "jax" in xp.__name__ else xp.int64  # JAX has no longer ones unless told so
+    index = xp.sum(xp.astype(cumulated <= spot[..., None], integer), axis=-1)
+    last = int(weights.shape[-1]) - 1
+    return xp.where(index > last, last, index)
+
+
+def _rows(xp: Any, matrix: Array, index: Array) -> Array:
+    """Return the rows (..., k, columns) of matrices (..., rows, columns) that an index (..., k) names."""
+    if matrix.ndim == 2:
+        return matrix[index]
+    return xp.take_along_axis(matrix, xp.broadcast_to(index[..., None], (*index.shape, matrix.shape[-1])), axis=-2)
+
+
+def _shares(xp: Any, params: Params, states: Array) -> Array:
+    """Return the share of the loads in each state."""
+    numbers = xp.arange(params.n_states, dtype=states.dtype, device=getattr(states, "device", None))
+    found = xp.astype(states[..., None] == numbers, params.power.dtype)
+    return xp.mean(found, axis=-2)
+
+
+def _choose(xp: Any, condition: Array, yes: Array, no: Array) -> Array:
+    """Choose between two arrays by a condition of fewer axes."""
+    return xp.where(xp.reshape(condition, tuple(condition.shape) + (1,) * (no.ndim - condition.ndim)), yes, no)
+
+
+class Gymnax:
+    """The environment with the signatures of gymnax: keys first, parameters last, the next episode begins at once.
+
+    ``observation, state = env.reset(key, params)`` and
+    ``observation, state, reward, done, info = env.step(key, state, action, params)``.
+    """
+
+    def __init__(self, env: Any = None, dtype: str = "float32", **options: Any) -> None:
+        self.default_params = make(env, backend="jax", dtype=dtype, **options)
+
+    def reset(self, key: Key, params: Params | None = None) -> tuple[Array, State]:
+        """Begin an episode."""
+        state, observation = reset(params or self.default_params, key)
+        return observation, state
+
+    def step(
+        self, key: Key, state: State, action: Array, params: Params | None = None
+    ) -> tuple[Array, State, Array, Array, dict[str, Array]]:
+        """Move one step; where the episode ends the next one begins."""
+        state, observation, reward, done, info = step_autoreset(params or self.default_params, state, action, key)
+        return observation, state, reward, done, info

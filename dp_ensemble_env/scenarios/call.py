@@ -1,0 +1,90 @@
+"""Laundry lines that may be called to stop at any time, with half an hour of notice.
+
+**All numbers are synthetic.** The rules of the programme (notice, an hour of event, a rest in which nobody is called
+again, a payment per kWh not drawn that is many times the energy price) are those of interruptible-load contracts in
+outline. The phases of a line are those of a washing and drying programme.
+
+Nobody is called on most days, and lines that stand still earn nothing, so waiting for a call costs money.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dp_ensemble_env._validation import check_count, check_positive
+from dp_ensemble_env.context import Context
+from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.scenarios import Card, Scenario
+from dp_ensemble_env.scenarios._programmes import assemble, programme
+
+STEPS = 64
+#: Power of the phases of a washing and drying programme, in kW, and of a line that waits.
+PHASES_KW = (130.0, 45.0, 190.0, 200.0, 55.0, 25.0, 145.0, 175.0, 135.0, 50.0, 30.0)
+IDLE_KW = 10.0
+CONTEXTS = ("quiet", "notice 1", "notice 2", "event 1", "event 2", "event 3", "event 4", "rest")
+
+
+def call(seed: int = 0, *, discomfort_penalty: float = 6.0, **overrides: Any) -> EnsembleModel:
+    """Build a day of laundry lines that may be called.
+
+    64 quarter hours from 6:00, 12 power levels, 8 contexts: quiet, two steps of notice, four of the event, a rest. An
+    instance draws how likely a call is, how long the rest lasts, what is paid in an event and earned outside it, how
+    often lines start and how long they dwell in a phase.
+
+    Parameters
+    ----------
+    seed : int
+        Seed of the instance.
+    discomfort_penalty : float
+        Dollars per line and nat.
+    **overrides
+        Fields of `EnsembleModel`; a misspelt name is refused.
+
+    Examples
+    --------
+    >>> model = call()
+    >>> model.n_states, model.horizon, model.n_contexts
+    (12, 64, 8)
+    """
+    rng = np.random.default_rng([check_count(seed, "seed", 0), 5])
+    chance, end_of_rest = rng.uniform([0.020, 0.06], [0.030, 0.10])
+    margin, pay = rng.uniform([0.08, 2.0], [0.12, 3.0])  # dollars per kWh: earned by working, paid for not drawing
+    start, dwell = rng.uniform(0.25, 0.35), rng.uniform(0.10, 0.25, len(PHASES_KW))
+    return assemble(
+        *programme(PHASES_KW, IDLE_KW, start, dwell),
+        np.where(np.char.startswith(CONTEXTS, "event"), pay - margin, -margin),
+        calls(chance, end_of_rest),
+        waiting=0.5,
+        discomfort_penalty=check_positive(discomfort_penalty, "discomfort_penalty"),
+        safety=2.6,
+        times=np.datetime64("2024-01-16T06:00", "s") + np.arange(STEPS + 1) * np.timedelta64(900, "s"),
+        **overrides,
+    )
+
+
+def calls(chance: float, end_of_rest: float) -> Context:
+    """Return the contexts of a call: a quiet step is followed by a notice with probability `chance`."""
+    c = len(CONTEXTS)
+    transition = np.diag(np.ones(c - 1), 1)
+    transition[0, :2] = 1.0 - chance, chance
+    transition[-1, [0, -1]] = end_of_rest, 1.0 - end_of_rest
+    return Context(transition, CONTEXTS, [0])
+
+
+SCENARIO = Scenario(
+    call,
+    Card(
+        title="Call",
+        story=(
+            "A hundred laundry lines have agreed to draw less for an hour whenever they are called, half an hour "
+            "after the notice. A call may come at any time and more than once, or not at all. Lines that stand still "
+            "earn nothing, so only those who react to the notice, and not before, are paid without losing work."
+        ),
+        states="12 power levels of a line: waiting, and 11 phases of its programme in the order of their power",
+        sources="synthetic; rules in outline those of interruptible-load contracts, phases those of washing and drying",
+        private="the programme: in which order a line visits the levels, how often it starts, how long it dwells",
+        version=1,
+    ),
+)

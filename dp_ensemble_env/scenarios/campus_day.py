@@ -1,0 +1,309 @@
+r"""A whole day on the synthetic campus, hour by hour, with a rebound after the event.
+
+**Behaviour.** The meters of 50 buildings are simulated (`campus_meters`), averaged to hours, and
+the dynamics of a building's power are estimated by hour and day type from the days whose weather
+is most like that of the day in question (`dp_ensemble_env.chain.estimate_chain`). What a building
+runs is settled when it opens and kept until it closes, and comes and goes by the hour at night:
+the same tilt lasts ten hours at 8:00 and one hour at 3:00. No lazy walk has both memories.
+
+**Rebound.** A building that draws much less than usual owes part of the difference, as rooms
+that were not cooled have to be cooled later. With the level :math:`k` of its activity and its
+debt :math:`b` (kWh), in every hour
+
+.. math:: b' = (1 - \rho)\,b + \varphi \max(0, (1 - \mu)\,\text{usual}_t - p_k), \qquad
+          \text{power} = p_k + \rho\,b'
+
+so that :math:`\varphi` of the energy shed beyond the margin :math:`\mu` comes back, a share
+:math:`\rho` of what is owed every hour. The debt is kept on a grid; nature rounds it up or down
+at random such that its mean is exact. What is still owed at midnight is bought at the price of the night.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dp_ensemble_env._shapes import Axis
+from dp_ensemble_env._validation import check_count, check_positive
+from dp_ensemble_env.chain import TimedChain, day_type, estimate_chain, hour_of_day, resample, select_days
+from dp_ensemble_env.model import DECLARABLE, EnsembleModel
+from dp_ensemble_env.privacy.mechanisms.public import PublicMechanism
+from dp_ensemble_env.scenarios import Card, Scenario
+from dp_ensemble_env.scenarios.campus import HOLIDAYS, SUMMER, campus_building
+from dp_ensemble_env.tariff import EventTimeline, Tariff
+
+FloatArray = NDArray[np.float64]
+TimeArray = NDArray[np.datetime64]
+
+HOUR = np.timedelta64(3600, "s")
+#: Levels of a building's activity, and debts that are told apart.
+LEVELS, DEBTS = 10, 5
+#: kWh from one debt to the next.
+DEBT_KWH = 40.0
+#: Share of the debt that comes back every hour, share of the shed energy that is owed, and margin that is free.
+RECOVERY, PAYBACK, MARGIN = 0.25, 0.9, 0.10
+#: A building's activity: its spread, and what is kept of it from one hour to the next while open and while closed.
+ACTIVITY, KEPT_OPEN, KEPT_CLOSED = 0.15, 0.99, 0.2
+#: The hours at which activity is settled anew, and those to which it is kept from them.
+OPENING, OPEN = (7, 8), range(9, 19)
+#: So many days of the most similar weather are estimated from.
+SIMILAR_DAYS = 40
+EVENT_HOURS = 4
+#: Nats of an action of one; no optimum of the instances needs more.
+TILT_NATS = 6.0
+
+
+@dataclass(frozen=True)
+class DaySettings:
+    """What tells one instance from another.
+
+    Attributes
+    ----------
+    campus : int
+        Seed of the campus: its weather, machines and people.
+    warmth : float
+        Place of the day among the warmer half of the summer's days, from 0 (the mildest of them) to 1 (the hottest).
+    event_hour : int
+        When the event of four hours begins.
+    incentive : float
+        Dollars per kWh in the event.
+    night_price, day_price, evening_price : float
+        Dollars per kWh from 22 to 8, from 8 to 17 and 21 to 22, and from 17 to 21 o'clock.
+    """
+
+    campus: int = 0
+    warmth: float = 0.5
+    event_hour: int = 14
+    incentive: float = 1.0
+    night_price: float = 0.08
+    day_price: float = 0.15
+    evening_price: float = 0.30
+
+    def __post_init__(self) -> None:
+        check_count(self.campus, "campus", 0)
+        check_count(self.event_hour, "event_hour", 0, 24 - EVENT_HOURS)
+        if not 0.0 <= self.warmth <= 1.0:
+            raise ValueError(f"warmth must lie in [0, 1], got {self.warmth!r}; 1 is the hottest day of the summer.")
+        for name in ("incentive", "night_price", "day_price", "evening_price"):
+            check_positive(getattr(self, name), name)
+
+    @classmethod
+    def draw(cls, seed: int) -> DaySettings:
+        """Draw an instance: ranges as the card states them."""
+        rng = np.random.default_rng([seed, 20180702])
+        return cls(
+            campus=int(rng.integers(10**9)),
+            warmth=float(rng.random()),
+            event_hour=int(rng.integers(12, 17)),
+            incentive=float(rng.uniform(0.7, 1.5)),
+            night_price=float(rng.uniform(0.06, 0.10)),
+            day_price=float(rng.uniform(0.12, 0.18)),
+            evening_price=float(rng.uniform(0.22, 0.40)),
+        )
+
+    def timeline(self, day: np.datetime64, usual_kw: FloatArray) -> EventTimeline:
+        """Lay prices and event on the hours of `day`; the first entry is the hour before it."""
+        times = day.astype("datetime64[s]") + np.arange(25) * HOUR
+        hour = hour_of_day(times - HOUR)
+        prices = np.full(24, self.day_price)
+        prices[[*range(8), 22, 23]] = self.night_price
+        prices[17:21] = self.evening_price
+        in_event = (hour >= self.event_hour) & (hour < self.event_hour + EVENT_HOURS)
+        in_event[0] = False
+        return EventTimeline(
+            times=times,
+            energy_price=Tariff(prices).at(times - HOUR),
+            incentive=np.where(in_event, self.incentive, 0.0),
+            in_event=in_event,
+            baseline_kw=usual_kw[hour],
+        )
+
+
+def campus_day(
+    seed: int = 0, *, buildings: int = 100, discomfort_penalty: float = 150.0, **overrides: Any
+) -> EnsembleModel:
+    """Build a day on the synthetic campus: 24 hourly decisions, an event in the afternoon and its rebound.
+
+    Parameters
+    ----------
+    seed : int
+        Draws the instance: campus, day, hour of the event and prices.
+    buildings, discomfort_penalty
+        See `EnsembleModel`.
+    **overrides
+        Fields of `DaySettings` (``event_hour=13``, ``incentive=0.5``, …) or of `EnsembleModel`; a misspelt
+        name is refused.
+
+    Examples
+    --------
+    >>> model = campus_day()
+    >>> model.n_states, model.horizon, [axis.name for axis in model.axes]
+    (50, 24, ['power before rebound, kW', 'debt, kWh'])
+    """
+    fields = DaySettings.__dataclass_fields__
+    chosen = {**DaySettings.draw(check_count(seed, "seed", 0)).__dict__}
+    chosen |= {name: overrides.pop(name) for name in list(overrides) if name in fields}
+    known = [*fields, *EnsembleModel.__dataclass_fields__]
+    for name in overrides:
+        if name not in known:
+            raise ValueError(f"campus_day has no setting {name!r}; the settings are {', '.join(known)}, seed.")
+    settings = DaySettings(**chosen)
+    data = _data(settings.campus, settings.warmth)
+    line = settings.timeline(data.day, buildings * data.usual_kw)
+    power = (data.chain.power[:, None] + RECOVERY * DEBT_KWH * np.arange(DEBTS)).ravel()
+    utility = line.utility(power)
+    utility[-1] -= settings.night_price * np.tile((1.0 - RECOVERY) * DEBT_KWH * np.arange(DEBTS), LEVELS)
+    model = EnsembleModel(
+        default=_with_debt(data.chain.at(line.times[:-1])),
+        power_kw=power,
+        utility=utility,
+        discomfort_penalty=discomfort_penalty,
+        buildings=buildings,
+        initial=np.kron(data.start, np.eye(DEBTS)[0]),
+        event=line,
+        notes=(
+            f"The dynamics were estimated by hour and day type from {SIMILAR_DAYS} summer days of similar weather, "
+            f"{data.meters} simulated meters.",
+        ),
+        public_fields=DECLARABLE,  # a synthetic campus: its levels, its usual day and its eve are no one's secret
+        nature=rebound(data.usual_kw, data.chain.power),
+        spread_start=True,
+        tilt_scale=np.full(24, TILT_NATS),
+        guess=_with_debt(np.broadcast_to(PublicMechanism().release(np.eye(LEVELS)).matrix, (24, LEVELS, LEVELS))),
+        axes=(
+            Axis("power before rebound, kW", tuple(round(float(kw)) for kw in data.chain.power)),
+            Axis("debt, kWh", tuple(round(DEBT_KWH * debt) for debt in range(DEBTS))),
+        ),
+    )
+    return model.override(**overrides) if overrides else model
+
+
+def rebound(usual_kw: FloatArray, power_kw: FloatArray) -> FloatArray:
+    """Return nature (T, m, m): what a building owes after an hour at each level, with each debt before.
+
+    Parameters
+    ----------
+    usual_kw : ndarray of shape (T,)
+        What a building usually draws in each hour.
+    power_kw : ndarray of shape (levels,)
+        Power of each level, without what is recovered.
+    """
+    hours, levels = len(usual_kw), len(power_kw)
+    shed = np.maximum((1.0 - MARGIN) * usual_kw[:, None] - power_kw, 0.0)
+    owed = (1.0 - RECOVERY) * np.arange(DEBTS) + (PAYBACK / DEBT_KWH * shed)[:, :, None]
+    owed = np.minimum(owed, DEBTS - 1)  # what goes beyond the largest debt is forgone for good
+    below = owed.astype(int)
+    part = (owed - below)[..., None]
+    move = (1.0 - part) * np.eye(DEBTS)[below] + part * np.eye(DEBTS)[np.minimum(below + 1, DEBTS - 1)]
+    nature = np.zeros((hours, levels, DEBTS, levels, DEBTS))
+    for level in range(levels):
+        nature[:, level, :, level, :] = move[:, level]
+    return nature.reshape(hours, levels * DEBTS, levels * DEBTS)
+
+
+def campus_meters(campus: int = 0, meters: int = 50) -> tuple[TimeArray, FloatArray]:
+    """Simulate hourly meters of campus buildings over a summer: stamps (m,) and mean power (m, meters) in kW.
+
+    Each follows the synthetic building with an activity of its own, spread by 15 %. Activity is
+    settled anew when the building opens, kept until it closes but for small changes, and
+    hardly lasts from hour to hour while it is closed.
+    """
+    year = campus_building(campus)
+    times, profile, _ = resample(year.times, year.kw, year.step, HOUR)
+    summer = select_days(times, season=SUMMER)
+    times, profile = times[summer], profile[summer]
+    rng = np.random.default_rng([campus, meters, 24])
+    by_hour = np.full(24, KEPT_CLOSED)
+    by_hour[list(OPEN)] = KEPT_OPEN
+    by_hour[list(OPENING)] = 0.0
+    kept = by_hour[hour_of_day(times)]
+    activity = rng.standard_normal((len(times), meters))
+    for i in range(1, len(times)):
+        activity[i] = kept[i] * activity[i - 1] + np.sqrt(1.0 - kept[i] ** 2) * activity[i]
+    return times, profile[:, None] * np.maximum(1.0 + ACTIVITY * activity, 0.1)
+
+
+@dataclass(frozen=True, eq=False)
+class _DayData:
+    """What the meters say about one day: private, but for what the scenario declares."""
+
+    day: np.datetime64
+    chain: TimedChain
+    usual_kw: FloatArray  # (24,) mean over similar days of its type
+    start: FloatArray  # levels in the hour before it
+    meters: int
+
+
+@lru_cache(maxsize=16)
+def _data(campus: int, warmth: float) -> _DayData:
+    times, kw = campus_meters(campus)
+    year = campus_building(campus)
+    days = np.unique(times.astype("datetime64[D]"))
+    heat = np.array([year.temperature[year.times.astype("datetime64[D]") == day].mean() for day in days])
+    # The first day is passed over: the hour before it was not metered.
+    warm = 1 + np.argsort(heat[1:], kind="stable")[len(days) // 2 :]
+    chosen = int(warm[min(int(warmth * len(warm)), len(warm) - 1)])
+    unlike = days[np.argsort(np.abs(heat - heat[chosen]), kind="stable")[SIMILAR_DAYS:]]
+    similar = ~np.isin(times.astype("datetime64[D]"), unlike)
+    # Between quantiles, to whole kW: some readings lie beyond both ends, so that no level is empty.
+    low, high = np.round(np.quantile(kw[similar], (0.005, 0.995)))
+    chain = estimate_chain(
+        kw,
+        times=times,
+        edges=np.linspace(low, high, LEVELS + 1),
+        exclude=unlike.astype(str),
+        by=("hour", "daytype"),
+        holidays=HOLIDAYS,
+    )
+    assert isinstance(chain, TimedChain)
+    day = days[chosen]
+    alike = similar & (day_type(times, HOLIDAYS) == day_type(day, HOLIDAYS))
+    usual = np.array([kw[alike & (hour_of_day(times) == hour)].mean() for hour in range(24)])
+    eve = chain.states(kw[times == day.astype("datetime64[s]") - HOUR][0])
+    return _DayData(day, chain, usual, np.bincount(eve, minlength=LEVELS) / len(eve), kw.shape[1])
+
+
+def _with_debt(behaviour: FloatArray) -> FloatArray:
+    """Let decisions on levels (T, L, L) carry the debt along: nature changes it."""
+    hours, levels, _ = behaviour.shape
+    whole: FloatArray = np.einsum("tka,db->tkdab", behaviour, np.eye(DEBTS))
+    return whole.reshape(hours, levels * DEBTS, levels * DEBTS)
+
+
+SCENARIO = Scenario(
+    campus_day,
+    Card(
+        title="Campus day",
+        story=(
+            "A whole summer day on a university campus, hour by hour from midnight, with time-of-use prices and a "
+            "four-hour event in the afternoon. What a building runs is settled when it opens, about 8:00, and kept "
+            "until it closes at 19:00; at night it comes and goes by the hour. So the time to act for an afternoon "
+            "event is the morning, and a tilt before that is wasted; only data by the hour show it. Energy that is "
+            "shed comes back: a building that draws more than 10 % below its usual power of the hour owes 90 % of "
+            "what is missing beyond that, and makes up a quarter of what it owes every hour, in the expensive evening "
+            "for instance. A building that is low by chance owes, too, so the uncontrolled campus draws about 2 % more "
+            "than the meters it was estimated from. Instances differ in campus and weather, day (one of the warmer "
+            "half of the summer, weekends and holidays among them), start of the event (12 to 16 h), incentive (0.7 to "
+            "1.5 $/kWh) and prices (night 0.06 to 0.10, day 0.12 to 0.18, evening 0.22 to 0.40 $/kWh)."
+        ),
+        states=(
+            "10 levels of a building's power before rebound, times 5 debts from 0 to 160 kWh. A decision is the next "
+            "level with the debt carried along; nature changes the debt"
+        ),
+        sources=(
+            "synthetic: 50 meters simulated from the campus building, each with an activity of its own (spread 15 %); "
+            "dynamics by hour and day type estimated from the 40 days of the most similar weather, thin cells shrunk. "
+            "The length of the event and the size of the incentive follow Con Edison's public rules; rebound, prices "
+            "and penalty are assumptions"
+        ),
+        private=(
+            "the behaviour by hour, as if estimated from meter data; levels, usual power by hour, start and prices "
+            "are declared public"
+        ),
+        version=1,
+    ),
+)

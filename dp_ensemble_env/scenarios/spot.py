@@ -1,0 +1,93 @@
+"""Electric furnaces that pay a price which moves at random, and is negative when there is surplus.
+
+**All numbers are synthetic.** The regimes follow what imbalance prices in north-western Europe look like in outline:
+most quarter hours near the day-ahead price, spells of surplus with negative prices, and spells of scarcity at several
+times the normal price. The phases of a furnace are those of a heat treatment: a burst to preheat, a soak, a slow ramp
+to full power, and fans while it cools.
+
+A furnace that has started runs for about three hours, so starting is a bet on a price that nobody knows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dp_ensemble_env._validation import check_count, check_positive
+from dp_ensemble_env.context import Context
+from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.scenarios import Card, Scenario
+from dp_ensemble_env.scenarios._programmes import assemble, programme, stationary
+
+STEPS = 48
+#: Power of the phases of a heat treatment, in kW, and of a furnace that waits.
+PHASES_KW = (140.0, 92.0, 108.0, 153.0, 155.0, 169.0, 183.0, 190.0, 197.0, 202.0, 60.0, 25.0)
+IDLE_KW = 10.0
+REGIMES = ("surplus", "normal", "scarcity")
+
+
+def spot(seed: int = 0, *, discomfort_penalty: float = 12.0, **overrides: Any) -> EnsembleModel:
+    """Build a day of furnaces at random prices.
+
+    48 quarter hours from 6:00, 13 power levels, 3 price regimes. An instance draws the three prices, how long the
+    regimes last, how often furnaces start and how long they dwell in a phase.
+
+    Parameters
+    ----------
+    seed : int
+        Seed of the instance.
+    discomfort_penalty : float
+        Dollars per furnace and nat.
+    **overrides
+        Fields of `EnsembleModel`; a misspelt name is refused.
+
+    Examples
+    --------
+    >>> model = spot()
+    >>> model.n_states, model.horizon, model.context
+    (13, 48, Context(surplus, normal, scarcity))
+    """
+    rng = np.random.default_rng([check_count(seed, "seed", 0), 4])
+    prices = rng.uniform([-0.24, 0.05, 0.32], [-0.18, 0.08, 0.42])
+    context = regimes(rng.uniform(0.92, 0.95, 3), rng.uniform(0.45, 0.6), rng.uniform(0.05, 0.15))
+    start, dwell = rng.uniform(0.20, 0.35), rng.uniform(0.10, 0.20, len(PHASES_KW))
+    return assemble(
+        *programme(PHASES_KW, IDLE_KW, start, dwell),
+        prices,
+        context,
+        waiting=0.5,
+        discomfort_penalty=check_positive(discomfort_penalty, "discomfort_penalty"),
+        safety=2.6,
+        times=np.datetime64("2024-05-14T06:00", "s") + np.arange(STEPS + 1) * np.timedelta64(900, "s"),
+        **overrides,
+    )
+
+
+def regimes(persistence: Any, to_surplus: float, across: float) -> Context:
+    """Return the price regimes: each lasts with its `persistence`, and most changes pass through the normal one."""
+    stay = np.asarray(persistence)
+    turn = np.array([[0.0, 1.0 - across, across], [to_surplus, 0.0, 1.0 - to_surplus], [across, 1.0 - across, 0.0]])
+    transition = np.diag(stay) + (1.0 - stay)[:, None] * turn
+    return Context(transition, REGIMES, stationary(transition))
+
+
+SCENARIO = Scenario(
+    spot,
+    Card(
+        title="Spot prices",
+        story=(
+            "A hundred electric furnaces pay a price that jumps between surplus (negative), normal and scarcity. A "
+            "treatment lasts about three hours once it is started, so when to start depends on the price now and on "
+            "how long it may last. No schedule made in the morning can follow such prices: feedback is needed."
+        ),
+        states="13 power levels of a furnace: waiting, and 12 phases of its programme in the order of their power",
+        sources=(
+            "synthetic; regimes stylised after imbalance prices in north-western Europe, phases after a heat treatment"
+        ),
+        private=(
+            "the programme: in which order the levels follow each other, how often a furnace starts, how long it dwells"
+        ),
+        version=1,
+    ),
+)

@@ -1,0 +1,261 @@
+"""Air conditioners that a retailer steers through an afternoon of changing weather.
+
+**Nature** is the first-order model of a room, the usual one for thermostatically
+controlled loads: the temperature relaxes with the time constant R C towards that
+outdoors, less R times the heat that the unit takes out. Homes differ in R and C, so a
+row of nature is a mixture over homes; it is laid on temperatures half a kelvin apart such
+that the mean of each home is exact.
+
+**Behaviour** is private: where owners set the thermostat, at which temperature they
+lose patience and press *boost*, and how long they leave it on. The textbook knows the
+thermostat and takes a boost for over after a quarter of an hour or so.
+
+**Context** is the weather: a sea breeze brings wind power and cooler air, a lull brings
+heat and scarcity prices. The retailer sells at a flat tariff and buys at the spot price,
+so it gains from use in one weather and loses in the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from dp_ensemble_env.context import Context
+from dp_ensemble_env.model import Axis, EnsembleModel
+from dp_ensemble_env.scenarios import Card, Scenario
+from dp_ensemble_env.scenarios._loads import clock_times, lasting, settled, streams, with_tilt_scale
+from dp_ensemble_env.tariff import EventTimeline
+
+FloatArray = NDArray[np.float64]
+
+MODES = ("off", "on", "boost")
+#: Temperatures of the states in degrees Celsius.
+TEMPERATURES = 20.0 + 0.4 * np.arange(16)
+#: Electrical power in kW of each mode: a two-stage unit, the low stage under its thermostat, both stages in a boost.
+MODE_KW = np.array([0.0, 2.8, 5.6])
+COP = 2.5
+#: Thermal resistance in K/kW and capacity in kWh/K of the typical home, and by how much homes differ.
+RESISTANCE, CAPACITY, SPREAD = 2.0, 10.0, (0.8, 1.0, 1.2)
+STEP_HOURS, FIRST_HOUR, HORIZON = 0.25, 10.0, 48
+#: Hours of the peak event, and how much dearer the spot price is in it.
+PEAK, PEAK_FACTOR = (16.0, 20.0), 1.5
+WEATHERS = ("breeze", "fair", "lull")
+#: Dollars that a home is paid per kelvin and hour above 25 degrees.
+COMPENSATION, WARM = 0.1, 25.0
+
+
+@dataclass(frozen=True)
+class Day:
+    """What is public in one instance: weather, spot prices and tariff.
+
+    Attributes
+    ----------
+    outdoors : tuple of float
+        Highest temperature of the day, at 15:00, in each weather, degrees Celsius.
+    spot : tuple of float
+        Dollars per kWh in each weather, outside the peak.
+    stay : float
+        Probability that a weather lasts another quarter of an hour.
+    tariff : float
+        What homes pay, dollars per kWh.
+    """
+
+    outdoors: tuple[float, float, float] = (27.0, 32.0, 37.0)
+    spot: tuple[float, float, float] = (0.02, 0.2, 1.2)
+    stay: float = 0.88
+    tariff: float = 0.3
+
+    @classmethod
+    def draw(cls, rng: np.random.Generator) -> Day:
+        """Draw a summer day."""
+        fair = rng.uniform(31.0, 33.0)
+        outdoors = (fair - rng.uniform(4.0, 6.0), fair, fair + rng.uniform(4.0, 6.0))
+        spot = (rng.uniform(0.0, 0.04), rng.uniform(0.15, 0.25), rng.uniform(1.0, 1.4))
+        return cls(outdoors, spot, rng.uniform(0.86, 0.9), rng.uniform(0.27, 0.33))
+
+    def outdoors_at(self, weather: int, hour: float) -> float:
+        """Return the temperature outdoors in the step that begins then, taken at its middle."""
+        return float(self.outdoors[weather] - 4.0 * (1.0 - np.cos(2.0 * np.pi * (hour + STEP_HOURS / 2 - 15.0) / 24.0)))
+
+    @property
+    def transition(self) -> FloatArray:
+        """How the weather moves in a quarter of an hour: to a neighbour or not at all."""
+        leave = 1.0 - self.stay
+        return np.array([[self.stay, leave, 0.0], [leave / 2, self.stay, leave / 2], [0.0, leave, self.stay]])
+
+
+@dataclass(frozen=True)
+class Habits:
+    """How owners run their units.
+
+    Attributes
+    ----------
+    setpoint, band, softness : float
+        The unit switches on above ``setpoint + band`` and off below ``setpoint - band``, each
+        with a logistic probability of this softness (owners differ), in kelvin.
+    impatience, patience : float
+        Probability per step of pressing boost in a hot room, and the temperature at which it is half of that.
+    hold : float
+        Probability that a boost is left on for another step, unless the room is cold.
+    """
+
+    setpoint: float = 22.5
+    band: float = 0.5
+    softness: float = 0.25
+    impatience: float = 0.01
+    patience: float = 24.5
+    hold: float = 0.3
+
+    @classmethod
+    def draw(cls, rng: np.random.Generator) -> Habits:
+        """Draw the habits of a neighbourhood."""
+        return cls(
+            setpoint=rng.uniform(22.25, 23.0),
+            softness=rng.uniform(0.4, 0.6),
+            impatience=rng.uniform(0.15, 0.35),
+            patience=rng.uniform(24.2, 25.0),
+            hold=rng.uniform(0.92, 0.97),
+        )
+
+    def behaviour(self) -> FloatArray:
+        """Return the probabilities of the next mode, (n, n): the decision keeps the temperature and sets the mode."""
+        warm = expit((TEMPERATURES - self.setpoint - self.band) / self.softness)
+        cold = expit((self.setpoint - self.band - TEMPERATURES) / self.softness)
+        press = self.impatience * expit((TEMPERATURES - self.patience) / 0.4)
+        keep = self.hold * expit((TEMPERATURES - 20.75) / 0.25)
+        table = np.empty((3, 3, len(TEMPERATURES)))
+        table[0] = (1 - warm) * (1 - press), warm * (1 - press), press
+        table[1] = cold * (1 - press), (1 - cold) * (1 - press), press
+        table[2] = cold * (1 - keep), (1 - cold) * (1 - keep), keep
+        size = table[0].size
+        result: FloatArray = np.einsum("ijk,kl->ikjl", table, np.eye(len(TEMPERATURES))).reshape(size, size)
+        return result
+
+
+#: A thermostat at 22.5 ± 0.5 degrees; a boost is rare and soon over.
+TEXTBOOK = Habits()
+
+
+def room(outdoors: float, mode: int, resistance: float, capacity: float) -> FloatArray:
+    """Return where the temperature of a home goes in one step, (16, 16), rows summing to one.
+
+    The exact solution of ``C dT/dt = (outdoors - T)/R - COP kW``, shared out between the two
+    neighbouring temperatures so that the mean is exact, and kept inside the grid.
+    """
+    rest = outdoors - resistance * COP * MODE_KW[mode]
+    kept = np.exp(-STEP_HOURS / (resistance * capacity))
+    width, last = TEMPERATURES[1] - TEMPERATURES[0], len(TEMPERATURES) - 1
+    place = np.clip((rest + (TEMPERATURES - rest) * kept - TEMPERATURES[0]) / width, 0.0, last)
+    below = np.minimum(np.floor(place).astype(int), last - 1)
+    rows, out = np.arange(last + 1), np.zeros((last + 1, last + 1))
+    out[rows, below] = 1.0 - (place - below)
+    out[rows, below + 1] = place - below
+    return out
+
+
+def rooms(outdoors: float) -> FloatArray:
+    """Return nature (n, n) at one temperature outdoors: the mode stays, the temperature moves as in a mix of homes."""
+    homes = [(RESISTANCE * x, CAPACITY * y) for x in SPREAD for y in SPREAD]
+    blocks = [np.mean([room(outdoors, mode, *home) for home in homes], axis=0) for mode in range(len(MODES))]
+    out = np.zeros((len(MODES), len(TEMPERATURES), len(MODES), len(TEMPERATURES)))
+    for mode, block in enumerate(blocks):
+        out[mode, :, mode] = block
+    return out.reshape(2 * (len(MODES) * len(TEMPERATURES),))
+
+
+def thermostats(
+    seed: int = 0, *, discomfort_penalty: float = 0.4, buildings: int = 1000, **overrides: Any
+) -> EnsembleModel:
+    """Build one afternoon and evening of a thousand homes, 10:00 to 22:00 in quarter hours.
+
+    Parameters
+    ----------
+    seed : int
+        Draws the day and, apart from it, the owners' habits.
+    discomfort_penalty, buildings
+        See `EnsembleModel`; a building is a home here.
+    **overrides
+        Fields of `EnsembleModel`; a misspelt name is refused.
+
+    Examples
+    --------
+    >>> thermostats().axes[0].values
+    ('off', 'on', 'boost')
+    """
+    public, private = streams("thermostats", seed)
+    day, habits = Day.draw(public), Habits.draw(private)
+    hours = FIRST_HOUR + STEP_HOURS * np.arange(HORIZON + 1)
+    nature = np.array([[rooms(day.outdoors_at(w, hour)) for w in range(len(WEATHERS))] for hour in hours[:-1]])
+    guess, times = TEXTBOOK.behaviour(), clock_times("2018-07-02", FIRST_HOUR, STEP_HOURS, HORIZON)
+    spot, in_peak = _spot(day, hours)
+    shares = lasting(day.transition)
+    model = EnsembleModel(
+        default=habits.behaviour(),
+        nature=nature,
+        context=Context(day.transition, WEATHERS, start=shares),
+        utility=_utility(day, spot),
+        power_kw=np.repeat(MODE_KW, len(TEMPERATURES)),
+        discomfort_penalty=discomfort_penalty,
+        buildings=buildings,
+        # as textbook homes are spread after a morning of fair weather: nobody's data are in it
+        initial=settled(guess, nature[:1, 1], np.eye(len(guess))[5], 200),
+        spread_start=True,
+        times=times,
+        event=EventTimeline(times, spot @ shares, np.zeros(HORIZON + 1), in_peak),
+        guess=guess,
+        axes=(Axis("unit", MODES), Axis("temperature (°C)", tuple(TEMPERATURES.tolist()))),
+        public_fields=("levels", "initial"),
+    )
+    model = with_tilt_scale(model, 2.0)
+    return model.override(**overrides) if overrides else model
+
+
+def _spot(day: Day, hours: FloatArray) -> tuple[FloatArray, NDArray[np.bool_]]:
+    """Return the spot price (T + 1, c) of the interval that ends at each time, and whether it is in the peak."""
+    begin = hours - STEP_HOURS
+    in_peak = (begin >= PEAK[0]) & (begin < PEAK[1])
+    return np.outer(np.where(in_peak, PEAK_FACTOR, 1.0), day.spot), in_peak
+
+
+def _utility(day: Day, spot: FloatArray) -> FloatArray:
+    """Return the retailer's margin on what a home draws, less what it pays for warm rooms, (T + 1, c, n).
+
+    At the end a kelvin that a room is warmer than the textbook's setpoint counts as the
+    electricity, at the fair price, that takes it out again.
+    """
+    energy = np.repeat(MODE_KW, len(TEMPERATURES)) * STEP_HOURS
+    rooms_now = np.tile(TEMPERATURES, len(MODES))
+    utility: FloatArray = (day.tariff - spot)[..., None] * energy
+    utility -= COMPENSATION * STEP_HOURS * np.maximum(rooms_now - WARM, 0.0)
+    utility[-1] -= day.spot[1] * CAPACITY / COP * (rooms_now - TEXTBOOK.setpoint)
+    return utility
+
+
+THERMOSTATS = Scenario(
+    thermostats,
+    Card(
+        title="Thermostats",
+        story=(
+            "A retailer sells at a flat tariff and buys at spot prices that follow the weather: next to nothing while "
+            "a sea breeze drives the wind farms, scarcity in a lull, and half as much again in the peak event from "
+            "16:00 to 20:00. It steers the air conditioners of a thousand homes from 10:00 to 22:00, cools ahead while "
+            "power is cheap and lets rooms drift while it is dear. But an owner who feels warm presses boost, and a "
+            "boost lasts. For rooms above 25 °C the retailer pays a compensation."
+        ),
+        states="3 modes of the unit (off, on at 2.8 kW, boost at 5.6 kW) times 16 room temperatures from 20 to 26 °C",
+        sources=(
+            "first-order room with R = 2 K/kW, C = 10 kWh/K, COP 2.5 and 5.6 kW, the usual values of the literature "
+            "(Callaway, Energy Conversion and Management, 2009; Hao and others, IEEE Transactions on Power Systems, "
+            "2015, have lighter rooms); homes differ by 20 % in R and C; weather, prices and habits are synthetic"
+        ),
+        private=(
+            "the owners' behaviour: setpoints, when they press boost and how long it stays on; the physics of the "
+            "rooms, the weather, prices and the start are public"
+        ),
+        version=1,
+    ),
+)

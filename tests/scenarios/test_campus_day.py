@@ -1,0 +1,218 @@
+"""The campus day: which hour is which, what is owed and comes back, and what a plan must know."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from dp_ensemble_env import scenarios
+from dp_ensemble_env.policies import solve_standard, standard_policy, tilted_policy
+from dp_ensemble_env.reporting.outcome import event_outcome
+from dp_ensemble_env.scenarios import campus_day as module
+from dp_ensemble_env.scenarios.campus_day import (
+    DEBT_KWH,
+    DEBTS,
+    LEVELS,
+    DaySettings,
+    campus_day,
+    campus_meters,
+    rebound,
+)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return campus_day(1)  # a Thursday
+
+
+def levels_of(model):
+    """Behaviour between levels (T, L, L), of a building without debt."""
+    return model.default.reshape(24, LEVELS, DEBTS, LEVELS, DEBTS)[:, :, 0, :, 0]
+
+
+# ------------------------------------------------------------------ instances
+def test_equal_seeds_give_equal_models_and_others_differ(model):
+    module._data.cache_clear()
+    again, other = campus_day(1), campus_day(2)
+    assert again.fingerprint == model.fingerprint != other.fingerprint
+    assert_array_equal(again.nature, model.nature)
+    assert (other.n_states, other.horizon, other.n_decisions) == (model.n_states, model.horizon, model.n_decisions)
+
+
+def test_instances_stay_in_the_stated_ranges_and_vary():
+    draws = [DaySettings.draw(seed + 1_000_000 * split) for split in range(3) for seed in range(200)]
+    for name, low, high in (
+        ("event_hour", 12, 16),
+        ("incentive", 0.7, 1.5),
+        ("night_price", 0.06, 0.10),
+        ("day_price", 0.12, 0.18),
+        ("evening_price", 0.22, 0.40),
+        ("warmth", 0, 1),
+    ):
+        values = np.array([getattr(one, name) for one in draws], float)
+        assert low <= values.min() < low + 0.02 * (high - low) and high - 0.02 * (high - low) < values.max() <= high
+    assert len({one.campus for one in draws}) == len(draws)
+
+
+def test_day_is_one_of_the_warmer_half_and_both_day_types_occur():
+    days = [campus_day(seed).times[0].astype("datetime64[D]") for seed in range(6)]
+    weekdays = [np.is_busday(day) for day in days]
+    assert any(weekdays) and not all(weekdays)
+    mild, hot = (module._data(5, warmth) for warmth in (0.0, 1.0))
+    assert mild.usual_kw.max() < hot.usual_kw.max()
+
+
+# ------------------------------------------------------------------ hours and prices
+def test_prices_and_event_are_at_their_hours():
+    model = campus_day(1, event_hour=14, incentive=1.0, night_price=0.08, day_price=0.15, evening_price=0.3)
+    rate = -model.utility[:-1, 0] / model.power_kw[0]  # by the hour that ends at times[t]
+    assert_allclose(rate[[1, 8, 9, 14, 15, 17, 18]], [0.08, 0.08, 0.15, 0.15, 1.15, 1.15, 1.3])
+    assert_allclose(rate[[19, 20, 21, 22, 23]], [0.3, 0.3, 0.3, 0.15, 0.08])
+    assert str(model.times[15])[11:16] == "15:00"  # the first hour of the event ends then
+    # What is owed at midnight, after the share that was made up in the last hour, costs the price of the night.
+    assert_allclose(model.utility[-1, DEBTS - 1] - model.utility[-1, 0], -0.08 * (DEBTS - 1) * DEBT_KWH)
+
+
+def test_behaviour_is_that_of_the_hour_which_has_ended(model):
+    data = module._data(*(getattr(DaySettings.draw(1), name) for name in ("campus", "warmth")))
+    assert np.is_busday(data.day) and np.is_busday(data.day - 1)
+    assert_array_equal(levels_of(model), np.roll(data.chain.tables[:, 0], 1, axis=0))
+    blocks = model.default.reshape(24, LEVELS, DEBTS, LEVELS, DEBTS)
+    for debt in range(DEBTS):  # the debt is carried along and changes nothing
+        assert_array_equal(blocks[:, :, debt, :, debt], levels_of(model))
+    assert_allclose(blocks.sum(axis=(1, 2, 3, 4)), LEVELS * DEBTS)
+
+
+def test_activity_lasts_from_opening_to_closing_and_not_through_the_night(model):
+    """How well a building's power in one hour tells that in a later one: the correlation on an uncontrolled day."""
+    power, moves = np.array(model.axes[0].values, float), levels_of(model)
+
+    def memory(first, last):
+        start = np.linalg.multi_dot([model.initial.reshape(LEVELS, DEBTS).sum(axis=1), *moves[: first + 1]])
+        later = np.linalg.multi_dot(moves[first + 1 : last + 1])
+        joint = start[:, None] * later
+        early, late = joint.sum(axis=1), joint.sum(axis=0)
+        spread = [np.sqrt(w @ power**2 - (w @ power) ** 2) for w in (early, late)]
+        return (power @ joint @ power - (early @ power) * (late @ power)) / (spread[0] * spread[1])
+
+    assert memory(9, 17) > 0.5  # from 9:00 to 10:00 to the hour from 17:00 to 18:00
+    assert abs(memory(1, 8)) < 0.1 and abs(memory(5, 9)) < 0.1
+
+
+def test_uncontrolled_day_is_the_usual_one(model):
+    """But for natural debts, about two percent, and the day's own eve, the campus draws what it usually draws."""
+    occupancy, power = model.initial, []
+    for behaviour, nature in zip(model.default, model.nature, strict=True):
+        occupancy = occupancy @ behaviour @ nature
+        power.append(occupancy @ model.power_kw)
+    usual = model.event.baseline_kw[1:] / model.buildings
+    assert 1.0 < np.mean(power) / usual.mean() < 1.05
+    assert np.abs(np.array(power) / usual - 1).max() < 0.12
+    shifted = [np.abs(np.array(power) - np.roll(usual, by)).mean() for by in (-1, 0, 1)]
+    assert np.argmin(shifted) == 1
+
+
+# ------------------------------------------------------------------ rebound
+def test_nature_keeps_the_books():
+    """Mean debt against a scalar recursion in kWh: two hours at 150 kW where 300 are usual, then back at 300."""
+    usual, power = np.full(12, 300.0), np.array([150.0, 230.0, 300.0])
+    nature = rebound(usual, power).reshape(12, 3, DEBTS, 3, DEBTS)
+    path = [1, 1] + [2] * 10
+    chance, owed, recovered = np.eye(DEBTS)[0], 0.0, 0.0
+    for hour, level in enumerate(path):
+        chance = chance @ nature[hour, level, :, level, :]
+        owed = owed * 0.75 + 0.9 * max(0.0, 0.9 * 300 - power[level])
+        recovered += 0.25 * owed
+        assert chance @ np.arange(DEBTS) * DEBT_KWH == pytest.approx(owed)
+    assert recovered + 0.75 * owed == pytest.approx(0.9 * 2 * (270 - 230))  # all that is owed comes back in the end
+    assert nature[:, 0, :, 1:].sum() == 0  # the level is the loads' decision
+    top = nature[0, 0, DEBTS - 1, 0]
+    assert_array_equal(top, np.eye(DEBTS)[DEBTS - 1])  # beyond the largest debt nothing more is owed
+
+
+def test_shed_energy_comes_back_after_the_event(model):
+    """Hold the loads low in the event only: afterwards their debt makes them draw more than their activity does."""
+    event = np.flatnonzero(model.event.in_event) - 1  # decisions that lead into the event
+    tilts = np.zeros((24, LEVELS, DEBTS))
+    tilts[event] = -1.5 * np.arange(LEVELS)[:, None]
+    controlled = tilted_policy(model, tilts.reshape(24, -1))
+    debts, power = [], []
+    for policy in (model.default_policy, controlled):
+        occupancy, trace = model.initial, []
+        for behaviour, nature in zip(policy, model.nature, strict=True):
+            occupancy = occupancy @ behaviour @ nature
+            trace.append(occupancy)
+        debts.append(np.array(trace).reshape(24, LEVELS, DEBTS).sum(axis=1) @ np.arange(DEBTS) * DEBT_KWH)
+        power.append(np.array(trace) @ model.power_kw)
+    assert (power[1] < 0.9 * power[0])[event].all()
+    owed, late = debts[1] - debts[0], slice(event[-1] + 1, None)
+    assert_allclose(owed[: event[0]], 0.0, atol=1e-9)
+    assert owed[event[-1]] > 60 and (np.diff(owed[late]) < 0).all()
+    assert (power[1] > power[0] + 2)[22:].all()  # the buildings have closed: what remains is rebound
+
+
+# ------------------------------------------------------------------ the optimum, and what it takes
+def test_optimum_is_exact_and_inside_the_action_box():
+    for seed in (0, 1, 3):
+        model = campus_day(seed)
+        outcome = event_outcome(model, standard_policy(model))
+        assert outcome.score == pytest.approx(100) and outcome.curtailed_kwh > 0
+        tilt = solve_standard(model).tilt
+        assert (np.ptp(tilt, axis=1) / 2 < model.tilt_scale).all()
+
+
+def test_a_plan_must_know_the_hours_and_the_rebound(model):
+    """Plans on the pooled chain, on the textbook guess, on the wrong hours, and without the rebound, as tilts."""
+    data = module._data(*(getattr(DaySettings.draw(1), name) for name in ("campus", "warmth")))
+    pooled = module._with_debt(np.broadcast_to(data.chain.default, (24, LEVELS, LEVELS)))
+    free = model.utility.reshape(25, LEVELS, DEBTS)[:, :, :1].repeat(DEBTS, axis=2).reshape(25, -1)
+    plans = {
+        "pooled": model.with_default(pooled),
+        "guess": model.with_default(model.guess),
+        "shifted": model.with_default(np.roll(model.default, 6, axis=0)),
+        "no rebound": model.override(nature=None, utility=free),
+    }
+    policies = {name: tilted_policy(model, solve_standard(plan).tilt) for name, plan in plans.items()}
+    scores = {name: event_outcome(model, policy).score for name, policy in policies.items()}
+    assert all(score < 90 for score in scores.values()), scores
+    assert scores["guess"] < 85
+
+
+def test_constant_prices_are_poor(model):
+    direction = -np.repeat(np.linspace(-1, 1, LEVELS), DEBTS)
+    tilts = (np.full((24, 1), strength) * direction for strength in np.linspace(0, 4, 17))
+    assert max(event_outcome(model, tilted_policy(model, tilt)).score for tilt in tilts) < 70
+
+
+# ------------------------------------------------------------------ meters and settings
+def test_meters_follow_the_campus_with_an_activity_of_their_own():
+    times, kw = campus_meters(7, meters=30)
+    assert kw.shape == (103 * 24, 30) and (kw > 0).all() and str(times[0]) == "2018-06-15T00:00:00"
+    activity = kw / kw.mean(axis=1, keepdims=True) - 1
+    assert activity.std() == pytest.approx(0.15, abs=0.01)
+    by_hour = activity.reshape(103, 24, 30)
+    kept = [np.corrcoef(by_hour[:, h].ravel(), by_hour[:, h + 1].ravel())[0, 1] for h in range(23)]
+    assert np.mean(kept[8:18]) > 0.97 and abs(kept[7]) < 0.1 and np.mean(kept[:6]) == pytest.approx(0.2, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "words"),
+    [
+        ({"incentiv": 1.0}, "no setting 'incentiv'.*incentive"),
+        ({"seed": -1}, "seed"),
+        ({"event_hour": 22}, "event_hour must be at most 20"),
+        ({"warmth": 2}, "warmth must lie in"),
+        ({"night_price": 0}, "night_price"),
+    ],
+)
+def test_bad_settings_are_refused(kwargs, words):
+    with pytest.raises(ValueError, match=words):
+        campus_day(**kwargs)
+
+
+def test_scenario_is_registered_with_its_card(model):
+    assert scenarios.environment_id("campus-day") == "dp_ensemble/CampusDay-v1"
+    assert scenarios.card("campus-day").version == 1
+    assert scenarios.make("campus-day", instance=1).fingerprint == model.fingerprint
+    assert campus_day(1, discomfort_penalty=99.0, initial=[3]).initial[3] == 1.0

@@ -1,0 +1,257 @@
+"""Coupled objectives: the dual against a convex solver, finite differences and exact identities."""
+
+from __future__ import annotations
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from scipy.special import rel_entr
+
+from dp_ensemble_env.context import Context
+from dp_ensemble_env.coupled import _Dual, solve_coupled
+from dp_ensemble_env.coupling import Coupling
+from dp_ensemble_env.lsmdp import occupancy
+from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.policies import solve_standard, tilted_policy
+from dp_ensemble_env.reporting.outcome import event_outcome, start_values
+from dp_ensemble_env.scenarios.campus import campus_event
+
+HORIZON = 4
+
+
+def rows(rng, *shape, zeros=0.3):
+    weights = rng.dirichlet(np.ones(shape[-1]), shape[:-1]) * (rng.random(shape[-2:]) >= zeros)
+    weights[..., 0] += 0.05
+    return weights / weights.sum(axis=-1, keepdims=True)
+
+
+def coupled_model(coupling, *, seed=0, n=4, m=3, nature=True, varying=True, **changes):
+    """Small random loads, with physics of their own or without, under a coupling."""
+    rng = np.random.default_rng(seed)
+    lead = (HORIZON,) if varying else ()
+    fields = {
+        "default": rows(rng, *lead, n, m if nature else n),
+        "nature": rows(rng, *lead, m, n) if nature else None,
+        "power_kw": rng.uniform(0, 5, n),
+        "utility": rng.normal(0, 2, (HORIZON + 1, n)),
+        "discomfort_penalty": 1.3,
+        "initial": rng.dirichlet(np.ones(n)),
+        "spread_start": True,
+        "coupling": coupling,
+    }
+    return EnsembleModel(**{**fields, **changes})
+
+
+def power_of(model, policy):
+    return occupancy(policy, model.initial, **model.surroundings) @ model.power_kw
+
+
+def free_power(**settings):
+    """Power per load that is best when nothing couples the loads."""
+    model = coupled_model(None, **settings)
+    return power_of(model, solve_standard(model).policy)
+
+
+def couplings(**settings):
+    """One of each kind, none of which the uncoupled optimum satisfies."""
+    x = free_power(**settings)
+    wanted = x + [0.0, 0.3, -0.4, 0.2, -0.3]
+    limit = x - [0.0, 0.2, -1.0, 0.25, 0.1]
+    return {
+        "tracking": Coupling.tracking(wanted, [0.0, 2.0, 5.0, 0.0, 30.0]),
+        "limit, finite": Coupling.limit(limit, [9.0, 0.4, 1.0, 0.2, 3.0]),
+        "limit, hard": Coupling.limit(np.where(np.arange(5) == 2, np.inf, limit)),
+    }
+
+
+def flows_optimum(model):
+    """The primal problem in flows, by a conic solver."""
+    behaviour, nature = (table[:, 0] for table in model.tables()[:2])
+    horizon, n, m = behaviour.shape
+    coupling, here, gain, constraints = model.coupling, cp.Constant(model.initial), 0, []
+    for t in range(horizon):
+        flow = cp.Variable((n, m), nonneg=True)
+        usual = cp.multiply(cp.reshape(here, (n, 1), order="C") @ np.ones((1, m)), behaviour[t])
+        able = behaviour[t] > 0
+        constraints += [cp.sum(flow, axis=1) == here]
+        constraints += [flow[~able] == 0] if (~able).any() else []
+        gain -= model.discomfort_penalty * cp.sum(cp.rel_entr(flow[able], usual[able]))
+        here = cp.sum(flow, axis=0) @ nature[t]
+        gain += here @ model.utility[t + 1]
+        x, level, weight = here @ model.power_kw, coupling.level[t + 1], coupling.weight[t + 1]
+        if coupling.kind == "tracking":
+            gain -= weight * cp.square(x - level)
+        elif np.isinf(weight):
+            constraints += [x <= level]
+        elif weight > 0:
+            gain -= weight * cp.pos(x - level)
+    return cp.Problem(cp.Maximize(gain), constraints).solve(solver=cp.CLARABEL)
+
+
+@pytest.mark.parametrize("settings", [{}, {"nature": False}, {"varying": False, "seed": 4}], ids=str)
+@pytest.mark.parametrize("kind", ["tracking", "limit, finite", "limit, hard"])
+def test_the_dual_finds_the_optimum_of_the_flows(kind, settings):
+    model = coupled_model(couplings(**settings)[kind], **settings)
+    solution = solve_coupled(model)
+    assert solution.primal == pytest.approx(flows_optimum(model), abs=2e-5)
+    assert 0 <= solution.gap <= 1e-9
+    assert solution.dual == solution.primal + solution.gap
+    # The policy is what it claims: its exact outcome is the primal value, and it scores 100.
+    outcome = event_outcome(model, solution.policy)
+    assert outcome.mean_return == pytest.approx(solution.primal, abs=1e-9)
+    if "hard" not in kind:  # uncontrolled loads break the cap, which costs infinitely much: there is no score
+        assert outcome.score == pytest.approx(100.0, abs=1e-7)
+    assert start_values(model)[1] == solution.primal
+    np.testing.assert_allclose(power_of(model, solution.policy), solution.power_kw, atol=1e-12)
+    if "hard" in kind:
+        assert not model.coupling.violation(slice(None), solution.power_kw).any()
+
+
+@pytest.mark.parametrize("kind", ["tracking", "limit, finite", "limit, hard"])
+def test_shadow_prices_are_derivatives_of_the_optimum(kind):
+    coupling = couplings()[kind]
+    model = coupled_model(coupling)
+    price = solve_coupled(model).shadow_price
+    step = 1e-4
+    for t in np.flatnonzero(np.isfinite(coupling.level[1:])) + 1:
+        values = []
+        for sign in (-1, 1):
+            level = coupling.level.copy()
+            level[t] += sign * step
+            values.append(
+                solve_coupled(model.override(coupling=Coupling(coupling.kind, level, coupling.weight))).primal
+            )
+        assert (values[1] - values[0]) / (2 * step) == pytest.approx(price[t - 1], rel=1e-5, abs=1e-6)
+    assert np.abs(price).max() > 0.1
+    low, high = coupling.bounds()
+    assert (price >= low).all() and (price <= high).all()
+
+
+@pytest.mark.parametrize("kind", ["tracking", "limit, finite"])
+def test_what_another_policy_loses_is_divergence_plus_the_excess_of_its_power(kind):
+    model = coupled_model(couplings()[kind])
+    best = solve_coupled(model)
+    rng = np.random.default_rng(5)
+    for scale in (0.0, 0.3, 2.0):
+        policy = tilted_policy(model, scale * rng.normal(size=(HORIZON, model.n_decisions)))
+        rho = occupancy(policy, model.initial, **model.surroundings)
+        x = rho @ model.power_kw
+        divergence = (rho[:-1] * rel_entr(policy, best.policy).sum(axis=-1)).sum()
+        excess = model.coupling.excess(best.shadow_price, x[1:])
+        if kind == "tracking":  # nothing but the squared distance from the optimum's power
+            np.testing.assert_allclose(excess, model.coupling.weight[1:] * (x - best.power_kw)[1:] ** 2, atol=1e-8)
+        lost = best.primal - event_outcome(model, policy).mean_return
+        assert lost == pytest.approx(model.discomfort_penalty * divergence + excess.sum(), abs=1e-9)
+        assert lost > 0 and (excess >= 0).all()
+
+
+def test_the_gradient_and_the_curvature_of_the_dual_are_exact():
+    model = coupled_model(couplings()["tracking"])
+    dual, price, step = _Dual(model, model.coupling), np.array([0.3, -0.2, 0.0, 0.5]), 1e-5
+    sensitivity = dual.at(price).sensitivity
+    np.testing.assert_allclose(sensitivity, sensitivity.T, atol=1e-12)
+    for t in range(HORIZON):
+        up, down = (dual.at(price + sign * step * np.eye(HORIZON)[t]) for sign in (1, -1))
+        assert (up.value - down.value) / (2 * step) == pytest.approx(-dual.at(price).power[t + 1], abs=1e-7)
+        np.testing.assert_allclose((up.power - down.power)[1:] / (2 * step), sensitivity[:, t], atol=1e-7)
+
+
+def test_a_ramp_on_the_campus_is_tracked_to_rounding():
+    campus = campus_event()
+    start = float(campus.initial @ campus.power_kw)
+    ramp = np.linspace(start, start - 40.0, campus.horizon + 1)
+    model = campus.override(spread_start=True, coupling=Coupling.tracking(ramp, 0.01))
+    solution = solve_coupled(model)
+    assert solution.gap < 1e-12 * abs(solution.primal)
+    # The event alone would curtail far more than the ramp asks for: tracking makes power cheaper.
+    assert (solution.shadow_price < 0).all()
+    weak = solve_coupled(model.override(coupling=Coupling.tracking(ramp, 1e-4)))
+    assert np.abs(solution.power_kw - ramp)[1:].max() < 0.3 * np.abs(weak.power_kw - ramp)[1:].max()
+
+
+def test_a_limit_that_does_not_bind_changes_nothing():
+    x = free_power()
+    model = coupled_model(Coupling.limit(x + 0.01))
+    solution = solve_coupled(model)
+    assert not solution.shadow_price.any() and solution.gap == 0
+    np.testing.assert_allclose(solution.policy, solve_standard(coupled_model(None)).policy, atol=1e-12)
+
+
+def test_a_weight_above_the_shadow_prices_is_as_good_as_a_hard_cap():
+    hard = coupled_model(couplings()["limit, hard"])
+    solution = solve_coupled(hard)
+    price = 1.5 * solution.shadow_price.max()
+    soft = solve_coupled(hard.override(coupling=Coupling.limit(hard.coupling.level, price)))
+    assert soft.primal == pytest.approx(solution.primal, abs=1e-8)
+    below = hard.override(coupling=Coupling.limit(hard.coupling.level, 0.5 * solution.shadow_price.max()))
+    assert solve_coupled(below).primal > solution.primal + 1e-4
+
+
+def test_a_cap_that_cannot_be_kept_is_refused_with_time_and_amount():
+    level = np.full(HORIZON + 1, np.inf)
+    model = coupled_model(None, nature=False, varying=False)
+    least = power_of(model, tilted_policy(model, np.tile(-1e4 * model.power_kw, (HORIZON, 1))))
+    level[2] = model.power_kw.min() - 0.5
+    with pytest.raises(ValueError, match=r"hard cap of -?[\d.]+ kW per load at time 2: .* kW too much"):
+        solve_coupled(model.override(coupling=Coupling.limit(level)))
+    level[2] = least[2] + 0.02  # just within reach
+    solution = solve_coupled(model.override(coupling=Coupling.limit(level)))
+    assert least[2] < solution.power_kw[2] <= level[2]
+
+
+def test_a_cap_is_refused_where_the_conic_solver_finds_no_flows_either():
+    settings = {"varying": False, "seed": 3}  # the limit at time 3 is below what the loads can do
+    model = coupled_model(couplings(**settings)["limit, hard"], **settings)
+    assert flows_optimum(model) == -np.inf
+    with pytest.raises(ValueError, match=r"hard cap of 2.20\d+ kW per load at time 3"):
+        solve_coupled(model)
+
+
+def test_a_coupling_refuses_what_is_not_convex_or_does_not_fit():
+    for build, words in (
+        (lambda: Coupling.tracking([1.0, 2.0], np.inf), "weight at time 0 is inf"),
+        (lambda: Coupling.tracking([1.0, 2.0], [0.0, -1.0]), "weight at time 1 is -1"),
+        (lambda: Coupling.tracking([1.0, np.inf], 1.0), "target"),
+        (lambda: Coupling.limit([1.0, np.nan], 1.0), "limit"),
+        (lambda: Coupling.limit(3.0), "1-D"),
+        (lambda: Coupling.limit([3.0]), "T \\+ 1 entries"),
+        (lambda: Coupling.limit([3.0, 3.0, 3.0], [1.0, 1.0]), "one per time"),
+        (lambda: Coupling("quadratic", np.ones(3), np.ones(3)), "tracking"),
+        (lambda: coupled_model(Coupling.limit(np.ones(3))), "5 levels"),
+        (lambda: coupled_model(Coupling.limit(np.ones(5)), spread_start=False), "spread_start"),
+        (lambda: coupled_model(Coupling.limit(np.ones(5)), context=Context(np.eye(2))), "context"),
+        (lambda: solve_coupled(coupled_model(None)), "no coupling"),
+        (lambda: Coupling.limit(np.ones(3)).packed(), "finite weight"),
+        (lambda: Coupling.limit(np.ones(3)).check(4), "5 levels"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            build()
+
+
+def test_costs_and_violations_by_hand():
+    tracking = Coupling.tracking([9.0, 2.0, 3.0], [7.0, 0.0, 4.0])
+    assert tracking.total([0.0, 0.0, 1.5]) == 9.0
+    assert [tracking.violation(t, 1.5) for t in range(3)] == [0.0, 0.0, 1.5]
+    limit = Coupling.limit([0.0, np.inf, 3.0], 2.0)
+    assert limit.total([[9.0, 9.0, 4.0], [0.0, 0.0, 2.0]]).tolist() == [2.0, 0.0]
+    assert limit.violation(2, [4.0, 2.0]).tolist() == [1.0, 0.0]
+    kind, level, weight = limit.packed()
+    assert (kind, level.tolist(), weight.tolist()) == (1, [0.0, np.inf, 3.0], [0.0, 0.0, 2.0])
+    assert tracking.packed()[0] == 0
+    hard = Coupling.limit([5.0, 5.0])
+    assert hard.cost(1, 5.0) == 0.0 and hard.cost(1, 5.1) == np.inf and hard.cost(0, 6.0) == 0.0
+
+
+@pytest.mark.parametrize(
+    "coupling", [Coupling.tracking([0.0, 2.0, 1.0], [0.0, 3.0, 0.5]), Coupling.limit([0, 2, 1], 3)]
+)
+def test_the_conjugate_is_the_supremum(coupling):
+    grid = np.linspace(-20, 20, 80_001)
+    price = np.array([2.5, 0.7])
+    for t in (1, 2):
+        values = price[t - 1] * grid - coupling.cost(t, grid)
+        assert coupling.conjugate(price)[t - 1] == pytest.approx(values.max(), abs=1e-6)
+        assert coupling.conjugate_derivative(price)[t - 1] == pytest.approx(grid[values.argmax()], abs=1e-3)
+        x = np.array([0.3, 0.3])
+        gap = coupling.cost(t, 0.3) + values.max() - price[t - 1] * 0.3
+        assert coupling.excess(price, x)[t - 1] == pytest.approx(gap, abs=1e-6)

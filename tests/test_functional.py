@@ -1,0 +1,174 @@
+"""The pure functions against the compiled environments, which share no line of their arithmetic."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dp_ensemble_env import functional
+from dp_ensemble_env.context import Context
+from dp_ensemble_env.coupling import Coupling
+from dp_ensemble_env.envs.ensemble import EnsembleEnv
+from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.policies import standard_policy
+from dp_ensemble_env.reporting.outcome import start_values
+from dp_ensemble_env.scenarios.campus import campus_event
+
+T, C, N, M = 4, 3, 5, 4
+
+
+def rows(rng, *shape):
+    weights = rng.dirichlet(np.ones(shape[-1]), shape[:-1]) * (rng.random(shape[-2:]) > 0.3)
+    weights[..., 0] += 0.05
+    return weights / weights.sum(axis=-1, keepdims=True)
+
+
+def everything(seed=0, **changes):
+    rng = np.random.default_rng(seed)
+    fields = {
+        "default": rows(rng, T, C, N, M),
+        "nature": rows(rng, T, C, M, N),
+        "context": Context(rows(rng, T, C, C), features=rng.random((C, 2)), start=rng.dirichlet(np.ones(C))),
+        "utility": rng.normal(0, 2, (T + 1, C, N)),
+        "power_kw": rng.uniform(0, 3, N),
+        "discomfort_penalty": 1.5,
+        "initial": rng.dirichlet(np.ones(N)),
+    }
+    return EnsembleModel(**{**fields, **changes})
+
+
+def coupled(coupling):
+    rng = np.random.default_rng(2)
+    return everything(
+        default=rows(rng, N, M),
+        nature=rows(rng, M, N),
+        utility=rng.normal(0, 2, (T + 1, N)),
+        context=None,
+        coupling=coupling,
+        spread_start=True,
+    )
+
+
+MODELS = {
+    "campus": campus_event(),
+    "everything": everything(),
+    "spread": everything(1, spread_start=True),
+    "target": coupled(Coupling.tracking(np.linspace(1, 2, T + 1), 2.0)),
+    "limit": coupled(Coupling.limit(np.array([9, 1, np.inf, 0.5, 1]), 3.0)),
+}
+
+
+@pytest.mark.parametrize("mode", ["price", "tilt", "policy", "discrete"])
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("backend", ["numpy", pytest.param("torch", marks=pytest.mark.torch)])
+def test_a_step_is_that_of_the_compiled_environment(name, mode, backend):
+    """From the environment's own state; where both draw the same next context the rewards must agree as well."""
+    model = MODELS[name]
+    env = EnsembleEnv(model, action=mode, rewards="unit")
+    env.action_space.seed(0)
+    params = functional.make(env, backend=backend)
+    if backend == "torch":
+        import torch
+
+        def array(x):
+            return torch.as_tensor(np.asarray(x))
+
+        key = torch.Generator().manual_seed(0)
+    else:
+        array, key = np.asarray, np.random.default_rng(0)
+    state, _ = functional.reset(params, key)
+    same = 0
+    for episode in range(3):
+        _, info = env.reset(seed=episode)
+        for t in range(model.horizon):
+            context = info.get("context", 0)
+            before = functional.State(array(t), array(context), array(env.occupancy), state.states)
+            action = env.action_space.sample()
+            observation, reward, over, _, info = env.step(action)
+            after, seen, earned, done, parts = functional.step(params, before, array(action), key)
+            np.testing.assert_allclose(np.asarray(after.shares), env.occupancy, rtol=0, atol=1e-7)
+            assert float(parts["discomfort"]) == pytest.approx(info["discomfort"], abs=1e-6)
+            assert float(parts["power_kw"]) == pytest.approx(info["power_kw"], rel=1e-7)
+            assert bool(done) == over
+            if int(after.context) == info.get("context", 0):
+                same += 1
+                assert float(earned) == pytest.approx(reward, abs=1e-6)
+                np.testing.assert_allclose(np.asarray(seen), observation, rtol=0, atol=1e-6)
+                assert float(parts["cost"]) == pytest.approx(info.get("cost", 0.0), abs=1e-6)
+    assert same >= 3  # the contexts are drawn apart, and agree now and then
+
+
+def play(params, policy, runs, seed):
+    """Play a policy (T, [c,] n, m) in many environments at once; return the sums of rewards."""
+    key = np.random.default_rng(seed)
+    state, _ = functional.reset(params, key, (runs,))
+    total = np.zeros(runs)
+    for t in range(params.horizon):
+        action = policy[t, state.context] if policy.ndim == 4 else np.broadcast_to(policy[t], (runs, *policy.shape[1:]))
+        state, _, reward, _, _ = functional.step(params, state, action, key)
+        total += reward
+    return total, state
+
+
+@pytest.mark.parametrize("population", ["mean-field", "single", 7])
+@pytest.mark.parametrize("name", ["everything", "spread", "campus"])
+def test_the_optimum_earns_what_the_recursion_says(name, population):
+    model = MODELS[name]
+    params = functional.make(model, action="policy", population=population)
+    runs = 4000 if name != "campus" else 500
+    total, state = play(params, standard_policy(model), runs, 0)
+    assert abs(total.mean() - start_values(model)[1]) < 4 * total.std() / np.sqrt(runs)
+    shares = state.shares * max(params.loads, 1)
+    if params.loads:
+        np.testing.assert_allclose(shares, np.rint(shares), atol=1e-9)
+    np.testing.assert_allclose(state.shares.sum(axis=-1), 1.0)
+
+
+def test_the_coupled_optimum_is_reached_exactly():
+    for name in ("target", "limit"):
+        params = functional.make(MODELS[name], action="policy")
+        total, _ = play(params, standard_policy(MODELS[name]), 1, 0)
+        assert total[0] == pytest.approx(start_values(MODELS[name])[1], rel=1e-7)
+
+
+def test_after_the_end_nothing_moves_and_autoreset_begins_anew():
+    params, key = functional.make(everything(), action="tilt"), np.random.default_rng(0)
+    state, _ = functional.reset(params, key, (2,))
+    zero = np.zeros((2, M))
+    for _ in range(T):
+        state, _, _, done, _ = functional.step(params, state, zero, key)
+    assert done.all()
+    again, _, reward, done, info = functional.step(params, state, zero, key)
+    assert (reward == 0).all() and done.all() and (again.shares == state.shares).all() and (info["utility"] == 0).all()
+    ending = functional.State(state.time - 1, *state[1:])
+    fresh, seen, _, done, _ = functional.step_autoreset(params, ending, zero, key)
+    assert done.all() and (fresh.time == 0).all() and (seen[:, N] == 1.0).all()
+
+
+@pytest.mark.torch
+def test_the_mean_field_is_differentiable():
+    import torch
+
+    params = functional.make(everything(3), action="tilt", backend="torch")
+    actions = torch.full((T, M), 0.1, dtype=torch.float64, requires_grad=True)
+
+    def earned(actions):
+        key = torch.Generator().manual_seed(1)
+        state, _ = functional.reset(params, key)
+        total = torch.zeros((), dtype=torch.float64)
+        for t in range(T):
+            state, _, reward, _, _ = functional.step(params, state, actions[t], key)
+            total = total + reward
+        return total
+
+    assert torch.autograd.gradcheck(earned, (actions,), atol=1e-6)
+
+
+def test_an_environment_is_taken_as_it_is():
+    env = EnsembleEnv("campus-event", action="price", k=20.0)
+    params = functional.make(env)
+    np.testing.assert_allclose(params.behaviour[0, 0], env.release.matrix, rtol=1e-12)
+    with pytest.raises(ValueError, match="leave action out"):
+        functional.make(env, action="tilt")
+    with pytest.raises(ValueError, match="unknown backend"):
+        functional.make(env, backend="cupy")

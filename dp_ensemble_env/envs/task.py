@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import os
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -159,6 +160,17 @@ class Task:
         self.model, self.release = model, release
         self._charged.append((label, event.public, release.digest))
         return kernel
+
+    def released_models(self, count: int) -> Iterator[EnsembleModel]:
+        """Draw the releases of the first `count` episodes; their models come one by one, that in force stays."""
+        for index in range(count):
+            before = self.model, self.release
+            try:
+                self.draw(index)
+                drawn = self.model
+            finally:
+                self.model, self.release = before
+            yield drawn
 
     def _account_for(self, release: Release, given: bool) -> None:
         """Charge a release that was made elsewhere, unless it was; a ledger that was given must have it."""
@@ -364,6 +376,18 @@ class TaskView:
     def model(self) -> EnsembleModel:
         """The model in force: its `default` is the (latest) release if there is one."""
         return self._task.model
+
+    @property
+    def redraw(self) -> str:
+        """When the private matrix is drawn again: ``"never"`` or ``"episode"``."""
+        return self._task.redraw
+
+    def released_models(self, count: int) -> Iterator[EnsembleModel]:
+        """Yield the models of the first `count` episodes with ``redraw="episode"``, the environment being left alone.
+
+        Releases that were not drawn yet are charged to the ledger.
+        """
+        return self._task.released_models(count)
 
     @property
     def release(self) -> Release | None:

@@ -22,8 +22,8 @@ takes the luck of the start out of the error:
 error is that of a ratio (delta method).
 
 **A release for each episode.** With ``redraw="episode"`` the agent is played on the first 16 releases of the
-environment's sequence, however many resets there were, and each return is compared with the two exact values *of its own
-release*. The error is that of a ratio over the releases.
+environment's sequence, however many resets there were, and each return is compared with the two exact values *of its
+own release*. The error is that of a ratio over the releases.
 
 Over training seeds, `seed_summary` gives the interquartile mean and a bootstrap
 interval, as Agarwal et al. (2021) recommend for few runs.

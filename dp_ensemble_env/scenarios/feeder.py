@@ -157,7 +157,7 @@ def feeder(seed: int = 0, *, discomfort_penalty: float = 0.1, buildings: int = 1
     Examples
     --------
     >>> feeder().coupling
-    Coupling(limit, 48 steps, 0.4022 … 1.004 kW per load, $0.5 per kW)
+    Coupling(limit, 48 steps, 0.3698 … 1.105 kW per load, $0.5 per kW)
     """
     public, private = streams("feeder", seed)
     morning, habits = Morning.draw(public), Habits.draw(private)

@@ -139,15 +139,15 @@ class Task:
             )
         start = self.settings.release_seed
         seed = start if index == 0 else _seed_of(start, index)
-        data = self._mechanism.data_of(self._true)
-        terms = {} if self.h is None else {"h": self.h}
+        data, known = self._mechanism.data_of(self._true), self._mechanism.terms_of(self._true)
+        terms = known if self.h is None else {**known, "h": self.h}
         event = self.ledger.priced(self._mechanism.event(data, seeding="seed", **terms))
         # Whoever can compute this name knows the seed, and could repeat the draw itself.
         name = f"{seed} {event.digest} {fingerprint(data)}"
         label = f"environment release {hashlib.sha256(name.encode()).hexdigest()[:16]}"
         if self.ledger.has(label, event):
             # The same numbers with the same claim: it is the release that the ledger knows.
-            release = Release(self._mechanism.release(data, seed).log_matrix, event.public)
+            release = Release(self._mechanism.release(data, seed, **known).log_matrix, event.public)
         else:
             release = self.ledger.release(self._mechanism, data, seed, label=label, **terms)
         model = self._true.public(release)
@@ -455,7 +455,7 @@ def kernel_of(model: EnsembleModel) -> Kernel | GeneralKernel:
 
 def _check_release(release: Release, model: EnsembleModel) -> Release:
     n = model.n_states
-    if release.log_matrix.shape not in ((n, n), (model.horizon, n, n)):
+    if release.log_matrix.shape not in (model.default.shape, (n, n), (model.horizon, n, n)):
         raise ValueError(
             f"the release has shape {release.log_matrix.shape}, but the model has {n} states and {model.horizon} steps."
         )

@@ -444,6 +444,7 @@ class EnsembleVectorEnv(TaskView, VectorEnv[NDArray[np.float32], NDArray[np.floa
                 rewards=self._history[1, 1 : time + 1, i].copy(),
                 optimal_return=float(self._traces[0, i]),
                 privacy=self._task.privacy_line(),
+                contexts=None if model.context is None else self._counters[gen.PATH : gen.PATH + time + 1, i].copy(),
             )
             frames.append(self._renderer.draw(scene))
         return tuple(frames)

@@ -157,7 +157,7 @@ def test_bad_vector_resets_are_refused(options: dict | None, seed: object, messa
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"model": "campus"}, "did you mean 'campus-event'"),
+        ({"model": "campus-evnt"}, "did you mean 'campus-event'"),
         ({"model": 3}, "EnsembleModel"),
         ({"instance": -1}, "instance"),
         ({"split": "exam"}, "split"),

@@ -324,7 +324,8 @@ class Prober:
     def _centred(self, tilts: FloatArray) -> FloatArray:
         """Centre each set of competing decisions on its own; decisions that nobody takes count for nothing."""
         taken = (self.model.default > 0).reshape(-1, self.model.n_decisions).any(axis=0)
-        return np.where(taken, centred(tilts, self.model.default, taken), 0.0)
+        result: FloatArray = np.where(taken, centred(tilts, self.model.default, taken), 0.0)
+        return result
 
     def _price_tilts(self, prices: Any) -> FloatArray:
         """Return the tilts of prices that broadcast to (T, c)."""

@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from dp_ensemble_env._shapes import Axis
 from dp_ensemble_env.context import Context
-from dp_ensemble_env.model import Axis, EnsembleModel
+from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.scenarios import Card, Scenario
 from dp_ensemble_env.scenarios._loads import clock_times, lasting, settled, streams, with_tilt_scale
 
@@ -102,7 +103,8 @@ TEXTBOOK = Habits()
 def clockwork() -> FloatArray:
     """Return nature (n, n): the mode that was decided, and half an hour more in it."""
     ahead = np.eye(len(HOURS))[np.minimum(np.arange(len(HOURS)) + 1, len(HOURS) - 1)]
-    return np.kron(np.eye(len(MODES)), ahead)
+    clock: FloatArray = np.kron(np.eye(len(MODES)), ahead).astype(float)
+    return clock
 
 
 def pool_pumps(

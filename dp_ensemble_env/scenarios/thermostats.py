@@ -24,8 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from dp_ensemble_env._shapes import Axis
 from dp_ensemble_env.context import Context
-from dp_ensemble_env.model import Axis, EnsembleModel
+from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.scenarios import Card, Scenario
 from dp_ensemble_env.scenarios._loads import clock_times, lasting, settled, streams, with_tilt_scale
 from dp_ensemble_env.tariff import EventTimeline
@@ -188,7 +189,7 @@ def thermostats(
     """
     public, private = streams("thermostats", seed)
     day, habits = Day.draw(public), Habits.draw(private)
-    hours = FIRST_HOUR + STEP_HOURS * np.arange(HORIZON + 1)
+    hours: FloatArray = FIRST_HOUR + STEP_HOURS * np.arange(HORIZON + 1.0)
     nature = np.array([[rooms(day.outdoors_at(w, hour)) for w in range(len(WEATHERS))] for hour in hours[:-1]])
     guess, times = TEXTBOOK.behaviour(), clock_times("2018-07-02", FIRST_HOUR, STEP_HOURS, HORIZON)
     spot, in_peak = _spot(day, hours)

@@ -141,31 +141,33 @@ class Habits:
 TEXTBOOK = Habits()
 
 
-def room(outdoors: float, mode: int, resistance: float, capacity: float) -> FloatArray:
+def room(outdoors: float, mode: int, resistance: Any, capacity: Any) -> FloatArray:
     """Return where the temperature of a home goes in one step, (16, 16), rows summing to one.
 
     The exact solution of ``C dT/dt = (outdoors - T)/R - COP kW``, shared out between the two
-    neighbouring temperatures so that the mean is exact, and kept inside the grid.
+    neighbouring temperatures so that the mean is exact, and kept inside the grid. Of
+    several homes, R and C given as lists, it is the mean.
     """
-    rest = outdoors - resistance * COP * MODE_KW[mode]
-    kept = np.exp(-STEP_HOURS / (resistance * capacity))
+    r, c = np.broadcast_arrays(np.atleast_1d(resistance), np.atleast_1d(capacity))
+    rest, kept = (outdoors - r * COP * MODE_KW[mode])[:, None], np.exp(-STEP_HOURS / (r * c))[:, None]
     width, last = TEMPERATURES[1] - TEMPERATURES[0], len(TEMPERATURES) - 1
     place = np.clip((rest + (TEMPERATURES - rest) * kept - TEMPERATURES[0]) / width, 0.0, last)
     below = np.minimum(np.floor(place).astype(int), last - 1)
-    rows, out = np.arange(last + 1), np.zeros((last + 1, last + 1))
-    out[rows, below] = 1.0 - (place - below)
-    out[rows, below + 1] = place - below
-    return out
+    rows, out = np.broadcast_to(np.arange(last + 1), place.shape), np.zeros((last + 1, last + 1))
+    np.add.at(out, (rows, below), 1.0 - (place - below))
+    np.add.at(out, (rows, below + 1), place - below)
+    mean: FloatArray = out / len(r)
+    return mean
 
 
 def rooms(outdoors: float) -> FloatArray:
     """Return nature (n, n) at one temperature outdoors: the mode stays, the temperature moves as in a mix of homes."""
-    homes = [(RESISTANCE * x, CAPACITY * y) for x in SPREAD for y in SPREAD]
-    blocks = [np.mean([room(outdoors, mode, *home) for home in homes], axis=0) for mode in range(len(MODES))]
-    out = np.zeros((len(MODES), len(TEMPERATURES), len(MODES), len(TEMPERATURES)))
-    for mode, block in enumerate(blocks):
-        out[mode, :, mode] = block
-    return out.reshape(2 * (len(MODES) * len(TEMPERATURES),))
+    size = len(TEMPERATURES)
+    resistances, capacities = RESISTANCE * np.repeat(SPREAD, len(SPREAD)), CAPACITY * np.tile(SPREAD, len(SPREAD))
+    out = np.zeros((len(MODES), size, len(MODES), size))
+    for mode in range(len(MODES)):
+        out[mode, :, mode] = room(outdoors, mode, resistances, capacities)
+    return out.reshape(len(MODES) * size, len(MODES) * size)
 
 
 def thermostats(

@@ -68,7 +68,7 @@ class Day:
     outdoors: tuple[float, float, float] = (27.0, 32.0, 37.0)
     spot: tuple[float, float, float] = (0.02, 0.2, 1.2)
     stay: float = 0.88
-    tariff: float = 0.3
+    tariff: float = 0.36
 
     @classmethod
     def draw(cls, rng: np.random.Generator) -> Day:
@@ -76,7 +76,7 @@ class Day:
         fair = rng.uniform(31.0, 33.0)
         outdoors = (fair - rng.uniform(4.0, 6.0), fair, fair + rng.uniform(4.0, 6.0))
         spot = (rng.uniform(0.0, 0.04), rng.uniform(0.15, 0.25), rng.uniform(1.0, 1.4))
-        return cls(outdoors, spot, rng.uniform(0.86, 0.9), rng.uniform(0.27, 0.33))
+        return cls(outdoors, spot, rng.uniform(0.86, 0.9), rng.uniform(0.33, 0.39))
 
     def outdoors_at(self, weather: int, hour: float) -> float:
         """Return the temperature outdoors in the step that begins then, taken at its middle."""
@@ -115,11 +115,11 @@ class Habits:
     def draw(cls, rng: np.random.Generator) -> Habits:
         """Draw the habits of a neighbourhood."""
         return cls(
-            setpoint=rng.uniform(22.25, 23.0),
-            softness=rng.uniform(0.4, 0.6),
+            setpoint=rng.uniform(22.75, 23.25),
+            softness=rng.uniform(0.3, 0.5),
             impatience=rng.uniform(0.15, 0.35),
-            patience=rng.uniform(24.2, 25.0),
-            hold=rng.uniform(0.92, 0.97),
+            patience=rng.uniform(24.3, 24.8),
+            hold=rng.uniform(0.94, 0.97),
         )
 
     def behaviour(self) -> FloatArray:
@@ -213,7 +213,7 @@ def thermostats(
         axes=(Axis("unit", MODES), Axis("temperature (°C)", tuple(TEMPERATURES.tolist()))),
         public_fields=("levels", "initial"),
     )
-    model = with_tilt_scale(model, 2.0)
+    model = with_tilt_scale(model, 2.4)
     return model.override(**overrides) if overrides else model
 
 

@@ -142,6 +142,19 @@ def test_feedback_and_data_matter(model):
     open_loop, constant = prober.open_loop(), prober.constant_tilt()
     textbook = prober.score(optimal_tilts(model.with_default(model.guess)))
     assert 0 < constant < open_loop < 30
-    assert 60 < textbook < 84
-    assert prober.myopic() < 84 and prober.random_search() < 0 and prober.constant_price() < 5
+    assert 50 < textbook < 80
+    assert prober.myopic() < 75 and prober.random_search() < 0 and prober.constant_price() < 5
     assert prober.tilt_ceiling() == pytest.approx(100.0, abs=1e-9)
+
+
+def test_physics_chosen_in_hindsight_does_not_make_up_for_data(model):
+    """Fit the textbook's thermostat to the truth as well as can be: the owners' boosts are still missing from it."""
+    prober = Prober(model, effort=0.1)
+    fits = [
+        th.Habits(setpoint, band, softness)
+        for setpoint in (22.5, 23.0)
+        for band in (0.5, 1.0)
+        for softness in (0.5, 1.0)
+    ]
+    scores = [prober.score(optimal_tilts(model.with_default(fit.behaviour()))) for fit in fits]
+    assert 55 < max(scores) < 82

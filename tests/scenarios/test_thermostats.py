@@ -106,7 +106,7 @@ def test_the_optimum_cools_in_a_breeze_and_waits_in_a_lull(model):
     tilt = solve_standard(model).tilt
     room = int(np.argmin(np.abs(th.TEMPERATURES - 22.5)))
     preference = tilt[:40, :, ON * ROOMS + room] - tilt[:40, :, OFF * ROOMS + room]
-    assert (preference[:, 0] > 0.2).all() and (preference[:, 2] < -0.2).all()
+    assert (preference[:, 0] > 0.05).all() and (preference[:, 2] < -0.2).all()
 
 
 def test_weather_moves_the_rooms(model):

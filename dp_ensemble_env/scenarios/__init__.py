@@ -22,7 +22,10 @@ from dp_ensemble_env._registry import Registry
 from dp_ensemble_env._validation import check_choice, check_count, check_instance
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from dp_ensemble_env.model import EnsembleModel
+    from dp_ensemble_env.privacy.fleet import Fleet
 
 __all__ = [
     "SPLITS",
@@ -30,9 +33,11 @@ __all__ = [
     "Scenario",
     "card",
     "environment_id",
+    "has_participants",
     "instances",
     "make",
     "names",
+    "participants",
     "register",
     "remove",
     "watchers",
@@ -79,10 +84,15 @@ class Card:
 
 @dataclass(frozen=True)
 class Scenario:
-    """A factory ``factory(instance_seed, **overrides) -> EnsembleModel``, and its card."""
+    """A factory ``factory(instance_seed, **overrides) -> EnsembleModel``, its card, and what participants are like.
+
+    The last is a function ``participants(model, count, days, rng)`` that returns the records of each: rows
+    (time, context, state, decision). Without it all participants behave as the default says; see `participants`.
+    """
 
     factory: Callable[..., EnsembleModel]
     card: Card
+    participants: Callable[..., Any] | None = None
 
 
 #: Where each built-in scenario lives.
@@ -100,7 +110,9 @@ _VERSIONS = dict.fromkeys(_HOMES, 1)
 names, remove, watchers = _REGISTRY.names, _REGISTRY.remove, _REGISTRY.watchers
 
 
-def register(name: str, factory: Callable[..., EnsembleModel], card: Card) -> None:
+def register(
+    name: str, factory: Callable[..., EnsembleModel], card: Card, participants: Callable[..., Any] | None = None
+) -> None:
     """Add a scenario of your own.
 
     Parameters
@@ -110,11 +122,13 @@ def register(name: str, factory: Callable[..., EnsembleModel], card: Card) -> No
     factory : callable
         ``factory(instance_seed, **overrides)`` returns an `EnsembleModel`; equal seeds give equal models.
     card : Card
+    participants : callable, optional
+        Simulates participants that differ; see `Scenario`.
     """
     check_instance(card, Card, "card")
     if not callable(factory):
         raise ValueError(f"factory must be a function that returns an EnsembleModel, got {factory!r}.")
-    _REGISTRY.register(name, Scenario(factory, card))
+    _REGISTRY.register(name, Scenario(factory, card, participants))
 
 
 def card(name: str) -> Card:
@@ -154,6 +168,56 @@ def make(name: str, *, instance: int = 0, split: str = "train", **overrides: Any
     return _REGISTRY[name].factory(seed, **overrides)
 
 
+def participants(
+    scenario: str | EnsembleModel,
+    count: int,
+    *,
+    days: int = 30,
+    rng: np.random.Generator | int = 0,
+    heterogeneity: float | None = None,
+    instance: int = 0,
+    split: str = "train",
+) -> Fleet:
+    """Simulate participants of a scenario, for experiments with the mechanisms that protect them.
+
+    Each lives `days` episodes under the default behaviour, nature and the contexts, which are common to
+    all participants of a day. Where the scenario knows how its participants differ, they do.
+
+    Parameters
+    ----------
+    scenario : str or EnsembleModel
+        A scenario's name, or a model, whose participants are all alike.
+    count, days : int
+    rng : numpy Generator or int
+    heterogeneity : float, optional
+        Rows of each participant are drawn from Dir(heterogeneity · default): the smaller, the more they differ. By
+        default as the scenario says, and alike where it does not.
+    instance, split
+        Of the scenario; see `make`.
+
+    Examples
+    --------
+    >>> fleet = participants("campus-event", 3, days=2)
+    >>> fleet.counts.sum(axis=(1, 2)).tolist()
+    [36, 36, 36]
+    """
+    import numpy as np
+
+    from dp_ensemble_env.scenarios import _participants
+
+    model = make(scenario, instance=instance, split=split) if isinstance(scenario, str) else scenario
+    hook = _REGISTRY[scenario].participants if isinstance(scenario, str) and heterogeneity is None else None
+    generator = np.random.default_rng(rng)
+    if hook is None:
+        return _participants.live(model, count, days, generator, np.inf if heterogeneity is None else heterogeneity)
+    return _participants.from_records(model, hook(model, count, days, generator))
+
+
+def has_participants(name: str) -> bool:
+    """Whether a scenario knows how its participants differ."""
+    return _REGISTRY[name].participants is not None
+
+
 def instances(split: str) -> range:
     """Return the numbers of the instances of a split: what results are reported on, always the same.
 
@@ -166,7 +230,7 @@ def instances(split: str) -> range:
 
 
 def environment_id(name: str, action: str | None = None) -> str:
-    """Return the id of a scenario's environment, such as ``dp_ensemble/CampusEvent-v1``, or that of an action mode."""
+    """Return the id of a scenario's environment, such as ``dp_ensemble/CampusEvent-v1``, or of an action mode's."""
     version = _VERSIONS[name] if name in _VERSIONS else card(name).version
     words = "".join(word[:1].upper() + word[1:] for word in name.replace("_", "-").split("-"))
     return f"{NAMESPACE}/{words}-v{version}" if action is None else f"{NAMESPACE}/{words}-{action}-v{version}"

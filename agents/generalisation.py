@@ -1,4 +1,4 @@
-"""Does an agent do well on instances that it has never seen?
+"""How an agent does on instances that it has never seen.
 
 A scenario draws its instances (prices, season, parameters) by a seed. The sets to train on, to choose settings with and
 to report are fixed and disjoint (`dp_ensemble_env.scenarios.instances`), and every instance is scored between its own
@@ -169,7 +169,5 @@ def _made(agent: Any, env: EnsembleEnv) -> Agent:
     if hasattr(agent, "predict"):
         return agent  # type: ignore[no-any-return]
     if not callable(agent):
-        raise ValueError(
-            f"agent must be a name, an agent with predict, or a function of an environment, got {agent!r}."
-        )
+        raise ValueError(f"agent must be a name, an agent or a function of an environment, got {agent!r}.")
     return agent(env)  # type: ignore[no-any-return]

@@ -7,9 +7,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+from dp_ensemble_env import scenarios
 from dp_ensemble_env._files import atomic_write
 from dp_ensemble_env._progress import Progress
-from dp_ensemble_env.agents import agent_names, evaluate, make_agent
+from dp_ensemble_env.agents import agent_names, evaluate, evaluate_split, make_agent
+from dp_ensemble_env.agents.hyperparams import ALGORITHMS
 from dp_ensemble_env.cli import options
 from dp_ensemble_env.cli.shell import Parser, did_you_mean, execute
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
@@ -25,13 +27,18 @@ The score is 0 for the uncontrolled ensemble and 100 for the exact optimum of th
 mean field is evaluated exactly over all start states; finite populations with seeded episodes and standard errors.
 
 A run folder remembers the environment it was trained in, so a run needs no option; options that are given overrule
-it."""
+it.
+
+With --split the agent is scored on the instances of a set that is always the same, each against its own optimum:
+interquartile mean, 95 % bootstrap interval, and the gap to the training instances. A run plays them as it is; an agent
+by name is made anew on each."""
 EXAMPLES = (
     "dp-ensemble evaluate standard",
     "dp-ensemble evaluate runs/ppo-MeanField-price-seed0",
     "dp-ensemble evaluate digamma --action policy --k 50",
     "dp-ensemble evaluate standard --solve-on 50 --action policy",
     "dp-ensemble evaluate best-price --meter meter.csv --unit kW",
+    "dp-ensemble evaluate best-price --scenario spot --split test",
 )
 #: Options that describe the environment, which a run folder remembers.
 REMEMBERED = ("population", "action", "privacy", "k", "floor", "release-seed")
@@ -46,7 +53,12 @@ def build_parser() -> Parser:
     parser.add_argument("--solve-on", help="plan on a release with this k, score on the truth (default: no)", **numbers)
     whole = options.whole
     parser.add_argument("--steps", type=whole(1), metavar="N", help="budget of a learner by name (default: as tuned)")
-    parser.add_argument("--episodes", type=whole(2), default=2000, metavar="N", help="episodes in finite populations")
+    words = "episodes where there is chance (default 2000, in a mean field 512)"
+    parser.add_argument("--episodes", type=whole(2), metavar="N", help=words)
+    words = "score a whole set of instances: train, validation or test (default: one instance)"
+    parser.add_argument("--split", choices=scenarios.SPLITS, metavar="SET", help=words)
+    words = "with --split, the first so many of each set only (default: all)"
+    parser.add_argument("--instances", type=whole(1), metavar="N", help=words)
     words = "load models from this folder only, since loading executes code"
     parser.add_argument("--models", type=Path, default=Path("runs"), metavar="FOLDER", help=words)
     parser.add_argument("--algo", help="algorithm of a model file that has no config.json beside it")
@@ -126,9 +138,7 @@ def _check_release(args: argparse.Namespace, env: EnsembleEnv, meter: str | None
 def get_agent(args: argparse.Namespace, env: EnsembleEnv) -> Any:
     """Make the agent by name, or load it from a run folder or model file."""
     if args.agent not in agent_names():
-        from dp_ensemble_env.agents.sb3 import load_agent
-
-        return load_agent(args.agent, args.models, algo=args.algo)
+        return load(args)
     settings: dict[str, Any] = {}
     if args.agent in (*POLICIES, "average", "best-price") and args.solve_on is not None:
         settings["release"] = draw_release(dirichlet_spec(args.solve_on), env.model, args.release_seed)
@@ -138,6 +148,13 @@ def get_agent(args: argparse.Namespace, env: EnsembleEnv) -> Any:
         settings["transitions" if args.agent == "z-learning" else "steps"] = args.steps
         settings["seed"] = args.seed
     return make_agent(args.agent, env, **settings)
+
+
+def load(args: argparse.Namespace) -> Any:
+    """Load the agent of a run folder or model file."""
+    from dp_ensemble_env.agents.sb3 import load_agent
+
+    return load_agent(args.agent, args.models, algo=args.algo)
 
 
 def title(env: EnsembleEnv) -> str:
@@ -155,11 +172,57 @@ def show(name: str, env: EnsembleEnv, result: Outcome, deployed: Deployed | None
     show_text(env.ledger.statement())
 
 
+def run_split(args: argparse.Namespace) -> int:
+    """Score an agent on the instances of a set, on their true behaviour."""
+    given, run = given_options(args), remembered(args)
+    settings = options.problem_settings(args)
+    if run and not set(given) & set(options.PROBLEM):
+        settings = ProblemSettings.from_dict(run["problem"])
+    if settings != ProblemSettings(scenario=settings.scenario, instance=settings.instance):
+        raise ValueError("--split takes the instances of a scenario as they are; leave --meter and changes to it out.")
+    if args.agent in (*ALGORITHMS, "z-learning"):
+        raise ValueError(
+            f"{args.agent} would be trained on every instance anew; train it once with dp-ensemble train "
+            "--instances 20 and give the folder of the run."
+        )
+    if set(given) & {"privacy", "k", "floor", "release-seed"} or args.solve_on is not None:
+        raise ValueError("--split scores on the true behaviour of each instance; leave the release out.")
+    if run.get("privacy") is not None:
+        options.say("the agent was trained on a release, and is scored on the true behaviour.")
+    population = run["population"] if run and "population" not in given else args.population
+    action = run["action"] if run and "action" not in given else args.action
+    agent = load(args) if args.agent not in agent_names() else lambda env: get_agent(args, env)
+    with Progress(f"evaluating {args.agent}") as monitor:
+        found = evaluate_split(
+            agent,
+            settings.scenario,
+            args.split,
+            population=population,
+            action=action,
+            instances=args.instances,
+            episodes=args.episodes,
+            seed=args.seed,
+            monitor=monitor,
+        )
+        if args.json:
+            with atomic_write(args.json) as stream:
+                json.dump({"agent": args.agent, "population": population, "action": action, **found.to_dict()}, stream)
+    made = "made on each instance" if args.agent in agent_names() else "as it was trained"
+    show_table(
+        f"{args.agent} on {settings.scenario}, {population}, {action} mode ({made})", ("", "", ""), found.lines()
+    )
+    return 0
+
+
 def run(args: argparse.Namespace) -> int:
     """Evaluate one agent."""
     if args.agent not in agent_names() and not Path(args.agent).exists():
         hint = did_you_mean(args.agent, agent_names(), f"the agents are {', '.join(agent_names())}")
         raise ValueError(f"{args.agent!r} is neither an agent nor a run folder or model file; {hint}")
+    if args.split is not None:
+        return run_split(args)
+    if args.instances is not None:
+        raise ValueError("--instances belongs to a set of instances; give --split test too.")
     with Progress(f"evaluating {args.agent}"):
         env, problem = make_env(args)
         agent = get_agent(args, env)

@@ -134,6 +134,8 @@ _ALL = (
     Option("tariff", "event", "energy price in dollars per kWh, or a CSV file of prices (default 0.137)", None,
            {"type": tariff, "metavar": "PRICE"}, ("price",), ("--price",)),
     Option("scenario", "problem", "built-in problem; see dp-ensemble scenarios", "campus-event", {"metavar": "NAME"}),
+    Option("instance", "problem", "which of the scenario's training instances", 0, {"type": whole(0, 999_999),
+           "metavar": "N"}),
     Option("levels", "problem", "power levels (default 20)", None, {"type": whole(2, 100_000), "metavar": "N"},
            ("n_states",), ("--states",)),
     Option("loads", "problem", "loads of the ensemble; 1 with a meter is the metered building alone (default 100)",
@@ -168,7 +170,7 @@ TITLES = {
 #: Groups that commands pick whole.
 DATA = tuple(option.name for option in _ALL if option.group == "data")
 EVENT = tuple(option.name for option in _ALL if option.group == "event")
-MODEL = ("scenario", "levels", "loads", "penalty")
+MODEL = ("scenario", "instance", "levels", "loads", "penalty")
 PRIVACY = ("privacy", "k", "floor", "release-seed")
 PROBLEM = (*DATA, *EVENT, *MODEL)
 

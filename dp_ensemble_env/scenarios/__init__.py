@@ -11,8 +11,11 @@ command's ``--scenario two-level`` work.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dp_ensemble_env._registry import Registry
@@ -45,6 +48,8 @@ SPLITS = ("train", "validation", "test")
 #: How many instances the fixed set of each split has.
 _SIZES = {"train": 20, "validation": 10, "test": 20}
 NAMESPACE = "dp_ensemble"
+#: The recorded probes of all scenarios.
+RECORD = Path(__file__).parent / "probes.json"
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,9 @@ class Card:
         What in it is private.
     version : int
         A change of what it means is a new version, and a new environment id.
+    probes : dict or None
+        What simple controllers score, as ``dp-ensemble scenarios --probe --record`` found it for this version:
+        ``"date"``, ``"package"`` and ``"instances"``; `experiments.probes.recorded` reads it.
     """
 
     title: str
@@ -71,6 +79,7 @@ class Card:
     sources: str = ""
     private: str = "the default behaviour"
     version: int = 0
+    probes: dict[str, Any] | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -92,6 +101,8 @@ _HOMES = {
     "campus-day": "campus_day:SCENARIO",
     "thermostats": "thermostats:THERMOSTATS",
     "vehicles": "vehicles:VEHICLES",
+    "spot": "spot:SCENARIO",
+    "call": "call:SCENARIO",
 }
 _REGISTRY: Registry[Scenario] = Registry("scenario", {name: f"{__name__}.{home}" for name, home in _HOMES.items()})
 #: Version in the environment id of each built-in scenario, known without importing it.
@@ -121,8 +132,16 @@ def register(
 
 
 def card(name: str) -> Card:
-    """Return the card of a scenario."""
-    return _REGISTRY[name].card
+    """Return the card of a scenario, with its recorded probes if there are any of this version."""
+    found = _REGISTRY[name].card
+    record = _recorded().get(name) if found.probes is None else None
+    return replace(found, probes=record) if record is not None and record["version"] == found.version else found
+
+
+@lru_cache(maxsize=1)
+def _recorded() -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else {}
+    return content
 
 
 def make(name: str, *, instance: int = 0, split: str = "train", **overrides: Any) -> EnsembleModel:
@@ -211,7 +230,7 @@ def instances(split: str) -> range:
 
 
 def environment_id(name: str, action: str | None = None) -> str:
-    """Return the id of a scenario's environment, such as ``dp_ensemble/CampusEvent-v1``, or that of an action mode."""
+    """Return the id of a scenario's environment, such as ``dp_ensemble/CampusEvent-v1``, or of an action mode's."""
     version = _VERSIONS[name] if name in _VERSIONS else card(name).version
     words = "".join(word[:1].upper() + word[1:] for word in name.replace("_", "-").split("-"))
     return f"{NAMESPACE}/{words}-v{version}" if action is None else f"{NAMESPACE}/{words}-{action}-v{version}"

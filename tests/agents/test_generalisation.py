@@ -15,7 +15,7 @@ from dp_ensemble_env.model import EnsembleModel
 
 
 def rliable_draws(scores: np.ndarray, count: int, tasks: bool, seed: int) -> np.ndarray:
-    """`rliable.library.StratifiedBootstrap.update_indices` with `metrics.aggregate_iqm`, as that library writes them."""
+    """`StratifiedBootstrap.update_indices` with `aggregate_iqm`, as rliable writes them."""
     rng = np.random.RandomState(seed)
     strata = np.ogrid[tuple(slice(x) for x in (0, *scores.shape[1:]))][1:]
     found = []

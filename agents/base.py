@@ -92,8 +92,10 @@ def decision_time(observation: Any, horizon: int, features: int = 0) -> NDArray[
 
 def observed_context(observation: Any, features: FloatArray) -> NDArray[np.int64]:
     """Read the context from observations that end with its features, those of all contexts being (c, f)."""
-    shown = np.asarray(observation, dtype=float)[..., -features.shape[1] :] if features.shape[1] else np.zeros(0)
-    return np.abs(shown[..., None, :] - features).sum(axis=-1).argmin(axis=-1)
+    array = np.asarray(observation, dtype=float)
+    shown = array[..., array.shape[-1] - features.shape[1] :]
+    found: NDArray[np.int64] = np.abs(shown[..., None, :] - features).sum(axis=-1).argmin(axis=-1)
+    return found
 
 
 # ------------------------------------------------------------------ registry

@@ -99,7 +99,8 @@ def _expected_worth(model: EnsembleModel) -> FloatArray:
     """Dollars between the least and the greatest power in the next interval, as expected in each context, (T, c)."""
     price = np.broadcast_to(observed_price(model).reshape(model.horizon + 1, -1), (model.horizon + 1, model.n_contexts))
     expected = np.einsum("twv,tv->tw", model.tables().context, price[1:])
-    return expected * model.step_hours * np.ptp(model.power_kw)
+    worth: FloatArray = expected * model.step_hours * np.ptp(model.power_kw)
+    return worth
 
 
 def constant_price_return(model: EnsembleModel, price: float) -> float:

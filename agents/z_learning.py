@@ -234,8 +234,8 @@ class Explorer:
             )
         if not core.model.is_plain:
             raise ValueError(
-                "Z-learning keeps one desirability for each time and level, so it learns on models whose loads choose their "
-                "next level themselves: without nature, context or coupling. Train 'ppo' here instead."
+                "Z-learning keeps one desirability for each time and level, so it learns on models whose loads choose "
+                "their next level themselves: without nature, context or coupling. Train 'ppo' here instead."
             )
         # Only public parts of the model are read below; the matrix stays inside the environment.
         self.n, self.horizon = core.model.n_states, core.model.horizon

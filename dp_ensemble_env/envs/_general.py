@@ -1,8 +1,8 @@
 r"""One step of a model with nature, context or coupling, for every population and action mode.
 
-A load in state `s` takes a decision by its row of the policy, :math:`\pi[s] \propto P_t[w, s]\,e^{\tau}`, and nature takes
-the decision to the next state, :math:`N_t[w, a]`. With :math:`e = \exp(\tau)` and :math:`g = P e` the mean field moves
-without any (n, m) policy:
+A load in state `s` takes a decision by its row of the policy, :math:`\pi[s] \propto P_t[w, s]\,e^{\tau}`, and nature
+takes the decision to the next state, :math:`N_t[w, a]`. With :math:`e = \exp(\tau)` and :math:`g = P e` the mean
+field moves without any (n, m) policy:
 
 .. math::
 
@@ -12,8 +12,8 @@ without any (n, m) policy:
 Layout, as far as it differs from `dynamics`. ``kernels[k]`` holds the behaviour on its nonzeros, one block for each
 (time, context) that differs, then the optimal returns (c, n). ``counters`` goes on after `START` with the stream of the
 episodes (`EPISODES`) and the contexts at times 0 … T (`PATH`). ``occupancy`` has 2n columns: the loads, then the
-distribution that the same start would have reached by now had nobody interfered, in the same contexts. ``traces`` holds the
-optimal return alone, and ``values`` has one more row, the violation of the coupling.
+distribution that the same start would have reached by now had nobody interfered, in the same contexts. ``traces``
+holds the optimal return alone, and ``values`` has one more row, the violation of the coupling.
 
 **Chance.** Context and start of an episode come from the stream of the episodes, which the moves never touch: the j-th
 episode after a seed has the same contexts and the same start state whatever is done, in every population and action
@@ -24,6 +24,7 @@ mode. Moves come from a stream of their own that is derived anew at each start.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -60,6 +61,7 @@ from dp_ensemble_env.envs._parts import (
     pick,
     positive,
     tame,
+    unsigned,
 )
 
 #: Further rows of ``counters``: the stream of the episodes (two words), then the contexts at times 0 … T.
@@ -143,8 +145,9 @@ def _decide_by_tilt(
     ints: Ints, kernels: Floats, k: int, base: int, occupancy: Floats, i: int, by_decision: Floats
 ) -> float:
     """Send the mean field from states to decisions, controlled and uncontrolled in one pass; return the divergence."""
-    n, m, indptr, indices = ints[N], ints[M], ints[INDPTR], ints[INDICES]
+    n, m, indptr = ints[N], ints[M], ints[INDPTR]
     tilt, warm, chosen, idle = by_decision[0], by_decision[1], by_decision[2], by_decision[3]
+    default, targets = kernels[k, base : base + ints[NNZ]], ints[ints[INDICES] : ints[INDICES] + ints[NNZ]]
     for a in range(m):
         warm[a] = fast_exp(tilt[a])
     divergence = 0.0
@@ -153,11 +156,11 @@ def _decide_by_tilt(
         if here > 0.0 or there > 0.0:
             g, first, last = 0.0, ints[indptr + s], ints[indptr + s + 1]
             for e in range(first, last):
-                g += kernels[k, base + e] * warm[ints[indices + e]]
+                g += default[unsigned(e)] * warm[unsigned(targets[unsigned(e)])]
             divergence -= here * fast_log(g)
             here /= g
             for e in range(first, last):
-                a, p = ints[indices + e], kernels[k, base + e]
+                a, p = unsigned(targets[unsigned(e)]), default[unsigned(e)]
                 chosen[a] += p * here
                 idle[a] += p * there
     for a in range(m):
@@ -179,13 +182,15 @@ def _decide_by_rows(
 ) -> float:
     """Do the same row by row: for policies, very wide tilts and finite populations, whose loads are counted."""
     n, indptr, indices, k = ints[N], ints[INDPTR], ints[INDICES], counters[MATRIX, i]
+    default, targets = kernels[k, base : base + ints[NNZ]], ints[indices : indices + ints[NNZ]]
     chosen, idle, pi, spare = by_decision[2], by_decision[3], by_decision[1], by_decision[4]
     divergence = 0.0
     for s in range(n):
         here, there = occupancy[i, s], occupancy[i, n + s]
         first, last = ints[indptr + s], ints[indptr + s + 1]
-        for e in range(first, last):
-            idle[ints[indices + e]] += kernels[k, base + e] * there
+        if there > 0.0:
+            for e in range(first, last):
+                idle[unsigned(targets[unsigned(e)])] += default[unsigned(e)] * there
         if here > 0.0:
             divergence += here * _row(ints, kernels, k, base, s, by_decision[0], action, i, pi, spare)
             if ints[LOADS] > 0:
@@ -280,29 +285,28 @@ def scatter(
 def by_nature(
     ints: Ints, common: Floats, counters: Ints, i: int, t: int, w: int, by_decision: Floats, by_state: Floats
 ) -> None:
-    """Take decisions to next states: shares by their mean, loads by chance, the uncontrolled distribution by its mean."""
+    """Take decisions to next states: loads by chance, the mean field and the uncontrolled distribution by the mean."""
     chosen, idle, moved, rest = by_decision[2], by_decision[3], by_state[0], by_state[1]
     if ints[NATURE_NNZ] == 0:
         for s in range(ints[N]):
             moved[s] = chosen[s]
             rest[s] = idle[s]
         return
-    pointers, targets = ints[NATURE_PTR], ints[NATURE_INDICES]
-    base = ints[NATURE] + (t * ints[NATURE_T] + w * ints[NATURE_C]) * ints[NATURE_NNZ]
+    pointers, column, count = ints[NATURE_PTR], ints[NATURE_INDICES], ints[NATURE_NNZ]
+    base = ints[NATURE] + (t * ints[NATURE_T] + w * ints[NATURE_C]) * count
+    nature, targets = common[base : base + count], ints[column : column + count]
     finite = ints[LOADS] > 0
     spare = np.empty(ints[N] if finite else 0)
     by_state[:] = 0.0
     for a in range(ints[M]):
         here, there = chosen[a], idle[a]
         first, last = ints[pointers + a], ints[pointers + a + 1]
-        if finite:
-            if here > 0.0:
-                scatter(ints, counters, i, int(here), targets + first, last - first, common, base + first, spare, moved)
+        if finite and here > 0.0:
+            scatter(ints, counters, i, int(here), column + first, last - first, nature, first, spare, moved)
+            here = 0.0
+        if here > 0.0 or there > 0.0:
             for e in range(first, last):
-                rest[ints[targets + e]] += common[base + e] * there
-        elif here > 0.0 or there > 0.0:
-            for e in range(first, last):
-                s, p = ints[targets + e], common[base + e]
+                s, p = unsigned(targets[unsigned(e)]), nature[unsigned(e)]
                 moved[s] += p * here
                 rest[s] += p * there
 
@@ -374,7 +378,7 @@ def begin(
     k, optimum = counters[MATRIX, i], ints[BLOCKS] * ints[NNZ] + counters[PATH, i] * n
     power, best = 0.0, 0.0
     for s in range(n):
-        occupancy[i, s] = shares[s] * max(1, loads)
+        occupancy[i, s] = np.rint(shares[s] * loads) if loads > 0 else shares[s]
         occupancy[i, n + s] = shares[s]
         obs[i, s] = shares[s]
         power += shares[s] * common[ints[POWERS] + s]
@@ -416,7 +420,7 @@ def _place(counters: Ints, i: int, loads: int, shares: Floats) -> None:
 
 
 @njit(inline="always", error_model="numpy")
-def _mixed(word: int) -> int:
+def _mixed(word: Any) -> Any:
     """Scramble a word (the finaliser of splitmix64), so that the new stream has nothing in common with the old."""
     z = np.uint64(word) + np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -364,7 +364,7 @@ def start_from(
         traces[t, i] = 0.0
     for a in range(n):
         if occupancy.shape[1]:
-            occupancy[i, a] = shares[a] * max(loads, 1)
+            occupancy[i, a] = np.rint(shares[a] * loads) if loads > 0 else shares[a]
         if shares[a] > 0.0:
             counters[STATE, i] = a
         obs[i, a] = shares[a]

@@ -73,9 +73,9 @@ class ActionMode:
         return spaces.Box(self.low, 1.0, self.shape(model), np.float32)
 
     @property
-    def choices(self) -> FloatArray:
+    def choices(self) -> NDArray[np.float32]:
         """What the numbers 0 … `levels` - 1 stand for; the one in the middle is zero."""
-        return np.linspace(-1.0, 1.0, self.levels)
+        return np.linspace(-1.0, 1.0, self.levels, dtype=np.float32)
 
     @property
     def low(self) -> float:
@@ -142,7 +142,8 @@ def action_scale(model: EnsembleModel) -> FloatArray:
 
 
 def largest_shadow_price(model: EnsembleModel) -> FloatArray:
-    """Return a bound on the size of the coupling's multipliers at times 1 … T, in dollars per kW: its steepest slope."""
+    """Return a bound on the coupling's multipliers at times 1 … T, in dollars per kW: its steepest slope."""
+    assert model.coupling is not None
     code, level, weight = model.coupling.packed()
     if code == 1:  # a limit
         return weight[1:]

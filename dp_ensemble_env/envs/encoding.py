@@ -68,9 +68,8 @@ def encode_policy(model: EnsembleModel, name: str, policy_t: ArrayLike, t: int, 
 def behaviour_at(model: EnsembleModel, t: int, context: int) -> FloatArray:
     """Return the default behaviour (n, m) at a time, in a context."""
     default = model.default
-    if default.ndim == 4:
-        return default[t if len(default) > 1 else 0, context]
-    return default if default.ndim == 2 else default[t]
+    rows: FloatArray = default if default.ndim == 2 else default[t if len(default) > 1 else 0]
+    return rows if rows.ndim == 2 else rows[context]
 
 
 def _one_of(mode: actions.ActionMode, price: float, t: int) -> NDArray[np.int64]:
@@ -78,8 +77,8 @@ def _one_of(mode: actions.ActionMode, price: float, t: int) -> NDArray[np.int64]
     found = actions.nearest_choice(mode, price)
     if abs(mode.choices[found] - price) > 1e-6:
         raise ValueError(
-            f"policy_t needs the price {price:.4g} at time {t}, which is none of the {mode.levels} that the discrete mode "
-            "has; use action='price'."
+            f"policy_t needs the price {price:.4g} at time {t}, which is none of the {mode.levels} discrete ones; use "
+            "action='price'."
         )
     return np.asarray(found)
 

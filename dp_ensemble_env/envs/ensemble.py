@@ -57,25 +57,36 @@ class EnsembleEnv(TaskView, gymnasium.Env[NDArray[np.float32], NDArray[np.floati
     | `dp_ensemble/Buildings-v0` | as many loads as the model has buildings (100); multinomial moves |
     | `dp_ensemble/SingleLoad-v0` | one load; categorical moves |
 
+    Every scenario has ids of its own, one for each action mode, such as `dp_ensemble/CampusEvent-tilt-v1`; without a
+    mode, `dp_ensemble/CampusEvent-v1`, it takes prices. They all take `population`.
+
+    A model may have more to it. With *nature* a load takes one of `m` decisions, and nature takes the decision to the
+    next state (without it the decision is the next state, and m = n). With a *context* prices, weather or an event
+    move by themselves, the same for all loads. A *coupling* charges a cost on the mean power of all loads, for passing
+    a limit or missing a target. The optimum stays exact in every case.
+
     ## Action Space
 
-    Zero always means: do not interfere. The argument `action` chooses a mode, each a `float32` box (`float64` actions
-    are taken as they are); modes of your own are bases of tilts, registered with `dp_ensemble_env.envs.actions`:
+    Zero always means: do not interfere. The argument `action` chooses a mode, a `float32` box (`float64` actions
+    are taken as they are) or a number; modes of your own are bases of tilts, registered with
+    `dp_ensemble_env.envs.actions`:
 
     | mode | space | meaning |
     |------|-------|---------|
     | `"price"` | `Box(-1, 1, (1,))` | one virtual price: tilt = −action · s_t · (power rescaled to [−1, 1]) |
-    | `"tilt"` (default) | `Box(-1, 1, (n,))` | attraction of each level: tilt = action · s_t; contains the optimum |
-    | `"policy"` | `Box(0, 1, (n, n))` | the transition probabilities themselves |
+    | `"tilt"` (default) | `Box(-1, 1, (m,))` | attraction of each decision: tilt = action · s_t; contains the optimum |
+    | `"policy"` | `Box(0, 1, (n, m))` | the probabilities of the decisions themselves |
+    | `"discrete"` | `Discrete(11)` | eleven prices from −1 to 1 in steps of 0.2; 5 leaves the loads alone |
 
     A policy is masked to the support of the default and normalised row by row; an all-zero row means the default.
     A tilt gives every load the policy row $\pi[b] \propto \mathrm{default}[b]\,\exp(\mathrm{tilt})$. The scale
-    $s_t = \sum_{\tau>t} (\max U_\tau - \min U_\tau)/(2\gamma)$ is public and wide enough for the optimal policy.
+    $s_t = \sum_{\tau>t} (\max U_\tau - \min U_\tau)/(2\gamma)$ is public and wide enough for the optimal policy
+    (a model may declare a `tilt_scale` of its own). The power of a decision is that of the states it leads to.
     `env.unwrapped.encode_policy(policy_t)` translates a transition matrix.
 
     ## Observation Space
 
-    `Box(0, 1, (n + 3,), float32)`:
+    `Box(0, 1, (n + 3,), float32)`, or `(n + 3 + f,)` with a context that has `f` features:
 
     | index | observation | min | max | unit |
     |-------|-------------|-----|-----|------|
@@ -83,15 +94,20 @@ class EnsembleEnv(TaskView, gymnasium.Env[NDArray[np.float32], NDArray[np.floati
     | n | part of the horizon that is left | 0 | 1 | |
     | n+1 | price of the interval that begins now | 0 | 1 | highest price of the event |
     | n+2 | price of the interval after it | 0 | 1 | highest price of the event |
+    | n+3 … n+2+f | features of the context, by default its one-hot code | 0 | 1 | |
 
     The price is the model's energy price plus the incentive forgone. A model without an event shows the slope of the
     least-squares line of −utility on energy. Prices are scaled by the highest one (and shifted if some are negative).
+    With a context they are the prices expected in it.
 
     ## Rewards
 
     Dollars per building: $\sum_a \rho_{t+1}[a] U_{t+1}[a] - \gamma \sum_b \rho_t[b]\,\mathrm{KL}(\pi_t[b] \|
     \mathrm{default}[b])$ with $\rho$ the shares. Undiscounted; the return of the optimal policy from state `b` is
-    $\gamma \log z_0[b] - U_0[b]$ on average (exactly, in the mean field).
+    $\gamma \log z_0[b] - U_0[b]$ on average (exactly, in the mean field without a context). With nature, $\rho_{t+1}$
+    is where it leads; with a context, $U_{t+1}$ is that of the context on arrival; the cost of a coupling is taken off
+    the utility. `rewards="unit"` divides rewards, and nothing else, by `env.unwrapped.reward_unit`: the largest
+    utility in size, a public number.
 
     `info` has these keys at `reset` and at every `step`:
 
@@ -104,14 +120,22 @@ class EnsembleEnv(TaskView, gymnasium.Env[NDArray[np.float32], NDArray[np.floati
     | `curtailment_kw` | float | expected uncontrolled power from the same start, less `power_kw` | kW |
     | `optimal_return` | float | optimal expected return of this episode, from its start | $ per building |
 
+    With a context also `context`, the number of the present one; with a coupling also `cost`, the kW per building by
+    which the limit is passed or the target missed, for constrained learning. The curtailment and
+    `default_occupancy` compare with the uncontrolled ensemble in the same contexts.
     With `infos="all"` also `occupancy` and `default_occupancy`, `float64` arrays of shape (n,): the shares, and what
     they would be expected to be had nobody interfered.
 
     ## Starting State
 
-    A state is drawn from the model's `initial` distribution and the whole population starts there.
+    A state is drawn from the model's `initial` distribution and the whole population starts there; in a model with
+    `spread_start` the loads are spread over the states by it, each load of a finite population on its own.
     `reset(options={"state": 3})` chooses the state; `reset(options={"occupancy": shares})` chooses a distribution, from
-    which the loads of a finite population are drawn independently.
+    which the loads of a finite population are drawn independently. `reset(options={"context": 1})`
+    chooses the first context.
+
+    The contexts of an episode are drawn when it begins. They depend on the seed and the number of the episode alone,
+    not on what is done, so that all agents, populations and action modes meet the same ones.
 
     `reset(seed=...)` fixes everything in the episode but the release (see Privacy). Moves and start states come from a
     compiled stream of random numbers that is seeded by the same seed; `np_random` is used to seed it when no seed is
@@ -156,7 +180,7 @@ class EnsembleEnv(TaskView, gymnasium.Env[NDArray[np.float32], NDArray[np.floati
     |----------|---------|---------|
     | `model` | `None` | an `EnsembleModel` or the name of a scenario; `None` is `"campus-event"` |
     | `population` | `"mean-field"` | `"mean-field"`, `"buildings"`, `"single"` or a number of loads; set by the id |
-    | `action` | `"tilt"` | `"price"`, `"tilt"`, `"policy"`, or a mode that you registered |
+    | `action` | `"tilt"` | `"price"`, `"tilt"`, `"policy"`, `"discrete"`, or one that you registered; set by the id |
     | `instance` | `0` | which instance of the scenario |
     | `split` | `"train"` | the set that the instance belongs to: `"train"`, `"validation"` or `"test"` |
     | `privacy` | `None` | a mechanism such as `"dirichlet:k=50,floor=0.05"`, or a `Release`; `None` is the truth |
@@ -169,6 +193,7 @@ class EnsembleEnv(TaskView, gymnasium.Env[NDArray[np.float32], NDArray[np.floati
     | `ledger` | `None` | a `PrivacyLedger`, or the path of one, to charge; by default that of the process |
     | `h` | `None` | adjacency for the ledger; by default the ledger's own |
     | `infos` | `"basic"` | `"basic"` or `"all"` |
+    | `rewards` | `"dollars"` | `"dollars"` or `"unit"`: of order one |
     | `render_mode` | `None` | `"human"`, `"rgb_array"` or `"ansi"` |
 
     ```python
@@ -207,9 +232,7 @@ class EnsembleEnv(TaskView, gymnasium.Env[NDArray[np.float32], NDArray[np.floati
         self.observation_space = self._task.observation_space
         self.action_space = self._task.action_space
         n, horizon = self._task.model.n_states, self._task.model.horizon
-        self._horizon, self._width = horizon, self.observation_space.shape[0]
-        # A discrete action is never taken as it is, hence its own shape is no shape.
-        self._shape = self.action_space.shape if self._task.choices is None else (None,)
+        self._horizon, self._width, self._shape = horizon, self._task.width, self._task.action_shape
         self._ints, self._common = self._task.ints, self._task.common
         self._kernels = self._task.kernel.packed()[None, :]
         self._counters, self._occupancy = self._task.arrays(1)
@@ -329,7 +352,7 @@ class EnsembleEnv(TaskView, gymnasium.Env[NDArray[np.float32], NDArray[np.floati
     @property
     def occupancy(self) -> FloatArray:
         """Share of the loads at each level, float64."""
-        return self._task.shares(self._counters, self._occupancy)[0]
+        return self._task.shares(self._counters, self._occupancy).reshape(-1)
 
     @property
     def default_occupancy(self) -> FloatArray:
@@ -398,11 +421,12 @@ class EnsembleEnv(TaskView, gymnasium.Env[NDArray[np.float32], NDArray[np.floati
             rewards=np.array(self._reward_trace),
             optimal_return=self._optimal,
             privacy=self._task.privacy_line(),
+            contexts=self._counters[gen.PATH : gen.PATH + self._time + 1, 0].copy() if self._contextual else None,
         )
         return self._renderer.draw(scene)
 
     def _uncontrolled_power(self) -> FloatArray:
-        """Expected uncontrolled power at times 0 … T: in the contexts that came up, and in those expected now."""
+        """Return the uncontrolled power at times 0 … T: in the contexts that came up, then as expected now."""
         if isinstance(self._task.kernel, Kernel):
             return self._start @ self._task.kernel.reference_kw
         ahead = uncontrolled_ahead(self._task.model, self.default_occupancy, self.context, self._time)

@@ -73,7 +73,7 @@ def optimum(model: EnsembleModel) -> float:
 
 
 def _sparse(matrices: FloatArray) -> tuple[IntArray, IntArray, FloatArray]:
-    """Return the union support of (…, rows, columns) and the values on it, (blocks, nnz), rows divided by their sums."""
+    """Return the support that blocks (…, n, m) have together and the values on it, rows divided by their sums."""
     blocks = (matrices / matrices.sum(axis=-1, keepdims=True)).reshape(-1, *matrices.shape[-2:])
     rows, columns = np.nonzero((blocks > 0).any(axis=0))
     indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=blocks.shape[1]))])

@@ -33,7 +33,7 @@ def environment_ids() -> list[str]:
 
 
 def register_scenario(name: str) -> None:
-    """Register the ids of a scenario: ``Spot-v1``, which takes prices, and one for each action mode, ``Spot-tilt-v1``."""
+    """Register the ids of a scenario: ``Spot-v1``, which takes prices, and ``Spot-tilt-v1`` for each action mode."""
     _register(scenarios.environment_id(name), {"model": name, "action": "price"})
     for action in ACTIONS:
         _register(scenarios.environment_id(name, action), {"model": name, "action": action})

@@ -1,10 +1,12 @@
 """Pictures of an episode: with pygame-ce as an array or in a window, or as text.
 
 The left panel shows where the loads are (bars) and where they would be expected
-had nobody interfered (outline). The right panels show the power so far, the
-uncontrolled power, the customer baseline and the event window, and below them
-the price. Colours are those of Okabe and Ito, which colour-blind readers can
-tell apart.
+had nobody interfered (outline): along the power levels, or along temperature, charge or
+whatever the model's states are made of, split by the rest (on and off, say). The right
+panels show the power so far, the uncontrolled power, the customer baseline, a limit or
+target and the event window, and below them the contexts so far and the price (dashed:
+the price expected from here on). Colours are those of Okabe and Ito, which colour-blind
+readers can tell apart.
 """
 
 from __future__ import annotations
@@ -16,50 +18,26 @@ import numpy as np
 from gymnasium.error import DependencyNotInstalled
 from numpy.typing import NDArray
 
-from dp_ensemble_env.envs.tables import observed_price
+from dp_ensemble_env.envs.scene import Scene, clock_text
 from dp_ensemble_env.model import EnsembleModel
+
+__all__ = ["Renderer", "Scene", "as_text"]
 
 FloatArray = NDArray[np.float64]
 Color = tuple[int, int, int]
 WIDTH, HEIGHT = 800, 450
 BLUE, ORANGE, GREEN = (0, 114, 178), (213, 94, 0), (0, 158, 115)
 INK, GREY, PALE, WINDOW, WHITE = (30, 30, 30), (110, 110, 110), (222, 222, 222), (250, 240, 205), (255, 255, 255)
-
-
-@dataclass(frozen=True, eq=False)
-class Scene:
-    """What there is to see at one moment of an episode; powers per building, rewards so far."""
-
-    model: EnsembleModel
-    title: str
-    time: int
-    occupancy: FloatArray
-    default_occupancy: FloatArray
-    power_kw: FloatArray
-    default_power_kw: FloatArray
-    rewards: FloatArray
-    optimal_return: float
-    privacy: str
-
-    @property
-    def clock(self) -> str:
-        """Wall-clock time of the moment."""
-        return _clock_text(self.model.times[self.time])
-
-    @property
-    def headline(self) -> str:
-        """Population, time and step."""
-        return f"{self.title}, {self.clock}, step {self.time} of {self.model.horizon}"
-
-    @property
-    def money(self) -> str:
-        """Reward so far and the optimum of the whole episode."""
-        return f"reward so far {self.rewards.sum():,.2f}, optimal total {self.optimal_return:,.2f} $/building"
-
-    @property
-    def price(self) -> FloatArray:
-        """Price of the interval that ends at each time, $/kWh."""
-        return observed_price(self.model)
+PURPLE = (204, 121, 167)
+#: Parts of a bar that have names: light, sky, blue, green, yellow, purple, brown.
+WORDS: list[Color] = [
+    (196, 203, 210), (86, 180, 233), BLUE, GREEN, (240, 228, 66), PURPLE, (122, 82, 48), (60, 60, 60),
+]  # fmt: skip
+#: Contexts in the band above the prices.
+BANDS: list[Color] = [
+    (208, 226, 240), (250, 240, 205), (246, 207, 180), (214, 236, 222), (234, 214, 228), (225, 225, 225),
+    (240, 236, 180), (200, 215, 215),
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -144,62 +122,94 @@ class Renderer:
 
     # ------------------------------------------------------------ panels
     def _levels(self, scene: Scene) -> None:
-        n = scene.occupancy.size
-        order = np.argsort(scene.model.power_kw, kind="stable")
-        shares, default = scene.occupancy[order], scene.default_occupancy[order]
-        top = _round_up(max(shares.max(), default.max()))
-        axes = _Axes(56, 74, 372, 372, (-0.5, n - 0.5), (0.0, top))
-        form = "{:.0%}" if top >= 0.05 else "{:.2%}"
-        self._frame(axes, "share of the loads at each power level", _ticks(0.0, top), form)
+        groups = scene.groups()
+        shares, default = scene.split(scene.occupancy), scene.split(scene.default_occupancy).sum(axis=1)
+        n, parts = shares.shape
+        colors = _part_colors(parts, groups.numbers)
+        outline = ORANGE if parts == 1 else INK
+        names = [("now", BLUE)] if parts == 1 else list(zip(groups.parts, colors, strict=True))
+        rows = self._key_rows([*names, ("if uncontrolled", outline)], 316)
+        axes = _Axes(56, 60 + 14 * len(rows), 372, 372, (-0.5, n - 0.5), (0.0, _top(shares.sum(axis=1), default)))
+        form = "{:.0%}" if axes.y[1] >= 0.05 else "{:.2%}"
+        what = "share of the loads at each power level" if not scene.model.axes else "share of the loads"
+        self._text(what, (axes.left, 40), 16)
+        self._frame(axes, "", _ticks(0.0, axes.y[1]), form)
         # The outline would hide one-pixel bars, so it stands on the bars' edges.
         for level in range(n):
-            x0, y0 = axes.at(level - 0.42, shares[level])
-            x1, y1 = axes.at(level + 0.42, 0.0)
-            self._pygame.draw.rect(self._canvas, BLUE, (x0, y0, max(1, x1 - x0), y1 - y0))
-        outline = [axes.at(edge, default[level]) for level in range(n) for edge in (level - 0.5, level + 0.5)]
-        self._path(outline, ORANGE, 2)
+            base = 0.0
+            for part in range(parts):
+                x0, y0 = axes.at(level - 0.42, base + shares[level, part])
+                x1, y1 = axes.at(level + 0.42, base)
+                self._pygame.draw.rect(self._canvas, colors[part], (x0, y0, max(1, x1 - x0), y1 - y0))
+                base += shares[level, part]
+        edges = [axes.at(edge, default[level]) for level in range(n) for edge in (level - 0.5, level + 0.5)]
+        self._path(edges, outline, 2)
         for level in np.unique(np.linspace(0, n - 1, min(n, 5)).round().astype(int)):
             x, y = axes.at(level, 0.0)
-            self._text(f"{scene.model.power_kw[order[level]]:.0f}", (x, y + 6), 15, align="centre")
-        self._text("power of a building (kW)", ((axes.left + axes.right) // 2, axes.bottom + 24), 15, align="centre")
-        self._key(axes.right, axes.top - 16, [("now", BLUE), ("if uncontrolled", ORANGE)])
+            self._text(_value_text(groups.values[level]), (x, y + 6), 15, align="centre")
+        self._text(groups.label, ((axes.left + axes.right) // 2, axes.bottom + 24), 15, align="centre")
+        for row, line in enumerate(rows):
+            self._key(axes.right, 58 + 14 * row, line)
 
     def _trace(self, scene: Scene) -> None:
         model = scene.model
         baseline = None
         if model.event is not None and model.event.baseline_kw is not None:
             baseline = model.event.baseline_kw / model.buildings
-        shown = np.concatenate([scene.power_kw, scene.default_power_kw, [] if baseline is None else baseline])
-        low, high = _padded(float(shown.min()), float(shown.max()))
+        limit = scene.limit
+        others = [baseline, None if limit is None else limit[1]]
+        shown = np.concatenate([scene.power_kw, scene.default_power_kw, *(line for line in others if line is not None)])
+        low, high = _padded(float(np.nanmin(shown)), float(np.nanmax(shown)))
         axes = _Axes(444, 74, 784, 262, (0.0, float(model.horizon)), (low, high))
         self._event(axes, model)
         self._frame(axes, "mean power of a building (kW)", _ticks(low, high), "{:g}")
         if baseline is not None:
             self._dashes([axes.at(t, value) for t, value in enumerate(baseline)], GREY)
+        if limit is not None:
+            for t in range(1, model.horizon + 1):
+                if np.isfinite(limit[1][t]):
+                    self._path([axes.at(t - 1, limit[1][t]), axes.at(t, limit[1][t])], PURPLE, 3)
         self._path([axes.at(t, value) for t, value in enumerate(scene.default_power_kw)], ORANGE, 2)
         points = [axes.at(t, value) for t, value in enumerate(scene.power_kw)]
         self._path(points, BLUE, 3)
         self._pygame.draw.circle(self._canvas, BLUE, points[-1], 4)
-        names = [("controlled", BLUE), ("uncontrolled", ORANGE)] + (
-            [("baseline", GREY)] if baseline is not None else []
-        )
+        names = [("controlled", BLUE), ("uncontrolled", ORANGE)]
+        names += [("baseline", GREY)] if baseline is not None else []
+        names += [(limit[0], PURPLE)] if limit is not None else []
         self._key(axes.right, axes.top - 16, names)
         self._name_event(axes, model)
 
     def _prices(self, scene: Scene) -> None:
         model, price = scene.model, scene.price
-        low, high = min(0.0, float(price.min())), _round_up(max(float(price.max()), 1e-9))
-        axes = _Axes(444, 300, 784, 372, (0.0, float(model.horizon)), (low, high))
+        contextual = model.context is not None
+        low, high = min(0.0, float(price.min())), max(float(price.max()), 1e-9)
+        low, high = (low, _round_up(high)) if low == 0.0 else _padded(low, high)
+        axes = _Axes(444, 316 if contextual else 300, 784, 372, (0.0, float(model.horizon)), (low, high))
         self._event(axes, model)
-        self._frame(axes, "price ($/kWh)", _ticks(low, high, 2), "{:g}")
-        steps = [axes.at(x, price[t]) for t in range(1, model.horizon + 1) for x in (t - 1, t)]
-        self._path(steps, GREEN, 2)
+        self._band(scene, axes)
+        self._text("price ($/kWh)", (axes.left, 278 if contextual else 284), 16)
+        self._frame(axes, "", _ticks(low, high, 2), "{:g}")
+        known = scene.time if contextual else model.horizon
+        self._path([axes.at(x, price[t]) for t in range(1, known + 1) for x in (t - 1, t)], GREEN, 2)
+        ahead = [axes.at(x, price[t]) for t in range(known + 1, model.horizon + 1) for x in (t - 1, t)]
+        if ahead:
+            self._dashes(ahead, GREEN)
         x, _ = axes.at(scene.time, low)
         self._line((x, axes.top), (x, axes.bottom), BLUE)
         for t in _hour_ticks(model):
             x, y = axes.at(t, low)
-            self._text(_clock_text(model.times[t]), (min(x, WIDTH - 18), y + 6), 15, align="centre")
+            self._text(clock_text(model.times[t]), (min(x, WIDTH - 22), y + 6), 15, align="centre")
         self._text("time of day", ((axes.left + axes.right) // 2, axes.bottom + 24), 15, align="centre")
+
+    def _band(self, scene: Scene, axes: _Axes) -> None:
+        """Show the contexts so far above the prices, each with its name where there is room."""
+        for context, start, end in scene.runs():
+            x0, _ = axes.at(start, axes.y[0])
+            x1, _ = axes.at(max(end, start + 0.5), axes.y[0])
+            self._pygame.draw.rect(self._canvas, BANDS[context % len(BANDS)], (x0, axes.top - 20, max(2, x1 - x0), 15))
+            name = scene.model.context.names[context] if scene.model.context is not None else ""
+            if self._font(14).size(name)[0] + 4 <= x1 - x0:
+                self._text(name, (x0 + 3, axes.top - 18), 14)
 
     def _event(self, axes: _Axes, model: EnsembleModel) -> None:
         """Shade the intervals of the event."""
@@ -214,18 +224,27 @@ class Renderer:
         """Write "event" into the shade, above everything else."""
         if model.event is not None and model.event.in_event.any():
             x, _ = axes.at(max(np.flatnonzero(model.event.in_event)[0] - 1, 0), axes.y[0])
-            self._pygame.draw.rect(self._canvas, WINDOW, (x + 3, axes.bottom - 20, 46, 16))
             self._text("event", (x + 7, axes.bottom - 18), 15, GREY)
 
     # ------------------------------------------------------------ strokes
     def _frame(self, axes: _Axes, title: str, ticks: list[float], form: str) -> None:
-        self._text(title, (axes.left, axes.top - (34 if axes.top < 100 else 16)), 16)
+        if title:
+            self._text(title, (axes.left, axes.top - (34 if axes.top < 100 else 16)), 16)
         for tick in ticks:
             _, y = axes.at(axes.x[0], tick)
             self._line((axes.left, y), (axes.right, y), PALE)
             self._text(form.format(tick), (axes.left - 5, y - 5), 15, align="right")
         self._line((axes.left, axes.bottom), (axes.right, axes.bottom), INK)
         self._line((axes.left, axes.top), (axes.left, axes.bottom), INK)
+
+    def _key_rows(self, names: list[tuple[str, Color]], width: int) -> list[list[tuple[str, Color]]]:
+        """Break the entries of a key into rows that fit."""
+        rows: list[list[tuple[str, Color]]] = [[]]
+        for entry in names:
+            if sum(self._font(15).size(name)[0] + 30 for name, _ in [*rows[-1], entry]) > width + 11 and rows[-1]:
+                rows.append([])
+            rows[-1].append(entry)
+        return rows
 
     def _key(self, right: int, y: int, names: list[tuple[str, Color]]) -> None:
         widths = [self._font(15).size(name)[0] + 30 for name, _ in names]
@@ -263,32 +282,62 @@ class Renderer:
 
 def as_text(scene: Scene, width: int = 40) -> str:
     """Write a scene for a terminal: bars are the shares, a bar's ``|`` the uncontrolled share."""
-    shares, default = scene.occupancy, scene.default_occupancy
+    groups, table = scene.groups(), scene.split(scene.occupancy)
+    shares, default = table.sum(axis=1), scene.split(scene.default_occupancy).sum(axis=1)
     top = max(shares.max(), default.max())
     lines = [scene.headline, scene.money, ""]
+    if scene.model.axes:
+        lines += [groups.label]
     levels = np.arange(shares.size)
     if shares.size > 40:  # only levels where something is
         levels = np.flatnonzero((shares > 0.005) | (default > 0.005))
     for level in levels:
         cells = list(("#" * round(shares[level] / top * width)).ljust(width + 1))
         cells[round(default[level] / top * width)] = "|"
-        lines.append(f"{scene.model.power_kw[level]:9.1f} kW {''.join(cells)} {shares[level]:6.1%}")
+        value = groups.values[level]
+        label = f"{value:9.1f} kW" if not scene.model.axes else f"{_value_text(value):>12}"
+        lines.append(f"{label} {''.join(cells)} {shares[level]:6.1%}")
+    if table.shape[1] > 1:
+        totals = zip(groups.parts, table.sum(axis=0), strict=True)
+        lines += ["", ", ".join(f"{name} {share:.0%}" for name, share in totals)]
     power, default_power = scene.power_kw[-1], scene.default_power_kw[scene.time]
     now = scene.price[min(scene.time + 1, scene.model.horizon)]
     event = scene.model.event
     inside = event is not None and bool(event.in_event[min(scene.time + 1, scene.model.horizon)])
+    digits = 1 if scene.model.power_kw.max() >= 20 else 3
+    held = ""
+    if scene.limit is not None and np.isfinite(scene.limit[1][scene.time]):
+        held = f", {scene.limit[0]} {scene.limit[1][scene.time]:.{digits}f} kW"
+    expected = "expected price" if scene.model.context is not None else "price"
     lines += [
         "",
-        f"power {power:.1f} kW a building, uncontrolled {default_power:.1f} kW (|)",
-        f"price {now:.3f} $/kWh{', event on' if inside else ''}",
+        f"power {power:.{digits}f} kW a building, uncontrolled {default_power:.{digits}f} kW (|){held}",
+        f"{expected} {now:.3f} $/kWh{', event on' if inside else ''}",
         scene.privacy,
     ]
     return "\n".join(lines) + "\n"
 
 
 # ------------------------------------------------------------------ numbers
-def _clock_text(time: np.datetime64) -> str:
-    return str(time.astype("datetime64[m]"))[11:16]
+def _value_text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def _top(shares: FloatArray, default: FloatArray) -> float:
+    return _round_up(max(float(shares.max()), float(default.max())))
+
+
+def _part_colors(parts: int, numbers: bool) -> list[Color]:
+    """Return one colour for each part of a bar: shades of blue for numbers, colours of their own for words."""
+    if parts == 1:
+        return [BLUE]
+    if not numbers:
+        return [WORDS[i % len(WORDS)] for i in range(parts)]
+    mix = np.linspace(0.0, 1.0, parts)
+    pale, deep = np.array([190, 215, 233]), np.array([0, 58, 96])
+    return [(int(c[0]), int(c[1]), int(c[2])) for c in (pale + (deep - pale) * x for x in mix)]
 
 
 def _round_up(value: float) -> float:

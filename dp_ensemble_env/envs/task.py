@@ -82,8 +82,11 @@ class Task:
         self.unit = reward_unit(self.model) if settings.rewards == "unit" else None
         self.choices = chosen.choices if chosen.levels else None
         features = 0 if self.model.context is None else self.model.context.features.shape[1]
-        self.observation_space = spaces.Box(0.0, 1.0, (self.model.n_states + 3 + features,), np.float32)
+        self.width = self.model.n_states + 3 + features
+        self.observation_space = spaces.Box(0.0, 1.0, (self.width,), np.float32)
         self.action_space = chosen.space(self.model)
+        # A discrete action is never taken as it is: no array has the shape (-1,).
+        self.action_shape = (-1,) if chosen.levels else chosen.shape(self.model)
 
     # ------------------------------------------------------------ arrays of the compiled steps
     @property
@@ -136,15 +139,15 @@ class Task:
             )
         start = self.settings.release_seed
         seed = start if index == 0 else _seed_of(start, index)
-        data = self._mechanism.data_of(self._true)
-        terms = {} if self.h is None else {"h": self.h}
+        data, known = self._mechanism.data_of(self._true), self._mechanism.terms_of(self._true)
+        terms = known if self.h is None else {**known, "h": self.h}
         event = self.ledger.priced(self._mechanism.event(data, seeding="seed", **terms))
         # Whoever can compute this name knows the seed, and could repeat the draw itself.
         name = f"{seed} {event.digest} {fingerprint(data)}"
         label = f"environment release {hashlib.sha256(name.encode()).hexdigest()[:16]}"
         if self.ledger.has(label, event):
             # The same numbers with the same claim: it is the release that the ledger knows.
-            release = Release(self._mechanism.release(data, seed).log_matrix, event.public)
+            release = Release(self._mechanism.release(data, seed, **known).log_matrix, event.public)
         else:
             release = self.ledger.release(self._mechanism, data, seed, label=label, **terms)
         model = self._true.public(release)
@@ -278,8 +281,7 @@ class Task:
         from gymnasium.error import ResetNeeded
 
         if fault < 0:
-            alone = 1 if self.choices is not None else len(self.action_space.shape or ())
-            which = "" if len(shape) == alone else f" {-1 - fault}"
+            which = "" if len(shape) == len(self.action_shape) else f" {-1 - fault}"
             return ResetNeeded(
                 f"the episode of environment{which} is over (or never began); call reset() before step()."
             )
@@ -307,7 +309,7 @@ class Task:
             array, dtype=FLOAT32 if array.dtype.itemsize == 4 and array.dtype.kind == "f" else FLOAT64, order="C"
         )
 
-    def _chosen(self, action: Any, shape: tuple[int, ...]) -> FloatArray:
+    def _chosen(self, action: Any, shape: tuple[int, ...]) -> NDArray[np.float32]:
         """Return the numbers that discrete actions of `shape` stand for."""
         assert self.choices is not None
         array, last = np.asarray(action), len(self.choices) - 1
@@ -317,7 +319,8 @@ class Task:
         wrong = (array < 0) | (array > last)
         if wrong.any():
             raise ValueError(f"a discrete action lies in 0 … {last}, got {int(array[wrong].flat[0])}.")
-        return self.choices[array][..., None]
+        numbers: NDArray[np.float32] = self.choices[array][..., None]
+        return numbers
 
 
 class TaskView:
@@ -452,7 +455,7 @@ def kernel_of(model: EnsembleModel) -> Kernel | GeneralKernel:
 
 def _check_release(release: Release, model: EnsembleModel) -> Release:
     n = model.n_states
-    if release.log_matrix.shape not in ((n, n), (model.horizon, n, n)):
+    if release.log_matrix.shape not in (model.default.shape, (n, n), (model.horizon, n, n)):
         raise ValueError(
             f"the release has shape {release.log_matrix.shape}, but the model has {n} states and {model.horizon} steps."
         )

@@ -100,9 +100,7 @@ class EnsembleVectorEnv(TaskView, VectorEnv[NDArray[np.float32], NDArray[np.floa
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         n, horizon, size = self._task.model.n_states, self._task.model.horizon, self.num_envs
-        # A discrete action is never taken as it is, hence its own shape is no shape.
-        one = self.single_action_space.shape if self._task.choices is None else (None,)
-        self._horizon, self._shape = horizon, (size, *one)
+        self._horizon, self._shape = horizon, (size, *self._task.action_shape)
         self._kernels = self._task.kernel.packed()[None, :]
         self._models = [self._task.model]
         self._counters, self._occupancy = self._task.arrays(size)
@@ -115,7 +113,7 @@ class EnsembleVectorEnv(TaskView, VectorEnv[NDArray[np.float32], NDArray[np.floa
         self._looks_back = self._task.redraw == "episode" or self._start is not None
         self._all, self._unit = self._task.infos == "all", self._task.unit
         self._contextual, self._coupled = self.model.context is not None, self.model.coupling is not None
-        self._observed, self._rows = self.observation_space.shape, self._task.values
+        self._observed, self._rows = (size, self._task.width), self._task.values
         self._last = np.array(horizon)  # comparing with an array is quicker than with an int
         self._everyone = np.ones(size, np.bool_)  # the mask of every info, shared and hence read-only
         self._everyone.setflags(write=False)
@@ -446,15 +444,17 @@ class EnsembleVectorEnv(TaskView, VectorEnv[NDArray[np.float32], NDArray[np.floa
                 rewards=self._history[1, 1 : time + 1, i].copy(),
                 optimal_return=float(self._traces[0, i]),
                 privacy=self._task.privacy_line(),
+                contexts=None if model.context is None else self._counters[gen.PATH : gen.PATH + time + 1, i].copy(),
             )
             frames.append(self._renderer.draw(scene))
         return tuple(frames)
 
     def _uncontrolled_power(self, i: int, time: int, model: EnsembleModel, default: FloatArray) -> FloatArray:
-        """Expected uncontrolled power of a sub-environment at times 0 … T, as in `EnsembleEnv`."""
+        """Return the uncontrolled power of a sub-environment at times 0 … T, as in `EnsembleEnv`."""
         assert self._start is not None and self._history is not None
         if not self._task.general:
-            return self._start[i] @ uncontrolled_power(model.default, model.power_kw, self._horizon)
+            plain: FloatArray = self._start[i] @ uncontrolled_power(model.default, model.power_kw, self._horizon)
+            return plain
         ahead = uncontrolled_ahead(model, default, int(self.context[i]), time)
         return np.concatenate([self._history[2, : time + 1, i], ahead])
 

@@ -109,6 +109,8 @@ class ComparisonSettings:
         Concentrations of the releases that controllers are made on; infinite is the truth, and none leaves it out.
     privacy : tuple of str
         Further mechanisms to make them on, as specs.
+    participants : int
+        Simulated participants that mechanisms draw from which protect them.
     releases : int
         Releases of each for the controllers that plan.
     episodes : int
@@ -125,6 +127,7 @@ class ComparisonSettings:
     k: float = 50.0
     private: tuple[float, ...] = (10.0, 50.0, 200.0, math.inf)
     privacy: tuple[str, ...] = ()
+    participants: int = 4000
     releases: int = 5
     episodes: int = 2000
     environments: tuple[str, ...] = ("MeanField",)
@@ -137,7 +140,7 @@ class ComparisonSettings:
             check_positive(k, "private", allow_inf=True)
         for spec in self.privacy:
             as_privacy(spec)
-        for name, least in (("releases", 1), ("episodes", 2), ("seed", 0), ("jobs", 1)):
+        for name, least in (("participants", 1), ("releases", 1), ("episodes", 2), ("seed", 0), ("jobs", 1)):
             check_count(getattr(self, name), name, least)
 
     @property
@@ -176,7 +179,8 @@ def compare(
     """
     monitor = monitor or Silent()
     for spec in settings.privacy:
-        draw_release(spec, model, settings.seed)  # a mechanism that cannot be drawn is refused before the work
+        # A mechanism that cannot be drawn is refused before the work.
+        draw_release(spec, model, settings.seed, settings.participants)
     found = Compared()
     for name in settings.environments:
         found.rows += baseline_rows(model, name, settings, monitor, found.notes)
@@ -249,7 +253,7 @@ def train_and_score(
     (model, settings), learner, started = shared, job.learner, time.perf_counter()
     seen = model
     if job.privacy is not None:
-        seen = model.with_default(draw_release(job.privacy, model, settings.seed).matrix)
+        seen = model.with_default(draw_release(job.privacy, model, settings.seed, settings.participants).matrix)
     said = [0.0]
 
     def progress(done: int, planned: int, score: float) -> None:
@@ -377,7 +381,7 @@ def private_rows(
         label = "" if math.isfinite(k) or spec is None else spec
         drawn: list[Any] = [None]
         if spec is not None:
-            drawn = [draw_release(spec, model, seed + i) for i in range(settings.releases)]
+            drawn = [draw_release(spec, model, seed + i, settings.participants) for i in range(settings.releases)]
         about: dict[str, Any] = {"spec": label, "epsilon": spent_by(drawn[0]), "without_data": guess}
         for name in (*PLANNED, *(() if label else EXPECTING)):
             monitor.stage(f"{name} on releases ({spec or 'none'})")

@@ -12,7 +12,7 @@ from dp_ensemble_env.envs import actions
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.policies import as_tilt
-from dp_ensemble_env.privacy.mechanisms.public import PublicMechanism
+from dp_ensemble_env.privacy.mechanisms.public import public_guess
 from dp_ensemble_env.privacy.statement import DEFAULT_DELTA
 from dp_ensemble_env.reporting.outcome import event_outcome
 from dp_ensemble_env.reporting.tables import plain
@@ -64,6 +64,6 @@ def deploy(agent: Agent, env: EnsembleEnv, truth: EnsembleModel) -> Deployed | N
     if actions.mode(env.action_mode).shape(truth) != env.action_space.shape:
         return None  # a release for another number of levels
     inside = EnsembleEnv(env.model, action=env.action_mode)
-    guess = event_outcome(truth, as_tilt(PublicMechanism().release(truth.default), truth)).score
+    guess = event_outcome(truth, as_tilt(public_guess(truth), truth)).score
     spent = env.ledger.spent(DEFAULT_DELTA)
     return Deployed(evaluate(agent, home).score, guess, evaluate(agent, inside).score, spent)

@@ -1,7 +1,9 @@
 """What participants' protection costs: score against ε, for numbers of participants and mechanisms.
 
-Participants are simulated: each has rows drawn from Dir(κ · P), where P is the scenario's default
-matrix, and walks for a summer of quarter hours. P, what they do on average, is the truth: a plan is solved
+Participants are simulated: each has rows drawn from Dir(κ · P), where P is the scenario's default behaviour. Where
+that is one matrix of moves between levels and nothing else, they walk for a summer of quarter hours; otherwise they
+live a number of days of the scenario, with its nature and its contexts (`scenarios.participants`), and differ as it says
+if it does. P, what they do on average, is the truth: a plan is solved
 on the release and deployed on P as a tilt, and scored there (0 = uncontrolled, 100 = the optimum for P). Beside every
 score stands that of the plan made on the public guess, which costs ε = 0.
 
@@ -26,13 +28,14 @@ import numpy as np
 
 from dp_ensemble_env import scenarios
 from dp_ensemble_env._validation import check_count
+from dp_ensemble_env.experiments.problem import simulated
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.policies import as_tilt
 from dp_ensemble_env.privacy.accounting.composition import RowGroup, largest_k
 from dp_ensemble_env.privacy.fleet import SUMMER_STEPS, Fleet
 from dp_ensemble_env.privacy.mechanisms import Mechanism, mechanism
 from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism
-from dp_ensemble_env.privacy.mechanisms.public import PublicMechanism
+from dp_ensemble_env.privacy.mechanisms.public import public_guess
 from dp_ensemble_env.reporting.outcome import event_outcome
 
 #: Floor and clip of the Dirichlet mechanism; k follows from the target.
@@ -58,7 +61,9 @@ class FrontierSettings:
     draws : int
         Releases at each point.
     steps : int
-        Transitions of each participant.
+        Transitions of each participant, where behaviour is one matrix of moves.
+    days : int
+        Days that each participant lives otherwise.
     seed : int
     """
 
@@ -71,12 +76,16 @@ class FrontierSettings:
     mechanisms: tuple[str, ...] = ("gaussian", "laplace", "posterior", "dirichlet")
     draws: int = 20
     steps: int = SUMMER_STEPS
+    days: int = 30
     seed: int = 0
 
 
 @dataclass(frozen=True)
 class Point:
-    """Scores on the truth of the plans made on `draws` releases; NaN where no setting reaches the target."""
+    """Scores on the truth of the plans made on `draws` releases; NaN where no setting reaches the target.
+
+    A NaN for κ: participants differ as the scenario says.
+    """
 
     instance: int
     heterogeneity: float
@@ -109,16 +118,15 @@ def points(settings: FrontierSettings, progress: Callable[[str], None] | None = 
     check_count(settings.draws, "draws")
     for instance in settings.instances:
         model = scenarios.make(settings.scenario, instance=instance)
-        public = deployed_score(model, PublicMechanism().release(model.default))
-        for kappa in settings.heterogeneity:
-            seed = [settings.seed, instance, round(1000 * kappa)]
-            everyone = Fleet.simulate(
-                model, max(settings.participants), seed, heterogeneity=kappa, steps=settings.steps
-            )
+        public = deployed_score(model, public_guess(model))
+        own = scenarios.has_participants(settings.scenario)
+        for kappa in (math.nan,) if own else settings.heterogeneity:
+            seed = [settings.seed, instance, 0 if own else round(1000 * kappa)]
+            everyone = _everyone(model, instance, kappa, settings, seed)
             for number in sorted(settings.participants):
-                fleet = Fleet(everyone.counts[:number])
+                fleet = everyone.first(number)
                 if progress is not None:
-                    progress(f"instance {instance}, kappa {kappa:g}, {number:,} participants")
+                    progress(f"instance {instance}, kappa {_kappa(kappa)}, {number:,} participants")
                 for name in settings.mechanisms:
                     for epsilon in settings.epsilons:
                         rng = np.random.default_rng([*seed, number, *name.encode(), round(1000 * epsilon)])
@@ -128,14 +136,27 @@ def points(settings: FrontierSettings, progress: Callable[[str], None] | None = 
                         yield Point(instance, kappa, number, name, epsilon, mean, worst, error, public)
 
 
+def _everyone(
+    model: EnsembleModel, instance: int, kappa: float, settings: FrontierSettings, seed: Sequence[int]
+) -> Fleet:
+    """Simulate the largest fleet."""
+    number = max(settings.participants)
+    if math.isnan(kappa):
+        return scenarios.participants(
+            settings.scenario, number, days=settings.days, rng=np.random.default_rng(seed), instance=instance
+        )
+    return simulated(model, number, seed, heterogeneity=kappa, days=settings.days, steps=settings.steps)
+
+
 def _scores(
     model: EnsembleModel, fleet: Fleet, name: str, epsilon: float, settings: FrontierSettings, rng: np.random.Generator
 ) -> list[float]:
     if name != "dirichlet":
         spec = f"{name}:epsilon={epsilon!r}" + ("" if name == "laplace" else f",delta={settings.delta!r}")
         made: Mechanism = mechanism(spec)
-        return [deployed_score(model, made.release(fleet, rng)) for _ in range(settings.draws)]
-    support = PublicMechanism().release(fleet).support
+        terms = made.terms_of(model)
+        return [deployed_score(model, made.release(fleet, rng, **terms)) for _ in range(settings.draws)]
+    support = public_guess(model).support
     k = _dirichlet_k(fleet, support, epsilon, settings.delta)
     if k is None:
         return [math.nan]
@@ -146,10 +167,18 @@ def _scores(
 
 def _dirichlet_k(fleet: Fleet, support: Any, epsilon: float, delta: float) -> float | None:
     """Return the largest k that meets the target for these counts, if any does. The counts count as public here."""
-    moved = fleet.remembered("dirichlet h", lambda: fleet.chain(DIRICHLET_CLIP, support).adjacency.h)
-    left = (1.0 - DIRICHLET_FLOOR * support.sum(axis=1)) * moved
+    if DIRICHLET_FLOOR * support.sum(axis=-1).max() > 1.0:
+        return None
+    moved, size = fleet.remembered("dirichlet h", lambda: _adjacency(fleet, support))
+    left = ((1.0 - DIRICHLET_FLOOR * size) * moved)[size > 1]
     groups = [RowGroup(1.0, DIRICHLET_FLOOR, float(h)) for h in left]
     return largest_k(epsilon, delta, groups, "any")
+
+
+def _adjacency(fleet: Fleet, support: Any) -> tuple[Any, Any]:
+    """Return how far one participant moves each drawn row, and how many decisions are possible in it."""
+    chain = fleet.chain(DIRICHLET_CLIP, support)
+    return chain.adjacency.h, chain.support.sum(axis=-1).ravel()
 
 
 # ------------------------------------------------------------------ as a table, as plain values, as a picture
@@ -159,14 +188,19 @@ def table(found: Sequence[Point]) -> tuple[list[str], list[list[str]]]:
     headings = ["instance", "κ", "mechanism", "ε", "ε = 0", *(f"N = {number:,}" for number in numbers)]
     groups: dict[tuple[Any, ...], dict[int, Point]] = {}
     for point in found:
-        key = (point.instance, point.heterogeneity, point.mechanism, point.epsilon)
+        kappa = None if math.isnan(point.heterogeneity) else point.heterogeneity
+        key = (point.instance, kappa, point.mechanism, point.epsilon)
         groups.setdefault(key, {})[point.participants] = point
     rows = []
     for (instance, kappa, name, epsilon), cells in groups.items():
         public = next(iter(cells.values())).public
-        row = [str(instance), f"{kappa:g}", name, f"{epsilon:g}", f"{public:.1f}"]
+        row = [str(instance), _kappa(kappa), name, f"{epsilon:g}", f"{public:.1f}"]
         rows.append([*row, *(_cell(cells.get(number)) for number in numbers)])
     return headings, rows
+
+
+def _kappa(kappa: float | None) -> str:
+    return "own" if kappa is None or math.isnan(kappa) else f"{kappa:g}"
 
 
 def _cell(point: Point | None) -> str:
@@ -185,7 +219,7 @@ def plot(found: Sequence[Point], path: Path) -> Path:
     """Draw score against ε: a row of panels for each instance and κ, a panel for each number of participants."""
     from dp_ensemble_env.reporting import plotting
 
-    cases = sorted({(point.instance, -point.heterogeneity) for point in found})
+    cases = sorted({(point.instance, -np.nan_to_num(point.heterogeneity)) for point in found})
     numbers = sorted({point.participants for point in found})
     names = list(dict.fromkeys(point.mechanism for point in found))
     colours = dict(zip(names, (plotting.BLUE, plotting.ORANGE, plotting.GREEN, plotting.PINK), strict=False))
@@ -196,9 +230,11 @@ def plot(found: Sequence[Point], path: Path) -> Path:
         )
         for row, (instance, minus) in zip(grid, cases, strict=True):
             for axes, number in zip(row, numbers, strict=True):
-                mine = [p for p in found if (p.instance, -p.heterogeneity, p.participants) == (instance, minus, number)]
+                case = (instance, minus, number)
+                mine = [p for p in found if (p.instance, -np.nan_to_num(p.heterogeneity), p.participants) == case]
                 _panel(axes, mine, colours)
-                axes.set_title(f"N = {number:,}, κ = {-minus:g}, instance {instance}", fontsize=7)
+                spread = f"κ = {-minus:g}, " if minus else ""
+                axes.set_title(f"N = {number:,}, {spread}instance {instance}", fontsize=7)
             row[0].set_ylabel("score on the truth")
         for axes in grid[-1]:
             axes.set_xlabel("ε")
@@ -216,6 +252,7 @@ def _panel(axes: Any, found: Sequence[Point], colours: dict[str, str]) -> None:
         axes.plot(x, [p.worst for p in mine], color=colour, lw=0.8, ls=":")
     axes.axhline(found[0].public, color=plotting.BLACK, ls="--", lw=1, label="public guess, ε = 0")
     ticks = sorted({p.epsilon for p in found})
-    axes.set(xscale="log", ylim=(85, 100.5))  # what is far below the public guess is not drawn
+    low = min(85.0, found[0].public - 3.0)  # what is far below the public guess is not drawn
+    axes.set(xscale="log", ylim=(low, 100.5 + 0.02 * (85.0 - low)))
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()

@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from dp_ensemble_env import scenarios
 from dp_ensemble_env.envs.settings import as_privacy
 from dp_ensemble_env.event import event_day, event_for
 from dp_ensemble_env.meter import PowerSeries, read_meter
 from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.privacy.fleet import SUMMER_STEPS, Fleet
 from dp_ensemble_env.privacy.ledger import PrivacyLedger
-from dp_ensemble_env.privacy.mechanisms import Release
+from dp_ensemble_env.privacy.mechanisms import Mechanism, Release
+from dp_ensemble_env.privacy.mechanisms.participants import FleetMechanism
 from dp_ensemble_env.scenarios.campus import HOLIDAYS
 from dp_ensemble_env.tariff import Tariff
 
@@ -193,7 +198,44 @@ def _digits(value: float) -> str:
     return short if float(short := f"{value:g}") == value else repr(float(value))
 
 
-def draw_release(spec: str, model: EnsembleModel, seed: int | None) -> Release:
-    """Draw a release of a model's behaviour with the mechanism that a spec names, or load a saved one."""
+def draw_release(spec: str, model: EnsembleModel, seed: int | None, participants: int = 0) -> Release:
+    """Draw a release of a model's behaviour with the mechanism that a spec names, or load a saved one.
+
+    A mechanism that protects participants draws from so many simulated ones, if any; they are the same for every seed.
+    """
     privacy = as_privacy(spec)
-    return privacy if isinstance(privacy, Release) else PrivacyLedger().release(privacy, model.default, seed)
+    if isinstance(privacy, Release):
+        return privacy
+    assert isinstance(privacy, Mechanism)
+    data = model.default
+    if participants and isinstance(privacy, FleetMechanism):
+        data = _remembered_fleet(model, participants)
+    return PrivacyLedger().release(privacy, data, seed, **privacy.terms_of(model))
+
+
+def simulated(
+    model: EnsembleModel,
+    number: int,
+    seed: int | Sequence[int],
+    *,
+    heterogeneity: float = 30.0,
+    days: int = 30,
+    steps: int = SUMMER_STEPS,
+) -> Fleet:
+    """Simulate participants of a model: a summer of moves between levels, or days with nature and contexts."""
+    if model.is_plain and model.default.ndim == 2:
+        return Fleet.simulate(model, number, seed, heterogeneity=heterogeneity, steps=steps)
+    rng = np.random.default_rng(seed)
+    return scenarios.participants(model, number, days=days, rng=rng, heterogeneity=heterogeneity)
+
+
+def _remembered_fleet(model: EnsembleModel, number: int) -> Fleet:
+    """Simulate a fleet once for all releases."""
+    key = f"{model.fingerprint} {number}"
+    if key not in _FLEETS:
+        _FLEETS.clear()  # one at a time: they are large
+        _FLEETS[key] = simulated(model, number, 0)
+    return _FLEETS[key]
+
+
+_FLEETS: dict[str, Fleet] = {}

@@ -32,8 +32,8 @@ from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.policies import as_tilt
 from dp_ensemble_env.privacy.fleet import Fleet
 from dp_ensemble_env.privacy.mechanisms.base import Release
-from dp_ensemble_env.privacy.mechanisms.public import PublicMechanism
-from dp_ensemble_env.reporting.outcome import Outcome, event_outcome, reference_returns
+from dp_ensemble_env.privacy.mechanisms.public import PublicMechanism, public_guess
+from dp_ensemble_env.reporting.outcome import Outcome, event_outcome, start_values
 
 FloatArray = NDArray[np.float64]
 PARTS = ("sampling", "privacy", "learning")
@@ -93,8 +93,8 @@ def split_regret(
         The truth.
     release : Release
         What the controller was made on.
-    sample : array_like of shape (n, n), optional
-        The sample's own estimate, from which the release was drawn. By default the true matrix.
+    sample : array_like of the default's shape, optional
+        The sample's own estimate, from which the release was drawn. By default the true behaviour.
     agent : Agent, optional
         A controller learned on the release, evaluated in the mean field. By default the exact plan on it.
     action : str
@@ -110,10 +110,10 @@ def split_regret(
     >>> bool(abs(regret.sampling + regret.privacy + regret.learning - regret.total) < 1e-9)
     True
     """
-    best = float(model.initial @ reference_returns(model)[1])
+    best = start_values(model)[1]
     sampled = event_outcome(model, as_tilt(model.default if sample is None else np.asarray(sample), model))
     planned = event_outcome(model, as_tilt(release, model))
-    guess = event_outcome(model, as_tilt(PublicMechanism().release(model.default), model))
+    guess = event_outcome(model, as_tilt(public_guess(model), model))
     final: Outcome = planned if agent is None else evaluate(agent, EnsembleEnv(model, action=action))
     return Regret(
         name=name or release.event.type,
@@ -126,12 +126,22 @@ def split_regret(
     )
 
 
-def sample_matrix(fleet: Fleet) -> FloatArray:
-    """Return the sample's own estimate: all participants' transitions pooled, and the public guess where nobody was."""
-    counts = np.asarray(fleet.counts, dtype=float).sum(axis=0)
-    total = counts.sum(axis=1, keepdims=True)
-    guess = PublicMechanism().release(counts).matrix
-    estimate: FloatArray = np.where(total > 0, counts / np.where(total > 0, total, 1.0), guess)
+def sample_matrix(fleet: Fleet, guess: ArrayLike | None = None) -> FloatArray:
+    """Return the sample's own estimate: all participants' decisions pooled, and the public guess where nobody was.
+
+    Parameters
+    ----------
+    fleet : Fleet
+    guess : array_like of the shape of the fleet, optional
+        By default the lazy walk.
+    """
+    public = PublicMechanism().release(fleet, guess=guess).matrix
+    counts = np.zeros(int(np.prod(fleet.drawn_shape)))
+    for some in fleet.chunks():
+        counts += some.sum(axis=0)
+    rows = fleet.spread(counts)
+    total = rows.sum(axis=-1, keepdims=True)
+    estimate: FloatArray = np.where(total > 0, rows / np.where(total > 0, total, 1.0), public)
     return estimate
 
 

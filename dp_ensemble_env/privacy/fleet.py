@@ -1,9 +1,10 @@
 """Participants: many meters or devices, each protected as a whole.
 
 A `Fleet` holds what every participant contributed: how often its power moved from one
-level to another. The mechanisms that protect participants draw from it. The unit of
-protection is everything that one participant ever contributed: adjacent fleets differ by
-one participant, added or removed.
+level to another, or how often it took each decision in each state, at each time and in each
+context where behaviour depends on them. The mechanisms that protect participants draw from
+it. The unit of protection is everything that one participant ever contributed, in whatever rows:
+adjacent fleets differ by one participant, added or removed.
 
 Two things must not come from the same private data. The edges of the levels are given,
 or declared public with `public_levels`; the support of a Dirichlet release is given.
@@ -14,36 +15,42 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array
 
-from dp_ensemble_env._validation import as_days, as_float_array, as_numeric_array, check_count, check_positive
-from dp_ensemble_env.chain.calendar import select_days
+from dp_ensemble_env._validation import as_days, as_float_array, check_count, check_positive, check_shape
+from dp_ensemble_env.privacy._meters import read_states
+from dp_ensemble_env.privacy._records import as_classes, cells_of, transitions
+from dp_ensemble_env.privacy._simulation import walk_around
 from dp_ensemble_env.privacy.participants import DeviceChain, adjacency_from_counts, check_states
 
 FloatArray = NDArray[np.float64]
 T = TypeVar("T")
 #: A summer of quarter hours: a hundred days.
 SUMMER_STEPS = 9600
-#: Endings of the files that are read from a folder.
-METER_FILES = (".csv", ".parquet", ".tsv", ".txt", ".xml")
 _CHUNK = 500
+#: Counts that are written out at a time.
+_CELLS = 2_000_000
 
 
-@dataclass(frozen=True, eq=False, repr=False)
 class Fleet:
-    """What every participant contributed: transitions between public levels.
+    """What every participant contributed: its decisions, counted in each row of the behaviour to be released.
 
     Parameters
     ----------
-    counts : array_like of int of shape (participants, n, n)
-        ``counts[i, b, a]``: how often participant `i` moved from level `b` to `a`. Private.
+    counts : array_like of int of shape (participants, n, m), or with times and contexts before n
+        ``counts[i, b, a]``: how often participant `i` moved from level `b` to `a`, or took decision `a`
+        in state `b`. Private. `from_decisions` makes a large fleet without this array.
+    classes : array_like of int, optional
+        Where behaviour is known to be the same at several times or in several contexts, by public
+        knowledge: the number of its class for each of them, from 0. `counts` then have one matrix a
+        class, shape (participants, classes, n, m). By default every time and context is its own class.
 
     Examples
     --------
@@ -54,40 +61,70 @@ class Fleet:
     [[[1, 1], [0, 1]], [[0, 0], [1, 1]]]
     """
 
-    counts: NDArray[np.unsignedinteger[Any]]
-    _known: dict[Any, Any] = field(default_factory=dict, init=False)
-
-    def __post_init__(self) -> None:
-        counts = np.asarray(self.counts)
-        square = counts.ndim == 3 and counts.shape[1] == counts.shape[2] >= 2
-        if not square or counts.dtype.kind not in "iu":
+    def __init__(self, counts: ArrayLike, *, classes: ArrayLike | None = None) -> None:
+        dense = np.asarray(counts)
+        fits = dense.ndim in (3, 4, 5) and min(dense.shape[-2:]) >= 1 and dense.shape[-2] >= 2
+        if not fits or dense.dtype.kind not in "iu":
             raise ValueError(
-                f"counts must be whole numbers of shape (participants, n, n), got {counts.dtype} {counts.shape}."
+                "counts must be whole numbers of shape (participants, n, m), with times and contexts before n if "
+                f"there are any, got {dense.dtype} {dense.shape}."
             )
-        most = int(counts.max(initial=0))
-        if counts.size and (int(counts.min()) < 0 or most >= 2**32):
+        most = int(dense.max(initial=0))
+        if dense.size and (int(dense.min()) < 0 or most >= 2**32):
             raise ValueError("counts must be numbers of transitions, none negative and none above 4e9.")
-        small = counts.astype(np.uint16 if most < 2**16 else np.uint32)
+        small = dense.astype(np.uint16 if most < 2**16 else np.uint32)
         small.setflags(write=False)
-        object.__setattr__(self, "counts", small)
+        kinds = None if classes is None else as_classes(classes)
+        lead = dense.shape[1:-2] if kinds is None else kinds.shape
+        if kinds is not None and (dense.ndim != 4 or dense.shape[1] != kinds.max() + 1):
+            raise ValueError(
+                f"counts have shape {dense.shape}, but there are {kinds.max() + 1} classes; give them the shape "
+                f"(participants, {kinds.max() + 1}, n, m)."
+            )
+        self._set(
+            csr_array(small.reshape(len(small), int(np.prod(small.shape[1:])))), (*lead, *dense.shape[-2:]), kinds
+        )
+        self._dense: NDArray[Any] | None = small
+
+    def _set(self, table: csr_array, shape: tuple[int, ...], classes: NDArray[np.int64] | None) -> None:
+        self._table, self.shape, self.classes = table, shape, classes
+        self._dense = None
+        self._known: dict[Any, Any] = {}
+
+    @classmethod
+    def _of(cls, table: csr_array, shape: tuple[int, ...], classes: NDArray[np.int64] | None) -> Fleet:
+        fleet = cls.__new__(cls)
+        fleet._set(table, shape, classes)
+        return fleet
 
     def __repr__(self) -> str:
-        return f"Fleet({self.n_states} levels)"
+        if self.shape == (self.n_states, self.n_states):
+            return f"Fleet({self.n_states} levels)"
+        return f"Fleet({' x '.join(map(str, self.shape))})"
 
     @property
     def n_states(self) -> int:
         """Number of levels, which is public."""
-        return int(self.counts.shape[1])
+        return self.shape[-2]
 
     @property
-    def shape(self) -> tuple[int, int]:
-        """Shape of what is released: one matrix."""
-        return self.n_states, self.n_states
+    def drawn_shape(self) -> tuple[int, ...]:
+        """Shape of what is drawn: that of what is released, or one matrix for each class."""
+        if self.classes is None:
+            return self.shape
+        return (int(self.classes.max()) + 1, *self.shape[-2:])
+
+    @property
+    def counts(self) -> NDArray[np.unsignedinteger[Any]]:
+        """The counts as one array, (participants, ...). Private. That of many classes is large."""
+        if self._dense is None:
+            return self._table.toarray().reshape(-1, *self.drawn_shape)
+        return self._dense
 
     @property
     def participants(self) -> int:
         """Number of participants. Private: one of them more or less is what a release hides."""
-        return len(self.counts)
+        return int(self._table.shape[0])
 
     @property
     def fingerprint(self) -> str:
@@ -95,7 +132,13 @@ class Fleet:
         return self.remembered("fingerprint", self._hash)
 
     def _hash(self) -> str:
-        return hashlib.sha256(f"{self.counts.shape} {self.counts.dtype}".encode() + self.counts.tobytes()).hexdigest()
+        if self._dense is not None and self.classes is None:
+            header, arrays = f"{self.counts.shape} {self.counts.dtype}", [self.counts]
+        else:
+            kinds = np.zeros(0) if self.classes is None else self.classes
+            header = f"{self.shape} {self.participants}"
+            arrays = [kinds, *(np.asarray(getattr(self._table, name), "<i8") for name in ("indptr", "indices", "data"))]
+        return hashlib.sha256(header.encode() + b"".join(array.tobytes() for array in arrays)).hexdigest()
 
     def remembered(self, key: Any, make: Callable[[], T]) -> T:
         """Return what `make` returned when it was first asked for; repeated draws need the same sums."""
@@ -103,6 +146,40 @@ class Fleet:
             self._known[key] = make()
         known: T = self._known[key]
         return known
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_known": {}}
+
+    # ------------------------------------------------------------ parts
+    def first(self, number: int) -> Fleet:
+        """Return the fleet of the first `number` participants."""
+        if self._dense is not None:
+            return Fleet(self._dense[:number], classes=self.classes)
+        return Fleet._of(self._table[:number], self.shape, self.classes)
+
+    def chunks(self, cells: NDArray[np.int64] | None = None) -> Iterator[NDArray[Any]]:
+        """Yield the counts of some participants after the other, (some, cells), of all cells or of these."""
+        width = int(np.prod(self.drawn_shape)) if cells is None else len(cells)
+        size = max(1, min(_CHUNK, _CELLS // max(width, 1)))
+        for low in range(0, self.participants, size):
+            some = self._table[low : low + size]
+            yield (some if cells is None else some[:, cells]).toarray()
+
+    def gather(self, array: ArrayLike, name: str, how: Callable[..., Any]) -> NDArray[Any]:
+        """Bring public knowledge of the released shape to what is drawn, (rows, m); `how` joins those of a class."""
+        table = np.asarray(array)
+        check_shape(table, self.shape, name, "that of the behaviour of the fleet")
+        rows = self.shape[-2:]
+        if self.classes is not None:
+            table = table.reshape(-1, *rows)
+            kinds = self.classes.ravel()
+            table = np.stack([how(table[kinds == kind], axis=0) for kind in range(kinds.max() + 1)])
+        return np.asarray(table.reshape(-1, rows[1]))
+
+    def spread(self, rows: NDArray[Any]) -> NDArray[Any]:
+        """Bring what was drawn to the shape that is released: all of a class get the same rows."""
+        drawn = rows.reshape(self.drawn_shape)
+        return drawn if self.classes is None else np.asarray(drawn[self.classes])
 
     # ------------------------------------------------------------ where fleets come from
     @classmethod
@@ -118,8 +195,54 @@ class Fleet:
             Number of levels. Their edges must be public.
         """
         n = check_count(n_states, "n_states", 2)
-        counts = [_transitions(check_states(one, i, n), n) for i, one in enumerate(trajectories)]
+        counts = [transitions(check_states(one, i, n), n) for i, one in enumerate(trajectories)]
         return cls(np.stack(counts) if counts else np.zeros((0, n, n), dtype=np.int64))
+
+    @classmethod
+    def from_decisions(
+        cls, records: Iterable[ArrayLike], shape: Sequence[int], *, classes: ArrayLike | None = None
+    ) -> Fleet:
+        """Count the decisions of participants, by state and by the time and context they were taken in.
+
+        Parameters
+        ----------
+        records : iterable of array_like of int
+            The decisions of one participant each, one a row: the index of its time or context or both, as
+            the first axes of `shape` number them, the state, and the decision.
+        shape : sequence of int
+            Shape of the model's default: (n, m), (T, n, m) or (T or 1, c, n, m). Public.
+        classes : array_like of int, optional
+            See `Fleet`.
+
+        Examples
+        --------
+        >>> fleet = Fleet.from_decisions([[[0, 1, 2], [0, 1, 2], [1, 0, 0]], [[1, 1, 1]]], shape=(2, 2, 3))
+        >>> fleet.counts.shape, fleet.counts[0, 0].tolist(), fleet.counts[1, 1].tolist()
+        ((2, 2, 2, 3), [[0, 0, 0], [0, 0, 2]], [[0, 0, 0], [0, 1, 0]])
+        """
+        sizes = tuple(check_count(size, "shape") for size in shape)
+        if len(sizes) not in (2, 3, 4) or sizes[-2] < 2:
+            raise ValueError(f"shape must be that of a default, (n, m), (T, n, m) or (T or 1, c, n, m), got {sizes}.")
+        kinds = None if classes is None else as_classes(classes)
+        if kinds is not None:
+            check_shape(kinds, sizes[:-2], "classes", "one class for each time and context of shape")
+        cells = [cells_of(one, i, sizes, kinds) for i, one in enumerate(records)]
+        return cls.from_cells(cells, sizes, classes=kinds)
+
+    @classmethod
+    def from_cells(
+        cls, cells: Iterable[NDArray[Any]], shape: tuple[int, ...], *, classes: NDArray[np.int64] | None = None
+    ) -> Fleet:
+        """Count cells that are numbered already, in C order of (class, state, decision): one array a participant."""
+        found = [np.unique(one, return_counts=True) for one in cells]
+        ends = np.cumsum([0, *(len(one) for one, _ in found)])
+        index = np.concatenate([one for one, _ in found]) if found else np.zeros(0)
+        counts = np.concatenate([one for _, one in found]) if found else np.zeros(0)
+        kind = np.uint16 if counts.max(initial=0) < 2**16 else np.uint32
+        lead = shape[:-2] if classes is None else (int(classes.max()) + 1,)
+        size = int(np.prod((*lead, *shape[-2:])))
+        parts = (counts.astype(kind), index.astype(np.int32), ends)
+        return cls._of(csr_array(parts, shape=(len(found), size)), tuple(shape), classes)
 
     @classmethod
     def read(
@@ -154,20 +277,8 @@ class Fleet:
                 "the bounds of the levels must not come from private readings by accident: give edges=, or declare the "
                 "extremes of the readings public with public_levels=20."
             )
-        series = _series(Path(path), reader)
-        steps = {one.step for one in series}
-        if len(steps) > 1:
-            raise ValueError(
-                f"the meters in {path} have readings every {' and '.join(map(str, sorted(steps)))}; a fleet needs one "
-                "step for all, so read them apart."
-            )
-        days = as_days(exclude, "exclude")
-        power = [np.where(select_days(one.times, None, None, season, days), one.kw, np.nan) for one in series]
-        bounds = _bounds(edges, public_levels, power)
-        levels = [np.searchsorted(bounds, one, side="right") - 1 for one in power]
-        last = len(bounds) - 2
-        states = [np.where(np.isnan(kw), -1, np.clip(b, 0, last)) for kw, b in zip(power, levels, strict=True)]
-        return cls.from_states(states, last + 1)
+        states, n = read_states(Path(path), reader, edges, public_levels, season, as_days(exclude, "exclude"))
+        return cls.from_states(states, n)
 
     @classmethod
     def simulate(
@@ -204,24 +315,11 @@ class Fleet:
             raise ValueError(f"participants follow one (n, n) matrix, got shape {matrix.shape}; pass that of one time.")
         kappa = check_positive(heterogeneity, "heterogeneity", allow_inf=True)
         number, steps = check_count(participants, "participants", 0), check_count(steps, "steps")
-        rng, n = np.random.default_rng(seed), len(matrix)
-        counts = np.zeros((number, n, n), dtype=np.uint16 if steps < 2**16 else np.uint32)
-        start = stationary(matrix)
-        for low in range(0, number, _CHUNK):
-            size = min(_CHUNK, number - low)
-            rows = np.broadcast_to(matrix, (size, n, n)).copy()
-            if np.isfinite(kappa):
-                rows = rng.standard_gamma(kappa * rows)
-                empty = rows.sum(axis=2) == 0  # every Gamma variate of a row underflowed
-                rows[empty] = np.broadcast_to(matrix, rows.shape)[empty]
-            bounds = np.cumsum(rows, axis=2)
-            bounds /= bounds[:, :, -1:]
-            _walk(bounds, rng.choice(n, size, p=start), steps, rng, counts[low : low + size])
-        return cls(counts)
+        return cls(walk_around(matrix, number, np.random.default_rng(seed), kappa, steps))
 
     # ------------------------------------------------------------ for the paper's mechanism
     def chain(self, clip: int, support: ArrayLike) -> DeviceChain:
-        """Pool the participants into one matrix, with at most `clip` transitions of each out of a level.
+        """Pool the participants into one behaviour, with at most `clip` decisions of each in a row.
 
         What a participant has above `clip` is scaled down and rounded off, which depends on
         its own data alone.
@@ -229,84 +327,27 @@ class Fleet:
         Parameters
         ----------
         clip : int
-        support : array_like of bool of shape (n, n)
-            Transitions that are possible by public knowledge; others are left out.
+        support : array_like of bool of the shape of the fleet
+            Decisions (without nature: transitions) that are possible by public knowledge; others are left out.
         """
         clip = check_count(clip, "clip")
         allowed = np.asarray(support)
-        if allowed.shape != self.shape or allowed.dtype != bool or not allowed.any(axis=1).all():
+        if allowed.shape != self.shape or allowed.dtype != bool or not allowed.any(axis=-1).all():
             raise ValueError(f"support must be a boolean {self.shape} array with at least one successor in every row.")
-        pooled = np.zeros(self.shape, dtype=np.int64)
+        allowed = self.gather(allowed, "support", np.any)
+        pooled = np.zeros(allowed.shape, dtype=np.int64)
         total = 0
-        for low in range(0, self.participants, _CHUNK):
-            some = self.counts[low : low + _CHUNK].astype(np.int64)
-            total += int(some.sum())
-            some *= allowed
-            seen = np.maximum(some.sum(axis=2, keepdims=True), clip)
-            pooled += (some * clip // seen).sum(axis=0)
+        for some in self.chunks():
+            counts = some.reshape(-1, *allowed.shape).astype(np.int64)
+            total += int(counts.sum())
+            counts *= allowed
+            seen = np.maximum(counts.sum(axis=2, keepdims=True), clip)
+            pooled += (counts * clip // seen).sum(axis=0)
         seen_from = pooled.sum(axis=1, keepdims=True)
         uniform = allowed / allowed.sum(axis=1, keepdims=True)
         default = np.where(seen_from > 0, pooled / np.maximum(seen_from, 1), uniform)
-        adjacency = replace(adjacency_from_counts(pooled, clip), rows_touched=self.n_states, source="devices")
-        return DeviceChain(default, pooled, adjacency, allowed, total - int(pooled.sum()))
-
-
-def stationary(matrix: FloatArray) -> FloatArray:
-    """Return a distribution that the chain leaves as it is."""
-    lazy = 0.5 * (matrix + np.eye(len(matrix)))  # has the same one, and no period
-    far = np.linalg.matrix_power(lazy, 2**20)[0]
-    return np.asarray(far / far.sum())
-
-
-def _transitions(states: NDArray[np.int64], n: int) -> NDArray[np.int64]:
-    origin, target = states[:-1], states[1:]
-    valid = (origin >= 0) & (target >= 0)
-    return np.bincount(origin[valid] * n + target[valid], minlength=n * n).reshape(n, n)
-
-
-def _series(path: Path, reader: dict[str, Any]) -> list[Any]:
-    """Read every meter of a file, or of every meter file of a folder."""
-    from dp_ensemble_env.meter import meter_columns, read_meter
-
-    if not path.is_dir():
-        columns = meter_columns(path)
-        return [read_meter(path, column=column, **reader) for column in columns] or [read_meter(path, **reader)]
-    files = sorted(file for file in path.iterdir() if file.suffix.lower() in METER_FILES)
-    if not files:
-        raise ValueError(f"the folder {path} holds no meter files ({', '.join(METER_FILES)}); give another folder.")
-    return [one for file in files for one in _series(file, reader)]
-
-
-def _bounds(edges: ArrayLike | None, public_levels: int | None, power: list[FloatArray]) -> FloatArray:
-    if edges is None:
-        assert public_levels is not None
-        n = check_count(public_levels, "public_levels", 2)
-        every = np.concatenate(power)
-        if np.isnan(every).all() or np.nanmin(every) == np.nanmax(every):
-            raise ValueError("the readings do not differ, so they have one level and nothing to release.")
-        return np.linspace(np.nanmin(every), np.nanmax(every), n + 1)
-    bounds = as_numeric_array(edges, "edges", 1)
-    if len(bounds) < 3 or not (np.diff(bounds) > 0).all():
-        raise ValueError("edges must increase, and bound at least two levels: give three numbers in kW or more.")
-    return bounds
-
-
-@njit(cache=True)
-def _walk(
-    bounds: FloatArray,
-    start: NDArray[np.int64],
-    steps: int,
-    rng: np.random.Generator,
-    counts: NDArray[np.unsignedinteger[Any]],
-) -> None:
-    """Let every participant walk; `bounds[i, b]` are the cumulative probabilities of its row `b`."""
-    n = bounds.shape[1]
-    for i in range(len(bounds)):
-        b = start[i]
-        for _ in range(steps):
-            u = rng.random()
-            a = 0
-            while a < n - 1 and bounds[i, b, a] <= u:
-                a += 1
-            counts[i, b, a] += 1
-            b = a
+        adjacency = replace(adjacency_from_counts(pooled, clip), rows_touched=len(allowed), source="devices")
+        drawn = self.drawn_shape
+        return DeviceChain(
+            default.reshape(drawn), pooled.reshape(drawn), adjacency, allowed.reshape(drawn), total - int(pooled.sum())
+        )

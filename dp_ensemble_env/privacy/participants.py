@@ -109,8 +109,8 @@ def adjacency_from_counts(counts: ArrayLike, transitions_per_participant: float 
 
     Parameters
     ----------
-    counts : array_like of shape (n, n)
-        Transitions observed, ``counts[b, a]`` from `b` to `a`.
+    counts : array_like of shape (n, m)
+        Transitions observed, ``counts[b, a]`` from `b` to `a`, or decisions `a` taken in row `b`.
     transitions_per_participant : float or array_like of shape (n,)
         The most transitions that one participant contributes out of a state.
 
@@ -127,8 +127,6 @@ def adjacency_from_counts(counts: ArrayLike, transitions_per_participant: float 
     ([0.04, 1.333], (1,))
     """
     table = as_float_array(counts, "counts", 2)
-    if table.shape[0] != table.shape[1]:
-        raise ValueError(f"counts must be a square (n, n) table of transitions, got shape {table.shape}.")
     if (table < 0).any() or (table != np.round(table)).any():
         row = int(np.argwhere((table < 0) | (table != np.round(table)))[0][0])
         raise ValueError(f"row {row} of counts holds a number that is no count; pass whole numbers, none negative.")

@@ -11,15 +11,21 @@ command's ``--scenario two-level`` work.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dp_ensemble_env._registry import Registry
 from dp_ensemble_env._validation import check_choice, check_count, check_instance
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from dp_ensemble_env.model import EnsembleModel
+    from dp_ensemble_env.privacy.fleet import Fleet
 
 __all__ = [
     "SPLITS",
@@ -27,9 +33,11 @@ __all__ = [
     "Scenario",
     "card",
     "environment_id",
+    "has_participants",
     "instances",
     "make",
     "names",
+    "participants",
     "register",
     "remove",
     "watchers",
@@ -40,6 +48,8 @@ SPLITS = ("train", "validation", "test")
 #: How many instances the fixed set of each split has.
 _SIZES = {"train": 20, "validation": 10, "test": 20}
 NAMESPACE = "dp_ensemble"
+#: The recorded probes of all scenarios.
+RECORD = Path(__file__).parent / "probes.json"
 
 
 @dataclass(frozen=True)
@@ -58,6 +68,9 @@ class Card:
         What in it is private.
     version : int
         A change of what it means is a new version, and a new environment id.
+    probes : dict or None
+        What simple controllers score, as ``dp-ensemble scenarios --probe --record`` found it for this version:
+        ``"date"``, ``"package"`` and ``"instances"``; `experiments.probes.recorded` reads it.
     """
 
     title: str
@@ -66,14 +79,20 @@ class Card:
     sources: str = ""
     private: str = "the default behaviour"
     version: int = 0
+    probes: dict[str, Any] | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """A factory ``factory(instance_seed, **overrides) -> EnsembleModel``, and its card."""
+    """A factory ``factory(instance_seed, **overrides) -> EnsembleModel``, its card, and what participants are like.
+
+    The last is a function ``participants(model, count, days, rng)`` that returns the records of each: rows
+    (time, context, state, decision). Without it all participants behave as the default says; see `participants`.
+    """
 
     factory: Callable[..., EnsembleModel]
     card: Card
+    participants: Callable[..., Any] | None = None
 
 
 #: Where each built-in scenario lives.
@@ -82,6 +101,8 @@ _HOMES = {
     "campus-day": "campus_day:SCENARIO",
     "thermostats": "thermostats:THERMOSTATS",
     "vehicles": "vehicles:VEHICLES",
+    "spot": "spot:SCENARIO",
+    "call": "call:SCENARIO",
 }
 _REGISTRY: Registry[Scenario] = Registry("scenario", {name: f"{__name__}.{home}" for name, home in _HOMES.items()})
 #: Version in the environment id of each built-in scenario, known without importing it.
@@ -89,7 +110,9 @@ _VERSIONS = dict.fromkeys(_HOMES, 1)
 names, remove, watchers = _REGISTRY.names, _REGISTRY.remove, _REGISTRY.watchers
 
 
-def register(name: str, factory: Callable[..., EnsembleModel], card: Card) -> None:
+def register(
+    name: str, factory: Callable[..., EnsembleModel], card: Card, participants: Callable[..., Any] | None = None
+) -> None:
     """Add a scenario of your own.
 
     Parameters
@@ -99,16 +122,26 @@ def register(name: str, factory: Callable[..., EnsembleModel], card: Card) -> No
     factory : callable
         ``factory(instance_seed, **overrides)`` returns an `EnsembleModel`; equal seeds give equal models.
     card : Card
+    participants : callable, optional
+        Simulates participants that differ; see `Scenario`.
     """
     check_instance(card, Card, "card")
     if not callable(factory):
         raise ValueError(f"factory must be a function that returns an EnsembleModel, got {factory!r}.")
-    _REGISTRY.register(name, Scenario(factory, card))
+    _REGISTRY.register(name, Scenario(factory, card, participants))
 
 
 def card(name: str) -> Card:
-    """Return the card of a scenario."""
-    return _REGISTRY[name].card
+    """Return the card of a scenario, with its recorded probes if there are any of this version."""
+    found = _REGISTRY[name].card
+    record = _recorded().get(name) if found.probes is None else None
+    return replace(found, probes=record) if record is not None and record["version"] == found.version else found
+
+
+@lru_cache(maxsize=1)
+def _recorded() -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else {}
+    return content
 
 
 def make(name: str, *, instance: int = 0, split: str = "train", **overrides: Any) -> EnsembleModel:
@@ -135,6 +168,56 @@ def make(name: str, *, instance: int = 0, split: str = "train", **overrides: Any
     return _REGISTRY[name].factory(seed, **overrides)
 
 
+def participants(
+    scenario: str | EnsembleModel,
+    count: int,
+    *,
+    days: int = 30,
+    rng: np.random.Generator | int = 0,
+    heterogeneity: float | None = None,
+    instance: int = 0,
+    split: str = "train",
+) -> Fleet:
+    """Simulate participants of a scenario, for experiments with the mechanisms that protect them.
+
+    Each lives `days` episodes under the default behaviour, nature and the contexts, which are common to
+    all participants of a day. Where the scenario knows how its participants differ, they do.
+
+    Parameters
+    ----------
+    scenario : str or EnsembleModel
+        A scenario's name, or a model, whose participants are all alike.
+    count, days : int
+    rng : numpy Generator or int
+    heterogeneity : float, optional
+        Rows of each participant are drawn from Dir(heterogeneity · default): the smaller, the more they differ. By
+        default as the scenario says, and alike where it does not.
+    instance, split
+        Of the scenario; see `make`.
+
+    Examples
+    --------
+    >>> fleet = participants("campus-event", 3, days=2)
+    >>> fleet.counts.sum(axis=(1, 2)).tolist()
+    [36, 36, 36]
+    """
+    import numpy as np
+
+    from dp_ensemble_env.scenarios import _participants
+
+    model = make(scenario, instance=instance, split=split) if isinstance(scenario, str) else scenario
+    hook = _REGISTRY[scenario].participants if isinstance(scenario, str) and heterogeneity is None else None
+    generator = np.random.default_rng(rng)
+    if hook is None:
+        return _participants.live(model, count, days, generator, np.inf if heterogeneity is None else heterogeneity)
+    return _participants.from_records(model, hook(model, count, days, generator))
+
+
+def has_participants(name: str) -> bool:
+    """Whether a scenario knows how its participants differ."""
+    return _REGISTRY[name].participants is not None
+
+
 def instances(split: str) -> range:
     """Return the numbers of the instances of a split: what results are reported on, always the same.
 
@@ -147,7 +230,7 @@ def instances(split: str) -> range:
 
 
 def environment_id(name: str, action: str | None = None) -> str:
-    """Return the id of a scenario's environment, such as ``dp_ensemble/CampusEvent-v1``, or that of an action mode."""
+    """Return the id of a scenario's environment, such as ``dp_ensemble/CampusEvent-v1``, or of an action mode's."""
     version = _VERSIONS[name] if name in _VERSIONS else card(name).version
     words = "".join(word[:1].upper() + word[1:] for word in name.replace("_", "-").split("-"))
     return f"{NAMESPACE}/{words}-v{version}" if action is None else f"{NAMESPACE}/{words}-{action}-v{version}"

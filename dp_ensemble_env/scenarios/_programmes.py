@@ -37,7 +37,6 @@ def programme(phases_kw: ArrayLike, idle_kw: float, start: float, dwell: FloatAr
         Probability that it stays in a phase for another step.
     """
     power = np.concatenate([[idle_kw], np.asarray(phases_kw, float)])
-    n = len(power)
     chance = np.concatenate([[1.0 - start], dwell])
     matrix = np.diag(chance) + np.diag(1.0 - chance[:-1], 1)
     matrix[-1, 0] = 1.0 - chance[-1]

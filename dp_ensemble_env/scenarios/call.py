@@ -58,7 +58,7 @@ def call(seed: int = 0, *, discomfort_penalty: float = 6.0, **overrides: Any) ->
         calls(chance, end_of_rest),
         waiting=0.5,
         discomfort_penalty=check_positive(discomfort_penalty, "discomfort_penalty"),
-        safety=2.0,
+        safety=2.6,
         times=np.datetime64("2024-01-16T06:00", "s") + np.arange(STEPS + 1) * np.timedelta64(900, "s"),
         **overrides,
     )
@@ -84,7 +84,7 @@ SCENARIO = Scenario(
         ),
         states="12 power levels of a line: waiting, and 11 phases of its programme in the order of their power",
         sources="synthetic; rules in outline those of interruptible-load contracts, phases those of washing and drying",
-        private="the programme: in which order the levels follow each other, how often a line starts, how long it dwells",
+        private="the programme: in which order a line visits the levels, how often it starts, how long it dwells",
         version=1,
     ),
 )

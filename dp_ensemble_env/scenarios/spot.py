@@ -58,7 +58,7 @@ def spot(seed: int = 0, *, discomfort_penalty: float = 12.0, **overrides: Any) -
         context,
         waiting=0.5,
         discomfort_penalty=check_positive(discomfort_penalty, "discomfort_penalty"),
-        safety=2.0,
+        safety=2.6,
         times=np.datetime64("2024-05-14T06:00", "s") + np.arange(STEPS + 1) * np.timedelta64(900, "s"),
         **overrides,
     )

@@ -11,7 +11,8 @@ import pytest
 
 from dp_ensemble_env.envs import ENVIRONMENTS, EnsembleEnv, EnsembleVectorEnv
 from dp_ensemble_env.envs.ensemble import RENDER_MODES
-from dp_ensemble_env.envs.settings import INFOS, POPULATIONS, REDRAWS, EnvSettings, Options
+from dp_ensemble_env.envs.registration import ACTIONS
+from dp_ensemble_env.envs.settings import INFOS, POPULATIONS, REDRAWS, REWARDS, EnvSettings, Options
 from dp_ensemble_env.scenarios import SPLITS
 
 MANUAL = inspect.getdoc(EnsembleEnv)
@@ -75,11 +76,14 @@ def test_documented_spaces_are_the_real_ones() -> None:
     for mode, space, _ in rows:
         name = re.search(r'"(\w+)"', mode).group(1)
         actual = EnsembleEnv(action=name).action_space
+        if name == "discrete":
+            assert space == f"`Discrete({actual.n})`"
+            continue
         low, high, shape = re.fullmatch(r"`Box\((-?\d), (\d), (\(.*\))\)`", space).groups()
         assert (actual.low == float(low)).all() and (actual.high == float(high)).all()
-        assert actual.shape == eval(shape, {"n": 20})  # noqa: S307 - our own docstring
+        assert actual.shape == eval(shape, {"n": 20, "m": 20})  # noqa: S307 - our own docstring
         assert actual.dtype == np.float32
-    assert ["(default)" in row[0] for row in rows] == [False, True, False]
+    assert ["(default)" in row[0] for row in rows] == [False, True, False, False]
     observation = EnsembleEnv().observation_space
     assert "`Box(0, 1, (n + 3,), float32)`" in section("Observation Space")
     assert observation.shape == (23,) and observation.dtype == np.float32
@@ -111,7 +115,8 @@ def test_documented_choices_are_the_real_ones() -> None:
     assert rows["redraw"] == set(REDRAWS)
     assert rows["infos"] == set(INFOS)
     assert rows["render_mode"] == set(RENDER_MODES) == set(EnsembleEnv.metadata["render_modes"])
-    assert rows["action"] == {"price", "tilt", "policy"}
+    assert rows["action"] == set(ACTIONS)
+    assert rows["rewards"] == set(REWARDS)
     assert rows["split"] == set(SPLITS)
 
 

@@ -11,6 +11,9 @@ import numpy as np
 import pytest
 from helpers import random_model
 
+from dp_ensemble_env._shapes import Axis
+from dp_ensemble_env.context import Context
+from dp_ensemble_env.coupling import Coupling
 from dp_ensemble_env.envs import ENVIRONMENTS, EnsembleEnv, EnsembleVectorEnv
 from dp_ensemble_env.model import EnsembleModel
 
@@ -154,3 +157,70 @@ def test_missing_pygame_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(gymnasium.error.DependencyNotInstalled, match="pip install pygame-ce"):
         env.render()
     assert "Privacy" in (lambda e: (e.reset(), e.render())[1])(EnsembleEnv(render_mode="ansi"))
+
+
+def general_model(**changes) -> EnsembleModel:
+    """Rooms that are off or on at three temperatures, in calm or windy weather."""
+    fields = {
+        "default": np.full((6, 6), 1 / 6),
+        "power_kw": [0.0, 0.0, 0.0, 2.0, 2.0, 2.0],
+        "utility": np.stack([np.tile([0.0] * 3 + [w] * 3, (5, 1)) for w in (-2.0, 1.0)], axis=1),
+        "discomfort_penalty": 1.0,
+        "context": Context([[0.0, 1.0], [0.0, 1.0]], names=["calm", "windy"], start=[0]),
+        "spread_start": True,
+        "initial": [0.3, 0.2, 0.1, 0.0, 0.1, 0.3],
+        "axes": (Axis("unit", ("off", "on")), Axis("temperature (°C)", (20.0, 21.5, 23.0))),
+    }
+    return EnsembleModel(**{**fields, **changes})
+
+
+def test_states_are_shown_along_their_axes_and_split() -> None:
+    env = EnsembleEnv(general_model(), render_mode="rgb_array")
+    env.reset(seed=0)
+    frame = env.render()
+    off, on = (pixels(frame[:, :372], color) for color in rendering.WORDS[:2])
+    # Three bars, 30, 20 and 10 % off, with 0, 10 and 30 % on them.
+    for level, (below, above) in enumerate([(0.3, 0.0), (0.2, 0.1), (0.1, 0.3)]):
+        centre = round(56 + (level + 0.5) / 3 * (372 - 56))
+        heights = [np.sum((part[:, 1] == centre) & (part[:, 0] > 80)) for part in (off, on)]
+        assert heights[0] / (heights[0] + heights[1]) == pytest.approx(below / (below + above), abs=0.03)
+    text = EnsembleEnv(general_model(), render_mode="ansi")
+    text.reset(seed=0)
+    shown = text.render()
+    assert "temperature (°C)" in shown and "off 60%, on 40%" in shown and ", calm\n" in shown
+    assert re.search(r"21\.5 #+\|? +30\.0%", shown)
+
+
+def test_contexts_so_far_and_the_expected_price_are_shown() -> None:
+    env = EnsembleEnv(general_model(), render_mode="rgb_array")
+    env.reset(seed=0)
+    for _ in range(3):
+        env.step(np.zeros(6, np.float32))
+    frame = env.render()
+    calm, windy = (pixels(frame[290:315, 444:], color) for color in rendering.BANDS[:2])
+    assert len(calm) > 50 and len(windy) > 2 * len(calm) and calm[:, 1].max() < windy[:, 1].min()
+    scene = rendering.Scene(
+        env.model, "", 3, env.occupancy, env.occupancy, np.ones(4), np.ones(5), np.zeros(3), 0.0, "",
+        contexts=np.array([0, 1, 1, 1]),
+    )  # fmt: skip
+    assert scene.runs() == [(0, 0, 1), (1, 1, 3)] and scene.context_name == "windy"
+    prices = scene.price
+    assert prices[0] > 0 and (prices[1:] < 0).all()  # consumption is worth a dollar when it is windy
+    vector = EnsembleVectorEnv(2, general_model(), render_mode="rgb_array")
+    vector.reset(seed=0)
+    assert len(vector.render()) == 2
+
+
+@pytest.mark.parametrize("kind", ["tracking", "limit"])
+def test_limits_and_targets_are_drawn(kind: str) -> None:
+    coupling = getattr(Coupling, kind)(np.array([1.0, 1.2, 0.8, 0.8, 1.0]), 3.0)
+    model = general_model(context=None, utility=np.zeros((5, 6)), coupling=coupling)
+    env = EnsembleEnv(model, render_mode="rgb_array")
+    env.reset(seed=0)
+    line = pixels(env.render()[74:262, 444:784], rendering.PURPLE)
+    rows = {int(t): np.median(line[np.abs(line[:, 1] - (t - 0.5) * 85) < 20][:, 0]) for t in (1, 2, 4)}
+    assert rows[1] < rows[4] < rows[2]  # higher on the screen is more power
+    text = EnsembleEnv(model, render_mode="ansi")
+    text.reset(seed=0)
+    text.step(np.zeros(6, np.float32))
+    assert f"{'target' if kind == 'tracking' else 'limit'} 1.200 kW" in text.render()

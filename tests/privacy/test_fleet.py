@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from dp_ensemble_env.privacy import Fleet
-from dp_ensemble_env.privacy.fleet import stationary
+from dp_ensemble_env.privacy._simulation import stationary
 
 CHAIN = np.array([[0.7, 0.2, 0.1], [0.25, 0.5, 0.25], [0.0, 0.4, 0.6]])
 WIDE = """time,north (kW),south (kW)
@@ -42,7 +42,7 @@ def test_counts_are_kept_small_and_cannot_be_changed():
     assert fleet.counts.dtype == np.uint32 and Fleet(np.ones((2, 2, 2), dtype=int)).counts.dtype == np.uint16
     with pytest.raises(ValueError):
         fleet.counts[0, 0, 0] = 1
-    for wrong in (np.ones((2, 2)), np.ones((1, 2, 3), dtype=int), np.ones((1, 2, 2)), -np.ones((1, 2, 2), dtype=int)):
+    for wrong in (np.ones((2, 2)), np.ones((1, 1, 3), dtype=int), np.ones((1, 2, 2)), -np.ones((1, 2, 2), dtype=int)):
         with pytest.raises(ValueError, match="counts must be"):
             Fleet(wrong)
 

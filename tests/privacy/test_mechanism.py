@@ -252,7 +252,7 @@ def test_bad_mechanisms_are_refused(arguments, words):
     ("matrix", "rng", "words"),
     [
         ([[0.5, 0.6], [0.5, 0.5]], 0, "row 0 of default sums to 1.1"),
-        ([[0.5, 0.5]], 0, "square"),
+        ([0.5, 0.5], 0, "must be a matrix of probabilities"),
         ([[np.nan, 1], [0.5, 0.5]], 0, "nan"),
         (np.eye(2), "seed", "Generator"),
         (np.eye(2), -3, "Generator"),

@@ -177,7 +177,7 @@ def _(event: LaplaceEvent, rows: Rows) -> list[tuple[Loss, int]]:
 
 @losses.register
 def _(event: PosteriorEvent, rows: Rows) -> list[tuple[Loss, int]]:
-    return [(PosteriorLoss(event.prior, event.states), 1)]
+    return [(PosteriorLoss(event.prior, event.touched), 1)]
 
 
 @losses.register

@@ -210,8 +210,9 @@ class Release:
 
     Attributes
     ----------
-    log_matrix : ndarray of shape (n, n) or (T, n, n)
-        Logarithms of the private probabilities, ``-inf`` where a transition is impossible.
+    log_matrix : ndarray of shape (n, m), (T, n, m) or (T or 1, c, n, m)
+        Logarithms of the private probabilities, ``-inf`` where a decision (without nature: a
+        transition) is impossible. It has the shape of the default behaviour.
     event : Event
         The description of the draw that the ledger was charged for, as far as it is
         public: an h that was computed from counts is left out. The seed is never kept.
@@ -222,11 +223,13 @@ class Release:
 
     def __post_init__(self) -> None:
         log_matrix = as_numeric_array(self.log_matrix, "log_matrix").copy()
-        if log_matrix.ndim not in (2, 3) or log_matrix.shape[-1] != log_matrix.shape[-2] or log_matrix.size == 0:
-            raise ValueError(f"a release holds an (n, n) or (T, n, n) matrix, got shape {log_matrix.shape}.")
+        if log_matrix.ndim not in (2, 3, 4) or log_matrix.size == 0:
+            raise ValueError(
+                f"a release holds behaviour of shape (n, m), (T, n, m) or (T or 1, c, n, m), got {log_matrix.shape}."
+            )
         if np.isnan(log_matrix).any() or (log_matrix > 0).any():
             raise ValueError("log_matrix must hold logarithms of probabilities: no NaN, nothing above zero.")
-        check_stochastic(np.exp(log_matrix), "exp(log_matrix)")
+        check_stochastic(np.exp(log_matrix), "exp(log_matrix)", square=False)
         if not isinstance(self.event, Event) or not self.event.draws:
             raise ValueError(f"event must describe the draw, got {self.event!r}; mechanism.event(data) makes it.")
         log_matrix.setflags(write=False)
@@ -294,7 +297,7 @@ class Release:
         from dp_ensemble_env.reporting.html import card
 
         rows = [
-            ("states", str(self.log_matrix.shape[-1])),
+            ("states", str(self.log_matrix.shape[-2])),
             ("settings", self.event.headline),
             ("seeding", self.seeding),
         ]
@@ -402,6 +405,10 @@ class Mechanism(ABC):
     def data_of(self, model: Any) -> Any:
         """Return what the mechanism draws from, given a model: its default matrix."""
         return model.default
+
+    def terms_of(self, model: Any) -> dict[str, Any]:
+        """Return the public terms of a draw for a model, such as its public guess; none by default."""
+        return {}
 
     @abstractmethod
     def event(self, data: Any, *, seeding: Seeding = "os-entropy", **terms: Any) -> Event:

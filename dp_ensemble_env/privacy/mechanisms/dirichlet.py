@@ -62,8 +62,8 @@ class DirichletEvent(Event, type="dirichlet"):
     ----------
     k, floor : float
     successors : tuple of int
-        Number of possible successors of every row, in order (rows of a
-        time-dependent matrix one time after the other).
+        Number of possible decisions of every row, in order (rows of behaviour that
+        depends on time or context one time after the other, and one context after the other).
     h : tuple of float
         Adjacency of the true rows (before the floor shrinks it): one for all rows or
         one per row. Empty: not stated yet, so that the ledger's own is taken.
@@ -73,8 +73,8 @@ class DirichletEvent(Event, type="dirichlet"):
         Whether h was stated, or computed from private counts (then it is not to
         be published), and these from individual devices.
     steps : int
-        Number of matrices, one for each time, that the rows belong to: one unit may
-        touch rows of each of them.
+        Number of matrices, one for each time and context, that the rows belong to: one
+        unit may touch rows of each of them.
     """
 
     k: float
@@ -125,7 +125,7 @@ class DirichletEvent(Event, type="dirichlet"):
         if len(values) > 1 and len(values) != count:
             if count % len(values):
                 raise ValueError(f"h has {len(values)} values for {count} rows; give one number or one per row.")
-            values = np.tile(values, count // len(values))  # a time-dependent matrix: the same states at every time
+            values = np.tile(values, count // len(values))  # the same states at every time and in every context
         chosen = check_choice(("any" if wide else "two") if entries is None else entries, "entries", ENTRIES)
         source = h.source if wide else "stated"
         return replace(self, h=tuple(values.tolist()), entries=cast(Entries, chosen), h_source=source)
@@ -147,7 +147,7 @@ class DirichletEvent(Event, type="dirichlet"):
         return np.sort(left[left >= 0])[::-1]
 
     def touched(self, number: int) -> NDArray[np.float64]:
-        """Return the same of the `number` worst drawn rows of each time's matrix."""
+        """Return the same of the `number` worst drawn rows of the matrix of each time and context."""
         by_time = np.sort(self._moved.reshape(self.steps, -1), axis=1)[:, ::-1][:, :number].ravel()
         return by_time[by_time >= 0]
 
@@ -262,8 +262,8 @@ class DirichletMechanism(Mechanism):
 
         Parameters
         ----------
-        data : array_like of shape (n, n) or (T, n, n), or Fleet
-            Participants of a fleet are pooled with at most `clip` transitions of each out of a level
+        data : array_like of shape (n, m), (T, n, m) or (T or 1, c, n, m), or Fleet
+            Participants of a fleet are pooled with at most `clip` decisions of each in a row
             (`Fleet.chain`); the adjacency is then one participant.
         seeding : {"os-entropy", "seed", "generator"}
         support : array_like of bool, optional
@@ -274,7 +274,7 @@ class DirichletMechanism(Mechanism):
             For a fleet.
         """
         if (chain := _pooled(data, clip, support)) is not None:
-            data, h = chain.default, chain.adjacency if h is None else h
+            data, support, h = chain.default, chain.support, chain.adjacency if h is None else h
         return self._event(self.floored(data, support) > 0, seeding).under(h, entries)  # refuses what cannot be drawn
 
     def draw(
@@ -287,18 +287,20 @@ class DirichletMechanism(Mechanism):
         **terms: Any,
     ) -> Release:
         """Draw one private matrix."""
-        if (chain := _pooled(data, clip, support)) is not None:
-            data = chain.default
+        chain = _pooled(data, clip, support)
+        fleet, data, support = data, *((data, support) if chain is None else (chain.default, chain.support))
         inputs = self.floored(data, support)
         drawn = inputs > 0
         permit.covers(self._event(drawn, permit.event.seeding))
         log_matrix = np.full(inputs.shape, -np.inf)
         log_matrix[drawn] = log_gamma_variates(self.k * inputs[drawn], permit.rng)
         log_matrix -= np.logaddexp.reduce(log_matrix, axis=-1, keepdims=True)
+        if chain is not None:
+            log_matrix = fleet.spread(log_matrix)
         return Release(np.minimum(log_matrix, 0.0), permit.event)
 
     def _event(self, drawn: NDArray[np.bool_], seeding: Seeding) -> DirichletEvent:
-        steps = 1 if drawn.ndim == 2 else len(drawn)
+        steps = int(np.prod(drawn.shape[:-2]))
         return DirichletEvent(float(self.k), float(self.floor), _row_sizes(drawn), seeding=seeding, steps=steps)
 
     def floored(self, default: ArrayLike, support: ArrayLike | None = None) -> NDArray[np.float64]:
@@ -306,13 +308,13 @@ class DirichletMechanism(Mechanism):
 
         Parameters
         ----------
-        default : array_like of shape (n, n) or (T, n, n)
-            Row-stochastic matrix.
+        default : array_like of shape (n, m), (T, n, m) or (T or 1, c, n, m)
+            Row-stochastic.
         support : array_like of bool, optional
             Public support. By default the nonzero entries of `default`, which
             are then assumed to be public knowledge.
         """
-        matrix = check_stochastic(default)
+        matrix = check_stochastic(default, square=False)
         allowed = self._support(matrix, support)
         size = allowed.sum(axis=-1, keepdims=True)
         mixing = self.floor * size
@@ -329,9 +331,7 @@ class DirichletMechanism(Mechanism):
         size = check_count(size, "size")
         generator = check_rng(rng)
         inputs = as_float_array(row, "row", 1)
-        padded = np.zeros((inputs.size, inputs.size))  # a row is validated as a matrix of copies of itself
-        padded[:] = inputs
-        inputs = self.floored(padded)[0]
+        inputs = self.floored(inputs[None])[0]
         logs = np.full((size, inputs.size), -np.inf)
         drawn = inputs > 0
         logs[:, drawn] = log_gamma_variates(np.broadcast_to(self.k * inputs[drawn], (size, drawn.sum())), generator)

@@ -1,8 +1,9 @@
 r"""Gaussian noise on participants' contributions: a guarantee for a participant, at a price worth paying.
 
 `participants` says what is summed and what is made of the noisy sums. The sum has L2 sensitivity
-:math:`\sqrt{1 + 0.3^2}` under adding or removing one participant, and every coordinate gets noise, so that no
-support is assumed. σ is calibrated exactly (`calibration.gaussian_sigma`).
+:math:`\sqrt{1 + 0.3^2}` under adding or removing one participant, whatever the number of rows, times and contexts
+that the participant was seen in; every coordinate gets noise, so that no
+support is assumed unless one is declared. σ is calibrated exactly (`calibration.gaussian_sigma`).
 """
 
 from __future__ import annotations
@@ -16,41 +17,34 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dp_ensemble_env._validation import check_count, check_positive
+from dp_ensemble_env._validation import check_positive
 from dp_ensemble_env.lsmdp import log_probabilities
 from dp_ensemble_env.privacy.accounting.divergence import check_delta
 from dp_ensemble_env.privacy.calibration import gaussian_sigma
-from dp_ensemble_env.privacy.mechanisms.base import Event, Permit, Release, Seeding
+from dp_ensemble_env.privacy.mechanisms.base import Permit, Release, Seeding
+from dp_ensemble_env.privacy.mechanisms.estimates import normal_tail
+from dp_ensemble_env.privacy.mechanisms.noise import add_noise, require_source
 from dp_ensemble_env.privacy.mechanisms.participants import (
     COUNT,
-    LAZY_WALK,
-    NO_SUPPORT,
-    UNIT,
+    FleetEvent,
     FleetMechanism,
     FloatArray,
     Layout,
-    add_noise,
-    name_of,
-    normal_tail,
     require_fleet,
-    require_source,
 )
 
 SENSITIVITY = math.hypot(1.0, COUNT)
 
 
 @dataclass(frozen=True, kw_only=True)
-class GaussianEvent(Event, type="gaussian"):
+class GaussianEvent(FleetEvent, type="gaussian"):
     """A Gaussian draw: the noise multiplier (standard deviation over L2 sensitivity) and the number of levels."""
 
     sigma: float
-    states: int
-    guess: str = LAZY_WALK
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_positive(self.sigma, "sigma")
-        check_count(self.states, "states", 2)
 
     @property
     def headline(self) -> str:
@@ -62,7 +56,7 @@ class GaussianEvent(Event, type="gaussian"):
         """Name the noise and the unit of protection."""
         sigmas = sorted({event.sigma for event in events})
         span = f"{sigmas[0]:.4g}" if len(sigmas) == 1 else f"{sigmas[0]:.4g} to {sigmas[-1]:.4g}"
-        return f" with Gaussian noise of multiplier {span}", [UNIT, NO_SUPPORT]
+        return f" with Gaussian noise of multiplier {span}", cls.terms(events)
 
 
 @dataclass(frozen=True)
@@ -98,32 +92,52 @@ class GaussianMechanism(FleetMechanism):
         return gaussian_sigma(self.epsilon, self.delta)
 
     def event(
-        self, data: Any, *, seeding: Seeding = "os-entropy", guess: ArrayLike | None = None, **terms: Any
+        self,
+        data: Any,
+        *,
+        seeding: Seeding = "os-entropy",
+        guess: ArrayLike | None = None,
+        support: ArrayLike | None = None,
+        **terms: Any,
     ) -> GaussianEvent:
-        """Describe a draw from a fleet, of which only the number of levels is looked at."""
+        """Describe a draw from a fleet, of which only the shape is looked at."""
         fleet = require_fleet(data, self.name)
         require_source(seeding)
-        return GaussianEvent(sigma=self.sigma, states=fleet.n_states, guess=name_of(guess), seeding=seeding)
+        return GaussianEvent(sigma=self.sigma, **self.about(fleet, guess, support), seeding=seeding)
 
-    def draw(self, data: Any, permit: Permit, *, guess: ArrayLike | None = None, **terms: Any) -> Release:
+    def draw(
+        self,
+        data: Any,
+        permit: Permit,
+        *,
+        guess: ArrayLike | None = None,
+        support: ArrayLike | None = None,
+        **terms: Any,
+    ) -> Release:
         """Draw one release.
 
         Parameters
         ----------
         data : Fleet
         permit : Permit
-        guess : array_like of shape (n, n), optional
+        guess : array_like of the shape of the fleet, optional
             A public guess of the behaviour that must not come from the data; by default a lazy walk.
+        support : array_like of bool of the same shape, optional
+            Decisions that are possible by public knowledge, which must not come from the data either. By
+            default all are, and every cell gets noise.
         """
-        layout = Layout.of(require_fleet(data, self.name), 2, guess)
-        matrix = layout.estimate(self.noisy(data, permit, guess), SENSITIVITY * self.sigma, normal_tail)
-        return Release(np.minimum(log_probabilities(matrix), 0.0), permit.event)
+        fleet = require_fleet(data, self.name)
+        layout = Layout.of(fleet, 2, guess, support)
+        matrix = layout.estimate(self.noisy(data, permit, guess, support), SENSITIVITY * self.sigma, normal_tail)
+        return Release(fleet.spread(np.minimum(log_probabilities(matrix), 0.0)), permit.event)
 
-    def noisy(self, data: Any, permit: Permit, guess: ArrayLike | None = None) -> FloatArray:
+    def noisy(
+        self, data: Any, permit: Permit, guess: ArrayLike | None = None, support: ArrayLike | None = None
+    ) -> FloatArray:
         """Return the noisy sums, which the guarantee is about; a release is made of them alone."""
         fleet = require_fleet(data, self.name)
         seeding = permit.event.seeding
-        permit.covers(self.event(fleet, seeding=seeding, guess=guess))
+        permit.covers(self.event(fleet, seeding=seeding, guess=guess, support=support))
         return add_noise(
-            Layout.of(fleet, 2, guess).sums(fleet), "gaussian", SENSITIVITY * self.sigma, permit.rng, seeding
+            Layout.of(fleet, 2, guess, support).sums(fleet), "gaussian", SENSITIVITY * self.sigma, permit.rng, seeding
         )

@@ -14,39 +14,32 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dp_ensemble_env._validation import check_count, check_positive
+from dp_ensemble_env._validation import check_positive
 from dp_ensemble_env.lsmdp import log_probabilities
-from dp_ensemble_env.privacy.mechanisms.base import Event, Permit, Release, Seeding
+from dp_ensemble_env.privacy.mechanisms.base import Permit, Release, Seeding
+from dp_ensemble_env.privacy.mechanisms.estimates import laplace_tail
+from dp_ensemble_env.privacy.mechanisms.noise import add_noise, require_source
 from dp_ensemble_env.privacy.mechanisms.participants import (
     COUNT,
-    LAZY_WALK,
-    NO_SUPPORT,
-    UNIT,
+    FleetEvent,
     FleetMechanism,
     FloatArray,
     Layout,
-    add_noise,
-    laplace_tail,
-    name_of,
     require_fleet,
-    require_source,
 )
 
 SENSITIVITY = 1.0 + COUNT
 
 
 @dataclass(frozen=True, kw_only=True)
-class LaplaceEvent(Event, type="laplace"):
+class LaplaceEvent(FleetEvent, type="laplace"):
     """A Laplace draw: its ε (L1 sensitivity over scale) and the number of levels."""
 
     epsilon: float
-    states: int
-    guess: str = LAZY_WALK
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_positive(self.epsilon, "epsilon")
-        check_count(self.states, "states", 2)
 
     @property
     def headline(self) -> str:
@@ -56,7 +49,7 @@ class LaplaceEvent(Event, type="laplace"):
     @classmethod
     def claims(cls, events: Sequence[LaplaceEvent], rows: str | int) -> tuple[str, list[str]]:
         """Name the noise and the unit of protection."""
-        return " with Laplace noise (delta = 0 for each)", [UNIT, NO_SUPPORT]
+        return " with Laplace noise (delta = 0 for each)", cls.terms(events)
 
 
 @dataclass(frozen=True)
@@ -76,25 +69,42 @@ class LaplaceMechanism(FleetMechanism):
         check_positive(self.epsilon, "epsilon")
 
     def event(
-        self, data: Any, *, seeding: Seeding = "os-entropy", guess: ArrayLike | None = None, **terms: Any
+        self,
+        data: Any,
+        *,
+        seeding: Seeding = "os-entropy",
+        guess: ArrayLike | None = None,
+        support: ArrayLike | None = None,
+        **terms: Any,
     ) -> LaplaceEvent:
-        """Describe a draw from a fleet, of which only the number of levels is looked at."""
+        """Describe a draw from a fleet, of which only the shape is looked at."""
         fleet = require_fleet(data, self.name)
         require_source(seeding)
-        return LaplaceEvent(epsilon=float(self.epsilon), states=fleet.n_states, guess=name_of(guess), seeding=seeding)
+        return LaplaceEvent(epsilon=float(self.epsilon), **self.about(fleet, guess, support), seeding=seeding)
 
-    def draw(self, data: Any, permit: Permit, *, guess: ArrayLike | None = None, **terms: Any) -> Release:
+    def draw(
+        self,
+        data: Any,
+        permit: Permit,
+        *,
+        guess: ArrayLike | None = None,
+        support: ArrayLike | None = None,
+        **terms: Any,
+    ) -> Release:
         """Draw one release; see `GaussianMechanism.draw`."""
-        layout = Layout.of(require_fleet(data, self.name), 1, guess)
+        fleet = require_fleet(data, self.name)
+        layout = Layout.of(fleet, 1, guess, support)
         deviation = math.sqrt(2.0) * SENSITIVITY / self.epsilon
-        matrix = layout.estimate(self.noisy(data, permit, guess), deviation, laplace_tail)
-        return Release(np.minimum(log_probabilities(matrix), 0.0), permit.event)
+        matrix = layout.estimate(self.noisy(data, permit, guess, support), deviation, laplace_tail)
+        return Release(fleet.spread(np.minimum(log_probabilities(matrix), 0.0)), permit.event)
 
-    def noisy(self, data: Any, permit: Permit, guess: ArrayLike | None = None) -> FloatArray:
+    def noisy(
+        self, data: Any, permit: Permit, guess: ArrayLike | None = None, support: ArrayLike | None = None
+    ) -> FloatArray:
         """Return the noisy sums; see `GaussianMechanism.noisy`."""
         fleet = require_fleet(data, self.name)
         seeding = permit.event.seeding
-        permit.covers(self.event(fleet, seeding=seeding, guess=guess))
+        permit.covers(self.event(fleet, seeding=seeding, guess=guess, support=support))
         return add_noise(
-            Layout.of(fleet, 1, guess).sums(fleet), "laplace", SENSITIVITY / self.epsilon, permit.rng, seeding
+            Layout.of(fleet, 1, guess, support).sums(fleet), "laplace", SENSITIVITY / self.epsilon, permit.rng, seeding
         )

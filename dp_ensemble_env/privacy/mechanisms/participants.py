@@ -1,14 +1,18 @@
 r"""What one participant contributes to a release, and what is made of the noisy sums.
 
-**Contributions.** Let :math:`g` be a public guess of the behaviour, :math:`C` the transitions of one
-participant and :math:`R` their row sums. The participant is described by its rows
+**Contributions.** Let :math:`g` be a public guess of the behaviour, :math:`C` the transitions or decisions of one
+participant and :math:`R` their row sums; a row is a state, at one time and in one context where behaviour depends on
+them. The participant is described by its rows
 :math:`p = C/R`, each trusted as far as it was seen, :math:`\omega_b = R_b/(R_b + 5)`. It contributes
 
 .. math:: x = \bigl(f\omega_b (p_{ba} - g_{ba})/\sqrt{\max(g_{ba}, g_0)},\;
           \rho\,(1 - f\omega_b)\bigr)/B, \qquad \|x\| \le 1,
 
-and one more coordinate that is the same for everyone and counts participants. Three things are better than in
-a plain sum of rows:
+and one more coordinate that is the same for everyone and counts participants. The norm is that of all rows together:
+however many rows, times and contexts a participant was seen in, the sums move by no more, and the price of
+a draw does not depend on their number. What does is the noise on each row: :math:`B` grows with the root of the
+number of rows (with the number itself in the L1 norm), so behaviour that is split into four times as many rows
+needs twice as many participants. Three things are better than in a plain sum of rows:
 
 * *Cells are measured in units of the guess's standard deviation.* A plan weighs distant cells
   exponentially, so an error of 0.004 is nothing on the diagonal and ruins a row at five levels. With
@@ -19,15 +23,8 @@ a plain sum of rows:
   differences alone would pull all rows to the guess, and so would rows never visited.
 * *The size B is public.* It is the norm that participants with rows :math:`\sim \mathrm{Dir}(30\,g)` have.
 
-**Estimate** (post-processing, free). The noise is known: cell `(b, a)` of :math:`g + S/W` has the standard
-deviation :math:`s_b \sqrt{g_{ba}}`. Cells that noise alone would reach in one of `n²` cells are emptied; where
-the guess is below 0.001, in one of a million releases, since a single false jump across many levels ruins a plan. If
-clearly less than all of a row is left, the guess fills the emptied cells; then rows are normalised. The result is
-mixed with the guess: with :math:`s^2` the mean square of the noise in these units and :math:`t^2` that
-of the differences less :math:`s^2`, the guess gets the share :math:`s^2/(s^2 + t^2)` by James and Stein's argument,
-half as much again for Laplace noise with its higher tails.
-Weights of rows are taken to be three standard deviations at least, and if half of them are smaller, the release
-is the guess itself: noise alone releases nothing worse.
+Where a support is declared public, what a participant did outside it is left out, nothing is drawn there, and rows
+with one possible decision are not drawn at all. `estimates` makes behaviour of the noisy sums.
 """
 
 from __future__ import annotations
@@ -35,7 +32,7 @@ from __future__ import annotations
 import hashlib
 import math
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -43,28 +40,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dp_ensemble_env._validation import check_choice, check_shape, check_stochastic
+from dp_ensemble_env._validation import check_count, check_stochastic
 from dp_ensemble_env.privacy.fleet import Fleet
-from dp_ensemble_env.privacy.mechanisms.base import Mechanism, Permit, Seeding
-from dp_ensemble_env.privacy.mechanisms.public import PublicMechanism
+from dp_ensemble_env.privacy.mechanisms.base import Event, Mechanism, Permit
+from dp_ensemble_env.privacy.mechanisms.estimates import (
+    LEAST_GUESS,
+    Tail,
+    shrink,
+    shrink_rows,
+)
+from dp_ensemble_env.privacy.mechanisms.noise import GRID
+from dp_ensemble_env.privacy.mechanisms.public import LAZY_WALK, PublicMechanism, name_of
 
 FloatArray = NDArray[np.float64]
-Tail = Callable[[float], float]
 #: Height of the coordinate that counts participants; the sensitivity is the norm of (1, COUNT).
 COUNT = 0.3
-#: Contributions are cut off to multiples of one over this, so that sums and published noise are whole numbers.
-GRID = 2**24
 #: How much the participants' rows are expected to differ: like Dir(30 · guess).
 EXPECTED_SPREAD = 30.0
-#: How many releases, at most, show a jump that the guess all but excludes and noise has made up.
-FALSE_JUMPS = 1e-6
-_LEAST_GUESS = 1e-3
 _PSEUDO_COUNTS = 5.0
-_CHUNK = 500
-#: What an event calls the guess where none is given.
-LAZY_WALK = "lazy walk"
+#: B of a guess that leaves nothing open.
+_LEAST_SIZE = 0.1
 UNIT = "protects everything that one participant ever contributed (adjacent fleets differ by one participant)"
 NO_SUPPORT = "every cell was drawn, so no support is assumed"
+SUPPORT = "assumes that the declared support is public"
 
 
 def require_fleet(data: Any, name: str) -> Fleet:
@@ -72,16 +70,9 @@ def require_fleet(data: Any, name: str) -> Fleet:
     if not isinstance(data, Fleet):
         raise ValueError(
             f"the {name} mechanism protects participants, so it draws from a Fleet, not from {type(data).__name__}; "
-            "make one with Fleet.from_states, Fleet.read or Fleet.simulate."
+            "make one with Fleet.from_states, Fleet.from_decisions, Fleet.read or scenarios.participants."
         )
     return data
-
-
-def name_of(guess: ArrayLike | None) -> str:
-    """Name the guess in an event, so that draws around different guesses differ and share no stream."""
-    if guess is None:
-        return LAZY_WALK
-    return hashlib.sha256(np.ascontiguousarray(guess, dtype="<f8").tobytes()).hexdigest()
 
 
 class FleetMechanism(Mechanism):
@@ -98,53 +89,173 @@ class FleetMechanism(Mechanism):
             )
         return fleet
 
+    def terms_of(self, model: Any) -> dict[str, Any]:
+        """Return the model's own guess, if it has one, and with nature the support that the guess declares.
+
+        With nature a decision carries what nature needs, so most of them are impossible in a state by
+        construction; the textbook's zeros say which, whatever the participants do.
+        """
+        guess = getattr(model, "guess", None)
+        if guess is None:
+            return {}
+        return {"guess": guess} if model.nature is None else {"guess": guess, "support": np.asarray(guess) > 0}
+
+    def about(self, fleet: Fleet, guess: ArrayLike | None, support: ArrayLike | None) -> dict[str, Any]:
+        """Return what the event of a draw says of sizes, guess and support."""
+        found = {"states": fleet.n_states, "guess": name_of(guess)}
+        if fleet.shape == (fleet.n_states, fleet.n_states) and support is None:
+            return found
+        layout = Layout.of(fleet, 2, guess, support)
+        named = "" if layout.support is None else hashlib.sha256(np.packbits(layout.support).tobytes()).hexdigest()
+        return {**found, "shape": fleet.shape, "rows": layout.rows, "support": named}
+
     @abstractmethod
-    def noisy(self, data: Any, permit: Permit) -> FloatArray:
+    def noisy(self, data: Any, permit: Permit, **terms: Any) -> FloatArray:
         """Return the noisy numbers that the guarantee is about; a release is made of them alone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetEvent(Event, type="fleet", draws=False):
+    """What the draws from participants have in common.
+
+    Attributes
+    ----------
+    states : int
+        Number of levels, or of states.
+    guess : str
+        Name of the public guess.
+    shape : tuple of int
+        Shape of the release; empty if it is one matrix of moves between the levels.
+    rows : int
+        Number of rows that are drawn, and that a participant may touch; 0 if there is one a level.
+    support : str
+        Hash of the declared support; empty if every cell is drawn.
+    """
+
+    states: int
+    guess: str = LAZY_WALK
+    shape: tuple[int, ...] = ()
+    rows: int = 0
+    support: str = ""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count(self.states, "states", 2)
+        check_count(self.rows, "rows", 0)
+
+    @property
+    def touched(self) -> int:
+        """Number of rows that one participant may touch."""
+        return self.rows or self.states
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the event as plain values; of one matrix as ever, so that its digests stay what they were."""
+        content = super().to_json()
+        return {k: v for k, v in content.items() if v or k not in ("shape", "rows", "support")}
+
+    @staticmethod
+    def terms(events: Sequence[Any]) -> list[str]:
+        """Name the unit of protection and what is assumed."""
+        most = max(event.rows for event in events)
+        wide = [f"its decisions in all {most} rows are bounded together"] if most else []
+        return [UNIT, *wide, SUPPORT if any(event.support for event in events) else NO_SUPPORT]
 
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """The public side of contributions: the guess, and what follows from it."""
+    """The public side of contributions: the guess, a declared support, and what follows from them.
+
+    Attributes
+    ----------
+    guess : ndarray of shape (rows, m)
+    norm : {1, 2}
+    support : ndarray of bool of shape (rows, m), optional
+        Where none is given every cell is drawn.
+    several : bool
+        Whether the rows are more, or other, than those of one matrix of moves between levels.
+    """
 
     guess: FloatArray
     norm: int
+    support: NDArray[np.bool_] | None = None
+    several: bool = False
 
     @classmethod
-    def of(cls, fleet: Fleet, norm: int, guess: ArrayLike | None = None) -> Layout:
+    def of(cls, fleet: Fleet, norm: int, guess: ArrayLike | None = None, support: ArrayLike | None = None) -> Layout:
         """Lay out contributions around a public guess, by default the lazy walk."""
-        if guess is None:
+        if guess is None and support is None and fleet.shape == (fleet.n_states, fleet.n_states):
             return _lazy_walk(fleet.n_states, norm)
-        matrix = check_stochastic(guess, "guess")
-        check_shape(matrix, fleet.shape, "guess", "one row per level of the fleet")
-        return cls(matrix, norm)
+        if guess is None:
+            guess = PublicMechanism().release(fleet).matrix
+        rows = fleet.gather(check_stochastic(guess, "guess", square=False), "guess", np.mean)
+        if support is None:
+            return cls(rows, norm, several=fleet.shape != (fleet.n_states, fleet.n_states))
+        allowed = fleet.gather(np.asarray(support, dtype=bool), "support", np.any)
+        rows = np.where(allowed, rows, 0.0)
+        total = rows.sum(axis=1, keepdims=True)
+        if not (total > 0).all():
+            raise ValueError("the guess lies outside the declared support in some row; declare a wider support.")
+        return cls(rows / total, norm, allowed, several=True)
+
+    # ------------------------------------------------------------ cells
+    @cached_property
+    def cells(self) -> NDArray[np.int64]:
+        """The cells that are drawn, numbered in C order: those of rows with several possible decisions."""
+        if self.support is None:
+            return np.arange(self.guess.size)
+        return np.flatnonzero(self.support & (self.support.sum(axis=1, keepdims=True) > 1))
+
+    @cached_property
+    def row_of(self) -> NDArray[np.int64]:
+        """Which of the drawn rows each of these cells belongs to."""
+        return np.unique(self.cells // self.guess.shape[1], return_inverse=True)[1]
+
+    @cached_property
+    def starts(self) -> NDArray[np.int64]:
+        """Where the drawn rows begin among the cells."""
+        return np.flatnonzero(np.diff(self.row_of, prepend=-1))
+
+    @property
+    def rows(self) -> int:
+        """Number of rows that are drawn, and that a participant may touch."""
+        return len(self.starts)
+
+    def row_sums(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Sum cells, (..., cells), over each drawn row."""
+        return np.asarray(np.add.reduceat(values, self.starts, axis=-1))
 
     @cached_property
     def units(self) -> FloatArray:
-        """Unit of each cell, (n, n)."""
-        return np.sqrt(np.maximum(self.guess, _LEAST_GUESS))
+        """Unit of each cell, (rows, m)."""
+        return np.sqrt(np.maximum(self.guess, LEAST_GUESS))
 
     @cached_property
     def size(self) -> float:
         """Expected norm B of the differences, if participants' rows were Dir(30 · guess)."""
-        g = self.guess
+        g, units = self.guess.ravel()[self.cells], self.units.ravel()[self.cells]
         deviation = np.sqrt(g * (1.0 - g) / (EXPECTED_SPREAD + 1.0))
         if self.norm == 2:
-            return float(np.sqrt(((deviation / self.units) ** 2).sum()))
+            return max(float(np.sqrt(((deviation / units) ** 2).sum())), _LEAST_SIZE)
         # Mean absolute deviations: of a nearly normal cell, or of one that is mostly zero.
-        return float((np.minimum(2.0 * g * (1.0 - g), math.sqrt(2.0 / math.pi) * deviation) / self.units).sum())
+        apart = np.minimum(2.0 * g * (1.0 - g), math.sqrt(2.0 / math.pi) * deviation) / units
+        return max(float(apart.sum()), _LEAST_SIZE)
 
     @cached_property
     def row_weight(self) -> float:
         """ρ: a participant who was never seen has half the norm, so that f = 0 is always allowed."""
-        n = len(self.guess)
-        return 0.5 * self.size / (math.sqrt(n) if self.norm == 2 else n)
+        return 0.5 * self.size / (math.sqrt(self.rows) if self.norm == 2 else self.rows)
+
+    # ------------------------------------------------------------ contributions
+    def shares(self, counts: NDArray[Any]) -> tuple[FloatArray, FloatArray]:
+        """Return what participants did in each row, (k, cells), and how far each row is trusted, (k, rows)."""
+        seen = self.row_sums(counts.astype(float))
+        return counts / np.maximum(seen, 1.0)[:, self.row_of], seen / (seen + _PSEUDO_COUNTS)
 
     def contributions(self, counts: NDArray[Any]) -> FloatArray:
-        """Return the contributions of some participants, (m, n² + n), each with a norm of at most one."""
-        m, n, _ = counts.shape
-        rows, trust = _rows(counts)
-        moved = ((rows - self.guess) * trust[:, :, None] / self.units).reshape(m, n * n) / self.size
+        """Return the contributions of some participants, (k, cells + rows), each with a norm of at most one."""
+        shares, trust = self.shares(counts.reshape(len(counts), -1))
+        scale = self.units.ravel()[self.cells]
+        moved = (shares - self.guess.ravel()[self.cells]) * trust[:, self.row_of] / scale / self.size
         rho = self.row_weight / self.size
         f = self._weight(moved, trust, rho)[:, None]
         return np.concatenate([f * moved, rho * (1.0 - f * trust)], axis=1)
@@ -164,46 +275,49 @@ class Layout:
         return np.asarray(np.minimum(1.0, root))
 
     def sums(self, fleet: Fleet) -> NDArray[np.int64]:
-        """Return the sum of all contributions and the count, in whole multiples of 1 / GRID, shape (n² + n + 1,)."""
-        return fleet.remembered((self.norm, self.guess.tobytes()), lambda: self._sums(fleet))
+        """Return the sum of all contributions and the count, in whole multiples of 1 / GRID, (cells + rows + 1,)."""
+        return fleet.remembered((self.norm, self._key), lambda: self._sums(fleet))
+
+    @cached_property
+    def _key(self) -> bytes:
+        return self.guess.tobytes() + (b"" if self.support is None else self.support.tobytes())
 
     def _sums(self, fleet: Fleet) -> NDArray[np.int64]:
-        n = fleet.n_states
-        total = np.zeros(n * n + n + 1, dtype=np.int64)
-        for low in range(0, fleet.participants, _CHUNK):
-            some = self.contributions(fleet.counts[low : low + _CHUNK])
+        total = np.zeros(len(self.cells) + self.rows + 1, dtype=np.int64)
+        for counts in fleet.chunks(None if self.support is None else self.cells):
+            some = self.contributions(counts)
             # Cutting off towards zero never lengthens a contribution; the factor absorbs rounding errors.
             total[:-1] += np.trunc(some * (GRID * (1.0 - 1e-12))).astype(np.int64).sum(axis=0)
         total[-1] = fleet.participants * int(COUNT * GRID)
         return total
 
-    # ------------------------------------------------------------ post-processing
     def estimate(self, noisy: FloatArray, scale: float, tail: Tail) -> FloatArray:
-        """Return a transition matrix from noisy sums.
+        """Return behaviour, (rows, m), from noisy sums (post-processing).
 
         Parameters
         ----------
-        noisy : ndarray of shape (n² + n + 1,)
+        noisy : ndarray of shape (cells + rows + 1,)
             The sums, no longer in multiples of the grid.
         scale : float
             Standard deviation of the noise on each of them.
         tail : callable
             How many standard deviations the noise exceeds with about this probability.
         """
-        n = len(self.guess)
-        cells, lost, count = noisy[: n * n].reshape(n, n), noisy[n * n : -1], noisy[-1] / COUNT
+        split = len(self.cells)
+        cells, lost, count = noisy[:split], noisy[split:-1], noisy[-1] / COUNT
         rho = self.row_weight / self.size
         weight = count - lost / rho
         least = 3.0 * scale * math.hypot(1.0 / COUNT, 1.0 / rho)
-        if np.median(weight) <= least:
+        if not self.several and np.median(weight) <= least:
             return self.guess.copy()
-        weight = np.maximum(weight, least)[:, None]
-        return shrink(
-            self,
-            self.guess + self.size * self.units * cells / weight,
-            self.size * scale * self.units / weight,
-            tail,
-        )
+        seen, weight = weight > least, np.maximum(weight, least)
+        units = self.units.ravel()[self.cells]
+        rows = self.guess.ravel()[self.cells] + self.size * units * cells / weight[self.row_of]
+        if self.several:
+            return shrink_rows(self, rows, self.size * scale / weight, seen, tail)
+        shape = self.guess.shape
+        deviation = self.size * scale * units / weight[self.row_of]
+        return shrink(self, rows.reshape(shape), deviation.reshape(shape), tail)
 
 
 @lru_cache(maxsize=8)
@@ -211,98 +325,15 @@ def _lazy_walk(n: int, norm: int) -> Layout:
     return Layout(PublicMechanism().release(np.empty((n, n))).matrix, norm)
 
 
-def shrink(layout: Layout, rows: FloatArray, deviation: FloatArray, tail: Tail) -> FloatArray:
-    """Empty the cells that noise could have made, normalise, and fall back on the guess as far as noise prevails.
-
-    Parameters
-    ----------
-    layout : Layout
-        The guess, and the units of its cells.
-    rows, deviation : ndarray of shape (n, n)
-        Noisy rows, and the standard deviation of the noise.
-    tail : callable
-        How many standard deviations the noise exceeds with about this probability.
-    """
-    guess, units = layout.guess, layout.units
-    k = np.where(guess < _LEAST_GUESS, tail(FALSE_JUMPS / guess.size), tail(1.0 / guess.size))
-    kept = np.where(rows > k * deviation, rows, 0.0)
-    diagonal = np.einsum("ii->i", kept)
-    diagonal[:] = np.maximum(diagonal, 0.01)
-    error = np.sqrt(np.where(kept > 0, deviation**2, 0.0).sum(axis=1, keepdims=True))
-    missing = np.maximum(0.0, 1.0 - kept.sum(axis=1, keepdims=True) - 3.0 * error)
-    emptied = np.where(kept > 0, 0.0, guess)
-    kept += missing * emptied / np.maximum(emptied.sum(axis=1, keepdims=True), 1e-300)
-    kept /= kept.sum(axis=1, keepdims=True)
-    noise = float(((deviation / units) ** 2).mean())
-    signal = max(0.0, float((((rows - guess) / units) ** 2).mean()) - noise)
-    # Where tails are higher than normal ones, noise does more harm than its variance says.
-    heavy = (tail(1.0 / guess.size) / normal_tail(1.0 / guess.size)) ** 2
-    share = min(1.0, heavy * noise / (noise + signal))
-    return np.asarray((1.0 - share) * kept + share * guess)
-
-
-def _rows(counts: NDArray[Any]) -> tuple[FloatArray, FloatArray]:
-    """Return the rows of participants, (m, n, n), and how far each is trusted, (m, n)."""
-    seen = counts.sum(axis=2, dtype=float)
-    return counts / np.maximum(seen, 1.0)[:, :, None], seen / (seen + _PSEUDO_COUNTS)
-
-
-def trusted_rows(fleet: Fleet) -> FloatArray:
+def trusted_rows(fleet: Fleet, layout: Layout | None = None) -> FloatArray:
     """Return the sum of the participants' rows, each counted as far as it is trusted: at most one a participant."""
-    return fleet.remembered("trusted rows", lambda: _trusted_rows(fleet))
+    chosen = Layout.of(fleet, 2) if layout is None else layout
+    return fleet.remembered(("trusted rows", chosen._key), lambda: _trusted_rows(fleet, chosen))
 
 
-def _trusted_rows(fleet: Fleet) -> FloatArray:
-    total = np.zeros(fleet.shape)
-    for low in range(0, fleet.participants, _CHUNK):
-        rows, trust = _rows(fleet.counts[low : low + _CHUNK])
-        total += (rows * trust[:, :, None]).sum(axis=0)
-    return total
-
-
-# ------------------------------------------------------------------ noise
-def normal_tail(probability: float) -> float:
-    """Return about how many standard deviations a normal variate exceeds with this probability."""
-    return math.sqrt(2.0 * math.log(1.0 / probability))
-
-
-def laplace_tail(probability: float) -> float:
-    """Return how many standard deviations, of √2 scales each, a Laplace variate exceeds with twice this probability."""
-    return math.log(1.0 / probability) / math.sqrt(2.0)
-
-
-def require_source(seeding: Seeding) -> None:
-    """Refuse a draw for publication without a cryptographic source of discrete noise."""
-    if seeding == "os-entropy":
-        try:
-            import opendp  # noqa: F401
-        except ImportError as error:
-            raise ImportError(
-                "a release for publication draws its noise with OpenDP; install it with pip install "
-                "'dp-ensemble-env[opendp]', or pass rng= for an experiment."
-            ) from error
-
-
-def add_noise(
-    sums: NDArray[np.int64], kind: str, scale: float, rng: np.random.Generator, seeding: Seeding
-) -> FloatArray:
-    """Add Gaussian noise of this standard deviation, or Laplace noise of this scale, and leave the grid.
-
-    For publication the noise is discrete, exact, and comes from OpenDP's cryptographic source;
-    with a generator or a seed it is NumPy's.
-    """
-    check_choice(kind, "noise", ("gaussian", "laplace"))
-    if seeding != "os-entropy":
-        drawn = rng.normal(0.0, scale, sums.shape) if kind == "gaussian" else rng.laplace(0.0, scale, sums.shape)
-        return np.asarray(sums / GRID + drawn)
-    import opendp.prelude as dp
-
-    dp.enable_features("contrib")
-    domain = dp.vector_domain(dp.atom_domain(T="i64"))
-    # One part in a million more: on this grid the δ of discrete and continuous noise differ by less.
-    wide = scale * GRID * (1.0 + 1e-6)
-    if kind == "gaussian":
-        draw = dp.m.make_gaussian(domain, dp.l2_distance(T="f64"), scale=wide)
-    else:
-        draw = dp.m.make_laplace(domain, dp.l1_distance(T="i64"), scale=wide)
-    return np.array(draw([int(value) for value in sums]), dtype=float) / GRID
+def _trusted_rows(fleet: Fleet, layout: Layout) -> FloatArray:
+    total = np.zeros(layout.guess.size)
+    for counts in fleet.chunks(layout.cells):
+        shares, trust = layout.shares(counts)
+        total[layout.cells] += (shares * trust[:, layout.row_of]).sum(axis=0)
+    return total.reshape(layout.guess.shape)

@@ -1,20 +1,40 @@
 r"""No data at all: a public guess of the default behaviour, ε = 0.
 
-The guess is a lazy walk: a load stays at its level with weight `stay`, and moves by
+Where a model brings a guess of its own (`EnsembleModel.guess`, textbook behaviour), that is the guess. Otherwise
+it is a lazy walk: a load stays at its level with weight `stay`, and moves by
 :math:`d` levels with weight :math:`decay^{|d|}` up to `reach` levels away; each row is
 normalised. It knows the number of levels and nothing else, so it is what every private
-controller has to beat.
+controller has to beat. Where a state has another number of decisions than there are states, distances
+mean nothing, and all decisions are equally likely: which of them are possible would come from the data, or
+from a guess of the model's own. The guess is the same at every time and in every context.
 """
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
-from dp_ensemble_env._validation import check_count, check_in_range
+from dp_ensemble_env._validation import check_count, check_in_range, check_shape, check_stochastic
 from dp_ensemble_env.privacy.mechanisms.base import Event, Mechanism, Permit, Release, Seeding
+
+#: What an event calls the guess where none is given.
+LAZY_WALK = "lazy walk"
+
+
+def name_of(guess: ArrayLike | None) -> str:
+    """Name the guess in an event, so that draws around different guesses differ and share no stream."""
+    if guess is None:
+        return LAZY_WALK
+    return hashlib.sha256(np.ascontiguousarray(guess, dtype="<f8").tobytes()).hexdigest()
+
+
+def public_guess(model: Any) -> Release:
+    """Return the guess for a model: its own if it has one, else the lazy walk."""
+    return PublicMechanism().release(model.default, **PublicMechanism().terms_of(model))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,16 +46,24 @@ class PublicEvent(Event, type="public"):
     decay: float
     reach: int
     shape: tuple[int, ...]
+    guess: str = LAZY_WALK
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the event as plain values; of the lazy walk as ever, so that its digests stay what they were."""
+        content = super().to_json()
+        return content if self.guess != LAZY_WALK else {k: v for k, v in content.items() if k != "guess"}
 
     @property
     def headline(self) -> str:
         """The settings in a few words."""
+        if self.guess != LAZY_WALK:
+            return "the model's own guess"
         return f"stay={self.stay:g}, decay={self.decay:g}, reach={self.reach}"
 
 
 @dataclass(frozen=True)
 class PublicMechanism(Mechanism):
-    """Guess a lazy walk, whatever the data are.
+    """Guess a lazy walk, or what the model itself suggests, whatever the data are.
 
     Parameters
     ----------
@@ -65,16 +93,42 @@ class PublicMechanism(Mechanism):
         check_in_range(self.decay, "decay", 0, 1, open_high=True)
         check_count(self.reach, "reach", 0)
 
-    def event(self, data: Any, *, seeding: Seeding = "os-entropy", **terms: Any) -> PublicEvent:
-        """Describe the guess; only the shape of the data is looked at. Nothing is random, so nothing is seeded."""
-        return PublicEvent(stay=self.stay, decay=self.decay, reach=int(self.reach), shape=np.shape(data))
+    def terms_of(self, model: Any) -> dict[str, Any]:
+        """Return the model's own guess, if it has one."""
+        guess = getattr(model, "guess", None)
+        return {} if guess is None else {"guess": guess}
 
-    def draw(self, data: Any, permit: Permit, **terms: Any) -> Release:
-        """Return the guess for as many levels as the data have."""
+    def event(
+        self, data: Any, *, seeding: Seeding = "os-entropy", guess: ArrayLike | None = None, **terms: Any
+    ) -> PublicEvent:
+        """Describe the guess; only the shape of the data is looked at. Nothing is random, so nothing is seeded."""
+        walk = {"stay": self.stay, "decay": self.decay, "reach": int(self.reach)}
+        return PublicEvent(**walk, shape=np.shape(data), guess=name_of(guess))
+
+    def draw(self, data: Any, permit: Permit, *, guess: ArrayLike | None = None, **terms: Any) -> Release:
+        """Return the guess for as many levels as the data have.
+
+        Parameters
+        ----------
+        data : array_like, or Fleet
+        permit : Permit
+        guess : array_like of the same shape, optional
+            A public guess to take as it is.
+        """
         shape = np.shape(data)
-        permit.covers(self.event(data))
-        distance = np.abs(np.subtract.outer(np.arange(shape[-1]), np.arange(shape[-1])))
-        weights = np.where(distance == 0, self.stay, np.where(distance <= self.reach, self.decay**distance, 0.0))
+        permit.covers(self.event(data, guess=guess))
+        if guess is None:
+            matrix = np.broadcast_to(self._walk(*shape[-2:]), shape)
+        else:
+            matrix = check_stochastic(guess, "guess", square=False)
+            check_shape(matrix, shape, "guess", "that of the data")
         with np.errstate(divide="ignore"):
-            log_matrix = np.log(weights / weights.sum(axis=1, keepdims=True))
-        return Release(np.broadcast_to(log_matrix, shape), permit.event)
+            return Release(np.minimum(np.log(matrix), 0.0), permit.event)
+
+    def _walk(self, states: int, decisions: int) -> NDArray[np.float64]:
+        if states != decisions:
+            return np.full((states, decisions), 1.0 / decisions)
+        distance = np.abs(np.subtract.outer(np.arange(states), np.arange(states)))
+        weights = np.where(distance == 0, self.stay, np.where(distance <= self.reach, self.decay**distance, 0.0))
+        walk: NDArray[np.float64] = weights / weights.sum(axis=1, keepdims=True)
+        return walk

@@ -1,0 +1,155 @@
+"""What there is to see at one moment of an episode, before anything is drawn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dp_ensemble_env.envs.tables import observed_price
+from dp_ensemble_env.model import EnsembleModel
+
+FloatArray = NDArray[np.float64]
+
+
+class Groups(NamedTuple):
+    """The loads along one quantity, split by another.
+
+    Attributes
+    ----------
+    label : str
+        Name of the quantity along the axis.
+    values : tuple
+        Its values, from left to right.
+    parts : tuple of str
+        Names of what the bars are split into, from the bottom; one nameless part if they are not.
+    numbers : bool
+        Whether the parts are numbers, which follow one another, rather than words.
+    """
+
+    label: str
+    values: tuple[Any, ...]
+    parts: tuple[str, ...]
+    numbers: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """What there is to see at one moment; powers per building, rewards and contexts so far."""
+
+    model: EnsembleModel
+    title: str
+    time: int
+    occupancy: FloatArray
+    default_occupancy: FloatArray
+    power_kw: FloatArray
+    default_power_kw: FloatArray
+    rewards: FloatArray
+    optimal_return: float
+    privacy: str
+    contexts: NDArray[np.int64] | None = None
+
+    @property
+    def clock(self) -> str:
+        """Wall-clock time of the moment."""
+        return clock_text(self.model.times[self.time])
+
+    @property
+    def headline(self) -> str:
+        """Population, time, step and context."""
+        now = f", {self.context_name}" if self.context_name else ""
+        return f"{self.title}, {self.clock}, step {self.time} of {self.model.horizon}{now}"
+
+    @property
+    def money(self) -> str:
+        """Reward so far and the optimum of the whole episode."""
+        expected = "expected optimum" if self.model.context is not None else "optimal total"
+        return f"reward so far {self.rewards.sum():,.2f}, {expected} {self.optimal_return:,.2f} $/building"
+
+    @property
+    def context_name(self) -> str:
+        """Name of the present context, empty where there is none."""
+        if self.model.context is None or self.contexts is None:
+            return ""
+        return self.model.context.names[int(self.contexts[-1])]
+
+    def runs(self) -> list[tuple[int, int, int]]:
+        """Return the contexts so far as runs: the context, the time it came and the time it went."""
+        if self.model.context is None or self.contexts is None:
+            return []
+        path = np.asarray(self.contexts)
+        starts = np.flatnonzero(np.concatenate([[True], path[1:] != path[:-1]]))
+        ends = [*starts[1:], len(path) - 1]
+        return [(int(path[a]), int(a), int(b)) for a, b in zip(starts, ends, strict=True)]
+
+    @property
+    def price(self) -> FloatArray:
+        """Price of the interval that ends at each time, $/kWh: that of the contexts so far, then the expected one."""
+        price = observed_price(self.model)
+        if price.ndim == 1 or self.model.context is None or self.contexts is None:
+            return price
+        shown = np.empty(len(price))
+        shown[: self.time + 1] = price[np.arange(self.time + 1), self.contexts]
+        chance = np.eye(self.model.n_contexts)[int(self.contexts[-1])]
+        for t in range(self.time, self.model.horizon):
+            moves = self.model.context.transition
+            chance = chance @ (moves if moves.ndim == 2 else moves[t])
+            shown[t + 1] = chance @ price[t + 1]
+        return shown
+
+    @property
+    def limit(self) -> tuple[str, FloatArray] | None:
+        """What the mean power is held against, and its name; NaN where nothing is asked."""
+        coupling = self.model.coupling
+        if coupling is None:
+            return None
+        asked = np.where(coupling.weight > 0, coupling.level, np.nan)
+        return ("target" if coupling.kind == "tracking" else "limit"), asked
+
+    # ------------------------------------------------------------ loads
+    def groups(self) -> Groups:
+        """Say what the loads are shown along: power levels, or the axes of the model."""
+        axes = self.model.axes
+        if not axes:
+            order = np.argsort(self.model.power_kw, kind="stable")
+            levels = tuple(round(float(x), 3) for x in self.model.power_kw[order])
+            return Groups("power of a building (kW)", levels, ("",), True)
+        across, split = self._axes()
+        along = axes[across]
+        if split is None:
+            return Groups(along.name, along.values, ("",), True)
+        parts = tuple(value if isinstance(value, str) else f"{value:g}" for value in axes[split].values)
+        numbers = not isinstance(axes[split].values[0], str)
+        if numbers:  # words name themselves, numbers need to be told what they are
+            parts = (f"{axes[split].name}: {parts[0]}", *parts[1:])
+        return Groups(along.name, along.values, parts, numbers)
+
+    def split(self, shares: FloatArray) -> FloatArray:
+        """Arrange shares (n,) as `groups` says: one row per value, one column per part."""
+        axes = self.model.axes
+        if not axes:
+            return shares[np.argsort(self.model.power_kw, kind="stable")][:, None]
+        across, split = self._axes()
+        cube = shares.reshape([len(axis) for axis in axes])
+        kept = [across] if split is None else [across, split]
+        gone = tuple(i for i in range(len(axes)) if i not in kept)
+        table = cube.sum(axis=gone)
+        if split is None:
+            return table[:, None]
+        return table if across < split else table.T
+
+    def _axes(self) -> tuple[int, int | None]:
+        """Choose the axis that bars stand along, the longest one of numbers, and the one that splits them."""
+        axes = self.model.axes
+        numeric = [i for i, axis in enumerate(axes) if not isinstance(axis.values[0], str)] or list(range(len(axes)))
+        across = max(numeric, key=lambda i: len(axes[i]))
+        others = [i for i in range(len(axes)) if i != across]
+        words = [i for i in others if isinstance(axes[i].values[0], str)]
+        return across, (words or others or [None])[0]
+
+
+def clock_text(time: np.datetime64) -> str:
+    """Write the time of day."""
+    return str(time.astype("datetime64[m]"))[11:16]

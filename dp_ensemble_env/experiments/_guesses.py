@@ -1,0 +1,78 @@
+"""Plans that probes are made of: optimal tilts, the model without its context, and guesses made without data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.policies import solve_standard
+
+FloatArray = NDArray[np.float64]
+
+#: Lazy walks that the public guess is chosen from: weight of staying, decay per level, levels in reach.
+STAY = (0.3, 0.6, 1.0, 3.0, 10.0)
+DECAY = (0.1, 0.3, 0.5, 0.7, 0.9)
+REACH = (1, 2, 5, 1000)
+
+
+def optimal_tilts(model: EnsembleModel) -> FloatArray:
+    """Return the optimal tilts (T, c, m) of a model."""
+    tilts = solve_standard(model).tilt
+    return tilts if tilts.ndim == 3 else tilts[:, None, :]
+
+
+def context_shares(model: EnsembleModel) -> FloatArray:
+    """Return the probability of every context at times 0 … T, (T + 1, c)."""
+    return np.ones((model.horizon + 1, 1)) if model.context is None else model.context.distributions(model.horizon)
+
+
+def mean_model(model: EnsembleModel, shares: FloatArray) -> EnsembleModel:
+    """Return the model that an observer without the context would write down: everything averaged over it."""
+    behaviour, nature, _, utility = model.tables()
+    return model.override(
+        default=np.einsum("tw,twsa->tsa", shares[:-1], behaviour),
+        nature=None if model.nature is None else np.einsum("tw,twas->tas", shares[:-1], nature),
+        utility=np.einsum("tw,tws->ts", shares, utility),
+        context=None,
+        guess=None,
+    )
+
+
+def lazy_walk(levels: int, stay: float, decay: float, reach: int) -> FloatArray:
+    """Return the walk that stays with weight `stay` and moves by d levels with weight decay^|d|, d <= reach."""
+    distance = np.abs(np.subtract.outer(np.arange(levels), np.arange(levels)))
+    weights = np.where(distance == 0, stay, np.where(distance <= reach, decay**distance, 0.0))
+    return weights / weights.sum(axis=1, keepdims=True)
+
+
+def lazy_guesses(model: EnsembleModel) -> Iterator[tuple[str, FloatArray]]:
+    """Yield guesses of the default behaviour that need no data, each with its name.
+
+    Where loads choose their next state, lazy walks over the levels, or over each axis of the states. Where nature
+    decides with them, what a decision can be is public: lazy walks over the decisions that are possible in a state, and
+    all of them equally likely.
+    """
+    shape = model.default.shape
+    n, m = shape[-2:]
+    support = model.default > 0 if model.nature is not None else np.ones(shape, bool)
+    if model.nature is not None:
+        yield "all possible decisions alike", support / support.sum(axis=-1, keepdims=True)
+    if n != m:
+        return
+    sizes = [len(axis.values) for axis in model.axes]
+    for stay, decay, reach in product(STAY, DECAY, REACH):
+        walks = {"": lazy_walk(n, stay, decay, reach)}
+        if len(sizes) > 1:
+            along = np.ones((1, 1))
+            for size in sizes:
+                along = np.kron(along, lazy_walk(size, stay, decay, reach))
+            walks[" on each axis"] = along
+        for where, walk in walks.items():
+            guess = np.where(support, walk, 0.0)
+            total = guess.sum(axis=-1, keepdims=True)
+            if (total > 0).all():
+                yield f"stay {stay:g}, decay {decay:g}, reach {min(reach, n - 1)}{where}", guess / total

@@ -1,0 +1,146 @@
+"""Air conditioners: the physics of rooms, the owners' habits, what each weather is worth, and what the probes leave."""
+
+import numpy as np
+import pytest
+
+from dp_ensemble_env import scenarios
+from dp_ensemble_env._tilts import centred
+from dp_ensemble_env.experiments.probes import Prober, optimal_tilts
+from dp_ensemble_env.policies import solve_standard
+from dp_ensemble_env.scenarios import thermostats as th
+from dp_ensemble_env.scenarios._loads import settled
+
+ROOMS, OFF, ON, BOOST = len(th.TEMPERATURES), 0, 1, 2
+
+
+@pytest.fixture(scope="module")
+def model():
+    return scenarios.make("thermostats")
+
+
+def integrated(temperature, outdoors, kw, hours=th.STEP_HOURS, steps=20_000):
+    """Integrate the room's equation by small steps."""
+    for _ in range(steps):
+        flow = (outdoors - temperature) / th.RESISTANCE - th.COP * kw
+        temperature += flow / th.CAPACITY * hours / steps
+    return temperature
+
+
+@pytest.mark.parametrize("mode", [OFF, ON, BOOST])
+def test_a_step_is_the_integral_of_the_heat_balance(mode):
+    block = th.room(33.0, mode, th.RESISTANCE, th.CAPACITY)
+    inside = slice(2, -2)  # the grid does not hold the temperature back there
+    expected = [integrated(x, 33.0, th.MODE_KW[mode]) for x in th.TEMPERATURES[inside]]
+    np.testing.assert_allclose((block @ th.TEMPERATURES)[inside], expected, atol=2e-5)
+    assert (np.count_nonzero(block, axis=1) <= 2).all()
+
+
+def test_an_idle_room_relaxes_to_the_temperature_outdoors():
+    nature = th.rooms(24.3)
+    spread = np.eye(len(nature))[OFF * ROOMS + 1]
+    means = []
+    for _ in range(1500):
+        spread = spread @ nature
+        means.append(spread[:ROOMS] @ th.TEMPERATURES)
+    assert spread[ROOMS:].sum() == 0.0
+    assert (np.diff(means) > 0).all() and means[-1] == pytest.approx(24.3, abs=0.01)
+
+
+def test_nature_is_a_mixture_of_homes():
+    start = np.flatnonzero(th.TEMPERATURES == 24.0)[0]
+    drops = {}
+    for x in th.SPREAD:
+        for y in th.SPREAD:
+            home = th.room(30.0, BOOST, th.RESISTANCE * x, th.CAPACITY * y)
+            drops[x, y] = 24.0 - home[start] @ th.TEMPERATURES
+    assert drops[1.0, 0.8] > 1.2 * drops[1.0, 1.0] > 1.4 * drops[1.0, 1.2]  # a light home cools faster
+    assert drops[1.2, 1.0] > drops[0.8, 1.0]  # and so does one that lets less heat in
+    mixed = th.rooms(30.0)[BOOST * ROOMS + start, BOOST * ROOMS :]
+    assert 24.0 - mixed @ th.TEMPERATURES == pytest.approx(np.mean(list(drops.values())))
+
+
+def test_the_duty_cycle_carries_off_the_heat_that_comes_in():
+    behaviour, nature, outdoors = th.Habits(impatience=0.0).behaviour(), th.rooms(32.0), 32.0
+    spread = settled(behaviour, [nature], np.eye(len(nature))[5], 3000)
+    mean = spread @ np.tile(th.TEMPERATURES, 3)
+    power = spread @ np.repeat(th.MODE_KW, ROOMS)
+    assert 22.0 < mean < 23.0
+    assert power == pytest.approx((outdoors - mean) / (th.RESISTANCE * th.COP), rel=0.03)
+
+
+def test_a_thermostat_has_hysteresis_and_a_decision_keeps_the_temperature():
+    table = th.TEXTBOOK.behaviour().reshape(3, ROOMS, 3, ROOMS)
+    for room in range(ROOMS):
+        assert table[:, room].sum(axis=(1, 2)) == pytest.approx(1.0)
+        assert np.delete(table[:, room], room, axis=2).sum() == 0.0
+    middle = int(np.argmin(np.abs(th.TEMPERATURES - 22.5)))
+    assert table[OFF, middle, OFF, middle] > 0.8 and table[ON, middle, ON, middle] > 0.8
+    assert table[OFF, -1, ON, -1] > 0.95 and table[ON, 0, OFF, 0] > 0.95
+
+
+def test_owners_press_boost_in_the_heat_and_leave_it_on():
+    habits = th.Habits.draw(np.random.default_rng(3)).behaviour().reshape(3, ROOMS, 3, ROOMS)
+    textbook = th.TEXTBOOK.behaviour().reshape(3, ROOMS, 3, ROOMS)
+    warm = ROOMS - 1
+    assert habits[OFF, warm, BOOST, warm] > 10 * textbook[OFF, warm, BOOST, warm]
+    assert habits[BOOST, 8, BOOST, 8] > 0.9 > 0.35 > textbook[BOOST, 8, BOOST, 8]
+    assert habits[BOOST, 0, BOOST, 0] < 0.1  # not in a cold room
+
+
+def test_the_margin_by_weather_and_hour(model):
+    day = th.Day.draw(th.streams("thermostats", 0)[0])
+    power, last = model.power_kw, ROOMS - 1
+    assert power[BOOST * ROOMS] == 5.6 and power[OFF * ROOMS] == 0.0
+    by_time = {str(time)[11:16]: t for t, time in enumerate(model.times)}
+    for clock, factor in (("16:00", 1.0), ("16:15", 1.5), ("20:00", 1.5), ("20:15", 1.0)):
+        for w, spot in enumerate(day.spot):
+            value = model.utility[by_time[clock], w, BOOST * ROOMS]
+            assert value == pytest.approx((day.tariff - factor * spot) * 5.6 * 0.25)
+    cold, hot = model.utility[5, 1, OFF * ROOMS], model.utility[5, 1, OFF * ROOMS + last]
+    assert cold == 0.0 and hot == pytest.approx(-0.1 * 0.25 * (th.TEMPERATURES[last] - 25.0))
+    assert model.event.in_event.sum() == 16
+
+
+def test_the_optimum_cools_in_a_breeze_and_waits_in_a_lull(model):
+    tilt = solve_standard(model).tilt
+    room = int(np.argmin(np.abs(th.TEMPERATURES - 22.5)))
+    preference = tilt[:40, :, ON * ROOMS + room] - tilt[:40, :, OFF * ROOMS + room]
+    assert (preference[:, 0] > 0.2).all() and (preference[:, 2] < -0.2).all()
+
+
+def test_weather_moves_the_rooms(model):
+    nature = model.tables().nature
+    warmer = nature[20, :, OFF * ROOMS + 6] @ np.tile(th.TEMPERATURES, 3)
+    assert (np.diff(warmer) > 0.03).all()  # breeze, fair, lull
+    assert model.context.names == ("breeze", "fair", "lull")
+
+
+def test_instances():
+    one, same, other = (scenarios.make("thermostats", instance=i) for i in (4, 4, 5))
+    assert one.fingerprint == same.fingerprint != other.fingerprint
+    first = {split: scenarios.make("thermostats", split=split) for split in scenarios.SPLITS}
+    for field in ("default", "utility", "nature"):
+        values = [getattr(m, field) for m in first.values()]
+        assert all(np.abs(a - b).max() > 1e-4 for a, b in ((values[0], values[1]), (values[1], values[2])))
+    assert (first["train"].guess == first["test"].guess).all()  # the textbook is the same everywhere
+    assert scenarios.make("thermostats", buildings=7, discomfort_penalty=0.5).buildings == 7
+    with pytest.raises(ValueError, match="no field 'setpoint'"):
+        scenarios.make("thermostats", setpoint=20.0)
+
+
+@pytest.mark.parametrize("instance", range(4))
+def test_the_optimum_fits_the_action_box(instance):
+    model = scenarios.make("thermostats", instance=instance)
+    needed = np.abs(centred(optimal_tilts(model), model.default)).max(axis=(1, 2))
+    assert (needed < 0.9 * model.tilt_scale).all()
+    assert needed.max() > 0.4 * model.tilt_scale.max()  # and the box is no wilder than it must be
+
+
+def test_feedback_and_data_matter(model):
+    prober = Prober(model, effort=0.1)
+    open_loop, constant = prober.open_loop(), prober.constant_tilt()
+    textbook = prober.score(optimal_tilts(model.with_default(model.guess)))
+    assert 0 < constant < open_loop < 30
+    assert 60 < textbook < 84
+    assert prober.myopic() < 84 and prober.random_search() < 0 and prober.constant_price() < 5
+    assert prober.tilt_ceiling() == pytest.approx(100.0, abs=1e-9)

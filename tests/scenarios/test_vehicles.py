@@ -1,0 +1,146 @@
+"""Cars: the energy that charging stores, travel by the hour, the unmet need, the habits, and what the probes leave."""
+
+import numpy as np
+import pytest
+
+from dp_ensemble_env import scenarios
+from dp_ensemble_env._tilts import centred, competing
+from dp_ensemble_env.experiments.probes import Prober, optimal_tilts
+from dp_ensemble_env.scenarios import vehicles as ve
+
+B = len(ve.LEVELS)
+PLACE = {name: i * B for i, name in enumerate(ve.PLACES)}
+CHOICE = {name: i * B for i, name in enumerate(ve.CHOICES)}
+ENERGY = np.tile(ve.LEVELS, len(ve.PLACES))
+
+
+@pytest.fixture(scope="module")
+def model():
+    return scenarios.make("vehicles")
+
+
+@pytest.mark.parametrize(("choice", "kw"), [("off", 0.0), ("paused", 0.0), ("slow", 3.7), ("fast", 7.4)])
+@pytest.mark.parametrize("hour", [3.0, 7.5, 18.0])
+def test_what_is_drawn_is_stored_whether_the_car_stays_or_leaves(choice, kw, hour):
+    nature = ve.garage(ve.Day(), hour)
+    for level in range(B - 1):
+        stored = nature[CHOICE[choice] + level] @ ENERGY - ve.LEVELS[level]
+        assert stored == pytest.approx(0.9 * kw * 0.5, abs=1e-12)
+    full = nature[CHOICE[choice] + B - 1]
+    assert full @ ENERGY == pytest.approx(ve.LEVELS[-1])
+    assert full[PLACE["off"] + B - 1] + full[PLACE["leaving"] + B - 1] == pytest.approx(1.0)  # a full battery draws nothing
+
+
+def test_a_day_of_the_fleet_balances(model):
+    """Energy at home rises by efficiency times what was drawn; driving takes out what trips use, as far as there is any."""
+    behaviour, nature, _, _ = model.tables()
+    day = ve.Day.draw(ve.streams("vehicles", 0)[0])
+    spread, stored, drawn, driven = model.initial, model.initial @ ENERGY, 0.0, 0.0
+    mean_use = np.maximum(ve.LEVELS - ve.driving(day) @ ve.LEVELS, 0.0)
+    lost_at_the_top = 0.0
+    for t in range(model.horizon):
+        decided = spread @ behaviour[t, 0]
+        for name, kw in (("slow", ve.SLOW_KW), ("fast", ve.FAST_KW)):
+            share = decided[CHOICE[name] : CHOICE[name] + B]
+            drawn += kw * 0.5 * share.sum()
+            lost_at_the_top += share @ (ve.LEVELS + 0.9 * kw * 0.5 - ve.charging(kw) @ ve.LEVELS)
+        driven += day.coming((12.0 + t / 2) % 24.0) * decided[:B] @ mean_use
+        spread = decided @ nature[t, 0]
+    assert drawn > 3.0 and driven > 3.0
+    assert spread @ ENERGY - stored == pytest.approx(0.9 * drawn - driven - lost_at_the_top, abs=1e-10)
+    assert lost_at_the_top < 0.1 * drawn
+
+
+def test_need_unmet_counts_once_and_is_the_mean_over_trips(model):
+    day = ve.Day.draw(ve.streams("vehicles", 0)[0])
+    leaving = model.utility[1:-1, :, PLACE["leaving"] : PLACE["leaving"] + B]
+    for place in ("away", "arrived", "paused", "off"):
+        assert np.abs(model.utility[1:-1, :, PLACE[place] : PLACE[place] + B]).max() == 0.0
+    trips = np.random.default_rng(0).choice(ve.LEVELS[:6], 200_000, p=day.trips)
+    for level, energy in enumerate(ve.LEVELS):
+        short = np.maximum(trips - energy, 0.0)
+        error = 5 * 1.5 * short.std() / np.sqrt(len(trips)) + 1e-12
+        assert leaving[:, :, level] == pytest.approx(np.full(leaving.shape[:2], -1.5 * short.mean()), abs=error)
+    # a car is never leaving twice in a row, whatever it decides
+    behaviour, nature, _, _ = model.tables()
+    moves = behaviour[0, 0] @ nature[0, 0]
+    assert moves[B : 2 * B, B : 2 * B].sum() == 0.0 and moves[:B, B : 2 * B].sum() == 0.0
+    assert (model.default[PLACE["leaving"] : PLACE["leaving"] + B].max(axis=1) == 1.0).all()
+
+
+def test_cars_leave_in_the_morning_and_come_back_in_the_evening(model):
+    behaviour, nature, _, _ = model.tables()
+    spread, away = model.initial, []
+    for t in range(model.horizon):
+        spread = spread @ behaviour[t, 0] @ nature[t, 0]
+        away.append(spread[:B].sum())
+    hours = (12.5 + np.arange(model.horizon) / 2) % 24
+    assert away[int(np.flatnonzero(hours == 21.0)[0])] < 0.25 < 0.7 < away[int(np.flatnonzero(hours == 9.5)[0])]
+
+
+def test_prices_by_hour_and_context(model):
+    day = ve.Day.draw(ve.streams("vehicles", 0)[0])
+    by_time = {str(time)[11:16]: t for t, time in reversed(list(enumerate(model.times)))}
+    for clock, dear in (("16:00", 0.0), ("16:30", 1.0), ("21:00", 1.0), ("21:30", 0.0)):
+        for w, spot in enumerate(day.spot):
+            value = model.utility[by_time[clock], w, PLACE["fast"] + 2]
+            assert value == pytest.approx(-(spot + dear * day.dear) * 7.4 * 0.5)
+    assert day.spot[0] < 0 < day.spot[1] < day.spot[2]
+    assert model.event.in_event.sum() == 10
+
+
+def test_habits_against_the_textbook(model):
+    default, guess = model.default, model.guess
+    off, paused, low = PLACE["off"] + 3, PLACE["paused"] + 3, CHOICE["off"] + 3
+    assert default[off, low] > 0.98 and default[paused, CHOICE["paused"] + 3] < 0.55
+    assert guess[off, low] == guess[paused, CHOICE["paused"] + 3] == 0.5
+    starts = [CHOICE["slow"], CHOICE["fast"]]
+    charging = [default[PLACE["arrived"] + level, [c + level for c in starts]].sum() for level in range(B)]
+    assert charging[0] > 0.9 > charging[3] > charging[5] > 0.0 == charging[-1]
+    for behaviour in (default, guess):
+        table = behaviour.reshape(len(ve.PLACES), B, len(ve.CHOICES), B)
+        assert all(table[:, i, :, j].sum() == 0.0 for i in range(B) for j in range(B) if i != j)
+
+
+def test_cars_of_different_charge_do_not_compete(model):
+    groups = competing(model.default).reshape(len(ve.CHOICES), B)
+    assert (groups[1:, :-1] == groups[1, :-1]).all() and len(np.unique(groups[1])) == B
+    assert not np.isin(groups[0], groups[1:]).any()
+    shifted = model.guess @ np.diag(np.ones(model.n_decisions))  # the same support
+    tilts = np.random.default_rng(0).normal(size=(3, model.n_decisions))
+    moved = centred(tilts, shifted)
+    for a, b in ((tilts, moved),):
+        for row in range(3):
+            weights = [model.default * np.exp(x[row]) for x in (a, b)]
+            policies = [w / w.sum(axis=1, keepdims=True) for w in weights]
+            np.testing.assert_allclose(policies[0], policies[1], atol=1e-13)
+
+
+def test_instances():
+    one, same, other = (scenarios.make("vehicles", instance=i) for i in (2, 2, 3))
+    assert one.fingerprint == same.fingerprint != other.fingerprint
+    first = [scenarios.make("vehicles", split=split) for split in scenarios.SPLITS]
+    for field in ("default", "utility", "nature"):
+        a, b, c = (getattr(m, field) for m in first)
+        assert min(np.abs(a - b).max(), np.abs(b - c).max(), np.abs(a - c).max()) > 1e-4
+    assert (first[0].guess == first[2].guess).all()
+    with pytest.raises(ValueError, match="no field 'battery'"):
+        scenarios.make("vehicles", battery=60.0)
+
+
+@pytest.mark.parametrize("instance", range(4))
+def test_the_optimum_fits_the_action_box(instance):
+    model = scenarios.make("vehicles", instance=instance)
+    taken = (model.default > 0).any(axis=0)
+    needed = np.abs(centred(optimal_tilts(model), model.default, taken)[..., taken]).max(axis=(1, 2))
+    assert (needed < 0.95 * model.tilt_scale).all() and needed.max() > 0.5 * model.tilt_scale.max()
+
+
+def test_feedback_and_data_matter(model):
+    prober = Prober(model, effort=0.1)
+    open_loop, constant = prober.open_loop(), prober.constant_tilt()
+    textbook = prober.score(optimal_tilts(model.with_default(model.guess)))
+    assert 0 < constant < open_loop < 50
+    assert 50 < textbook < 80
+    assert prober.myopic() < 60 and prober.random_search() < 0 and prober.constant_price() < 20
+    assert prober.tilt_ceiling() == pytest.approx(100.0, abs=1e-9)

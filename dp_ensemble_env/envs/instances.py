@@ -45,9 +45,8 @@ class InstancesVecEnv(VecEnv):
         made = [(EnsembleVecEnv(self.size, model=model, **settings), model) for model in models]
         self.members: list[VecEnv] = [env if wrap is None else wrap(env, model) for env, model in made]
         first = self.members[0]
-        self.render_mode = None
-        super().__init__(num_envs, first.observation_space, first.action_space)
         self.turn = 0
+        super().__init__(num_envs, first.observation_space, first.action_space)
         self._waiting: list[NDArray[np.float32]] = []  # first observations of each member's next episode
 
     @property

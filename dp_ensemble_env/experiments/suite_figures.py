@@ -60,6 +60,7 @@ def _row(axes: Any, place: int, value: Interval | None) -> None:
     colour = p.BLUE if value.value >= 0 else p.RED
     axes.plot([0, at], [place, place], color=colour, lw=4, solid_capstyle="round", zorder=2)
     axes.plot([low, high], [place, place], color=p.BLACK, lw=1.2, zorder=3)
-    axes.plot(at, place, "o" if 0 <= value.value <= 100 else "<", ms=8, color=colour, zorder=4, clip_on=False)
+    mark = "<" if value.value < 0 else ">" if value.value > 100 else "o"
+    axes.plot(at, place, mark, ms=8, color=colour, zorder=4, clip_on=False)
     number = 0.0 if abs(value.value) < 0.5 else value.value
     axes.text(107, place, f"{number:.0f}".replace("-", "−"), va="center", color=colour, fontweight="bold")

@@ -7,7 +7,7 @@ import importlib
 import inspect
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,10 +16,13 @@ from numpy.typing import NDArray
 
 from dp_ensemble_env._validation import check_choice, check_count
 from dp_ensemble_env.agents.hyperparams import ALGORITHMS, hyperparameters, reward_scale
+from dp_ensemble_env.envs import actions
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.model import EnsembleModel
 
 CONTRIB = ("tqc", "trpo")
+#: Algorithms that know no choices.
+CONTINUOUS = ("sac", "td3", "tqc")
 #: Keys of the hyper-parameters that are not arguments of the algorithm.
 OWN_KEYS = ("n_envs", "n_timesteps", "policy", "clock", "bins", "noise_type", "noise_std")
 
@@ -39,6 +42,10 @@ def settings_of(
 ) -> dict[str, Any]:
     """Return the tuned settings with the changes, whose names and values are checked."""
     settings = hyperparameters(algo, env_id, action)
+    if actions.mode(action).levels:
+        if algo in CONTINUOUS:
+            raise ValueError(f"{algo} learns actions that are real numbers, not choices; pass action='price'.")
+        settings.pop("bins", None)  # the choices are there already
     fixed = ("env", "seed", "device", "verbose", "tensorboard_log", "_init_setup_model")
     known = [*OWN_KEYS, *(name for name in inspect.signature(kind).parameters if name not in (*fixed, *OWN_KEYS))]
     for name, value in (changes or {}).items():
@@ -162,19 +169,27 @@ def _falling(start: float, left: float) -> float:
     return start * left
 
 
-def training_env(core: EnsembleEnv, settings: dict[str, Any]) -> Any:
+def training_env(core: EnsembleEnv, settings: dict[str, Any], models: Sequence[EnsembleModel] = ()) -> Any:
     """Make environments like `core`: native and batched, or one by one behind Gymnasium's discretising wrapper.
 
-    They run the model that `core` runs: its release, if it has one, so that training is post-processing.
+    They run the model that `core` runs: its release, if it has one, so that training is post-processing. If there are
+    `models`, they run these instead, in turn; each has rewards of its own unit.
     """
     from dp_ensemble_env.agents.features import ScaledRewards
 
     count = check_count(settings["n_envs"], "n_envs")
     task: dict[str, Any] = {"model": core.model, "population": population_of(core), "action": core.action_mode}
     if "bins" not in settings:
+        if models:
+            from dp_ensemble_env.envs.instances import InstancesVecEnv
+
+            del task["model"]
+            return InstancesVecEnv(count, models, lambda env, model: ScaledRewards(env, reward_scale(model)), **task)
         from dp_ensemble_env.envs.sb3 import EnsembleVecEnv
 
         return ScaledRewards(EnsembleVecEnv(count, **task), reward_scale(core.model))
+    if models:
+        raise ValueError("dqn trains on several instances in discrete mode only; pass action='discrete'.")
     try:
         from gymnasium.wrappers import DiscretizeAction
     except ImportError as error:

@@ -17,7 +17,10 @@ from typing import Any
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
+from dp_ensemble_env._shapes import Axis
 from dp_ensemble_env._validation import check_choice
+from dp_ensemble_env.context import Context
+from dp_ensemble_env.coupling import Coupling
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.envs.registration import ENVIRONMENTS
 from dp_ensemble_env.event import EventTimeline
@@ -62,6 +65,12 @@ def make_env(model: Numbers, release: Numbers | None = None, **arguments: Any) -
         event = {name: np.array(values) for name, values in fields["event"].items()}
         fields["event"] = EventTimeline(**{**event, "times": event["times"].astype("datetime64[s]")})
     fields["times"] = np.array(fields["times"], dtype="datetime64[s]")
+    if fields.get("context") is not None:
+        fields["context"] = Context(**fields["context"])
+    if fields.get("coupling") is not None:
+        level = [np.inf if kw is None else kw for kw in fields["coupling"]["level"]]
+        fields["coupling"] = Coupling(**{**fields["coupling"], "level": np.array(level)})
+    fields["axes"] = [Axis(name, values) for name, values in fields.get("axes", ())]
     return EnsembleEnv(EnsembleModel(**fields), release=drawn, **arguments)
 
 
@@ -82,7 +91,28 @@ def _model_numbers(model: EnsembleModel, with_default: bool) -> Numbers:
         "times": _stamps(model.times),
         "event": event,
         "public_fields": list(model.public_fields),
+        **_further_numbers(model),
     }
+
+
+def _further_numbers(model: EnsembleModel) -> Numbers:
+    """Return nature, context, coupling and what else the paper's model does not have, as far as there is any."""
+    found: Numbers = {
+        name: getattr(model, name).tolist()
+        for name in ("nature", "tilt_scale", "guess")
+        if getattr(model, name) is not None
+    }
+    if model.spread_start:
+        found["spread_start"] = True
+    if (context := model.context) is not None:
+        arrays = {name: getattr(context, name).tolist() for name in ("transition", "start", "features")}
+        found["context"] = {**arrays, "names": list(context.names)}
+    if (coupling := model.coupling) is not None:
+        level = [float(kw) if np.isfinite(kw) else None for kw in coupling.level]  # JSON has no infinity
+        found["coupling"] = {"kind": coupling.kind, "level": level, "weight": coupling.weight.tolist()}
+    if model.axes:
+        found["axes"] = [[axis.name, np.array(axis.values).tolist()] for axis in model.axes]
+    return found
 
 
 def _stamps(times: Any) -> list[str]:

@@ -14,6 +14,7 @@ Every start state occurs as often as it is likely. All but uncontrolled explore 
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 import tempfile
@@ -26,19 +27,21 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 from numpy.typing import NDArray
 
-from dp_ensemble_env import __version__
+from dp_ensemble_env import __version__, scenarios
 from dp_ensemble_env._progress import Monitor, Silent
 from dp_ensemble_env._validation import check_choice, check_count, check_in_range
 from dp_ensemble_env.agents import Agent, evaluate, make_agent
-from dp_ensemble_env.agents.base import decision_time
-from dp_ensemble_env.agents.evaluation import reference_returns
+from dp_ensemble_env.agents.base import decision_time, observed_context
+from dp_ensemble_env.envs import actions
 from dp_ensemble_env.envs.actions import action_scale
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.envs.portable import portable_spec
 from dp_ensemble_env.experiments.problem import Problem, ProblemSettings, draw_release
 from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.reporting.outcome import start_values
 from dp_ensemble_env.scenarios.campus import campus_event
 
 NAMES = {"mean-field": "MeanField", "buildings": "Buildings", "single": "SingleLoad"}
@@ -101,15 +104,35 @@ class DatasetSettings:
 
 
 # ------------------------------------------------------------------ the environment
+def _without_limit(env: gymnasium.Env[Any, Any]) -> EnvSpec:
+    """Return the spec without a limit of steps: made again, an episode is to end by itself, not by truncation."""
+    spec = copy.copy(env.spec)
+    assert spec is not None
+    spec.max_episode_steps = None
+    return spec
+
+
 def make_env(problem: Problem, settings: DatasetSettings) -> gymnasium.Env[Any, Any]:
-    """Make the environment, whose spec JSON can hold: by name for the campus, by numbers for other models."""
+    """Make the environment, whose spec JSON can hold: by name for a scenario, by numbers for other models."""
     model, env_id = problem.model, f"dp_ensemble/{NAMES[settings.population]}-v0"
     if model.fingerprint == campus_event().fingerprint:
         seed = 0 if settings.release_seed is None else settings.release_seed
         private: dict[str, Any] = {"privacy": settings.privacy, "release_seed": seed} if settings.privacy else {}
         return gymnasium.make(env_id, action=settings.action, **private)
+    if is_named(problem.settings) and settings.privacy is None:
+        return gymnasium.make(
+            scenarios.environment_id(problem.settings.scenario),
+            population=settings.population,
+            action=settings.action,
+            instance=problem.settings.instance,
+        )
     release = None if settings.privacy is None else draw_release(settings.privacy, model, settings.release_seed)
     return gymnasium.make(portable_spec(env_id, model, release, action=settings.action))
+
+
+def is_named(problem: ProblemSettings) -> bool:
+    """Tell whether a problem is a scenario of this package as it is, so that its name says it all anywhere."""
+    return set(problem.identity()) <= {"scenario", "instance"} and problem.scenario in scenarios.BUILT_IN
 
 
 def default_name(problem: ProblemSettings, settings: DatasetSettings) -> str:
@@ -140,10 +163,14 @@ class Tilting:
     ) -> tuple[NDArray[np.floating], Any]:
         """Return the tilted default matrices of the present decisions."""
         action, state = self.agent.predict(observation, state, episode_start, deterministic)
-        time = decision_time(observation, self.model.horizon)
-        tilt = np.asarray(action, float) * action_scale(self.model)[time][..., None]
+        model, context = self.model, self.model.context
+        time = decision_time(observation, model.horizon, 0 if context is None else context.features.shape[1])
+        tilt = np.asarray(action, float) * action_scale(model)[time][..., None]
+        default = model.default_policy[time]
+        if context is not None:
+            default = model.default_policy[time, observed_context(observation, context.features)]
         with np.errstate(divide="ignore"):
-            logs = np.log(self.model.default_policy[time]) + tilt[..., None, :]
+            logs = np.log(default) + tilt[..., None, :]
         return np.exp(logs - np.logaddexp.reduce(logs, axis=-1, keepdims=True)).astype(np.float32), state
 
 
@@ -166,8 +193,13 @@ def medium(core: EnsembleEnv, seed: int, monitor: Monitor) -> Agent:
     return Tilting(agent, core.model) if tilts else agent
 
 
-def explore(action: NDArray[Any], mode: str, noise: float, rng: np.random.Generator) -> NDArray[np.float32]:
-    """Add noise to an action: Gaussian, clipped to the box; in policy mode a log-normal factor on each probability."""
+def explore(action: NDArray[Any], mode: str, noise: float, rng: np.random.Generator) -> NDArray[Any]:
+    """Add noise to an action: Gaussian, clipped to the box; in policy mode a log-normal factor on each probability.
+
+    A discrete action is exchanged for any other with the probability `noise`.
+    """
+    if levels := actions.mode(mode).levels:
+        return np.where(rng.random() < noise, rng.integers(levels), action)
     draw = noise * rng.standard_normal(action.shape)
     noisy = action * np.exp(draw) if mode == "policy" else action + draw
     clipped: NDArray[np.float64] = np.clip(noisy, 0.0 if mode == "policy" else -1.0, 1.0)
@@ -182,7 +214,7 @@ def play(env: gymnasium.Env[Any, Any], agent: Agent, noise: float, seed: int) ->
     observation, info = env.reset(seed=seed)
     observations, infos, actions, rewards, done = [observation], [info], [], [], False
     while not done:
-        action = np.asarray(agent.predict(observation)[0], np.float32)
+        action = np.asarray(agent.predict(observation)[0], core.action_space.dtype)
         if noise > 0:
             action = explore(action, core.action_mode, noise, rng)
         observation, reward, done, _, info = env.step(action)
@@ -197,7 +229,7 @@ def play(env: gymnasium.Env[Any, Any], agent: Agent, noise: float, seed: int) ->
         "rewards": rewards,
         "terminations": [False] * (len(rewards) - 1) + [True],
         "truncations": [False] * len(rewards),
-        "infos": {name: [one[name] for one in infos] for name in INFOS},
+        "infos": {name: [one[name] for one in infos] for name in (*INFOS, "context", "cost") if name in infos[0]},
     }
 
 
@@ -208,6 +240,8 @@ def draw_starts(env: gymnasium.Env[Any, Any], episodes: int, first: int) -> tupl
     of the luck of the start, which is worth more than the steps between the kinds.
     """
     model = env.unwrapped.model  # type: ignore[attr-defined]
+    if model.spread_start:  # there is but one start
+        return list(range(first, first + episodes)), [0] * episodes
     left = np.floor(episodes * model.initial).astype(int)
     left[np.argsort(left - episodes * model.initial)[: episodes - left.sum()]] += 1  # largest remainders
     seeds, starts = [], []
@@ -242,8 +276,7 @@ def episodes_score(episodes: list[dict[str, Any]], model: EnsembleModel) -> floa
 
 def reference_scores(model: EnsembleModel) -> tuple[float, float]:
     """Return the exact expected returns of the uncontrolled ensemble and of the optimum."""
-    idle, best = reference_returns(model)
-    return float(model.initial @ idle), float(model.initial @ best)
+    return start_values(model)
 
 
 # ------------------------------------------------------------------ storage
@@ -284,7 +317,7 @@ def store(
             dataset = minari.create_dataset_from_buffers(
                 dataset_id,
                 [EpisodeBuffer(**one) for one in episodes],
-                env=env.spec,
+                env=_without_limit(env),
                 algorithm_name=title.removesuffix("-v0"),
                 ref_min_score=low,
                 ref_max_score=high,
@@ -453,4 +486,4 @@ def mixture(action: str) -> list[str]:
 
 def playable(kind: str, action: str) -> bool:
     """Tell whether a kind can be played in an action mode."""
-    return not (kind == "standard" and action == "price")
+    return not (kind == "standard" and action in ("price", "discrete"))

@@ -17,7 +17,10 @@ from typing import Any
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
+from dp_ensemble_env._shapes import Axis
 from dp_ensemble_env._validation import check_choice
+from dp_ensemble_env.context import Context
+from dp_ensemble_env.coupling import Coupling
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.envs.registration import ENVIRONMENTS
 from dp_ensemble_env.event import EventTimeline
@@ -62,6 +65,10 @@ def make_env(model: Numbers, release: Numbers | None = None, **arguments: Any) -
         event = {name: np.array(values) for name, values in fields["event"].items()}
         fields["event"] = EventTimeline(**{**event, "times": event["times"].astype("datetime64[s]")})
     fields["times"] = np.array(fields["times"], dtype="datetime64[s]")
+    for name, kind in (("context", Context), ("coupling", Coupling)):
+        if fields.get(name) is not None:
+            fields[name] = kind(**fields[name])
+    fields["axes"] = tuple(Axis(*pair) for pair in fields.get("axes", ()))
     return EnsembleEnv(EnsembleModel(**fields), release=drawn, **arguments)
 
 
@@ -82,7 +89,25 @@ def _model_numbers(model: EnsembleModel, with_default: bool) -> Numbers:
         "times": _stamps(model.times),
         "event": event,
         "public_fields": list(model.public_fields),
+        **_surroundings(model),
     }
+
+
+def _surroundings(model: EnsembleModel) -> Numbers:
+    """Return what a plain model does not have: nature, context, coupling, and what goes with them; all of it public."""
+    found: Numbers = {name: getattr(model, name) for name in ("nature", "tilt_scale", "guess")}
+    for name in ("context", "coupling"):
+        part = getattr(model, name)
+        found[name] = part and {key: _list(value) for key, value in vars(part).items()}
+    if model.axes:
+        found["axes"] = [[axis.name, _list(axis.values)] for axis in model.axes]
+    if model.spread_start:
+        found["spread_start"] = True
+    return {name: _list(value) for name, value in found.items() if value is not None}
+
+
+def _list(value: Any) -> Any:
+    return value.tolist() if isinstance(value, np.ndarray) else list(value) if isinstance(value, tuple) else value
 
 
 def _stamps(times: Any) -> list[str]:

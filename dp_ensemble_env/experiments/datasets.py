@@ -28,19 +28,22 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env import __version__
+from dp_ensemble_env import __version__, scenarios
 from dp_ensemble_env._progress import Monitor, Silent
 from dp_ensemble_env._validation import check_choice, check_count, check_in_range
 from dp_ensemble_env.agents import Agent, evaluate, make_agent
-from dp_ensemble_env.agents.base import decision_time
-from dp_ensemble_env.agents.evaluation import reference_returns
+from dp_ensemble_env.agents.base import decision_time, observed_context
+from dp_ensemble_env.envs import actions
 from dp_ensemble_env.envs.actions import action_scale
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.envs.portable import portable_spec
 from dp_ensemble_env.experiments.problem import Problem, ProblemSettings, draw_release
 from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.reporting.outcome import start_values
 from dp_ensemble_env.scenarios.campus import campus_event
 
+#: Scenarios that others have, too, so that their name says it all.
+BUILT_IN = tuple(scenarios.names())
 NAMES = {"mean-field": "MeanField", "buildings": "Buildings", "single": "SingleLoad"}
 BEHAVIOURS = ("uncontrolled", "ad-hoc", "medium", "standard")
 KINDS = (*BEHAVIOURS, "mixed")
@@ -102,12 +105,17 @@ class DatasetSettings:
 
 # ------------------------------------------------------------------ the environment
 def make_env(problem: Problem, settings: DatasetSettings) -> gymnasium.Env[Any, Any]:
-    """Make the environment, whose spec JSON can hold: by name for the campus, by numbers for other models."""
+    """Make the environment, whose spec JSON can hold: by name for a scenario as it is, by numbers for other models."""
     model, env_id = problem.model, f"dp_ensemble/{NAMES[settings.population]}-v0"
+    asked = problem.settings
+    seed = 0 if settings.release_seed is None else settings.release_seed
+    private: dict[str, Any] = {"privacy": settings.privacy, "release_seed": seed} if settings.privacy else {}
     if model.fingerprint == campus_event().fingerprint:
-        seed = 0 if settings.release_seed is None else settings.release_seed
-        private: dict[str, Any] = {"privacy": settings.privacy, "release_seed": seed} if settings.privacy else {}
         return gymnasium.make(env_id, action=settings.action, **private)
+    if asked == ProblemSettings(scenario=asked.scenario, instance=asked.instance) and asked.scenario in BUILT_IN:
+        scenario_id = scenarios.environment_id(asked.scenario)
+        part = {"instance": asked.instance} if asked.instance else {}
+        return gymnasium.make(scenario_id, population=settings.population, action=settings.action, **part, **private)
     release = None if settings.privacy is None else draw_release(settings.privacy, model, settings.release_seed)
     return gymnasium.make(portable_spec(env_id, model, release, action=settings.action))
 
@@ -140,10 +148,12 @@ class Tilting:
     ) -> tuple[NDArray[np.floating], Any]:
         """Return the tilted default matrices of the present decisions."""
         action, state = self.agent.predict(observation, state, episode_start, deterministic)
-        time = decision_time(observation, self.model.horizon)
+        context = self.model.context
+        time = decision_time(observation, self.model.horizon, 0 if context is None else context.features.shape[1])
+        place = (time,) if context is None else (time, observed_context(observation, context.features))
         tilt = np.asarray(action, float) * action_scale(self.model)[time][..., None]
         with np.errstate(divide="ignore"):
-            logs = np.log(self.model.default_policy[time]) + tilt[..., None, :]
+            logs = np.log(self.model.default_policy[place]) + tilt[..., None, :]
         return np.exp(logs - np.logaddexp.reduce(logs, axis=-1, keepdims=True)).astype(np.float32), state
 
 
@@ -166,8 +176,13 @@ def medium(core: EnsembleEnv, seed: int, monitor: Monitor) -> Agent:
     return Tilting(agent, core.model) if tilts else agent
 
 
-def explore(action: NDArray[Any], mode: str, noise: float, rng: np.random.Generator) -> NDArray[np.float32]:
-    """Add noise to an action: Gaussian, clipped to the box; in policy mode a log-normal factor on each probability."""
+def explore(action: NDArray[Any], mode: str, noise: float, rng: np.random.Generator) -> NDArray[Any]:
+    """Add noise to an action: Gaussian, clipped to the box; in policy mode a log-normal factor on each probability.
+
+    One of several prices is replaced by another, any of them alike, with the probability `noise`.
+    """
+    if levels := actions.mode(mode).levels:
+        return np.asarray(rng.integers(levels)) if rng.random() < noise else action
     draw = noise * rng.standard_normal(action.shape)
     noisy = action * np.exp(draw) if mode == "policy" else action + draw
     clipped: NDArray[np.float64] = np.clip(noisy, 0.0 if mode == "policy" else -1.0, 1.0)
@@ -180,24 +195,25 @@ def play(env: gymnasium.Env[Any, Any], agent: Agent, noise: float, seed: int) ->
     core: Any = env.unwrapped
     rng = np.random.default_rng([seed, 1])
     observation, info = env.reset(seed=seed)
-    observations, infos, actions, rewards, done = [observation], [info], [], [], False
+    kind = env.action_space.dtype
+    observations, infos, played, rewards, done = [observation], [info], [], [], False
     while not done:
-        action = np.asarray(agent.predict(observation)[0], np.float32)
+        action = np.asarray(agent.predict(observation)[0], kind)
         if noise > 0:
             action = explore(action, core.action_mode, noise, rng)
         observation, reward, done, _, info = env.step(action)
         observations.append(observation)
         infos.append(info)
-        actions.append(action)
+        played.append(action)
         rewards.append(float(reward))
     return {
         "seed": seed,
         "observations": observations,
-        "actions": actions,
+        "actions": played,
         "rewards": rewards,
         "terminations": [False] * (len(rewards) - 1) + [True],
         "truncations": [False] * len(rewards),
-        "infos": {name: [one[name] for one in infos] for name in INFOS},
+        "infos": {name: [one[name] for one in infos] for name in (*INFOS, "context", "cost") if name in infos[0]},
     }
 
 
@@ -205,9 +221,12 @@ def draw_starts(env: gymnasium.Env[Any, Any], episodes: int, first: int) -> tupl
     """Take seeds from `first` on, passing over those whose start state had its share; return seeds and start states.
 
     Every start state then occurs as often as it is likely, up to rounding, and the mean return of the episodes is free
-    of the luck of the start, which is worth more than the steps between the kinds.
+    of the luck of the start, which is worth more than the steps between the kinds. Loads that start spread over the
+    states have no start state, and every seed is taken.
     """
     model = env.unwrapped.model  # type: ignore[attr-defined]
+    if model.spread_start:
+        return list(range(first, first + episodes)), [0] * episodes
     left = np.floor(episodes * model.initial).astype(int)
     left[np.argsort(left - episodes * model.initial)[: episodes - left.sum()]] += 1  # largest remainders
     seeds, starts = [], []
@@ -242,8 +261,7 @@ def episodes_score(episodes: list[dict[str, Any]], model: EnsembleModel) -> floa
 
 def reference_scores(model: EnsembleModel) -> tuple[float, float]:
     """Return the exact expected returns of the uncontrolled ensemble and of the optimum."""
-    idle, best = reference_returns(model)
-    return float(model.initial @ idle), float(model.initial @ best)
+    return start_values(model)
 
 
 # ------------------------------------------------------------------ storage
@@ -402,6 +420,7 @@ def make_datasets(
             "distinct_episodes": count_distinct(episodes),
             "exploration_noise": noise_of(kind, settings.noise),
             "first_seed": settings.seed,
+            "starts": starting(core.model),
             "privacy": privacy,
         }
         monitor.stage(f"{kind}: writing")
@@ -414,6 +433,14 @@ def make_datasets(
     return privacy
 
 
+def starting(model: EnsembleModel) -> str:
+    """Say how the starts of the episodes were chosen."""
+    spread = "The loads of every episode start spread over the states"
+    alike = "Every start state occurs as often as it is likely, up to rounding"
+    luck = "" if model.context is None else ", and the contexts come as they are drawn"
+    return (spread if model.spread_start else alike) + luck
+
+
 def describe(kind: str, settings: DatasetSettings, facts: Mapping[str, Any]) -> str:
     """Say in a few sentences what the data set holds."""
     who = {
@@ -424,19 +451,17 @@ def describe(kind: str, settings: DatasetSettings, facts: Mapping[str, Any]) -> 
         "mixed": f"equal shares of {', '.join(facts['behaviour_scores'])}, in turn",
     }[kind]
     noise = facts["exploration_noise"]
-    how = (
-        "every probability is multiplied by exp(noise)"
-        if settings.action == "policy"
-        else "added and clipped to the box"
-    )
+    hows = {"policy": "every probability is multiplied by exp(noise)"}
+    how = f"Gaussian noise of standard deviation {noise:g}, {hows.get(settings.action, 'added and clipped to the box')}"
+    if settings.action == "discrete":
+        how = f"another price with the probability {noise:g}"
     spared = ", except in uncontrolled episodes" if kind == "mixed" else ""
-    explored = f"Gaussian noise of standard deviation {noise:g}, {how}{spared}" if noise else "none"
+    explored = f"{how}{spared}" if noise else "none"
     return (
         f"{NAMES[settings.population]} in {settings.action} mode, played by {kind}: {who}. Exploration: {explored}. "
-        f"Every start state occurs as often as it is likely, up to rounding; {facts['distinct_episodes']} of "
-        f"{settings.episodes} episodes are "
-        "distinct. The reference scores are exact expectations over the start states, of the uncontrolled ensemble and "
-        "of the optimum, so that 100 times the normalized score is the score of the benchmark. "
+        f"{facts['starts']}; {facts['distinct_episodes']} of {settings.episodes} episodes are distinct. The reference "
+        "scores are exact expectations over starts and contexts, of the uncontrolled ensemble and of the optimum, so "
+        "that 100 times the normalized score is the score of the benchmark. "
         f"{facts['privacy']}"
     )
 
@@ -453,4 +478,4 @@ def mixture(action: str) -> list[str]:
 
 def playable(kind: str, action: str) -> bool:
     """Tell whether a kind can be played in an action mode."""
-    return not (kind == "standard" and action == "price")
+    return not (kind == "standard" and action in ("price", "discrete"))

@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 
 from dp_ensemble_env._validation import check_choice, check_count
 from dp_ensemble_env.agents.hyperparams import ALGORITHMS, hyperparameters, reward_scale
+from dp_ensemble_env.envs import actions
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.model import EnsembleModel
 
 CONTRIB = ("tqc", "trpo")
-#: Algorithms for actions that are numbers alone.
-BOXES = ("sac", "td3", "tqc")
+#: Algorithms that know no choices.
+CONTINUOUS = ("sac", "td3", "tqc")
 #: Keys of the hyper-parameters that are not arguments of the algorithm.
 OWN_KEYS = ("n_envs", "n_timesteps", "policy", "clock", "bins", "noise_type", "noise_std")
 
@@ -41,16 +42,16 @@ def settings_of(
 ) -> dict[str, Any]:
     """Return the tuned settings with the changes, whose names and values are checked."""
     settings = hyperparameters(algo, env_id, action)
+    if actions.mode(action).levels:
+        if algo in CONTINUOUS:
+            raise ValueError(f"{algo} learns actions that are real numbers, not choices; pass action='price'.")
+        settings.pop("bins", None)  # the choices are there already
     fixed = ("env", "seed", "device", "verbose", "tensorboard_log", "_init_setup_model")
     known = [*OWN_KEYS, *(name for name in inspect.signature(kind).parameters if name not in (*fixed, *OWN_KEYS))]
     for name, value in (changes or {}).items():
         check_choice(name, f"hyper-parameter of {algo}", known)
         check_value(name, value)
     settings.update(changes or {})
-    if action == "discrete":
-        settings.pop("bins", None)  # the environment has a list of prices already
-        if algo in BOXES:
-            raise ValueError(f"{algo} chooses numbers, not one of several prices; pass action='price'.")
     return settings
 
 

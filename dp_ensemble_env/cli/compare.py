@@ -48,6 +48,8 @@ def build_parser() -> Parser:
     whole = options.whole
     parser.add_argument("--expect", type=options.positive, default=50.0, metavar="K", help=EXPECT)
     parser.add_argument("--releases", type=whole(1), default=5, metavar="N", help="releases of each for planners")
+    words = "simulated participants of a mechanism that protects them"
+    parser.add_argument("--participants", type=whole(1), default=4000, metavar="N", help=words)
     parser.add_argument("--episodes", type=whole(2), default=2000, metavar="N", help="episodes in finite populations")
     words = "also show the results that dp-ensemble suite left in this folder (default: do not)"
     parser.add_argument("--suite", type=Path, metavar="FOLDER", help=words)
@@ -80,6 +82,7 @@ def comparison_settings(args: argparse.Namespace) -> ComparisonSettings:
         k=args.expect,
         private=tuple(args.private),
         privacy=() if args.privacy is None else (args.privacy,),
+        participants=args.participants,
         releases=args.releases,
         episodes=args.episodes,
         environments=everywhere if args.preset == "levels" else everywhere[:1],

@@ -65,10 +65,12 @@ def make_env(model: Numbers, release: Numbers | None = None, **arguments: Any) -
         event = {name: np.array(values) for name, values in fields["event"].items()}
         fields["event"] = EventTimeline(**{**event, "times": event["times"].astype("datetime64[s]")})
     fields["times"] = np.array(fields["times"], dtype="datetime64[s]")
-    for name, kind in (("context", Context), ("coupling", Coupling)):
-        if fields.get(name) is not None:
-            fields[name] = kind(**fields[name])
-    fields["axes"] = tuple(Axis(*pair) for pair in fields.get("axes", ()))
+    if fields.get("context") is not None:
+        fields["context"] = Context(**fields["context"])
+    if fields.get("coupling") is not None:
+        level = [np.inf if kw is None else kw for kw in fields["coupling"]["level"]]
+        fields["coupling"] = Coupling(**{**fields["coupling"], "level": np.array(level)})
+    fields["axes"] = [Axis(name, values) for name, values in fields.get("axes", ())]
     return EnsembleEnv(EnsembleModel(**fields), release=drawn, **arguments)
 
 
@@ -89,25 +91,28 @@ def _model_numbers(model: EnsembleModel, with_default: bool) -> Numbers:
         "times": _stamps(model.times),
         "event": event,
         "public_fields": list(model.public_fields),
-        **_surroundings(model),
+        **_further_numbers(model),
     }
 
 
-def _surroundings(model: EnsembleModel) -> Numbers:
-    """Return what a plain model does not have: nature, context, coupling, and what goes with them; all of it public."""
-    found: Numbers = {name: getattr(model, name) for name in ("nature", "tilt_scale", "guess")}
-    for name in ("context", "coupling"):
-        part = getattr(model, name)
-        found[name] = part and {key: _list(value) for key, value in vars(part).items()}
-    if model.axes:
-        found["axes"] = [[axis.name, _list(axis.values)] for axis in model.axes]
+def _further_numbers(model: EnsembleModel) -> Numbers:
+    """Return nature, context, coupling and what else the paper's model does not have, as far as there is any."""
+    found: Numbers = {
+        name: getattr(model, name).tolist()
+        for name in ("nature", "tilt_scale", "guess")
+        if getattr(model, name) is not None
+    }
     if model.spread_start:
         found["spread_start"] = True
-    return {name: _list(value) for name, value in found.items() if value is not None}
-
-
-def _list(value: Any) -> Any:
-    return value.tolist() if isinstance(value, np.ndarray) else list(value) if isinstance(value, tuple) else value
+    if (context := model.context) is not None:
+        arrays = {name: getattr(context, name).tolist() for name in ("transition", "start", "features")}
+        found["context"] = {**arrays, "names": list(context.names)}
+    if (coupling := model.coupling) is not None:
+        level = [float(kw) if np.isfinite(kw) else None for kw in coupling.level]  # JSON has no infinity
+        found["coupling"] = {"kind": coupling.kind, "level": level, "weight": coupling.weight.tolist()}
+    if model.axes:
+        found["axes"] = [[axis.name, np.array(axis.values).tolist()] for axis in model.axes]
+    return found
 
 
 def _stamps(times: Any) -> list[str]:

@@ -89,6 +89,15 @@ class Renderer:
         """Return the frame (an array or text); in human mode show it and return None."""
         if self.mode == "ansi":
             return as_text(scene)
+        try:
+            return self._picture(scene)
+        except self._pygame.error:  # someone has called pygame.quit(): fonts and window are gone
+            self._fonts.clear()
+            self._window = None
+            self._pygame.font.init()
+            return self._picture(scene)
+
+    def _picture(self, scene: Scene) -> Any:
         self._canvas.fill(WHITE)
         self._text(scene.headline, (16, 12), 22)
         self._text(scene.money, (WIDTH - 16, 15), 17, align="right")

@@ -14,6 +14,7 @@ Every start state occurs as often as it is likely. All but uncontrolled explore 
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 import tempfile
@@ -26,6 +27,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 from numpy.typing import NDArray
 
 from dp_ensemble_env import __version__, scenarios
@@ -42,8 +44,6 @@ from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.reporting.outcome import start_values
 from dp_ensemble_env.scenarios.campus import campus_event
 
-#: Scenarios that others have, too, so that their name says it all.
-BUILT_IN = tuple(scenarios.names())
 NAMES = {"mean-field": "MeanField", "buildings": "Buildings", "single": "SingleLoad"}
 BEHAVIOURS = ("uncontrolled", "ad-hoc", "medium", "standard")
 KINDS = (*BEHAVIOURS, "mixed")
@@ -104,20 +104,35 @@ class DatasetSettings:
 
 
 # ------------------------------------------------------------------ the environment
+def _without_limit(env: gymnasium.Env[Any, Any]) -> EnvSpec:
+    """Return the spec without a limit of steps: made again, an episode is to end by itself, not by truncation."""
+    spec = copy.copy(env.spec)
+    assert spec is not None
+    spec.max_episode_steps = None
+    return spec
+
+
 def make_env(problem: Problem, settings: DatasetSettings) -> gymnasium.Env[Any, Any]:
-    """Make the environment, whose spec JSON can hold: by name for a scenario as it is, by numbers for other models."""
+    """Make the environment, whose spec JSON can hold: by name for a scenario, by numbers for other models."""
     model, env_id = problem.model, f"dp_ensemble/{NAMES[settings.population]}-v0"
-    asked = problem.settings
-    seed = 0 if settings.release_seed is None else settings.release_seed
-    private: dict[str, Any] = {"privacy": settings.privacy, "release_seed": seed} if settings.privacy else {}
     if model.fingerprint == campus_event().fingerprint:
+        seed = 0 if settings.release_seed is None else settings.release_seed
+        private: dict[str, Any] = {"privacy": settings.privacy, "release_seed": seed} if settings.privacy else {}
         return gymnasium.make(env_id, action=settings.action, **private)
-    if asked == ProblemSettings(scenario=asked.scenario, instance=asked.instance) and asked.scenario in BUILT_IN:
-        scenario_id = scenarios.environment_id(asked.scenario)
-        part = {"instance": asked.instance} if asked.instance else {}
-        return gymnasium.make(scenario_id, population=settings.population, action=settings.action, **part, **private)
+    if is_named(problem.settings) and settings.privacy is None:
+        return gymnasium.make(
+            scenarios.environment_id(problem.settings.scenario),
+            population=settings.population,
+            action=settings.action,
+            instance=problem.settings.instance,
+        )
     release = None if settings.privacy is None else draw_release(settings.privacy, model, settings.release_seed)
     return gymnasium.make(portable_spec(env_id, model, release, action=settings.action))
+
+
+def is_named(problem: ProblemSettings) -> bool:
+    """Tell whether a problem is a scenario of this package as it is, so that its name says it all anywhere."""
+    return set(problem.identity()) <= {"scenario", "instance"} and problem.scenario in scenarios.BUILT_IN
 
 
 def default_name(problem: ProblemSettings, settings: DatasetSettings) -> str:
@@ -148,12 +163,14 @@ class Tilting:
     ) -> tuple[NDArray[np.floating], Any]:
         """Return the tilted default matrices of the present decisions."""
         action, state = self.agent.predict(observation, state, episode_start, deterministic)
-        context = self.model.context
-        time = decision_time(observation, self.model.horizon, 0 if context is None else context.features.shape[1])
-        place = (time,) if context is None else (time, observed_context(observation, context.features))
-        tilt = np.asarray(action, float) * action_scale(self.model)[time][..., None]
+        model, context = self.model, self.model.context
+        time = decision_time(observation, model.horizon, 0 if context is None else context.features.shape[1])
+        tilt = np.asarray(action, float) * action_scale(model)[time][..., None]
+        default = model.default_policy[time]
+        if context is not None:
+            default = model.default_policy[time, observed_context(observation, context.features)]
         with np.errstate(divide="ignore"):
-            logs = np.log(self.model.default_policy[place]) + tilt[..., None, :]
+            logs = np.log(default) + tilt[..., None, :]
         return np.exp(logs - np.logaddexp.reduce(logs, axis=-1, keepdims=True)).astype(np.float32), state
 
 
@@ -179,10 +196,10 @@ def medium(core: EnsembleEnv, seed: int, monitor: Monitor) -> Agent:
 def explore(action: NDArray[Any], mode: str, noise: float, rng: np.random.Generator) -> NDArray[Any]:
     """Add noise to an action: Gaussian, clipped to the box; in policy mode a log-normal factor on each probability.
 
-    One of several prices is replaced by another, any of them alike, with the probability `noise`.
+    A discrete action is exchanged for any other with the probability `noise`.
     """
     if levels := actions.mode(mode).levels:
-        return np.asarray(rng.integers(levels)) if rng.random() < noise else action
+        return np.where(rng.random() < noise, rng.integers(levels), action)
     draw = noise * rng.standard_normal(action.shape)
     noisy = action * np.exp(draw) if mode == "policy" else action + draw
     clipped: NDArray[np.float64] = np.clip(noisy, 0.0 if mode == "policy" else -1.0, 1.0)
@@ -195,21 +212,20 @@ def play(env: gymnasium.Env[Any, Any], agent: Agent, noise: float, seed: int) ->
     core: Any = env.unwrapped
     rng = np.random.default_rng([seed, 1])
     observation, info = env.reset(seed=seed)
-    kind = env.action_space.dtype
-    observations, infos, played, rewards, done = [observation], [info], [], [], False
+    observations, infos, actions, rewards, done = [observation], [info], [], [], False
     while not done:
-        action = np.asarray(agent.predict(observation)[0], kind)
+        action = np.asarray(agent.predict(observation)[0], core.action_space.dtype)
         if noise > 0:
             action = explore(action, core.action_mode, noise, rng)
         observation, reward, done, _, info = env.step(action)
         observations.append(observation)
         infos.append(info)
-        played.append(action)
+        actions.append(action)
         rewards.append(float(reward))
     return {
         "seed": seed,
         "observations": observations,
-        "actions": played,
+        "actions": actions,
         "rewards": rewards,
         "terminations": [False] * (len(rewards) - 1) + [True],
         "truncations": [False] * len(rewards),
@@ -221,11 +237,10 @@ def draw_starts(env: gymnasium.Env[Any, Any], episodes: int, first: int) -> tupl
     """Take seeds from `first` on, passing over those whose start state had its share; return seeds and start states.
 
     Every start state then occurs as often as it is likely, up to rounding, and the mean return of the episodes is free
-    of the luck of the start, which is worth more than the steps between the kinds. Loads that start spread over the
-    states have no start state, and every seed is taken.
+    of the luck of the start, which is worth more than the steps between the kinds.
     """
     model = env.unwrapped.model  # type: ignore[attr-defined]
-    if model.spread_start:
+    if model.spread_start:  # there is but one start
         return list(range(first, first + episodes)), [0] * episodes
     left = np.floor(episodes * model.initial).astype(int)
     left[np.argsort(left - episodes * model.initial)[: episodes - left.sum()]] += 1  # largest remainders
@@ -302,7 +317,7 @@ def store(
             dataset = minari.create_dataset_from_buffers(
                 dataset_id,
                 [EpisodeBuffer(**one) for one in episodes],
-                env=env.spec,
+                env=_without_limit(env),
                 algorithm_name=title.removesuffix("-v0"),
                 ref_min_score=low,
                 ref_max_score=high,
@@ -420,7 +435,6 @@ def make_datasets(
             "distinct_episodes": count_distinct(episodes),
             "exploration_noise": noise_of(kind, settings.noise),
             "first_seed": settings.seed,
-            "starts": starting(core.model),
             "privacy": privacy,
         }
         monitor.stage(f"{kind}: writing")
@@ -433,14 +447,6 @@ def make_datasets(
     return privacy
 
 
-def starting(model: EnsembleModel) -> str:
-    """Say how the starts of the episodes were chosen."""
-    spread = "The loads of every episode start spread over the states"
-    alike = "Every start state occurs as often as it is likely, up to rounding"
-    luck = "" if model.context is None else ", and the contexts come as they are drawn"
-    return (spread if model.spread_start else alike) + luck
-
-
 def describe(kind: str, settings: DatasetSettings, facts: Mapping[str, Any]) -> str:
     """Say in a few sentences what the data set holds."""
     who = {
@@ -451,17 +457,19 @@ def describe(kind: str, settings: DatasetSettings, facts: Mapping[str, Any]) -> 
         "mixed": f"equal shares of {', '.join(facts['behaviour_scores'])}, in turn",
     }[kind]
     noise = facts["exploration_noise"]
-    hows = {"policy": "every probability is multiplied by exp(noise)"}
-    how = f"Gaussian noise of standard deviation {noise:g}, {hows.get(settings.action, 'added and clipped to the box')}"
-    if settings.action == "discrete":
-        how = f"another price with the probability {noise:g}"
+    how = (
+        "every probability is multiplied by exp(noise)"
+        if settings.action == "policy"
+        else "added and clipped to the box"
+    )
     spared = ", except in uncontrolled episodes" if kind == "mixed" else ""
-    explored = f"{how}{spared}" if noise else "none"
+    explored = f"Gaussian noise of standard deviation {noise:g}, {how}{spared}" if noise else "none"
     return (
         f"{NAMES[settings.population]} in {settings.action} mode, played by {kind}: {who}. Exploration: {explored}. "
-        f"{facts['starts']}; {facts['distinct_episodes']} of {settings.episodes} episodes are distinct. The reference "
-        "scores are exact expectations over starts and contexts, of the uncontrolled ensemble and of the optimum, so "
-        "that 100 times the normalized score is the score of the benchmark. "
+        f"Every start state occurs as often as it is likely, up to rounding; {facts['distinct_episodes']} of "
+        f"{settings.episodes} episodes are "
+        "distinct. The reference scores are exact expectations over the start states, of the uncontrolled ensemble and "
+        "of the optimum, so that 100 times the normalized score is the score of the benchmark. "
         f"{facts['privacy']}"
     )
 

@@ -101,12 +101,17 @@ _HOMES = {
     "campus-day": "campus_day:SCENARIO",
     "thermostats": "thermostats:THERMOSTATS",
     "vehicles": "vehicles:VEHICLES",
+    "pool-pumps": "pool_pumps:POOL_PUMPS",
     "spot": "spot:SCENARIO",
     "call": "call:SCENARIO",
+    "feeder": "feeder:SCENARIO",
+    "tracking": "tracking:SCENARIO",
 }
 _REGISTRY: Registry[Scenario] = Registry("scenario", {name: f"{__name__}.{home}" for name, home in _HOMES.items()})
 #: Version in the environment id of each built-in scenario, known without importing it.
 _VERSIONS = dict.fromkeys(_HOMES, 1)
+#: Scenarios that come with the package, so that their names mean the same everywhere.
+BUILT_IN = tuple(_HOMES)
 names, remove, watchers = _REGISTRY.names, _REGISTRY.remove, _REGISTRY.watchers
 
 

@@ -173,7 +173,7 @@ def campus_day(
         nature=rebound(data.usual_kw, data.chain.power),
         spread_start=True,
         tilt_scale=np.full(24, TILT_NATS),
-        guess=_with_debt(np.broadcast_to(PublicMechanism().release(np.eye(LEVELS)).matrix, (24, LEVELS, LEVELS))),
+        guess=_with_debt(np.broadcast_to(_lazy_walk(), (24, LEVELS, LEVELS))),
         axes=(
             Axis("power before rebound, kW", tuple(round(float(kw)) for kw in data.chain.power)),
             Axis("debt, kWh", tuple(round(DEBT_KWH * debt) for debt in range(DEBTS))),
@@ -265,6 +265,11 @@ def _data(campus: int, warmth: float) -> _DayData:
     usual = np.array([kw[alike & (hour_of_day(times) == hour)].mean() for hour in range(24)])
     eve = chain.states(kw[times == day.astype("datetime64[s]") - HOUR][0])
     return _DayData(day, chain, usual, np.bincount(eve, minlength=LEVELS) / len(eve), kw.shape[1])
+
+
+def _lazy_walk() -> FloatArray:
+    """Return the public guess of behaviour between levels. It rules no move out: buildings open within an hour."""
+    return PublicMechanism(reach=LEVELS).release(np.eye(LEVELS)).matrix
 
 
 def _with_debt(behaviour: FloatArray) -> FloatArray:

@@ -21,8 +21,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dp_ensemble_env._shapes import Axis
 from dp_ensemble_env.context import Context
-from dp_ensemble_env.model import Axis, EnsembleModel
+from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.scenarios import Card, Scenario
 from dp_ensemble_env.scenarios._loads import clock_times, lasting, settled, streams, with_tilt_scale
 from dp_ensemble_env.tariff import EventTimeline
@@ -91,7 +92,8 @@ class Day:
     def trips(self) -> FloatArray:
         """Probability that a trip uses 0, 1, 2 … 5 levels."""
         weights: FloatArray = np.exp(-0.5 * ((LEVELS[:6] - self.trip) / 7.0) ** 2)
-        return weights / weights.sum()
+        shares: FloatArray = weights / weights.sum()
+        return shares
 
     def leaving(self, hour: float) -> float:
         """Return the probability that a car at home leaves in the half hour that begins then."""

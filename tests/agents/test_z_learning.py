@@ -216,7 +216,8 @@ def test_it_never_reads_the_matrix(campus, monkeypatch):
             self._model = model
 
         def __getattr__(self, name):
-            assert name in {"n_states", "horizon", "discomfort_penalty", "power_kw", "utility"}, name
+            public = {"n_states", "horizon", "discomfort_penalty", "power_kw", "utility", "tilt_scale"}
+            assert name in public | {"is_plain", "coupling"}, name
             return getattr(self._model, name)
 
     class Core:

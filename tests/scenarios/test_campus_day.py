@@ -82,6 +82,7 @@ def test_behaviour_is_that_of_the_hour_which_has_ended(model):
     for debt in range(DEBTS):  # the debt is carried along and changes nothing
         assert_array_equal(blocks[:, :, debt, :, debt], levels_of(model))
     assert_allclose(blocks.sum(axis=(1, 2, 3, 4)), LEVELS * DEBTS)
+    assert ((model.guess > 0) >= (model.default > 0)).all()  # the public guess rules out nothing that happens
 
 
 def test_activity_lasts_from_opening_to_closing_and_not_through_the_night(model):

@@ -428,13 +428,18 @@ def _deploy_tilt(model: EnsembleModel, release: Any) -> Outcome:
 
 
 def analytical_costs(model: EnsembleModel, ks: Sequence[float], seed: int) -> dict[str, list[float]]:
-    """Cost of privacy by theory, dollars per building from the initial distribution, for each finite k."""
-    finite = [k for k in ks if math.isfinite(k)]
-    weights = start_weights(model)
+    """Cost of privacy by theory, dollars per building from the initial distribution, for each finite k.
+
+    Nothing for a coupled model: its loads pay together, so no state has a cost of its own.
+    """
+    if model.coupling is not None:
+        return {}
+    finite, weights = [k for k in ks if math.isfinite(k)], start_weights(model)
     costs = {
         name: [float((weights * cost_of_privacy(model, k, name)[0]).sum()) for k in finite]
         for name in ("taylor", "digamma", "average-exact")
     }
-    estimates = [release_cost(model, k, samples=500, rng=seed) for k in finite]
+    samples = 500 if model.is_plain else 50  # solved one by one with nature or a context
+    estimates = [release_cost(model, k, samples=samples, rng=seed) for k in finite]
     costs["one release"] = [float((weights * e.mean[0]).sum()) for e in estimates]
     return costs

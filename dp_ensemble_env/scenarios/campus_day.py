@@ -303,7 +303,7 @@ SCENARIO = Scenario(
             "synthetic: 50 meters simulated from the campus building, each with an activity of its own (spread 15 %); "
             "dynamics by hour and day type estimated from the 40 days of the most similar weather, thin cells shrunk. "
             "The length of the event and the size of the incentive follow Con Edison's public rules; rebound, prices "
-            "and penalty are assumptions"
+            "and penalty are assumptions, chosen so that the probes tell controllers apart"
         ),
         private=(
             "the behaviour by hour, as if estimated from meter data; levels, usual power by hour, start and prices "

@@ -30,8 +30,9 @@ reproduce: $(VENV)/.demo ## Make the paper's figures and check its claims; write
 test: $(VENV)/.dev ## Run the test suite
 	$(BIN)/python -m pytest -n auto --dist worksteal $(PYTEST_ARGS)
 
+# Another Numba throws away what ours has compiled, so it has a place of its own.
 test-lowest: $(LOWEST)/.done ## Run the core tests and those of the agents with the lowest versions that are declared
-	$(LOWEST)/bin/python -m pytest -n auto -m "not slow" $(CORE) tests/agents $(PYTEST_ARGS)
+	NUMBA_CACHE_DIR=$(abspath $(LOWEST))/compiled $(LOWEST)/bin/python -m pytest -n auto -m "not slow" $(CORE) tests/agents $(PYTEST_ARGS)
 
 # Tests that are marked torch are left out: it is a large download.
 test-python: ## Run the core tests without torch on another Python: make test-python PYTHON=python3.13

@@ -28,7 +28,9 @@ def test_what_is_drawn_is_stored_whether_the_car_stays_or_leaves(choice, kw, hou
         assert stored == pytest.approx(0.9 * kw * 0.5, abs=1e-12)
     full = nature[CHOICE[choice] + B - 1]
     assert full @ ENERGY == pytest.approx(ve.LEVELS[-1])
-    assert full[PLACE["off"] + B - 1] + full[PLACE["leaving"] + B - 1] == pytest.approx(1.0)  # a full battery draws nothing
+    assert full[PLACE["off"] + B - 1] + full[PLACE["leaving"] + B - 1] == pytest.approx(
+        1.0
+    )  # a full battery draws nothing
 
 
 def test_a_day_of_the_fleet_balances(model):

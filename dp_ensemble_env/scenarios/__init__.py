@@ -101,6 +101,7 @@ _HOMES = {
     "campus-day": "campus_day:SCENARIO",
     "thermostats": "thermostats:THERMOSTATS",
     "vehicles": "vehicles:VEHICLES",
+    "pool-pumps": "pool_pumps:POOL_PUMPS",
     "spot": "spot:SCENARIO",
     "call": "call:SCENARIO",
     "feeder": "feeder:SCENARIO",

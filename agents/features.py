@@ -16,7 +16,8 @@ class ClockFeatures(BaseFeaturesExtractor):
     """The occupancy and the number of the decision in one-hot code.
 
     Prices depend on time alone, so they are left out, unless there is a context: then
-    they and its features stay. With this code a linear policy can hold a different
+    they and its features stay. With a coupling its levels, which stand in their place,
+    stay, too: instances differ in them. With this code a linear policy can hold a different
     action for every decision.
 
     Parameters
@@ -28,11 +29,15 @@ class ClockFeatures(BaseFeaturesExtractor):
         Number of decisions, T.
     context_features : int
         How many numbers the context has.
+    coupled : bool
+        Whether there is a coupling.
     """
 
-    def __init__(self, observation_space: gymnasium.spaces.Box, horizon: int, context_features: int = 0) -> None:
+    def __init__(
+        self, observation_space: gymnasium.spaces.Box, horizon: int, context_features: int = 0, coupled: bool = False
+    ) -> None:
         self.horizon, self.n_states = horizon, observation_space.shape[0] - 3 - context_features
-        self.kept = 2 + context_features if context_features else 0
+        self.kept = 2 + context_features if context_features or coupled else 0
         super().__init__(observation_space, features_dim=horizon + self.n_states + self.kept)
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
@@ -45,9 +50,12 @@ class ClockFeatures(BaseFeaturesExtractor):
         )
 
 
-def clock_kwargs(horizon: int, context_features: int = 0) -> dict[str, Any]:
+def clock_kwargs(horizon: int, context_features: int = 0, coupled: bool = False) -> dict[str, Any]:
     """Return the policy_kwargs that install `ClockFeatures`."""
-    settings = {"horizon": horizon} | ({"context_features": context_features} if context_features else {})
+    settings: dict[str, Any] = {"horizon": horizon}
+    settings |= ({"context_features": context_features} if context_features else {}) | (
+        {"coupled": True} if coupled else {}
+    )
     return {"features_extractor_class": ClockFeatures, "features_extractor_kwargs": settings}
 
 

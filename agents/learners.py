@@ -146,7 +146,8 @@ def algorithm_arguments(settings: dict[str, Any], model: EnsembleModel, venv: An
             arguments[key] = _schedule(arguments[key])
     if settings.get("clock"):
         shown = 0 if model.context is None else model.context.features.shape[1]
-        arguments["policy_kwargs"] = {**arguments.get("policy_kwargs", {}), **clock_kwargs(model.horizon, shown)}
+        clock = clock_kwargs(model.horizon, shown, model.coupling is not None)
+        arguments["policy_kwargs"] = {**arguments.get("policy_kwargs", {}), **clock}
     if settings.get("noise_type") == "normal":
         size = venv.action_space.shape
         arguments["action_noise"] = NormalActionNoise(np.zeros(size), np.full(size, settings["noise_std"]))

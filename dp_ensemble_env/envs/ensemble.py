@@ -103,7 +103,9 @@ class EnsembleEnv(TaskView, gymnasium.Env[NDArray[np.float32], NDArray[np.floati
 
     The price is the model's energy price plus the incentive forgone. A model without an event shows the slope of the
     least-squares line of −utility on energy. Prices are scaled by the highest one (and shifted if some are negative).
-    With a context they are the prices expected in it.
+    With a context they are the prices expected in it. With a coupling its limit or target at the ends of the two
+    intervals stands in their place, in parts of the greatest power (1 where there is no limit): that is what
+    instances differ in.
 
     ## Rewards
 

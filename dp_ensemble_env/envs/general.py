@@ -88,12 +88,11 @@ def clock_of(model: EnsembleModel) -> FloatArray:
 
     The part of the horizon left, the expected price of the interval that begins
     now and of the one after it (that of the last interval is repeated at the end),
-    and the features of the context. Prices are scaled as in `tables.clock_table`.
+    and the features of the context. Prices are scaled as in `tables.clock_table`. With a
+    coupling its levels stand in their place, which differ from instance to instance.
     """
     horizon, c, moves = model.horizon, model.n_contexts, model.tables().context
-    price = observed_price(model).reshape(horizon + 1, -1)
-    low, high = min(price.min(), 0.0), max(price.max(), 0.0)
-    unit = np.broadcast_to((price - low) / (high - low) if high > low else np.zeros_like(price), (horizon + 1, c))
+    unit = np.broadcast_to(_asked(model) if model.coupling is not None else _unit_price(model), (horizon + 1, c))
     now, following = unit.copy(), unit.copy()
     for t in range(horizon):
         now[t] = moves[t] @ unit[t + 1]
@@ -104,6 +103,19 @@ def clock_of(model: EnsembleModel) -> FloatArray:
     shown = np.broadcast_to(features, (horizon + 1, c, features.shape[1]))
     # A mean of numbers in [0, 1] may leave it by a rounding step.
     return np.concatenate([np.clip(np.stack([left, now, following], axis=-1), 0.0, 1.0), shown], axis=-1)
+
+
+def _unit_price(model: EnsembleModel) -> FloatArray:
+    """Return prices scaled to [0, 1], (T + 1, c or 1)."""
+    price = observed_price(model).reshape(model.horizon + 1, -1)
+    low, high = min(price.min(), 0.0), max(price.max(), 0.0)
+    return (price - low) / (high - low) if high > low else np.zeros_like(price)
+
+
+def _asked(model: EnsembleModel) -> FloatArray:
+    """Return limit or target in parts of the greatest power, (T + 1, 1); one where there is no limit."""
+    most = float(model.power_kw.max()) or 1.0
+    return np.clip(model.coupling.level / most, 0.0, 1.0)[:, None]
 
 
 def uncontrolled_ahead(model: EnsembleModel, shares: FloatArray, context: int, time: int) -> FloatArray:

@@ -6,6 +6,9 @@ temperatures two kelvin apart so that its mean is exact.
 
 **Behaviour** is private: where owners set their thermostats, how wide these switch, and how much they differ.
 
+The textbook has one sharp thermostat for all. One whose owners differ by 1.2 kelvin would score 91, -3, 81 and 86 on
+the first four instances instead of 79, -70, -1 and 51.
+
 **Coupling** is a limit: what the other loads of the street leave of the transformer's rating. When people shower the
 heat pumps run, too, so the limit is lowest when the heaters want most. Whoever waits until it binds has cold tanks.
 """
@@ -217,7 +220,8 @@ SCENARIO = Scenario(
         ),
         private=(
             "the heaters' behaviour: setpoints, dead bands and how much owners differ; tanks, draws, the limit and the "
-            "start are public"
+            "start are public (a textbook whose owners differ by 1.2 K would score 91, -3, 81 and 86 on the first four "
+            "instances)"
         ),
         version=1,
     ),

@@ -4,6 +4,10 @@ The chain is that of Meyn, Barooah, Bušić and Ehren: a pump is on or off, and 
 has been so the likelier it switches. What is private is by which hazard: how long owners clean, how long they rest, and
 how much they differ from each other and from day to day.
 
+The textbook takes the hours off the manual and pumps to keep to them within an hour. One that also knew how much
+owners differ on average (two hours) would score 91, 74, 29 and 59 on the first four instances instead of 59, 40, -77
+and 30: what is left depends on the town, and takes data.
+
 **Coupling** is a target for the mean power, a smooth signal around the pumps' usual power as a grid with much solar and
 wind power asks for. The square of the miss is charged.
 """
@@ -168,7 +172,9 @@ SCENARIO = Scenario(
             "case for intelligent pool pumps in Florida (CDC 2013); hours, habits, signal and charges are synthetic"
         ),
         private=(
-            "the chain: how long owners clean and rest, and how much they differ; the signal and the start are public"
+            "the chain: how long owners clean and rest, and how much they differ; the signal and the start are public "
+            "(a textbook that also knew how much owners differ on average would score 91, 74, 29 and 59 on the first "
+            "four instances)"
         ),
         version=1,
     ),

@@ -76,6 +76,16 @@ def test_the_mean_field_environment_earns_the_primal_and_reports_the_violation(n
     assert sum(idle) > 5 * sum(costs) + 1
 
 
+def test_what_is_asked_is_observed(model):
+    env = EnsembleEnv(model, action="price")
+    level = model.coupling.level / model.power_kw.max()
+    observation, _ = env.reset(seed=0)
+    assert_allclose(observation[-3:], [1.0, level[1], level[2]], rtol=1e-6)
+    for _ in range(3):
+        observation = env.step(np.zeros(1, np.float32))[0]
+    assert_allclose(observation[-2:], level[4:6], rtol=1e-6)
+
+
 def test_few_loads_earn_less_than_the_mean_field(model):
     solution = solve_coupled(model)
     env, returns = EnsembleEnv(model, population=20, action="policy"), []

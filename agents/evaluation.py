@@ -21,6 +21,10 @@ takes the luck of the start out of the error:
 :math:`100\,\overline{(R_i - R_0(s_i))}/\overline{(R^*(s_i) - R_0(s_i))}`. Its standard
 error is that of a ratio (delta method).
 
+**A release for each episode.** With ``redraw="episode"`` the agent is played on the first 16 releases of the
+environment's sequence, however many resets there were, and each return is compared with the two exact values *of its
+own release*. The error is that of a ratio over the releases.
+
 Over training seeds, `seed_summary` gives the interquartile mean and a bootstrap
 interval, as Agarwal et al. (2021) recommend for few runs.
 """
@@ -28,7 +32,7 @@ interval, as Agarwal et al. (2021) recommend for few runs.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
@@ -50,6 +54,8 @@ __all__ = ["Evaluation", "Outcome", "SeedSummary", "evaluate", "reference_return
 _BATCH = 1024
 #: Episodes by default: of a finite population, and of a mean field whose contexts are random.
 EPISODES, PATHS = 2000, 512
+#: Releases that an environment which draws one for each episode is evaluated on.
+RELEASES = 16
 
 
 #: The former name of what `evaluate` returns.
@@ -71,7 +77,8 @@ def evaluate(
     agent : Agent
         Anything with Stable-Baselines3's ``predict``.
     env : gymnasium.Env or VectorEnv
-        Its model (the release, if it has one), population and action mode are used.
+        Its model (the release, if it has one), population and action mode are used. With ``redraw="episode"`` these
+        are the first 16 releases of its sequence; those that it has not drawn yet are charged to its ledger.
     episodes : int, optional
         For finite populations, 2,000 by default; for a mean field with contexts 512.
         Another mean field takes one episode from each start state.
@@ -82,35 +89,93 @@ def evaluate(
     """
     core = core_env(env)
     seed = check_count(seed, "seed", 0)
+    if episodes is not None and (
+        core.population is not None or core.model.context is not None or core.redraw != "never"
+    ):
+        episodes = check_count(episodes, "episodes", 2)
+    if core.redraw == "episode":
+        found = _play_releases(agent, core, episodes, seed, deterministic)
+    else:
+        found = _play(agent, _Setting.of(core, core.model), episodes, seed, deterministic)
+    buildings, weights = core.model.buildings, found.returns.weights
+    return summarise(
+        core.model,
+        returns=found.returns,
+        discomfort=float(weights @ found.discomfort),
+        power_kw=buildings * (weights @ found.power),
+        uncontrolled_kw=buildings * (weights @ found.uncontrolled),
+        episodes=found.episodes,
+        exact=found.exact,
+        privacy=getattr(agent, "privacy", "that of the environment it was trained in"),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Setting:
+    """What is played: a model with so many loads (None: infinitely many), in an action mode."""
+
+    model: EnsembleModel
+    population: int | None
+    action_mode: str
+
+    @classmethod
+    def of(cls, core: Core, model: EnsembleModel) -> _Setting:
+        return cls(model, core.population, core.action_mode)
+
+
+class _Played(NamedTuple):
+    """One row for each episode, or for each release: its return with the two references, discomfort and power."""
+
+    returns: Returns
+    discomfort: FloatArray
+    power: FloatArray
+    uncontrolled: FloatArray
+    episodes: int
+    exact: bool
+
+
+def _play_releases(agent: Agent, core: Core, episodes: int | None, seed: int, deterministic: bool) -> _Played:
+    """Play on release after release, each return compared with what is exact for its own; one row for each release."""
+    usual = PATHS if core.population is None else EPISODES
+    total = usual if episodes is None else episodes
+    count = min(RELEASES, total)
+    parts = [
+        _play(agent, _Setting.of(core, model), total // count, seed + j * (total // count), deterministic)
+        for j, model in enumerate(core.released_models(count))
+    ]
+    means = [
+        [
+            part.returns.weights @ values
+            for values in (*part.returns[:3], part.discomfort, part.power, part.uncontrolled)
+        ]
+        for part in parts
+    ]
+    achieved, idle, best, discomfort, power, uncontrolled = map(np.array, zip(*means, strict=True))
+    returns = Returns(achieved, idle, best, np.full(count, 1.0 / count))
+    return _Played(returns, discomfort, power, uncontrolled, sum(part.episodes for part in parts), exact=False)
+
+
+def _play(agent: Agent, core: _Setting, episodes: int | None, seed: int, deterministic: bool) -> _Played:
     if is_general(core.model):
-        return _evaluate_general(agent, core, episodes, seed, deterministic)
+        return _play_general(agent, core, episodes, seed, deterministic)
     if core.population is None:
         runs = _run(agent, core, core.model.n_states, seed, np.arange(core.model.n_states), deterministic)
         weights = core.model.initial
     else:
-        count = check_count(EPISODES if episodes is None else episodes, "episodes", 2)
+        count = EPISODES if episodes is None else episodes
         parts = [
             _run(agent, core, min(_BATCH, count - done), seed + done, None, deterministic)
             for done in range(0, count, _BATCH)
         ]
         runs = _Runs(*(np.concatenate(columns) for columns in zip(*(_columns(p) for p in parts), strict=True)))
         weights = np.full(count, 1.0 / count)
-    model = core.model
-    idle, best = (values[runs.start] for values in reference_returns(model))
-    return summarise(
-        model,
-        returns=Returns(runs.returns, idle, best, weights),
-        discomfort=float(weights @ runs.discomfort),
-        power_kw=model.buildings * (weights @ runs.power),
-        uncontrolled_kw=model.buildings * (weights @ runs.uncontrolled),
-        episodes=len(weights),
-        exact=core.population is None,
-        privacy=getattr(agent, "privacy", "that of the environment it was trained in"),
-    )
+    idle, best = (values[runs.start] for values in reference_returns(core.model))
+    returns, exact = Returns(runs.returns, idle, best, weights), core.population is None
+    return _Played(returns, runs.discomfort, runs.power, runs.uncontrolled, len(weights), exact)
 
 
-def _evaluate_general(agent: Agent, core: Core, episodes: int | None, seed: int, deterministic: bool) -> Outcome:
-    """Evaluate on a model with nature, context, coupling or a spread start."""
+def _play_general(agent: Agent, core: _Setting, episodes: int | None, seed: int, deterministic: bool) -> _Played:
+    """Play on a model with nature, context, coupling or a spread start."""
     model = core.model
     exact = core.population is None and model.context is None
     count, states = 1, None
@@ -118,7 +183,7 @@ def _evaluate_general(agent: Agent, core: Core, episodes: int | None, seed: int,
         count, states = model.n_states, np.arange(model.n_states)
     elif not exact:
         usual = PATHS if core.population is None else EPISODES
-        count = check_count(usual if episodes is None else episodes, "episodes", 2)
+        count = usual if episodes is None else episodes
     weights = model.initial if states is not None else np.full(count, 1.0 / count)
 
     def played(player: Agent, mode: str) -> _Runs:
@@ -136,16 +201,8 @@ def _evaluate_general(agent: Agent, core: Core, episodes: int | None, seed: int,
         idle, best = (played(_PolicyPlayer(model, policy), "policy").returns for policy in policies)
     else:
         idle, best = (path_returns(model, policy, runs.contexts, runs.shares) for policy in policies)
-    return summarise(
-        model,
-        returns=Returns(runs.returns, idle, best, weights),
-        discomfort=float(weights @ runs.discomfort),
-        power_kw=model.buildings * (weights @ runs.power),
-        uncontrolled_kw=model.buildings * (weights @ runs.uncontrolled),
-        episodes=count,
-        exact=exact,
-        privacy=getattr(agent, "privacy", "that of the environment it was trained in"),
-    )
+    returns = Returns(runs.returns, idle, best, weights)
+    return _Played(returns, runs.discomfort, runs.power, runs.uncontrolled, count, exact)
 
 
 class _PolicyPlayer(ScheduleAgent):
@@ -204,7 +261,7 @@ def _columns(runs: _Runs) -> tuple[NDArray[Any], ...]:
 
 def _run(
     agent: Agent,
-    core: Core,
+    core: _Setting,
     count: int,
     seed: int,
     states: NDArray[np.int64] | None,

@@ -7,7 +7,7 @@ import importlib
 import inspect
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -169,19 +169,27 @@ def _falling(start: float, left: float) -> float:
     return start * left
 
 
-def training_env(core: EnsembleEnv, settings: dict[str, Any]) -> Any:
+def training_env(core: EnsembleEnv, settings: dict[str, Any], models: Sequence[EnsembleModel] = ()) -> Any:
     """Make environments like `core`: native and batched, or one by one behind Gymnasium's discretising wrapper.
 
-    They run the model that `core` runs: its release, if it has one, so that training is post-processing.
+    They run the model that `core` runs: its release, if it has one, so that training is post-processing. If there are
+    `models`, they run these instead, in turn; each has rewards of its own unit.
     """
     from dp_ensemble_env.agents.features import ScaledRewards
 
     count = check_count(settings["n_envs"], "n_envs")
     task: dict[str, Any] = {"model": core.model, "population": population_of(core), "action": core.action_mode}
     if "bins" not in settings:
+        if models:
+            from dp_ensemble_env.envs.instances import InstancesVecEnv
+
+            del task["model"]
+            return InstancesVecEnv(count, models, lambda env, model: ScaledRewards(env, reward_scale(model)), **task)
         from dp_ensemble_env.envs.sb3 import EnsembleVecEnv
 
         return ScaledRewards(EnsembleVecEnv(count, **task), reward_scale(core.model))
+    if models:
+        raise ValueError("dqn trains on several instances in discrete mode only; pass action='discrete'.")
     try:
         from gymnasium.wrappers import DiscretizeAction
     except ImportError as error:

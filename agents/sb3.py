@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -172,6 +172,7 @@ def train(
     *,
     keep: RunFolder | None = None,
     progress: Callback | None = None,
+    models: Sequence[EnsembleModel] = (),
 ) -> LearnedAgent:
     """Train a learner by interaction with an environment alone.
 
@@ -188,6 +189,9 @@ def train(
     progress : callable, optional
         Called with steps done, steps planned and the latest score. By default
         training that takes over two seconds says so on stderr.
+    models : sequence of EnsembleModel
+        Train on these instances in turn instead of on the environment's model, which
+        still scores the learner along the way. Rewards are in the unit of each.
 
     Returns
     -------
@@ -196,7 +200,7 @@ def train(
     kind = algorithm_class(algo)
     core: Any = EnsembleEnv(action="price") if env is None else core_env(env)
     params = settings_of(kind, algo, tuned_id(core), core.action_mode, settings.hyperparams)
-    run = _plan(algo, core, params, settings)
+    run = _plan(algo, core, params, settings, models)
     if keep is not None:
         keep.check()
         check_config(keep.path, {**run.config, "environment": dict(keep.environment)})
@@ -218,9 +222,16 @@ class _Plan:
     total: int
     interval: int
     config: dict[str, Any]
+    models: Sequence[EnsembleModel] = ()
 
 
-def _plan(algo: str, core: EnsembleEnv, params: dict[str, Any], settings: TrainingSettings) -> _Plan:
+def _plan(
+    algo: str,
+    core: EnsembleEnv,
+    params: dict[str, Any],
+    settings: TrainingSettings,
+    models: Sequence[EnsembleModel] = (),
+) -> _Plan:
     chunk = int(params["n_envs"] * params.get("n_steps", 1))
     total = params["n_timesteps"] if settings.total_steps is None else settings.total_steps
     total = check_count(total, "total_steps") // chunk * chunk
@@ -232,7 +243,9 @@ def _plan(algo: str, core: EnsembleEnv, params: dict[str, Any], settings: Traini
         "seed": settings.seed, "total_steps": total, "target_score": settings.target_score, "interval": interval,
         "hyperparams": params,
     }  # fmt: skip
-    return _Plan(algo, settings, total, interval, config)
+    if models:
+        config["instances"] = [model.fingerprint for model in models]
+    return _Plan(algo, settings, total, interval, config, models)
 
 
 def _train(
@@ -241,7 +254,7 @@ def _train(
     from dp_ensemble_env.agents import training
 
     home = None if keep is None else Path(keep.path)
-    venv = training_env(core, params)
+    venv = training_env(core, params, run.models)
     with training.one_thread():
         learner, record = _start(kind, params, core.model, venv, run.settings.seed, home)
         if keep is not None and home is not None:  # nothing is written before the learner has accepted its settings

@@ -21,8 +21,10 @@ upper bound there, approached as the population grows.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from functools import cached_property
+from itertools import product
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -74,7 +76,7 @@ class CoupledSolution(Solution):
         return f"CoupledSolution({n:,} states, {times - 1:,} steps, return {self.primal:.6g}, gap {self.gap:.1e})"
 
 
-def solve_coupled(model: EnsembleModel, tolerance: float = 1e-9) -> CoupledSolution:
+def solve_coupled(model: EnsembleModel, tolerance: float = 1e-6) -> CoupledSolution:
     """Solve a model with a coupling and certify the optimum.
 
     Parameters
@@ -82,7 +84,8 @@ def solve_coupled(model: EnsembleModel, tolerance: float = 1e-9) -> CoupledSolut
     model : EnsembleModel
         With a `coupling` and ``spread_start=True``: its loads start from the distribution `initial`.
     tolerance : float
-        Largest gap between primal and dual, relative to the larger of one dollar and their size.
+        Largest gap between primal and dual that is accepted, relative to the larger of one dollar and their size. It is
+        found to rounding unless the power hardly answers to prices.
 
     Raises
     ------
@@ -189,7 +192,7 @@ class _Dual:
         self._nature = model.tables().nature[:, 0]
         span = float(np.ptp(model.power_kw)) or 1.0
         #: The price that is worth a nat over the whole range of power.
-        self._unit = model.discomfort_penalty / span
+        self._unit, self._span = model.discomfort_penalty / span, span
         self._aim = np.where(np.isinf(coupling.weight[1:]), MARGIN * max(span, float(model.power_kw.max())), 0.0)
         self.low, self.high = coupling.bounds()
         self._last: tuple[bytes, _Point] | None = None
@@ -225,37 +228,55 @@ class _Dual:
         return self._polish(np.clip(found.x * scale, self.low, high), high)
 
     def _polish(self, price: FloatArray, high: FloatArray) -> FloatArray:
-        """Projected Newton steps as long as they lessen the projected gradient."""
+        """Newton steps as long as they lessen the dual or, once that is down to rounding, its gradient."""
         curvature = self._curvature()
-        best = self._residual(price, high)
+        best, residual = self._merit(price, high)
         for _ in range(NEWTON_STEPS):
             _, slope = self._value(price)
-            free = ~((price <= self.low) & (slope > 0)) & ~((price >= high) & (slope < 0)) & (self.low < high)
-            if not free.any():
-                break
-            hessian = (curvature - self.at(price).sensitivity)[np.ix_(free, free)]
-            step = np.zeros_like(price)
-            step[free] = -np.linalg.lstsq(hessian, slope[free], rcond=None)[0]
-            for shrink in 0.5 ** np.arange(12):
-                trial = np.clip(price + shrink * step, self.low, high)
-                residual = self._residual(trial, high)
-                if residual < best:
+            hessian = curvature - self.at(price).sensitivity
+            rounding = 1e-14 * abs(best)
+            for trial in self._trials(price, slope, hessian, high):
+                value, left = self._merit(trial, high)
+                if value < best - rounding or (value <= best + rounding and left < residual):
                     break
             else:
                 break
-            price, best = trial, residual
+            price, best, residual = trial, value, left
         return price
+
+    def _trials(
+        self, price: FloatArray, slope: FloatArray, hessian: FloatArray, high: FloatArray
+    ) -> Iterator[FloatArray]:
+        """Yield points that a Newton step may lead to, the boldest first.
+
+        A multiplier that its own curvature would take past a bound goes there, and the others are solved for. Where
+        the power hardly answers to the prices the matrix is nearly singular: then shorter and damped steps.
+        """
+        least = 1e-14 * max(float(np.diag(hessian).max()), 1e-6 * self._span / self._unit)
+        reach = slope / np.maximum(np.diag(hessian), least)
+        for boldness, damping in product((1.0, 1e2, 1e4, 0.0), (0.0, 1e3, 1e6, 1e9)):
+            ahead = price - boldness * reach
+            low_end, high_end = (ahead <= self.low) & (slope > 0), (ahead >= high) & (slope < 0)
+            step = np.where(low_end, self.low - price, np.where(high_end, high - price, 0.0))
+            free = ~low_end & ~high_end & (self.low < high)
+            if free.any():
+                matrix = hessian[np.ix_(free, free)] + damping * least * np.eye(int(free.sum()))
+                step[free] = -np.linalg.lstsq(matrix, (slope + hessian @ step)[free], rcond=None)[0]
+            length = float(np.abs(step).max()) / self._unit
+            for radius in (np.inf, 4.0, 1.0, 0.1, 0.01):
+                if radius == np.inf or radius < length:
+                    yield np.clip(price + min(1.0, radius / max(length, 1e-300)) * step, self.low, high)
 
     def _curvature(self) -> FloatArray:
         """Second derivative of f*, a diagonal matrix."""
         zero = np.zeros_like(self.low)
         return np.diag(self._coupling.conjugate_derivative(zero + 1.0) - self._coupling.conjugate_derivative(zero))
 
-    def _residual(self, price: FloatArray, high: FloatArray) -> float:
-        """Largest part of the gradient that the bounds leave, in kW."""
-        _, slope = self._value(price)
+    def _merit(self, price: FloatArray, high: FloatArray) -> tuple[float, float]:
+        """Return D, and the largest part of its gradient that the bounds leave, in kW."""
+        value, slope = self._value(price)
         step = np.clip(price - slope * self._unit, self.low, high) - price
-        return float(np.abs(step).max() / self._unit)
+        return value, float(np.abs(step).max() / self._unit)
 
 
 def _infeasible(model: EnsembleModel, coupling: Coupling, at: _Point, price: FloatArray) -> str:

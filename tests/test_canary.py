@@ -24,11 +24,12 @@ import pytest
 from numpy.typing import NDArray
 
 from dp_ensemble_env.agents import make_agent
+from dp_ensemble_env.context import Context
 from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv
 from dp_ensemble_env.envs.portable import portable_spec
 from dp_ensemble_env.event import DemandResponseEvent
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.privacy import PrivacyLedger, adjacency_from_counts, mechanism
+from dp_ensemble_env.privacy import Fleet, PrivacyLedger, Release, adjacency_from_counts, mechanism
 from dp_ensemble_env.reporting.page import Page
 
 ID = "dp_ensemble/MeanField-v0"
@@ -209,6 +210,64 @@ def test_nothing_private_is_in_any_object_that_leaves(way: str) -> None:
         if way == "mechanism" or name == "portable":
             text = found[name].to_json() if name == "portable" else repr(found[name])
             assert leaks(text.encode(), model) == set(), name
+
+
+#: Decisions of a model with nature and contexts, as distinctive as the counts above.
+DECISIONS = np.array(
+    [
+        [[512_305_679, 120_406_793, 367_287_531], [320_406_809, 610_305_697, 69_287_497]],
+        [[230_507_903, 710_305_691, 59_186_409], [540_608_909, 190_705_433, 268_685_661]],
+        [[40_608_903, 340_608_911, 618_782_189], [86_019_761, 30_507_893, 883_472_353]],
+        [[912_305_681, 20_406_791, 67_287_531], [150_608_917, 420_705_439, 428_685_647]],
+    ]
+).swapaxes(0, 1)[None]
+
+
+def general_model() -> EnsembleModel:
+    """Behaviour that depends on a context, where nature decides with the loads."""
+    rng = np.random.default_rng(5)
+    return EnsembleModel(
+        default=DECISIONS / DECISIONS.sum(axis=-1, keepdims=True),
+        power_kw=[1.0, 2.0, 3.0, 4.0],
+        utility=rng.normal(size=(19, 2, 4)),
+        discomfort_penalty=5.0,
+        buildings=30,
+        initial=INITIAL,
+        notes=[NOTE],
+        nature=rng.dirichlet(np.ones(4), 3),
+        context=Context([[0.9, 0.1], [0.3, 0.7]]),
+        guess=np.full(DECISIONS.shape, 1.0 / 3.0),
+        tilt_scale=np.full(18, 2.0),
+    )
+
+
+def fleet_release(model: EnsembleModel) -> Release:
+    """A release of participants whose decisions are planted, too."""
+    made, fleet = mechanism("gaussian:epsilon=1"), Fleet(np.repeat(DECISIONS[None], 50, axis=0))
+    return PrivacyLedger.of_process().release(made, fleet, rng=7, **made.terms_of(model))
+
+
+GENERAL_WAYS = {
+    "mechanism": WAYS["mechanism"],
+    "release of participants": lambda model: {"privacy": fleet_release(model)},
+    "redraw": lambda model: {"privacy": SPEC, "redraw": "episode", "ledger": PrivacyLedger()},
+    "public": WAYS["public"],
+}
+
+
+@pytest.mark.parametrize("way", GENERAL_WAYS)
+def test_nothing_private_of_a_model_with_nature_and_contexts_is_in_any_object_that_leaves(way: str) -> None:
+    model = general_model()
+    found = objects(model, **GENERAL_WAYS[way](model))
+    shown = found["environment"].unwrapped.model
+    assert shown.nature is not None and shown.context is not None and shown.guess is not None
+    for name, value in found.items():
+        data = pickle.dumps(value)
+        assert leaks(data, model) == set(), f"{name}, pickled"
+        assert not any(holds(part, DECISIONS.ravel()) for part in opened(data)), f"{name}, pickled"
+    assert leaks(found["portable"].to_json().encode(), model) == set()
+    # The positive control: what runs the true behaviour holds what was planted.
+    assert {"default", "initial", "notes"} <= leaks(pickle.dumps(EnsembleEnv(model)), model)
 
 
 def test_the_search_finds_what_it_should_when_nothing_is_private() -> None:

@@ -15,6 +15,7 @@ from dp_ensemble_env.cli import options
 from dp_ensemble_env.cli.shell import Parser, execute, keeping
 from dp_ensemble_env.experiments.comparison import PRESETS, ComparisonSettings, Store, compare
 from dp_ensemble_env.experiments.comparison_report import OWNER_ONLY, show_all, write_all
+from dp_ensemble_env.experiments.suite_report import load as load_suite
 
 DESCRIPTION = """Compare controllers on one demand-response event: tables, CSV, JSON, pictures and one HTML page.
 
@@ -26,6 +27,7 @@ EXAMPLES = (
     "dp-ensemble compare --output runs/demo",
     "dp-ensemble compare --preset baselines --meter meter.csv --unit kW",
     "dp-ensemble compare --preset levels --jobs 2 --resume",
+    "dp-ensemble compare --scenario spot --suite runs/suite",
 )
 
 
@@ -46,7 +48,11 @@ def build_parser() -> Parser:
     whole = options.whole
     parser.add_argument("--expect", type=options.positive, default=50.0, metavar="K", help=EXPECT)
     parser.add_argument("--releases", type=whole(1), default=5, metavar="N", help="releases of each for planners")
+    words = "simulated participants of a mechanism that protects them"
+    parser.add_argument("--participants", type=whole(1), default=4000, metavar="N", help=words)
     parser.add_argument("--episodes", type=whole(2), default=2000, metavar="N", help="episodes in finite populations")
+    words = "also show the results that dp-ensemble suite left in this folder (default: do not)"
+    parser.add_argument("--suite", type=Path, metavar="FOLDER", help=words)
     helps = {
         "privacy": "also train on releases of this mechanism, such as dirichlet:k=50,floor=0.05",
         "action": "action mode of the learner of the quick preset (default price)",
@@ -76,6 +82,7 @@ def comparison_settings(args: argparse.Namespace) -> ComparisonSettings:
         k=args.expect,
         private=tuple(args.private),
         privacy=() if args.privacy is None else (args.privacy,),
+        participants=args.participants,
         releases=args.releases,
         episodes=args.episodes,
         environments=everywhere if args.preset == "levels" else everywhere[:1],
@@ -87,6 +94,8 @@ def comparison_settings(args: argparse.Namespace) -> ComparisonSettings:
 def run(args: argparse.Namespace) -> int:
     """Measure, write and print."""
     settings = comparison_settings(args)
+    if args.suite is not None:
+        load_suite(args.suite)  # learn of a folder without one before the work
     problem = options.load_problem(args)
     for module in ("matplotlib", *(("stable_baselines3",) if settings.learners else ())):
         importlib.import_module(module)  # learn of a missing extra before the work
@@ -103,7 +112,7 @@ def run(args: argparse.Namespace) -> int:
         told["output"] = args.output
         results = found.rows, found.private, found.costs, args.command_line, found.notes
         suffix = "" if problem.settings.meter is None else OWNER_ONLY
-        page = write_all(args.output, told, problem.model, *results, suffix)
+        page = write_all(args.output, told, problem.model, *results, suffix, args.suite)
     store.remove()
     show_all(found.rows, found.private, found.notes)
     tables = f"table{suffix}.csv, comparison{suffix}.json"

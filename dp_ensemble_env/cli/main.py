@@ -14,6 +14,7 @@ COMMANDS = {
     "train": "train a learner and keep the run",
     "evaluate": "score an agent or a run",
     "compare": "compare controllers: table, pictures, page",
+    "suite": "score every agent on every scenario",
     "validate": "check the policies against simulation",
     "privacy": "state, choose, spend and attack a guarantee",
     "reproduce": "compute the paper's figures and claims again",

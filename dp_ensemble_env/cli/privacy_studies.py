@@ -22,11 +22,13 @@ REGRET_WORDS = (
     "Dollars per building below the optimum, split exactly; plans are deployed as tilts. 'without data' is the score "
     "of a plan on a public guess, ε = 0. Computed with the true behaviour: for the owner of the data."
 )
+DAYS = "days that each participant lives (where it just walks between levels, a summer)"
 
 
 # ------------------------------------------------------------------ frontier
 def run_frontier(args: argparse.Namespace) -> int:
     """Measure, draw and write the frontier."""
+    from dp_ensemble_env import scenarios
     from dp_ensemble_env.experiments import frontier
 
     importlib.import_module("matplotlib")  # learn of a missing extra before the work
@@ -39,10 +41,12 @@ def run_frontier(args: argparse.Namespace) -> int:
         delta=args.delta,
         mechanisms=tuple(args.mechanisms),
         draws=args.draws,
+        days=args.days,
         seed=args.seed,
     )
     args.output.mkdir(parents=True, exist_ok=True)
-    fleets = len(settings.instances) * len(settings.heterogeneity) * len(settings.participants)
+    spreads = 1 if scenarios.has_participants(settings.scenario) else len(settings.heterogeneity)
+    fleets = len(settings.instances) * spreads * len(settings.participants)
     done: list[str] = []
     with Progress("measuring", fleets) as monitor:
 
@@ -77,6 +81,7 @@ def declare_frontier(parser: Parser) -> None:
     parser.add_argument("--mechanisms", nargs="+", default=["gaussian"], metavar="NAME", help=words)
     parser.add_argument("--delta", type=positive, default=1e-6, metavar="D", help="delta")
     parser.add_argument("--draws", type=whole(1), default=20, metavar="N", help="releases at each point")
+    parser.add_argument("--days", type=whole(1), default=30, metavar="N", help=DAYS)
     options.add(parser, "scenario", scenario="campus-event")
     options.add(parser, "output", "seed", output=Path("runs/frontier"))
 
@@ -84,38 +89,28 @@ def declare_frontier(parser: Parser) -> None:
 # ------------------------------------------------------------------ regret
 def run_regret(args: argparse.Namespace) -> int:
     """Split the losses of plans, and of a learner if one is asked for, made on releases."""
-    from dp_ensemble_env.agents import make_agent
-    from dp_ensemble_env.envs.ensemble import EnsembleEnv
     from dp_ensemble_env.experiments import regret
-    from dp_ensemble_env.experiments.problem import draw_release
-    from dp_ensemble_env.privacy.fleet import Fleet
-    from dp_ensemble_env.privacy.mechanisms import mechanism
+    from dp_ensemble_env.experiments.problem import simulated
 
     importlib.import_module("matplotlib")
     problem = options.load_problem(args)
     model = problem.model
+    specs = regret.default_specs(model) if args.specs is None else args.specs
+    number = regret.default_participants(specs) if args.participants is None else args.participants
     rows = []
     args.output.mkdir(parents=True, exist_ok=True)
-    with Progress("splitting", len(args.specs)) as monitor:
-        fleet = sample = None
-        if args.participants:
-            monitor.stage(f"simulating {args.participants:,} participants")
-            fleet = Fleet.simulate(model, args.participants, args.seed, heterogeneity=args.heterogeneity)
-            sample = regret.sample_matrix(fleet)
-        for number, spec in enumerate(args.specs):
+    with Progress("splitting", len(specs)) as monitor:
+        fleet = None
+        if number:
+            monitor.stage(f"simulating {number:,} participants")
+            fleet = simulated(model, number, args.seed, heterogeneity=args.heterogeneity, days=args.days)
+        for done, spec in enumerate(specs):
             monitor.stage(f"{spec}, {args.releases} releases")
-            parts = []
-            for seed in range(args.seed, args.seed + args.releases):
-                release = draw_release(spec, model, seed) if fleet is None else mechanism(spec).release(fleet, seed)
-                agent = None
-                if args.learner is not None:
-                    private = EnsembleEnv(model.with_default(release.matrix), action=args.action)
-                    budget = {"transitions" if args.learner == "z-learning" else "steps": args.steps}
-                    agent = make_agent(args.learner, private, seed=seed, **(budget if args.steps else {}))
-                parts.append(regret.split_regret(model, release, sample=sample, agent=agent, action=args.action))
+            seeds = range(args.seed, args.seed + args.releases)
+            parts = [_split(args, model, spec, fleet, seed) for seed in seeds]
             name = spec if args.learner is None else f"{args.learner} on {spec}"
             rows.append(regret.mean_regret(name, parts))
-            monitor.advance(number + 1)
+            monitor.advance(done + 1)
         suffix = "" if problem.settings.meter is None else "-private"
         picture = regret.draw_regrets(rows, args.output / f"regret{suffix}.png")
     show_table(
@@ -130,14 +125,32 @@ def run_regret(args: argparse.Namespace) -> int:
     return 0
 
 
+def _split(args: argparse.Namespace, model: Any, spec: str, fleet: Any, seed: int) -> Any:
+    """Draw one release, from the participants where the mechanism takes them, and split the loss of what it led to."""
+    from dp_ensemble_env.agents import make_agent
+    from dp_ensemble_env.envs.ensemble import EnsembleEnv
+    from dp_ensemble_env.experiments import regret
+    from dp_ensemble_env.experiments.problem import draw_release
+
+    release, sample = draw_release(spec, model, seed, fleet=fleet), None
+    if fleet is not None and not spec.startswith("dirichlet"):  # which is drawn from the true behaviour
+        sample = fleet.remembered("sample", lambda: regret.sample_matrix(fleet, model.guess))
+    agent = None
+    if args.learner is not None:
+        private = EnsembleEnv(model.with_default(release.matrix), action=args.action)
+        budget = {"transitions" if args.learner == "z-learning" else "steps": args.steps}
+        agent = make_agent(args.learner, private, seed=seed, **(budget if args.steps else {}))
+    return regret.split_regret(model, release, sample=sample, agent=agent, action=args.action)
+
+
 def declare_regret(parser: Parser) -> None:
     """Declare the options of the split."""
     whole, positive = options.whole, options.positive
-    specs = ["public", "dirichlet:k=50", "dirichlet:k=50,floor=0.05"]
-    words = "mechanisms to make the controllers on"
-    parser.add_argument("--specs", nargs="+", default=specs, metavar="SPEC", help=words)
-    words = "simulate this many participants; 0: draw from the matrix itself"
-    parser.add_argument("--participants", type=whole(), default=0, metavar="N", help=words)
+    words = "mechanisms to make the controllers on (default: a few that suit the scenario)"
+    parser.add_argument("--specs", nargs="+", metavar="SPEC", help=words)
+    words = "participants to simulate (default: 4,000 if a mechanism protects them)"
+    parser.add_argument("--participants", type=whole(), metavar="N", help=words)
+    parser.add_argument("--days", type=whole(1), default=30, metavar="N", help=DAYS)
     words = "κ: the smaller, the more participants differ"
     parser.add_argument("--heterogeneity", type=positive, default=30.0, metavar="K", help=words)
     parser.add_argument("--releases", type=whole(1), default=5, metavar="N", help="releases of each mechanism")

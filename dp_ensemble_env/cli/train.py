@@ -6,8 +6,9 @@ import argparse
 import importlib.util
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dp_ensemble_env._progress import Progress
 from dp_ensemble_env._validation import check_choice
@@ -15,6 +16,9 @@ from dp_ensemble_env.agents.hyperparams import ALGORITHMS, hyperparameters
 from dp_ensemble_env.cli import options
 from dp_ensemble_env.cli.shell import Parser, execute, keeping
 from dp_ensemble_env.reporting.tables import show_text
+
+if TYPE_CHECKING:
+    from dp_ensemble_env.model import EnsembleModel
 
 DESCRIPTION = """Train a learner and watch its score between 0 (uncontrolled) and 100 (the exact optimum).
 
@@ -27,6 +31,7 @@ EXAMPLES = (
     "dp-ensemble train --algo sac --steps 20000 --target 97",
     "dp-ensemble train --privacy dirichlet:k=50,floor=0.01",
     "dp-ensemble train --population single --set n_envs=64",
+    "dp-ensemble train --scenario spot --instances 20",
     "dp-ensemble train --meter meter.csv --unit kW --date 2018-07-02",
 )
 
@@ -42,6 +47,8 @@ def build_parser() -> Parser:
     parser.add_argument("--interval", type=whole(1), metavar="N", help=words)
     words = "change a hyper-parameter, e.g. n_envs=64; may be repeated"
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=words)
+    words = "train on the first so many training instances of the scenario, in turn (default: on --instance alone)"
+    parser.add_argument("--instances", type=whole(1, 1000), metavar="N", help=words)
     parser.add_argument("--no-tensorboard", action="store_true", help="write no TensorBoard logs")
     options.add(parser, *options.PROBLEM, "population", "action", *options.PRIVACY, action="price")
     helps = {"output": "run folder (default: in runs/, named after the settings)", "resume": "continue the run"}
@@ -74,6 +81,7 @@ def title(args: argparse.Namespace) -> str:
     parts += [] if privacy is None else [privacy.removeprefix("dirichlet:").replace("=", "")]
     settings = options.problem_settings(args)
     parts += [] if settings.meter is None and settings.scenario == "campus-event" else [settings.title]
+    parts += [] if args.instances is None else [f"{args.instances}instances"]
     return re.sub(r"[^\w.-]+", "_", "-".join([*parts, f"seed{args.seed}"]))
 
 
@@ -92,6 +100,7 @@ def run(args: argparse.Namespace) -> int:
     folder = Path("runs") / title(args) if args.output is None else args.output
     keep = RunFolder(folder, args.resume, logs, environment(args))
     keep.check()
+    models = instances(args)
     problem = options.load_problem(args)
     env = EnsembleEnv(
         problem.model, args.population, args.action, privacy=keep.environment["privacy"], release_seed=args.release_seed
@@ -101,12 +110,24 @@ def run(args: argparse.Namespace) -> int:
         def progress(done: int, planned: int, score: float) -> None:
             monitor.advance(done, f"{done:,} of {planned:,} steps, score {score:.1f}", planned)
 
-        agent = train(args.algo, env, settings, keep=keep, progress=progress)
+        agent = train(args.algo, env, settings, keep=keep, progress=progress, models=models)
     report(agent, folder, args.target)
     if (deployed := deploy(agent, env, problem.model)) is not None:
         show_text(str(deployed))
         show_text(env.ledger.statement())
     return 0
+
+
+def instances(args: argparse.Namespace) -> list[EnsembleModel]:
+    """Make the instances to train on; none if there is to be but one."""
+    if args.instances is None:
+        return []
+    settings = options.problem_settings(args)
+    if settings.meter is not None or settings.instance != 0:
+        raise ValueError("--instances takes a scenario's own, from the first on; leave --meter and --instance out.")
+    if options.privacy_spec(args) is not None:
+        raise ValueError("--instances trains on the true behaviour of each; leave the release out, or train on one.")
+    return [replace(settings, instance=i).build().model for i in range(args.instances)]
 
 
 def _kept(folder: Path) -> str:

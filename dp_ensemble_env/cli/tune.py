@@ -30,14 +30,15 @@ def build_parser() -> Parser:
     parser.add_argument("--trials", type=whole(1), default=20, metavar="N", help="settings to try")
     parser.add_argument("--seeds", type=whole(1), default=1, metavar="N", help="training seeds per setting")
     helps = {"population": ", ".join(NAMES), "output": "folder of the summary"}
-    options.add(parser, "population", "action", helps=helps, action="price")
+    options.add(parser, "scenario", "population", "action", helps=helps, action="price")
     options.add(parser, "output", helps=helps, output=Path("runs/tuning"))
     return parser
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the study."""
-    settings = TuningSettings(args.algo, args.population, args.action, args.steps, args.trials, args.seeds)
+    sizes = args.steps, args.trials, args.seeds
+    settings = TuningSettings(args.algo, args.population, args.action, *sizes, args.scenario)
     with Progress("tuning") as monitor:
 
         def progress(done: int, planned: int, score: float) -> None:

@@ -26,6 +26,7 @@ EXAMPLES = (
     "dp-ensemble validate --expect 200 --episodes 5000 --json report.json",
     "dp-ensemble validate --meter meter.csv --unit kWh --date 2024-07-09",
     "dp-ensemble validate --privacy private.json",
+    "dp-ensemble validate --scenario spot",
 )
 
 
@@ -71,7 +72,7 @@ def show(problem: validation.Problem, report: validation.Report) -> None:
         if c.policy != policy:
             policy = c.policy
             rows.append(["any policy" if policy == "any" else policy])
-        digits = ".4f" if c.quantity in ("occupancy", "start states") else ".3f"
+        digits = ".4f" if c.quantity in ("occupancy", "start states", "contexts") else ".3f"
         row = [
             c.population,
             c.quantity,
@@ -91,7 +92,8 @@ def show(problem: validation.Problem, report: validation.Report) -> None:
     for name, reason in report.not_applicable.items():
         show_text(f"{name} is not applicable: {reason}")
     show_text(
-        f"{problem.episodes:,} episodes each. Returns and costs in dollars per load; occupancy: the share, among all "
+        f"{problem.episodes:,} episodes each, where there is chance. "
+        "Returns and costs in dollars per load; occupancy: the share, among all "
         f"times and levels, that differs most. Off by: in standard errors, in the mean field relative. Disagreement: a "
         f"relative difference above "
         f"{validation.EXACT_TOLERANCE:g} in the mean field, a p-value below {report.threshold:.2g} elsewhere (all "

@@ -26,6 +26,7 @@ from dp_ensemble_env.envs.task import (
     check_state,
     random_words,
     seed_words,
+    writeable,
 )
 from dp_ensemble_env.model import EnsembleModel
 
@@ -83,6 +84,10 @@ class EnsembleEnv(TaskView, gymnasium.Env[NDArray[np.float32], NDArray[np.floati
     $s_t = \sum_{\tau>t} (\max U_\tau - \min U_\tau)/(2\gamma)$ is public and wide enough for the optimal policy
     (a model may declare a `tilt_scale` of its own). The power of a decision is that of the states it leads to.
     `env.unwrapped.encode_policy(policy_t)` translates a transition matrix.
+
+    An action outside of the box by rounding (1e-6) is put on its edge; beyond that `step` raises `ValueError`, where
+    Gymnasium's own environments clip: such an action is a mistake more often than not. `gymnasium.wrappers.ClipAction`
+    clips it.
 
     ## Observation Space
 
@@ -316,7 +321,7 @@ class EnsembleEnv(TaskView, gymnasium.Env[NDArray[np.float32], NDArray[np.floati
             self._values,
         )
         if fault:
-            raise self._task.refusal(fault, action, self._shape)
+            return EnsembleEnv.step(self, self._task.mended(fault, action, self._shape))
         self._time += 1
         values = self._flat_values.tolist()
         if self.render_mode is not None:
@@ -458,7 +463,8 @@ class EnsembleEnv(TaskView, gymnasium.Env[NDArray[np.float32], NDArray[np.floati
         return {**self.__dict__, "_renderer": None, "_advance": None, "_flat_values": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+        self.__dict__.update(writeable(state))
+        self._ints, self._common = self._task.ints, self._task.common
         self._advance = STEPS[self._task.dynamics]
         self._flat_values = self._values.reshape(-1)
 

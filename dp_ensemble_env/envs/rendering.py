@@ -89,6 +89,15 @@ class Renderer:
         """Return the frame (an array or text); in human mode show it and return None."""
         if self.mode == "ansi":
             return as_text(scene)
+        try:
+            return self._picture(scene)
+        except self._pygame.error:  # someone has called pygame.quit(): fonts and window are gone
+            self._fonts.clear()
+            self._window = None
+            self._pygame.font.init()
+            return self._picture(scene)
+
+    def _picture(self, scene: Scene) -> Any:
         self._canvas.fill(WHITE)
         self._text(scene.headline, (16, 12), 22)
         self._text(scene.money, (WIDTH - 16, 15), 17, align="right")
@@ -182,7 +191,7 @@ class Renderer:
     def _prices(self, scene: Scene) -> None:
         model, price = scene.model, scene.price
         contextual = model.context is not None
-        low, high = min(0.0, float(price.min())), max(float(price.max()), 1e-9)
+        low, high = min(0.0, float(price.min())), max(0.0, float(price.max()))
         low, high = (low, _round_up(high)) if low == 0.0 else _padded(low, high)
         axes = _Axes(444, 316 if contextual else 300, 784, 372, (0.0, float(model.horizon)), (low, high))
         self._event(axes, model)

@@ -9,14 +9,15 @@ from __future__ import annotations
 import copy
 import hashlib
 import os
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from gymnasium import spaces
+from gymnasium import logger, spaces
 from gymnasium.envs.registration import EnvSpec
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from dp_ensemble_env._validation import as_float_array, check_choice, check_count
+from dp_ensemble_env._validation import as_float_array, check_count
 from dp_ensemble_env.coupled import solve_coupled
 from dp_ensemble_env.envs import _general as gen
 from dp_ensemble_env.envs import _parts as dyn
@@ -38,6 +39,10 @@ FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 ELSEWHERE = "release made elsewhere"
 #: δ of the ε that renderings print.
 SHOWN_DELTA = 1e-6
+#: How far outside of the box an action may lie by rounding.
+ROUNDING = 1e-6
+#: Reset options that were ignored, and of which the user was told.
+_IGNORED: set[str] = set()
 
 
 class Task:
@@ -141,6 +146,17 @@ class Task:
         self._charged.append((label, event.public, release.digest))
         return kernel
 
+    def released_models(self, count: int) -> Iterator[EnsembleModel]:
+        """Draw the releases of the first `count` episodes; their models come one by one, that in force stays."""
+        for index in range(count):
+            before = self.model, self.release
+            try:
+                self.draw(index)
+                drawn = self.model
+            finally:
+                self.model, self.release = before
+            yield drawn
+
     def _account_for(self, release: Release, given: bool) -> None:
         """Charge a release that was made elsewhere, unless it was; a ledger that was given must have it."""
         known = self.ledger.knows(release)
@@ -193,7 +209,7 @@ class Task:
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+        self.__dict__.update(writeable(state))
         if self.release is not None and self._ledger is None:
             for label, event, digest in self._charged:
                 self.ledger.adopt(label, event, digest)
@@ -278,6 +294,15 @@ class Task:
             "(gymnasium.wrappers.ClipAction), and look for NaN in the policy that made them."
         )
 
+    def mended(self, fault: int, action: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.floating]:
+        """Return the refused action with what lies outside by rounding put on the edge, or raise the error."""
+        low = actions.mode(self.mode).low
+        inside = np.clip(action, low, 1.0)
+        near = np.abs(action - inside) <= ROUNDING  # False for NaN
+        if fault < 0 or not near.reshape(-1)[fault - 1]:
+            raise self.refusal(fault, action, shape)
+        return np.where(near, inside, action)
+
     def as_action(self, action: Any, shape: tuple[int, ...]) -> NDArray[np.floating]:
         """Return `action` as a contiguous float array of `shape`, or say what is wrong with it."""
         if self.choices is not None:
@@ -316,7 +341,11 @@ class TaskView:
 
     @property
     def spec(self) -> EnvSpec | None:
-        """How Gymnasium made the environment; with a release, of public arguments alone."""
+        """How Gymnasium made the environment; with a release, of public arguments alone.
+
+        Its ``max_episode_steps`` is the horizon. The registered ids have none, so that no TimeLimit is put around the
+        environment: an episode ends by itself, and is terminated, not truncated.
+        """
         return self._spec
 
     @spec.setter
@@ -324,12 +353,26 @@ class TaskView:
         if spec is not None:
             spec = copy.copy(spec)
             spec.kwargs = self._task.public_arguments(spec.kwargs)
+            spec.max_episode_steps = self._task.model.horizon
+            spec.nondeterministic = self._task.redraw == "episode"  # equal seeds then meet different releases
         self._spec = spec
 
     @property
     def model(self) -> EnsembleModel:
         """The model in force: its `default` is the (latest) release if there is one."""
         return self._task.model
+
+    @property
+    def redraw(self) -> str:
+        """When the private matrix is drawn again: ``"never"`` or ``"episode"``."""
+        return self._task.redraw
+
+    def released_models(self, count: int) -> Iterator[EnsembleModel]:
+        """Yield the models of the first `count` episodes with ``redraw="episode"``, the environment being left alone.
+
+        Releases that were not drawn yet are charged to the ledger.
+        """
+        return self._task.released_models(count)
 
     @property
     def release(self) -> Release | None:
@@ -389,6 +432,14 @@ def _nonzero(words: NDArray[np.uint64]) -> NDArray[np.int64]:
     return words.astype(np.int64)
 
 
+def writeable(state: dict[str, Any]) -> dict[str, Any]:
+    """Return the state of an unpickled object with arrays of its own: those in Ray's object store cannot be written."""
+    return {
+        name: value.copy() if isinstance(value, np.ndarray) and not value.flags.writeable else value
+        for name, value in state.items()
+    }
+
+
 # ------------------------------------------------------------------ arguments
 def check_state(state: Any, n: int) -> int:
     """Return a state as an int, refusing what is none."""
@@ -421,16 +472,18 @@ def check_occupancy(occupancy: Any, n: int) -> FloatArray:
 
 
 def check_options(options: dict[str, Any] | None, known: tuple[str, ...]) -> dict[str, Any]:
-    """Return the options of a reset, refusing unknown names and a start given twice."""
+    """Return the options of a reset that are `known`, refusing a start given twice; of others a warning tells, once."""
     if options is None:
         return {}
     if not isinstance(options, dict):
         raise ValueError(f"options must be a dict, got {type(options).__name__}.")
     for name in options:
-        check_choice(name, "option", known)
+        if name not in known and name not in _IGNORED:
+            _IGNORED.add(name)
+            logger.warn(f"reset ignores the option {name!r}; it knows {', '.join(known)}.")
     if "state" in options and "occupancy" in options:
         raise ValueError("options give both state and occupancy; choose the start by one of them.")
-    return options
+    return {name: value for name, value in options.items() if name in known}
 
 
 def kernel_of(model: EnsembleModel) -> Kernel | GeneralKernel:

@@ -31,6 +31,7 @@ from dp_ensemble_env.envs.task import (
     check_state,
     random_words,
     seed_words,
+    writeable,
 )
 from dp_ensemble_env.model import EnsembleModel
 
@@ -66,6 +67,8 @@ class EnsembleVectorEnv(TaskView, VectorEnv[NDArray[np.float32], NDArray[np.floa
         ``"all"`` adds the costly ``occupancy`` and ``default_occupancy``.
     render_mode : {None, "rgb_array", "ansi"}
         ``render()`` returns one frame per sub-environment.
+    max_episode_steps : int, optional
+        Given by Gymnasium where a spec is made again; no less than the horizon, since nothing is truncated.
     """
 
     metadata: dict[str, Any] = {
@@ -83,6 +86,7 @@ class EnsembleVectorEnv(TaskView, VectorEnv[NDArray[np.float32], NDArray[np.floa
         *,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         render_mode: str | None = None,
+        max_episode_steps: int | None = None,
         **options: Unpack[Options],
     ) -> None:
         super().__init__()
@@ -95,6 +99,7 @@ class EnsembleVectorEnv(TaskView, VectorEnv[NDArray[np.float32], NDArray[np.floa
         self.render_mode = render_mode
         next_step = self.autoreset_mode is AutoresetMode.NEXT_STEP
         self._task = Task(EnvSettings.of(model, population, action, **options), next_step)
+        _check_limit(max_episode_steps, self._task.model.horizon)
         self.single_observation_space = self._task.observation_space
         self.single_action_space = self._task.action_space
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
@@ -116,13 +121,13 @@ class EnsembleVectorEnv(TaskView, VectorEnv[NDArray[np.float32], NDArray[np.floa
         self._observed, self._rows = (size, self._task.width), self._task.values
         self._last = np.array(horizon)  # comparing with an array is quicker than with an int
         self._everyone = np.ones(size, np.bool_)  # the mask of every info, shared and hence read-only
-        self._everyone.setflags(write=False)
         self._ints, self._common = self._task.ints, self._task.common
         self._bind()
 
     def _bind(self) -> None:
         self._advance = STEPS[self._task.dynamics]
         self._times = self._counters[dyn.TIME]  # a view
+        self._everyone.setflags(write=False)
 
     # ------------------------------------------------------------ the episodes
     def reset(
@@ -168,7 +173,7 @@ class EnsembleVectorEnv(TaskView, VectorEnv[NDArray[np.float32], NDArray[np.floa
         over: BoolArray | None = None
         if self._looks_back:
             over = self._times == self._horizon
-            self._check_first(actions, over)
+            actions = self._check_first(actions, over)
             # Releases are drawn, and may be refused, before anything moves.
             if self.autoreset_mode is AutoresetMode.NEXT_STEP:
                 self._next_release(over)
@@ -188,7 +193,7 @@ class EnsembleVectorEnv(TaskView, VectorEnv[NDArray[np.float32], NDArray[np.floa
             values,
         )
         if fault:
-            raise self._task.refusal(fault, actions, self._shape)
+            return EnsembleVectorEnv.step(self, self._task.mended(fault, actions, self._shape))
         if over is not None:
             self._remember(over, values)
         terminated = np.equal(self._times, self._last)
@@ -313,13 +318,16 @@ class EnsembleVectorEnv(TaskView, VectorEnv[NDArray[np.float32], NDArray[np.floa
         self._models.append(self._task.model)
         return len(self._kernels) - 1
 
-    def _check_first(self, actions: NDArray[np.floating], over: BoolArray) -> None:
-        """Refuse bad actions before a release is drawn."""
-        low, live = mode(self._task.mode).low, actions[~over]
-        if not ((live >= low) & (live <= 1.0)).all():
+    def _check_first(self, actions: NDArray[np.floating], over: BoolArray) -> NDArray[np.floating]:
+        """Refuse bad actions before a release is drawn; return them with rounding mended."""
+        low = mode(self._task.mode).low
+        for _ in range(2):
             flat = actions.reshape(self.num_envs, -1)
             wrong = ~((flat >= low) & (flat <= 1.0)) & ~over[:, None]
-            raise self._task.refusal(1 + int(np.flatnonzero(wrong)[0]), actions, self._shape)
+            if not wrong.any():
+                break
+            actions = self._task.mended(1 + int(np.flatnonzero(wrong)[0]), actions, self._shape)
+        return actions
 
     def _observe(self, observations: NDArray[np.float32]) -> None:
         """Write the present observations (for a reset that leaves some sub-environments alone)."""
@@ -472,8 +480,17 @@ class EnsembleVectorEnv(TaskView, VectorEnv[NDArray[np.float32], NDArray[np.floa
         return {**self.__dict__, "_renderer": None, "_advance": None, "_times": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+        self.__dict__.update(writeable(state))
+        self._ints, self._common = self._task.ints, self._task.common
         self._bind()
+
+
+def _check_limit(limit: int | None, horizon: int) -> None:
+    if limit is not None and check_count(limit, "max_episode_steps") < horizon:
+        raise ValueError(
+            f"max_episode_steps={limit} would truncate the {horizon} steps of an episode, which the batch cannot do; "
+            "leave it out, or make single environments: vectorization_mode='sync'."
+        )
 
 
 def _check_autoreset(mode: Any) -> AutoresetMode:

@@ -38,10 +38,11 @@ from dp_ensemble_env.experiments import workers
 from dp_ensemble_env.experiments.comparison_report import PrivateRow, Row
 from dp_ensemble_env.experiments.problem import dirichlet_spec, draw_release
 from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.policies import as_tilt
 from dp_ensemble_env.privacy.ledger import PrivacyLedger
 from dp_ensemble_env.privacy.mechanisms.base import Release
 from dp_ensemble_env.privacy.statement import DEFAULT_DELTA
-from dp_ensemble_env.reporting.outcome import Outcome
+from dp_ensemble_env.reporting.outcome import Outcome, event_outcome, start_weights
 
 ANALYTICAL = ("standard", "taylor", "digamma", "average-sampled", "average-expansion", "average-exact")
 PRACTICE = ("uncontrolled", "ad-hoc", "best-price")
@@ -417,19 +418,28 @@ def _deploy_tilt(model: EnsembleModel, release: Any) -> Outcome:
     """Solve on the release, but deploy the attraction of each level instead of the transition matrix.
 
     The loads then follow their own true dynamics tilted by the plan, so the
-    noise of the released rows is left behind and that of the value function remains.
+    noise of the released rows is left behind and that of the value function remains. With nature
+    or a context the outcome is computed, not played.
     """
+    if not model.is_plain:
+        return event_outcome(model, as_tilt(model.default if release is None else release, model))
     private = model if release is None else model.with_default(release.matrix)
     return evaluate(make_agent("standard", EnsembleEnv(private, action="tilt")), EnsembleEnv(model, action="tilt"))
 
 
 def analytical_costs(model: EnsembleModel, ks: Sequence[float], seed: int) -> dict[str, list[float]]:
-    """Cost of privacy by theory, dollars per building from the initial distribution, for each finite k."""
-    finite = [k for k in ks if math.isfinite(k)]
+    """Cost of privacy by theory, dollars per building from the initial distribution, for each finite k.
+
+    Nothing for a coupled model: its loads pay together, so no state has a cost of its own.
+    """
+    if model.coupling is not None:
+        return {}
+    finite, weights = [k for k in ks if math.isfinite(k)], start_weights(model)
     costs = {
-        name: [float(model.initial @ cost_of_privacy(model, k, name)[0]) for k in finite]
+        name: [float((weights * cost_of_privacy(model, k, name)[0]).sum()) for k in finite]
         for name in ("taylor", "digamma", "average-exact")
     }
-    estimates = [release_cost(model, k, samples=500, rng=seed) for k in finite]
-    costs["one release"] = [float(model.initial @ e.mean[0]) for e in estimates]
+    samples = 500 if model.is_plain else 50  # solved one by one with nature or a context
+    estimates = [release_cost(model, k, samples=samples, rng=seed) for k in finite]
+    costs["one release"] = [float((weights * e.mean[0]).sum()) for e in estimates]
     return costs

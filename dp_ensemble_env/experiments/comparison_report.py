@@ -13,6 +13,8 @@ import numpy as np
 
 from dp_ensemble_env._files import atomic_write
 from dp_ensemble_env.agents.evaluation import SeedSummary
+from dp_ensemble_env.experiments.suite_report import add_section
+from dp_ensemble_env.experiments.suite_report import load as load_suite
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.reporting.outcome import Outcome
 from dp_ensemble_env.reporting.provenance import versions
@@ -188,11 +190,12 @@ def write_all(
     command: str,
     notes: Sequence[str] = (),
     suffix: str = "",
+    suite: Path | None = None,
 ) -> Path:
     """Write CSV, JSON, pictures and the page; return the page's path.
 
     All of it is computed with the true behaviour. Where that comes from a meter, `suffix` is `OWNER_ONLY`: it is in the
-    name of every file, and the page begins with it.
+    name of every file, and the page begins with it. `suite` is a folder with results of the whole suite to show, too.
     """
     contents = [row.evaluation.to_dict() for row in rows]
     fields = [name for name in contents[0] if name != "power_kw"]
@@ -232,7 +235,7 @@ def write_all(
     }
     with atomic_write(folder / f"comparison{suffix}.json") as stream:
         json.dump(record, stream, indent=1)
-    return _write_page(folder, model, rows, private, costs, command, notes, suffix)
+    return _write_page(folder, model, rows, private, costs, command, notes, suffix, suite)
 
 
 def _write_page(
@@ -244,6 +247,7 @@ def _write_page(
     command: str,
     notes: Sequence[str],
     suffix: str,
+    suite: Path | None,
 ) -> Path:
     from dp_ensemble_env.experiments.comparison_figures import CAPTIONS, draw_all
     from dp_ensemble_env.reporting.page import Page
@@ -278,6 +282,8 @@ def _write_page(
         page.text(PRIVATE_WORDS)
         page.table(PRIVATE_HEADINGS, [private_cells(row) for row in private])
         picture("deployed.png")
+    if suite is not None:
+        add_section(page, load_suite(suite), suite)
     page.heading("How this was made")
     page.text(f"`{command}` with " + ", ".join(f"{name} {value}" for name, value in versions().items()) + ".")
     return page.write(folder / f"comparison{suffix}.html")

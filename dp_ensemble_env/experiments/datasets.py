@@ -14,6 +14,7 @@ Every start state occurs as often as it is likely. All but uncontrolled explore 
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 import tempfile
@@ -26,6 +27,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 from numpy.typing import NDArray
 
 from dp_ensemble_env import __version__, scenarios
@@ -102,6 +104,14 @@ class DatasetSettings:
 
 
 # ------------------------------------------------------------------ the environment
+def _without_limit(env: gymnasium.Env[Any, Any]) -> EnvSpec:
+    """Return the spec without a limit of steps: made again, an episode is to end by itself, not by truncation."""
+    spec = copy.copy(env.spec)
+    assert spec is not None
+    spec.max_episode_steps = None
+    return spec
+
+
 def make_env(problem: Problem, settings: DatasetSettings) -> gymnasium.Env[Any, Any]:
     """Make the environment, whose spec JSON can hold: by name for a scenario, by numbers for other models."""
     model, env_id = problem.model, f"dp_ensemble/{NAMES[settings.population]}-v0"
@@ -307,7 +317,7 @@ def store(
             dataset = minari.create_dataset_from_buffers(
                 dataset_id,
                 [EpisodeBuffer(**one) for one in episodes],
-                env=env.spec,
+                env=_without_limit(env),
                 algorithm_name=title.removesuffix("-v0"),
                 ref_min_score=low,
                 ref_max_score=high,

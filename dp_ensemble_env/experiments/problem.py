@@ -198,18 +198,21 @@ def _digits(value: float) -> str:
     return short if float(short := f"{value:g}") == value else repr(float(value))
 
 
-def draw_release(spec: str, model: EnsembleModel, seed: int | None, participants: int = 0) -> Release:
+def draw_release(
+    spec: str, model: EnsembleModel, seed: int | None, participants: int = 0, fleet: Fleet | None = None
+) -> Release:
     """Draw a release of a model's behaviour with the mechanism that a spec names, or load a saved one.
 
-    A mechanism that protects participants draws from so many simulated ones, if any; they are the same for every seed.
+    A mechanism that protects participants draws from the fleet, or from so many simulated participants, if any, who
+    are the same for every seed.
     """
     privacy = as_privacy(spec)
     if isinstance(privacy, Release):
         return privacy
     assert isinstance(privacy, Mechanism)
-    data = model.default
-    if participants and isinstance(privacy, FleetMechanism):
-        data = _remembered_fleet(model, participants)
+    data: Any = model.default
+    if isinstance(privacy, FleetMechanism) and (fleet is not None or participants):
+        data = _remembered_fleet(model, participants) if fleet is None else fleet
     return PrivacyLedger().release(privacy, data, seed, **privacy.terms_of(model))
 
 

@@ -28,15 +28,19 @@ from numpy.typing import ArrayLike, NDArray
 
 from dp_ensemble_env.agents import Agent, evaluate
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
+from dp_ensemble_env.envs.settings import as_privacy
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.policies import as_tilt
 from dp_ensemble_env.privacy.fleet import Fleet
 from dp_ensemble_env.privacy.mechanisms.base import Release
+from dp_ensemble_env.privacy.mechanisms.participants import FleetMechanism
 from dp_ensemble_env.privacy.mechanisms.public import PublicMechanism, public_guess
 from dp_ensemble_env.reporting.outcome import Outcome, event_outcome, start_values
 
 FloatArray = NDArray[np.float64]
 PARTS = ("sampling", "privacy", "learning")
+#: Participants that are simulated where nobody says how many.
+PARTICIPANTS = 4000
 HEADINGS = ("controller", "sampling", "privacy", "learning", "together", "score", "without data")
 
 
@@ -124,6 +128,18 @@ def split_regret(
         score=final.score,
         without_data=guess.score,
     )
+
+
+def default_specs(model: EnsembleModel) -> list[str]:
+    """Return mechanisms that suit a model: the paper's where behaviour is one matrix of moves, else participants'."""
+    if model.is_plain and model.default.ndim == 2:
+        return ["public", "dirichlet:k=50", "dirichlet:k=50,floor=0.05"]
+    return ["public", "dirichlet:k=50", "gaussian:epsilon=1", "gaussian:epsilon=4"]
+
+
+def default_participants(specs: Iterable[str]) -> int:
+    """Return how many participants to simulate: none if no mechanism protects them."""
+    return PARTICIPANTS if any(isinstance(as_privacy(spec), FleetMechanism) for spec in specs) else 0
 
 
 def sample_matrix(fleet: Fleet, guess: ArrayLike | None = None) -> FloatArray:

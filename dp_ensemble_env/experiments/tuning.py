@@ -13,9 +13,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from dp_ensemble_env import scenarios
 from dp_ensemble_env._validation import check_choice, check_count
 from dp_ensemble_env.agents.hyperparams import ALGORITHMS, hyperparameters
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
+from dp_ensemble_env.envs.settings import DEFAULT_SCENARIO
 
 FIRST_SEED = 1000
 RATES = (3e-4, 1e-2)
@@ -37,6 +39,8 @@ class TuningSettings:
         Settings to try.
     seeds : int
         Training seeds per setting; the mean of their last scores counts.
+    scenario : str
+        Where it is trained, in the first validation instance: results are reported on others.
     """
 
     algo: str = "ppo"
@@ -45,12 +49,14 @@ class TuningSettings:
     steps: int = 50_000
     trials: int = 20
     seeds: int = 1
+    scenario: str = DEFAULT_SCENARIO
 
     def __post_init__(self) -> None:
         check_choice(self.algo, "algo", ALGORITHMS)
         check_choice(self.population, "population", NAMES)
         for name in ("steps", "trials", "seeds"):
             check_count(getattr(self, name), name)
+        check_choice(self.scenario, "scenario", scenarios.names())
         hyperparameters(self.algo, self.env_id, self.action)  # refuses what does not go together
 
     @property
@@ -62,6 +68,7 @@ class TuningSettings:
     def command(self) -> str:
         """The command that runs this study."""
         asked = f"--algo {self.algo} --population {self.population} --action {self.action}"
+        asked += "" if self.scenario == DEFAULT_SCENARIO else f" --scenario {self.scenario}"
         return f"dp-ensemble tune {asked} --steps {self.steps} --trials {self.trials} --seeds {self.seeds}"
 
 
@@ -160,7 +167,9 @@ def tune(
     from dp_ensemble_env.agents.sb3 import TrainingSettings, train
 
     tuned = hyperparameters(settings.algo, settings.env_id, settings.action)
-    env = EnsembleEnv(population=settings.population, action=settings.action)
+    # Settings for the campus event are found on the event itself, as they always were.
+    split = "train" if settings.scenario == DEFAULT_SCENARIO else "validation"
+    env = EnsembleEnv(settings.scenario, settings.population, settings.action, split=split)
     total = settings.trials * settings.seeds * settings.steps
 
     def objective(trial: Any) -> float:
@@ -184,7 +193,8 @@ def tune(
     optuna.logging.set_verbosity(optuna.logging.ERROR)  # also of a trial that Ctrl-C ends
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=0, n_startup_trials=8))
     study.enqueue_trial(present(settings.algo, tuned), skip_if_exists=True)
-    path = folder / f"{settings.algo}-{NAMES[settings.population]}-{settings.action}.json"
+    home = "" if settings.scenario == DEFAULT_SCENARIO else f"{settings.scenario}-"
+    path = folder / f"{home}{settings.algo}-{NAMES[settings.population]}-{settings.action}.json"
     study.optimize(objective, n_trials=settings.trials, callbacks=[lambda study, trial: _keep(path, settings, study)])
     say(f"best: {study.best_value:.2f} in trial {study.best_trial.number}, {study.best_params}; wrote {path}")
     return path

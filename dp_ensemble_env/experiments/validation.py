@@ -16,6 +16,8 @@ Student's t for the mean of (simulated - analytical of the same start state); fo
 inequality for each time and state, times their number, which is a bound and no approximation. A comparison fails
 when its p-value falls below 1e-6 divided by the number of comparisons (Bonferroni), so that a correct implementation
 fails about once in a million runs (the t part is approximate, for episodes in the hundreds or more).
+
+Models with nature, a context, a coupling or a spread start are validated by `validation_general`.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ from scipy import stats
 from dp_ensemble_env._progress import Monitor, Silent
 from dp_ensemble_env._validation import check_count, check_positive
 from dp_ensemble_env.cost import cost_of_privacy
+from dp_ensemble_env.envs.general import is_general
 from dp_ensemble_env.envs.vector import EnsembleVectorEnv
 from dp_ensemble_env.lsmdp import evaluate_policy, occupancy
 from dp_ensemble_env.model import EnsembleModel
@@ -67,9 +70,9 @@ class Problem:
         check_count(self.samples, "samples")
         check_count(self.seed, "seed", 0)
         check_count(self.episodes, "episodes", 100, 10_000_000)
-        if self.release is not None and self.release.matrix.shape[-1] != self.true_model.n_states:
+        if self.release is not None and self.release.matrix.shape[-1] != self.true_model.n_decisions:
             raise ValueError(
-                f"the release has {self.release.matrix.shape[-1]} levels and the model {self.true_model.n_states}; "
+                f"the release has {self.release.matrix.shape[-1]} levels and the model {self.true_model.n_decisions}; "
                 "build the model from the data, and with the n_states, that it was made from."
             )
 
@@ -281,6 +284,10 @@ def judge(report: Report) -> None:
 def validate(problem: Problem, names: tuple[str, ...] = POLICIES, monitor: Monitor | None = None) -> Report:
     """Solve, simulate and compare every policy in every population."""
     report, monitor = Report(), monitor or Silent()
+    if is_general(problem.model):
+        from dp_ensemble_env.experiments.validation_general import validate_general
+
+        return validate_general(problem, names, monitor)
     optimum: dict[str, Runs] = {}
     monitor.stage("simulating", len(names) * len(POPULATIONS))
     done = 0

@@ -49,9 +49,18 @@ def canary_counts(n_states: int, kind: Kind = "stays") -> NDArray[np.int64]:
 
 
 def with_canary(fleet: Fleet, kind: Kind = "stays") -> Fleet:
-    """Return the adjacent fleet: the canary takes part as well."""
-    canary = canary_counts(fleet.n_states, kind)
-    return Fleet(np.concatenate([fleet.counts.astype(np.int64), canary[None]]))
+    """Return the adjacent fleet: the canary takes part as well, seen often in every row that the fleet has.
+
+    Where rows are more than moves between levels, it always takes the first decision (``"stays"``, but for one time the
+    last) or the last one (``"jumps"``).
+    """
+    if fleet.shape == (fleet.n_states, fleet.n_states):
+        canary = canary_counts(fleet.n_states, kind)
+    else:
+        canary = np.zeros(fleet.drawn_shape, dtype=np.int64)
+        canary[..., 0 if check_choice(kind, "kind", ("stays", "jumps")) == "stays" else -1] = _SEEN
+        canary[..., -1] += 1
+    return Fleet(np.concatenate([fleet.counts.astype(np.int64), canary[None]]), classes=fleet.classes)
 
 
 @dataclass(frozen=True)

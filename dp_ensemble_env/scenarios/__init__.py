@@ -101,8 +101,11 @@ _HOMES = {
     "campus-day": "campus_day:SCENARIO",
     "thermostats": "thermostats:THERMOSTATS",
     "vehicles": "vehicles:VEHICLES",
+    "pool-pumps": "pool_pumps:POOL_PUMPS",
     "spot": "spot:SCENARIO",
     "call": "call:SCENARIO",
+    "feeder": "feeder:SCENARIO",
+    "tracking": "tracking:SCENARIO",
 }
 _REGISTRY: Registry[Scenario] = Registry("scenario", {name: f"{__name__}.{home}" for name, home in _HOMES.items()})
 #: Version in the environment id of each built-in scenario, known without importing it.

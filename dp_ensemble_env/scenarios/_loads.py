@@ -31,8 +31,9 @@ def clock_times(date: str, first_hour: float, step_hours: float, horizon: int) -
 
 def lasting(transition: FloatArray) -> FloatArray:
     """Return the distribution that a chain comes to in the long run."""
-    result: FloatArray = np.linalg.matrix_power(transition, 4096)[0]
-    return result / result.sum()
+    row = np.linalg.matrix_power(transition, 4096)[0]
+    shares: FloatArray = row / row.sum()
+    return shares
 
 
 def settled(behaviour: FloatArray, nature: Iterable[FloatArray], start: FloatArray, rounds: int) -> FloatArray:
@@ -42,12 +43,14 @@ def settled(behaviour: FloatArray, nature: Iterable[FloatArray], start: FloatArr
     for _ in range(rounds):
         for step in steps:
             spread = spread @ step
-    return spread / spread.sum()
+    shares: FloatArray = spread / spread.sum()
+    return shares
 
 
 def with_tilt_scale(model: EnsembleModel, factor: float) -> EnsembleModel:
     """Give a model the scale of tilts that a plan on its public guess needs, times `factor`; the same at all times."""
-    tilts = solve_standard(model.with_default(model.guess)).tilt
-    taken = (np.asarray(model.guess) > 0).reshape(-1, model.n_decisions).any(axis=0)
-    width = np.abs(centred(tilts, model.guess, taken)[..., taken]).max()
+    guess = np.asarray(model.guess, dtype=float)
+    tilts = solve_standard(model.with_default(guess)).tilt
+    taken = (guess > 0).reshape(-1, model.n_decisions).any(axis=0)
+    width = np.abs(centred(tilts, guess, taken)[..., taken]).max()
     return model.override(tilt_scale=np.full(model.horizon, factor * width))

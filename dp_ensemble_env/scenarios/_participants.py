@@ -51,13 +51,14 @@ def from_records(model: EnsembleModel, records: Iterable[Any]) -> Fleet:
 
 
 def classes_of(model: EnsembleModel) -> IntArray | None:
-    """Return the class of each time and context of the default; None if all differ."""
+    """Return the class of each time and context of the default, numbered as they come; None if all differ."""
     lead = model.default.shape[:-2]
     flat = model.default.reshape(int(np.prod(lead)), -1)
     if model.guess is not None:
         flat = np.concatenate([flat, model.guess.reshape(len(flat), -1)], axis=1)
-    kinds = np.unique(flat, axis=0, return_inverse=True)[1].reshape(lead)
-    return None if int(kinds.max()) + 1 == len(flat) else kinds
+    _, first, found = np.unique(flat, axis=0, return_index=True, return_inverse=True)
+    kinds: IntArray = np.argsort(np.argsort(first))[found.ravel()].reshape(lead)
+    return None if len(first) == len(flat) else kinds
 
 
 def context_paths(model: EnsembleModel, days: int, rng: np.random.Generator) -> IntArray:

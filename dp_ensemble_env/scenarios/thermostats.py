@@ -24,8 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from dp_ensemble_env._shapes import Axis
 from dp_ensemble_env.context import Context
-from dp_ensemble_env.model import Axis, EnsembleModel
+from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.scenarios import Card, Scenario
 from dp_ensemble_env.scenarios._loads import clock_times, lasting, settled, streams, with_tilt_scale
 from dp_ensemble_env.tariff import EventTimeline
@@ -67,7 +68,7 @@ class Day:
     outdoors: tuple[float, float, float] = (27.0, 32.0, 37.0)
     spot: tuple[float, float, float] = (0.02, 0.2, 1.2)
     stay: float = 0.88
-    tariff: float = 0.3
+    tariff: float = 0.36
 
     @classmethod
     def draw(cls, rng: np.random.Generator) -> Day:
@@ -75,7 +76,7 @@ class Day:
         fair = rng.uniform(31.0, 33.0)
         outdoors = (fair - rng.uniform(4.0, 6.0), fair, fair + rng.uniform(4.0, 6.0))
         spot = (rng.uniform(0.0, 0.04), rng.uniform(0.15, 0.25), rng.uniform(1.0, 1.4))
-        return cls(outdoors, spot, rng.uniform(0.86, 0.9), rng.uniform(0.27, 0.33))
+        return cls(outdoors, spot, rng.uniform(0.86, 0.9), rng.uniform(0.33, 0.39))
 
     def outdoors_at(self, weather: int, hour: float) -> float:
         """Return the temperature outdoors in the step that begins then, taken at its middle."""
@@ -114,11 +115,11 @@ class Habits:
     def draw(cls, rng: np.random.Generator) -> Habits:
         """Draw the habits of a neighbourhood."""
         return cls(
-            setpoint=rng.uniform(22.25, 23.0),
-            softness=rng.uniform(0.4, 0.6),
+            setpoint=rng.uniform(22.75, 23.25),
+            softness=rng.uniform(0.3, 0.5),
             impatience=rng.uniform(0.15, 0.35),
-            patience=rng.uniform(24.2, 25.0),
-            hold=rng.uniform(0.92, 0.97),
+            patience=rng.uniform(24.3, 24.8),
+            hold=rng.uniform(0.94, 0.97),
         )
 
     def behaviour(self) -> FloatArray:
@@ -140,31 +141,33 @@ class Habits:
 TEXTBOOK = Habits()
 
 
-def room(outdoors: float, mode: int, resistance: float, capacity: float) -> FloatArray:
+def room(outdoors: float, mode: int, resistance: Any, capacity: Any) -> FloatArray:
     """Return where the temperature of a home goes in one step, (16, 16), rows summing to one.
 
     The exact solution of ``C dT/dt = (outdoors - T)/R - COP kW``, shared out between the two
-    neighbouring temperatures so that the mean is exact, and kept inside the grid.
+    neighbouring temperatures so that the mean is exact, and kept inside the grid. Of
+    several homes, R and C given as lists, it is the mean.
     """
-    rest = outdoors - resistance * COP * MODE_KW[mode]
-    kept = np.exp(-STEP_HOURS / (resistance * capacity))
+    r, c = np.broadcast_arrays(np.atleast_1d(resistance), np.atleast_1d(capacity))
+    rest, kept = (outdoors - r * COP * MODE_KW[mode])[:, None], np.exp(-STEP_HOURS / (r * c))[:, None]
     width, last = TEMPERATURES[1] - TEMPERATURES[0], len(TEMPERATURES) - 1
     place = np.clip((rest + (TEMPERATURES - rest) * kept - TEMPERATURES[0]) / width, 0.0, last)
     below = np.minimum(np.floor(place).astype(int), last - 1)
-    rows, out = np.arange(last + 1), np.zeros((last + 1, last + 1))
-    out[rows, below] = 1.0 - (place - below)
-    out[rows, below + 1] = place - below
-    return out
+    rows, out = np.broadcast_to(np.arange(last + 1), place.shape), np.zeros((last + 1, last + 1))
+    np.add.at(out, (rows, below), 1.0 - (place - below))
+    np.add.at(out, (rows, below + 1), place - below)
+    mean: FloatArray = out / len(r)
+    return mean
 
 
 def rooms(outdoors: float) -> FloatArray:
     """Return nature (n, n) at one temperature outdoors: the mode stays, the temperature moves as in a mix of homes."""
-    homes = [(RESISTANCE * x, CAPACITY * y) for x in SPREAD for y in SPREAD]
-    blocks = [np.mean([room(outdoors, mode, *home) for home in homes], axis=0) for mode in range(len(MODES))]
-    out = np.zeros((len(MODES), len(TEMPERATURES), len(MODES), len(TEMPERATURES)))
-    for mode, block in enumerate(blocks):
-        out[mode, :, mode] = block
-    return out.reshape(2 * (len(MODES) * len(TEMPERATURES),))
+    size = len(TEMPERATURES)
+    resistances, capacities = RESISTANCE * np.repeat(SPREAD, len(SPREAD)), CAPACITY * np.tile(SPREAD, len(SPREAD))
+    out = np.zeros((len(MODES), size, len(MODES), size))
+    for mode in range(len(MODES)):
+        out[mode, :, mode] = room(outdoors, mode, resistances, capacities)
+    return out.reshape(len(MODES) * size, len(MODES) * size)
 
 
 def thermostats(
@@ -188,7 +191,7 @@ def thermostats(
     """
     public, private = streams("thermostats", seed)
     day, habits = Day.draw(public), Habits.draw(private)
-    hours = FIRST_HOUR + STEP_HOURS * np.arange(HORIZON + 1)
+    hours: FloatArray = FIRST_HOUR + STEP_HOURS * np.arange(HORIZON + 1.0)
     nature = np.array([[rooms(day.outdoors_at(w, hour)) for w in range(len(WEATHERS))] for hour in hours[:-1]])
     guess, times = TEXTBOOK.behaviour(), clock_times("2018-07-02", FIRST_HOUR, STEP_HOURS, HORIZON)
     spot, in_peak = _spot(day, hours)
@@ -210,7 +213,7 @@ def thermostats(
         axes=(Axis("unit", MODES), Axis("temperature (°C)", tuple(TEMPERATURES.tolist()))),
         public_fields=("levels", "initial"),
     )
-    model = with_tilt_scale(model, 2.0)
+    model = with_tilt_scale(model, 2.4)
     return model.override(**overrides) if overrides else model
 
 

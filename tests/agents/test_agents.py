@@ -218,6 +218,56 @@ def test_models_without_an_event_are_evaluated_too():
     assert evaluation.to_dict()["energy_cost"] is None and evaluation.to_dict()["delivered_kwh"] is None
 
 
+# ------------------------------------------------------------------ a release for each episode
+def returns_from_every_state(agent, model):
+    """Play from every start state in a loop of our own."""
+    env, found = EnsembleEnv(model), []
+    for state in range(model.n_states):
+        observation, _ = env.reset(options={"state": state})
+        total, over = 0.0, False
+        while not over:
+            observation, reward, over, _, _ = env.step(agent.predict(observation)[0])
+            total += reward
+        found.append(total)
+    return np.array(found)
+
+
+def test_every_episode_is_scored_against_its_own_release(campus):
+    settings = {"k": 20, "release_seed": 3, "redraw": "episode"}
+    env = EnsembleEnv(campus, **settings)
+    agent, first, charged = make_agent("standard", env), env.model, env.ledger.releases
+    evaluations = []
+    for _ in range(3):
+        evaluations.append(evaluate(agent, env, episodes=4).to_dict())
+        assert env.ledger.releases == charged + 3  # the first was there, and nothing is charged twice
+        env.reset(seed=0)
+    assert evaluations[0] == evaluations[1] == evaluations[2]
+    twin, rows = EnsembleEnv(campus, **settings), []
+    for _ in range(4):
+        twin.reset(seed=0)
+        idle, best = reference_returns(twin.model)
+        rows.append([campus.initial @ x for x in (returns_from_every_state(agent, twin.model), idle, best)])
+    achieved, idle, best = np.array(rows).T
+    scores = 100 * (achieved - idle) / (best - idle)
+    assert scores[0] == pytest.approx(100, abs=1e-3) and scores.min() < 97  # it was planned on the first
+    found = evaluations[0]
+    assert found["score"] == pytest.approx(100 * (achieved - idle).sum() / (best - idle).sum(), abs=1e-4)
+    assert found["score_error"] > 0 and not found["exact"] and found["mean_return"] == pytest.approx(achieved.mean())
+    assert env.model.default.tolist() != first.default.tolist()  # three resets: the third release is in force
+
+
+def test_the_uncontrolled_ensemble_scores_zero_on_any_releases(campus):
+    for population in ("mean-field", "single"):
+        env = EnsembleEnv(campus, population, k=20, redraw="episode")
+        found = evaluate(make_agent("uncontrolled", env), env, episodes=640)
+        assert abs(found.score) <= 4 * found.score_error + 1e-9
+        model = env.model
+        assert evaluate(make_agent("uncontrolled", env), env, episodes=2).episodes == (
+            40 if population != "single" else 2
+        )
+        assert env.model is model
+
+
 # ------------------------------------------------------------------ seeds
 def test_seed_summary_of_known_scores():
     summary = seed_summary([90.0, 95.0, 96.0, 97.0, 20.0, 96.5, 95.5, 96.2])

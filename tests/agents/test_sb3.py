@@ -11,9 +11,10 @@ import sys
 import gymnasium
 import numpy as np
 import pytest
+from helpers import ROOT
 
 torch = importlib.import_module("torch")
-importlib.import_module("stable_baselines3")
+stable_baselines3, sb3_contrib = map(importlib.import_module, ("stable_baselines3", "sb3_contrib"))
 
 from dp_ensemble_env.agents import evaluate, make_agent  # noqa: E402
 from dp_ensemble_env.agents.features import ClockFeatures, ScaledRewards  # noqa: E402
@@ -114,6 +115,24 @@ def test_what_rl_zoo3_writes_into_the_settings_does_not_come_back():
             settings["env_wrapper"].clear()
             del settings["policy"]
         assert dict(module.hyperparams) == before and "a/b-v0" not in module.hyperparams
+
+
+def test_which_algorithms_take_the_environment_as_it_is():
+    """The page's sentence: those for continuous actions do, those that choose from a list take the discrete ids."""
+    small, of_list = {"buffer_size": 100}, {"buffer_size": 100, "learning_starts": 20, "batch_size": 8}
+    free = dict.fromkeys(("PPO", "A2C", "TRPO", "ARS"), {})
+    free |= dict.fromkeys(("DDPG", "SAC", "TD3", "TQC", "CrossQ"), small)
+    page = (ROOT / "docs" / "libraries" / "stable_baselines3.md").read_text()
+    for name, settings in free.items():
+        kind = getattr(stable_baselines3, name, None) or getattr(sb3_contrib, name)
+        assert name in page
+        learner = kind("MlpPolicy", gymnasium.make(MEAN_FIELD), **settings)
+        assert learner.predict(np.zeros(23, np.float32))[0].shape == (20,)
+    for kind in (stable_baselines3.DQN, sb3_contrib.QRDQN):
+        with pytest.raises(AssertionError, match="only supports"):
+            kind("MlpPolicy", gymnasium.make(MEAN_FIELD, action="price"))
+        learner = kind("MlpPolicy", gymnasium.make("dp_ensemble/CampusEvent-discrete-v1"), **of_list)
+        assert learner.learn(40).num_timesteps == 40
 
 
 def test_unknown_names_are_refused():

@@ -170,5 +170,5 @@ def test_specs_register_every_population() -> None:
     assert populations == {IDS[0]: None, IDS[1]: 100, IDS[2]: 1}
     for name in IDS:
         spec = gymnasium.spec(name)
-        assert spec.max_episode_steps is None  # the horizon terminates, nothing truncates
+        assert spec.max_episode_steps is None  # the horizon terminates, nothing truncates: no TimeLimit
         assert isinstance(gymnasium.make(name).unwrapped, EnsembleEnv)

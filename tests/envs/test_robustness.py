@@ -118,7 +118,6 @@ def test_stepping_past_the_end_or_before_the_start_is_refused(name: str) -> None
         ({"occupancy": np.r_[2.0, -1.0, np.zeros(18)]}, "not negative"),
         ({"occupancy": np.full(20, np.nan)}, "occupancy"),
         ({"state": 1, "occupancy": np.ones(20) / 20}, "both"),
-        ({"stat": 1}, "did you mean 'state'"),
         ([("state", 1)], "dict"),
     ],
 )

@@ -43,7 +43,7 @@ def test_equal_seeds_give_equal_models_and_others_differ(model):
 def test_instances_stay_in_the_stated_ranges_and_vary():
     draws = [DaySettings.draw(seed + 1_000_000 * split) for split in range(3) for seed in range(200)]
     for name, low, high in (
-        ("event_hour", 12, 16),
+        ("event_hour", 11, 14),
         ("incentive", 0.7, 1.5),
         ("night_price", 0.06, 0.10),
         ("day_price", 0.12, 0.18),
@@ -82,6 +82,7 @@ def test_behaviour_is_that_of_the_hour_which_has_ended(model):
     for debt in range(DEBTS):  # the debt is carried along and changes nothing
         assert_array_equal(blocks[:, :, debt, :, debt], levels_of(model))
     assert_allclose(blocks.sum(axis=(1, 2, 3, 4)), LEVELS * DEBTS)
+    assert ((model.guess > 0) >= (model.default > 0)).all()  # the public guess rules out nothing that happens
 
 
 def test_activity_lasts_from_opening_to_closing_and_not_through_the_night(model):

@@ -5,7 +5,8 @@ import pytest
 
 from dp_ensemble_env import scenarios
 from dp_ensemble_env._tilts import centred
-from dp_ensemble_env.experiments.probes import Prober, optimal_tilts
+from dp_ensemble_env.experiments._guesses import optimal_tilts
+from dp_ensemble_env.experiments._prober import Prober
 from dp_ensemble_env.policies import solve_standard
 from dp_ensemble_env.scenarios import thermostats as th
 from dp_ensemble_env.scenarios._loads import settled
@@ -105,7 +106,7 @@ def test_the_optimum_cools_in_a_breeze_and_waits_in_a_lull(model):
     tilt = solve_standard(model).tilt
     room = int(np.argmin(np.abs(th.TEMPERATURES - 22.5)))
     preference = tilt[:40, :, ON * ROOMS + room] - tilt[:40, :, OFF * ROOMS + room]
-    assert (preference[:, 0] > 0.2).all() and (preference[:, 2] < -0.2).all()
+    assert (preference[:, 0] > 0.05).all() and (preference[:, 2] < -0.2).all()
 
 
 def test_weather_moves_the_rooms(model):
@@ -141,6 +142,19 @@ def test_feedback_and_data_matter(model):
     open_loop, constant = prober.open_loop(), prober.constant_tilt()
     textbook = prober.score(optimal_tilts(model.with_default(model.guess)))
     assert 0 < constant < open_loop < 30
-    assert 60 < textbook < 84
-    assert prober.myopic() < 84 and prober.random_search() < 0 and prober.constant_price() < 5
+    assert 50 < textbook < 80
+    assert prober.myopic() < 75 and prober.random_search() < 0 and prober.constant_price() < 5
     assert prober.tilt_ceiling() == pytest.approx(100.0, abs=1e-9)
+
+
+def test_physics_chosen_in_hindsight_does_not_make_up_for_data(model):
+    """Fit the textbook's thermostat to the truth as well as can be: the owners' boosts are still missing from it."""
+    prober = Prober(model, effort=0.1)
+    fits = [
+        th.Habits(setpoint, band, softness)
+        for setpoint in (22.5, 23.0)
+        for band in (0.5, 1.0)
+        for softness in (0.5, 1.0)
+    ]
+    scores = [prober.score(optimal_tilts(model.with_default(fit.behaviour()))) for fit in fits]
+    assert 55 < max(scores) < 82

@@ -1,0 +1,299 @@
+"""Every agent on every scenario: one table for the whole benchmark.
+
+Each cell is the score of an agent over the test instances of a scenario, every instance between its own uncontrolled
+loads (0) and its own exact optimum (100). Controllers that plan are made on each instance and scored exactly, in the
+mean field. Learners are trained on the training instances, or given as trained runs, and play the test instances as
+they are.
+
+`dp_ensemble_env.experiments.capabilities` makes the picture of each agent from the same numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
+
+from dp_ensemble_env import scenarios
+from dp_ensemble_env._progress import Monitor, Silent
+from dp_ensemble_env._validation import check_choice, check_count
+from dp_ensemble_env.agents import Agent, evaluate_split
+from dp_ensemble_env.agents.statistics import Interval, interval, suite_interval
+from dp_ensemble_env.envs.actions import action_scale, price_tilts
+from dp_ensemble_env.experiments._tilting import TiltReturn
+from dp_ensemble_env.experiments.problem import draw_release
+from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.policies import solve_standard
+from dp_ensemble_env.reporting.outcome import score, start_values
+
+FloatArray = NDArray[np.float64]
+#: Tilts (T, c, m), in nats, that a controller plans on a model.
+Planner = Callable[[EnsembleModel], FloatArray]
+
+
+# ------------------------------------------------------------------ controllers that plan
+def leave_alone(model: EnsembleModel) -> FloatArray:
+    """Do not interfere."""
+    return np.zeros((model.horizon, model.n_contexts, model.n_decisions))
+
+
+def constant_price(model: EnsembleModel) -> FloatArray:
+    """Hold the one price throughout that earns most: the best of 41, refined."""
+    returns, unit = TiltReturn(model), _full(model, price_tilts(model, np.ones(model.horizon)))
+    grid = np.linspace(-1.0, 1.0, 41)
+    best = int(np.argmax([returns(price * unit) for price in grid]))
+    around = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
+    found = minimize_scalar(lambda price: -returns(price * unit), bounds=around, method="bounded")
+    return unit * float(max(grid[best], found.x, key=lambda price: returns(price * unit)))
+
+
+def myopic(model: EnsembleModel) -> FloatArray:
+    """Answer the expected utility of the next state alone."""
+    _, nature, context, utility = model.tables()
+    ahead = np.einsum("twx,txs->tws", context, utility[1:])
+    tilts: FloatArray = np.einsum("twas,tws->twa", nature, ahead) / model.discomfort_penalty
+    return tilts
+
+
+def public_guess(model: EnsembleModel) -> FloatArray:
+    """Plan without data: on the textbook behaviour of the scenario, or on a lazy walk (ε = 0)."""
+    guess = model.guess
+    if guess is None:
+        guess = draw_release("public", model, 0).matrix
+    return optimum(model.with_default(guess))
+
+
+def optimum(model: EnsembleModel) -> FloatArray:
+    """Plan on the behaviour itself: the exact optimum."""
+    return _full(model, solve_standard(model).tilt)
+
+
+PLANNERS: dict[str, Planner] = {
+    "uncontrolled": leave_alone,
+    "best-price": constant_price,
+    "myopic": myopic,
+    "public-guess": public_guess,
+    "standard": optimum,
+}
+#: Planners that look at the behaviour, so that data can help or mislead them.
+USE_DATA = ("best-price", "standard")
+
+
+def _full(model: EnsembleModel, tilts: FloatArray) -> FloatArray:
+    """Give tilts (T, [c,] m) an axis for the context."""
+    shape = (model.horizon, model.n_contexts, model.n_decisions)
+    return np.broadcast_to(tilts if tilts.ndim == 3 else tilts[:, None, :], shape)
+
+
+# ------------------------------------------------------------------ results
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """One agent on one scenario; scores are of shape (runs, instances), those of the test set unless said otherwise.
+
+    Attributes
+    ----------
+    agent, scenario : str
+    scores : ndarray
+        What the table shows.
+    home : ndarray or None
+        Training instances: what it reaches where it was made.
+    abroad : ndarray or None
+        Test instances, played as it was made on training instances.
+    private : ndarray or None
+        Made on a release of each test instance, deployed on the truth.
+    exact : bool
+        Whether the scores are exact rather than estimated from episodes.
+    """
+
+    agent: str
+    scenario: str
+    scores: FloatArray
+    home: FloatArray | None = None
+    abroad: FloatArray | None = None
+    private: FloatArray | None = None
+    exact: bool = True
+
+    @property
+    def score(self) -> Interval:
+        """Interquartile mean and 95 % bootstrap interval."""
+        return interval(self.scores)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of a scenario before any agent: see `dp_ensemble_env.experiments.probes`.
+
+    `size` is the number of entries of its behaviour, T · c · n · m.
+    """
+
+    open_loop: float
+    public_guess: float
+    coupled: bool
+    size: int
+
+
+@dataclass(frozen=True)
+class SuiteSettings:
+    """What is run.
+
+    Attributes
+    ----------
+    scenarios : tuple of str
+        By default all that are registered.
+    agents : tuple of str
+        Controllers that plan, of `PLANNERS`.
+    instances : int, optional
+        The first so many test instances only.
+    privacy : str or None
+        Mechanism whose releases the capability *data* is measured with; None leaves it out.
+    """
+
+    scenarios: tuple[str, ...] = ()
+    agents: tuple[str, ...] = tuple(PLANNERS)
+    instances: int | None = None
+    privacy: str | None = "dirichlet:k=50"
+
+    def __post_init__(self) -> None:
+        for name in self.scenarios:
+            check_choice(name, "scenario", scenarios.names())
+        for name in self.agents:
+            check_choice(name, "agent", PLANNERS)
+        if self.instances is not None:
+            check_count(self.instances, "instances", 1, len(scenarios.instances("test")))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The scenarios that are run."""
+        return self.scenarios or tuple(scenarios.names())
+
+    @property
+    def numbers(self) -> range:
+        """The test instances that are run."""
+        return scenarios.instances("test")[: self.instances]
+
+
+@dataclass(frozen=True, eq=False)
+class Suite:
+    """All entries, in the order of the table, and the facts of each scenario."""
+
+    entries: list[Entry]
+    facts: dict[str, Facts]
+    settings: SuiteSettings = field(default_factory=SuiteSettings)
+
+    @property
+    def agents(self) -> list[str]:
+        """The agents, in order."""
+        return list(dict.fromkeys(entry.agent for entry in self.entries))
+
+    @property
+    def scenarios(self) -> list[str]:
+        """The scenarios, in order."""
+        return list(dict.fromkeys(entry.scenario for entry in self.entries))
+
+    def of(self, agent: str) -> dict[str, Entry]:
+        """Return the entries of an agent by scenario."""
+        return {entry.scenario: entry for entry in self.entries if entry.agent == agent}
+
+    def mean(self, agent: str) -> Interval | None:
+        """Return the mean over scenarios of the interquartile means, with its interval; None if one is missing."""
+        mine = self.of(agent)
+        if len(mine) < len(self.scenarios):
+            return None
+        return suite_interval({name: entry.scores for name, entry in mine.items()})
+
+
+# ------------------------------------------------------------------ running
+def run_suite(
+    settings: SuiteSettings = SuiteSettings(),  # noqa: B008 - frozen
+    trained: Mapping[str, Mapping[str, Sequence[Agent]]] | None = None,
+    action: str | Mapping[str, str] = "price",
+    monitor: Monitor | None = None,
+) -> Suite:
+    """Score planners and trained agents on the test instances of every scenario.
+
+    Parameters
+    ----------
+    settings : SuiteSettings
+    trained : mapping, optional
+        For each name in the table the trained agents by scenario; several of a scenario are runs with other seeds.
+    action : str or mapping
+        Action mode that they were trained in, for all or by name.
+    monitor : Monitor, optional
+    """
+    monitor = monitor or Silent()
+    entries: list[Entry] = []
+    found: dict[str, Facts] = {}
+    for name in settings.names:
+        monitor.stage(f"{name}: planning")
+        found[name] = facts(name)
+        entries += planned(name, settings, monitor)
+        for title, agents in (trained or {}).items():
+            if name in agents:
+                mode = action if isinstance(action, str) else action[title]
+                monitor.stage(f"{name}: {title}")
+                outcome = evaluate_split(
+                    list(agents[name]), name, action=mode, instances=settings.instances, monitor=monitor
+                )
+                entries.append(Entry(title, name, outcome.scores, outcome.training, outcome.scores, exact=False))
+    return Suite(entries, found, settings)
+
+
+def facts(name: str) -> Facts:
+    """Return the recorded probes of a scenario, or compute what is needed of them."""
+    from dp_ensemble_env.experiments.probes import Prober, recorded
+
+    model = scenarios.make(name)
+    size = model.horizon * model.n_contexts * model.n_states * model.n_decisions
+    if found := recorded(name):
+        return Facts(found[0].open_loop, found[0].public_guess, model.coupling is not None, size)
+    prober = Prober(model, effort=0.3)
+    loop = 100.0 if model.context is None else prober.open_loop()
+    return Facts(loop, float(np.nanmax(prober.public_guess())), model.coupling is not None, size)
+
+
+def planned(name: str, settings: SuiteSettings, monitor: Monitor) -> list[Entry]:
+    """Score the controllers that plan."""
+    first = scenarios.make(name)
+    plans = {agent: PLANNERS[agent](first) for agent in settings.agents}
+    at_home = _Scorer(first)
+    columns: dict[str, list[tuple[float, float, float]]] = {agent: [] for agent in settings.agents}
+    for i in settings.numbers:
+        monitor.advance(i, f"instance {i}", len(settings.numbers))
+        model = scenarios.make(name, instance=i, split="test")
+        scorer = _Scorer(model)
+        seen = model
+        if settings.privacy is not None:
+            seen = model.with_default(draw_release(settings.privacy, model, i).matrix)
+        for agent in settings.agents:
+            plan = PLANNERS[agent]
+            made = scorer(plan(model))
+            private = scorer(plan(seen)) if settings.privacy is not None and agent in USE_DATA else np.nan
+            columns[agent].append((made, scorer(_carried(plans[agent], first, model)), private))
+    entries = []
+    for agent, rows in columns.items():
+        scores, abroad, private = (np.array([column]) for column in zip(*rows, strict=True))
+        home = np.array([[at_home(plans[agent])]])
+        kept = None if np.isnan(private).any() else private
+        entries.append(Entry(agent, name, scores, home, abroad, kept))
+    return entries
+
+
+class _Scorer:
+    """Scores tilts (T, c, m) on a model, exactly."""
+
+    def __init__(self, model: EnsembleModel) -> None:
+        self.returns, self.ends = TiltReturn(model), start_values(model)
+
+    def __call__(self, tilts: FloatArray) -> float:
+        return score(self.returns(tilts), *self.ends)
+
+
+def _carried(tilts: FloatArray, made: EnsembleModel, model: EnsembleModel) -> FloatArray:
+    """Play what was planned on one instance on another: equal actions, in the units of each."""
+    before, now = action_scale(made), action_scale(model)
+    factor: Any = np.divide(now, before, out=np.zeros_like(now), where=before > 0)
+    return tilts * factor[:, None, None]

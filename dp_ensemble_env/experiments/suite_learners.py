@@ -1,0 +1,95 @@
+"""The learners of the suite: trained on the training instances here, or loaded from the runs of `dp-ensemble train`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dp_ensemble_env import scenarios
+from dp_ensemble_env._progress import Monitor
+from dp_ensemble_env.agents import Agent
+from dp_ensemble_env.agents.hyperparams import ALGORITHMS
+from dp_ensemble_env.envs import actions
+from dp_ensemble_env.envs.ensemble import EnsembleEnv
+
+
+@dataclass(frozen=True)
+class Budget:
+    """A learner to train: algorithm, action mode and environment steps."""
+
+    algo: str
+    action: str
+    steps: int
+
+    @property
+    def title(self) -> str:
+        """Name in tables."""
+        return f"{self.algo}, {self.action}"
+
+    @classmethod
+    def parse(cls, text: str) -> Budget:
+        """Read ``ppo:price:50000``."""
+        parts = text.split(":")
+        if len(parts) != 3 or not parts[2].isdigit() or int(parts[2]) < 1:
+            raise argparse.ArgumentTypeError(f"must look like ppo:price:50000, got {text!r}")
+        for name, known in ((parts[0], ALGORITHMS), (parts[1], actions.names())):
+            if name not in known:
+                raise argparse.ArgumentTypeError(f"does not know {name!r}; choose one of {', '.join(known)}")
+        return cls(parts[0], parts[1], int(parts[2]))
+
+
+@dataclass
+class Learners:
+    """Trained agents by name in the table and by scenario, and the action mode of each name."""
+
+    agents: dict[str, dict[str, list[Agent]]] = field(default_factory=dict)
+    actions: dict[str, str] = field(default_factory=dict)
+
+    def add(self, title: str, action: str, scenario: str, agent: Agent) -> None:
+        """Add one trained run."""
+        self.agents.setdefault(title, {}).setdefault(scenario, []).append(agent)
+        self.actions[title] = action
+
+
+def train_learners(
+    learners: Learners, budget: Budget, names: Sequence[str], seeds: int, seed: int, monitor: Monitor
+) -> None:
+    """Train a learner on the training instances of each scenario, `seeds` times."""
+    from dp_ensemble_env.agents.sb3 import TrainingSettings, train
+
+    for name in names:
+        models = [scenarios.make(name, instance=i) for i in scenarios.instances("train")]
+        env = EnsembleEnv(models[0], action=budget.action)
+        for i in range(seeds):
+            monitor.stage(f"{name}: training {budget.title}", budget.steps)
+
+            def progress(done: int, planned: int, score: float) -> None:
+                monitor.advance(done, f"score {score:.1f}", planned)
+
+            # Scores along the way are looked at by nobody here, and cost time.
+            settings = TrainingSettings(seed + i, budget.steps, interval=max(1, budget.steps // 4))
+            agent = train(budget.algo, env, settings, progress=progress, models=models)
+            learners.add(budget.title, budget.action, name, agent)
+
+
+def load_runs(learners: Learners, folders: Iterable[Path], inside: Path) -> None:
+    """Load runs; each belongs to the scenario that its folder remembers."""
+    from dp_ensemble_env.agents.runs import read_json
+
+    for folder in folders:
+        if not (folder / "config.json").is_file():
+            raise ValueError(f"{folder} is no run folder; make one with dp-ensemble train.")
+        config = read_json(folder / "config.json")
+        made: dict[str, Any] = config.get("environment") or {}
+        problem = made.get("problem") or {}
+        if not made or problem.get("meter") is not None or problem.get("scenario") not in scenarios.names():
+            raise ValueError(f"{folder} was not trained in a registered scenario; leave it out of the suite.")
+        if made.get("population", "mean-field") != "mean-field":
+            raise ValueError(f"{folder} was trained in the population {made['population']!r}; the suite is mean-field.")
+        from dp_ensemble_env.agents.sb3 import load_agent
+
+        agent = load_agent(folder, inside)
+        learners.add(f"{config['algo']}, {config['action']}", config["action"], problem["scenario"], agent)

@@ -1,0 +1,174 @@
+"""Pool pumps, the deferrable load of Meyn and others: filter programmes that run through once they have started.
+
+A pump is on or off, and its state counts the half hours it has been so. **Nature** is a
+clock: to go on adds half an hour, to switch starts from zero. **Behaviour** is private:
+how long the programmes are and how firmly they hold. The textbook's pump has a chance of
+switching that rises smoothly with the time, so it believes that a pump is easily
+stopped again; a real programme is not. **Context** is the state of the grid: surplus,
+balanced or short, at the prices for imbalance of a supplier who has bought the pumps'
+usual energy beforehand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from dp_ensemble_env._shapes import Axis
+from dp_ensemble_env.context import Context
+from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.scenarios import Card, Scenario
+from dp_ensemble_env.scenarios._loads import clock_times, lasting, settled, streams, with_tilt_scale
+
+FloatArray = NDArray[np.float64]
+
+MODES = ("off", "on")
+STEP_HOURS, HORIZON = 0.5, 48
+#: Hours in the mode that the states tell apart; the last stands for that and more.
+HOURS = STEP_HOURS * np.arange(24)
+PUMP_KW = 1.0
+GRID = ("surplus", "balanced", "short")
+
+
+@dataclass(frozen=True)
+class Day:
+    """What is public in one instance: the price of imbalance in each state of the grid, and how long a state lasts."""
+
+    imbalance: tuple[float, float, float] = (-0.2, 0.0, 0.25)
+    stay: tuple[float, float, float] = (0.85, 0.8, 0.85)
+
+    @classmethod
+    def draw(cls, rng: np.random.Generator) -> Day:
+        """Draw a day."""
+        low, mid, high = rng.uniform(0.82, 0.88, 3)
+        return cls((rng.uniform(-0.25, -0.15), rng.uniform(-0.02, 0.02), rng.uniform(0.2, 0.3)), (low, mid, high))
+
+    @property
+    def transition(self) -> FloatArray:
+        """How the grid moves in half an hour: to a neighbour or not at all."""
+        low, mid, high = self.stay
+        return np.array([[low, 1 - low, 0.0], [(1 - mid) / 2, mid, (1 - mid) / 2], [0.0, 1 - high, high]])
+
+
+@dataclass(frozen=True)
+class Habits:
+    """The owners' programmes.
+
+    Attributes
+    ----------
+    rest, run : float
+        Hours after which half of the pumps switch on, and off, in each step.
+    softness : float
+        How much that varies, in hours.
+    early_on, early_off : float
+        Probability per step of switching long before.
+    """
+
+    rest: float = 12.0
+    run: float = 12.0
+    softness: float = 2.0
+    early_on: float = 0.02
+    early_off: float = 0.02
+
+    @classmethod
+    def draw(cls, rng: np.random.Generator) -> Habits:
+        """Draw the programmes of a neighbourhood."""
+        return cls(
+            rest=rng.uniform(6.0, 8.0),
+            run=rng.uniform(4.5, 6.5),
+            softness=rng.uniform(0.4, 0.6),
+            early_on=rng.uniform(0.04, 0.08),
+            early_off=rng.uniform(0.001, 0.004),
+        )
+
+    def behaviour(self) -> FloatArray:
+        """Return the probabilities of the decisions, (n, n): go on, or the other mode from zero."""
+        size = len(HOURS)
+        table = np.zeros((2, size, 2, size))
+        for mode, (usual, early) in enumerate(((self.rest, self.early_on), (self.run, self.early_off))):
+            switch = early + (1.0 - early) * expit((HOURS - usual) / self.softness)
+            table[mode, np.arange(size), mode, np.arange(size)] = 1.0 - switch
+            table[mode, :, 1 - mode, 0] = switch
+        return table.reshape(2 * size, 2 * size)
+
+
+#: Twelve hours on and twelve off, and a chance of switching that rises smoothly.
+TEXTBOOK = Habits()
+
+
+def clockwork() -> FloatArray:
+    """Return nature (n, n): the mode that was decided, and half an hour more in it."""
+    ahead = np.eye(len(HOURS))[np.minimum(np.arange(len(HOURS)) + 1, len(HOURS) - 1)]
+    clock: FloatArray = np.kron(np.eye(len(MODES)), ahead).astype(float)
+    return clock
+
+
+def pool_pumps(
+    seed: int = 0, *, discomfort_penalty: float = 0.1, buildings: int = 1000, **overrides: Any
+) -> EnsembleModel:
+    """Build one day of a thousand pumps in half hours.
+
+    Parameters
+    ----------
+    seed : int
+        Draws the day and, apart from it, the programmes.
+    discomfort_penalty, buildings
+        See `EnsembleModel`; a building is a pool here.
+    **overrides
+        Fields of `EnsembleModel`; a misspelt name is refused.
+
+    Examples
+    --------
+    >>> pool_pumps().n_states
+    48
+    """
+    public, private = streams("pool-pumps", seed)
+    day, habits = Day.draw(public), Habits.draw(private)
+    guess, nature, shares = TEXTBOOK.behaviour(), clockwork(), lasting(day.transition)
+    power = np.repeat([0.0, PUMP_KW], len(HOURS))
+    utility = -STEP_HOURS * np.multiply.outer(day.imbalance, power)
+    model = EnsembleModel(
+        default=habits.behaviour(),
+        nature=nature,
+        context=Context(day.transition, GRID, start=shares),
+        utility=np.broadcast_to(utility, (HORIZON + 1, *utility.shape)),
+        power_kw=power,
+        discomfort_penalty=discomfort_penalty,
+        buildings=buildings,
+        # as textbook pumps are spread in the long run: nobody's data are in it
+        initial=settled(guess, [nature], np.full(len(guess), 1.0 / len(guess)), 1000),
+        spread_start=True,
+        times=clock_times("2018-07-02", 0.0, STEP_HOURS, HORIZON),
+        guess=guess,
+        axes=(Axis("pump", MODES), Axis("hours in the mode", tuple(HOURS.tolist()))),
+        public_fields=("levels", "initial"),
+    )
+    model = with_tilt_scale(model, 2.0)
+    return model.override(**overrides) if overrides else model
+
+
+POOL_PUMPS = Scenario(
+    pool_pumps,
+    Card(
+        title="Pool pumps",
+        story=(
+            "A supplier has bought the usual energy of a thousand pool pumps and settles what they draw more or less "
+            "at the price of imbalance, which is negative when the grid has a surplus and positive when it is short. "
+            "Pumps are easily started, but a filter programme runs through for hours once it has begun."
+        ),
+        states="2 modes (off, on at 1 kW) times 24 half hours that the pump has been in it",
+        sources=(
+            "the pump of Meyn, Barooah, Bušić, Chen and Ehren (IEEE Transactions on Automatic Control, 2015): 1 kW, on "
+            "or off, and the hours in the mode, twelve a day; programmes and prices are synthetic"
+        ),
+        private=(
+            "the owners' programmes: how long pumps run and rest, and how firmly; the grid, prices and the start are "
+            "public"
+        ),
+        version=1,
+    ),
+)

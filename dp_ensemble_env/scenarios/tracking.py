@@ -1,0 +1,175 @@
+"""Pool pumps whose aggregate follows a signal for a day.
+
+The chain is that of Meyn, Barooah, Bušić and Ehren: a pump is on or off, and remembers for how long. The longer it
+has been so the likelier it switches. What is private is by which hazard: how long owners clean, how long they rest, and
+how much they differ from each other and from day to day.
+
+**Coupling** is a target for the mean power, a smooth signal around the pumps' usual power as a grid with much solar and
+wind power asks for. The square of the miss is charged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.signal import lfilter
+from scipy.special import ndtr
+
+from dp_ensemble_env.coupling import Coupling
+from dp_ensemble_env.model import Axis, EnsembleModel
+from dp_ensemble_env.scenarios import Card, Scenario
+from dp_ensemble_env.scenarios._loads import clock_times, streams
+
+FloatArray = NDArray[np.float64]
+
+PUMP_KW = 1.0
+SWITCH = ("off", "on")
+#: Half hours since the last switch that a pump remembers; the last means so many or more.
+MEMORY = 28
+STEP_HOURS, HORIZON = 0.5, 48
+#: Hours that the timers are set to, as printed in the manual.
+CLEANING, RESTING = 6.0, 10.0
+#: Dollars per kW² off the target, pump and half hour.
+MISS = 20.0
+#: Nats that an action of one stands for.
+TILT_SCALE = 2.0
+#: Least and largest probability of switching in a half hour: nothing is impossible, nothing certain.
+RARE = 0.005
+
+
+@dataclass(frozen=True)
+class Habits:
+    """How long pumps run and rest: normal with these means and this standard deviation, in hours."""
+
+    cleaning: float
+    resting: float
+    deviation: float
+
+    @classmethod
+    def draw(cls, rng: np.random.Generator) -> Habits:
+        """Draw the habits of a town."""
+        return cls(*rng.uniform((4.5, 8.0, 1.2), (7.5, 12.0, 3.0)))
+
+    def behaviour(self) -> FloatArray:
+        """Return the chain (n, n) of the states (switch, half hours since the last change)."""
+        size, age = MEMORY, np.arange(MEMORY)
+        following = np.minimum(age + 1, size - 1)
+        out = np.zeros((2, size, 2, size))
+        for switch, hours in enumerate((self.resting, self.cleaning)):
+            turn = self._hazard(hours)
+            out[switch, age, switch, following] = 1.0 - turn
+            out[switch, age, 1 - switch, 0] = turn
+        return out.reshape(2 * size, 2 * size)
+
+    def _hazard(self, hours: float) -> FloatArray:
+        """Probability that a spell ends in the half hour that begins at each age, given that it lasted so long."""
+        edges = (np.arange(MEMORY + 1) * STEP_HOURS - hours) / self.deviation
+        left = ndtr(-edges)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            ends = np.where(left[:-1] > 1e-12, (left[:-1] - left[1:]) / left[:-1], 1.0)
+        return np.clip(ends, RARE, 1.0 - RARE)
+
+
+#: Timers as printed in the manual, kept to an hour or so.
+TEXTBOOK = Habits(CLEANING, RESTING, 1.0)
+
+
+def tracking(
+    seed: int = 0, *, discomfort_penalty: float = 0.5, buildings: int = 1000, **overrides: Any
+) -> EnsembleModel:
+    """Build one day of a thousand pool pumps that follow a signal, in half hours from midnight.
+
+    Parameters
+    ----------
+    seed : int
+        Draws the signal and the start and, apart from them, how owners run their pumps.
+    discomfort_penalty, buildings
+        See `EnsembleModel`; a building is a pool here.
+    **overrides
+        Fields of `EnsembleModel`; a misspelt name is refused.
+
+    Examples
+    --------
+    >>> tracking().n_states
+    56
+    """
+    public, private = streams("tracking", seed)
+    habits = Habits.draw(private)
+    power, initial = np.repeat([0.0, PUMP_KW], MEMORY), start(public)
+    usual = PUMP_KW * CLEANING / (CLEANING + RESTING)
+    # the target takes over from where the pumps are, within a few hours
+    handover = np.exp(-STEP_HOURS * np.arange(HORIZON + 1) / 2.0)
+    target = handover * (initial @ power) + (1.0 - handover) * (usual + signal(public))
+    model = EnsembleModel(
+        default=habits.behaviour(),
+        coupling=Coupling.tracking(target, MISS),
+        utility=np.zeros((HORIZON + 1, 2 * MEMORY)),
+        power_kw=power,
+        discomfort_penalty=discomfort_penalty,
+        buildings=buildings,
+        initial=initial,
+        spread_start=True,
+        times=clock_times("2018-05-15", 0.0, STEP_HOURS, HORIZON),
+        tilt_scale=np.full(HORIZON, TILT_SCALE),
+        guess=TEXTBOOK.behaviour(),
+        axes=(Axis("pump", SWITCH), Axis("half hours since it switched", tuple(range(MEMORY)))),
+        public_fields=("levels", "initial"),
+    )
+    return model.override(**overrides) if overrides else model
+
+
+def signal(rng: np.random.Generator) -> FloatArray:
+    """Draw a signal (T + 1,) in kW per pump, 0.2 at its largest: noise smoothed over an hour, less its slow part."""
+    before = 48
+    smooth = _smoothed(_smoothed(rng.standard_normal(before + HORIZON + 1), 1.0), 1.0)
+    values = (smooth - _smoothed(smooth, 4.0))[before:]
+    result: FloatArray = 0.2 * values / np.abs(values).max()
+    return result
+
+
+def _smoothed(values: FloatArray, hours: float) -> FloatArray:
+    """Return the exponentially weighted mean of the past."""
+    keep = np.exp(-STEP_HOURS / hours)
+    result: FloatArray = lfilter([1.0 - keep], [1.0, -keep], values)
+    return result
+
+
+def start(rng: np.random.Generator) -> FloatArray:
+    """Draw how the pumps are spread at midnight, (n,): switching times even but for a crowd at some hour."""
+    crowd, where = rng.uniform(0.2, 0.6), rng.uniform(0.0, 2.0 * np.pi)
+    weights = np.zeros((2, MEMORY))
+    for switch, hours in enumerate((RESTING, CLEANING)):
+        ages = np.arange(round(hours / STEP_HOURS))
+        # one cycle of cleaning and resting goes once around the circle
+        since = ages + (round(RESTING / STEP_HOURS) if switch else 0)
+        phase = 2.0 * np.pi * since * STEP_HOURS / (CLEANING + RESTING)
+        weights[switch, ages] = 1.0 + crowd * np.cos(phase - where)
+    return (weights / weights.sum()).ravel()
+
+
+SCENARIO = Scenario(
+    tracking,
+    Card(
+        title="Tracking",
+        story=(
+            "A thousand pool pumps clean for about six hours and rest for about ten. For a day their aggregate is to "
+            "follow a signal of up to 20 % of its connected power around the usual level, as a grid with much solar "
+            "and wind power asks for; the squared miss is charged. A pump that was switched early comes back early, so "
+            "every push returns as an echo hours later. The signal is known beforehand, so the optimum with its shadow "
+            "prices is exact and the best open loop scores 100: this scenario tests foresight and data, not feedback. "
+            "The miss is also given as a cost for constrained learners."
+        ),
+        states="pump off or on (1 kW) times half hours since it last switched, up to 14 hours",
+        sources=(
+            "the chain of Meyn, Barooah, Bušić and Ehren, Ancillary service to the grid from deferrable loads: the "
+            "case for intelligent pool pumps in Florida (CDC 2013); hours, habits, signal and charges are synthetic"
+        ),
+        private=(
+            "the chain: how long owners clean and rest, and how much they differ; the signal and the start are public"
+        ),
+        version=1,
+    ),
+)

@@ -1,0 +1,160 @@
+"""Simulated participants: they start, decide and are led on as the model says, and meet the same contexts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from dp_ensemble_env import scenarios
+from dp_ensemble_env.context import Context
+from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.privacy import mechanism
+from dp_ensemble_env.scenarios import Card
+from dp_ensemble_env.scenarios._participants import classes_of, context_paths
+
+DAYS = 12
+
+
+def rows(rng, *shape):
+    weights = rng.dirichlet(np.ones(shape[-1]), shape[:-1]) * (rng.random(shape) > 0.25)
+    weights[..., 0] += 0.05
+    return weights / weights.sum(axis=-1, keepdims=True)
+
+
+def make(lead=(), nature_lead=(), n=4, m=3, c=2, horizon=5, contexts=True, nature=True, **changes):
+    rng = np.random.default_rng(11)
+    m = m if nature else n
+    fields = {
+        "default": rows(rng, *lead, n, m),
+        "power_kw": np.arange(1.0, n + 1.0),
+        "utility": rng.normal(size=(horizon + 1, n)),
+        "discomfort_penalty": 2.0,
+        "initial": rng.dirichlet(np.ones(n)),
+        "nature": rows(rng, *nature_lead, m, n) if nature else None,
+        "context": Context(rows(rng, horizon, c, c), start=rng.dirichlet(np.ones(c))) if contexts else None,
+    }
+    return EnsembleModel(**{**fields, **changes})
+
+
+MODELS = {
+    "times and contexts": make((5, 2), (5, 2)),
+    "contexts": make((1, 2), (2,)[:0]),
+    "times": make((5,), (5,), contexts=False),
+    "one matrix, nature of each time and context": make((), (5, 2)),
+    "no nature": make((1, 2), nature=False),
+}
+
+
+def expected_visits(model, paths):
+    """Expected decisions of one participant in each time, context and state, given the contexts of the days."""
+    behaviour, nature, _, _ = model.tables()
+    visits = np.zeros(behaviour.shape[:3])
+    for path in paths:
+        share = model.initial
+        for t, w in enumerate(path):
+            visits[t, w] += share
+            share = share @ behaviour[t, w] @ nature[t, w]
+    return visits
+
+
+def by_shape(model, table):
+    """Sum (T, c, n) over what the default does not tell apart."""
+    lead = model.default.shape[:-2]
+    if len(lead) == 2:
+        return table.sum(axis=0, keepdims=True) if lead[0] == 1 else table
+    return table.sum(axis=1) if len(lead) == 1 else table.sum(axis=(0, 1))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_participants_visit_and_decide_as_the_model_says(name):
+    model, number = MODELS[name], 3000
+    fleet = scenarios.participants(model, number, days=DAYS, rng=3)
+    assert fleet.shape == model.default.shape and fleet.participants == number
+    counts = fleet.counts.sum(axis=0, dtype=float)
+    seen = counts.sum(axis=-1)
+    visits = by_shape(model, expected_visits(model, context_paths(model, DAYS, np.random.default_rng(3))))
+    # Visits of one participant to a row vary by DAYS * T at most; decisions in a row are independent.
+    error = np.sqrt(number * visits * model.horizon) + 1e-9
+    assert (np.abs(seen - number * visits) <= 4.5 * error).all()
+    assert np.abs(seen - number * visits[..., ::-1]).max() > 9 * error.max()  # other states would be noticed
+    default = model.default
+    assert not counts[default == 0].any()
+    error = np.sqrt(default * (1 - default) / np.maximum(seen, 1)[..., None])
+    assert (np.abs(counts / np.maximum(seen, 1)[..., None] - default) <= 4.5 * error + (seen == 0)[..., None]).all()
+
+
+def test_all_participants_of_a_day_meet_the_same_contexts():
+    model = MODELS["times and contexts"]
+    counts = scenarios.participants(model, 50, days=DAYS, rng=8).counts.sum(axis=(-1, -2))
+    assert (counts == counts[0]).all()  # (time, context) pairs as often for everyone
+    assert_array_equal(counts[0].sum(axis=1), np.full(5, DAYS))
+    other = scenarios.participants(model, 1, days=DAYS, rng=9).counts.sum(axis=(-1, -2))
+    assert (other[0] != counts[0]).any()
+
+
+def test_what_repeats_itself_in_the_default_is_one_class():
+    day, night = (rows(np.random.default_rng(seed), 4, 3) for seed in (1, 2))
+    model = make((5,), (), contexts=False, default=np.stack([night, day, day, day, night]))
+    fleet = scenarios.participants(model, 40, days=3)
+    assert_array_equal(fleet.classes, [0, 1, 1, 1, 0])  # numbered as they come, whatever the values are
+    assert fleet.drawn_shape == (2, 4, 3) and fleet.shape == (5, 4, 3)
+    assert fleet.counts[:, 0].sum() == 40 * 3 * 2
+    release = mechanism("gaussian:epsilon=1").release(fleet, 1)
+    assert_array_equal(release.matrix[1], release.matrix[3])
+    # A guess that tells them apart makes them differ.
+    guess = np.stack([day, night, day, day, night])
+    assert_array_equal(classes_of(model.override(guess=guess)), [0, 1, 2, 2, 3])
+    assert classes_of(MODELS["times"]) is None
+
+
+def test_participants_differ_as_they_are_told_to():
+    model = make((), (), n=2, m=2, contexts=False, horizon=20, default=np.full((2, 2), 0.5))
+    kappa, number = 8.0, 3000
+    fleet = scenarios.participants(model, number, days=60, rng=1, heterogeneity=kappa)
+    seen = fleet.counts[:, 0].sum(axis=1)
+    share = (fleet.counts[:, 0, 0] / np.maximum(seen, 1))[seen > 200]
+    # Beta(4, 4): variance 1/36, known here to some 3 %, and the binomial error adds at most 1/800.
+    assert abs(share.mean() - 0.5) < 4.5 * np.sqrt(1 / 36 / len(share))
+    assert 0.0278 * 0.9 < share.var() < 0.0278 * 1.1 + 1 / 800
+    alike = scenarios.participants(model, 300, days=60, rng=1).counts[:, 0]
+    assert (alike[:, 0] / alike.sum(axis=1)).var() < 2 * 0.25 / alike.sum(axis=1).min()
+
+
+def test_a_scenario_may_say_how_its_participants_differ():
+    model = MODELS["contexts"]
+
+    def hook(model, count, days, rng):
+        assert isinstance(rng, np.random.Generator)
+        return [[(t, 1, 2, i % 3) for t in range(model.horizon)] * days for i in range(count)]
+
+    scenarios.register("hooked", lambda seed: model, Card("Hooked", "A test."), participants=hook)
+    try:
+        assert scenarios.has_participants("hooked") and not scenarios.has_participants("campus-event")
+        fleet = scenarios.participants("hooked", 3, days=2)
+        expected = np.zeros((3, *model.default.shape), dtype=int)
+        expected[np.arange(3), 0, 1, 2, np.arange(3)] = 2 * model.horizon
+        assert_array_equal(fleet.counts, expected)
+        assert scenarios.participants("hooked", 3, days=2, heterogeneity=5.0).counts.sum() == 3 * 2 * model.horizon
+        assert (scenarios.participants(model, 3, days=2).counts != expected).any()
+    finally:
+        scenarios.remove("hooked")
+    for wrong in ({"count": -1}, {"count": 1, "days": 0}, {"count": 1, "heterogeneity": -1.0}):
+        with pytest.raises(ValueError):
+            scenarios.participants(model, **wrong)
+
+
+@pytest.mark.parametrize("name", scenarios.names())
+def test_every_scenario_has_participants_whose_release_it_takes(name):
+    model = scenarios.make(name)
+    fleet = scenarios.participants(name, 30, days=2)
+    assert fleet.shape == model.default.shape
+    assert fleet.counts.sum() == 30 * 2 * model.horizon
+    made = mechanism("gaussian:epsilon=1")
+    release = made.release(fleet, 1, **made.terms_of(model))
+    public = model.public(release)
+    assert_array_equal(public.default, release.matrix)
+    for field in ("nature", "context", "coupling", "tilt_scale", "guess", "axes"):
+        assert getattr(public, field) is getattr(model, field) or np.array_equal(
+            getattr(public, field), getattr(model, field)
+        )

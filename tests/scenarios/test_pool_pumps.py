@@ -1,0 +1,78 @@
+"""Pool pumps: the clock of their programmes, what imbalance costs, and what the probes leave."""
+
+import numpy as np
+import pytest
+
+from dp_ensemble_env import scenarios
+from dp_ensemble_env._tilts import centred
+from dp_ensemble_env.experiments._guesses import optimal_tilts
+from dp_ensemble_env.experiments._prober import Prober
+from dp_ensemble_env.scenarios import pool_pumps as pp
+
+H = len(pp.HOURS)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return scenarios.make("pool-pumps")
+
+
+def test_the_clock_counts_the_time_in_the_mode():
+    """Follow one pump: on for three steps, then off."""
+    nature, behaviour = pp.clockwork(), pp.TEXTBOOK.behaviour()
+    state = H + 5  # on, 2.5 hours
+    for _ in range(3):
+        assert behaviour[state, state] > 0 and np.count_nonzero(behaviour[state]) == 2
+        state = int(np.argmax(nature[state]))
+    assert state == H + 8
+    assert behaviour[state, 0] == pytest.approx(1.0 - behaviour[state, state])  # to switch is to start from zero
+    assert np.argmax(nature[0]) == 1 and np.argmax(nature[2 * H - 1]) == 2 * H - 1  # the last hour stands for more
+    assert (nature.sum(axis=1) == 1.0).all() and set(np.unique(nature)) == {0.0, 1.0}
+
+
+def test_a_programme_runs_through(model):
+    """Simulate pumps that just started: real ones run for hours and stop together, the textbook's stop at any time."""
+    half = {}
+    for name, behaviour in (("owners", model.default), ("textbook", model.guess)):
+        alive, curve = np.eye(2 * H)[H], []
+        for _ in range(H):
+            alive = np.where(np.arange(2 * H) >= H, alive @ np.diag(np.diag(behaviour)) @ pp.clockwork(), 0.0)
+            curve.append(alive.sum())
+        half[name] = np.array(curve)
+    hours = 0.5 * np.arange(1, H + 1)
+    assert half["owners"][hours <= 3].min() > 0.95 > 0.9 > half["textbook"][hours == 3][0]
+    assert half["owners"][hours >= 8.5].max() < 0.05 < half["textbook"][hours == 8.5][0]
+
+
+def test_imbalance_pays_by_context(model):
+    day = pp.Day.draw(pp.streams("pool-pumps", 0)[0])
+    for w, price in enumerate(day.imbalance):
+        assert model.utility[7, w, H + 3] == pytest.approx(-price * 1.0 * 0.5) and model.utility[7, w, 3] == 0.0
+    tilt = optimal_tilts(model)
+    start = tilt[:40, :, H] - tilt[:40, :, 4]  # start a pump that has rested for two hours, or let it be
+    assert (start[:, 0] > 0.3).all() and (start[:, 2] < -0.3).all()
+
+
+def test_instances():
+    one, same, other = (scenarios.make("pool-pumps", instance=i) for i in (1, 1, 2))
+    assert one.fingerprint == same.fingerprint != other.fingerprint
+    first = [scenarios.make("pool-pumps", split=split) for split in scenarios.SPLITS]
+    for field in ("default", "utility"):
+        a, b, c = (getattr(m, field) for m in first)
+        assert min(np.abs(a - b).max(), np.abs(b - c).max(), np.abs(a - c).max()) > 1e-4
+
+
+@pytest.mark.parametrize("instance", range(3))
+def test_the_optimum_fits_the_action_box(instance):
+    model = scenarios.make("pool-pumps", instance=instance)
+    needed = np.abs(centred(optimal_tilts(model), model.default)).max(axis=(1, 2))
+    assert (needed < 0.9 * model.tilt_scale).all() and needed.max() > 0.4 * model.tilt_scale.max()
+
+
+def test_feedback_and_data_matter(model):
+    prober = Prober(model, effort=0.1)
+    textbook = prober.score(optimal_tilts(model.with_default(model.guess)))
+    assert 0 < prober.constant_tilt() < prober.open_loop() < 20
+    assert 60 < textbook < 84
+    assert prober.myopic() < 75 and prober.random_search() < 0
+    assert prober.tilt_ceiling() == pytest.approx(100.0, abs=1e-9)

@@ -248,8 +248,8 @@ class EnsembleEnv(TaskView, gymnasium.Env[NDArray[np.float32], NDArray[np.floati
         self._flat_values = self._values.reshape(-1)
         self._start: FloatArray = np.zeros(n)
         self._time, self._optimal, self._episodes = -1, 0.0, 0
-        self._all, self._unit = self._task.infos == "all", self._task.unit
-        self._contextual, self._coupled = self.model.context is not None, self.model.coupling is not None
+        self._unit, self._coupled = self._task.unit, self.model.coupling is not None
+        self._more = self._task.infos == "all" or self._coupled or self.model.context is not None
         self._stream_source: np.random.Generator | None = None
         self._renderer: Renderer | None = None
         self._power_trace: list[float] = []
@@ -281,12 +281,7 @@ class EnsembleEnv(TaskView, gymnasium.Env[NDArray[np.float32], NDArray[np.floati
             self._counters[self._task.streams] = random_words(self.np_random, 1)
         self._stream_source = self._np_random
         observation = np.empty((1, self._width), np.float32)
-        arrays = self._ints, self._common, self._kernels, self._counters, self._traces, self._occupancy
-        starts = np.ones(1, np.bool_), np.array([state]), given[None, :]
-        if self._task.general:
-            gen.reset_general(*arrays, *starts, np.array([context]), observation, self._values)
-        else:
-            dyn.reset_rows(*arrays, *starts, observation, self._values)
+        self._restart(state, given, context, observation)
         self._time, self._start = 0, self.occupancy
         if self._coupled and state != -1:
             self._traces[0] = self._task.optimal_return(self._start)
@@ -297,6 +292,14 @@ class EnsembleEnv(TaskView, gymnasium.Env[NDArray[np.float32], NDArray[np.floati
             if self.render_mode == "human":
                 self.render()
         return observation[0], self._info(self._flat_values.tolist())
+
+    def _restart(self, state: int, given: FloatArray, context: int, observation: NDArray[np.float32]) -> None:
+        arrays = self._ints, self._common, self._kernels, self._counters, self._traces, self._occupancy
+        starts = np.ones(1, np.bool_), np.array([state]), given[None, :]
+        if self._task.general:
+            gen.reset_general(*arrays, *starts, np.array([context]), observation, self._values)
+        else:
+            dyn.reset_rows(*arrays, *starts, observation, self._values)
 
     def step(self, action: NDArray[np.floating] | Any) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
         """Move the ensemble one step under `action`; a bad action is refused and changes nothing."""
@@ -341,14 +344,19 @@ class EnsembleEnv(TaskView, gymnasium.Env[NDArray[np.float32], NDArray[np.floati
             "curtailment_kw": values[4],
             "optimal_return": self._optimal,
         }
-        if self._contextual:
+        if self._more:
+            self._tell_more(info, values)
+        return info
+
+    def _tell_more(self, info: dict[str, Any], values: list[float]) -> None:
+        """Add what not every environment tells."""
+        if self._task.model.context is not None:
             info["context"] = self.context
         if self._coupled:
             info["cost"] = values[gen.VIOLATION]
-        if self._all:
+        if self._task.infos == "all":
             info["occupancy"] = self.occupancy
             info["default_occupancy"] = self.default_occupancy
-        return info
 
     # ------------------------------------------------------------ what is going on
     @property
@@ -359,7 +367,13 @@ class EnsembleEnv(TaskView, gymnasium.Env[NDArray[np.float32], NDArray[np.floati
     @property
     def occupancy(self) -> FloatArray:
         """Share of the loads at each level, float64."""
-        return self._task.shares(self._counters, self._occupancy).reshape(-1)
+        n = self._task.model.n_states
+        if self._occupancy.size == 0:  # one load, whose state is known
+            shares = np.zeros(n)
+            shares[self._counters[dyn.STATE, 0]] = 1.0
+            return shares
+        result: NDArray[np.float64] = self._occupancy[0, :n] / max(self._task.loads, 1)
+        return result
 
     @property
     def default_occupancy(self) -> FloatArray:

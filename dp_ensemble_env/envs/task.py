@@ -82,6 +82,9 @@ class Task:
             self.settings = self.public_settings()
         chosen = actions.mode(self.mode)
         self.general = is_general(self.model)
+        #: Rows of ``values``, and those of ``counters`` that a seed fills.
+        self.values = gen.VALUES if self.general else dyn.VALUES
+        self.streams = slice(gen.EPISODES, gen.EPISODES + 2) if self.general else dyn.STREAMS
         packing: Any = pack_general if self.general else pack
         self.ints, self.common = packing(self.model, self.kernel, chosen, self.loads, autoreset)
         self.scale = actions.action_scale(self.model)
@@ -100,11 +103,6 @@ class Task:
         """Which of the compiled steps moves the population."""
         return "general" if self.general else self.population
 
-    @property
-    def streams(self) -> slice:
-        """Rows of ``counters`` that a seed fills."""
-        return slice(gen.EPISODES, gen.EPISODES + 2) if self.general else dyn.STREAMS
-
     def arrays(self, size: int) -> tuple[NDArray[np.int64], FloatArray]:
         """Return ``counters`` and ``occupancy`` of `size` environments that have yet to be reset."""
         n = self.model.n_states
@@ -114,20 +112,6 @@ class Task:
         counters[dyn.TIME] = -1
         return counters, np.zeros((size, columns))
 
-    @property
-    def values(self) -> int:
-        """Rows of ``values``."""
-        return gen.VALUES if self.general else dyn.VALUES
-
-    def shares(self, counters: NDArray[np.int64], occupancy: FloatArray) -> FloatArray:
-        """Return the share of the loads in each state, one row per environment."""
-        n = self.model.n_states
-        if occupancy.shape[1] > 0:
-            found: FloatArray = occupancy[:, :n] / max(self.loads, 1)
-            return found
-        shares = np.zeros((len(occupancy), n))
-        shares[np.arange(len(occupancy)), counters[dyn.STATE]] = 1.0
-        return shares
 
     # ------------------------------------------------------------ privacy
     def draw(self, index: int) -> Kernel | GeneralKernel:

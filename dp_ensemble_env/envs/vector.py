@@ -395,7 +395,11 @@ class EnsembleVectorEnv(TaskView, VectorEnv[NDArray[np.float32], NDArray[np.floa
     @property
     def occupancy(self) -> FloatArray:
         """Share of the loads at each level, shape (num_envs, n)."""
-        return self._task.shares(self._counters, self._occupancy)
+        n = self._task.model.n_states
+        if self._occupancy.size == 0:  # one load each, whose state is known
+            result: NDArray[np.float64] = np.eye(n)[self._counters[dyn.STATE]]
+            return result
+        return self._occupancy[:, :n] / max(self._task.loads, 1)
 
     @property
     def context(self) -> NDArray[np.int64]:

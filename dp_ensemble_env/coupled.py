@@ -252,7 +252,10 @@ class _Dual:
         A multiplier that its own curvature would take past a bound goes there, and the others are solved for. Where
         the power hardly answers to the prices the matrix is nearly singular: then shorter and damped steps.
         """
-        least = 1e-14 * max(float(np.diag(hessian).max()), 1e-300)
+        largest = float(np.diag(hessian).max())
+        if largest < 1e-200:  # loads without a choice: no price moves them
+            return
+        least = 1e-14 * largest
         reach = slope / np.maximum(np.diag(hessian), least)
         for boldness, damping in product((1.0, 1e2, 1e4, 0.0), (0.0, 1e3, 1e6, 1e9)):
             ahead = price - boldness * reach

@@ -55,7 +55,8 @@ def lazy_guesses(model: EnsembleModel) -> Iterator[tuple[str, FloatArray]]:
 
     Where loads choose their next state, lazy walks over the levels, or over each axis of the states. Where nature
     decides with them, what a decision can be is public: lazy walks over the decisions that are possible in a state, and
-    all of them equally likely.
+    all of them equally likely. Walks that the support makes equal come once. Plans of coupled models take long, so
+    every other value of the grid is left out there.
     """
     shape = model.default.shape
     n, m = shape[-2:]
@@ -64,8 +65,9 @@ def lazy_guesses(model: EnsembleModel) -> Iterator[tuple[str, FloatArray]]:
         yield "all possible decisions alike", support / support.sum(axis=-1, keepdims=True)
     if n != m:
         return
-    sizes = [len(axis.values) for axis in model.axes]
-    for stay, decay, reach in product(STAY, DECAY, REACH):
+    sizes, seen = [len(axis.values) for axis in model.axes], set()
+    chosen = slice(None) if model.coupling is None else slice(None, None, 2)
+    for stay, decay, reach in product(STAY[chosen], DECAY[chosen], REACH[chosen]):
         walks = {"": lazy_walk(n, stay, decay, reach)}
         if len(sizes) > 1:
             along: FloatArray = np.eye(1)
@@ -75,5 +77,6 @@ def lazy_guesses(model: EnsembleModel) -> Iterator[tuple[str, FloatArray]]:
         for where, walk in walks.items():
             guess = np.where(support, walk, 0.0)
             total = guess.sum(axis=-1, keepdims=True)
-            if (total > 0).all():
+            if (total > 0).all() and (key := (guess / total).round(12).tobytes()) not in seen:
+                seen.add(key)
                 yield f"stay {stay:g}, decay {decay:g}, reach {min(reach, n - 1)}{where}", guess / total

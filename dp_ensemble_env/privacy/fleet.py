@@ -118,7 +118,7 @@ class Fleet:
     def counts(self) -> NDArray[np.unsignedinteger[Any]]:
         """The counts as one array, (participants, ...). Private. That of many classes is large."""
         if self._dense is None:
-            return self._table.toarray().reshape(-1, *self.drawn_shape)
+            return np.asarray(self._table.toarray().reshape(-1, *self.drawn_shape))
         return self._dense
 
     @property
@@ -132,6 +132,7 @@ class Fleet:
         return self.remembered("fingerprint", self._hash)
 
     def _hash(self) -> str:
+        arrays: list[NDArray[Any]]
         if self._dense is not None and self.classes is None:
             header, arrays = f"{self.counts.shape} {self.counts.dtype}", [self.counts]
         else:

@@ -288,15 +288,14 @@ class DirichletMechanism(Mechanism):
     ) -> Release:
         """Draw one private matrix."""
         chain = _pooled(data, clip, support)
-        fleet, data, support = data, *((data, support) if chain is None else (chain.default, chain.support))
-        inputs = self.floored(data, support)
+        inputs = self.floored(data, support) if chain is None else self.floored(chain.default, chain.support)
         drawn = inputs > 0
         permit.covers(self._event(drawn, permit.event.seeding))
         log_matrix = np.full(inputs.shape, -np.inf)
         log_matrix[drawn] = log_gamma_variates(self.k * inputs[drawn], permit.rng)
         log_matrix -= np.logaddexp.reduce(log_matrix, axis=-1, keepdims=True)
         if chain is not None:
-            log_matrix = fleet.spread(log_matrix)
+            log_matrix = cast(Any, data).spread(log_matrix)
         return Release(np.minimum(log_matrix, 0.0), permit.event)
 
     def _event(self, drawn: NDArray[np.bool_], seeding: Seeding) -> DirichletEvent:

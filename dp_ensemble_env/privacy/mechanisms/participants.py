@@ -110,7 +110,9 @@ class FleetMechanism(Mechanism):
         return {**found, "shape": fleet.shape, "rows": layout.rows, "support": named}
 
     @abstractmethod
-    def noisy(self, data: Any, permit: Permit, **terms: Any) -> FloatArray:
+    def noisy(
+        self, data: Any, permit: Permit, guess: ArrayLike | None = None, support: ArrayLike | None = None
+    ) -> FloatArray:
         """Return the noisy numbers that the guarantee is about; a release is made of them alone."""
 
 

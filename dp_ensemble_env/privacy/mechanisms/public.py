@@ -102,8 +102,8 @@ class PublicMechanism(Mechanism):
         self, data: Any, *, seeding: Seeding = "os-entropy", guess: ArrayLike | None = None, **terms: Any
     ) -> PublicEvent:
         """Describe the guess; only the shape of the data is looked at. Nothing is random, so nothing is seeded."""
-        walk = {"stay": self.stay, "decay": self.decay, "reach": int(self.reach)}
-        return PublicEvent(**walk, shape=np.shape(data), guess=name_of(guess))
+        shape, name = np.shape(data), name_of(guess)
+        return PublicEvent(stay=self.stay, decay=self.decay, reach=int(self.reach), shape=shape, guess=name)
 
     def draw(self, data: Any, permit: Permit, *, guess: ArrayLike | None = None, **terms: Any) -> Release:
         """Return the guess for as many levels as the data have.

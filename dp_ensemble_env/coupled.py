@@ -192,7 +192,7 @@ class _Dual:
         self._nature = model.tables().nature[:, 0]
         span = float(np.ptp(model.power_kw)) or 1.0
         #: The price that is worth a nat over the whole range of power.
-        self._unit = model.discomfort_penalty / span
+        self._unit, self._span = model.discomfort_penalty / span, span
         self._aim = np.where(np.isinf(coupling.weight[1:]), MARGIN * max(span, float(model.power_kw.max())), 0.0)
         self.low, self.high = coupling.bounds()
         self._last: tuple[bytes, _Point] | None = None
@@ -252,7 +252,7 @@ class _Dual:
         A multiplier that its own curvature would take past a bound goes there, and the others are solved for. Where
         the power hardly answers to the prices the matrix is nearly singular: then shorter and damped steps.
         """
-        least = 1e-14 * max(float(np.diag(hessian).max()), 1e-300)
+        least = 1e-14 * max(float(np.diag(hessian).max()), 1e-6 * self._span / self._unit)
         reach = slope / np.maximum(np.diag(hessian), least)
         for boldness, damping in product((1.0, 1e2, 1e4, 0.0), (0.0, 1e3, 1e6, 1e9)):
             ahead = price - boldness * reach

@@ -177,6 +177,18 @@ def test_a_limit_that_does_not_bind_changes_nothing():
     np.testing.assert_allclose(solution.policy, solve_standard(coupled_model(None)).policy, atol=1e-12)
 
 
+@pytest.mark.parametrize("kind", ["tracking", "limit"])
+def test_loads_that_cannot_answer_pay_what_they_cost(kind):
+    stuck = coupled_model(None, nature=False, varying=False, default=np.eye(4))
+    x = power_of(stuck, stuck.default_policy)
+    model = stuck.override(coupling=Coupling(kind, x - 0.2, np.full(HORIZON + 1, 3.0)))
+    solution = solve_coupled(model)
+    each = 3.0 * 0.2**2 if kind == "tracking" else 3.0 * 0.2
+    assert solution.primal == pytest.approx(start_values(stuck)[0] - HORIZON * each)
+    slope = 2 * 3.0 * 0.2 if kind == "tracking" else 3.0  # the slope of the cost
+    np.testing.assert_allclose(solution.shadow_price, slope, atol=1e-9)
+
+
 def test_a_weight_above_the_shadow_prices_is_as_good_as_a_hard_cap():
     hard = coupled_model(couplings()["limit, hard"])
     solution = solve_coupled(hard)

@@ -26,10 +26,13 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 #: A module imports from its own layer and from those below it. Private modules that are not listed are tools.
 LAYERS = (
     ("_", "reporting.html"),
-    ("meter", "chain", "lsmdp", "event", "tariff", "_recursion", "_average", "_quadrature", "_estimation"),
-    ("model", "policies", "cost"),
+    (
+        *("meter", "chain", "lsmdp", "event", "tariff", "context", "coupling"),
+        *("_recursion", "_nature", "_kernel", "_average", "_quadrature", "_estimation", "_shapes"),
+    ),
+    ("model", "policies", "cost", "coupled"),
     ("scenarios", "privacy"),
-    ("envs", "reporting"),
+    ("envs", "reporting", "functional"),
     ("agents",),
     ("experiments",),
     ("cli", "__main__"),

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dp_ensemble_env.coupled import CoupledSolution
 from dp_ensemble_env.envs import _general as gen
 from dp_ensemble_env.envs import _parts as dyn
 from dp_ensemble_env.envs.actions import ActionMode, action_scale, basis_of
@@ -52,24 +53,16 @@ class GeneralKernel:
     def of(cls, model: EnsembleModel) -> GeneralKernel:
         """Solve a model."""
         solution = solve_standard(model)
-        if model.coupling is None:
-            tables = model.tables()
-            log_z = solution.log_desirability[0].reshape(model.n_contexts, model.n_states)
-            optimal = model.discomfort_penalty * log_z - tables.utility[0]
+        if isinstance(solution, CoupledSolution):
+            optimal = np.full((1, model.n_states), solution.primal)
         else:
-            optimal = np.full((1, model.n_states), optimum(model))
+            optimal = model.discomfort_penalty * solution.log_desirability[0] - model.utility[0]
+            optimal = optimal.reshape(model.n_contexts, model.n_states)
         return cls(*_sparse(model.default), solution, optimal)
 
     def packed(self) -> FloatArray:
         """Return one row of the ``kernels`` array of `_general`."""
         return np.concatenate([self.values.ravel(), self.optimal_return.ravel()])
-
-
-def optimum(model: EnsembleModel) -> float:
-    """Return the optimal expected return from the model's own start."""
-    from dp_ensemble_env.reporting.outcome import start_values
-
-    return float(start_values(model)[1])
 
 
 def _sparse(matrices: FloatArray) -> tuple[IntArray, IntArray, FloatArray]:

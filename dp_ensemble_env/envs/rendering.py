@@ -191,7 +191,7 @@ class Renderer:
     def _prices(self, scene: Scene) -> None:
         model, price = scene.model, scene.price
         contextual = model.context is not None
-        low, high = min(0.0, float(price.min())), max(float(price.max()), 1e-9)
+        low, high = min(0.0, float(price.min())), max(0.0, float(price.max()))
         low, high = (low, _round_up(high)) if low == 0.0 else _padded(low, high)
         axes = _Axes(444, 316 if contextual else 300, 784, 372, (0.0, float(model.horizon)), (low, high))
         self._event(axes, model)

@@ -18,11 +18,12 @@ from gymnasium.envs.registration import EnvSpec
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from dp_ensemble_env._validation import as_float_array, check_count
+from dp_ensemble_env.coupled import solve_coupled
 from dp_ensemble_env.envs import _general as gen
 from dp_ensemble_env.envs import _parts as dyn
 from dp_ensemble_env.envs import actions
 from dp_ensemble_env.envs.encoding import encode_policy
-from dp_ensemble_env.envs.general import GeneralKernel, is_general, optimum, pack_general
+from dp_ensemble_env.envs.general import GeneralKernel, is_general, pack_general
 from dp_ensemble_env.envs.settings import EnvSettings
 from dp_ensemble_env.envs.tables import Kernel, pack, reward_unit
 from dp_ensemble_env.model import EnsembleModel
@@ -265,7 +266,7 @@ class Task:
         alone = np.ndim(state) == 0
         start = np.eye(n)[check_state(state, n)] if alone else check_occupancy(state, n)
         if model.coupling is not None:  # not linear in the start, so it is solved for it
-            return optimum(model.override(initial=start, spread_start=True))
+            return solve_coupled(model.override(initial=start)).primal
         values = self.kernel.optimal_return
         if model.context is not None:
             values = values[check_context(context, model)] if context is not None else model.context.start @ values

@@ -46,7 +46,8 @@ def lazy_walk(levels: int, stay: float, decay: float, reach: int) -> FloatArray:
     """Return the walk that stays with weight `stay` and moves by d levels with weight decay^|d|, d <= reach."""
     distance = np.abs(np.subtract.outer(np.arange(levels), np.arange(levels)))
     weights = np.where(distance == 0, stay, np.where(distance <= reach, decay**distance, 0.0))
-    return weights / weights.sum(axis=1, keepdims=True)
+    walk: FloatArray = weights / weights.sum(axis=1, keepdims=True)
+    return walk
 
 
 def lazy_guesses(model: EnsembleModel) -> Iterator[tuple[str, FloatArray]]:
@@ -67,9 +68,9 @@ def lazy_guesses(model: EnsembleModel) -> Iterator[tuple[str, FloatArray]]:
     for stay, decay, reach in product(STAY, DECAY, REACH):
         walks = {"": lazy_walk(n, stay, decay, reach)}
         if len(sizes) > 1:
-            along = np.ones((1, 1))
+            along: FloatArray = np.eye(1)
             for size in sizes:
-                along = np.kron(along, lazy_walk(size, stay, decay, reach))
+                along = np.kron(along, lazy_walk(size, stay, decay, reach)).astype(float)
             walks[" on each axis"] = along
         for where, walk in walks.items():
             guess = np.where(support, walk, 0.0)

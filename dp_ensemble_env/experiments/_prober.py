@@ -23,8 +23,8 @@ FloatArray = NDArray[np.float64]
 #: Random sequences of the random search, and their seed.
 SEQUENCES, SEED = 100, 13
 #: Prices of the discrete action mode, and those tried for the bound on price mode.
-CHOICES = actions.DISCRETE.choices
-GRID = np.linspace(-1.0, 1.0, 201)
+CHOICES: FloatArray = actions.DISCRETE.choices.astype(float)
+GRID: FloatArray = np.linspace(-1.0, 1.0, 201)
 
 
 class Prober:
@@ -216,10 +216,12 @@ class Prober:
     def _price_tilts(self, prices: Any) -> FloatArray:
         """Return the tilts of prices that broadcast to (T, c)."""
         spread = np.broadcast_to(prices, self.returns.shape[:2])
-        return (self.scale[:, None] * spread)[..., None] * self.direction
+        tilts: FloatArray = (self.scale[:, None] * spread)[..., None] * self.direction
+        return tilts
 
     def _price_slope(self, gradient: FloatArray) -> FloatArray:
-        return self.scale[:, None] * (gradient @ self.direction)
+        slope: FloatArray = self.scale[:, None] * (gradient @ self.direction)
+        return slope
 
     def _random_tilts(self, rng: np.random.Generator) -> FloatArray:
         return (self.scale[:, None] * rng.uniform(-1.0, 1.0, (len(self.scale), self.returns.shape[2])))[:, None, :]

@@ -38,10 +38,11 @@ from dp_ensemble_env.experiments import workers
 from dp_ensemble_env.experiments.comparison_report import PrivateRow, Row
 from dp_ensemble_env.experiments.problem import dirichlet_spec, draw_release
 from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.policies import as_tilt
 from dp_ensemble_env.privacy.ledger import PrivacyLedger
 from dp_ensemble_env.privacy.mechanisms.base import Release
 from dp_ensemble_env.privacy.statement import DEFAULT_DELTA
-from dp_ensemble_env.reporting.outcome import Outcome, start_weights
+from dp_ensemble_env.reporting.outcome import Outcome, event_outcome, start_weights
 
 ANALYTICAL = ("standard", "taylor", "digamma", "average-sampled", "average-expansion", "average-exact")
 PRACTICE = ("uncontrolled", "ad-hoc", "best-price")
@@ -417,8 +418,11 @@ def _deploy_tilt(model: EnsembleModel, release: Any) -> Outcome:
     """Solve on the release, but deploy the attraction of each level instead of the transition matrix.
 
     The loads then follow their own true dynamics tilted by the plan, so the
-    noise of the released rows is left behind and that of the value function remains.
+    noise of the released rows is left behind and that of the value function remains. With nature
+    or a context the outcome is computed, not played.
     """
+    if not model.is_plain:
+        return event_outcome(model, as_tilt(model.default if release is None else release, model))
     private = model if release is None else model.with_default(release.matrix)
     return evaluate(make_agent("standard", EnsembleEnv(private, action="tilt")), EnsembleEnv(model, action="tilt"))
 

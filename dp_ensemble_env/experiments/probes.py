@@ -97,7 +97,8 @@ class Probes:
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> Probes:
         """Read what `to_dict` wrote."""
-        return cls(**{name: np.nan if value is None else value for name, value in content.items()})
+        read: dict[str, Any] = {name: np.nan if value is None else value for name, value in content.items()}
+        return cls(**read)
 
 
 def probe(model: EnsembleModel, *, effort: float = 1.0, monitor: Monitor | None = None) -> Probes:

@@ -176,15 +176,16 @@ def floorless_report(
 
     Parameters
     ----------
-    matrix : array_like of shape (n, n)
-        The true matrix.
+    matrix : array_like of shape (n, m), with times and contexts before n if there are any
+        The true behaviour.
     k, delta : float
-    h : float or array_like of shape (n,)
-        Adjacency of all rows, or of each. All rows with more than one successor compose.
+    h : float or array_like
+        Adjacency of all rows, or of each (of each state, or of each time, context and state).
+        All rows with more than one successor compose.
     entries : {"two", "any"}
     """
-    values = check_stochastic(matrix)
-    moves = np.broadcast_to(as_float_array(h, "h", (0, 1)), values.shape[:-1])
+    values = check_stochastic(matrix, square=False)
+    moves = np.broadcast_to(as_float_array(h, "h"), values.shape[:-1])
     drawn = (values > 0).sum(axis=-1, keepdims=True) > 1
     inside = np.where(drawn & (values > 0), values, np.inf)
     left = inside - moves[..., None] / 2.0  # what remains of each entry in the adjacent row
@@ -231,17 +232,19 @@ def privacy_cost(
     Each draw is evaluated exactly under the true default; only the mean over draws is sampled.
     """
     from dp_ensemble_env.lsmdp import evaluate_policy, solve
+    from dp_ensemble_env.reporting.outcome import start_weights
 
     draws = check_count(draws, "draws", 2)
     generator = check_rng(rng)
     mechanism = DirichletMechanism(k, floor)
-    optimum = solve(model.log_kernel, model.utility, model.discomfort_penalty).cost_to_go[0]
+    terms, around, weights = (model.utility, model.discomfort_penalty), model.surroundings, start_weights(model)
+    optimum = solve(model.log_kernel, *terms, **around).cost_to_go[0]
     losses = np.empty(draws)
     for index in range(draws):
         log_matrix = mechanism.release(model.default, generator).log_matrix
-        policy = solve(log_matrix, model.utility, model.discomfort_penalty).policy
-        cost = evaluate_policy(policy, model.default, model.utility, model.discomfort_penalty)[0]
-        losses[index] = (cost - optimum) @ model.initial
+        policy = solve(log_matrix, *terms, **around).policy
+        cost = evaluate_policy(policy, model.default, *terms, **around)[0]
+        losses[index] = ((cost - optimum) * weights).sum()
     return float(losses.mean()), float(losses.std(ddof=1) / math.sqrt(draws))
 
 
@@ -282,11 +285,12 @@ def reachable_settings(
         Empty if none of the floors reaches the target.
     """
     successors = tuple(int(size) for size in (np.asarray(model.default) > 0).sum(axis=-1).ravel())
+    steps = int(np.prod(np.shape(model.default)[:-2]))
     top = 1.0 / max(successors)
     found = []
     for share in progress(list(shares)):
         floor = share * top
-        event = DirichletEvent(1.0, floor, successors).under(h, entries)
+        event = DirichletEvent(1.0, floor, successors, steps=steps).under(h, entries)
         k = largest_k(epsilon, delta, row_groups(event, rows), event.entries)
         if k is not None:
             cost, error = privacy_cost(model, min(k, 1e12), floor, draws, rng)
@@ -310,7 +314,8 @@ def reach_statement(
         return f"To reach ({epsilon:g}, {delta:g}) on this matrix: {found[0]}."
     successors = tuple(int(size) for size in (np.asarray(model.default) > 0).sum(axis=-1).ravel())
     floor = 0.95 / max(successors)
-    event = DirichletEvent(1e-9, floor, successors).under(h, entries)
+    steps = int(np.prod(np.shape(model.default)[:-2]))
+    event = DirichletEvent(1e-9, floor, successors, steps=steps).under(h, entries)
     least = composed_epsilon(delta, row_groups(event, rows), event.entries)
     near = f"epsilon={least:.3g}" if math.isfinite(least) else "no epsilon"
     goal = f"({epsilon:g}, {delta:g})"

@@ -95,4 +95,5 @@ def stationary(transition: FloatArray) -> FloatArray:
     n = len(transition)
     equations = np.vstack([transition.T - np.eye(n), np.ones(n)])
     shares: FloatArray = np.linalg.lstsq(equations, np.append(np.zeros(n), 1.0), rcond=None)[0]
-    return np.maximum(shares, 0.0) / np.maximum(shares, 0.0).sum()
+    shares = np.maximum(shares, 0.0)
+    return shares / float(shares.sum())

@@ -98,7 +98,7 @@ class DaySettings:
         return cls(
             campus=int(rng.integers(10**9)),
             warmth=float(rng.random()),
-            event_hour=int(rng.integers(12, 17)),
+            event_hour=int(rng.integers(11, 15)),
             incentive=float(rng.uniform(0.7, 1.5)),
             night_price=float(rng.uniform(0.06, 0.10)),
             day_price=float(rng.uniform(0.12, 0.18)),
@@ -292,7 +292,7 @@ SCENARIO = Scenario(
             "what is missing beyond that, and makes up a quarter of what it owes every hour, in the expensive evening "
             "for instance. A building that is low by chance owes, too, so the uncontrolled campus draws about 2 % more "
             "than the meters it was estimated from. Instances differ in campus and weather, day (one of the warmer "
-            "half of the summer, weekends and holidays among them), start of the event (12 to 16 h), incentive (0.7 to "
+            "half of the summer, weekends and holidays among them), start of the event (11 to 14 h), incentive (0.7 to "
             "1.5 $/kWh) and prices (night 0.06 to 0.10, day 0.12 to 0.18, evening 0.22 to 0.40 $/kWh)."
         ),
         states=(
@@ -303,7 +303,7 @@ SCENARIO = Scenario(
             "synthetic: 50 meters simulated from the campus building, each with an activity of its own (spread 15 %); "
             "dynamics by hour and day type estimated from the 40 days of the most similar weather, thin cells shrunk. "
             "The length of the event and the size of the incentive follow Con Edison's public rules; rebound, prices "
-            "and penalty are assumptions"
+            "and penalty are assumptions, chosen so that the probes tell controllers apart"
         ),
         private=(
             "the behaviour by hour, as if estimated from meter data; levels, usual power by hour, start and prices "

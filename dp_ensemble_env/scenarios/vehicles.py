@@ -26,7 +26,6 @@ from dp_ensemble_env.context import Context
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.scenarios import Card, Scenario
 from dp_ensemble_env.scenarios._loads import clock_times, lasting, settled, streams, with_tilt_scale
-from dp_ensemble_env.tariff import EventTimeline
 
 FloatArray = NDArray[np.float64]
 
@@ -237,23 +236,20 @@ def vehicles(
     day, habits = Day.draw(public), Habits.draw(private)
     hours = (FIRST_HOUR + STEP_HOURS * np.arange(HORIZON)) % 24.0
     nature = np.array([garage(day, hour) for hour in hours])
-    guess, times = TEXTBOOK.behaviour(), clock_times("2018-03-12", FIRST_HOUR, STEP_HOURS, HORIZON)
-    price, dear = _prices(day)
-    shares = lasting(day.transition)
+    guess = TEXTBOOK.behaviour()
     power = np.repeat([0.0] * 5 + [SLOW_KW, FAST_KW], len(LEVELS))
     model = EnsembleModel(
         default=habits.behaviour(),
         nature=nature,
-        context=Context(day.transition, PRICES, start=shares),
-        utility=_utility(day, price, power),
+        context=Context(day.transition, PRICES, start=lasting(day.transition)),
+        utility=_utility(day, power),
         power_kw=power,
         discomfort_penalty=discomfort_penalty,
         buildings=buildings,
         # as textbook cars are spread at noon after a week: nobody's data are in it
         initial=settled(guess, nature, np.full(len(guess), 1.0 / len(guess)), 7),
         spread_start=True,
-        times=times,
-        event=EventTimeline(times, price @ shares, np.zeros(HORIZON + 1), dear),
+        times=clock_times("2018-03-12", FIRST_HOUR, STEP_HOURS, HORIZON),
         guess=guess,
         axes=(Axis("car", PLACES), Axis("charge (kWh)", tuple(LEVELS.tolist()))),
         public_fields=("levels", "initial"),
@@ -262,20 +258,20 @@ def vehicles(
     return model.override(**overrides) if overrides else model
 
 
-def _prices(day: Day) -> tuple[FloatArray, NDArray[np.bool_]]:
-    """Return the price (T + 1, c) of the interval that ends at each time, and whether that one is dear."""
+def _prices(day: Day) -> FloatArray:
+    """Return the price (T + 1, c) of the interval that ends at each time."""
     begin = (FIRST_HOUR + STEP_HOURS * (np.arange(HORIZON + 1) - 1)) % 24.0
-    dear = (begin >= DEAR[0]) & (begin < DEAR[1])
-    return np.add.outer(day.dear * dear, np.array(day.spot)), dear
+    prices: FloatArray = np.add.outer(day.dear * ((begin >= DEAR[0]) & (begin < DEAR[1])), np.array(day.spot))
+    return prices
 
 
-def _utility(day: Day, price: FloatArray, power: FloatArray) -> FloatArray:
+def _utility(day: Day, power: FloatArray) -> FloatArray:
     """Return minus what the energy costs and minus the expected unmet need of cars that just left, (T + 1, c, n).
 
     At the end the energy in the batteries counts with the normal price.
     """
     levels = len(LEVELS)
-    utility: FloatArray = -price[..., None] * power * STEP_HOURS
+    utility: FloatArray = -_prices(day)[..., None] * power * STEP_HOURS
     need = np.maximum(LEVELS[:6] - LEVELS[:, None], 0.0) @ day.trips
     utility[1:, :, levels : 2 * levels] -= MISSING * need
     utility[-1] += day.spot[1] * EFFICIENCY * np.tile(LEVELS, len(PLACES))

@@ -43,7 +43,7 @@ def test_equal_seeds_give_equal_models_and_others_differ(model):
 def test_instances_stay_in_the_stated_ranges_and_vary():
     draws = [DaySettings.draw(seed + 1_000_000 * split) for split in range(3) for seed in range(200)]
     for name, low, high in (
-        ("event_hour", 12, 16),
+        ("event_hour", 11, 14),
         ("incentive", 0.7, 1.5),
         ("night_price", 0.06, 0.10),
         ("day_price", 0.12, 0.18),

@@ -89,7 +89,6 @@ def test_prices_by_hour_and_context(model):
             value = model.utility[by_time[clock], w, PLACE["fast"] + 2]
             assert value == pytest.approx(-(spot + dear * day.dear) * 7.4 * 0.5)
     assert day.spot[0] < 0 < day.spot[1] < day.spot[2]
-    assert model.event.in_event.sum() == 10
 
 
 def test_habits_against_the_textbook(model):

@@ -15,7 +15,8 @@ is the guess itself: noise alone releases nothing worse.
 **Many rows** (times, contexts, states with their own decisions) are seen to different degrees, some never. Each has its
 own noise :math:`s_b`, and :math:`t^2` is the mean over rows in which the accurate ones count most, so that the
 guess gets the share :math:`s_b^2/(s_b^2 + t^2)` of row `b`. A row whose weight is below three standard deviations is
-the guess's. Only cells that the guess all but excludes are emptied.
+the guess's. Only cells that the guess all but excludes are emptied; of others the mean is taken that
+a normal variate has which is known to be positive, as a plan must not believe a possible decision to be impossible.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import log_ndtr
 
 if TYPE_CHECKING:
     from dp_ensemble_env.privacy.mechanisms.participants import Layout
@@ -92,12 +94,19 @@ def shrink_rows(layout: Layout, rows: FloatArray, noise: FloatArray, seen: NDArr
     signal = max(0.0, float((precision * (apart - noise**2)).sum() / precision.sum()))
     heavy = (tail(1.0 / len(rows)) / normal_tail(1.0 / len(rows))) ** 2
     share = np.where(seen, np.minimum(1.0, heavy * noise**2 / (noise**2 + signal)), 1.0)[layout.row_of]
-    mixed = np.maximum(guess + (1.0 - share) * (rows - guess), 0.0)
+    mixed = _positive(guess + (1.0 - share) * (rows - guess), (1.0 - share) * noise[layout.row_of] * units)
     false = (guess < LEAST_GUESS) & (rows <= tail(FALSE_JUMPS / len(rows)) * noise[layout.row_of] * units)
     mixed = np.where(false, 0.0, mixed)
     total = layout.row_sums(mixed)[layout.row_of]
     matrix.ravel()[layout.cells] = np.where(total > 0, mixed / np.maximum(total, 1e-300), guess)
     return matrix
+
+
+def _positive(values: FloatArray, deviation: FloatArray) -> FloatArray:
+    """Return the means of normal variates that are known to be positive."""
+    x = np.clip(values / np.maximum(deviation, 1e-300), -30.0, 9.0)  # beyond nine nothing is added
+    ratio = np.exp(-0.5 * x * x - 0.5 * math.log(2.0 * math.pi) - log_ndtr(x))
+    return np.asarray(np.where(x < 9.0, deviation * (x + ratio), values))
 
 
 # ------------------------------------------------------------------ tails

@@ -85,7 +85,7 @@ class FleetMechanism(Mechanism):
             raise ValueError(
                 f"the {self.name} mechanism protects participants, and this model has none, just one matrix; draw the "
                 f"release from a Fleet, ledger.release(mechanism({self.spec!r}), fleet), and give the environment "
-                "that release."
+                "that release; scenarios.participants simulates a fleet."
             )
         return fleet
 

@@ -39,6 +39,8 @@ def build_parser() -> Parser:
     parser.add_argument("--models", type=Path, default=Path("runs"), metavar="FOLDER", help=words)
     words = "the first so many test instances only (default: all)"
     parser.add_argument("--instances", type=options.whole(1), metavar="N", help=words)
+    words = "episodes of a learner on each instance, where there is chance"
+    parser.add_argument("--episodes", type=options.whole(2), default=200, metavar="N", help=words)
     parser.add_argument("--seeds", type=options.whole(1), default=1, metavar="N", help="training runs of each learner")
     helps = {"privacy": "mechanism whose releases the capability 'data' is measured with, or none"}
     options.add(parser, "privacy", helps=helps, privacy="dirichlet:k=50")
@@ -50,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     """Measure, write and print."""
     importlib.import_module("matplotlib")  # learn of a missing extra before the work
     privacy = None if args.privacy == "none" else args.privacy
-    settings = SuiteSettings(tuple(args.scenarios), tuple(args.agents), args.instances, privacy)
+    settings = SuiteSettings(tuple(args.scenarios), tuple(args.agents), args.instances, privacy, args.episodes)
     if not (settings.agents or args.learner or args.run):
         raise ValueError("there is no agent to score; give --agents, --learner or --run.")
     with atomic_write(args.output / ".writable"):  # learn of a folder that cannot be written before the work

@@ -435,6 +435,7 @@ def make_datasets(
             "distinct_episodes": count_distinct(episodes),
             "exploration_noise": noise_of(kind, settings.noise),
             "first_seed": settings.seed,
+            "starts": starting(core.model),
             "privacy": privacy,
         }
         monitor.stage(f"{kind}: writing")
@@ -447,6 +448,14 @@ def make_datasets(
     return privacy
 
 
+def starting(model: EnsembleModel) -> str:
+    """Say how the starts of the episodes were chosen."""
+    spread = "The loads of every episode start spread over the states"
+    alike = "Every start state occurs as often as it is likely, up to rounding"
+    luck = "" if model.context is None else ", and the contexts come as they are drawn"
+    return (spread if model.spread_start else alike) + luck
+
+
 def describe(kind: str, settings: DatasetSettings, facts: Mapping[str, Any]) -> str:
     """Say in a few sentences what the data set holds."""
     who = {
@@ -457,18 +466,18 @@ def describe(kind: str, settings: DatasetSettings, facts: Mapping[str, Any]) -> 
         "mixed": f"equal shares of {', '.join(facts['behaviour_scores'])}, in turn",
     }[kind]
     noise = facts["exploration_noise"]
-    how = (
-        "every probability is multiplied by exp(noise)"
-        if settings.action == "policy"
-        else "added and clipped to the box"
-    )
+    policy = "every probability is multiplied by exp(noise)"
+    how = f"Gaussian noise of standard deviation {noise:g}, "
+    how += policy if settings.action == "policy" else "added and clipped to the box"
+    if actions.mode(settings.action).levels:
+        how = f"any other price with the probability {noise:g}"
     spared = ", except in uncontrolled episodes" if kind == "mixed" else ""
-    explored = f"Gaussian noise of standard deviation {noise:g}, {how}{spared}" if noise else "none"
+    explored = f"{how}{spared}" if noise else "none"
     return (
         f"{NAMES[settings.population]} in {settings.action} mode, played by {kind}: {who}. Exploration: {explored}. "
-        f"Every start state occurs as often as it is likely, up to rounding; {facts['distinct_episodes']} of "
+        f"{facts['starts']}; {facts['distinct_episodes']} of "
         f"{settings.episodes} episodes are "
-        "distinct. The reference scores are exact expectations over the start states, of the uncontrolled ensemble and "
+        "distinct. The reference scores are exact expectations over starts and contexts, of the uncontrolled loads and "
         "of the optimum, so that 100 times the normalized score is the score of the benchmark. "
         f"{facts['privacy']}"
     )

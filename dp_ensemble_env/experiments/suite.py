@@ -150,12 +150,16 @@ class SuiteSettings:
         The first so many test instances only.
     privacy : str or None
         Mechanism whose releases the capability *data* is measured with; None leaves it out.
+    episodes : int
+        Of each instance, where a learner meets chance. They are compared with the optimum along
+        the same contexts, so few suffice.
     """
 
     scenarios: tuple[str, ...] = ()
     agents: tuple[str, ...] = tuple(PLANNERS)
     instances: int | None = None
     privacy: str | None = "dirichlet:k=50"
+    episodes: int = 200
 
     def __post_init__(self) -> None:
         for name in self.scenarios:
@@ -164,6 +168,7 @@ class SuiteSettings:
             check_choice(name, "agent", PLANNERS)
         if self.instances is not None:
             check_count(self.instances, "instances", 1, len(scenarios.instances("test")))
+        check_count(self.episodes, "episodes", 2)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -236,7 +241,12 @@ def run_suite(
                 mode = action if isinstance(action, str) else action[title]
                 monitor.stage(f"{name}: {title}")
                 outcome = evaluate_split(
-                    list(agents[name]), name, action=mode, instances=settings.instances, monitor=monitor
+                    list(agents[name]),
+                    name,
+                    action=mode,
+                    instances=settings.instances,
+                    episodes=settings.episodes,
+                    monitor=monitor,
                 )
                 entries.append(Entry(title, name, outcome.scores, outcome.training, outcome.scores, exact=False))
     return Suite(entries, found, settings)

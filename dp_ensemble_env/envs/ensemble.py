@@ -442,7 +442,7 @@ class EnsembleEnv(TaskView, gymnasium.Env[NDArray[np.float32], NDArray[np.floati
             rewards=np.array(self._reward_trace),
             optimal_return=self._optimal,
             privacy=self._task.privacy_line(),
-            contexts=self._counters[gen.PATH : gen.PATH + self._time + 1, 0].copy() if self._contextual else None,
+            contexts=None if self.model.context is None else self._counters[gen.PATH :, 0][: self._time + 1].copy(),
         )
         return self._renderer.draw(scene)
 

@@ -30,6 +30,7 @@ EXTRAS = {
     "sb3_contrib": "rl",
     "torch": "rl",
     "tensorboard": "rl",
+    "safetensors": "rl",
     "optuna": "tune",
     "minari": "minari",
     "ray": "ray",

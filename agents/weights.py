@@ -1,0 +1,202 @@
+"""Weights of a policy in one file that holds numbers and words, and no code.
+
+A file is a `safetensors <https://huggingface.co/docs/safetensors>`_ container: the arrays by name, and in its header
+the settings as JSON, which say how to build what the arrays belong to. Reading it executes nothing. A checksum over
+arrays and settings tells a file that was damaged from one that was not. Files are replaced at once or not at all::
+
+    save_weights("policy.safetensors", net.state_dict(), {"agent": "mine", "net_arch": [64, 64]})
+    weights = load_weights("policy.safetensors")
+    net = build(**weights.settings)
+    net.load_state_dict(weights.tensors())
+
+`pack` and `unpack` turn nested dictionaries, lists and tuples with arrays among them, such as the state of an
+optimizer, into that form and back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dp_ensemble_env._files import atomic_write
+
+#: What the header says a file is, and the version of its layout.
+FORMAT, VERSION = "dp-ensemble-weights", "1"
+#: A header longer than this is refused before it is read.
+LONGEST_HEADER = 10_000_000
+_DTYPES = ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "bool")
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """What a file holds.
+
+    Attributes
+    ----------
+    arrays : dict of str to ndarray
+    settings : dict
+        How to build what the arrays belong to.
+    digest : str
+        SHA-256 of arrays and settings, in hexadecimal digits.
+    """
+
+    arrays: dict[str, Array]
+    settings: dict[str, Any]
+    digest: str
+
+    def tensors(self) -> dict[str, Any]:
+        """Return the arrays as torch tensors, for ``load_state_dict``."""
+        import torch
+
+        return {name: torch.from_numpy(array.copy()) for name, array in self.arrays.items()}
+
+
+def save_weights(path: str | os.PathLike[str], arrays: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
+    """Write arrays and settings to a file, atomically.
+
+    Parameters
+    ----------
+    path : path
+        Conventionally ``*.safetensors``.
+    arrays : mapping of str to ndarray or torch.Tensor
+        Numbers of a fixed width; names must not be empty.
+    settings : mapping
+        JSON: strings, numbers, booleans, None, lists and dictionaries with strings as keys.
+
+    Returns
+    -------
+    str
+        The digest of what was written.
+    """
+    from safetensors.numpy import save
+
+    plain = {name: _numpy(name, array) for name, array in arrays.items()}
+    text = _text(settings)
+    digest = weights_digest(plain, text)
+    header = {"format": FORMAT, "version": VERSION, "settings": text, "sha256": digest}
+    content = save(plain, metadata=header)
+    with atomic_write(path, "wb") as stream:
+        stream.write(content)
+    return digest
+
+
+def load_weights(path: str | os.PathLike[str]) -> Weights:
+    """Read a file of `save_weights`; nothing in it is executed.
+
+    Raises
+    ------
+    ValueError
+        If the file is none of these, or was damaged or changed after it was written.
+    """
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    path = Path(path)
+    if not path.is_file():
+        what = "is no regular file" if path.exists() else "does not exist"
+        raise ValueError(f"{path} {what}; give a file of weights such as policy.safetensors.")
+    try:
+        content = path.read_bytes()
+        header = _header(content)
+        text, digest = header["settings"], header["sha256"]
+        settings, arrays = json.loads(text), load(content)
+    except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"{path} is no file of weights of this program, or it is damaged ({_why(error)}).") from error
+    if not isinstance(settings, dict) or weights_digest(arrays, text) != digest:
+        raise ValueError(f"{path} is damaged or was changed: its content does not match its checksum.")
+    return Weights(arrays, settings, digest)
+
+
+def weights_digest(arrays: Mapping[str, Array], text: str) -> str:
+    """Return the SHA-256 of arrays and settings: names, types, shapes and every value count."""
+    found = hashlib.sha256(json.dumps([FORMAT, VERSION, text]).encode())
+    for name in sorted(arrays):
+        array = arrays[name]
+        found.update(json.dumps([name, array.dtype.name, list(array.shape)]).encode())
+        found.update(np.ascontiguousarray(array).data)
+    return found.hexdigest()
+
+
+def _numpy(name: str, array: Any) -> Array:
+    if hasattr(array, "detach"):  # a torch tensor, wherever it lives
+        array = array.detach().cpu().numpy()
+    found = np.asarray(array)
+    if found.dtype.name not in _DTYPES:
+        raise ValueError(f"the weights {name!r} hold {found.dtype.name}, not numbers of a fixed width.")
+    if not name:
+        raise ValueError("an array of weights has an empty name.")
+    return np.array(found, order="C")
+
+
+def _text(settings: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(dict(settings), allow_nan=True)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"the settings of weights must be JSON ({error}).") from error
+
+
+def _header(content: bytes) -> dict[str, str]:
+    """Read the words of the header: eight bytes with its length, then JSON."""
+    length = int.from_bytes(content[:8], "little")
+    if not 2 <= length <= min(LONGEST_HEADER, len(content) - 8):
+        raise ValueError("it is cut short or of another kind")
+    found = json.loads(content[8 : 8 + length])["__metadata__"]
+    if found["format"] != FORMAT:
+        raise ValueError(f"its format is {found['format']!r}")
+    if found["version"] != VERSION:
+        raise ValueError(f"it has version {found['version']!r}, and this program reads version {VERSION!r}")
+    return dict(found)
+
+
+def _why(error: Exception) -> str:
+    return f"{error} is missing" if isinstance(error, KeyError) else str(error) or type(error).__name__
+
+
+# ------------------------------------------------------------------ nested structures
+def pack(tree: Any, arrays: dict[str, Any], name: str = "") -> Any:
+    """Put the arrays of a nested structure into `arrays` and return the rest as JSON, which `unpack` turns back.
+
+    Dictionaries (keys may be numbers), lists, tuples, numbers, strings, booleans and None are kept as they are.
+    """
+    if tree is None or isinstance(tree, (bool, int, float, str)):
+        return tree
+    if isinstance(tree, np.generic):
+        return tree.item()
+    if isinstance(tree, np.ndarray) or hasattr(tree, "detach"):
+        arrays[name] = tree
+        return {"tensor" if hasattr(tree, "detach") else "array": name}
+    if isinstance(tree, Mapping):
+        return {"dict": [[key, pack(value, arrays, f"{name}/{key}")] for key, value in tree.items()]}
+    if isinstance(tree, (list, tuple)):
+        items = [pack(value, arrays, f"{name}/{i}") for i, value in enumerate(tree)]
+        return {"tuple": items} if isinstance(tree, tuple) else items
+    raise ValueError(f"{name or 'the state'} is a {type(tree).__name__}, which is not saved.")
+
+
+def unpack(packed: Any, arrays: Mapping[str, Array]) -> Any:
+    """Turn back what `pack` returned."""
+    if isinstance(packed, list):
+        return [unpack(value, arrays) for value in packed]
+    if not isinstance(packed, dict):
+        return packed
+    ((kind, value),) = packed.items()
+    if kind == "tuple":
+        return tuple(unpack(item, arrays) for item in value)
+    if kind == "dict":
+        return {key: unpack(item, arrays) for key, item in value}
+    array = arrays[value]
+    if kind == "tensor":
+        import torch
+
+        return torch.from_numpy(array.copy())
+    return array

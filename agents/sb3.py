@@ -238,7 +238,7 @@ def _plan(
     if total < chunk:
         raise ValueError(f"total_steps must be at least {chunk}, one rollout of {params['n_envs']} environments.")
     interval = max(1, total // CUTS) if settings.interval is None else settings.interval
-    config = {
+    config: dict[str, Any] = {
         "algo": algo, "population": population_of(core), "action": core.action_mode, "model": core.model.fingerprint,
         "seed": settings.seed, "total_steps": total, "target_score": settings.target_score, "interval": interval,
         "hyperparams": params,

@@ -229,8 +229,8 @@ def reset(params: Params, key: Key, batch: tuple[int, ...] = ()) -> tuple[State,
 def step(params: Params, state: State, action: Array, key: Key) -> tuple[State, Array, Array, Array, dict[str, Array]]:
     """Move one step; return the new state, the observation, the reward, whether the episode is over, and the parts.
 
-    The parts are ``utility`` and ``discomfort`` in dollars per load, ``power_kw`` per load, and ``cost``, the violation of
-    a coupling. Actions are clipped to their box.
+    The parts are ``utility`` and ``discomfort`` in dollars per load, ``power_kw`` per load, and ``cost``, the violation
+    of a coupling. Actions are clipped to their box.
     """
     xp = _namespace(params)
     key_context, key_decision, key_nature = _split(xp, key, 3)

@@ -114,6 +114,7 @@ def _unit_price(model: EnsembleModel) -> FloatArray:
 
 def _asked(model: EnsembleModel) -> FloatArray:
     """Return limit or target in parts of the greatest power, (T + 1, 1); one where there is no limit."""
+    assert model.coupling is not None
     most = float(model.power_kw.max()) or 1.0
     return np.clip(model.coupling.level / most, 0.0, 1.0)[:, None]
 

@@ -78,7 +78,8 @@ class InstancesVecEnv(VecEnv):
         """Step the models that are being played; at the end of their episodes the next ones begin."""
         rewards, dones, infos = [], [], []
         for i in self.playing:
-            self._waiting[i], reward, done, info = self.members[i].step_wait()  # type: ignore[call-overload]
+            observed, reward, done, info = self.members[i].step_wait()
+            self._waiting[i] = np.asarray(observed)
             rewards.append(reward)
             dones.append(done)
             infos += info

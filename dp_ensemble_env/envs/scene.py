@@ -135,7 +135,7 @@ class Scene:
         cube = shares.reshape([len(axis) for axis in axes])
         kept = [across] if split is None else [across, split]
         gone = tuple(i for i in range(len(axes)) if i not in kept)
-        table = cube.sum(axis=gone)
+        table: FloatArray = cube.sum(axis=gone)
         if split is None:
             return table[:, None]
         return table if across < split else table.T
@@ -147,7 +147,7 @@ class Scene:
         across = max(numeric, key=lambda i: len(axes[i]))
         others = [i for i in range(len(axes)) if i != across]
         words = [i for i in others if isinstance(axes[i].values[0], str)]
-        return across, (words or others or [None])[0]
+        return across, next(iter(words or others), None)
 
 
 def clock_text(time: np.datetime64) -> str:

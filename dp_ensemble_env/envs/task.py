@@ -112,7 +112,6 @@ class Task:
         counters[dyn.TIME] = -1
         return counters, np.zeros((size, columns))
 
-
     # ------------------------------------------------------------ privacy
     def draw(self, index: int) -> Kernel | GeneralKernel:
         """Charge the release of episode `index`, unless the ledger has it already, draw it and adopt it.

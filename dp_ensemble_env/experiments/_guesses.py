@@ -66,8 +66,8 @@ def lazy_guesses(model: EnsembleModel) -> Iterator[tuple[str, FloatArray]]:
     if n != m:
         return
     sizes, seen = [len(axis.values) for axis in model.axes], set()
-    chosen = slice(None) if model.coupling is None else slice(None, None, 2)
-    for stay, decay, reach in product(STAY[chosen], DECAY[chosen], REACH[chosen]):
+    every = 1 if model.coupling is None else 2  # plans of coupled models take longer
+    for stay, decay, reach in product(STAY[::every], DECAY[::every], REACH[::every]):
         walks = {"": lazy_walk(n, stay, decay, reach)}
         if len(sizes) > 1:
             along: FloatArray = np.eye(1)

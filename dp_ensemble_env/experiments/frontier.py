@@ -2,10 +2,10 @@
 
 Participants are simulated: each has rows drawn from Dir(κ · P), where P is the scenario's default behaviour. Where
 that is one matrix of moves between levels and nothing else, they walk for a summer of quarter hours; otherwise they
-live a number of days of the scenario, with its nature and its contexts (`scenarios.participants`), and differ as it says
-if it does. P, what they do on average, is the truth: a plan is solved
-on the release and deployed on P as a tilt, and scored there (0 = uncontrolled, 100 = the optimum for P). Beside every
-score stands that of the plan made on the public guess, which costs ε = 0.
+live a number of days of the scenario, with its nature and its contexts (`scenarios.participants`), and differ as the
+scenario says. P, what they do on average, is the truth: a plan is solved on the release, deployed on P as a tilt, and
+scored there (0 = uncontrolled, 100 = the optimum for P). Beside every score stands that of the plan made on the public
+guess, which costs ε = 0.
 
 The settings of the mechanisms are fixed, and their values were chosen on campus instances 3 to 6. Instances 0 to 2,
 the default, are not untouched all the same: the matrix of instance 0 had been looked at when the cells' units were

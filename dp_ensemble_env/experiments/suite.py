@@ -254,7 +254,8 @@ def run_suite(
 
 def facts(name: str) -> Facts:
     """Return the recorded probes of a scenario, or compute what is needed of them."""
-    from dp_ensemble_env.experiments.probes import Prober, recorded
+    from dp_ensemble_env.experiments._prober import Prober
+    from dp_ensemble_env.experiments.probes import recorded
 
     model = scenarios.make(name)
     size = model.horizon * model.n_contexts * model.n_states * model.n_decisions
@@ -285,9 +286,9 @@ def planned(name: str, settings: SuiteSettings, monitor: Monitor) -> list[Entry]
             columns[agent].append((made, scorer(_carried(plans[agent], first, model)), private))
     entries = []
     for agent, rows in columns.items():
-        scores, abroad, private = (np.array([column]) for column in zip(*rows, strict=True))
+        scores, abroad, private_scores = (np.array([column]) for column in zip(*rows, strict=True))
         home = np.array([[at_home(plans[agent])]])
-        kept = None if np.isnan(private).any() else private
+        kept = None if np.isnan(private_scores).any() else private_scores
         entries.append(Entry(agent, name, scores, home, abroad, kept))
     return entries
 
@@ -306,4 +307,5 @@ def _carried(tilts: FloatArray, made: EnsembleModel, model: EnsembleModel) -> Fl
     """Play what was planned on one instance on another: equal actions, in the units of each."""
     before, now = action_scale(made), action_scale(model)
     factor: Any = np.divide(now, before, out=np.zeros_like(now), where=before > 0)
-    return tilts * factor[:, None, None]
+    carried: FloatArray = tilts * factor[:, None, None]
+    return carried

@@ -147,7 +147,7 @@ def from_json(content: dict[str, Any]) -> Suite:
             name: None if one[name] is None else np.array(one[name]) for name in ("scores", "home", "abroad", "private")
         }
         entries.append(Entry(one["agent"], one["scenario"], exact=one["exact"], **arrays))
-    settings = {name: tuple(x) if isinstance(x, list) else x for name, x in content["settings"].items()}
+    settings: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in content["settings"].items()}
     return Suite(entries, {name: Facts(**fact) for name, fact in content["facts"].items()}, SuiteSettings(**settings))
 
 

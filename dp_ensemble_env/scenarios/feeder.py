@@ -22,8 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from dp_ensemble_env._shapes import Axis
 from dp_ensemble_env.coupling import Coupling
-from dp_ensemble_env.model import Axis, EnsembleModel
+from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.scenarios import Card, Scenario
 from dp_ensemble_env.scenarios._loads import clock_times, settled, streams
 from dp_ensemble_env.tariff import EventTimeline
@@ -83,7 +84,8 @@ class Morning:
         """Return the limit in kW per heater at the times 0 … T."""
         hours = FIRST_HOUR + STEP_HOURS * np.arange(HORIZON + 1)
         busy = np.exp(-0.5 * ((hours - self.worst) / self.width) ** 4)
-        return self.room - (self.room - self.least) * busy
+        limit: FloatArray = self.room - (self.room - self.least) * busy
+        return limit
 
     def nature(self) -> FloatArray:
         """Return where tanks go, (T, n, n): the switch stays, the temperature moves."""

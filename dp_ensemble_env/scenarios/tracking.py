@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 from scipy.signal import lfilter
 from scipy.special import ndtr
 
+from dp_ensemble_env._shapes import Axis
 from dp_ensemble_env.coupling import Coupling
-from dp_ensemble_env.model import Axis, EnsembleModel
+from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.scenarios import Card, Scenario
 from dp_ensemble_env.scenarios._loads import clock_times, streams
 
@@ -151,7 +152,8 @@ def start(rng: np.random.Generator) -> FloatArray:
         since = ages + (round(RESTING / STEP_HOURS) if switch else 0)
         phase = 2.0 * np.pi * since * STEP_HOURS / (CLEANING + RESTING)
         weights[switch, ages] = 1.0 + crowd * np.cos(phase - where)
-    return (weights / weights.sum()).ravel()
+    start: FloatArray = (weights / weights.sum()).ravel()
+    return start
 
 
 SCENARIO = Scenario(

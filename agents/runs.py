@@ -2,19 +2,24 @@
 
 A run folder holds
 
-==================  =====================================================================
-``config.json``     what was asked for, with all hyper-parameters; `resume` insists on it
-``versions.json``   versions of Python and of the packages
-``ledger.json``     what the environment's releases spent
-``results.json``    scores along the way; at the end also the evaluation
-``checkpoint.zip``  the state at the last cut
-``model.zip``       the learner at the end, as Stable-Baselines3 saves it
-``tensorboard/``    logs
-==================  =====================================================================
+================================  ===========================================================
+``config.json``                   what was asked for, with all hyper-parameters
+``versions.json``                 versions of Python and of the packages
+``ledger.json``                   what the environment's releases spent
+``results.json``                  scores along the way; at the end also the evaluation
+``checkpoint.safetensors``        the state at the last cut
+``checkpoint-older.safetensors``  the state at the cut before
+``policy.safetensors``            the policy at the end
+``tensorboard/``                  logs
+================================  ===========================================================
+
+No file holds code. Checkpoints and policy name the digests of configuration, release and ledger, and are refused with
+others. One process at a time writes to a run folder.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +27,10 @@ from typing import Any
 
 from dp_ensemble_env._files import atomic_write
 from dp_ensemble_env.reporting.provenance import versions
+
+#: The newest checkpoint and the one before it; the policy at the end.
+CHECKPOINTS = ("checkpoint.safetensors", "checkpoint-older.safetensors")
+POLICY = "policy.safetensors"
 
 
 @dataclass
@@ -44,15 +53,40 @@ def read_json(path: Path) -> Any:
     """Read a JSON file, or say that it is none."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not valid JSON ({error}); remove the folder to start again.") from error
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Read a JSON file that holds an object, such as a run's ``config.json``."""
+    found = read_json(path)
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} holds a {type(found).__name__}, not the settings of a run; restore it from a copy.")
+    return found
+
+
+def remembered_environment(path: Path) -> dict[str, Any]:
+    """Return how the environment of a run was made, as its ``config.json`` has it; empty where it has nothing."""
+    found = read_object(path).get("environment") or {}
+    if not (isinstance(found, dict) and isinstance(found.get("problem", {}), dict)):
+        raise ValueError(f"{path} does not describe an environment; restore it from a copy.")
+    needed = [name for name in ("problem", "population", "action", "privacy", "release_seed") if name not in found]
+    if found and needed:
+        raise ValueError(f"{path} lacks the environment's {', '.join(needed)}; restore it from a copy.")
+    return found
+
+
+def digest_of(content: Any) -> str:
+    """Return the SHA-256 of JSON content; the order of names and white space do not count."""
+    plain = json.loads(json.dumps(content))
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 
 def check_config(folder: Path, config: dict[str, Any]) -> None:
     """Refuse to go on with a run that was configured otherwise."""
     if not (folder / "config.json").exists():
         return
-    found, wanted = read_json(folder / "config.json"), json.loads(json.dumps(config))
+    found, wanted = read_object(folder / "config.json"), json.loads(json.dumps(config))
     if found != wanted:
         raise ValueError(
             f"{folder} holds a run with another configuration: {differences(found, wanted)}; repeat the run's own "

@@ -14,16 +14,13 @@ torch and Stable-Baselines3 are imported when something is trained or loaded.
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from dp_ensemble_env._files import atomic_write
+from dp_ensemble_env._files import atomic_write, sole_writer
 from dp_ensemble_env._progress import Progress
 from dp_ensemble_env._validation import check_count
 from dp_ensemble_env.agents.base import Factory, core_env
@@ -40,10 +37,22 @@ from dp_ensemble_env.agents.learners import (
     training_env,
     tuned_id,
 )
-from dp_ensemble_env.agents.runs import Record, check_config, open_folder, read_json, write_json
+from dp_ensemble_env.agents.loading import LearnedAgent, load_agent, safe_path
+from dp_ensemble_env.agents.runs import (
+    CHECKPOINTS,
+    POLICY,
+    Record,
+    check_config,
+    digest_of,
+    open_folder,
+    read_object,
+    write_json,
+)
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.reporting.outcome import Outcome
+
+__all__ = ["LearnedAgent", "RunFolder", "TrainingSettings", "load_agent", "safe_path", "train"]
 
 #: Called with the steps done, the steps planned and the latest score.
 Callback = Callable[[int, int, float], None]
@@ -51,53 +60,6 @@ Callback = Callable[[int, int, float], None]
 #: Finite populations are scored with these episodes while training, and with others at the end.
 WATCH_SEED, FINAL_SEED = 5_000_000, 10_000
 CUTS = 20
-WARNING = (
-    "Loading {path}: model files of Stable-Baselines3 are pickles and execute code; load only files that you or "
-    "people you trust have written."
-)
-
-
-@dataclass(repr=False)
-class LearnedAgent:
-    """A trained learner that obeys ``predict``.
-
-    Attributes
-    ----------
-    model : stable_baselines3.common.base_class.BaseAlgorithm
-    name : str
-        The algorithm.
-    prices : ndarray, optional
-        What the numbers that a discrete learner returns stand for.
-    privacy : str
-        What the training revealed, in words.
-    curve : list of (int, float)
-        Steps and score along the way.
-    steps : int
-        Environment steps that were taken.
-    seconds : float
-        Wall-clock time of the training.
-    """
-
-    model: Any
-    name: str
-    prices: NDArray[np.floating] | None = None
-    privacy: str = "that of the environment it was trained in"
-    curve: list[tuple[int, float]] = field(default_factory=list)
-    steps: int = 0
-    seconds: float = 0.0
-
-    def __repr__(self) -> str:
-        last = f", score {self.curve[-1][1]:.1f}" if self.curve else ""
-        return f"LearnedAgent({self.name!r}, {self.steps:,} steps{last})"
-
-    def predict(
-        self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = True
-    ) -> tuple[NDArray[np.floating], Any]:
-        """Return the action and the hidden state, as `stable_baselines3` does."""
-        action, state = self.model.predict(observation, state, episode_start, deterministic)
-        if self.prices is not None:
-            action = self.prices[np.asarray(action)][..., None]
-        return action, state
 
 
 # ------------------------------------------------------------------ training
@@ -158,7 +120,13 @@ class RunFolder:
 
     def check(self) -> None:
         """Refuse a folder with a run that is not to be resumed, and one without a run that is."""
-        there = (Path(self.path) / "config.json").exists()
+        home = Path(self.path)
+        there = (home / "config.json").exists()
+        left = [name for name in (*CHECKPOINTS, POLICY, "ledger.json") if (home / name).exists()]
+        if left and not there:
+            raise ValueError(
+                f"{home} holds {left[0]} of a run whose config.json is gone; restore that, or choose another folder."
+            )
         if self.resume and not there:
             raise ValueError(f"there is no run in {self.path} to resume; leave resume=True out to start one.")
         if there and not self.resume:
@@ -256,31 +224,58 @@ def _train(
     home = None if keep is None else Path(keep.path)
     venv = training_env(core, params, run.models)
     with training.one_thread():
-        learner, record = _start(kind, params, core.model, venv, run.settings.seed, home)
-        if keep is not None and home is not None:  # nothing is written before the learner has accepted its settings
-            open_folder(home, {**run.config, "environment": dict(keep.environment)})
-            with atomic_write(home / "ledger.json") as stream:
-                stream.write(core.ledger.to_json() + "\n")
-        _log(learner, home if keep is not None and keep.tensorboard else None)
-        agent = LearnedAgent(learner, run.algo, price_list(params), privacy_of(core))
-        _learn(agent, record, core, run, home, progress)
-        if home is not None:
-            _finish(agent, home, evaluate(agent, core, seed=FINAL_SEED))
+        learner = _start(kind, params, core.model, venv, run.settings.seed)
+        # Nothing is written before the learner has accepted its settings.
+        with nullcontext() if home is None else sole_writer(home, "training"):
+            record, binding = (Record(), {}) if keep is None else _open(keep, run, core, learner)
+            _log(learner, home if keep is not None and keep.tensorboard else None)
+            agent = LearnedAgent(learner, run.algo, price_list(params), privacy_of(core))
+            _learn(agent, record, core, run, home, progress, binding)
+            if home is not None:
+                _finish(agent, home, evaluate(agent, core, seed=FINAL_SEED), binding)
     venv.close()
     return agent
 
 
+def _open(keep: RunFolder, run: _Plan, core: EnsembleEnv, learner: Any) -> tuple[Record, dict[str, Any]]:
+    """Open the run folder, which is ours alone now, and bring the learner to where its checkpoint stands."""
+    from dp_ensemble_env.agents import checkpoints
+
+    home, config = Path(keep.path), {**run.config, "environment": dict(keep.environment)}
+    keep.check()  # another process may have been here since
+    check_config(home, config)
+    begun = checkpoints.there(home)
+    if not begun:
+        open_folder(home, config)
+        with atomic_write(home / "ledger.json") as stream:
+            stream.write(core.ledger.to_json() + "\n")
+    elif not (home / "ledger.json").exists():
+        raise ValueError(f"the ledger of the run, {home / 'ledger.json'}, is gone; restore it from a copy.")
+    binding = {
+        "config": digest_of(config),
+        "release": None if core.release is None else core.release.digest,
+        "ledger": digest_of(read_object(home / "ledger.json")),
+    }
+    return checkpoints.restore(home, learner, binding) or Record(), binding
+
+
 def _learn(
-    agent: LearnedAgent, record: Record, core: EnsembleEnv, run: _Plan, home: Path | None, progress: Callback
+    agent: LearnedAgent,
+    record: Record,
+    core: EnsembleEnv,
+    run: _Plan,
+    home: Path | None,
+    progress: Callback,
+    binding: dict[str, Any],
 ) -> None:
     """Run the learner from where the record stands to the end, the target or the budget."""
-    from dp_ensemble_env.agents import training
+    from dp_ensemble_env.agents import checkpoints, training
 
     target = run.settings.target_score
 
     def save() -> None:
         assert home is not None
-        training.save_checkpoint(home / "checkpoint.zip", agent.model, record)
+        checkpoints.save_checkpoint(home, agent.model, record, binding)
         write_json(home / "results.json", {"finished": False, **record.__dict__})
 
     callback = training.Segments(
@@ -298,93 +293,27 @@ def _learn(
     agent.curve, agent.steps, agent.seconds = record.curve, record.steps, record.seconds
 
 
-def _start(
-    kind: Any, params: dict[str, Any], model: EnsembleModel, venv: Any, seed: int, home: Path | None
-) -> tuple[Any, Record]:
-    """Make the learner, or take it from the checkpoint if there is one."""
-    from dp_ensemble_env.agents import training
-
-    if home is not None and (home / "checkpoint.zip").exists():
-        warnings.warn(WARNING.format(path=home / "checkpoint.zip"), UserWarning, stacklevel=4)
-        return training.load_checkpoint(home / "checkpoint.zip", kind, venv)
+def _start(kind: Any, params: dict[str, Any], model: EnsembleModel, venv: Any, seed: int) -> Any:
+    """Make the learner."""
     arguments = algorithm_arguments(params, model, venv)
     try:
-        return kind(params["policy"], venv, seed=seed, device="cpu", **arguments), Record()
+        return kind(params["policy"], venv, seed=seed, device="cpu", **arguments)
     except (AssertionError, TypeError, ValueError, RuntimeError) as error:
         reason = str(error).strip().rstrip(".") or type(error).__name__
         raise ValueError(f"{kind.__name__} does not take these hyper-parameters: {reason}.") from error
 
 
 def _log(learner: Any, home: Path | None) -> None:
-    from stable_baselines3.common.logger import configure
+    from stable_baselines3.common.logger import Logger, configure
 
-    learner.set_logger(configure(None if home is None else str(home / "tensorboard"), ["tensorboard"] if home else []))
+    # Asked to log nowhere, configure makes a folder all the same.
+    learner.set_logger(Logger(None, []) if home is None else configure(str(home / "tensorboard"), ["tensorboard"]))
 
 
-def _finish(agent: LearnedAgent, home: Path, outcome: Outcome) -> None:
-    with atomic_write(home / "model.zip", "wb") as stream:
-        agent.model.save(stream)
+def _finish(agent: LearnedAgent, home: Path, outcome: Outcome, binding: dict[str, Any]) -> None:
+    agent.save(home / POLICY, binding)
     result = {"steps": agent.steps, "seconds": agent.seconds, "curve": agent.curve, "privacy": agent.privacy}
     write_json(home / "results.json", {"finished": True, **result, "evaluation": outcome.to_dict()})
-
-
-# ------------------------------------------------------------------ loading
-def safe_path(path: str | os.PathLike[str], folder: str | os.PathLike[str]) -> Path:
-    """Return the resolved path, which must lie in `folder` after links are followed."""
-    inside, target = Path(folder).resolve(), Path(path).resolve()
-    if not target.is_relative_to(inside):
-        raise ValueError(
-            f"{path} lies outside {folder}, and model files execute code when they are loaded; move it there, or "
-            "allow it explicitly if you trust it."
-        )
-    return target
-
-
-def load_agent(
-    path: str | os.PathLike[str],
-    folder: str | os.PathLike[str] = "runs",
-    *,
-    algo: str | None = None,
-    allow_outside: bool = False,
-) -> LearnedAgent:
-    """Load the agent of a run folder or of a model file.
-
-    Parameters
-    ----------
-    path : path
-        A run folder, or a ``model.zip``.
-    folder : path
-        Only files in here are loaded, since loading executes code.
-    algo : str, optional
-        Needed for a file that has no ``config.json`` beside it.
-    allow_outside : bool
-        Load from anywhere.
-
-    Warns
-    -----
-    UserWarning
-        Always: model files execute code.
-    """
-    target = Path(path).resolve() if allow_outside else safe_path(path, folder)
-    file = target / "model.zip" if target.is_dir() else target
-    if not allow_outside:
-        file = safe_path(file, folder)  # the file itself may be a link
-    if not file.is_file():
-        raise ValueError(f"there is no model file {file}; train one with dp-ensemble train.")
-    beside = file.parent / "config.json"
-    config = read_json(beside) if beside.exists() else {}
-    name = algo or config.get("algo")
-    if name is None:
-        raise ValueError(f"{file} has no config.json beside it; say which algorithm it is with algo=...")
-    kind = algorithm_class(name)
-    warnings.warn(WARNING.format(path=file), UserWarning, stacklevel=2)
-    agent = LearnedAgent(kind.load(file, device="cpu"), name, price_list(config.get("hyperparams", {})))
-    if (results := file.parent / "results.json").exists():
-        found = read_json(results)
-        agent.curve = [(int(s), float(v)) for s, v in found.get("curve", [])]
-        agent.steps, agent.seconds = int(found.get("steps", 0)), float(found.get("seconds", 0.0))
-        agent.privacy = found.get("privacy", agent.privacy)
-    return agent
 
 
 # ------------------------------------------------------------------ by name
@@ -396,11 +325,12 @@ def _factory(algo: str) -> Callable[..., LearnedAgent]:
         load_folder: str | os.PathLike[str] = "runs",
         steps: int | None = None,
         progress: Callback | None = None,
+        allow_code: bool = False,
         **settings: Any,
     ) -> LearnedAgent:
-        """Train in an environment like `env`, or load the agent in `path` (within `load_folder`)."""
+        """Train in an environment like `env`, or load the agent in `path`."""
         if path is not None:
-            return load_agent(path, load_folder, algo=algo)
+            return load_agent(path, load_folder, algo=algo, allow_code=allow_code)
         return train(algo, env, TrainingSettings(total_steps=steps, **settings), progress=progress)
 
     return make

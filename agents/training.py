@@ -1,30 +1,22 @@
 """How a learner is trained: segments with their own seeds, evaluation and checkpoints.
 
 Training is cut into segments. At each cut the learner is scored, everything is
-saved in one file, and environments and random generators are seeded afresh from
-(seed, steps so far). A run that is resumed from the file therefore continues
+saved in one file (`dp_ensemble_env.agents.checkpoints`), and environments and
+random generators are seeded afresh from (seed, steps so far). A run that is resumed from the file therefore continues
 exactly as the run that was never stopped, and the file needs to hold nothing of
 the environment, whose matrix may be private.
 """
 
 from __future__ import annotations
 
-import io
-import json
 import time
-import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
-from stable_baselines3.common.save_util import load_from_pkl, save_to_pkl
 
-from dp_ensemble_env._files import atomic_write
 from dp_ensemble_env.agents.runs import Record
 
 #: Called with the steps done, the steps planned and the latest score.
@@ -109,36 +101,6 @@ def begin_segment(model: BaseAlgorithm, seed: int) -> None:
     model.env.seed(int(words[1] >> 1))
     model._last_obs = model.env.reset()  # type: ignore[assignment]
     model._last_episode_starts = np.ones((model.env.num_envs,), dtype=bool)
-
-
-# ------------------------------------------------------------------ checkpoints
-def save_checkpoint(path: Path, model: BaseAlgorithm, record: Record) -> None:
-    """Write learner, replay buffer and record to one file, which is replaced at once or not at all."""
-    content = io.BytesIO()
-    model.save(content)
-    with atomic_write(path, "wb") as stream, zipfile.ZipFile(stream, "w") as archive:
-        archive.writestr("record.json", json.dumps(record.__dict__))
-        archive.writestr("model.zip", content.getvalue())
-        if isinstance(model, OffPolicyAlgorithm) and model.replay_buffer is not None:
-            buffer = io.BytesIO()
-            save_to_pkl(buffer, model.replay_buffer)
-            archive.writestr("replay_buffer.pkl", buffer.getvalue(), zipfile.ZIP_DEFLATED, 1)
-
-
-def load_checkpoint(path: Path, kind: type[BaseAlgorithm], env: Any) -> tuple[BaseAlgorithm, Record]:
-    """Read what `save_checkpoint` wrote; this executes code that the file contains."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            record = Record(**json.loads(archive.read("record.json")))
-            record.curve = [(int(steps), float(score)) for steps, score in record.curve]
-            model = kind.load(io.BytesIO(archive.read("model.zip")), env=env, device="cpu")
-            if "replay_buffer.pkl" in archive.namelist():
-                model.replay_buffer = load_from_pkl(  # type: ignore[attr-defined]
-                    io.BytesIO(archive.read("replay_buffer.pkl"))
-                )
-    except (zipfile.BadZipFile, KeyError, EOFError) as error:
-        raise ValueError(f"{path} is no checkpoint of this program ({error}); remove it to start again.") from error
-    return model, record
 
 
 @contextmanager

@@ -1,13 +1,38 @@
-"""Files that are either the old ones or the new ones, never half of each."""
+"""Files that are either the old ones or the new ones, never half of each; folders with one writer."""
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
+
+try:
+    import fcntl
+except ImportError:  # not on Windows: there locks are left out
+    fcntl = None  # type: ignore[assignment]
+
+#: Temporary files are called ``.<name>.<mark><eight letters>``, so that no other file is taken for one.
+MARK = "dp-ensemble-"
+_TEMPORARY = re.compile(rf"\..+\.{MARK}\w{{8}}")
+#: Seconds after which a temporary file that nobody holds counts as left behind.
+STALE = 600.0
+#: Folders that this process has tidied up.
+_tidy: set[Path] = set()
+_FULL = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the quota is used up", errno.EFBIG: "it would be too large"}
+
+
+def resolved(path: str | os.PathLike[str]) -> Path:
+    """Return the path with links followed; refuse links that lead in a circle."""
+    try:
+        return Path(path).resolve()
+    except (RuntimeError, OSError) as error:
+        raise ValueError(f"{path} is a link that leads in a circle; give the name of a file.") from error
 
 
 @contextmanager
@@ -16,9 +41,10 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[A
 
     The data are on disk before the name changes (fsync, then rename), so a
     crash leaves the former file untouched and no reader sees a partial one. A
-    symbolic link is followed, and what is no regular file is refused.
+    symbolic link is followed, and what is no regular file is refused. The first
+    file that a process writes in a folder removes what earlier ones left behind.
     """
-    target = Path(path).resolve()
+    target = resolved(path)
     if target.is_dir():
         raise ValueError(f"{target} is a folder; give the name of a file to write.")
     if target.exists() and not target.is_file():
@@ -27,12 +53,16 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[A
     permissions = target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~_umask()
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.{MARK}")
     except OSError as error:
         raise ValueError(
             f"cannot write {target}: {error.strerror or error}; choose a folder you may write to."
         ) from error
     try:
+        _hold(handle)
+        if target.parent not in _tidy:
+            _tidy.add(target.parent)
+            remove_stale(target.parent)
         text = "b" not in mode
         with os.fdopen(handle, mode, encoding="utf-8" if text else None, newline="" if text else None) as stream:
             yield stream
@@ -40,12 +70,80 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[A
             os.fsync(stream.fileno())
         os.chmod(temporary, permissions)
         os.replace(temporary, target)
-    except BaseException:
+    except BaseException as error:
         Path(temporary).unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno in _FULL:
+            raise disk_full(target, error) from error
         raise
+
+
+def disk_full(path: Path, error: OSError) -> Exception:
+    """Return an error that names the file for which there was no room; any other error as it is."""
+    if error.errno not in _FULL:
+        return error
+    return ValueError(f"cannot write {path}: {_FULL[error.errno]}; make room, what was there before is kept.")
 
 
 def _umask() -> int:
     current = os.umask(0)
     os.umask(current)
     return current
+
+
+# ------------------------------------------------------------------ what was left behind
+def remove_stale(folder: Path, age: float = STALE) -> None:
+    """Remove temporary files that nobody holds and that are at least `age` seconds old."""
+    with suppress(OSError):
+        for entry in os.scandir(folder):
+            if _TEMPORARY.fullmatch(entry.name):
+                with suppress(OSError):
+                    if time.time() - entry.stat().st_mtime >= age and not _held(entry.path):
+                        os.unlink(entry.path)
+
+
+def _hold(handle: int) -> None:
+    """Mark an open file as held, until it is closed or its process ends."""
+    if fcntl is not None:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _held(path: str) -> bool:
+    if fcntl is None:
+        return False
+    handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
+# ------------------------------------------------------------------ one writer
+@contextmanager
+def sole_writer(folder: Path, work: str = "writing") -> Iterator[None]:
+    """Keep other processes from writing to a folder in the same way; refuse if one is at it.
+
+    The lock goes with the process: one that is killed leaves the folder free. Temporary files that it left are removed.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError as error:
+        raise ValueError(f"cannot write to {folder}: {error.strerror or error}; choose another folder.") from error
+    try:
+        if fcntl is not None:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ValueError(
+                    f"another process is {work} in {folder}; wait until it has finished, or choose another folder."
+                ) from None
+            except OSError:  # a file system without locks
+                pass
+        remove_stale(folder, 0.0)
+        yield
+    finally:
+        os.close(handle)  # releases the lock

@@ -325,7 +325,7 @@ def test_run_folder_and_checkpoint_are_clean(tmp_path: Path) -> None:
     model = private_model()
     env = EnsembleEnv(model, action="price", **with_adjacency(privacy=SPEC))
     files = run_folder(env, tmp_path / "private")
-    assert {"config.json", "ledger.json", "results.json", "checkpoint.zip", "model.zip"} <= set(files)
+    assert {"config.json", "ledger.json", "results.json", "checkpoint.safetensors", "policy.safetensors"} <= set(files)
     for name, data in files.items():
         assert leaks(data, model) == set(), name
     # The control: without privacy the configuration names the model by a hash of the true numbers.

@@ -59,7 +59,9 @@ def build_parser() -> Parser:
     parser.add_argument("--split", choices=scenarios.SPLITS, metavar="SET", help=words)
     words = "with --split, the first so many of each set only (default: all)"
     parser.add_argument("--instances", type=whole(1), metavar="N", help=words)
-    words = "load models from this folder only, since loading executes code"
+    words = "load a model.zip of Stable-Baselines3, which executes code that is in it (runs need no such consent)"
+    parser.add_argument("--allow-code", action="store_true", help=words)
+    words = "with --allow-code, load from this folder only"
     parser.add_argument("--models", type=Path, default=Path("runs"), metavar="FOLDER", help=words)
     parser.add_argument("--algo", help="algorithm of a model file that has no config.json beside it")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the result to this file")
@@ -85,11 +87,9 @@ def remembered(args: argparse.Namespace) -> dict[str, Any]:
     home = Path(args.agent) if Path(args.agent).is_dir() else Path(args.agent).parent
     if not (home / "config.json").exists():
         return {}
-    from dp_ensemble_env.agents.runs import read_json
+    from dp_ensemble_env.agents.runs import remembered_environment
 
-    config = read_json(home / "config.json")
-    found: dict[str, Any] = config.get("environment") or {}
-    return found
+    return remembered_environment(home / "config.json")
 
 
 def make_env(args: argparse.Namespace) -> tuple[EnsembleEnv, Problem]:
@@ -126,7 +126,9 @@ def _check_release(args: argparse.Namespace, env: EnsembleEnv, meter: str | None
 
     file = (Path(args.agent) if Path(args.agent).is_dir() else Path(args.agent).parent) / "ledger.json"
     assert env.release is not None
-    if file.exists() and not PrivacyLedger.from_json(file.read_text(encoding="utf-8")).knows(env.release):
+    if not file.exists():
+        raise ValueError(f"the ledger of the run, {file}, is gone; restore it from a copy.")
+    if not PrivacyLedger.from_json(file.read_text(encoding="utf-8")).knows(env.release):
         source = "the scenario" if meter is None else f"the meter file {meter}"
         raise ValueError(
             f"{source} has changed since: its release is not the one that {args.agent} was trained on; restore it, or "
@@ -154,7 +156,7 @@ def load(args: argparse.Namespace) -> Any:
     """Load the agent of a run folder or model file."""
     from dp_ensemble_env.agents.sb3 import load_agent
 
-    return load_agent(args.agent, args.models, algo=args.algo)
+    return load_agent(args.agent, args.models, algo=args.algo, allow_code=args.allow_code)
 
 
 def title(env: EnsembleEnv) -> str:

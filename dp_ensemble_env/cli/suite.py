@@ -35,8 +35,6 @@ def build_parser() -> Parser:
     parser.add_argument("--learner", action="append", type=Budget.parse, default=[], metavar="A:MODE:N", help=words)
     words = "runs of dp-ensemble train to score, each on the scenario it was trained in"
     parser.add_argument("--run", nargs="+", type=Path, default=[], metavar="FOLDER", help=words)
-    words = "load models from this folder only, since loading executes code"
-    parser.add_argument("--models", type=Path, default=Path("runs"), metavar="FOLDER", help=words)
     words = "the first so many test instances only (default: all)"
     parser.add_argument("--instances", type=options.whole(1), metavar="N", help=words)
     words = "episodes of a learner on each instance, where there is chance"
@@ -60,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     (args.output / ".writable").unlink()
     with Progress("suite") as monitor:
         learners = Learners()
-        load_runs(learners, args.run, args.models)
+        load_runs(learners, args.run)
         for budget in args.learner:
             train_learners(learners, budget, settings.names, args.seeds, args.seed, monitor)
         found = run_suite(settings, learners.agents, learners.actions, monitor)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from dp_ensemble_env._progress import Progress
 from dp_ensemble_env._validation import check_choice
 from dp_ensemble_env.agents.hyperparams import ALGORITHMS, hyperparameters
+from dp_ensemble_env.agents.runs import CHECKPOINTS
 from dp_ensemble_env.cli import options
 from dp_ensemble_env.cli.shell import Parser, execute, keeping
 from dp_ensemble_env.reporting.tables import show_text
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 DESCRIPTION = """Train a learner and watch its score between 0 (uncontrolled) and 100 (the exact optimum).
 
 The run folder (by default named after the settings, in runs/) holds configuration, versions, ledger, results,
-checkpoint, model and TensorBoard logs, and remembers its environment: dp-ensemble evaluate RUN needs no option. A run
+checkpoints, policy and TensorBoard logs, and remembers its environment: dp-ensemble evaluate RUN needs no option. A run
 that was stopped is continued with --resume: it repeats at most what came after the last checkpoint, and ends as it
 would have without the interruption."""
 EXAMPLES = (
@@ -131,7 +132,7 @@ def instances(args: argparse.Namespace) -> list[EnsembleModel]:
 
 
 def _kept(folder: Path) -> str:
-    if (folder / "checkpoint.zip").exists():
+    if (folder / CHECKPOINTS[0]).exists():
         return f"what came before the last checkpoint is kept in {folder}, add --resume to go on"
     return "nothing was finished yet"
 

@@ -6,7 +6,6 @@ import argparse
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from dp_ensemble_env import scenarios
 from dp_ensemble_env._progress import Monitor
@@ -75,15 +74,15 @@ def train_learners(
             learners.add(budget.title, budget.action, name, agent)
 
 
-def load_runs(learners: Learners, folders: Iterable[Path], inside: Path) -> None:
+def load_runs(learners: Learners, folders: Iterable[Path]) -> None:
     """Load runs; each belongs to the scenario that its folder remembers."""
-    from dp_ensemble_env.agents.runs import read_json
+    from dp_ensemble_env.agents.runs import read_object, remembered_environment
 
     for folder in folders:
         if not (folder / "config.json").is_file():
             raise ValueError(f"{folder} is no run folder; make one with dp-ensemble train.")
-        config = read_json(folder / "config.json")
-        made: dict[str, Any] = config.get("environment") or {}
+        config = read_object(folder / "config.json")
+        made = remembered_environment(folder / "config.json")
         problem = made.get("problem") or {}
         if not made or problem.get("meter") is not None or problem.get("scenario") not in scenarios.names():
             raise ValueError(f"{folder} was not trained in a registered scenario; leave it out of the suite.")
@@ -91,5 +90,5 @@ def load_runs(learners: Learners, folders: Iterable[Path], inside: Path) -> None
             raise ValueError(f"{folder} was trained in the population {made['population']!r}; the suite is mean-field.")
         from dp_ensemble_env.agents.sb3 import load_agent
 
-        agent = load_agent(folder, inside)
+        agent = load_agent(folder)
         learners.add(f"{config['algo']}, {config['action']}", config["action"], problem["scenario"], agent)

@@ -1,0 +1,274 @@
+"""Run folders: nothing is lost, nothing is mixed, and nothing is believed that was changed."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import multiprocessing
+import os
+import pickle
+import shutil
+import time
+
+import numpy as np
+import pytest
+
+importlib.import_module("stable_baselines3")
+
+from dp_ensemble_env._files import sole_writer  # noqa: E402
+from dp_ensemble_env.agents import evaluate  # noqa: E402
+from dp_ensemble_env.agents.sb3 import RunFolder, TrainingSettings, load_agent, train  # noqa: E402
+from dp_ensemble_env.agents.weights import load_weights, save_weights  # noqa: E402
+from dp_ensemble_env.envs.ensemble import EnsembleEnv  # noqa: E402
+
+PRIVATE = {"k": 50.0, "floor": 0.05}
+SETTINGS = {"total_steps": 720, "interval": 144, "hyperparams": {"n_envs": 8}}
+NEWEST, OLDER = "checkpoint.safetensors", "checkpoint-older.safetensors"
+
+
+class CrashError(Exception):
+    pass
+
+
+def run(folder, *, resume=False, crash=None, seed=0, **env):
+    def progress(done, planned, score):
+        if crash is not None and done > crash:
+            raise CrashError
+
+    settings = TrainingSettings(seed, **SETTINGS)
+    return train("a2c", EnsembleEnv(action="price", **env), settings, keep=RunFolder(folder, resume), progress=progress)
+
+
+def cut(folder, **env):
+    with pytest.raises(CrashError):
+        run(folder, crash=450, **env)
+    return folder
+
+
+# ------------------------------------------------------------------ what belongs together
+def test_a_checkpoint_without_its_configuration_is_not_taken_over(tmp_path):
+    """What was trained on the true matrix must not come out as private."""
+    folder = cut(tmp_path / "run")
+    (folder / "config.json").unlink()
+    for resume in (False, True):
+        with pytest.raises(ValueError, match=r"holds checkpoint\.safetensors of a run whose config\.json is gone"):
+            run(folder, resume=resume, **PRIVATE)
+
+
+@pytest.mark.parametrize("also", [(), ("config.json",), ("config.json", "ledger.json")])
+def test_a_checkpoint_of_another_run_is_refused(also, tmp_path):
+    true, private = cut(tmp_path / "true"), cut(tmp_path / "private", **PRIVATE)
+    words = {(): "configuration and another release and another ledger", ("config.json",): "release and another ledger"}
+    if also:  # the configuration is made to fit, as somebody would who wants the run to look private
+        weights = load_weights(true / NEWEST)
+        own = load_weights(private / NEWEST).settings["binding"]
+        for name in also:
+            weights.settings["binding"][name.removesuffix(".json")] = own[name.removesuffix(".json")]
+        save_weights(private / NEWEST, weights.arrays, weights.settings)
+    else:
+        shutil.copy(true / NEWEST, private / NEWEST)
+    with pytest.raises(ValueError, match=f"belongs to another {words.get(also, 'release')} than this run"):
+        run(private, resume=True, **PRIVATE)
+
+
+def test_an_edited_configuration_or_ledger_is_refused(tmp_path):
+    folder = cut(tmp_path / "run", **PRIVATE)
+    ledger = json.loads((folder / "ledger.json").read_text())
+    (folder / "ledger.json").write_text(json.dumps(ledger))  # other white space is the same ledger
+    ledger["entries"] = []
+    (folder / "ledger.json").write_text(json.dumps(ledger))
+    with pytest.raises(ValueError, match="belongs to another ledger"):
+        run(folder, resume=True, **PRIVATE)
+    (folder / "ledger.json").unlink()
+    with pytest.raises(ValueError, match=r"ledger\.json, is gone"):
+        run(folder, resume=True, **PRIVATE)
+    true = cut(tmp_path / "true")
+    config = json.loads((true / "config.json").read_text())
+    config["seed"] = 1
+    (true / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match="belongs to another configuration"):
+        run(true, resume=True, seed=1)
+
+
+def test_an_agent_beside_the_files_of_another_run_is_refused(tmp_path):
+    run(tmp_path / "true")
+    run(tmp_path / "private", **PRIVATE)
+    assert load_agent(tmp_path / "private").privacy == "that of one release"
+    shutil.copy(tmp_path / "true" / "policy.safetensors", tmp_path / "private")
+    with pytest.raises(ValueError, match="belongs to another run"):
+        load_agent(tmp_path / "private")
+    alone = tmp_path / "alone.safetensors"  # away from all files it says itself where it comes from
+    shutil.copy(tmp_path / "true" / "policy.safetensors", alone)
+    assert load_agent(alone).privacy == "none: learned from the true dynamics"
+
+
+def test_a_configuration_that_is_a_list_is_one_sentence(tmp_path):
+    folder = cut(tmp_path / "run")
+    (folder / "config.json").write_text("[1, 2]")
+    with pytest.raises(ValueError, match=r"config\.json holds a list, not the settings of a run"):
+        run(folder, resume=True)
+
+
+# ------------------------------------------------------------------ two generations
+@pytest.mark.parametrize("damage", ["cut short", "one bit", "empty", "text"])
+def test_a_damaged_checkpoint_costs_one_interval(damage, tmp_path):
+    whole = run(tmp_path / "whole")
+    folder = cut(tmp_path / "run")
+    content = (folder / NEWEST).read_bytes()
+    flipped = bytearray(content)
+    flipped[-100] ^= 4
+    damaged = {"cut short": content[: len(content) // 2], "one bit": bytes(flipped), "empty": b"", "text": b"half"}
+    (folder / NEWEST).write_bytes(damaged[damage])
+    with pytest.warns(
+        UserWarning, match=r"checkpoint\.safetensors is .*; the run goes on from the one before it, at 2"
+    ):
+        resumed = run(folder, resume=True)
+    assert resumed.curve == whole.curve
+
+
+def test_without_any_whole_checkpoint_the_run_says_so(tmp_path):
+    folder = cut(tmp_path / "run")
+    for name in (NEWEST, OLDER):
+        (folder / name).write_bytes(b"nothing")
+    with pytest.raises(ValueError, match=f"{NEWEST} is no file of weights.*there is no older checkpoint"):
+        run(folder, resume=True)
+
+
+def test_the_newest_is_there_while_the_next_is_written(tmp_path, monkeypatch):
+    """A kill at any moment leaves a whole checkpoint under one of the two names."""
+    import dp_ensemble_env.agents.checkpoints as checkpoints
+
+    folder, seen = tmp_path / "run", []
+
+    def stop(path, arrays, settings):
+        seen.append([load_weights(folder / name).settings["record"]["steps"] for name in (NEWEST, OLDER)])
+        raise CrashError
+
+    cut(folder)
+    monkeypatch.setattr(checkpoints, "save_weights", stop)
+    with pytest.raises(CrashError):
+        run(folder, resume=True)
+    assert seen == [[432, 432]]
+
+
+# ------------------------------------------------------------------ one writer
+def hold(folder, ready, done):
+    with sole_writer(folder, "training"):
+        ready.set()
+        done.wait(120)
+
+
+def test_one_process_at_a_time_trains_in_a_folder(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    ready, done = context.Event(), context.Event()
+    process = context.Process(target=hold, args=(tmp_path / "run", ready, done))
+    process.start()
+    try:
+        assert ready.wait(120)
+        with pytest.raises(ValueError, match=r"another process is training in .*run; wait"):
+            run(tmp_path / "run", seed=1)
+        assert not (tmp_path / "run" / "config.json").exists()
+    finally:
+        process.kill()
+        process.join()
+    run(tmp_path / "run", seed=1)  # the lock went with the process
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["seed"] == 1
+
+
+def test_what_a_killed_run_left_is_cleaned_up(tmp_path):
+    folder = cut(tmp_path / "run")
+    left, other = folder / ".checkpoint.safetensors.dp-ensemble-abcd1234", folder / ".bashrc.original"
+    for path in (left, other):
+        path.write_bytes(b"half")
+    run(folder, resume=True)
+    assert not left.exists() and other.exists()
+
+
+# ------------------------------------------------------------------ no code without consent
+class Bomb:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return (os.mkdir, (str(self.path),))
+
+
+def test_a_run_holds_no_pickle_and_loads_without_one(tmp_path, monkeypatch):
+    agent = run(tmp_path / "run")
+    for path in (tmp_path / "run").iterdir():
+        assert not path.read_bytes().startswith((b"\x80", b"PK")), path.name
+    import torch
+
+    for module in (pickle, torch):
+        monkeypatch.setattr(module, "load", lambda *a, **k: pytest.fail("unpickled"))
+    monkeypatch.setattr(pickle, "loads", lambda *a, **k: pytest.fail("unpickled"))
+    env = EnsembleEnv(action="price")
+    assert evaluate(load_agent(tmp_path / "run"), env).score == evaluate(agent, env).score
+    assert run(tmp_path / "run", resume=True).curve == agent.curve
+
+
+def test_a_foreign_model_needs_consent_before_it_is_opened(tmp_path):
+    folder = tmp_path / "runs" / "theirs"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text('{"algo": "a2c"}')
+    (folder / "model.zip").write_bytes(pickle.dumps(Bomb(tmp_path / "boom")))
+    with pytest.raises(ValueError, match=r"executes code that is in it; .* pass allow_code=True"):
+        load_agent(folder, tmp_path / "runs")
+    assert not (tmp_path / "boom").exists()
+    with pytest.raises(ValueError, match=r"model\.zip is no model of a2c, or it is damaged"):
+        load_agent(folder, tmp_path / "runs", allow_code=True)
+    agent = run(tmp_path / "mine")
+    agent.model.save(folder / "model.zip")
+    loaded = load_agent(folder, tmp_path / "runs", allow_code=True)
+    observation = np.zeros(23, np.float32)
+    np.testing.assert_array_equal(loaded.predict(observation)[0], agent.predict(observation)[0])
+    whole = (folder / "model.zip").read_bytes()
+    for size in (10, len(whole) // 2, len(whole) - 30):
+        (folder / "model.zip").write_bytes(whole[:size])
+        with pytest.raises(ValueError, match="or it is damaged"):
+            load_agent(folder, tmp_path / "runs", allow_code=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"algo": "os.system"}, "can be built"),
+        ({"agent": "other"}, "but of 'other'"),
+        ({"observation_space": {"type": "pickle"}}, "the type 'pickle'"),
+        ({"policy": {"dict": [["activation_fn", {"dict": [["class", "system"]]}]]}}, "can be built .'system'"),
+        ({"policy": {"dict": [["net_arch", [10**9]]]}}, "wider than its weights"),
+        ({"policy": {"dict": [["nonsense", 1]]}}, "nonsense"),
+        ({"about": {}}, "does not say what it needs to"),
+    ],
+)
+def test_a_description_names_known_parts_only(change, words, tmp_path):
+    run(tmp_path / "run")
+    path = tmp_path / "run" / "policy.safetensors"
+    weights = load_weights(path)
+    save_weights(path, weights.arrays, {**weights.settings, **change})
+    with pytest.raises(ValueError, match=words):
+        load_agent(path)
+
+
+def test_no_folder_is_left_in_the_temporary_directory(tmp_path, monkeypatch):
+    import tempfile
+
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    run(tmp_path / "run")
+    assert not list((tmp_path / "tmp").iterdir())
+
+
+def test_temporary_files_are_removed_when_they_are_old_and_nobody_holds_them(tmp_path):
+    from dp_ensemble_env._files import _hold, atomic_write
+
+    old, held, young = (tmp_path / f".a.json.dp-ensemble-{name}" for name in ("aaaaaaaa", "bbbbbbbb", "cccccccc"))
+    for path in (old, held, young):
+        path.write_text("half")
+    for path in (old, held):
+        os.utime(path, (time.time() - 10_000,) * 2)
+    with held.open("r+") as stream:
+        _hold(stream.fileno())
+        with atomic_write(tmp_path / "a.json") as out:
+            out.write("1")
+    assert {path.name for path in tmp_path.iterdir()} == {"a.json", held.name, young.name}

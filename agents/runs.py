@@ -6,6 +6,7 @@ A run folder holds
 ``config.json``                   what was asked for, with all hyper-parameters
 ``versions.json``                 versions of Python and of the packages
 ``ledger.json``                   what the environment's releases spent
+``release.json``                  the release itself, where no seed can draw it again
 ``results.json``                  scores along the way; at the end also the evaluation
 ``checkpoint.safetensors``        the state at the last cut
 ``checkpoint-older.safetensors``  the state at the cut before

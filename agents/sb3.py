@@ -232,7 +232,7 @@ def _train(
             agent = LearnedAgent(learner, run.algo, price_list(params), privacy_of(core))
             _learn(agent, record, core, run, home, progress, binding)
             if home is not None:
-                _finish(agent, home, evaluate(agent, core, seed=FINAL_SEED), binding)
+                _finish(agent, home, evaluate(agent, core, seed=FINAL_SEED), binding, core.release is not None)
     venv.close()
     return agent
 
@@ -246,6 +246,8 @@ def _open(keep: RunFolder, run: _Plan, core: EnsembleEnv, learner: Any) -> tuple
     check_config(home, config)
     begun = checkpoints.there(home)
     if not begun:
+        if core.release is not None and not core.release.reproducible:  # nobody can draw it again
+            core.release.save(home / "release.json")
         open_folder(home, config)
         with atomic_write(home / "ledger.json") as stream:
             stream.write(core.ledger.to_json() + "\n")
@@ -310,10 +312,11 @@ def _log(learner: Any, home: Path | None) -> None:
     learner.set_logger(Logger(None, []) if home is None else configure(str(home / "tensorboard"), ["tensorboard"]))
 
 
-def _finish(agent: LearnedAgent, home: Path, outcome: Outcome, binding: dict[str, Any]) -> None:
+def _finish(agent: LearnedAgent, home: Path, outcome: Outcome, binding: dict[str, Any], private: bool) -> None:
     agent.save(home / POLICY, binding)
     result = {"steps": agent.steps, "seconds": agent.seconds, "curve": agent.curve, "privacy": agent.privacy}
-    write_json(home / "results.json", {"finished": True, **result, "evaluation": outcome.to_dict()})
+    scored = {"scored_on": "the release" if private else "the true behaviour", "evaluation": outcome.to_dict()}
+    write_json(home / "results.json", {"finished": True, **result, **scored})
 
 
 # ------------------------------------------------------------------ by name

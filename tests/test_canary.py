@@ -30,6 +30,8 @@ from dp_ensemble_env.envs.portable import portable_spec
 from dp_ensemble_env.event import DemandResponseEvent
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy import Fleet, PrivacyLedger, Release, adjacency_from_counts, mechanism
+from dp_ensemble_env.privacy import ledger as ledger_module
+from dp_ensemble_env.privacy.mechanisms import dirichlet
 from dp_ensemble_env.reporting.page import Page
 
 ID = "dp_ensemble/MeanField-v0"
@@ -212,6 +214,37 @@ def test_nothing_private_is_in_any_object_that_leaves(way: str) -> None:
             assert leaks(text.encode(), model) == set(), name
 
 
+@pytest.mark.parametrize("redraw", ["never", "episode"])
+def test_what_leaves_depends_on_nothing_but_the_release(redraw: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two fleets that happen to give the same release leave the same bytes: no digest of the data, no seed."""
+
+    def drawn(shape: NDArray[Any], rng: Any) -> NDArray[Any]:
+        return np.linspace(-1.0, 1.0, shape.size).reshape(shape.shape)
+
+    monkeypatch.setattr(dirichlet, "log_gamma_variates", drawn)
+    other = COUNTS + 1_000_003 * (COUNTS > 0)
+    models = (
+        private_model(),
+        private_model(
+            default=other / other.sum(axis=1, keepdims=True),
+            counts=other,
+            initial=INITIAL[::-1].copy(),
+            notes=["Other."],
+        ),
+    )
+    sides = []
+    for model, seed in zip(models, (912_345_678_912_345_671, 3), strict=True):
+        monkeypatch.setattr(ledger_module, "_OF_PROCESS", PrivacyLedger())
+        found = objects(model, privacy=SPEC, release_seed=seed, redraw=redraw)
+        for envs in (found["vector"], found["loads"]):  # Gymnasium seeds their spaces at random
+            for kind in ("action_space", "observation_space"):
+                getattr(envs, kind).seed(0), getattr(envs, f"single_{kind}").seed(0)
+        texts = {"ledger": found["unwrapped"].ledger.to_json(), "line": found["unwrapped"]._task.privacy_line()}
+        sides.append({**{name: pickle.dumps(value) for name, value in found.items()}, **texts})
+    first, second = sides
+    assert {name for name in first if first[name] != second[name]} == set()
+
+
 #: Decisions of a model with nature and contexts, as distinctive as the counts above.
 DECISIONS = np.array(
     [
@@ -348,7 +381,7 @@ def test_saved_releases_ledgers_and_data_sets_are_clean(tmp_path: Path) -> None:
         assert leaks(text.encode(), model) == set()
     settings = datasets.DatasetSettings(privacy=SPEC, episodes=8)
     for private, expected in ((settings, set()), (datasets.DatasetSettings(episodes=8), {"default", "initial"})):
-        env = datasets.make_env(Problem(model, ProblemSettings(), model.notes), private)
+        env = datasets.make_env(Problem(model, ProblemSettings(levels=4), model.notes), private)
         seeds, _ = datasets.draw_starts(env, 8, 0)
         episodes = [datasets.play(env, make_agent("standard", env), 0.01, seed) for seed in seeds]
         data = pickle.dumps(episodes) + env.spec.to_json().encode()

@@ -84,7 +84,7 @@ def remembered(args: argparse.Namespace) -> dict[str, Any]:
     """Return how the environment of a run was made, empty for an agent by name and for a file without a run."""
     if args.agent in agent_names() or not Path(args.agent).exists():
         return {}
-    home = Path(args.agent) if Path(args.agent).is_dir() else Path(args.agent).parent
+    home = _home(args)
     if not (home / "config.json").exists():
         return {}
     from dp_ensemble_env.agents.runs import remembered_environment
@@ -112,7 +112,7 @@ def make_env(args: argparse.Namespace) -> tuple[EnsembleEnv, Problem]:
         problem.model,
         args.population if "population" in given else run["population"],
         args.action if "action" in given else run["action"],
-        privacy=options.privacy_spec(args) if private else run["privacy"],
+        privacy=options.privacy_spec(args) if private else _privacy(args, run, given),
         release_seed=args.release_seed if "release-seed" in given else run["release_seed"],
     )
     if env.release is not None and not given:
@@ -120,11 +120,22 @@ def make_env(args: argparse.Namespace) -> tuple[EnsembleEnv, Problem]:
     return env, problem
 
 
+def _home(args: argparse.Namespace) -> Path:
+    return Path(args.agent) if Path(args.agent).is_dir() else Path(args.agent).parent
+
+
+def _privacy(args: argparse.Namespace, run: dict[str, Any], given: list[str]) -> str | Path | None:
+    """Return the release that the run folder keeps, if nobody can draw it again, or the run's mechanism."""
+    kept = _home(args) / "release.json"
+    drawn_again = run["release_seed"] is not None or "release-seed" in given
+    return run["privacy"] if drawn_again or not kept.exists() else kept
+
+
 def _check_release(args: argparse.Namespace, env: EnsembleEnv, meter: str | None) -> None:
     """Refuse to evaluate on another release than the run's: it is drawn again from the data, which may have changed."""
     from dp_ensemble_env.privacy.ledger import PrivacyLedger
 
-    file = (Path(args.agent) if Path(args.agent).is_dir() else Path(args.agent).parent) / "ledger.json"
+    file = _home(args) / "ledger.json"
     assert env.release is not None
     if not file.exists():
         raise ValueError(f"the ledger of the run, {file}, is gone; restore it from a copy.")

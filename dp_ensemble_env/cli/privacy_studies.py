@@ -20,7 +20,8 @@ FRONTIER_WORDS = (
 )
 REGRET_WORDS = (
     "Dollars per building below the optimum, split exactly; plans are deployed as tilts. 'without data' is the score "
-    "of a plan on a public guess, ε = 0. Computed with the true behaviour: for the owner of the data."
+    "of a plan on a public guess, ε = 0; ε of one release is at δ = 1e-6 (the paper's mechanism: for h = 0.03). "
+    "Computed with the true behaviour: for the owner of the data."
 )
 DAYS = "days that each participant lives (where it just walks between levels, a summer)"
 
@@ -118,6 +119,7 @@ def run_regret(args: argparse.Namespace) -> int:
         regret.HEADINGS,
         [row.cells() for row in rows],
         left=("controller",),
+        keep=0,  # so that all columns stand side by side
         notes=(REGRET_WORDS,),
     )
     _write_json(args.output / f"regret{suffix}.json", {"regrets": [row.to_dict() for row in rows]})

@@ -19,6 +19,9 @@ from dp_ensemble_env.cli.shell import Parser, execute, keeping
 from dp_ensemble_env.reporting.tables import show_text
 
 if TYPE_CHECKING:
+    from dp_ensemble_env.agents.sb3 import RunFolder
+    from dp_ensemble_env.envs.settings import Privacy
+    from dp_ensemble_env.experiments.problem import Problem
     from dp_ensemble_env.model import EnsembleModel
 
 DESCRIPTION = """Train a learner and watch its score between 0 (uncontrolled) and 100 (the exact optimum).
@@ -51,7 +54,9 @@ def build_parser() -> Parser:
     words = "train on the first so many training instances of the scenario, in turn (default: on --instance alone)"
     parser.add_argument("--instances", type=whole(1, 1000), metavar="N", help=words)
     parser.add_argument("--no-tensorboard", action="store_true", help="write no TensorBoard logs")
-    options.add(parser, *options.PROBLEM, "population", "action", *options.PRIVACY, action="price")
+    words = "seed of the release (default 0; of a meter none: a seed in the run folder would undo the release)"
+    private = {"helps": {"release-seed": words}, "release_seed": None}
+    options.add(parser, *options.PROBLEM, "population", "action", *options.PRIVACY, action="price", **private)
     helps = {"output": "run folder (default: in runs/, named after the settings)", "resume": "continue the run"}
     options.add(parser, "seed", "output", "resume", helps=helps)
     parser.stands_for.update(total_steps="--steps", target_score="--target")
@@ -62,16 +67,32 @@ def environment(args: argparse.Namespace) -> dict[str, Any]:
     """Describe the environment, so that it can be made again from the run folder."""
     problem, privacy = options.problem_settings(args).to_dict(), options.privacy_spec(args)
     if privacy is not None:
-        problem["sha256"] = (
-            None  # a hash of the meter file is a function of private data, and run folders are passed on
-        )
+        # A hash of the meter file is a function of private data, and run folders are passed on.
+        problem["sha256"] = None
     return {
         "problem": problem,
         "population": args.population,
         "action": args.action,
         "privacy": privacy,
-        "release_seed": args.release_seed,
+        "release_seed": 0 if args.release_seed is None and args.meter is None else args.release_seed,
     }
+
+
+def release_of(problem: Problem, keep: RunFolder) -> Privacy | None:
+    """Return the run's mechanism, or of a meter its release, from the folder or drawn from the system's entropy."""
+    from dp_ensemble_env.envs.settings import as_privacy
+    from dp_ensemble_env.privacy import PrivacyLedger, Release
+
+    spec, file = keep.environment["privacy"], keep.path / "release.json"
+    if spec is None or keep.environment["release_seed"] is not None:
+        return spec if spec is None else as_privacy(spec)
+    if keep.resume and file.exists():
+        return Release.load(file)
+    drawn = as_privacy(spec)
+    if isinstance(drawn, Release):
+        return drawn
+    ledger = PrivacyLedger.of_process()
+    return ledger.release(drawn, drawn.data_of(problem.model), **drawn.terms_of(problem.model))
 
 
 def title(args: argparse.Namespace) -> str:
@@ -103,9 +124,8 @@ def run(args: argparse.Namespace) -> int:
     keep.check()
     models = instances(args)
     problem = options.load_problem(args)
-    env = EnsembleEnv(
-        problem.model, args.population, args.action, privacy=keep.environment["privacy"], release_seed=args.release_seed
-    )
+    privacy, seed = release_of(problem, keep), keep.environment["release_seed"]
+    env = EnsembleEnv(problem.model, args.population, args.action, privacy=privacy, release_seed=seed)
     with Progress(f"{args.algo} in {folder}") as monitor, keeping(lambda: _kept(folder)):
 
         def progress(done: int, planned: int, score: float) -> None:
@@ -139,11 +159,12 @@ def _kept(folder: Path) -> str:
 
 def report(agent: Any, folder: Path, target: float | None) -> None:
     """Print the outcome in one line and the privacy in another."""
-    results = json.loads((folder / "results.json").read_text(encoding="utf-8"))["evaluation"]
+    kept = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    results, where = kept["evaluation"], " on the release" if kept.get("scored_on") == "the release" else ""
     error = "" if results["exact"] else f" ± {results['score_error']:.2f} (standard error)"
     stopped = "; target reached" if target is not None and agent.curve[-1][1] >= target else ""
     print(
-        f"score {results['score']:.2f}{error} after {agent.steps:,} steps in {agent.seconds:.0f} s{stopped}; "
+        f"score{where} {results['score']:.2f}{error} after {agent.steps:,} steps in {agent.seconds:.0f} s{stopped}; "
         f"{results['gap']:.2f} $ per load below the optimum; in {folder}"
     )
     print(f"privacy: {agent.privacy}")

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -27,7 +26,7 @@ from dp_ensemble_env.envs.general import GeneralKernel, is_general, pack_general
 from dp_ensemble_env.envs.settings import EnvSettings
 from dp_ensemble_env.envs.tables import Kernel, pack, reward_unit
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.privacy.mechanisms.base import Event, Mechanism, Release, fingerprint
+from dp_ensemble_env.privacy.mechanisms.base import Event, Mechanism, Release
 
 if TYPE_CHECKING:
     from dp_ensemble_env.privacy.ledger import PrivacyLedger
@@ -131,13 +130,11 @@ class Task:
         data, known = self._mechanism.data_of(self._true), self._mechanism.terms_of(self._true)
         terms = known if self.h is None else {**known, "h": self.h}
         event = self.ledger.priced(self._mechanism.event(data, seeding="seed", **terms))
-        # Whoever can compute this name knows the seed, and could repeat the draw itself.
-        name = f"{seed} {event.digest} {fingerprint(data)}"
-        label = f"environment release {hashlib.sha256(name.encode()).hexdigest()[:16]}"
-        if self.ledger.has(label, event):
-            # The same numbers with the same claim: it is the release that the ledger knows.
-            release = Release(self._mechanism.release(data, seed, **known).log_matrix, event.public)
-        else:
+        # Nobody has seen this draw yet. It is named after its own numbers, as a name made of seed and data would tell
+        # whoever guesses the seed which of two data sets it was drawn from.
+        release = Release(self._mechanism.release(data, seed, **known).log_matrix, event.public)
+        label = f"environment release {release.digest[:16]}"
+        if not self.ledger.has(label, event):  # else it is the release that the ledger knows, with the same claim
             release = self.ledger.release(self._mechanism, data, seed, label=label, **terms)
         model = self._true.public(release)
         kernel = kernel_of(model)
@@ -182,11 +179,11 @@ class Task:
         return self._ledger
 
     def public_settings(self) -> EnvSettings:
-        """Return the settings of an environment on the present release, made of public fields alone."""
+        """Return the settings of an environment on the present release, made of public fields alone; no seed."""
         if self.release is None:
             return self.settings
         public = {"model": self.model, "privacy": self.release, "redraw": "never"}
-        return self.settings.override(**public, ledger=None, budget=None, h=None)
+        return self.settings.override(**public, release_seed=0, ledger=None, budget=None, h=None)
 
     def public_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments of an environment as they may leave in a spec: no private model, no h, no ledger."""

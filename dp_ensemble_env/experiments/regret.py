@@ -32,16 +32,19 @@ from dp_ensemble_env.envs.settings import as_privacy
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.policies import as_tilt
 from dp_ensemble_env.privacy.fleet import Fleet
+from dp_ensemble_env.privacy.ledger import PrivacyLedger
 from dp_ensemble_env.privacy.mechanisms.base import Release
 from dp_ensemble_env.privacy.mechanisms.participants import FleetMechanism
 from dp_ensemble_env.privacy.mechanisms.public import PublicMechanism, public_guess
+from dp_ensemble_env.privacy.statement import DEFAULT_DELTA
 from dp_ensemble_env.reporting.outcome import Outcome, event_outcome, start_values
+from dp_ensemble_env.reporting.tables import plain
 
 FloatArray = NDArray[np.float64]
 PARTS = ("sampling", "privacy", "learning")
 #: Participants that are simulated where nobody says how many.
 PARTICIPANTS = 4000
-HEADINGS = ("controller", "sampling", "privacy", "learning", "together", "score", "without data")
+HEADINGS = ("controller", "sampling", "privacy", "learning", "total", "score", "without data", "ε")
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,8 @@ class Regret:
         Score of the controller deployed on the true behaviour.
     without_data : float
         Score there of a plan on the public guess, which costs ε = 0.
+    epsilon : float
+        What one release spent at δ = 1e-6, infinity without a guarantee.
     """
 
     name: str
@@ -68,16 +73,28 @@ class Regret:
     total: float
     score: float
     without_data: float
+    epsilon: float
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain numbers."""
-        return dict(self.__dict__)
+        """Return plain numbers; None for an infinite ε."""
+        return {name: plain(value) for name, value in self.__dict__.items()}
 
     def cells(self) -> tuple[str, ...]:
-        """Format a row for people."""
-        dollars = (self.sampling, self.privacy, self.learning, self.total)
-        shown = (f"{0.0 if abs(x) < 5e-3 else x:.2f}" for x in dollars)  # no "-0.00"
-        return (self.name, *shown, f"{self.score:.1f}", f"{self.without_data:.1f}")
+        """Format a row for people; the cents add up, too."""
+        dollars = [getattr(self, part) for part in PARTS]
+        cents, together = [round(100 * x) for x in dollars], round(100 * self.total)
+        while rest := together - sum(cents):  # a cent goes to the part that rounding has changed the most
+            step = 1 if rest > 0 else -1
+            most = max(range(len(cents)), key=lambda i: step * (100 * dollars[i] - cents[i]))
+            cents[most] += step
+        shown = (f"{cent / 100:.2f}" for cent in (*cents, together))
+        name = self.name.replace(",", ", ")  # so that it can be wrapped
+        return (name, *shown, f"{self.score:.1f}", f"{self.without_data:.1f}", self.price)
+
+    @property
+    def price(self) -> str:
+        """ε in a few digits, or that there is none."""
+        return f"{self.epsilon:.3g}" if np.isfinite(self.epsilon) else "none"
 
 
 def split_regret(
@@ -127,6 +144,7 @@ def split_regret(
         total=best - final.mean_return,
         score=final.score,
         without_data=guess.score,
+        epsilon=PrivacyLedger().record(release).spent(DEFAULT_DELTA),
     )
 
 
@@ -164,7 +182,7 @@ def sample_matrix(fleet: Fleet, guess: ArrayLike | None = None) -> FloatArray:
 def mean_regret(name: str, parts: Iterable[Regret]) -> Regret:
     """Average over releases."""
     rows = list(parts)
-    fields = (*PARTS, "total", "score", "without_data")
+    fields = (*PARTS, "total", "score", "without_data", "epsilon")
     return Regret(name, **{field: float(np.mean([getattr(row, field) for row in rows])) for field in fields})
 
 
@@ -182,10 +200,13 @@ def draw_regrets(rows: Sequence[Regret], path: Path) -> Path:
             axes.barh(places, values, left=start, color=colour, hatch=hatch, edgecolor="white", label=part)
             right, left = right + np.maximum(values, 0.0), left + np.minimum(values, 0.0)
         for place, row in zip(places, rows, strict=True):
-            axes.annotate(f" {row.score:.1f}", (right[place], place), va="center")
+            price = f"ε = {row.price}" if np.isfinite(row.epsilon) else "no ε"
+            axes.annotate(f" {row.score:.1f}, {price}", (right[place], place), va="center")
         axes.set_yticks(places, [row.name for row in rows])
         axes.invert_yaxis()
         axes.axvline(0.0, color="0.4", lw=0.8)
-        axes.set(xlabel="$ per building below the optimum (the number is the score)")
+        words = f"score and ε at the bars; without data {rows[0].without_data:.1f}, ε = 0" if rows else ""
+        axes.set(xlabel=f"$ per building below the optimum ({words})")
+        axes.margins(x=0.25)
         axes.legend(loc="lower right")
         return p.save(figure, path)

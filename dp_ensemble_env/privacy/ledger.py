@@ -70,10 +70,11 @@ class PrivacyLedger:
         processes may share it.
     budget : (epsilon, delta), optional
         Refuse what would exceed it, before it is drawn.
-    rows : {"sequential", "parallel"} or int
-        How rows compose, unless a call says otherwise; also for the budget.
-    h : float
-        Adjacency where a release is recorded without one.
+    rows : {"sequential", "parallel"} or int, optional
+        How rows compose, unless a call says otherwise; also for the budget. By default that of the file, or
+        ``"sequential"``.
+    h : float, optional
+        Adjacency where a release is recorded without one. By default that of the file, or 0.03.
 
     Examples
     --------
@@ -95,11 +96,18 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
         path: str | os.PathLike[str] | None = None,
         budget: tuple[float, float] | None = None,
         *,
-        rows: Rows = "sequential",
-        h: float = PAPER_H,
+        rows: Rows | None = None,
+        h: float | None = None,
     ) -> None:
-        account = Account(check_rows(rows), check_budget(budget))
-        self._book = Book(None if path is None else Path(path), account, check_in_range(h, "h", 0, 2))
+        account = Account(check_rows("sequential" if rows is None else rows), check_budget(budget))
+        moved = check_in_range(PAPER_H if h is None else h, "h", 0, 2)
+        self._book = Book(None if path is None else Path(path), account, moved)
+        for name, asked, own in (("rows", rows, self.rows), ("h", h, self.h)):
+            if asked is not None and asked != own:
+                raise ValueError(
+                    f"the ledger {path} has {name}={own!r}, not {asked!r}; open it without {name} to go on under its "
+                    "own, or start another ledger."
+                )
 
     @staticmethod
     def of_process() -> PrivacyLedger:
@@ -163,8 +171,8 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
             raise ValueError(
                 f"the event is of a draw seeded by {event.seeding!r}, but rng={rng!r} was given; make both agree."
             )
-        permit = make_permit(event, rng, data, terms)
-        self._record(event, label, check_count(times, "times"))
+        permit = make_permit(event, rng, data, terms, check_count(times, "times"))
+        self._record(event, label, times)
         return permit
 
     def release(

@@ -9,10 +9,13 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 from helpers import ROOT, SCRIPTS, load
+
+from dp_ensemble_env.privacy import Release
 
 importlib.import_module("stable_baselines3")
 
@@ -82,18 +85,44 @@ def test_same_command_same_result_and_private_release(tmp_path, capsys):
     assert found[0]["curve"] == found[1]["curve"] and found[0]["evaluation"] == found[1]["evaluation"]
 
 
-def test_meter_file_and_target(tmp_path, capsys):
+def write_meter(path):
     times = np.arange(np.datetime64("2018-05-20T00:00"), np.datetime64("2018-07-03T00:00"), np.timedelta64(15, "m"))
     hours = (times - times.astype("datetime64[D]")) / np.timedelta64(1, "h")
     kw = 200 + 120 * np.sin((hours - 8) / 24 * 2 * np.pi) + np.random.default_rng(0).normal(0, 15, len(times))
     lines = "\n".join(f"{str(t).replace('T', ' ')},{p:.3f}" for t, p in zip(times, kw, strict=True))
-    (tmp_path / "meter.csv").write_text(f"time,power_kw\n{lines}\n")
+    path.write_text(f"time,power_kw\n{lines}\n")
+
+
+def test_meter_file_and_target(tmp_path, capsys):
+    write_meter(tmp_path / "meter.csv")
     arguments = ["--meter", str(tmp_path / "meter.csv"), "--stamp", "start", "--unit", "kW", "--steps", "60000"]
     assert load("train").main([*RUN, *arguments, "--target", "5", "--output", str(tmp_path / "run")]) == 0
     assert "target reached" in capsys.readouterr().out
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert config["environment"]["problem"]["meter"] == str(tmp_path / "meter.csv") and config["target_score"] == 5
     assert results(tmp_path / "run")["evaluation"]["score"] >= 5
+
+
+def test_the_release_of_a_meter_has_no_seed_that_could_undo_it(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_meter(tmp_path / "meter.csv")
+    data = ["--meter", "meter.csv", "--stamp", "start", "--unit", "kW", "--levels", "6"]
+    arguments = [*RUN, *data, "--privacy", "dirichlet:k=50,floor=0.05", "--steps", "432"]
+    for name in ("a", "b"):
+        assert load("train").main([*arguments, "--output", f"runs/{name}"]) == 0
+        said = capsys.readouterr().out
+        assert said.startswith("score on the release") and "without data" in said and "seeded" not in said
+        config = json.loads(Path(f"runs/{name}/config.json").read_text())
+        assert config["environment"]["release_seed"] is None and config["environment"]["problem"]["sha256"] is None
+        assert results(tmp_path / "runs" / name)["scored_on"] == "the release"
+    a, b = (Release.load(f"runs/{name}/release.json") for name in "ab")
+    assert a.seeding == b.seeding == "os-entropy" and a.digest != b.digest
+    assert load("train").main([*arguments, "--output", "runs/a", "--resume"]) == 0  # on the release that is there
+    assert Release.load("runs/a/release.json").digest == a.digest
+    capsys.readouterr()
+    assert load("evaluate").main(["runs/a"]) == 0
+    score = results(tmp_path / "runs" / "a")["evaluation"]["score"]
+    assert f"on the release itself {score:.1f}" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize(

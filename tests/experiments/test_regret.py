@@ -8,10 +8,10 @@ from helpers import random_chain
 
 from dp_ensemble_env.agents import make_agent
 from dp_ensemble_env.envs import EnsembleEnv
-from dp_ensemble_env.experiments.regret import PARTS, draw_regrets, mean_regret, split_regret
+from dp_ensemble_env.experiments.regret import HEADINGS, PARTS, Regret, draw_regrets, mean_regret, split_regret
 from dp_ensemble_env.lsmdp import evaluate_policy
 from dp_ensemble_env.policies import solve_standard, tilted_policy
-from dp_ensemble_env.privacy import mechanism
+from dp_ensemble_env.privacy import PrivacyLedger, mechanism
 
 
 def value(model, matrix):
@@ -46,5 +46,23 @@ def test_mean_and_picture(campus, tmp_path):
     rows = [split_regret(campus, mechanism("dirichlet:k=20").release(campus.default, seed)) for seed in range(2)]
     mean = mean_regret("k = 20", rows)
     assert mean.privacy == pytest.approx((rows[0].privacy + rows[1].privacy) / 2)
-    assert mean.cells()[0] == "k = 20" and len(mean.cells()) == 7
+    assert mean.cells()[0] == "k = 20" and len(mean.cells()) == len(HEADINGS) and mean.cells()[-1] == "none"
+    assert mean.to_dict()["epsilon"] is None
     assert draw_regrets([mean, *rows], tmp_path / "regret.png").stat().st_size > 5000
+
+
+def test_the_cents_of_the_table_add_up():
+    rng = np.random.default_rng(1)
+    for parts in (rng.normal(size=(500, 3)) * 10.0 ** rng.integers(-3, 4, size=(500, 1))).tolist():
+        row = Regret("x", *parts, sum(parts), 50.0, 60.0, 1.0)
+        shown = [float(cell) for cell in row.cells()[1:5]]
+        assert round(sum(shown[:3]) - shown[3], 6) == 0
+        assert np.abs(np.array(shown) - [*parts, sum(parts)]).max() < 0.0151
+        assert "-0.00" not in row.cells()
+
+
+def test_every_split_says_what_its_release_spent(campus):
+    release = PrivacyLedger().release(mechanism("dirichlet:k=50,floor=0.05"), campus.default, 0)
+    found = split_regret(campus, release)
+    assert found.epsilon == pytest.approx(PrivacyLedger().record(release).spent(1e-6)) and 12 < found.epsilon < 13
+    assert split_regret(campus, mechanism("public").release(campus.default)).epsilon == 0.0

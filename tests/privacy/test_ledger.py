@@ -249,6 +249,32 @@ def three_entries(path: Path) -> list[str]:
     return path.read_text().splitlines(keepends=True)
 
 
+@pytest.mark.parametrize(("name", "own", "other"), [("rows", "sequential", "parallel"), ("h", 0.03, 0.5)])
+def test_another_composition_or_adjacency_than_that_of_the_file_is_refused(tmp_path, name, own, other):
+    """What was asked for is never replaced by what the file has without a word: a small h would undercount."""
+    path = tmp_path / "ledger.jsonl"
+    PrivacyLedger(path)
+    with pytest.raises(ValueError, match=f"has {name}=.*not.*open it without {name}"):
+        PrivacyLedger(path, **{name: other})
+    assert getattr(PrivacyLedger(path, **{name: own}), name) == own
+    second = tmp_path / "second.jsonl"
+    PrivacyLedger(second, **{name: other})
+    assert getattr(PrivacyLedger(second), name) == other
+
+
+def test_a_permit_pays_for_no_more_draws_than_were_charged():
+    ledger, plan = PrivacyLedger(), MECHANISM.event(DEFAULT)
+    permit = ledger.charge(plan)
+    MECHANISM.draw(DEFAULT, permit)
+    with pytest.raises(ValueError, match="permit was for 1 draw, made already; charge the next one"):
+        MECHANISM.draw(DEFAULT, permit)
+    permit = ledger.charge(plan, times=2)
+    first, second = MECHANISM.draw(DEFAULT, permit), MECHANISM.draw(DEFAULT, permit)
+    assert first.digest != second.digest and ledger.releases == 3
+    with pytest.raises(ValueError, match="2 draws, made already"):
+        MECHANISM.draw(DEFAULT, permit)
+
+
 def test_a_missing_final_newline_loses_nothing(tmp_path):
     path = tmp_path / "ledger.jsonl"
     whole = "".join(three_entries(path))

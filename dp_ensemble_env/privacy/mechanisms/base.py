@@ -150,17 +150,28 @@ class PostProcessing(Event, type="post-processing", draws=False):
 # ------------------------------------------------------------------ permits
 @dataclass(frozen=True, eq=False)
 class Permit:
-    """The right to make one draw: its event, which a ledger has on record, and where its randomness comes from."""
+    """The right to make a draw: its event, which a ledger has on record, and where its randomness comes from.
+
+    It is good for as many draws as were charged, by default for one.
+    """
 
     event: Event
     rng: np.random.Generator = field(repr=False)
+    times: int = 1
+    _used: list[Event] = field(default_factory=list, init=False, repr=False)
 
     def covers(self, event: Event) -> None:
-        """Refuse a draw that differs from what was charged."""
+        """Refuse a draw that differs from what was charged, or that comes after all that were charged."""
         if self.event.drawn != event.drawn:
             raise ValueError(
                 f"the permit is for {self.event}, not for {event}; charge the event of this very draw to the ledger."
             )
+        if len(self._used) >= self.times:
+            raise ValueError(
+                f"the permit was for {self.times} draw{'s' * (self.times != 1)}, made already; charge the next one to "
+                "the ledger."
+            )
+        self._used.append(event)
 
 
 def seeding_of(rng: Rng) -> Seeding:
@@ -168,8 +179,8 @@ def seeding_of(rng: Rng) -> Seeding:
     return "os-entropy" if rng is None else "generator" if isinstance(rng, np.random.Generator) else "seed"
 
 
-def make_permit(event: Event, rng: Rng, data: Any, terms: Mapping[str, Any] | None = None) -> Permit:
-    """Return the permit for a draw from `data`; whoever calls this has charged it, or runs an experiment.
+def make_permit(event: Event, rng: Rng, data: Any, terms: Mapping[str, Any] | None = None, times: int = 1) -> Permit:
+    """Return the permit for `times` draws from `data`; whoever calls this has charged them, or runs an experiment.
 
     **No two draws share a stream of random numbers.** Two releases made of the same stream at
     different settings can be solved for the true data, and two made of it from different data
@@ -178,14 +189,14 @@ def make_permit(event: Event, rng: Rng, data: Any, terms: Mapping[str, Any] | No
     but a claim) and the data. A `Generator` is taken as it is, since it moves on with every draw.
     """
     if rng is None or isinstance(rng, np.random.Generator):
-        return Permit(event, np.random.default_rng(rng))
+        return Permit(event, np.random.default_rng(rng), times)
     check_rng(rng)  # refuses what is no seed
     if data is None:
         raise ValueError("the stream of a seeded draw depends on its data; pass charge(event, rng=seed, data=data).")
     given = {name: value for name, value in (terms or {}).items() if name not in CLAIMS and value is not None}
     drawn = {name: fingerprint(given[name]) for name in sorted(given)}
     identity = hashlib.sha256(f"{event.drawn.digest} {drawn} {fingerprint(data)}".encode()).digest()
-    return Permit(event, np.random.default_rng([int(rng), *np.frombuffer(identity, "<u4").tolist()]))
+    return Permit(event, np.random.default_rng([int(rng), *np.frombuffer(identity, "<u4").tolist()]), times)
 
 
 def fingerprint(data: Any) -> str:

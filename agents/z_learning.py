@@ -64,9 +64,9 @@ from typing import Any
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
-from numba import njit
 from numpy.typing import NDArray
 
+from dp_ensemble_env._compile import njit
 from dp_ensemble_env._validation import check_choice, check_count, check_in_range, check_positive
 from dp_ensemble_env.agents.base import Factory, FloatArray, ScheduleAgent, core_env
 from dp_ensemble_env.envs.actions import action_scale

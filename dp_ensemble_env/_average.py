@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from dp_ensemble_env._compile import njit
 from dp_ensemble_env._draws import draw_log_ratios, draw_ratios, gamma_constants
 from dp_ensemble_env._recursion import backward
 from dp_ensemble_env.lsmdp import LogKernel, Solution

@@ -11,8 +11,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from dp_ensemble_env._compile import njit
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

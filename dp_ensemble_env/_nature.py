@@ -8,9 +8,9 @@ nature its arrays are empty, and a decision is the next state.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from dp_ensemble_env._compile import njit
 from dp_ensemble_env._recursion import SAFE_NATS, _row_softmax
 
 Floats = NDArray[np.float64]

@@ -12,9 +12,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from dp_ensemble_env._compile import njit
 from dp_ensemble_env.lsmdp import LogKernel
 
 Floats = NDArray[np.float64]

@@ -8,8 +8,9 @@ array whose batch or time axis has length one holds for every member or time.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from dp_ensemble_env._compile import njit
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

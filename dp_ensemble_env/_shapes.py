@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dp_ensemble_env._edges import as_utility
 from dp_ensemble_env._validation import as_float_array, check_shape, check_stochastic
 from dp_ensemble_env.context import Context
 
@@ -87,7 +88,7 @@ def check_context(context: Context | None, horizon: int) -> None:
 
 def check_utility(utility: Any, context: Context | None) -> FloatArray:
     """Return utilities of shape (T + 1, n), or (T + 1, c, n)."""
-    array = as_float_array(utility, "utility", (2, 3) if context is not None else 2)
+    array = as_utility(utility, (2, 3) if context is not None else 2)
     if len(array) < 2 or 0 in array.shape or (array.ndim == 3 and array.shape[1] != len(context or ())):
         shape = "(T + 1, n)" + (f" or (T + 1, {len(context)}, n)" if context is not None else "")
         raise ValueError(f"utility must have shape {shape}, a row per time 0 … T, got {array.shape}.")

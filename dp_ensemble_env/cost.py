@@ -32,7 +32,8 @@ from numpy.typing import NDArray
 from scipy.special import rel_entr
 
 from dp_ensemble_env._average import draw_kernel, sampled_costs
-from dp_ensemble_env._validation import check_choice, check_count, check_instance, check_positive, check_rng
+from dp_ensemble_env._edges import check_concentration
+from dp_ensemble_env._validation import check_choice, check_count, check_instance, check_rng
 from dp_ensemble_env.lsmdp import evaluate_policy
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.policies import (
@@ -106,7 +107,7 @@ def cost_of_privacy(
     method = "average-sampled" if isinstance(method, str) and method == "average" else method
     check_choice(method, "method", METHODS)
     check_choice(formula, "formula", FORMULAS)
-    k = check_positive(k, "k", allow_inf=True)
+    k = check_concentration(k, allow_inf=True)
     if np.isinf(k):
         return np.zeros(model.default_policy.shape[:-1])
     if method == "release" or (formula == "paper" and method.startswith("average-")):
@@ -161,7 +162,7 @@ def release_cost(
     the true dynamics; the mean over samples comes with its standard error.
     """
     check_choice(formula, "formula", FORMULAS)
-    k = check_positive(k, "k")
+    k = check_concentration(k)
     samples = check_count(samples, "samples", 2)
     generator = np.random.default_rng() if rng is None else check_rng(rng)
     check_uncoupled(model)
@@ -217,7 +218,7 @@ def release_cost_leading_order(model: EnsembleModel, k: float) -> FloatArray:
     under the optimal policy. The one-step noise alone is in it, not the noise
     that reaches the step through z, so it is a guide rather than a bound.
     """
-    k = check_positive(k, "k")
+    k = check_concentration(k)
     check_uncoupled(model)
     solution = solve_standard(model)
     kernel = model.log_kernel
@@ -240,7 +241,7 @@ def average_cost_as_printed(model: EnsembleModel, k: float) -> FloatArray:
     paper: it is not a cost, may be negative, and depends on the unit of z,
     which is taken as printed, :math:`z_{t+1}` itself.
     """
-    k = check_positive(k, "k")
+    k = check_concentration(k)
     check_plain(model)
     solution = solve_standard(model)
     kernel, gamma = model.log_kernel, model.discomfort_penalty

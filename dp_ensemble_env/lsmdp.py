@@ -61,6 +61,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dp_ensemble_env import _nature
+from dp_ensemble_env._edges import as_utility, check_penalty_scale
 from dp_ensemble_env._kernel import LogKernel, Solution, batch_time, contexts_first
 from dp_ensemble_env._recursion import backward, evaluate
 from dp_ensemble_env._validation import (
@@ -122,7 +123,7 @@ def solve(
         return _solve_general(log_kernel, utility, discomfort_penalty, nature, context)
     kernel = log_kernel if isinstance(log_kernel, LogKernel) else LogKernel.from_dense(log_kernel)
     values = _check_utility(utility, kernel.n_states)
-    penalty = _check_penalty(discomfort_penalty)
+    penalty = _check_penalty(discomfort_penalty, values)
     kernel_batch, kernel_times, _ = kernel.log_values.shape
     scalar = isinstance(discomfort_penalty, float) or np.ndim(discomfort_penalty) == 0
     batched = np.ndim(utility) == 3 or kernel_batch > 1 or not scalar
@@ -141,7 +142,7 @@ def solve(
         kernel.indptr, kernel.indices, kernel.log_values, values, penalty, log_desirability, policy_values
     )
     if not finite:
-        as_float_array(utility, "utility")  # names the entry that is not finite, if that is the reason
+        as_utility(utility, (2, 3))  # names the entry that is not finite, if that is the reason
         raise ValueError(
             f"utility / discomfort_penalty overflows (the penalty is {penalty.min():g}); use a larger penalty."
         )
@@ -192,9 +193,9 @@ def evaluate_policy(
     batched |= reference.ndim == 4
     reference = batch_time(reference, "default")
     n, horizon = controlled.shape[-1], controlled.shape[1]
-    values = _check_utility(as_float_array(utility, "utility"), n)
+    values = _check_utility(as_utility(utility, (2, 3)), n)
     batched |= np.ndim(utility) == 3 or np.ndim(discomfort_penalty) > 0
-    penalty = _check_penalty(discomfort_penalty)
+    penalty = _check_penalty(discomfort_penalty, values)
     if values.shape[1] != horizon + 1:
         raise ValueError(f"a policy of {horizon} steps needs {horizon + 1} utilities, got {values.shape[1]}.")
     if reference.shape[-1] != n or reference.shape[1] not in (1, horizon):
@@ -336,6 +337,7 @@ def _solve_general(log_kernel: Any, utility: Any, discomfort_penalty: Any, natur
     n, m, horizon = kernel.n_states, kernel.columns, len(utility) - 1
     world = _world(nature, context, n, m, horizon)
     values = _context_utility(utility, n, world.contexts)
+    check_penalty_scale(values, penalty)
     _check_axes("log_kernel", kernel.log_values.shape[:2], world.contexts, horizon)
     log_z, tilt = np.empty((horizon + 1, world.contexts, n)), np.empty((horizon, world.contexts, m))
     finite = _nature.backward(
@@ -343,7 +345,7 @@ def _solve_general(log_kernel: Any, utility: Any, discomfort_penalty: Any, natur
         tilt,
     )  # fmt: skip
     if not finite:
-        as_float_array(utility, "utility")  # names the entry that is not finite, if that is the reason
+        as_utility(utility, (2, 3))  # names the entry that is not finite, if that is the reason
         raise ValueError(f"utility / discomfort_penalty overflows (the penalty is {penalty:g}); use a larger penalty.")
     if context is None:
         return Solution(log_z[:, 0], kernel, None, penalty, tilt[:, 0])
@@ -358,7 +360,8 @@ def _evaluate_general(
     reference = np.ascontiguousarray(np.swapaxes(contexts_first(reference, "default"), 0, 1))
     horizon, _, n, m = controlled.shape
     penalty, world = _one_penalty(discomfort_penalty), _world(nature, context, n, m, horizon)
-    values = _context_utility(as_float_array(utility, "utility"), n, world.contexts)
+    values = _context_utility(as_utility(utility, (2, 3)), n, world.contexts)
+    check_penalty_scale(values, penalty)
     if len(values) != horizon + 1:
         raise ValueError(f"a policy of {horizon} steps needs {horizon + 1} utilities, got {len(values)}.")
     check_shape(controlled, (horizon, world.contexts, n, m), "policy", "one matrix per step and context")
@@ -410,14 +413,17 @@ def _check_utility(utility: ArrayLike, n_states: int) -> FloatArray:
     return values if values.ndim == 3 else values[None]
 
 
-def _check_penalty(discomfort_penalty: float | ArrayLike) -> FloatArray:
+def _check_penalty(discomfort_penalty: float | ArrayLike, utility: FloatArray) -> FloatArray:
     if isinstance(discomfort_penalty, float) or np.ndim(discomfort_penalty) == 0:
-        return np.array([check_positive(discomfort_penalty, "discomfort_penalty")])
+        one = check_positive(discomfort_penalty, "discomfort_penalty")
+        check_penalty_scale(utility, one)
+        return np.array([one])
     penalty = as_float_array(discomfort_penalty, "discomfort_penalty", 1)
     if not penalty.size:
         raise ValueError("discomfort_penalty is empty; pass one number, or one for each member of the batch.")
-    for value in penalty:
+    for i, value in enumerate(penalty):
         check_positive(value, "discomfort_penalty")
+        check_penalty_scale(utility[i : i + 1] if len(utility) == len(penalty) else utility, float(value))
     return penalty
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dp_ensemble_env._edges import as_utility, check_penalty_scale
 from dp_ensemble_env._estimation import series_fields
 from dp_ensemble_env._shapes import (
     Axis,
@@ -162,6 +163,7 @@ class EnsembleModel:
             "guess": _as_guess(self.guess, default),
             "axes": check_axes(self.axes, n),
         }
+        check_penalty_scale(utility, checked["discomfort_penalty"])
         for name, value in checked.items():
             if isinstance(value, np.ndarray):
                 value = value.copy()
@@ -176,7 +178,7 @@ class EnsembleModel:
         if self.nature is None and self.context is None:
             default = check_stochastic(self.default)
             n = default.shape[-1]
-            utility = as_float_array(self.utility, "utility", 2)
+            utility = as_utility(self.utility, 2)
             if utility.shape[1] != n or utility.shape[0] < 2:
                 raise ValueError(
                     f"utility must have shape (T + 1, {n}), one row per time and one column per state of default, "

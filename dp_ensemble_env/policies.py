@@ -45,13 +45,13 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import digamma
 
 from dp_ensemble_env._average import average_sampled, average_sampled_general
+from dp_ensemble_env._edges import check_concentration
 from dp_ensemble_env._quadrature import average_exact
 from dp_ensemble_env._validation import (
     as_float_array,
     check_choice,
     check_count,
     check_instance,
-    check_positive,
     check_rng,
     check_shape,
     check_stochastic,
@@ -121,7 +121,7 @@ def digamma_policy(model: EnsembleModel, k: float) -> FloatArray:
 
 def taylor_kernel(model: EnsembleModel, k: float) -> LogKernel:
     """Return log K of Proposition 1 on the support of the default."""
-    k = check_positive(k, "k", allow_inf=True)
+    k = check_concentration(k, allow_inf=True)
     kernel = model.log_kernel
     p = np.exp(kernel.log_values)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -133,12 +133,11 @@ def taylor_kernel(model: EnsembleModel, k: float) -> LogKernel:
 
 def digamma_kernel(model: EnsembleModel, k: float) -> LogKernel:
     """Return log K of Proposition 2 on the support of the default."""
-    k = check_positive(k, "k", allow_inf=True)
+    k = check_concentration(k, allow_inf=True)
     kernel = model.log_kernel
     if np.isinf(k):
         return kernel
     p = np.exp(kernel.log_values)
-    k = max(k, 1e-280)  # the limit of small k is reached long before, and digamma(x) ~ -1/x must not overflow
     with np.errstate(invalid="ignore"):
         log_values = np.where(p > 0, digamma(k * p) - digamma(k), -np.inf)
     return LogKernel(kernel.indptr, kernel.indices, log_values, kernel.columns)
@@ -182,7 +181,7 @@ def average_policy(
         first-order expansion in 1/k, and ``method="exact"`` has no such limit.
     """
     check_choice(method, "method", AVERAGE_METHODS)
-    k = check_positive(k, "k", allow_inf=True)
+    k = check_concentration(k, allow_inf=True)
     samples = check_count(samples, "samples")
     generator = None if method != "sampled" else np.random.default_rng() if rng is None else check_rng(rng)
     solution = solve_standard(model)
@@ -225,7 +224,7 @@ def average_policy_as_printed(model: EnsembleModel, k: float) -> FloatArray:
     where the derivation gives :math:`(\sum Pz)^2` and :math:`(\sum Pz)^3`. Kept
     for the comparison with the paper; not a policy.
     """
-    k = check_positive(k, "k")
+    k = check_concentration(k)
     check_plain(model)
     solution = solve_standard(model)
     kernel = model.log_kernel

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from dp_ensemble_env._compile import njit
 from dp_ensemble_env.envs._numeric import Floats, Ints, fast_exp
 from dp_ensemble_env.envs._parts import (
     CLOCK,

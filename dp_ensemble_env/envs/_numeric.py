@@ -16,7 +16,8 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from dp_ensemble_env._compile import njit
 
 #: Arrays of the compiled steps; what each holds is described in `dynamics`. Views of other element types are `Any`.
 Ints = Any

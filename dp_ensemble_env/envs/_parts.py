@@ -12,8 +12,8 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from dp_ensemble_env._compile import njit
 from dp_ensemble_env.envs._numeric import STREAM, Bools, Floats, Ints, binomial, fast_exp, fast_log, uniform
 
 #: Rows of ``counters``; the stream occupies the last two.

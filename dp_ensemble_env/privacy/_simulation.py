@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from dp_ensemble_env._compile import njit
 
 FloatArray = NDArray[np.float64]
 _CHUNK = 500

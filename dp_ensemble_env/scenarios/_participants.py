@@ -16,9 +16,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from dp_ensemble_env._compile import njit
 from dp_ensemble_env._validation import as_float_array, check_count, check_positive
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy.fleet import Fleet

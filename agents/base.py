@@ -105,7 +105,7 @@ _HOMES = {
     "practice": "uncontrolled ad-hoc best-price",
     "analytical": "standard taylor digamma average average-sampled average-expansion average-exact",
     "z_learning": "z-learning",
-    "sb3": "ppo a2c sac td3 dqn tqc trpo",
+    "sb3": "ppo a2c sac td3 dqn tqc trpo apg",
 }
 _REGISTRY: Registry[Factory] = Registry(
     "agent",

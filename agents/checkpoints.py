@@ -63,6 +63,8 @@ def _keep(home: Path) -> None:
 
 
 def _state(model: Any) -> dict[str, Any]:
+    if hasattr(model, "checkpoint_state"):  # a learner of our own
+        return dict(model.checkpoint_state())
     variables = model._get_torch_save_params()[1]
     state: dict[str, Any] = {
         "parameters": model.get_parameters(),
@@ -129,6 +131,9 @@ def _load(path: Path, model: Any, weights: Weights) -> Record:
 
 
 def _apply(model: Any, state: dict[str, Any]) -> None:
+    if hasattr(model, "restore_state"):
+        model.restore_state(state)
+        return
     model.set_parameters(state["parameters"], exact_match=True, device="cpu")
     for name in model._get_torch_save_params()[1]:
         getattr(model, name).data.copy_(state["variables"][name])

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from dp_ensemble_env.agents.apg import NAME, GradientPolicy
 from dp_ensemble_env.agents.learners import algorithm_class
 from dp_ensemble_env.agents.weights import Weights, load_weights, pack, save_weights, unpack
 
@@ -36,12 +37,12 @@ def _classes() -> dict[str, Any]:
 
 # ------------------------------------------------------------------ writing
 def save_policy(path: str | os.PathLike[str], policy: Any, algo: str, about: Mapping[str, Any] | None = None) -> str:
-    """Write a policy of Stable-Baselines3 to a file, atomically and without pickle.
+    """Write a policy to a file, atomically and without pickle.
 
     Parameters
     ----------
     path : path
-    policy : stable_baselines3.common.policies.BasePolicy
+    policy : stable_baselines3.common.policies.BasePolicy or GradientPolicy
         For example ``model.policy``.
     algo : str
         The algorithm that it belongs to, such as ``"ppo"``.
@@ -53,6 +54,8 @@ def save_policy(path: str | os.PathLike[str], policy: Any, algo: str, about: Map
     str
         The digest of what was written.
     """
+    if isinstance(policy, GradientPolicy):
+        return save_weights(path, policy.arrays, {"agent": algo, "algo": algo, "about": dict(about or {})})
     arrays: dict[str, Any] = {f"{_PARAMETER}{name}": value for name, value in policy.state_dict().items()}
     described = {name: value for name, value in policy._get_constructor_parameters().items() if name not in _NOT_KEPT}
     settings = {
@@ -92,12 +95,14 @@ def load_policy(path: str | os.PathLike[str]) -> tuple[Any, Weights]:
 
     Returns
     -------
-    policy : stable_baselines3.common.policies.BasePolicy
+    policy : stable_baselines3.common.policies.BasePolicy or GradientPolicy
         It obeys ``predict``.
     weights : Weights
         What the file holds; ``weights.settings["about"]`` is what was kept with it.
     """
     weights = load_weights(path)
+    if weights.settings.get("agent") == NAME:
+        return GradientPolicy.of(path, weights.arrays), weights
     if weights.settings.get("agent") != "stable-baselines3":
         raise ValueError(f"{path} holds no policy of Stable-Baselines3, but of {weights.settings.get('agent')!r}.")
     try:

@@ -23,6 +23,7 @@ from typing import Any
 from dp_ensemble_env._files import atomic_write, sole_writer
 from dp_ensemble_env._progress import Progress
 from dp_ensemble_env._validation import check_count
+from dp_ensemble_env.agents import apg
 from dp_ensemble_env.agents.base import Factory, core_env
 from dp_ensemble_env.agents.evaluation import evaluate
 from dp_ensemble_env.agents.hyperparams import ALGORITHMS
@@ -165,9 +166,12 @@ def train(
     -------
     LearnedAgent
     """
-    kind = algorithm_class(algo)
+    kind = apg.Trainer if algo == apg.NAME else algorithm_class(algo)
     core: Any = EnsembleEnv(action="price") if env is None else core_env(env)
-    params = settings_of(kind, algo, tuned_id(core), core.action_mode, settings.hyperparams)
+    if kind is apg.Trainer:
+        params = apg.settings_of(core, settings.hyperparams)
+    else:
+        params = settings_of(kind, algo, tuned_id(core), core.action_mode, settings.hyperparams)
     run = _plan(algo, core, params, settings, models)
     if keep is not None:
         keep.check()
@@ -200,7 +204,8 @@ def _plan(
     settings: TrainingSettings,
     models: Sequence[EnsembleModel] = (),
 ) -> _Plan:
-    chunk = int(params["n_envs"] * params.get("n_steps", 1))
+    whole = core.model.horizon if algo == apg.NAME else 1  # apg plays whole episodes
+    chunk = int(params["n_envs"] * params.get("n_steps", whole))
     total = params["n_timesteps"] if settings.total_steps is None else settings.total_steps
     total = check_count(total, "total_steps") // chunk * chunk
     if total < chunk:
@@ -222,18 +227,25 @@ def _train(
     from dp_ensemble_env.agents import training
 
     home = None if keep is None else Path(keep.path)
-    venv = training_env(core, params, run.models)
+    venv = None if kind is apg.Trainer else training_env(core, params, run.models)
     with training.one_thread():
-        learner = _start(kind, params, core.model, venv, run.settings.seed)
+        if venv is None:
+            learner = kind(run.models or [core.model], core.action_mode, params, run.settings.seed, run.total)
+        else:
+            learner = _start(kind, params, core.model, venv, run.settings.seed)
         # Nothing is written before the learner has accepted its settings.
         with nullcontext() if home is None else sole_writer(home, "training"):
             record, binding = (Record(), {}) if keep is None else _open(keep, run, core, learner)
-            _log(learner, home if keep is not None and keep.tensorboard else None)
+            if venv is not None:
+                _log(learner, home if keep is not None and keep.tensorboard else None)
             agent = LearnedAgent(learner, run.algo, price_list(params), privacy_of(core))
             _learn(agent, record, core, run, home, progress, binding)
+            if venv is None:
+                agent.model = learner.policy  # all that acting needs
             if home is not None:
                 _finish(agent, home, evaluate(agent, core, seed=FINAL_SEED), binding, core.release is not None)
-    venv.close()
+    if venv is not None:
+        venv.close()
     return agent
 
 
@@ -280,17 +292,23 @@ def _learn(
         checkpoints.save_checkpoint(home, agent.model, record, binding)
         write_json(home / "results.json", {"finished": False, **record.__dict__})
 
-    callback = training.Segments(
-        record,
-        seed=run.settings.seed,
-        interval=run.interval,
-        score=lambda: evaluate(agent, core, seed=WATCH_SEED).score,
-        target=target,
-        save=None if home is None else save,
-        progress=progress,
-    )
+    def score() -> float:
+        return evaluate(agent, core, seed=WATCH_SEED).score
+
+    kept = None if home is None else save
     done = bool(record.curve) and (record.steps >= run.total or (target is not None and record.curve[-1][1] >= target))
-    if not done:
+    if not done and run.algo == apg.NAME:
+        agent.model.learn(record, interval=run.interval, score=score, target=target, save=kept, progress=progress)
+    elif not done:
+        callback = training.Segments(
+            record,
+            seed=run.settings.seed,
+            interval=run.interval,
+            score=score,
+            target=target,
+            save=kept,
+            progress=progress,
+        )
         agent.model.learn(run.total - record.steps, callback=callback, reset_num_timesteps=False)
     agent.curve, agent.steps, agent.seconds = record.curve, record.steps, record.seconds
 

@@ -33,6 +33,7 @@ would have without the interruption."""
 EXAMPLES = (
     "dp-ensemble train",
     "dp-ensemble train --algo sac --steps 20000 --target 97",
+    "dp-ensemble train --algo apg --action tilt --steps 20000",
     "dp-ensemble train --privacy dirichlet:k=50,floor=0.01",
     "dp-ensemble train --population single --set n_envs=64",
     "dp-ensemble train --scenario spot --instances 20",

@@ -49,7 +49,10 @@ PRACTICE = ("uncontrolled", "ad-hoc", "best-price")
 #: Controllers that are made on releases; the last two expect noise of a known k.
 PLANNED, EXPECTING = ("best-price", "standard"), ("taylor", "digamma", "average-exact")
 #: Learners, with their action mode, that also take part in the private experiment.
-PRIVATE_LEARNERS = (*((algo, "price") for algo in ("ppo", "sac", "td3", "tqc", "a2c", "dqn")), ("z-learning", "tilt"))
+PRIVATE_LEARNERS = (
+    *((algo, "price") for algo in ("ppo", "sac", "td3", "tqc", "a2c", "dqn")),
+    *((algo, "tilt") for algo in ("z-learning", "apg")),
+)
 POPULATIONS = {"MeanField": "mean-field", "Buildings": "buildings", "SingleLoad": "single"}
 
 
@@ -85,6 +88,7 @@ PRESETS: dict[str, tuple[Learner, ...]] = {
         Learner("a2c", "MeanField", "price", 100_000, 3),
         Learner("dqn", "MeanField", "price", 20_000, 3),
         Learner("ppo", "MeanField", "tilt", 1_000_000, 5, 90),
+        Learner("apg", "MeanField", "tilt", 200_000, 5, 99.5),
         Learner("trpo", "MeanField", "tilt", 400_000, 3),
         Learner("z-learning", "MeanField", "tilt", 50_000, 3, 95),
         Learner("sac", "MeanField", "tilt", 10_000, 3),

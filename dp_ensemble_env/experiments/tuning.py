@@ -75,7 +75,16 @@ class TuningSettings:
 # ------------------------------------------------------------------ search spaces
 def suggest(trial: Any, algo: str, settings: dict[str, Any]) -> dict[str, Any]:
     """Return the changes to `settings` that a trial proposes."""
+    if algo == "apg":
+        return _gradient(trial, algo, settings)
     return (_on_policy if "n_steps" in settings else _off_policy)(trial, algo, settings)
+
+
+def _gradient(trial: Any, algo: str, settings: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "n_envs": trial.suggest_categorical("n_envs", [5, 10, 20, 40]),
+        "learning_rate": f"lin_{trial.suggest_float('learning_rate', 1e-3, 3e-2, log=True):.3g}",
+    }
 
 
 def _on_policy(trial: Any, algo: str, settings: dict[str, Any]) -> dict[str, Any]:
@@ -132,11 +141,13 @@ def present(algo: str, settings: dict[str, Any]) -> dict[str, Any]:
         )
         * ("n_steps" not in settings),
     )
+    if algo == "apg":
+        searched = ("n_envs",)
     found = {key: settings[key] for key in searched if key in settings}
     found["learning_rate"] = float(str(settings["learning_rate"]).removeprefix("lin_"))
     if "n_steps" in settings:
         found["log_std_init"] = settings["policy_kwargs"].get("log_std_init", 0.0)
-    elif algo != "dqn":
+    elif algo not in ("dqn", "apg"):
         found["tau"] = settings.get("tau", 0.005)
     if algo == "ppo":
         found["minibatches"] = settings["n_envs"] * settings["n_steps"] // settings["batch_size"]

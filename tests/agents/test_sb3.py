@@ -41,6 +41,7 @@ TINY = {
     "td3": {"learning_starts": 100, "batch_size": 32, "gradient_steps": 1},
     "tqc": {"learning_starts": 100, "batch_size": 32, "gradient_steps": 1},
     "dqn": {"learning_starts": 100, "batch_size": 32, "gradient_steps": 1},
+    "apg": {"n_envs": 9},
 }
 
 
@@ -64,7 +65,7 @@ def crash_after(steps):
 
 
 # ------------------------------------------------------------------ settings
-@pytest.mark.parametrize("algo", ALGORITHMS)
+@pytest.mark.parametrize("algo", sorted(set(ALGORITHMS) - {"apg"}))
 def test_tuned_settings_are_arguments_of_the_algorithm(algo):
     kind = algorithm_class(algo)
     for (env_id, action), settings in HYPERPARAMS[algo].items():

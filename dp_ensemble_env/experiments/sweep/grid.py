@@ -124,6 +124,8 @@ def impossible(method: str, privacy: str | None, action: str) -> str | None:
         return f"{method} in {action} mode: it steers by tilts; add the action tilt."
     if method == "dqn" and action != "price":
         return f"{method} in {action} mode: it chooses from a list of prices; add the action price."
+    if method == "apg" and action not in ("tilt", "price"):
+        return f"{method} in {action} mode: it follows the gradient of tilts; add the action tilt or price."
     if method in ("standard", *NOISE_AWARE) and action == "price":
         return f"{method} in price mode: one price for all loads cannot express it; add the action tilt or policy."
     if method in NOISE_AWARE and action == "tilt" and privacy is not None:

@@ -1,0 +1,230 @@
+r"""Analytic policy gradients: a neural policy trained by exact gradients of its return.
+
+The mean field is a smooth function of the actions, and `dp_ensemble_env.functional` computes it in PyTorch. So the
+gradient of a whole episode's return with respect to the weights of a network is known exactly, given the contexts,
+which are sampled: no critic, no exploration noise, no likelihood ratios. An update plays ``n_envs`` episodes side by
+side and follows the gradient of their mean return (in units of the discomfort penalty) with Adam.
+
+The learner knows the model of the environment it is made for, as the analytical agents do: on a release that is
+post-processing. It trains in the mean field whatever the population; the policy then acts in the population itself. The
+number of environment steps is episodes times horizon, as for all learners.
+
+The trained policy is NumPy alone: loading and playing it needs no torch, and its file holds no code.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dp_ensemble_env import functional
+from dp_ensemble_env.agents.hyperparams import hyperparameters
+from dp_ensemble_env.agents.learners import check_value, tuned_id
+from dp_ensemble_env.agents.runs import Record
+from dp_ensemble_env.envs import actions
+from dp_ensemble_env.envs.ensemble import EnsembleEnv
+from dp_ensemble_env.model import EnsembleModel
+
+Layers = list[tuple[NDArray[np.float32], NDArray[np.float32]]]
+#: What can be set.
+KEYS = ("n_envs", "n_timesteps", "learning_rate", "max_grad_norm", "policy_kwargs")
+NAME = "apg"
+
+
+class GradientPolicy:
+    """A network with ``tanh`` between its layers that maps observations to actions, in NumPy.
+
+    Parameters
+    ----------
+    layers : list of (weight, bias)
+        Weights of shape (outputs, inputs), as PyTorch has them.
+    """
+
+    def __init__(self, layers: Layers) -> None:
+        self.layers = layers
+
+    def __repr__(self) -> str:
+        sizes = [self.layers[0][0].shape[1], *(len(bias) for _, bias in self.layers)]
+        return f"GradientPolicy({' - '.join(map(str, sizes))})"
+
+    def predict(
+        self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = True
+    ) -> tuple[NDArray[np.float32], Any]:
+        """Return the action and the hidden state, as `stable_baselines3` does; there is no noise to leave out."""
+        values = np.asarray(observation, dtype=np.float32)
+        for weight, bias in self.layers[:-1]:
+            values = np.tanh(values @ weight.T + bias)
+        weight, bias = self.layers[-1]
+        return np.clip(values @ weight.T + bias, -1.0, 1.0, dtype=np.float32), state
+
+    @property
+    def arrays(self) -> dict[str, NDArray[np.float32]]:
+        """Weights and biases by name, for a file."""
+        return {f"{i}.{part}": pair["wb".index(part)] for i, pair in enumerate(self.layers) for part in "wb"}
+
+    @classmethod
+    def of(cls, path: Any, arrays: Mapping[str, NDArray[Any]]) -> GradientPolicy:
+        """Return the policy of a file's arrays."""
+        count = len(arrays) // 2
+        if count == 0 or set(arrays) != {f"{i}.{part}" for i in range(count) for part in "wb"}:
+            raise ValueError(f"{path} holds no policy of apg: its weights have other names.")
+        layers = [(arrays[f"{i}.w"], arrays[f"{i}.b"]) for i in range(count)]
+        fits = all(w.ndim == 2 and b.shape == w.shape[:1] for w, b in layers)
+        if not fits or any(lower[1].shape != upper[0].shape[1:] for lower, upper in pairwise(layers)):
+            raise ValueError(f"{path} holds no policy of apg: its layers do not fit each other.")
+        return cls(layers)
+
+
+# ------------------------------------------------------------------ settings
+def settings_of(core: EnsembleEnv, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the tuned settings with the changes, whose names and values are checked."""
+    mode = actions.mode(core.action_mode)
+    if mode.basis is None or mode.levels:
+        raise ValueError(
+            f"apg follows the gradient of tilts, which action={core.action_mode!r} has none of; pass action='tilt' or "
+            "'price'."
+        )
+    settings = hyperparameters(NAME, tuned_id(core), core.action_mode)
+    for name, value in changes.items():
+        if name not in KEYS:
+            raise ValueError(f"apg has no hyper-parameter {name!r}; it has {', '.join(KEYS)}.")
+        check_value(name, value)
+    settings.update(changes)
+    return settings
+
+
+def rate_at(rate: float | str, done: float) -> float:
+    """Return the learning rate when a share `done` of the training is over; ``"lin_0.01"`` falls to zero."""
+    falling = isinstance(rate, str)
+    start = float(str(rate).removeprefix("lin_"))
+    return start * (1.0 - done) if falling else start
+
+
+# ------------------------------------------------------------------ training
+class Trainer:
+    """The network, its optimizer and the environments that it is trained through.
+
+    Parameters
+    ----------
+    models : sequence of EnsembleModel
+        Taken in turn, one for each update.
+    action : str
+    settings : dict
+    seed : int
+    total : int
+        Steps of the whole training.
+    """
+
+    def __init__(
+        self, models: Sequence[EnsembleModel], action: str, settings: dict[str, Any], seed: int, total: int
+    ) -> None:
+        import torch
+
+        made = [EnsembleEnv(model, "mean-field", action) for model in models]
+        self.params = [functional.make(env, backend="torch", dtype="float32") for env in made]
+        self.settings, self.seed, self.total = settings, seed, total
+        self.steps = 0
+        hidden = settings["policy_kwargs"].get("net_arch", [64, 64])
+        sizes = [self.params[0].observation_size, *hidden, self.params[0].action_shape[0]]
+        torch.manual_seed(seed)
+        self.linear = [torch.nn.Linear(a, b) for a, b in pairwise(sizes)]
+        with torch.no_grad():  # begin by leaving the loads alone, nearly
+            self.linear[-1].weight.mul_(0.01)
+            self.linear[-1].bias.zero_()
+        self.weights = [weight for layer in self.linear for weight in layer.parameters()]
+        self.optimizer = torch.optim.Adam(self.weights)
+        self.begin_segment()
+
+    def begin_segment(self) -> None:
+        """Seed the draws from (seed, steps), so that a run that is resumed here goes on as it would have."""
+        import torch
+
+        word = int(np.random.SeedSequence([self.seed, self.steps]).generate_state(1)[0])
+        self.generator = torch.Generator().manual_seed(word)
+
+    @property
+    def chunk(self) -> int:
+        """Steps of an update."""
+        return int(self.settings["n_envs"] * self.params[0].horizon)
+
+    @property
+    def policy(self) -> GradientPolicy:
+        """The policy as it is now."""
+        return GradientPolicy([(x.weight.detach().numpy(), x.bias.detach().numpy()) for x in self.linear])
+
+    def predict(self, *arguments: Any, **more: Any) -> tuple[NDArray[np.float32], Any]:
+        """Act by the policy as it is now."""
+        return self.policy.predict(*arguments, **more)
+
+    def act(self, observation: Any) -> Any:
+        """Return the action in PyTorch; the environment clips it."""
+        for layer in self.linear[:-1]:
+            observation = layer(observation).tanh()
+        return self.linear[-1](observation)
+
+    def update(self) -> None:
+        """Play episodes, and follow the gradient of their mean return."""
+        import torch
+
+        params = self.params[(self.steps // self.chunk) % len(self.params)]
+        state, observation = functional.reset(params, self.generator, (self.settings["n_envs"],))
+        total = 0.0
+        for _ in range(params.horizon):
+            state, observation, reward, _, _ = functional.step(params, state, self.act(observation), self.generator)
+            total = total + reward
+        loss = -total.mean() / params.penalty  # type: ignore[attr-defined]
+        self.optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.weights, self.settings["max_grad_norm"])
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate_at(self.settings["learning_rate"], self.steps / self.total)
+        self.optimizer.step()
+        self.steps += self.chunk
+
+    def learn(
+        self,
+        record: Record,
+        *,
+        interval: int,
+        score: Callable[[], float],
+        target: float | None,
+        save: Callable[[], None] | None,
+        progress: Callable[[int, int, float], None],
+    ) -> None:
+        """Update from where the record stands to the end or the target; score, save and reseed at every cut."""
+        began, before = time.perf_counter(), record.seconds
+
+        def note() -> None:
+            record.curve.append((self.steps, score()))
+            record.steps, record.seconds = self.steps, before + time.perf_counter() - began
+            if save is not None:
+                save()
+
+        if not record.curve:
+            note()
+        while self.steps < self.total and (target is None or record.curve[-1][1] < target):
+            self.begin_segment()
+            following = min(self.total, (self.steps // interval + 1) * interval)
+            while self.steps < following:
+                self.update()
+                progress(self.steps, self.total, record.curve[-1][1])
+            note()
+
+    def checkpoint_state(self) -> dict[str, Any]:
+        """Return everything that is needed to go on."""
+        return {"weights": self.weights, "optimizer": self.optimizer.state_dict(), "steps": self.steps}
+
+    def restore_state(self, state: dict[str, Any]) -> None:
+        """Go back to where `checkpoint_state` was called."""
+        import torch
+
+        with torch.no_grad():
+            for mine, kept in zip(self.weights, state["weights"], strict=True):
+                mine.copy_(kept)
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.steps = int(state["steps"])

@@ -84,6 +84,24 @@ def disk_full(path: Path, error: OSError) -> Exception:
     return ValueError(f"cannot write {path}: {_FULL[error.errno]}; make room, what was there before is kept.")
 
 
+def check_writable(path: str | os.PathLike[str], *, folder: bool = False) -> None:
+    """Refuse, before any work, a file or folder that cannot be written; leave no trace of the trial."""
+    target = Path(path).resolve()
+    if target.exists() and target.is_dir() != folder:
+        kind = "no folder" if folder else "a folder"
+        raise ValueError(f"{target} is {kind}; give the name of a {'folder' if folder else 'file'} to write.")
+    home = target if folder else target.parent
+    while not home.exists() and home != home.parent:
+        home = home.parent
+    try:
+        with tempfile.TemporaryFile(dir=home):
+            pass
+    except OSError as error:
+        raise ValueError(
+            f"cannot write {target}: {error.strerror or error}; choose a folder you may write to."
+        ) from error
+
+
 def _umask() -> int:
     current = os.umask(0)
     os.umask(current)

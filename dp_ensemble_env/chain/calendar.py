@@ -26,6 +26,11 @@ def as_step(step: Any, differences: NDArray[np.timedelta64]) -> np.timedelta64:
     return one
 
 
+def _words(value: Any) -> str:
+    """Write one or several dates."""
+    return "" if value is None else " ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
 def select_days(
     stamps: NDArray[np.datetime64],
     start: str | None = None,
@@ -51,9 +56,10 @@ def select_days(
         if exclude:
             chosen &= ~np.isin(days, np.array([np.datetime64(day, "D") for day in exclude]))
     except (TypeError, ValueError, OverflowError) as error:
+        named = {"start": start, "end": end, "season": season, "exclude": exclude}
+        given = ", ".join(f"{name}={_words(value)!r}" for name, value in named.items() if _words(value))
         raise ValueError(
-            f"cannot read a date among start={start!r}, end={end!r}, season={season!r}, exclude={list(exclude)!r}; "
-            "write days as 2018-07-02 and a season as ('06-15', '09-25')."
+            f"cannot read a date in {given}; write days as 2018-07-02, and the ends of a season as 06-15 and 09-25."
         ) from error
     return chosen
 

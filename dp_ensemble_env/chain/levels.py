@@ -46,10 +46,10 @@ def powers(values: FloatArray, edges: FloatArray, binning: str) -> FloatArray:
     return np.where(count > 0, np.bincount(state, values, len(centres)) / np.maximum(count, 1), centres)
 
 
-def merge_unvisited(origin: FloatArray, target: FloatArray, edges: FloatArray) -> FloatArray:
+def merge_unvisited(origin: FloatArray, edges: FloatArray) -> FloatArray:
     """Remove edges until every remaining state is left at least once."""
     while True:
-        left = count(origin, target, edges).sum(axis=1)
+        left = np.bincount(digitize(origin, edges), minlength=len(edges) - 1)
         unvisited = np.flatnonzero(left == 0)
         if not len(unvisited):
             return edges

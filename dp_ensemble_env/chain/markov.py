@@ -273,7 +273,7 @@ def estimate_chain(
     if (unvisited := np.flatnonzero(counts.sum(axis=1) == 0)).size:
         if on_unvisited == "error":
             raise ValueError(levels.unvisited_message(unvisited, bounds, values[present]))
-        bounds = levels.merge_unvisited(origin, target, bounds)
+        bounds = levels.merge_unvisited(origin, bounds)
         counts = levels.count(origin, target, bounds)
     default = counts / counts.sum(axis=1, keepdims=True)
     chain = MarkovChain(default, bounds, levels.powers(values[present], bounds, binning), counts)

@@ -9,10 +9,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from dp_ensemble_env._files import atomic_write
+from dp_ensemble_env._files import atomic_write, check_writable
 from dp_ensemble_env._progress import Progress
+from dp_ensemble_env._validation import check_choice
 from dp_ensemble_env.cli import options
 from dp_ensemble_env.cli.shell import Parser, execute
+from dp_ensemble_env.envs import actions
 from dp_ensemble_env.experiments import benchmark, benchmark_env
 from dp_ensemble_env.experiments.workers import Died, in_processes
 from dp_ensemble_env.reporting.tables import show_table
@@ -65,6 +67,8 @@ def _measure(work: Any, tasks: list[Any], shared: Any, titles: list[str]) -> lis
 
 def run_solver(args: argparse.Namespace) -> int:
     """Measure the solver's claims; status 1 if one did not hold in this run."""
+    if args.json is not None:
+        check_writable(args.json)
     titles = list(benchmark.SOLVER)
     claims = _measure(benchmark.measure, titles, args.seconds, titles)
     lines = []
@@ -80,16 +84,19 @@ def run_solver(args: argparse.Namespace) -> int:
 
 def run_env(args: argparse.Namespace) -> int:
     """Count the steps of the environments; with --check status 1 if a target was missed."""
+    cases = [case for case in benchmark_env.CASES if args.only.lower() in case[0].lower()]
+    if not cases:
+        known = ", ".join(dict.fromkeys(name for name, *_ in benchmark_env.CASES))
+        raise ValueError(f"--only {args.only} fits no environment; they are {known}.")
+    check_choice(args.action, "--action", actions.names())
+    settings = benchmark_env.SpeedSettings(args.rounds, args.seconds, args.action)
+    if args.json is not None:
+        check_writable(args.json)
     if not args.no_compile:
         with Progress("first calls, in fresh processes"):
             lines: list[str] = []
             benchmark_env.first_calls(lines.append)
         print("\n".join([*lines, ""]))
-    cases = [case for case in benchmark_env.CASES if args.only.lower() in case[0].lower()]
-    if not cases:
-        names = ", ".join(dict.fromkeys(name for name, *_ in benchmark_env.CASES))
-        raise ValueError(f"--only {args.only} fits no environment; they are {names}.")
-    settings = benchmark_env.SpeedSettings(args.rounds, args.seconds, args.action)
     titles = [f"{name}, {size or 'single'}" for name, size, _ in cases]
     rows = _measure(benchmark_env.measure, cases, settings, titles)
     table = [

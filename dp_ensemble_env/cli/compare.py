@@ -9,10 +9,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from dp_ensemble_env._files import atomic_write
+from dp_ensemble_env._files import check_writable
 from dp_ensemble_env._progress import Progress
+from dp_ensemble_env._validation import check_choice
 from dp_ensemble_env.cli import options
 from dp_ensemble_env.cli.shell import Parser, execute, keeping
+from dp_ensemble_env.envs import actions
 from dp_ensemble_env.experiments.comparison import PRESETS, ComparisonSettings, Store, compare
 from dp_ensemble_env.experiments.comparison_report import OWNER_ONLY, show_all, write_all
 from dp_ensemble_env.experiments.suite_report import load as load_suite
@@ -75,6 +77,7 @@ def comparison_settings(args: argparse.Namespace) -> ComparisonSettings:
     if args.action is not None:
         if args.preset != "quick":
             raise ValueError("--action is that of the quick preset's learner; leave it out with other presets.")
+        check_choice(args.action, "--action", actions.names())
         learners = tuple(replace(learner, action=args.action) for learner in learners)
     everywhere = ("MeanField", "Buildings", "SingleLoad")
     return ComparisonSettings(
@@ -94,14 +97,14 @@ def comparison_settings(args: argparse.Namespace) -> ComparisonSettings:
 def run(args: argparse.Namespace) -> int:
     """Measure, write and print."""
     settings = comparison_settings(args)
+    if args.resume and not args.output.exists():
+        raise ValueError(f"there is no comparison in {args.output} to resume; leave --resume out to start one.")
     if args.suite is not None:
         load_suite(args.suite)  # learn of a folder without one before the work
     problem = options.load_problem(args)
     for module in ("matplotlib", *(("stable_baselines3",) if settings.learners else ())):
         importlib.import_module(module)  # learn of a missing extra before the work
-    with atomic_write(args.output / ".writable"):  # learn of a folder that cannot be written before the work
-        pass
-    (args.output / ".writable").unlink()
+    check_writable(args.output, folder=True)
     store = Store(args.output / "trained", problem.model, settings)
     if not args.resume:
         store.remove()

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from dp_ensemble_env import scenarios
-from dp_ensemble_env._files import atomic_write
+from dp_ensemble_env._files import atomic_write, check_writable
 from dp_ensemble_env._progress import Progress
+from dp_ensemble_env._validation import check_choice
 from dp_ensemble_env.agents import agent_names, evaluate, evaluate_split, make_agent
 from dp_ensemble_env.agents.hyperparams import ALGORITHMS
 from dp_ensemble_env.cli import options
@@ -232,6 +233,12 @@ def run(args: argparse.Namespace) -> int:
     if args.agent not in agent_names() and not Path(args.agent).exists():
         hint = did_you_mean(args.agent, agent_names(), f"the agents are {', '.join(agent_names())}")
         raise ValueError(f"{args.agent!r} is neither an agent nor a run folder or model file; {hint}")
+    if args.algo is not None:
+        check_choice(args.algo, "--algo", ALGORITHMS)
+        if args.agent in agent_names():
+            raise ValueError("--algo belongs to a model file that does not say what it holds; leave it out.")
+    if args.json is not None:
+        check_writable(args.json)
     if args.split is not None:
         return run_split(args)
     if args.instances is not None:

@@ -88,9 +88,10 @@ def population(text: str) -> str | int:
 def tariff(text: str) -> float | str:
     """Read a price in dollars per kWh, or the name of a file with prices."""
     try:
-        return number(text)
-    except argparse.ArgumentTypeError:
+        float(text)
+    except ValueError:
         return text
+    return number(text)
 
 
 # ------------------------------------------------------------------ declarations

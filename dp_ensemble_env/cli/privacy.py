@@ -7,6 +7,8 @@ import math
 from pathlib import Path
 from typing import Any
 
+from dp_ensemble_env import scenarios
+from dp_ensemble_env._files import check_writable
 from dp_ensemble_env._progress import Progress
 from dp_ensemble_env.cli import options
 from dp_ensemble_env.cli.privacy_release import choose_h, declare_matrix, declare_release, declare_settings, run_release
@@ -42,6 +44,7 @@ def run_guarantee(args: argparse.Namespace) -> int:
     rows = args.rows or 20
     if args.floor and args.meter is not None:
         raise ValueError("--meter has no part in a guarantee with a floor, which holds for any matrix; leave it out.")
+    scenarios.card(args.scenario)  # refuses a misspelt name
     show_text(str(release_guarantee(args.k, args.h, args.floor, args.delta, rows, entries=args.entries)))
     if args.floor == 0:
         return _without_floor(args)
@@ -211,6 +214,7 @@ def run_plot(args: argparse.Namespace) -> int:
     """Draw ε against k, and the outputs for two adjacent inputs on the simplex."""
     from dp_ensemble_env.reporting.privacy_plots import plot_epsilon, plot_simplex
 
+    check_writable(args.output, folder=True)
     with Progress("drawing"):
         args.output.mkdir(parents=True, exist_ok=True)
         paths = [
@@ -295,7 +299,7 @@ TEXTS = {
     ),
     "frontier": (
         ("dp-ensemble privacy frontier --participants 1000 --epsilons 1 4",
-         "dp-ensemble privacy frontier --instances 0 1 2 --heterogeneity 30 8 \\",
+         "dp-ensemble privacy frontier --instance 0 1 2 --heterogeneity 30 8 \\",
          "    --mechanisms gaussian laplace posterior dirichlet"),
         "Measure the score of plans made on releases that protect a participant, for numbers of participants, "
         "mechanisms and targets, beside a plan made without data.",

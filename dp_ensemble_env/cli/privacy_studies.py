@@ -8,10 +8,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from dp_ensemble_env._files import atomic_write
+from dp_ensemble_env._files import atomic_write, check_writable
 from dp_ensemble_env._progress import Progress
+from dp_ensemble_env._validation import check_choice
 from dp_ensemble_env.cli import options
-from dp_ensemble_env.cli.shell import Parser
+from dp_ensemble_env.cli.shell import Parser, keeping
 from dp_ensemble_env.reporting.tables import show_table, write_csv
 
 FRONTIER_WORDS = (
@@ -29,35 +30,26 @@ DAYS = "days that each participant lives (where it just walks between levels, a 
 # ------------------------------------------------------------------ frontier
 def run_frontier(args: argparse.Namespace) -> int:
     """Measure, draw and write the frontier."""
-    from dp_ensemble_env import scenarios
     from dp_ensemble_env.experiments import frontier
 
     importlib.import_module("matplotlib")  # learn of a missing extra before the work
     settings = frontier.FrontierSettings(
         scenario=args.scenario,
-        instances=tuple(args.instances),
+        instances=tuple(args.instance),
         heterogeneity=tuple(args.heterogeneity),
         participants=tuple(args.participants),
         epsilons=tuple(args.epsilons),
         delta=args.delta,
         mechanisms=tuple(args.mechanisms),
-        draws=args.draws,
+        draws=args.releases,
         days=args.days,
         seed=args.seed,
     )
-    args.output.mkdir(parents=True, exist_ok=True)
-    spreads = 1 if scenarios.has_participants(settings.scenario) else len(settings.heterogeneity)
-    fleets = len(settings.instances) * spreads * len(settings.participants)
-    done: list[str] = []
-    with Progress("measuring", fleets) as monitor:
-
-        def report(words: str) -> None:
-            monitor.stage(words)
-            monitor.advance(len(done))
-            done.append(words)
-
-        found = frontier.measure(settings, report)
+    check_writable(args.output, folder=True)
+    with Progress("measuring") as monitor, keeping(lambda: "nothing was written"):
+        found = frontier.measure(settings, monitor)
         monitor.stage("drawing")
+        args.output.mkdir(parents=True, exist_ok=True)
         picture = frontier.plot(found, args.output / "frontier.png")
     headings, rows = frontier.table(found)
     show_table("Score against ε", headings, rows, left=("mechanism",), keep=4, notes=(FRONTIER_WORDS,))
@@ -71,7 +63,7 @@ def declare_frontier(parser: Parser) -> None:
     """Declare the options of the frontier."""
     whole, positive = options.whole, options.positive
     numbers: tuple[tuple[str, Any, list[Any], str], ...] = (
-        ("instances", whole(), [0], "instances of the scenario"),
+        ("instance", whole(0, 999_999), [0], "which of the scenario's training instances"),
         ("heterogeneity", positive, [30.0], "κ: the smaller, the more participants differ"),
         ("participants", whole(1), [100, 300, 1000, 4000, 10_000], "numbers of participants"),
         ("epsilons", positive, [0.5, 1.0, 2.0, 4.0], "targets ε"),
@@ -81,15 +73,19 @@ def declare_frontier(parser: Parser) -> None:
     words = "mechanisms: gaussian, laplace, posterior, dirichlet"
     parser.add_argument("--mechanisms", nargs="+", default=["gaussian"], metavar="NAME", help=words)
     parser.add_argument("--delta", type=positive, default=1e-6, metavar="D", help="delta")
-    parser.add_argument("--draws", type=whole(1), default=20, metavar="N", help="releases at each point")
+    parser.add_argument("--releases", type=whole(1), default=20, metavar="N", help="releases at each point")
     parser.add_argument("--days", type=whole(1), default=30, metavar="N", help=DAYS)
     options.add(parser, "scenario", scenario="campus-event")
     options.add(parser, "output", "seed", output=Path("runs/frontier"))
+    parser.former.update({"--instances": "--instance", "--draws": "--releases"})
+    parser.stands_for["draws"] = "--releases"
 
 
 # ------------------------------------------------------------------ regret
 def run_regret(args: argparse.Namespace) -> int:
     """Split the losses of plans, and of a learner if one is asked for, made on releases."""
+    from dp_ensemble_env.agents import agent_names
+    from dp_ensemble_env.envs import actions
     from dp_ensemble_env.experiments import regret
     from dp_ensemble_env.experiments.problem import simulated
 
@@ -98,21 +94,29 @@ def run_regret(args: argparse.Namespace) -> int:
     model = problem.model
     specs = regret.default_specs(model) if args.specs is None else args.specs
     number = regret.default_participants(specs) if args.participants is None else args.participants
-    rows = []
-    args.output.mkdir(parents=True, exist_ok=True)
-    with Progress("splitting", len(specs)) as monitor:
+    if not number and regret.default_participants(specs):
+        raise ValueError("--participants is 0, but a mechanism protects participants; simulate some, or leave it out.")
+    check_choice(args.action, "--action", actions.names())
+    if args.learner is not None:
+        check_choice(args.learner, "--learner", agent_names())
+    check_writable(args.output, folder=True)
+    rows: list[regret.Regret] = []
+    with Progress("splitting") as monitor, keeping(lambda: "nothing was written"):
         fleet = None
         if number:
             monitor.stage(f"simulating {number:,} participants")
             fleet = simulated(model, number, args.seed, heterogeneity=args.heterogeneity, days=args.days)
-        for done, spec in enumerate(specs):
-            monitor.stage(f"{spec}, {args.releases} releases")
-            seeds = range(args.seed, args.seed + args.releases)
-            parts = [_split(args, model, spec, fleet, seed) for seed in seeds]
+        monitor.stage("splitting", len(specs) * args.releases)
+        for spec in specs:
+            parts = []
+            for seed in range(args.seed, args.seed + args.releases):
+                parts.append(_split(args, model, spec, fleet, seed))
+                monitor.advance(len(rows) * args.releases + len(parts), spec)
             name = spec if args.learner is None else f"{args.learner} on {spec}"
             rows.append(regret.mean_regret(name, parts))
-            monitor.advance(done + 1)
         suffix = "" if problem.settings.meter is None else "-private"
+        monitor.stage("drawing")
+        args.output.mkdir(parents=True, exist_ok=True)
         picture = regret.draw_regrets(rows, args.output / f"regret{suffix}.png")
     show_table(
         "Where the dollars per building went",
@@ -154,7 +158,7 @@ def declare_regret(parser: Parser) -> None:
     parser.add_argument("--participants", type=whole(), metavar="N", help=words)
     parser.add_argument("--days", type=whole(1), default=30, metavar="N", help=DAYS)
     words = "κ: the smaller, the more participants differ"
-    parser.add_argument("--heterogeneity", type=positive, default=30.0, metavar="K", help=words)
+    parser.add_argument("--heterogeneity", type=positive, default=30.0, metavar="N", help=words)
     parser.add_argument("--releases", type=whole(1), default=5, metavar="N", help="releases of each mechanism")
     parser.add_argument("--learner", metavar="NAME", help="a learner instead of the exact plan, such as z-learning")
     parser.add_argument("--steps", type=whole(1), metavar="N", help="its training budget (default: as tuned)")

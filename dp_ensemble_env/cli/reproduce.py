@@ -6,7 +6,7 @@ import argparse
 import importlib
 from pathlib import Path
 
-from dp_ensemble_env._files import atomic_write
+from dp_ensemble_env._files import check_writable
 from dp_ensemble_env._progress import Progress
 from dp_ensemble_env.cli import options
 from dp_ensemble_env.cli.shell import Parser, execute, keeping
@@ -52,9 +52,7 @@ def run(args: argparse.Namespace) -> int:
         for data in sets[1:]:
             for note in (*data.notes, f"results of {data.title} are for {BUILDINGS} noisy copies of the building."):
                 options.say(note)
-        with atomic_write(args.output / ".writable"):  # learn of a folder that cannot be written before the work
-            pass
-        (args.output / ".writable").unlink()
+        check_writable(args.output, folder=True)
         page, findings = reproduce(settings, sets, monitor)
     show_findings(findings)
     print(f"Page:    {page}\nClaims:  {page.parent}/claims.csv, reproduction.json")

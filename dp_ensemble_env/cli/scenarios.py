@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dp_ensemble_env import scenarios
-from dp_ensemble_env._files import atomic_write
+from dp_ensemble_env._files import atomic_write, check_writable
 from dp_ensemble_env._progress import Progress
 from dp_ensemble_env.cli import options
 from dp_ensemble_env.cli.shell import Parser, execute, keeping
@@ -53,7 +53,7 @@ def build_parser() -> Parser:
     parser.add_argument("scenario", nargs="*", metavar="NAME", help="the scenarios to show (default: list all)")
     parser.add_argument("--probe", action="store_true", help="compute the probes of the scenarios (default: all)")
     words = "with --probe, how many training instances of each"
-    parser.add_argument("--instances", type=options.whole(1, 1000), default=1, metavar="K", help=words)
+    parser.add_argument("--instances", type=options.whole(1, 1000), default=1, metavar="N", help=words)
     words = "with --probe, multiplies the iterations of the searches"
     parser.add_argument("--effort", type=options.positive, default=1.0, metavar="X", help=words)
     parser.add_argument("--json", type=Path, metavar="FILE", help="with --probe, write the probes there as well")
@@ -120,6 +120,8 @@ def run_probes(args: argparse.Namespace) -> int:
     names = args.scenario or list(scenarios.names())
     for name in names:
         scenarios.card(name)  # a misspelt name is refused before anything is computed
+    for path in filter(None, (args.json, args.csv)):
+        check_writable(path)
     found: dict[str, list[Probes]] = {}
     with Progress("probes") as monitor, keeping(lambda: "nothing was written"):
         for name in names:

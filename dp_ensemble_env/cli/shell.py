@@ -147,13 +147,15 @@ def translate(text: str, options: dict[str, str]) -> str:
     for name, option in sorted(options.items(), key=lambda pair: -len(pair[0])):
         plain = re.escape(name)
         text = re.sub(rf"(?<![\w:,-]){plain}=True", option, text)
+        text = re.sub(rf"\bpass {plain}=None\b", f"leave {option} out", text)
+        text = re.sub(rf"\bleave {plain} out\b", f"leave {option} out", text)
         text = re.sub(rf"(?<![\w:,-]){plain}='([^']*)'", rf"{option} \1", text)  # action='price'
         text = re.sub(rf"(?<![\w:,-]){plain}=(\.\.\.|[\w.+-]+)", rf"{option} \1", text)
         if "_" in name:
             text = re.sub(rf"(?<![\w-]){plain}(?![\w-])", option, text)
         else:
             verbs = "must|is missing|has|cannot|says|lies"
-            text = re.sub(rf"(^|[;:] ){plain}(?= ({verbs})\b)", rf"\1{option}", text)
+            text = re.sub(rf"(^|[;:] ){plain}(?=( [\d-]+)? ({verbs})\b)", rf"\1{option}", text)
     return text
 
 

@@ -6,10 +6,11 @@ import argparse
 import importlib
 from pathlib import Path
 
-from dp_ensemble_env._files import atomic_write
+from dp_ensemble_env._files import check_writable
 from dp_ensemble_env._progress import Progress
 from dp_ensemble_env.cli import options
 from dp_ensemble_env.cli.shell import Parser, execute
+from dp_ensemble_env.envs.settings import as_privacy
 from dp_ensemble_env.experiments.suite import PLANNERS, SuiteSettings, run_suite
 from dp_ensemble_env.experiments.suite_learners import Budget, Learners, load_runs, train_learners
 from dp_ensemble_env.experiments.suite_report import show, write_all
@@ -17,10 +18,10 @@ from dp_ensemble_env.experiments.suite_report import show, write_all
 DESCRIPTION = """Score every agent on the test instances of every scenario: one table, and what each agent can do.
 
 Each instance has its own exact optimum, the score 100. Planners are made on each instance and scored exactly. Learners
-are trained on the training instances, here (--learner) or before (--run), and play the test instances as they are."""
+are trained on the training instances, here (--train) or before (--run), and play the test instances as they are."""
 EXAMPLES = (
     "dp-ensemble suite --instances 5",
-    "dp-ensemble suite --scenarios spot call --learner ppo:price:50000",
+    "dp-ensemble suite --scenarios spot call --train ppo:price:50000",
     "dp-ensemble suite --run runs/ppo-spot runs/ppo-call",
 )
 
@@ -30,19 +31,22 @@ def build_parser() -> Parser:
     parser = Parser(prog="dp-ensemble suite", description=DESCRIPTION, examples=EXAMPLES)
     parser.add_argument("--scenarios", nargs="+", default=[], metavar="NAME", help="only these (default: all)")
     words = f"planners to score: {', '.join(PLANNERS)} (default: all)"
-    parser.add_argument("--agents", nargs="*", default=list(PLANNERS), metavar="NAME", help=words)
+    parser.add_argument("--planners", nargs="*", default=list(PLANNERS), metavar="NAME", help=words)
     words = "train this learner on the training instances of each scenario, e.g. ppo:price:50000; may be repeated"
-    parser.add_argument("--learner", action="append", type=Budget.parse, default=[], metavar="A:MODE:N", help=words)
+    parser.add_argument("--train", action="append", type=Budget.parse, default=[], metavar="A:MODE:N", help=words)
     words = "runs of dp-ensemble train to score, each on the scenario it was trained in"
     parser.add_argument("--run", nargs="+", type=Path, default=[], metavar="FOLDER", help=words)
     words = "the first so many test instances only (default: all)"
     parser.add_argument("--instances", type=options.whole(1), metavar="N", help=words)
     words = "episodes of a learner on each instance, where there is chance"
     parser.add_argument("--episodes", type=options.whole(2), default=200, metavar="N", help=words)
-    parser.add_argument("--seeds", type=options.whole(1), default=1, metavar="N", help="training runs of each learner")
+    parser.add_argument(
+        "--repeats", type=options.whole(1), default=1, metavar="N", help="training runs of each learner"
+    )
     helps = {"privacy": "mechanism whose releases the capability 'data' is measured with, or none"}
     options.add(parser, "privacy", helps=helps, privacy="dirichlet:k=50")
     options.add(parser, "seed", "output", output=Path("runs/suite"))
+    parser.former.update({"--agents": "--planners", "--learner": "--train", "--seeds": "--repeats"})
     return parser
 
 
@@ -50,17 +54,17 @@ def run(args: argparse.Namespace) -> int:
     """Measure, write and print."""
     importlib.import_module("matplotlib")  # learn of a missing extra before the work
     privacy = None if args.privacy == "none" else args.privacy
-    settings = SuiteSettings(tuple(args.scenarios), tuple(args.agents), args.instances, privacy, args.episodes)
-    if not (settings.agents or args.learner or args.run):
-        raise ValueError("there is no agent to score; give --agents, --learner or --run.")
-    with atomic_write(args.output / ".writable"):  # learn of a folder that cannot be written before the work
-        pass
-    (args.output / ".writable").unlink()
+    settings = SuiteSettings(tuple(args.scenarios), tuple(args.planners), args.instances, privacy, args.episodes)
+    if not (settings.agents or args.train or args.run):
+        raise ValueError("there is no agent to score; give --planners, --train or --run.")
+    if privacy is not None:
+        as_privacy(privacy)  # learn of a bad mechanism before the work
+    check_writable(args.output, folder=True)
     with Progress("suite") as monitor:
         learners = Learners()
         load_runs(learners, args.run)
-        for budget in args.learner:
-            train_learners(learners, budget, settings.names, args.seeds, args.seed, monitor)
+        for budget in args.train:
+            train_learners(learners, budget, settings.names, args.repeats, args.seed, monitor)
         found = run_suite(settings, learners.agents, learners.actions, monitor)
         monitor.stage("drawing")
         page = write_all(args.output, found, args.command_line)

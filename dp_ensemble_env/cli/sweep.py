@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from dp_ensemble_env._files import atomic_write
+from dp_ensemble_env._files import check_writable
 from dp_ensemble_env._progress import Progress
 from dp_ensemble_env.cli import options
 from dp_ensemble_env.cli.shell import Parser, execute, keeping
@@ -136,9 +136,7 @@ class Sweep:
         study, problems = self.grid.study()
         for problem in problems:
             options.say_notes(problem)
-        with atomic_write(self.args.output / ".writable"):  # learn of a folder that cannot be written before the work
-            pass
-        (self.args.output / ".writable").unlink()
+        check_writable(self.args.output, folder=True)
         with Progress("cells", len(self.cells)) as bar:
             bar.begin_at(len(self.records))
             with contextlib.closing(self._backend(todo, study, bar)) as records:
@@ -187,6 +185,8 @@ def run(args: argparse.Namespace) -> int:
     if args.list:
         sweep.show_state()
         return 0
+    if args.summary_only and not sweep.records:
+        raise ValueError(f"no cell of this grid is in {args.output}; leave --summary-only out to run it.")
     kept = "the same command does the rest"
     with keeping(lambda: f"{sweep.done:,} finished cells are kept, {kept}"):
         try:

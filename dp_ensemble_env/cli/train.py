@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dp_ensemble_env._files import check_writable
 from dp_ensemble_env._progress import Progress
 from dp_ensemble_env._validation import check_choice
 from dp_ensemble_env.agents.hyperparams import ALGORITHMS, hyperparameters
@@ -123,6 +124,7 @@ def run(args: argparse.Namespace) -> int:
     folder = Path("runs") / title(args) if args.output is None else args.output
     keep = RunFolder(folder, args.resume, logs, environment(args))
     keep.check()
+    check_writable(folder, folder=True)
     models = instances(args)
     problem = options.load_problem(args)
     privacy, seed = release_of(problem, keep), keep.environment["release_seed"]

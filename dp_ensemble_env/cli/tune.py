@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from dp_ensemble_env._files import check_writable
 from dp_ensemble_env._progress import Progress
 from dp_ensemble_env.agents.hyperparams import ALGORITHMS
 from dp_ensemble_env.cli import options
@@ -28,17 +29,20 @@ def build_parser() -> Parser:
     parser.add_argument("--algo", default="ppo", help=f"algorithm: {', '.join(ALGORITHMS)}")
     parser.add_argument("--steps", type=whole(1), default=50_000, metavar="N", help="steps of a training run")
     parser.add_argument("--trials", type=whole(1), default=20, metavar="N", help="settings to try")
-    parser.add_argument("--seeds", type=whole(1), default=1, metavar="N", help="training seeds per setting")
+    parser.add_argument("--repeats", type=whole(1), default=1, metavar="N", help="training runs of each setting")
     helps = {"population": ", ".join(NAMES), "output": "folder of the summary"}
     options.add(parser, "scenario", "population", "action", helps=helps, action="price")
     options.add(parser, "output", helps=helps, output=Path("runs/tuning"))
+    parser.former["--seeds"] = "--repeats"
+    parser.stands_for["seeds"] = "--repeats"
     return parser
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the study."""
-    sizes = args.steps, args.trials, args.seeds
+    sizes = args.steps, args.trials, args.repeats
     settings = TuningSettings(args.algo, args.population, args.action, *sizes, args.scenario)
+    check_writable(args.output, folder=True)
     with Progress("tuning") as monitor:
 
         def progress(done: int, planned: int, score: float) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from dp_ensemble_env._files import atomic_write
+from dp_ensemble_env._files import atomic_write, check_writable
 from dp_ensemble_env._progress import Progress
 from dp_ensemble_env.cli import options
 from dp_ensemble_env.cli.shell import Parser, execute
@@ -50,6 +50,8 @@ def build_parser() -> Parser:
 def run(args: argparse.Namespace) -> int:
     """Validate, print and write."""
     spec = options.privacy_spec(args)
+    if args.json is not None:
+        check_writable(args.json)
     with Progress("reading") as monitor:
         model = options.load_problem(args).model
         release = None if spec is None else draw_release(spec, model, args.seed)

@@ -19,7 +19,7 @@ is the beginning of the larger one.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -27,11 +27,13 @@ from typing import Any
 import numpy as np
 
 from dp_ensemble_env import scenarios
-from dp_ensemble_env._validation import check_count
+from dp_ensemble_env._progress import Monitor, Silent
+from dp_ensemble_env._validation import check_choice, check_count
 from dp_ensemble_env.experiments.problem import simulated
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.policies import as_tilt
 from dp_ensemble_env.privacy.accounting.composition import RowGroup, largest_k
+from dp_ensemble_env.privacy.accounting.divergence import check_delta
 from dp_ensemble_env.privacy.fleet import SUMMER_STEPS, Fleet
 from dp_ensemble_env.privacy.mechanisms import Mechanism, mechanism
 from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism
@@ -56,8 +58,7 @@ class FrontierSettings:
     epsilons : tuple of float
     delta : float
     mechanisms : tuple of str
-        Out of ``"gaussian"``, ``"laplace"`` (whose δ is 0), ``"posterior"`` and ``"dirichlet"``, which takes the
-        support of the public guess as declared public.
+        The δ of ``"laplace"`` is 0; ``"dirichlet"`` takes the support of the public guess as declared public.
     draws : int
         Releases at each point.
     steps : int
@@ -78,6 +79,28 @@ class FrontierSettings:
     steps: int = SUMMER_STEPS
     days: int = 30
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_choice(self.scenario, "scenario", scenarios.names())
+        check_delta(self.delta)
+        check_count(self.draws, "draws")
+        for name in self.mechanisms:
+            if name != "dirichlet":
+                self.mechanism(name, self.epsilons[0])
+
+    def mechanism(self, name: str, epsilon: float) -> Mechanism:
+        """Make a mechanism that protects participants for a target."""
+        return mechanism(f"{name}:epsilon={epsilon!r}" + ("" if name == "laplace" else f",delta={self.delta!r}"))
+
+    @property
+    def spreads(self) -> tuple[float, ...]:
+        """The κ that are measured: a NaN where participants differ as the scenario says."""
+        return (math.nan,) if scenarios.has_participants(self.scenario) else self.heterogeneity
+
+    def __len__(self) -> int:
+        """How many points there are."""
+        axes = (self.instances, self.spreads, self.participants, self.mechanisms, self.epsilons)
+        return math.prod(map(len, axes))
 
 
 @dataclass(frozen=True)
@@ -108,25 +131,28 @@ def deployed_score(model: EnsembleModel, release: Any) -> float:
     return float(event_outcome(model, as_tilt(release, model)).score)
 
 
-def measure(settings: FrontierSettings | None = None, progress: Callable[[str], None] | None = None) -> list[Point]:
+def measure(settings: FrontierSettings | None = None, monitor: Monitor | None = None) -> list[Point]:
     """Measure every point of the frontier, exactly but for the draws."""
-    return list(points(FrontierSettings() if settings is None else settings, progress))
+    settings = FrontierSettings() if settings is None else settings
+    monitor, found = Silent() if monitor is None else monitor, []
+    monitor.stage("measuring", len(settings))
+    for point in points(settings):
+        found.append(point)
+        words = f"instance {point.instance}, kappa {_kappa(point.heterogeneity)}, {point.participants:,} participants"
+        monitor.advance(len(found), words)
+    return found
 
 
-def points(settings: FrontierSettings, progress: Callable[[str], None] | None = None) -> Iterator[Point]:
+def points(settings: FrontierSettings) -> Iterator[Point]:
     """Yield the points one by one, fleets from small to large."""
-    check_count(settings.draws, "draws")
     for instance in settings.instances:
         model = scenarios.make(settings.scenario, instance=instance)
         public = deployed_score(model, public_guess(model))
-        own = scenarios.has_participants(settings.scenario)
-        for kappa in (math.nan,) if own else settings.heterogeneity:
-            seed = [settings.seed, instance, 0 if own else round(1000 * kappa)]
+        for kappa in settings.spreads:
+            seed = [settings.seed, instance, 0 if math.isnan(kappa) else round(1000 * kappa)]
             everyone = _everyone(model, instance, kappa, settings, seed)
             for number in sorted(settings.participants):
                 fleet = everyone.first(number)
-                if progress is not None:
-                    progress(f"instance {instance}, kappa {_kappa(kappa)}, {number:,} participants")
                 for name in settings.mechanisms:
                     for epsilon in settings.epsilons:
                         rng = np.random.default_rng([*seed, number, *name.encode(), round(1000 * epsilon)])
@@ -152,17 +178,15 @@ def _scores(
     model: EnsembleModel, fleet: Fleet, name: str, epsilon: float, settings: FrontierSettings, rng: np.random.Generator
 ) -> list[float]:
     if name != "dirichlet":
-        spec = f"{name}:epsilon={epsilon!r}" + ("" if name == "laplace" else f",delta={settings.delta!r}")
-        made: Mechanism = mechanism(spec)
+        made = settings.mechanism(name, epsilon)
         terms = made.terms_of(model)
         return [deployed_score(model, made.release(fleet, rng, **terms)) for _ in range(settings.draws)]
     support = public_guess(model).support
     k = _dirichlet_k(fleet, support, epsilon, settings.delta)
     if k is None:
         return [math.nan]
-    made = DirichletMechanism(k, DIRICHLET_FLOOR)
-    terms = {"support": support, "clip": DIRICHLET_CLIP}
-    return [deployed_score(model, made.release(fleet, rng, **terms)) for _ in range(settings.draws)]
+    drawn, terms = DirichletMechanism(k, DIRICHLET_FLOOR), {"support": support, "clip": DIRICHLET_CLIP}
+    return [deployed_score(model, drawn.release(fleet, rng, **terms)) for _ in range(settings.draws)]
 
 
 def _dirichlet_k(fleet: Fleet, support: Any, epsilon: float, delta: float) -> float | None:

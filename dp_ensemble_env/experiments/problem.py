@@ -142,11 +142,11 @@ class ProblemSettings:
         overrides = {**self._model_fields(), **self._event_fields()}
         try:
             model = scenarios.make(self.scenario, instance=self.instance, **overrides)
-        except TypeError as error:  # a factory of one's own that does not know a setting
-            match = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+        except (TypeError, ValueError) as error:  # its factory does not know a setting
+            match = re.search(r"(?:unexpected keyword argument|has no field|has no setting) '(\w+)'", str(error))
             if match is None or match[1] not in overrides:
                 raise
-            raise ValueError(f"the scenario {self.scenario!r} has no {match[1]}=...; leave it out.") from error
+            raise ValueError(f"{match[1]} has no part in the scenario {self.scenario!r}; leave it out.") from error
         return Problem(model, self, tuple(getattr(model, "notes", ())))
 
     def read(self) -> PowerSeries:

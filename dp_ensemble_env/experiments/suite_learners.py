@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 
 from dp_ensemble_env import scenarios
@@ -36,7 +37,9 @@ class Budget:
             raise argparse.ArgumentTypeError(f"must look like ppo:price:50000, got {text!r}")
         for name, known in ((parts[0], ALGORITHMS), (parts[1], actions.names())):
             if name not in known:
-                raise argparse.ArgumentTypeError(f"does not know {name!r}; choose one of {', '.join(known)}")
+                close = get_close_matches(name, known, 1)
+                hint = f" (did you mean {close[0]!r}?)" if close else ""
+                raise argparse.ArgumentTypeError(f"does not know {name!r}{hint}; choose {', '.join(known)}")
         return cls(parts[0], parts[1], int(parts[2]))
 
 

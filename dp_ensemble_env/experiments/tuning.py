@@ -69,7 +69,7 @@ class TuningSettings:
         """The command that runs this study."""
         asked = f"--algo {self.algo} --population {self.population} --action {self.action}"
         asked += "" if self.scenario == DEFAULT_SCENARIO else f" --scenario {self.scenario}"
-        return f"dp-ensemble tune {asked} --steps {self.steps} --trials {self.trials} --seeds {self.seeds}"
+        return f"dp-ensemble tune {asked} --steps {self.steps} --trials {self.trials} --repeats {self.seeds}"
 
 
 # ------------------------------------------------------------------ search spaces

@@ -63,7 +63,8 @@ def test_examples_are_understood(words):
 
 @by_words
 def test_shared_options_are_declared_once_and_mean_the_same(words):
-    plural = {"sweep": {"--privacy", "--k"}, "plot": {"--k", "--floor"}}.get(words[-1], set())
+    several = {"sweep": {"--privacy", "--k"}, "plot": {"--k", "--floor"}, "frontier": {"--instance"}}
+    plural = several.get(words[-1], set())
     for action in parser_of(words)._actions:
         for name in action.option_strings:
             option = OPTIONS.get(name.removeprefix("--"))
@@ -71,6 +72,20 @@ def test_shared_options_are_declared_once_and_mean_the_same(words):
                 settings = () if "action" in option.settings else ("type", "choices", "metavar", "nargs")
                 for setting in settings:
                     assert getattr(action, setting) == option.settings.get(setting), (name, setting)
+
+
+def test_options_of_one_name_take_the_same_kind_of_value_in_all_commands():
+    """Metavariables say what is given; a number may be given several times where a study has an axis of it."""
+    kinds = {}
+    for words in EVERY:
+        for action in parser_of(words)._actions:
+            for name in action.option_strings:
+                kinds.setdefault(name, set()).add((str(action.metavar), getattr(action.type, "__name__", "")))
+    assert {name: kind for name, kind in kinds.items() if len(kind) > 1} == {
+        "--steps": {("N", "read"), ("N", "")},  # a sweep also takes NAME=N
+        "--k": {("K", "positive"), ("K", "")},  # a sweep also takes none
+        "--floor": {("P", "nonnegative"), ("P", "positive")},
+    }
 
 
 def test_the_entry_points_list_the_commands():
@@ -139,6 +154,48 @@ def test_bad_words_are_one_sentence_and_nothing_is_written(words, tmp_path, monk
     assert not list(tmp_path.iterdir())
 
 
+LATE = [
+    ["train", "--output", "file"],
+    ["train", "--scenario", "spot", "--date", "2018-07-02"],
+    ["evaluate", "standard", "--json", "file/x.json"],
+    ["evaluate", "ppo", "--algo", "ppo"],
+    ["compare", "--resume"],
+    ["compare", "--action", "tlit"],
+    ["compare", "--output", "file"],
+    ["suite", "--run", "nowhere"],
+    ["suite", "--privacy", "dirichlit:k=5"],
+    ["suite", "--output", "file"],
+    ["validate", "--json", "file/x.json"],
+    ["privacy", "guarantee", "--scenario", "campus-evnt"],
+    ["privacy", "plot", "--output", "file"],
+    ["privacy", "frontier", "--scenario", "campus-evnt"],
+    ["privacy", "frontier", "--mechanisms", "gausian"],
+    ["privacy", "frontier", "--delta", "3"],
+    ["privacy", "regret", "--learner", "z-lerning"],
+    ["privacy", "regret", "--action", "tlit"],
+    ["privacy", "regret", "--participants", "0", "--specs", "gaussian:epsilon=1"],
+    ["sweep", "--summary-only"],
+    ["tune", "--output", "file"],
+    ["benchmark", "solver", "--json", "file/x.json"],
+    ["benchmark", "env", "--only", "nothing"],
+    ["benchmark", "env", "--action", "tlit"],
+    ["scenarios", "--probe", "spot", "--csv", "file/x.csv"],
+]
+
+
+@pytest.mark.parametrize("words", LATE, ids=" ".join)
+def test_what_cannot_end_well_is_refused_before_the_work(words, tmp_path, monkeypatch, capsys):
+    """One sentence that names what was given, and neither output nor folders."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("in the way")
+    assert main(words) == 2
+    out, err = capsys.readouterr()
+    assert not out and err.count("\n") == 1 and "Traceback" not in err
+    told = [word.removeprefix("--").split(":")[0] for word in words[1:] if word not in ("file", "standard", "spot")]
+    assert any(word in err for word in told) or "/file" in err
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
 def test_names_are_corrected(capsys):
     for words, right in (
         (["trian"], "'train'"),
@@ -159,13 +216,22 @@ def test_names_are_corrected(capsys):
 
 
 def test_errors_speak_of_options():
-    options = {"n_states": "--levels", "action": "--action", "k": "--k", "resume": "--resume", "privacy": "--privacy"}
+    options = {
+        "n_states": "--levels",
+        "action": "--action",
+        "k": "--k",
+        "resume": "--resume",
+        "privacy": "--privacy",
+        "date": "--date",
+    }
     for python, words in (
         ("n_states must be at least 2, got 1.", "--levels must be at least 2, got 1."),
         ("pass action='price' instead.", "pass --action price instead."),
         ("k must be a positive number; the k of a release", "--k must be a positive number; the k of a release"),
         ("leave resume=True out.", "leave --resume out."),
         ("pass privacy='dirichlet:k=50' too.", "pass --privacy dirichlet:k=50 too."),
+        ("pass k=None for the true dynamics.", "leave --k out for the true dynamics."),
+        ("date 2030-07-02 lies outside; leave date out.", "--date 2030-07-02 lies outside; leave --date out."),
     ):
         assert translate(python, options) == words
 
@@ -278,10 +344,13 @@ def test_a_run_remembers_its_environment(tmp_path, monkeypatch, capsys):
 # ------------------------------------------------------------------ Ctrl-C
 LONG = [
     ["scenarios", "campus-event"],
+    ["scenarios", "--probe", "vehicles", "--effort", "50"],
     ["train", "--algo", "td3", "--no-tensorboard", "--output", "run"],
     ["evaluate", "ppo", "--action", "price", "--steps", "900000"],
     ["compare", "--output", "out"],
     ["compare", "--jobs", "2", "--preset", "levels", "--output", "out"],
+    ["suite", "--output", "out"],
+    ["suite", "--planners", "--train", "ppo:price:900000", "--output", "out"],
     ["validate", "--episodes", "400000"],
     ["privacy", "guarantee", "--floor", "0", "--draws", "100000"],
     ["privacy", "calibrate", "--epsilon", "15", "--scenario", "campus-event", "--draws", "100000"],
@@ -306,7 +375,7 @@ def test_ctrl_c_ends_every_command_at_once(words, tmp_path):
     process = subprocess.Popen(
         command, cwd=tmp_path, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    short = words[0] == "scenarios" or words[1] in ("release", "plot")
+    short = words == LONG[0] or words[1] in ("release", "plot")
     error = process.stderr.readline()  # whatever takes over two seconds says something
     if error:
         os.killpg(process.pid, signal.SIGINT)

@@ -244,7 +244,7 @@ class DirichletMechanism(Mechanism):
     floor: float = 0.0
 
     def __post_init__(self) -> None:
-        check_positive(self.k, "k", remedy="the Dirichlet mechanism needs k > 0; pass k=None for no privacy")
+        check_positive(self.k, "k", remedy="the larger k, the less noise")
         check_in_range(self.floor, "floor", 0, 1, open_high=True)
 
     def event(

@@ -324,6 +324,7 @@ def test_a_run_remembers_its_environment(tmp_path, monkeypatch, capsys):
     meter = write_meter(tmp_path / "shop.csv")
     problem = ["--meter", meter, "--stamp", "start", "--levels", "8", "--window", "13:00-15:00"]
     settings = ["--algo", "a2c", "--steps", "600", "--no-tensorboard", "--population", "single", "--k", "50"]
+    settings += ["--release-seed", "3"]  # drawn again from the file, which must be the same
     assert main(["train", *settings, *problem, "--output", "runs/one"]) == 0
     kept = json.loads((tmp_path / "runs/one/results.json").read_text())["evaluation"]
     capsys.readouterr()

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from dp_ensemble_env._validation import check_count
 from dp_ensemble_env.agents import Evaluation, evaluate
+from dp_ensemble_env.experiments.recovery import recover_environment
 
 
 class Clone:
@@ -77,7 +78,7 @@ def run(args: argparse.Namespace) -> list[Evaluation]:
     for seed in args.seeds:
         check_count(seed, "--seeds", 0)
     if args.root is not None:
-        os.environ["MINARI_DATASETS_PATH"] = str(args.root)
+        os.environ["MINARI_DATASETS_PATH"] = str(args.root.resolve())
     try:
         import minari
         import torch  # noqa: F401
@@ -93,7 +94,7 @@ def run(args: argparse.Namespace) -> list[Evaluation]:
             f"there is no data set {args.dataset} in {minari.storage.get_dataset_path()}; make it with "
             "dp-ensemble dataset, or say where it is with --root."
         ) from error
-    env = dataset.recover_environment()
+    env = recover_environment(dataset)  # registered environments only: a data set may name any code
     results = []
     with Progress(console=Console(stderr=True), transient=True) as bar:
         for seed in args.seeds:

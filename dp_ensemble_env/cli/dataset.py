@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from dp_ensemble_env._files import resolved
 from dp_ensemble_env._progress import Progress
 from dp_ensemble_env.cli import options
 from dp_ensemble_env.cli.shell import Parser, execute, keeping
@@ -74,7 +75,8 @@ def run(args: argparse.Namespace) -> int:
     )
     problem = options.problem_settings(args)
     name = default_name(problem, settings) if args.name is None else args.name
-    target = Target(args.output or minari_root(), name, args.force)
+    # Minari reads its folder from the environment and passes paths on, so it must not depend on where we are.
+    target = Target(resolved(args.output or minari_root()), name, args.force)
     minari_root()  # refuses to begin without Minari
     target.ids(settings.kinds)
     with Progress("reading") as monitor:

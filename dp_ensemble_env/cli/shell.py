@@ -170,6 +170,8 @@ def sentence(error: BaseException, options: dict[str, str]) -> str:
     text = " ".join(str(error).split())
     if isinstance(error, OSError) and error.strerror and error.filename:
         text = f"cannot use {error.filename}: {error.strerror.lower()}; check the name."
+    elif isinstance(error, OSError) and error.strerror:
+        text = f"{error.strerror.lower()}; check the disk and the files that were named."
     elif isinstance(error, ArithmeticError):
         text = f"these data are beyond what can be computed ({text}); check their unit."
     return translate(text or type(error).__name__, options)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from dp_ensemble_env import scenarios
+from dp_ensemble_env._files import resolved
 from dp_ensemble_env.envs.settings import as_privacy
 from dp_ensemble_env.event import event_day, event_for
 from dp_ensemble_env.meter import PowerSeries, read_meter
@@ -106,7 +107,7 @@ class ProblemSettings:
         """Return the settings for JSON, with the digest of the meter file to recognise it by."""
         found = {"sha256": None if self.meter is None else file_digest(self.meter), **asdict(self)}
         if self.meter is not None:
-            found["meter"] = str(Path(self.meter).resolve())
+            found["meter"] = str(resolved(self.meter))
         return found
 
     @classmethod

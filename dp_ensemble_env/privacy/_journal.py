@@ -31,7 +31,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dp_ensemble_env._files import atomic_write
+from dp_ensemble_env._files import atomic_write, disk_full, resolved
 
 RESTORE = "restore the file and its .head from a copy: what it no longer shows was spent all the same"
 NO_LEDGER = "is no dp-ensemble-ledger of version 1 or 2; name a new file, or one that a PrivacyLedger wrote."
@@ -112,6 +112,8 @@ def append(path: Path, content: Line, position: Position) -> Position:
         while written < len(data):
             written += os.write(handle, data[written:])
         os.fsync(handle)
+    except OSError as error:
+        raise disk_full(path, error) from error
     finally:
         os.close(handle)
     _write_head(path, _Head(position.entries + 1, chain))
@@ -131,7 +133,7 @@ def _write_head(path: Path, head: _Head) -> None:
 def _flush_folder(path: Path) -> None:
     """Make the names of new files last, where the system can."""
     try:
-        handle = os.open(path.resolve().parent, os.O_RDONLY)
+        handle = os.open(resolved(path).parent, os.O_RDONLY)
     except OSError:  # Windows cannot open folders
         return
     try:

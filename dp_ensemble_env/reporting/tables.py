@@ -117,11 +117,28 @@ def write_csv(path: Path, headings: Sequence[str], rows: Iterable[Sequence[Any]]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     if headings:
-        writer.writerow(headings)
-    writer.writerows([["" if plain(cell) is None else cell for cell in row] for row in rows])
+        writer.writerow(map(spreadsheet_safe, headings))
+    writer.writerows([["" if plain(cell) is None else spreadsheet_safe(cell) for cell in row] for row in rows])
     with atomic_write(path) as stream:
         stream.write(text.getvalue())
     return path
+
+
+def spreadsheet_safe(cell: Any) -> Any:
+    """Return a cell that spreadsheets do not take for a formula: words that begin like one get an apostrophe.
+
+    Examples
+    --------
+    >>> spreadsheet_safe("=HYPERLINK()"), spreadsheet_safe("-1.5"), spreadsheet_safe(-1.5)
+    ("'=HYPERLINK()", '-1.5', -1.5)
+    """
+    if not isinstance(cell, str) or not cell.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell
 
 
 def plain(cell: Any) -> Any:

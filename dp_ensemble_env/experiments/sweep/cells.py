@@ -193,14 +193,8 @@ class Store:
         """Return the record of a cell, or None."""
         try:
             record = json.loads(self.path(cell).read_text(encoding="utf-8"))
-            result, error = record["result"], record["error"]
-            whole = record["config"] == cell.config and {"cpu_seconds", "software"} <= record["run"].keys()
-            if result is not None:
-                whole &= error is None and {"steps", "made", "deployed"} <= result.keys()
-            else:
-                whole &= {"type", "message"} <= error.keys()
-            return record if whole else None
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return record if record["config"] == cell.config and _is_whole(record) else None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
 
     def save(self, cell: Cell, record: dict[str, Any]) -> None:
@@ -210,3 +204,18 @@ class Store:
             with atomic_write(self.path(cell)) as stream:
                 json.dump(record, stream, allow_nan=False)
                 stream.write("\n")
+
+
+def _is_whole(record: dict[str, Any]) -> bool:
+    """Whether a record has what tables are made of, in the types that they need."""
+    result, error, run = record["result"], record["error"], record["run"]
+    fine = _is_number(run["cpu_seconds"]) or (run["cpu_seconds"] is None and error is not None)
+    fine &= all(isinstance(version, str) for version in run["software"].values())
+    if result is None:
+        return fine and isinstance(error["type"], str) and isinstance(error["message"], str)
+    sides = [result[side][name] for side in ("made", "deployed") for name in ("score", "gap", "mean_return")]
+    return fine and error is None and all(map(_is_number, sides)) and isinstance(result["steps"], int | None)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

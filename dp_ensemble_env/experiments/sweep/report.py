@@ -13,6 +13,7 @@ from typing import Any
 
 from dp_ensemble_env._files import atomic_write
 from dp_ensemble_env.experiments.sweep.cells import Cell, show_privacy
+from dp_ensemble_env.reporting.tables import spreadsheet_safe
 
 Records = dict[str, dict[str, Any]]
 #: What the tables give of an evaluation.
@@ -163,7 +164,7 @@ def write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
     if rows:
         writer = csv.DictWriter(buffer, list(rows[0]), lineterminator="\n")
         writer.writeheader()
-        writer.writerows(rows)
+        writer.writerows({name: spreadsheet_safe(cell) for name, cell in row.items()} for row in rows)
     with atomic_write(path) as stream:
         stream.write(buffer.getvalue())
 

@@ -86,7 +86,7 @@ def disk_full(path: Path, error: OSError) -> Exception:
 
 def check_writable(path: str | os.PathLike[str], *, folder: bool = False) -> None:
     """Refuse, before any work, a file or folder that cannot be written; leave no trace of the trial."""
-    target = Path(path).resolve()
+    target = resolved(path)
     if target.exists() and target.is_dir() != folder:
         kind = "no folder" if folder else "a folder"
         raise ValueError(f"{target} is {kind}; give the name of a {'folder' if folder else 'file'} to write.")

@@ -1,10 +1,11 @@
-"""Files that are either the old ones or the new ones, never half of each; folders with one writer."""
+"""Files that are either the old ones or the new ones, never half of each; folders with one writer; what is no file to read."""
 
 from __future__ import annotations
 
 import errno
 import os
 import re
+import stat
 import tempfile
 import time
 from collections.abc import Iterator
@@ -100,6 +101,44 @@ def check_writable(path: str | os.PathLike[str], *, folder: bool = False) -> Non
         raise ValueError(
             f"cannot write {target}: {error.strerror or error}; choose a folder you may write to."
         ) from error
+
+
+_KINDS = {
+    stat.S_IFIFO: "a fifo (named pipe)",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+}
+
+
+def readable_file(path: str | os.PathLike[str]) -> Path:
+    """Return the path of a regular file; folders, fifos, devices and links in a circle are refused unopened.
+
+    Opening a fifo would wait for a writer, and a device never ends.
+    """
+    try:
+        file = Path(path)
+    except TypeError as error:
+        raise ValueError(f"path must be the name of a file, got {path!r}; pass a str or a Path.") from error
+    try:
+        mode = os.stat(file).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        raise FileNotFoundError(
+            f"there is no file {str(file)!r}; check the name (current folder: {Path.cwd()})."
+        ) from None
+    except ValueError as error:  # a name with a null character
+        raise ValueError(f"path must be the name of a file, got {path!r} ({error}); correct it.") from None
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise ValueError(f"{file} is a symbolic link that leads back to itself; give the file itself.") from None
+        raise ValueError(f"cannot read {file}: {error.strerror or error}; check the name and the rights.") from None
+    if stat.S_ISDIR(mode):
+        raise ValueError(f"{file} is a folder; give the name of a file in it.")
+    if not stat.S_ISREG(mode):
+        raise ValueError(f"{file} is {_KINDS.get(stat.S_IFMT(mode), 'no file')}; give the name of a regular file.")
+    if not os.access(file, os.R_OK):
+        raise ValueError(f"cannot read {file}: you have no right to; ask for it, or give another file.")
+    return file
 
 
 def _umask() -> int:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from dp_ensemble_env.cli.shell import Parser, did_you_mean, translate
+from dp_ensemble_env.experiments.problem import READING as SETTINGS
 from dp_ensemble_env.experiments.problem import Problem, ProblemSettings, dirichlet_spec
 
 #: Action modes and populations in help texts; names that are registered elsewhere are accepted too.
@@ -111,7 +112,9 @@ class Option:
 _ALL = (
     Option("meter", "data", "meter file of one building, instead of a scenario", None, {"metavar": "FILE"},
            ("path",), ("--data",)),
-    Option("column", "data", "its column, or 'sum' for all of them"),
+    Option("column", "data", "its column or channel, or 'sum' for all of them"),
+    Option("meter-id", "data", "which of several meters below each other in the file, or 'sum'", None,
+           {"metavar": "NAME"}),
     Option("unit", "data", "its unit, if it does not say: kW, kWh, W, Wh, MW, MWh"),
     Option("stamp", "data", "end of an interval that its stamps mark, if it does not say",
            None, {"choices": ("start", "end")}),
@@ -120,6 +123,13 @@ _ALL = (
            {"choices": ("error", "missing", "keep")}),
     Option("negatives", "data", "what to do with negative readings", "error",
            {"choices": ("error", "missing", "keep")}),
+    Option("cumulative", "data", "whether its values are states of a register, to be differenced", "auto",
+           {"choices": ("auto", "yes", "no")}),
+    Option("catch-up", "data", "what to do with readings that carry the energy of a whole gap", "missing",
+           {"choices": ("missing", "spread", "keep")}),
+    Option("date-order", "data", "order of dates such as 7/1/2024", "auto", {"choices": ("auto", "mdy", "dmy")}),
+    Option("limits", "data", "raise all limits on the size of a file so many times", 1.0,
+           {"type": positive, "metavar": "TIMES"}),
     Option("season", "data", "use readings from one month-day to another only, such as 06-15 09-25 (default all)",
            None, {"nargs": 2, "metavar": ("FROM", "TO")}),
     Option("exclude", "data", "days to leave out, such as 2018-07-05", (), {"nargs": "+", "metavar": "DAY"}),
@@ -169,6 +179,7 @@ TITLES = {
     "run": "run",
 }
 #: Groups that commands pick whole.
+READING = tuple(name.replace("_", "-") for name in SETTINGS)
 DATA = tuple(option.name for option in _ALL if option.group == "data")
 EVENT = tuple(option.name for option in _ALL if option.group == "event")
 MODEL = ("scenario", "instance", "levels", "loads", "penalty")
@@ -215,9 +226,10 @@ def problem_settings(args: argparse.Namespace) -> ProblemSettings:
     settings = ProblemSettings(**values)
     if settings.meter is None:
         plain = ProblemSettings()
-        for name in DATA:
+        for option in DATA:
+            name = option.replace("-", "_")
             if name in values and getattr(settings, name) != getattr(plain, name):
-                raise ValueError(f"--{name} says how a meter file is read; give one with --meter, or leave it out.")
+                raise ValueError(f"--{option} says how a meter file is read; give one with --meter, or leave it out.")
     elif settings.scenario != ProblemSettings().scenario:
         raise ValueError("--scenario and --meter exclude each other: a problem is built in or made from your file.")
     return settings
@@ -238,7 +250,7 @@ def say_notes(problem: Problem) -> None:
 
 def say(note: str) -> None:
     """Print a note on stderr, in the words of the command line."""
-    print(f"note: {translate(note, {name: f'--{name}' for name in OPTIONS})}", file=sys.stderr)
+    print(f"note: {translate(note, {name.replace('-', '_'): f'--{name}' for name in OPTIONS})}", file=sys.stderr)
 
 
 def privacy_spec(args: argparse.Namespace) -> str | None:

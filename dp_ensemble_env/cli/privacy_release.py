@@ -10,6 +10,7 @@ from dp_ensemble_env._files import atomic_write
 from dp_ensemble_env._progress import Progress
 from dp_ensemble_env.cli import options
 from dp_ensemble_env.cli.shell import Parser
+from dp_ensemble_env.experiments.problem import READING
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy import Adjacency, Fleet, Mechanism, PrivacyLedger, adjacency_from_counts, mechanism
 from dp_ensemble_env.privacy.ledger import require_guarantee
@@ -70,7 +71,7 @@ def _input(args: argparse.Namespace, drawn: Mechanism) -> tuple[EnsembleModel | 
             "--edges is missing: the bounds of the power levels must be public, so state them in kW, as in "
             "--edges 0 5 10 20."
         )
-    reading = {name: getattr(args, name) for name in ("unit", "stamp", "timezone", "spikes", "negatives")}
+    reading = {name: getattr(args, name) for name in READING if name != "column"}
     with Progress(f"reading {args.fleet}"):
         fleet = Fleet.read(
             args.fleet,

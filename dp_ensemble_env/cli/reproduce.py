@@ -23,7 +23,6 @@ EXAMPLES = (
     "dp-ensemble reproduce --meter meter.csv --unit kWh --column HALL",
     "dp-ensemble reproduce --simbench G1-A",
 )
-READING = ("meter", "column", "unit", "stamp", "timezone", "spikes", "negatives")
 
 
 def build_parser() -> Parser:
@@ -33,7 +32,7 @@ def build_parser() -> Parser:
     words = "also a SimBench load profile, such as G1-A (needs simbench)"
     parser.add_argument("--simbench", metavar="NAME", help=words)
     helps = {"meter": "meter file of one building, besides the campus"}
-    options.add(parser, *READING, "date", helps=helps)
+    options.add(parser, "meter", *options.READING, "date", helps=helps)
     options.add(parser, "seed", "output", output=Path("runs/reproduction"))
     return parser
 

@@ -25,6 +25,7 @@ from dp_ensemble_env._interrupt import PROGRAM as PROGRAM
 EXTRAS = {
     "matplotlib": "plots",
     "pyarrow": "data",
+    "openpyxl": "excel",
     "simbench": "simbench",
     "stable_baselines3": "rl",
     "sb3_contrib": "rl",

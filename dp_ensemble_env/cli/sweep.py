@@ -59,9 +59,9 @@ def build_parser() -> Parser:
     grid.add_argument("--steps", nargs="+", metavar="N", help="steps of the learners, or NAME=N (default: as tuned)")
     grid.add_argument("--agents", metavar="FILE", help="Python file that registers methods of your own")
     names = [name for name in (*options.DATA, *options.EVENT) if name != "meter"]
-    unset = dict.fromkeys(("spikes", "negatives", "exclude", "holidays", "profile", "population"))
-    helps = {name: f"{options.OPTIONS[name].help} (default error)" for name in ("spikes", "negatives")}
-    helps |= {"profile": f"{options.OPTIONS['profile'].help} (default building)"}
+    plain = [name for name in names if options.OPTIONS[name].default not in (None, ())]
+    unset = dict.fromkeys((*(name.replace("-", "_") for name in plain), "exclude", "holidays", "population"))
+    helps = {name: f"{options.OPTIONS[name].help} (default {options.OPTIONS[name].default})" for name in plain}
     helps |= {"population": f"{options.POPULATIONS} (default mean-field)"}
     options.add(parser, *names, "levels", "loads", "penalty", "population", "floor", helps=helps, **unset)
     options.add(parser, "output", "jobs", output=Path("runs/sweep"), helps={"jobs": "cells at a time on this machine "

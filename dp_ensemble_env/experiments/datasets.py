@@ -39,7 +39,7 @@ from dp_ensemble_env.envs import actions
 from dp_ensemble_env.envs.actions import action_scale
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.envs.portable import portable_spec
-from dp_ensemble_env.experiments.problem import Problem, ProblemSettings, draw_release
+from dp_ensemble_env.experiments.problem import READING, Problem, ProblemSettings, draw_release
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.reporting.outcome import start_values
 from dp_ensemble_env.scenarios.campus import campus_event
@@ -48,8 +48,6 @@ NAMES = {"mean-field": "MeanField", "buildings": "Buildings", "single": "SingleL
 BEHAVIOURS = ("uncontrolled", "ad-hoc", "medium", "standard")
 KINDS = (*BEHAVIOURS, "mixed")
 MEDIUM_SCORE = 50.0
-#: Settings that say how a file is read, not what is in it.
-READING = ("unit", "stamp", "timezone", "spikes", "negatives")
 INFOS = ("time", "utility", "discomfort", "power_kw", "curtailment_kw", "optimal_return")
 NOT_PRIVATE = (
     "Privacy: none. The environment ran the true dynamics, and its rewards reveal the transition matrix: the "
@@ -141,10 +139,12 @@ def default_name(problem: ProblemSettings, settings: DatasetSettings) -> str:
     plain = ProblemSettings()
     for field in fields(ProblemSettings):
         value = getattr(problem, field.name)
-        if value == getattr(plain, field.name) or (field.name in READING and field.name != "column"):
+        if value == getattr(plain, field.name) or (field.name in READING and field.name not in ("column", "meter_id")):
             continue
         text = Path(value).stem if field.name == "meter" else f"{value}".removesuffix(".0")
-        parts.append(text if field.name in ("meter", "date", "scenario", "column") else f"{field.name}{text}")
+        parts.append(
+            text if field.name in ("meter", "date", "scenario", "column", "meter_id") else f"{field.name}{text}"
+        )
     if settings.privacy is not None:
         parts.append(settings.privacy.removeprefix("dirichlet:").replace("=", "").replace(",", "-"))
     parts += [f"release{settings.release_seed}"] if settings.release_seed else []

@@ -38,6 +38,13 @@ class Problem:
     notes: tuple[str, ...] = ()
 
 
+#: Settings that say how a meter file is read.
+READING = (
+    "column", "meter_id", "unit", "stamp", "timezone", "spikes", "negatives", "cumulative", "catch_up", "date_order",
+    "limits",
+)  # fmt: skip
+
+
 @dataclass(frozen=True)
 class ProblemSettings:
     """Which problem, and how it is made. None leaves a setting to the scenario.
@@ -48,7 +55,7 @@ class ProblemSettings:
         A registered problem; without effect if there is a meter.
     meter : str, optional
         Meter file of one building (`profile` "building"), or of all loads together ("aggregate").
-    column, unit, stamp, timezone, spikes, negatives
+    column, meter_id, unit, stamp, timezone, spikes, negatives, cumulative, catch_up, date_order, limits
         See `dp_ensemble_env.meter.read_meter`.
     season, exclude, holidays
         See `EnsembleModel.from_series`.
@@ -62,11 +69,16 @@ class ProblemSettings:
     instance: int = 0
     meter: str | None = None
     column: str | None = None
+    meter_id: str | None = None
     unit: str | None = None
     stamp: str | None = None
     timezone: str | None = None
     spikes: str = "error"
     negatives: str = "error"
+    cumulative: str = "auto"
+    catch_up: str = "missing"
+    date_order: str = "auto"
+    limits: float = 1.0
     season: tuple[str, str] | None = None
     exclude: tuple[str, ...] = ()
     holidays: tuple[str, ...] = ()
@@ -152,8 +164,7 @@ class ProblemSettings:
 
     def read(self) -> PowerSeries:
         """Read the meter file."""
-        names = ("column", "unit", "stamp", "timezone", "spikes", "negatives")
-        return read_meter(str(self.meter), **{name: getattr(self, name) for name in names})
+        return read_meter(str(self.meter), **{name: getattr(self, name) for name in READING})
 
     def _from_meter(self, file: str) -> Problem:
         series = self.read()

@@ -45,8 +45,8 @@ This module needs NumPy and the standard library; pyarrow is imported only to
 read parquet.
 """
 
-from ._reader import meter_columns, read_meter
+from ._reader import meter_columns, read_meter, read_meters
 from ._simbench import simbench_profile
 from .series import Gap, PowerSeries
 
-__all__ = ["Gap", "PowerSeries", "meter_columns", "read_meter", "simbench_profile"]
+__all__ = ["Gap", "PowerSeries", "meter_columns", "read_meter", "read_meters", "simbench_profile"]

@@ -12,7 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ._clocks import is_repeated_hour, runs, skipped_spans
+from ._lumps import settle_lumps
+from ._midnights import mend_midnights
 from ._origin import UNITS, Origin, Readings, plural
+from ._registers import difference, is_register
 from .series import MISSING, Gap, PowerSeries, find_gaps
 
 #: A reading is a spike above this many times the highest ordinary reading.
@@ -22,17 +25,21 @@ LONG_ZERO = 6 * 3600
 #: The grid may not exceed this many intervals per reading (plus a million).
 LARGEST_GRID = 100
 _HOUR, _DAY = 3600, 86400
-_REASONS = np.array(["", MISSING, "empty", "zero", "spike", "negative", "daylight saving"], dtype=object)
-_GOOD, _ABSENT, _EMPTY, _ZERO, _SPIKE, _NEGATIVE, _SAVING = range(7)
+_REASONS = np.array(["", MISSING, "empty", "zero", "spike", "negative", "daylight saving", "catch-up"], dtype=object)
+_GOOD, _ABSENT, _EMPTY, _ZERO, _SPIKE, _NEGATIVE, _SAVING, _CATCH_UP = range(8)
+#: Intervals as long as this are days, of which the shortest has 23 hours.
+_SHORT_DAY = 23 * _HOUR
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What to do with doubtful readings: "error", "missing" or "keep"."""
+    """What to do with doubtful readings: "error", "missing" or "keep"; the last two have words of their own."""
 
     negatives: str = "error"
     zeros: str = "keep"
     spikes: str = "error"
+    cumulative: str = "auto"
+    catch_up: str = "missing"
 
 
 @dataclass
@@ -47,9 +54,17 @@ class _Timeline:
 
 def make_series(readings: Readings, rules: Rules) -> PowerSeries:
     """Apply every rule and return the series in kW."""
+    unit, register = _unit(readings, rules)
+    _turn_round(readings)
+    if register:
+        readings = difference(readings)
     origin, notes = readings.origin, readings.notes
-    unit, stamp = _conventions(readings)
+    stamp = _stamp(readings)
+    if not register:
+        mend_midnights(readings, stamp)
+    lumped = settle_lumps(readings, rules.catch_up, _guess_step(readings), stamp)
     codes = _judge_values(readings, rules)
+    codes[lumped] = _CATCH_UP
     total = readings.values.sum(axis=1)  # a missing part makes the sum missing
     if len(readings.names) > 1:
         notes.append(f"Added up {len(readings.names)} columns; the sum is missing where one of them is.")
@@ -60,6 +75,7 @@ def make_series(readings: Readings, rules: Rules) -> PowerSeries:
             f"The rows were not in order of time ({plural(backwards - folded, 'step')} back); they were sorted."
         )
     step = _find_step(line.seconds, readings)
+    _refuse_days(step, origin)
     place = _place(line, step, origin)
     kw = np.full(int(place[-1]) + 1, np.nan)
     kw[place] = line.values * UNITS[unit] * (_HOUR / step if unit.endswith("h") else 1.0)
@@ -81,22 +97,53 @@ def make_series(readings: Readings, rules: Rules) -> PowerSeries:
     return PowerSeries(times, kw, np.timedelta64(step, "s"), gaps, tuple(notes), origin.name)
 
 
-def _conventions(readings: Readings) -> tuple[str, str]:
-    """Return unit and stamp, or say which argument settles them."""
+def _unit(readings: Readings, rules: Rules) -> tuple[str, bool]:
+    """Return the unit and whether a register was read, or say which arguments settle unit and stamp."""
+    if readings.unit is None and readings.lacks:
+        raise readings.origin.error(readings.lacks)
+    register = is_register(readings, rules.cumulative)
     unknown, remedies = [], []
     if readings.unit is None:
         unknown.append(f"the unit of {readings.names[0]!r}")
         remedies.append("unit= (one of 'kW', 'kWh', 'W', 'Wh', 'MW', 'MWh')")
-    if readings.stamp is None:
+    if readings.stamp is None and not register:  # a register is read at its stamp
         unknown.append("whether a timestamp marks the start or the end of its interval")
         remedies.append("stamp= ('start' or 'end')")
-    if readings.unit is None or readings.stamp is None:
+    if unknown:
         raise readings.origin.error(f"the file does not state {' nor '.join(unknown)}; pass {' and '.join(remedies)}.")
     if len(readings.seconds) < 2:
         raise readings.origin.error(
             f"the file holds {len(readings.seconds)} reading, and a series needs two; export a longer period."
         )
-    return readings.unit, readings.stamp
+    if register and not str(readings.unit).endswith("h"):
+        raise readings.origin.error(
+            f"a register counts energy, but {readings.names[0]!r} is in {readings.unit}; pass cumulative='no'."
+        )
+    return str(readings.unit), register
+
+
+def _stamp(readings: Readings) -> str:
+    assert readings.stamp is not None  # _unit asked for it
+    return readings.stamp
+
+
+def _turn_round(readings: Readings) -> None:
+    """Turn files that are newest first, so that the two passes of a repeated hour keep their order."""
+    steps = np.diff(readings.seconds)
+    if int((steps < 0).sum()) > int((steps > 0).sum()):
+        for name in ("seconds", "values", "lines", "lumped", "instants"):
+            value = getattr(readings, name)
+            setattr(readings, name, None if value is None else value[::-1])
+        readings.notes.append("The file is newest first; it was turned round.")
+
+
+def _guess_step(readings: Readings) -> int:
+    """Return the interval that the file states, or the most common difference in file order."""
+    if readings.step is not None:
+        return readings.step
+    steps = np.diff(readings.seconds)
+    lengths, counts = np.unique(steps[steps > 0], return_counts=True)
+    return int(lengths[np.argmax(counts)]) if len(lengths) else _HOUR
 
 
 def _judge_values(readings: Readings, rules: Rules) -> NDArray[np.int64]:
@@ -154,12 +201,7 @@ def _spike_limit(values: NDArray[np.float64]) -> float:
 def _sort(readings: Readings, total: NDArray[np.float64], codes: NDArray[np.int64]) -> tuple[_Timeline, int]:
     """Order the readings by time; return them and the number of steps back."""
     seconds, lines = readings.seconds, readings.lines
-    backwards, forwards = int((np.diff(seconds) < 0).sum()), int((np.diff(seconds) > 0).sum())
-    if backwards > forwards:
-        # Turned round first, so that the two passes of a repeated hour keep their order.
-        seconds, lines, total, codes = seconds[::-1], lines[::-1], total[::-1], codes[::-1]
-        backwards = forwards
-        readings.notes.append("The file is newest first; it was turned round.")
+    backwards = int((np.diff(seconds) < 0).sum())
     if backwards:
         order = np.argsort(seconds, kind="stable")
         seconds, lines, total, codes = seconds[order], lines[order], total[order], codes[order]
@@ -223,6 +265,20 @@ def _find_step(seconds: NDArray[np.int64], readings: Readings) -> int:
         raise readings.origin.error("all readings carry one timestamp; a series needs two.")
     lengths, counts = np.unique(np.diff(seconds), return_counts=True)
     return int(lengths[np.argmax(counts)])
+
+
+def _refuse_days(step: int, origin: Origin) -> None:
+    """Refuse readings that say nothing about the hours of a day, by the name of their interval."""
+    if step < _SHORT_DAY:
+        return
+    days = step / _DAY
+    name = (
+        "daily" if days < 2 else "weekly" if 6 < days < 8 else "monthly" if 27 < days < 32 else f"{days:.0f} days long"
+    )
+    raise origin.error(
+        f"the readings are {name} (one every {step / _HOUR:g} hours), which says nothing about the hours of an event; "
+        "export readings of an hour or less."
+    )
 
 
 def _place(line: _Timeline, step: int, origin: Origin) -> NDArray[np.int64]:

@@ -67,6 +67,33 @@ def runs(mask: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     return edges[::2], edges[1::2]
 
 
+def autumn_hours(first: int, last: int, zone: tzinfo | None) -> list[int]:
+    """List the wall-clock starts of the hours that autumn may repeat, exactly when the zone is known.
+
+    Without it: 01:00 on the first Sunday in November, and 01:00 and 02:00 on the last one in October.
+    """
+    if zone is not None:
+        return [low for low, high in repeated_hours(zone, first, last) if high - low == _HOUR and first <= low <= last]
+    found = []
+    year = int(np.datetime64(first, "s").astype("datetime64[Y]").astype(np.int64))
+    while (november := int(np.datetime64(f"{year + 1970}-11-01", "s").astype(np.int64))) - 8 * _DAY <= last:
+        sunday = november + (6 - (november // _DAY + 3) % 7) % 7 * _DAY  # 0 is a Monday
+        found += [sunday + _HOUR, *(_last_october(november) + hour for hour in (_HOUR, 2 * _HOUR))]
+        year += 1
+    return sorted(low for low in found if first <= low <= last)
+
+
+def _last_october(november: int) -> int:
+    day = november - _DAY
+    return day - ((day // _DAY + 4) % 7) * _DAY  # 0 is a Sunday
+
+
+def is_sunday_in_march(second: int) -> bool:
+    """Tell whether clocks may go forward on the day of a stamp."""
+    at = np.array([second], dtype=np.int64)
+    return bool((_is_sunday(at) & (_month(at) == 3))[0])
+
+
 def _is_sunday(seconds: NDArray[np.int64]) -> NDArray[np.bool_]:
     return np.asarray((seconds // _DAY + 4) % 7 == 0)  # 1970-01-01 was a Thursday
 

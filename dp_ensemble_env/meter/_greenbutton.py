@@ -8,7 +8,6 @@ anything is expanded.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta, timezone, tzinfo
 from typing import BinaryIO
@@ -17,16 +16,27 @@ from xml.parsers import expat
 import numpy as np
 from numpy.typing import NDArray
 
-from ._origin import Origin, Readings, name_list, shorten
+from ._channels import LOAD, NET, OTHER, PRODUCED, Channel
+from ._espi_clock import FileClock, read_rule
+from ._limits import Limits
+from ._origin import Origin, Readings, plural, shorten
 from ._stamps import check_years
-from ._tables import pick
 from ._zones import utc_to_wall
 
 _CHUNK = 1 << 16
 _UOM = {72: "Wh", 38: "W"}
+_DIRECTIONS = {4: NET, 19: PRODUCED, 20: LOAD}  # net, reverse (into the grid), total; 1 is forward
+_ELECTRICITY = (None, 0, 1, 2)  # commodities
+_BULK = 1  # accumulationBehaviour: the values are states of a register
+_DELTA = 4  # accumulationBehaviour: the values are the energy of each interval
+_SHORT_DAY = 23 * 3600
 _LONGEST, _DEEPEST = 1000, 100
 _OF_READING = {("start", "timePeriod"), ("duration", "timePeriod"), ("value", "IntervalReading")}
-_KINDS = {"ReadingType", "MeterReading", "IntervalBlock", "LocalTimeParameters"}
+_KINDS = {"ReadingType", "MeterReading", "IntervalBlock", "LocalTimeParameters", "UsagePoint"}
+_NUMBERS = {
+    "uom", "powerOfTenMultiplier", "flowDirection", "accumulationBehaviour", "commodity", "tzOffset", "dstOffset"
+}  # fmt: skip
+_RULES = {"dstStartRule", "dstEndRule"}
 
 
 @dataclass
@@ -47,6 +57,7 @@ class _Entry:
     links: list[tuple[str, str]] = field(default_factory=list)
     kinds: set[str] = field(default_factory=set)
     numbers: dict[str, int] = field(default_factory=dict)
+    rules: dict[str, str] = field(default_factory=dict)
 
     def hrefs(self, rel: str) -> list[str]:
         return [href for name, href in self.links if name == rel]
@@ -55,8 +66,9 @@ class _Entry:
 class _Feed:
     """Handlers of the XML parser, and what they have collected."""
 
-    def __init__(self, origin: Origin) -> None:
-        self.origin = origin
+    def __init__(self, origin: Origin, limits: Limits) -> None:
+        self.origin, self.limits = origin, limits
+        self.count = 0
         self.path: list[str] = []
         self.text: list[str] = []
         self.size = 0
@@ -107,13 +119,25 @@ class _Feed:
         if name == "IntervalReading":
             self.keep_reading()
         elif (name, parent) in _OF_READING:
-            self.reading[name] = self.whole(text, name)
-        elif name in ("uom", "powerOfTenMultiplier", "tzOffset") and parent in _KINDS:
+            self.reading[name] = self.number(text, name)
+        elif name in _NUMBERS and parent in _KINDS and text:
             self.entry.numbers[name] = self.whole(text, name)
+        elif name in _RULES and parent in _KINDS:
+            self.entry.rules[name] = text
         elif name == "title" and parent == "entry":
             self.entry.title = text
         elif name == "entry" or not self.path:
             self.keep_entry()
+
+    def number(self, text: str, name: str) -> float:
+        """Read a number that should be whole; some exports write 1704085200.0 or 1.25."""
+        try:
+            number = float(text) if "_" not in text else float("nan")
+        except ValueError:
+            number = float("nan")
+        if name != "value" and abs(number) < 1 << 53:
+            number = round(number)
+        return number if abs(number) < 1 << 53 else self.whole(text if "." not in text else "", name)
 
     def whole(self, text: str, name: str) -> int:
         try:
@@ -135,11 +159,15 @@ class _Feed:
         self.pending.duration.append(int(self.reading["duration"]))
         self.pending.value.append(self.reading.get("value", float("nan")))
         self.pending.line.append(self.reading_line)
+        self.count += 1
+        if not self.count % 10_000:
+            self.limits.check("readings", self.count, self.origin)
 
     def keep_entry(self) -> None:
         if len(self.pending.start):
             key = next(iter(self.entry.hrefs("up")), "")
             block = self.blocks.setdefault(key, _Block())
+            self.limits.check("meters", len(self.blocks), self.origin)
             for name in ("start", "duration", "value", "line"):
                 getattr(block, name).extend(getattr(self.pending, name))
             self.pending = _Block()
@@ -149,52 +177,34 @@ class _Feed:
 
 
 def read_greenbutton(
-    stream: BinaryIO, origin: Origin, *, unit: str | None, zone: tzinfo | None, column: str | Sequence[str] | None
-) -> Readings:
-    """Read the electricity of a Green Button file."""
-    feed = _parse(stream, origin)
-    meters = _name_meters(feed, unit)
-    usable = {name: found for name, found in meters.items() if found[1] in (*_UOM.values(), "")}
-    if not usable:
-        raise origin.error(
-            f"no readings in Wh (uom 72) or W (uom 38) were found, only {name_list([m[1] for m in meters.values()])}; "
-            "export electricity."
-        )
-    places, notes = pick(list(usable), column, origin)
-    if len(places) > 1:
-        raise origin.error(
-            f"Green Button meters are read one at a time; pass column= with one of {name_list(list(usable))}."
-        )
-    name = list(usable)[places[0]]
-    block, stated, power = usable[name]
-    if not stated and unit is None:
-        raise origin.error("the file holds no ReadingType, so the unit is unknown; pass unit='Wh' or unit='W'.")
-    lines = np.asarray(block.line, dtype=np.int64)
-    starts = np.asarray(block.start, dtype=np.int64)
-    check_years(starts, lines, origin)
-    step = _duration(np.asarray(block.duration, dtype=np.int64), lines, origin)
-    zone, more = _local_zone(feed, zone, origin)
-    values = np.asarray(block.value, dtype=np.float64)[:, None] * 10.0**power
-    notes += ["Format greenbutton: start is the start of the interval, in UTC.", *more]
-    readings = Readings(
-        origin, utc_to_wall(starts, zone), values, [name], lines, stated or None, "start", zone, step, notes
-    )
-    if stated:
-        readings.stated[name] = stated
-    return readings
+    stream: BinaryIO, origin: Origin, unit: str | None, zone: tzinfo | None, limits: Limits
+) -> list[Channel]:
+    """Read every channel of a Green Button file."""
+    feed = _parse(stream, origin, limits)
+    zone, notes = _local_zone(feed, zone, origin)
+    index = _Index(feed)
+    channels: list[Channel] = []
+    taken: set[str] = set()
+    for key, block in feed.blocks.items():
+        channels.append(_channel(feed, index, key, block, taken, zone, unit))
+        channels[-1].readings.notes += ["Format greenbutton: start is the start of the interval, in UTC.", *notes]
+    fine = [channel for channel in channels if (channel.readings.step or 0) < _SHORT_DAY]
+    if any(channel.direction in (LOAD, NET) for channel in fine):
+        for channel in channels:
+            if channel not in fine:
+                channel.direction = "daily or longer"
+    return channels
 
 
-def greenbutton_columns(stream: BinaryIO, origin: Origin) -> list[str]:
-    """Name the meters of a Green Button file that measure electricity."""
-    meters = _name_meters(_parse(stream, origin), None)
-    return [name for name, found in meters.items() if found[1] in (*_UOM.values(), "")]
-
-
-def _parse(stream: BinaryIO, origin: Origin) -> _Feed:
-    feed = _Feed(origin)
+def _parse(stream: BinaryIO, origin: Origin, limits: Limits) -> _Feed:
+    feed = _Feed(origin, limits)
+    given = 0
     try:
         while chunk := stream.read(_CHUNK):
             feed.parser.Parse(chunk, False)
+            given += len(chunk)
+            # What the parser holds back is a token that has not ended.
+            limits.check("bytes in one XML token", given - max(feed.parser.CurrentByteIndex, 0) - _CHUNK, origin)
         feed.parser.Parse(b"", True)
     except expat.ExpatError as error:
         reason = expat.errors.messages.get(error.code, "not well formed")
@@ -205,56 +215,156 @@ def _parse(stream: BinaryIO, origin: Origin) -> _Feed:
         raise origin.error("the XML declares an encoding that is not known; save it as UTF-8.") from None
     if not feed.blocks:
         raise origin.error("no IntervalReading was found; export interval data in Green Button format.")
+    limits.check("readings", feed.count, origin)
     return feed
 
 
-def _name_meters(feed: _Feed, unit: str | None) -> dict[str, tuple[_Block, str, int]]:
-    """Give every meter its block, its unit ("" when unknown) and its power of ten."""
-    types = [entry for entry in feed.entries if "ReadingType" in entry.kinds]
-    by_self = {href: entry for entry in types for href in entry.hrefs("self")}
-    meters: dict[str, tuple[_Block, str, int]] = {}
-    for key, block in feed.blocks.items():
-        meter = next((e for e in feed.entries if "MeterReading" in e.kinds and _owns(e, key)), None)
-        linked = [by_self[href] for href in meter.hrefs("related") if href in by_self] if meter else []
-        kind = linked[0] if linked else types[0] if len(types) == 1 else None
-        if kind is None and types:
-            raise feed.origin.error("several ReadingTypes are present and no link says which readings they describe.")
-        uom = kind.numbers.get("uom") if kind else None
-        power = kind.numbers.get("powerOfTenMultiplier", 0) if kind else 0
-        if abs(power) > 12:
-            raise feed.origin.error(f"powerOfTenMultiplier {power} is out of range; correct the file.")
-        name = (meter.title if meter else "") or (kind.title if kind else "") or key or "readings"
-        if name in meters:
-            name = f"{name} {len(meters) + 1}"
-        meters[name] = (block, "" if uom is None else _UOM.get(uom, f"uom {uom}"), power)
-    return meters
+class _Index:
+    """The entries by their links, so that the time grows with their number and not with its square."""
+
+    def __init__(self, feed: _Feed) -> None:
+        self.types = [entry for entry in feed.entries if "ReadingType" in entry.kinds]
+        self.type_by_link = {href: entry for entry in self.types for href in entry.hrefs("self")}
+        self.meter_by_link = self._by_link(feed, "MeterReading")
+        self.point_by_link = self._by_link(feed, "UsagePoint")
+        points = [entry for entry in feed.entries if "UsagePoint" in entry.kinds]
+        self.only_point = points[0] if len(points) == 1 else None
+
+    @staticmethod
+    def _by_link(feed: _Feed, kind: str) -> dict[str, _Entry]:
+        found: dict[str, _Entry] = {}
+        for entry in feed.entries:
+            if kind in entry.kinds:
+                for href in (*entry.hrefs("self"), *entry.hrefs("related")):
+                    found.setdefault(href, entry)
+        return found
+
+    def meter(self, key: str) -> _Entry | None:
+        return _find(self.meter_by_link, key)
+
+    def point(self, meter: _Entry | None, key: str) -> _Entry | None:
+        links = [*(meter.hrefs("up") + meter.hrefs("self") if meter else ()), key]
+        return next((found for link in links if (found := _find(self.point_by_link, link))), self.only_point)
 
 
-def _owns(meter: _Entry, key: str) -> bool:
-    """Tell whether the blocks whose parent link is `key` belong to a meter."""
-    return bool(key) and (key in meter.hrefs("related") or any(key.startswith(f"{s}/") for s in meter.hrefs("self")))
+def _find(by_link: dict[str, _Entry], link: str) -> _Entry | None:
+    """Find the entry of a link, or of the nearest folder above it."""
+    while link:
+        if link in by_link:
+            return by_link[link]
+        link = link.rpartition("/")[0]
+    return None
 
 
-def _duration(durations: NDArray[np.int64], lines: NDArray[np.int64], origin: Origin) -> int:
+def _channel(
+    feed: _Feed, index: _Index, key: str, block: _Block, taken: set[str], zone: tzinfo, unit: str | None
+) -> Channel:
+    """Put together what the entries say of one block of readings."""
+    origin = feed.origin
+    meter = index.meter(key)
+    linked = (
+        [index.type_by_link[href] for href in meter.hrefs("related") if href in index.type_by_link] if meter else []
+    )
+    kind = linked[0] if linked else index.types[0] if len(index.types) == 1 else None
+    if kind is None and index.types:
+        raise origin.error("several ReadingTypes are present and no link says which readings they describe.")
+    numbers = kind.numbers if kind else {}
+    uom, power = numbers.get("uom"), numbers.get("powerOfTenMultiplier", 0)
+    if abs(power) > 12:
+        raise origin.error(f"powerOfTenMultiplier {power} is out of range; correct the file.")
+    name = (meter.title if meter else "") or (kind.title if kind else "") or key or "readings"
+    if name in taken:
+        name = f"{name} {len(taken) + 1}"
+    taken.add(name)
+    stated = "" if uom is None else _UOM.get(uom, f"uom {uom}")
+    direction = _DIRECTIONS.get(numbers.get("flowDirection", 1), LOAD)
+    if stated not in (*_UOM.values(), "") or numbers.get("commodity") not in _ELECTRICITY:
+        direction = OTHER
+    behaviour = numbers.get("accumulationBehaviour")
+    readings = _readings(block, name, 10.0**power, zone, origin, behaviour == _BULK)
+    if behaviour == _DELTA:
+        readings.register = False
+    if stated in _UOM.values():
+        readings.unit, readings.stated[name] = stated, stated
+    elif direction == LOAD and unit is None:
+        readings.lacks = "the file holds no ReadingType, so the unit is unknown; pass unit='Wh' or unit='W'."
+    point = index.point(meter, key)
+    where = (point.title or next(iter(point.hrefs("self")), "").rpartition("/")[2]) if point else ""
+    return Channel(name, f"usage point {where}" if where else "", direction, stated, readings)
+
+
+def _readings(block: _Block, name: str, factor: float, zone: tzinfo, origin: Origin, register: bool) -> Readings:
+    """Bring the readings of a block to the wall clock, those of several intervals interval by interval."""
+    starts, durations, lines = (np.asarray(x, dtype=np.int64) for x in (block.start, block.duration, block.line))
+    values = np.asarray(block.value, dtype=np.float64) * factor
+    check_years(starts, lines, origin)
+    if register:  # instants, whose duration says nothing
+        wall = utc_to_wall(starts, zone)
+        return Readings(
+            origin, wall, values[:, None], [name], lines, None, "start", zone, register=True, instants=starts
+        )
+    step, parts = _parts(durations, lines, origin)
+    # Part 0, 1, … of every reading.
+    turn = np.arange(int(parts.sum())) - np.repeat(np.cumsum(parts) - parts, parts)
+    wall = utc_to_wall(np.repeat(starts, parts) + step * turn, zone)
+    shares = np.repeat(values / parts, parts)
+    found = Readings(origin, wall, shares[:, None], [name], np.repeat(lines, parts), None, "start", zone, step)
+    if (parts > 1).any():
+        _mark_lumps(found, parts, wall, turn)
+    return found
+
+
+def _parts(durations: NDArray[np.int64], lines: NDArray[np.int64], origin: Origin) -> tuple[int, NDArray[np.int64]]:
+    """Return the length of the intervals, and how many of them each reading covers."""
     lengths, counts = np.unique(durations, return_counts=True)
     step = int(lengths[np.argmax(counts)])
-    bad = np.flatnonzero((durations != step) | (durations <= 0))
+    if step >= _SHORT_DAY:  # refused by name later; days have 23 to 25 hours and months 28 to 31 days
+        return step, np.ones(len(durations), dtype=np.int64)
+    odd = (durations != step) | (durations <= 0)
+    several = odd & (durations > 0) & (durations % max(step, 1) == 0) & (durations < 8 * 86400)
+    bad = np.flatnonzero(odd & ~several if 2 * counts.max() > len(durations) else odd)
     if len(bad):
         raise origin.error(
             f"the interval lasts {durations[bad[0]]} s where most last {step} s; correct or remove it.", lines[bad[0]]
         )
-    return step
+    return step, np.where(several, durations // max(step, 1), 1)
+
+
+def _mark_lumps(readings: Readings, parts: NDArray[np.int64], wall: NDArray[np.int64], turn: NDArray[np.int64]) -> None:
+    """Tell readings of the hour that autumn repeats from those that stand for a gap."""
+    firsts = np.cumsum(parts) - parts
+    lumped = np.zeros(len(wall), dtype=bool)
+    autumn = 0
+    for first, count in zip(firsts[parts > 1].tolist(), parts[parts > 1].tolist(), strict=True):
+        if len(np.unique(wall[first : first + count])) < count:
+            autumn += 1
+        else:
+            lumped[first : first + count] = True
+    if autumn:
+        readings.notes.append(f"{plural(autumn, 'reading')} of the hour that autumn repeats last longer than others.")
+    readings.lumped = lumped if lumped.any() else None
 
 
 def _local_zone(feed: _Feed, zone: tzinfo | None, origin: Origin) -> tuple[tzinfo, list[str]]:
-    """Return the zone of the wall clock: the caller's, or else the file's standard time."""
+    """Return the zone of the wall clock: the caller's, or else that of the file."""
     if zone is not None:
         return zone, [f"Timestamps were converted from UTC to {zone}."]
-    offsets = [e.numbers["tzOffset"] for e in feed.entries if "tzOffset" in e.numbers]
-    if not offsets or abs(offsets[0]) >= 86400:
+    said = [entry for entry in feed.entries if "tzOffset" in entry.numbers]
+    if not said or abs(said[0].numbers["tzOffset"]) >= 86400:
         raise origin.error(
             "the file does not state its time zone; pass timezone='America/New_York' (your zone), or 'UTC'."
         )
-    hours = offsets[0] / 3600
+    offset = said[0].numbers["tzOffset"]
+    if any((entry.numbers["tzOffset"], entry.rules) != (offset, said[0].rules) for entry in said):
+        raise origin.error("the file states several time zones; pass timezone='America/New_York' (your zone).")
+    saving = said[0].numbers.get("dstOffset", 0)
+    try:
+        rules = [read_rule(said[0].rules[name]) for name in sorted(_RULES, reverse=True) if name in said[0].rules]
+    except ValueError as error:
+        raise origin.error(f"the rule for daylight saving cannot be read ({error}); pass timezone=.") from None
+    hours = offset / 3600
+    if len(rules) == 2 and rules[0] is not None and rules[1] is not None and 0 < saving <= 7200:
+        clock = FileClock(offset, saving, rules[0], rules[1])
+        return clock, [f"Local time is UTC{hours:+g} h with daylight saving, by the file's own rule."]
     note = f"Local time is UTC{hours:+g} h all year, as the file states; pass timezone= to follow daylight saving."
-    return timezone(timedelta(seconds=offsets[0])), [note]
+    return timezone(timedelta(seconds=offset)), [note]

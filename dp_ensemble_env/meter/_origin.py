@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import tzinfo
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,6 +52,18 @@ class Readings:
         Seconds per interval, when the file states it.
     notes : list of str
         Rules applied so far.
+    register : bool or None
+        Whether the values are the states of a register, to be differenced; None when that is unknown.
+    chosen : bool
+        Whether the caller named the columns.
+    lumped : (n,) bool or None
+        Readings that are parts of one that lasts several intervals, by the file's own account.
+    instants : (n,) int64 or None
+        The stamps in UTC, where they are known.
+    lacks : str
+        What the file lacks to be read, as a complaint to be raised when nothing makes up for it.
+    placed : bool
+        Whether the stamps are starts of intervals for sure, since the intervals are numbered.
     """
 
     origin: Origin
@@ -64,6 +77,68 @@ class Readings:
     step: int | None = None
     notes: list[str] = field(default_factory=list)
     stated: dict[str, str] = field(default_factory=dict)
+    register: bool | None = None
+    chosen: bool = False
+    lumped: NDArray[np.bool_] | None = None
+    instants: NDArray[np.int64] | None = None
+    lacks: str = ""
+    placed: bool = False
+
+    def part(self, rows: NDArray[Any] | slice, columns: list[int] | None = None) -> Readings:
+        """Return some of the rows, and some of the columns."""
+        places = list(range(len(self.names))) if columns is None else columns
+        names = [self.names[i] for i in places]
+        return replace(
+            self,
+            seconds=self.seconds[rows],
+            values=self.values[rows][:, places],
+            lines=self.lines[rows],
+            lumped=None if self.lumped is None else self.lumped[rows],
+            instants=None if self.instants is None else self.instants[rows],
+            names=names,
+            notes=list(self.notes),
+            stated={name: unit for name, unit in self.stated.items() if name in names},
+        )
+
+
+def join(parts: list[Readings]) -> Readings:
+    """Put the readings of several meters side by side, by their stamps, to be added up."""
+    first = parts[0]
+    for what, said in (("units", {p.unit for p in parts}), ("lengths of interval", {p.step for p in parts})):
+        if len(said) > 1:
+            raise first.origin.error(
+                f"the meters to add up have different {what} ({', '.join(sorted(map(str, said)))}); choose one of them."
+            )
+    # The clock shows the autumn hour twice, so a stamp may stand for several readings: the first, the second, …
+    turns = [_turns(part.seconds) for part in parts]
+    most = max(int(turn.max(initial=0)) for turn in turns) + 1
+    keys = [part.seconds * most + turn for part, turn in zip(parts, turns, strict=True)]
+    grid = np.unique(np.concatenate(keys))
+    values = np.full((len(grid), len(parts)), np.nan)
+    lines = np.zeros(len(grid), dtype=np.int64)
+    for column, (part, key) in enumerate(zip(parts, keys, strict=True)):
+        place = np.searchsorted(grid, key)
+        values[place, column], lines[place] = part.values.sum(axis=1), part.lines
+    names = [part.names[0] for part in parts]
+    notes = list(dict.fromkeys(note for part in parts for note in part.notes))
+    stated = {name: unit for part in parts for name, unit in part.stated.items()}
+    lumped = np.zeros(len(grid), dtype=bool)
+    for part, key in zip(parts, keys, strict=True):
+        if part.lumped is not None:
+            lumped[np.searchsorted(grid, key[part.lumped])] = True
+    first = replace(first, lumped=lumped if lumped.any() else None, instants=None)
+    return replace(first, seconds=grid // most, values=values, lines=lines, names=names, notes=notes, stated=stated)
+
+
+def _turns(seconds: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Count, for every reading, how many before it carry the same stamp."""
+    order = np.argsort(seconds, kind="stable")
+    ordered = seconds[order]
+    starts = np.flatnonzero(np.concatenate(([True], np.diff(ordered) != 0))) if len(ordered) else np.zeros(0, int)
+    turns = np.empty(len(seconds), dtype=np.int64)
+    sizes = np.diff(np.append(starts, len(ordered)))
+    turns[order] = np.arange(len(ordered)) - np.repeat(starts, sizes)
+    return turns
 
 
 def plural(count: int, noun: str) -> str:

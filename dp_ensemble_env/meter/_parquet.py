@@ -6,66 +6,66 @@ import os
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from ._limits import Limits
 from ._origin import Origin, Readings
 from ._stamps import Stamps, check_years, parse_stamps
-from ._tables import TextOptions, pick, stamp_of, stated_units, to_wall, unit_of
+from ._tables import TextOptions, is_register, loads, pick, stamp_of, stated_units, to_wall, unit_of
 from ._zones import get_zone, utc_to_wall
 
 
-def read_parquet(path: str | os.PathLike[str], origin: Origin, options: TextOptions) -> Readings:
-    """Read one timestamp column and the chosen numeric columns."""
-    file, names, time = _open(path, origin)
-    places, notes = pick(names, options.column, origin)
+def read_parquet(
+    path: str | os.PathLike[str], origin: Origin, options: TextOptions, every: bool = False
+) -> list[Readings]:
+    """Read one timestamp column and the chosen numeric columns, or every load by itself."""
+    if options.meter_id is not None:
+        raise origin.error("meter_id is for text and Excel tables; store one column a meter, and pass column=.")
+    file, names, time = _open(path, origin, options.limits)
+    places, notes = (loads(names), []) if every else pick(names, options.column, origin)
+    if not places:
+        places = list(range(len(names)))
     chosen = [names[i] for i in places]
-    pyarrow = _pyarrow()
-    try:
-        table = file.read(columns=[time, *chosen])
-        values = np.column_stack([table[name].cast("float64").to_numpy().astype(float) for name in chosen])
-    except (pyarrow.ArrowException, OSError) as error:
-        raise _broken(error, origin) from None
-    values = np.where(np.isfinite(values), values, np.nan)
+    table, values = _decode(file, time, chosen, origin, options.limits)
     lines = np.arange(1, len(values) + 1, dtype=np.int64)
+    infinite = np.argwhere(np.isinf(values))
+    if len(infinite):
+        row, column = infinite[0]
+        raise origin.error(
+            f"cannot read {str(values[row, column])!r} in column {chosen[column]!r} as a number; correct it, "
+            "or empty the cell to make it a gap.",
+            lines[row],
+        )
     column = table[time]
     if column.null_count:
         raise origin.error("the timestamp is empty; drop such rows.", 1 + int(np.argmax(column.is_null().to_numpy())))
-    zone = options.zone
-    if pyarrow.types.is_timestamp(column.type):
-        seconds = column.to_numpy().astype("datetime64[s]").astype(np.int64)
-        check_years(seconds, lines, origin)
-        if column.type.tz is not None:
-            if zone is None and column.type.tz not in ("UTC", "+00:00"):
-                zone = get_zone(column.type.tz)
-            more: list[str] = [f"Timestamps were converted from UTC to {zone}."]
-            if zone is None:
-                to_wall(Stamps(seconds, np.zeros_like(seconds), []), None, origin)
-            else:
-                seconds = utc_to_wall(seconds, zone)
-            notes += more
-    else:
-        parsed = parse_stamps(column.to_pylist(), lines, origin, options.date_order)
-        seconds, more = to_wall(parsed, zone, origin)
-        notes += parsed.notes + more
+    seconds, zone, more = _times(column, lines, origin, options)
     units = {unit_of(name) for name in chosen}
     unit = units.pop() if len(units) == 1 else None
-    return Readings(
-        origin, seconds, values, chosen, lines, unit, stamp_of(time), zone, None, notes, stated_units(chosen)
+    readings = Readings(
+        origin, seconds, values, chosen, lines, unit, stamp_of(time), zone, None, notes + more, stated_units(chosen)
     )
+    readings.register, readings.chosen = all(map(is_register, chosen)) or None, options.column is not None
+    return [readings.part(slice(None), [i]) for i in range(len(chosen))] if every else [readings]
 
 
-def parquet_columns(path: str | os.PathLike[str], origin: Origin) -> list[str]:
+def parquet_columns(path: str | os.PathLike[str], origin: Origin, limits: Limits) -> list[str]:
     """Name the numeric columns of a parquet file."""
-    return _open(path, origin)[1]
+    return _open(path, origin, limits)[1]
 
 
-def _open(path: str | os.PathLike[str], origin: Origin) -> tuple[Any, list[str], str]:
+def _open(path: str | os.PathLike[str], origin: Origin, limits: Limits) -> tuple[Any, list[str], str]:
     """Open the file; return it with its numeric columns and its time column."""
     pyarrow = _pyarrow()
     try:
         file = pyarrow.parquet.ParquetFile(path)
         schema = file.schema_arrow
-    except (pyarrow.ArrowException, OSError) as error:
+    except (pyarrow.ArrowException, OSError, ValueError, MemoryError) as error:
         raise _broken(error, origin) from None
+    limits.check("readings", file.metadata.num_rows, origin)
+    doubled = sorted({name for name in schema.names if schema.names.count(name) > 1})[:3]
+    if doubled:
+        raise origin.error(f"several columns are called {doubled[0]!r}; give them different names.")
     kinds = pyarrow.types
     times = [f.name for f in schema if kinds.is_timestamp(f.type)]
     times = times or [f.name for f in schema if kinds.is_string(f.type) or kinds.is_large_string(f.type)]
@@ -74,7 +74,49 @@ def _open(path: str | os.PathLike[str], origin: Origin) -> tuple[Any, list[str],
     names = [
         f.name for f in schema if kinds.is_floating(f.type) or kinds.is_integer(f.type) or kinds.is_decimal(f.type)
     ]
+    limits.check("meters", len(names), origin)
     return file, names, times[0]
+
+
+def _decode(file: Any, time: str, chosen: list[str], origin: Origin, limits: Limits) -> tuple[Any, NDArray[np.float64]]:
+    """Read some columns, once what they declare is known to fit into memory."""
+    pyarrow = _pyarrow()
+    wanted = {time, *chosen}
+    groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
+    columns = [group.column(j) for group in groups for j in range(group.num_columns)]
+    size = sum(c.total_uncompressed_size for c in columns if c.path_in_schema in wanted)
+    limits.check("bytes once unpacked", max(size, 8 * file.metadata.num_rows * len(wanted)), origin)
+    try:
+        table = file.read(columns=[time, *chosen])
+        table.validate(full=True)
+        values = np.column_stack([table[name].cast("float64").to_numpy().astype(float) for name in chosen])
+    except (pyarrow.ArrowException, OSError, ValueError, MemoryError) as error:
+        raise _broken(error, origin) from None
+    return table, values
+
+
+def _times(
+    column: Any, lines: NDArray[np.int64], origin: Origin, options: TextOptions
+) -> tuple[NDArray[np.int64], Any, list[str]]:
+    """Return the stamps on the wall clock, its zone where it is known, and notes."""
+    pyarrow, zone = _pyarrow(), options.zone
+    if not pyarrow.types.is_timestamp(column.type):
+        parsed = parse_stamps(column.to_pylist(), lines, origin, options.date_order)
+        seconds, more = to_wall(parsed, zone, origin)
+        return seconds, zone, parsed.notes + more
+    seconds = column.to_numpy().astype("datetime64[s]").astype(np.int64)
+    check_years(seconds, lines, origin)
+    if column.type.tz is None:
+        return seconds, zone, []
+    if zone is None and column.type.tz not in ("UTC", "+00:00"):
+        try:
+            zone = get_zone(column.type.tz)
+        except ValueError:
+            raise origin.error(f"the time zone {column.type.tz!r} is not known; pass timezone=.") from None
+    if zone is None:
+        to_wall(Stamps(seconds, np.zeros_like(seconds), []), None, origin)  # refuses with the remedy
+    assert zone is not None
+    return utc_to_wall(seconds, zone), zone, [f"Timestamps were converted from UTC to {zone}."]
 
 
 def _pyarrow() -> Any:
@@ -86,5 +128,6 @@ def _pyarrow() -> Any:
     return pyarrow
 
 
-def _broken(error: Exception, origin: Origin) -> ValueError:
-    return origin.error(f"the parquet file cannot be read ({str(error).splitlines()[0]}); write it again.")
+def _broken(error: BaseException, origin: Origin) -> ValueError:
+    reason = (str(error) or type(error).__name__).splitlines()[0]
+    return origin.error(f"the parquet file cannot be read ({reason}); write it again.")

@@ -9,9 +9,11 @@ import numpy as np
 
 from .._validation import check_positive
 from ._clean import Rules, make_series
+from ._limits import Limits
 from ._origin import Origin, Readings, name_list
+from ._source import TextFile
 from ._stamps import parse_stamps
-from ._text import decode, find_table, parse_numbers, take_columns
+from ._text import find_table, parse_numbers, take_columns
 from ._zones import get_zone
 from .series import PowerSeries
 
@@ -47,13 +49,15 @@ def simbench_profile(name: str = "G0-A", peak_kw: float = 1000.0) -> PowerSeries
     peak = check_positive(peak_kw, "peak_kw")
     path = _find()
     origin = Origin(f"simbench/{path.name}")
-    table = find_table(decode(path.read_bytes(), origin), origin)
+    table = find_table(TextFile(path, origin, Limits()))
     place = table.index(f"{name}{_SUFFIX}".lower())
     if place is None:
         known = sorted(h.removesuffix(_SUFFIX) for h in table.header if h.endswith(_SUFFIX) and h.startswith("G"))
         raise ValueError(f"SimBench has no load profile {name!r}; choose one of {name_list(known)}.")
-    (stamps, cells), lines = take_columns(table, [table.stamps[0], place])
-    parsed = parse_stamps(stamps, lines, origin, "dmy")
+    chunks = list(take_columns(table, [table.stamps[0], place]))
+    lines = np.concatenate([numbers for _, numbers in chunks])
+    parsed = parse_stamps([cell for columns, _ in chunks for cell in columns[0]], lines, origin, "dmy")
+    cells = [cell for columns, _ in chunks for cell in columns[1]]
     values = parse_numbers(cells, lines, origin, ".", table.header[place])[:, None] * peak
     readings = Readings(
         origin,

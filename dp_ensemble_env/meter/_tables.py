@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._validation import check_choice
+from ._hours import DayColumns, HourColumn, find_day_columns, find_hours, parse_hours, place_slots
+from ._ids import MeterColumn, choose_meter, find_identities, split_meters
+from ._limits import Limits
 from ._origin import Origin, Readings, name_list
-from ._stamps import CLOCK, STAMP, Stamps, parse_stamps
+from ._source import Source
+from ._stamps import StampColumn, Stamps, match_clock, match_stamp, parse_stamps
 from ._text import Table, find_decimal, find_table, parse_numbers, take_columns, to_number
 from ._zones import utc_to_wall
 
@@ -21,8 +25,10 @@ _BARE_WATT = re.compile(r"[(\[]\s*w\s*[)\]]|^w$|^watts?$|(?:power|^p)[ _]w$|_wat
 _SPELLED = {"kwh": "kWh", "mwh": "MWh", "wh": "Wh", "kw": "kW", "mw": "MW", "w": "W"}
 _START = re.compile(r"start|begin|from\b|beginn|\bvon\b")
 _END = re.compile(r"(?<![a-z])end(?![a-rt-z])|ending|\bto\b|\bbis\b")
+_REGISTER = re.compile(r"cumul|accumul|register|odometer|totali[sz]er|z(?:ä|ae)hlerstand|lifetime|meter[ _]?reading")
 _OTHER = re.compile(
     r"cost|price|\$|€|temp|humid|reactive|kvar|kva|voltage|current|factor|index|account|\bid\b|\bdst\b|\bweek|weather"
+    r"|nameplate|rated|rating|capacity|contract|nominal|installed|limit"
 )
 
 
@@ -34,6 +40,9 @@ class TextOptions:
     date_order: str = "auto"
     decimal: str = "auto"
     zone: tzinfo | None = None
+    stamp: str | None = None
+    meter_id: str | None = None
+    limits: Limits = Limits()
 
 
 @dataclass(frozen=True)
@@ -44,6 +53,7 @@ class Choice:
     unit: str | None
     stamp: str | None
     notes: tuple[str, ...] = ()
+    register: bool | None = None
 
 
 def detect(table: Table) -> str:
@@ -57,53 +67,170 @@ def detect(table: Table) -> str:
     return "csv"
 
 
-def read_text(text: str, origin: Origin, format: str, options: TextOptions) -> Readings:
-    """Read a delimited text in one of the known formats."""
-    table = find_table(text, origin)
+@dataclass(frozen=True)
+class Layout:
+    """Which columns of a table hold what."""
+
+    kind: str
+    choice: Choice
+    stamps: tuple[int, ...]
+    hours: HourColumn | None
+    days: DayColumns | None
+    meters: list[int]
+    units: int | None
+    ends: int | None
+
+    @property
+    def wanted(self) -> list[int]:
+        """Every column to take: stamps, readings, meters, and what else there is."""
+        hours = None if self.hours is None else self.hours.column
+        extra = [i for i in (self.ends, self.units, hours) if i is not None]
+        return [*self.stamps, *self.choice.columns, *self.meters, *extra]
+
+
+def read_text(source: Source, format: str, options: TextOptions, every: bool = False) -> list[Readings]:
+    """Read a table in one of the known formats: the wanted readings, or those of every meter by itself."""
+    table = find_table(source)
     found = detect(table)
     if format not in ("auto", "csv", found):
-        raise origin.error(f"the header is not that of format {format!r}; pass format='auto' or 'csv'.")
-    kind = found if format == "auto" else format
-    choice = _choose(table, kind, options)
+        raise table.origin.error(f"the header is not that of format {format!r}; pass format='auto' or 'csv'.")
+    layout = _lay_out(table, found if format == "auto" else format, options, every)
+    readings, meters = _take(table, layout, options)
+    if not every:
+        return [choose_meter(readings, meters, options.meter_id, table.origin)]
+    parts = split_meters(readings, meters)
+    several = len(readings.names) > 1
+    return [
+        _named(
+            part.part(slice(None), [i]), " ".join(filter(None, (name, part.names[i] if several or not name else "")))
+        )
+        for name, part in parts.items()
+        for i in range(len(part.names))
+    ]
+
+
+def _named(readings: Readings, name: str) -> Readings:
+    readings.stated = dict.fromkeys([name], *readings.stated.values()) if readings.stated else {}
+    readings.names = [name]
+    return readings
+
+
+def _lay_out(table: Table, kind: str, options: TextOptions, every: bool) -> Layout:
+    """Settle which columns to read, and what is known of them."""
+    days = find_day_columns(table) if kind == "csv" else None
+    hours = find_hours(table, options.stamp) if kind == "csv" and days is None else None
     stamps = _opower_stamps(table) if kind == "opower" else table.stamps
-    extra = [i for i in (table.index("end time"), table.index("units")) if i is not None] if kind == "opower" else []
-    cells, lines = take_columns(table, [*stamps, *choice.columns, *extra])
-    parsed = _parse_time(cells[: len(stamps)], lines, origin, options.date_order)
-    seconds, notes = to_wall(parsed, options.zone, origin)
-    wanted = cells[len(stamps) : len(stamps) + len(choice.columns)]
-    decimal = find_decimal(wanted, table.delimiter) if options.decimal == "auto" else options.decimal
+    taken = {*stamps, *([hours.column] if hours else ())}
+    if days is not None:
+        if options.column is not None:
+            raise table.origin.error("the file has a row a day and a column an hour; leave column out.")
+        stated = {unit_of(name) for name in table.header} - {None}
+        note = f"Every row holds a day of {days.per_day} intervals."
+        choice = Choice(days.columns, stated.pop() if len(stated) == 1 else None, "start", (note,))
+    else:
+        choice = _choose(table, kind, options, taken, every)
+    meters = find_identities(table, [*taken, *choice.columns])
+    ends = table.index("end time") if kind == "opower" else None
+    units = table.index("units", "unit", "uom", "unit of measure") if choice.unit is None or kind == "opower" else None
+    return Layout(kind, choice, stamps, hours, days, meters, units, ends)
+
+
+def _take(table: Table, layout: Layout, options: TextOptions) -> tuple[Readings, MeterColumn]:
+    """Read the columns of the layout a chunk at a time."""
+    origin, choice = table.origin, layout.choice
+    decimal = find_decimal(table, choice.columns) if options.decimal == "auto" else options.decimal
     names = [table.header[i] for i in choice.columns]
-    values = [parse_numbers(c, lines, origin, decimal, n) for c, n in zip(wanted, names, strict=True)]
+    stamps = StampColumn(origin, options.date_order)
+    meters = MeterColumn(layout.meters, ", ".join(table.header[i] for i in layout.meters), options.limits)
+    values, slots, lines, extra = [], [], [], _Extra()
+    for columns, numbers in take_columns(table, layout.wanted):
+        parts = iter(columns)
+        first = [next(parts) for _ in layout.stamps]
+        stamps.add(first[0] if len(first) == 1 else _joined(first), numbers)
+        cells = [next(parts) for _ in choice.columns]
+        parsed = [parse_numbers(c, numbers, origin, decimal, n) for c, n in zip(cells, names, strict=True)]
+        values.append(np.column_stack(parsed))
+        lines.append(numbers)
+        meters.add([next(parts) for _ in layout.meters], origin)
+        if layout.ends is not None:
+            extra.measure(first[1], next(parts), numbers, origin)
+        if layout.units is not None:
+            extra.unit_of(next(parts), numbers)
+        if layout.hours is not None:
+            slots.append(parse_hours(next(parts), numbers, layout.hours, origin))
+    parsed_stamps, where = stamps.finish(), np.concatenate(lines)
+    step = extra.step(origin) or parsed_stamps.step
+    seconds, notes = to_wall(parsed_stamps, options.zone, origin)
     # American exports put the month first; only for unknown layouts is that an assumption.
-    notes = [*choice.notes, *(parsed.notes if kind == "csv" else ()), *notes]
+    notes = [*choice.notes, *(parsed_stamps.notes if layout.kind == "csv" else ()), *notes]
     if decimal == ",":
         notes.append("Commas in numbers were read as decimal commas.")
-    readings = Readings(
-        origin, seconds, np.column_stack(values), names, lines, choice.unit, choice.stamp, options.zone, None, notes
+    stamp = choice.stamp or ("start" if parsed_stamps.step is not None else None)
+    readings = Readings(origin, seconds, np.concatenate(values), names, where, choice.unit, stamp, options.zone, step)
+    del values, lines
+    if parsed_stamps.offsets is not None:
+        readings.instants = parsed_stamps.seconds - parsed_stamps.offsets
+    readings.notes, readings.stated, readings.chosen = notes, stated_units(names), options.column is not None
+    if layout.hours is not None:
+        _number_hours(readings, np.concatenate(slots), layout.hours, options)
+    if layout.days is not None:
+        readings = _unroll(readings, meters, layout.days, options)
+    if layout.units is not None:
+        extra.settle(readings, layout.kind)
+    if layout.kind == "opower":
+        readings.notes.append("Format opower: START TIME is the start of the interval, END TIME its last minute.")
+    counted = layout.days is not None or layout.hours is not None or parsed_stamps.step is not None
+    readings.register = False if counted or layout.kind != "csv" else choice.register
+    return readings, meters
+
+
+def _number_hours(readings: Readings, slots: NDArray[np.int64], hours: HourColumn, options: TextOptions) -> None:
+    """Move bare dates to the intervals that another column numbers."""
+    readings.seconds = place_slots(
+        readings.seconds, slots, hours.per_day, options.zone, readings.lines, readings.origin
     )
-    readings.stated = stated_units(names)
-    if kind == "opower":
-        _finish_opower(readings, table, cells[len(stamps) + len(choice.columns) :], cells[1])
-    return readings
+    readings.stamp, readings.step, readings.instants, readings.placed = "start", 86400 // hours.per_day, None, True
+    first, last = hours.base, hours.base + hours.per_day - 1
+    readings.notes.append(f"Intervals are numbered {first} to {last}; number {first} starts at midnight.")
+
+
+def _unroll(readings: Readings, meters: MeterColumn, days: DayColumns, options: TextOptions) -> Readings:
+    """Put the hours of a day below each other."""
+    rows, width = readings.values.shape
+    values = readings.values.ravel()
+    repeat = np.repeat(np.arange(rows), width)
+    slots = np.tile(days.slots, rows)
+    first = np.array([int((days.slots[:i] == slot).sum()) == 0 for i, slot in enumerate(days.slots)])
+    # A 25th hour, or a second column for the repeated one, is empty on all days but one.
+    keep = ~np.isnan(values) | ((slots < days.per_day) & np.tile(first, rows))
+    repeat, slots, values = repeat[keep], slots[keep], values[keep]
+    known = ~np.isnan(values)
+    lines, seconds = readings.lines[repeat], readings.seconds[repeat] + slots * (86400 // days.per_day)
+    seconds[known] = place_slots(
+        readings.seconds[repeat][known], slots[known], days.per_day, options.zone, lines[known], readings.origin
+    )
+    meters.chunks = [np.concatenate(meters.chunks)[repeat]] if meters.chunks else []
+    return replace(
+        readings, seconds=seconds, values=values[:, None], lines=lines, names=["the readings"], instants=None,
+        stated={}, stamp="start", placed=True, step=86400 // days.per_day,
+    )  # fmt: skip
 
 
 def candidates(table: Table) -> list[int]:
     """Return the columns that hold numbers and are not the timestamps."""
     width = len(table.header)
-    clocks = {
-        i
-        for row in table.sample
-        for i, cell in enumerate(row[:width])
-        if STAMP.fullmatch(cell) or CLOCK.fullmatch(cell)
-    }
+    clocks = {i for row in table.sample for i, cell in enumerate(row[:width]) if match_stamp(cell) or match_clock(cell)}
     found = []
     for i in range(width):
-        cells = [row[i] for row in table.sample if len(row) > i]
+        cells = table.cells(i)
         numbers = [to_number(cell, decimal) for cell in cells for decimal in ".,"]
         # One number in the sample makes a candidate; a later cell that is none is refused with its line.
-        if i not in clocks and any(x is not None for x in numbers) and not _mostly_text(cells):
+        if i not in {*clocks, *table.stamps} and any(x is not None for x in numbers) and not _mostly_text(cells):
             found.append(i)
-    return found
+    # The number of a meter or of an hour is no reading, unless there is nothing else.
+    hours = find_hours(table, "end")
+    labels = {*find_identities(table, table.stamps), *([hours.column] if hours else ())}
+    return [i for i in found if i not in labels] or found
 
 
 def unit_of(name: str) -> str | None:
@@ -113,6 +240,11 @@ def unit_of(name: str) -> str | None:
     if match:
         return _SPELLED[match[1]]
     return "W" if _BARE_WATT.search(lowered) else None
+
+
+def is_register(name: str) -> bool:
+    """Tell whether a column name states that the register of a meter was read."""
+    return _REGISTER.search(name.lower()) is not None
 
 
 def stated_units(names: list[str]) -> dict[str, str]:
@@ -147,7 +279,7 @@ def pick(names: list[str], column: str | Sequence[str] | None, origin: Origin) -
             )
         return [0], []
     if column == "sum" and "sum" not in names:
-        used = [i for i, name in enumerate(names) if not _OTHER.search(name.lower())]
+        used = loads(names)
         left = [name for i, name in enumerate(names) if i not in used]
         if not used:
             raise origin.error(f"no column looks like electricity; name the columns to add up: {name_list(names)}.")
@@ -160,6 +292,11 @@ def pick(names: list[str], column: str | Sequence[str] | None, origin: Origin) -
         if names.count(name) > 1:
             raise origin.error(f"{names.count(name)} columns are called {name!r}; give them different names.")
     return [names.index(name) for name in wanted], []
+
+
+def loads(names: list[str]) -> list[int]:
+    """Return the places of the columns whose names do not rule out electricity."""
+    return [i for i, name in enumerate(names) if not _OTHER.search(name.lower())]
 
 
 def to_wall(parsed: Stamps, zone: tzinfo | None, origin: Origin) -> tuple[NDArray[np.int64], list[str]]:
@@ -175,13 +312,13 @@ def to_wall(parsed: Stamps, zone: tzinfo | None, origin: Origin) -> tuple[NDArra
     return parsed.seconds, ["Timestamps state their offset from UTC; the local time as written was kept."]
 
 
-def _choose(table: Table, kind: str, options: TextOptions) -> Choice:
+def _choose(table: Table, kind: str, options: TextOptions, taken: set[int], every: bool) -> Choice:
     """Settle columns, unit and stamp for one format."""
     if kind == "opower" and options.column is None:
         place = _usage(table)
         assert place is not None  # detect() saw it
         return Choice([place], unit_of(table.header[place]), "start")
-    places = candidates(table)
+    places = [i for i in candidates(table) if i not in taken]
     names = [table.header[i] for i in places]
     column, preset = options.column, None
     if kind == "conedison":
@@ -191,17 +328,40 @@ def _choose(table: Table, kind: str, options: TextOptions) -> Choice:
     elif kind == "scada":
         preset = {"realpower": "kW"}
         column = column or next((n for n in names if n.lower() == "realpower"), None)
-    picked, notes = pick(names, column, table.origin)
+    picked, notes = _pick_moving(table, places, names, column, every)
     chosen = [names[i] for i in picked]
     units = {(preset or {}).get(name.lower()) or unit_of(name) for name in chosen}
-    if len(units) > 1 and None not in units:
+    if len(units) > 1 and None not in units and not every:
         raise table.origin.error(f"the columns to add up have different units ({', '.join(sorted(map(str, units)))}).")
     stamp = {"conedison": "end", "scada": "start", "opower": "start"}.get(kind) or stamp_of(
         table.header[table.stamps[0]]
     )
     if kind != "csv":
         notes.append(f"Format {kind}: column {chosen[0]!r}, timestamps taken as the {stamp} of the interval.")
-    return Choice([places[i] for i in picked], units.pop() if len(units) == 1 else None, stamp, tuple(notes))
+    unit = units.pop() if len(units) == 1 else None
+    register = True if all(is_register(name) for name in chosen) else None
+    return Choice([places[i] for i in picked], unit, stamp, tuple(notes), register)
+
+
+def _pick_moving(
+    table: Table, places: list[int], names: list[str], column: str | Sequence[str] | None, every: bool
+) -> tuple[list[int], list[str]]:
+    """Choose columns; of several, one that never changes is a nameplate and is not chosen unasked."""
+    still = [i for i, place in enumerate(places) if _holds_still(table.cells(place))]
+    moving = [i for i in loads(names) if i not in still]
+    if every and column is None:
+        return moving or list(range(len(names))), []
+    if column is None and still and moving and len(moving) < len(places):
+        picked, notes = pick([names[i] for i in moving], None, table.origin)
+        left = name_list([names[i] for i in still])
+        return [moving[i] for i in picked], [*notes, f"Not taken for a load, since it holds one value: {left}."]
+    return pick(names, column, table.origin)
+
+
+def _holds_still(cells: list[str]) -> bool:
+    """Tell whether a column holds one number above zero, as a nameplate does."""
+    values = {cell.strip() for cell in cells}
+    return len(cells) > 2 and len(values) == 1 and bool(to_number(values.pop()))
 
 
 def _mostly_text(cells: list[str]) -> bool:
@@ -222,43 +382,62 @@ def _opower_stamps(table: Table) -> tuple[int, int]:
     return date, start
 
 
-def _parse_time(cells: list[list[str]], lines: NDArray[np.int64], origin: Origin, order: str) -> Stamps:
-    if len(cells) == 1:
-        return parse_stamps(cells[0], lines, origin, order)
-    joined = [f"{date.strip()} {clock.strip()}" for date, clock in zip(*cells, strict=True)]
-    return parse_stamps(joined, lines, origin, order)
+def _joined(columns: list[list[str]]) -> list[str]:
+    return [f"{date.strip()} {clock.strip()}" for date, clock in zip(*columns, strict=True)]
 
 
-def _finish_opower(readings: Readings, table: Table, extra: list[list[str]], starts: list[str]) -> None:
-    """Take the length of the intervals from END TIME, and the unit from UNITS."""
-    if table.index("end time") is not None:
-        readings.step = _opower_step(starts, extra.pop(0), readings)
-    if extra:
-        spelled = [_SPELLED.get(cell.strip().lower(), cell.strip()) for cell in extra[0]]
-        first = spelled[0]
-        other = next((i for i, unit in enumerate(spelled) if unit != first), None)
-        if other is not None or first not in _SPELLED.values():
-            raise readings.origin.error(
-                f"the unit is {spelled[other or 0]!r}; keep only the electricity rows, all in one of kWh, Wh or MWh.",
-                readings.lines[other or 0],
-            )
-        readings.unit, readings.stated = first, dict.fromkeys(readings.names, first)
-    readings.notes.append("Format opower: START TIME is the start of the interval, END TIME its last minute.")
+@dataclass
+class _Extra:
+    """What some formats say in columns of their own: the end of the interval, and the unit."""
 
+    lengths: dict[int, list[int]] = field(default_factory=dict)
+    units: dict[str, int] = field(default_factory=dict)
 
-def _opower_step(starts: list[str], ends: list[str], readings: Readings) -> int:
-    pairs = [(f"2000-01-01 {a.strip()}", f"2000-01-01 {b.strip()}") for a, b in zip(starts, ends, strict=True)]
-    low, high = (parse_stamps([pair[k] for pair in pairs], readings.lines, readings.origin).seconds for k in (0, 1))
-    spans = (high - low) % 86400
-    spans = np.where(spans % 300 == 240, spans + 60, spans)  # 00:14 means the whole of that minute
-    spans = np.where(spans == 0, 86400, spans)
-    lengths, counts = np.unique(spans, return_counts=True)
-    step = int(lengths[np.argmax(counts)])
-    bad = np.flatnonzero(spans != step)
-    if len(bad):
-        raise readings.origin.error(
-            f"the interval lasts {int(spans[bad[0]]) // 60} minutes where most last {step // 60}; "
-            "correct it or remove the line.",
-            readings.lines[bad[0]],
+    def measure(self, starts: list[str], ends: list[str], lines: NDArray[np.int64], origin: Origin) -> None:
+        """Count the lengths of the intervals, and keep the first line of each."""
+        low, high = (
+            parse_stamps([f"2000-01-01 {cell.strip()}" for cell in cells], lines, origin).seconds
+            for cells in (starts, ends)
         )
-    return step
+        spans = (high - low) % 86400
+        spans = np.where(spans % 300 == 240, spans + 60, spans)  # 00:14 means the whole of that minute
+        spans = np.where(spans == 0, 86400, spans)
+        values, first, counts = np.unique(spans, return_index=True, return_counts=True)
+        for value, place, count in zip(values.tolist(), first.tolist(), counts.tolist(), strict=True):
+            self.lengths.setdefault(value, [0, int(lines[place])])[0] += count
+
+    def step(self, origin: Origin) -> int | None:
+        """Return the one length of interval, and name the first line that has another."""
+        if not self.lengths:
+            return None
+        step = max(self.lengths, key=lambda length: self.lengths[length][0])
+        others = [(line, length) for length, (_, line) in self.lengths.items() if length != step]
+        if others:
+            line, length = min(others)
+            raise origin.error(
+                f"the interval lasts {length // 60} minutes where most last {step // 60}; "
+                "correct it or remove the line.",
+                line,
+            )
+        return step
+
+    def unit_of(self, cells: list[str], lines: NDArray[np.int64]) -> None:
+        """Collect the units that occur, with the first line of each."""
+        for place, cell in enumerate(cells):
+            if cell not in self.units:
+                self.units[cell] = int(lines[place])
+
+    def settle(self, readings: Readings, kind: str) -> None:
+        """Take the unit of all rows, or name the first row that has another."""
+        spelled: dict[str, int] = {}
+        for cell, line in self.units.items():
+            spelled.setdefault(as_unit(cell), line)
+        first, *others = spelled
+        wrong = others[0] if others else first if first not in _SPELLED.values() else None
+        if wrong is not None and (kind == "opower" or any(unit in _SPELLED.values() for unit in spelled)):
+            raise readings.origin.error(
+                f"the unit is {wrong.strip()!r}; keep only the electricity rows, all in one of kWh, Wh or MWh.",
+                spelled[wrong],
+            )
+        if wrong is None:
+            readings.unit, readings.stated = first, dict.fromkeys(readings.names, first)

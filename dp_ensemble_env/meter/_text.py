@@ -1,28 +1,20 @@
-"""From bytes to columns of cells: encoding, delimiter, header, numbers."""
+"""From rows of cells to columns: delimiter, header, numbers."""
 
 from __future__ import annotations
 
-import codecs
-import csv
-import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ._origin import Origin, shorten
-from ._stamps import CLOCK, EXAMPLES, STAMP
+from ._source import Rows, Source
+from ._stamps import EXAMPLES, is_epoch, match_clock, match_stamp
 
-DELIMITERS = (";", "\t", "|", ",")
-_SAMPLE = 200  # Lines looked at to find the delimiter, the header and the columns.
-_SAMPLE_SIZE = 4_000_000  # Characters that these may take.
-_CHUNK = 50_000  # Rows held as lists at a time.
 _LONGEST = 64  # No number or timestamp is longer than this.
-_BINARY = bytes(set(range(32)) - set(b"\t\n\r\f\v\x1a"))
 _ABSENT = {"", "na", "n/a", "#n/a", "nan", "null", "none", "nil", "-", "--", "?", "missing", "no data"}
 _HEADER_WORD = re.compile(r"time|date|stamp|interval|start|end|period|hour|day|zeit|datum|^ts$|^t$", re.IGNORECASE)
 _GROUP = r"(?:\d{1,3}(?:%s\d{3})+|\d*)"
@@ -31,15 +23,18 @@ _WITH_COMMA = re.compile(rf"[+-]?{_GROUP % '[.]'}(?:,\d*)?(?:[eE][+-]?\d+)?")
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d*)?")
 _SPACED = re.compile(r"(?<=\d)[ '’\u00a0\u2009\u202f](?=\d{3}(?!\d))")
 
+#: Some columns of a chunk of rows, and the line of every row.
+Columns = tuple[list[list[str]], NDArray[np.int64]]
+
 
 @dataclass
 class Table:
-    """A delimited text and where its parts are.
+    """A table and where its parts are.
 
     Attributes
     ----------
-    text : str
-        The whole file.
+    source : Source
+        Where its rows come from.
     delimiter : str
         What separates its cells.
     header : list of str
@@ -53,7 +48,7 @@ class Table:
     """
 
     origin: Origin
-    text: str
+    source: Source
     delimiter: str
     header: list[str]
     first: int
@@ -65,40 +60,30 @@ class Table:
         lowered = [name.lower() for name in self.header]
         return next((lowered.index(name) for name in names if name in lowered), None)
 
+    def cells(self, place: int) -> list[str]:
+        """Return the cells of a column in the sample."""
+        return [row[place] for row in self.sample if len(row) > place]
 
-def decode(data: bytes, origin: Origin) -> str:
-    """Decode UTF-8 (with or without mark), UTF-16 with mark, or else Latin-1."""
-    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        try:
-            return data.decode("utf-16")
-        except UnicodeDecodeError:
-            raise origin.error("the file starts as UTF-16 text but is not; save it as UTF-8.") from None
-    if data.startswith(b"PK\x03\x04"):
-        raise origin.error("this is a zip archive or an Excel workbook; unpack it, or save the sheet as CSV.")
-    # Deleting the forbidden bytes is the quickest way to learn whether there are any.
-    if len(data.translate(None, _BINARY)) != len(data):
-        raise origin.error("this is a binary file; save the readings as CSV, Green Button XML or parquet.")
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        return data.decode("latin-1")
+    @property
+    def dated(self) -> bool:
+        """Whether the first reading states its date alone."""
+        match = match_stamp(self.sample[0][self.stamps[0]])
+        return len(self.stamps) == 1 and match is not None and match["H"] is None
 
 
-def find_table(text: str, origin: Origin) -> Table:
-    """Find the delimiter, the header and the first reading of a text."""
-    text = text.replace("\r\n", "\n").replace("\r", "\n").rstrip("\x1a")
-    if not text.strip():
-        raise origin.error("the file is empty; export the readings again.")
+def find_table(source: Source) -> Table:
+    """Find the delimiter, the header and the first reading."""
     best: tuple[int, str, list[tuple[int, list[str]]]] = (0, "", [])
-    for delimiter in DELIMITERS:
-        rows = _sample_rows(text, delimiter)
+    for delimiter in source.delimiters:
+        rows = source.sample(delimiter)
         score = sum(_is_reading(row) for _, row in rows)
         if score > best[0]:
             best = (score, delimiter, rows)
     score, delimiter, rows = best
-    if not score:
-        raise _no_readings(text, origin)
-    at = next(i for i, (_, row) in enumerate(rows) if _is_reading(row))
+    origin = source.origin
+    at = next((i for i, (_, row) in enumerate(rows) if _is_reading(row)), None)
+    if at is None or _is_number_plate([row for _, row in rows[at:]]):
+        raise _no_readings(source)
     stamps = _stamp_columns(rows[at][1])
     header, above = _header(rows[:at], len(rows[at][1]), stamps[0])
     stray = next(((line, row) for line, row in above if len(row) == len(rows[at][1])), None)
@@ -108,48 +93,40 @@ def find_table(text: str, origin: Origin) -> Table:
     if header is None:
         header = [f"column {i + 1}" for i in range(len(rows[at][1]))]
     sample = [row for _, row in rows[at:]]
-    return Table(origin, text, delimiter, [h.strip() for h in header], rows[at][0], sample, stamps)
+    return Table(origin, source, delimiter, [h.strip() for h in header], rows[at][0], sample, stamps)
 
 
-def take_columns(table: Table, wanted: Sequence[int]) -> tuple[list[list[str]], NDArray[np.int64]]:
-    """Return the cells of some columns and the line number of every row."""
-    columns: list[list[str]] = [[] for _ in wanted]
-    lines: list[NDArray[np.int64]] = []
-    width, line = len(table.header), table.first
-    body = table.text.split("\n", line - 1)[-1]
-    quoted = '"' in body
-    reader = csv.reader(io.StringIO(body, newline=""), delimiter=table.delimiter, skipinitialspace=True)
-    while rows := _next_rows(reader, line, table.origin):
-        numbers = np.arange(line, line + len(rows), dtype=np.int64)
-        line += len(rows)
-        if quoted:  # A quoted cell may run over several lines.
-            breaks = np.array([sum(cell.count("\n") for cell in row) for row in rows], dtype=np.int64)
-            numbers[1:] += np.cumsum(breaks)[:-1]
-            line += int(breaks.sum())
+def take_columns(table: Table, wanted: Sequence[int]) -> Iterator[Columns]:
+    """Yield the cells of some columns and the line number of every row, a chunk at a time."""
+    width = len(table.header)
+    for rows, numbers in table.source.rows(table.delimiter, table.first):
         # wanted[0] is the timestamp: where it is blank, the whole row may be.
         if set(map(len, rows)) != {width} or not all(map(str.strip, map(itemgetter(wanted[0]), rows))):
             rows, numbers = _check_widths(rows, numbers, width, max(wanted) + 1, table)
-        for column, place in zip(columns, wanted, strict=True):
-            column.extend(map(itemgetter(place), rows))
-        lines.append(numbers)
-    numbers = np.concatenate(lines) if lines else np.zeros(0, dtype=np.int64)
-    for column in columns:
-        _check_lengths(column, numbers, table.origin)
-    return columns, numbers
+        columns = [list(map(itemgetter(place), rows)) for place in wanted]
+        for column in columns:
+            _check_lengths(column, numbers, table.origin)
+        yield columns, numbers
 
 
-def find_decimal(columns: Sequence[Sequence[str]], delimiter: str) -> str:
-    """Tell whether commas in these cells are decimal commas.
+def find_decimal(table: Table, wanted: Sequence[int]) -> str:
+    """Tell whether commas in the cells of some columns are decimal commas.
 
     Between semicolons they are, unless a point follows one of them. Otherwise
     they are when one of them does not separate groups of three digits.
     """
-    with_comma = [cell.strip() for column in columns for cell in column if "," in cell]
-    if not with_comma:
-        return "."
-    if delimiter == ";":
-        return "." if any(cell.rfind(".") > cell.rfind(",") for cell in with_comma) else ","
-    return "." if all(_THOUSANDS.fullmatch(cell) for cell in with_comma) else ","
+    if table.delimiter == "," and not getattr(table.source, "quoted", True):
+        return "."  # Every comma separates two cells.
+    found = False
+    for columns, _ in take_columns(table, [table.stamps[0], *wanted]):
+        with_comma = [cell.strip() for column in columns[1:] for cell in column if "," in cell]
+        found = found or bool(with_comma)
+        if table.delimiter == ";":
+            if any(cell.rfind(".") > cell.rfind(",") for cell in with_comma):
+                return "."
+        elif not all(_THOUSANDS.fullmatch(cell) for cell in with_comma):
+            return ","
+    return "," if found and table.delimiter == ";" else "."
 
 
 def parse_numbers(
@@ -204,20 +181,6 @@ def to_number(cell: str, decimal: str = ".") -> float | None:
     return number if np.isfinite(number) else None
 
 
-def _sample_rows(text: str, delimiter: str) -> list[tuple[int, list[str]]]:
-    """Return the first rows that are not blank, each with the line it starts on."""
-    head = text[:_SAMPLE_SIZE] if len(text) <= _SAMPLE_SIZE else text[:_SAMPLE_SIZE].rpartition("\n")[0]
-    reader = csv.reader(io.StringIO(head, newline=""), delimiter=delimiter, skipinitialspace=True)
-    rows = []
-    try:
-        for row in islice(reader, _SAMPLE):
-            if any(cell.strip() for cell in row):
-                rows.append((reader.line_num - sum(cell.count("\n") for cell in row), row))
-    except csv.Error:
-        pass  # Most likely not the delimiter: what was read so far decides.
-    return rows
-
-
 def _is_reading(row: list[str]) -> bool:
     """Tell whether a row holds a timestamp and, beside it, a number or a blank."""
     stamps = _stamp_columns(row)
@@ -231,15 +194,23 @@ def _numeric(cell: str) -> bool:
 def _stamp_columns(row: list[str]) -> tuple[int, ...]:
     """Return the first timestamp column, with its clock column if it is a bare date."""
     for i, cell in enumerate(row):
-        match = STAMP.fullmatch(cell)
+        match = match_stamp(cell)
         if match is None:
             continue
         if match["H"] is None:
             for j, other in enumerate(row):
-                if CLOCK.fullmatch(other):
+                if match_clock(other):
                     return i, j
         return (i,)
-    return ()
+    epoch = next((i for i, cell in enumerate(row) if is_epoch(cell)), None)
+    return () if epoch is None else (epoch,)
+
+
+def _is_number_plate(rows: list[list[str]]) -> bool:
+    """Tell whether what looks like seconds since 1970 is one number in every row, such as that of an account."""
+    place = _stamp_columns(rows[0])[0]
+    cells = [row[place] for row in rows if len(row) > place]
+    return is_epoch(cells[0]) and len(cells) > 1 and len(set(cells)) == 1
 
 
 def _header(
@@ -257,27 +228,22 @@ def _header(
     return None, rows
 
 
-def _no_readings(text: str, origin: Origin) -> ValueError:
-    lines = [(i, line) for i, line in enumerate(text[:20_000].split("\n"), 1) if line.strip()]
+def _no_readings(source: Source) -> ValueError:
+    lines = source.sample(source.delimiters[0])
     if len(lines) == 1:
-        return origin.error("the file holds one line and no readings; export the readings again.")
-    line, shown = lines[1]
-    return origin.error(
-        f"no column of timestamps beside a column of numbers was found (line {line} is {shorten(shown)}); "
+        return source.origin.error("the file holds one line and no readings; export the readings again.")
+    word = source.origin.word
+    line, row = lines[1] if lines else (1, [""])
+    shown = shorten((source.delimiters[0] or ", ").join(row))
+    return source.origin.error(
+        f"no column of timestamps beside a column of numbers was found ({word} {line} is {shown}); "
         f"write timestamps like {EXAMPLES}, and separate columns by a comma, semicolon, tab or '|'."
     )
 
 
-def _next_rows(reader: object, line: int, origin: Origin) -> list[list[str]]:
-    try:
-        return list(islice(reader, _CHUNK))  # type: ignore[call-overload]
-    except csv.Error as error:
-        raise origin.error(f"the cells cannot be told apart after line {line} ({error}); check its quotes.") from None
-
-
 def _check_widths(
-    rows: list[list[str]], numbers: NDArray[np.int64], width: int, least: int, table: Table
-) -> tuple[list[list[str]], NDArray[np.int64]]:
+    rows: Rows, numbers: NDArray[np.int64], width: int, least: int, table: Table
+) -> tuple[Rows, NDArray[np.int64]]:
     """Drop blank rows and refuse rows with too few or too many cells."""
     kept = []
     for i, row in enumerate(rows):

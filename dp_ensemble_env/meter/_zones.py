@@ -66,6 +66,13 @@ def utc_to_wall(seconds: NDArray[np.int64], zone: tzinfo) -> NDArray[np.int64]:
     return seconds + offsets[np.searchsorted(instants, seconds, side="right")]
 
 
+def wall_from_midnight(day: int, passed: NDArray[np.int64], zone: tzinfo) -> NDArray[np.int64]:
+    """Return what the wall clock shows so many seconds after the midnight of a day began."""
+    midnight = datetime(1970, 1, 1, tzinfo=zone) + timedelta(seconds=day)
+    offset = midnight.utcoffset()
+    return utc_to_wall(day - (int(offset.total_seconds()) if offset is not None else 0) + passed, zone)
+
+
 def skipped_hours(zone: tzinfo, first: int, last: int) -> list[tuple[int, int]]:
     """List the wall-clock spans that do not exist (clocks go forward)."""
     return [(c.instant + c.before, c.instant + c.after) for c in _around(zone, first, last) if c.after > c.before]

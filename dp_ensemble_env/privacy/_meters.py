@@ -13,7 +13,7 @@ from dp_ensemble_env.chain.calendar import select_days
 
 FloatArray = NDArray[np.float64]
 #: Endings of the files that are read from a folder.
-METER_FILES = (".csv", ".parquet", ".tsv", ".txt", ".xml")
+METER_FILES = (".csv", ".parquet", ".tsv", ".txt", ".xlsx", ".xml")
 
 
 def read_states(
@@ -42,11 +42,10 @@ def read_states(
 
 def _series(path: Path, reader: dict[str, Any]) -> list[Any]:
     """Read every meter of a file, or of every meter file of a folder."""
-    from dp_ensemble_env.meter import meter_columns, read_meter
+    from dp_ensemble_env.meter import read_meters
 
     if not path.is_dir():
-        columns = meter_columns(path)
-        return [read_meter(path, column=column, **reader) for column in columns] or [read_meter(path, **reader)]
+        return list(read_meters(path, **reader).values())
     files = sorted(file for file in path.iterdir() if file.suffix.lower() in METER_FILES)
     if not files:
         raise ValueError(f"the folder {path} holds no meter files ({', '.join(METER_FILES)}); give another folder.")

@@ -224,7 +224,7 @@ def test_quoted_cells_that_run_over_lines_keep_line_numbers_right(file):
 
 
 def test_files_longer_than_one_chunk(file, monkeypatch):
-    monkeypatch.setattr("dp_ensemble_env.meter._text._CHUNK", 3)
+    monkeypatch.setattr("dp_ensemble_env.meter._source._CHUNK", 3)
     rows = [f'2024-07-01 {h:02}:00,{h + 1},"a\nb"' for h in range(10)]
     np.testing.assert_array_equal(read_meter(file("\n".join(["start,kW,note", *rows]))).kw, np.arange(1, 11))
     rows[8] = rows[8].replace(",9,", ",x,")

@@ -14,7 +14,7 @@ from typing import Any
 import dp_ensemble_env
 from dp_ensemble_env._validation import check_choice, check_count, check_in_range, check_positive
 from dp_ensemble_env.agents.hyperparams import ACTIONS, hyperparameters
-from dp_ensemble_env.experiments.problem import Problem, ProblemSettings, dirichlet_spec, draw_release
+from dp_ensemble_env.experiments.problem import READING, Problem, ProblemSettings, dirichlet_spec, draw_release
 from dp_ensemble_env.experiments.sweep.cells import (
     BUILT_IN,
     FORMAT,
@@ -28,7 +28,7 @@ from dp_ensemble_env.experiments.sweep.cells import (
 #: How problems are made; may differ from one data set to the next in a grid file.
 OF_DATA = tuple(f.name for f in fields(ProblemSettings) if f.name not in ("scenario", "instance", "meter"))
 #: Those of them that say how a file is read, and mean nothing to a scenario.
-READING = ("column", "unit", "stamp", "timezone", "spikes", "negatives", "season", "exclude", "holidays", "profile")
+OF_METERS = (*READING, "season", "exclude", "holidays", "profile")
 #: What a grid file may set, with the value it has if nobody sets it.
 DEFAULTS: dict[str, Any] = {
     "methods": ["uncontrolled", "ad-hoc", "best-price", "standard"],
@@ -272,7 +272,7 @@ def read_data(values: Mapping[str, Any], folder: Path) -> list[DataSet]:
             scenario, _, number = str(table["scenario"]).partition(":")
             instance = check_count(to_number(table.get("instance", number or 0)), "instance of the scenario", 0)
             plain = ProblemSettings()
-            made.update({name: getattr(plain, name) for name in READING})
+            made.update({name: getattr(plain, name) for name in OF_METERS})
             problem = ProblemSettings(scenario, instance, **made)
         sets.append(DataSet(str(table.get("name", problem.title)), problem))
     names = [data.name for data in sets]

@@ -1,0 +1,121 @@
+"""Files with several meters below each other: which column tells them apart, and which meter is wanted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._validation import check_choice
+from ._limits import Limits
+from ._origin import Origin, Readings, join, name_list
+from ._text import Table, to_number
+
+_WHAT = (
+    r"meter|account|channel|site|building|customer|premise|household|device|sensor|register|location|facility"
+    r"|usage ?point|service ?point|service|supply ?point|nmi|esiid|esi id|mpan|lclid|house|circuit|feeder"
+)
+_IDENTITY = re.compile(
+    rf"(?:{_WHAT})(?: ?(?:id|no|number|name|key|code|serial|type))?"
+    r"|(?:id|serial|serial ?number|name|flow|flow ?direction|direction|type|kind|unique ?id)"
+)
+
+
+@dataclass
+class MeterColumn:
+    """The identity of every row, as the numbers of distinct identities."""
+
+    places: list[int]
+    header: str
+    limits: Limits
+    numbers: dict[tuple[str, ...], int] = field(default_factory=dict)
+    chunks: list[NDArray[np.int32]] = field(default_factory=list)
+
+    def add(self, columns: Sequence[list[str]], origin: Origin) -> None:
+        """Give every identity of a chunk its number."""
+        if not self.places:
+            return
+        keys = list(zip(*([cell.strip() for cell in column] for column in columns), strict=True))
+        for key in dict.fromkeys(keys):
+            self.numbers.setdefault(key, len(self.numbers))
+        self.limits.check("meters", len(self.numbers), origin)
+        self.chunks.append(np.array([self.numbers[key] for key in keys], dtype=np.int32))
+
+    def names(self) -> list[str]:
+        """Name the meters, by the columns in which they differ."""
+        keys = list(self.numbers)
+        varied = [i for i in range(len(self.places)) if len({key[i] for key in keys}) > 1]
+        return [" ".join(key[i] for i in varied) for key in keys]
+
+
+def find_identities(table: Table, taken: Sequence[int]) -> list[int]:
+    """Return the columns that tell meters apart, by their names and by what they hold."""
+    found = []
+    for place, name in enumerate(table.header):
+        plain = re.sub(r"[ _-]+", " ", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name)).strip().lower()
+        if place in taken or not _IDENTITY.fullmatch(plain):
+            continue
+        cells = [cell.strip() for cell in table.cells(place)]
+        fractions = [cell for cell in cells if (to_number(cell) or 0) % 1 != 0]
+        if not fractions and (len(set(cells)) <= max(1, len(cells) // 2) or not any(map(_is_number, cells))):
+            found.append(place)
+    return found
+
+
+def _is_number(cell: str) -> bool:
+    return to_number(cell) is not None
+
+
+def split_meters(readings: Readings, column: MeterColumn) -> dict[str, Readings]:
+    """Return the readings of every meter; one without a name when nothing tells meters apart."""
+    names = column.names()
+    if len(names) < 2:
+        return {"": readings}
+    codes = np.concatenate(column.chunks)
+    order = np.argsort(codes, kind="stable")
+    bounds = np.searchsorted(codes[order], np.arange(len(names) + 1))
+    return {
+        name: readings.part(np.sort(order[low:high]))
+        for name, low, high in zip(names, bounds[:-1], bounds[1:], strict=True)
+    }
+
+
+def choose_meter(readings: Readings, column: MeterColumn, wanted: str | None, origin: Origin) -> Readings:
+    """Return the readings of the wanted meter; several that overlap must be chosen from."""
+    names = column.names()
+    if wanted is None:
+        if len(names) > 1:
+            _refuse_overlap(readings, np.concatenate(column.chunks), names, column)
+            readings.notes.append(
+                f"Column {column.header!r} names {len(names)} meters, one after the other; they were read as one."
+            )
+        return readings
+    if not column.places:
+        raise origin.error("no column tells meters apart; leave meter_id out, or use column= for a column by its name.")
+    known = names if len(names) > 1 else [key[0] for key in column.numbers]
+    if len(names) == 1:
+        check_choice(wanted, f"meter_id of {origin.name}", known)
+        return readings
+    parts = split_meters(readings, column)
+    if wanted == "sum":
+        for name, part in parts.items():
+            part.names = [f"{name} {one}" for one in part.names] if len(part.names) > 1 else [name]
+        return join(list(parts.values()))
+    check_choice(wanted, f"meter_id of {origin.name}", names)
+    return parts[wanted]
+
+
+def _refuse_overlap(readings: Readings, codes: NDArray[np.int32], names: list[str], column: MeterColumn) -> None:
+    order = np.lexsort((codes, readings.seconds))
+    seconds, codes = readings.seconds[order], codes[order]
+    both = np.flatnonzero((np.diff(seconds) == 0) & (np.diff(codes) != 0))
+    if len(both):
+        low, high = sorted((int(readings.lines[order[both[0]]]), int(readings.lines[order[both[0] + 1]])))
+        raise readings.origin.error(
+            f"column {column.header!r} names {len(names)} meters with readings at the same times, first on "
+            f"{readings.origin.word}s {low} and {high}; pass meter_id= with one name, or 'sum' to add them up: "
+            f"{name_list(names)}."
+        )

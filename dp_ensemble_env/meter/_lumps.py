@@ -1,0 +1,205 @@
+"""Readings that carry the energy of more than their interval: after a gap, and where autumn repeats an hour.
+
+Only energy can be lumped, so that readings in kW are left alone. What is found
+follows the rule ``catch_up``: made missing, spread evenly, or kept.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ._clocks import autumn_hours
+from ._origin import Readings, plural
+
+_HOUR, _DAY = 3600, 86400
+_DEED = {
+    "missing": "made missing (catch_up='spread' spreads it evenly)",
+    "spread": "spread evenly over them",
+    "keep": "kept as it is",
+}
+
+
+def settle_lumps(readings: Readings, rule: str, step: int, stamp: str) -> NDArray[np.bool_]:
+    """Apply the rule to lumped readings; return which rows were made missing."""
+    lumped = np.zeros(len(readings.seconds), dtype=bool)
+    if readings.lumped is not None:
+        lumped = readings.lumped
+        lines = len(np.unique(readings.lines[lumped]))
+        deed = "missing" if rule == "missing" else "spread"
+        readings.notes.append(f"The energy of {plural(lines, 'reading')} over several intervals was {_DEED[deed]}.")
+        if rule == "missing":
+            readings.values[lumped] = np.nan
+        else:
+            lumped = np.zeros_like(lumped)
+    if not str(readings.unit).endswith("h") or len(readings.seconds) < 6 or step >= _DAY:
+        return lumped
+    order = np.argsort(readings.seconds, kind="stable")
+    extra: dict[int, NDArray[np.float64]] = {}
+    for column in range(len(readings.names)):
+        lumped |= _autumn(readings, column, order, rule, step, stamp)
+        lumped |= _after_gaps(readings, column, order, rule, step, stamp, extra)
+    return _append(readings, lumped, extra)
+
+
+# ------------------------------------------------------------------ gaps
+def _after_gaps(
+    readings: Readings,
+    column: int,
+    order: NDArray[np.intp],
+    rule: str,
+    step: int,
+    stamp: str,
+    extra: dict[int, NDArray[np.float64]],
+) -> NDArray[np.bool_]:
+    """Find readings that carry the energy of the gap beside them, and apply the rule."""
+    mask = np.zeros(len(readings.seconds), dtype=bool)
+    rows = order[~np.isnan(readings.values[order, column])]
+    seconds, values = readings.seconds[rows], readings.values[rows, column]
+    empty = np.diff(seconds) // step - 1  # intervals between a reading and the next
+    gaps = np.flatnonzero(empty > 0)
+    # A reading stands at the end of what it covers. Start stamps may also put it at the beginning.
+    sides = [(gaps + 1, 1)] + ([(gaps, 0)] if stamp == "start" else [])
+    beside = np.unique(np.concatenate([gaps, gaps + 1]))
+    if not len(gaps) or len(values) - len(beside) < 4:
+        return mask
+    highest = float(np.delete(values, beside).max())
+    count = 0
+    for places, side in sides:
+        found = _lumps(values, places, empty[gaps], highest)
+        for place, gap in zip(places[found].tolist(), empty[gaps][found].tolist(), strict=True):
+            count += 1
+            row = int(rows[place])
+            if rule == "keep":
+                continue
+            if rule == "missing":
+                readings.values[row, column], mask[row] = np.nan, True
+                continue
+            share = readings.values[row, column] / (gap + 1)
+            readings.values[row, column] = share
+            first = int(seconds[place]) + (step if side == 0 else -gap * step)
+            for second in range(first, first + gap * step, step):
+                extra.setdefault(second, np.full(len(readings.names), np.nan))[column] = share
+    if count:
+        readings.notes.append(
+            f"{plural(count, 'reading')} beside a gap of {readings.names[column]!r} carried the energy of the whole "
+            f"gap, which was {_DEED[rule]}."
+        )
+    return mask
+
+
+def _lumps(
+    values: NDArray[np.float64], places: NDArray[np.intp], gaps: NDArray[np.int64], highest: float
+) -> NDArray[np.bool_]:
+    """Tell which readings carry the energy of their gap.
+
+    One proves it when it is above whatever the meter reads elsewhere and about
+    as large as the gap is long. Where one does, the others beside gaps are
+    taken for the same when they are nearer to that than to an ordinary reading.
+    """
+    around = [np.r_[max(p - 4, 0) : max(p - 1, 0), p + 2 : p + 5] for p in places]
+    usual = np.array([np.median(values[a[a < len(values)]]) if (a < len(values)).any() else 0.0 for a in around])
+    value, times = values[places], gaps + 1
+    fits = (usual > 0) & (value > 0.4 * usual * times) & (value < 2.5 * usual * times)
+    proved = fits & (value > 1.2 * highest)
+    return np.asarray(fits & (value > usual * np.sqrt(times)) if proved.any() else proved)
+
+
+def _append(readings: Readings, lumped: NDArray[np.bool_], extra: dict[int, NDArray[np.float64]]) -> NDArray[np.bool_]:
+    """Put shares into the rows of a gap: into those without a number, or into new ones."""
+    if not extra:
+        return lumped
+    place = {int(second): i for i, second in enumerate(readings.seconds.tolist())}
+    for second, shares in list(extra.items()):
+        if second in place:
+            row = readings.values[place[second]]
+            row[np.isnan(row)] = shares[np.isnan(row)]
+            del extra[second]
+    fresh = np.array(sorted(extra), dtype=np.int64)
+    readings.seconds = np.concatenate((readings.seconds, fresh))
+    readings.values = np.concatenate(
+        (readings.values, np.array([extra[s] for s in fresh.tolist()]).reshape(-1, len(readings.names)))
+    )
+    readings.lines = np.concatenate((readings.lines, np.zeros(len(fresh), dtype=np.int64)))
+    order = np.argsort(readings.seconds, kind="stable")
+    readings.seconds, readings.values, readings.lines = (
+        readings.seconds[order], readings.values[order], readings.lines[order]
+    )  # fmt: skip
+    return np.concatenate((lumped, np.zeros(len(fresh), dtype=bool)))[order]
+
+
+# ------------------------------------------------------------------ autumn
+def _autumn(
+    readings: Readings, column: int, order: NDArray[np.intp], rule: str, step: int, stamp: str
+) -> NDArray[np.bool_]:
+    """Find the hour that autumn repeats where both passes were added up, and apply the rule."""
+    mask = np.zeros(len(readings.seconds), dtype=bool)
+    if step > _HOUR or _HOUR % step or rule == "keep":
+        return mask
+    starts = readings.seconds[order] - (step if stamp == "end" else 0)
+    slots = _HOUR // step
+    for low in autumn_hours(int(starts[0]), int(starts[-1]), readings.zone):
+        first, last = np.searchsorted(starts, [low - 2 * _HOUR, low + 3 * _HOUR])
+        night = starts[first:last]
+        if not np.array_equal(night, np.arange(low - 2 * _HOUR, low + 3 * _HOUR, step)):
+            continue  # repeated stamps, or a gap: not lumped, or not to be told
+        rows = order[first:last]
+        values = readings.values[rows, column]
+        single = _single(values, slots)
+        if single is not None:
+            row = int(rows[single])
+            deed = "missing" if rule == "missing" else "spread"
+            if rule == "missing":
+                readings.values[row, column], mask[row] = np.nan, True
+            else:
+                readings.values[row, column] /= slots + 1
+            readings.notes.append(
+                f"One interval of the night in which autumn repeats an hour ({_say(low)}) carried that whole hour, "
+                f"which was {_DEED[deed]}."
+            )
+            continue
+        ratio = _ratio(values, slots)
+        if 1.7 <= ratio <= 2.3 and ratio > 1.3 * _other_nights(readings.values[order, column], starts, low, step):
+            readings.values[rows[2 * slots : 3 * slots], column] /= 2
+            readings.notes.append(
+                f"The hour that autumn repeats ({_say(low)}) carried the energy of both passes; the two were averaged."
+            )
+    return mask
+
+
+def _ratio(values: NDArray[np.float64], slots: int) -> float:
+    """Return the energy of the third of five hours, in terms of the mean of the hours beside it."""
+    hours = values.reshape(5, slots).sum(axis=1)
+    beside = (hours[1] + hours[3]) / 2
+    return float(hours[2] / beside) if beside > 0 else 0.0
+
+
+def _other_nights(values: NDArray[np.float64], starts: NDArray[np.int64], low: int, step: int) -> float:
+    """Return the highest such ratio of the same hour in the four weeks around, or of other hours of that day."""
+    slots = _HOUR // step
+    found = []
+    shifts = [days * _DAY for days in range(-14, 15) if days] + [hours * _HOUR for hours in (-5, -4, -3, 3, 4, 5, 6, 7)]
+    for shift in shifts:
+        first = int(np.searchsorted(starts, low + shift - 2 * _HOUR))
+        night = slice(first, first + 5 * slots)
+        if len(starts[night]) == 5 * slots and starts[night][-1] - starts[first] == 5 * _HOUR - step:
+            found.append(_ratio(values[night], slots))
+    known = [ratio for ratio in found if not np.isnan(ratio)]
+    return max(known) if known else np.inf
+
+
+def _single(values: NDArray[np.float64], slots: int) -> int | None:
+    """Return the one interval of the middle hours that is as large as an hour and one interval."""
+    middle = values[slots : 4 * slots]
+    if np.isnan(values).any() or slots < 2:
+        return None
+    place = int(np.argmax(middle))
+    rest = np.delete(middle, place)
+    usual = float(np.median(rest))
+    if usual > 0 and 0.7 * (slots + 1) <= middle[place] / usual <= 1.4 * (slots + 1) and rest.max() < 2 * usual:
+        return place + slots
+    return None
+
+
+def _say(second: int) -> str:
+    return str(np.datetime64(second, "s")).replace("T", " ")[:16]

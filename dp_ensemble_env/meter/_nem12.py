@@ -1,0 +1,144 @@
+"""NEM12, the interval file of Australia's National Electricity Market.
+
+A record ``200`` opens a channel (meter point, suffix, unit, minutes), each
+``300`` holds one day of it, and ``400`` says which intervals of that day are
+null. Suffixes that begin with E are drawn from the grid, with B fed into it;
+others are reactive. Stamps are market time, UTC+10 all year.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from dataclasses import dataclass, field
+from datetime import timedelta, timezone, tzinfo
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ._channels import LOAD, OTHER, PRODUCED, Channel
+from ._limits import Limits
+from ._origin import Origin, Readings, shorten
+from ._source import TextFile
+from ._stamps import check_years
+from ._zones import utc_to_wall
+
+MARKET = timezone(timedelta(hours=10))
+_UNITS = {"kwh": "kWh", "wh": "Wh", "mwh": "MWh", "kw": "kW", "w": "W", "mw": "MW"}
+_DAY = 86400
+
+
+@dataclass
+class _Stream:
+    """The days of one channel: midnights, values (a row each) and lines."""
+
+    point: str
+    suffix: str
+    unit: str
+    minutes: int
+    days: list[int] = field(default_factory=list)
+    values: list[NDArray[np.float64]] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)
+
+
+def is_nem12(head: bytes) -> bool:
+    """Tell a NEM12 file by its first bytes."""
+    return re.match(rb'"?100"?\s*,\s*"?NEM12', head.lstrip(b"\xef\xbb\xbf \r\n\t")) is not None
+
+
+def read_nem12(source: TextFile, limits: Limits, zone: tzinfo | None) -> list[Channel]:
+    """Read every channel."""
+    origin = source.origin
+    streams: dict[tuple[str, str], _Stream] = {}
+    current: _Stream | None = None
+    count = 0
+    try:
+        for line, row in enumerate(csv.reader(source.lines()), 1):
+            record = row[0].strip() if row else ""
+            if record == "200":
+                new = _open(row, line, origin)
+                current = streams.setdefault((new.point, new.suffix), new)
+                if (current.unit, current.minutes) != (new.unit, new.minutes):
+                    raise origin.error("the channel goes on with another unit or interval; split the file.", line)
+                limits.check("meters", len(streams), origin)
+            elif record in ("300", "400") and current is None:
+                raise origin.error(f"a record {record} comes before any record 200; export the file again.", line)
+            elif record == "300" and current is not None:
+                _add_day(current, row, line, origin)
+                count += len(current.values[-1])
+                limits.check("readings", count, origin)
+            elif record == "400" and current is not None:
+                _drop(current, row, line, origin)
+            elif record not in ("", "100", "500", "900"):
+                raise origin.error(f"{shorten(record)} is no record of NEM12; export the file again.", line)
+    except csv.Error as error:
+        raise origin.error(f"the cells cannot be told apart ({error}); check its quotes.") from None
+    found = [_channel(stream, origin, zone) for stream in streams.values() if stream.days]
+    if not found:
+        raise origin.error("no record 300 was found; export interval data.")
+    return found
+
+
+def _open(row: list[str], line: int, origin: Origin) -> _Stream:
+    cells = [cell.strip() for cell in row]
+    if len(cells) < 9 or not cells[8].isdigit() or int(cells[8]) not in (5, 10, 15, 30, 60):
+        raise origin.error("the record 200 does not state its interval of 5, 15 or 30 minutes; correct it.", line)
+    return _Stream(cells[1], cells[4], _UNITS.get(cells[7].lower(), cells[7]), int(cells[8]))
+
+
+def _add_day(stream: _Stream, row: list[str], line: int, origin: Origin) -> None:
+    count = 1440 // stream.minutes
+    if len(row) < count + 3:
+        raise origin.error(f"the day has {max(len(row) - 3, 0)} readings where {count} are expected; correct it.", line)
+    day = row[1].strip()
+    try:
+        at = np.datetime64(f"{day[:4]}-{day[4:6]}-{day[6:]}", "D") if re.fullmatch(r"[0-9]{8}", day) else None
+    except ValueError:
+        at = None
+    if at is None:
+        raise origin.error(f"{shorten(day)} is not a day like 20240701; correct it.", line)
+    try:
+        values = np.array([float(cell) if cell.strip() else np.nan for cell in row[2 : 2 + count]])
+    except ValueError as error:
+        raise origin.error(f"a reading is no number ({error}); correct it.", line) from None
+    if np.isinf(values).any():
+        raise origin.error("a reading is infinite; correct it.", line)
+    if row[2 + count].strip().upper().startswith("N"):  # the quality of the day: null
+        values[:] = np.nan
+    stream.days.append(int(at.astype(np.int64)) * _DAY)
+    stream.values.append(values)
+    stream.lines.append(line)
+
+
+def _drop(stream: _Stream, row: list[str], line: int, origin: Origin) -> None:
+    """Make missing what a record 400 calls null."""
+    if not stream.values:
+        raise origin.error("a record 400 comes before any day; export the file again.", line)
+    low, high = (row[i].strip() if len(row) > i else "" for i in (1, 2))
+    size = len(stream.values[-1])
+    if not (low.isdigit() and high.isdigit() and 1 <= int(low) <= int(high) <= size):
+        raise origin.error(f"the record 400 does not name intervals from 1 to {size}; correct it.", line)
+    if len(row) > 3 and row[3].strip().upper().startswith("N"):
+        stream.values[-1][int(low) - 1 : int(high)] = np.nan
+
+
+def _channel(stream: _Stream, origin: Origin, zone: tzinfo | None) -> Channel:
+    values = np.concatenate(stream.values)
+    step = stream.minutes * 60
+    count = _DAY // step
+    lines = np.repeat(np.array(stream.lines, dtype=np.int64), count)
+    market = np.add.outer(np.array(stream.days, dtype=np.int64), step * np.arange(count)).ravel()
+    check_years(market, lines, origin)
+    seconds = market if zone is None else utc_to_wall(market - 10 * 3600, zone)
+    where = "are kept in it; pass timezone= for the local clock" if zone is None else f"were converted to {zone}"
+    note = f"Format nem12: stamps are market time, UTC+10 all year, and {where}."
+    direction = {"E": LOAD, "B": PRODUCED}.get(stream.suffix[:1].upper(), OTHER)
+    known = stream.unit in _UNITS.values()
+    name = f"{stream.point} {stream.suffix}".strip()
+    readings = Readings(
+        origin, seconds, values[:, None], [name], lines, stream.unit if known else None, "start", zone or MARKET, step
+    )
+    readings.notes, readings.register = [note], False
+    if known:
+        readings.stated[name] = stream.unit
+    return Channel(name, f"meter point {stream.point}", direction if known else OTHER, stream.unit, readings)

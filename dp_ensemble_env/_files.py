@@ -1,4 +1,4 @@
-"""Files that are either the old ones or the new ones, never half of each; folders with one writer; what is no file to read."""
+"""Files that are the old ones or the new ones, never half of each; folders with one writer; what is no file to read."""
 
 from __future__ import annotations
 

@@ -59,7 +59,8 @@ class EnsembleEnv(TaskView, gymnasium.Env[NDArray[np.float32], NDArray[np.floati
     | `dp_ensemble/SingleLoad-v0` | one load; categorical moves |
 
     Every scenario has ids of its own, one for each action mode, such as `dp_ensemble/CampusEvent-tilt-v1`; without a
-    mode, `dp_ensemble/CampusEvent-v1`, it takes prices. They all take `population`.
+    mode, `dp_ensemble/CampusEvent-v1`, it takes prices. They all take `population`, and have rewards of unit scale, so
+    that learners with their usual settings learn in `dp_ensemble/CampusEvent-v1` as it is.
 
     A model may have more to it. With *nature* a load takes one of `m` decisions, and nature takes the decision to the
     next state (without it the decision is the next state, and m = n). With a *context* prices, weather or an event
@@ -200,7 +201,7 @@ class EnsembleEnv(TaskView, gymnasium.Env[NDArray[np.float32], NDArray[np.floati
     | `ledger` | `None` | a `PrivacyLedger`, or the path of one, to charge; by default that of the process |
     | `h` | `None` | adjacency for the ledger; by default the ledger's own |
     | `infos` | `"basic"` | `"basic"` or `"all"` |
-    | `rewards` | `"dollars"` | `"dollars"` or `"unit"`: of order one |
+    | `rewards` | `"dollars"` | `"dollars"` or `"unit"`: of order one; set by the ids of version 1 |
     | `render_mode` | `None` | `"human"`, `"rgb_array"` or `"ansi"` |
 
     ```python
@@ -218,7 +219,8 @@ class EnsembleEnv(TaskView, gymnasium.Env[NDArray[np.float32], NDArray[np.floati
 
     ## Version History
 
-    * v0: first version
+    * v1: ids by scenario and action mode; prices unless the id says otherwise; rewards of unit scale
+    * v0: first version; tilts, rewards in dollars
     """
 
     metadata: dict[str, Any] = {"render_modes": RENDER_MODES, "render_fps": RENDER_FPS}

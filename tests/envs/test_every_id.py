@@ -47,6 +47,18 @@ def test_every_scenario_has_an_id_for_every_mode() -> None:
         expected = {scenarios.environment_id(name), *(scenarios.environment_id(name, mode) for mode in MODES)}
         assert expected <= set(ids)
         assert gymnasium.spec(scenarios.environment_id(name)).kwargs["action"] == "price"
+        assert all(gymnasium.spec(env_id).kwargs["rewards"] == "unit" for env_id in expected)
+
+
+def test_what_the_versions_mean() -> None:
+    """Version 1 has rewards of unit scale and takes prices by default; version 0 keeps dollars and tilts."""
+    old, new = gymnasium.make("dp_ensemble/MeanField-v0"), gymnasium.make("dp_ensemble/CampusEvent-v1")
+    assert (old.unwrapped.action_mode, new.unwrapped.action_mode) == ("tilt", "price")
+    for env, unit in ((old, 1.0), (new, np.abs(new.unwrapped.model.utility[1:]).max())):
+        env.reset(seed=0)
+        _, reward, _, _, info = env.step(np.full(env.action_space.shape, 0.25, np.float32))
+        assert info["discomfort"] > 0 or env is old  # a tilt that is the same for all levels changes nothing
+        assert reward * unit == pytest.approx(info["utility"] - info["discomfort"], rel=1e-12)
 
 
 @pytest.mark.parametrize(("name", "mode", "population"), PAIRS)

@@ -16,7 +16,7 @@ CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' |
   { echo "Python 3.11 or newer is needed; run 'make PYTHON=python3.12 ...' with one you have."; exit 1; }
 
 .DEFAULT_GOAL := help
-.PHONY: help demo reproduce test test-lowest test-python test-integrations lint types format docs benchmark clean
+.PHONY: help demo reproduce test test-lowest test-python test-integrations lint types format docs scenario-pages benchmark clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -63,6 +63,9 @@ docs: $(VENV)/.docs ## Build the documentation site into site/
 	@rm -rf docs/api/generated
 	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -b html docs site
 	@echo "The site is in site/index.html"
+
+scenario-pages: $(VENV)/.dev ## Write the pages and pictures of the scenarios from what was recorded
+	$(BIN)/python -m dp_ensemble_env.experiments.scenario_pages --pictures
 
 benchmark: $(VENV)/.dev ## Measure the speed claims as ratios in one run
 	$(BIN)/dp-ensemble benchmark solver

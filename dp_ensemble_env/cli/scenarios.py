@@ -92,9 +92,11 @@ def show_card(name: str) -> None:
         ("private", card.private),
         ("sources", card.sources),
         ("environment", scenarios.environment_id(name)),
+        ("picture", f"docs/images/scenarios/{name}.png in the repository" if name in scenarios.BUILT_IN else ""),
     ]
     if found := recorded(name):
         rows += card_probes(found[0])
+    rows += [("learners", text) for text in card_learners(card)]
     rows = [(name, text) for name, text in rows if text]
     show_table(f"{name}: {card.title}", ("", ""), rows, left=("",))
 
@@ -112,6 +114,15 @@ def card_probes(found: Probes) -> list[tuple[str, str]]:
         ("price mode", price),
         ("discrete mode", discrete),
         ("tilt mode", f"constant {found.constant_tilt:.1f}, ceiling {found.tilt_ceiling:.1f}"),
+        ("policy mode", f"constant {found.constant_policy:.1f}, ceiling 100.0"),
+    ]
+
+
+def card_learners(card: scenarios.Card) -> list[str]:
+    """Say in words what learners reach on the test instances."""
+    return [
+        f"{name} ({of['given']}): {of['iqm']:.1f} on test instances, 95 % interval [{of['low']:.1f}, {of['high']:.1f}]"
+        for name, of in (card.learners or {}).items()
     ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+from dataclasses import replace
 from pathlib import Path
 
 from dp_ensemble_env._files import check_writable
@@ -13,12 +14,13 @@ from dp_ensemble_env.cli.shell import Parser, execute
 from dp_ensemble_env.envs.settings import as_privacy
 from dp_ensemble_env.experiments.suite import PLANNERS, SuiteSettings, run_suite
 from dp_ensemble_env.experiments.suite_learners import Budget, Learners, load_runs, train_learners
-from dp_ensemble_env.experiments.suite_report import show, write_all
+from dp_ensemble_env.experiments.suite_report import record, show, write_all
 
 DESCRIPTION = """Score every agent on the test instances of every scenario: one table, and what each agent can do.
 
 Each instance has its own exact optimum, the score 100. Planners are made on each instance and scored exactly. Learners
-are trained on the training instances, here (--train) or before (--run), and play the test instances as they are."""
+are trained on the training instances, here (--train) or before (--run), and play the test instances as they are.
+With --twins each is trained a second time on releases, which shows what it makes of private data."""
 EXAMPLES = (
     "dp-ensemble suite --instances 5",
     "dp-ensemble suite --scenarios spot call --train ppo:price:50000",
@@ -43,6 +45,10 @@ def build_parser() -> Parser:
     parser.add_argument(
         "--repeats", type=options.whole(1), default=1, metavar="N", help="training runs of each learner"
     )
+    words = "also --train every learner on releases of --privacy, which measures its capability 'data'"
+    parser.add_argument("--twins", action="store_true", help=words)
+    words = "make this the suite that cards and documentation show (for maintainers)"
+    parser.add_argument("--record", action="store_true", help=words)
     helps = {"privacy": "mechanism whose releases the capability 'data' is measured with, or none"}
     options.add(parser, "privacy", helps=helps, privacy="dirichlet:k=50")
     options.add(parser, "seed", "output", output=Path("runs/suite"))
@@ -55,6 +61,8 @@ def run(args: argparse.Namespace) -> int:
     importlib.import_module("matplotlib")  # learn of a missing extra before the work
     privacy = None if args.privacy == "none" else args.privacy
     settings = SuiteSettings(tuple(args.scenarios), tuple(args.planners), args.instances, privacy, args.episodes)
+    if args.twins and (privacy is None or not args.train):
+        raise ValueError("--twins trains learners on releases; give --train and a --privacy other than none.")
     if not (settings.agents or args.train or args.run):
         raise ValueError("there is no agent to score; give --planners, --train or --run.")
     if privacy is not None:
@@ -64,11 +72,15 @@ def run(args: argparse.Namespace) -> int:
         learners = Learners()
         load_runs(learners, args.run)
         for budget in args.train:
-            train_learners(learners, budget, settings.names, args.repeats, args.seed, monitor)
-        found = run_suite(settings, learners.agents, learners.actions, monitor)
+            private = privacy if args.twins else None
+            train_learners(learners, budget, settings.names, args.repeats, args.seed, monitor, private)
+        found = run_suite(settings, learners.agents, learners.actions, monitor, learners.private)
+        found = replace(found, learners=learners.words)
         monitor.stage("drawing")
         page = write_all(args.output, found, args.command_line)
     show(found)
+    if args.record:
+        record(found, args.command_line)
     print(f"Page:     {page}\nPictures: {page.parent}/capability-*.png\nTables:   {page.parent}/suite.csv, suite.json")
     return 0
 

@@ -171,7 +171,7 @@ class Renderer:
         low, high = _padded(float(np.nanmin(shown)), float(np.nanmax(shown)))
         axes = _Axes(444, 74, 784, 262, (0.0, float(model.horizon)), (low, high))
         self._event(axes, model)
-        self._frame(axes, "mean power of a building (kW)", _ticks(low, high), "{:g}")
+        self._frame(axes, "mean power of a load (kW)", _ticks(low, high), "{:g}")
         if baseline is not None:
             self._dashes([axes.at(t, value) for t, value in enumerate(baseline)], GREY)
         if limit is not None:
@@ -320,7 +320,7 @@ def as_text(scene: Scene, width: int = 40) -> str:
     expected = "expected price" if scene.model.context is not None else "price"
     lines += [
         "",
-        f"power {power:.{digits}f} kW a building, uncontrolled {default_power:.{digits}f} kW (|){held}",
+        f"power {power:.{digits}f} kW a load, uncontrolled {default_power:.{digits}f} kW (|){held}",
         f"{expected} {now:.3f} $/kWh{', event on' if inside else ''}",
         scene.privacy,
     ]

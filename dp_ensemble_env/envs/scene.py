@@ -37,7 +37,7 @@ class Groups(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """What there is to see at one moment; powers per building, rewards and contexts so far."""
+    """What there is to see at one moment; powers per load, rewards and contexts so far."""
 
     model: EnsembleModel
     title: str
@@ -66,7 +66,7 @@ class Scene:
     def money(self) -> str:
         """Reward so far and the optimum of the whole episode."""
         expected = "expected optimum" if self.model.context is not None else "optimal total"
-        return f"reward so far {self.rewards.sum():,.2f}, {expected} {self.optimal_return:,.2f} $/building"
+        return f"reward so far {self.rewards.sum():,.2f}, {expected} {self.optimal_return:,.2f} $/load"
 
     @property
     def context_name(self) -> str:
@@ -115,7 +115,7 @@ class Scene:
         if not axes:
             order = np.argsort(self.model.power_kw, kind="stable")
             levels = tuple(round(float(x), 3) for x in self.model.power_kw[order])
-            return Groups("power of a building (kW)", levels, ("",), True)
+            return Groups("power of a load (kW)", levels, ("",), True)
         across, split = self._axes()
         along = axes[across]
         if split is None:

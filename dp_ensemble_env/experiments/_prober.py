@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,10 @@ from dp_ensemble_env._tilts import centred
 from dp_ensemble_env._validation import check_positive
 from dp_ensemble_env.envs import actions
 from dp_ensemble_env.experiments._guesses import context_shares, lazy_guesses, mean_model, optimal_tilts
+from dp_ensemble_env.experiments._held import HeldReturn
 from dp_ensemble_env.experiments._tilting import TiltReturn
 from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.policies import solve_standard
 from dp_ensemble_env.reporting.outcome import score, start_values
 
 FloatArray = NDArray[np.float64]
@@ -58,6 +61,7 @@ class Prober:
             "constant_tilt": self.constant_tilt(),
             "constant_price": self.constant_price(),
             "constant_discrete": self.constant_discrete(),
+            "constant_policy": self.constant_policy(),
             "price_ceiling": price_ceiling,
             "price_bound": self.price_bound(GRID),
             "discrete_ceiling": discrete_ceiling,
@@ -126,6 +130,20 @@ class Prober:
         scores = [self.score(self._price_tilts(x)) for x in CHOICES]
         self.how["constant_discrete"] = f"all {len(CHOICES)} prices; best {CHOICES[int(np.argmax(scores))]:g}"
         return float(max(scores))
+
+    def constant_policy(self) -> float:
+        """Search the best matrix of decisions that is held throughout; rows of it may leave the loads alone."""
+        held = HeldReturn(self.model)
+        (state, decision), policy = held.entries, solve_standard(self.model).policy
+        spread = policy.reshape(*self.best.shape[:2], *policy.shape[-2:])[:, :, state, decision]
+        optimum = np.einsum("tw,twe->e", context_shares(self.model)[:-1], spread) / self.model.horizon
+        starts = {"the mean behaviour": held.mean, "the mean of the optimum": optimum}
+        points = {name: np.log(np.maximum(x, 1e-6)) for name, x in starts.items()}
+        (best, point), start = self._climb("best constant policy", points, held)
+        for x, first in product((point, *points.values()) if held.varies else (), (False, True)):
+            best = max(best, self._with_rows_alone(held, x, np.full(self.model.n_states, first)))
+        self.how["constant_policy"] = f"L-BFGS over {len(state)} numbers from {len(starts)} starts; best from {start}"
+        return best
 
     def random_search(self) -> float:
         """Try random sequences of actions, uniform in the box of each mode."""
@@ -256,6 +274,18 @@ class Prober:
                     chosen, best = trial, value
         return best
 
+    def _with_rows_alone(self, held: HeldReturn, point: FloatArray, alone: NDArray[np.bool_]) -> float:
+        """Let single rows of a held policy leave the loads alone, or not, while it helps; then climb again."""
+        best = held(point, alone)[0]
+        for s in range(len(alone)):
+            alone[s] ^= True
+            if (value := held(point, alone)[0]) > best:
+                best = value
+            else:
+                alone[s] ^= True
+        again, _ = self._climb("best constant policy", {"": point}, lambda x: held(x, alone))
+        return max(score(best, self.low, self.high), again[0])
+
     def _search(
         self,
         stage: str,
@@ -267,11 +297,26 @@ class Prober:
     ) -> tuple[tuple[float, FloatArray], str]:
         """Climb from every start; return the best score with its point, and the name of the start."""
         returns = self.returns if returns is None else returns
+
+        def climbed(x: FloatArray) -> tuple[float, FloatArray]:
+            value, gradient = returns.with_gradient(build(x))
+            return value, pull(gradient)
+
+        return self._climb(stage, starts, climbed, bounds)
+
+    def _climb(
+        self,
+        stage: str,
+        starts: dict[str, FloatArray],
+        climbed: Callable[[FloatArray], tuple[float, FloatArray]],
+        bounds: tuple[float, float] | None = None,
+    ) -> tuple[tuple[float, FloatArray], str]:
+        """Climb from every start by the return and its gradient."""
         gain = max(self.high - self.low, 1e-12)
 
         def loss(x: FloatArray) -> tuple[float, FloatArray]:
-            value, gradient = returns.with_gradient(build(x))
-            return (self.low - value) / gain, -pull(gradient) / gain
+            value, gradient = climbed(x)
+            return (self.low - value) / gain, -gradient / gain
 
         best: tuple[tuple[float, FloatArray], str] = ((-np.inf, np.empty(0)), "")
         self.monitor.stage(stage, len(starts) * self.iterations)

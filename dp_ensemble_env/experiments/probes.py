@@ -10,7 +10,7 @@ public guess
     The plan made on the best lazy walk out of a grid *in hindsight*, or on the scenario's own textbook behaviour,
     deployed as a tilt. What it leaves is worth data.
 constant action, random search
-    The best single action in tilt and in price mode; the best of 100 random sequences. What they leave is worth a
+    The best single action of each mode, held throughout; the best of 100 random sequences. What they leave is worth a
     learner.
 myopic
     A tilt by the next utility alone. What it leaves is worth foresight.
@@ -48,8 +48,8 @@ class Probes:
         The better of `lazy_walk` and `textbook`, planned without data.
     lazy_walk, textbook : float
         The best lazy walk in hindsight, and the scenario's textbook behaviour (NaN if it has none).
-    constant_tilt, constant_price, constant_discrete : float
-        Best single action of the mode.
+    constant_tilt, constant_price, constant_discrete, constant_policy : float
+        Best single action of the mode, held throughout.
     price_ceiling, price_bound : float
         Best prices by time and context that were found (a mean field that also looks at where the loads are may gain
         a point more), and what no price in the box exceeds: each load priced by its own state, exact for one load.
@@ -74,6 +74,7 @@ class Probes:
     constant_tilt: float
     constant_price: float
     constant_discrete: float
+    constant_policy: float
     price_ceiling: float
     price_bound: float
     discrete_ceiling: float
@@ -87,8 +88,8 @@ class Probes:
 
     @property
     def constant(self) -> float:
-        """Best constant action of any mode but the policy."""
-        return max(self.constant_tilt, self.constant_price)
+        """Best constant action of any mode."""
+        return max(self.constant_tilt, self.constant_price, self.constant_discrete, self.constant_policy)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers and words; None for what does not apply."""

@@ -22,6 +22,7 @@ from dp_ensemble_env import scenarios
 from dp_ensemble_env._progress import Monitor, Silent
 from dp_ensemble_env._validation import check_choice, check_count
 from dp_ensemble_env.agents import Agent, evaluate_split
+from dp_ensemble_env.agents.generalisation import SplitOutcome
 from dp_ensemble_env.agents.statistics import Interval, interval, suite_interval
 from dp_ensemble_env.envs.actions import action_scale, price_tilts
 from dp_ensemble_env.experiments._tilting import TiltReturn
@@ -79,8 +80,6 @@ PLANNERS: dict[str, Planner] = {
     "public-guess": public_guess,
     "standard": optimum,
 }
-#: Planners that look at the behaviour, so that data can help or mislead them.
-USE_DATA = ("best-price", "standard")
 
 
 def _full(model: EnsembleModel, tilts: FloatArray) -> FloatArray:
@@ -104,7 +103,8 @@ class Entry:
     abroad : ndarray or None
         Test instances, played as it was made on training instances.
     private : ndarray or None
-        Made on a release of each test instance, deployed on the truth.
+        Made on releases, deployed on the truth: planners on a release of each test instance, learners on
+        releases of the training instances.
     exact : bool
         Whether the scores are exact rather than estimated from episodes.
     """
@@ -183,11 +183,15 @@ class SuiteSettings:
 
 @dataclass(frozen=True, eq=False)
 class Suite:
-    """All entries, in the order of the table, and the facts of each scenario."""
+    """All entries, in the order of the table, and the facts of each scenario.
+
+    `learners` says in words what each learner was given, such as "50,000 steps".
+    """
 
     entries: list[Entry]
     facts: dict[str, Facts]
     settings: SuiteSettings = field(default_factory=SuiteSettings)
+    learners: dict[str, str] = field(default_factory=dict)
 
     @property
     def agents(self) -> list[str]:
@@ -217,6 +221,7 @@ def run_suite(
     trained: Mapping[str, Mapping[str, Sequence[Agent]]] | None = None,
     action: str | Mapping[str, str] = "price",
     monitor: Monitor | None = None,
+    private: Mapping[str, Mapping[str, Sequence[Agent]]] | None = None,
 ) -> Suite:
     """Score planners and trained agents on the test instances of every scenario.
 
@@ -228,6 +233,8 @@ def run_suite(
     action : str or mapping
         Action mode that they were trained in, for all or by name.
     monitor : Monitor, optional
+    private : mapping, optional
+        Like `trained`, those that were trained on releases.
     """
     monitor = monitor or Silent()
     entries: list[Entry] = []
@@ -240,16 +247,28 @@ def run_suite(
             if name in agents:
                 mode = action if isinstance(action, str) else action[title]
                 monitor.stage(f"{name}: {title}")
-                outcome = evaluate_split(
-                    list(agents[name]),
-                    name,
-                    action=mode,
-                    instances=settings.instances,
-                    episodes=settings.episodes,
-                    monitor=monitor,
+                outcome = _played(agents[name], name, mode, settings, monitor)
+                twins = (private or {}).get(title, {}).get(name)
+                misled = None if twins is None else _played(twins, name, mode, settings, monitor, gap=False).scores
+                entries.append(
+                    Entry(title, name, outcome.scores, outcome.training, outcome.scores, misled, exact=False)
                 )
-                entries.append(Entry(title, name, outcome.scores, outcome.training, outcome.scores, exact=False))
     return Suite(entries, found, settings)
+
+
+def _played(
+    agents: Sequence[Agent], name: str, action: str, settings: SuiteSettings, monitor: Monitor, gap: bool = True
+) -> SplitOutcome:
+    """Play the test instances of a scenario with trained agents."""
+    return evaluate_split(
+        list(agents),
+        name,
+        action=action,
+        instances=settings.instances,
+        gap=gap,
+        episodes=settings.episodes,
+        monitor=monitor,
+    )
 
 
 def facts(name: str) -> Facts:
@@ -282,7 +301,7 @@ def planned(name: str, settings: SuiteSettings, monitor: Monitor) -> list[Entry]
         for agent in settings.agents:
             plan = PLANNERS[agent]
             made = scorer(plan(model))
-            private = scorer(plan(seen)) if settings.privacy is not None and agent in USE_DATA else np.nan
+            private = scorer(plan(seen)) if settings.privacy is not None else np.nan
             columns[agent].append((made, scorer(_carried(plans[agent], first, model)), private))
     entries = []
     for agent, rows in columns.items():

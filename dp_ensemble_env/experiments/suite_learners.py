@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from itertools import product
 from pathlib import Path
 
 from dp_ensemble_env import scenarios
@@ -14,6 +15,7 @@ from dp_ensemble_env.agents import Agent
 from dp_ensemble_env.agents.hyperparams import ALGORITHMS
 from dp_ensemble_env.envs import actions
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
+from dp_ensemble_env.experiments.problem import draw_release
 
 
 @dataclass(frozen=True)
@@ -45,36 +47,63 @@ class Budget:
 
 @dataclass
 class Learners:
-    """Trained agents by name in the table and by scenario, and the action mode of each name."""
+    """Trained agents by name in the table and by scenario, and the action mode of each name.
+
+    `private` are those that were trained on releases, `steps` the environment steps that each name was given.
+    """
 
     agents: dict[str, dict[str, list[Agent]]] = field(default_factory=dict)
+    private: dict[str, dict[str, list[Agent]]] = field(default_factory=dict)
     actions: dict[str, str] = field(default_factory=dict)
+    steps: dict[str, set[int]] = field(default_factory=dict)
 
-    def add(self, title: str, action: str, scenario: str, agent: Agent) -> None:
+    def add(self, title: str, action: str, scenario: str, agent: Agent, private: bool = False) -> None:
         """Add one trained run."""
-        self.agents.setdefault(title, {}).setdefault(scenario, []).append(agent)
+        kept = self.private if private else self.agents
+        kept.setdefault(title, {}).setdefault(scenario, []).append(agent)
         self.actions[title] = action
+        self.steps.setdefault(title, set()).add(int(getattr(agent, "steps", 0)))
+
+    @property
+    def words(self) -> dict[str, str]:
+        """What each learner was given: steps and runs."""
+        found = {}
+        for title, steps in self.steps.items():
+            low, high, runs = min(steps), max(steps), max(len(of) for of in self.agents[title].values())
+            given = f"{low:,} to {high:,} steps" if low < high else f"{low:,} steps"
+            found[title] = f"{given}, {runs} runs" if runs > 1 else given
+        return found
 
 
 def train_learners(
-    learners: Learners, budget: Budget, names: Sequence[str], seeds: int, seed: int, monitor: Monitor
+    learners: Learners,
+    budget: Budget,
+    names: Sequence[str],
+    seeds: int,
+    seed: int,
+    monitor: Monitor,
+    privacy: str | None = None,
 ) -> None:
-    """Train a learner on the training instances of each scenario, `seeds` times."""
+    """Train a learner on the training instances of each scenario, `seeds` times; with `privacy` on releases, too."""
     from dp_ensemble_env.agents.sb3 import TrainingSettings, train
 
     for name in names:
-        models = [scenarios.make(name, instance=i) for i in scenarios.instances("train")]
-        env = EnsembleEnv(models[0], action=budget.action)
-        for i in range(seeds):
-            monitor.stage(f"{name}: training {budget.title}", budget.steps)
+        truth = [scenarios.make(name, instance=i) for i in scenarios.instances("train")]
+        sets = {False: truth}
+        if privacy is not None:
+            sets[True] = [one.with_default(draw_release(privacy, one, i).matrix) for i, one in enumerate(truth)]
+        for (private, models), i in product(sets.items(), range(seeds)):
+            where = " on releases" if private else ""
+            monitor.stage(f"{name}: training {budget.title}{where}", budget.steps)
 
             def progress(done: int, planned: int, score: float) -> None:
                 monitor.advance(done, f"score {score:.1f}", planned)
 
             # Scores along the way are looked at by nobody here, and cost time.
             settings = TrainingSettings(seed + i, budget.steps, interval=max(1, budget.steps // 4))
+            env = EnsembleEnv(models[0], action=budget.action)
             agent = train(budget.algo, env, settings, progress=progress, models=models)
-            learners.add(budget.title, budget.action, name, agent)
+            learners.add(budget.title, budget.action, name, agent, private)
 
 
 def load_runs(learners: Learners, folders: Iterable[Path]) -> None:

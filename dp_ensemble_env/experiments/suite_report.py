@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dp_ensemble_env import scenarios
 from dp_ensemble_env._files import atomic_write
 from dp_ensemble_env.agents.statistics import Interval
 from dp_ensemble_env.experiments.capabilities import AXES, capabilities, members
@@ -28,7 +29,7 @@ NOTE = (
 #: What each capability is, in a sentence; the formulas are in `dp_ensemble_env.experiments.capabilities`.
 MEANINGS = {
     "feedback": "how much of the way from the best open-loop sequence (0) to the optimum (100) it goes",
-    "data": "made on a private release: how much of the way from the best plan without data (0) to the optimum (100)",
+    "data": "made on releases: how much of the way from the best plan without data (0) to the optimum (100) it goes",
     "generalisation": "its score on instances that it never saw, in per cent of that where it was made",
     "constraint": "its score where the aggregate has a limit or a target",
     "scale": "its score in the largest scenarios",
@@ -61,24 +62,31 @@ def _words(value: Interval | None) -> str:
     return "–" if value is None else str(value)
 
 
+def notes(suite: Suite) -> list[str]:
+    """Say how the scores came about."""
+    given = [f"{title}: {words}" for title, words in suite.learners.items()]
+    return [NOTE, f"Learners were given {'; '.join(given)}."] if given else [NOTE]
+
+
 def show(suite: Suite) -> None:
     """Print both tables."""
     headings, rows = table(suite)
-    show_table(TITLE, headings, rows, left=("scenario",), notes=(NOTE,))
+    show_table(TITLE, headings, rows, left=("scenario",), notes=notes(suite))
     headings, rows = capability_table(suite)
     show_table("Capabilities (0 = reference, 100 = optimum)", headings, rows, left=("agent",))
-    show_text("\n".join([*_definitions(suite), "A dash: not measured.", ""]))
+    show_text("\n".join([*definitions(suite), "A dash: not measured.", ""]))
 
 
-def _definitions(suite: Suite) -> list[str]:
+def definitions(suite: Suite) -> list[str]:
     """Say what each capability means and where it was measured."""
-    where = members(suite)
-    everywhere = len(suite.facts)
-    return [
-        f"{axis}: {MEANINGS[axis]} ({', '.join(where[axis]) if len(where[axis]) < everywhere else 'all scenarios'})."
-        for axis in AXES
-        if where[axis]
-    ]
+    found = []
+    for axis, names in members(suite).items():
+        places = ", ".join(names) if len(names) < len(suite.facts) else "all scenarios"
+        if axis == "data" and suite.settings.privacy is not None:
+            places += f"; releases by {suite.settings.privacy}"
+        if names:
+            found.append(f"{axis}: {MEANINGS[axis]} ({places}).")
+    return found
 
 
 # ------------------------------------------------------------------ files
@@ -107,10 +115,10 @@ def add_section(page: Page, suite: Suite, folder: Path) -> None:
     from dp_ensemble_env.experiments.suite_figures import CAPTION, picture_name
 
     page.heading("The whole suite")
-    page.text(TITLE + ". " + NOTE)
+    page.text(" ".join([TITLE + ".", *notes(suite)]))
     page.table(*table(suite))
     page.heading("Capabilities", 3)
-    page.items(_definitions(suite))
+    page.items(definitions(suite))
     page.table(*capability_table(suite))
     for agent in suite.agents:
         page.picture(folder / picture_name(agent), CAPTION.format(agent=agent), column=True)
@@ -129,6 +137,10 @@ def to_json(suite: Suite, command: str) -> dict[str, Any]:
         "command": command,
         "versions": versions(),
         "settings": asdict(suite.settings),
+        "learners": suite.learners,
+        "scenario_versions": {
+            name: scenarios.card(name).version for name in suite.scenarios if name in scenarios.names()
+        },
         "facts": {name: asdict(fact) for name, fact in suite.facts.items()},
         "entries": entries,
         "capabilities": found,
@@ -148,7 +160,8 @@ def from_json(content: dict[str, Any]) -> Suite:
         }
         entries.append(Entry(one["agent"], one["scenario"], exact=one["exact"], **arrays))
     settings: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in content["settings"].items()}
-    return Suite(entries, {name: Facts(**fact) for name, fact in content["facts"].items()}, SuiteSettings(**settings))
+    facts = {name: Facts(**fact) for name, fact in content["facts"].items()}
+    return Suite(entries, facts, SuiteSettings(**settings), content.get("learners", {}))
 
 
 def load(folder: Path) -> Suite:
@@ -160,6 +173,22 @@ def load(folder: Path) -> Suite:
         return from_json(json.loads(file.read_text(encoding="utf-8")))
     except (KeyError, TypeError, json.JSONDecodeError) as error:
         raise ValueError(f"{file} is no suite of this program ({error}); make it again.") from error
+
+
+def record(suite: Suite, command: str, path: Path = scenarios.SUITE) -> None:
+    """Make this the suite that cards, documentation and comparison pages show."""
+    content = to_json(suite, command)
+    for entry in content["entries"]:
+        for name in ("scores", "home", "abroad", "private"):
+            entry[name] = None if entry[name] is None else np.round(entry[name], 2).tolist()
+    with atomic_write(path) as stream:
+        json.dump(content, stream, indent=None, ensure_ascii=False)
+        stream.write("\n")
+
+
+def recorded() -> Suite:
+    """Return the suite that was recorded with this version of the scenarios."""
+    return from_json(json.loads(scenarios.SUITE.read_text(encoding="utf-8")))
 
 
 def markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

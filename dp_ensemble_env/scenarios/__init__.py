@@ -48,8 +48,9 @@ SPLITS = ("train", "validation", "test")
 #: How many instances the fixed set of each split has.
 _SIZES = {"train": 20, "validation": 10, "test": 20}
 NAMESPACE = "dp_ensemble"
-#: The recorded probes of all scenarios.
+#: The recorded probes of all scenarios, and the recorded suite: what agents score on the test instances.
 RECORD = Path(__file__).parent / "probes.json"
+SUITE = Path(__file__).parent / "suite.json"
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,9 @@ class Card:
     probes : dict or None
         What simple controllers score, as ``dp-ensemble scenarios --probe --record`` found it for this version:
         ``"date"``, ``"package"`` and ``"instances"``; `experiments.probes.recorded` reads it.
+    learners : dict or None
+        What learners reach on the test instances, as ``dp-ensemble suite --record`` found it for this version: for each
+        the interquartile mean with its 95 % interval (``"iqm"``, ``"low"``, ``"high"``) and what it was ``"given"``.
     """
 
     title: str
@@ -80,6 +84,7 @@ class Card:
     private: str = "the default behaviour"
     version: int = 0
     probes: dict[str, Any] | None = field(default=None, repr=False, compare=False)
+    learners: dict[str, dict[str, Any]] | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -137,16 +142,34 @@ def register(
 
 
 def card(name: str) -> Card:
-    """Return the card of a scenario, with its recorded probes if there are any of this version."""
+    """Return the card of a scenario, with what was recorded of this version."""
     found = _REGISTRY[name].card
     record = _recorded().get(name) if found.probes is None else None
-    return replace(found, probes=record) if record is not None and record["version"] == found.version else found
+    if record is not None and record["version"] == found.version:
+        found = replace(found, probes=record)
+    reached = _reached().get(name) if found.learners is None else None
+    if reached is not None and reached["version"] == found.version:
+        found = replace(found, learners=reached["learners"])
+    return found
 
 
 @lru_cache(maxsize=1)
 def _recorded() -> dict[str, Any]:
     content: dict[str, Any] = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else {}
     return content
+
+
+@lru_cache(maxsize=1)
+def _reached() -> dict[str, Any]:
+    """Return what the learners of the recorded suite reach, by scenario."""
+    content: dict[str, Any] = json.loads(SUITE.read_text(encoding="utf-8")) if SUITE.exists() else {}
+    given: dict[str, str] = content.get("learners", {})
+    found = {name: {"version": number, "learners": {}} for name, number in content.get("scenario_versions", {}).items()}
+    for entry in content.get("entries", ()):
+        if entry["agent"] in given:
+            score = {key: entry[key] for key in ("iqm", "low", "high")}
+            found[entry["scenario"]]["learners"][entry["agent"]] = {**score, "given": given[entry["agent"]]}
+    return found
 
 
 def make(name: str, *, instance: int = 0, split: str = "train", **overrides: Any) -> EnsembleModel:

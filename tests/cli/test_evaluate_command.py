@@ -8,6 +8,11 @@ import numpy as np
 import pytest
 from helpers import load
 
+from dp_ensemble_env import scenarios
+from dp_ensemble_env.experiments._tilting import TiltReturn
+from dp_ensemble_env.experiments.suite import constant_price
+from dp_ensemble_env.reporting.outcome import score, start_values
+
 
 def run(tmp_path, *arguments):
     path = tmp_path / "result.json"
@@ -39,6 +44,23 @@ def test_planning_on_a_release_and_deploying_on_the_truth(tmp_path):
     assert result["score"] < 99.9 and result["privacy"] == "that of one release"
     inside = run(tmp_path, "standard", "--action", "policy", "--k", "50")
     assert inside["score"] == pytest.approx(100, abs=1e-2)
+
+
+def test_a_split_is_scored_with_interval_and_gap(tmp_path, capsys):
+    """Each instance between its own uncontrolled loads and its own optimum, by hand."""
+    words = ("--scenario", "spot", "--action", "price", "--split", "test", "--instances", "3")
+    found = run(tmp_path, "best-price", *words)
+    printed = capsys.readouterr().out
+    for split, key in (("test", "scores"), ("train", "training_scores")):
+        models = [scenarios.make("spot", instance=i, split=split) for i in range(3)]
+        by_hand = [score(TiltReturn(one)(constant_price(one)), *start_values(one)) for one in models]
+        np.testing.assert_allclose(found[key], [by_hand], atol=1.5)  # the agent is played in 512 episodes
+    assert found["low"] <= found["iqm"] <= found["high"] and found["split"] == "test"
+    assert found["gap"]["value"] == pytest.approx(
+        np.mean(found["training_scores"]) - np.mean(found["scores"]), abs=1e-6
+    )
+    assert "test instances" in printed and "gap" in printed and "95 % interval" in printed
+    assert run(tmp_path, "standard", *words[:2], *words[4:])["iqm"] == pytest.approx(100, abs=0.1)
 
 
 def test_meter_file(tmp_path):

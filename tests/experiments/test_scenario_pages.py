@@ -1,0 +1,94 @@
+"""README, pages and cards show what was recorded, and nothing else."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dp_ensemble_env import scenarios
+from dp_ensemble_env.cli.main import main
+from dp_ensemble_env.experiments import scenario_pages as pages
+from dp_ensemble_env.experiments.probes import recorded
+from dp_ensemble_env.experiments.suite_report import capability_table, table
+from dp_ensemble_env.experiments.suite_report import recorded as recorded_suite
+
+ROOT = Path(__file__).parents[2]
+IMAGES = ROOT / "docs" / "images"
+
+
+def test_readme_and_pages_are_current():
+    for path, text in pages.texts(ROOT).items():
+        assert path.read_text(encoding="utf-8") == text, f"{path} is out of date; run make scenario-pages"
+
+
+def test_the_readme_shows_every_mode_of_every_scenario_as_recorded():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8").replace("−", "-")
+    for name in scenarios.BUILT_IN:
+        (row,) = re.findall(rf"^\| \[{name}\].*$", readme, flags=re.MULTILINE)
+        shown = [float(number) for number in re.findall(r"-?\d+\.\d", row)]
+        one = recorded(name)[0]
+        expected = [one.open_loop, one.public_guess, one.constant_price, one.price_ceiling, one.constant_discrete]
+        expected += [one.discrete_ceiling, one.constant_tilt, one.tilt_ceiling, one.constant_policy, 100.0]
+        np.testing.assert_allclose(shown, expected, atol=0.051)
+        assert ("feedback" in row) == (one.open_loop <= 85) and ("data" in row) == (one.public_guess <= 85)
+
+
+def test_every_scenario_and_every_agent_has_its_picture():
+    image = pytest.importorskip("PIL.Image")
+    total = 0
+    for name in scenarios.BUILT_IN:
+        path = IMAGES / "scenarios" / f"{name}.png"
+        with image.open(path) as picture:
+            assert picture.size == (800, 450)
+            assert len(set(picture.convert("RGB").get_flattened_data() if hasattr(picture, "get_flattened_data")
+                           else picture.convert("RGB").getdata())) > 8  # fmt: skip
+        total += path.stat().st_size
+    for agent in recorded_suite().agents:
+        path = ROOT / "docs" / pages._capability_picture(agent)
+        total += path.stat().st_size
+    assert total < 1_500_000
+
+
+def test_the_recorded_suite_covers_every_scenario_and_shows_learners():
+    suite = recorded_suite()
+    assert suite.scenarios == list(scenarios.BUILT_IN)
+    assert {"uncontrolled", "best-price", "myopic", "public-guess", "standard"} <= set(suite.agents)
+    assert set(suite.learners) < set(suite.agents)
+    overview = (ROOT / "docs" / "scenarios.md").read_text(encoding="utf-8")
+    for _, rows in (table(suite), capability_table(suite)):
+        for row in rows:
+            assert " | ".join(row) in overview
+    for name in scenarios.BUILT_IN:
+        learners = scenarios.card(name).learners or {}
+        assert set(learners) == set(suite.learners)
+        for agent, of in learners.items():
+            assert of["iqm"] == pytest.approx(suite.of(agent)[name].score.value, abs=0.02)
+
+
+@pytest.mark.parametrize("name", scenarios.BUILT_IN)
+def test_cards_fit_80_columns_and_say_everything(name, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["scenarios", name]) == 0
+    printed = capsys.readouterr().out
+    assert max(map(len, printed.splitlines())) <= 80
+    labels = {line[:15].strip() for line in printed.splitlines()[1:]}
+    needed = {"story", "states", "private", "sources", "environment", "picture", "probes"}
+    assert needed | {f"{mode} mode" for mode in pages.MODES} <= labels
+    flat = " ".join(printed.split())
+    one = recorded(name)[0]
+    for words in (f"constant {one.constant_policy:.1f}, ceiling 100.0", f"best open loop {one.open_loop:.1f}"):
+        assert words in flat
+
+
+def test_a_readme_without_a_place_is_refused(tmp_path):
+    (tmp_path / "README.md").write_text("nothing")
+    with pytest.raises(ValueError, match="no place for the scenarios"):
+        pages.texts(tmp_path)
+
+
+def test_first_sentences():
+    assert pages.first_sentence("One at 10:00. Two.") == "One at 10:00."
+    assert pages.first_sentence("Only one") == "Only one"

@@ -23,6 +23,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from dp_ensemble_env import functional
 from dp_ensemble_env.agents import make_agent
 from dp_ensemble_env.context import Context
 from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv
@@ -178,6 +179,7 @@ def objects(model: EnsembleModel, **privacy: Any) -> dict[str, Any]:
         "portable": portable_spec(ID, model, release),
         "remade": gymnasium.make(portable_spec(ID, model, release)),
         "agent": make_agent("standard", made),
+        "functions": (functional.make(made.unwrapped), functional.make(crowd), functional.make(batch)),
     }
 
 
@@ -311,6 +313,7 @@ def test_the_search_finds_what_it_should_when_nothing_is_private() -> None:
     for name in ("environment", "unwrapped", "crowd", "vector", "loads", "settings", "model", "task", "spec"):
         assert found[name] >= everything - {"logs"}, name
     assert found["portable"] >= {"default", "initial"} and found["remade"] >= {"default", "initial"}
+    assert found["functions"] >= {"default", "initial"}
     assert found["release"] == set()
     assert leaks(portable_spec(ID, model).to_json().encode(), model) >= {"default", "initial"}
 

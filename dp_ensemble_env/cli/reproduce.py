@@ -17,7 +17,8 @@ from dp_ensemble_env.experiments.reproduction.verdicts import show_findings
 DESCRIPTION = """Compute Section VI of the paper again: every figure and number, and which of its claims hold.
 
 Writes one folder: reproduction.html (self-contained), reproduction.json, claims.csv, and for each data set its figures
-(PNG and SVG) and tables (CSV). The campus is synthetic and always included; about a minute on two cores."""
+(PNG and SVG) and tables (CSV). The campus is synthetic and always included; about a minute on two cores. With --meter
+the names end in -private: what is computed from your readings is for you."""
 EXAMPLES = (
     "dp-ensemble reproduce --quick",
     "dp-ensemble reproduce --meter meter.csv --unit kWh --column HALL",
@@ -54,7 +55,8 @@ def run(args: argparse.Namespace) -> int:
         check_writable(args.output, folder=True)
         page, findings = reproduce(settings, sets, monitor)
     show_findings(findings)
-    print(f"Page:    {page}\nClaims:  {page.parent}/claims.csv, reproduction.json")
+    claims = page.with_name(page.stem.replace("reproduction", "claims") + ".csv")
+    print(f"Page:    {page}\nClaims:  {claims}, {page.stem}.json")
     print("Figures: " + ", ".join(f"{page.parent / data.slug}/*.png, *.svg" for data in sets))
     return 0
 

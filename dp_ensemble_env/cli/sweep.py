@@ -13,6 +13,7 @@ from dp_ensemble_env._files import check_writable
 from dp_ensemble_env._progress import Progress
 from dp_ensemble_env.cli import options
 from dp_ensemble_env.cli.shell import Parser, execute, keeping
+from dp_ensemble_env.experiments.comparison_report import OWNER_ONLY
 from dp_ensemble_env.experiments.sweep.backends import ClusterLostError, Records, in_process, in_processes, on_ray
 from dp_ensemble_env.experiments.sweep.cells import BUILT_IN, Cell, Store, Study
 from dp_ensemble_env.experiments.sweep.grid import DEFAULTS, Grid, read_grid
@@ -41,7 +42,24 @@ EXAMPLES = (
     "dp-ensemble sweep --grid study.toml --backend ray --address auto",
 )
 STATE = ("data", "method", "action", "privacy", "steps", "cells", "done", "failed", "missing", "s each", "left")
-HEADINGS = ("data", "method", "action", "privacy", "steps", "seeds", "score where made", "deployed on true", "$ short")
+HEADINGS = (
+    "data",
+    "method",
+    "action",
+    "privacy",
+    "deployed on true",
+    "without data",
+    "ε",
+    "on the release",
+    "$ short",
+    "steps",
+    "seeds",
+)
+NOTE = (
+    "What was made on a release is scored where it is deployed, on the true dynamics. Beside it stand a plan made "
+    "without data (ε = 0) and the ε of one release at δ = 1e-6 ('none': no guarantee, as there is no floor). The score "
+    "on the release itself says little: the exact plan has 100 there."
+)
 
 
 def build_parser() -> Parser:
@@ -156,9 +174,11 @@ class Sweep:
 
     def report(self) -> None:
         """Write the tables and print the summary."""
-        summary = write_tables(self.args.output, self.cells, self.records)
+        suffix = OWNER_ONLY if any(data.problem.meter is not None for data in self.grid.data) else ""
+        summary = write_tables(self.args.output, self.cells, self.records, suffix)
         title = "Mean over seeds ± standard error (score: 0 = uncontrolled, 100 = optimum of the same environment)"
-        show_table(title, HEADINGS, [summary_cells(row) for row in summary])
+        notes = (NOTE,) if any(row["without_data"] is not None for row in summary) else ()
+        show_table(title, HEADINGS, [summary_cells(row) for row in summary], keep=4, notes=notes)
         print(f"{self.done:,} of {len(self.cells):,} cells done, {self.failed:,} failed; tables in {self.args.output}")
         if mixed := mixed_software(self.records):
             print(f"Not all cells were run with the same software: {'; '.join(mixed)}.")

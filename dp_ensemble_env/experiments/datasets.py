@@ -39,6 +39,7 @@ from dp_ensemble_env.envs import actions
 from dp_ensemble_env.envs.actions import action_scale
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.envs.portable import portable_spec
+from dp_ensemble_env.experiments.deployment import deploy
 from dp_ensemble_env.experiments.problem import READING, Problem, ProblemSettings, draw_release
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.reporting.outcome import start_values
@@ -443,7 +444,11 @@ def make_datasets(
         if say is not None:
             score = round(facts["episodes_score"], 1) + 0.0
             distinct = facts["distinct_episodes"]
-            say(f"{ids[kind]}: {settings.episodes} episodes, {distinct} distinct, score {score:.1f}")
+            where = "score" if core.release is None else "score on the release"
+            say(f"{ids[kind]}: {settings.episodes} episodes, {distinct} distinct, {where} {score:.1f}")
+    best = "standard" if playable("standard", settings.action) else "best-price"
+    if say is not None and core.release is not None:  # for the owner of the data: it stands in no data set
+        say(f"The best plan on the release ({best}): {deploy(make_agent(best, env), core, problem.model)}")
     env.close()
     return privacy
 
@@ -478,8 +483,8 @@ def describe(kind: str, settings: DatasetSettings, facts: Mapping[str, Any]) -> 
         f"{facts['starts']}; {facts['distinct_episodes']} of "
         f"{settings.episodes} episodes are "
         "distinct. The reference scores are exact expectations over starts and contexts, of the uncontrolled loads and "
-        "of the optimum, so that 100 times the normalized score is the score of the benchmark. "
-        f"{facts['privacy']}"
+        "of the optimum, so that 100 times the normalized score is the score of the benchmark"
+        f"{'' if settings.privacy is None else ' on the release itself, not on the truth'}. {facts['privacy']}"
     )
 
 

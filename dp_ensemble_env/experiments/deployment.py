@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from dp_ensemble_env.envs import actions
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.policies import as_tilt
+from dp_ensemble_env.privacy.ledger import PrivacyLedger
+from dp_ensemble_env.privacy.mechanisms.base import Event
 from dp_ensemble_env.privacy.mechanisms.public import public_guess
 from dp_ensemble_env.privacy.statement import DEFAULT_DELTA
 from dp_ensemble_env.reporting.outcome import event_outcome
@@ -52,6 +55,17 @@ class Deployed:
         return {name: plain(value) for name, value in asdict(self).items()}
 
 
+def score_without_data(truth: EnsembleModel) -> float:
+    """Score on the true behaviour of a plan made on a public guess, which costs ε = 0."""
+    return float(event_outcome(truth, as_tilt(public_guess(truth), truth)).score)
+
+
+@lru_cache(maxsize=256)
+def price_of(event: Event) -> float:
+    """Return the ε of one such draw at δ = 1e-6, infinity without a guarantee."""
+    return PrivacyLedger().record(event).spent(DEFAULT_DELTA)
+
+
 def deploy(agent: Agent, env: EnsembleEnv, truth: EnsembleModel) -> Deployed | None:
     """Score an agent of a private environment on the true behaviour too; None if the environment is not private.
 
@@ -64,6 +78,5 @@ def deploy(agent: Agent, env: EnsembleEnv, truth: EnsembleModel) -> Deployed | N
     if actions.mode(env.action_mode).shape(truth) != env.action_space.shape:
         return None  # a release for another number of levels
     inside = EnsembleEnv(env.model, action=env.action_mode)
-    guess = event_outcome(truth, as_tilt(public_guess(truth), truth)).score
     spent = env.ledger.spent(DEFAULT_DELTA)
-    return Deployed(evaluate(agent, home).score, guess, evaluate(agent, inside).score, spent)
+    return Deployed(evaluate(agent, home).score, score_without_data(truth), evaluate(agent, inside).score, spent)

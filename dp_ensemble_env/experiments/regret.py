@@ -29,14 +29,13 @@ from numpy.typing import ArrayLike, NDArray
 from dp_ensemble_env.agents import Agent, evaluate
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.envs.settings import as_privacy
+from dp_ensemble_env.experiments.deployment import price_of, score_without_data
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.policies import as_tilt
 from dp_ensemble_env.privacy.fleet import Fleet
-from dp_ensemble_env.privacy.ledger import PrivacyLedger
 from dp_ensemble_env.privacy.mechanisms.base import Release
 from dp_ensemble_env.privacy.mechanisms.participants import FleetMechanism
-from dp_ensemble_env.privacy.mechanisms.public import PublicMechanism, public_guess
-from dp_ensemble_env.privacy.statement import DEFAULT_DELTA
+from dp_ensemble_env.privacy.mechanisms.public import PublicMechanism
 from dp_ensemble_env.reporting.outcome import Outcome, event_outcome, start_values
 from dp_ensemble_env.reporting.tables import plain
 
@@ -134,7 +133,6 @@ def split_regret(
     best = start_values(model)[1]
     sampled = event_outcome(model, as_tilt(model.default if sample is None else np.asarray(sample), model))
     planned = event_outcome(model, as_tilt(release, model))
-    guess = event_outcome(model, as_tilt(public_guess(model), model))
     final: Outcome = planned if agent is None else evaluate(agent, EnsembleEnv(model, action=action))
     return Regret(
         name=name or release.event.type,
@@ -143,8 +141,8 @@ def split_regret(
         learning=planned.mean_return - final.mean_return,
         total=best - final.mean_return,
         score=final.score,
-        without_data=guess.score,
-        epsilon=PrivacyLedger().record(release).spent(DEFAULT_DELTA),
+        without_data=score_without_data(model),
+        epsilon=price_of(release.event),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -13,8 +14,11 @@ import numpy as np
 from dp_ensemble_env import scenarios
 from dp_ensemble_env._files import atomic_write
 from dp_ensemble_env.agents.statistics import Interval
+from dp_ensemble_env.envs.settings import as_privacy
 from dp_ensemble_env.experiments.capabilities import AXES, capabilities, members
+from dp_ensemble_env.experiments.deployment import price_of
 from dp_ensemble_env.experiments.suite import Entry, Facts, Suite, SuiteSettings
+from dp_ensemble_env.privacy.mechanisms.base import Release
 from dp_ensemble_env.reporting.provenance import versions
 from dp_ensemble_env.reporting.tables import plain, show_table, show_text, write_csv
 
@@ -83,10 +87,23 @@ def definitions(suite: Suite) -> list[str]:
     for axis, names in members(suite).items():
         places = ", ".join(names) if len(names) < len(suite.facts) else "all scenarios"
         if axis == "data" and suite.settings.privacy is not None:
-            places += f"; releases by {suite.settings.privacy}"
+            places += f"; releases by {suite.settings.privacy}{_price(suite.settings.privacy, names)}"
         if names:
             found.append(f"{axis}: {MEANINGS[axis]} ({places}).")
     return found
+
+
+def _price(spec: str, names: Sequence[str]) -> str:
+    """Say what one release of a scenario costs, at most."""
+    drawn, known = as_privacy(spec), [name for name in names if name in scenarios.names()]
+    if isinstance(drawn, Release):
+        prices = [price_of(drawn.event)]
+    else:  # a suite that was read from a file may have scenarios that are not here
+        prices = [price_of(drawn.event(scenarios.make(name).default)) for name in known]
+    if not prices:
+        return ""
+    most = max(prices)
+    return f", ε at most {most:.3g} at δ = 1e-6 each" if math.isfinite(most) else ", with no guarantee (ε is infinite)"
 
 
 # ------------------------------------------------------------------ files

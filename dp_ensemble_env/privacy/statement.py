@@ -30,6 +30,7 @@ from dp_ensemble_env.privacy.accounting.losses import row_groups
 from dp_ensemble_env.privacy.guarantee import DEFINITION
 from dp_ensemble_env.privacy.mechanisms.base import SEEDED, Disclosure, Event
 from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletEvent, DirichletMechanism
+from dp_ensemble_env.privacy.mechanisms.participants import FleetEvent
 from dp_ensemble_env.privacy.participants import Adjacency
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ NO_FLOOR = (
     "adjacent row at all"
 )
 DETERMINISTIC = "a deterministic function of the true matrix was disclosed (noise-aware, not private)"
+TWO_UNITS = "the total protects a participant only if its data move no row of the Dirichlet draws by more than h"
 #: The δ of a printed line where none is asked for: well below one over any number of participants here.
 DEFAULT_DELTA = 1e-6
 #: The (ε, δ) that a line without a guarantee tells how to reach.
@@ -117,9 +119,12 @@ def _claims(draws: list[Event], charges: dict[Event, int], rows: str | int) -> t
         return "0 releases", []
     if not can_convolve():
         terms.append("composed with the Rényi bound, as dp-accounting is not installed")
+    rows_alone = any(isinstance(event, DirichletEvent) and event.h_source == "stated" for event in draws)
+    if rows_alone and any(isinstance(event, FleetEvent) for event in draws):
+        terms.append(TWO_UNITS)
     if any(event.seeding != "os-entropy" for event in draws):
         terms.append(SEEDED)
-    return " and ".join(settings), terms
+    return " and ".join(settings), list(dict.fromkeys(terms))
 
 
 # ------------------------------------------------------------------ without a floor

@@ -599,17 +599,17 @@ def reproduced(tmp_path_factory):
 
 
 def test_one_folder_with_everything(reproduced):
-    record = json.loads((reproduced / "reproduction.json").read_text())
+    record = json.loads((reproduced / "reproduction-private.json").read_text())
     assert set(record["data"]) == {"synthetic campus", "meter"}
-    written = [path for slug in ("campus", "meter") for path in (reproduced / slug).iterdir()]
+    written = [path for slug in ("campus", "meter-private") for path in (reproduced / slug).iterdir()]
     assert sorted(record["files"]) == sorted(str(path.relative_to(reproduced)) for path in written)
     assert set(record["tally"]) == {"without data", "synthetic campus", "meter"}
-    with (reproduced / "claims.csv").open() as stream:
+    with (reproduced / "claims-private.csv").open() as stream:
         claims = list(csv.DictReader(stream))
     assert claims == [{key: str(value) for key, value in claim.items()} for claim in record["claims"]]
     assert {claim["verdict"] for claim in claims} <= set(VERDICTS)
     assert {claim["data"] for claim in claims} == {"without data", "synthetic campus", "meter"}
-    for slug, title in (("campus", "synthetic campus"), ("meter", "meter")):
+    for slug, title in (("campus", "synthetic campus"), ("meter-private", "meter")):
         figures = sorted(path.stem for path in (reproduced / slug).glob("*.png"))
         assert len(figures) == 7
         for name in figures:
@@ -624,7 +624,7 @@ def test_one_folder_with_everything(reproduced):
 
 
 def test_page_is_self_contained_and_says_how_it_was_made(reproduced):
-    page = (reproduced / "reproduction.html").read_text()
+    page = (reproduced / "reproduction-private.html").read_text()
     assert page.count("data:image/png;base64,") == 14
     assert not re.search(r"(src|href)=\"(?!data:)", page)  # nothing is fetched
     for words in (

@@ -79,8 +79,8 @@ def sweep(folder, *arguments):
     return load("sweep").main([*map(str, arguments), "--output", str(folder)])
 
 
-def results(folder):
-    with (folder / "results.csv").open() as stream:
+def results(folder, name="results.csv"):
+    with (folder / name).open() as stream:
         return list(csv.DictReader(stream))
 
 
@@ -170,9 +170,20 @@ def test_summary_is_mean_and_standard_error(tmp_path):
         (row,) = csv.DictReader(stream)
     assert float(row["deployed"]) == pytest.approx(np.mean(scores))
     assert float(row["deployed_error"]) == pytest.approx(np.std(scores, ddof=1) / 2)
-    assert row["seeds"] == "4"
+    assert row["seeds"] == "4" and float(row["without_data"]) == pytest.approx(97.14, abs=0.01)
+    assert row["epsilon"] == ""  # no floor, no guarantee
     content = json.loads((tmp_path / "results.json").read_text())
     assert [r["deployed_score"] for r in content["results"]] == scores and content["failed"] == []
+
+
+def test_what_is_made_on_a_release_stands_beside_a_plan_without_data_and_its_price(tmp_path, capsys):
+    arguments = ("--methods", "standard", "--privacy", "none", "dirichlet:k=50,floor=0.05", "--seeds", "0")
+    assert sweep(tmp_path, *arguments) == 0
+    said = capsys.readouterr().out
+    assert "without data" in " ".join(said.split()) and "on the release" in said and "97.14  12.5" in said
+    rows = {row["privacy"]: row for row in results(tmp_path)}
+    assert rows["none"]["without_data"] == rows["none"]["epsilon"] == ""
+    assert float(rows["k=50,floor=0.05"]["epsilon"]) == pytest.approx(12.48, abs=0.01)
 
 
 # ------------------------------------------------------------------ keys
@@ -240,7 +251,8 @@ def test_grid_file_is_overruled_by_options_and_finds_files_beside_it(tmp_path, m
     assert len(found) == 2 * 2 * 3 * 2
     assert {c.config["steps"] for c in found if c.config["method"] == "ppo"} == {576}
     assert sweep("out", "--grid", "study/grid.toml", "--methods", "standard", "--seeds", "1") == 0
-    rows = results(Path("out"))
+    assert not Path("out/results.csv").exists()  # a meter is private, and so is what is computed from it
+    rows = results(Path("out"), "results-private.csv")
     assert [(r["data"], r["privacy"], r["seed"]) for r in rows] == [
         ("campus-event", "none", "1"), ("campus-event", "k=50", "1"), ("shop", "none", "1"), ("shop", "k=50", "1")
     ]  # fmt: skip
@@ -277,7 +289,7 @@ def test_commands_and_grid_file_of_the_documentation_are_understood(tmp_path, mo
         (["--floor", "0.9"], "floor"),
         (["--meters", "no.csv"], "cannot read no.csv"),
         (["--scenarios", "campus-event", "campus-event:0"], "two data sets are called campus-event"),
-        (["--scenarios", "campus"], "did you mean 'campus-event'"),
+        (["--scenarios", "campus-evnt"], "did you mean 'campus-event'"),
         (["--privacy", "dirichlit:k=3"], "did you mean 'dirichlet'"),
         (["--methods", "taylor", "--actions", "price"], "nothing is left to run"),
         (["--address", "auto"], "add --backend ray"),

@@ -17,6 +17,7 @@ import pytest
 
 from dp_ensemble_env.privacy import (
     DirichletMechanism,
+    Fleet,
     PrivacyBudgetExceeded,
     PrivacyLedger,
     Release,
@@ -26,13 +27,14 @@ from dp_ensemble_env.privacy import (
     adjacency_from_counts,
     composed_epsilon,
     floorless_report,
+    mechanism,
     privacy_cost,
     reachable_settings,
     require_guarantee,
     worst_case_epsilon,
 )
 from dp_ensemble_env.privacy.accounting import account as account_module
-from dp_ensemble_env.privacy.statement import DETERMINISTIC, NO_FLOOR, PRIVATE_MARK
+from dp_ensemble_env.privacy.statement import DETERMINISTIC, NO_FLOOR, PRIVATE_MARK, TWO_UNITS
 
 DEFAULT = np.array([[0.5, 0.3, 0.2], [0.4, 0.6, 0.0], [0.0, 0.0, 1.0]])
 MECHANISM = DirichletMechanism(k=50, floor=0.1)
@@ -660,6 +662,15 @@ def test_the_line_with_a_floor():
     assert f"{20 - spent:.4g} left" in line
     assert "\n" not in line and "seed" not in line
     assert "one row of each matrix" in PrivacyLedger().record(PLAN, 0.03).statement(0.05, rows="parallel")
+
+
+def test_a_sum_over_two_units_of_protection_says_whom_it_protects():
+    fleet = Fleet.simulate(DEFAULT, participants=20, seed=0, steps=50)
+    ledger = PrivacyLedger()
+    ledger.release(mechanism("gaussian:epsilon=1"), fleet, 0)
+    assert TWO_UNITS not in ledger.statement()
+    ledger.record(PLAN, 0.03)
+    assert TWO_UNITS in ledger.statement()
 
 
 @pytest.mark.parametrize("rng", [0, np.random.default_rng(0)])

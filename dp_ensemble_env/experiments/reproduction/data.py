@@ -23,6 +23,10 @@ THEORY = "without data"
 MOST_KW = 2e5
 
 
+#: Folder of what is computed from a meter: private, like its readings.
+METER = "meter-private"
+
+
 @dataclass(frozen=True, eq=False)
 class DataSet:
     """One power series with the control problem made from it.
@@ -72,7 +76,7 @@ def load_data(problem: ProblemSettings | None = None, simbench: str | None = Non
         origin = f"File {file.name}" + ("" if column is None else f", column {column}")
         if title in (THEORY, sets[0].title) or title.startswith("SimBench "):
             title = f"meter {title}"  # every data set needs a name of its own
-        sets.append(series_data(series, "meter", title, origin, problem.date))
+        sets.append(series_data(series, METER, title, origin, problem.date))
     if simbench is not None:
         series = simbench_profile(simbench)
         origin = f"SimBench standard load profile {simbench} (2016, scaled to a peak of 1000 kW, ODbL licence)"

@@ -20,7 +20,7 @@ from dp_ensemble_env.experiments.reproduction.claims import (
     RatioSearch,
     percent,
 )
-from dp_ensemble_env.experiments.reproduction.data import THEORY
+from dp_ensemble_env.experiments.reproduction.data import METER, THEORY
 from dp_ensemble_env.experiments.reproduction.figures import draw_all
 from dp_ensemble_env.experiments.reproduction.row import RULE
 from dp_ensemble_env.experiments.reproduction.study import Study
@@ -110,11 +110,12 @@ def write_page(
     search: RatioSearch,
     made: list[str],
     quick: bool,
+    suffix: str = "",
 ) -> Path:
-    """Draw the figures and write everything into one HTML file."""
+    """Draw the figures and write everything into one HTML file, whose name gets the suffix."""
     page = Page("Privacy-aware load ensemble control: the case study, computed again")
     page.text(INTRODUCTION)
-    if any(study.data.slug == "meter" for study in studies):
+    if any(study.data.slug == METER for study in studies):
         page.text(OWNER_WORDS)
     if quick:
         page.text("This is a quick run: fewer samples and grid points, and learners trained for a short while only.")
@@ -143,7 +144,7 @@ def write_page(
         _section(page, study, tables[study.data.title], folder / study.data.slug)
     page.heading("How this was made")
     page.items(made)
-    return page.write(folder / "reproduction.html")
+    return page.write(folder / f"reproduction{suffix}.html")
 
 
 def _failures(page: Page, findings: dict[str, list[Finding]]) -> None:

@@ -12,8 +12,9 @@ from typing import Any
 from dp_ensemble_env._files import atomic_write
 from dp_ensemble_env._progress import Monitor, Silent
 from dp_ensemble_env._validation import check_count
+from dp_ensemble_env.experiments.comparison_report import OWNER_ONLY
 from dp_ensemble_env.experiments.reproduction.claims import Finding, RatioSearch, search_ratio, theory_findings
-from dp_ensemble_env.experiments.reproduction.data import BUILDINGS, THEORY, DataSet
+from dp_ensemble_env.experiments.reproduction.data import BUILDINGS, METER, THEORY, DataSet
 from dp_ensemble_env.experiments.reproduction.findings import study_findings
 from dp_ensemble_env.experiments.reproduction.study import FULL, QUICK, STAGES, Study, run_study
 from dp_ensemble_env.experiments.reproduction.tables import study_tables
@@ -21,7 +22,7 @@ from dp_ensemble_env.experiments.reproduction.verdicts import CLAIM_HEADINGS, cl
 from dp_ensemble_env.reporting.provenance import versions
 from dp_ensemble_env.reporting.tables import write_csv
 
-FOLDERS = ("campus", "meter", "simbench")
+FOLDERS = ("campus", "meter", METER, "simbench")
 
 
 @dataclass(frozen=True)
@@ -59,10 +60,11 @@ def reproduce(
     for study in studies:
         for table in tables[study.data.title]:
             table.write(settings.output / study.data.slug)
-    write_csv(settings.output / "claims.csv", CLAIM_HEADINGS, claim_rows(findings))
+    suffix = OWNER_ONLY if any(data.slug == METER for data in sets) else ""
+    write_csv(settings.output / f"claims{suffix}.csv", CLAIM_HEADINGS, claim_rows(findings))
     made = _how(settings, sets, time.perf_counter() - started)
-    page = write_page(settings.output, studies, tables, findings, search, made, settings.quick)
-    files = _record(settings, studies, tables, findings, search)
+    page = write_page(settings.output, studies, tables, findings, search, made, settings.quick, suffix)
+    files = _record(settings, studies, tables, findings, search, suffix)
     remove(settings.output, [name for name in former if name not in files])
     return page, findings
 
@@ -90,7 +92,7 @@ def _how(settings: ReproductionSettings, sets: list[DataSet], seconds: float) ->
         "Versions: " + ", ".join(f"{name} {value}" for name, value in versions().items()) + ".",
         f"Computed in {seconds:.0f} seconds, figures not counted.",
         *(f"{data.title}: {data.provenance}" for data in sets),
-        "Beside this page: `claims.csv`, `reproduction.json` with all tables, and for each data set a folder with "
+        "Beside this page: the claims as CSV, all tables as JSON, and for each data set a folder with "
         "the figures as PNG and SVG and the tables as CSV.",
     ]
 
@@ -101,6 +103,7 @@ def _record(
     tables: dict[str, list[Any]],
     findings: dict[str, list[Finding]],
     search: RatioSearch,
+    suffix: str,
 ) -> list[str]:
     """Write everything for machines; return the files that belong to this run."""
     from dp_ensemble_env.experiments.reproduction.figures import figure_files
@@ -129,18 +132,21 @@ def _record(
             for study in studies
         },
     }
-    with atomic_write(settings.output / "reproduction.json") as stream:
+    with atomic_write(settings.output / f"reproduction{suffix}.json") as stream:
         json.dump(record, stream, indent=1, ensure_ascii=False)
     return files
 
 
 def former_files(folder: Path) -> list[str]:
     """Return the files of data sets that an earlier run wrote into the folder, by its own record."""
-    try:
-        names = json.loads((folder / "reproduction.json").read_text(encoding="utf-8"))["files"]
-        return [name for name in names if name.count("/") == 1 and name.split("/")[0] in FOLDERS]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return []
+    found = []
+    for suffix in ("", OWNER_ONLY):
+        try:
+            names = json.loads((folder / f"reproduction{suffix}.json").read_text(encoding="utf-8"))["files"]
+            found += [name for name in names if name.count("/") == 1 and name.split("/")[0] in FOLDERS]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            continue
+    return found
 
 
 def remove(folder: Path, names: list[str]) -> None:

@@ -30,9 +30,11 @@ from dp_ensemble_env.agents import agent_names, evaluate, make_agent
 from dp_ensemble_env.agents.base import agent_factory
 from dp_ensemble_env.agents.hyperparams import ALGORITHMS
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
+from dp_ensemble_env.experiments.deployment import price_of, score_without_data
 from dp_ensemble_env.experiments.problem import draw_release
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.policies import POLICIES
+from dp_ensemble_env.reporting.tables import plain
 
 #: Changes when a cell of the same configuration would come out differently.
 FORMAT = 2
@@ -127,11 +129,13 @@ def compute(config: dict[str, Any], model: EnsembleModel) -> dict[str, Any]:
     home = EnsembleEnv(model, population, action, release=release)
     agent: Any = make_agent(config["method"], home, **agent_settings(config))
     made = evaluate(agent, home, seed=EPISODE_SEED)
-    deployed = made
+    deployed, beside = made, {}
     if release is not None:
         deployed = evaluate(agent, EnsembleEnv(model, population, action), seed=EPISODE_SEED)
+        beside = {"without_data": score_without_data(model), "epsilon": plain(price_of(release.event))}
     steps = agent.learned.transitions if config["method"] == "z-learning" else getattr(agent, "steps", None)
-    return {"steps": None if steps is None else int(steps), "made": made.to_dict(), "deployed": deployed.to_dict()}
+    scores = {"made": made.to_dict(), "deployed": deployed.to_dict(), **beside}
+    return {"steps": None if steps is None else int(steps), **scores}
 
 
 def agent_settings(config: dict[str, Any]) -> dict[str, Any]:

@@ -29,6 +29,8 @@ SUMMARY = (
     "made_error",
     "deployed",
     "deployed_error",
+    "without_data",
+    "epsilon",
     "gap",
 )
 
@@ -110,6 +112,8 @@ def summary_rows(cells: list[Cell], records: Records) -> list[dict[str, Any]]:
             scores = [result[side]["score"] for result in results]
             row[side] = fmean(scores) if scores else None
             row[f"{side}_error"] = stdev(scores) / math.sqrt(len(scores)) if len(scores) > 1 else None
+        for name in ("without_data", "epsilon"):  # the same for all seeds; None on the true matrix, or without an ε
+            row[name] = results[0].get(name) if results else None
         row["gap"] = fmean(result["deployed"]["gap"] for result in results) if results else None
         rows.append(row)
     return rows
@@ -126,12 +130,13 @@ def result_rows(cells: list[Cell], records: Records) -> list[dict[str, Any]]:
         row = {"data": cell.data, **{name: config[name] for name in ("method", "action", "population")}}
         row.update(privacy=show_privacy(config["privacy"]), seed=config["seed"], steps=result["steps"])
         row.update({f"{side}_{name}": result[side][name] for side in ("made", "deployed") for name in SHOWN})
+        row.update({name: result.get(name) for name in ("without_data", "epsilon")})
         rows.append({**row, "key": cell.key})
     return rows
 
 
-def write_tables(folder: Path, cells: list[Cell], records: Records) -> list[dict[str, Any]]:
-    """Write all tables, and return the summary.
+def write_tables(folder: Path, cells: list[Cell], records: Records, suffix: str = "") -> list[dict[str, Any]]:
+    """Write all tables, and return the summary; their names get the suffix, which says so if a meter is private.
 
     The seconds stand in a table of their own, so what the others say of
     finished cells is equal byte by byte wherever and however often they were run.
@@ -148,11 +153,11 @@ def write_tables(folder: Path, cells: list[Cell], records: Records) -> list[dict
         run = dict(record["run"])
         libraries = " ".join(f"{name}={version}" for name, version in run.pop("software").items())
         times.append({"key": cell.key, "cell": cell.title, **run, "software": libraries})
-    write_csv(folder / "results.csv", results)
-    write_csv(folder / "summary.csv", summary)
-    write_csv(folder / "times.csv", times)
+    write_csv(folder / f"results{suffix}.csv", results)
+    write_csv(folder / f"summary{suffix}.csv", summary)
+    write_csv(folder / f"times{suffix}.csv", times)
     content = {"cells": len(cells), "summary": summary, "results": results, "failed": failed}
-    with atomic_write(folder / "results.json") as stream:
+    with atomic_write(folder / f"results{suffix}.json") as stream:
         json.dump(content, stream, indent=1, allow_nan=False)
         stream.write("\n")
     return summary
@@ -190,4 +195,8 @@ def summary_cells(row: dict[str, Any]) -> list[str]:
 
     texts = ["" if row[name] is None else str(row[name]) for name in SUMMARY[:6]]
     gap = "–" if row["gap"] is None else f"{row['gap']:.2f}"
-    return [*texts, score("made"), score("deployed"), gap]
+    private = row["without_data"] is not None
+    without = f"{row['without_data']:.2f}" if private else "–"
+    epsilon = "–" if not private else "none" if row["epsilon"] is None else f"{row['epsilon']:.3g}"
+    made = score("made") if private else "–"
+    return [*texts[:4], score("deployed"), without, epsilon, made, gap, *texts[4:]]

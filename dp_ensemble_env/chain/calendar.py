@@ -93,6 +93,37 @@ def similar_days(
     return alike & select_days(times, season=season, exclude=tuple(exclude))
 
 
+def us_holidays(year: int) -> tuple[str, ...]:
+    """Return the federal holidays of the United States in a year, on the days on which they are observed.
+
+    Examples
+    --------
+    >>> us_holidays(2018)[4]
+    '2018-07-04'
+    """
+    fixed = [(1, 1), *([(6, 19)] if year >= 2021 else []), (7, 4), (11, 11), (12, 25)]
+    found = []
+    for month, number in fixed:
+        day = np.datetime64(f"{year}-{month:02d}-{number:02d}", "D")
+        found.append(day + np.timedelta64({5: -1, 6: 1}.get(int(day_of_week(day)), 0), "D"))
+    # Month, day of the week and which of them; -1 is the last.
+    for month, weekday, which in ((1, 0, 3), (2, 0, 3), (5, 0, -1), (9, 0, 1), (10, 0, 2), (11, 3, 4)):
+        first = np.datetime64(f"{year}-{month:02d}", "M")
+        days = np.arange(first.astype("datetime64[D]"), (first + 1).astype("datetime64[D]"))
+        found.append(days[day_of_week(days) == weekday][which - 1 if which > 0 else -1])
+    return tuple(sorted(str(day) for day in found))
+
+
+def named_holidays(holidays: Iterable[str], stamps: Any) -> tuple[str, ...]:
+    """Write out the word ``"us"`` among `holidays`: the federal ones of every year of `stamps`."""
+    given = tuple(holidays)
+    if "us" not in given:
+        return given
+    years = np.unique(np.asarray(stamps).astype("datetime64[Y]")).astype(int) + 1970
+    named = [day for year in range(int(years.min()), int(years.max()) + 2) for day in us_holidays(year)]
+    return tuple(dict.fromkeys((*(day for day in given if day != "us"), *named)))
+
+
 def resample(
     stamps: NDArray[np.datetime64], values: NDArray[np.float64], step: np.timedelta64, wanted: np.timedelta64
 ) -> tuple[NDArray[np.datetime64], NDArray[np.float64], np.timedelta64]:

@@ -133,9 +133,20 @@ _ALL = (
     Option("season", "data", "use readings from one month-day to another only, such as 06-15 09-25 (default all)",
            None, {"nargs": 2, "metavar": ("FROM", "TO")}),
     Option("exclude", "data", "days to leave out, such as 2018-07-05", (), {"nargs": "+", "metavar": "DAY"}),
-    Option("holidays", "data", "days that the customer baseline passes over", (), {"nargs": "+", "metavar": "DAY"}),
+    Option("holidays", "data", "days that forecast and customer baseline pass over; us stands for the federal ones",
+           ("us",), {"nargs": "+", "metavar": "DAY"}),
     Option("profile", "data", "whether the file is one building, or already the sum of all loads", "building",
            {"choices": ("building", "aggregate")}),
+    Option("dynamics", "data", "behaviour that follows the event's day, or one chain for all times", "day",
+           {"choices": ("day", "pooled")}),
+    Option("temperature", "data", "CSV file of stamps and outdoor temperatures, with a forecast for the event's day",
+           None, {"metavar": "FILE"}),
+    Option("shed-floor", "data", "percentile of the occupied hours below which no event pushes", 5.0,
+           {"type": nonnegative, "metavar": "PERCENT"}),
+    Option("response", "data", "calibrate the penalty: share of the energy that an event of $1 per kWh sheds", 0.15,
+           {"type": positive, "metavar": "SHARE"}),
+    Option("penalty-per-kw", "data", "state the penalty in dollars per nat and kW of usual load instead", None,
+           {"type": positive, "metavar": "DOLLARS"}),
     Option("date", "event", "day of the event (default: the scenario's; of a meter, the first working day from 2 July "
            "on in its last summer)", None, {"metavar": "DAY"}),
     Option("window", "event", "its hours (default 11:00-15:00)", None, {"type": window, "metavar": "HH:MM-HH:MM"},
@@ -147,12 +158,12 @@ _ALL = (
     Option("scenario", "problem", "built-in problem; see dp-ensemble scenarios", "campus-event", {"metavar": "NAME"}),
     Option("instance", "problem", "which of the scenario's training instances", 0, {"type": whole(0, 999_999),
            "metavar": "N"}),
-    Option("levels", "problem", "power levels (default 20)", None, {"type": whole(2, 100_000), "metavar": "N"},
-           ("n_states",), ("--states",)),
-    Option("loads", "problem", "loads of the ensemble; 1 with a meter is the metered building alone (default 100)",
+    Option("levels", "problem", "power levels (default 20; of a metered day 40)", None,
+           {"type": whole(2, 100_000), "metavar": "N"}, ("n_states",), ("--states",)),
+    Option("loads", "problem", "loads of the ensemble (default 100); with a meter, copies of the building (default 1)",
            None, {"type": whole(1), "metavar": "N"}, ("buildings",), ("--buildings",)),
-    Option("penalty", "problem", "discomfort in dollars per load and nat (default 15)", None,
-           {"type": positive, "metavar": "DOLLARS"}, ("discomfort_penalty",)),
+    Option("penalty", "problem", "discomfort in dollars per load and nat (default 15; of a metered day see --response)",
+           None, {"type": positive, "metavar": "DOLLARS"}, ("discomfort_penalty",)),
     Option("population", "problem", POPULATIONS, "mean-field", {"type": population, "metavar": "LOADS"}, (),
            ("--env",)),
     Option("action", "problem", "action mode: price, tilt, policy, or a registered one", "tilt", {"metavar": "MODE"},
@@ -181,6 +192,9 @@ TITLES = {
 #: Groups that commands pick whole.
 READING = tuple(name.replace("_", "-") for name in SETTINGS)
 DATA = tuple(option.name for option in _ALL if option.group == "data")
+#: Those that say how a metered day becomes a problem; the others say how its readings are read.
+DAY = ("dynamics", "temperature", "shed-floor", "response", "penalty-per-kw")
+METER = tuple(name for name in DATA if name not in DAY)
 EVENT = tuple(option.name for option in _ALL if option.group == "event")
 MODEL = ("scenario", "instance", "levels", "loads", "penalty")
 PRIVACY = ("privacy", "k", "floor", "release-seed")
@@ -227,6 +241,8 @@ def problem_settings(args: argparse.Namespace) -> ProblemSettings:
     if settings.meter is None:
         plain = ProblemSettings()
         for option in DATA:
+            if option == "dynamics":  # some commands have another default
+                continue
             name = option.replace("-", "_")
             if name in values and getattr(settings, name) != getattr(plain, name):
                 raise ValueError(f"--{option} says how a meter file is read; give one with --meter, or leave it out.")

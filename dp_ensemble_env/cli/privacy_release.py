@@ -103,7 +103,8 @@ def declare_settings(parser: Parser, k: float | None, floor: float | None, delta
 def declare_matrix(parser: Parser, scenario: str | None = "campus-event") -> None:
     """Add where the matrix comes from."""
     helps = {"scenario": "built-in problem to take the matrix from"}
-    options.add(parser, *options.DATA, "scenario", "levels", helps=helps, scenario=scenario)
+    options.add(parser, *options.METER, "scenario", "levels", helps=helps, scenario=scenario)
+    parser.set_defaults(dynamics="pooled")  # one matrix is released, not one for each step of a day
     words = "take h = 2C/N per row from the counts (default: --h)"
     parser.add_argument("--transitions", type=options.positive, metavar="C", help=words)
     parser.former["--data"] = "--meter or --scenario"

@@ -162,7 +162,7 @@ def declare_regret(parser: Parser) -> None:
     parser.add_argument("--releases", type=whole(1), default=5, metavar="N", help="releases of each mechanism")
     parser.add_argument("--learner", metavar="NAME", help="a learner instead of the exact plan, such as z-learning")
     parser.add_argument("--steps", type=whole(1), metavar="N", help="its training budget (default: as tuned)")
-    options.add(parser, *options.PROBLEM, "action", action="tilt")
+    options.add(parser, *options.PROBLEM, "action", action="tilt", dynamics="pooled")
     options.add(parser, "output", "seed", output=Path("runs/regret"))
 
 

@@ -79,7 +79,9 @@ def build_parser() -> Parser:
     names = [name for name in (*options.DATA, *options.EVENT) if name != "meter"]
     plain = [name for name in names if options.OPTIONS[name].default not in (None, ())]
     unset = dict.fromkeys((*(name.replace("-", "_") for name in plain), "exclude", "holidays", "population"))
-    helps = {name: f"{options.OPTIONS[name].help} (default {options.OPTIONS[name].default})" for name in plain}
+    values = {name: options.OPTIONS[name].default for name in plain}
+    shown = {name: " ".join(value) if isinstance(value, tuple) else value for name, value in values.items()}
+    helps = {name: f"{options.OPTIONS[name].help} (default {value})" for name, value in shown.items()}
     helps |= {"population": f"{options.POPULATIONS} (default mean-field)"}
     options.add(parser, *names, "levels", "loads", "penalty", "population", "floor", helps=helps, **unset)
     options.add(parser, "output", "jobs", output=Path("runs/sweep"), helps={"jobs": "cells at a time on this machine "

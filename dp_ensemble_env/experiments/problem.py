@@ -17,8 +17,11 @@ import numpy as np
 
 from dp_ensemble_env import scenarios
 from dp_ensemble_env._files import resolved
+from dp_ensemble_env.chain.calendar import named_holidays
+from dp_ensemble_env.chain.day import TooFewSimilarDays
 from dp_ensemble_env.envs.settings import as_privacy
-from dp_ensemble_env.event import event_day, event_for
+from dp_ensemble_env.event import DemandResponseEvent, check_event_day, event_day, event_for
+from dp_ensemble_env.experiments import metered
 from dp_ensemble_env.meter import PowerSeries, read_meter
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy.fleet import SUMMER_STEPS, Fleet
@@ -58,11 +61,16 @@ class ProblemSettings:
     column, meter_id, unit, stamp, timezone, spikes, negatives, cumulative, catch_up, date_order, limits
         See `dp_ensemble_env.meter.read_meter`.
     season, exclude, holidays
-        See `EnsembleModel.from_series`.
+        Days to learn from, and not to; ``"us"`` among the holidays stands for the federal ones.
+    dynamics : str
+        Of a meter: ``"day"`` follows the event's day (`experiments.metered`), ``"pooled"`` is one chain for all
+        times (`EnsembleModel.from_series`).
+    temperature, shed_floor, response, penalty_per_kw
+        With ``"day"``: a CSV file of temperatures, and see `experiments.metered.DaySettings`.
     date, window, incentive, tariff
         The event; the window as ``"11:00-15:00"``, the tariff a price or the name of a CSV file.
     levels, loads, penalty
-        Power levels, number of loads, dollars per load and nat.
+        Power levels, number of loads, dollars per load and nat. A meter stands for itself unless copies are asked for.
     """
 
     scenario: str = "campus-event"
@@ -81,8 +89,13 @@ class ProblemSettings:
     limits: float = 1.0
     season: tuple[str, str] | None = None
     exclude: tuple[str, ...] = ()
-    holidays: tuple[str, ...] = ()
+    holidays: tuple[str, ...] = ("us",)
     profile: str = "building"
+    dynamics: str = "day"
+    temperature: str | None = None
+    shed_floor: float = metered.SHED_FLOOR
+    response: float = metered.RESPONSE
+    penalty_per_kw: float | None = None
     date: str | None = None
     window: str | None = None
     incentive: float | None = None
@@ -166,26 +179,53 @@ class ProblemSettings:
         """Read the meter file."""
         return read_meter(str(self.meter), **{name: getattr(self, name) for name in READING})
 
+    def event(self, series: PowerSeries) -> DemandResponseEvent:
+        """Return the event that the settings describe, on a meter."""
+        event_fields = {"date": self.date or event_day(series, HOLIDAYS), **self._event_fields()}
+        return event_for(series, **event_fields)
+
+    def day_settings(self, **changes: Any) -> metered.DaySettings:
+        """Return how readings become the problem of one day."""
+        names = ("profile", "penalty", "penalty_per_kw", "response", "shed_floor", "season", "exclude", "holidays")
+        values = {name: getattr(self, name) for name in names}
+        values |= {"levels": self.levels or metered.LEVELS, "loads": self.loads or 1, **changes}
+        return metered.DaySettings(**values)
+
+    def temperatures(self) -> tuple[Any, Any] | None:
+        """Read the temperatures, if there are any."""
+        return None if self.temperature is None else metered.read_temperature(self.temperature)
+
     def _from_meter(self, file: str) -> Problem:
         series = self.read()
-        event_fields = {"date": self.date or event_day(series, HOLIDAYS), **self._event_fields()}
-        loads = 100 if self.loads is None else self.loads
-        model = EnsembleModel.from_series(
+        event = self.event(series)
+        check_event_day(event, series.times, series.source)
+        when = f"The event is on {event.date}" + ("." if self.date else "; pass date=... to choose.")
+        public = "The power levels come from the meter and count as public where a release is drawn"
+        if self.dynamics == "pooled":
+            model, notes = self._pooled(series, event), ()
+        else:
+            try:
+                model = metered.metered_day(series, event, self.day_settings(), temperature=self.temperatures()).model
+                notes, public = (), f"{public}, and so does a penalty calibrated on it"
+            except TooFewSimilarDays as error:
+                model = self._pooled(series, event)
+                notes = (f"One chain for all times is used: {error}",)
+        return Problem(model, self, tuple(dict.fromkeys((*series.notes, *notes, *model.notes, when, f"{public}."))))
+
+    def _pooled(self, series: PowerSeries, event: DemandResponseEvent) -> EnsembleModel:
+        """Estimate one chain for all times."""
+        loads = self.loads or 1
+        return EnsembleModel.from_series(
             series,
-            event_for(series, **event_fields),
+            event,
             # One load is the building itself, not a noisy copy of it.
             profile="aggregate" if loads == 1 else self.profile,
             season=self.season,
             exclude=self.exclude,
-            holidays=self.holidays,
+            holidays=named_holidays(self.holidays, series.times),
             public=["levels"],  # declared by whoever runs a command on a meter; start states and baseline are not
-            **self._model_fields(),
+            **{"buildings": 1, **self._model_fields()},
         )
-        when = f"The event is on {event_fields['date']}" + ("." if self.date else "; pass date=... to choose.")
-        copies = loads > 1 and self.profile == "building"
-        hint = ("Pass loads=1 for results of the metered building alone.",) if copies else ()
-        public = "The power levels come from the metered extremes and count as public where a release is drawn."
-        return Problem(model, self, tuple(dict.fromkeys((*series.notes, *model.notes, when, *hint, public))))
 
 
 _PLAIN = ProblemSettings()

@@ -304,8 +304,7 @@ def test_whoever_reads_a_meter_says_what_was_read_and_whose_results_these_are(wo
     assert main([*words, *meter]) in (0, 2 if "calibrate" in words else 0)
     err = capsys.readouterr().err
     assert "note: The event is on 2018-07-02; pass --date ... to choose." in err
-    assert "note: Results are for 100 noisy copies of the metered building" in err
-    assert "note: Pass --loads 1 for results of the metered building alone." in err
+    assert "note: Results are for the metered load itself" in err
 
 
 def test_one_load_is_the_building_itself(tmp_path, capsys):
@@ -334,7 +333,7 @@ def test_a_run_remembers_its_environment(tmp_path, monkeypatch, capsys):
     assert found["score"] == kept["score"] and found["episodes"] == kept["episodes"]
     assert main([*words, "--population", "mean-field"]) == 0
     assert "note: --population overrules what runs/one was trained with" in capsys.readouterr().err
-    write_meter(tmp_path / "shop.csv", days=44)
+    write_meter(tmp_path / "shop.csv", start="2018-06-02", days=44)
     assert main(words) == 2
     assert "shop.csv has changed since" in capsys.readouterr().err
     (tmp_path / "shop.csv").unlink()

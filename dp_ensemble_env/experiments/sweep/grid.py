@@ -28,7 +28,8 @@ from dp_ensemble_env.experiments.sweep.cells import (
 #: How problems are made; may differ from one data set to the next in a grid file.
 OF_DATA = tuple(f.name for f in fields(ProblemSettings) if f.name not in ("scenario", "instance", "meter"))
 #: Those of them that say how a file is read, and mean nothing to a scenario.
-OF_METERS = (*READING, "season", "exclude", "holidays", "profile")
+OF_DAYS = ("dynamics", "temperature", "shed_floor", "response", "penalty_per_kw")
+OF_METERS = (*READING, "season", "exclude", "holidays", "profile", *OF_DAYS)
 #: What a grid file may set, with the value it has if nobody sets it.
 DEFAULTS: dict[str, Any] = {
     "methods": ["uncontrolled", "ad-hoc", "best-price", "standard"],

@@ -1,0 +1,345 @@
+"""The control problem of one metered load on one day: its size, its day, and what it can spare.
+
+`metered_day` is the one place where readings become a problem, for `plan`, `settle` and `backtest` as for `compare`,
+`evaluate` and `validate`, so that all of them tell one set of numbers. Behaviour follows the day
+(`dp_ensemble_env.chain.day`) and is learnt from similar days before it. Event days, holidays and days on which the
+meter failed are left out, here and in the customer baseline.
+
+**The floor.** No event may push a load below a percentile of its occupied hours: energy saved below it is worth
+nothing in the problem, so outages and nights are no targets. Occupied are the times of day at which the load usually
+is in the upper half of its daily range.
+
+**The penalty**, in dollars per nat, is stated, stated per kW of usual load, or calibrated so that an event of $1 per
+kWh sheds a given share of the energy.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dp_ensemble_env._validation import as_days
+from dp_ensemble_env.chain import resample, select_days, similar_days
+from dp_ensemble_env.chain.calendar import named_holidays
+from dp_ensemble_env.chain.day import DayPath, day_path
+from dp_ensemble_env.chain.stale import stale_days
+from dp_ensemble_env.event import DemandResponseEvent, TooFewDays, customer_baseline
+from dp_ensemble_env.lsmdp import occupancy
+from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.policies import standard_policy
+
+FloatArray = NDArray[np.float64]
+TimeArray = NDArray[np.datetime64]
+
+LEVELS = 40
+#: Percentile of the occupied hours below which no event may push.
+SHED_FLOOR = 5.0
+#: Share of the energy that an event of `REFERENCE_INCENTIVE` sheds, where nothing else is stated.
+RESPONSE, REFERENCE_INCENTIVE = 0.15, 1.0
+#: No more than this share of what lies above the floor is asked for.
+REACHABLE = 0.8
+#: Standard deviations of the uncontrolled load that the levels reach beyond its path.
+REACH = 3.0
+#: Steps after the event for which the load is forecast, as a time.
+AFTERWARDS = np.timedelta64(2 * 3600, "s")
+
+
+@dataclass(frozen=True)
+class DaySettings:
+    """How readings become a problem.
+
+    Attributes
+    ----------
+    levels : int
+    loads : int
+        Copies of the metered building (`profile` "building"), or loads that the file adds up ("aggregate").
+    profile : str
+    penalty, penalty_per_kw : float, optional
+        Dollars per nat, or per nat and kW of usual load; by default calibrated to `response`.
+    response : float
+        Share of the energy that an event of $1 per kWh sheds.
+    shed_floor : float
+        Percentile of the occupied hours below which no event may push.
+    season, exclude, holidays
+        Days to learn from, and not to; ``"us"`` among the holidays stands for the federal ones.
+    adjustment : str
+        Of the customer baseline, "none" or "weather".
+    measured : bool
+        Whether the day's own readings until control begins are used.
+    """
+
+    levels: int = LEVELS
+    loads: int = 1
+    profile: str = "building"
+    penalty: float | None = None
+    penalty_per_kw: float | None = None
+    response: float = RESPONSE
+    shed_floor: float = SHED_FLOOR
+    season: tuple[str, str] | None = None
+    exclude: tuple[str, ...] = ()
+    holidays: tuple[str, ...] = ()
+    adjustment: str = "none"
+    measured: bool = True
+
+    def __post_init__(self) -> None:
+        if self.penalty is not None and self.penalty_per_kw is not None:
+            raise ValueError("penalty=... and penalty_per_kw=... state the same thing; give one of them.")
+        if not 0.0 < self.response < 1.0:
+            raise ValueError(f"response must lie between 0 and 1, got {self.response:g}; 0.15 is fifteen per cent.")
+        if not 0.0 <= self.shed_floor < 50.0:
+            raise ValueError(f"shed_floor must be a percentile from 0 up to 50, got {self.shed_floor:g}.")
+
+
+@dataclass(frozen=True, eq=False)
+class MeteredDay:
+    """One load, one event, and everything that was learnt for it.
+
+    Attributes
+    ----------
+    model : EnsembleModel
+        From the notice to the end of the event; power per load.
+    path : DayPath
+        The forecast of one load, two hours beyond the event.
+    floor_kw : float
+        Of one load.
+    stamps, kw : ndarray
+        Readings of one load in steps of the event.
+    skipped : tuple of str
+        Days that were left out of training and baseline.
+    notes : tuple of str
+    """
+
+    model: EnsembleModel
+    path: DayPath
+    floor_kw: float
+    event: DemandResponseEvent
+    stamps: TimeArray
+    kw: FloatArray
+    skipped: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def in_event(self) -> NDArray[np.bool_]:
+        """Which of the model's times end an interval of the event."""
+        assert self.model.event is not None
+        return self.model.event.in_event
+
+    @property
+    def worth_kw(self) -> FloatArray:
+        """Power that each level counts as, (T + 1, n): below the floor there is nothing to gain."""
+        steps = self.model.horizon + 1
+        return np.maximum(self.model.power_kw, np.minimum(self.floor_kw, self.path.kw[:steps])[:, None])
+
+    def priced(self, incentive: float) -> EnsembleModel:
+        """Return the problem with another event price, $/kWh."""
+        assert self.model.event is not None
+        line = replace(self.model.event, incentive=np.where(self.in_event, incentive, 0.0))
+        return self.model.override(utility=-line.price[:, None] * self.worth_kw * self.model.step_hours, event=line)
+
+    @property
+    def forecast_kwh(self) -> float:
+        """Energy of one uncontrolled load in the event."""
+        steps = self.model.horizon + 1
+        return float(self.path.kw[:steps][self.in_event].sum() * self.model.step_hours)
+
+
+def metered_day(
+    series: Any,
+    event: DemandResponseEvent,
+    settings: DaySettings | None = None,
+    *,
+    temperature: tuple[TimeArray, FloatArray] | None = None,
+) -> MeteredDay:
+    """Build the control problem of one metered load.
+
+    Parameters
+    ----------
+    series : PowerSeries
+        Or anything else with `times`, `kw` and `step`.
+    event : DemandResponseEvent
+        A day of the series, or a later one.
+    settings : DaySettings, optional
+    temperature : pair of ndarray, optional
+        Stamps and degrees; see `chain.day.day_path`.
+    """
+    settings = settings or DaySettings()
+    step = np.timedelta64(int(event.step_minutes) * 60, "s")
+    stamps, kw, _ = resample(np.asarray(series.times, dtype="datetime64[s]"), np.asarray(series.kw), series.step, step)
+    kw = kw / (settings.loads if settings.profile == "aggregate" else 1)
+    skipped, notes = left_out(stamps, kw, step, event.date, settings)
+    line = event.timeline()
+    horizon = len(line.times) - 1
+    after = int(AFTERWARDS // step)
+    times = np.append(line.times, line.times[-1] + step * np.arange(1, after + 1))
+    path = day_path(
+        stamps,
+        kw,
+        step,
+        times,
+        exclude=skipped,
+        season=settings.season,
+        temperature=temperature,
+        measured=settings.measured,
+    )
+    if settings.measured and not path.measured:
+        notes += (
+            f"The load just before {line.times[0].item():%H:%M} on {event.date} was not measured, so the forecast "
+            "starts from the usual load.",
+        )
+    floor = sheddable_floor(stamps, kw, event.date, settings, skipped)
+    levels = _grid(path, floor, settings.levels, horizon)
+    baseline, why = _baseline(stamps, kw, event, settings, skipped)
+    timeline = event.timeline(None if baseline is None else baseline * settings.loads)
+    model = EnsembleModel(
+        default=path.behaviour(levels)[:horizon],
+        power_kw=levels,
+        utility=np.zeros((horizon + 1, len(levels))),
+        discomfort_penalty=1.0,
+        buildings=settings.loads,
+        initial=path.start(levels),
+        event=timeline,
+        public_fields=("levels",),
+    )
+    day = MeteredDay(model, path, floor, event, stamps, kw, skipped, ())
+    day = replace(day, model=day.priced(float(event.incentive)))
+    penalty, how = choose_penalty(day, settings)
+    learnt = f"The forecast learns from {path.days} similar days before {event.date}."
+    whose = (
+        f"Results are for {settings.loads} copies of the metered building."
+        if settings.profile == "building" and settings.loads > 1
+        else "Results are for the metered load itself."
+    )
+    notes = (whose, learnt, *notes, *why, how, f"No event pushes a load below {floor:.4g} kW.")
+    return replace(day, model=day.model.override(discomfort_penalty=penalty, notes=notes), notes=notes)
+
+
+def left_out(
+    stamps: TimeArray, kw: FloatArray, step: np.timedelta64, date: str, settings: DaySettings
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the days not to learn from, and what to note about them."""
+    exclude = as_days(settings.exclude, "exclude")
+    holidays = as_days(named_holidays(settings.holidays, stamps), "holidays")
+    before = stamps < np.datetime64(date, "D")
+    stale = stale_days(stamps[before], kw[before], step) if before.any() else {}
+    stale = {day: why for day, why in stale.items() if day not in (*exclude, *holidays)}
+    notes: tuple[str, ...] = ()
+    if stale:
+        listed = ", ".join(f"{day} ({why})" for day, why in list(stale.items())[:3])
+        more = f" and {len(stale) - 3} more" if len(stale) > 3 else ""
+        notes = (f"Left out of forecast and baseline: {listed}{more}.",)
+    return tuple(dict.fromkeys((*exclude, *holidays, *stale))), notes
+
+
+def sheddable_floor(
+    stamps: TimeArray, kw: FloatArray, date: str, settings: DaySettings, skipped: tuple[str, ...]
+) -> float:
+    """Return the percentile of the occupied hours of similar days before `date`, in kW."""
+    before = (stamps < np.datetime64(date, "D")) & ~np.isnan(kw)
+    usual = before & similar_days(stamps, np.datetime64(date, "D"), settings.season, skipped)
+    chosen = usual if usual.any() else before & select_days(stamps, exclude=skipped)
+    clock, index = np.unique((stamps - stamps.astype("datetime64[D]"))[chosen], return_inverse=True)
+    profile = np.bincount(index, kw[chosen], minlength=len(clock)) / np.bincount(index, minlength=len(clock))
+    occupied = profile >= 0.5 * (profile.min() + profile.max())
+    return float(np.percentile(kw[chosen][occupied[index]], settings.shed_floor))
+
+
+def _grid(path: DayPath, floor: float, n: int, horizon: int) -> FloatArray:
+    """Return equally spaced levels that hold the path with its spread, and the floor."""
+    kw, spread = path.kw[: horizon + 1], path.total_spread[: horizon + 1]
+    low = max(min(floor, float((kw - REACH * spread).min())), 0.0)
+    high = float((kw + REACH * spread).max())
+    if not high > low:
+        raise ValueError(
+            "the power hardly changes, so it has one level and nothing to control; choose another meter or period."
+        )
+    return np.linspace(low, high, n)
+
+
+def _baseline(
+    stamps: TimeArray, kw: FloatArray, event: DemandResponseEvent, settings: DaySettings, skipped: Iterable[str]
+) -> tuple[FloatArray | None, tuple[str, ...]]:
+    try:
+        return customer_baseline(stamps, kw, event, exclude=skipped, adjustment=settings.adjustment), ()
+    except TooFewDays as error:
+        return None, (f"There is no customer baseline: {error}",)
+
+
+# ------------------------------------------------------------------ the penalty
+def choose_penalty(day: MeteredDay, settings: DaySettings) -> tuple[float, str]:
+    """Return dollars per nat, and the sentence that tells where they come from."""
+    usual = float(day.path.kw[: day.model.horizon + 1][day.in_event].mean())
+    if settings.penalty is not None:
+        penalty, source = float(settings.penalty), "as stated"
+    elif settings.penalty_per_kw is not None:
+        penalty, source = float(settings.penalty_per_kw) * usual, "as stated"
+    else:
+        room = REACHABLE * max(1.0 - day.floor_kw / usual, 0.0)
+        share = min(settings.response, room)
+        if share < 0.005:  # the day begins at the floor: hardly anything may be moved, whatever the penalty
+            penalty, source = usual, "that of $1 per kW, since the day is at the floor and has nothing to spare"
+        else:
+            penalty, share = calibrate(day, share)
+            source = f"calibrated: an event of ${REFERENCE_INCENTIVE:g}/kWh sheds {100 * share:.3g} % of the energy"
+            if share < 0.999 * settings.response:
+                source += f"; {100 * settings.response:.3g} % was asked for, the day has less to spare"
+    return penalty, f"The penalty is ${penalty:.4g} per nat and load, ${penalty / usual:.3g} per kW ({source})."
+
+
+def calibrate(day: MeteredDay, share: float) -> tuple[float, float]:
+    """Return the penalty under which the optimum sheds `share` of the energy at the reference incentive.
+
+    Where that is out of reach, so much less is aimed for, and returned as well.
+    """
+    model = day.priced(REFERENCE_INCENTIVE)
+    idle = mean_power(model, model.default_policy)[day.in_event].sum()
+
+    def shed(penalty: float) -> float:
+        tried = model.override(discomfort_penalty=penalty)
+        return float(1.0 - mean_power(tried, standard_policy(tried))[day.in_event].sum() / idle)
+
+    # More penalty, less response: bisection on the logarithm, up to one that moves nothing.
+    scale = float(-model.utility.min())
+    low, high = np.log(1e-4 * scale), np.log(1e5 * scale)
+    share = min(share, REACHABLE * shed(float(np.exp(low))))  # moves are limited, too
+    for _ in range(40):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if shed(float(np.exp(middle))) > share else (low, middle)
+    return float(np.exp(0.5 * (low + high))), share
+
+
+def mean_power(model: EnsembleModel, policy: FloatArray) -> FloatArray:
+    """Return the expected power of one load at each time, kW."""
+    shares: FloatArray = occupancy(policy, model.initial)
+    power: FloatArray = shares @ model.power_kw
+    return power
+
+
+def read_temperature(path: str | os.PathLike[str]) -> tuple[TimeArray, FloatArray]:
+    """Read a CSV file of ``stamp,degrees`` rows; a header line is allowed."""
+    stamps, degrees = [], []
+    with Path(path).open(newline="", encoding="utf-8-sig") as stream:
+        for number, cells in enumerate(csv.reader(stream), start=1):
+            try:
+                stamp, value = np.datetime64(cells[0].strip().replace(" ", "T"), "s"), float(cells[1])
+                if np.isnat(stamp) or not np.isfinite(value):
+                    raise ValueError
+            except (IndexError, ValueError) as error:
+                if number == 1 or not any(cell.strip() for cell in cells):
+                    continue
+                raise ValueError(
+                    f"line {number} of {path} is {','.join(cells)!r}, not a stamp like 2018-07-02 11:00 and degrees; "
+                    "correct it."
+                ) from error
+            stamps.append(stamp)
+            degrees.append(value)
+    if len(stamps) < 2:
+        raise ValueError(f"{path} holds no temperatures; write lines like '2018-07-02 11:00,27.5'.")
+    order = np.argsort(stamps)
+    return np.array(stamps)[order], np.array(degrees)[order]

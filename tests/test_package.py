@@ -27,11 +27,11 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 LAYERS = (
     ("_", "reporting.html"),
     (
-        *("meter", "chain", "lsmdp", "event", "tariff", "context", "coupling"),
+        *("meter", "chain", "lsmdp", "event", "tariff", "programme", "context", "coupling"),
         *("_recursion", "_nature", "_kernel", "_average", "_quadrature", "_estimation", "_shapes"),
     ),
     ("model", "policies", "cost", "coupled"),
-    ("scenarios", "privacy"),
+    ("scenarios", "privacy", "samples"),
     ("envs", "reporting", "functional"),
     ("agents",),
     ("experiments",),

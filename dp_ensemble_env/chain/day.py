@@ -90,7 +90,7 @@ class DayPath:
         variance = [self.start_spread**2]
         for carry, spread in zip(self.carry, self.spread, strict=True):
             variance.append(carry**2 * variance[-1] + spread**2)
-        return np.sqrt(np.array(variance))
+        return np.asarray(np.sqrt(np.array(variance)))
 
     def behaviour(self, levels: FloatArray) -> FloatArray:
         """Return the transition matrices (T, n, n) between power `levels` (n,), equally far apart, in kW."""
@@ -102,7 +102,8 @@ class DayPath:
     def start(self, levels: FloatArray) -> FloatArray:
         """Return the distribution over `levels` at the start; its mean is the measured load."""
         if not self.measured and self.start_spread > 0:
-            return _normal_rows(self.kw[:1], max(self.start_spread, 0.5 * (levels[1] - levels[0])), levels)[0]
+            wide = max(self.start_spread, 0.5 * (levels[1] - levels[0]))
+            return np.asarray(_normal_rows(self.kw[:1], wide, levels)[0])
         place = np.interp(self.kw[0], levels, np.arange(len(levels)))
         below = min(int(place), len(levels) - 2)
         start = np.zeros(len(levels))

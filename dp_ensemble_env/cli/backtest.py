@@ -74,10 +74,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _one(reading: Reading, args: argparse.Namespace, monitor: Any) -> Backtest:
-    name, series, settings = reading.read()
+    _, series, settings = reading.read()
     event = settings.event(series)
-    if args.date is None and np.datetime64(event.date) not in series.times.astype("datetime64[D]"):
-        raise ValueError(f"{name} holds no weekday to test on; give a longer series.")
     return backtest(
         series,
         event,

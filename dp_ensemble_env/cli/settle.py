@@ -63,9 +63,7 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError("there is no adjusted baseline, as the morning was not metered; pass adjustment='none'.")
     if pledge is None:
         pledge = max(total.delivered(against) / total.hours, 0.0)
-        options.say(
-            "Without a pledge, what was delivered counts as pledged; pass pledge=... for yours."
-        )
+        options.say("Without a pledge, what was delivered counts as pledged; pass pledge=... for yours.")
     money = payment(total, programme, pledge, against)
     show(found, total, programme, money, against)
     if args.json is not None:

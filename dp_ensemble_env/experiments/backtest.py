@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dp_ensemble_env._progress import Monitor, Silent
 from dp_ensemble_env.chain import TimedChain, estimate_chain, resample, similar_days
 from dp_ensemble_env.chain.day import DAY, DayPath, TooFewSimilarDays, day_path
-from dp_ensemble_env.event import DemandResponseEvent, TooFewDays, customer_baseline
+from dp_ensemble_env.event import DemandResponseEvent, TooFewDays, check_event_day, customer_baseline
 from dp_ensemble_env.experiments.metered import LEVELS, DaySettings, _grid, left_out
 from dp_ensemble_env.experiments.trajectories import draw_states
 from dp_ensemble_env.lsmdp import occupancy
@@ -127,6 +127,7 @@ def backtest(
     monitor : Monitor, optional
     """
     settings, monitor = settings or DaySettings(), monitor or Silent()
+    check_event_day(event, series.times, getattr(series, "source", ""))
     step = np.timedelta64(int(event.step_minutes) * 60, "s")
     stamps, kw, _ = resample(np.asarray(series.times, dtype="datetime64[s]"), np.asarray(series.kw), series.step, step)
     end = stamps.max() + step

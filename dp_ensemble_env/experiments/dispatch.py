@@ -127,7 +127,7 @@ class Course:
     @property
     def after(self) -> NDArray[np.bool_]:
         """Which intervals follow the event."""
-        return self.times > self.times[self.in_event][-1]
+        return np.asarray(self.times > self.times[self.in_event][-1])
 
     @property
     def rebound_kwh(self) -> float:

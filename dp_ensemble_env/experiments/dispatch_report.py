@@ -14,8 +14,10 @@ from dp_ensemble_env.experiments.openadr import openadr
 from dp_ensemble_env.reporting.page import Page
 from dp_ensemble_env.reporting.tables import plain, show_table, show_text, write_csv
 
-COLUMNS = ("participant", "start", "end", "in_event", "setpoint_kw", "low_kw", "high_kw", "uncontrolled_kw")
-COLUMNS += ("baseline_kw", "price_per_kwh")
+COLUMNS: tuple[str, ...] = (
+    *("participant", "start", "end", "in_event", "setpoint_kw", "low_kw", "high_kw", "uncontrolled_kw"),
+    *("baseline_kw", "price_per_kwh"),
+)
 
 
 def rows(plan: Plan) -> list[tuple[Any, ...]]:
@@ -96,8 +98,10 @@ def write_plan(folder: Path, plan: Plan, *, signal: str, timezone: str | None, c
 # ------------------------------------------------------------------ on paper
 def table(plan: Plan) -> tuple[tuple[str, ...], list[list[str]]]:
     """Return headings and rows: participants and total, energy in the event."""
-    headings = ("participant", "usual, kWh", "planned, kWh", "shed, kWh", "range, kWh", "mean, kW", "share, %")
-    headings += ("rebound, kWh", "discomfort, $")
+    headings = (
+        *("participant", "usual, kWh", "planned, kWh", "shed, kWh", "range, kWh", "mean, kW", "share, %"),
+        *("rebound, kWh", "discomfort, $"),
+    )
     lines = []
     for course in (*plan.participants, plan.total):
         low, high = course_range(course)
@@ -125,7 +129,7 @@ def sentences(plan: Plan) -> list[str]:
         f"The event price is ${plan.price:.3f} per kWh on top of the tariff. Together the participants shed "
         f"{total.shed_kwh:,.0f} kWh, {total.shed_kwh / total.hours:,.0f} kW on average.",
         "After the event: energy above the usual load within two hours, of which "
-        f"{100 * total.payback:.0f} % of what was shed is an assumption (--payback); days without events cannot tell.",
+        f"{100 * total.payback:.0f} % of what was shed is an assumption; days without events cannot tell.",
     ]
     if total.baseline is None:
         return [*found, "There is no customer baseline, so nothing is said about payments."]

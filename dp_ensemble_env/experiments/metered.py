@@ -30,7 +30,7 @@ from dp_ensemble_env.chain import resample, select_days, similar_days
 from dp_ensemble_env.chain.calendar import named_holidays
 from dp_ensemble_env.chain.day import DayPath, day_path
 from dp_ensemble_env.chain.stale import stale_days
-from dp_ensemble_env.event import DemandResponseEvent, TooFewDays, customer_baseline
+from dp_ensemble_env.event import DemandResponseEvent, TooFewDays, check_event_day, customer_baseline
 from dp_ensemble_env.lsmdp import occupancy
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.policies import standard_policy
@@ -47,6 +47,8 @@ RESPONSE, REFERENCE_INCENTIVE = 0.15, 1.0
 REACHABLE = 0.8
 #: Standard deviations of the uncontrolled load that the levels reach beyond its path.
 REACH = 3.0
+#: How long after the last reading an event may be planned.
+AHEAD = np.timedelta64(7, "D")
 #: Steps after the event for which the load is forecast, as a time.
 AFTERWARDS = np.timedelta64(2 * 3600, "s")
 
@@ -170,6 +172,8 @@ def metered_day(
         Stamps and degrees; see `chain.day.day_path`.
     """
     settings = settings or DaySettings()
+    reach = np.append(np.asarray(series.times, dtype="datetime64[s]"), series.times[-1] + AHEAD)
+    check_event_day(event, reach, getattr(series, "source", ""))
     step = np.timedelta64(int(event.step_minutes) * 60, "s")
     stamps, kw, _ = resample(np.asarray(series.times, dtype="datetime64[s]"), np.asarray(series.kw), series.step, step)
     kw = kw / (settings.loads if settings.profile == "aggregate" else 1)

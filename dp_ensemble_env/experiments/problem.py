@@ -201,12 +201,13 @@ class ProblemSettings:
         check_event_day(event, series.times, series.source)
         when = f"The event is on {event.date}" + ("." if self.date else "; pass date=... to choose.")
         public = "The power levels come from the meter and count as public where a release is drawn"
+        notes: tuple[str, ...] = ()
         if self.dynamics == "pooled":
-            model, notes = self._pooled(series, event), ()
+            model = self._pooled(series, event)
         else:
             try:
                 model = metered.metered_day(series, event, self.day_settings(), temperature=self.temperatures()).model
-                notes, public = (), f"{public}, and so does a penalty calibrated on it"
+                public = f"{public}, and so does a penalty calibrated on it"
             except TooFewSimilarDays as error:
                 model = self._pooled(series, event)
                 notes = (f"One chain for all times is used: {error}",)

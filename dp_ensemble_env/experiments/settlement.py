@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dp_ensemble_env.chain import resample
 from dp_ensemble_env.chain.day import TooFewSimilarDays
-from dp_ensemble_env.event import DemandResponseEvent, customer_baseline
+from dp_ensemble_env.event import DemandResponseEvent, check_event_day, customer_baseline
 from dp_ensemble_env.experiments.metered import DaySettings, left_out, metered_day
 from dp_ensemble_env.programme import ReliefProgramme
 from dp_ensemble_env.reporting.tables import plain
@@ -101,6 +101,7 @@ def settle(
     temperature : pair of ndarray, optional
         For the forecast.
     """
+    check_event_day(event, series.times, getattr(series, "source", ""))
     step = np.timedelta64(int(event.step_minutes) * 60, "s")
     stamps, kw, _ = resample(np.asarray(series.times, dtype="datetime64[s]"), np.asarray(series.kw), series.step, step)
     copies = settings.loads if settings.profile == "building" else 1

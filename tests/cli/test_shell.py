@@ -287,6 +287,7 @@ METERED = [
     ["evaluate", "standard"],
     ["compare", "--preset", "baselines", "--private", "--output", "out"],
     ["validate", "--episodes", "100", "--samples", "20"],
+    ["plan", "--draws", "100", "--output", "out"],
     ["privacy", "guarantee", "--floor", "0", "--draws", "4"],
     ["privacy", "calibrate", "--epsilon", "50", "--draws", "4"],
     ["privacy", "release", "--floor", "0.01", "--output", "x.json", "--ledger", "l.jsonl"],
@@ -305,6 +306,13 @@ def test_whoever_reads_a_meter_says_what_was_read_and_whose_results_these_are(wo
     err = capsys.readouterr().err
     assert "note: The event is on 2018-07-02; pass --date ... to choose." in err
     assert "note: Results are for the metered load itself" in err
+
+
+@pytest.mark.parametrize("command", ["backtest", "settle"])
+def test_a_day_without_readings_is_refused(command, tmp_path, capsys):
+    meter = ["--meter", write_meter(tmp_path / "shop.csv"), "--stamp", "start"]
+    assert main([command, *meter, "--date", "2030-07-02"]) == 2
+    assert "2030-07-02 lies outside the data" in capsys.readouterr().err
 
 
 def test_one_load_is_the_building_itself(tmp_path, capsys):
@@ -352,6 +360,9 @@ LONG = [
     ["suite", "--output", "out"],
     ["suite", "--planners", "--train", "ppo:price:900000", "--output", "out"],
     ["validate", "--episodes", "400000"],
+    ["backtest", "--days", "50"],
+    ["plan", "--draws", "1000000", "--output", "out"],
+    ["settle", "--pledge", "10"],
     ["privacy", "guarantee", "--floor", "0", "--draws", "100000"],
     ["privacy", "calibrate", "--epsilon", "15", "--scenario", "campus-event", "--draws", "100000"],
     ["privacy", "release", "--output", "x.json", "--ledger", "l.jsonl", "--no-guarantee", "--levels", "100"],
@@ -375,7 +386,7 @@ def test_ctrl_c_ends_every_command_at_once(words, tmp_path):
     process = subprocess.Popen(
         command, cwd=tmp_path, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    short = words == LONG[0] or words[1] in ("release", "plot")
+    short = words == LONG[0] or words[0] in ("backtest", "plan", "settle") or words[1] in ("release", "plot")
     error = process.stderr.readline()  # whatever takes over two seconds says something
     if error:
         os.killpg(process.pid, signal.SIGINT)

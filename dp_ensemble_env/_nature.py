@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_ensemble_env._compile import njit
-from dp_ensemble_env._recursion import SAFE_NATS, _row_softmax
+from dp_ensemble_env._recursion import SAFE_NATS, row_softmax
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -101,7 +101,7 @@ def backward(
             else:
                 logs = log_values[own, when]
                 for s in range(n):
-                    log_z[t, w, s] += top + _row_softmax(indptr[s], indptr[s + 1], indices, logs, expected, spare)
+                    log_z[t, w, s] += top + row_softmax(indptr[s], indptr[s + 1], indices, logs, expected, spare)
         # So far log_z[t] lacks the offset of time t + 1: take the differences first, then add it.
         shift = log_z[t].max()
         for w in range(c):
@@ -119,7 +119,7 @@ def policy_rows(indptr: Ints, indices: Ints, log_values: Floats, tilt: Floats, p
         for t in range(policy.shape[1]):
             logs = log_values[w if log_values.shape[0] > 1 else 0, t if log_values.shape[1] > 1 else 0]
             for s in range(indptr.size - 1):
-                _row_softmax(indptr[s], indptr[s + 1], indices, logs, tilt[t, w], policy[w, t])
+                row_softmax(indptr[s], indptr[s + 1], indices, logs, tilt[t, w], policy[w, t])
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

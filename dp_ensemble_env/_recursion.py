@@ -124,7 +124,7 @@ def backward(
                     log_z[m, t, b] = u[t, b] + np.log(total)
             else:
                 for b in range(n):
-                    log_z[m, t, b] = u[t, b] + _row_softmax(indptr[b], indptr[b + 1], indices, row, ahead, policy[m, t])
+                    log_z[m, t, b] = u[t, b] + row_softmax(indptr[b], indptr[b + 1], indices, row, ahead, policy[m, t])
             # So far log_z[m, t] lacks the offset of time t + 1: take the differences first, then add it.
             shift = log_z[m, t].max()
             for b in range(n):
@@ -146,7 +146,7 @@ def _exponentiate(log_row: Floats, linear: Floats) -> float:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _row_softmax(start: int, stop: int, indices: Ints, log_row: Floats, ahead: Floats, policy: Floats) -> float:
+def row_softmax(start: int, stop: int, indices: Ints, log_row: Floats, ahead: Floats, policy: Floats) -> float:
     """One row by log-sum-exp: fill policy[start:stop], return log g."""
     top = -np.inf
     for e in range(start, stop):  # the logarithms wait in the policy's own place

@@ -15,6 +15,12 @@ from dp_ensemble_env.context import Context
 FloatArray = NDArray[np.float64]
 
 
+def sizes(arrays: Any) -> str:
+    """Write the names of a named tuple's arrays with their shapes, for a `repr`."""
+    shapes = ("x".join(map(str, np.shape(array))) or "scalar" for array in arrays)
+    return ", ".join(f"{name} {shape}" for name, shape in zip(arrays._fields, shapes, strict=True))
+
+
 class Tables(NamedTuple):
     """A whole problem as plain arrays, every axis written out: for oracles and for other people's solvers.
 
@@ -30,6 +36,9 @@ class Tables(NamedTuple):
     nature: FloatArray
     context: FloatArray
     utility: FloatArray
+
+    def __repr__(self) -> str:
+        return f"Tables({sizes(self)})"
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dp_ensemble_env._shapes import sizes
 from dp_ensemble_env._validation import check_choice
 from dp_ensemble_env.envs import actions
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
@@ -114,6 +115,12 @@ class Params:
             return (self.n_states, int(self.behaviour.shape[-1]))
         return () if self.mode == "discrete" else (int(self.basis.shape[0]),)
 
+    def __repr__(self) -> str:
+        shape = "x".join(map(str, self.action_shape)) or "discrete"
+        return (
+            f"Params({self.n_states} states, {self.horizon} steps, observation {self.observation_size}, action {shape})"
+        )
+
 
 class State(NamedTuple):
     """Where an episode is.
@@ -131,6 +138,9 @@ class State(NamedTuple):
     context: Array
     shares: Array
     states: Array
+
+    def __repr__(self) -> str:
+        return f"State({sizes(self)})"
 
 
 def make(

@@ -279,7 +279,9 @@ class EnsembleModel:
     def __repr__(self) -> str:
         facts = dict(self._facts)
         loads = f"{facts['buildings']} building{'' if self.buildings == 1 else 's'}"
-        return f"EnsembleModel({facts['levels']} levels, {facts['decisions']}, {loads}, {facts['discomfort penalty']})"
+        more = "".join(f", {facts[name]}" for name in ("contexts", "coupling") if name in facts)
+        sizes = f"{facts['levels']} levels, {facts['decisions']}, {loads}, {facts['discomfort penalty']}{more}"
+        return f"EnsembleModel({sizes})"
 
     def _repr_html_(self) -> str:
         from dp_ensemble_env.reporting.html import card
@@ -296,6 +298,8 @@ class EnsembleModel:
             ("decisions", f"{steps} from {clock(self.times[0])}"),
             ("buildings", f"{self.buildings:,}"),
             ("discomfort penalty", f"${self.discomfort_penalty:g} per nat"),
+            *([] if self.context is None else [("contexts", f"{self.n_contexts} contexts")]),
+            *([] if self.coupling is None else [("coupling", f"coupled by a {self.coupling.kind}")]),
         ]
 
     # ------------------------------------------------------------ derived values

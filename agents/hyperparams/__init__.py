@@ -43,7 +43,6 @@ MEAN_FIELD, BUILDINGS, SINGLE_LOAD = (
     "dp_ensemble/Buildings-v0",
     "dp_ensemble/SingleLoad-v0",
 )
-ACTIONS = ("price", "tilt", "policy")
 Settings = dict[str, Any]
 
 #: One episode of the campus event, the natural length of a rollout.

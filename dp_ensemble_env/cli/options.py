@@ -166,8 +166,8 @@ _ALL = (
            None, {"type": positive, "metavar": "DOLLARS"}, ("discomfort_penalty",)),
     Option("population", "problem", POPULATIONS, "mean-field", {"type": population, "metavar": "LOADS"}, (),
            ("--env",)),
-    Option("action", "problem", "action mode: price, tilt, policy, or a registered one", "tilt", {"metavar": "MODE"},
-           ("action_mode",)),
+    Option("action", "problem", "action mode: price, tilt, policy, discrete, or a registered one", "tilt",
+           {"metavar": "MODE"}, ("action_mode",)),
     Option("privacy", "problem", "see a release only: a mechanism such as dirichlet:k=50,floor=0.05, or a saved "
            "release (default: the true dynamics)", None, {"metavar": "SPEC"}),
     Option("k", "problem", "short for --privacy dirichlet:k=K", None, {"type": positive, "metavar": "K"}),

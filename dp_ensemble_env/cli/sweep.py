@@ -70,7 +70,7 @@ def build_parser() -> Parser:
     grid.add_argument("--methods", nargs="+", metavar="NAME", help=f"any of {', '.join(BUILT_IN)}")
     grid.add_argument("--privacy", nargs="+", metavar="SPEC", help="mechanisms; none for the true matrix")
     grid.add_argument("--k", nargs="+", metavar="K", help="short for --privacy dirichlet:k=K; none for the true matrix")
-    grid.add_argument("--actions", nargs="+", metavar="MODE", help="action modes: price, tilt, policy")
+    grid.add_argument("--actions", nargs="+", metavar="MODE", help="action modes: price, tilt, policy, discrete")
     grid.add_argument("--seeds", nargs="+", metavar="N", help="seeds and ranges such as 0-999")
     grid.add_argument("--scenarios", nargs="+", metavar="NAME", help="built-in problems, NAME or NAME:INSTANCE")
     grid.add_argument("--meters", nargs="+", metavar="FILE", help="meter files, one data set each")
@@ -187,7 +187,7 @@ class Sweep:
 
     def show_state(self) -> None:
         """Print what is done and what is left."""
-        show_table("Cells", STATE, state_rows(self.cells, self.records))
+        show_table("Cells", STATE, state_rows(self.cells, self.records), keep=4)
         seconds, unknown = work_left(self.cells, self.records)
         words = f"; {unknown:,} cells of a kind that has not been run yet are not counted" if unknown else ""
         print(f"{len(self.cells):,} cells: {self.done:,} done, {self.failed:,} failed, ", end="")

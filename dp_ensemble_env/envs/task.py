@@ -353,6 +353,29 @@ class TaskView:
             spec.nondeterministic = self._task.redraw == "episode"  # equal seeds then meet different releases
         self._spec = spec
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(text for _, text in self._facts)})"
+
+    def _repr_html_(self) -> str:
+        from dp_ensemble_env.reporting.html import card
+
+        return card(type(self).__name__, self._facts)
+
+    @property
+    def _facts(self) -> list[tuple[str, str]]:
+        """Sizes and settings, all of them public."""
+        task, copies = self._task, getattr(self, "num_envs", None)
+        number = self.population
+        loads = "mean field" if number is None else f"{number:,} load{'s' * (number > 1)}"
+        return [
+            *([] if copies is None else [("copies", f"{copies} at a time")]),
+            ("states", f"{task.model.n_states:,} states"),
+            ("decisions", f"{task.model.horizon} steps"),
+            ("population", loads),
+            ("actions", f"{task.mode} mode"),
+            ("behaviour", "true behaviour" if task.release is None else f"{task.release.event.type} release"),
+        ]
+
     @property
     def model(self) -> EnsembleModel:
         """The model in force: its `default` is the (latest) release if there is one."""

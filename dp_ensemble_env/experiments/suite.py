@@ -239,14 +239,15 @@ def run_suite(
     monitor = monitor or Silent()
     entries: list[Entry] = []
     found: dict[str, Facts] = {}
-    for name in settings.names:
-        monitor.stage(f"{name}: planning")
+    for count, name in enumerate(settings.names, 1):
+        where = f"{name} ({count} of {len(settings.names)})"
+        monitor.stage(f"{where}: planning", len(settings.numbers))
         found[name] = facts(name)
         entries += planned(name, settings, monitor)
         for title, agents in (trained or {}).items():
             if name in agents:
                 mode = action if isinstance(action, str) else action[title]
-                monitor.stage(f"{name}: {title}")
+                monitor.stage(f"{where}: {title}")
                 outcome = _played(agents[name], name, mode, settings, monitor)
                 twins = (private or {}).get(title, {}).get(name)
                 misled = None if twins is None else _played(twins, name, mode, settings, monitor, gap=False).scores

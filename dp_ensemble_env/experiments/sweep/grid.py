@@ -13,7 +13,8 @@ from typing import Any
 
 import dp_ensemble_env
 from dp_ensemble_env._validation import check_choice, check_count, check_in_range, check_positive
-from dp_ensemble_env.agents.hyperparams import ACTIONS, hyperparameters
+from dp_ensemble_env.agents.hyperparams import hyperparameters
+from dp_ensemble_env.envs import actions
 from dp_ensemble_env.experiments.problem import READING, Problem, ProblemSettings, dirichlet_spec, draw_release
 from dp_ensemble_env.experiments.sweep.cells import (
     BUILT_IN,
@@ -123,12 +124,12 @@ def impossible(method: str, privacy: str | None, action: str) -> str | None:
     """Say why a controller cannot act in an action mode, or return None."""
     if method == "z-learning" and action != "tilt":
         return f"{method} in {action} mode: it steers by tilts; add the action tilt."
-    if method == "dqn" and action != "price":
+    if method == "dqn" and action not in ("price", "discrete"):
         return f"{method} in {action} mode: it chooses from a list of prices; add the action price."
     if method == "apg" and action not in ("tilt", "price"):
         return f"{method} in {action} mode: it follows the gradient of tilts; add the action tilt or price."
-    if method in ("standard", *NOISE_AWARE) and action == "price":
-        return f"{method} in price mode: one price for all loads cannot express it; add the action tilt or policy."
+    if method in ("standard", *NOISE_AWARE) and action in ("price", "discrete"):
+        return f"{method} in {action} mode: one price for all loads cannot express it; add the action tilt or policy."
     if method in NOISE_AWARE and action == "tilt" and privacy is not None:
         return f"{method} in tilt mode on a release: it is no tilt of the matrix; add the action policy."
     return None
@@ -160,7 +161,7 @@ def read_grid(given: Mapping[str, Any], file: Path | None = None) -> Grid:
     return Grid(
         methods=unique(methods, "methods"),
         privacy=read_privacy(values, "k" in given or (file is not None and values["k"] is not DEFAULTS["k"])),
-        actions=unique([check_choice(a, "action", ACTIONS) for a in as_list(values["actions"])], "actions"),
+        actions=unique([check_choice(a, "action", actions.names()) for a in as_list(values["actions"])], "actions"),
         seeds=unique([seed for part in as_list(values["seeds"]) for seed in read_seeds(part)], "seeds"),
         data=read_data(values, folder),
         steps=read_steps(values["steps"], known),

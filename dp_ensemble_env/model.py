@@ -329,6 +329,11 @@ class EnsembleModel:
         return 1 if self.context is None else len(self.context)
 
     @property
+    def start_weights(self) -> FloatArray:
+        """How likely each start is, ([c,] n)."""
+        return self.initial if self.context is None else np.outer(self.context.start, self.initial)
+
+    @property
     def is_plain(self) -> bool:
         """Whether this is the paper's model: loads choose their next state, and nothing else moves or couples them."""
         return self.nature is None and self.context is None and self.coupling is None

@@ -83,11 +83,12 @@ class HeldReturn:
     def _occupancy(self, policy: FloatArray) -> FloatArray:
         """Return the joint distribution of context and state, (T + 1, c, n)."""
         s, a = self.entries
+        where: Any = (slice(None), a)
         rho = np.zeros_like(self._utility)
         rho[0] = self.start
         chosen: Any = np.zeros((rho.shape[1], self._model.n_decisions))
         for t in range(self._model.horizon):
             chosen[:] = 0.0
-            np.add.at(chosen, (slice(None), a), rho[t][:, s] * policy[t])
+            np.add.at(chosen, where, rho[t][:, s] * policy[t])
             rho[t + 1] = self._context[t].T @ np.einsum("wa,was->ws", chosen, self._nature[t])
         return rho

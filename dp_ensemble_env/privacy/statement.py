@@ -237,12 +237,11 @@ def privacy_cost(
     Each draw is evaluated exactly under the true default; only the mean over draws is sampled.
     """
     from dp_ensemble_env.lsmdp import evaluate_policy, solve
-    from dp_ensemble_env.reporting.outcome import start_weights
 
     draws = check_count(draws, "draws", 2)
     generator = check_rng(rng)
     mechanism = DirichletMechanism(k, floor)
-    terms, around, weights = (model.utility, model.discomfort_penalty), model.surroundings, start_weights(model)
+    terms, around, weights = (model.utility, model.discomfort_penalty), model.surroundings, model.start_weights
     optimum = solve(model.log_kernel, *terms, **around).cost_to_go[0]
     losses = np.empty(draws)
     for index in range(draws):

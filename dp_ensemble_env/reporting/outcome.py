@@ -160,7 +160,7 @@ def reference_returns(model: EnsembleModel) -> tuple[FloatArray, FloatArray]:
 
 def start_weights(model: EnsembleModel) -> FloatArray:
     """Return how likely each start is, ([c,] n)."""
-    return model.initial if model.context is None else np.outer(model.context.start, model.initial)
+    return model.start_weights
 
 
 def start_values(model: EnsembleModel) -> tuple[float, float]:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import re
 import stat
 import tempfile
 import time
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
+
+import numpy as np
 
 try:
     import fcntl
@@ -101,6 +105,30 @@ def check_writable(path: str | os.PathLike[str], *, folder: bool = False) -> Non
         raise ValueError(
             f"cannot write {target}: {error.strerror or error}; choose a folder you may write to."
         ) from error
+
+
+class TooLargeError(ValueError):
+    """A file declares more than is accepted."""
+
+
+def check_npz(path: Path, most: int) -> None:
+    """Refuse an archive of arrays that declares more than `most` bytes, before any of them is made."""
+    with zipfile.ZipFile(path) as archive:
+        for member in archive.infolist():
+            with archive.open(member) as stream:
+                version = np.lib.format.read_magic(stream)
+                read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+                shape, _, kind = read(stream)
+            check_size(max(math.prod(shape) * kind.itemsize, member.file_size), most, member.filename)
+
+
+def check_size(size: int, most: int, what: str) -> None:
+    """Refuse what would take more than `most` bytes, and say how to raise the limit."""
+    if size > most:
+        raise TooLargeError(
+            f"{what} has {size:,} bytes where {most:,} are accepted; if that is right, raise all limits with "
+            f"limits={-(-size // max(most, 1)) + 1}."
+        )
 
 
 _KINDS = {

@@ -48,7 +48,7 @@ class _Timeline:
 
     seconds: NDArray[np.int64]
     values: NDArray[np.float64]
-    codes: NDArray[np.int64]
+    codes: NDArray[np.int8]
     lines: NDArray[np.int64]
 
 
@@ -65,7 +65,8 @@ def make_series(readings: Readings, rules: Rules) -> PowerSeries:
     lumped = settle_lumps(readings, rules.catch_up, _guess_step(readings), stamp)
     codes = _judge_values(readings, rules)
     codes[lumped] = _CATCH_UP
-    total = readings.values.sum(axis=1)  # a missing part makes the sum missing
+    # A missing part makes the sum missing.
+    total = readings.values.sum(axis=1) if len(readings.names) > 1 else readings.values[:, 0]
     if len(readings.names) > 1:
         notes.append(f"Added up {len(readings.names)} columns; the sum is missing where one of them is.")
     line, backwards = _sort(readings, total, codes)
@@ -79,9 +80,11 @@ def make_series(readings: Readings, rules: Rules) -> PowerSeries:
     place = _place(line, step, origin)
     kw = np.full(int(place[-1]) + 1, np.nan)
     kw[place] = line.values * UNITS[unit] * (_HOUR / step if unit.endswith("h") else 1.0)
-    why = np.full(len(kw), _ABSENT)
+    why = np.full(len(kw), _ABSENT, dtype=np.int8)
     why[place] = line.codes
     first = int(line.seconds[0])
+    del line, place, total, codes  # a series of ten million readings needs the room
+    readings.seconds, readings.values, readings.lines = readings.seconds[:0], readings.values[:0], readings.lines[:0]
     if stamp == "end":
         first -= step
         notes.append(f"Timestamps mark the end of the interval; they were moved back by {step / 60:g} minutes.")
@@ -142,13 +145,20 @@ def _guess_step(readings: Readings) -> int:
     if readings.step is not None:
         return readings.step
     steps = np.diff(readings.seconds)
-    lengths, counts = np.unique(steps[steps > 0], return_counts=True)
-    return int(lengths[np.argmax(counts)]) if len(lengths) else _HOUR
+    forward = steps[steps > 0]
+    return _most_common(forward) if len(forward) else _HOUR
 
 
-def _judge_values(readings: Readings, rules: Rules) -> NDArray[np.int64]:
+def _most_common(lengths: NDArray[np.int64]) -> int:
+    if (lengths == lengths[0]).all():  # without a copy, as in most files
+        return int(lengths[0])
+    values, counts = np.unique(lengths, return_counts=True)
+    return int(values[np.argmax(counts)])
+
+
+def _judge_values(readings: Readings, rules: Rules) -> NDArray[np.int8]:
     """Judge every column by itself; unusable readings become NaN with a code."""
-    codes = np.zeros(len(readings.values), dtype=np.int64)
+    codes = np.zeros(len(readings.values), dtype=np.int8)
     counts = dict.fromkeys(("negative", "zero", "spike"), 0)
     for values, name in zip(readings.values.T, readings.names, strict=True):
         codes[np.isnan(values)] = np.maximum(codes[np.isnan(values)], _EMPTY)
@@ -198,7 +208,7 @@ def _spike_limit(values: NDArray[np.float64]) -> float:
     return SPIKE_FACTOR * float(np.partition(positive, count - 1 - aside)[count - 1 - aside])
 
 
-def _sort(readings: Readings, total: NDArray[np.float64], codes: NDArray[np.int64]) -> tuple[_Timeline, int]:
+def _sort(readings: Readings, total: NDArray[np.float64], codes: NDArray[np.int8]) -> tuple[_Timeline, int]:
     """Order the readings by time; return them and the number of steps back."""
     seconds, lines = readings.seconds, readings.lines
     backwards = int((np.diff(seconds) < 0).sum())
@@ -263,8 +273,7 @@ def _find_step(seconds: NDArray[np.int64], readings: Readings) -> int:
         return readings.step
     if len(seconds) < 2:
         raise readings.origin.error("all readings carry one timestamp; a series needs two.")
-    lengths, counts = np.unique(np.diff(seconds), return_counts=True)
-    return int(lengths[np.argmax(counts)])
+    return _most_common(np.diff(seconds))
 
 
 def _refuse_days(step: int, origin: Origin) -> None:
@@ -284,8 +293,7 @@ def _refuse_days(step: int, origin: Origin) -> None:
 def _place(line: _Timeline, step: int, origin: Origin) -> NDArray[np.int64]:
     """Return the place of every reading on the grid, refusing what is off it."""
     phases = (line.seconds - line.seconds[0]) % step
-    values, counts = np.unique(phases, return_counts=True)
-    phase = int(values[np.argmax(counts)])
+    phase = _most_common(phases)
     bad = np.flatnonzero(phases != phase)
     if len(bad):
         stamp = str(np.datetime64(int(line.seconds[bad[0]]), "s")).replace("T", " ")
@@ -305,7 +313,7 @@ def _place(line: _Timeline, step: int, origin: Origin) -> NDArray[np.int64]:
 
 
 def _mark_skipped_hours(
-    why: NDArray[np.int64],
+    why: NDArray[np.int8],
     missing: NDArray[np.bool_],
     seconds: NDArray[np.int64],
     step: int,

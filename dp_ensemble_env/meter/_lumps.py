@@ -34,10 +34,17 @@ def settle_lumps(readings: Readings, rule: str, step: int, stamp: str) -> NDArra
             lumped = np.zeros_like(lumped)
     if not str(readings.unit).endswith("h") or len(readings.seconds) < 6 or step >= _DAY:
         return lumped
-    order = np.argsort(readings.seconds, kind="stable")
+    steps = np.diff(readings.seconds)
+    ordered = bool((steps >= 0).all())
+    whole = ordered and int(steps.max()) <= step and not np.isnan(readings.values).any()
+    del steps
+    # None stands for the order of the file: ten million places would take as much memory as the readings.
+    order = None if ordered else np.argsort(readings.seconds, kind="stable")
     extra: dict[int, NDArray[np.float64]] = {}
     for column in range(len(readings.names)):
         lumped |= _autumn(readings, column, order, rule, step, stamp)
+        if whole:
+            continue  # there is no gap
         lumped |= _after_gaps(readings, column, order, rule, step, stamp, extra)
     return _append(readings, lumped, extra)
 
@@ -46,7 +53,7 @@ def settle_lumps(readings: Readings, rule: str, step: int, stamp: str) -> NDArra
 def _after_gaps(
     readings: Readings,
     column: int,
-    order: NDArray[np.intp],
+    order: NDArray[np.intp] | None,
     rule: str,
     step: int,
     stamp: str,
@@ -54,7 +61,8 @@ def _after_gaps(
 ) -> NDArray[np.bool_]:
     """Find readings that carry the energy of the gap beside them, and apply the rule."""
     mask = np.zeros(len(readings.seconds), dtype=bool)
-    rows = order[~np.isnan(readings.values[order, column])]
+    every = np.arange(len(mask)) if order is None else order
+    rows = every[~np.isnan(readings.values[every, column])]
     seconds, values = readings.seconds[rows], readings.values[rows, column]
     empty = np.diff(seconds) // step - 1  # intervals between a reading and the next
     gaps = np.flatnonzero(empty > 0)
@@ -130,20 +138,24 @@ def _append(readings: Readings, lumped: NDArray[np.bool_], extra: dict[int, NDAr
 
 # ------------------------------------------------------------------ autumn
 def _autumn(
-    readings: Readings, column: int, order: NDArray[np.intp], rule: str, step: int, stamp: str
+    readings: Readings, column: int, order: NDArray[np.intp] | None, rule: str, step: int, stamp: str
 ) -> NDArray[np.bool_]:
     """Find the hour that autumn repeats where both passes were added up, and apply the rule."""
     mask = np.zeros(len(readings.seconds), dtype=bool)
     if step > _HOUR or _HOUR % step or rule == "keep":
         return mask
-    starts = readings.seconds[order] - (step if stamp == "end" else 0)
+    starts, known = readings.seconds, readings.values[:, column]
+    if order is not None:
+        starts, known = starts[order], known[order]
+    if stamp == "end":
+        starts = starts - step
     slots = _HOUR // step
     for low in autumn_hours(int(starts[0]), int(starts[-1]), readings.zone):
         first, last = np.searchsorted(starts, [low - 2 * _HOUR, low + 3 * _HOUR])
         night = starts[first:last]
         if not np.array_equal(night, np.arange(low - 2 * _HOUR, low + 3 * _HOUR, step)):
             continue  # repeated stamps, or a gap: not lumped, or not to be told
-        rows = order[first:last]
+        rows = np.arange(first, last) if order is None else order[first:last]
         values = readings.values[rows, column]
         single = _single(values, slots)
         if single is not None:
@@ -159,7 +171,7 @@ def _autumn(
             )
             continue
         ratio = _ratio(values, slots)
-        if 1.7 <= ratio <= 2.3 and ratio > 1.3 * _other_nights(readings.values[order, column], starts, low, step):
+        if 1.7 <= ratio <= 2.3 and ratio > 1.3 * _other_nights(known, starts, low, step):
             readings.values[rows[2 * slots : 3 * slots], column] /= 2
             readings.notes.append(
                 f"The hour that autumn repeats ({_say(low)}) carried the energy of both passes; the two were averaged."

@@ -70,7 +70,7 @@ class Readings:
     seconds: NDArray[np.int64]
     values: NDArray[np.float64]
     names: list[str]
-    lines: NDArray[np.int64]
+    lines: NDArray[Any]
     unit: str | None = None
     stamp: str | None = None
     zone: tzinfo | None = None

@@ -150,7 +150,7 @@ def _take(table: Table, layout: Layout, options: TextOptions) -> tuple[Readings,
         cells = [next(parts) for _ in choice.columns]
         parsed = [parse_numbers(c, numbers, origin, decimal, n) for c, n in zip(cells, names, strict=True)]
         values.append(np.column_stack(parsed))
-        lines.append(numbers)
+        lines.append(numbers.astype(np.int32))
         meters.add([next(parts) for _ in layout.meters], origin)
         if layout.ends is not None:
             extra.measure(first[1], next(parts), numbers, origin)

@@ -17,6 +17,7 @@ import builtins
 import hashlib
 import io
 import json
+import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -28,12 +29,14 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env._files import atomic_write
-from dp_ensemble_env._validation import as_numeric_array, check_choice, check_rng, check_stochastic
+from dp_ensemble_env._files import TooLargeError, atomic_write, check_npz, check_size, readable_file
+from dp_ensemble_env._validation import as_numeric_array, check_choice, check_positive, check_rng, check_stochastic
 
 Seeding = Literal["os-entropy", "seed", "generator"]
 SEEDINGS: tuple[str, ...] = ("os-entropy", "seed", "generator")
 FILE_FORMAT = "dp-ensemble-release"
+#: Bytes that a file of a release, or one of its arrays, may have.
+LARGEST_RELEASE = 1_000_000_000
 SEEDED = "seeded: repeatable, hence not private against whoever knows the seed"
 Rng = np.random.Generator | int | None
 #: Terms that say what is claimed about a draw, and do not change it.
@@ -367,20 +370,30 @@ class Release:
         return path
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Release:
-        """Read a release written by `save`; a damaged or foreign file is refused."""
-        path = Path(path)
+    def load(cls, path: str | os.PathLike[str], *, limits: float = 1.0) -> Release:
+        """Read a release written by `save`; a damaged or foreign file is refused.
+
+        So is one of more than a gigabyte, on disk or unpacked; `limits` raises that so many times.
+        """
+        path = readable_file(path)
         try:
+            most = int(LARGEST_RELEASE * check_positive(limits, "limits"))
+            check_size(path.stat().st_size, most, "the file")
             if path.suffix == ".npz":
+                check_npz(path, most)
                 with np.load(path, allow_pickle=False) as content:
                     header = json.loads(str(content["header"]))
+                    check_size(8 * math.prod(map(int, header["shape"])), most, "its matrix")
                     return cls._from_content(header, content["support"], content["log_values"])
             content = json.loads(path.read_text(encoding="utf-8"))
             if not isinstance(content, dict):
                 raise ValueError("it does not hold a JSON object")
+            check_size(8 * math.prod(map(int, content["shape"])), most, "its matrix")
             return cls.from_json(content)
         except FileNotFoundError:
             raise
+        except TooLargeError as error:
+            raise ValueError(f"cannot load the release {path}: {error}") from None
         except Exception as error:  # damaged archives raise whatever zipfile and zlib run into
             reason = str(error) or type(error).__name__
             raise ValueError(

@@ -11,7 +11,7 @@ from ._origin import Origin, Readings, join
 LOAD, NET, PRODUCED, OTHER = "delivered", "net", "produced", "not electricity"
 
 
-@dataclass
+@dataclass(eq=False)
 class Channel:
     """The readings of one channel.
 
@@ -74,7 +74,8 @@ def _combine(chosen: list[Channel], channels: list[Channel], asked: bool) -> Rea
     for channel in chosen:
         if channel.direction != LOAD:
             readings.notes.append(f"{channel} is {channel.direction}, not what is used; it was read as asked.")
-    left = [channel for channel in channels if channel not in chosen]
+    taken = {id(channel) for channel in chosen}
+    left = [channel for channel in channels if id(channel) not in taken]
     if left and not asked:
         readings.notes.append(f"Left out, since they are not load: {_listed(left)}.")
     return readings

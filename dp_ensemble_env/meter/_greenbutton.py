@@ -188,11 +188,10 @@ def read_greenbutton(
     for key, block in feed.blocks.items():
         channels.append(_channel(feed, index, key, block, taken, zone, unit))
         channels[-1].readings.notes += ["Format greenbutton: start is the start of the interval, in UTC.", *notes]
-    fine = [channel for channel in channels if (channel.readings.step or 0) < _SHORT_DAY]
-    if any(channel.direction in (LOAD, NET) for channel in fine):
-        for channel in channels:
-            if channel not in fine:
-                channel.direction = "daily or longer"
+    days = [channel for channel in channels if (channel.readings.step or 0) >= _SHORT_DAY]
+    if days and any((c.readings.step or 0) < _SHORT_DAY and c.direction in (LOAD, NET) for c in channels):
+        for channel in days:
+            channel.direction = "daily or longer"
     return channels
 
 

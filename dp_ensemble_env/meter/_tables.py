@@ -129,6 +129,8 @@ def _lay_out(table: Table, kind: str, options: TextOptions, every: bool) -> Layo
         choice = Choice(days.columns, stated.pop() if len(stated) == 1 else None, "start", (note,))
     else:
         choice = _choose(table, kind, options, taken, every)
+    if days is None:
+        options.limits.check("meters", len(choice.columns), table.origin)
     meters = find_identities(table, [*taken, *choice.columns])
     ends = table.index("end time") if kind == "opower" else None
     units = table.index("units", "unit", "uom", "unit of measure") if choice.unit is None or kind == "opower" else None

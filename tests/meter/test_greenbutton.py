@@ -108,13 +108,8 @@ def test_other_long_readings_are_missing_or_spread(file):
     values = block([1000, 1000, 6000, 4000, 4000], start=start, step=3600)
     third = f"<duration>3600</duration><start>{start + 2 * 3600}</start>"
     values = values.replace(third, third.replace("3600", "10800", 1))
-    for i in (3, 4):
-        values = (
-            values.replace(f"<start>{start + i * 3600}</start>", f"<start>{start + (i + 2) * 3600}</start>"[::1])
-            if i == 4
-            else values
-        )
-    values = values.replace(f"<start>{start + 3 * 3600}</start>", f"<start>{start + 5 * 3600}</start>")
+    for i in (4, 3):  # those after it come two hours later
+        values = values.replace(f"<start>{start + i * 3600}</start>", f"<start>{start + (i + 2) * 3600}</start>")
     path = file(feed(local(), entry(kind()), entry(values)))
     np.testing.assert_array_equal(read_meter(path).kw, [1, 1, NAN, NAN, NAN, 4, 4])
     np.testing.assert_array_equal(read_meter(path, catch_up="spread").kw, [1, 1, 2, 2, 2, 4, 4])

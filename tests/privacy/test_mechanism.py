@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import stat
+import zipfile
 
 import numpy as np
 import pytest
@@ -160,6 +162,40 @@ def test_truncated_files_are_refused(release, tmp_path, ending, cut):
     path.write_bytes(content[: int(cut * len(content))])
     with pytest.raises(ValueError, match="cannot load the release"):
         Release.load(path)
+
+
+def test_files_that_declare_too_much_are_refused_unread(release, tmp_path, monkeypatch):
+    for ending in ("json", "npz"):
+        path = release.save(tmp_path / f"release.{ending}")
+        with monkeypatch.context() as patch:
+            patch.setattr("dp_ensemble_env.privacy.mechanisms.base.LARGEST_RELEASE", 100)
+            with pytest.raises(
+                ValueError, match=r"cannot load the release .* bytes where 100 are accepted; .*limits=\d"
+            ):
+                Release.load(path)
+            assert_array_equal(Release.load(path, limits=1000).log_matrix, release.log_matrix)
+    # The header of an array says a terabyte; the archive is small.
+    with zipfile.ZipFile(tmp_path / "bomb.npz", "w") as archive:
+        head = io.BytesIO()
+        np.lib.format.write_array_header_1_0(head, {"descr": "<f8", "fortran_order": False, "shape": (2**37,)})
+        archive.writestr("log_values.npy", head.getvalue())
+    with pytest.raises(
+        ValueError, match=r"log_values.npy has 1,099,511,627,776 bytes where 1,000,000,000 are accepted"
+    ):
+        Release.load(tmp_path / "bomb.npz")
+    content = json.loads(release.save(tmp_path / "wide.json").read_text())
+    (tmp_path / "wide.json").write_text(json.dumps({**content, "shape": [10**6, 10**6]}))
+    with pytest.raises(ValueError, match=r"its matrix has 8,000,000,000,000 bytes"):
+        Release.load(tmp_path / "wide.json")
+
+
+def test_what_is_no_file_is_refused_unopened(tmp_path):
+    os.mkfifo(tmp_path / "pipe.npz")
+    with pytest.raises(ValueError, match="is a fifo"):
+        Release.load(tmp_path / "pipe.npz")
+    (tmp_path / "loop.json").symlink_to(tmp_path / "loop.json")
+    with pytest.raises(ValueError, match="leads back to itself"):
+        Release.load(tmp_path / "loop.json")
 
 
 @given(position=st.integers(0, 10_000), value=st.integers(0, 255), ending=st.sampled_from(["json", "npz"]))

@@ -1,8 +1,8 @@
 """Meter files, read into one clean power series.
 
 `read_meter` takes delimited text (one meter, or one column per building),
-Con Edison and Opower exports, campus SCADA exports, Green Button XML and
-parquet, and returns a `PowerSeries`: average kW at the interval starts of the
+Con Edison and Opower exports, campus SCADA exports, Green Button XML, NEM12,
+Excel and parquet, and returns a `PowerSeries`: average kW at the interval starts of the
 local wall clock, evenly spaced, NaN where a reading is missing. Nothing is
 interpolated and nothing is guessed in silence: each rule below leaves a note,
 makes a gap, or refuses with the number of the line.
@@ -27,6 +27,13 @@ Rules
   00:00 to 03:00, in one block of at most an hour.
 - *Other repeated stamps.* Identical readings are kept once, different ones
   refused with both lines.
+- *Lumped readings.* One that carries the energy of a whole gap becomes a gap
+  itself (``catch_up="spread"`` or ``"keep"``); an autumn hour that carries both
+  of its passes is halved.
+- *Registers* are differenced (``cumulative``).
+- *Several meters* below each other are told apart by a column (``meter_id``).
+- *Days, weeks and months* are refused by name, and so is what exceeds the
+  limits on the size of a file (``limits``).
 - *Negative readings* are refused (``negatives="missing"`` or ``"keep"``).
 - *Zeros* are kept and counted; runs of more than six hours are noted as
   possible outages (``zeros="missing"`` makes gaps of all zeros).
@@ -42,7 +49,7 @@ Rules
   local time as written. Fractions of a second are dropped.
 
 This module needs NumPy and the standard library; pyarrow is imported only to
-read parquet.
+read parquet, openpyxl only to read Excel.
 """
 
 from ._reader import meter_columns, read_meter, read_meters

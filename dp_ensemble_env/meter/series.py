@@ -28,8 +28,9 @@ class Gap:
         Number of missing intervals.
     reason : str
         ``"missing"`` (no row), ``"empty"`` (a row without a number),
-        ``"daylight saving"`` (the hour skipped in spring), ``"negative"``,
-        ``"spike"`` or ``"zero"`` (readings turned into gaps on request).
+        ``"daylight saving"`` (the hour skipped in spring), ``"catch-up"`` (a
+        reading of more than its interval), ``"negative"``, ``"spike"`` or
+        ``"zero"`` (readings turned into gaps on request).
     """
 
     start: np.datetime64

@@ -425,6 +425,8 @@ SAMPLES = {
     2: ({"format": "opower"}, [6, 10]),
     3: ({"format": "conedison"}, [6, 10]),
     4: ({"format": "scada"}, [5098.7, 5120.4]),
+    5: ({}, [925.5, 1026.0]),
+    6: ({"meter_id": "sum", "stamp": "start"}, [30, 32]),
 }
 
 

@@ -6,6 +6,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 REQUIREMENTS := pyproject.toml constraints.txt
+# What `make demo` and `make test` install is locked: versions and hashes. The build of torch without CUDA is taken where
+# pip finds it (PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS); that of PyPI for Linux asks for CUDA's packages, too.
+LOCKED = locked() { $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes "$$@"; }; \
+  own() { $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .; }; \
+  from() { { locked -r lock/$$1.txt 2> /dev/null || locked -r lock/$$1.txt -r lock/cuda.txt; } && own; }; from
+LOCKS := pyproject.toml $(wildcard lock/*.txt)
 INTEGRATIONS := .venv-integrations
 RLLIB := .venv-rllib
 LOWEST := .venv-lowest
@@ -16,7 +22,8 @@ CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' |
   { echo "Python 3.11 or newer is needed; run 'make PYTHON=python3.12 ...' with one you have."; exit 1; }
 
 .DEFAULT_GOAL := help
-.PHONY: help demo reproduce test test-lowest test-python test-integrations lint types format docs scenario-pages benchmark clean
+.PHONY: help demo reproduce test test-lowest test-python test-integrations lint types format docs scenario-pages benchmark \
+  lock licences audit mutants soak clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -71,6 +78,22 @@ benchmark: $(VENV)/.dev ## Measure the speed claims as ratios in one run
 	$(BIN)/dp-ensemble benchmark solver
 	$(BIN)/dp-ensemble benchmark env
 
+licences: $(VENV)/.dev ## Check the licences of what is installed against the list in pyproject.toml
+	$(BIN)/python tests/tools/licences.py
+
+audit: $(VENV)/.created ## Look for known vulnerabilities in what is locked; fails if there are any
+	@$(BIN)/python tests/tools/audit.py
+
+lock: ## Write the lock files anew after a change of pyproject.toml or constraints.txt (development; needs the network)
+	@$(PYTHON) -m venv build/lock && build/lock/bin/python -m pip install --quiet --disable-pip-version-check "uv>=0.5"
+	build/lock/bin/python tests/tools/lock.py
+
+mutants: $(VENV)/.dev ## Change the code in a sample of places and see whether the tests notice: make mutants SAMPLE=40
+	nice -n 10 $(BIN)/python tests/tools/mutants.py --sample $(or $(SAMPLE),40) $(MUTANTS_ARGS)
+
+soak: $(VENV)/.dev ## Kill, race and fuzz for some minutes, and count what was lost: make soak MINUTES=5
+	$(BIN)/python tests/tools/soak.py --minutes $(or $(MINUTES),5) $(SOAK_ARGS)
+
 clean: ## Remove the virtual environments, the site and caches; keeps runs/
 	rm -rf .venv* build site docs/api/generated .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -81,14 +104,14 @@ $(VENV)/.created:
 	@$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-$(VENV)/.demo: $(VENV)/.created $(REQUIREMENTS)
+$(VENV)/.demo: $(VENV)/.created $(LOCKS)
 	@echo "Installing what the demonstration needs (a minute or two) ..."
-	@$(PIP) -e ".[plots,rl]"
+	@$(LOCKED) demo
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.created $(REQUIREMENTS)
+$(VENV)/.dev: $(VENV)/.created $(LOCKS)
 	@echo "Installing what the tests need (a few minutes the first time) ..."
-	@$(PIP) -e ".[dev]"
+	@$(LOCKED) test
 	@touch $@ $(VENV)/.demo
 
 $(VENV)/.docs: $(VENV)/.created $(REQUIREMENTS)

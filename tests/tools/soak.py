@@ -1,0 +1,269 @@
+"""Kill, race and fuzz for a given number of minutes, and count what was tried, what survived and what was lost.
+
+::
+
+    make soak MINUTES=5
+
+Four kinds of trial take turns until the time is up; the seed is printed, and ``--seed`` repeats a run.
+
+kills
+    a training run is killed at a random moment and resumed until it is finished. It is lost if it cannot go on, or if
+    its curve is not the one of the run that was never killed.
+ledgers
+    several processes charge one ledger file at the same time, and one of them is killed. It is lost if a charge that
+    was confirmed is not in the file, or if the file cannot be read.
+files
+    a file of each format is damaged at random and read. It is lost if reading ends in anything but a result or a
+    sentence.
+models
+    a random model is solved and played with random actions. It is lost if a number is not finite, if the optimum is
+    worse than doing nothing, or if the environment disagrees with the exact evaluation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dp_ensemble_env import EnsembleModel
+from dp_ensemble_env.agents.weights import load_weights, save_weights
+from dp_ensemble_env.envs import EnsembleEnv
+from dp_ensemble_env.lsmdp import evaluate_policy
+from dp_ensemble_env.meter import read_meter
+from dp_ensemble_env.policies import solve_standard
+from dp_ensemble_env.privacy import Release, mechanism
+from dp_ensemble_env.privacy.ledger import PrivacyLedger
+
+SPEC = "dirichlet:k=50,floor=0.05"
+MATRIX = np.array([[0.5, 0.5], [0.3, 0.7]])
+TRAINING = ["--algo", "a2c", "--set", "n_envs=8", "--no-tensorboard", "--steps", "14400", "--interval", "720"]
+Trial = Callable[[np.random.Generator, Path], None]
+
+
+def require(fine: bool, words: str) -> None:
+    """Count the trial as lost unless `fine`."""
+    if not fine:
+        raise AssertionError(words)
+
+
+# ------------------------------------------------------------------ kills
+_whole: list[Any] = []
+
+
+def kills(rng: np.random.Generator, folder: Path) -> None:
+    """Kill a training run, again and again, until it is finished."""
+    command = [sys.executable, "-m", "dp_ensemble_env", "train", *TRAINING, "--output"]
+    if not _whole:
+        subprocess.run([*command, str(folder / "whole")], check=True, capture_output=True)
+        _whole.append(json.loads((folder / "whole" / "results.json").read_text())["curve"])
+    run = folder / "run"
+    for attempt in range(40):
+        resume = ["--resume"] if (run / "config.json").exists() else []
+        process = subprocess.Popen([*command, str(run), *resume], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        try:
+            # The later attempts have more time, so that a slow machine gets to the end, too.
+            _, said = process.communicate(timeout=float(rng.uniform(0.5, 6.0 + 2.0 * attempt)))
+        except subprocess.TimeoutExpired:
+            os.kill(process.pid, signal.SIGKILL)
+            process.communicate()
+            continue
+        require(process.returncode == 0, f"train ended with {process.returncode}: {said.decode()[-300:]}")
+        break
+    results = json.loads((run / "results.json").read_text())
+    require(bool(results["finished"]), "the run never came to its end")
+    require(results["curve"] == _whole[0], "the curve is not that of the run that was never killed")
+    load_weights(run / "policy.safetensors")
+    left = [path.name for path in run.iterdir() if "dp-ensemble-" in path.name]
+    require(not left, f"temporary files were left: {left}")
+
+
+# ------------------------------------------------------------------ ledgers
+def _charge(path: str, confirmed: str, times: int) -> None:
+    ledger = PrivacyLedger(path)
+    for _ in range(times):
+        ledger.release(mechanism(SPEC), MATRIX)
+        with open(confirmed, "a") as stream:
+            stream.write("x")
+            stream.flush()
+            os.fsync(stream.fileno())
+
+
+def ledgers(rng: np.random.Generator, folder: Path) -> None:
+    """Let processes charge one ledger at the same time, and kill one of them."""
+    context = multiprocessing.get_context("fork")
+    marks = [folder / f"confirmed-{i}" for i in range(3)]
+    charging = [context.Process(target=_charge, args=(str(folder / "ledger.jsonl"), str(m), 12)) for m in marks]
+    for process in charging:
+        process.start()
+    time.sleep(float(rng.uniform(0.0, 0.3)))
+    charging[0].kill()
+    for process in charging:
+        process.join()
+    require(all(process.exitcode == 0 for process in charging[1:]), "a process that was not killed failed")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a line that was cut short is dropped, and says so
+        found = PrivacyLedger(folder / "ledger.jsonl").releases
+    confirmed = sum(m.stat().st_size for m in marks if m.exists())
+    require(confirmed <= found <= confirmed + 1, f"{confirmed} charges were confirmed, the file has {found}")
+
+
+# ------------------------------------------------------------------ files
+def _meter(path: Path) -> Any:
+    return read_meter(path, unit="kW", stamp="start")
+
+
+def _samples(folder: Path) -> list[tuple[Path, Callable[[Path], Any]]]:
+    """Write one whole file of each kind, with what reads it."""
+    times = np.arange(np.datetime64("2018-07-01"), np.datetime64("2018-07-04"), np.timedelta64(15, "m"))
+    lines = "".join(f"{time},{40 + i % 7}\n" for i, time in enumerate(times))
+    (folder / "meter.csv").write_text(f"time,power_kw\n{lines}")
+    stamp, blocks = 1530403200, ""
+    for i in range(96):
+        period = f"<timePeriod><duration>900</duration><start>{stamp + 900 * i}</start></timePeriod>"
+        blocks += f"<IntervalReading>{period}<value>{100 + i}</value></IntervalReading>"
+    (folder / "meter.xml").write_text(
+        f'<feed xmlns="http://www.w3.org/2005/Atom"><entry><content><IntervalBlock xmlns="http://naesb.org/espi">{blocks}'
+        "</IntervalBlock></content></entry></feed>"
+    )
+    release = PrivacyLedger().release(mechanism(SPEC), MATRIX)
+    release.save(folder / "release.json")
+    release.save(folder / "release.npz")
+    (folder / "ledger.json").write_text(PrivacyLedger().record(release.event).to_json())
+    save_weights(folder / "weights.safetensors", {"a": np.arange(9.0)}, {"agent": "soak"})
+    found: list[tuple[Path, Callable[[Path], Any]]] = [(folder / f"meter.{end}", _meter) for end in ("csv", "xml")]
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        pass
+    else:
+        table = pyarrow.table({"time": times.astype("datetime64[s]"), "power_kw": np.arange(len(times), dtype=float)})
+        pyarrow.parquet.write_table(table, folder / "meter.parquet")
+        found.append((folder / "meter.parquet", _meter))
+    found += [(folder / f"release.{end}", Release.load) for end in ("json", "npz")]
+    found.append((folder / "ledger.json", lambda path: PrivacyLedger.from_json(path.read_text(errors="replace"))))
+    return [*found, (folder / "weights.safetensors", load_weights)]
+
+
+def _damaged(content: bytes, rng: np.random.Generator) -> bytes:
+    data = bytearray(content)
+    for _ in range(int(rng.integers(1, 6))):
+        place, kind = int(rng.integers(0, max(1, len(data)))), rng.integers(0, 5)
+        if kind == 0:
+            data = data[:place]
+        elif kind == 1 and data:
+            data[place] = int(rng.integers(0, 256))
+        elif kind == 2:
+            data[place:place] = rng.bytes(int(rng.integers(1, 20)))
+        elif kind == 3:
+            del data[place : place + int(rng.integers(1, 50))]
+        else:
+            words = (b"NaN", b"-inf", b"1e999", b'"', b"[[[[", b"\x00", b"\n\n", b"\xff\xfe", b"<!DOCTYPE", b"=1+1")
+            data[place:place] = words[int(rng.integers(0, len(words)))]
+    return bytes(data)
+
+
+def files(rng: np.random.Generator, folder: Path) -> None:
+    """Damage a file of each kind and read it: a result, or a sentence."""
+    for path, read in _samples(folder):
+        path.write_bytes(_damaged(path.read_bytes(), rng))
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                read(path)
+        except (ValueError, ImportError):
+            pass
+        except Exception as error:
+            raise AssertionError(f"{path.name}: {type(error).__name__}: {error}") from error
+
+
+# ------------------------------------------------------------------ models
+def models(rng: np.random.Generator, folder: Path) -> None:
+    """Solve a random model, and play it with random actions."""
+    n, horizon = int(rng.integers(2, 8)), int(rng.integers(1, 12))
+    default = rng.dirichlet(np.full(n, float(rng.choice([0.1, 1.0, 10.0]))), size=n)
+    default[default < 1e-3] = 0.0
+    default /= default.sum(axis=1, keepdims=True)
+    utility = rng.normal(size=(horizon + 1, n)) * 10.0 ** rng.uniform(-3, 3)
+    penalty = float(np.abs(utility).max() * 10.0 ** rng.uniform(-3, 3))
+    model = EnsembleModel(default=default, power_kw=np.arange(n), utility=utility, discomfort_penalty=penalty)
+    solution = solve_standard(model)
+    nothing = evaluate_policy(np.stack([model.default] * horizon), model.default, utility, penalty)
+    best = evaluate_policy(solution.policy, model.default, utility, penalty)
+    scale = 1e-9 * (penalty + np.abs(utility).sum())
+    require(bool(np.isfinite(solution.policy).all() and np.isfinite(best).all()), "a number is not finite")
+    require(bool((best <= nothing + scale).all()), "the optimum is worse than doing nothing")
+    require(bool(np.allclose(best, solution.cost_to_go, atol=scale)), "the optimum does not cost what it says")
+    mode = str(rng.choice(["price", "tilt", "policy"]))
+    env = EnsembleEnv(model, population=["mean-field", "single", 3][int(rng.integers(0, 3))], action=mode)
+    env.reset(seed=int(rng.integers(0, 2**31)))
+    env.action_space.seed(int(rng.integers(0, 2**31)))
+    over = False
+    while not over:
+        observation, reward, over, _, _ = env.step(env.action_space.sample())
+        require(bool(np.isfinite(observation).all() and np.isfinite(reward)), "a step is not finite")
+        require(env.observation_space.contains(observation), "an observation is outside of its space")
+
+
+TRIALS: dict[str, Trial] = {"kills": kills, "ledgers": ledgers, "files": files, "models": models}
+
+
+def soak(minutes: float, seed: int, only: tuple[str, ...] = ()) -> dict[str, list[int]]:
+    """Run trials in turn until the time is up; return tried, survived and lost of each kind."""
+    counts = {name: [0, 0, 0] for name in TRIALS if not only or name in only}
+    spent = dict.fromkeys(counts, 0.0)
+    end, number = time.monotonic() + 60 * minutes, 0
+    while time.monotonic() < end or number == 0:
+        name = min(spent, key=lambda kind: spent[kind])  # each kind gets the same time
+        number += 1
+        began = time.monotonic()
+        rng = np.random.default_rng([seed, number])
+        with tempfile.TemporaryDirectory(prefix="dp-ensemble-soak-") as folder:
+            try:
+                TRIALS[name](rng, Path(folder))
+                counts[name][1] += 1
+            except Exception as error:
+                counts[name][2] += 1
+                print(f"lost: {name}, trial {number} of seed {seed}: {error}", flush=True)
+                if not isinstance(error, AssertionError):
+                    traceback.print_exc()
+        counts[name][0] += 1
+        spent[name] += time.monotonic() - began
+    return counts
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run for the given time; the status is 1 if anything was lost."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=5.0, help="how long (default 5)")
+    parser.add_argument("--seed", type=int, default=None, help="repeat a run (default: a new one)")
+    parser.add_argument("--only", nargs="+", default=[], choices=list(TRIALS), help="kinds of trial (default: all)")
+    args = parser.parse_args(argv)
+    seed = int(np.random.SeedSequence().generate_state(1)[0]) if args.seed is None else args.seed
+    print(f"soaking for {args.minutes:g} minutes, seed {seed}", flush=True)
+    try:
+        counts = soak(args.minutes, seed, tuple(args.only))
+    except KeyboardInterrupt:
+        return 130
+    print(f"{'':10}{'tried':>8}{'survived':>10}{'lost':>6}")
+    for name, row in counts.items():
+        print(f"{name:10}{row[0]:8}{row[1]:10}{row[2]:6}")
+    return int(any(row[2] for row in counts.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

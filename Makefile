@@ -10,7 +10,8 @@ REQUIREMENTS := pyproject.toml constraints.txt
 # pip finds it (PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS); that of PyPI for Linux asks for CUDA's packages, too.
 LOCKED = locked() { $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes "$$@"; }; \
   own() { $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .; }; \
-  from() { { locked -r lock/$$1.txt 2> /dev/null || locked -r lock/$$1.txt -r lock/cuda.txt; } && own; }; from
+  from() { { locked -r lock/torch-cpu.txt -r lock/$$1.txt 2> /dev/null || \
+    locked -r lock/torch-pypi.txt -r lock/$$1.txt; } && own; }; from
 LOCKS := pyproject.toml $(wildcard lock/*.txt)
 INTEGRATIONS := .venv-integrations
 RLLIB := .venv-rllib

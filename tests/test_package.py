@@ -143,13 +143,13 @@ def test_workflow_runs_what_ci_runs():
     ours = re.findall(r"^ *make ([a-z-]+)", (ROOT / ".ci" / "run").read_text(encoding="utf-8"), flags=re.MULTILINE)
     theirs, pythons = [], []
     for job in workflow["jobs"].values():
-        matrix = job["strategy"]["matrix"]
+        matrix = job.get("strategy", {}).get("matrix", {})
         (command,) = (step["run"] for step in job["steps"] if "run" in step)
         if "python" in matrix:
             pythons += matrix["python"]
         for target in matrix.get("target", [""]):
             theirs += re.findall(r"make ([a-z-]+)", command.replace("${{ matrix.target }}", target))
-    assert sorted(theirs) == sorted(ours)
+    assert sorted(theirs) == sorted([*ours, "soak"])  # which takes five minutes whatever the machine
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE)
     assert set(ours) <= set(targets)
     # A Python is declared if it is tested, and tested if it is declared.

@@ -36,7 +36,7 @@ def main() -> int:
     python = str(home / "bin" / "python")
     install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "pip-audit>=2.7"]
     subprocess.run(install, check=True)
-    files = [part for name in ("test", "cuda") for part in ("-r", str(ROOT / "lock" / f"{name}.txt"))]
+    files = [part for name in ("test", "torch-pypi") for part in ("-r", str(ROOT / "lock" / f"{name}.txt"))]
     # The files are pinned and hashed, so pip is not needed to resolve them.
     return subprocess.run([python, "-m", "pip_audit", "--disable-pip", "--no-deps", *files], check=False).returncode
 

@@ -1,9 +1,10 @@
 """Write the lock files: every package that the make commands install, with its version and the hashes of its files.
 
 ``make lock`` runs this after a change of pyproject.toml or constraints.txt; it needs the network and installs uv for
-the purpose. ``lock/demo.txt`` is what `make demo` installs and ``lock/test.txt`` what `make test` does. torch has a
-build without CUDA, of which ``lock/torch-cpu.txt`` lists the known hashes, and that of PyPI, which on Linux needs the
-packages in ``lock/cuda.txt``.
+the purpose. ``lock/demo.txt`` is what `make demo` installs and ``lock/test.txt`` what `make test` does, both but for
+torch. Of that there are builds without CUDA, which PyPI does not have (``lock/torch-cpu.txt``, kept by hand), and those
+of PyPI, which on Linux need CUDA's packages (``lock/torch-pypi.txt``). They are apart because pip prefers a file whose
+hash its index states to one in a local folder, so that with both in one list it would always fetch CUDA.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ ROOT = Path(__file__).parents[2]
 LOCK = ROOT / "lock"
 #: What is installed by each command, by extra.
 TARGETS = {"demo": ("plots", "rl"), "test": ("dev",)}
-#: Packages that only PyPI's torch for Linux asks for.
-CUDA = re.compile(r"(nvidia|cuda|triton)\b")
+#: torch, and what only PyPI's build of it for Linux asks for.
+TORCH = re.compile(r"(torch==|(nvidia|cuda|triton)\b)")
 HEAD = "# Written by `make lock`; do not edit.\n"
 
 
@@ -31,19 +32,9 @@ def entries(text: str) -> list[str]:
 def compiled(extras: tuple[str, ...]) -> list[str]:
     """Resolve what the extras need, for all systems, within constraints.txt; what builds the package comes along."""
     command = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--generate-hashes", "--universal"]
-    command += [
-        "--python-version",
-        "3.11",
-        "--no-annotate",
-        "--no-header",
-        "--default-index",
-        "https://pypi.org/simple",
-    ]
-    command += [
-        "--constraint",
-        str(ROOT / "constraints.txt"),
-        *(part for extra in extras for part in ("--extra", extra)),
-    ]
+    command += "--python-version 3.11 --no-annotate --no-header --default-index https://pypi.org/simple".split()
+    command += ["--constraint", str(ROOT / "constraints.txt")]
+    command += [part for extra in extras for part in ("--extra", extra)]
     done = subprocess.run(
         [*command, str(ROOT / "pyproject.toml"), "-"], input="setuptools>=77\n", capture_output=True, text=True,
         check=False, cwd=ROOT,
@@ -55,19 +46,13 @@ def compiled(extras: tuple[str, ...]) -> list[str]:
 
 def main() -> int:
     """Write the files."""
-    known = re.findall(r"^sha256:[0-9a-f]{64}", (LOCK / "torch-cpu.txt").read_text(), re.MULTILINE)
-    cuda: dict[str, str] = {}
+    torch: dict[str, str] = {}
     for name, extras in TARGETS.items():
-        kept = []
-        for entry in compiled(extras):
-            if CUDA.match(entry):
-                cuda[entry.split("==")[0]] = entry
-                continue
-            if entry.startswith("torch=="):
-                entry = "".join([entry, *(f" \\\n    --hash={one}" for one in known)])
-            kept.append(entry)
+        found = compiled(extras)
+        torch |= {entry.split("==")[0]: entry for entry in found if TORCH.match(entry)}
+        kept = [entry for entry in found if not TORCH.match(entry)]
         (LOCK / f"{name}.txt").write_text(HEAD + "\n".join(kept) + "\n")
-    (LOCK / "cuda.txt").write_text(HEAD + "\n".join(cuda[name] for name in sorted(cuda)) + "\n")
+    (LOCK / "torch-pypi.txt").write_text(HEAD + "\n".join(torch[name] for name in sorted(torch)) + "\n")
     return 0
 
 

@@ -162,10 +162,14 @@ class Trainer:
         return self.policy.predict(*arguments, **more)
 
     def act(self, observation: Any) -> Any:
-        """Return the action in PyTorch; the environment clips it."""
+        """Return the action in PyTorch, inside the box.
+
+        The gradient is that without the box: an action beyond its edge would have none, and never come back.
+        """
         for layer in self.linear[:-1]:
             observation = layer(observation).tanh()
-        return self.linear[-1](observation)
+        action = self.linear[-1](observation)
+        return action + (action.clamp(-1.0, 1.0) - action).detach()
 
     def update(self) -> None:
         """Play episodes, and follow the gradient of their mean return."""

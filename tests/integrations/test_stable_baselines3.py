@@ -23,6 +23,7 @@ def test_check_env_has_nothing_to_say(name, action):
 
 def test_page(run_page):
     names = run_page("stable_baselines3")
+    assert 90 <= names["plain"] <= 100 and names["untuned"].num_timesteps == 49_152
     assert 95 <= names["short"] <= 100
     assert 97 <= names["score"] <= 100 and names["steps"] == 49_824
 

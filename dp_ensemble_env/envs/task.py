@@ -26,7 +26,7 @@ from dp_ensemble_env.envs.general import GeneralKernel, is_general, pack_general
 from dp_ensemble_env.envs.settings import EnvSettings
 from dp_ensemble_env.envs.tables import Kernel, pack, reward_unit
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.privacy.mechanisms.base import Event, Mechanism, Release
+from dp_ensemble_env.privacy.mechanisms.base import Event, Mechanism, Release, fingerprint
 
 if TYPE_CHECKING:
     from dp_ensemble_env.privacy.ledger import PrivacyLedger
@@ -130,11 +130,10 @@ class Task:
         data, known = self._mechanism.data_of(self._true), self._mechanism.terms_of(self._true)
         terms = known if self.h is None else {**known, "h": self.h}
         event = self.ledger.priced(self._mechanism.event(data, seeding="seed", **terms))
-        # Nobody has seen this draw yet. It is named after its own numbers, as a name made of seed and data would tell
-        # whoever guesses the seed which of two data sets it was drawn from.
+        label = self.ledger.name_of(f"{seed} {event.digest} {fingerprint(data)}")
+        # The same numbers with the same claim are the release that the ledger knows; nobody has seen this draw yet.
         release = Release(self._mechanism.release(data, seed, **known).log_matrix, event.public)
-        label = f"environment release {release.digest[:16]}"
-        if not self.ledger.has(label, event):  # else it is the release that the ledger knows, with the same claim
+        if not (self.ledger.has(label, event) and self.ledger.knows(release)):
             release = self.ledger.release(self._mechanism, data, seed, label=label, **terms)
         model = self._true.public(release)
         kernel = kernel_of(model)

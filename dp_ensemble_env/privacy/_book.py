@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import secrets
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from dp_ensemble_env._files import atomic_write
 from dp_ensemble_env._validation import check_choice, check_count, check_positive
 from dp_ensemble_env.privacy import _journal
 from dp_ensemble_env.privacy.accounting.account import Account
@@ -16,6 +18,7 @@ from dp_ensemble_env.privacy.accounting.losses import Rows
 from dp_ensemble_env.privacy.mechanisms.base import Event
 
 FORMAT = "dp-ensemble-ledger"
+_KEY = secrets.token_bytes(32)
 Line = dict[str, Any]
 
 
@@ -62,6 +65,18 @@ class Book:
         if digest not in self.digests:
             self._write({"drawn": digest})
             self.digests.add(digest)
+
+    def key(self) -> bytes:
+        """Return the secret that draws are named with: the process's, or that of the file, made when it is needed."""
+        if self.path is None:
+            return _KEY
+        with _journal.locked(self.path):
+            file = self.path.with_name(self.path.name + ".key")
+            if not file.exists():
+                with atomic_write(file) as stream:
+                    stream.write(secrets.token_hex(32))
+                file.chmod(0o600)
+            return file.read_bytes()
 
     def header(self) -> Line:
         """Return the settings as the first line has them."""

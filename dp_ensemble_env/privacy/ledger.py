@@ -31,6 +31,7 @@ Environments that are given no ledger share one a process, `PrivacyLedger.of_pro
 
 from __future__ import annotations
 
+import hmac
 import json
 import math
 import os
@@ -54,6 +55,9 @@ from dp_ensemble_env.privacy.mechanisms.base import (
     seeding_of,
 )
 from dp_ensemble_env.privacy.mechanisms.dirichlet import PAPER_H, DirichletEvent
+
+#: How the label of a draw begins that an environment has named.
+NAMED = "environment release "
 
 
 class PrivacyBudgetExceeded(ValueError):  # noqa: N818 - the name says what happened
@@ -269,10 +273,23 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
         """Whether a draw is on record under this very label and with this very event: same k, floor, h and all."""
         return any((label, event) == known[:2] for known in self.entries)
 
+    def name_of(self, draw: str) -> str:
+        """Return a name for a seeded draw that is the same whenever it is repeated, and tells nothing without our key.
+
+        A plain hash of seed and data would tell whoever guesses the seed which of two data sets was drawn from. The
+        key is the process's own, or lies beside the ledger's file (``<name>.key``); where it is lost, draws that are
+        repeated are charged again.
+        """
+        return NAMED + hmac.new(self._book.key(), draw.encode(), "sha256").hexdigest()[:16]
+
     def adopt(self, label: str, event: Event, digest: str) -> PrivacyLedger:
-        """Count a draw that was charged elsewhere, unless its release is known here; return the ledger itself."""
+        """Count a draw that was charged elsewhere, unless it is known here; return the ledger itself.
+
+        Different draws may happen to give the same release, and each costs: so one with a name counts by its name.
+        """
         self._book.read()
-        if digest not in self._book.digests:
+        named = label.startswith(NAMED) and not any(label == known for known, _, _ in self.entries)
+        if named or digest not in self._book.digests:
             self._record_anyway(self.priced(event), label, 1, "the release was drawn already and is on record, but")
             self._note(digest)
         return self

@@ -333,3 +333,23 @@ def test_public_attributes_are_typed_and_documented() -> None:
 def test_contradictory_privacy_arguments_are_refused(settings: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         EnsembleEnv(**settings)
+
+
+def test_the_name_of_a_draw_tells_nothing_without_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [PrivacyLedger(tmp_path / name).name_of("seed and data") for name in ("a", "a", "b")]
+    assert names[0] == names[1] != names[2]  # processes that share a file share its key, others do not
+    own = PrivacyLedger().name_of("seed and data")
+    assert own == PrivacyLedger().name_of("seed and data") and own not in names
+    assert not any("key" in vars(ledger._book) for ledger in (PrivacyLedger(), PrivacyLedger(tmp_path / "a")))
+    assert (tmp_path / "a.key").read_text() not in (tmp_path / "a").read_text()
+    (tmp_path / "a.key").unlink()
+    assert PrivacyLedger(tmp_path / "a").name_of("seed and data") != names[0]  # charged again
+
+
+def test_draws_that_happen_to_agree_are_charged_each() -> None:
+    """Two seeds, one release: the second draw tells something, too."""
+    event = DirichletMechanism(20, 0.1).event(budget_model().default, seeding="seed")
+    ledger = PrivacyLedger()
+    for name in (ledger.name_of("1"), ledger.name_of("2"), ledger.name_of("2")):
+        ledger.adopt(name, event, "0" * 64)
+    assert ledger.releases == 2

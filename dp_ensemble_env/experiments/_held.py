@@ -9,8 +9,6 @@ by :math:`\theta[s, a]` is the sum over times and contexts of
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -83,12 +81,10 @@ class HeldReturn:
     def _occupancy(self, policy: FloatArray) -> FloatArray:
         """Return the joint distribution of context and state, (T + 1, c, n)."""
         s, a = self.entries
-        where: Any = (slice(None), a)
         rho = np.zeros_like(self._utility)
         rho[0] = self.start
-        chosen: Any = np.zeros((rho.shape[1], self._model.n_decisions))
+        into = np.arange(self._model.n_decisions) == a[:, None]  # (entries, m), to sum entries by decision
         for t in range(self._model.horizon):
-            chosen[:] = 0.0
-            np.add.at(chosen, where, rho[t][:, s] * policy[t])
+            chosen = (rho[t][:, s] * policy[t]) @ into
             rho[t + 1] = self._context[t].T @ np.einsum("wa,was->ws", chosen, self._nature[t])
         return rho

@@ -100,4 +100,4 @@ def test_one_sweep_goes_over_every_scenario(own_folder: Path) -> None:
     assert len(rows) == 2 * 2 * len(NAMES) and {row["data"] for row in rows} == set(NAMES)
     for row in rows:
         expected = 0.0 if row["method"] == "uncontrolled" else 100.0
-        assert float(row["score"]) == pytest.approx(expected, abs=0.1), row
+        assert float(row["made_score"]) == pytest.approx(expected, abs=0.1), row

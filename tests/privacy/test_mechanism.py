@@ -271,7 +271,7 @@ def test_written_files_have_ordinary_permissions(release, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"k": 0}, "k > 0"),
+        ({"k": 0}, "k must be a positive"),
         ({"k": -5}, "k"),
         ({"k": np.inf}, "finite"),
         ({"k": "50"}, "number"),

@@ -57,6 +57,7 @@ from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.policies import average_policy, digamma_policy, standard_policy, taylor_policy
 from dp_ensemble_env.privacy.audit import audit_samples
 from dp_ensemble_env.reporting.outcome import event_outcome
+from dp_ensemble_env.reporting.tables import spreadsheet_safe
 
 KS = (50.0, 200.0)
 SMALL = rm.Effort((10.0, 50.0, 200.0, 1000.0), 60, 200, 20, 400, 40_000, 2_000, 500)
@@ -604,9 +605,9 @@ def test_one_folder_with_everything(reproduced):
     written = [path for slug in ("campus", "meter-private") for path in (reproduced / slug).iterdir()]
     assert sorted(record["files"]) == sorted(str(path.relative_to(reproduced)) for path in written)
     assert set(record["tally"]) == {"without data", "synthetic campus", "meter"}
-    with (reproduced / "claims-private.csv").open() as stream:  # an apostrophe keeps "-6 %" from being a formula
-        claims = [{key: text.removeprefix("'") for key, text in row.items()} for row in csv.DictReader(stream)]
-    assert claims == [{key: str(value) for key, value in claim.items()} for claim in record["claims"]]
+    with (reproduced / "claims-private.csv").open() as stream:
+        claims = list(csv.DictReader(stream))
+    assert claims == [{key: spreadsheet_safe(str(value)) for key, value in claim.items()} for claim in record["claims"]]
     assert {claim["verdict"] for claim in claims} <= set(VERDICTS)
     assert {claim["data"] for claim in claims} == {"without data", "synthetic campus", "meter"}
     for slug, title in (("campus", "synthetic campus"), ("meter-private", "meter")):

@@ -87,12 +87,12 @@ def test_a_step_is_that_of_the_compiled_environment(name, mode, backend):
             observation, reward, over, _, info = env.step(action)
             after, seen, earned, done, parts = functional.step(params, before, array(action), key)
             np.testing.assert_allclose(np.asarray(after.shares), env.occupancy, rtol=0, atol=1e-7)
-            assert float(parts["discomfort"]) == pytest.approx(info["discomfort"], abs=1e-6)
+            assert float(parts["discomfort"]) == pytest.approx(info["discomfort"], rel=1e-6, abs=1e-6)
             assert float(parts["power_kw"]) == pytest.approx(info["power_kw"], rel=1e-7)
             assert bool(done) == over
             if int(after.context) == info.get("context", 0):
                 same += 1
-                assert float(earned) == pytest.approx(reward, abs=1e-6)
+                assert float(earned) == pytest.approx(reward, rel=1e-6, abs=1e-6)
                 np.testing.assert_allclose(np.asarray(seen), observation, rtol=0, atol=1e-6)
                 assert float(parts["cost"]) == pytest.approx(info.get("cost", 0.0), abs=1e-6)
     assert same >= 3  # the contexts are drawn apart, and agree now and then

@@ -46,7 +46,7 @@ def test_every_scenario_has_an_id_for_each_action_mode() -> None:
         assert scenarios.environment_id(name) in ids
         for action in ACTIONS:
             spec = gymnasium.spec(scenarios.environment_id(name, action))
-            assert spec.kwargs == {"model": name, "action": action}
+            assert spec.kwargs == {"model": name, "action": action, "rewards": "unit"}
     env = gymnasium.make("dp_ensemble/CampusEvent-discrete-v1", population="single").unwrapped
     assert isinstance(env.action_space, gymnasium.spaces.Discrete) and env.population == 1
     assert gymnasium.make("dp_ensemble/CampusEvent-v1").unwrapped.action_mode == "price"

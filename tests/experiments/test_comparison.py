@@ -93,7 +93,7 @@ def test_learners_are_trained_scored_and_deployed(tmp_path, monkeypatch):
         (["--private", "-1"], "--private must be"),
         (["--meter", "nowhere.csv"], "nowhere.csv"),
         (["--date", "tomorrow"], "event time"),
-        (["--output", __file__], "cannot write"),
+        (["--output", __file__], "is no folder"),
         (["--episodes", "1"], "--episodes"),
     ],
 )

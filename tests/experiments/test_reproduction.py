@@ -666,7 +666,7 @@ def test_help_shows_an_example(capsys):
     ("arguments", "words"),
     [
         (["--meter", "nowhere.csv"], "nowhere.csv"),
-        (["--output", __file__], "cannot write"),
+        (["--output", __file__], "is no folder"),
         (["--simbench", "G1-A"], "SimBench is not installed"),
         (["--simbench", "G1-A", "--unit", "kW"], "--unit says how a meter file is read; give one with --meter"),
         (["--output", ""], "--output is empty"),

@@ -130,7 +130,7 @@ def test_rows_out_of_reach_at_a_floor():
 @pytest.mark.parametrize(
     ("counts", "owned", "words"),
     [
-        ([[1, 2, 3]], 1, "square"),
+        ([1, 2, 3], 1, "2-D"),
         ([[1, -2], [1, 1]], 1, "row 0 of counts"),
         ([[1, 2.5], [1, 1]], 1, "row 0 of counts"),
         ([[1, 2], [1, 1]], 0, "must be positive"),

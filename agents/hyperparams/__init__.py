@@ -64,7 +64,7 @@ _PPO: Settings = {**_ON_POLICY, "n_epochs": 10}
 _TILT_OFF_POLICY: Settings = {**_OFF_POLICY, "n_envs": 16, "n_timesteps": 40_000, "gradient_steps": 4}
 #: Exact gradients: ``n_envs`` episodes side by side make an update. No rollouts, no discount, no critic.
 _GRADIENT: Settings = {
-    "n_envs": 20, "n_timesteps": 200_000, "learning_rate": "lin_0.01", "max_grad_norm": 1.0, "policy_kwargs": SMALL,
+    "n_envs": 20, "n_timesteps": 200_000, "learning_rate": "lin_0.003", "max_grad_norm": 1.0, "policy_kwargs": SMALL,
 }  # fmt: skip
 
 HYPERPARAMS: dict[str, dict[tuple[str, str], Settings]] = {

@@ -16,7 +16,8 @@ from stable_baselines3 import PPO
 from dp_ensemble_env.agents.hyperparams import HYPERPARAMS, reward_scale
 
 ID = "dp_ensemble/MeanField-v0"
-MODULES = [(algo, action) for algo, table in HYPERPARAMS.items() for action in dict.fromkeys(a for _, a in table)]
+PAIRS = [(algo, action) for algo, table in HYPERPARAMS.items() for action in dict.fromkeys(a for _, a in table)]
+MODULES = [pair for pair in PAIRS if pair[0] != "apg"]  # ours alone; rl_zoo3 trains Stable-Baselines3's
 RUN = f"logs/ppo/{ID.replace('/', '-')}_1"
 
 

@@ -1,6 +1,6 @@
 r"""What the loads cost together: a target for, or a limit on, their mean power.
 
-With :math:`x_t` the mean power of a load at time :math:`t = 1 \dots T`, in kW, a coupling
+With :math:`x_t` the mean power of a load at time :math:`t = 1 \ldots T`, in kW, a coupling
 takes a convex cost :math:`f_t(x_t)` off the reward of the decision that leads to time `t`:
 
 - tracking a target: :math:`f_t(x) = w_t\,(x - r_t)^2`;

@@ -289,3 +289,12 @@ def test_records_that_fit_no_model_are_refused():
         Fleet.from_decisions([], WIDE, classes=[[0, 1], [3, 1]])
     with pytest.raises(ValueError, match="support"):
         mechanism(SPECS[0]).release(Fleet(np.ones((1, *WIDE), dtype=int)), 1, guess=GUESS, support=SUPPORT[0])
+
+
+@pytest.mark.parametrize("spec", ["gaussian:epsilon=1", "laplace:epsilon=1", "posterior:epsilon=1"])
+def test_a_support_without_any_choice_is_refused(spec):
+    fleet = Fleet.from_states([np.array([0, 1, 0, 1])] * 5, 2)
+    ledger = PrivacyLedger()
+    with pytest.raises(ValueError, match="one decision in every row"):
+        ledger.release(mechanism(spec), fleet, rng=0, support=np.array([[False, True], [True, False]]))
+    assert ledger.spent(1e-6) == 0.0

@@ -197,6 +197,11 @@ class Layout:
         total = rows.sum(axis=1, keepdims=True)
         if not (total > 0).all():
             raise ValueError("the guess lies outside the declared support in some row; declare a wider support.")
+        if not (allowed.sum(axis=1) > 1).any():
+            raise ValueError(
+                "the declared support leaves one decision in every row, so behaviour is public and there is nothing to "
+                "draw; declare a wider support, or take the mechanism 'public'."
+            )
         return cls(rows / total, norm, allowed, several=True)
 
     # ------------------------------------------------------------ cells

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 from hypothesis import settings
 
@@ -12,6 +14,10 @@ from dp_ensemble_env.scenarios.campus import campus_event
 # Compilation and a busy machine make single examples slow; the examples stay the same on every run.
 settings.register_profile("suite", deadline=None, derandomize=True, max_examples=60)
 settings.load_profile("suite")
+
+# Whoever starts the tests in the background may have switched Ctrl-C off, which the programs they start would inherit.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -119,7 +119,8 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel):
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "dp_ensemble_env").rglob("*.py")}
     modules |= {f"dp_ensemble_env/{path.relative_to(ROOT)}" for path in (ROOT / "agents").rglob("*.py")}
     shipped = {name for name in names if not name.startswith(info)}
-    assert shipped == modules | {"dp_ensemble_env/py.typed", "dp_ensemble_env/scenarios/probes.json"}
+    data = ("py.typed", "samples/building.xml", "samples/fleet.csv", "scenarios/probes.json", "scenarios/suite.json")
+    assert shipped == modules | {f"dp_ensemble_env/{name}" for name in data}
 
 
 @slow

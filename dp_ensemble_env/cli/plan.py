@@ -22,12 +22,12 @@ DESCRIPTION = """Make a dispatch for one event: set-points in kW for every parti
 
 Meters are one file, a file with several columns, or a folder. Each participant's load is forecast from its own
 readings until the notice; give --date of a day in the data, or a later one. The price of the event is --incentive, or
-the one at which all together shed --target.
+--incentive, or the one at which all together shed the kW of --shed.
 
 Written: dispatch.csv, dispatch.json, openadr.json (OpenADR 3.1) and dispatch.html, a page for the control room."""
 EXAMPLES = (
     "dp-ensemble plan --output runs/plan",
-    "dp-ensemble plan --meter meters.csv --date 2024-07-09 --target 150",
+    "dp-ensemble plan --meter meters.csv --date 2024-07-09 --shed 150",
     "dp-ensemble plan --meter folder --privacy gaussian:epsilon=4",
 )
 DAY = ("temperature", "shed-floor", "response", "penalty-per-kw")
@@ -38,7 +38,7 @@ def build_parser() -> Parser:
     parser = Parser(prog="dp-ensemble plan", description=DESCRIPTION, examples=EXAMPLES)
     group = parser.add_argument_group("dispatch")
     words = "mean power to shed over the event, all together, in kW (default: what --incentive brings)"
-    group.add_argument("--target", type=options.positive, metavar="KW", help=words)
+    group.add_argument("--shed", dest="target", type=options.positive, metavar="KW", help=words)
     words = "what openadr.json sends: set-points in kW for each, or one price for all"
     group.add_argument("--signal", choices=("setpoint", "price"), default="setpoint", help=words)
     words = "assumed share of the energy shed that is drawn again within two hours after"

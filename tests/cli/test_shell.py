@@ -85,7 +85,6 @@ def test_options_of_one_name_take_the_same_kind_of_value_in_all_commands():
         "--steps": {("N", "read"), ("N", "")},  # a sweep also takes NAME=N
         "--k": {("K", "positive"), ("K", "")},  # a sweep also takes none
         "--floor": {("P", "nonnegative"), ("P", "positive")},
-        "--target": {("SCORE", "number"), ("KW", "positive")},  # to stop at, or to follow
     }
 
 

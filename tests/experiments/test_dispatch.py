@@ -213,5 +213,5 @@ def test_the_campus_and_a_day_ahead(tmp_path, capsys):
     assert "was not measured" not in capsys.readouterr().err  # it was asked for
     check_openadr(json.loads((tmp_path / "openadr.json").read_text()), "PRICE", "KWH")
     assert main(["settle", "--plan", str(tmp_path)]) == 0
-    assert main(["plan", "--target", "1e9", "--output", str(tmp_path / "no")]) == 2
-    assert "--target 1e+09 kW is more than the participants can spare" in capsys.readouterr().err
+    assert main(["plan", "--shed", "1e9", "--output", str(tmp_path / "no")]) == 2
+    assert "--shed 1e+09 kW is more than the participants can spare" in capsys.readouterr().err

@@ -22,7 +22,7 @@ DESCRIPTION = """Make a dispatch for one event: set-points in kW for every parti
 
 Meters are one file, a file with several columns, or a folder. Each participant's load is forecast from its own
 readings until the notice; give --date of a day in the data, or a later one. The price of the event is --incentive, or
---incentive, or the one at which all together shed the kW of --shed.
+the one at which all together shed the kW of --shed.
 
 Written: dispatch.csv, dispatch.json, openadr.json (OpenADR 3.1) and dispatch.html, a page for the control room."""
 EXAMPLES = (

@@ -17,8 +17,14 @@ INTEGRATIONS := .venv-integrations
 RLLIB := .venv-rllib
 LOWEST := .venv-lowest
 OTHER = .venv-$(notdir $(PYTHON))
+# The mathematics and the package, without what makes virtual environments or compiles everything anew.
+ALONE := $(addprefix tests/test_,$(addsuffix .py,canary compile documentation doors supply_chain wheel))
+MATHEMATICS := $(filter-out $(ALONE),$(wildcard tests/test_*.py))
 # The core: what the mathematics, the privacy and the environments promise. Experiments and commands are left to `test`.
-CORE := tests/chain tests/meter tests/privacy tests/scenarios tests/envs $(wildcard tests/test_*.py)
+CORE := tests/chain tests/meter tests/privacy tests/scenarios tests/envs $(MATHEMATICS)
+# What may depend on the version of Python: readers, mathematics, one of each kind of release and environment.
+SMALL := tests/chain tests/meter tests/privacy/test_mechanism.py tests/privacy/test_participant_mechanisms.py \
+  tests/envs/test_conformance.py tests/envs/test_exactness.py tests/envs/test_vector.py $(MATHEMATICS)
 CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
   { echo "Python 3.11 or newer is needed; run 'make PYTHON=python3.12 ...' with one you have."; exit 1; }
 
@@ -43,9 +49,9 @@ test-lowest: $(LOWEST)/.done ## Run the core tests and those of the agents with 
 	NUMBA_CACHE_DIR=$(abspath $(LOWEST))/compiled $(LOWEST)/bin/python -m pytest -n auto -m "not slow" $(CORE) tests/agents $(PYTEST_ARGS)
 
 # Tests that are marked torch are left out: it is a large download.
-test-python: ## Run the core tests without torch on another Python: make test-python PYTHON=python3.13
+test-python: ## Run part of the core tests, without torch, on another Python: make test-python PYTHON=python3.13
 	@$(MAKE) --no-print-directory $(OTHER)/.done
-	$(OTHER)/bin/python -m pytest -n auto -m "not slow and not torch" $(CORE) $(PYTEST_ARGS)
+	$(OTHER)/bin/python -m pytest -n auto -m "not slow and not torch" $(SMALL) $(PYTEST_ARGS)
 
 # The files run side by side, each with one thread for torch: the networks are small. What RLlib's older Gymnasium does
 # to the environments themselves is seen by test-lowest, which has the same one.

@@ -34,10 +34,16 @@ _FULL = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the quota is used up",
 
 def resolved(path: str | os.PathLike[str]) -> Path:
     """Return the path with links followed; refuse links that lead in a circle."""
+    circle = f"{path} is a link that leads in a circle; give the name of a file."
+    try:
+        os.stat(path)  # from Python 3.13 on `resolve` lets circles pass
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise ValueError(circle) from error
     try:
         return Path(path).resolve()
     except (RuntimeError, OSError) as error:
-        raise ValueError(f"{path} is a link that leads in a circle; give the name of a file.") from error
+        raise ValueError(circle) from error
 
 
 @contextmanager

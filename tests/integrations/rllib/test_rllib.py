@@ -29,6 +29,7 @@ SEED = 11
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[None]:
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the workers cannot import this file
+    ray.shutdown()  # RLlib starts one by itself where a test trained without
     ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     yield
     ray.shutdown()

@@ -32,7 +32,7 @@ def entries(text: str) -> list[str]:
 def compiled(extras: tuple[str, ...]) -> list[str]:
     """Resolve what the extras need, for all systems, within constraints.txt; what builds the package comes along."""
     command = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--generate-hashes", "--universal"]
-    command += "--python-version 3.11 --no-annotate --no-header --default-index https://pypi.org/simple".split()
+    command += "--python-version 3.11 --no-annotate --no-header".split()
     command += ["--constraint", str(ROOT / "constraints.txt")]
     command += [part for extra in extras for part in ("--extra", extra)]
     done = subprocess.run(

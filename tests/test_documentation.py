@@ -59,7 +59,7 @@ def test_recipes_are_those_that_the_test_of_the_doors_runs(name):
 
 
 def test_glossary_explains_the_words_of_the_design():
-    text = (README.parent / "docs" / "glossary.md").read_text(encoding="utf-8")
+    text = (README.parent / "dp_ensemble_env" / "reporting" / "glossary.md").read_text(encoding="utf-8")
     terms = set(re.findall(r"^([a-z][a-z -]+)$", text, flags=re.MULTILINE))
     words = "behaviour default nature context release tilt floor participant load scenario outcome mechanism ledger"
     assert set(words.split()) | {"score", "adjacency", "epsilon", "delta", "concentration"} <= terms

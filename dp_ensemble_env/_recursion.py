@@ -76,9 +76,10 @@ def scatter(indptr: Ints, indices: Ints, values: Floats, out: Floats) -> None:
 @njit(cache=True, nogil=True, error_model="numpy")
 def backward(
     indptr: Ints, indices: Ints, log_values: Floats, utility: Floats, penalty: Floats, log_z: Floats, policy: Floats
-) -> bool:
-    """Theorem 1: fill log_z (B, T+1, n) and policy (B, T, nnz); False if U / gamma is not finite somewhere.
+) -> float:
+    """Theorem 1: fill log_z (B, T+1, n) and policy (B, T, nnz); return how large U / gamma is, NaN if not finite.
 
+    What is returned is the largest modulus of U / gamma in a member, least over the members.
     Where the spread of log z and of the kernel fits in a double, a step takes
     one exponential per state (products cannot underflow there); elsewhere it
     takes a log-sum-exp per row. Both are exact to rounding.
@@ -89,14 +90,18 @@ def backward(
     weight = np.empty(n)  # exp(ahead), shared by all rows of a step
     linear = np.empty(indices.size)  # the kernel itself, of which log_values holds the logarithm
     u = np.empty((times, n))  # U / gamma
+    reach = np.inf
     for m in range(batch):
         kernel = log_values[m if log_values.shape[0] > 1 else 0]
         gamma = penalty[m if penalty.size > 1 else 0]
+        largest = 0.0
         for t in range(times):
             for b in range(n):
                 u[t, b] = utility[m if utility.shape[0] > 1 else 0, t, b] / gamma
                 if not np.isfinite(u[t, b]):
-                    return False
+                    return np.nan
+                largest = max(largest, abs(u[t, b]))
+        reach = min(reach, largest)
         # log z_{t+1} = ahead + offset. The offset grows with the horizon and would swallow the digits of the
         # differences that the policy is made of, so the two are added only in the result.
         offset = u[horizon].max()
@@ -131,7 +136,7 @@ def backward(
                 ahead[b] = log_z[m, t, b] - shift
                 log_z[m, t, b] += offset
             offset += shift
-    return True
+    return reach
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -61,7 +61,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dp_ensemble_env import _nature
-from dp_ensemble_env._edges import as_utility, check_penalty_scale
+from dp_ensemble_env._edges import LARGEST_PENALTY, as_utility, check_penalty_scale
 from dp_ensemble_env._kernel import LogKernel, Solution, batch_time, contexts_first
 from dp_ensemble_env._recursion import backward, evaluate
 from dp_ensemble_env._validation import (
@@ -123,7 +123,7 @@ def solve(
         return _solve_general(log_kernel, utility, discomfort_penalty, nature, context)
     kernel = log_kernel if isinstance(log_kernel, LogKernel) else LogKernel.from_dense(log_kernel)
     values = _check_utility(utility, kernel.n_states)
-    penalty = _check_penalty(discomfort_penalty, values)
+    penalty = _check_penalty(discomfort_penalty)
     kernel_batch, kernel_times, _ = kernel.log_values.shape
     scalar = isinstance(discomfort_penalty, float) or np.ndim(discomfort_penalty) == 0
     batched = np.ndim(utility) == 3 or kernel_batch > 1 or not scalar
@@ -138,14 +138,14 @@ def solve(
         batch = _common_batch(log_kernel=kernel_batch, utility=len(values), discomfort_penalty=penalty.size)
     log_desirability = np.empty((batch, horizon + 1, kernel.n_states))
     policy_values = np.empty((batch, horizon, len(kernel.indices)))
-    finite = backward(
-        kernel.indptr, kernel.indices, kernel.log_values, values, penalty, log_desirability, policy_values
-    )
-    if not finite:
-        as_utility(utility, (2, 3))  # names the entry that is not finite, if that is the reason
-        raise ValueError(
-            f"utility / discomfort_penalty overflows (the penalty is {penalty.min():g}); use a larger penalty."
-        )
+    reach = backward(kernel.indptr, kernel.indices, kernel.log_values, values, penalty, log_desirability, policy_values)
+    if not reach > 2 / LARGEST_PENALTY:  # the recursion reads every utility anyway; only what looks odd is read again
+        if np.isnan(reach):
+            as_utility(utility, (2, 3))  # names the entry that is not finite, if that is the reason
+            raise ValueError(
+                f"utility / discomfort_penalty overflows (the penalty is {penalty.min():g}); use a larger penalty."
+            )
+        _check_scales(values, penalty)
     if batched:
         return Solution(log_desirability, kernel, policy_values, penalty if penalty.size > 1 else float(penalty[0]))
     return Solution(log_desirability[0], kernel, policy_values[0], float(penalty[0]))
@@ -195,7 +195,8 @@ def evaluate_policy(
     n, horizon = controlled.shape[-1], controlled.shape[1]
     values = _check_utility(as_utility(utility, (2, 3)), n)
     batched |= np.ndim(utility) == 3 or np.ndim(discomfort_penalty) > 0
-    penalty = _check_penalty(discomfort_penalty, values)
+    penalty = _check_penalty(discomfort_penalty)
+    _check_scales(values, penalty)
     if values.shape[1] != horizon + 1:
         raise ValueError(f"a policy of {horizon} steps needs {horizon + 1} utilities, got {values.shape[1]}.")
     if reference.shape[-1] != n or reference.shape[1] not in (1, horizon):
@@ -413,18 +414,20 @@ def _check_utility(utility: ArrayLike, n_states: int) -> FloatArray:
     return values if values.ndim == 3 else values[None]
 
 
-def _check_penalty(discomfort_penalty: float | ArrayLike, utility: FloatArray) -> FloatArray:
+def _check_penalty(discomfort_penalty: float | ArrayLike) -> FloatArray:
     if isinstance(discomfort_penalty, float) or np.ndim(discomfort_penalty) == 0:
-        one = check_positive(discomfort_penalty, "discomfort_penalty")
-        check_penalty_scale(utility, one)
-        return np.array([one])
+        return np.array([check_positive(discomfort_penalty, "discomfort_penalty")])
     penalty = as_float_array(discomfort_penalty, "discomfort_penalty", 1)
     if not penalty.size:
         raise ValueError("discomfort_penalty is empty; pass one number, or one for each member of the batch.")
-    for i, value in enumerate(penalty):
+    for value in penalty:
         check_positive(value, "discomfort_penalty")
-        check_penalty_scale(utility[i : i + 1] if len(utility) == len(penalty) else utility, float(value))
     return penalty
+
+
+def _check_scales(utility: FloatArray, penalty: FloatArray) -> None:
+    for i, value in enumerate(penalty):
+        check_penalty_scale(utility[i : i + 1] if len(utility) == len(penalty) else utility, float(value))
 
 
 def _common_batch(**sizes: int) -> int:

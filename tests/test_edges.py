@@ -81,6 +81,15 @@ def test_penalties_beyond_are_refused(penalty):
         evaluate_policy(np.stack([DEFAULT] * 2), DEFAULT, UTILITY, penalty, nature=nature)
 
 
+def test_one_penalty_for_a_batch_is_measured_by_the_largest_utility_in_it():
+    utility, kernel = np.stack([UTILITY, 1e-12 * UTILITY]), log_probabilities(DEFAULT)
+    solution = solve(kernel, utility, 1.0)
+    np.testing.assert_array_equal(solution.log_desirability[0], solve(kernel, UTILITY, 1.0).log_desirability)
+    np.testing.assert_allclose(solution.policy[1], np.stack([DEFAULT] * 2), atol=1e-11)
+    with pytest.raises(ValueError, match="lost in rounding"):
+        solve(kernel, utility, [1.0, 1.0])
+
+
 def test_without_any_utility_every_penalty_will_do():
     model = EnsembleModel(default=DEFAULT, power_kw=[0, 1, 2], utility=np.zeros((3, 3)), discomfort_penalty=1e9)
     np.testing.assert_allclose(standard_policy(model), np.stack([DEFAULT] * 2), atol=1e-15)

@@ -1,7 +1,8 @@
 """Measure the speed claims, as ratios between things timed in the same run.
 
-Times on a shared machine vary; ratios of medians taken alternately vary less. Everything has one thread, since the
-comparison is of methods, not of cores: measure in a process that was started so (`workers.in_processes`).
+Times on a shared machine vary, and others only ever make them longer; ratios of the best of turns taken
+alternately vary least. Everything has one thread, since the comparison is of methods, not of cores: measure in a
+process that was started so (`workers.in_processes`).
 """
 
 from __future__ import annotations
@@ -39,26 +40,32 @@ class Ratio:
 
 
 def alternate(first: Callable[[], object], second: Callable[[], object], seconds: float) -> tuple[float, float]:
-    """Median times in ms of two functions, run in turn for about `seconds` (at least three rounds).
+    """Best times in ms of two functions, run in turn for about `seconds` (at least three rounds).
 
-    Quick functions are called several times a turn, so that neither pays for
-    the other's traces in the cache.
+    A function is timed over ten milliseconds at once, or one call if that is
+    longer, five times a turn: so a quick one does not pay for what the other
+    has done to the caches, and is seen as often where the other is slow.
     """
-    functions, calls = (first, second), []
+    functions, calls, best = (first, second), [], [np.inf, np.inf]
     for function in functions:
         function()  # compile and warm up
         start = time.perf_counter()
         function()
-        calls.append(max(1, int(2e-3 / (time.perf_counter() - start))))
-    times: tuple[list[float], list[float]] = ([], [])
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end or len(times[0]) < 3:
-        for function, count, record in zip(functions, calls, times, strict=True):
-            start = time.perf_counter()
-            for _ in range(count):
-                function()
-            record.append((time.perf_counter() - start) / count)
-    return float(np.median(times[0]) * 1e3), float(np.median(times[1]) * 1e3)
+        calls.append(max(1, int(10e-3 / (time.perf_counter() - start))))
+    end, rounds = time.perf_counter() + seconds, 0
+    while time.perf_counter() < end or rounds < 3:
+        rounds += 1
+        for i, function in enumerate(functions):
+            turn = time.perf_counter()
+            for _ in range(5):
+                start = time.perf_counter()
+                for _ in range(calls[i]):
+                    function()
+                now = time.perf_counter()
+                best[i] = min(best[i], (now - start) / calls[i])
+                if now - turn > 0.1:
+                    break
+    return float(best[0] * 1e3), float(best[1] * 1e3)
 
 
 def numpy_recursion(log_kernel: FloatArray, utility: FloatArray, penalty: float) -> FloatArray:

@@ -69,6 +69,10 @@ class DayPath:
         Similar days behind the estimate.
     half_life : float
         Days after which a day weighs half in the profile.
+    dates : ndarray of datetime64 of shape (D,)
+        Days that were left out in turn.
+    errors : ndarray of shape (D, T + 1)
+        Load of each of them less its forecast, in kW.
     """
 
     times: TimeArray
@@ -79,6 +83,8 @@ class DayPath:
     measured: bool
     days: int
     half_life: float
+    dates: TimeArray
+    errors: FloatArray
 
     def __repr__(self) -> str:
         begun = "from the measured load" if self.measured else "from the usual load"
@@ -156,11 +162,17 @@ def day_path(
         )
     today = series(starts[:history]) if measured else np.full(history, np.nan)
     warmth = None if temperature is None else _warmth(temperature, [*earlier, day], starts - day)
-    return _fit(times, known, today, warmth, history, int(np.timedelta64(3600, "s") // step) or 1)
+    return _fit(times, earlier, known, today, warmth, history, int(np.timedelta64(3600, "s") // step) or 1)
 
 
 def _fit(
-    times: TimeArray, known: FloatArray, today: FloatArray, warmth: FloatArray | None, history: int, hour: int
+    times: TimeArray,
+    dates: TimeArray,
+    known: FloatArray,
+    today: FloatArray,
+    warmth: FloatArray | None,
+    history: int,
+    hour: int,
 ) -> DayPath:
     """Choose profile and ridge on days left out, and describe their errors."""
     measured = not np.isnan(today).any()
@@ -187,7 +199,8 @@ def _fit(
         path[0], errors[:, 0] = today[-1], 0.0
     carry, spread = _straying(errors)
     start_spread = 0.0 if measured else float(np.sqrt(np.mean(errors[:, 0] ** 2)))
-    return DayPath(times, np.maximum(path, 0.0), carry, spread, start_spread, measured, len(known), half_life)
+    path, dates = np.maximum(path, 0.0), dates[PROFILE_DAYS:]
+    return DayPath(times, path, carry, spread, start_spread, measured, len(known), half_life, dates, errors)
 
 
 def _features(offset: FloatArray, hour: int) -> FloatArray:

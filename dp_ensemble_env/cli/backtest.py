@@ -58,10 +58,7 @@ def run(args: argparse.Namespace) -> int:
                 if len(readings) == 1:
                     raise
                 refused[reading.name] = str(error)
-    for name, why in refused.items():
-        options.say(f"{name} is left out: {why}")
-    if not found:
-        raise ValueError(f"none of the {len(readings)} meters can be tested; see the notes above.")
+    options.say_left_out(refused, len(readings))
     for result in found.values() if len(found) == 1 else ():
         for note in result.notes:
             options.say(note)

@@ -269,6 +269,17 @@ def say(note: str) -> None:
     print(f"note: {translate(note, {name.replace('-', '_'): f'--{name}' for name in OPTIONS})}", file=sys.stderr)
 
 
+def say_left_out(refused: dict[str, str], meters: int) -> None:
+    """Name the meters that cannot be used, with the reason; refuse to go on when none is left."""
+    alike = {why.replace(f"'{name}'", "...") for name, why in refused.items()}
+    if len(refused) == meters and len(alike) == 1:
+        raise ValueError(f"none of the {meters} meters can be used. For one: {next(iter(refused.values()))}")
+    for name, why in refused.items():
+        say(f"{name} is left out: {why}")
+    if len(refused) == meters:
+        raise ValueError(f"none of the {meters} meters can be used; see the notes above.")
+
+
 def privacy_spec(args: argparse.Namespace) -> str | None:
     """Return the mechanism that the options ask for, None for the true dynamics."""
     k, floor = getattr(args, "k", None), getattr(args, "floor", None)

@@ -109,10 +109,7 @@ def read_days(args: argparse.Namespace, monitor: Any, **changes: Any) -> dict[st
                 raise
             refused[reading.name] = str(error)
         monitor.advance(number + 1)
-    for name, why in refused.items():
-        options.say(f"{name} is left out: {why}")
-    if not found:
-        raise ValueError(f"none of the {len(readings)} meters can be used; see the notes above.")
+    options.say_left_out(refused, len(readings))
     return found
 
 

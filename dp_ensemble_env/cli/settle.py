@@ -109,10 +109,7 @@ def _settle_all(args: argparse.Namespace, earlier: EarlierPlan | None, monitor: 
                 raise
             refused[reading.name] = str(error)
         monitor.advance(number + 1)
-    for name, why in refused.items():
-        options.say(f"{name} is left out: {why}")
-    if not found:
-        raise ValueError(f"none of the {len(readings)} meters can be settled; see the notes above.")
+    options.say_left_out(refused, len(readings))
     options.say(f"The event is on {date}" + ("." if args.date else "; pass date=... to choose."))
     for one in found if len(found) == 1 else ():
         for note in one.notes:

@@ -152,6 +152,7 @@ def translate(text: str, options: dict[str, str]) -> str:
         text = re.sub(rf"\bleave {plain} out\b", f"leave {option} out", text)
         text = re.sub(rf"(?<![\w:,-]){plain}='([^']*)'", rf"{option} \1", text)  # action='price'
         text = re.sub(rf"(?<![\w:,-]){plain}=(\.\.\.|[\w.+-]+)", rf"{option} \1", text)
+        text = re.sub(rf"(?<![\w:,-]){plain}=(?= \()", option, text)  # unit= ('kW' or 'kWh')
         if "_" in name:
             text = re.sub(rf"(?<![\w-]){plain}(?![\w-])", option, text)
         else:

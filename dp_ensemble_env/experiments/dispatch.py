@@ -2,8 +2,8 @@
 
 Each participant's problem is that of its metered day (`experiments.metered`). One event price for all of them is given,
 or found so that together they shed a target. The set-point of an interval is the expected power of the exactly optimal
-policy. The range around it is simulated; participants are drawn independently of one another, so weather that
-strikes all of them alike widens the total beyond the range shown.
+policy. The range around it is simulated, each participant by itself. Weather strikes all of them alike, so the range of
+the total is wider than that of their sum, by as much as their forecasts have erred together on past days.
 
 With `privacy`, plans are made on releases and reach the participants as tilts of their own behaviour.
 """
@@ -34,6 +34,8 @@ FloatArray = NDArray[np.float64]
 RANGE = 0.9
 #: Highest event price that is tried to reach a target, $/kWh.
 HIGHEST_PRICE = 50.0
+#: So many past days tell how participants stray together.
+LEAST_SHARED = 5
 
 
 @dataclass(frozen=True)
@@ -218,7 +220,7 @@ def make_plan(
     for (name, day), rng in zip(days.items(), rngs, strict=True):
         courses.append(_course(name, day, _policy(day, kernels.get(name), price), settings, rng))
         monitor.advance(len(courses))
-    total = _total(courses, settings)
+    total = _total(courses, together(days), settings)
     delivered = total.delivered_kw
     pledge = settings.pledge_kw
     if pledge is None:
@@ -344,23 +346,40 @@ def _course(name: str, day: MeteredDay, policy: FloatArray, settings: PlanSettin
     )
 
 
-def _total(courses: list[Course], settings: PlanSettings) -> Course:
-    """Add the participants up; their days are drawn independently, so ranges add as variances do."""
+def together(days: dict[str, MeteredDay]) -> float:
+    """Return how much wider the total strays than the sum of participants that stray independently; at least 1.
+
+    Taken from the errors that the forecasts made of the event's energy on past days which all participants share.
+    """
+    shared: list[np.datetime64] = sorted(set.intersection(*(set(day.path.dates.tolist()) for day in days.values())))
+    if len(days) == 1 or len(shared) < LEAST_SHARED:
+        return 1.0
+    errors = np.empty((len(days), len(shared)))  # kWh up to a factor, by participant and day
+    for row, day in zip(errors, days.values(), strict=True):
+        path, steps = day.path, len(day.in_event)
+        row[:] = day.model.buildings * path.errors[np.isin(path.dates, shared), :steps][:, day.in_event].sum(axis=1)
+    apart = np.sum(errors**2)
+    return max(1.0, float(np.sqrt(np.sum(errors.sum(axis=0) ** 2) / apart))) if apart > 0 else 1.0
+
+
+def _total(courses: list[Course], wider: float, settings: PlanSettings) -> Course:
+    """Add the participants up, with ranges `wider` than if they strayed independently."""
     first = courses[0]
     setpoint = np.sum([course.setpoint for course in courses], axis=0)
     below = np.sqrt(np.sum([(course.setpoint - course.low) ** 2 for course in courses], axis=0))
     above = np.sqrt(np.sum([(course.high - course.setpoint) ** 2 for course in courses], axis=0))
     baselines = [course.baseline for course in courses if course.baseline is not None]
+    drawn = np.sum([course.drawn_kwh for course in courses], axis=0)
     return Course(
         "total",
         first.times,
         first.in_event,
         setpoint,
-        setpoint - below,
-        setpoint + above,
+        np.maximum(setpoint - wider * below, 0.0),
+        setpoint + wider * above,
         np.sum([course.uncontrolled for course in courses], axis=0),
         np.sum(baselines, axis=0) if len(baselines) == len(courses) else None,
-        np.sum([course.drawn_kwh for course in courses], axis=0),
+        drawn.mean() + wider * (drawn - drawn.mean()),
         float(sum(course.discomfort for course in courses)),
         settings.payback,
     )

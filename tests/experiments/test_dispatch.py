@@ -13,7 +13,7 @@ import pytest
 from dp_ensemble_env import samples
 from dp_ensemble_env.cli import main
 from dp_ensemble_env.event import customer_baseline
-from dp_ensemble_env.experiments.dispatch import PlanSettings, make_plan
+from dp_ensemble_env.experiments.dispatch import PlanSettings, make_plan, together
 from dp_ensemble_env.experiments.metered import metered_day
 from dp_ensemble_env.experiments.openadr import openadr
 from dp_ensemble_env.experiments.participants import participants
@@ -58,6 +58,28 @@ def test_set_points_and_ranges(days, plan):
     np.testing.assert_allclose(total.setpoint, sum(course.setpoint for course in plan.participants))
     assert total.shed_kwh == pytest.approx(sum(course.shed_kwh for course in plan.participants))
     assert (total.high - total.low).max() < sum((course.high - course.low).max() for course in plan.participants)
+
+
+def test_what_strikes_all_alike_widens_the_total(days, plan):
+    """Copies of one building stray as one: twice the range, where four independent ones would have half of that."""
+    name, day = next(iter(days.items()))
+    copies = {f"{name} {number}": day for number in range(4)}
+    assert together(copies) == pytest.approx(2.0)
+    assert together({name: day}) == 1.0
+    # By hand, day by day: the squared error of the sum against the sum of the squared errors.
+    shared = set.intersection(*(set(day.path.dates.tolist()) for day in days.values()))
+    apart = joint = 0.0
+    for date in shared:
+        missed = []
+        for day in days.values():
+            errors = day.path.errors[day.path.dates.tolist().index(date)]
+            missed.append(sum(errors[t] for t in np.flatnonzero(day.in_event)))
+        apart, joint = apart + sum(one**2 for one in missed), joint + sum(missed) ** 2
+    wider = together(days)
+    assert wider == pytest.approx(np.sqrt(joint / apart)) and wider > 1.0
+    drawn = sum(course.drawn_kwh for course in plan.participants)
+    assert plan.total.drawn_kwh.std() == pytest.approx(wider * drawn.std())
+    assert plan.total.drawn_kwh.mean() == pytest.approx(drawn.mean())
 
 
 def test_payback_comes_after_the_event_and_is_linear(days, plan):
@@ -206,6 +228,16 @@ def test_plan_then_settle(tmp_path, capsys):
     (tmp_path / "not.json").write_text("{}")
     assert main(["settle", *words, "--plan", str(tmp_path / "not.json")]) == 2
     assert "is not a dispatch that dp-ensemble plan wrote" in capsys.readouterr().err
+
+
+def test_meters_that_cannot_be_used_are_named_once(tmp_path, capsys):
+    """One sentence when all lack the same thing; otherwise a note each, and the others go on."""
+    unnamed = tmp_path / "plain.csv"
+    unnamed.write_text("time,a,b\n2018-06-01 00:00,1,2\n2018-06-01 01:00,2,3\n", encoding="utf-8")
+    assert main(["plan", "--meter", str(unnamed), "--output", str(tmp_path / "out")]) == 2
+    told = [line for line in capsys.readouterr().err.splitlines() if line.startswith(("note", "dp-ensemble"))]
+    assert len(told) == 1 and "none of the 2 meters can be used. For one:" in told[0]
+    assert "--unit (" in told[0] and "unit=" not in told[0]
 
 
 def test_the_campus_and_a_day_ahead(tmp_path, capsys):

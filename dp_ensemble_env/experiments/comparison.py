@@ -392,14 +392,19 @@ def private_rows(
             monitor.stage(f"{name} on releases ({spec or 'none'})")
             making = {"k": math.inf} if name in EXPECTING and math.isinf(k) else {}
             found = [evaluate(make_agent(name, deploy, release=r, **making), deploy) for r in drawn]
-            rows.append(PrivateRow(name, k, [e.score for e in found], [e.gap for e in found], **about))
+            rows.append(_private_row(name, k, found, about))
         monitor.stage(f"standard as a tilt, on releases ({spec or 'none'})")
         found = [_deploy_tilt(model, r) for r in drawn]
-        rows.append(PrivateRow("standard, as a tilt", k, [e.score for e in found], [e.gap for e in found], **about))
+        rows.append(_private_row("standard, as a tilt", k, found, about))
         for job, run in done.items():
             if job.privacy == spec and job.seed == seed and job.learner in shown:
-                rows.append(PrivateRow(job.learner.title, k, [run.mean_field.score], [run.mean_field.gap], **about))
+                rows.append(_private_row(job.learner.title, k, [run.mean_field], about))
     return rows
+
+
+def _private_row(name: str, k: float, found: Sequence[Outcome], about: dict[str, Any]) -> PrivateRow:
+    power = np.mean([outcome.power_kw for outcome in found], axis=0)
+    return PrivateRow(name, k, [e.score for e in found], [e.gap for e in found], power_kw=power, **about)
 
 
 def plan_jobs(settings: ComparisonSettings) -> list[Job]:

@@ -1,4 +1,4 @@
-"""The pictures of a comparison.
+"""The figures of a comparison: live on the page, and as pictures beside it.
 
 Importing this module imports matplotlib.
 """
@@ -6,136 +6,218 @@ Importing this module imports matplotlib.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from dp_ensemble_env.experiments.comparison_report import PrivateRow, Row, no_minus_zero
+from dp_ensemble_env.experiments.comparison_takeaways import AS_TILT
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.reporting import plotting as p
+from dp_ensemble_env.reporting.charts import Chart, Explorer, Series, Stop
+from dp_ensemble_env.reporting.plotting import draw_chart, hours
 
 #: Captions of the files.
 CAPTIONS = {
-    "scores.png": "Gap to the optimum of every controller (left is better).",
-    "event.png": "What the controllers do to the power of the ensemble.",
-    "learning.png": "Learning curves: score and steps, every seed.",
-    "deployed.png": (
-        "Trained or solved on a release, deployed on the true dynamics, beside the cost of privacy by theory."
-    ),
+    "scores.png": "Gap to the optimum of every controller; left is better. The number at each point is the score.",
+    "event.png": "What the controllers do to the power of the ensemble. Click a name to show or hide it.",
+    "learning.png": "Learning curves: the score after so many steps, one line for each seed.",
+    "deployed.png": "Made on a release, deployed on the true behaviour: the score against the noise of the release.",
+    "deployed-event.png": "The power that the plans of the chosen release bring about, mean over the releases.",
+    "cost.png": "What privacy costs: the gap to the true optimum as measured, and by theory.",
 }
+#: Colour and dash of every controller, the same in all figures.
+STYLES = {
+    "uncontrolled": ("red", ""),
+    "ad-hoc": ("black", "8 3 2 3"),
+    "best-price": ("black", "2 3"),
+    "standard": ("blue", ""),
+    AS_TILT: ("green", ""),
+    "taylor": ("orange", "6 4"),
+    "digamma": ("pink", "3 3"),
+    "average-exact": ("green", "8 3 2 3"),
+    "average-sampled": ("green", "2 4"),
+    "average-expansion": ("green", "6 4"),
+    "one release": ("blue", "6 4"),
+}
+_LEARNED = (("orange", ""), ("pink", ""), ("sky", ""), ("sky", "6 4"), ("orange", "2 3"), ("pink", "2 3"))
+_FIRST = ("uncontrolled", "ad-hoc", "best-price", "standard")
 
 
-@p.look()
-def draw_all(
-    model: EnsembleModel,
-    rows: list[Row],
-    private: list[PrivateRow],
-    costs: dict[str, list[float]],
-    folder: Path,
-    suffix: str = "",
-) -> list[Path]:
-    """Draw every figure that there are results for, in the order of `CAPTIONS`; `suffix` ends the files' names."""
-    scores, event, learning, deployed = (folder / name.replace(".", f"{suffix}.") for name in CAPTIONS)
-    done = [_draw_scores(rows, scores), _draw_event(model, rows, event)]
-    if any(curve for row in rows for curve in row.curves):
-        done.append(_draw_curves(rows, learning))
-    if any(math.isfinite(row.k) for row in private):
-        done.append(_draw_private(private, costs, deployed))
-    return done
+def style_of(name: str, learners: Sequence[str] = ()) -> dict[str, Any]:
+    """Return colour and dash of a controller; learners take theirs in turn."""
+    number = list(learners).index(name) if name in learners else 0
+    color, dash = STYLES.get(name) or _LEARNED[number % len(_LEARNED)]
+    return {"color": color, "dash": dash}
 
 
-def _draw_scores(rows: list[Row], path: Path) -> Path:
+def draw(charts: Mapping[str, Chart], folder: Path, suffix: str = "") -> dict[str, Path]:
+    """Draw the plain pictures of the charts by their files' names; `suffix` ends the names."""
+    return {name: draw_chart(chart, folder / name.replace(".", f"{suffix}.")) for name, chart in charts.items()}
+
+
+# ------------------------------------------------------------------ made on the truth
+def scores_chart(rows: Sequence[Row]) -> Chart:
+    """Gap and score of every controller but the optimum itself."""
     shown = [row for row in rows if row.name != "standard"]
-    figure, axes = p.subplots(figsize=(7.5, 0.34 * len(shown) + 1.2))
-    palette = {"MeanField": p.BLUE, "Buildings": p.GREEN, "SingleLoad": p.ORANGE}
     gaps = [max(row.evaluation.gap, 1e-3) for row in shown]
-    axes.set_xscale("log")
-    for i, row in enumerate(shown):
-        axes.plot(gaps[i], i, "o", ms=7, color=palette[row.env], clip_on=False)
-    axes.grid(axis="y", color="0.9", lw=0.8)
-    axes.set_axisbelow(True)
-    for i, row in enumerate(shown):
-        score = row.summary.iqm if row.summary is not None else row.evaluation.score
-        axes.annotate(
-            f"{no_minus_zero(score):.1f}", (gaps[i], i), (8, 0), textcoords="offset points", va="center", fontsize=8
-        )
-    axes.set_yticks(range(len(shown)), [f"{row.name} ({row.env})" for row in shown])
-    axes.invert_yaxis()
-    axes.set_xlim(right=max(gaps) * 2.5)
-    p.plain_log(axes.xaxis)
-    axes.set(xlabel="gap to the optimum, $ per building (the number is the score)")
-    return p.save(figure, path)
+    scores = [row.summary.iqm if row.summary is not None else row.evaluation.score for row in shown]
+    several = len({row.env for row in shown}) > 1
+    names = [f"{row.name} ({row.env})" if several else row.name for row in shown]
+    notes = [f"{no_minus_zero(score):.1f}" for score in scores]
+    points = Series("gap", gaps, list(range(len(shown))), line=False, dots=True, notes=notes)
+    label = "gap to the optimum, $ per building"
+    about: dict[str, Any] = {"log_x": True, "rows": names, "x_name": "gap: $"}
+    return Chart("How far every controller is from the optimum", label, "", [points], **about)
 
 
-def _draw_event(model: EnsembleModel, rows: list[Row], path: Path) -> Path:
-    figure, axes = p.subplots(figsize=(7.5, 4.4))
-    p.power_axes(axes, model)
-    looks = [name for name in p.LOOKS if name not in ("average-sampled", "average-expansion")]
-    learned = [row for row in rows if row.summary is not None and row.env == "MeanField"]
+def power_chart(model: EnsembleModel, title: str, series: Sequence[Series]) -> Chart:
+    """Power over time, with the event's hours and the customer baseline."""
+    clock, window, lines = hours(model), None, list(series)
+    if model.event is not None and model.event.in_event.any():
+        inside = clock[model.event.in_event]
+        window = (float(inside[0] - model.step_hours), float(inside[-1]))
+        if model.event.baseline_kw is not None:
+            baseline = (model.event.baseline_kw / 1e3).tolist()
+            lines.append(Series("customer baseline", clock.tolist(), baseline, color="grey", dash="2 3"))
+    whose = f"mean power of {model.buildings} buildings, MW"
+    ticks = [(float(h), f"{h % 24:g}") for h in range(math.ceil(clock[0]), math.floor(clock[-1]) + 1)]
+    about: dict[str, Any] = {"clock": True, "window": window, "x_ticks": ticks, "unit": " MW"}
+    return Chart(title, "hour of the day (end of the interval)", whose, lines, **about)
+
+
+def event_chart(model: EnsembleModel, rows: Sequence[Row]) -> Chart:
+    """Power under every controller of the mean field; the noise-aware policies are hidden at first."""
+    mine = [row for row in rows if row.env == "MeanField"]
+    learned = [row for row in mine if row.summary is not None]
     best = max(learned, key=lambda row: row.summary.iqm, default=None)  # type: ignore[union-attr]
-    for row in rows:
-        if row.env != "MeanField" or not (row.name in looks or row is best):
-            continue
-        look = p.LOOKS["learned" if row is best else row.name]
-        style = {"color": look.color, "ls": look.line, "lw": 1.8}
-        axes.plot(p.hours(model), row.evaluation.power_kw / 1e3, label=row.name, **style)
-    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    return p.save(figure, path)
+    clock, names = hours(model).tolist(), [row.name for row in learned]
+    series = [
+        Series(
+            "standard (optimum)" if row.name == "standard" else row.name,
+            clock,
+            (row.evaluation.power_kw / 1e3).tolist(),
+            shown=row.name in _FIRST or row is best,
+            **style_of(row.name, names),
+        )
+        for row in mine
+    ]
+    return power_chart(model, "The event under every controller", series)
 
 
-def _draw_private(private: list[PrivateRow], costs: dict[str, list[float]], path: Path) -> Path:
-    figure, (left, right) = p.subplots(1, 2, figsize=(11, 4.3))
-    ks = sorted({row.k for row in private if math.isfinite(row.k)})
-    beyond = [ks[-1] * 2.5] if any(math.isinf(row.k) for row in private) else []  # where "no noise" is drawn
-    names = list(dict.fromkeys(row.name for row in private))
-    others = [name for name in names if name not in p.LOOKS]
-    for name in names:
-        if name in p.LOOKS:
-            colour, style = p.LOOKS[name].color, f"{p.LOOKS[name].marker}-"
-        else:
-            number = others.index(name)
-            colour, style = (p.SKY, p.RED, p.BLACK, p.YELLOW)[number % 4], ("o-", "s--", "^:")[number // 4 % 3]
-        mine = {row.k: row for row in private if row.name == name}
-        finite = [mine[k] for k in ks if k in mine]
-        at = [row.k for row in finite]
-        left.plot(at, [np.mean(row.scores) for row in finite], style, ms=4, color=colour, label=name)
-        if math.inf in mine:
-            left.plot(beyond, [np.mean(mine[math.inf].scores)], "D", ms=4, color=colour)
-        right.plot(at, [max(float(np.mean(row.gaps)), 1e-3) for row in finite], style, ms=4, color=colour)
-    for name, values in costs.items():
-        right.plot(ks, values, "x:", ms=5, lw=1.6, color=p.LOOKS[name].color, label=f"theory: {name}")
-    for axes, end in ((left, beyond), (right, [])):
-        axes.set_xscale("log")
-        axes.set_xticks([*ks, *end], [*(f"{k:g}" for k in ks), *("no noise" for _ in end)])
-        axes.minorticks_off()
-        axes.set_xlabel("concentration k of the release (larger: less private)")
-    guess = [row.without_data for row in private if math.isfinite(row.without_data)]
-    if guess:
-        left.axhline(guess[0], color=p.GREY, ls=(0, (4, 3)), lw=1.2, label="without data (ε = 0)")
-    left.set_ylabel("score deployed on the true behaviour")
-    right.set(yscale="log", ylabel="gap to the true optimum, $ per building")
-    p.plain_log(right.yaxis)
-    if len(names) <= 8:
-        left.legend()
-    else:
-        figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=5)
-    right.legend()
-    return p.save(figure, path)
-
-
-def _draw_curves(rows: list[Row], path: Path) -> Path:
+def learning_chart(rows: Sequence[Row]) -> Chart | None:
+    """Score against steps, every seed; None if nobody learned step by step."""
     drawn = [row for row in rows if any(row.curves)]
-    columns = min(3, len(drawn))
-    lines = math.ceil(len(drawn) / columns)
-    figure, grid = p.subplots(lines, columns, figsize=(3.6 * columns, 2.6 * lines), squeeze=False)
-    for axes, row in zip(grid.flat, drawn, strict=False):
-        for curve in row.curves:
-            steps, scores = zip(*curve, strict=True)
-            axes.plot(np.array(steps) / 1000, np.clip(scores, 0, None), color=p.BLUE, lw=1, alpha=0.8)
-        if row.level is not None:
-            axes.axhline(row.level, color=p.RED, lw=1, ls="--")
-        axes.set_title(f"{row.name} ({row.env})", fontsize=9)
-        axes.set(xlabel="thousand steps", ylabel="score", ylim=(0, 103))
-    for axes in list(grid.flat)[len(drawn) :]:
-        axes.axis("off")
-    return p.save(figure, path)
+    names = [row.name for row in drawn]
+    series = []
+    for row in drawn:
+        for seed, curve in enumerate(row.curves):
+            steps, scores = zip(*curve, strict=True) if curve else ((), ())
+            values = np.clip(scores, 0, None).tolist()
+            name = f"{row.name} ({row.env})" + (f", seed {seed}" if len(row.curves) > 1 else "")
+            series.append(
+                Series(name, [s / 1000 for s in steps], values, dots=len(steps) < 2, **style_of(row.name, names))
+            )
+    if not series:
+        return None
+    return Chart("How the learners learned", "thousand steps", "score", series, x_name="thousand steps:")
+
+
+# ------------------------------------------------------------------ made on releases
+def sources(private: Sequence[PrivateRow]) -> dict[str, float]:
+    """Return where each source stands on the axis of noise: by its k, then no noise, then other mechanisms."""
+    finite = sorted({row.k for row in private if math.isfinite(row.k)})
+    places = {f"{k:g}": k for k in finite}
+    rest = [row.source for row in private if not math.isfinite(row.k)]
+    rest.sort(key=lambda source: not source.startswith("∞"))
+    after = finite[-1] if finite else 1.0
+    for source in dict.fromkeys(rest):
+        places[source] = after = 2.5 * after
+    return places
+
+
+def _title(source: str) -> str:
+    return "no noise" if source.startswith("∞") else source
+
+
+def deployed_explorer(model: EnsembleModel, rows: Sequence[Row], private: Sequence[PrivateRow]) -> Explorer | None:
+    """Score of what was made on releases, and the power that follows; None without a release."""
+    places = sources(private)
+    if not private or all(math.isinf(row.k) for row in private):
+        return None
+    names = list(dict.fromkeys(row.name for row in private))
+    learners = [name for name in names if name not in STYLES]
+    first = {AS_TILT, "standard", *learners[:1]}
+    by = {(row.name, row.source): row for row in private}
+    clock = hours(model).tolist()
+    frontier, load = [], []
+    for name in names:
+        mine = [(place, by[name, source]) for source, place in places.items() if (name, source) in by]
+        style: dict[str, Any] = {"shown": name in first, **style_of(name, learners)}
+        means = [float(np.mean(row.scores)) for _, row in mine]
+        frontier.append(Series(name, [place for place, _ in mine], means, dots=True, **style))
+        if all(row.power_kw is not None for _, row in mine):
+            load.append(Series(name, clock, [math.nan] * len(clock), **style))
+    guess = private[0].without_data
+    if math.isfinite(guess):
+        ends = list(places.values())
+        frontier.append(Series("without data (ε = 0)", ends, [guess] * len(ends), color="grey", dash="6 4"))
+    known = {row.name: row.evaluation.power_kw for row in reversed(rows) if row.env == "MeanField"}
+    for name, title in (("standard", "optimum"), ("uncontrolled", "uncontrolled")):
+        if name in known:
+            look: dict[str, Any] = {"color": "red" if name == "uncontrolled" else "black", "dash": "2 3"}
+            load.append(Series(title, clock, (known[name] / 1e3).tolist(), **look))
+    ticks = [(place, _title(source)) for source, place in places.items()]
+    label = "concentration k of the release (larger: less private)"
+    chart = Chart(
+        "Score of what was made on a release",
+        label if all(row.spec == "" for row in private) else "noise of the release: k, or the mechanism",
+        "score on the true behaviour",
+        frontier,
+        log_x=True,
+        x_ticks=ticks,
+        x_name="k =" if all(row.spec == "" for row in private) else "",
+    )
+    stops = [_stop(source, place, names, by, load) for source, place in places.items()]
+    power = power_chart(model, "The power that follows", load)
+    start = next((i for i, source in enumerate(places) if source == "50"), 0)
+    return Explorer("Noise of the release", chart, power, stops, start)
+
+
+def _stop(
+    source: str, place: float, names: list[str], by: dict[tuple[str, str], PrivateRow], load: Sequence[Series]
+) -> Stop:
+    mine = [by[name, source] for name in names if (name, source) in by]
+    tilt = by.get((AS_TILT, source), mine[0])
+    name = "No noise, the true behaviour" if source.startswith("∞") else tilt.spec or f"k = {source}"
+    spent = "no privacy" if math.isinf(tilt.epsilon) else f"ε = {tilt.epsilon:.3g} at δ = 1e-6"
+    if math.isinf(tilt.epsilon) and not source.startswith("∞"):
+        spent = "no guarantee without a floor"
+    guess = f"; without data: {tilt.without_data:.1f}" if math.isfinite(tilt.without_data) else ""
+    says = f"{name} ({spent}). Score of {tilt.name}: {np.mean(tilt.scores):.1f}{guess}."
+    drawn = {one.name for one in load}
+    curves = {row.name: (row.power_kw / 1e3).tolist() for row in mine if row.power_kw is not None and row.name in drawn}
+    return Stop(place, name, says, curves)
+
+
+def cost_chart(private: Sequence[PrivateRow], costs: Mapping[str, Sequence[float]]) -> Chart | None:
+    """Gap to the true optimum against k: measured, and by theory; None without a finite k."""
+    ks = sorted({row.k for row in private if math.isfinite(row.k)})
+    if not ks:
+        return None
+    names = list(dict.fromkeys(row.name for row in private))
+    learners = [name for name in names if name not in STYLES]
+    series = []
+    for name in names:
+        mine = sorted((row for row in private if row.name == name and math.isfinite(row.k)), key=lambda row: row.k)
+        gaps = [max(float(np.mean(row.gaps)), 1e-3) for row in mine]
+        shown = name in (AS_TILT, "standard")
+        style: dict[str, Any] = {"dots": True, "shown": shown, **style_of(name, learners)}
+        series.append(Series(name, [row.k for row in mine], gaps, **style))
+    for name, values in costs.items():
+        look: dict[str, Any] = {"color": style_of(name)["color"], "dash": "2 3", "shown": name == "one release"}
+        series.append(Series(f"theory: {name}", ks, list(values), **look))
+    about: dict[str, Any] = {"log_x": True, "log_y": True, "x_ticks": [(k, f"{k:g}") for k in ks], "x_name": "k ="}
+    label = "concentration k of the release (larger: less private)"
+    return Chart("What privacy costs", label, "gap to the true optimum, $ per building", series, **about)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dp_ensemble_env._files import atomic_write
 from dp_ensemble_env.agents.evaluation import SeedSummary
@@ -42,6 +43,7 @@ class PrivateRow:
 
     `k` is the concentration of the paper's mechanism, infinite for the truth; another mechanism has its spec instead.
     `epsilon` is what one release spends at δ = 1e-6, and `without_data` the score of a plan on a public guess, ε = 0.
+    `power_kw` is the mean power of the ensemble over the releases, (T + 1,).
     """
 
     name: str
@@ -51,6 +53,7 @@ class PrivateRow:
     spec: str = ""
     epsilon: float = math.inf
     without_data: float = math.nan
+    power_kw: NDArray[np.float64] | None = None
 
     @property
     def source(self) -> str:
@@ -147,15 +150,21 @@ def no_minus_zero(value: float) -> float:
     return 0.0 if abs(value) < 5e-3 else value
 
 
-def show_all(rows: list[Row], private: list[PrivateRow], notes: Sequence[str] = ()) -> None:
-    """Print every table to the terminal, and the notes below the last."""
+def controllers(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """Return headings and lines; the environment only where there are several."""
     headings, lines = list(HEADINGS), [list(cells(row)) for row in rows]
-    title = "Controllers on the event (score: 0 = uncontrolled, 100 = optimum)"
-    same = {row.env for row in rows}
-    if len(same) == 1:  # say it once
-        title = title.replace("event", f"event, {same.pop()}")
+    if len({row.env for row in rows}) == 1:
         for line in (headings, *lines):
             line.pop(1)
+    return headings, lines
+
+
+def show_all(rows: list[Row], private: list[PrivateRow], notes: Sequence[str] = ()) -> None:
+    """Print every table to the terminal, and the notes below the last."""
+    headings, lines = controllers(rows)
+    title = "Controllers on the event (score: 0 = uncontrolled, 100 = optimum)"
+    if "environment" not in headings:  # say it once
+        title = title.replace("event", f"event, {rows[0].env}")
     show_table(title, headings, lines, keep=1 + ("environment" in headings))
     learned = [level_cells(row) for row in rows if row.summary is not None]
     if learned:
@@ -249,41 +258,60 @@ def _write_page(
     suffix: str,
     suite: Path | None,
 ) -> Path:
-    from dp_ensemble_env.experiments.comparison_figures import CAPTIONS, draw_all
-    from dp_ensemble_env.reporting.page import Page
+    from dp_ensemble_env.experiments import comparison_figures as figures
+    from dp_ensemble_env.experiments.comparison_takeaways import takeaways
+    from dp_ensemble_env.reporting.page import Cell, Page
 
-    drawn = {path.name.replace(suffix, ""): path for path in draw_all(model, rows, private, costs, folder, suffix)}
+    explorer = figures.deployed_explorer(model, rows, private)
+    charts: dict[str, Any] = {
+        "scores.png": figures.scores_chart(rows),
+        "event.png": figures.event_chart(model, rows),
+        "learning.png": figures.learning_chart(rows),
+        "deployed.png": None if explorer is None else explorer.frontier,
+        "deployed-event.png": None if explorer is None else explorer.load_at_start(),
+        "cost.png": figures.cost_chart(private, costs),
+    }
+    made = {name: chart for name, chart in charts.items() if chart is not None}
+    drawn = figures.draw(made, folder, suffix)
     page = Page("Controllers of a private load ensemble")
     if suffix:
-        page.text(OWNER_WORDS)
-
-    def picture(name: str) -> None:
-        if name in drawn:
-            page.picture(drawn[name], CAPTIONS[name])
-
+        page.warning(OWNER_WORDS)
+    page.takeaways(takeaways(model, rows, private), made["event.png"], drawn["event.png"])
     page.text(
         f"Event of {str(model.times[0])[:10]}: {model.buildings} buildings, {model.n_states} power levels, "
         f"{model.horizon} decisions. Score: 0 is the uncontrolled ensemble, 100 the exact optimum of it."
     )
     page.heading("Controllers")
-    page.table(HEADINGS, [cells(row) for row in rows])
+    headings, lines = controllers(rows)
+    page.table(headings, [[*line[:-1], Cell("", line[-1])] for line in lines])
     page.text("Square brackets: interquartile mean and 95 % bootstrap interval over seeds. ±: one standard error.")
     for note in notes:
         page.text(note)
-    picture("scores.png")
-    picture("event.png")
+
+    def chart(name: str) -> None:
+        if name in made:
+            page.chart(made[name], drawn[name], figures.CAPTIONS[name])
+
+    with page.side_by_side():
+        chart("scores.png")
+        chart("learning.png")
     learned = [row for row in rows if row.summary is not None]
     if learned:
         page.heading("Learners")
         page.table(LEVEL_HEADINGS, [level_cells(row) for row in learned])
-    picture("learning.png")
     if private:
-        page.heading(PRIVATE_TITLE)
+        page.heading(PRIVATE_TITLE, short="Private releases")
         page.text(PRIVATE_WORDS)
+        if explorer is not None:
+            names = ("deployed.png", "deployed-event.png")
+            pictures, words = (
+                (drawn[names[0]], drawn[names[1]]),
+                (figures.CAPTIONS[names[0]], figures.CAPTIONS[names[1]]),
+            )
+            page.explorer(explorer, pictures, words)
         page.table(PRIVATE_HEADINGS, [private_cells(row) for row in private])
-        picture("deployed.png")
+        chart("cost.png")
     if suite is not None:
         add_section(page, load_suite(suite), suite)
-    page.heading("How this was made")
-    page.text(f"`{command}` with " + ", ".join(f"{name} {value}" for name, value in versions().items()) + ".")
+    page.colophon(command, versions())
     return page.write(folder / f"comparison{suffix}.html")

@@ -1,76 +1,29 @@
-"""A self-contained HTML page: text, tables and pictures in one file that loads without a network."""
+"""The one template of every report: a self-contained HTML page that loads without a network.
+
+What was found comes first, in sentences, beside the figure that shows it; a bar of contents follows; figures are live
+where scripts run, and plain pictures on paper and elsewhere; words of the glossary are explained where they appear.
+"""
 
 from __future__ import annotations
 
 import base64
 import html
-from collections.abc import Iterable, Sequence
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib import resources
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dp_ensemble_env._files import atomic_write
+from dp_ensemble_env.reporting.charts import Chart, Explorer
+from dp_ensemble_env.reporting.glossary import anchor, definitions, link_terms
 
-_STYLE = """
-:root { color-scheme: light dark; --ink: #1b1b1b; --paper: #ffffff; --line: #d0d0d0; --soft: #f4f4f4;
-        --muted: #4a4a4a; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #ececec; --paper: #161616; --line: #444444; --soft: #222222; --muted: #b8b8b8; }
-  img { background: #ffffff; padding: 6px; border-radius: 4px; }
-}
-body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
-       max-width: 1060px; margin: 0 auto; padding: 1.5rem 1rem 4rem; overflow-wrap: anywhere; }
-h1 { font-size: 1.6rem; line-height: 1.2; } h2 { font-size: 1.25rem; margin-top: 2.4rem; }
-h3 { font-size: 1.05rem; margin-top: 1.8rem; } dt { font-weight: 600; } dd { margin: 0 0 0.5rem 1.2rem; }
-.table { overflow-x: auto; } table { border-collapse: collapse; font-size: 0.9rem; }
-th, td { padding: 0.3rem 0.7rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
-th:first-child, td:first-child, .left { text-align: left; } th { background: var(--soft); position: sticky; top: 0; }
-td.wrap { white-space: normal; text-align: left; min-width: 9.5rem; vertical-align: top; }
-td.wrap strong { display: block; } td.wrap:first-child { min-width: 13rem; }
-td.wrap ul { margin: 0.2rem 0 0; padding-left: 1rem; }
-.table.wide::before { content: "this table scrolls sideways →"; position: sticky; left: 0; display: inline-block;
-                      font-size: 0.8rem; color: var(--muted); }
-td::before { display: none; }
-@media (max-width: 700px) {
-  table.stack thead, table.stack td.none { display: none; }
-  table.stack, table.stack tbody, table.stack tr, table.stack td { display: block; min-width: 0; }
-  table.stack tr { border-bottom: 1px solid var(--line); padding: 0.6rem 0; }
-  table.stack td { border: 0; padding: 0.1rem 0; }
-  table.stack td:first-child { font-weight: 600; }
-  table.stack td[data-label]::before { content: attr(data-label) ": "; display: inline; color: var(--muted); }
-  td.wrap strong { display: inline; }
-}
-th button { font: inherit; color: inherit; background: none; border: 0; padding: 0; cursor: pointer; }
-img { max-width: 100%; height: auto; } figure { margin: 1rem 0; }
-.column img { width: 38rem; } figcaption { font-size: 0.9rem; color: var(--muted); }
-code { background: var(--soft); padding: 0.1rem 0.3rem; border-radius: 3px; overflow-wrap: anywhere; }
-"""
-
-# Click a heading to sort by it; numbers as numbers, dashes last. A table wider than its box says so.
-_SCRIPT = """
-function mark() {
-  document.querySelectorAll("div.table").forEach(function (box) {
-    box.classList.toggle("wide", box.firstChild.offsetWidth > box.clientWidth);
-  });
-}
-mark();
-window.addEventListener("resize", mark);
-document.querySelectorAll("th button").forEach(function (button) {
-  button.addEventListener("click", function () {
-    var th = button.parentNode, body = th.closest("table").tBodies[0];
-    var column = Array.prototype.indexOf.call(th.parentNode.children, th), down = th.dataset.down !== "1";
-    var value = function (row) {
-      var text = row.children[column].textContent.trim(), number = parseFloat(text.replace(/,/g, ""));
-      return isNaN(number) ? text : number;
-    };
-    Array.prototype.slice.call(body.rows).sort(function (a, b) {
-      var x = value(a), y = value(b), mixed = typeof x !== typeof y;
-      var order = mixed ? (typeof x === "number" ? -1 : 1) : (x < y ? -1 : x > y ? 1 : 0);
-      return !mixed && down ? -order : order;
-    }).forEach(function (row) { body.appendChild(row); });
-    th.dataset.down = down ? "1" : "0";
-  });
-});
-"""
+#: A browser that reads this loads nothing from anywhere, whatever else the page says.
+_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+IN_SHORT = "In short"
+WORDS = "Words"
 
 
 class Cell(NamedTuple):
@@ -86,23 +39,41 @@ class Page:
 
     def __init__(self, title: str) -> None:
         self.title = title
-        self.parts: list[str] = [f"<h1>{html.escape(title)}</h1>"]
+        self.parts: list[str] = []
+        self.contents: list[tuple[str, str]] = []  # (id, words) of every section
+        self._explained: set[str] = set()  # terms that this section has marked already
+        self._terms: set[str] = set()  # terms that the page has marked
 
-    def heading(self, text: str, level: int = 2) -> None:
-        """Begin a section, or a part of one."""
-        self.parts.append(f"<h{level}>{html.escape(text)}</h{level}>")
+    # -------------------------------------------------------------- text
+    def takeaways(self, sentences: Iterable[str], chart: Chart | None = None, picture: Path | None = None) -> None:
+        """Say what was found, most important first, beside the figure that shows it."""
+        name = self._section(IN_SHORT)
+        words = "".join(f"<li>{self._marked(text)}</li>" for text in sentences)
+        box = f'<div class="takeaways"><h2 id="{name}">{IN_SHORT}</h2><ul>{words}</ul></div>'
+        figure = "" if chart is None or picture is None else self._figure(chart, picture, "")
+        kind = "opening two" if figure else "opening"
+        self.parts.append(f'<div class="{kind}">{box}{figure}</div>')
+
+    def warning(self, text: str) -> None:
+        """Say what must be known before the page is passed on."""
+        self.parts.append(f'<p class="warning" role="note">{_code(text)}</p>')
+
+    def heading(self, text: str, level: int = 2, short: str = "") -> None:
+        """Begin a section, which the contents name (by its short name if there is one), or a part of one."""
+        name = f' id="{self._section(short or text)}"' if level == 2 else ""
+        self.parts.append(f"<h{level}{name}>{html.escape(text)}</h{level}>")
 
     def text(self, text: str) -> None:
         """Add a paragraph; words between backticks become code."""
-        self.parts.append(f"<p>{_marked(text)}</p>")
+        self.parts.append(f"<p>{self._marked(text)}</p>")
 
     def items(self, texts: Iterable[str]) -> None:
         """Add a list."""
-        self.parts.append("<ul>" + "".join(f"<li>{_marked(text)}</li>" for text in texts) + "</ul>")
+        self.parts.append("<ul>" + "".join(f"<li>{self._marked(text)}</li>" for text in texts) + "</ul>")
 
     def definitions(self, terms: Iterable[tuple[str, str]]) -> None:
         """Add a list of terms with what they mean."""
-        pairs = (f"<dt>{_marked(term)}</dt><dd>{_marked(meaning)}</dd>" for term, meaning in terms)
+        pairs = (f"<dt>{_code(term)}</dt><dd>{_code(meaning)}</dd>" for term, meaning in terms)
         self.parts.append("<dl>" + "".join(pairs) + "</dl>")
 
     def table(self, headings: Sequence[str], rows: Iterable[Sequence[str | Cell]], stack: bool = False) -> None:
@@ -117,33 +88,127 @@ class Page:
         body = "".join("<tr>" + "".join(map(_cell, row, labels)) + "</tr>" for row in lines)
         kind = ' class="stack"' if stack else ""
         self.parts.append(
-            f'<div class="table"><table{kind}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+            f'<div class="table" tabindex="0" role="region" aria-label="Table: {html.escape(headings[0])}">'
+            f"<table{kind}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
         )
 
+    # -------------------------------------------------------------- figures
     def picture(self, path: Path, caption: str, column: bool = False) -> None:
         """Embed a PNG; one drawn for a journal's column is shown no wider than a column of text."""
-        data = base64.b64encode(path.read_bytes()).decode("ascii")
-        words = html.escape(caption)
-        image = f'<img alt="{words}" src="data:image/png;base64,{data}">'
         kind = ' class="column"' if column else ""
-        self.parts.append(f"<figure{kind}>{image}<figcaption>{words}</figcaption></figure>")
+        words = f"<figcaption>{self._marked(caption)}</figcaption>"
+        self.parts.append(f"<figure{kind}>{_image(path, caption)}{words}</figure>")
+
+    def chart(self, chart: Chart, picture: Path, caption: str) -> None:
+        """Add a live figure, with the picture that takes its place on paper."""
+        self.parts.append(self._figure(chart, picture, caption))
+
+    def explorer(self, explorer: Explorer, pictures: Sequence[Path], captions: Sequence[str]) -> None:
+        """Add a slider with the two figures that it moves."""
+        stops = [stop.spec() for stop in explorer.stops]
+        name = f"slider-{len(self.parts)}"
+        slider = (
+            f'<input id="{name}" type="range" min="0" max="{len(stops) - 1}" step="1" value="{explorer.start}">'
+            f'<output for="{name}"></output>'
+        )
+        figures = (
+            self._figure(chart, picture, caption)
+            for chart, picture, caption in zip((explorer.frontier, explorer.load), pictures, captions, strict=True)
+        )
+        self.parts.append(
+            f'<div class="explorer"><div class="control"><label for="{name}">{html.escape(explorer.label)}</label>'
+            f'{slider}</div><script type="application/json" class="stops">{_json(stops)}</script>'
+            f'<div class="pair">{"".join(figures)}</div></div>'
+        )
+
+    @contextmanager
+    def side_by_side(self) -> Iterator[None]:
+        """Put the two figures that are added inside next to one another where the screen is wide."""
+        before, self.parts = self.parts, []
+        yield
+        inside = "".join(self.parts)
+        self.parts = [*before, f'<div class="pair">{inside}</div>' if len(self.parts) > 1 else inside]
+
+    def _figure(self, chart: Chart, picture: Path, caption: str) -> str:
+        words = f"<figcaption>{self._marked(caption)}</figcaption>" if caption else ""
+        image = _image(picture, caption or chart.title, ' class="plain"')
+        data = f'<script type="application/json">{_json(chart.spec())}</script>'
+        return f'<figure class="chart"><div class="live"></div>{image}{words}{data}</figure>'
+
+    # -------------------------------------------------------------- the whole
+    def colophon(self, command: str, versions: Mapping[str, str], files: str = "") -> None:
+        """Say how the page was made."""
+        self.heading("How this was made")
+        self.parts.append(f"<p>{_code(f'`{command}`')}{' ' + _code(files) if files else ''}</p>")
+        software = ", ".join(f"{name} {value}" for name, value in versions.items())
+        self.parts.append(f"<p>Software: {html.escape(software)}.</p>")
 
     def write(self, path: Path) -> Path:
         """Write the page atomically."""
         with atomic_write(path) as stream:
-            stream.write(
-                '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-                '<meta name="viewport" content="width=device-width, initial-scale=1">'
-                f'<link rel="icon" href="data:,"><title>{html.escape(self.title)}</title>'
-                f"<style>{_STYLE}</style></head>\n"
-                f"<body>{''.join(self.parts)}<script>{_SCRIPT}</script></body></html>\n"
-            )
+            stream.write(self._html())
         return path
 
+    def _html(self) -> str:
+        words = ""
+        if self._terms:
+            self.contents.append(("words", WORDS))
+            pairs = (
+                f'<dt id="{anchor(term)}">{html.escape(term)}</dt><dd>{_code(definitions()[term])}</dd>'
+                for term in sorted(self._terms)
+            )
+            words = f'<h2 id="words">{WORDS}</h2><dl>{"".join(pairs)}</dl>'
+        links = "".join(f'<a href="#{name}">{html.escape(text)}</a>' for name, text in self.contents)
+        self.contents = [entry for entry in self.contents if entry[0] != "words"]
+        bar = f'<nav aria-label="Contents">{links}</nav>' if links else ""
+        files = resources.files(__package__)
+        style, script = ((files / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+        title = html.escape(self.title)
+        return (
+            '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+            '<meta name="viewport" content="width=device-width, initial-scale=1">'
+            f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+            f'<link rel="icon" href="data:,"><title>{title}</title><style>{style}</style></head>\n'
+            f'<body><a class="skip" href="#content">Skip to the content</a><h1>{title}</h1>{bar}'
+            f'<main id="content">{"".join(self.parts)}{words}</main><script>{script}</script></body></html>\n'
+        )
 
-def _marked(text: str) -> str:
+    def _section(self, text: str) -> str:
+        """Enter a section into the contents; return its id."""
+        self._explained = set()
+        name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "section"
+        taken = {entry[0] for entry in self.contents}
+        name = next(n for n in (name, *(f"{name}-{i}" for i in range(2, 99))) if n not in taken and n != "words")
+        self.contents.append((name, text))
+        return name
+
+    def _marked(self, text: str) -> str:
+        """Escape a text, set what stands between backticks as code, and link each term once in a section."""
+
+        def wanted(term: str) -> bool:
+            new = term not in self._explained
+            self._explained.add(term)
+            self._terms.add(term)
+            return new
+
+        kept = re.sub(r"(?<=[\d%]) %|(?<=\b[kεδ]) = ", lambda found: found[0].replace(" ", "\u00a0"), text)
+        pieces = html.escape(kept).split("`")
+        return "".join(f"<code>{p}</code>" if i % 2 else link_terms(p, wanted) for i, p in enumerate(pieces))
+
+
+def _code(text: str) -> str:
     pieces = html.escape(text).split("`")
     return "".join(f"<code>{piece}</code>" if i % 2 else piece for i, piece in enumerate(pieces))
+
+
+def _image(path: Path, words: str, kind: str = "") -> str:
+    data = base64.b64encode(path.read_bytes()).decode("ascii")
+    return f'<img{kind} alt="{html.escape(words)}" src="data:image/png;base64,{data}">'
+
+
+def _json(content: Any) -> str:
+    """Write JSON that no text in it can end early."""
+    return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def _cell(cell: str | Cell, label: str = "") -> str:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from dp_ensemble_env._files import atomic_write
 from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.reporting.charts import COLORS, Chart
 
 # Okabe and Ito's colours, distinguishable by colour-blind readers.
 BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, RED, PINK = (
@@ -113,6 +114,46 @@ def power_axes(axes: Any, model: EnsembleModel) -> None:
             baseline = model.event.baseline_kw / 1e3
             axes.plot(clock, baseline, color=GREY, ls=(0, (2, 2)), lw=1.5, label="customer baseline")
     axes.set(xlabel="hour of the day (end of the interval)", ylabel=f"mean power of {model.buildings} buildings, MW")
+
+
+#: The colours of charts by name; on a page they come from its style sheet.
+NAMED = dict(zip(COLORS, (BLUE, RED, GREEN, ORANGE, PINK, SKY, BLACK, GREY), strict=True))
+
+
+@look()
+def draw_chart(chart: Chart, path: Path) -> Path:
+    """Draw the plain picture of a chart: what is shown before anybody clicks."""
+    series = [one for one in chart.series if one.shown]
+    figure, axes = subplots(figsize=(PAGE, 4.0 if chart.rows is None else 0.26 * len(chart.rows) + 1.0))
+    if chart.window is not None:
+        axes.axvspan(*chart.window, color=WINDOW, lw=0, zorder=0)
+        axes.text(chart.window[0] + 0.05, 0.02, "event", color="0.35", transform=axes.get_xaxis_transform())
+    for one in series:
+        dash = (0, [float(part) / 2 for part in one.dash.split()]) if one.dash else "-"
+        style: dict[str, Any] = {"ls": dash if one.line else "none", "marker": "o" if one.dots else None}
+        axes.plot(one.x, one.y, color=NAMED[one.color], lw=1.6, ms=4, label=one.name, **style)
+        if one.low is not None and one.high is not None:
+            axes.fill_between(one.x, one.low, one.high, color=NAMED[one.color], alpha=0.2, lw=0)
+        for x, y, note in zip(one.x, one.y, one.notes or (), strict=False):
+            axes.annotate(note, (x, y), (7, 0), textcoords="offset points", va="center")
+    axes.set(xlabel=chart.x_label, ylabel=chart.y_label, title=chart.title)
+    if chart.log_x:
+        axes.set_xscale("log")
+        plain_log(axes.xaxis)
+    if chart.log_y:
+        axes.set_yscale("log")
+        plain_log(axes.yaxis)
+    if chart.x_ticks is not None:
+        axes.set_xticks([x for x, _ in chart.x_ticks], [text for _, text in chart.x_ticks])
+        axes.minorticks_off()
+    if chart.rows is not None:
+        axes.set_yticks(range(len(chart.rows)), chart.rows)
+        axes.invert_yaxis()
+        axes.grid(axis="y", color="0.9", lw=0.8)
+        axes.margins(x=0.12)
+    if len(series) > 1:
+        figure.legend(loc="outside lower center", ncols=min(3, len(series)))
+    return save(figure, path)
 
 
 class _PlainLog(LogFormatter):

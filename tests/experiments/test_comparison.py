@@ -47,8 +47,8 @@ def test_every_output_is_there_and_agrees(compared):
 
 def test_page_is_one_file_with_its_pictures(compared):
     page = (compared[0] / "comparison.html").read_text()
-    assert page.count("data:image/png;base64,") == 3
-    assert not re.search(r"(src|href)=\"(?!data:)", page)  # nothing is fetched
+    assert page.count("data:image/png;base64,") == page.count('<img class="plain"') == 5
+    assert not re.search(r"(src|href)=\"(?!data:|#)", page)  # nothing is fetched
     assert "∞ means that nothing is guaranteed" in page and "do not publish" not in page
 
 

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from dp_ensemble_env.agents.evaluation import seed_summary
+from dp_ensemble_env.experiments.comparison_figures import cost_chart, deployed_explorer
 from dp_ensemble_env.experiments.comparison_report import PrivateRow, Row, show_all, write_all
+from dp_ensemble_env.experiments.comparison_takeaways import AS_TILT, takeaways
 from dp_ensemble_env.reporting.outcome import event_outcome
 from dp_ensemble_env.scenarios.campus import campus_event
 
@@ -56,6 +58,7 @@ def test_files_hold_every_row_at_full_precision(campus, rows, tmp_path):
     page = write_all(tmp_path, {"output": tmp_path, "seed": 0}, campus, rows, private, {}, "the command", ["A note."])
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {"table.csv", "comparison.json", "comparison.html", "scores.png", "event.png", "learning.png"}
+    assert "The learner (ppo, price)" in page.read_text(encoding="utf-8").split("<figure")[0]
     table = list(csv.DictReader((tmp_path / "table.csv").open(newline="")))
     assert [line["controller"] for line in table] == ["uncontrolled", "ppo, price"]
     assert [line["seeds"] for line in table] == ["", "2"]
@@ -64,3 +67,40 @@ def test_files_hold_every_row_at_full_precision(campus, rows, tmp_path):
     assert record["settings"] == {"output": str(tmp_path), "seed": 0} and record["command"] == "the command"
     np.testing.assert_array_equal(record["controllers"][1]["power_kw"], rows[1].evaluation.power_kw)
     assert "<p>A note.</p>" in page.read_text() and "<code>the command</code>" in page.read_text()
+
+
+def test_takeaways_say_what_the_numbers_say(campus, rows):
+    """A private score never stands without the one that costs no privacy."""
+    about = {"without_data": 90.0, "epsilon": 3.21, "power_kw": rows[0].evaluation.power_kw}
+    private = [PrivateRow(AS_TILT, k, [score], [1.0], **about) for k, score in ((10.0, 85.0), (50.0, 95.5))]
+    found = takeaways(campus, rows, private)
+    assert found[0].startswith("Made on a private release (k = 50, ε = 3.21)") and "scores 95.5" in found[0]
+    assert found[0].endswith("Without any data it would score 90.0.")
+    assert found[1] == "A release with k = 10 is worth less than no data at all."
+    assert "97.5" not in found[2] and "scores 96.8 after 50,000 steps (2 seeds)" in found[2]
+    worse, better = takeaways(campus, rows, private[:1])[1], takeaways(campus, rows, private[1:])[1]
+    assert worse.startswith("No release") and better.startswith("Every release")
+    assert takeaways(campus, [], []) == ["Nothing was compared."]
+
+
+def test_slider_moves_along_the_releases_with_their_power(campus, rows):
+    power = rows[0].evaluation.power_kw
+    private = [
+        PrivateRow(name, k, [score], [100 - score], spec, 2.0, 90.0, power * share)
+        for k, spec, score, share in (
+            (50.0, "", 95.0, 0.9),
+            (math.inf, "", 100.0, 0.8),
+            (math.nan, "public", 90.0, 1.1),
+        )
+        for name in (AS_TILT, "standard")
+    ]
+    explorer = deployed_explorer(campus, rows, private)
+    assert [stop.x for stop in explorer.stops] == [50.0, 125.0, 312.5]
+    assert [text for _, text in explorer.frontier.x_ticks] == ["50", "no noise", "public"]
+    assert "Score of standard, as a tilt: 95.0; without data: 90.0." in explorer.stops[0].says
+    for stop, share in zip(explorer.stops, (0.9, 0.8, 1.1), strict=True):
+        np.testing.assert_allclose(stop.curves[AS_TILT], power * share / 1e3)
+    guess = explorer.frontier.series[-1]
+    assert guess.name.startswith("without data") and set(guess.y) == {90.0}
+    assert cost_chart(private, {"one release": [5.0]}).series[-1].y == [5.0]
+    assert deployed_explorer(campus, rows, private[2:4]) is None and cost_chart(private[2:], {}) is None

@@ -1,8 +1,15 @@
 """The self-contained page."""
 
+import json
+import re
 import unicodedata
+from importlib import resources
 
+import pytest
+
+from dp_ensemble_env.reporting.charts import COLORS, Chart, Explorer, Series, Stop
 from dp_ensemble_env.reporting.page import Cell, Page
+from dp_ensemble_env.reporting.plotting import draw_chart
 
 
 def test_page_parts_are_escaped(tmp_path):
@@ -26,3 +33,85 @@ def test_wide_tables_point_to_the_right_and_no_character_is_a_mistake(tmp_path):
     text = page.write(tmp_path / "p.html").read_text(encoding="utf-8")
     assert 'content: "this table scrolls sideways →"' in text and '<meta charset="utf-8">' in text
     assert {c for c in text if unicodedata.category(c) == "Cc"} == {"\n"}
+
+
+@pytest.fixture
+def chart():
+    return Chart("</script><b>", "x", "y", [Series("a", [1, 2], [3, 4])])
+
+
+def test_what_was_found_comes_first_and_contents_lead_everywhere(tmp_path, chart):
+    page = Page("p")
+    page.takeaways(["The score is 5 %."], chart, draw_chart(chart, tmp_path / "a.png"))
+    page.heading("Results")
+    page.heading("Results")
+    page.text("Another score, and a score again.")
+    text = page.write(tmp_path / "p.html").read_text(encoding="utf-8")
+    body = text.split("<main")[1]
+    assert body.index("takeaways") < body.index("<figure") < body.index('id="results"')
+    assert "5\u00a0%" in body
+    links = re.findall(r'href="#([^"]*)"', text.split("<main")[0])
+    assert links == ["content", "in-short", "results", "results-2", "words"]
+    assert all(text.count(f'id="{name}"') == 1 for name in (*links, "term-score"))
+    assert body.count('href="#term-score"') == 2  # once in each section
+    assert page.write(tmp_path / "p.html").read_text(encoding="utf-8") == text
+
+
+def test_charts_carry_their_data_and_their_picture(tmp_path, chart):
+    page, picture = Page("p"), draw_chart(chart, tmp_path / "a.png")
+    page.explorer(Explorer("k", chart, chart, [Stop(1, "one", "says", {"a": [5, 6]})]), [picture] * 2, ["c", "d"])
+    with page.side_by_side():
+        page.chart(chart, picture, "e")
+    text = page.write(tmp_path / "p.html").read_text(encoding="utf-8")
+    assert text.count('<img class="plain"') == 3 and text.count("<script") == text.count("</script>") == 5
+    specs = [json.loads(found) for found in re.findall(r'<script type="application/json">(.*?)</script>', text)]
+    assert specs == [chart.spec()] * 3
+    stops = re.search(r'class="stops">(.*?)</script>', text)
+    assert stops is not None and json.loads(stops[1]) == [
+        {"x": 1.0, "text": "one", "says": "says", "curves": {"a": [5, 6]}}
+    ]
+
+
+def test_nothing_can_be_loaded(tmp_path):
+    text = Page("p").write(tmp_path / "p.html").read_text(encoding="utf-8")
+    assert "default-src 'none'" in text
+    addresses = set(re.findall(r"https?://[^\s\"']+", text))
+    assert addresses == {"http://www.w3.org/2000/svg"}  # the name of a language, which is not an address to load
+
+
+# ------------------------------------------------------------------ colours
+def palettes():
+    css = (resources.files("dp_ensemble_env.reporting") / "page.css").read_text(encoding="utf-8")
+    light, dark = (
+        dict(re.findall(r"--([a-z]+): (#[0-9a-f]{6})", part)) for part in css.split("(prefers-color-scheme: dark)")
+    )
+    return {"light": light, "dark": dark}
+
+
+def contrast(one, other):
+    def luminance(colour):
+        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [v / 12.92 if v <= 0.03928 else ((v + 0.055) / 1.055) ** 2.4 for v in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_colours_have_the_contrast_of_wcag_aa(scheme):
+    """4.5 for text on any ground it is set on, 3 for lines and for what shows the focus."""
+    found = palettes()[scheme]
+    assert {"ink", "paper", "soft", "muted", "link", "focus", "window", *COLORS} <= set(found)
+    for ground in ("paper", "soft"):
+        assert all(contrast(found[name], found[ground]) >= 4.5 for name in ("ink", "muted", "link"))
+    assert contrast(found["ink"], found["window"]) >= 4.5
+    for ground in ("paper", "window"):
+        assert all(contrast(found[name], found[ground]) >= 3 for name in COLORS), ground
+    assert contrast(found["focus"], found["paper"]) >= 3
+    assert contrast("#000000", "#ffffff") == pytest.approx(21)
+
+
+def test_the_script_is_small():
+    script = (resources.files("dp_ensemble_env.reporting") / "page.js").read_text(encoding="utf-8")
+    assert len(script.splitlines()) <= 310 and "fetch(" not in script and "import" not in script

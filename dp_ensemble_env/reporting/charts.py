@@ -1,0 +1,160 @@
+"""Figures as data: drawn live on a page by its script, and by matplotlib as the plain picture for paper.
+
+Both are made from the same `Chart`, so they cannot disagree. What is embedded in a page is rounded to what can be
+read off a figure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+#: Names of the colours; page.css gives each one for paper and one for the dark.
+COLORS = ("blue", "red", "green", "orange", "pink", "sky", "black", "grey")
+_DIGITS = 5
+
+
+@dataclass(frozen=True, eq=False)
+class Series:
+    """One line of a chart, or a group of points.
+
+    Attributes
+    ----------
+    name : str
+    x, y : sequences of float
+        Where y is not finite, nothing is drawn.
+    color : str
+        One of `COLORS`.
+    dash : str
+        Lengths of strokes and gaps in pixels, such as ``"6 3"``; empty for a full line.
+    line, dots : bool
+        What is drawn.
+    shown : bool
+        Whether it is visible at first; a click on the legend shows it.
+    low, high : sequences of float, optional
+        A band around it.
+    notes : sequence of str, optional
+        Words to the right of each point.
+    """
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+    color: str = "blue"
+    dash: str = ""
+    line: bool = True
+    dots: bool = False
+    shown: bool = True
+    low: Sequence[float] | None = None
+    high: Sequence[float] | None = None
+    notes: Sequence[str] | None = None
+
+    def spec(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        if self.color not in COLORS:
+            raise ValueError(f"color must be one of {', '.join(COLORS)}; got {self.color!r}.")
+        plain: dict[str, Any] = {
+            name: getattr(self, name) for name in ("name", "color", "dash", "line", "dots", "shown")
+        }
+        plain |= {"x": rounded(self.x), "y": rounded(self.y)}
+        for name in ("low", "high"):
+            values = getattr(self, name)
+            plain[name] = None if values is None else rounded(values)
+        return {**plain, "notes": None if self.notes is None else list(self.notes)}
+
+
+@dataclass(frozen=True, eq=False)
+class Chart:
+    """A figure with two axes.
+
+    Attributes
+    ----------
+    title, x_label, y_label : str
+    series : sequence of Series
+    log_x, log_y : bool
+    x_ticks : sequence of (number, text), optional
+        Named places on the x axis; by default round numbers.
+    x_name : str
+        What a reader is told before a value of x: ``"k ="``.
+    unit : str
+        What follows a value, with a space before it.
+    clock : bool
+        Whether x is the hour of a day.
+    window : (float, float), optional
+        Hours of the event, shaded.
+    rows : sequence of str, optional
+        Names of rows, if y counts rows from the top; then values are read off the x axis.
+    """
+
+    title: str
+    x_label: str
+    y_label: str
+    series: Sequence[Series]
+    log_x: bool = False
+    log_y: bool = False
+    x_ticks: Sequence[tuple[float, str]] | None = None
+    x_name: str = ""
+    unit: str = ""
+    clock: bool = False
+    window: tuple[float, float] | None = None
+    rows: Sequence[str] | None = None
+
+    def spec(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        names = ("title", "x_label", "y_label", "log_x", "log_y", "x_name", "unit", "clock")
+        plain: dict[str, Any] = {name: getattr(self, name) for name in names}
+        ticks = None if self.x_ticks is None else [[rounded([x])[0], text] for x, text in self.x_ticks]
+        window = None if self.window is None else rounded(self.window)
+        rows = None if self.rows is None else list(self.rows)
+        return {**plain, "x_ticks": ticks, "window": window, "rows": rows, "series": [s.spec() for s in self.series]}
+
+
+@dataclass(frozen=True, eq=False)
+class Stop:
+    """One place of a slider: where on the frontier's x axis, in words, and the curves that belong to it."""
+
+    x: float
+    text: str
+    says: str
+    curves: Mapping[str, Sequence[float]] = field(default_factory=dict)
+
+    def spec(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        curves = {name: rounded(y) for name, y in self.curves.items()}
+        return {"x": rounded([self.x])[0], "text": self.text, "says": self.says, "curves": curves}
+
+
+@dataclass(frozen=True, eq=False)
+class Explorer:
+    """A slider that moves the operating point on a frontier, and the curves of another chart with it."""
+
+    label: str
+    frontier: Chart
+    load: Chart
+    stops: Sequence[Stop]
+    start: int = 0
+
+    def load_at_start(self) -> Chart:
+        """Return the second chart as it is before anybody moves the slider."""
+        curves = self.stops[self.start].curves
+        series = [_with_y(one, curves.get(one.name)) for one in self.load.series]
+        return Chart(**{**vars(self.load), "series": series})
+
+
+def _with_y(series: Series, y: Sequence[float] | None) -> Series:
+    return series if y is None else Series(**{**vars(series), "y": y})
+
+
+def rounded(values: Any) -> list[float | None]:
+    """Round to what can be read off a figure; what is not finite becomes None.
+
+    Examples
+    --------
+    >>> rounded([1234.5678, float("nan")])
+    [1234.6, None]
+    """
+    return [float(f"{v:.{_DIGITS}g}") if math.isfinite(v) else None for v in np.asarray(values, dtype=float).tolist()]

@@ -1,0 +1,45 @@
+"""Figures as data, and their plain pictures."""
+
+import json
+import math
+
+import pytest
+
+from dp_ensemble_env.reporting.charts import Chart, Explorer, Series, Stop
+from dp_ensemble_env.reporting.plotting import draw_chart
+
+
+def line(**changes):
+    return Series(**{"name": "a", "x": [1, 2], "y": [3.14159265, math.nan], **changes})
+
+
+def test_a_chart_is_plain_and_rounded():
+    chart = Chart("t", "x", "y", [line(low=[1, 2], high=[4, math.inf])], x_ticks=[(1, "one")], window=(1.0, 2.0))
+    spec = json.loads(json.dumps(chart.spec(), allow_nan=False))
+    (series,) = spec["series"]
+    assert series["y"] == [3.1416, None] and series["high"] == [4.0, None]
+    assert spec["x_ticks"] == [[1.0, "one"]] and spec["window"] == [1.0, 2.0] and spec["rows"] is None
+
+
+def test_an_unknown_colour_is_refused():
+    with pytest.raises(ValueError, match="color must be one of blue"):
+        line(color="mauve").spec()
+
+
+def test_the_plain_picture_shows_the_slider_where_it_starts():
+    load = Chart("t", "x", "y", [line(), line(name="b")])
+    explorer = Explorer(
+        "k", load, load, [Stop(1, "k = 1", "s", {"a": [5, 6]}), Stop(2, "k = 2", "s", {"a": [7, 8]})], 1
+    )
+    shown = explorer.load_at_start()
+    assert shown.series[0].y == [7, 8] and shown.series[1].y is load.series[1].y
+
+
+def test_every_kind_of_chart_is_drawn(tmp_path):
+    rows = Chart("t", "x", "", [line(y=[0, 1], line=False, dots=True, notes=["p", "q"])], log_x=True, rows=["r", "s"])
+    lines = Chart(
+        "t", "x", "y", [line(dash="6 3", low=[1, 1], high=[5, 5]), line(name="b", shown=False)],
+        log_x=True, log_y=True, x_ticks=[(1, "one"), (2, "two")], window=(1, 2),
+    )  # fmt: skip
+    for number, chart in enumerate((rows, lines)):
+        assert draw_chart(chart, tmp_path / f"{number}.png").read_bytes().startswith(b"\x89PNG")

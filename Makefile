@@ -29,7 +29,7 @@ CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' |
   { echo "Python 3.11 or newer is needed; run 'make PYTHON=python3.12 ...' with one you have."; exit 1; }
 
 .DEFAULT_GOAL := help
-.PHONY: help demo reproduce test test-lowest test-python test-integrations lint types format docs scenario-pages benchmark \
+.PHONY: help demo reproduce test test-lowest test-python test-integrations lint types format docs scenario-pages notebooks benchmark \
   lock licences audit mutants soak clean
 
 help: ## Show this list
@@ -74,12 +74,14 @@ format: $(VENV)/.dev ## Reformat the code
 	$(BIN)/ruff format .
 
 docs: $(VENV)/.docs ## Build the documentation site into site/
-	@rm -rf docs/api/generated
 	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -b html docs site
 	@echo "The site is in site/index.html"
 
 scenario-pages: $(VENV)/.dev ## Write the pages and pictures of the scenarios from what was recorded
 	$(BIN)/python -m dp_ensemble_env.experiments.scenario_pages --pictures
+
+notebooks: $(VENV)/.dev ## Run the notebooks and write them with what they print
+	$(BIN)/python tests/tools/notebooks.py
 
 benchmark: $(VENV)/.dev ## Measure the speed claims as ratios in one run
 	$(BIN)/dp-ensemble benchmark solver
@@ -102,7 +104,7 @@ soak: $(VENV)/.dev ## Kill, race and fuzz for some minutes, and count what was l
 	$(BIN)/python tests/tools/soak.py --minutes $(or $(MINUTES),5) $(SOAK_ARGS)
 
 clean: ## Remove the virtual environments, the site and caches; keeps runs/
-	rm -rf .venv* build site docs/api/generated .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv* build site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.created:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
+import re
+from html import escape
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from docutils import nodes
 from docutils.statemachine import StringList
 from docutils.utils.math.latex2mathml import tex2mathml
+from myst_parser.parsers.sphinx_ import MystParser
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
@@ -17,17 +22,19 @@ from dp_ensemble_env import __version__ as release
 
 project = "dp_ensemble_env"
 author = "The dp_ensemble_env maintainers"
+copyright = "2026, the dp_ensemble_env maintainers, MIT licence"
+version = release
+language = "en"
+description = "Reinforcement-learning benchmark for privacy-aware demand response, with a known optimum"
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon"]
 myst_heading_anchors = 3
 myst_enable_extensions = ["dollarmath"]
-exclude_patterns = ["_templates"]
-templates_path = ["_templates"]
 # Links between pages are checked; the types in docstrings are prose ("array of shape (n,)") and are not.
 nitpicky = True
 nitpick_ignore_regex = [("py:.*", ".*")]
 default_role = "code"
-autosummary_generate = True
+autosummary_generate = False
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
 # The reference lists the modules of the extras too, installed or not.
@@ -44,6 +51,7 @@ html_theme_options = {
     "light_css_variables": {"color-brand-primary": "#0072B2", "color-brand-content": "#0072B2"},
     "dark_css_variables": {"color-brand-primary": "#56B4E9", "color-brand-content": "#56B4E9"},
 }
+html_last_updated_fmt = ""
 html_copy_source = False
 html_show_sourcelink = False
 html_math_renderer = "mathml"  # which browsers draw themselves
@@ -63,6 +71,60 @@ class Manual(SphinxDirective):
         return part.children
 
 
+class NotebookParser(MystParser):
+    """Read a notebook: its texts, its code and what that printed and drew when it was run."""
+
+    supported = ("notebook",)
+
+    def parse(self, inputstring: str, document: nodes.document) -> None:
+        """Turn the notebook into Markdown, and that into the page."""
+        name = Path(document["source"]).stem
+        cells = [_cell(cell) for cell in json.loads(inputstring)["cells"]]
+        files = f"*Run it yourself: {{download}}`{name}.ipynb`, or as one program {{download}}`{name}.py`.*"
+        cells.insert(1, files)
+        super().parse("\n\n".join(cells), document)
+
+
+def _cell(cell: dict[str, Any]) -> str:
+    source = "".join(cell["source"])
+    if cell["cell_type"] == "markdown":
+        return source
+    parts = [f"```python\n{source}\n```"]
+    for output in cell["outputs"]:
+        if "text" in output:
+            parts.append("```text\n" + "".join(output["text"]) + "```")
+        else:
+            picture = output["data"]["image/png"].replace("\n", "")
+            parts.append(f'<img alt="What the code above draws" src="data:image/png;base64,{picture}">')
+    return "\n\n".join(parts)
+
+
+def add_metadata(
+    app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None
+) -> None:
+    """Tell search engines, and whoever shows a link, what a page is about."""
+    title = context.get("title") or project
+    words = description
+    if doctree is not None:
+        first = next((p for p in doctree.findall(nodes.paragraph) if len(p.astext()) > 40), None)
+        words = " ".join(first.astext().split())[:200] if first is not None else description
+    tags = {"og:title": title, "og:description": words, "og:type": "website", "og:site_name": project}
+    lines = [f'<meta name="description" content="{escape(words)}">']
+    lines += [f'<meta property="{name}" content="{escape(text)}">' for name, text in tags.items()]
+    context["metatags"] = context.get("metatags", "") + "\n".join(lines)
+
+
+def show_root_file(app: Sphinx, page: str, source: list[str]) -> None:
+    """Show a file that stands at the top of the project, with its links turned to the pages of the site."""
+    if page not in ("contributing", "changelog"):
+        return
+    path = Path(app.srcdir).parent / f"{page.upper()}.md"
+    app.env.note_dependency(str(path))
+    text = path.read_text(encoding="utf-8")
+    text = text.replace("](docs/", "](").replace("](CHANGELOG.md)", "](changelog.md)")
+    source[0] = re.sub(r"\[([^]]*)\]\((?!https?:)((?:tests|scripts)/[^)]*|[A-Z]\w+(?:\.\w+)?)\)", r"`\1`", text)
+
+
 def shorten_manual(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
     """Leave of a docstring in Markdown its summary; its page has the rest."""
     if any(line.startswith("## ") for line in lines):
@@ -79,5 +141,9 @@ def show_math(translator: Any, node: nodes.Element) -> None:
 def setup(app: Sphinx) -> None:
     """Add the above to Sphinx."""
     app.add_directive("manual", Manual)
+    app.add_source_suffix(".ipynb", "notebook")
+    app.add_source_parser(NotebookParser)
+    app.connect("source-read", show_root_file)
+    app.connect("html-page-context", add_metadata)
     app.connect("autodoc-process-docstring", shorten_manual, priority=400)  # before napoleon
     app.add_html_math_renderer("mathml", (show_math, None), (show_math, None))

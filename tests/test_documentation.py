@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
+import json
 import re
+import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tools import notebooks
+
+from dp_ensemble_env.cli.main import COMMANDS, main
 
 README = Path(__file__).parent.parent / "README.md"
 PAGES = [README, *sorted((README.parent / "docs").glob("*.md"))]
@@ -66,11 +73,101 @@ def test_glossary_explains_the_words_of_the_design():
     assert set(re.findall(r"{term}`(.*?)`", text)) <= terms
 
 
-def test_first_screen_has_both_commands_and_the_picture():
-    first = README.read_text(encoding="utf-8").split("\n## ")[0]
-    assert "make demo" in first and "make test" in first
-    picture = re.search(r"!\[.*?\]\((.*?)\)", first)
-    assert picture is not None and (README.parent / picture.group(1)).is_file()
+def commands(page):
+    """The command lines of the shell blocks, without their comments."""
+    found = re.findall(r"```bash\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    joined = "\n".join(found).replace("\\\n", " ").splitlines()
+    return [words for line in joined if (words := shlex.split(line, comments=True))]
+
+
+def test_the_readme_is_short_and_shows_an_animation_and_a_picture_for_a_phone():
+    image = pytest.importorskip("PIL.Image")
+    text = README.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 120
+    assert ["make", "demo"] in commands(README) and ["make", "test"] in commands(README)
+    moving, still = (README.parent / path for path in re.findall(r"!\[.*?\]\((.*?)\)", text))
+    assert moving.stat().st_size < 2_000_000
+    with image.open(moving) as picture:
+        assert picture.n_frames == 19 and picture.width <= 800
+    with image.open(still) as picture:
+        assert 390 <= picture.width and 0.5 <= picture.height / picture.width <= 1.2
+
+
+def test_the_commands_of_the_readme_run_and_make_its_pictures(tmp_path, monkeypatch, capsys):
+    image = pytest.importorskip("PIL.Image")
+    monkeypatch.chdir(tmp_path)
+    extras = tomllib.loads((README.parent / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for words in commands(README):
+        if words[0] == "dp-ensemble":
+            assert main(words[1:]) == 0, words
+        elif words[0] == "make":  # the targets exist; the suite that runs this is one of them
+            subprocess.run(["make", "--dry-run", *words[1:]], cwd=README.parent, check=True, capture_output=True)
+        else:  # what is installed is tested with the wheel
+            assert words[:2] == ["pip", "install"] and set(re.findall(r"\w+", words[2])) <= set(extras)
+    shown = Path("docs/images/event.gif")
+    with image.open(shown) as made, image.open(README.parent / shown) as kept:
+        assert made.n_frames == kept.n_frames
+        for frame in (0, 9, 18):
+            made.seek(frame), kept.seek(frame)
+            apart = np.abs(np.asarray(made.convert("RGB"), float) - np.asarray(kept.convert("RGB"), float))
+            assert (apart.max(axis=2) > 40).mean() < 0.01
+    points = json.loads(Path("runs/front/frontier.json").read_text())["points"]
+    assert Path("runs/front/frontier.png").stat().st_size > 10_000
+    # What the README says: more participants or a larger ε make it easier to beat the plan without data.
+    assert all(point["mean"] > point["public"] for point in points)
+    by = {(point["participants"], point["epsilon"]): point["mean"] for point in points}
+    assert by[300, 1] < by[1000, 1] < by[4000, 1] and by[1000, 0.5] < by[1000, 4]
+
+
+def test_every_command_line_of_the_documentation_is_understood():
+    pages = [README, README.parent / "CONTRIBUTING.md", *(README.parent / "docs").rglob("*.md")]
+    seen = set()
+    for page in pages:
+        for words in commands(page):
+            if words[0] != "dp-ensemble" or words[1:] == ["--help"] or "--help" in words:
+                continue
+            assert words[1] in COMMANDS, f"{page.name}: {words}"
+            if words[1] in ("privacy", "benchmark"):  # they choose their parser by the next word
+                continue
+            parser = importlib.import_module(f"dp_ensemble_env.cli.{words[1]}").build_parser()
+            parser.parse_args(words[2:])
+            seen.add(words[1])
+    assert {"train", "evaluate", "compare", "plan", "reproduce"} <= seen
+
+
+NOTEBOOKS = sorted(notebooks.FOLDER.glob("*.py"))
+
+
+def said(notebook):
+    """What the cells print, cell by cell."""
+    return ["".join(text for part in cell.get("outputs", []) for text in part.get("text", [])) for cell in notebook]
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("source", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebooks_are_executed_and_say_what_their_pages_show(source, capsys):
+    kept = json.loads(source.with_suffix(".ipynb").read_text(encoding="utf-8"))["cells"]
+    made = notebooks.execute(source)["cells"]
+    hint = f"{source.name} has changed; run make notebooks"
+    assert [cell["source"] for cell in made] == [cell["source"] for cell in kept], hint
+    number = r"[-+−]?\d[\d,]*\.?\d*"
+    for mine, theirs in zip(said(made), said(kept), strict=True):
+        shapes = [re.sub(r"\s+", " ", re.sub(number, "#", text)) for text in (mine, theirs)]
+        assert shapes[0] == shapes[1], hint
+        values = [[float(x.replace(",", "").replace("−", "-")) for x in re.findall(number, t)] for t in (mine, theirs)]
+        np.testing.assert_allclose(values[0], values[1], rtol=0.03, atol=1.5)  # a PPO differs between processors
+    pictures = [sum("image/png" in str(part) for cell in of for part in cell.get("outputs", [])) for of in (made, kept)]
+    assert pictures[0] == pictures[1] >= 1
+
+
+def test_notebooks_are_programs_too():
+    # Nothing of IPython's: the file itself runs, as its cells do above.
+    for path in NOTEBOOKS:
+        text = path.read_text(encoding="utf-8")
+        compile(text, path.name, "exec")
+        code = "\n".join(source for kind, source in notebooks.cells(text) if kind == "code")
+        assert not re.search(r"^\s*[%!]", code, flags=re.MULTILINE)
+    assert [path.stem for path in NOTEBOOKS] == ["choosing_epsilon", "first_agent", "meter_to_plan"]
 
 
 def test_linked_files_exist():

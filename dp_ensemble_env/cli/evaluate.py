@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,7 @@ EXAMPLES = (
     "dp-ensemble evaluate standard --solve-on 50 --action policy",
     "dp-ensemble evaluate best-price --meter meter.csv --unit kW",
     "dp-ensemble evaluate best-price --scenario spot --split test",
+    "dp-ensemble evaluate standard --animate event.gif",
 )
 #: Options that describe the environment, which a run folder remembers.
 REMEMBERED = ("population", "action", "privacy", "k", "floor", "release-seed")
@@ -66,6 +68,8 @@ def build_parser() -> Parser:
     parser.add_argument("--models", type=Path, default=Path("runs"), metavar="FOLDER", help=words)
     parser.add_argument("--algo", help="algorithm of a model file that has no config.json beside it")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the result to this file")
+    words = "also write one episode beside the uncontrolled one, as a moving picture (.gif, .png or .webp)"
+    parser.add_argument("--animate", type=Path, metavar="FILE", help=words)
     options.add(parser, *options.PROBLEM, *REMEMBERED)
     options.add(parser, "seed")
     parser.former["--folder"] = "--models"
@@ -237,13 +241,15 @@ def run(args: argparse.Namespace) -> int:
         check_choice(args.algo, "--algo", ALGORITHMS)
         if args.agent in agent_names():
             raise ValueError("--algo belongs to a model file that does not say what it holds; leave it out.")
-    if args.json is not None:
-        check_writable(args.json)
+    for path in filter(None, (args.json, args.animate)):
+        check_writable(path)
+    if args.animate is not None:
+        _check_animation(args)
     if args.split is not None:
         return run_split(args)
     if args.instances is not None:
         raise ValueError("--instances belongs to a set of instances; give --split test too.")
-    with Progress(f"evaluating {args.agent}"):
+    with Progress(f"evaluating {args.agent}") as monitor:
         env, problem = make_env(args)
         agent = get_agent(args, env)
         result = evaluate(agent, env, episodes=args.episodes, seed=args.seed)
@@ -253,8 +259,31 @@ def run(args: argparse.Namespace) -> int:
             content["deployed"] = None if deployed is None else deployed.to_dict()
             with atomic_write(args.json) as stream:
                 json.dump(content, stream, indent=1)
+        if args.animate:
+            from dp_ensemble_env.experiments.animation import animate
+
+            monitor.stage("drawing")
+            animate(agent, env, args.animate, name=spoken_name(args.agent), seed=args.seed)
     show(args.agent, env, result, deployed)
+    if args.animate:
+        print(f"Animation: {args.animate}")
     return 0
+
+
+def _check_animation(args: argparse.Namespace) -> None:
+    """Learn of what is missing before the work."""
+    from dp_ensemble_env.experiments.animation import check_suffix
+
+    check_suffix(args.animate)
+    if args.split is not None:
+        raise ValueError("--animate shows one instance; leave --split out.")
+    for module in ("pygame", "PIL"):
+        importlib.import_module(module)
+
+
+def spoken_name(agent: str) -> str:
+    """Return what an agent is called in a picture: the exact plan is the optimum, a run its folder's name."""
+    return "optimal" if agent == "standard" else Path(agent).name
 
 
 def main(argv: list[str] | None = None) -> int:

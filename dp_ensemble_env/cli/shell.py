@@ -24,6 +24,8 @@ from dp_ensemble_env._interrupt import PROGRAM as PROGRAM
 #: Which extra brings a module that may be missing.
 EXTRAS = {
     "matplotlib": "plots",
+    "pygame": "render",
+    "PIL": "render",
     "pyarrow": "data",
     "openpyxl": "excel",
     "simbench": "simbench",

@@ -32,6 +32,7 @@ from dp_ensemble_env.model import EnsembleModel
 
 if TYPE_CHECKING:
     from dp_ensemble_env.envs.rendering import Renderer
+    from dp_ensemble_env.envs.scene import Scene
 
 FloatArray = NDArray[np.float64]
 RENDER_MODES = ["human", "rgb_array", "ansi"]
@@ -427,13 +428,20 @@ class EnsembleEnv(TaskView, gymnasium.Env[NDArray[np.float32], NDArray[np.floati
                 "'human' or 'ansi'."
             )
             return None
-        from dp_ensemble_env.envs.rendering import Renderer, Scene
+        from dp_ensemble_env.envs.rendering import Renderer
+
+        scene = self.scene()
+        if self._renderer is None:
+            self._renderer = Renderer(self.render_mode, RENDER_FPS)
+        return self._renderer.draw(scene)
+
+    def scene(self) -> Scene:
+        """Return what there is to see now, before anything is drawn; without a render mode, nothing was kept of it."""
+        from dp_ensemble_env.envs.scene import Scene
 
         if self._time < 0:
             raise gymnasium.error.ResetNeeded("there is nothing to draw yet; call reset() before render().")
-        if self._renderer is None:
-            self._renderer = Renderer(self.render_mode, RENDER_FPS)
-        scene = Scene(
+        return Scene(
             model=self._task.model,
             title=population_title(self._task),
             time=self._time,
@@ -446,7 +454,6 @@ class EnsembleEnv(TaskView, gymnasium.Env[NDArray[np.float32], NDArray[np.floati
             privacy=self._task.privacy_line(),
             contexts=None if self.model.context is None else self._counters[gen.PATH :, 0][: self._time + 1].copy(),
         )
-        return self._renderer.draw(scene)
 
     def _uncontrolled_power(self) -> FloatArray:
         """Return the uncontrolled power at times 0 … T: in the contexts that came up, then as expected now."""

@@ -15,6 +15,8 @@ from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.policies import as_tilt
 from dp_ensemble_env.privacy.ledger import PrivacyLedger
 from dp_ensemble_env.privacy.mechanisms.base import Event
+from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletEvent
+from dp_ensemble_env.privacy.mechanisms.participants import FleetEvent
 from dp_ensemble_env.privacy.mechanisms.public import public_guess
 from dp_ensemble_env.privacy.statement import DEFAULT_DELTA
 from dp_ensemble_env.reporting.outcome import event_outcome
@@ -35,6 +37,8 @@ class Deployed:
         Score on the release itself, which says little: the exact plan has 100 there.
     epsilon, delta : float
         What the releases spent.
+    protects : str
+        Whom or what that protects, in words.
     """
 
     deployed: float
@@ -42,13 +46,20 @@ class Deployed:
     on_release: float
     epsilon: float
     delta: float = DEFAULT_DELTA
+    protects: str = ""
 
     def __str__(self) -> str:
-        price = f"ε = {self.epsilon:.3g}" if np.isfinite(self.epsilon) else "no guarantee"
         return (
-            f"Deployed on the true behaviour {self.deployed:.1f} ({price} at δ = {self.delta:g}); without data "
-            f"{self.without_data:.1f} (ε = 0); on the release itself {self.on_release:.1f}."
+            f"Score on the release {self.on_release:.1f}, deployed {self.deployed:.1f}, without data "
+            f"{self.without_data:.1f}.\n{self.privacy}"
         )
+
+    @property
+    def privacy(self) -> str:
+        """One short line: what the releases spent, and whom that protects."""
+        if not np.isfinite(self.epsilon):
+            return "Privacy: no guarantee."
+        return f"Privacy: ε = {self.epsilon:.3g} at δ = {self.delta:g}{self.protects and ' for '}{self.protects}."
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers; None for an infinite ε."""
@@ -79,4 +90,11 @@ def deploy(agent: Agent, env: EnsembleEnv, truth: EnsembleModel) -> Deployed | N
         return None  # a release for another number of levels
     inside = EnsembleEnv(env.model, action=env.action_mode)
     spent = env.ledger.spent(DEFAULT_DELTA)
-    return Deployed(evaluate(agent, home).score, score_without_data(truth), evaluate(agent, inside).score, spent)
+    scores = evaluate(agent, home).score, score_without_data(truth), evaluate(agent, inside).score
+    return Deployed(*scores, spent, protects=_protects(env.release.event))
+
+
+def _protects(event: Event) -> str:
+    if isinstance(event, FleetEvent):
+        return "everything that one participant contributed"
+    return "a small change of the matrix, which is not a participant" if isinstance(event, DirichletEvent) else ""

@@ -240,12 +240,17 @@ def to_json(settings: FrontierSettings, found: Sequence[Point]) -> dict[str, Any
 
 
 def plot(found: Sequence[Point], path: Path) -> Path:
-    """Draw score against ε: a row of panels for each instance and κ, a panel for each number of participants."""
+    """Draw score against ε: a row of panels for each instance and κ, a panel for each number of participants.
+
+    One mechanism on one instance fits into one panel, with letters that a telephone can show.
+    """
     from dp_ensemble_env.reporting import plotting
 
     cases = sorted({(point.instance, -np.nan_to_num(point.heterogeneity)) for point in found})
     numbers = sorted({point.participants for point in found})
     names = list(dict.fromkeys(point.mechanism for point in found))
+    if len(cases) == len(names) == 1 and len(numbers) <= 5:
+        return _plot_one(found, numbers, path)
     colours = dict(zip(names, (plotting.BLUE, plotting.ORANGE, plotting.GREEN, plotting.PINK), strict=False))
     with plotting.look():
         size = (1.1 + 1.7 * len(numbers), 0.6 + 1.6 * len(cases))
@@ -263,6 +268,30 @@ def plot(found: Sequence[Point], path: Path) -> Path:
         for axes in grid[-1]:
             axes.set_xlabel("ε")
         grid[0, 0].legend(fontsize=6.5)
+        return plotting.save(figure, path)
+
+
+def _plot_one(found: Sequence[Point], numbers: Sequence[int], path: Path) -> Path:
+    from dp_ensemble_env.reporting import plotting
+
+    colours = (plotting.BLUE, plotting.ORANGE, plotting.GREEN, plotting.PINK, plotting.SKY)
+    with plotting.look():
+        figure, axes = plotting.subplots(figsize=(5.2, 3.9))
+        for number, colour, marker in reversed(list(zip(numbers, colours, "osD^v", strict=False))):
+            mine = sorted((p for p in found if p.participants == number and p.reached), key=lambda p: p.epsilon)
+            if mine:
+                label = f"{number:,} participants"
+                x = [p.epsilon for p in mine]
+                axes.plot(x, [p.mean for p in mine], color=colour, marker=marker, ms=8, lw=2.5, label=label)
+        axes.axhline(found[0].public, color=plotting.BLACK, ls="--", lw=2, label="plan without data")
+        ticks = sorted({p.epsilon for p in found})
+        axes.set_xscale("log")
+        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        axes.minorticks_off()
+        axes.tick_params(labelsize=14)
+        axes.set_xlabel("privacy loss ε (smaller is more private)", fontsize=14)
+        axes.set_ylabel("score", fontsize=14)
+        axes.legend(fontsize=12, ncol=2, frameon=False, loc="lower center", bbox_to_anchor=(0.45, 1.0))
         return plotting.save(figure, path)
 
 

@@ -39,6 +39,13 @@ READING = (
     f"leaves {100 - DEMANDING:g} points or more, *data* where the public guess does, and *constraint* where the "
     "aggregate has a limit or a target."
 )
+#: The same in short, for the README.
+SHORT = (
+    "Exact scores of the instance that the ids play. *Open loop*: the best plan by the clock alone. *Public guess*: "
+    "the best plan made without data. Action modes: the best constant action / the best possible. A scenario tests "
+    f"*feedback* where the open loop leaves {100 - DEMANDING:g} points or more, *data* where the public guess does, "
+    "and a *constraint* where there is a limit or a target. [More](docs/scenarios.md)."
+)
 
 
 # ------------------------------------------------------------------ tables
@@ -74,7 +81,7 @@ def _number(value: float) -> str:
 # ------------------------------------------------------------------ pages
 def readme_section() -> str:
     """Return what stands between the marks in the README."""
-    return f"{BEGIN}\n\n{probe_table('docs/scenarios/')}\n{_filled(READING)}\n\n{END}"
+    return f"{BEGIN}\n\n{probe_table('docs/scenarios/')}\n{_filled(SHORT)}\n\n{END}"
 
 
 def overview() -> str:

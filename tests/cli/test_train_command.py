@@ -122,7 +122,7 @@ def test_the_release_of_a_meter_has_no_seed_that_could_undo_it(tmp_path, capsys,
     capsys.readouterr()
     assert load("evaluate").main(["runs/a"]) == 0
     score = results(tmp_path / "runs" / "a")["evaluation"]["score"]
-    assert f"on the release itself {score:.1f}" in " ".join(capsys.readouterr().out.split())
+    assert f"Score on the release {score:.1f}" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize(

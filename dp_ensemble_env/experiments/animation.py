@@ -1,0 +1,214 @@
+"""An episode as a moving picture: the uncontrolled loads beside those of an agent.
+
+Both environments start in the same state and meet the same contexts. Above stand the loads, below the power so far. The
+letters are large enough for a telephone.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dp_ensemble_env._files import atomic_write
+from dp_ensemble_env.agents import Agent, make_agent
+from dp_ensemble_env.envs.ensemble import EnsembleEnv
+from dp_ensemble_env.envs.rendering import (
+    BANDS,
+    BLUE,
+    GREY,
+    INK,
+    ORANGE,
+    PALE,
+    PURPLE,
+    WHITE,
+    Color,
+    Renderer,
+    _Axes,
+    _padded,
+    _part_colors,
+    _round_up,
+    _ticks,
+    _value_text,
+)
+from dp_ensemble_env.envs.scene import Scene, clock_text
+
+#: Pixels; letters; milliseconds that a frame and the last one are shown; colours.
+WIDTH, HEIGHT = 640, 584
+LARGE, MIDDLE, SMALL = 30, 25, 21
+PACE, PAUSE = 350, 2500
+COLOURS = 48
+SUFFIXES = (".gif", ".png", ".webp")
+
+
+def check_suffix(path: Path) -> None:
+    """Refuse a file that is no moving picture."""
+    if path.suffix.lower() not in SUFFIXES:
+        raise ValueError(f"{path} must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]} to become an animation.")
+
+
+def animate(agent: Agent, env: EnsembleEnv, path: Path, *, name: str = "agent", seed: int = 0) -> Path:
+    """Play one episode and write it beside the uncontrolled one.
+
+    Parameters
+    ----------
+    agent : Agent
+    env : EnsembleEnv
+        What it plays; left as it is.
+    path : Path
+        A GIF, an animated PNG or a WebP file, by its ending.
+    name : str
+        What the agent is called in the picture.
+    seed : int
+        Of the episode.
+    """
+    check_suffix(path)
+    frames = _frames(agent, env, name, seed)
+    _write(frames, path)
+    return path
+
+
+def _frames(agent: Agent, env: EnsembleEnv, name: str, seed: int) -> list[NDArray[np.uint8]]:
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+    ours, idle = (_twin(env) for _ in range(2))
+    observation, _ = ours.reset(seed=seed)
+    idle.reset(seed=seed)
+    nobody = make_agent("uncontrolled", idle)
+    scenes = [(idle.scene(), ours.scene())]
+    for _ in range(ours.model.horizon):
+        action, _ = agent.predict(observation, deterministic=True)
+        observation = ours.step(action)[0]
+        idle.step(nobody.predict(observation, deterministic=True)[0])
+        scenes.append((idle.scene(), ours.scene()))
+    painter = _Painter(name, scenes[-1])
+    return [painter.paint(*pair) for pair in scenes]
+
+
+def _twin(env: EnsembleEnv) -> EnsembleEnv:
+    """Return an environment of the same model (a private one has that of its release) that keeps what is drawn."""
+    population = "mean-field" if env.population is None else env.population
+    return EnsembleEnv(env.model, population, env.action_mode, render_mode="rgb_array")
+
+
+def _write(frames: list[NDArray[np.uint8]], path: Path) -> None:
+    from PIL import Image
+
+    # One palette for all frames, that of the last, which has every colour: nothing flickers.
+    palette = Image.fromarray(frames[-1]).quantize(COLOURS, Image.Quantize.MAXCOVERAGE)
+    pictures = [Image.fromarray(frame).quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
+    kind = {".gif": "GIF", ".png": "PNG", ".webp": "WEBP"}[path.suffix.lower()]
+    if kind == "WEBP":
+        pictures = [picture.convert("RGB") for picture in pictures]
+    extra: dict[str, Any] = {"lossless": True} if kind == "WEBP" else {"optimize": True}
+    durations = [*[PACE] * (len(pictures) - 1), PAUSE]
+    with atomic_write(path, "wb") as stream:
+        pictures[0].save(stream, kind, save_all=True, append_images=pictures[1:], duration=durations, loop=0, **extra)
+
+
+class _Painter(Renderer):
+    """Draw two scenes on one canvas, with limits that hold for the whole episode."""
+
+    def __init__(self, name: str, last: tuple[Scene, Scene]) -> None:
+        super().__init__("rgb_array", 1)
+        self._canvas = self._pygame.Surface((WIDTH, HEIGHT))
+        self._name = name
+        idle, ours = last
+        traces = [idle.power_kw, ours.power_kw]
+        if ours.limit is not None:
+            traces.append(ours.limit[1][np.isfinite(ours.limit[1])])
+        shown = np.concatenate(traces)
+        self._power = _padded(float(shown.min()), float(shown.max()))
+
+    def paint(self, idle: Scene, ours: Scene) -> NDArray[np.uint8]:
+        """Return a frame."""
+        self._canvas.fill(WHITE)
+        now = f"{ours.clock}, {ours.context_name}" if ours.context_name else ours.clock
+        self._text(now, (WIDTH // 2, 8), LARGE, align="centre")
+        groups = ours.groups()
+        if len(groups.parts) > 1:
+            self._entries(list(zip(groups.parts, _part_colors(len(groups.parts), groups.numbers), strict=True)))
+        highest = max(scene.split(scene.occupancy).sum(axis=1).max() for scene in (idle, ours))
+        limits = (0.0, _round_up(float(highest)))
+        for left, scene, name, color in ((52, idle, "uncontrolled", ORANGE), (362, ours, self._name, BLUE)):
+            self._text(name, (left, 42), LARGE, color)
+            axes = _Axes(left, 102, left + 262, 282, (-0.5, len(groups.values) - 0.5), limits)
+            self._loads(scene, axes, color)
+        self._both(idle, ours)
+        array: NDArray[np.uint8] = np.transpose(self._pygame.surfarray.array3d(self._canvas), (1, 0, 2)).copy()
+        return array
+
+    def _entries(self, names: list[tuple[str, Color]]) -> None:
+        """Say what the parts of the bars are, in one row over both panels."""
+        widths = [self._font(SMALL).size(name)[0] + 40 for name, _ in names]
+        x = max((WIDTH - sum(widths)) // 2, 4)
+        for (name, color), width in zip(names, widths, strict=True):
+            if x + width > WIDTH:  # the rest has no room; parts that are numbers follow one another
+                break
+            self._pygame.draw.rect(self._canvas, color, (x, 80, 16, 12))
+            self._text(name, (x + 22, 76), SMALL)
+            x += width
+
+    def _loads(self, scene: Scene, axes: _Axes, color: Color) -> None:
+        groups, shares = scene.groups(), scene.split(scene.occupancy)
+        n, parts = shares.shape
+        colors = [color] if parts == 1 else _part_colors(parts, groups.numbers)
+        for tick in _ticks(*axes.y, count=2):
+            _, y = axes.at(0.0, tick)
+            self._line((axes.left, y), (axes.right, y), PALE)
+            self._text(f"{100 * tick:g}%", (axes.left - 5, y - 9), SMALL, GREY, align="right")
+        for value in range(n):
+            base = 0.0
+            for part in range(parts):
+                x0, y0 = axes.at(value - 0.42, base + shares[value, part])
+                x1, y1 = axes.at(value + 0.42, base)
+                self._pygame.draw.rect(self._canvas, colors[part], (x0, y0, max(1, x1 - x0), y1 - y0))
+                base += shares[value, part]
+        self._line((axes.left, axes.bottom), (axes.right, axes.bottom), INK)
+        for value in (0, n // 2, n - 1):
+            x, y = axes.at(value, 0.0)
+            self._text(_value_text(groups.values[value]), (x, y + 6), SMALL, GREY, align="centre")
+        self._text(groups.label, ((axes.left + axes.right) // 2, axes.bottom + 26), SMALL, align="centre")
+
+    def _both(self, idle: Scene, ours: Scene) -> None:
+        """Draw the power so far of both, the event, the contexts above it, and the target or limit."""
+        model = ours.model
+        axes = _Axes(66, 388, 624, 510, (0.0, float(model.horizon)), self._power)
+        self._event(axes, model)
+        for context, start, end in ours.runs():
+            (x0, _), (x1, _) = axes.at(start, self._power[0]), axes.at(end, self._power[0])
+            self._pygame.draw.rect(self._canvas, BANDS[context % len(BANDS)], (x0, axes.top - 22, x1 - x0, 20))
+            name = "" if model.context is None else model.context.names[context]
+            if self._font(SMALL - 4).size(name)[0] + 6 <= x1 - x0:
+                self._text(name, (x0 + 4, axes.top - 20), SMALL - 4)
+        for tick in _ticks(*self._power, count=3):
+            _, y = axes.at(0.0, tick)
+            self._line((axes.left, y), (axes.right, y), PALE)
+            self._text(f"{tick:g}", (axes.left - 5, y - 9), SMALL, GREY, align="right")
+        self._line((axes.left, axes.bottom), (axes.right, axes.bottom), INK)
+        limit = ours.limit
+        title = "mean power of a load (kW)" + ("" if limit is None else f", and its {limit[0]}")
+        self._text(title, (axes.left, axes.top - (50 if ours.runs() else 28)), MIDDLE)
+        if limit is not None:
+            for t in range(1, model.horizon + 1):
+                if np.isfinite(limit[1][t]):
+                    self._path([axes.at(t - 1, limit[1][t]), axes.at(t, limit[1][t])], PURPLE, 3)
+        for scene, color in ((idle, ORANGE), (ours, BLUE)):
+            points = [axes.at(t, value) for t, value in enumerate(scene.power_kw)]
+            self._path(points, color, 4)
+            self._pygame.draw.circle(self._canvas, color, points[-1], 6)
+        self._name_event(axes, model)
+        for t in (0, model.horizon // 2, model.horizon):
+            x, _ = axes.at(t, 0.0)
+            at = (min(max(x, 26), WIDTH - 34), axes.bottom + 8)
+            self._text(clock_text(model.times[t]), at, SMALL, GREY, align="centre")
+        for x, scene, color in ((52, idle, ORANGE), (362, ours, BLUE)):
+            self._text(f"reward so far {_money(scene.rewards.sum())}", (x, HEIGHT - 26), SMALL, color)
+
+
+def _money(dollars: float) -> str:
+    """Write dollars a load with three digits or so."""
+    digits = 0 if abs(dollars) >= 100 else 2
+    return f"{dollars + 0.0:,.{digits}f} $".replace("-", "\N{MINUS SIGN}")

@@ -1,0 +1,69 @@
+"""The animation shows both episodes, side by side, and is refused where it cannot be made."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dp_ensemble_env.agents import make_agent
+from dp_ensemble_env.cli.main import main
+from dp_ensemble_env.envs.ensemble import EnsembleEnv
+from dp_ensemble_env.envs.rendering import BLUE, ORANGE, PURPLE
+from dp_ensemble_env.experiments.animation import HEIGHT, WIDTH, animate
+
+image = pytest.importorskip("PIL.Image")
+
+
+def frames(path):
+    with image.open(path) as picture:
+        for i in range(picture.n_frames):
+            picture.seek(i)
+            yield np.asarray(picture.convert("RGB")).astype(int)
+
+
+def centre(frame, color):
+    """Return the mean row of the pixels of a colour in the lower panel, where the power is drawn."""
+    rows, _ = np.nonzero((np.abs(frame[388:510] - np.array(color)) < 12).all(axis=2))
+    return rows.mean()
+
+
+@pytest.mark.parametrize("suffix", ["gif", "png", "webp"])
+def test_the_optimum_lies_below_the_uncontrolled_power(tmp_path, suffix):
+    env = EnsembleEnv()
+    path = animate(make_agent("standard", env), env, tmp_path / f"event.{suffix}", name="optimal")
+    shown = list(frames(path))
+    assert len(shown) == 1 + env.model.horizon and shown[0].shape == (HEIGHT, WIDTH, 3)
+    assert (shown[0][:4] == 255).all()  # white is white
+    assert centre(shown[-1], BLUE) > centre(shown[-1], ORANGE) + 20  # rows count from above
+
+
+def test_nobody_interferes_on_both_sides(tmp_path):
+    env = EnsembleEnv("spot", population=50)
+    path = animate(make_agent("uncontrolled", env), env, tmp_path / "idle.gif", seed=3)
+    last = list(frames(path))[-1]
+    bars = last[102:282]
+    left, right = (
+        (np.abs(bars[:, x : x + 262] - np.array(colour)) < 12).all(axis=2) for x, colour in ((52, ORANGE), (362, BLUE))
+    )
+    assert left.sum() > 500 and (left == right).mean() > 0.999
+
+
+def test_a_target_is_drawn(tmp_path):
+    env = EnsembleEnv("tracking")
+    path = animate(make_agent("uncontrolled", env), env, tmp_path / "target.gif")
+    first = next(frames(path))
+    assert (np.abs(first - np.array(PURPLE)) < 12).all(axis=2).sum() > 100
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--animate", "event.mp4"], "must end in .gif, .png or .webp"),
+        (["--animate", "event.gif", "--split", "test"], "leave --split out"),
+    ],
+)
+def test_bad_requests_are_refused_before_the_work(tmp_path, monkeypatch, capsys, arguments, words):
+    monkeypatch.chdir(tmp_path)
+    assert main(["evaluate", "uncontrolled", *arguments]) == 2
+    assert words in " ".join(capsys.readouterr().err.split())
+    assert not list(tmp_path.iterdir())

@@ -4,12 +4,16 @@ The formulas are those of their library, `rliable`. Scores come as a matrix of r
 were trained alike with other seeds) and instances. The *interquartile mean* is the mean of all scores but the lowest
 and the highest quarter. The interval resamples the runs of each instance on their own (a stratified bootstrap), and,
 since the instances themselves were drawn from many, the instances too; `rliable` calls that ``task_bootstrap``.
+
+Over several scenarios, whose scores come as one matrix each: `pooled_interval` is the interquartile mean of all scores
+together, `performance_profile` the share of them above each threshold, and `probability_of_improvement` how probably
+one agent is better than another on an instance drawn at random.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -53,12 +57,18 @@ def resampled(
     Each instance draws its runs on its own; with `instances` these are drawn, too, else they stay as they are.
     """
     matrix = _matrix(scores)
+    columns = None if instances else np.arange(matrix.shape[1])
+    means: FloatArray = stats.trim_mean(_drawn(matrix, rng, count, columns).reshape(count, -1), 0.25, axis=1)
+    return means
+
+
+def _drawn(matrix: FloatArray, rng: np.random.Generator, count: int, columns: NDArray[Any] | None = None) -> FloatArray:
+    """Return resamples (count, runs, instances): each instance draws its runs, and is drawn itself unless given."""
     runs, tasks = matrix.shape
     rows = rng.integers(runs, size=(count, runs, tasks))
-    columns = rng.integers(tasks, size=(count, 1, tasks)) if instances else np.arange(tasks)
-    drawn = matrix[rows, columns].reshape(count, -1)
-    means: FloatArray = stats.trim_mean(drawn, 0.25, axis=1)
-    return means
+    chosen = rng.integers(tasks, size=(count, 1, tasks)) if columns is None else columns
+    drawn: FloatArray = matrix[rows, chosen]
+    return drawn
 
 
 def interval(scores: ArrayLike, level: float = 0.95, seed: int = 0, *, instances: bool = True) -> Interval:
@@ -76,11 +86,63 @@ def difference(left: ArrayLike, right: ArrayLike, level: float = 0.95, seed: int
 
 def suite_interval(scores: Mapping[str, ArrayLike], level: float = 0.95, seed: int = 0) -> Interval:
     """Return the mean over scenarios of their interquartile means; each scenario is resampled on its own."""
-    if not scores:
-        raise ValueError("there are no scores; give those of at least one scenario.")
+    rng, matrices = np.random.default_rng(seed), _matrices(scores)
+    found = np.mean([resampled(matrix, rng) for matrix in matrices], axis=0)
+    return around(float(np.mean([interquartile_mean(matrix) for matrix in matrices])), found, level)
+
+
+def pooled_interval(scores: Mapping[str, ArrayLike], level: float = 0.95, seed: int = 0) -> Interval:
+    """Return the interquartile mean of all scores together; runs and instances are resampled within each scenario."""
     rng = np.random.default_rng(seed)
-    found = np.mean([resampled(matrix, rng) for matrix in scores.values()], axis=0)
-    return around(float(np.mean([interquartile_mean(matrix) for matrix in scores.values()])), found, level)
+    matrices = _matrices(scores)
+    drawn = [_drawn(matrix, rng, RESAMPLES).reshape(RESAMPLES, -1) for matrix in matrices]
+    found: FloatArray = stats.trim_mean(np.concatenate(drawn, axis=1), 0.25, axis=1)
+    together = np.concatenate([matrix.ravel() for matrix in matrices])
+    return around(interquartile_mean(together), found, level)
+
+
+def performance_profile(scores: Mapping[str, ArrayLike], thresholds: ArrayLike) -> FloatArray:
+    """Return the share of all runs on all instances that score above each threshold.
+
+    Examples
+    --------
+    >>> performance_profile({"spot": [[90, 98]], "call": [[50, 99]]}, [0, 95])
+    array([1. , 0.5])
+    """
+    together = np.concatenate([matrix.ravel() for matrix in _matrices(scores)])
+    shares: FloatArray = (together > np.asarray(thresholds, float)[..., None]).mean(axis=-1)
+    return shares
+
+
+def probability_of_improvement(
+    left: Mapping[str, ArrayLike], right: Mapping[str, ArrayLike], level: float = 0.95, seed: int = 0
+) -> Interval:
+    """Return how probably a run of `left` scores above one of `right` on the same instance; a tie counts half.
+
+    The mean over all instances of all scenarios that both have. The interval resamples instances within each
+    scenario, and the runs of each side on their own.
+    """
+    names = [name for name in left if name in right]
+    if not names:
+        raise ValueError("the two have no scenario in common; score both on at least one.")
+    rng = np.random.default_rng(seed)
+    values, draws = [], []
+    for name in names:
+        x, y = _matrix(left[name]), _matrix(right[name])
+        if x.shape[1] != y.shape[1]:
+            raise ValueError(f"the two were scored on {x.shape[1]} and {y.shape[1]} instances of {name}; use the same.")
+        values.append(_wins(x, y))
+        columns = rng.integers(x.shape[1], size=(RESAMPLES, 1, x.shape[1]))
+        draws.append(_wins(_drawn(x, rng, RESAMPLES, columns), _drawn(y, rng, RESAMPLES, columns)))
+    value = float(np.concatenate(values).mean())
+    return around(value, np.concatenate(draws, axis=1).mean(axis=1), level)
+
+
+def _wins(x: FloatArray, y: FloatArray) -> FloatArray:
+    """Return for each instance the share of pairs of runs in which `x` is above `y`; shapes (..., runs, instances)."""
+    one, other = x[..., :, None, :], y[..., None, :, :]
+    wins: FloatArray = ((one > other) + 0.5 * (one == other)).mean(axis=(-3, -2))
+    return wins
 
 
 def around(value: float, draws: FloatArray, level: float = 0.95) -> Interval:
@@ -88,6 +150,12 @@ def around(value: float, draws: FloatArray, level: float = 0.95) -> Interval:
     share = check_in_range(level, "level", 0.0, 1.0, open_low=True)
     low, high = np.quantile(draws, [(1 - share) / 2, (1 + share) / 2])
     return Interval(value, float(low), float(high))
+
+
+def _matrices(scores: Mapping[str, ArrayLike]) -> list[FloatArray]:
+    if not scores:
+        raise ValueError("there are no scores; give those of at least one scenario.")
+    return [_matrix(matrix) for matrix in scores.values()]
 
 
 def _matrix(scores: ArrayLike) -> FloatArray:

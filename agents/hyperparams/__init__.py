@@ -135,6 +135,13 @@ HYPERPARAMS: dict[str, dict[tuple[str, str], Settings]] = {
     "apg": dict.fromkeys([(MEAN_FIELD, "price"), (MEAN_FIELD, "tilt")], _GRADIENT),
 }  # fmt: skip
 
+#: What differs from these in a scenario, by algorithm, scenario and action mode; ``docs/tuning.md`` says why.
+BY_SCENARIO: dict[str, dict[tuple[str, str], Settings]] = {
+    "apg": {
+        ("campus-day", "tilt"): {"learning_rate": "lin_0.01"},
+    },
+}
+
 ALGORITHMS = tuple(HYPERPARAMS)
 
 
@@ -153,6 +160,15 @@ def hyperparameters(algo: str, env_id: str, action: str) -> Settings:
         if key in table:
             return copy.deepcopy(table[key])  # Stable-Baselines3 writes into policy_kwargs
     raise ValueError(f"{algo} chooses from a list of prices, so it works in price mode only; pass action='price'.")
+
+
+def changes_for(algo: str, scenario: str, action: str) -> Settings:
+    """Return what a scenario changes in the settings of an algorithm; nothing where nothing was tuned.
+
+    A model does not know which scenario it comes from, so whoever trains by a scenario's name passes these on:
+    `dp-ensemble train`, `suite` and `leaderboard` do.
+    """
+    return copy.deepcopy(BY_SCENARIO.get(algo, {}).get((scenario, action), {}))
 
 
 def reward_scale(model: EnsembleModel) -> float:

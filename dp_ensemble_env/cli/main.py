@@ -15,6 +15,7 @@ COMMANDS = {
     "evaluate": "score an agent or a run",
     "compare": "compare controllers: table, pictures, page",
     "suite": "score every agent on every scenario",
+    "leaderboard": "score agents by one protocol, and make the page",
     "plan": "make a dispatch for an event from meters",
     "settle": "settle an event: energy, performance factor, payment",
     "backtest": "forecast days without an event, and compare",

@@ -14,11 +14,14 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dp_ensemble_env.cli.shell import Parser, did_you_mean, translate
 from dp_ensemble_env.experiments.problem import READING as SETTINGS
 from dp_ensemble_env.experiments.problem import Problem, ProblemSettings, dirichlet_spec
+
+if TYPE_CHECKING:
+    from dp_ensemble_env.experiments.sweep.backends import Place
 
 #: Action modes and populations in help texts; names that are registered elsewhere are accepted too.
 POPULATIONS = "mean-field, buildings (all loads), single, or a number of loads"
@@ -292,6 +295,19 @@ def privacy_spec(args: argparse.Namespace) -> str | None:
             raise ValueError("--floor belongs to a release; give --k too.")
         return None
     return dirichlet_spec(k, floor or 0.0)
+
+
+def add_place(group: Any) -> None:
+    """Declare where cells are run; ``--jobs`` is declared apart."""
+    group.add_argument("--backend", choices=("local", "ray"), default="local", help="where to run")
+    group.add_argument("--address", help="of a Ray cluster, or auto (default: start Ray on this machine)")
+
+
+def place_of(args: argparse.Namespace) -> Place:
+    """Return where cells are run, or refuse what cannot work."""
+    from dp_ensemble_env.experiments.sweep.backends import Place
+
+    return Place(args.backend, args.address, args.jobs)
 
 
 def set_options(pairs: list[str]) -> dict[str, Any]:

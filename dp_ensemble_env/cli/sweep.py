@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib.util
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,8 @@ from dp_ensemble_env._progress import Progress
 from dp_ensemble_env.cli import options
 from dp_ensemble_env.cli.shell import Parser, execute, keeping
 from dp_ensemble_env.experiments.comparison_report import OWNER_ONLY
-from dp_ensemble_env.experiments.sweep.backends import ClusterLostError, Records, in_process, in_processes, on_ray
-from dp_ensemble_env.experiments.sweep.cells import BUILT_IN, Cell, Store, Study
+from dp_ensemble_env.experiments.sweep.backends import ClusterLostError, Place
+from dp_ensemble_env.experiments.sweep.cells import BUILT_IN, Cell, Store
 from dp_ensemble_env.experiments.sweep.grid import DEFAULTS, Grid, read_grid
 from dp_ensemble_env.experiments.sweep.report import (
     mixed_software,
@@ -88,8 +87,7 @@ def build_parser() -> Parser:
                 "(default 1; with Ray all cores)"}, jobs=None)  # fmt: skip
     parser.set_defaults(jobs=None)
     where = parser.add_argument_group("where and how")
-    where.add_argument("--backend", choices=("local", "ray"), default="local", help="where to run")
-    where.add_argument("--address", help="of a Ray cluster, or auto (default: start Ray on this machine)")
+    options.add_place(where)
     where.add_argument("--keep-failed", action="store_true", help="do not try failed cells again")
     where.add_argument("--list", action="store_true", help="say what is done and missing, and run nothing")
     where.add_argument("--summary-only", action="store_true", help="write the tables of what is there, and run nothing")
@@ -104,21 +102,11 @@ def grid_of(args: argparse.Namespace) -> Grid:
     return read_grid({name: value for name, value in given.items() if value is not None}, args.grid)
 
 
-def check(args: argparse.Namespace) -> None:
-    """Refuse what cannot work."""
-    if args.address is not None and args.backend != "ray":
-        raise ValueError("--address is that of a Ray cluster; add --backend ray.")
-    if args.address is not None and args.jobs is not None:
-        raise ValueError("--jobs is for this machine; a cluster runs as many cells as it has CPUs, so leave it out.")
-    if args.backend == "ray" and importlib.util.find_spec("ray") is None:
-        raise ImportError("Ray is not installed; pip install 'dp-ensemble-env[ray]', or leave --backend ray out.")
-
-
 class Sweep:
     """The cells of a grid, what is known of them, and the folder they are kept in."""
 
-    def __init__(self, args: argparse.Namespace, grid: Grid, cells: list[Cell]) -> None:
-        self.args, self.grid, self.cells = args, grid, cells
+    def __init__(self, args: argparse.Namespace, grid: Grid, cells: list[Cell], place: Place) -> None:
+        self.args, self.grid, self.cells, self.place = args, grid, cells, place
         self.store = Store(args.output)
         self.records: dict[str, dict[str, Any]] = {}
         self.failed = 0
@@ -159,20 +147,13 @@ class Sweep:
         check_writable(self.args.output, folder=True)
         with Progress("cells", len(self.cells)) as bar:
             bar.begin_at(len(self.records))
-            with contextlib.closing(self._backend(todo, study, bar)) as records:
+            with contextlib.closing(self.place.run(todo, study, self.args.output / "ray.log", bar.say)) as records:
                 for cell, record in records:
                     self.store.save(cell, record)
                     self.keep(cell, record)
                     if record["error"] is not None:
                         bar.say(f"failed: {cell.title}: {record['error']['message']}")
                     bar.advance(len(self.records), f"{self.done:,} of {len(self.cells):,} done, {self.failed:,} failed")
-
-    def _backend(self, cells: list[Cell], study: Study, bar: Progress) -> Records:
-        """Return the records of cells as they are done."""
-        if self.args.backend == "ray":
-            return on_ray(cells, study, self.args.address, self.args.jobs, self.args.output / "ray.log", bar.say)
-        jobs = self.args.jobs or 1
-        return in_processes(cells, study, jobs) if jobs > 1 else in_process(cells, study)
 
     def report(self) -> None:
         """Write the tables and print the summary."""
@@ -196,14 +177,14 @@ class Sweep:
 
 def run(args: argparse.Namespace) -> int:
     """Run the grid, or say how it stands."""
-    check(args)
+    place = options.place_of(args)
     grid = grid_of(args)
     cells, skipped = grid.cells()
     for reason in skipped:
         print(f"left out: {reason}", file=sys.stderr)
     if not cells:
         raise ValueError("nothing is left to run; choose methods and actions that go together.")
-    sweep = Sweep(args, grid, cells)
+    sweep = Sweep(args, grid, cells, place)
     if args.list:
         sweep.show_state()
         return 0

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from dp_ensemble_env._files import check_writable
 from dp_ensemble_env._progress import Progress
 from dp_ensemble_env._validation import check_choice
-from dp_ensemble_env.agents.hyperparams import ALGORITHMS, hyperparameters
+from dp_ensemble_env.agents.hyperparams import ALGORITHMS, changes_for, hyperparameters
 from dp_ensemble_env.agents.runs import CHECKPOINTS
 from dp_ensemble_env.cli import options
 from dp_ensemble_env.cli.shell import Parser, execute, keeping
@@ -117,7 +117,8 @@ def run(args: argparse.Namespace) -> int:
 
     check_choice(args.algo, "--algo", ALGORITHMS)
     hyperparameters(args.algo, "dp_ensemble/MeanField-v0", args.action)  # refuses modes that it does not know
-    settings = TrainingSettings(args.seed, args.steps, args.target, args.interval, options.set_options(args.set))
+    changes = {**tuned(args), **options.set_options(args.set)}
+    settings = TrainingSettings(args.seed, args.steps, args.target, args.interval, changes)
     logs = not args.no_tensorboard
     if logs and importlib.util.find_spec("tensorboard") is None:
         raise ImportError("TensorBoard is not installed; pip install 'dp-ensemble-env[rl]', or pass --no-tensorboard.")
@@ -140,6 +141,12 @@ def run(args: argparse.Namespace) -> int:
         show_text(str(deployed))
         show_text(env.ledger.statement())
     return 0
+
+
+def tuned(args: argparse.Namespace) -> dict[str, Any]:
+    """Return what the scenario changes in the settings."""
+    settings = options.problem_settings(args)
+    return {} if settings.meter is not None else changes_for(args.algo, settings.scenario, args.action)
 
 
 def instances(args: argparse.Namespace) -> list[EnsembleModel]:

@@ -290,12 +290,12 @@ def planned(name: str, settings: SuiteSettings, monitor: Monitor) -> list[Entry]
     """Score the controllers that plan."""
     first = scenarios.make(name)
     plans = {agent: PLANNERS[agent](first) for agent in settings.agents}
-    at_home = _Scorer(first)
+    at_home = InstanceScorer(first)
     columns: dict[str, list[tuple[float, float, float]]] = {agent: [] for agent in settings.agents}
     for i in settings.numbers:
         monitor.advance(i, f"instance {i}", len(settings.numbers))
         model = scenarios.make(name, instance=i, split="test")
-        scorer = _Scorer(model)
+        scorer = InstanceScorer(model)
         seen = model
         if settings.privacy is not None:
             seen = model.with_default(draw_release(settings.privacy, model, i).matrix)
@@ -313,13 +313,14 @@ def planned(name: str, settings: SuiteSettings, monitor: Monitor) -> list[Entry]
     return entries
 
 
-class _Scorer:
+class InstanceScorer:
     """Scores tilts (T, c, m) on a model, exactly."""
 
     def __init__(self, model: EnsembleModel) -> None:
         self.returns, self.ends = TiltReturn(model), start_values(model)
 
     def __call__(self, tilts: FloatArray) -> float:
+        """Return the score of tilts (T, c, m)."""
         return score(self.returns(tilts), *self.ends)
 
 

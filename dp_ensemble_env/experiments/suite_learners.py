@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from itertools import product
 from pathlib import Path
 
 from dp_ensemble_env import scenarios
 from dp_ensemble_env._progress import Monitor
 from dp_ensemble_env.agents import Agent
-from dp_ensemble_env.agents.hyperparams import ALGORITHMS
+from dp_ensemble_env.agents.hyperparams import ALGORITHMS, changes_for
+from dp_ensemble_env.agents.loading import LearnedAgent
 from dp_ensemble_env.envs import actions
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.experiments.problem import draw_release
+from dp_ensemble_env.model import EnsembleModel
 
 
 @dataclass(frozen=True)
@@ -85,25 +86,38 @@ def train_learners(
     privacy: str | None = None,
 ) -> None:
     """Train a learner on the training instances of each scenario, `seeds` times; with `privacy` on releases, too."""
+    for name in names:
+        for private in (False, True) if privacy is not None else (False,):
+            models = training_models(name, privacy if private else None)
+            for i in range(seeds):
+                where = " on releases" if private else ""
+                monitor.stage(f"{name}: training {budget.title}{where}", budget.steps)
+
+                def progress(done: int, planned: int, score: float) -> None:
+                    monitor.advance(done, f"score {score:.1f}", planned)
+
+                agent = train_once(budget, name, models, seed + i, progress)
+                learners.add(budget.title, budget.action, name, agent, private)
+
+
+def training_models(name: str, privacy: str | None, instances: int | None = None) -> list[EnsembleModel]:
+    """Return the training instances of a scenario, or what releases of them show."""
+    truth = [scenarios.make(name, instance=i) for i in scenarios.instances("train")[:instances]]
+    if privacy is None:
+        return truth
+    return [one.with_default(draw_release(privacy, one, i).matrix) for i, one in enumerate(truth)]
+
+
+def train_once(
+    budget: Budget, name: str, models: Sequence[EnsembleModel], seed: int, progress: Callable[[int, int, float], None]
+) -> LearnedAgent:
+    """Train a learner on instances of a scenario, in turn."""
     from dp_ensemble_env.agents.sb3 import TrainingSettings, train
 
-    for name in names:
-        truth = [scenarios.make(name, instance=i) for i in scenarios.instances("train")]
-        sets = {False: truth}
-        if privacy is not None:
-            sets[True] = [one.with_default(draw_release(privacy, one, i).matrix) for i, one in enumerate(truth)]
-        for (private, models), i in product(sets.items(), range(seeds)):
-            where = " on releases" if private else ""
-            monitor.stage(f"{name}: training {budget.title}{where}", budget.steps)
-
-            def progress(done: int, planned: int, score: float) -> None:
-                monitor.advance(done, f"score {score:.1f}", planned)
-
-            # Scores along the way are looked at by nobody here, and cost time.
-            settings = TrainingSettings(seed + i, budget.steps, interval=max(1, budget.steps // 4))
-            env = EnsembleEnv(models[0], action=budget.action)
-            agent = train(budget.algo, env, settings, progress=progress, models=models)
-            learners.add(budget.title, budget.action, name, agent, private)
+    changes = changes_for(budget.algo, name, budget.action)
+    # Scores along the way are looked at by nobody here, and cost time.
+    settings = TrainingSettings(seed, budget.steps, interval=max(1, budget.steps // 4), hyperparams=changes)
+    return train(budget.algo, EnsembleEnv(models[0], action=budget.action), settings, progress=progress, models=models)
 
 
 def load_runs(learners: Learners, folders: Iterable[Path]) -> None:

@@ -9,7 +9,16 @@ from scipy import stats
 from dp_ensemble_env import scenarios
 from dp_ensemble_env.agents import evaluate, evaluate_split, make_agent
 from dp_ensemble_env.agents.generalisation import SplitOutcome
-from dp_ensemble_env.agents.statistics import difference, interquartile_mean, interval, resampled, suite_interval
+from dp_ensemble_env.agents.statistics import (
+    difference,
+    interquartile_mean,
+    interval,
+    performance_profile,
+    pooled_interval,
+    probability_of_improvement,
+    resampled,
+    suite_interval,
+)
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.model import EnsembleModel
 
@@ -139,3 +148,43 @@ def test_wrong_arguments_are_refused(levels: str) -> None:
         evaluate_split([], levels)
     with pytest.raises(ValueError, match="agent must be"):
         evaluate_split(3, levels, instances=1)
+
+
+# ------------------------------------------------------------------ over several scenarios
+@pytest.fixture
+def two_agents() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Whole numbers, so that ties occur; the second agent has fewer runs."""
+    rng = np.random.default_rng(5)
+    one = {"a": rng.integers(80, 100, (5, 4)).astype(float), "b": rng.integers(60, 90, (5, 3)).astype(float)}
+    other = {"a": rng.integers(78, 98, (3, 4)).astype(float), "b": rng.integers(65, 90, (3, 3)).astype(float)}
+    return one, other
+
+
+def test_pooled_means_and_profiles_are_those_of_rliable(two_agents: tuple[dict, dict]) -> None:
+    one, _ = two_agents
+    matrix = np.concatenate([one["a"], one["b"]], axis=1)  # rliable: runs, tasks
+    found = pooled_interval(one)
+    assert found.value == pytest.approx(stats.trim_mean(matrix, proportiontocut=0.25, axis=None))  # aggregate_iqm
+    assert found.low < found.value < found.high
+    thresholds = np.array([65.0, 80.0, 90.0, 200.0])
+    by_hand = [np.mean(matrix > threshold) for threshold in thresholds]  # run_score_deviation
+    np.testing.assert_allclose(performance_profile(one, thresholds), by_hand)
+    same = {"a": np.full((2, 3), 7.0)}
+    assert pooled_interval(same) == (7.0, 7.0, 7.0)
+
+
+def test_the_probability_of_improvement_is_that_of_rliable(two_agents: tuple[dict, dict]) -> None:
+    one, other = two_agents
+    by_task = []
+    for name in one:  # rliable averages the statistic of Mann and Whitney over the tasks
+        for x, y in zip(one[name].T, other[name].T, strict=True):
+            by_task.append(stats.mannwhitneyu(x, y, alternative="greater").statistic / (len(x) * len(y)))
+    found = probability_of_improvement(one, other)
+    assert found.value == pytest.approx(np.mean(by_task)) and found.low <= found.value <= found.high
+    assert probability_of_improvement(other, one).value == pytest.approx(1.0 - found.value)
+    better = {name: scores + 1000.0 for name, scores in one.items()}
+    assert probability_of_improvement(better, other) == (1.0, 1.0, 1.0)
+    with pytest.raises(ValueError, match="no scenario in common"):
+        probability_of_improvement(one, {"c": one["a"]})
+    with pytest.raises(ValueError, match="4 and 3 instances of a"):
+        probability_of_improvement(one, {"a": one["b"]})

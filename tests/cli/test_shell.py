@@ -63,7 +63,12 @@ def test_examples_are_understood(words):
 
 @by_words
 def test_shared_options_are_declared_once_and_mean_the_same(words):
-    several = {"sweep": {"--privacy", "--k"}, "plot": {"--k", "--floor"}, "frontier": {"--instance"}}
+    several = {
+        "sweep": {"--privacy", "--k"},
+        "leaderboard": {"--privacy"},
+        "plot": {"--k", "--floor"},
+        "frontier": {"--instance"},
+    }
     plural = several.get(words[-1], set())
     for action in parser_of(words)._actions:
         for name in action.option_strings:
@@ -165,6 +170,7 @@ LATE = [
     ["suite", "--run", "nowhere"],
     ["suite", "--privacy", "dirichlit:k=5"],
     ["suite", "--output", "file"],
+    ["leaderboard", "--output", "file"],
     ["validate", "--json", "file/x.json"],
     ["privacy", "guarantee", "--scenario", "campus-evnt"],
     ["privacy", "plot", "--output", "file"],

@@ -18,11 +18,12 @@ import resource
 import socket
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol
 
 from dp_ensemble_env import _interrupt
 from dp_ensemble_env._files import atomic_write
@@ -76,6 +77,12 @@ class Study:
     models: dict[str, EnsembleModel]
     agents: str | None = None
 
+    def compute(self, cell: Cell) -> dict[str, Any]:
+        """Return the result of a cell."""
+        if self.agents is not None:
+            register_agents(self.agents)
+        return compute(cell.config, self.models[cell.data])
+
 
 def show_privacy(spec: str | None) -> str:
     """Write a mechanism for tables: the paper's by its k, others as they are given; different ones never look alike."""
@@ -85,14 +92,19 @@ def show_privacy(spec: str | None) -> str:
 
 
 # ------------------------------------------------------------------ running
-def run_cell(cell: Cell, study: Study) -> dict[str, Any]:
+class Computes(Protocol):
+    """What cells are run with: a `Study`, or another that knows how to."""
+
+    def compute(self, cell: Any) -> dict[str, Any]:
+        """Return the result of a cell."""
+
+
+def run_cell(cell: Cell, study: Computes) -> dict[str, Any]:
     """Run one cell and return its record; whatever goes wrong in it becomes part of the record."""
     started, busy = time.perf_counter(), time.process_time()
     result, error = None, None
     try:
-        if study.agents is not None:
-            register_agents(study.agents)
-        result = compute(cell.config, study.models[cell.data])
+        result = study.compute(cell)
     except KeyboardInterrupt:
         raise
     except BaseException as problem:  # also SystemExit, and what a user's agent may invent
@@ -184,10 +196,16 @@ class Store:
 
     A file is written when its cell is done, all at once or not at all. A
     finished one is never written again; one that cannot be read counts as missing.
+
+    Parameters
+    ----------
+    folder : path
+    sound : callable, optional
+        Says whether a result has what tables are made of.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, sound: Callable[[dict[str, Any]], bool] | None = None) -> None:
+        self.folder, self.sound = folder, sound or _is_sound
 
     def path(self, cell: Cell) -> Path:
         """Return the file of a cell."""
@@ -197,7 +215,7 @@ class Store:
         """Return the record of a cell, or None."""
         try:
             record = json.loads(self.path(cell).read_text(encoding="utf-8"))
-            return record if record["config"] == cell.config and _is_whole(record) else None
+            return record if record["config"] == cell.config and self._is_whole(record) else None
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
 
@@ -209,16 +227,19 @@ class Store:
                 json.dump(record, stream, allow_nan=False)
                 stream.write("\n")
 
+    def _is_whole(self, record: dict[str, Any]) -> bool:
+        """Whether a record has what tables are made of, in the types that they need."""
+        result, error, run = record["result"], record["error"], record["run"]
+        fine = _is_number(run["cpu_seconds"]) or (run["cpu_seconds"] is None and error is not None)
+        fine &= all(isinstance(version, str) for version in run["software"].values())
+        if result is None:
+            return fine and isinstance(error["type"], str) and isinstance(error["message"], str)
+        return fine and error is None and self.sound(result)
 
-def _is_whole(record: dict[str, Any]) -> bool:
-    """Whether a record has what tables are made of, in the types that they need."""
-    result, error, run = record["result"], record["error"], record["run"]
-    fine = _is_number(run["cpu_seconds"]) or (run["cpu_seconds"] is None and error is not None)
-    fine &= all(isinstance(version, str) for version in run["software"].values())
-    if result is None:
-        return fine and isinstance(error["type"], str) and isinstance(error["message"], str)
+
+def _is_sound(result: dict[str, Any]) -> bool:
     sides = [result[side][name] for side in ("made", "deployed") for name in ("score", "gap", "mean_return")]
-    return fine and error is None and all(map(_is_number, sides)) and isinstance(result["steps"], int | None)
+    return all(map(_is_number, sides)) and isinstance(result["steps"], int | None)
 
 
 def _is_number(value: Any) -> bool:

@@ -121,7 +121,7 @@ NAMED = dict(zip(COLORS, (BLUE, RED, GREEN, ORANGE, PINK, SKY, BLACK, GREY), str
 
 
 @look()
-def draw_chart(chart: Chart, path: Path) -> Path:
+def draw_chart(chart: Chart, path: Path, vector: bool = False) -> Path:
     """Draw the plain picture of a chart: what is shown before anybody clicks."""
     series = [one for one in chart.series if one.shown]
     figure, axes = subplots(figsize=(PAGE, 4.0 if chart.rows is None else 0.26 * len(chart.rows) + 1.0))
@@ -153,7 +153,7 @@ def draw_chart(chart: Chart, path: Path) -> Path:
         axes.margins(x=0.12)
     if len(series) > 1:
         figure.legend(loc="outside lower center", ncols=min(3, len(series)))
-    return save(figure, path)
+    return save(figure, path, vector)
 
 
 class _PlainLog(LogFormatter):

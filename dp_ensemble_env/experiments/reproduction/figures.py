@@ -12,7 +12,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.patches import Rectangle
 
 from dp_ensemble_env.chain.calendar import select_days
-from dp_ensemble_env.experiments.reproduction import captions
+from dp_ensemble_env.experiments.reproduction import captions, live
 from dp_ensemble_env.experiments.reproduction.claims import PAPER_EPSILON, distance
 from dp_ensemble_env.experiments.reproduction.measures import KS, LEADING, ONE, ONE_STEP
 from dp_ensemble_env.experiments.reproduction.releases import DELTA
@@ -47,7 +47,7 @@ def draw_all(study: Study, folder: Path) -> list[tuple[str, Path, str]]:
 def figure_files(study: Study) -> list[str]:
     """Return the names of the files that `draw_all` writes."""
     names = [name for name, (_, row, _, _) in FIGURES.items() if study.row is not None or not row]
-    return [f"{name}.{kind}" for name in names for kind in ("png", "svg")]
+    return [f"{name}.{kind}" for name in (*names, live.COST, live.LOAD) for kind in ("png", "svg")]
 
 
 # ------------------------------------------------------------------ Figure 3

@@ -132,10 +132,10 @@ def event_outcomes(model: EnsembleModel, seed: int) -> dict[tuple[str, float], O
     return outcomes
 
 
-def capacities(model: EnsembleModel, ks: Sequence[float]) -> dict[str, list[float]]:
-    """Energy curtailed over the event, kWh, for each k."""
+def aware_outcomes(model: EnsembleModel, ks: Sequence[float]) -> dict[str, list[Outcome]]:
+    """Play the event with the policies that expect the noise, for each k."""
     names = ("taylor", "digamma", "average-exact")
-    return {name: [event_outcome(model, closed_form(model, name, k, 0)).curtailed_kwh for k in ks] for name in names}
+    return {name: [event_outcome(model, closed_form(model, name, k, 0)) for k in ks] for name in names}
 
 
 # ------------------------------------------------------------------ cost and privacy over k

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from dp_ensemble_env.experiments.comparison_report import OWNER_WORDS
+from dp_ensemble_env.experiments.reproduction import live
 from dp_ensemble_env.experiments.reproduction.claims import (
     ABOUT_15,
     CONTRADICTED,
@@ -26,7 +27,9 @@ from dp_ensemble_env.experiments.reproduction.row import RULE
 from dp_ensemble_env.experiments.reproduction.study import Study
 from dp_ensemble_env.experiments.reproduction.tables import Table
 from dp_ensemble_env.experiments.reproduction.verdicts import MARKS, Claim, all_claims, tally
+from dp_ensemble_env.reporting.charts import Explorer
 from dp_ensemble_env.reporting.page import Cell, Page
+from dp_ensemble_env.reporting.plotting import draw_chart
 
 INTRODUCTION = (
     "A demand-response aggregator steers the power of 100 buildings. Left alone, the ensemble moves between power "
@@ -114,17 +117,27 @@ def write_page(
 ) -> Path:
     """Draw the figures and write everything into one HTML file, whose name gets the suffix."""
     page = Page("Privacy-aware load ensemble control: the case study, computed again")
-    page.text(INTRODUCTION)
     if any(study.data.slug == METER for study in studies):
-        page.text(OWNER_WORDS)
+        page.warning(OWNER_WORDS)
+    explorers = [live.explore(study) for study in studies]
+    pictures = [
+        _draw_live(explorer, folder / study.data.slug) for explorer, study in zip(explorers, studies, strict=True)
+    ]
+    first = (explorers[0].load_at_start(), pictures[0][1]) if studies else ()
+    page.takeaways(live.takeaways(studies, findings), *first)
+    page.heading("About this page", short="About")
+    page.text(INTRODUCTION)
     if quick:
         page.text("This is a quick run: fewer samples and grid points, and learners trained for a short while only.")
-    page.heading("In short: what holds and what does not")
-    page.items([f"{data}: {tally(found)}." for data, found in findings.items()])
+    for explorer, drawn, study in zip(explorers, pictures, studies, strict=True):
+        page.heading(f"Move k: {study.data.title}")
+        page.explorer(explorer, drawn, live.CAPTIONS)
+    page.heading("What holds and what does not", short="What holds")
+    page.items([f"{_subject(data)}: {tally(found)}." for data, found in findings.items()])
     _failures(page, findings)
-    page.heading("Symbols and words")
+    page.heading("Symbols and words", short="Symbols")
     page.definitions(SYMBOLS)
-    page.heading("Where the paper is misprinted")
+    page.heading("Where the paper is misprinted", short="Misprints")
     page.text("The verdicts refer to these by their numbers.")
     page.definitions(MISPRINTS)
     page.heading("Claims")
@@ -145,6 +158,15 @@ def write_page(
     page.heading("How this was made")
     page.items(made)
     return page.write(folder / f"reproduction{suffix}.html")
+
+
+def _subject(data: str) -> str:
+    return "claims that need no meter data" if data == THEORY else data
+
+
+def _draw_live(explorer: Explorer, folder: Path) -> list[Path]:
+    charts = {live.COST: explorer.frontier, live.LOAD: explorer.load_at_start()}
+    return [draw_chart(chart, folder / f"{name}.png", vector=True) for name, chart in charts.items()]
 
 
 def _failures(page: Page, findings: dict[str, list[Finding]]) -> None:
@@ -183,7 +205,7 @@ def _verdict_cell(claim: Claim, data: str) -> Cell:
 
 
 def _section(page: Page, study: Study, tables: list[Table], folder: Path) -> None:
-    page.heading(f"Figures and numbers: {study.data.title}")
+    page.heading(f"Figures and numbers: {study.data.title}", short=f"Figures: {study.data.title}")
     page.text(study.data.provenance)
     if study.row is None:
         page.text(

@@ -21,8 +21,8 @@ from dp_ensemble_env.experiments.reproduction.measures import (
     Effort,
     Learned,
     adjacent_policies,
+    aware_outcomes,
     building_deviation,
-    capacities,
     costs,
     event_outcomes,
     learners,
@@ -75,6 +75,9 @@ class Study:
     released : dict k -> (mean power (T + 1,), mean kW curtailed at the peak, standard error, mean kWh)
         Policies solved on single releases.
     capacity, cost : dict name -> values for each of `effort.ks`
+        Energy curtailed in the event, kWh, and dollars per building.
+    power : dict name -> arrays (T + 1,) for each of `effort.ks`
+        Power of the ensemble under the policies that expect the noise, kW.
     cost_error : dict name -> standard errors
         Of the costs that are Monte Carlo means.
     epsilon : dict name -> values for each of `effort.ks`
@@ -111,6 +114,7 @@ class Study:
     shed_limit: float
     released: dict[float, tuple[FloatArray, float, float, float]]
     capacity: dict[str, list[float]]
+    power: dict[str, list[FloatArray]]
     cost: dict[str, list[float]]
     cost_error: dict[str, list[float]]
     epsilon: dict[str, list[float]]
@@ -174,7 +178,7 @@ def run_study(data: DataSet, effort: Effort, seed: int, say: Callable[[str], Non
     released = {k: released_outcomes(model, peak, k, effort.releases, seed) for k in KS}
     shed_limit = largest_shed(model, min(o.curtailed_kwh for (_, k), o in events.items() if k == 50.0))
     say("capacity over k")
-    capacity = capacities(model, effort.ks)
+    aware = aware_outcomes(model, effort.ks)
     say("cost of privacy")
     cost, cost_error = costs(model, effort, seed)
     say("misprints against Monte Carlo")
@@ -193,7 +197,8 @@ def run_study(data: DataSet, effort: Effort, seed: int, say: Callable[[str], Non
         peak=peak,
         shed_limit=shed_limit,
         released=released,
-        capacity=capacity,
+        capacity={name: [outcome.curtailed_kwh for outcome in mine] for name, mine in aware.items()},
+        power={name: [outcome.power_kw for outcome in mine] for name, mine in aware.items()},
         cost=cost,
         cost_error=cost_error,
         ceiling=attack_ceiling(effort.attacks),

@@ -33,7 +33,9 @@ from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy import Fleet, PrivacyLedger, Release, adjacency_from_counts, mechanism
 from dp_ensemble_env.privacy import ledger as ledger_module
 from dp_ensemble_env.privacy.mechanisms import dirichlet
+from dp_ensemble_env.reporting.charts import Chart, Explorer, Series, Stop
 from dp_ensemble_env.reporting.page import Page
+from dp_ensemble_env.reporting.plotting import draw_chart
 
 ID = "dp_ensemble/MeanField-v0"
 SPEC = "dirichlet:k=50,floor=0.02"
@@ -402,6 +404,13 @@ def test_a_page_made_from_a_private_environment_is_clean(tmp_path: Path) -> None
     for name, privacy in (("private", with_adjacency(privacy=SPEC)), ("true", {})):
         env = play(EnsembleEnv(model, render_mode="rgb_array", **privacy))
         page = Page(name)
+        chart = Chart(
+            "start", "state", "share", [Series(str(row), range(4), row) for row in env.model.default.tolist()]
+        )
+        stop = Stop(0, "start", repr(env.model.initial.tolist()), {"start": env.model.initial.tolist()})
+        picture = draw_chart(chart, tmp_path / "chart.png")
+        page.takeaways([*env.model.notes, env.ledger.statement()], chart, picture)
+        page.explorer(Explorer("start", chart, chart, [stop]), [picture] * 2, ["", repr(env.model.power_kw)])
         page.items([*env.model.notes, env._task.privacy_line(), env.ledger.statement(), repr(env.settings)])
         page.table(["state", "start"], [[str(i), repr(float(p))] for i, p in enumerate(env.model.initial)])
         page.table(["row"], [[repr(row)] for row in env.model.default.tolist()])

@@ -32,6 +32,8 @@ FloatArray = NDArray[np.float64]
 
 #: Share of the simulated days that a range holds.
 RANGE = 0.9
+#: Multiples of the event's price that the page lets one compare.
+MULTIPLES = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0)
 #: Highest event price that is tried to reach a target, $/kWh.
 HIGHEST_PRICE = 50.0
 #: So many past days tell how participants stray together.
@@ -143,6 +145,15 @@ class Course:
 
 
 @dataclass(frozen=True, eq=False)
+class PriceLevel:
+    """What another event price would bring: set-points of all together (K,), kW, and dollars of discomfort."""
+
+    price: float
+    setpoint: FloatArray
+    discomfort: float
+
+
+@dataclass(frozen=True, eq=False)
 class Plan:
     """A dispatch.
 
@@ -157,7 +168,9 @@ class Plan:
     pledge_kw : float
     programme : ReliefProgramme
     revealed : tuple of str
-    notes : tuple of str
+    notes : dict of tuples of str
+    levels : tuple of PriceLevel
+        The plan at other event prices, from nothing upwards.
     """
 
     participants: tuple[Course, ...]
@@ -168,6 +181,7 @@ class Plan:
     programme: ReliefProgramme
     revealed: tuple[str, ...]
     notes: dict[str, tuple[str, ...]]
+    levels: tuple[PriceLevel, ...] = ()
 
     @property
     def money(self) -> dict[str, float]:
@@ -227,7 +241,13 @@ def make_plan(
         pledge = 0.0 if delivered is None else settings.programme.best_pledge(delivered)
     tariff = first.event.tariff.at(total.times - (total.times[1] - total.times[0]))
     notes = {name: day.notes for name, day in days.items()}
-    return Plan(tuple(courses), total, price, tariff, pledge, settings.programme, revealed, notes)
+    monitor.stage("other prices", len(MULTIPLES))
+    levels = []
+    for multiple in MULTIPLES:
+        levels.append(_level(days, kernels, multiple * price, settings.payback))
+        monitor.advance(len(levels))
+    terms = price, tariff, pledge, settings.programme, revealed, notes
+    return Plan(tuple(courses), total, *terms, tuple(levels))
 
 
 # ------------------------------------------------------------------ policies
@@ -311,6 +331,21 @@ def _fleet(days: dict[str, MeteredDay]) -> tuple[Fleet, int]:
 
 
 # ------------------------------------------------------------------ what will happen
+def _level(days: dict[str, MeteredDay], kernels: dict[str, FloatArray], price: float, payback: float) -> PriceLevel:
+    """Return what an event price brings, without simulating days."""
+    setpoint, discomfort = 0.0, 0.0
+    for name, day in days.items():
+        model, policy = day.model, _policy(day, kernels.get(name), price)
+        rest = day.path.behaviour(model.power_kw)[model.horizon :]
+        held, idle = (mean_power(model, np.concatenate([p, rest])) for p in (policy, model.default_policy))
+        in_event = np.append(day.in_event, np.zeros(len(rest), dtype=bool))
+        after = day.path.times > day.path.times[in_event][-1]
+        owed = payback * (idle - held)[in_event].sum() / max(after.sum(), 1)
+        setpoint = setpoint + model.buildings * (held + np.where(after, owed, 0.0))
+        discomfort += model.buildings * event_outcome(model, policy).discomfort
+    return PriceLevel(price, np.asarray(setpoint), discomfort)
+
+
 def _course(name: str, day: MeteredDay, policy: FloatArray, settings: PlanSettings, rng: np.random.Generator) -> Course:
     model, loads = day.model, day.model.buildings
     rest = day.path.behaviour(model.power_kw)[model.horizon :]

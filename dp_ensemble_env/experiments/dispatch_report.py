@@ -85,6 +85,13 @@ def course_range(course: Course) -> tuple[float, float]:
     return float(low), float(high)
 
 
+#: A dispatch names every participant's set-points, which come from its readings.
+WARNING = (
+    "For the control room: forecasts and set-points are computed from the participants' readings. Show this page to "
+    "nobody who may not see their meters."
+)
+
+
 def write_plan(folder: Path, plan: Plan, *, signal: str, timezone: str | None, command: str) -> Path:
     """Write all files; return the page's path."""
     write_csv(folder / "dispatch.csv", COLUMNS, rows(plan))
@@ -164,14 +171,20 @@ def show_plan(plan: Plan) -> None:
 
 
 def _page(folder: Path, plan: Plan, command: str) -> Path:
-    from dp_ensemble_env.experiments.dispatch_figures import draw_participants, draw_total
+    from dp_ensemble_env.experiments.dispatch_figures import draw_participants, price_explorer, total_chart
+    from dp_ensemble_env.reporting.plotting import draw_chart
 
-    total = plan.total
+    total, chart = plan.total, total_chart(plan)
     page = Page(f"Dispatch of {str(total.times[total.in_event][0])[:10]}")
-    for text in sentences(plan):
-        page.text(text)
-    picture = draw_total(folder / "total.png", plan)
-    page.picture(picture, "Power of all participants. Shaded: the event. Band: 90 % of simulated days.")
+    page.warning(WARNING)
+    page.takeaways(sentences(plan), chart, draw_chart(chart, folder / "total.png"))
+    page.text("Shaded: the event. Band: 90 % of simulated days.")
+    if plan.levels:
+        page.heading("Another price")
+        explorer = price_explorer(plan)
+        pictures = [draw_chart(explorer.frontier, folder / "prices.png"), folder / "total.png"]
+        captions = ["Power shed at other event prices.", "Expected load of all participants at the chosen price."]
+        page.explorer(explorer, pictures, captions)
     page.heading("Participants")
     page.table(*table(plan))
     if len(plan.participants) > 1:

@@ -6,6 +6,7 @@ import csv
 import json
 import re
 from datetime import datetime
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from dp_ensemble_env import samples
 from dp_ensemble_env.cli import main
 from dp_ensemble_env.event import customer_baseline
 from dp_ensemble_env.experiments.dispatch import PlanSettings, make_plan, together
+from dp_ensemble_env.experiments.dispatch_figures import price_explorer
 from dp_ensemble_env.experiments.metered import metered_day
 from dp_ensemble_env.experiments.openadr import openadr
 from dp_ensemble_env.experiments.participants import participants
@@ -80,6 +82,19 @@ def test_what_strikes_all_alike_widens_the_total(days, plan):
     drawn = sum(course.drawn_kwh for course in plan.participants)
     assert plan.total.drawn_kwh.std() == pytest.approx(wider * drawn.std())
     assert plan.total.drawn_kwh.mean() == pytest.approx(drawn.mean())
+
+
+def test_other_prices_lead_through_the_plan(plan):
+    """The plan is one of its levels, and more money sheds more, at more discomfort."""
+    (own,) = [level for level in plan.levels if level.price == plan.price]
+    np.testing.assert_allclose(own.setpoint, plan.total.setpoint)
+    assert own.discomfort == pytest.approx(plan.total.discomfort)
+    for before, after in pairwise(plan.levels):
+        assert plan.total.energy(before.setpoint) > plan.total.energy(after.setpoint)
+        assert before.price < after.price and before.discomfort < after.discomfort
+    explorer = price_explorer(plan)
+    stop, frontier = explorer.stops[explorer.start], explorer.frontier.series[0]
+    assert stop.x == plan.price and frontier.y[explorer.start] == pytest.approx(plan.total.shed_kwh / plan.total.hours)
 
 
 def test_payback_comes_after_the_event_and_is_linear(days, plan):
@@ -204,7 +219,8 @@ def test_plan_then_settle(tmp_path, capsys):
     assert max(map(len, out.split("Page:")[0].splitlines())) <= 80
     assert "doing nothing would settle as" in " ".join(out.split())
     names = sorted(file.name for file in folder.iterdir())
-    assert names == ["dispatch.csv", "dispatch.html", "dispatch.json", "openadr.json", "participants.png", "total.png"]
+    pictures = ["participants.png", "prices.png", "total.png"]
+    assert names == ["dispatch.csv", "dispatch.html", "dispatch.json", "openadr.json", *pictures]
     with (folder / "dispatch.csv").open() as stream:
         rows = list(csv.DictReader(stream))
     parts = [row for row in rows if row["participant"] != "total" and row["start"] == f"{DATE} 12:00:00"]

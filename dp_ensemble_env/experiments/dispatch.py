@@ -333,7 +333,7 @@ def _fleet(days: dict[str, MeteredDay]) -> tuple[Fleet, int]:
 # ------------------------------------------------------------------ what will happen
 def _level(days: dict[str, MeteredDay], kernels: dict[str, FloatArray], price: float, payback: float) -> PriceLevel:
     """Return what an event price brings, without simulating days."""
-    setpoint, discomfort = 0.0, 0.0
+    discomfort, setpoints = 0.0, []
     for name, day in days.items():
         model, policy = day.model, _policy(day, kernels.get(name), price)
         rest = day.path.behaviour(model.power_kw)[model.horizon :]
@@ -341,9 +341,9 @@ def _level(days: dict[str, MeteredDay], kernels: dict[str, FloatArray], price: f
         in_event = np.append(day.in_event, np.zeros(len(rest), dtype=bool))
         after = day.path.times > day.path.times[in_event][-1]
         owed = payback * (idle - held)[in_event].sum() / max(after.sum(), 1)
-        setpoint = setpoint + model.buildings * (held + np.where(after, owed, 0.0))
+        setpoints.append(model.buildings * (held + np.where(after, owed, 0.0)))
         discomfort += model.buildings * event_outcome(model, policy).discomfort
-    return PriceLevel(price, np.asarray(setpoint), discomfort)
+    return PriceLevel(price, np.sum(setpoints, axis=0), discomfort)
 
 
 def _course(name: str, day: MeteredDay, policy: FloatArray, settings: PlanSettings, rng: np.random.Generator) -> Course:

@@ -122,7 +122,9 @@ def show_root_file(app: Sphinx, page: str, source: list[str]) -> None:
     app.env.note_dependency(str(path))
     text = path.read_text(encoding="utf-8")
     text = text.replace("](docs/", "](").replace("](CHANGELOG.md)", "](changelog.md)")
-    source[0] = re.sub(r"\[([^]]*)\]\((?!https?:)((?:tests|scripts|dp_ensemble_env|agents)/[^)]*|[A-Z]\w+(?:\.\w+)?)\)", r"`\1`", text)
+    source[0] = re.sub(
+        r"\[([^]]*)\]\((?!https?:)((?:tests|scripts|dp_ensemble_env|agents)/[^)]*|[A-Z]\w+(?:\.\w+)?)\)", r"`\1`", text
+    )
 
 
 def shorten_manual(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:

@@ -17,13 +17,17 @@ from dp_ensemble_env.cli.shell import Parser, execute, keeping
 from dp_ensemble_env.envs import actions
 from dp_ensemble_env.experiments.comparison import PRESETS, ComparisonSettings, Store, compare
 from dp_ensemble_env.experiments.comparison_report import OWNER_ONLY, show_all, write_all
+from dp_ensemble_env.experiments.comparison_takeaways import takeaways
 from dp_ensemble_env.experiments.suite_report import load as load_suite
+from dp_ensemble_env.reporting.tables import show_text
 
 DESCRIPTION = """Compare controllers on one demand-response event: tables, CSV, JSON, pictures and one HTML page.
 
 Every controller is scored between 0 (uncontrolled) and 100 (the exact optimum of the environment it is scored in).
 "Trained on private, deployed on true": the controller sees a release of the matrix only, and is scored on the true
 one."""
+#: How many of the findings the terminal shows at the end; the page has them all.
+MOST = 3
 EXPECT = "noise that the noise-aware policies expect"
 EXAMPLES = (
     "dp-ensemble compare --output runs/demo",
@@ -119,7 +123,10 @@ def run(args: argparse.Namespace) -> int:
     store.remove()
     show_all(found.rows, found.private, found.notes)
     tables = f"table{suffix}.csv, comparison{suffix}.json"
-    print(f"Page:     {page}\nPictures: {page.parent}/*{suffix}.png\nTables:   {page.parent}/{tables}")
+    print(f"Pictures: {page.parent}/*{suffix}.png\nTables:   {page.parent}/{tables}\n")
+    for sentence in takeaways(problem.model, found.rows, found.private)[:MOST]:
+        show_text(sentence)
+    print(f"\nPage: {page}")
     return 0
 
 

@@ -92,7 +92,7 @@ def show_card(name: str) -> None:
         ("private", card.private),
         ("sources", card.sources),
         ("environment", scenarios.environment_id(name)),
-        ("picture", f"docs/images/scenarios/{name}.png in the repository" if name in scenarios.BUILT_IN else ""),
+        ("animation", f"docs/images/scenarios/{name}.gif in the repository" if name in scenarios.BUILT_IN else ""),
     ]
     if found := recorded(name):
         rows += card_probes(found[0])

@@ -32,8 +32,8 @@ def _privacy(private: Sequence[PrivateRow]) -> list[str]:
     guaranteed = "no guarantee: ε is infinite" if math.isinf(best.epsilon) else f"ε = {best.epsilon:.3g}"
     source = best.spec or f"k = {best.k:g}"
     found = [
-        f"Made on a private release ({source}, {guaranteed}) and deployed on the true behaviour, the plan scores "
-        f"{scores[best.source]:.1f} on average. Without any data it would score {guess:.1f}."
+        f"Made on a release ({source}, {guaranteed}) and deployed on the true behaviour, the plan scores "
+        f"{scores[best.source]:.1f} on average; without any data it would score {guess:.1f}."
     ]
     worse = [row.spec or f"k = {row.k:g}" for row in noisy if scores[row.source] <= guess]
     if len(worse) == len(noisy):
@@ -53,7 +53,7 @@ def _learned(rows: Sequence[Row]) -> list[str]:
     assert best.summary is not None
     seeds = "one seed" if best.summary.seeds == 1 else f"{best.summary.seeds} seeds"
     what = f"The best learner ({best.name})" if len(learners) > 1 else f"The learner ({best.name})"
-    return [f"{what} scores {best.summary.iqm:.1f} after {best.steps or 0:,} steps ({seeds}). The optimum is 100."]
+    return [f"{what} scores {best.summary.iqm:.1f} after {best.steps or 0:,} steps ({seeds}); the optimum is 100."]
 
 
 def _practice(rows: Sequence[Row]) -> list[str]:
@@ -61,8 +61,8 @@ def _practice(rows: Sequence[Row]) -> list[str]:
     if not {"ad-hoc", "best-price"} <= set(scores):
         return []
     return [
-        f"Today's practice, a fixed shed while the event lasts (ad-hoc), scores {scores['ad-hoc']:.1f}. "
-        f"The best sequence of prices scores {scores['best-price']:.1f}."
+        f"Today's practice, a fixed shed while the event lasts (ad-hoc), scores {scores['ad-hoc']:.1f}; "
+        f"the best constant price scores {scores['best-price']:.1f}."
     ]
 
 

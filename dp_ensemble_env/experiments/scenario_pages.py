@@ -8,27 +8,26 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import textwrap
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dp_ensemble_env import scenarios
 from dp_ensemble_env._files import atomic_write
+from dp_ensemble_env.envs import actions
 from dp_ensemble_env.experiments.capabilities import DEMANDING
 from dp_ensemble_env.experiments.probes import Probes, recorded
 from dp_ensemble_env.experiments.suite_report import NOTE, capability_table, definitions, markdown, table
 from dp_ensemble_env.experiments.suite_report import recorded as recorded_suite
+from dp_ensemble_env.model import EnsembleModel
 
 #: Between these lines of the README stands the table.
 BEGIN, END = "<!-- scenarios: written by make scenario-pages -->", "<!-- end of scenarios -->"
 MODES = ("price", "discrete", "tilt", "policy")
-#: When of an episode the picture is taken, and how many seeds are looked at for an episode with many contexts.
-MOMENT, SEEDS = 0.75, 20
+#: How many seeds are looked at for an episode with many contexts.
+SEEDS = 20
 READING = (
     "Scores of the instance that the ids play, 0 = uncontrolled, 100 = optimum, computed exactly in the mean field. "
     "*Open loop*: the best tilts by the clock alone, blind to the context. *Public guess*: the best plan made without "
@@ -148,6 +147,9 @@ def page(name: str) -> str:
         ("Private", card.private),
         ("Sources", card.sources),
         ("Environment", ", ".join(f"`{id}`" for id in ids(name))),
+        ("Observation", _observation(model)),
+        ("Actions", _actions(model)),
+        ("Reward", _reward(model)),
     ]
     shown = "\n".join(_item(f"**{label}**: {text}") for label, text in facts if text)
     found = recorded(name)
@@ -163,9 +165,9 @@ def page(name: str) -> str:
 
 {_filled(card.story)}
 
-![A frame of {name} under the optimal policy](../images/scenarios/{name}.png)
+![An episode of {name}: uncontrolled on the left, under the optimal policy on the right](../images/scenarios/{name}.gif)
 
-*The optimal policy in the mean field, three quarters into an episode.*
+*One episode in the mean field, uncontrolled and under the optimal policy.*
 
 {shown}
 
@@ -183,9 +185,9 @@ sequences. How the numbers of instance 0 were found:
 
 {hows}
 
-## What learners reach
+## Leaderboard
 
-{_learners(card)}"""
+{_leaderboard(name, card)}"""
 
 
 def ids(name: str) -> list[str]:
@@ -193,15 +195,47 @@ def ids(name: str) -> list[str]:
     return [scenarios.environment_id(name), *(scenarios.environment_id(name, mode) for mode in MODES)]
 
 
-def _learners(card: scenarios.Card) -> str:
-    if not card.learners:
-        return "Not recorded yet.\n"
-    rows = [
-        [agent, of["given"], f"{_number(of['iqm'])} [{_number(of['low'])}, {_number(of['high'])}]"]
-        for agent, of in card.learners.items()
-    ]
-    words = "\nInterquartile mean over 20 test instances, with its 95 % bootstrap interval.\n"
-    return markdown(["learner", "given", "score on test instances"], rows) + words
+def _observation(model: EnsembleModel) -> str:
+    """Say what is observed."""
+    features = 0 if model.context is None else model.context.features.shape[1]
+    shape = model.n_states + 3 + features
+    more = f", and {features} numbers for the context" if features else ""
+    pair = "the price now and next" if model.coupling is None else "the limit or target now and next"
+    return f"`Box(0, 1, ({shape},))`: the shares of the {model.n_states} states, the time that is left, {pair}{more}"
+
+
+def _actions(model: EnsembleModel) -> str:
+    """Say which actions the modes take."""
+    shapes = []
+    for name in MODES:
+        space = actions.mode(name).space(model)
+        size = f"{space.n} prices" if hasattr(space, "n") else " × ".join(map(str, space.shape or ()))  # a Discrete
+        shapes.append(f"`{name}` {size}")
+    return "; ".join(shapes) + ". Zero, or the price in the middle, leaves the loads alone"
+
+
+def _reward(model: EnsembleModel) -> str:
+    """Say what is earned and paid."""
+    coupling = "" if model.coupling is None else ", less the cost of the limit or target"
+    return (
+        f"dollars per load: the utility of the states that are reached, less {model.discomfort_penalty:.3g} $ per nat of "
+        f"divergence from the default behaviour{coupling}"
+    )
+
+
+def _leaderboard(name: str, card: scenarios.Card) -> str:
+    """Return what agents reach on the test instances, best first."""
+    suite = recorded_suite()
+    given = {agent: of["given"] for agent, of in (card.learners or {}).items()}
+    found = [(agent, suite.of(agent)[name].score) for agent in suite.agents if name in suite.of(agent)]
+    found.sort(key=lambda pair: -pair[1].value)
+    rows = [[agent, given.get(agent, "planned"), str(score).replace("-", "\N{MINUS SIGN}")] for agent, score in found]
+    words = (
+        "Interquartile mean over 20 test instances, with its 95 % bootstrap interval. *Planned*: made anew on "
+        "each instance (public-guess without its data); learners play instances that they never saw. All scenarios: "
+        "[The scenarios](../scenarios.md)."
+    )
+    return f"{markdown(['agent', 'given', 'score on test instances'], rows)}\n{_filled(words)}\n"
 
 
 def _filled(text: str) -> str:
@@ -240,29 +274,23 @@ def texts(root: Path) -> dict[Path, str]:
 
 
 # ------------------------------------------------------------------ pictures
-def frame(name: str) -> NDArray[np.uint8]:
-    """Play the optimal policy and return a frame, of the episode that shows most contexts."""
-    import gymnasium
-
+def animation(name: str, path: Path) -> Path:
+    """Play the optimal policy beside nobody's, in the episode that shows most contexts."""
     from dp_ensemble_env.agents import make_agent
+    from dp_ensemble_env.envs.ensemble import EnsembleEnv
+    from dp_ensemble_env.experiments.animation import animate
 
-    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
-    env = gymnasium.make(scenarios.environment_id(name, "tilt"), render_mode="rgb_array")
-    core: Any = env.unwrapped
-    agent, steps = make_agent("standard", env), int(MOMENT * core.model.horizon)
+    env = EnsembleEnv(name, action="tilt")
+    nothing = np.zeros(env.action_space.shape or (), np.float32)
 
-    def play(seed: int) -> int:
-        observation, info = env.reset(seed=seed)
-        seen = {info.get("context")}
-        for _ in range(steps):
-            observation, _, _, _, info = env.step(agent.predict(observation, deterministic=True)[0])
-            seen.add(info.get("context"))
+    def contexts(seed: int) -> int:
+        seen = {env.reset(seed=seed)[1].get("context")}
+        for _ in range(env.model.horizon):
+            seen.add(env.step(nothing)[4].get("context"))
         return len(seen)
 
-    play(max(range(SEEDS if core.model.context is not None else 1), key=play))
-    picture: NDArray[np.uint8] = env.render()  # type: ignore[assignment]
-    env.close()
-    return picture
+    seed = max(range(SEEDS if env.model.context is not None else 1), key=contexts)
+    return animate(make_agent("standard", env), env, path, name="optimal", seed=seed)
 
 
 def _capability_picture(agent: str) -> str:
@@ -273,16 +301,13 @@ def _capability_picture(agent: str) -> str:
 
 def draw(root: Path) -> None:
     """Write the pictures."""
-    from PIL import Image
-
     from dp_ensemble_env.experiments.suite_figures import draw_all
 
     images = root / "docs" / "images"
     for folder in (images / "scenarios", images / "suite"):
         folder.mkdir(parents=True, exist_ok=True)
     for name in scenarios.BUILT_IN:
-        coloured = Image.fromarray(frame(name)).quantize(64)
-        coloured.save(images / "scenarios" / f"{name}.png", optimize=True)
+        animation(name, images / "scenarios" / f"{name}.gif")
     draw_all(recorded_suite(), images / "suite")
 
 

@@ -62,9 +62,14 @@ def test_what_is_computed_from_a_meter_is_named_private(tmp_path):
     assert OWNER_WORDS in (tmp_path / "out" / "comparison-private.html").read_text()
 
 
-def test_same_command_gives_the_same_table(compared, tmp_path):
+def test_same_command_gives_the_same_table(compared, tmp_path, capsys):
     folder, arguments = compared
     assert load("compare").main([*arguments[:-1], str(tmp_path)]) == 0
+    # The terminal ends with at most three of the page's findings, and the page.
+    *_, findings, page = capsys.readouterr().out.rstrip().split("\n\n")
+    assert page == f"Page: {tmp_path / 'comparison.html'}"
+    assert "without any data it would score" in " ".join(findings.split())
+    assert 1 <= len(re.findall(r"\.(?=\s|$)", findings)) <= 3
     assert (tmp_path / "table.csv").read_text() == (folder / "table.csv").read_text()
 
 

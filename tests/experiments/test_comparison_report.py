@@ -74,8 +74,8 @@ def test_takeaways_say_what_the_numbers_say(campus, rows):
     about = {"without_data": 90.0, "epsilon": 3.21, "power_kw": rows[0].evaluation.power_kw}
     private = [PrivateRow(AS_TILT, k, [score], [1.0], **about) for k, score in ((10.0, 85.0), (50.0, 95.5))]
     found = takeaways(campus, rows, private)
-    assert found[0].startswith("Made on a private release (k = 50, ε = 3.21)") and "scores 95.5" in found[0]
-    assert found[0].endswith("Without any data it would score 90.0.")
+    assert found[0].startswith("Made on a release (k = 50, ε = 3.21)") and "scores 95.5" in found[0]
+    assert found[0].endswith("; without any data it would score 90.0.")
     assert found[1] == "A release with k = 10 is worth less than no data at all."
     assert "97.5" not in found[2] and "scores 96.8 after 50,000 steps (2 seeds)" in found[2]
     worse, better = takeaways(campus, rows, private[:1])[1], takeaways(campus, rows, private[1:])[1]

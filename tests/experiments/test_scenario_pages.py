@@ -10,7 +10,9 @@ import pytest
 
 from dp_ensemble_env import scenarios
 from dp_ensemble_env.cli.main import main
+from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.experiments import scenario_pages as pages
+from dp_ensemble_env.experiments.animation import HEIGHT, WIDTH
 from dp_ensemble_env.experiments.probes import recorded
 from dp_ensemble_env.experiments.suite_report import capability_table, table
 from dp_ensemble_env.experiments.suite_report import recorded as recorded_suite
@@ -40,16 +42,14 @@ def test_every_scenario_and_every_agent_has_its_picture():
     image = pytest.importorskip("PIL.Image")
     total = 0
     for name in scenarios.BUILT_IN:
-        path = IMAGES / "scenarios" / f"{name}.png"
+        path = IMAGES / "scenarios" / f"{name}.gif"
         with image.open(path) as picture:
-            assert picture.size == (800, 450)
-            assert len(set(picture.convert("RGB").get_flattened_data() if hasattr(picture, "get_flattened_data")
-                           else picture.convert("RGB").getdata())) > 8  # fmt: skip
+            assert picture.size == (WIDTH, HEIGHT) and picture.n_frames == 1 + scenarios.make(name).horizon
         total += path.stat().st_size
     for agent in recorded_suite().agents:
         path = ROOT / "docs" / pages._capability_picture(agent)
         total += path.stat().st_size
-    assert total < 1_500_000
+    assert total < 2_500_000
 
 
 def test_the_recorded_suite_covers_every_scenario_and_shows_learners():
@@ -75,12 +75,23 @@ def test_cards_fit_80_columns_and_say_everything(name, capsys, monkeypatch):
     printed = capsys.readouterr().out
     assert max(map(len, printed.splitlines())) <= 80
     labels = {line[:15].strip() for line in printed.splitlines()[1:]}
-    needed = {"story", "states", "private", "sources", "environment", "picture", "probes", "learners"}
+    needed = {"story", "states", "private", "sources", "environment", "animation", "probes", "learners"}
     assert needed | {f"{mode} mode" for mode in pages.MODES} <= labels
     flat = " ".join(printed.split())
     one = recorded(name)[0]
     for words in (f"constant {one.constant_policy:.1f}, ceiling 100.0", f"best open loop {one.open_loop:.1f}"):
         assert words in flat
+
+
+@pytest.mark.parametrize("name", scenarios.BUILT_IN)
+def test_pages_state_the_spaces_of_the_environments(name):
+    page = " ".join((ROOT / "docs" / "scenarios" / f"{name}.md").read_text(encoding="utf-8").split())
+    env = EnsembleEnv(name)
+    assert f"`Box(0, 1, ({env.observation_space.shape[0]},))`" in page
+    assert f"`tilt` {env.action_space.shape[0]};" in page and "`discrete` 11 prices" in page
+    assert f"less {env.model.discomfort_penalty:.3g} $ per nat" in page
+    best = page.split("## Leaderboard")[1]
+    assert best.index("| standard | planned | 100.0") < best.index("| uncontrolled | planned | 0.0")
 
 
 def test_a_readme_without_a_place_is_refused(tmp_path):

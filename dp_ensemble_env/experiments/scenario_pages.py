@@ -218,8 +218,8 @@ def _reward(model: EnsembleModel) -> str:
     """Say what is earned and paid."""
     coupling = "" if model.coupling is None else ", less the cost of the limit or target"
     return (
-        f"dollars per load: the utility of the states that are reached, less {model.discomfort_penalty:.3g} $ per nat of "
-        f"divergence from the default behaviour{coupling}"
+        f"dollars per load: the utility of the states that are reached, less {model.discomfort_penalty:.3g} $ per nat "
+        f"of divergence from the default behaviour{coupling}"
     )
 
 

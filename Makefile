@@ -6,13 +6,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 REQUIREMENTS := pyproject.toml constraints.txt
-# What `make demo` and `make test` install is locked: versions and hashes. The build of torch without CUDA is taken where
-# pip finds it (PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS); that of PyPI for Linux asks for CUDA's packages, too.
-LOCKED = locked() { $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes "$$@"; }; \
-  own() { $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .; }; \
-  from() { { locked -r lock/torch-cpu.txt -r lock/$$1.txt 2> /dev/null || \
-    locked -r lock/torch-pypi.txt -r lock/$$1.txt; } && own; }; from
-LOCKS := pyproject.toml $(wildcard lock/*.txt)
+# What `make demo` and `make test` install is locked: versions and hashes.
+LOCKED = $(BIN)/python lock/install.py
+LOCKS := pyproject.toml lock/install.py $(wildcard lock/*.txt)
 INTEGRATIONS := .venv-integrations
 RLLIB := .venv-rllib
 LOWEST := .venv-lowest

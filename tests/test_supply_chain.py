@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
+import subprocess
 import tomllib
+from types import SimpleNamespace
 
 import pytest
 from helpers import ROOT
@@ -56,11 +59,64 @@ def test_locks_have_what_is_declared_in_the_versions_that_are_tested(name):
 
 def test_both_builds_of_torch_have_the_version_that_is_tested():
     (pin,) = re.findall(r"^torch==.*$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
-    for name in ("torch-pypi", "torch-cpu"):
+    for name, local in (("torch-pypi", ""), ("torch-cpu", "+cpu")):
         (entry,) = locked(name)["torch"]
-        assert entry.startswith(f"{pin} ")
-    (line,) = re.findall(r"locked -r lock/torch-cpu.* \|\|", (ROOT / "Makefile").read_text())
-    assert "lock/$$1.txt" in line  # without CUDA where that is found, else as PyPI has it
+        assert entry.startswith(f"{pin}{local} ")
+
+
+NOT_FOUND = "ERROR: No matching distribution found for torch==2.13.0+cpu\n"
+OFFLINE = "WARNING: Retrying (Retry(total=0)) after connection broken by 'NewConnectionError'\n"
+TAMPERED = "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.\n"
+
+
+@pytest.fixture
+def install():
+    """The script that the make commands install with."""
+    spec = importlib.util.spec_from_file_location("install", ROOT / "lock" / "install.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("errors", "here", "builds", "code"),
+    [
+        ("", True, ["cpu"], 0), (NOT_FOUND, True, ["cpu", "pypi"], 0), ("", False, ["pypi"], 0),
+        (OFFLINE + NOT_FOUND, True, ["cpu"], 1), (TAMPERED, True, ["cpu"], 1),
+        ("ERROR: No matching distribution found for numpy==2.4\n", True, ["cpu"], 1),
+        ("OSError: [Errno 28] No space left on device\n", True, ["cpu"], 1),
+    ],
+)  # fmt: skip
+def test_cuda_is_installed_only_where_the_other_build_is_not_to_be_found(
+    errors, here, builds, code, install, monkeypatch, capfd
+):
+    commands = []
+
+    def run(command, **_):
+        commands.append(" ".join(command))
+        fails = "torch-cpu.txt" in commands[-1] and errors
+        return subprocess.CompletedProcess(command, int(bool(fails)), None, errors if fails else "")
+
+    monkeypatch.setattr(install.subprocess, "run", run)
+    monkeypatch.setattr(install, "is_locked_here", lambda text: here)
+    assert install.main("demo") == code
+    assert re.findall(r"lock/torch-(\w+)\.txt", " ".join(commands)) == builds
+    assert all("--require-hashes" in command for command in commands if "torch-" in command)
+    assert ("-e" in commands[-1].split()) == (code == 0)  # the package itself comes last
+    assert capfd.readouterr().err == (errors if code else "")
+
+
+def test_the_build_without_cuda_is_asked_for_where_it_is_locked(install, monkeypatch):
+    text = (ROOT / "lock" / "torch-cpu.txt").read_text(encoding="utf-8")
+    for system, machine, version, expected in (
+        ("linux", "x86_64", (3, 11), True), ("linux", "x86_64", (3, 13), False), ("linux", "aarch64", (3, 11), False),
+        ("darwin", "x86_64", (3, 11), False),
+    ):  # fmt: skip
+        monkeypatch.setattr(install.sys, "platform", system)
+        monkeypatch.setattr(install.platform, "machine", lambda machine=machine: machine)
+        monkeypatch.setattr(install.sys, "version_info", SimpleNamespace(major=version[0], minor=version[1]))
+        assert install.is_locked_here(text) == expected
+    assert "lock/install.py" in (ROOT / "Makefile").read_text()
 
 
 def test_licences_of_what_is_installed_are_on_the_list():

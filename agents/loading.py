@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from dp_ensemble_env._files import resolved
 from dp_ensemble_env.agents.learners import algorithm_class, price_list
 from dp_ensemble_env.agents.runs import POLICY, digest_of, read_object
+from dp_ensemble_env.privacy import Release
 
 #: A model as Stable-Baselines3 saves it: an archive with pickles in it.
 FOREIGN = "model.zip"
@@ -152,10 +153,12 @@ def _load(file: Path) -> LearnedAgent:
 
 
 def check_binding(file: Path, binding: dict[str, Any]) -> None:
-    """Refuse a file that lies beside the configuration or the ledger of another run."""
-    for name in ("config", "ledger"):
+    """Refuse a file that lies beside the configuration, the ledger or the release of another run."""
+    for name in ("config", "ledger", "release"):
         beside = file.parent / f"{name}.json"
-        if binding.get(name) is not None and beside.exists() and digest_of(read_object(beside)) != binding[name]:
+        if binding.get(name) is None or not beside.exists():
+            continue
+        if (Release.load(beside).digest if name == "release" else digest_of(read_object(beside))) != binding[name]:
             raise ValueError(
                 f"{file} belongs to another run than {beside}, or one of them was changed; restore them from a copy."
             )

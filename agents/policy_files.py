@@ -101,6 +101,9 @@ def load_policy(path: str | os.PathLike[str]) -> tuple[Any, Weights]:
         What the file holds; ``weights.settings["about"]`` is what was kept with it.
     """
     weights = load_weights(path)
+    for name, array in weights.arrays.items():
+        if not name.startswith(("observation_space.", "action_space.")) and not np.isfinite(array).all():
+            raise ValueError(f"{path} holds a number in {name} that is not finite; train again, or take another file.")
     if weights.settings.get("agent") == NAME:
         return GradientPolicy.of(path, weights.arrays), weights
     if weights.settings.get("agent") != "stable-baselines3":

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dp_ensemble_env._files import atomic_write
+from dp_ensemble_env._files import atomic_write, readable_file
 from dp_ensemble_env.reporting.provenance import versions
 
 #: The newest checkpoint and the one before it; the policy at the end.
@@ -51,7 +51,8 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file, or say that it is none."""
+    """Read a JSON file, or say that it is none; a fifo would be waited for, so it is refused."""
+    readable_file(path)
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:

@@ -21,7 +21,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +30,8 @@ from dp_ensemble_env._files import atomic_write
 
 #: What the header says a file is, and the version of its layout.
 FORMAT, VERSION = "dp-ensemble-weights", "1"
-#: A header longer than this is refused before it is read.
-LONGEST_HEADER = 10_000_000
+#: A header longer than this is refused before it is read, and a file longer than that.
+LONGEST_HEADER, LARGEST = 10_000_000, 8_000_000_000
 _DTYPES = ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "bool")
 
 Array = NDArray[Any]
@@ -106,10 +106,10 @@ def load_weights(path: str | os.PathLike[str]) -> Weights:
         what = "is no regular file" if path.exists() else "does not exist"
         raise ValueError(f"{path} {what}; give a file of weights such as policy.safetensors.")
     try:
-        content = path.read_bytes()
-        header = _header(content)
+        with path.open("rb") as stream:
+            header = _header(stream, path.stat().st_size)
         text, digest = header["settings"], header["sha256"]
-        settings, arrays = json.loads(text), load(content)
+        settings, arrays = json.loads(text), load(path.read_bytes())
     except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"{path} is no file of weights of this program, or it is damaged ({_why(error)}).") from error
     if not isinstance(settings, dict) or weights_digest(arrays, text) != digest:
@@ -145,12 +145,14 @@ def _text(settings: Mapping[str, Any]) -> str:
         raise ValueError(f"the settings of weights must be JSON ({error}).") from error
 
 
-def _header(content: bytes) -> dict[str, str]:
-    """Read the words of the header: eight bytes with its length, then JSON."""
-    length = int.from_bytes(content[:8], "little")
-    if not 2 <= length <= min(LONGEST_HEADER, len(content) - 8):
+def _header(stream: IO[bytes], size: int) -> dict[str, str]:
+    """Read the words of the header: eight bytes with its length, then JSON. The arrays are not read yet."""
+    length = int.from_bytes(stream.read(8), "little")
+    if not 2 <= length <= min(LONGEST_HEADER, size - 8):
         raise ValueError("it is cut short or of another kind")
-    found = json.loads(content[8 : 8 + length])["__metadata__"]
+    if size > LARGEST:
+        raise ValueError(f"it has {size:,} bytes where {LARGEST:,} are accepted; see agents.weights.LARGEST")
+    found = json.loads(stream.read(length))["__metadata__"]
     if found["format"] != FORMAT:
         raise ValueError(f"its format is {found['format']!r}")
     if found["version"] != VERSION:

@@ -15,6 +15,7 @@ import pytest
 
 importlib.import_module("stable_baselines3")
 
+from dp_ensemble_env import DirichletMechanism  # noqa: E402
 from dp_ensemble_env._files import sole_writer  # noqa: E402
 from dp_ensemble_env.agents import evaluate  # noqa: E402
 from dp_ensemble_env.agents.sb3 import RunFolder, TrainingSettings, load_agent, train  # noqa: E402
@@ -100,6 +101,67 @@ def test_an_agent_beside_the_files_of_another_run_is_refused(tmp_path):
     alone = tmp_path / "alone.safetensors"  # away from all files it says itself where it comes from
     shutil.copy(tmp_path / "true" / "policy.safetensors", alone)
     assert load_agent(alone).privacy == "none: learned from the true dynamics"
+
+
+def test_a_release_that_was_swapped_under_a_finished_run_is_refused(tmp_path, campus):
+    one, other = (DirichletMechanism(**PRIVATE).release(campus.default) for _ in range(2))
+    run(tmp_path / "run", privacy=one)
+    assert load_agent(tmp_path / "run").privacy == "that of one release"
+    other.save(tmp_path / "run" / "release.json")
+    with pytest.raises(ValueError, match=r"policy\.safetensors belongs to another run than .*release\.json"):
+        load_agent(tmp_path / "run")
+
+
+@pytest.mark.parametrize("name", ["config.json", "ledger.json"])
+def test_a_fifo_in_the_place_of_a_file_is_not_waited_for(name, tmp_path):
+    run(tmp_path / "run")
+    (tmp_path / "run" / name).unlink()
+    os.mkfifo(tmp_path / "run" / name)
+    for read in (load_agent, lambda folder: run(folder, resume=True)):
+        with pytest.raises(ValueError, match=f"{name} is a fifo"):
+            read(tmp_path / "run")
+
+
+def test_a_link_to_a_run_folder_is_the_folder(tmp_path):
+    agent = run(tmp_path / "run")
+    (tmp_path / "link").symlink_to(tmp_path / "run")
+    assert load_agent(tmp_path / "link").curve == agent.curve == run(tmp_path / "link", resume=True).curve
+    with sole_writer(tmp_path / "run"), pytest.raises(ValueError, match=r"another process is training in .*link"):
+        run(tmp_path / "link", resume=True)
+    (tmp_path / "nowhere").symlink_to(tmp_path / "missing")
+    with pytest.raises(ValueError, match=r"cannot write to .*nowhere"):
+        run(tmp_path / "nowhere")
+
+
+def test_a_folder_that_may_not_be_written_to_is_one_sentence(tmp_path, monkeypatch):
+    """Whoever runs the tests may have the right to write everywhere."""
+    monkeypatch.setattr(os, "open", lambda *a, **k: (_ for _ in ()).throw(PermissionError(13, "Permission denied")))
+    with pytest.raises(ValueError, match=r"cannot write to .*run: Permission denied; choose another folder"):
+        run(tmp_path / "run")
+
+
+@pytest.mark.parametrize("moment", ["configuration", "policy", "results"])
+def test_a_run_that_was_stopped_while_it_wrote_goes_on(moment, tmp_path, monkeypatch):
+    import dp_ensemble_env.agents.sb3 as sb3
+
+    def stopping(real, when):
+        def write(*arguments):
+            if not when(arguments):
+                return real(*arguments)
+            if moment == "configuration":  # the folder is there, the ledger is not
+                real(*arguments)
+            raise CrashError
+
+        return write
+
+    names = {"configuration": "open_folder", "policy": "_finish", "results": "write_json"}
+    real, whole = getattr(sb3, names[moment]), run(tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        patch.setattr(sb3, names[moment], stopping(real, lambda a: moment != "results" or "evaluation" in a[1]))
+        with pytest.raises(CrashError):
+            run(tmp_path / "run")
+    assert run(tmp_path / "run", resume=True).curve == whole.curve
+    assert json.loads((tmp_path / "run" / "results.json").read_text())["finished"]
 
 
 def test_a_configuration_that_is_a_list_is_one_sentence(tmp_path):
@@ -246,6 +308,27 @@ def test_a_description_names_known_parts_only(change, words, tmp_path):
     path = tmp_path / "run" / "policy.safetensors"
     weights = load_weights(path)
     save_weights(path, weights.arrays, {**weights.settings, **change})
+    with pytest.raises(ValueError, match=words):
+        load_agent(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda array: np.full_like(array, np.nan), "that is not finite"),
+        (lambda array: np.full_like(array, np.inf), "that is not finite"),
+        (lambda array: array[:, :-1], "can be built .*size mismatch"),
+        (lambda array: array.T, "can be built .*size mismatch"),
+        (lambda array: None, "can be built .*Missing key"),
+    ],
+)
+def test_weights_that_do_not_fit_or_are_no_numbers_are_refused(change, words, tmp_path):
+    run(tmp_path / "run")
+    path = tmp_path / "run" / "policy.safetensors"
+    weights = load_weights(path)
+    name = "policy.action_net.weight"
+    arrays = {**weights.arrays, name: change(weights.arrays[name])}
+    save_weights(path, {key: array for key, array in arrays.items() if array is not None}, weights.settings)
     with pytest.raises(ValueError, match=words):
         load_agent(path)
 

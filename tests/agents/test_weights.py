@@ -62,6 +62,20 @@ def test_a_file_that_is_cut_short_is_named(keep, tmp_path):
         load_weights(path)
 
 
+def test_a_file_that_is_too_large_is_refused_unread(tmp_path):
+    path = tmp_path / "w.safetensors"
+    save_weights(path, ARRAYS, SETTINGS)
+    with path.open("r+b") as stream:
+        stream.truncate(10**12)  # takes no room on disk
+    with pytest.raises(ValueError, match=r"1,000,000,000,000 bytes where 8,000,000,000 are accepted"):
+        load_weights(path)
+    path.write_bytes(b"x" * 100)
+    with path.open("r+b") as stream:
+        stream.truncate(10**12)
+    with pytest.raises(ValueError, match="of another kind"):
+        load_weights(path)
+
+
 def test_other_files_are_refused_without_running_them(tmp_path):
     class Bomb:
         def __reduce__(self):

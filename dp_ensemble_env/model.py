@@ -399,7 +399,8 @@ class EnsembleModel:
             arrays += [] if self.coupling is None else [self.coupling.level, self.coupling.weight]
         for array in arrays:
             if isinstance(array, np.ndarray):
-                digest.update(np.ascontiguousarray(array).tobytes())
+                plain = array + 0.0 if array.dtype.kind == "f" else array  # zero has no sign
+                digest.update(np.ascontiguousarray(plain).tobytes())
         return digest.hexdigest()[:16]
 
     # ------------------------------------------------------------ variations

@@ -124,7 +124,7 @@ def taylor_kernel(model: EnsembleModel, k: float) -> LogKernel:
     k = check_concentration(k, allow_inf=True)
     kernel = model.log_kernel
     p = np.exp(kernel.log_values)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         correction = (1.0 - p) / (2.0 * p * (k + 1.0))
     # A time-varying default may be zero here and not elsewhere; -inf stays -inf.
     log_values = np.where(p > 0, kernel.log_values - correction, -np.inf)

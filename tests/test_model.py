@@ -119,6 +119,14 @@ def test_the_model_says_what_its_results_are_for():
     assert campus_event().notes == ()
 
 
+def test_zero_has_no_sign():
+    signed = {**GOOD, "default": [[1.0, -0.0], [0.5, 0.5]], "utility": np.full((4, 2), -0.0)}
+    plain = {**GOOD, "default": [[1.0, 0.0], [0.5, 0.5]]}
+    one, other = EnsembleModel(**signed), EnsembleModel(**plain)
+    assert one.fingerprint == other.fingerprint
+    assert len(one.log_kernel.indices) == 3  # a negative zero is no transition, either
+
+
 def test_notes_stay_with_variations_and_out_of_the_fingerprint():
     bare, noted = EnsembleModel(**GOOD), EnsembleModel(**GOOD, notes=["Made up."])
     assert noted.notes == ("Made up.",) and noted.fingerprint == bare.fingerprint

@@ -41,6 +41,7 @@ from dp_ensemble_env.privacy import (
 from dp_ensemble_env.privacy.accounting import composition
 from dp_ensemble_env.privacy.accounting.composition import pessimistic_pmf
 from dp_ensemble_env.privacy.accounting.divergence import adjacent_row, log_worst_case_delta
+from dp_ensemble_env.privacy.accounting.losses import PureLoss, RowLoss, total_epsilon
 from dp_ensemble_env.privacy.accounting.theorem2 import theorem2_log_miss, theorem2_log_psi
 from dp_ensemble_env.privacy.mechanisms.dirichlet import log_gamma_variates
 
@@ -165,6 +166,36 @@ def test_nothing_is_nan_at_the_extremes():
                 assert worst_case_epsilon(1e-300, k, h, omega) >= worst_case_epsilon(0.05, k, h, omega) >= 0.0
     for row in ([1e-9, 1 - 1e-9], [0.5, 0.5]):
         assert 0 <= pair_delta(5.0, row, 1, 0, 50, 0.03) <= 1
+
+
+@pytest.mark.parametrize("k", [1e12, 1e15, 1e100, 1e300, 1.7e308])
+def test_an_enormous_k_hides_nothing_and_says_so(k):
+    """What overflows must come out as a large or an infinite loss, without a warning."""
+    rows = [RowGroup(k, 0.1, 0.03, 20)]
+    alone, together = worst_case_epsilon(1e-6, k, 0.03, 0.1), composed_epsilon(1e-6, rows)
+    assert min(alone, together) > 1e-4 * k and (together >= alone or alone == np.inf)
+    assert composed_delta(1.0, rows) == worst_case_delta(1.0, k, 0.03, 0.1) == 1.0
+    assert (
+        pair_delta(1.0, [0.5, 0.5], 0, 1, k, 0.03) == 1.0 and pair_epsilon(1e-6, [0.5, 0.5], 0, 1, k, 0.03) > 1e-4 * k
+    )
+    assert theorem2_epsilon(k, 0.03, 0.1, 0.1, 2, 0.05) > 1e-2 * k
+    assert total_epsilon(1e-6, [(PureLoss(0.5), 2), (RowLoss(k, 0.1, 0.03), 20)]) > 1e-4 * k
+    assert composed_epsilon(1e-6, [RowGroup(k, 0.1, 0.0, 20)]) == 0.0  # what does not move is hidden all the same
+
+
+@pytest.mark.parametrize(
+    ("k", "h", "order"), [(1e12, 1e-8, 2.0), (1e9, 1e-6, 5.0), (1e6, 0.03, 4.0), (600.0, 0.15, 1.5)]
+)
+def test_renyi_divergence_of_small_moves_at_a_large_k_is_not_lost_in_rounding(k, h, order):
+    """As a sum of four logarithms of Gamma it would be: they are 1e12 times as large."""
+    with mp.workdps(60):
+        lam, scale, d, omega = (mp.mpf(x) for x in (order, k, h / 2, 0.1))
+        gammas = [omega + lam * d, omega - (lam - 1) * d, omega + d, omega]
+        signs = (1, 1, -1, -1)
+        exact = sum(sign * mp.loggamma(scale * x) for sign, x in zip(signs, gammas, strict=True)) / (lam - 1)
+        expected = float(exact)
+    assert float(renyi_divergence(order, k, h, 0.1)) == pytest.approx(expected, rel=1e-6)
+    assert renyi_divergence([order, order], k, h, 0.1) == pytest.approx([expected] * 2, rel=1e-6)
 
 
 def test_pair_names_the_entry_without_an_adjacent_row():
@@ -343,6 +374,21 @@ def test_pessimistic_discretisation_is_never_below_the_exact_delta(k, h, omega, 
     if points == 3000:
         epsilon = reach / 10
         assert pmf.get_delta_for_epsilon(epsilon) == pytest.approx(worst_case_delta(epsilon, k, h, omega), rel=1e-2)
+
+
+def test_the_grid_reaches_beyond_the_losses_and_rounds_upwards(monkeypatch):
+    group = RowGroup(50, 0.1, 0.03)
+    reach = worst_case_epsilon(composition.TAIL_MASS, group.k, group.h, group.omega)
+    for step in (reach / 7.5, reach / 8.0, reach / 8.5, 2 * reach):
+        pmf = composition.row_pmf(group, step)
+        assert pmf._infinity_mass <= composition.TAIL_MASS * (1 + 1e-9)
+    # The exact curve is computed with rounding errors of its own, for which something is added.
+    curves = []
+    monkeypatch.setattr(composition, "pessimistic_pmf", lambda delta_at, *_: curves.append(delta_at))
+    composition._row_pmf.__wrapped__(group.k, group.omega, group.h, reach, 0.1)
+    grid = np.linspace(-1.0, 3.0, 41)
+    margin = curves[0](grid) / np.exp(log_worst_case_delta(grid, group.k, group.h, group.omega)) - 1.0
+    assert (margin > 0.5e-12).all() and (margin < 2e-12).all()
 
 
 def test_composition_against_monte_carlo():

@@ -104,7 +104,7 @@ def _composed_epsilon(delta: float, groups: tuple[RowGroup, ...], entries: Entri
     if len(groups) == 1 and groups[0].number == 1:
         return worst_case_epsilon(delta, groups[0].k, groups[0].h, groups[0].omega)
     bound = renyi_epsilon(delta, groups)
-    if delta < LEAST_CONVOLVED_DELTA or not can_convolve():
+    if delta < LEAST_CONVOLVED_DELTA or not can_convolve() or not has_grid(groups):
         return bound
     # Both are upper bounds; the convolution is the tighter one unless its grid had to be coarse.
     return min(bound, float(_composed_pmf(groups).get_epsilon_for_delta(delta)))
@@ -119,6 +119,8 @@ def composed_delta(epsilon: float, groups: Iterable[RowGroup]) -> float:
         return 1.0
     if len(merged) == 1 and merged[0].number == 1:
         return float(np.exp(log_worst_case_delta(epsilon, merged[0].k, merged[0].h, merged[0].omega)))
+    if not has_grid(merged):
+        return 1.0
     return float(_composed_pmf(merged).get_delta_for_epsilon(epsilon))
 
 
@@ -161,6 +163,11 @@ def grid_step(groups: tuple[RowGroup, ...]) -> float:
         variance.append((g.k * g.h / 2.0) ** 2 * spread)
     fine = 0.005 * math.sqrt(np.average(variance, weights=[g.number for g in groups]))
     return max(fine, max(_reach(group) for group in groups) / _MOST_POINTS)
+
+
+def has_grid(groups: tuple[RowGroup, ...]) -> bool:
+    """Whether the losses fit on a grid, whose step is exponentiated: at an enormous k they do not."""
+    return all(math.isfinite(_reach(group)) for group in groups) and (not groups or grid_step(groups) < 700.0)
 
 
 def _reach(group: RowGroup) -> float:

@@ -67,6 +67,8 @@ from dp_ensemble_env._validation import as_float_array, check_choice, check_coun
 Entries = Literal["two", "any"]
 ENTRIES: tuple[str, ...] = ("two", "any")
 _LOG_TINY = -650.0  # below this the incomplete beta function is about to underflow
+#: From this k on a row counts as told outright, since the formulas overflow.
+LARGEST_K = 1e100
 
 
 # ------------------------------------------------------------------ hockey-stick divergences
@@ -126,7 +128,7 @@ def log_worst_case_delta(epsilon: ArrayLike, k: float, h: float, omega: float) -
         with np.errstate(divide="ignore"):
             result: NDArray[np.float64] = np.log(-np.expm1(np.minimum(values, 0.0)))
             return result
-    if omega == 0:
+    if omega == 0 or k >= LARGEST_K:
         return np.zeros_like(values)
     s, m = k * omega, k * h / 2.0
     size = np.abs(values)
@@ -171,7 +173,7 @@ def worst_case_epsilon(delta: float, k: float, h: float, omega: float) -> float:
     """
     check_delta(delta)
     check_row_settings(k, h, omega)
-    if omega == 0 and h > 0:
+    if h > 0 and (omega == 0 or k >= LARGEST_K):
         return math.inf
     return _solve_epsilon(lambda e: float(log_worst_case_delta(e, k, h, omega)), delta)
 
@@ -242,7 +244,7 @@ def pair_epsilon(delta: float, row: ArrayLike, i: int, j: int, k: float, h: floa
     """Exact ε at `delta` of one row and its neighbour; infinity if the move empties an entry."""
     check_delta(delta)
     check_positive(k, "k")
-    if adjacent_row(row, i, j, h)[i] == 0 and h > 0:
+    if h > 0 and (adjacent_row(row, i, j, h)[i] == 0 or k >= LARGEST_K):
         return math.inf
     return _solve_epsilon(lambda e: _log_pair_delta(e, row, i, j, k, h), delta)
 
@@ -251,7 +253,7 @@ def _log_pair_delta(epsilon: float, row: ArrayLike, i: int, j: int, k: float, h:
     moved = adjacent_row(row, i, j, h)
     if h == 0:
         return -math.inf
-    if moved[i] == 0:
+    if moved[i] == 0 or k >= LARGEST_K:
         return 0.0  # the neighbour never shows the entry at all
     a, b, m = k * np.asarray(row, dtype=float)[i], k * np.asarray(row, dtype=float)[j], k * h / 2.0
     low = k * moved[i]
@@ -311,16 +313,21 @@ def renyi_divergence(
         raise ValueError(f"order must exceed 1, got {orders.min():g}; order 1 is the Kullback-Leibler divergence.")
     if h == 0:
         return np.zeros_like(orders)
+    if k >= LARGEST_K:
+        return np.full_like(orders, np.inf)
     inside = orders < renyi_limit(h, omega, entries)
     lam, d = np.where(inside, orders, 1.5), h / 2.0
-    low = k * np.where(inside, omega - (lam - 1.0) * d, 1.0)
+    low, high = k * np.where(inside, omega - (lam - 1.0) * d, 1.0), k * (omega + d)
     with np.errstate(invalid="ignore"):
-        total = (
-            special.gammaln(k * (omega + lam * d))
-            + special.gammaln(low)
-            - special.gammaln(k * (omega + d))
-            - special.gammaln(k * omega)
-        )
+        total = special.gammaln(k * (omega + lam * d)) + special.gammaln(low)
+        total = total - special.gammaln(high) - special.gammaln(k * omega)
+    # The same as an integral of digamma, without the cancellation of large logarithms.
+    step = k * (lam - 1.0) * d
+    if (smooth := inside & (low > 50.0) & (step < low)).any():
+        nodes, weights = gauss_legendre(24)
+        along = 0.5 * step[..., None] * (nodes + 1.0)
+        rise = special.digamma(high + along) - special.digamma(np.where(smooth, low, 1.0)[..., None] + along)
+        total = np.where(smooth, 0.5 * step * (rise @ weights), total)
     return np.where(inside, np.maximum(total, 0.0) / (lam - 1.0), np.inf)
 
 

@@ -31,6 +31,7 @@ from dp_ensemble_env.privacy.accounting.composition import (
     can_convolve,
     composed_epsilon,
     grid_step,
+    has_grid,
     pessimistic_pmf,
     row_pmf,
 )
@@ -231,7 +232,7 @@ def _mixed_epsilon(delta: float, counted: tuple[tuple[Loss, int], ...]) -> float
     if delta == 0:
         return float(pure)
     bound = min(float(pure), _renyi_epsilon(delta, dict(counted)))
-    if delta < LEAST_CONVOLVED_DELTA or not can_convolve():
+    if delta < LEAST_CONVOLVED_DELTA or not can_convolve() or not has_grid(tuple(rows)):
         return bound
     step = min(_STEP, grid_step(tuple(rows))) if rows else _STEP
     total = None

@@ -34,6 +34,7 @@ from scipy import optimize, special
 
 from dp_ensemble_env._validation import check_count, check_in_range
 from dp_ensemble_env.privacy.accounting.divergence import (
+    LARGEST_K,
     _log_gamma_ratio,
     _log_lower_tail,
     check_delta,
@@ -78,6 +79,8 @@ def theorem2_epsilon(k: float, h: float, omega: float, omega_bar: float, n_prote
         )
     if h == 0:
         return 0.0
+    if k >= LARGEST_K:
+        return math.inf
     log_psi = theorem2_log_psi(float(k), float(omega), float(omega_bar), size, float(delta))
     # ln B(kω, kc) − ln B(k(ω+h/2), k(c−h/2)): the arguments have the same sum.
     m = k * h / 2.0
@@ -145,4 +148,5 @@ def _both_miss(log_psi: float, a: float, b: float, total: float, log_first: floa
     else:
         inner = special.betainc(b, rest, np.minimum(psi / (1.0 - x), 1.0))
     scale = a * log_psi - math.log(a) - special.betaln(a, total - a) - log_first
-    return float(np.exp(scale) * (density @ inner))
+    with np.errstate(over="ignore", invalid="ignore"):  # at an enormous k: nothing is subtracted then
+        return float(np.nan_to_num(np.exp(scale) * (density @ inner), nan=0.0, posinf=0.0))

@@ -5,10 +5,15 @@
     make mutants SAMPLE=40
     python tests/tools/mutants.py --modules chain/markov.py --sample 10 --seed 3
 
-A *mutant* is the package with one operator, constant or call replaced. It is *killed* if the tests of its module fail,
-and *survives* otherwise: then either the tests overlook something, or the change makes no difference (an *equivalent*
-mutant, which only a reader can tell; ``EQUIVALENT`` lists those that were looked at). Every mutant runs in a copy of
-its own, so the working tree is left alone. This is a tool for development and takes a while.
+A *mutant* is the package with one operator, constant or call replaced. It is *killed* if a test fails, and *survives*
+otherwise: then either the tests overlook something, or the change makes no difference. Such an *equivalent* mutant only
+a reader can tell; those that were looked at stand in ``equivalent_mutants.toml``, each with the reason, and are not
+tried. Every mutant runs in a copy of its own, so the working tree is left alone.
+
+A first run notes which tests pass over which lines (``build/mutants.json``; test files that did not change are not run
+again), so that a mutant runs only the tests that pass over its line, short ones first. Lines that no test is seen on
+(constants of a module, compiled functions) run all tests of the files that answer for their module. Mutants are tried
+in forks of one process that has imported everything but the package, so that most cost a second or two.
 """
 
 from __future__ import annotations
@@ -16,59 +21,94 @@ from __future__ import annotations
 import argparse
 import ast
 import copy
+import difflib
+import hashlib
+import importlib
+import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+import tomllib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "dp_ensemble_env"
 #: The modules, and the tests that answer for each.
 MODULES = {
+    "_average.py": "test_policies.py test_cost.py test_edges.py",
+    "_draws.py": "test_policies.py",
     "_edges.py": "test_edges.py",
+    "_kernel.py": "test_lsmdp.py test_nature.py",
+    "_nature.py": "test_nature.py test_lsmdp.py",
+    "_quadrature.py": "test_policies.py",
+    "_recursion.py": "test_lsmdp.py test_cost.py",
     "lsmdp.py": "test_lsmdp.py test_edges.py test_nature.py",
     "policies.py": "test_policies.py test_edges.py",
     "cost.py": "test_cost.py",
+    "coupled.py": "test_coupled.py",
+    "coupling.py": "test_coupled.py",
     "event.py": "test_event.py",
+    "functional.py": "test_functional.py",
+    "chain/by_time.py": "chain",
+    "chain/levels.py": "chain",
     "chain/markov.py": "chain",
+    "chain/readings.py": "chain",
     "privacy/accounting/account.py": "privacy/test_losses.py privacy/test_ledger.py",
     "privacy/accounting/composition.py": "privacy/test_guarantee.py privacy/test_ledger.py",
+    "privacy/accounting/divergence.py": "privacy/test_guarantee.py",
     "privacy/accounting/losses.py": "privacy/test_losses.py privacy/test_guarantee.py",
     "privacy/accounting/noise.py": "privacy/test_losses.py privacy/test_participant_mechanisms.py",
     "privacy/accounting/theorem2.py": "privacy/test_guarantee.py",
+    "privacy/calibration.py": "privacy/test_calibration.py privacy/test_participant_mechanisms.py",
+    "privacy/guarantee.py": "privacy/test_guarantee.py",
     "privacy/mechanisms/base.py": "privacy/test_mechanism.py",
     "privacy/mechanisms/dirichlet.py": "privacy/test_mechanism.py privacy/test_guarantee.py",
+    "privacy/mechanisms/gaussian.py": "privacy/test_participant_mechanisms.py",
+    "privacy/mechanisms/laplace.py": "privacy/test_participant_mechanisms.py",
+    "privacy/mechanisms/posterior.py": "privacy/test_participant_mechanisms.py",
     "privacy/_journal.py": "privacy/test_ledger.py test_sentences.py",
 }
-#: Changes that make no difference: the file, the line as it is written, and what it is changed to.
-EQUIVALENT: set[tuple[str, str, str]] = set()
+EQUIVALENT = Path(__file__).with_name("equivalent_mutants.toml")
+NOTES = ROOT / "build" / "mutants.json"
 _COMPARE = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq}
 _ARITHMETIC = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult}
 _CALLS = {"ceil": "floor", "floor": "ceil", "max": "min", "min": "max", "maximum": "minimum", "minimum": "maximum"}
 _CALLS |= {"any": "all", "all": "any", "log1p": "log", "expm1": "exp", "argmax": "argmin", "argmin": "argmax"}
+_OPTIONS = ["-q", "-p", "no:cacheprovider", "-p", "no:doctest", "-p", "no:xdist", "-o", "addopts=", "-m", "not slow"]
+#: Imported before the first fork, where they are installed: what the tests and the package need of others.
+_OTHERS = "scipy.optimize scipy.special scipy.stats scipy.integrate scipy.sparse numba hypothesis mpmath gymnasium"
+_OTHERS += " pandas dp_accounting.pld.privacy_loss_distribution cvxpy matplotlib.pyplot rich.console"
+#: Seconds and test, by module and line.
+Passages = dict[str, dict[int, list[tuple[float, str]]]]
 
 
-def places(tree: ast.Module) -> Iterator[ast.AST]:
-    """Yield the nodes that may be changed: not those in messages, annotations, docstrings and type declarations."""
-    waiting: list[ast.AST] = [tree]
+# ------------------------------------------------------------------ mutants
+def places(tree: ast.Module) -> Iterator[tuple[ast.AST, ast.stmt | None]]:
+    """Yield what may be changed, with its statement: not messages, annotations, docstrings and type declarations."""
+    waiting: list[tuple[ast.AST, ast.stmt | None]] = [(tree, None)]
     while waiting:
-        node = waiting.pop()
+        node, statement = waiting.pop()
         if isinstance(node, (ast.Raise, ast.JoinedStr, ast.arg, ast.Import, ast.ImportFrom)):
             continue
         if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "warn":
             continue
-        yield node
+        if isinstance(node, ast.stmt):
+            statement = node
+        yield node, statement
         for name, value in ast.iter_fields(node):
             if name in ("annotation", "returns", "decorator_list", "bases"):
                 continue
-            waiting += [
-                child for child in (value if isinstance(value, list) else [value]) if isinstance(child, ast.AST)
-            ]
+            children = value if isinstance(value, list) else [value]
+            waiting += [(child, statement) for child in children if isinstance(child, ast.AST)]
 
 
 def changed(node: ast.AST) -> ast.AST | None:
@@ -84,7 +124,7 @@ def changed(node: ast.AST) -> ast.AST | None:
         return new.operand
     elif isinstance(new, ast.Constant) and type(new.value) in (int, float):
         new.value = new.value + 1 if type(new.value) is int else new.value * 1.5 + 0.25
-    elif isinstance(new, ast.Attribute) and new.attr in _CALLS:
+    elif isinstance(new, ast.Attribute) and new.attr in _CALLS and not _is_field(new):
         new.attr = _CALLS[new.attr]
     elif isinstance(new, ast.Name) and new.id in _CALLS:
         new.id = _CALLS[new.id]
@@ -93,22 +133,30 @@ def changed(node: ast.AST) -> ast.AST | None:
     return new
 
 
+def _is_field(node: ast.Attribute) -> bool:
+    """Whether ``floor`` is the least entry of a row rather than a rounding."""
+    return node.attr in ("floor", "ceil") and getattr(node.value, "id", "") not in ("np", "math")
+
+
 class Mutant:
     """One change of one module."""
 
-    def __init__(self, module: str, node: ast.AST) -> None:
+    def __init__(self, module: str, source: str, node: ast.AST, statement: ast.stmt | None) -> None:
         self.module, self.line = module, int(getattr(node, "lineno", 0))
-        source = (PACKAGE / module).read_text(encoding="utf-8")
         new = changed(node)
         assert new is not None
         before = ast.get_source_segment(source, node) or ""
         start = _offset(source, self.line, int(getattr(node, "col_offset", 0)))
-        self.words = f"{before} -> {ast.unparse(new)}"
+        self.text = source.splitlines()[self.line - 1].strip()
+        self.change = " ".join(f"{before} -> {ast.unparse(new)}".split())
         # Parentheses keep the meaning of what stands around.
         self.source = f"{source[:start]}({ast.unparse(new)}){source[start + len(before) :]}"
+        # The lines on which a test may be seen: a whole simple statement, or the head of a compound one.
+        whole = statement if statement is not None and not hasattr(statement, "body") else node
+        self.lines = range(whole.lineno, (whole.end_lineno or whole.lineno) + 1)  # type: ignore[attr-defined]
 
     def __str__(self) -> str:
-        return f"{self.module}:{self.line}: {' '.join(self.words.split())[:100]}"
+        return f"{self.module}:{self.line}: {self.change[:110]}"
 
 
 def _offset(source: str, line: int, column: int) -> int:
@@ -121,33 +169,151 @@ def mutants(modules: list[str]) -> list[Mutant]:
     """Return every change of some modules."""
     found = []
     for module in modules:
-        tree = ast.parse((PACKAGE / module).read_text(encoding="utf-8"))
-        found += [
-            Mutant(module, node) for node in places(tree) if hasattr(node, "lineno") and changed(node) is not None
-        ]
-    return [one for one in found if (one.module, one.words.split(" -> ")[0], one.words) not in EQUIVALENT]
+        source = (PACKAGE / module).read_text(encoding="utf-8")
+        for node, statement in places(ast.parse(source)):
+            if hasattr(node, "lineno") and changed(node) is not None:
+                found.append(Mutant(module, source, node, statement))
+    return found
 
 
-def is_killed(mutant: Mutant, seconds: float) -> bool:
-    """Run the tests of a mutant in a copy of the package; a run that does not end counts as killed."""
-    with tempfile.TemporaryDirectory(prefix="dp-ensemble-mutant-") as folder:
-        home = Path(folder)
-        shutil.copytree(PACKAGE, home / "dp_ensemble_env")  # with what is compiled, which other modules can use
-        shutil.copytree(ROOT / "agents", home / "dp_ensemble_env" / "agents")
-        for name in ("tests", "docs", "lock", "scripts", "README.md", "pyproject.toml", "Makefile", "constraints.txt"):
-            (home / name).symlink_to(ROOT / name)
-        (home / "dp_ensemble_env" / mutant.module).write_text(mutant.source, encoding="utf-8")
-        tests = [str(Path("tests", name)) for name in MODULES[mutant.module].split()]
-        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:doctest"]
-        command += ["-o", "addopts=", "-m", "not slow", "--rootdir", str(home), *tests]
-        environment = {**os.environ, "PYTHONPATH": str(home), "OMP_NUM_THREADS": "1"}
+def equivalents() -> list[tuple[str, str, str]]:
+    """Return the changes that make no difference: the module, the line as it is written, and the change."""
+    listed = tomllib.loads(EQUIVALENT.read_text(encoding="utf-8"))["equivalent"]
+    assert all(one["reason"] for one in listed)
+    return [(one["module"], one["line"], one["change"]) for one in listed]
+
+
+# ------------------------------------------------------------------ which tests pass over a line
+def _tests(modules: Iterable[str] = MODULES) -> list[str]:
+    """Return the test files that answer for some modules."""
+    named = {ROOT / "tests" / name for module in modules for name in MODULES[module].split()}
+    files = {file for path in named for file in (path.glob("test_*.py") if path.is_dir() else [path])}
+    return sorted(file.relative_to(ROOT).as_posix() for file in files)
+
+
+def note_passages(as_noted: bool) -> dict[str, Any]:
+    """Run the test files that were not run yet or were changed, and return what is known of all."""
+    notes: dict[str, Any] = json.loads(NOTES.read_text(encoding="utf-8")) if NOTES.exists() else {}
+    for name in [] if as_noted else _tests():
+        if _is_noted(name, notes):
+            continue
+        print(f"noting which lines {name} passes over ...", flush=True)
+        sources = {module: (PACKAGE / module).read_text(encoding="utf-8").splitlines() for module in MODULES}
+        with tempfile.TemporaryDirectory() as folder:
+            to = Path(folder, "seen.json")
+            environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parent)}
+            environment |= {"MUTANTS_SEEN": str(to), "MUTANTS_MODULES": json.dumps(list(MODULES))}
+            command = [sys.executable, "-m", "pytest", *_OPTIONS, "-p", "passages", name]
+            done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=False)
+            if done.returncode:
+                sys.exit(f"the tests fail before anything is changed:\n{done.stdout.decode()[-2000:]}")
+            tests = json.loads(to.read_text(encoding="utf-8"))
+        passed = {module: sources[module] for _, lines in tests.values() for module in lines}
+        notes[name] = {"digest": _digest(name), "tests": tests, "sources": passed}
+        NOTES.parent.mkdir(exist_ok=True)
+        NOTES.write_text(json.dumps(notes), encoding="utf-8")
+    return notes
+
+
+def _digest(name: str) -> str:
+    return hashlib.sha256((ROOT / name).read_bytes()).hexdigest()
+
+
+def _is_noted(name: str, notes: dict[str, Any]) -> bool:
+    """Whether a test file is what it was when its lines were noted."""
+    return name in notes and notes[name]["digest"] == _digest(name)
+
+
+def passages(notes: dict[str, Any]) -> Passages:
+    """Return the tests by module and line; a module that was changed since has its lines found again."""
+    found: Passages = {}
+    for name in notes:
+        moved = {module: _moved(module, lines) for module, lines in notes[name]["sources"].items()}
+        for test, (seconds, lines) in notes[name]["tests"].items():
+            for module, numbers in lines.items():
+                for number in numbers:
+                    if number in moved[module]:
+                        found.setdefault(module, {}).setdefault(moved[module][number], []).append((seconds, test))
+    return found
+
+
+def _moved(module: str, before: list[str]) -> dict[int, int]:
+    """Return where the lines of a former version of a module are now."""
+    now = (PACKAGE / module).read_text(encoding="utf-8").splitlines()
+    if now == before:
+        return {number: number for number in range(1, len(now) + 1)}
+    blocks = difflib.SequenceMatcher(None, before, now, autojunk=False).get_matching_blocks()
+    return {one.a + i + 1: one.b + i + 1 for one in blocks for i in range(one.size)}
+
+
+def tests_of(mutant: Mutant, seen: Passages, notes: dict[str, Any]) -> list[str]:
+    """Return the tests to run, those of the files that answer for the module first, and short ones first."""
+    own = _tests([mutant.module])
+    lines = seen.get(mutant.module, {})
+    over = {(seconds, test) for line in mutant.lines for seconds, test in lines.get(line, [])}
+    ordered = sorted(over, key=lambda pair: (not pair[1].startswith(tuple(own)), pair[0]))
+    return [*(test for _, test in ordered), *(name for name in own if not over or not _is_noted(name, notes))]
+
+
+# ------------------------------------------------------------------ trying
+def begin(mutant: Mutant, tests: list[str], home: Path) -> int:
+    """Put the mutant into a copy of the package in `home`, and begin its tests in a fork; return the process."""
+    shutil.copytree(PACKAGE, home / "dp_ensemble_env")  # with what is compiled, which other modules can use
+    shutil.copytree(ROOT / "agents", home / "dp_ensemble_env" / "agents", dirs_exist_ok=True)
+    for name in ("tests", "docs", "lock", "scripts", "README.md", "pyproject.toml", "Makefile", "constraints.txt"):
+        (home / name).symlink_to(ROOT / name)
+    (home / "dp_ensemble_env" / mutant.module).write_text(mutant.source, encoding="utf-8")
+    if process := os.fork():
+        return process
+    code: int = 70
+    try:
+        os.setpgid(0, 0)
+        output = os.open(home / "output", os.O_WRONLY | os.O_CREAT)
+        for stream in (1, 2):
+            os.dup2(output, stream)
+        os.chdir(home)
+        os.environ["PYTHONPATH"] = str(home)  # for what the tests start
+        sys.path[:] = [str(home), *(path for path in sys.path if Path(path) != Path(__file__).parent)]
+        code = int(pytest.main([*_OPTIONS, "-x", "--rootdir", str(home), *tests]))
+    finally:
+        os._exit(code)
+
+
+def tried(mutants: list[Mutant], notes: dict[str, Any], jobs: int, seconds: float) -> Iterator[tuple[Mutant, bool]]:
+    """Yield each mutant and whether it was killed; one whose tests do not end counts as killed."""
+    for name in _OTHERS.split():
         try:
-            done = subprocess.run(command, cwd=home, env=environment, capture_output=True, timeout=seconds, check=False)
-        except subprocess.TimeoutExpired:
-            return True
-        if done.returncode not in (0, 1, 2):
-            sys.exit(f"the tests could not be run: {done.stdout.decode()[-500:]}{done.stderr.decode()[-500:]}")
-        return done.returncode != 0
+            importlib.import_module(name)
+        except ImportError:
+            pass
+    seen = passages(notes)
+    waiting, running = list(reversed(mutants)), dict[int, tuple[Mutant, Any, float]]()
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                folder, one = tempfile.TemporaryDirectory(prefix="dp-ensemble-mutant-"), waiting.pop()
+                running[begin(one, tests_of(one, seen, notes), Path(folder.name))] = one, folder, time.monotonic()
+            for process, (one, folder, begun) in list(running.items()):
+                done, status = os.waitpid(process, os.WNOHANG)
+                late = not done and time.monotonic() - begun > seconds
+                if not done and not late:
+                    continue
+                if late:
+                    os.killpg(process, signal.SIGKILL)
+                    os.waitpid(process, 0)
+                code = 1 if late else os.waitstatus_to_exitcode(status)
+                # 2 and 4: a module that cannot be imported; below 0: the fork crashed
+                if code > 4 or code == 3:
+                    sys.exit(f"the tests could not be run: {Path(folder.name, 'output').read_text()[-1000:]}")
+                del running[process]
+                folder.cleanup()
+                yield one, code != 0
+            time.sleep(0.05)
+    finally:
+        for process, (_, folder, _) in running.items():
+            os.killpg(process, signal.SIGKILL)
+            os.waitpid(process, 0)
+            folder.cleanup()
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -157,19 +323,30 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the sample (default 0)")
     parser.add_argument("--modules", nargs="+", default=list(MODULES), choices=list(MODULES), metavar="FILE")
     parser.add_argument("--seconds", type=float, default=900.0, help="limit of one mutant (default 900)")
+    parser.add_argument("--jobs", type=int, default=1, help="mutants side by side (default 1)")
+    parser.add_argument("--as-noted", action="store_true", help="note no more lines: run files without notes whole")
+    parser.add_argument("--list", action="store_true", help="name the mutants of the sample, and try none")
     args = parser.parse_args(argv)
-    every = mutants(args.modules)
-    chosen = np.random.default_rng(args.seed).permutation(len(every))[: args.sample]
-    print(f"{len(every)} mutants, of which {len(chosen)} are tried (seed {args.seed})", flush=True)
-    killed = 0
+    known, every = set(equivalents()), mutants(args.modules)
+    sample = [every[i] for i in np.random.default_rng(args.seed).permutation(len(every))[: args.sample]]
+    chosen = [one for one in sample if (one.module, one.text, one.change) not in known]
+    same = len(sample) - len(chosen)
+    print(f"{len(every)} mutants, a sample of {len(sample)} (seed {args.seed}), of which {same} are equivalent")
+    if args.list:
+        print(*chosen, sep="\n")
+        return 0
+    os.environ["OMP_NUM_THREADS"] = "1"
+    survivors: list[Mutant] = []
     try:
-        for number, index in enumerate(chosen, 1):
-            dead = is_killed(every[index], args.seconds)
-            killed += dead
-            print(f"{number:4} {'killed  ' if dead else 'SURVIVED'} {every[index]}", flush=True)
+        notes = note_passages(args.as_noted)
+        for number, (one, dead) in enumerate(tried(chosen, notes, args.jobs, args.seconds), 1):
+            survivors += [] if dead else [one]
+            print(f"{number:4} {'killed  ' if dead else 'SURVIVED'} {one}", flush=True)
     except KeyboardInterrupt:
         return 130
-    print(f"{killed} of {len(chosen)} were killed ({100 * killed / max(1, len(chosen)):.0f} %)")
+    killed = len(chosen) - len(survivors)
+    print(f"{killed} of {len(chosen)} were killed ({100 * killed / max(1, len(chosen)):.1f} %), {same} equivalent")
+    print(*(f"survived: {one}\n          {one.text}" for one in survivors), sep="\n")
     return 0
 
 

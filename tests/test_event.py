@@ -9,6 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from dp_ensemble_env.event import (
     DemandResponseEvent,
     TooFewDays,
+    check_event_day,
     customer_baseline,
     event_day,
     event_for,
@@ -69,6 +70,11 @@ def test_event_of_a_series_takes_steps_that_its_readings_can_give(minutes, given
         ("2017-06-01", 122, "2017-07-03"),  # a Monday
         ("2018-07-03", 60, "2018-07-03"),
         ("2017-12-25", 4, "2017-12-27"),  # the last day may be cut short
+        ("2019-06-28", 6, "2019-07-02"),  # 1 July was a Monday
+        ("2020-07-31", 5, "2020-07-31"),  # a Friday, the last day of July
+        ("2020-08-01", 5, "2020-08-04"),
+        ("2017-07-04", 3, "2017-07-05"),  # a holiday, everywhere
+        ("2016-06-01", 500, "2017-07-03"),  # the last summer of two
     ],
 )
 def test_event_of_a_series_takes_place_on_one_of_its_days(first, days, date):
@@ -163,7 +169,75 @@ def test_hourly_events_average_quarter_hours():
     assert_allclose(customer_baseline(times, kw, event), 110.0)
 
 
+def test_the_first_reading_of_a_series_counts():
+    """The event's first interval begins at 10:15; five weekdays lie before it, the first of them without its night."""
+    times, kw = meter(8, start="2018-06-25T10:15")
+    baseline = customer_baseline(times, kw, DemandResponseEvent(), days=5, best=5)
+    assert_allclose(baseline[0], np.mean([0, 1, 2, 3, 4]))
+    with pytest.raises(TooFewDays, match="only 4 complete similar days"):
+        customer_baseline(times[1:], kw[1:], DemandResponseEvent(), days=5, best=5)
+
+
+def test_a_reading_that_is_not_there_is_missing():
+    times, kw = meter(32)
+    kept = times != np.datetime64("2018-06-29T12:00")
+    baseline = customer_baseline(times[kept], kw[kept], DemandResponseEvent())
+    assert_allclose(baseline, np.mean([26, 25, 24, 23, 20]))
+    shuffled = np.random.default_rng(0).permutation(int(kept.sum()))
+    assert_allclose(customer_baseline(times[kept][shuffled], kw[kept][shuffled], DemandResponseEvent()), baseline)
+
+
+def test_hourly_readings_serve_quarter_hours():
+    times, kw = meter(32)
+    baseline = customer_baseline(times[::4], kw[::4] + np.arange(kw.size)[::4] / 4 % 24, DemandResponseEvent())
+    days = np.mean([27, 26, 25, 24, 23])
+    assert_allclose(baseline, days + np.array([10] * 3 + [11] * 4 + [12] * 4 + [13] * 4 + [14] * 4))
+
+
+def test_the_best_of_equal_days_and_a_day_without_load():
+    level = np.zeros(32)
+    assert_allclose(customer_baseline(*meter(32, level), DemandResponseEvent()), 0.0)
+    with pytest.raises(ValueError, match="two to four hours before the event; use adjustment='none'"):
+        customer_baseline(*meter(32, level), DemandResponseEvent(), adjustment="weather")
+
+
+def test_the_weather_is_that_of_two_hours():
+    times, kw = meter(32, np.full(32, 100.0))
+    outside = (times < np.datetime64("2018-07-02T07:00")) | (times >= np.datetime64("2018-07-02T09:00"))
+    kw[outside & (times >= np.datetime64("2018-07-02"))] = 500.0
+    assert_allclose(customer_baseline(times, kw, DemandResponseEvent(), adjustment="weather"), 100.0)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "steps"), [("11:00", "11:00", 96), ("22:00", "02:00", 16), ("9:00", "9:15", 1)]
+)
+def test_an_end_that_is_not_after_the_start_is_on_the_next_day(start, end, steps):
+    line = DemandResponseEvent(start=start, end=end, notice_minutes=0).timeline()
+    assert len(line.times) == steps + 1 and int(line.in_event.sum()) == steps and not line.in_event[0]
+
+
+def test_the_day_of_an_event_lies_in_the_data():
+    event, hours = DemandResponseEvent(), np.arange(24)
+    for first, inside in (("2018-07-02", True), ("2018-07-01", False), ("2018-07-03", False)):
+        times = np.datetime64(first, "h") + hours
+        if inside:
+            check_event_day(event, times)
+        else:
+            with pytest.raises(ValueError, match=f"outside the data of hall.csv, {first} to {first}"):
+                check_event_day(event, times, "hall.csv")
+
+
 def test_too_few_days_and_bad_settings_are_refused():
+    for count in (0, 1):
+        with pytest.raises(ValueError, match=f"needs a meter series, got {count} readings|times"):
+            customer_baseline(*(column[:count] for column in meter(1)), DemandResponseEvent())
+    with pytest.raises(TooFewDays, match="only 0 complete similar days"):
+        customer_baseline(*(column[:2] for column in meter(1)), DemandResponseEvent())
+    times, kw = meter(32)
+    times[5] = times[4]
+    with pytest.raises(ValueError, match="holds a stamp twice"):
+        customer_baseline(times, kw, DemandResponseEvent())
+
     with pytest.raises(TooFewDays, match="only 5 complete similar days"):
         customer_baseline(*meter(8, start="2018-06-25"), DemandResponseEvent())
     with pytest.raises(ValueError, match="best=6 exceeds days=5"):

@@ -217,6 +217,34 @@ def test_chain_is_frozen_and_checks_itself():
 
 
 # ------------------------------------------------------------------ ensemble
+def test_two_readings_are_enough_to_count_and_not_to_know():
+    with pytest.raises(ValueError, match="state 1"):  # one transition: the second state is never left
+        estimate_chain([1.0, 2.0], 2)
+    with pytest.raises(ValueError, match="1 readings are left"):
+        estimate_chain([1.0, np.nan], 2)
+    with pytest.raises(ValueError, match="0 readings are left"):
+        estimate_chain([np.nan, np.nan], 2)
+
+
+@pytest.mark.parametrize("n", [1, 0, 100_001])
+def test_numbers_of_states_have_limits(n):
+    with pytest.raises(ValueError, match="n_states"):
+        estimate_chain([1.0, 2.0, 1.0, 2.0], n)
+
+
+def test_the_noise_of_buildings_may_be_none_or_all():
+    profile = np.array([1.0, np.nan, 3.0])
+    assert_array_equal(ensemble(profile, 7, noise=0.0), 7 * profile)
+    assert (ensemble(np.ones(500), 1, noise=1.0) >= 0).all()
+    for noise in (-1e-9, 1.0 + 1e-9):
+        with pytest.raises(ValueError, match="noise"):
+            ensemble(profile, noise=noise)
+    largest = np.finfo(float).max / 20
+    assert np.isfinite(ensemble([largest], 10)).all()
+    with pytest.raises(ValueError, match="too large for the sum of 10 buildings"):
+        ensemble([1.0, -1.01 * largest], 10)
+
+
 def test_each_synthetic_building_stays_within_ten_percent():
     profile = np.linspace(100, 300, 5000)
     one = ensemble(profile, 1, rng=3)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 
-from dp_ensemble_env.privacy.mechanisms.base import Disclosure, Release
+from dp_ensemble_env.privacy.mechanisms.base import Disclosure, Release, _digest
 from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletEvent, DirichletMechanism, log_gamma_variates
 
 EVENT = DirichletEvent(5.0, 0.0, (2, 2))
@@ -223,13 +223,27 @@ def test_foreign_files_are_refused(tmp_path, content):
         Release.load(path)
 
 
-def test_edited_number_is_noticed(release, tmp_path):
+@pytest.mark.parametrize("part", ["header", "event", "values", "support"])
+def test_edited_number_is_noticed(part, tmp_path):
+    """Whatever is edited, a release remains that could have been drawn; only its checksum tells."""
+    release = DirichletMechanism(k=50.0).release([[0.5, 0.5, 0.0], [0.2, 0.8, 0.0], [0.0, 0.4, 0.6]])
     path = release.save(tmp_path / "release.json")
     content = json.loads(path.read_text())
-    content["k"] = 500.0
+    if part == "header":
+        content["k"] = 500.0
+    elif part == "event":
+        content["event"]["k"] = 500.0
+    elif part == "values":  # the rows still sum to one
+        content["log_values"][:2] = content["log_values"][1::-1]
+    else:  # from state 0 to 0 and 2 instead of 0 and 1
+        content["support"][1] = 2
     path.write_text(json.dumps(content))
     with pytest.raises(ValueError, match="checksum"):
         Release.load(path)
+    header, flat, values = release._content()
+    edited = {name: content.get(name) for name in header}
+    again = _digest(edited, np.array(content["support"]), np.array(content["log_values"]))
+    assert (again == release.digest) == (part == "header")  # what is not in a header of its kind does not count
 
 
 def test_pickled_arrays_are_never_loaded(tmp_path):

@@ -69,7 +69,7 @@ def test_learns_the_campus_event_in_seven_thousand_steps():
 def test_contexts_are_sampled_and_seen():
     """In the spot market the best tilt depends on the price regime, which the policy must look at."""
     env = EnsembleEnv("spot")
-    settings = TrainingSettings(total_steps=20_000, interval=20_000, hyperparams={"n_envs": 10})
+    settings = TrainingSettings(total_steps=6_000, interval=6_000, hyperparams={"n_envs": 4})
     agent = train("apg", env, settings)
     assert agent.curve[-1][1] > 60
     observation = np.repeat(env.reset(seed=0)[0][None], 3, axis=0)

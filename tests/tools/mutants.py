@@ -268,6 +268,7 @@ def begin(mutant: Mutant, tests: list[str], home: Path) -> int:
     code: int = 70
     try:
         os.setpgid(0, 0)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         output = os.open(home / "output", os.O_WRONLY | os.O_CREAT)
         for stream in (1, 2):
             os.dup2(output, stream)
@@ -336,6 +337,7 @@ def main(argv: list[str] | None = None) -> int:
         print(*chosen, sep="\n")
         return 0
     os.environ["OMP_NUM_THREADS"] = "1"
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # leave no fork behind
     survivors: list[Mutant] = []
     try:
         notes = note_passages(args.as_noted)

@@ -239,8 +239,9 @@ def reset(params: Params, key: Key, batch: tuple[int, ...] = ()) -> tuple[State,
 def step(params: Params, state: State, action: Array, key: Key) -> tuple[State, Array, Array, Array, dict[str, Array]]:
     """Move one step; return the new state, the observation, the reward, whether the episode is over, and the parts.
 
-    The parts are ``utility`` and ``discomfort`` in dollars per load, ``power_kw`` per load, and ``cost``, the violation
-    of a coupling. Actions are clipped to their box.
+    The parts are ``utility`` (less what a coupling charges) and ``discomfort`` in dollars per load, ``power_kw`` per
+    load, and ``cost``, the violation of a coupling, as in the info of the environments. Actions are clipped to their
+    box.
     """
     xp = _namespace(params)
     key_context, key_decision, key_nature = _split(xp, key, 3)
@@ -264,7 +265,8 @@ def step(params: Params, state: State, action: Array, key: Key) -> tuple[State, 
     discomfort = params.penalty * mean_divergence
     power = xp.sum(shares * params.power, axis=-1)
     violation, charge = _coupling(xp, params, time + 1, power)
-    reward = (utility - discomfort - charge) / params.unit
+    utility = utility - charge
+    reward = (utility - discomfort) / params.unit
     moved = State(time + 1, context, shares, states)
     moved = State(*(_choose(xp, over, old, new) for old, new in zip(state, moved, strict=True)))
     info = {"utility": utility, "discomfort": discomfort, "power_kw": power, "cost": violation}

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dp_ensemble_env import functional
+from dp_ensemble_env import functional, scenarios
 from dp_ensemble_env.context import Context
 from dp_ensemble_env.coupling import Coupling
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
+from dp_ensemble_env.envs.vector import EnsembleVectorEnv
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.policies import standard_policy
 from dp_ensemble_env.reporting.outcome import start_values
@@ -94,8 +95,52 @@ def test_a_step_is_that_of_the_compiled_environment(name, mode, backend):
                 same += 1
                 assert float(earned) == pytest.approx(reward, rel=1e-6, abs=1e-6)
                 np.testing.assert_allclose(np.asarray(seen), observation, rtol=0, atol=1e-6)
+                assert float(parts["utility"]) == pytest.approx(info["utility"], rel=1e-6, abs=1e-6)
                 assert float(parts["cost"]) == pytest.approx(info.get("cost", 0.0), abs=1e-6)
     assert same >= 3  # the contexts are drawn apart, and agree now and then
+
+
+@pytest.mark.parametrize("mode", ["price", "tilt", "policy", "discrete"])
+@pytest.mark.parametrize("name", scenarios.BUILT_IN)
+def test_every_scenario_and_action_mode_in_single_precision(name, mode):
+    """A few steps from the environment's own state and context, on a test instance."""
+    env = EnsembleEnv(name, action=mode, instance=1, split="test", rewards="unit")
+    env.action_space.seed(1)
+    params, key = functional.make(env, dtype="float32"), np.random.default_rng(0)
+    nobody = np.zeros(0, np.int64)
+    _, info = env.reset(seed=0)
+    for t in range(4):
+        before = functional.State(np.asarray(t), np.asarray(info.get("context", 0)), env.occupancy, nobody)
+        action = env.action_space.sample()
+        observation, reward, _, _, info = env.step(action)
+        after, seen, earned, _, parts = functional.step(params, before, np.asarray(action), key)
+        np.testing.assert_allclose(after.shares, env.occupancy, rtol=0, atol=2e-6)
+        assert parts["discomfort"] == pytest.approx(info["discomfort"], rel=1e-4, abs=1e-4)
+        if int(after.context) == info.get("context", 0):  # contexts are drawn apart
+            assert earned == pytest.approx(reward, rel=1e-4, abs=1e-4)
+            np.testing.assert_allclose(seen, observation, rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("population", ["single", 9])
+@pytest.mark.parametrize("name", ["thermostats", "vehicles", "spot", "tracking"])
+def test_loads_are_drawn_with_the_statistics_of_the_compiled_environment(name, population):
+    """First and second moments of power and utility in three steps, from 600 episodes of each."""
+    runs, rng = 600, np.random.default_rng(3)
+    settings = {"population": population, "action": "tilt", "rewards": "unit"}
+    params = functional.make(name, **settings)
+    plan = rng.uniform(-0.3, 0.3, (3, *params.action_shape)).astype(np.float32)
+    state, _ = functional.reset(params, rng, (runs,))
+    batch = EnsembleVectorEnv(runs, name, **settings)
+    batch.reset(seed=5)
+    for action in plan:
+        everyone = np.broadcast_to(action, (runs, *action.shape))
+        state, _, _, _, parts = functional.step(params, state, everyone, rng)
+        *_, info = batch.step(everyone)
+        for part in ("power_kw", "utility"):
+            for moment in (1, 2):
+                ours, theirs = parts[part] ** moment, info[part] ** moment
+                error = np.hypot(ours.std(), theirs.std()) / np.sqrt(runs)
+                assert abs(ours.mean() - theirs.mean()) < 4.5 * error + 1e-6
 
 
 def play(params, policy, runs, seed):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
+import ppo_jax
 import pytest
 
 from dp_ensemble_env import functional
@@ -48,3 +49,9 @@ def test_a_scan_of_many_environments_earns_the_optimum(population):
     total, over, time = jax.jit(jax.vmap(episode))(jax.random.split(jax.random.key(1), runs))
     assert over[:, -1].all() and not over[:, :-1].any() and (time == 0).all()
     assert abs(total.mean() - start_values(model)[1]) < 4 * total.std() / np.sqrt(runs)
+
+
+def test_ppo_inside_jit_learns(capsys):
+    found = ppo_jax.main(["--calls", "2", "--seed", "1"])
+    assert found["score"] > 90 and found["steps"] <= 2 * 11_520  # the example goes on to 97
+    assert "to compile" in capsys.readouterr().out

@@ -122,7 +122,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel):
     modules |= {f"dp_ensemble_env/{path.relative_to(ROOT)}" for path in (ROOT / "agents").rglob("*.py")}
     shipped = {name for name in names if not name.startswith(info)}
     data = ("py.typed", "samples/building.xml", "samples/fleet.csv", "scenarios/probes.json", "scenarios/suite.json")
-    data += ("reporting/glossary.md", "reporting/page.css", "reporting/page.js")
+    data += ("play/play.html", "play/play.js", "reporting/glossary.md", "reporting/page.css", "reporting/page.js")
     assert shipped == modules | {f"dp_ensemble_env/{name}" for name in data}
 
 

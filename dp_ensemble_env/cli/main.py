@@ -13,6 +13,7 @@ COMMANDS = {
     "scenarios": "list the built-in problems, or show one",
     "train": "train a learner and keep the run",
     "evaluate": "score an agent or a run",
+    "play": "set the price by hand, beside the optimum",
     "compare": "compare controllers: table, pictures, page",
     "suite": "score every agent on every scenario",
     "leaderboard": "score agents by one protocol, and make the page",

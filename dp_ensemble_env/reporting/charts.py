@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+
+from dp_ensemble_env.model import EnsembleModel
 
 #: Names of the colours; page.css gives each one for paper and one for the dark.
 COLORS = ("blue", "red", "green", "orange", "pink", "sky", "black", "grey")
@@ -158,3 +161,9 @@ def rounded(values: Any) -> list[float | None]:
     [1234.6, None]
     """
     return [float(f"{v:.{_DIGITS}g}") if math.isfinite(v) else None for v in np.asarray(values, dtype=float).tolist()]
+
+
+def hours(model: EnsembleModel) -> NDArray[np.float64]:
+    """Return the hour of the day of each time, counted from the first day."""
+    since: NDArray[np.float64] = (model.times - model.times[0].astype("datetime64[D]")) / np.timedelta64(3600, "s")
+    return since

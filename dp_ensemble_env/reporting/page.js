@@ -298,6 +298,7 @@
   document.documentElement.classList.add("js");
   const charts = new Map();
   document.querySelectorAll("figure.chart").forEach((figure) => charts.set(figure, new Chart(figure)));
+  window.reportCharts = charts;
   document.querySelectorAll(".explorer").forEach((section) => explorer(section, charts));
   document.querySelectorAll("th button").forEach(sortable);
   words();

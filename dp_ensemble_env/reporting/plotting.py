@@ -17,11 +17,11 @@ import numpy as np
 from matplotlib import style
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter
-from numpy.typing import NDArray
 
 from dp_ensemble_env._files import atomic_write
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.reporting.charts import COLORS, Chart
+from dp_ensemble_env.reporting.charts import hours as hours
 
 # Okabe and Ito's colours, distinguishable by colour-blind readers.
 BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, RED, PINK = (
@@ -94,12 +94,6 @@ def save(figure: Any, path: Path, vector: bool = False, dpi: int = 200) -> Path:
     with atomic_write(path, "wb") as stream:
         figure.savefig(stream, format="png", dpi=dpi)
     return path
-
-
-def hours(model: EnsembleModel) -> NDArray[np.float64]:
-    """Return the hour of the day of each time, counted from the first day."""
-    since: NDArray[np.float64] = (model.times - model.times[0].astype("datetime64[D]")) / np.timedelta64(3600, "s")
-    return since
 
 
 def power_axes(axes: Any, model: EnsembleModel) -> None:

@@ -41,8 +41,7 @@ def build_parser() -> Parser:
     parser.add_argument("--no-browser", action="store_true", help="print the page's address, and open no browser")
     words = "play these prices in [-1, 1] without a surface, the last one to the end, and print the score"
     parser.add_argument("--prices", type=price, nargs="+", metavar="X", help=words)
-    parser.add_argument("--instance", type=options.whole(0), default=0, metavar="N", help="instance of the scenario")
-    parser.add_argument("--seed", type=options.whole(0), default=0, metavar="N", help="seed of the day")
+    options.add(parser, "instance", "seed", helps={"seed": "seed of the day: its start, and what moves by chance"})
     return parser
 
 

@@ -71,6 +71,7 @@ format: $(VENV)/.dev ## Reformat the code
 
 docs: $(VENV)/.docs ## Build the documentation site into site/
 	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -b html docs site
+	@$(BIN)/python tests/tools/site.py site
 	@echo "The site is in site/index.html"
 
 scenario-pages: $(VENV)/.dev ## Write the pages and pictures of the scenarios from what was recorded

@@ -44,17 +44,17 @@ def build_parser() -> Parser:
         "--preset",
         choices=sorted(PRESETS),
         default="quick",
-        help="learners to train: none, a PPO of half a minute, or all of them with several seeds (most of an hour)",
+        help="baselines trains no learner, quick a PPO for half a minute, levels all of them with several seeds",
     )
-    words = "releases to train on, by their k; inf is the truth, and no number at all leaves it out"
+    words = "k of the releases to plan and train on; inf is the truth; give no number to leave them out"
     parser.add_argument(
         "--private", type=concentration, nargs="*", default=[10.0, 50.0, 200.0, math.inf], metavar="K",
         help=f"{words} (default 10 50 200 inf)",
     )  # fmt: skip
     whole = options.whole
     parser.add_argument("--expect", type=options.positive, default=50.0, metavar="K", help=EXPECT)
-    parser.add_argument("--releases", type=whole(1), default=5, metavar="N", help="releases of each for planners")
-    words = "simulated participants of a mechanism that protects them"
+    parser.add_argument("--releases", type=whole(1), default=5, metavar="N", help="releases of each k, for planners")
+    words = "participants to simulate for a mechanism that protects them"
     parser.add_argument("--participants", type=whole(1), default=4000, metavar="N", help=words)
     parser.add_argument("--episodes", type=whole(2), default=2000, metavar="N", help="episodes in finite populations")
     words = "also show the results that dp-ensemble suite left in this folder (default: do not)"

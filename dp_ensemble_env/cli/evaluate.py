@@ -28,10 +28,10 @@ DESCRIPTION = """Score a named agent, or the agent of a run folder or model file
 The score is 0 for the uncontrolled ensemble and 100 for the exact optimum of the environment it is measured in. The
 mean field is evaluated exactly over all start states; finite populations with seeded episodes and standard errors.
 
-A run folder remembers the environment it was trained in, so a run needs no option; options that are given overrule
+A run folder remembers the environment it was trained in, so a run needs no option; options that you give override
 it.
 
-With --split the agent is scored on the instances of a set that is always the same, each against its own optimum:
+With --split the agent is scored on a fixed set of instances, each against its own optimum:
 interquartile mean, 95 % bootstrap interval, and the gap to the training instances. A run plays them as it is; an agent
 by name is made anew on each."""
 EXAMPLES = (
@@ -56,13 +56,13 @@ def build_parser() -> Parser:
     parser.add_argument("--solve-on", help="plan on a release with this k, score on the truth (default: no)", **numbers)
     whole = options.whole
     parser.add_argument("--steps", type=whole(1), metavar="N", help="budget of a learner by name (default: as tuned)")
-    words = "episodes where there is chance (default 2000, in a mean field 512)"
+    words = "episodes, where chance plays a part (default 2000; 512 in a mean field)"
     parser.add_argument("--episodes", type=whole(2), metavar="N", help=words)
     words = "score a whole set of instances: train, validation or test (default: one instance)"
     parser.add_argument("--split", choices=scenarios.SPLITS, metavar="SET", help=words)
-    words = "with --split, the first so many of each set only (default: all)"
+    words = "with --split, only the first N of each set (default: all)"
     parser.add_argument("--instances", type=whole(1), metavar="N", help=words)
-    words = "load a model.zip of Stable-Baselines3, which executes code that is in it (runs need no such consent)"
+    words = "load a Stable-Baselines3 model.zip, which runs the code in it (run folders do not need this)"
     parser.add_argument("--allow-code", action="store_true", help=words)
     words = "with --allow-code, load from this folder only"
     parser.add_argument("--models", type=Path, default=Path("runs"), metavar="FOLDER", help=words)
@@ -106,7 +106,7 @@ def make_env(args: argparse.Namespace) -> tuple[EnsembleEnv, Problem]:
         return EnsembleEnv(problem.model, args.population, args.action, privacy=spec, release_seed=seed), problem
     if given:
         words = ", ".join(f"--{name}" for name in given)
-        options.say(f"{words} overrule{'s' * (len(given) == 1)} what {args.agent} was trained with.")
+        options.say(f"{words} override{'s' * (len(given) == 1)} what {args.agent} was trained with.")
     if set(given) & set(options.PROBLEM):
         problem = options.load_problem(args)
     else:

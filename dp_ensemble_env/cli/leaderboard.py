@@ -54,7 +54,7 @@ def build_parser() -> Parser:
     parser.add_argument("--repeats", type=options.whole(1), default=3, metavar="N", help=words)
     words = "sets of instances to score (default: train test)"
     parser.add_argument("--splits", nargs="+", default=["train", "test"], metavar="NAME", help=words)
-    words = "the first so many instances of each split only (default: all)"
+    words = "only the first N instances of each split (default: all)"
     parser.add_argument("--instances", type=options.whole(1), metavar="N", help=words)
     words = "a Python file with predict; it alone is scored, beside --planners if those are given"
     parser.add_argument("--submit", type=Path, metavar="FILE", help=words)

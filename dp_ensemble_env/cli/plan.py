@@ -65,11 +65,11 @@ def add_programme(parser: Parser) -> None:
     group.add_argument("--reservation", type=options.nonnegative, metavar="DOLLARS", help=words)
     words = "dollars per kWh delivered (default 1)"
     group.add_argument("--energy-payment", type=options.nonnegative, metavar="DOLLARS", help=words)
-    words = "dollars per kW-month missing, for the choice of the pledge (default: the reservation)"
+    words = "dollars lost per kW-month not delivered, to choose the pledge by (default: the reservation)"
     group.add_argument("--shortfall", type=options.nonnegative, metavar="DOLLARS", help=words)
-    words = "kW pledged (default: those of the largest expected revenue)"
+    words = "kW pledged (default: what brings the largest expected revenue)"
     group.add_argument("--pledge", type=options.nonnegative, metavar="KW", help=words)
-    words = "of the customer baseline: none, or weather (the morning of the day)"
+    words = "adjustment of the customer baseline: none, or weather (by the morning of the day)"
     group.add_argument("--adjustment", choices=("none", "weather"), default="none", help=words)
 
 

@@ -250,7 +250,7 @@ def build_parser() -> Parser:
         ("guarantee", "one line, and a table over k", _guarantee, run_guarantee),
         ("calibrate", "the largest k that reaches a target", _calibrate, run_calibrate),
         ("release", "draw one private matrix and book it", declare_release, run_release),
-        ("audit", "attack the mechanism and what only looks like it", _audit, run_audit),
+        ("audit", "attack the mechanism and what only looks private", _audit, run_audit),
         ("plot", "epsilon against k, and the simplex", _plot, run_plot),
         ("frontier", "score against epsilon, with participants", declare_frontier, run_frontier),
         ("regret", "where each lost dollar went", declare_regret, run_regret),
@@ -289,9 +289,9 @@ TEXTS = {
     "audit": (
         ("dp-ensemble privacy audit", "dp-ensemble privacy audit --k 20 --draws 1000000",
          "dp-ensemble privacy audit --participants 60 --privacy gaussian:epsilon=4"),
-        "Attack the mechanism, and what only looks like it. With --participants, one more participant joins or does "
+        "Attack the mechanism, and what only looks private. With --participants, one more participant joins or does "
         "not, and is guessed from the release, from the plan made on it and from an agent trained on it. Exit status 1 "
-        "if an attack surprises.",
+        "if an attack does not go as predicted.",
     ),
     "plot": (
         ("dp-ensemble privacy plot", "dp-ensemble privacy plot --output figures --k 20 100"),
@@ -301,7 +301,7 @@ TEXTS = {
         ("dp-ensemble privacy frontier --participants 1000 --epsilons 1 4",
          "dp-ensemble privacy frontier --instance 0 1 2 --heterogeneity 30 8 \\",
          "    --mechanisms gaussian laplace posterior dirichlet"),
-        "Measure the score of plans made on releases that protect a participant, for numbers of participants, "
+        "Measure the score of plans made on releases that protect a participant, for several numbers of participants, "
         "mechanisms and targets, beside a plan made without data.",
     ),
     "regret": (
@@ -328,7 +328,7 @@ def _guarantee(parser: Parser) -> None:
     _rows(parser)
     words = "values of k for the table (default 5 to 500)"
     parser.add_argument("--ks", type=options.positive, nargs="+", metavar="K", help=words)
-    words = "target named where there is no floor"
+    words = "target to aim at where there is no floor"
     parser.add_argument("--epsilon", type=options.positive, default=5.0, metavar="E", help=words)
     _draws(parser)
     declare_matrix(parser)

@@ -124,7 +124,7 @@ def declare_release(parser: Parser) -> None:
     words = "refuse to exceed this (default: no limit)"
     parser.add_argument("--budget", type=options.positive, nargs=2, metavar=("EPSILON", "DELTA"), help=words)
     parser.add_argument("--label", default="dp-ensemble privacy release", help="what the release is for")
-    words = "target named where there is no floor"
+    words = "target to aim at where there is no floor"
     parser.add_argument("--epsilon", type=options.positive, default=5.0, metavar="E", help=words)
     helps = {
         "privacy": "the mechanism (default dirichlet:k=50)",

@@ -24,7 +24,7 @@ REGRET_WORDS = (
     "of a plan on a public guess, ε = 0; ε of one release is at δ = 1e-6 (the paper's mechanism: for h = 0.03). "
     "Computed with the true behaviour: for the owner of the data."
 )
-DAYS = "days that each participant lives (where it just walks between levels, a summer)"
+DAYS = "days to simulate for each participant (a whole summer where it only moves between levels)"
 
 
 # ------------------------------------------------------------------ frontier
@@ -64,7 +64,7 @@ def declare_frontier(parser: Parser) -> None:
     whole, positive = options.whole, options.positive
     numbers: tuple[tuple[str, Any, list[Any], str], ...] = (
         ("instance", whole(0, 999_999), [0], "which of the scenario's training instances"),
-        ("heterogeneity", positive, [30.0], "κ: the smaller, the more participants differ"),
+        ("heterogeneity", positive, [30.0], "κ: a smaller value makes participants differ more"),
         ("participants", whole(1), [100, 300, 1000, 4000, 10_000], "numbers of participants"),
         ("epsilons", positive, [0.5, 1.0, 2.0, 4.0], "targets ε"),
     )
@@ -157,7 +157,7 @@ def declare_regret(parser: Parser) -> None:
     words = "participants to simulate (default: 4,000 if a mechanism protects them)"
     parser.add_argument("--participants", type=whole(), metavar="N", help=words)
     parser.add_argument("--days", type=whole(1), default=30, metavar="N", help=DAYS)
-    words = "κ: the smaller, the more participants differ"
+    words = "κ: a smaller value makes participants differ more"
     parser.add_argument("--heterogeneity", type=positive, default=30.0, metavar="N", help=words)
     parser.add_argument("--releases", type=whole(1), default=5, metavar="N", help="releases of each mechanism")
     parser.add_argument("--learner", metavar="NAME", help="a learner instead of the exact plan, such as z-learning")

@@ -38,7 +38,7 @@ def build_parser() -> Parser:
     parser.add_argument("--train", action="append", type=Budget.parse, default=[], metavar="A:MODE:N", help=words)
     words = "runs of dp-ensemble train to score, each on the scenario it was trained in"
     parser.add_argument("--run", nargs="+", type=Path, default=[], metavar="FOLDER", help=words)
-    words = "the first so many test instances only (default: all)"
+    words = "only the first N test instances (default: all)"
     parser.add_argument("--instances", type=options.whole(1), metavar="N", help=words)
     words = "episodes of a learner on each instance, where there is chance"
     parser.add_argument("--episodes", type=options.whole(2), default=200, metavar="N", help=words)

@@ -65,7 +65,7 @@ def build_parser() -> Parser:
     """Declare the options; a default of None means that the grid file may set it."""
     parser = Parser(prog="dp-ensemble sweep", description=DESCRIPTION, examples=EXAMPLES)
     grid = parser.add_argument_group("grid (default: four baselines, k none and 50, tilt, seeds 0-4, campus-event)")
-    grid.add_argument("--grid", type=Path, metavar="FILE", help="TOML file with the same names; options overrule it")
+    grid.add_argument("--grid", type=Path, metavar="FILE", help="TOML file with the same names; options override it")
     grid.add_argument("--methods", nargs="+", metavar="NAME", help=f"any of {', '.join(BUILT_IN)}")
     grid.add_argument("--privacy", nargs="+", metavar="SPEC", help="mechanisms; none for the true matrix")
     grid.add_argument("--k", nargs="+", metavar="K", help="short for --privacy dirichlet:k=K; none for the true matrix")

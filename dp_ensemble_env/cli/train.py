@@ -48,15 +48,16 @@ def build_parser() -> Parser:
     whole = options.whole
     parser.add_argument("--algo", default="ppo", help=f"algorithm: {', '.join(ALGORITHMS)}")
     parser.add_argument("--steps", type=whole(1), metavar="N", help="environment steps (default: as tuned)")
-    parser.add_argument("--target", type=options.number, metavar="SCORE", help="stop at this score (default: do not)")
+    words = "stop at this score (default: train to the end)"
+    parser.add_argument("--target", type=options.number, metavar="SCORE", help=words)
     words = "steps between scores and checkpoints (default: a twentieth)"
     parser.add_argument("--interval", type=whole(1), metavar="N", help=words)
     words = "change a hyper-parameter, e.g. n_envs=64; may be repeated"
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=words)
-    words = "train on the first so many training instances of the scenario, in turn (default: on --instance alone)"
+    words = "train on the first N training instances of the scenario, in turn (default: on --instance alone)"
     parser.add_argument("--instances", type=whole(1, 1000), metavar="N", help=words)
     parser.add_argument("--no-tensorboard", action="store_true", help="write no TensorBoard logs")
-    words = "seed of the release (default 0; of a meter none: a seed in the run folder would undo the release)"
+    words = "seed of the release (default 0; none for a meter, since a seed in the run folder would undo the release)"
     private = {"helps": {"release-seed": words}, "release_seed": None}
     options.add(parser, *options.PROBLEM, "population", "action", *options.PRIVACY, action="price", **private)
     helps = {"output": "run folder (default: in runs/, named after the settings)", "resume": "continue the run"}

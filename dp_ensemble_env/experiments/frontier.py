@@ -53,7 +53,7 @@ class FrontierSettings:
     scenario : str
     instances : tuple of int
     heterogeneity : tuple of float
-        κ: the smaller, the more participants differ.
+        κ: a smaller value makes participants differ more.
     participants : tuple of int
     epsilons : tuple of float
     delta : float

@@ -346,7 +346,7 @@ def test_a_run_remembers_its_environment(tmp_path, monkeypatch, capsys):
     found = json.loads((tmp_path / "found.json").read_text())
     assert found["score"] == kept["score"] and found["episodes"] == kept["episodes"]
     assert main([*words, "--population", "mean-field"]) == 0
-    assert "note: --population overrules what runs/one was trained with" in capsys.readouterr().err
+    assert "note: --population overrides what runs/one was trained with" in capsys.readouterr().err
     write_meter(tmp_path / "shop.csv", start="2018-06-02", days=44)
     assert main(words) == 2
     assert "shop.csv has changed since" in capsys.readouterr().err

@@ -24,7 +24,7 @@ from dp_ensemble_env.envs._parts import (
     N,
     T,
     U,
-    check_batch,
+    check_rows,
     fill_tilt,
     policy_row,
     report,
@@ -48,14 +48,32 @@ def step_buildings(
     values: Floats,
 ) -> int:
     """Many loads in each environment: a multinomial move of the loads in each state."""
-    fault = check_batch(ints, counters, action)
-    if fault != 0:
-        return fault
+    fault = check_rows(ints, counters, action, 0, counters.shape[1])
+    if fault == 0:
+        buildings_rows(ints, common, kernels, counters, traces, occupancy, action, obs, values, 0, counters.shape[1])
+    return fault
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def buildings_rows(
+    ints: Ints,
+    common: Floats,
+    kernels: Floats,
+    counters: Ints,
+    traces: Floats,
+    occupancy: Floats,
+    action: Floats,
+    obs: Floats,
+    values: Floats,
+    start: int,
+    stop: int,
+) -> None:
+    """Do so for the environments from `start` to `stop`, whose actions have been checked."""
     n, horizon, loads = ints[N], ints[T], float(ints[LOADS])
     scratch = np.empty((5, n))
     tilt, warm, pi, moved, spare = scratch[0], scratch[1], scratch[2], scratch[3], scratch[4]
     ended = np.empty(1, np.int64)
-    for i in range(counters.shape[1]):
+    for i in range(start, stop):
         t = counters[TIME, i]
         if t == horizon:
             ended[0] = i
@@ -90,4 +108,3 @@ def step_buildings(
         set_clock(common, ints[CLOCK], obs, i, n, t + 1)
         cost = common[PENALTY] * divergence / loads
         report(kernels, counters, traces, values, ints[TIMES] * ints[NNZ], ints[T], i, t + 1, utility, cost, power)
-    return 0

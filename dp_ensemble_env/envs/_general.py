@@ -57,7 +57,7 @@ from dp_ensemble_env.envs._parts import (
     N,
     T,
     U,
-    check_batch,
+    check_rows,
     pick,
     positive,
     tame,
@@ -96,13 +96,31 @@ def step_general(
     values: Floats,
 ) -> int:
     """Step every environment; the return value is that of `dynamics`."""
-    fault = check_batch(ints, counters, action)
-    if fault != 0:
-        return fault
+    fault = check_rows(ints, counters, action, 0, counters.shape[1])
+    if fault == 0:
+        general_rows(ints, common, kernels, counters, traces, occupancy, action, obs, values, 0, counters.shape[1])
+    return fault
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def general_rows(
+    ints: Ints,
+    common: Floats,
+    kernels: Floats,
+    counters: Ints,
+    traces: Floats,
+    occupancy: Floats,
+    action: Floats,
+    obs: Floats,
+    values: Floats,
+    start: int,
+    stop: int,
+) -> None:
+    """Do so for the environments from `start` to `stop`, whose actions have been checked."""
     n, m, horizon = ints[N], ints[M], ints[T]
     by_decision = np.empty((5, m))  # tilts, their exponentials, loads that decide so, the same uncontrolled, spare
     by_state = np.empty((2, n))  # where nature takes them, the same uncontrolled
-    for i in range(counters.shape[1]):
+    for i in range(start, stop):
         t = counters[TIME, i]
         if t == horizon:
             begin(ints, common, kernels, counters, traces, occupancy, obs, values, i, -1, -1, by_state[0])
@@ -117,7 +135,6 @@ def step_general(
             divergence = _decide_by_rows(ints, kernels, counters, base, occupancy, action, i, by_decision)
         by_nature(ints, common, counters, i, t, w, by_decision, by_state)
         _arrive(ints, common, counters, occupancy, i, t + 1, divergence, by_state, obs, values)
-    return 0
 
 
 # ------------------------------------------------------------------ decisions

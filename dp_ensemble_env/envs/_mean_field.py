@@ -38,7 +38,7 @@ from dp_ensemble_env.envs._parts import (
     N,
     T,
     U,
-    check_batch,
+    check_rows,
     fill_tilt,
     policy_row,
     positive,
@@ -60,15 +60,33 @@ def step_mean_field(
     values: Floats,
 ) -> int:
     """Infinitely many loads: the distribution itself moves."""
-    fault = check_batch(ints, counters, action)
-    if fault != 0:
-        return fault
-    n, horizon, count = ints[N], ints[T], counters.shape[1]
+    fault = check_rows(ints, counters, action, 0, counters.shape[1])
+    if fault == 0:
+        mean_field_rows(ints, common, kernels, counters, traces, occupancy, action, obs, values, 0, counters.shape[1])
+    return fault
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def mean_field_rows(
+    ints: Ints,
+    common: Floats,
+    kernels: Floats,
+    counters: Ints,
+    traces: Floats,
+    occupancy: Floats,
+    action: Floats,
+    obs: Floats,
+    values: Floats,
+    start: int,
+    stop: int,
+) -> None:
+    """Do so for the environments from `start` to `stop`, whose actions have been checked."""
+    n, horizon, count = ints[N], ints[T], stop - start
     lanes = min(LANES, count)
     scratch = np.empty((4, n, lanes))  # see `_move_by_tilt`
     sums = np.empty((3, lanes))  # of each lane: divergence, then utility and power on arrival
     # Environments at the same time and with the same matrix advance side by side.
-    order = _by_time(counters, horizon)
+    order = _by_time(counters, horizon, start, stop)
     begin = 0
     while begin < count:
         i = order[begin]
@@ -88,26 +106,24 @@ def step_mean_field(
                 _move_by_tilt(ints, common, kernels, t, m, occupancy, action, rows, scratch, sums)
             _arrive(ints, common, kernels, counters, traces, occupancy, rows, t + 1, scratch[1], sums, obs, values)
         begin = end
-    return 0
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _by_time(counters: Ints, horizon: int) -> Ints:
+def _by_time(counters: Ints, horizon: int, start: int, stop: int) -> Ints:
     """Order the environments by time, keeping their order among equals (counting sort)."""
-    count = counters.shape[1]
-    order = np.empty(count, np.int64)
+    order = np.empty(stop - start, np.int64)
     together = True
-    for i in range(count):
-        order[i] = i
-        together &= counters[TIME, i] == counters[TIME, 0]
+    for i in range(start, stop):
+        order[i - start] = i
+        together &= counters[TIME, i] == counters[TIME, start]
     if together:  # the rule, since all episodes have the same length
         return order
     place = np.zeros(horizon + 2, np.int64)
-    for i in range(count):
+    for i in range(start, stop):
         place[counters[TIME, i] + 1] += 1
     for t in range(horizon + 1):
         place[t + 1] += place[t]
-    for i in range(count):
+    for i in range(start, stop):
         order[place[counters[TIME, i]]] = i
         place[counters[TIME, i]] += 1
     return order

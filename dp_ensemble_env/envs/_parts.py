@@ -62,11 +62,11 @@ def positive(divergence: float) -> float:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def check_batch(ints: Ints, counters: Ints, action: Floats) -> int:
-    """Look at everything before anything changes; the return value is that of the steps."""
+def check_rows(ints: Ints, counters: Ints, action: Floats, start: int, stop: int) -> int:
+    """Look at the environments from `start` to `stop` before anything changes; return what the steps return."""
     horizon, width = ints[T], int(action.shape[1])
     over = 0
-    for i in range(counters.shape[1]):
+    for i in range(start, stop):
         t = counters[TIME, i]
         over += t == horizon
         if t < 0 or (t == horizon and ints[AUTORESET] == 0):
@@ -76,11 +76,11 @@ def check_batch(ints: Ints, counters: Ints, action: Floats) -> int:
     wrong = 0
     if over == 0:
         flat = action.reshape(-1)
-        for j in range(flat.size):
+        for j in range(start * width, stop * width):
             wrong += not ((flat[j] >= low) & (flat[j] <= high))  # NaN fails both
         if wrong == 0:
             return 0
-    for i in range(counters.shape[1]):
+    for i in range(start, stop):
         if counters[TIME, i] < horizon:  # the action of an environment that restarts is not looked at
             for a in range(width):
                 if not (action[i, a] >= low and action[i, a] <= high):

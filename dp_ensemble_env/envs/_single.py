@@ -35,7 +35,7 @@ from dp_ensemble_env.envs._parts import (
     N,
     T,
     U,
-    check_batch,
+    check_rows,
     policy_row,
     positive,
     restart,
@@ -56,21 +56,39 @@ def step_single(
     values: Floats,
 ) -> int:
     """One load in each environment: a categorical move from the present state."""
-    fault = check_batch(ints, counters, action)
-    if fault != 0:
-        return fault
-    n, horizon, count = ints[N], ints[T], counters.shape[1]
+    fault = check_rows(ints, counters, action, 0, counters.shape[1])
+    if fault == 0:
+        single_rows(ints, common, kernels, counters, traces, occupancy, action, obs, values, 0, counters.shape[1])
+    return fault
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def single_rows(
+    ints: Ints,
+    common: Floats,
+    kernels: Floats,
+    counters: Ints,
+    traces: Floats,
+    occupancy: Floats,
+    action: Floats,
+    obs: Floats,
+    values: Floats,
+    start: int,
+    stop: int,
+) -> None:
+    """Do so for the environments from `start` to `stop`, whose actions have been checked."""
+    n, horizon = ints[N], ints[T]
     width = ints[WIDTH] if ints[WIDTH] > 0 else n
-    lanes = min(NARROW_LANES, count)
+    lanes = min(NARROW_LANES, stop - start)
     tilt, weight = np.empty((width, lanes)), np.empty((width, lanes))
     sums = np.empty((3, lanes))  # of each lane: divergence, total weight of its row, where its random spot falls
     marks = np.empty((3, lanes), np.int64)  # environments that move, entries that they chose, environments that ended
     divergence, spot, rows, chosen, ended = sums[0], sums[2], marks[0], marks[1], marks[2]
     flat = obs.reshape(-1)
-    begin = 0
-    while begin < count:
+    begin = start
+    while begin < stop:
         first, size, over = begin, 0, 0
-        while begin < count and size < lanes and over < lanes:
+        while begin < stop and size < lanes and over < lanes:
             if counters[TIME, begin] == horizon:
                 ended[over] = begin
                 over += 1
@@ -97,7 +115,6 @@ def step_single(
             _choose(width, size, tilt, weight, sums, chosen)
             divergence[:size] = charged
         _land(ints, common, kernels, counters, traces, rows, size, chosen, divergence, obs, values)
-    return 0
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -15,7 +15,7 @@ from dp_ensemble_env._validation import check_choice, check_count
 from dp_ensemble_env.envs import _general as gen
 from dp_ensemble_env.envs import _parts as dyn
 from dp_ensemble_env.envs.actions import mode
-from dp_ensemble_env.envs.dynamics import STEPS
+from dp_ensemble_env.envs.dynamics import ROWS, STEPS
 from dp_ensemble_env.envs.ensemble import RENDER_FPS, follow_default, population_title
 from dp_ensemble_env.envs.general import uncontrolled_ahead
 from dp_ensemble_env.envs.settings import EnvSettings, Options
@@ -33,6 +33,7 @@ from dp_ensemble_env.envs.task import (
     seed_words,
     writeable,
 )
+from dp_ensemble_env.envs.threads import advance, pieces
 from dp_ensemble_env.model import EnsembleModel
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ class EnsembleVectorEnv(TaskView, VectorEnv[NDArray[np.float32], NDArray[np.floa
         self._bind()
 
     def _bind(self) -> None:
-        self._advance = STEPS[self._task.dynamics]
+        self._advance, self._piecewise = STEPS[self._task.dynamics], ROWS[self._task.dynamics]
         self._times = self._counters[dyn.TIME]  # a view
         self._everyone.setflags(write=False)
 
@@ -181,7 +182,7 @@ class EnsembleVectorEnv(TaskView, VectorEnv[NDArray[np.float32], NDArray[np.floa
                 self._next_release(self._times == self._horizon - 1, assign=False)
         observations = np.empty(self._observed, np.float32)
         values = np.empty((self._rows, self.num_envs))
-        fault = self._advance(
+        arrays = (
             self._ints,
             self._common,
             self._kernels,
@@ -192,6 +193,10 @@ class EnsembleVectorEnv(TaskView, VectorEnv[NDArray[np.float32], NDArray[np.floa
             observations,
             values,
         )
+        if self.num_envs < 2 * self._piecewise.worthwhile or len(cuts := pieces(self.num_envs, self._piecewise)) == 1:
+            fault = self._advance(*arrays)
+        else:
+            fault = advance(self._piecewise, cuts, arrays)
         if fault:
             return EnsembleVectorEnv.step(self, self._task.mended(fault, actions, self._shape))
         if over is not None:
@@ -477,7 +482,7 @@ class EnsembleVectorEnv(TaskView, VectorEnv[NDArray[np.float32], NDArray[np.floa
             self._renderer = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_renderer": None, "_advance": None, "_times": None}
+        return {**self.__dict__, "_renderer": None, "_advance": None, "_piecewise": None, "_times": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(writeable(state))

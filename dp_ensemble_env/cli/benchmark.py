@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.util
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -15,18 +16,25 @@ from dp_ensemble_env._validation import check_choice
 from dp_ensemble_env.cli import options
 from dp_ensemble_env.cli.shell import Parser, execute
 from dp_ensemble_env.envs import actions
-from dp_ensemble_env.experiments import benchmark, benchmark_env
+from dp_ensemble_env.envs.registration import environment_ids
+from dp_ensemble_env.experiments import benchmark, benchmark_env, benchmark_growth
 from dp_ensemble_env.experiments.workers import Died, in_processes
 from dp_ensemble_env.reporting.tables import show_table
 
 DESCRIPTION = """Measure the speed claims, as ratios between things timed in the same run.
 
-Times on a shared machine vary; ratios of what is timed alternately vary less. Everything has one thread."""
-EXAMPLES = ("dp-ensemble benchmark solver --json speed.json", "dp-ensemble benchmark env --only MeanField")
+Times on a shared machine vary; ratios of what is timed alternately vary less. Everything has one thread, except
+large batches of our environments, which are shown both ways."""
+EXAMPLES = (
+    "dp-ensemble benchmark solver --json speed.json",
+    "dp-ensemble benchmark env --only MeanField",
+    "dp-ensemble benchmark growth --picture growth.png",
+    "dp-ensemble benchmark ppo",
+)
 
 
 def build_parser() -> Parser:
-    """Describe the two benchmarks."""
+    """Describe the benchmarks."""
     parser = Parser(prog="dp-ensemble benchmark", description=DESCRIPTION, examples=EXAMPLES)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", title="commands")
     words = "the recursion and the sampled average against their references"
@@ -43,11 +51,27 @@ def build_parser() -> Parser:
     env.add_argument("--rounds", type=options.whole(1), default=15, metavar="N", help=words)
     env.add_argument("--seconds", type=options.positive, default=0.1, metavar="S", help="length of a round")
     env.add_argument("--only", default="", metavar="TEXT", help="rows whose environment contains this (default all)")
+    env.add_argument("--no-peers", action="store_true", help="leave out gymnax and EnvPool")
     env.add_argument("--no-compile", action="store_true", help="leave out the times of import and first calls")
     env.add_argument("--json", type=Path, metavar="FILE", help="also write the rows to this file")
     env.add_argument("--check", action="store_true", help="exit with status 1 if a target is missed")
     options.add(env, "action")
     env.set_defaults(run=run_env)
+    words = "how steps per second change with batch, states and horizon"
+    examples = ("dp-ensemble benchmark growth", "dp-ensemble benchmark growth --picture growth.png --json growth.json")
+    growth = commands.add_parser("growth", help=words, examples=examples, description=f"Measure and draw {words}.")
+    growth.add_argument("--picture", type=Path, default=Path("growth.png"), metavar="FILE", help="the picture, a PNG")
+    growth.add_argument("--seconds", type=options.positive, default=0.5, metavar="S", help="time for each point")
+    growth.add_argument("--json", type=Path, metavar="FILE", help="also write the points to this file")
+    growth.set_defaults(run=run_growth)
+    words = "the environment's part of the time of a PPO run"
+    examples = ("dp-ensemble benchmark ppo", "dp-ensemble benchmark ppo --env dp_ensemble/Spot-v1 --steps 50000")
+    ppo = commands.add_parser("ppo", help=words, examples=examples,
+                              description=f"Measure {words}, with Stable-Baselines3's own settings.")  # fmt: skip
+    ppo.add_argument("--env", default="dp_ensemble/CampusEvent-v1", metavar="ID", help="the environment")
+    ppo.add_argument("--steps", type=options.whole(2048), default=20_000, metavar="N", help="length of the run")
+    ppo.add_argument("--json", type=Path, metavar="FILE", help="also write the measurement to this file")
+    ppo.set_defaults(run=run_ppo)
     return parser
 
 
@@ -104,6 +128,7 @@ def run_env(args: argparse.Namespace) -> int:
             row.environment,
             f"{row.sub_environments or 'single'}",
             f"{row.steps_per_second:,.0f}",
+            f"{row.speedup:.2f}" if row.steps_per_second != row.one_thread_steps_per_second else "",
             f"{row.cartpole_steps_per_second:,.0f}",
             f"{row.ratio:.2f}",
             "" if row.target is None else f"{row.target:g}",
@@ -111,10 +136,55 @@ def run_env(args: argparse.Namespace) -> int:
         ]
         for row in rows
     ]
-    headings = ("environment", "batch", "steps/s", "CartPole", "ratio", "target", "")
+    headings = ("environment", "batch", "steps/s", "by threads", "CartPole", "ratio", "target", "")
     show_table("Steps per second beside CartPole-v1", headings, table, left=("environment", ""))
-    _write(args.json, [{**asdict(row), "ratio": row.ratio} for row in rows])
+    print(f"by threads: how many times faster on {benchmark_env.available()} threads than on one")
+    peers = [] if args.no_peers else _peers(sorted({row.sub_environments or 1 for row in rows}), 5 * args.seconds)
+    measured = [{**asdict(row), "ratio": row.ratio, "speedup": row.speedup} for row in rows]
+    _write(args.json, {"processors": benchmark_env.available(), "rows": measured, "peers": peers})
     return 1 if args.check and not all(row.met for row in rows) else 0
+
+
+def _peers(sizes: list[int], seconds: float) -> list[dict[str, Any]]:
+    """Measure the peers that are installed; say which are not."""
+    names = benchmark_growth.installed_peers()
+    if missing := [name for name in benchmark_growth.PEERS if name not in names]:
+        print(f"not compared, since not installed: {', '.join(missing)} (pip install {' '.join(missing)})")
+    tasks = [(name, size) for name in names for size in sizes if size > 1]
+    found = _measure(benchmark_growth.peer, tasks, seconds, [f"{name}, {size}" for name, size in tasks])
+    if found:
+        table = [[f"{name}'s CartPole-v1", f"{size}", f"{rate:,.0f}"] for name, size, rate in found]
+        show_table("Steps per second of others", ("environment", "batch", "steps/s"), table, left=("environment",))
+    return [{"peer": name, "sub_environments": size, "steps_per_second": rate} for name, size, rate in found]
+
+
+def run_growth(args: argparse.Namespace) -> int:
+    """Measure how the speed changes with the sizes, and draw it."""
+    for path in (args.picture, args.json):
+        if path is not None:
+            check_writable(path)
+    cases = benchmark_growth.cases()
+    titles = [f"{axis} {value}, {name}" for axis, value, name, _ in cases]
+    points = _measure(benchmark_growth.measure, cases, args.seconds, titles)
+    _write(args.json, [asdict(point) for point in points])
+    print(f"wrote {benchmark_growth.draw(points, args.picture)}")
+    return 0
+
+
+def run_ppo(args: argparse.Namespace) -> int:
+    """Measure the environment's part of a training run."""
+    if args.json is not None:
+        check_writable(args.json)
+    check_choice(args.env, "--env", environment_ids())
+    if importlib.util.find_spec("stable_baselines3") is None:
+        raise ValueError("Stable-Baselines3 is not installed; pip install stable-baselines3.")
+    found = _measure(benchmark_growth.ppo_share, [args.env], args.steps, [f"PPO, {args.steps:,} steps"])[0]
+    print(
+        f"PPO on {found.environment}: {found.steps:,} steps in {found.seconds:.1f} s, of which the environment takes "
+        f"{found.in_environment:.2f} s, {found.share:.1%}"
+    )
+    _write(args.json, {**asdict(found), "share": found.share})
+    return 0
 
 
 def _write(path: Path | None, content: Any) -> None:

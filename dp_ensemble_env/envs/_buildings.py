@@ -46,29 +46,14 @@ def step_buildings(
     action: Floats,
     obs: Floats,
     values: Floats,
-) -> int:
-    """Many loads in each environment: a multinomial move of the loads in each state."""
-    fault = check_rows(ints, counters, action, 0, counters.shape[1])
-    if fault == 0:
-        buildings_rows(ints, common, kernels, counters, traces, occupancy, action, obs, values, 0, counters.shape[1])
-    return fault
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def buildings_rows(
-    ints: Ints,
-    common: Floats,
-    kernels: Floats,
-    counters: Ints,
-    traces: Floats,
-    occupancy: Floats,
-    action: Floats,
-    obs: Floats,
-    values: Floats,
     start: int,
     stop: int,
-) -> None:
-    """Do so for the environments from `start` to `stop`, whose actions have been checked."""
+) -> int:
+    """Many loads in each environment: a multinomial move of the loads in each state."""
+    if stop == 0:
+        fault, stop = check_rows(ints, counters, action, 0, counters.shape[1]), counters.shape[1]
+        if fault != 0:
+            return fault
     n, horizon, loads = ints[N], ints[T], float(ints[LOADS])
     scratch = np.empty((5, n))
     tilt, warm, pi, moved, spare = scratch[0], scratch[1], scratch[2], scratch[3], scratch[4]
@@ -108,3 +93,4 @@ def buildings_rows(
         set_clock(common, ints[CLOCK], obs, i, n, t + 1)
         cost = common[PENALTY] * divergence / loads
         report(kernels, counters, traces, values, ints[TIMES] * ints[NNZ], ints[T], i, t + 1, utility, cost, power)
+    return 0

@@ -94,29 +94,14 @@ def step_general(
     action: Floats,
     obs: Floats,
     values: Floats,
-) -> int:
-    """Step every environment; the return value is that of `dynamics`."""
-    fault = check_rows(ints, counters, action, 0, counters.shape[1])
-    if fault == 0:
-        general_rows(ints, common, kernels, counters, traces, occupancy, action, obs, values, 0, counters.shape[1])
-    return fault
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def general_rows(
-    ints: Ints,
-    common: Floats,
-    kernels: Floats,
-    counters: Ints,
-    traces: Floats,
-    occupancy: Floats,
-    action: Floats,
-    obs: Floats,
-    values: Floats,
     start: int,
     stop: int,
-) -> None:
-    """Do so for the environments from `start` to `stop`, whose actions have been checked."""
+) -> int:
+    """Step every environment; the return value is that of `dynamics`."""
+    if stop == 0:
+        fault, stop = check_rows(ints, counters, action, 0, counters.shape[1]), counters.shape[1]
+        if fault != 0:
+            return fault
     n, m, horizon = ints[N], ints[M], ints[T]
     by_decision = np.empty((5, m))  # tilts, their exponentials, loads that decide so, the same uncontrolled, spare
     by_state = np.empty((2, n))  # where nature takes them, the same uncontrolled
@@ -135,6 +120,7 @@ def general_rows(
             divergence = _decide_by_rows(ints, kernels, counters, base, occupancy, action, i, by_decision)
         by_nature(ints, common, counters, i, t, w, by_decision, by_state)
         _arrive(ints, common, counters, occupancy, i, t + 1, divergence, by_state, obs, values)
+    return 0
 
 
 # ------------------------------------------------------------------ decisions

@@ -58,29 +58,14 @@ def step_mean_field(
     action: Floats,
     obs: Floats,
     values: Floats,
-) -> int:
-    """Infinitely many loads: the distribution itself moves."""
-    fault = check_rows(ints, counters, action, 0, counters.shape[1])
-    if fault == 0:
-        mean_field_rows(ints, common, kernels, counters, traces, occupancy, action, obs, values, 0, counters.shape[1])
-    return fault
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def mean_field_rows(
-    ints: Ints,
-    common: Floats,
-    kernels: Floats,
-    counters: Ints,
-    traces: Floats,
-    occupancy: Floats,
-    action: Floats,
-    obs: Floats,
-    values: Floats,
     start: int,
     stop: int,
-) -> None:
-    """Do so for the environments from `start` to `stop`, whose actions have been checked."""
+) -> int:
+    """Infinitely many loads: the distribution itself moves."""
+    if stop == 0:
+        fault, stop = check_rows(ints, counters, action, 0, counters.shape[1]), counters.shape[1]
+        if fault != 0:
+            return fault
     n, horizon, count = ints[N], ints[T], stop - start
     lanes = min(LANES, count)
     scratch = np.empty((4, n, lanes))  # see `_move_by_tilt`
@@ -106,6 +91,7 @@ def mean_field_rows(
                 _move_by_tilt(ints, common, kernels, t, m, occupancy, action, rows, scratch, sums)
             _arrive(ints, common, kernels, counters, traces, occupancy, rows, t + 1, scratch[1], sums, obs, values)
         begin = end
+    return 0
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

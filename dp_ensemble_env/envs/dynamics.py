@@ -35,13 +35,10 @@ to be reset.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
-
-from dp_ensemble_env.envs._buildings import buildings_rows, step_buildings
-from dp_ensemble_env.envs._general import general_rows, step_general
-from dp_ensemble_env.envs._mean_field import mean_field_rows, step_mean_field
-from dp_ensemble_env.envs._single import single_rows, step_single
+from dp_ensemble_env.envs._buildings import step_buildings
+from dp_ensemble_env.envs._general import step_general
+from dp_ensemble_env.envs._mean_field import step_mean_field
+from dp_ensemble_env.envs._single import step_single
 
 STEPS = {
     "single": step_single,
@@ -49,18 +46,8 @@ STEPS = {
     "mean-field": step_mean_field,
     "general": step_general,
 }
-
-
-class Rows(NamedTuple):
-    """The step of some environments of a batch, checked before, and how many make another thread worth waking."""
-
-    step: Callable[..., Any]
-    worthwhile: int
-
-
-ROWS = {
-    "single": Rows(single_rows, 4096),
-    "buildings": Rows(buildings_rows, 128),
-    "mean-field": Rows(mean_field_rows, 512),
-    "general": Rows(general_rows, 128),
-}
+#: As their last arguments the steps take where to begin and to stop among environments that have been checked.
+#: This pair stands for all environments, and for the check.
+EVERYONE = (0, 0)
+#: How many environments make another thread worth waking.
+WORTHWHILE = {"single": 4096, "buildings": 128, "mean-field": 512, "general": 128}

@@ -18,7 +18,6 @@ from typing import Any
 
 from dp_ensemble_env._validation import check_count
 from dp_ensemble_env.envs._parts import check_rows
-from dp_ensemble_env.envs.dynamics import Rows
 
 #: Pieces begin at multiples of this, so that no two threads write to one line of the cache.
 GRAIN = 64
@@ -48,21 +47,21 @@ def get_threads() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def pieces(size: int, rows: Rows) -> list[tuple[int, int]]:
-    """Cut a batch into a piece for each thread that is worth waking."""
-    count = max(1, min(get_threads(), size // rows.worthwhile))
+def pieces(size: int, worthwhile: int) -> list[tuple[int, int]]:
+    """Cut a batch into a piece for each thread; one has `worthwhile` environments or more."""
+    count = max(1, min(get_threads(), size // worthwhile))
     ends = [size * k // count // GRAIN * GRAIN for k in range(count)] + [size]
     return [(a, b) for a, b in zip(ends[:-1], ends[1:], strict=True) if b > a]
 
 
-def advance(rows: Rows, cuts: list[tuple[int, int]], arrays: tuple[Any, ...]) -> int:
+def advance(step: Callable[..., Any], cuts: list[tuple[int, int]], arrays: tuple[Any, ...]) -> int:
     """Step the pieces, each on its thread; the return value is that of `dynamics`."""
     ints, counters, action, size = arrays[0], arrays[3], arrays[6], cuts[-1][1]
     looks = cuts if size >= LARGE else [(0, size)]
     for fault in _together(check_rows, (ints, counters, action), looks):
         if fault:
             return int(fault)
-    _together(rows.step, arrays, cuts)
+    _together(step, arrays, cuts)
     return 0
 
 

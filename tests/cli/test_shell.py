@@ -24,7 +24,7 @@ from dp_ensemble_env.cli.shell import Parser, execute, guard, keeping, translate
 EVERY = [
     *([name] for name in COMMANDS if name not in ("privacy", "benchmark")),
     *(["privacy", name] for name in ("guarantee", "calibrate", "release", "audit", "plot", "frontier", "regret")),
-    *(["benchmark", name] for name in ("solver", "env")),
+    *(["benchmark", name] for name in ("solver", "env", "growth", "ppo")),
 ]
 by_words = pytest.mark.parametrize("words", EVERY, ids=" ".join)
 
@@ -185,6 +185,8 @@ LATE = [
     ["benchmark", "solver", "--json", "file/x.json"],
     ["benchmark", "env", "--only", "nothing"],
     ["benchmark", "env", "--action", "tlit"],
+    ["benchmark", "growth", "--picture", "file/x.png"],
+    ["benchmark", "ppo", "--env", "dp_ensemble/Nothing-v1"],
     ["scenarios", "--probe", "spot", "--csv", "file/x.csv"],
 ]
 
@@ -382,6 +384,8 @@ LONG = [
     ["tune", "--algo", "sac", "--output", "out"],
     ["benchmark", "solver", "--seconds", "60"],
     ["benchmark", "env", "--seconds", "60"],
+    ["benchmark", "growth", "--seconds", "60"],
+    ["benchmark", "ppo", "--steps", "1000000"],
 ]
 
 

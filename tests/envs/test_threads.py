@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from dp_ensemble_env.envs import EnsembleVectorEnv, threads
-from dp_ensemble_env.envs.dynamics import ROWS
 
 
 @pytest.fixture(autouse=True)
@@ -62,13 +61,12 @@ def test_a_bad_action_of_any_piece_is_refused_and_changes_nothing(monkeypatch, l
 
 
 def test_pieces_cover_the_batch_and_are_large_enough():
-    rows = ROWS["mean-field"]
     for count in (1, 2, 3, 7):
         threads.set_threads(count)
         for size in (1, 511, 1023, 1024, 5000, 65_536):
-            cuts = threads.pieces(size, rows)
+            cuts = threads.pieces(size, 512)
             assert [i for a, b in cuts for i in range(a, b)] == list(range(size))
-            assert len(cuts) == max(1, min(count, size // rows.worthwhile))
+            assert len(cuts) == max(1, min(count, size // 512))
             assert all(a % threads.GRAIN == 0 for a, _ in cuts)
 
 

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 from helpers import load
+
+from dp_ensemble_env.cli import benchmark as benchmark_command
+from dp_ensemble_env.envs import threads
+from dp_ensemble_env.experiments import benchmark_env, benchmark_growth
 
 
 def test_benchmark_measures_the_claims(tmp_path, capsys):
@@ -14,3 +19,44 @@ def test_benchmark_measures_the_claims(tmp_path, capsys):
     assert len(claims) == 7 and all(c["ours_ms"] > 0 and c["ratio"] > 0 for c in claims)
     assert status == (0 if all(c["holds"] for c in claims) else 1)  # no claim about this machine's speed
     assert "Ratios measured in this run" in capsys.readouterr().out
+
+
+def test_environments_are_measured_on_one_thread_and_on_all(monkeypatch):
+    monkeypatch.setattr(benchmark_env, "available", lambda: 2)
+    settings = benchmark_env.SpeedSettings(rounds=1, seconds=0.001)
+    row = benchmark_env.measure(("MeanField", 1024, 1.0), settings)
+    assert row.steps_per_second > 0 and row.one_thread_steps_per_second > 0
+    assert row.speedup == row.steps_per_second / row.one_thread_steps_per_second != 1
+    small = benchmark_env.measure(("MeanField", 16, None), settings)
+    assert small.speedup == 1 and small.met and small.ratio > 0
+    threads.set_threads(None)
+
+
+def test_growth_is_measured_and_drawn(tmp_path, monkeypatch):
+    monkeypatch.setattr(benchmark_growth, "available", lambda: 2)
+    cases = benchmark_growth.cases()
+    assert {case[0] for case in cases} == set(benchmark_growth.AXES) and len(set(cases)) == len(cases)
+    chosen = [("batch", 16, "MeanField", 1), ("batch", 16, "CartPole", 1), ("states", 5, "SingleLoad", 2)]
+    assert set(chosen) <= set(cases)
+    points = [benchmark_growth.measure(case, 0.001) for case in chosen]
+    assert all(point.steps_per_second > 0 for point in points)
+    picture = benchmark_growth.draw(points, tmp_path / "growth.png")
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    threads.set_threads(None)
+
+
+def test_the_model_of_any_size_is_a_band():
+    model = benchmark_growth.band(9, 4)
+    distance = abs(np.subtract.outer(np.arange(9), np.arange(9)))
+    assert model.horizon == 4 and ((model.default > 0) == (distance <= 2)).all()
+
+
+def test_peers_that_are_not_installed_are_named(monkeypatch, capsys):
+    monkeypatch.setattr(benchmark_growth, "PEERS", {"no_such_peer": None})
+    assert benchmark_command._peers([64], 0.01) == []
+    assert "not compared, since not installed: no_such_peer" in capsys.readouterr().out
+
+
+def test_the_share_of_the_environment_in_a_run():
+    found = benchmark_growth.ppo_share("dp_ensemble/CampusEvent-v1", 2048)
+    assert found.steps == 2048 and 0 < found.in_environment < found.seconds and 0 < found.share < 1

@@ -43,6 +43,7 @@ NO_FLOOR = (
     "adjacent row at all"
 )
 DETERMINISTIC = "a deterministic function of the true matrix was disclosed (noise-aware, not private)"
+ONLY_TRUTH = "what was computed comes from the true matrix itself, so epsilon is infinite"
 TWO_UNITS = "the total protects a participant only if its data move no row of the Dirichlet draws by more than h"
 #: The δ of a printed line where none is asked for: well below one over any number of participants here.
 DEFAULT_DELTA = 1e-6
@@ -67,6 +68,8 @@ def ledger_statement(
     disclosed = any(isinstance(charge, Disclosure) for charge in charges)
     if not draws and not disclosed:
         return "Privacy: nothing was released, nothing is spent."
+    if not draws:
+        return f"Privacy: none; {ONLY_TRUTH}."
     epsilon = ledger.spent(delta, rows)
     settings, terms = _claims(draws, charges, rows)
     parts = [_headline(epsilon, delta, settings)]

@@ -40,6 +40,19 @@ def run(folder, *, resume=False, crash=None, seed=0, **env):
     return train("a2c", EnsembleEnv(action="price", **env), settings, keep=RunFolder(folder, resume), progress=progress)
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run that is finished; tests change copies of it."""
+    folder = tmp_path_factory.mktemp("finished") / "run"
+    run(folder)
+    return folder
+
+
+@pytest.fixture
+def finished(trained, tmp_path):
+    return shutil.copytree(trained, tmp_path / "run")
+
+
 def cut(folder, **env):
     with pytest.raises(CrashError):
         run(folder, crash=450, **env)
@@ -113,20 +126,19 @@ def test_a_release_that_was_swapped_under_a_finished_run_is_refused(tmp_path, ca
 
 
 @pytest.mark.parametrize("name", ["config.json", "ledger.json"])
-def test_a_fifo_in_the_place_of_a_file_is_not_waited_for(name, tmp_path):
-    run(tmp_path / "run")
-    (tmp_path / "run" / name).unlink()
-    os.mkfifo(tmp_path / "run" / name)
+def test_a_fifo_in_the_place_of_a_file_is_not_waited_for(name, finished):
+    (finished / name).unlink()
+    os.mkfifo(finished / name)
     for read in (load_agent, lambda folder: run(folder, resume=True)):
         with pytest.raises(ValueError, match=f"{name} is a fifo"):
-            read(tmp_path / "run")
+            read(finished)
 
 
-def test_a_link_to_a_run_folder_is_the_folder(tmp_path):
-    agent = run(tmp_path / "run")
-    (tmp_path / "link").symlink_to(tmp_path / "run")
+def test_a_link_to_a_run_folder_is_the_folder(finished, tmp_path):
+    agent = load_agent(finished)
+    (tmp_path / "link").symlink_to(finished)
     assert load_agent(tmp_path / "link").curve == agent.curve == run(tmp_path / "link", resume=True).curve
-    with sole_writer(tmp_path / "run"), pytest.raises(ValueError, match=r"another process is training in .*link"):
+    with sole_writer(finished), pytest.raises(ValueError, match=r"another process is training in .*link"):
         run(tmp_path / "link", resume=True)
     (tmp_path / "nowhere").symlink_to(tmp_path / "missing")
     with pytest.raises(ValueError, match=r"cannot write to .*nowhere"):
@@ -141,7 +153,7 @@ def test_a_folder_that_may_not_be_written_to_is_one_sentence(tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("moment", ["configuration", "policy", "results"])
-def test_a_run_that_was_stopped_while_it_wrote_goes_on(moment, tmp_path, monkeypatch):
+def test_a_run_that_was_stopped_while_it_wrote_goes_on(moment, trained, tmp_path, monkeypatch):
     import dp_ensemble_env.agents.sb3 as sb3
 
     def stopping(real, when):
@@ -155,12 +167,12 @@ def test_a_run_that_was_stopped_while_it_wrote_goes_on(moment, tmp_path, monkeyp
         return write
 
     names = {"configuration": "open_folder", "policy": "_finish", "results": "write_json"}
-    real, whole = getattr(sb3, names[moment]), run(tmp_path / "whole")
+    real = getattr(sb3, names[moment])
     with monkeypatch.context() as patch:
         patch.setattr(sb3, names[moment], stopping(real, lambda a: moment != "results" or "evaluation" in a[1]))
         with pytest.raises(CrashError):
             run(tmp_path / "run")
-    assert run(tmp_path / "run", resume=True).curve == whole.curve
+    assert run(tmp_path / "run", resume=True).curve == load_agent(trained).curve
     assert json.loads((tmp_path / "run" / "results.json").read_text())["finished"]
 
 
@@ -173,8 +185,7 @@ def test_a_configuration_that_is_a_list_is_one_sentence(tmp_path):
 
 # ------------------------------------------------------------------ two generations
 @pytest.mark.parametrize("damage", ["cut short", "one bit", "empty", "text"])
-def test_a_damaged_checkpoint_costs_one_interval(damage, tmp_path):
-    whole = run(tmp_path / "whole")
+def test_a_damaged_checkpoint_costs_one_interval(damage, trained, tmp_path):
     folder = cut(tmp_path / "run")
     content = (folder / NEWEST).read_bytes()
     flipped = bytearray(content)
@@ -185,7 +196,7 @@ def test_a_damaged_checkpoint_costs_one_interval(damage, tmp_path):
         UserWarning, match=r"checkpoint\.safetensors is .*; the run goes on from the one before it, at 2"
     ):
         resumed = run(folder, resume=True)
-    assert resumed.curve == whole.curve
+    assert resumed.curve == load_agent(trained).curve
 
 
 def test_without_any_whole_checkpoint_the_run_says_so(tmp_path):
@@ -303,9 +314,8 @@ def test_a_foreign_model_needs_consent_before_it_is_opened(tmp_path):
         ({"about": {}}, "does not say what it needs to"),
     ],
 )
-def test_a_description_names_known_parts_only(change, words, tmp_path):
-    run(tmp_path / "run")
-    path = tmp_path / "run" / "policy.safetensors"
+def test_a_description_names_known_parts_only(change, words, finished):
+    path = finished / "policy.safetensors"
     weights = load_weights(path)
     save_weights(path, weights.arrays, {**weights.settings, **change})
     with pytest.raises(ValueError, match=words):
@@ -322,9 +332,8 @@ def test_a_description_names_known_parts_only(change, words, tmp_path):
         (lambda array: None, "can be built .*Missing key"),
     ],
 )
-def test_weights_that_do_not_fit_or_are_no_numbers_are_refused(change, words, tmp_path):
-    run(tmp_path / "run")
-    path = tmp_path / "run" / "policy.safetensors"
+def test_weights_that_do_not_fit_or_are_no_numbers_are_refused(change, words, finished):
+    path = finished / "policy.safetensors"
     weights = load_weights(path)
     name = "policy.action_net.weight"
     arrays = {**weights.arrays, name: change(weights.arrays[name])}

@@ -119,6 +119,25 @@ def test_public_entries_without_mass_and_without_floor_stay_zero():
     assert_array_equal(release.support, default > 0)
 
 
+def test_claims_name_settings_adjacency_and_assumptions():
+    one, other = DirichletEvent(50.0, 0.0, (2, 1, 3)), DirichletEvent(20.0, 0.05, (2, 2), h=(0.02,), entries="any")
+    settings, terms = DirichletEvent.claims([one], "sequential")
+    assert settings == " at k=50"
+    assert terms[:3] == [
+        "adjacent rows differ in two entries by h=0.03 in L1 distance", "all 2 drawn rows composed",
+        "assumes a public support",
+    ]  # fmt: skip
+    settings, terms = DirichletEvent.claims([other, one], 3)
+    assert settings == " at k=20 to 50"
+    assert terms[:3] == [
+        "adjacent rows differ in any entries by h=0.02 to 0.03 in L1 distance",
+        "a unit touches at most 3 rows of each matrix", "assumes a public support",
+    ]  # fmt: skip
+    assert DirichletEvent.claims([other], "parallel")[1][1:3] == [
+        "a unit touches one row of each matrix", "assumes a public support and floor 0.05",
+    ]  # fmt: skip
+
+
 def test_seeding_is_recorded_and_said():
     default = np.array([[0.5, 0.5], [0.25, 0.75]])
     mechanism = DirichletMechanism(5.0)

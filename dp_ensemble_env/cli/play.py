@@ -102,7 +102,13 @@ def _in_a_window(args: argparse.Namespace) -> int:
     def make(seed: int) -> Game:
         return Game(args.scenario, instance=args.instance, seed=seed, render_mode="rgb_array")
 
-    print(play(make, seed=args.seed, seconds=args.seconds).words())
+    import pygame
+
+    try:
+        print(play(make, seed=args.seed, seconds=args.seconds).words())
+    except pygame.error as error:
+        options.say(f"No window could be opened ({error}), so here is the page.")
+        return _on_a_page(args)
     return 0
 
 

@@ -134,7 +134,7 @@ class Game:
 
     def words(self) -> str:
         """Say how it stands in a sentence or two."""
-        mine, best = self.points(), self.points("optimum")
+        mine, best = (round(self.points(player), 1) + 0.0 for player in ("you", "optimum"))  # no minus before a zero
         if not self.done:
             left = self.model.horizon - self.time
             return f"You have {mine:.1f} points, the optimum has {best:.1f} by now; {left} steps are left."

@@ -42,6 +42,8 @@ def play(make_game: Callable[[int], Game], *, seed: int = 0, seconds: float = 0.
 
     pygame.display.init()
     pygame.font.init()
+    if pygame.display.get_driver() == "offscreen" and "SDL_VIDEODRIVER" not in os.environ:
+        raise pygame.error("no display answers")  # SDL would play where nobody sees it
     try:
         table = _Table(pygame, make_game(seed), seconds)
         pace, shown = pygame.time.Clock(), 0

@@ -70,7 +70,7 @@ format: $(VENV)/.dev ## Reformat the code
 	$(BIN)/ruff format .
 
 docs: $(VENV)/.docs ## Build the documentation site into site/
-	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -b html docs site
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going -b html docs site
 	@$(BIN)/python tests/tools/site.py site
 	@echo "The site is in site/index.html"
 

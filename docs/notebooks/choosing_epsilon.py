@@ -26,7 +26,7 @@ settings = FrontierSettings(
 points = measure(settings)
 headings, rows = table(points)
 for row in [headings, *rows]:
-    print("  ".join(cell.rjust(14 if i > 4 else 9) for i, cell in enumerate(row)))
+    print("".join(cell.rjust(14 if i > 4 else 10 if i == 2 else 7) for i, cell in enumerate(row) if i > 1))
 
 # %% [markdown]
 # Each cell shows the mean and the worst of five releases. Every release protects everything that one participant
@@ -38,11 +38,14 @@ import matplotlib.pyplot as plt
 figure, axes = plt.subplots(figsize=(6, 3.5))
 for name, line in (("gaussian", "-o"), ("laplace", "--s")):
     for number in settings.participants:
-        mine = [point for point in points if point.mechanism == name and point.participants == number]
-        axes.plot([p.epsilon for p in mine], [p.mean for p in mine], line, label=f"{name}, {number:,}")
+        mine = [p for p in points if p.mechanism == name and p.participants == number]
+        x, y = [p.epsilon for p in mine], [p.mean for p in mine]
+        axes.plot(x, y, line, label=f"{name}, {number:,} participants")
 axes.axhline(points[0].public, color="black", ls=":", label="without data")
 axes.set(xscale="log", xlabel="ε", ylabel="score on the truth")
-axes.legend(fontsize=8)
+axes.set_xticks(settings.epsilons, [f"{epsilon:g}" for epsilon in settings.epsilons])
+axes.minorticks_off()
+axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
 plt.show()
 
 # %% [markdown]
@@ -53,7 +56,8 @@ plt.show()
 # above the plan without data.
 
 # %%
-enough = [p for p in points if p.mechanism == "gaussian" and p.participants == 1000 and p.worst >= points[0].public + 1]
+ours = [p for p in points if p.mechanism == "gaussian" and p.participants == 1000]
+enough = [p for p in ours if p.worst >= p.public + 1]
 choice = min(p.epsilon for p in enough)
 print(f"we choose epsilon = {choice:g}")
 

@@ -1,15 +1,20 @@
 #!/usr/bin/env python3
-"""Clone the behaviour in an offline data set with a small network, and score it between 0 and 100.
+"""Learn from an offline data set with a small network, by imitation, and score it between 0 and 100.
 
 Examples
 --------
     dp-ensemble dataset                 first make the data sets
     python docs/examples/behaviour_cloning.py            imitates the optimum: at least 98 with every seed
-    python docs/examples/behaviour_cloning.py --dataset dp_ensemble/meanfield-tilt/mixed-v0 --seeds 0 1 2 3 4
+    python docs/examples/behaviour_cloning.py --dataset dp_ensemble/meanfield-tilt/mixed-v0
+    python docs/examples/behaviour_cloning.py --dataset dp_ensemble/meanfield-tilt/mixed-v0 --advantage 3
 
 A network with two hidden layers learns which action follows which observation, by least squares. It is then played in
 the environment that the data set recovers. A clone is about as good as what it imitates; it cannot tell good episodes
 from bad ones, so from mixed data it learns a mixture.
+
+With ``--advantage`` it can: a second network learns what is earned from an observation on, and an action counts
+exp(advantage) times, where its advantage is how much more than that was earned after it, in so many standard
+deviations (exponentially weighted imitation: Wang et al., 2018, "MARWIL"). Nothing but the data set is used.
 """
 
 from __future__ import annotations
@@ -23,7 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env._validation import check_count
+from dp_ensemble_env._validation import check_count, check_in_range
 from dp_ensemble_env.agents import Evaluation, evaluate
 from dp_ensemble_env.experiments.recovery import recover_environment
 
@@ -46,35 +51,56 @@ class Clone:
         return np.clip(action, self.space.low, self.space.high), state
 
 
-def clone(dataset: Any, env: Any, epochs: int, seed: int, bar: Any) -> Clone:
-    """Fit a network to the pairs of observation and action in a data set."""
+#: Weights are limited to exp of this.
+LARGEST = 8.0
+
+
+def clone(dataset: Any, env: Any, epochs: int, seed: int, bar: Any, advantage: float = 0.0) -> Clone:
+    """Fit a network to the pairs of observation and action in a data set; with `advantage` good actions count more."""
     import torch
-    from torch import nn
-    from torch.utils.data import DataLoader, TensorDataset
 
     torch.manual_seed(seed)
     torch.set_num_threads(1)  # the network is small
     episodes = list(dataset.iterate_episodes())
     seen = torch.as_tensor(np.concatenate([one.observations[:-1] for one in episodes]))  # the last has no action
     done = torch.as_tensor(np.concatenate([one.actions for one in episodes])).flatten(1)
-    batches = DataLoader(TensorDataset(seen, done), batch_size=256, shuffle=True)
+    weights = torch.ones(len(seen))
+    if advantage > 0:
+        to_go = np.concatenate([np.cumsum(one.rewards[::-1])[::-1] for one in episodes])
+        earned = torch.as_tensor((to_go - to_go.mean()) / to_go.std(), dtype=torch.float32)[:, None]
+        value = fit(seen, earned, weights, epochs, bar, f"seed {seed}, values")
+        with torch.no_grad():
+            surplus = (earned - value(seen))[:, 0]
+        weights = (advantage * surplus / surplus.std()).clamp(max=LARGEST).exp()
+        weights = weights / weights.mean()
+    return Clone(fit(seen, done, weights, epochs, bar, f"seed {seed}"), env.action_space)
+
+
+def fit(seen: Any, wanted: Any, weights: Any, epochs: int, bar: Any, words: str) -> Any:
+    """Fit a network with two hidden layers by weighted least squares."""
+    import torch
+    from torch import nn
+    from torch.utils.data import DataLoader, TensorDataset
+
+    batches = DataLoader(TensorDataset(seen, wanted, weights), batch_size=256, shuffle=True)
     network = nn.Sequential(
-        nn.Linear(seen.shape[1], 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, done.shape[1])
+        nn.Linear(seen.shape[1], 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, wanted.shape[1])
     )
     optimizer = torch.optim.Adam(network.parameters())
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.01, epochs=epochs, steps_per_epoch=len(batches))
-    for _ in bar.track(range(epochs), description=f"seed {seed}"):
-        for observations, actions in batches:
+    for _ in bar.track(range(epochs), description=words):
+        for observations, targets, counts in batches:
             optimizer.zero_grad()
-            nn.functional.mse_loss(network(observations), actions).backward()
+            (counts[:, None] * (network(observations) - targets) ** 2).mean().backward()
             optimizer.step()
             schedule.step()
-    return Clone(network, env.action_space)
+    return network
 
 
 def run(args: argparse.Namespace) -> list[Evaluation]:
     """Clone with each seed and print the scores."""
     check_count(args.epochs, "--epochs")
+    check_in_range(args.advantage, "--advantage", 0.0, 100.0)
     for seed in args.seeds:
         check_count(seed, "--seeds", 0)
     if args.root is not None:
@@ -98,7 +124,7 @@ def run(args: argparse.Namespace) -> list[Evaluation]:
     results = []
     with Progress(console=Console(stderr=True), transient=True) as bar:
         for seed in args.seeds:
-            result = evaluate(clone(dataset, env, args.epochs, seed, bar), env)
+            result = evaluate(clone(dataset, env, args.epochs, seed, bar, args.advantage), env)
             error = "" if result.exact else f" ± {result.score_error:.2f} (standard error)"
             print(f"seed {seed}: score {result.score:.2f}{error}")
             results.append(result)
@@ -114,6 +140,8 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--dataset", default=standard, help=f"data set (default {standard})")
     parser.add_argument("--root", type=Path, help="folder of the data sets (default: where Minari keeps them)")
     parser.add_argument("--epochs", type=int, default=20, help="passes through the data (default 20)")
+    words = "weigh actions by exp(this times their advantage), 0 for plain cloning (default 0)"
+    parser.add_argument("--advantage", type=float, default=0.0, help=words)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="of the network (default 0 1 2)")
     return parser.parse_args(argv)
 

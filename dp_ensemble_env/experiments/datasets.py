@@ -39,6 +39,7 @@ from dp_ensemble_env.envs import actions
 from dp_ensemble_env.envs.actions import action_scale
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.envs.portable import portable_spec
+from dp_ensemble_env.experiments.croissant import describe_folder, write_description
 from dp_ensemble_env.experiments.deployment import deploy
 from dp_ensemble_env.experiments.problem import READING, Problem, ProblemSettings, draw_release
 from dp_ensemble_env.model import EnsembleModel
@@ -330,6 +331,8 @@ def store(
             dataset.storage.update_metadata(facts)
             dataset.storage.update_episode_metadata({"behaviour": name} for name in behaviours)
         made, target, former = Path(hidden, dataset_id), root / dataset_id, Path(hidden, "former")
+        score = facts["episodes_score"]
+        write_description(made, describe_folder(made, dataset_id, description, len(episodes), (low, high), score))
         for file in (one for one in made.rglob("*") if one.is_file()):
             with file.open("rb") as stream:
                 os.fsync(stream.fileno())

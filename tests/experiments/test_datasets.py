@@ -17,6 +17,7 @@ from dp_ensemble_env.agents import make_agent
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.envs.portable import portable_spec
 from dp_ensemble_env.experiments import datasets as make_dataset
+from dp_ensemble_env.experiments.croissant import describe_folder, write_description
 from dp_ensemble_env.experiments.problem import ProblemSettings
 
 
@@ -181,3 +182,21 @@ def test_portable_spec_of_an_event_keeps_the_prices_and_drops_what_is_not_needed
 def test_portable_spec_refuses_unknown_ids():
     with pytest.raises(ValueError, match="env_id"):
         portable_spec("CartPole-v1", random_model(0))
+
+
+def test_a_croissant_description_names_files_with_their_digests(tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "main_data.hdf5").write_bytes(b"abc")
+    found = describe_folder(tmp_path, "dp_ensemble/x/standard-v0", "words", 7, (-5.0, -1.0), 99.0)
+    write_description(tmp_path, found)
+    again = describe_folder(tmp_path, "dp_ensemble/x/standard-v0", "words", 7, (-5.0, -1.0), 99.0)
+    assert again == found == json.loads((tmp_path / "croissant.json").read_text())  # it does not describe itself
+    assert found["conformsTo"] == "http://mlcommons.org/croissant/1.0" and found["@type"] == "sc:Dataset"
+    (file,) = found["distribution"]
+    assert file["@id"] == "data/main_data.hdf5" and file["contentSize"] == "3 B"
+    assert file["sha256"] == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"  # of "abc", FIPS 180
+    for table in found["recordSet"]:  # every row has every field, and nothing else
+        names = {field["@id"] for field in table["field"]}
+        assert all(set(row) == names for row in table["data"])
+    values = {row["scores/name"]: row["scores/value"] for row in found["recordSet"][1]["data"]}
+    assert values["episodes"] == 7 and values["reference return, optimum"] == -1.0

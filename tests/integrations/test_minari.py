@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -97,6 +98,28 @@ def test_page(run_page, shell_commands, shell, root):
     scores = [float(line.split()[3]) for line in printed.splitlines() if line.startswith("seed")]
     assert len(scores) == 3 and min(scores) >= 98.0
     run_page("minari")
+
+
+def test_weighted_imitation_tells_good_episodes_from_bad(root, capsys):
+    chosen = ["--dataset", f"{NAME}/mixed-v0", "--seeds", "0"]
+    scores = []
+    for more in ([], ["--advantage", "3"]):
+        assert behaviour_cloning.main([*chosen, *more]) == 0
+        scores.append(float(capsys.readouterr().out.split()[3]))
+    assert scores[0] < 60 and scores[1] >= 85
+    assert behaviour_cloning.main([*chosen, "--advantage", "-1"]) == 2
+
+
+def test_a_description_for_machines_lies_beside(root):
+    folder = root / NAME / "standard-v0"
+    content = json.loads((folder / "croissant.json").read_text(encoding="utf-8"))
+    assert content["name"] == f"{NAME}/standard-v0"
+    assert {one["contentUrl"] for one in content["distribution"]} == {"data/main_data.hdf5", "data/metadata.json"}
+    for one in content["distribution"]:
+        assert hashlib.sha256((folder / one["contentUrl"]).read_bytes()).hexdigest() == one["sha256"]
+    dataset = minari.load_dataset(f"{NAME}/standard-v0")
+    scores = {row["scores/name"]: row["scores/value"] for row in content["recordSet"][1]["data"]}
+    assert scores["reference return, optimum"] == dataset.storage.metadata["ref_max_score"]
 
 
 # ------------------------------------------------------------------ scores

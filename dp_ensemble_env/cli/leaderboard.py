@@ -66,7 +66,7 @@ def build_parser() -> Parser:
     options.add_place(where)
     where.add_argument("--list", action="store_true", help="say what is done and missing, and run nothing")
     where.add_argument("--from", dest="source", type=Path, metavar="FILE", help="show a results file, and run nothing")
-    words = "write the tables there as a page, too; the results file goes beside it"
+    words = "write a page there, too: a report (.html), or tables for the site (.md); the results file goes beside it"
     where.add_argument("--page", type=Path, metavar="FILE", help=words)
     parser.former.update({"--seeds": "--repeats", "--learner": "--train"})
     parser.stands_for.update({"seeds": "--repeats", "allow_code": "--allow-code"})
@@ -144,7 +144,12 @@ def run(args: argparse.Namespace) -> int:
     show(Standing(content, split))
     if args.page is not None:
         check_writable(args.page)
-        write_page(args.page, content, split)
+        if args.page.suffix == ".html":
+            from dp_ensemble_env.experiments.leaderboard_page import write_html
+
+            write_html(args.page, content, split)
+        else:
+            write_page(args.page, content, split)
         write_results(args.page.with_name(RESULTS), content)
         print(f"Page:    {args.page}")
     if args.source is None:

@@ -106,7 +106,13 @@ def test_the_command_resumes_and_its_rows_can_be_recomputed(
     assert main([*asked, "--list"]) == 0 and "4 done, 0 missing" in capsys.readouterr().out
     assert main(asked) == 0
     assert (tmp_path / "leaderboard.json").read_text() == before
-    assert main(["--from", str(tmp_path / "leaderboard.json")]) == 0
+    report = tmp_path / "report" / "board.html"
+    assert main(["--from", str(tmp_path / "leaderboard.json"), "--page", str(report)]) == 0
+    opening = report.read_text(encoding="utf-8").split("<main")[1].split("All scenarios")[0]
+    assert "standard leads with a" in opening and "(public-guess, " in opening and '<figure class="chart">' in opening
+    assert "made on <a" in opening and "without data in" in opening.replace("</a>", "").replace('without-data">', "")
+    names = {path.name for path in report.parent.iterdir()}
+    assert names == {"board.html", "leaderboard.json", "leaderboard-scores.png", "leaderboard-profiles.png"}
     (tmp_path / "leaderboard.json").write_text(before.replace("[100.0, 100.0]", "[100.0, 101.0]"))
     capsys.readouterr()
     assert main(["--from", str(tmp_path / "leaderboard.json")]) == 2 and "was changed" in capsys.readouterr().err

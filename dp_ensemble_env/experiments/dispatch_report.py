@@ -136,8 +136,8 @@ def sentences(plan: Plan) -> list[str]:
         f"The event price is ${plan.price:.3f} per kWh on top of the tariff. Together the participants shed "
         f"{total.shed_kwh:,.0f} kWh, {total.shed_kwh / total.hours:,.0f} kW on average.",
         f"In the two hours after the event they draw {abs(total.rebound_kwh):,.0f} kWh "
-        f"{'more' if total.rebound_kwh >= 0 else 'less'} than usual, if {100 * total.payback:.0f} % of what was shed comes "
-        "back; that share is an assumption.",
+        f"{'more' if total.rebound_kwh >= 0 else 'less'} than usual, if {100 * total.payback:.0f} % of what was shed "
+        "comes back; that share is an assumption.",
     ]
     if total.baseline is None:
         return [*found, "There is no customer baseline, so nothing is said about payments."]

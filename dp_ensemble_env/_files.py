@@ -165,13 +165,15 @@ def readable_file(path: str | os.PathLike[str]) -> Path:
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise ValueError(f"{file} is a symbolic link that leads back to itself; give the file itself.") from None
-        raise ValueError(f"cannot read {file}: {error.strerror or error}; check the name and the rights.") from None
+        raise ValueError(
+            f"cannot read {file}: {error.strerror or error}; check the name and the permissions."
+        ) from None
     if stat.S_ISDIR(mode):
         raise ValueError(f"{file} is a folder; give the name of a file in it.")
     if not stat.S_ISREG(mode):
         raise ValueError(f"{file} is {_KINDS.get(stat.S_IFMT(mode), 'no file')}; give the name of a regular file.")
     if not os.access(file, os.R_OK):
-        raise ValueError(f"cannot read {file}: you have no right to; ask for it, or give another file.")
+        raise ValueError(f"cannot read {file}: you have no permission; ask for it, or give another file.")
     return file
 
 

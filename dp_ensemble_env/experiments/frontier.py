@@ -276,22 +276,22 @@ def _plot_one(found: Sequence[Point], numbers: Sequence[int], path: Path) -> Pat
 
     colours = (plotting.BLUE, plotting.ORANGE, plotting.GREEN, plotting.PINK, plotting.SKY)
     with plotting.look():
-        figure, axes = plotting.subplots(figsize=(5.2, 3.9))
+        figure, axes = plotting.subplots(figsize=(3.2, 2.4))
         for number, colour, marker in reversed(list(zip(numbers, colours, "osD^v", strict=False))):
             mine = sorted((p for p in found if p.participants == number and p.reached), key=lambda p: p.epsilon)
             if mine:
                 label = f"{number:,} participants"
                 x = [p.epsilon for p in mine]
-                axes.plot(x, [p.mean for p in mine], color=colour, marker=marker, ms=8, lw=2.5, label=label)
-        axes.axhline(found[0].public, color=plotting.BLACK, ls="--", lw=2, label="plan without data")
+                axes.plot(x, [p.mean for p in mine], color=colour, marker=marker, ms=5, lw=1.6, label=label)
+        axes.axhline(found[0].public, color=plotting.BLACK, ls="--", lw=1.3, label="plan without data")
         ticks = sorted({p.epsilon for p in found})
         axes.set_xscale("log")
         axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         axes.minorticks_off()
-        axes.tick_params(labelsize=14)
-        axes.set_xlabel("privacy loss ε (smaller is more private)", fontsize=14)
-        axes.set_ylabel("score", fontsize=14)
-        axes.legend(fontsize=12, ncol=2, frameon=False, loc="lower center", bbox_to_anchor=(0.45, 1.0))
+        axes.tick_params(labelsize=8.5)
+        axes.set_xlabel("privacy loss ε (smaller is more private)", fontsize=8.5)
+        axes.set_ylabel("score", fontsize=8.5)
+        axes.legend(fontsize=7.5, ncol=2, frameon=False, loc="lower center", bbox_to_anchor=(0.45, 1.0))
         return plotting.save(figure, path)
 
 

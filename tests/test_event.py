@@ -74,6 +74,7 @@ def test_event_of_a_series_takes_steps_that_its_readings_can_give(minutes, given
         ("2020-07-31", 5, "2020-07-31"),  # a Friday, the last day of July
         ("2020-08-01", 5, "2020-08-04"),
         ("2017-07-04", 3, "2017-07-05"),  # a holiday, everywhere
+        ("2022-06-30", 8, "2022-07-05"),  # after a Saturday, a Sunday and that holiday
         ("2016-06-01", 500, "2017-07-03"),  # the last summer of two
     ],
 )

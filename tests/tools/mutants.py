@@ -13,7 +13,7 @@ tried. Every mutant runs in a copy of its own, so the working tree is left alone
 A first run notes which tests pass over which lines (``build/mutants.json``; test files that did not change are not run
 again), so that a mutant runs only the tests that pass over its line, short ones first. Lines that no test is seen on
 (constants of a module, compiled functions) run all tests of the files that answer for their module. Mutants are tried
-in forks of one process that has imported everything but the package, so that most cost a second or two.
+in forks of one process that has imported the package, so that most cost a second or two.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import argparse
 import ast
 import copy
 import difflib
+import gc
 import hashlib
 import importlib
 import json
@@ -35,7 +36,8 @@ import time
 import tomllib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from types import CodeType, FunctionType
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -60,7 +62,7 @@ MODULES = {
     "functional.py": "test_functional.py",
     "chain/by_time.py": "chain",
     "chain/levels.py": "chain",
-    "chain/markov.py": "chain",
+    "chain/markov.py": "chain test_reprs.py",
     "chain/readings.py": "chain",
     "privacy/accounting/account.py": "privacy/test_losses.py privacy/test_ledger.py",
     "privacy/accounting/composition.py": "privacy/test_guarantee.py privacy/test_ledger.py",
@@ -84,7 +86,7 @@ _ARITHMETIC = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: a
 _CALLS = {"ceil": "floor", "floor": "ceil", "max": "min", "min": "max", "maximum": "minimum", "minimum": "maximum"}
 _CALLS |= {"any": "all", "all": "any", "log1p": "log", "expm1": "exp", "argmax": "argmin", "argmin": "argmax"}
 _OPTIONS = ["-q", "-p", "no:cacheprovider", "-p", "no:doctest", "-p", "no:xdist", "-o", "addopts=", "-m", "not slow"]
-#: Imported before the first fork, where they are installed: what the tests and the package need of others.
+#: Imported before the first fork, with the package, where they are installed.
 _OTHERS = "scipy.optimize scipy.special scipy.stats scipy.integrate scipy.sparse numba hypothesis mpmath gymnasium"
 _OTHERS += " pandas dp_accounting.pld.privacy_loss_distribution cvxpy matplotlib.pyplot rich.console"
 #: Seconds and test, by module and line.
@@ -256,8 +258,48 @@ def tests_of(mutant: Mutant, seen: Passages, notes: dict[str, Any]) -> list[str]
 
 
 # ------------------------------------------------------------------ trying
+def function_of(mutant: Mutant) -> tuple[FunctionType, CodeType] | None:
+    """Return the imported function that a change lies in and its changed code; None outside or if it is compiled."""
+    tree, path = ast.parse(mutant.source), str(PACKAGE / mutant.module)
+    inside = [
+        node
+        for owner in (tree, *(node for node in tree.body if isinstance(node, ast.ClassDef)))
+        for node in owner.body
+        if isinstance(node, ast.FunctionDef) and node.body[0].lineno <= mutant.line <= (node.end_lineno or 0)
+    ]
+    if not inside or "njit" in "".join(ast.unparse(one) for one in inside[0].decorator_list):
+        return None
+    first = min([inside[0].lineno, *(one.lineno for one in inside[0].decorator_list)])
+
+    def is_it(code: CodeType) -> bool:
+        return code.co_name == inside[0].name and code.co_firstlineno == first
+
+    waiting = [compile(mutant.source, path, "exec")]
+    while waiting and not is_it(waiting[-1]):
+        waiting += [part for part in waiting.pop().co_consts if isinstance(part, CodeType)]
+    if not waiting:
+        return None
+    for one in gc.get_objects():
+        if isinstance(one, FunctionType) and one.__code__.co_filename == path and is_it(one.__code__):
+            return one, waiting[-1]
+    return None
+
+
 def begin(mutant: Mutant, tests: list[str], home: Path) -> int:
-    """Put the mutant into a copy of the package in `home`, and begin its tests in a fork; return the process."""
+    """Begin the tests of a mutant in a fork; return the process.
+
+    A change within a function replaces its code in the imported package. Others are put into a copy of the package.
+    """
+    found = function_of(mutant)
+    if found is None:
+        return _begin_in_copy(mutant, tests, home)
+    if process := os.fork():
+        return process
+    found[0].__code__ = found[1]
+    _run(tests, ROOT, home / "output")
+
+
+def _begin_in_copy(mutant: Mutant, tests: list[str], home: Path) -> int:
     shutil.copytree(PACKAGE, home / "dp_ensemble_env")  # with what is compiled, which other modules can use
     shutil.copytree(ROOT / "agents", home / "dp_ensemble_env" / "agents", dirs_exist_ok=True)
     for name in ("tests", "docs", "lock", "scripts", "README.md", "pyproject.toml", "Makefile", "constraints.txt"):
@@ -265,24 +307,34 @@ def begin(mutant: Mutant, tests: list[str], home: Path) -> int:
     (home / "dp_ensemble_env" / mutant.module).write_text(mutant.source, encoding="utf-8")
     if process := os.fork():
         return process
+    for name in [name for name in sys.modules if name.partition(".")[0] == "dp_ensemble_env"]:
+        del sys.modules[name]
+    os.environ["PYTHONPATH"] = str(home)  # for what the tests start
+    sys.path.insert(0, str(home))
+    _run(tests, home, home / "output")
+
+
+def _run(tests: list[str], root: Path, output: Path) -> NoReturn:
+    """Run tests in this process, and end it."""
     code: int = 70
     try:
         os.setpgid(0, 0)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        output = os.open(home / "output", os.O_WRONLY | os.O_CREAT)
-        for stream in (1, 2):
-            os.dup2(output, stream)
-        os.chdir(home)
-        os.environ["PYTHONPATH"] = str(home)  # for what the tests start
-        sys.path[:] = [str(home), *(path for path in sys.path if Path(path) != Path(__file__).parent)]
-        code = int(pytest.main([*_OPTIONS, "-x", "--rootdir", str(home), *tests]))
+        stream = os.open(output, os.O_WRONLY | os.O_CREAT)
+        for standard in (1, 2):
+            os.dup2(stream, standard)
+        os.chdir(root)
+        sys.path[:] = [path for path in sys.path if Path(path) != Path(__file__).parent]
+        code = int(pytest.main([*_OPTIONS, "-x", "--rootdir", str(root), *tests]))
     finally:
         os._exit(code)
 
 
 def tried(mutants: list[Mutant], notes: dict[str, Any], jobs: int, seconds: float) -> Iterator[tuple[Mutant, bool]]:
     """Yield each mutant and whether it was killed; one whose tests do not end counts as killed."""
-    for name in _OTHERS.split():
+    sys.path.insert(0, str(ROOT))
+    ours = [f"dp_ensemble_env.{module.removesuffix('.py').replace('/', '.')}" for module in MODULES]
+    for name in [*_OTHERS.split(), *ours]:
         try:
             importlib.import_module(name)
         except ImportError:

@@ -113,11 +113,13 @@ $(VENV)/.created:
 $(VENV)/.demo: $(VENV)/.created $(LOCKS)
 	@echo "Installing what the demonstration needs (a minute or two) ..."
 	@$(LOCKED) demo
+	@$(BIN)/python -m dp_ensemble_env.envs.precompile
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.created $(LOCKS)
 	@echo "Installing what the tests need (a few minutes the first time) ..."
 	@$(LOCKED) test
+	@$(BIN)/python -m dp_ensemble_env.envs.precompile
 	@touch $@ $(VENV)/.demo
 
 $(VENV)/.docs: $(VENV)/.created $(REQUIREMENTS)

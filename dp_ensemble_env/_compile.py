@@ -8,6 +8,7 @@ this is a reason not to compute: one warning says that starting takes longer, an
 from __future__ import annotations
 
 import contextlib
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -17,6 +18,7 @@ from numba.core.caching import FunctionCache
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 _warned = False
+_announced = False
 
 
 def njit(*, cache: bool = False, **options: Any) -> Callable[[Function], Function]:
@@ -40,7 +42,10 @@ class _Cache(FunctionCache):  # type: ignore[misc]
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return what was compiled before, or None."""
         try:
-            return super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+            found = super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+            if found is None:
+                _announce()
+            return found
         except Exception as error:
             _warn(error)
             with contextlib.suppress(Exception):
@@ -55,6 +60,16 @@ class _Cache(FunctionCache):  # type: ignore[misc]
         except Exception as error:
             _warn(error)
             self.disable()  # type: ignore[no-untyped-call]
+
+
+def _announce() -> None:
+    """Tell whoever sits at the terminal, once, why nothing happens for a while."""
+    global _announced
+    if not _announced and sys.stderr is not None and sys.stderr.isatty():
+        print(
+            "dp_ensemble_env: compiling what has not been used before; this takes some seconds, once.", file=sys.stderr
+        )
+    _announced = True
 
 
 def _warn(error: Exception) -> None:

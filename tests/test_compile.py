@@ -8,7 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from dp_ensemble_env import _compile
+from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv
+from dp_ensemble_env.envs.dynamics import STEPS
+from dp_ensemble_env.envs.precompile import KINDS, precompile
 
 CODE = """
 import sys, warnings
@@ -114,3 +120,26 @@ def test_the_package_works_from_a_read_only_copy_without_a_home(tmp_path):
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0 and done.stdout.strip() == "2.0", done.stderr
     assert done.stderr.count("compiled functions cannot be kept on disk") == 1
+
+
+def test_a_terminal_is_told_once_that_something_is_compiled(monkeypatch, capsys):
+    monkeypatch.setattr(_compile, "_announced", False)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    _compile._announce()
+    _compile._announce()
+    assert capsys.readouterr().err.count("takes some seconds, once") == 1
+    monkeypatch.setattr(_compile, "_announced", False)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: False, raising=False)
+    _compile._announce()
+    assert capsys.readouterr().err == ""
+
+
+def test_what_is_compiled_beforehand_is_all_that_learners_need():
+    precompile()
+    for scenario, population in KINDS:
+        envs = EnsembleVectorEnv(3, scenario, population)
+        compiled = len(STEPS[envs._task.dynamics].signatures)
+        for batch in (envs, EnsembleEnv(scenario, population)):
+            batch.reset(seed=1)
+            batch.step(np.zeros(batch.action_space.shape, np.float32))
+        assert len(STEPS[envs._task.dynamics].signatures) == compiled

@@ -17,7 +17,7 @@ from dp_ensemble_env.cli import options
 from dp_ensemble_env.cli.shell import Parser, execute
 from dp_ensemble_env.envs import actions
 from dp_ensemble_env.envs.registration import environment_ids
-from dp_ensemble_env.experiments import benchmark, benchmark_env, benchmark_growth
+from dp_ensemble_env.experiments import benchmark, benchmark_env, benchmark_floor, benchmark_growth
 from dp_ensemble_env.experiments.workers import Died, in_processes
 from dp_ensemble_env.reporting.tables import show_table
 
@@ -64,6 +64,13 @@ def build_parser() -> Parser:
     growth.add_argument("--seconds", type=options.positive, default=0.5, metavar="S", help="time for each point")
     growth.add_argument("--json", type=Path, metavar="FILE", help="also write the points to this file")
     growth.set_defaults(run=run_growth)
+    words = "what a step cannot do without, beside what it takes"
+    examples = ("dp-ensemble benchmark floor", "dp-ensemble benchmark floor --seconds 2 --json floor.json")
+    floor = commands.add_parser("floor", help=words, examples=examples,
+                                description=f"Time {words}, in nanoseconds of one thread.")  # fmt: skip
+    floor.add_argument("--seconds", type=options.positive, default=0.5, metavar="S", help="time for each part")
+    floor.add_argument("--json", type=Path, metavar="FILE", help="also write the measurements to this file")
+    floor.set_defaults(run=run_floor)
     words = "the environment's part of the time of a PPO run"
     examples = ("dp-ensemble benchmark ppo", "dp-ensemble benchmark ppo --env dp_ensemble/Spot-v1 --steps 50000")
     ppo = commands.add_parser("ppo", help=words, examples=examples,
@@ -168,6 +175,23 @@ def run_growth(args: argparse.Namespace) -> int:
     points = _measure(benchmark_growth.measure, cases, args.seconds, titles)
     _write(args.json, [asdict(point) for point in points])
     print(f"wrote {benchmark_growth.draw(points, args.picture)}")
+    return 0
+
+
+def run_floor(args: argparse.Namespace) -> int:
+    """Time the parts of a step."""
+    if args.json is not None:
+        check_writable(args.json)
+    cases = benchmark_floor.cases()
+    rows = _measure(benchmark_floor.measure, cases, args.seconds, [f"{name}, {size}" for name, size in cases])
+    table = [
+        [row.environment, f"{row.sub_environments}"]
+        + [f"{part:.1f}" for part in (row.writing, row.arithmetic, row.floor, row.compiled, row.step)]
+        for row in rows
+    ]
+    headings = ("environment", "batch", "writing", "arithmetic", "floor", "compiled", "step")
+    show_table("Nanoseconds of one environment's step, on one thread", headings, table, left=("environment",))
+    _write(args.json, [{**asdict(row), "floor": row.floor} for row in rows])
     return 0
 
 

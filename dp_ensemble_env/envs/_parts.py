@@ -75,8 +75,8 @@ def check_rows(ints: Ints, counters: Ints, action: Floats, start: int, stop: int
     high = np.float32(1.0)
     wrong = 0
     if over == 0:
-        flat = action.reshape(-1)
-        for j in range(start * width, stop * width):
+        flat = action[start:stop].reshape(-1)
+        for j in range(flat.size):
             wrong += not ((flat[j] >= low) & (flat[j] <= high))  # NaN fails both
         if wrong == 0:
             return 0

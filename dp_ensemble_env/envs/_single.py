@@ -67,10 +67,8 @@ def step_single(
     lanes = min(NARROW_LANES, stop - start)
     tilt, weight = np.empty((width, lanes)), np.empty((width, lanes))
     sums = np.empty((3, lanes))  # of each lane: divergence, total weight of its row, where its random spot falls
-    # Environments that move, entries that they chose, environments that ended, environments as they come.
-    marks = np.empty((4, lanes), np.int64)
-    divergence, spot, rows, chosen, ended, found = sums[0], sums[2], marks[0], marks[1], marks[2], marks[3]
-    reach = np.empty(width + 2, np.int64)  # how many lanes have an e-th entry
+    marks = np.empty((3, lanes), np.int64)  # environments that move, entries that they chose, environments that ended
+    divergence, spot, rows, chosen, ended = sums[0], sums[2], marks[0], marks[1], marks[2]
     flat = obs.reshape(-1)
     begin = start
     while begin < stop:
@@ -80,47 +78,29 @@ def step_single(
                 ended[over] = begin
                 over += 1
             else:
-                found[size] = begin
+                rows[size] = begin
                 size += 1
             begin += 1
         for j in range(first * (n + 3), begin * (n + 3)):
             flat[unsigned(j)] = 0.0
         restart(ints, common, kernels, counters, traces, occupancy, obs, values, ended, over)
-        _widest_first(ints, counters, found, size, width, rows, reach)
-        for c in range(size):
-            spot[c] = uniform(counters, rows[c])
+        if over == 0:  # neighbours: the streams advance side by side
+            for c in range(size):
+                spot[c] = uniform(counters, first + c)
+        else:
+            for c in range(size):
+                spot[c] = uniform(counters, rows[c])
         if ints[WIDTH] > 0:
             _load_rows(ints, common, kernels, counters, action, rows, size, tilt, weight)
-            _choose(width, size, reach, tilt, weight, sums, chosen)
+            _choose(width, size, tilt, weight, sums, chosen)
         else:
             charged = np.empty(size)
             for c in range(size):
                 charged[c] = _load_by_row(ints, common, kernels, counters, action, rows[c], c, tilt, weight)
-            _choose(width, size, reach, tilt, weight, sums, chosen)
+            _choose(width, size, tilt, weight, sums, chosen)
             divergence[:size] = charged
         _land(ints, common, kernels, counters, traces, rows, size, chosen, divergence, obs, values)
     return 0
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _widest_first(ints: Ints, counters: Ints, found: Ints, size: int, width: int, rows: Ints, reach: Ints) -> None:
-    """Sort environments by the successors of their state, most first: lanes that are through come last (counting)."""
-    indptr = ints[INDPTR]
-    for e in range(width + 2):
-        reach[e] = 0
-    for c in range(size):
-        b = unsigned(indptr + counters[STATE, unsigned(found[c])])
-        reach[unsigned(ints[b + unsigned(1)] - ints[b])] += 1
-    for e in range(width, -1, -1):
-        reach[e] += reach[e + 1]  # now of those with e successors or more
-    for c in range(size):
-        b = unsigned(indptr + counters[STATE, unsigned(found[c])])
-        place = unsigned(ints[b + unsigned(1)] - ints[b] + 1)
-        rows[unsigned(reach[place])] = found[c]
-        reach[place] += 1
-    # Each count has moved up to that of one successor fewer: reach[e + 1] is now of those with e or more.
-    for e in range(width):
-        reach[e] = reach[e + 2]  # the e-th entry, from 0, is there in those with e + 1 or more
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -135,30 +115,29 @@ def _load_rows(
     tilt: Floats,
     weight: Floats,
 ) -> None:
-    """Bring the present row of each environment into a column: tilts and probabilities."""
+    """Bring the present row of each environment into a column: tilts and probabilities, zeros after its end."""
     # Copied to locals: the compiler cannot know that the stores below leave the tables alone.
     n, width, columns, scales, base, numbers = ints[N], ints[WIDTH], ints[COLUMNS], ints[SCALE], ints[BASE], ints[SIZE]
     per_time = n * width if ints[TIMES] > 1 else 0
     padded = ints[TIMES] * ints[NNZ] + n * (ints[T] + 2)
-    by_basis, indptr = ints[MODE] == BASIS, ints[INDPTR]
+    by_basis = ints[MODE] == BASIS
     for c in range(size):
         i, lane = unsigned(rows[c]), unsigned(c)
         t, b, m = counters[TIME, i], counters[STATE, i], unsigned(counters[MATRIX, i])
         scale = common[unsigned(scales + t)]
         row, column = unsigned(padded + t * per_time + b * width), unsigned(columns + b * width)
-        used = ints[unsigned(indptr + b + 1)] - ints[unsigned(indptr + b)]
         if by_basis:
-            for e in range(used):
+            for e in range(width):
                 entry = unsigned(e)
                 weight[entry, lane] = kernels[m, row + entry]
                 tilt[entry, lane] = 0.0
             for j in range(numbers):
                 price, line = float(action[i, unsigned(j)]) * scale, base + j * n
-                for e in range(used):
+                for e in range(width):
                     entry = unsigned(e)
                     tilt[entry, lane] += price * common[unsigned(line + ints[column + entry])]
         else:
-            for e in range(used):
+            for e in range(width):
                 entry = unsigned(e)
                 weight[entry, lane] = kernels[m, row + entry]
                 tilt[entry, lane] = action[i, unsigned(ints[column + entry])] * scale
@@ -189,7 +168,7 @@ def _load_by_row(
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
-def _choose(width: int, size: int, reach: Ints, tilt: Floats, weight: Floats, sums: Floats, chosen: Ints) -> None:
+def _choose(width: int, size: int, tilt: Floats, weight: Floats, sums: Floats, chosen: Ints) -> None:
     """Compute the divergence of each column's row P exp(tilt) / g and the entry where the spot falls in it."""
     divergence, total, spot = sums[0], sums[1], sums[2]
     for c in range(size):
@@ -197,7 +176,7 @@ def _choose(width: int, size: int, reach: Ints, tilt: Floats, weight: Floats, su
         divergence[c] = 0.0
         chosen[c] = 0
     for e in range(width):
-        for c in range(reach[e]):
+        for c in range(size):
             x = tilt[e, c]
             w = weight[e, c] * fast_exp(x)
             divergence[c] += w * x
@@ -207,13 +186,11 @@ def _choose(width: int, size: int, reach: Ints, tilt: Floats, weight: Floats, su
         spot[c] *= total[c]
         divergence[c] = divergence[c] / total[c] - fast_log(total[c])
     for e in range(width):
-        for c in range(reach[e]):
+        for c in range(size):
             chosen[c] += weight[e, c] <= spot[c]
     for c in range(size):
         if spot[c] >= total[c]:  # rounded up to the total: take the last entry with any weight
             chosen[c] = width - 1
-            while chosen[c] > 0 and reach[chosen[c]] <= c:
-                chosen[c] -= 1
             while chosen[c] > 0 and weight[chosen[c], c] == weight[chosen[c] - 1, c]:
                 chosen[c] -= 1
 

@@ -28,9 +28,10 @@ and, where they began in several states, the uncontrolled power at times 0 … T
 ``occupancy`` counts
 loads in a finite population and is a distribution in the mean field. A step
 reads ``action`` and fills ``obs`` and ``values`` (reward, utility, discomfort,
-power, curtailment). It returns 0, or, having changed nothing, ``1 + index`` of
-the first inadmissible entry of the action, or ``-1 - i`` if environment `i` has
-to be reset.
+power, curtailment), for the environments from ``start`` to ``stop``, which have been
+checked, or, where both are 0, for all of them, and checks them first. It returns
+0, or, having changed nothing, ``1 + index`` of the first inadmissible entry of the
+action, or ``-1 - i`` if environment `i` has to be reset.
 """
 
 from __future__ import annotations
@@ -46,8 +47,5 @@ STEPS = {
     "mean-field": step_mean_field,
     "general": step_general,
 }
-#: As their last arguments the steps take where to begin and to stop among environments that have been checked.
-#: This pair stands for all environments, and for the check.
-EVERYONE = (0, 0)
 #: How many environments make another thread worth waking.
 WORTHWHILE = {"single": 4096, "buildings": 128, "mean-field": 512, "general": 128}

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from dp_ensemble_env._validation import check_choice
 from dp_ensemble_env.envs import _general as gen
 from dp_ensemble_env.envs import _parts as dyn
-from dp_ensemble_env.envs.dynamics import EVERYONE, STEPS
+from dp_ensemble_env.envs.dynamics import STEPS
 from dp_ensemble_env.envs.general import uncontrolled_ahead
 from dp_ensemble_env.envs.settings import EnvSettings, Options
 from dp_ensemble_env.envs.tables import Kernel
@@ -324,7 +324,8 @@ class EnsembleEnv(TaskView, gymnasium.Env[NDArray[np.float32], NDArray[np.floati
             action.reshape(1, -1),
             observation,
             self._values,
-            *EVERYONE,
+            0,
+            0,
         )
         if fault:
             return EnsembleEnv.step(self, self._task.mended(fault, action, self._shape))

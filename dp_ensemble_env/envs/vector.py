@@ -15,10 +15,9 @@ from dp_ensemble_env._validation import check_choice, check_count
 from dp_ensemble_env.envs import _general as gen
 from dp_ensemble_env.envs import _parts as dyn
 from dp_ensemble_env.envs.actions import mode
-from dp_ensemble_env.envs.dynamics import EVERYONE, STEPS, WORTHWHILE
+from dp_ensemble_env.envs.dynamics import STEPS, WORTHWHILE
 from dp_ensemble_env.envs.ensemble import RENDER_FPS, follow_default, population_title
 from dp_ensemble_env.envs.general import uncontrolled_ahead
-from dp_ensemble_env.envs.results import Results
 from dp_ensemble_env.envs.settings import EnvSettings, Options
 from dp_ensemble_env.envs.tables import uncontrolled_power
 from dp_ensemble_env.envs.task import (
@@ -130,7 +129,6 @@ class EnsembleVectorEnv(TaskView, VectorEnv[NDArray[np.float32], NDArray[np.floa
         self._advance, self._worthwhile = STEPS[self._task.dynamics], WORTHWHILE[self._task.dynamics]
         self._times = self._counters[dyn.TIME]  # a view
         self._everyone.setflags(write=False)
-        self._results = Results(self._observed, self._rows)
 
     # ------------------------------------------------------------ the episodes
     def reset(
@@ -162,7 +160,7 @@ class EnsembleVectorEnv(TaskView, VectorEnv[NDArray[np.float32], NDArray[np.floa
         if not mask.all():
             self._observe(observations)
         self._restart(mask, states, given, contexts, observations, values)
-        return observations, self._infos(values, mask, self._times.copy(), self._traces[0].copy())
+        return observations, self._infos(values, mask)
 
     def step(self, actions: NDArray[np.floating] | Any) -> Step:
         """Step all sub-environments; a bad action is refused and changes nothing."""
@@ -182,30 +180,32 @@ class EnsembleVectorEnv(TaskView, VectorEnv[NDArray[np.float32], NDArray[np.floa
                 self._next_release(over)
             elif self.autoreset_mode is AutoresetMode.SAME_STEP:
                 self._next_release(self._times == self._horizon - 1, assign=False)
-        observations, values, times, optimal = self._results.fresh()
-        arrays = (
-            self._ints,
-            self._common,
-            self._kernels,
-            self._counters,
-            self._traces,
-            self._occupancy,
-            actions.reshape(self.num_envs, -1) if actions.ndim > 2 else actions,
-            observations,
-            values,
-        )
+        observations = np.empty(self._observed, np.float32)
+        values = np.empty((self._rows, self.num_envs))
+        flat = actions.reshape(self.num_envs, -1) if actions.ndim > 2 else actions
         if self.num_envs < 2 * self._worthwhile or len(cuts := pieces(self.num_envs, self._worthwhile)) == 1:
-            fault = self._advance(*arrays, *EVERYONE)
+            fault = self._advance(
+                self._ints,
+                self._common,
+                self._kernels,
+                self._counters,
+                self._traces,
+                self._occupancy,
+                flat,
+                observations,
+                values,
+                0,
+                0,
+            )
         else:
-            fault = advance(self._advance, cuts, arrays)
+            arrays = self._ints, self._common, self._kernels, self._counters, self._traces, self._occupancy
+            fault = advance(self._advance, cuts, (*arrays, flat, observations, values))
         if fault:
             return EnsembleVectorEnv.step(self, self._task.mended(fault, actions, self._shape))
         if over is not None:
             self._remember(over, values)
         terminated = np.equal(self._times, self._last)
-        np.copyto(times, self._times)
-        np.copyto(optimal, self._traces[0])
-        infos = self._infos(values, self._everyone, times, optimal)
+        infos = self._infos(values, self._everyone)
         if self.autoreset_mode is AutoresetMode.SAME_STEP and terminated.any():
             observations, infos = self._reset_at_once(terminated, observations, values, infos)
         rewards = values[0] if self._unit is None else values[0] / self._unit
@@ -220,7 +220,7 @@ class EnsembleVectorEnv(TaskView, VectorEnv[NDArray[np.float32], NDArray[np.floa
         now = values.copy()
         anywhere = np.full(self.num_envs, -1)
         self._restart(terminated, anywhere, np.zeros((1, 0)), anywhere, observations, now)
-        infos = self._infos(now, self._everyone, self._times.copy(), self._traces[0].copy())
+        infos = self._infos(now, self._everyone)
         for key in list(final_infos):
             if not key.startswith("_"):
                 last = np.array(final_infos[key])
@@ -231,16 +231,14 @@ class EnsembleVectorEnv(TaskView, VectorEnv[NDArray[np.float32], NDArray[np.floa
         )
         return observations, infos
 
-    def _infos(
-        self, values: FloatArray, present: BoolArray, times: NDArray[np.int64], optimal: FloatArray
-    ) -> dict[str, Any]:
+    def _infos(self, values: FloatArray, present: BoolArray) -> dict[str, Any]:
         infos: dict[str, Any] = {
-            "time": times,
+            "time": self._times.copy(),
             "utility": values[1],
             "discomfort": values[2],
             "power_kw": values[3],
             "curtailment_kw": values[4],
-            "optimal_return": optimal,
+            "optimal_return": self._traces[0].copy(),
             "_time": present,
             "_utility": present,
             "_discomfort": present,
@@ -487,7 +485,7 @@ class EnsembleVectorEnv(TaskView, VectorEnv[NDArray[np.float32], NDArray[np.floa
             self._renderer = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_renderer": None, "_advance": None, "_results": None, "_times": None}
+        return {**self.__dict__, "_renderer": None, "_advance": None, "_times": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(writeable(state))

@@ -24,7 +24,7 @@ from dp_ensemble_env.cli.shell import Parser, execute, guard, keeping, translate
 EVERY = [
     *([name] for name in COMMANDS if name not in ("privacy", "benchmark")),
     *(["privacy", name] for name in ("guarantee", "calibrate", "release", "audit", "plot", "frontier", "regret")),
-    *(["benchmark", name] for name in ("solver", "env", "growth", "ppo")),
+    *(["benchmark", name] for name in ("solver", "env", "floor", "growth", "ppo")),
 ]
 by_words = pytest.mark.parametrize("words", EVERY, ids=" ".join)
 
@@ -384,6 +384,7 @@ LONG = [
     ["tune", "--algo", "sac", "--output", "out"],
     ["benchmark", "solver", "--seconds", "60"],
     ["benchmark", "env", "--seconds", "60"],
+    ["benchmark", "floor", "--seconds", "60"],
     ["benchmark", "growth", "--seconds", "60"],
     ["benchmark", "ppo", "--steps", "1000000"],
 ]

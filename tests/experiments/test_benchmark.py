@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 
 import numpy as np
-from helpers import load
+from helpers import ROOT, load
 
 from dp_ensemble_env.cli import benchmark as benchmark_command
 from dp_ensemble_env.envs import threads
-from dp_ensemble_env.experiments import benchmark_env, benchmark_growth
+from dp_ensemble_env.experiments import benchmark_env, benchmark_floor, benchmark_growth
 
 
 def test_benchmark_measures_the_claims(tmp_path, capsys):
@@ -60,3 +60,18 @@ def test_peers_that_are_not_installed_are_named(monkeypatch, capsys):
 def test_the_share_of_the_environment_in_a_run():
     found = benchmark_growth.ppo_share("dp_ensemble/CampusEvent-v1", 2048)
     assert found.steps == 2048 and 0 < found.in_environment < found.seconds and 0 < found.share < 1
+
+
+def test_the_floor_of_a_step_and_the_step():
+    row = benchmark_floor.measure(("SingleLoad", 64), 0.001)
+    assert row.floor == row.writing + row.arithmetic > 0 and row.compiled > 0 and row.step > 0
+    assert ("MeanField", 1024) in benchmark_floor.cases() and ("SingleLoad", None) not in benchmark_floor.cases()
+
+
+def test_the_page_shows_what_was_recorded():
+    page = (ROOT / "docs" / "performance.md").read_text()
+    for row in json.loads((ROOT / "docs" / "performance" / "floor.json").read_text()):
+        parts = [f"{row[key]:.0f}" for key in ("writing", "arithmetic", "floor", "compiled", "step")]
+        assert " | ".join([f"| {row['environment']}", f"{row['sub_environments']:,}", *parts]) in page
+    share = json.loads((ROOT / "docs" / "performance" / "ppo.json").read_text())
+    assert f"the environment took {share['share']:.1%}" in page

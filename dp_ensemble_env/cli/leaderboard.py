@@ -65,6 +65,8 @@ def build_parser() -> Parser:
     where = parser.add_argument_group("where and how")
     options.add_place(where)
     where.add_argument("--list", action="store_true", help="say what is done and missing, and run nothing")
+    words = "write and show the rows that are done, and run nothing"
+    where.add_argument("--summary-only", action="store_true", help=words)
     where.add_argument("--from", dest="source", type=Path, metavar="FILE", help="show a results file, and run nothing")
     words = "write a page there, too: a report (.html), or tables for the site (.md); the results file goes beside it"
     where.add_argument("--page", type=Path, metavar="FILE", help=words)
@@ -104,6 +106,10 @@ def run_rows(args: argparse.Namespace, protocol: Protocol, place: Place) -> tupl
     if args.list:
         print(f"{len(rows):,} rows: {len(records):,} done, {len(todo):,} missing; they are kept in {args.output}.")
         return {}, 0
+    if args.summary_only:
+        if not records:
+            raise ValueError(f"no row of this protocol is in {args.output}; leave --summary-only out to run it.")
+        return results(rows, records, args.command_line), 0
     check_writable(args.output, folder=True)
     failed = 0
     with (

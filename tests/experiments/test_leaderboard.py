@@ -24,6 +24,7 @@ from dp_ensemble_env.experiments.suite_learners import Budget
 from dp_ensemble_env.policies import tilted_policy
 from dp_ensemble_env.reporting.outcome import event_outcome
 
+DOCS = Path(__file__).parents[2] / "docs"
 CONSTANT = "import numpy as np\ndef predict(o, state=None, episode_start=None, deterministic=True):\n"
 CONSTANT += "    return np.full((len(o), 1), {}, np.float32), state\n"
 SMALL = ["--scenarios", "campus-event", "--splits", "test", "--instances", "2"]
@@ -113,6 +114,7 @@ def test_the_command_resumes_and_its_rows_can_be_recomputed(
     assert "made on <a" in opening and "without data in" in opening.replace("</a>", "").replace('without-data">', "")
     names = {path.name for path in report.parent.iterdir()}
     assert names == {"board.html", "leaderboard.json", "leaderboard-scores.png", "leaderboard-profiles.png"}
+    assert main([*asked, "--summary-only"]) == 0 and main([*asked, "--summary-only", "--instances", "1"]) == 2
     (tmp_path / "leaderboard.json").write_text(before.replace("[100.0, 100.0]", "[100.0, 101.0]"))
     capsys.readouterr()
     assert main(["--from", str(tmp_path / "leaderboard.json")]) == 2 and "was changed" in capsys.readouterr().err
@@ -157,3 +159,16 @@ def test_bad_requests_are_one_sentence(capsys: pytest.CaptureFixture[str]) -> No
         assert main([*words, "--privacy"] if words == ["--planners"] else words) == 2
         err = capsys.readouterr().err
         assert said in err and "Traceback" not in err
+
+
+def test_the_recorded_leaderboard_is_what_the_program_computes() -> None:
+    content = read_results(DOCS / "leaderboard.json")
+    assert (DOCS / "leaderboard.md").read_text(encoding="utf-8") == page(content)
+    assert {row["config"]["kind"] for row in content["rows"]} == {"planner", "learner"}
+    planned = [row for row in content["rows"] if row["config"]["kind"] == "planner"]
+    for i in np.random.default_rng(0).choice(len(planned), 5, replace=False):
+        row = planned[i]
+        config = {**row["config"], "instances": 2}
+        again = Board().compute(Row(config, config["scenario"]))
+        for split, scores in again["scores"].items():
+            np.testing.assert_allclose(scores, row["result"]["scores"][split][:2], atol=1e-5)

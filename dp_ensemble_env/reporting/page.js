@@ -103,8 +103,9 @@
       const y = rows ? { of: (v) => 12 + 26 * (v + 0.5), ticks: rows.map((r, i) => [i, r]) }
         : spec.log_y ? scale(low / room, high * room, tall - 44, 24, true)
         : scale(low - room, high + room, tall - 44, 24, false);
+      const words = Math.max(0, ...this.spec.series.flatMap((s) => (s.notes || []).map((note) => note.length)));
       const few = spec.x_ticks && spec.x_ticks.filter((_, i, all) => (all.length - 1 - i) % Math.ceil(all.length * 52 / wide) === 0);
-      const x = scale(Math.min(...xs), Math.max(...xs), left + 12, wide - (rows ? 52 : 16), spec.log_x, few);
+      const x = scale(Math.min(...xs), Math.max(...xs), left + 12, wide - (rows ? 14 + 6.9 * words : 16), spec.log_x, few);
       return { wide, tall, left, x, y };
     }
 
@@ -145,7 +146,7 @@
       const points = series.x.map((v, i) => [v, series.y[i], i]).filter((p) => p[1] !== null && !(log && p[1] <= 0));
       const path = (list) => list.map((p, i) => (i ? "L" : "M") + x.of(p[0]).toFixed(1) + " " + y.of(p[1]).toFixed(1)).join("");
       if (series.low) {
-        const edge = (of, at) => series.x.map((v, i) => [v, of[i]]).filter((p) => p[1] !== null);
+        const edge = (of) => series.x.map((v, i) => [v, of[i]]).filter((p) => p[1] !== null);
         const area = path(edge(series.low)) + path(edge(series.high).reverse()).replace("M", "L") + "Z";
         node("path", { d: area, style: `fill:${colour(series)};opacity:0.2` }, this.svg);
       }

@@ -629,7 +629,7 @@ def test_page_is_self_contained_and_says_how_it_was_made(reproduced):
     assert page.count("data:image/png;base64,") == 19
     assert not re.search(r"(src|href)=\"(?!data:|#)", page)  # nothing is fetched
     opening = page.split("<main")[1].split("About this page")[0]
-    assert "policies</a> that expect noise of k" in opening and '<figure class="chart">' in opening
+    assert "policies</a> that expect noise of " in opening and '<figure class="chart">' in opening
     for words in (
         "quick run",
         "--quick --output",

@@ -475,6 +475,16 @@ def test_theorem_2_delta_against_monte_carlo(k, omega, size, log_psi):
     assert bound == pytest.approx(miss, abs=error + (0.0 if size == 2 else 0.02 * miss))
 
 
+@pytest.mark.parametrize(
+    ("h", "omega_bar", "size"),
+    [(0.3, 0.8, 2), (0.2001, 0.8, 2), (0.03, 0.81, 2), (0.03, 0.1, 10)],
+)
+def test_theorem_2_refuses_rows_without_neighbours(h, omega_bar, size):
+    with pytest.raises(ValueError, match="no adjacent rows have"):
+        theorem2_epsilon(50, h, 0.1, omega_bar, size, 0.05)
+    assert 0 < theorem2_epsilon(50, 0.03, 0.1, 0.1, 9, 0.05) < math.inf  # nine entries of a tenth just fit
+
+
 def test_theorem_2_worst_input_is_a_vertex():
     rng = np.random.default_rng(7)
     from dp_ensemble_env.privacy.accounting.theorem2 import _log_miss

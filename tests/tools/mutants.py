@@ -55,7 +55,7 @@ MODULES = {
     "_recursion.py": "test_lsmdp.py test_cost.py",
     "lsmdp.py": "test_lsmdp.py test_edges.py test_nature.py",
     "policies.py": "test_policies.py test_edges.py",
-    "cost.py": "test_cost.py",
+    "cost.py": "test_cost.py test_nature.py",
     "coupled.py": "test_coupled.py",
     "coupling.py": "test_coupled.py",
     "event.py": "test_event.py",

@@ -47,13 +47,19 @@ def test_equivalent_mutants_are_changes_of_the_code_as_it_is():
 
 def test_a_mutant_asks_the_tests_that_pass_over_its_line_short_ones_first(monkeypatch):
     monkeypatch.setattr(mutants, "_is_noted", lambda name, notes: name in notes)
-    (mutant, *_) = mutants.mutants(["cost.py"])
+    (mutant, *_) = mutants.mutants(["event.py"])
     line = mutant.lines[0]
-    notes = {"tests/test_cost.py": None}
-    seen = {"cost.py": {line: [(9.0, "tests/test_cost.py::b"), (1.0, "tests/test_cost.py::a"), (0.1, "tests/x.py::c")]}}
-    assert mutants.tests_of(mutant, seen, notes) == ["tests/test_cost.py::a", "tests/test_cost.py::b", "tests/x.py::c"]
-    assert mutants.tests_of(mutant, {}, notes) == ["tests/test_cost.py"]  # compiled, or a constant of the module
-    assert mutants.tests_of(mutant, seen, {})[-1] == "tests/test_cost.py"
+    notes = {"tests/test_event.py": None}
+    seen = {
+        "event.py": {line: [(9.0, "tests/test_event.py::b"), (1.0, "tests/test_event.py::a"), (0.1, "tests/x.py::c")]}
+    }
+    assert mutants.tests_of(mutant, seen, notes) == [
+        "tests/test_event.py::a",
+        "tests/test_event.py::b",
+        "tests/x.py::c",
+    ]
+    assert mutants.tests_of(mutant, {}, notes) == ["tests/test_event.py"]  # compiled, or a constant of the module
+    assert mutants.tests_of(mutant, seen, {})[-1] == "tests/test_event.py"
 
 
 def test_lines_are_found_again_in_a_module_that_was_changed():

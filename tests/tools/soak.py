@@ -68,15 +68,16 @@ def kills(rng: np.random.Generator, folder: Path) -> None:
     """Kill a training run, again and again, until it is finished."""
     command = [sys.executable, "-m", "dp_ensemble_env", "train", *TRAINING, "--output"]
     if not _whole:
+        begun = time.monotonic()
         subprocess.run([*command, str(folder / "whole")], check=True, capture_output=True)
-        _whole.append(json.loads((folder / "whole" / "results.json").read_text())["curve"])
+        _whole.extend([json.loads((folder / "whole" / "results.json").read_text())["curve"], time.monotonic() - begun])
     run = folder / "run"
     for attempt in range(40):
         resume = ["--resume"] if (run / "config.json").exists() else []
         process = subprocess.Popen([*command, str(run), *resume], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         try:
-            # The later attempts have more time, so that a slow machine gets to the end, too.
-            _, said = process.communicate(timeout=float(rng.uniform(0.5, 6.0 + 2.0 * attempt)))
+            # In units of a run that is left alone, so that a slow machine gets to the end, too; later ones have longer.
+            _, said = process.communicate(timeout=_whole[1] * float(rng.uniform(0.1, 1.0 + 0.3 * attempt)))
         except subprocess.TimeoutExpired:
             os.kill(process.pid, signal.SIGKILL)
             process.communicate()

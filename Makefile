@@ -32,7 +32,7 @@ help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
 
 demo: $(VENV)/.demo ## Compare the controllers, a PPO trained on the spot among them; writes runs/demo
-	$(BIN)/dp-ensemble compare --output runs/demo
+	$(BIN)/dp-ensemble compare --jobs 2 --output runs/demo
 
 reproduce: $(VENV)/.demo ## Make the paper's figures and check its claims; writes runs/reproduction
 	$(BIN)/dp-ensemble reproduce --output runs/reproduction $(REPRODUCE_ARGS)

@@ -16,14 +16,14 @@ from dp_ensemble_env.play.game import Game
 
 DESCRIPTION = """Play a scenario by hand: set the price step by step, and see your score beside the optimum's.
 
-A window opens where there is a display and pygame; otherwise, and with --page, a page that only this computer can open.
+A window opens where there is a display and pygame; otherwise, and with --web, a page that only this computer can open.
 Ctrl-C ends the game.
 
 Points place what you have earned between doing nothing (0) and what the optimal policy earns in the whole day (100). At
 the end they are your score."""
 EXAMPLES = (
     "dp-ensemble play",
-    "dp-ensemble play spot --page --seconds 5",
+    "dp-ensemble play spot --web --seconds 5",
     "dp-ensemble play campus-event --prices 0 0.4 0.4 0.3",
 )
 
@@ -35,7 +35,7 @@ def build_parser() -> Parser:
     parser.add_argument("scenario", nargs="?", default="campus-event", metavar="SCENARIO", help=words)
     words = "seconds for each step, after which the price is taken as it stands; 0 for no clock"
     parser.add_argument("--seconds", type=options.nonnegative, default=0.0, metavar="S", help=words)
-    parser.add_argument("--page", action="store_true", help="play on a page in the browser, not in a window")
+    parser.add_argument("--web", action="store_true", help="play on a page in the browser, not in a window")
     words = "port of the page (default: a free one)"
     parser.add_argument("--port", type=options.whole(0, 65535), default=0, metavar="N", help=words)
     parser.add_argument("--no-browser", action="store_true", help="print the page's address, and open no browser")
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
         return _by_list(args)
     from dp_ensemble_env.play.window import has_display
 
-    if args.page or not has_display() or importlib.util.find_spec("pygame") is None:
+    if args.web or not has_display() or importlib.util.find_spec("pygame") is None:
         return _on_a_page(args)
     return _in_a_window(args)
 

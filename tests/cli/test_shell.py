@@ -90,6 +90,7 @@ def test_options_of_one_name_take_the_same_kind_of_value_in_all_commands():
         "--steps": {("N", "read"), ("N", "")},  # a sweep also takes NAME=N
         "--k": {("K", "positive"), ("K", "")},  # a sweep also takes none
         "--floor": {("P", "nonnegative"), ("P", "positive")},
+        "--seconds": {("S", "nonnegative"), ("S", "positive")},  # a game may be played without a clock
     }
 
 

@@ -61,7 +61,7 @@ CONTEXT: dict[str, Any] = {
 COLUMNS = {
     "observations": "what the agent sees: shares of the loads, part of the horizon left, prices, context (T + 1 rows)",
     "actions": "what it does, after exploration (T rows)",
-    "rewards": "dollars per load of each step, or units where the environment says so (T rows)",
+    "rewards": "dollars per load of each step (T rows)",
     "terminations": "true at the horizon alone (T rows)",
     "truncations": "always false (T rows)",
     "infos": "parts of the reward, power and context by name (T + 1 rows)",

@@ -125,6 +125,7 @@ def make_env(problem: Problem, settings: DatasetSettings) -> gymnasium.Env[Any, 
             population=settings.population,
             action=settings.action,
             instance=problem.settings.instance,
+            rewards="dollars",  # as the reference scores are
         )
     release = None if settings.privacy is None else draw_release(settings.privacy, model, settings.release_seed)
     return gymnasium.make(portable_spec(env_id, model, release, action=settings.action))

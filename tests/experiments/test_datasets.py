@@ -200,3 +200,11 @@ def test_a_croissant_description_names_files_with_their_digests(tmp_path):
         assert all(set(row) == names for row in table["data"])
     values = {row["scores/name"]: row["scores/value"] for row in found["recordSet"][1]["data"]}
     assert values["episodes"] == 7 and values["reference return, optimum"] == -1.0
+
+
+def test_episodes_of_a_scenario_are_scored_in_the_unit_of_its_references():
+    problem = ProblemSettings(scenario="tracking").build()
+    env = make_dataset.make_env(problem, make_dataset.DatasetSettings())
+    for kind, score in (("uncontrolled", 0.0), ("standard", 100.0)):
+        episode = make_dataset.play(env, make_agent(kind, env), 0.0, seed=0)
+        assert make_dataset.episodes_score([episode], problem.model) == pytest.approx(score, abs=0.01)

@@ -34,7 +34,7 @@ LAYERS = (
     ("scenarios", "privacy", "samples"),
     ("envs", "reporting", "functional"),
     ("agents",),
-    ("experiments",),
+    ("experiments", "play"),
     ("cli", "__main__"),
 )
 

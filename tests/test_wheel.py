@@ -192,7 +192,8 @@ def test_extras_that_the_commands_name_bring_what_is_missing():
         for one in map(Requirement, extras[extra]):
             inner = set().union(*map(brings, one.extras)) if one.name == PROJECT["project"]["name"] else {one.name}
             found |= inner
-        return {name.lower().replace("-", "_") for name in found}
+        # Where the module has another name than what brings it.
+        return {{"pygame-ce": "pygame", "pillow": "PIL"}.get(name, name.lower().replace("-", "_")) for name in found}
 
     for module, extra in EXTRAS.items():
         assert module in brings(extra), f"[{extra}] does not bring {module}"

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 _PACKAGE = Path(__file__).parents[2] / "dp_ensemble_env"
-_MODULES = {str(_PACKAGE / name): name for name in json.loads(os.environ["MUTANTS_MODULES"])}
+_MODULES = {str(_PACKAGE / name): name for name in json.loads(os.environ.get("MUTANTS_MODULES", "[]"))}
 _SEEN: dict[str, tuple[float, dict[str, list[int]]]] = {}
 
 

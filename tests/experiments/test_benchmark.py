@@ -75,7 +75,8 @@ def test_the_page_shows_what_was_recorded():
         assert " | ".join([f"| {row['environment']}", f"{row['sub_environments']:,}", *parts]) in page
     for row in json.loads((ROOT / "docs" / "performance" / "env.json").read_text())["rows"]:
         batch = f"{row['sub_environments']:,}" if row["sub_environments"] else "single"
-        ratio = row["one_thread_steps_per_second"] / row["cartpole_steps_per_second"]
-        assert f"| {row['environment']} | {batch} | {ratio:.2f} |" in page
+        one = row["one_thread_steps_per_second"] / row["cartpole_steps_per_second"]
+        gain = "–" if row["speedup"] == 1.0 else f"{row['speedup']:.2f}"
+        assert f"| {row['environment']} | {batch} | {one:.2f} | {gain} | {row['ratio']:.2f} |" in page
     share = json.loads((ROOT / "docs" / "performance" / "ppo.json").read_text())
     assert f"the environment took {share['share']:.1%}" in page

@@ -209,7 +209,7 @@ def check_event_day(event: DemandResponseEvent, times: ArrayLike, source: str = 
     if not days.min() <= event.window[0].astype("datetime64[D]") <= days.max():
         raise ValueError(
             f"date {event.date} lies outside the data{f' of {source}' if source else ''}, {days.min()} to "
-            f"{days.max()}; choose a day of theirs."
+            f"{days.max()}; choose a day in between."
         )
 
 

@@ -137,7 +137,7 @@ def test_notes_stay_with_variations_and_out_of_the_fingerprint():
 
 
 def test_a_date_outside_the_data_is_refused():
-    sentence = "date 2019-07-02 lies outside the data of hall.csv, 2018-06-02 to 2018-07-11; choose a day of theirs."
+    sentence = "date 2019-07-02 lies outside the data of hall.csv, 2018-06-02 to 2018-07-11; choose a day in between."
     with pytest.raises(ValueError, match=re.escape(sentence)):
         EnsembleModel.from_series(meter(), DemandResponseEvent("2019-07-02"))
     EnsembleModel.from_series(meter(), DemandResponseEvent("2018-07-11"))

@@ -17,6 +17,7 @@ import numpy as np
 from dp_ensemble_env import scenarios
 from dp_ensemble_env._files import atomic_write
 from dp_ensemble_env.envs import actions
+from dp_ensemble_env.envs.tables import reward_unit
 from dp_ensemble_env.experiments.capabilities import DEMANDING
 from dp_ensemble_env.experiments.probes import Probes, recorded
 from dp_ensemble_env.experiments.suite_report import NOTE, capability_table, definitions, markdown, table
@@ -218,8 +219,9 @@ def _reward(model: EnsembleModel) -> str:
     """Say what is earned and paid."""
     coupling = "" if model.coupling is None else ", less the cost of the limit or target"
     return (
-        f"dollars per load: the utility of the states that are reached, less {model.discomfort_penalty:.3g} $ per nat "
-        f"of divergence from the default behaviour{coupling}"
+        f"the utility of the states that are reached, less {model.discomfort_penalty:.3g} $ per nat of divergence from "
+        f"the default behaviour{coupling}; in units of {reward_unit(model):.3g} $ per load, the largest utility. "
+        'With `rewards="dollars"` it is in dollars'
     )
 
 

@@ -144,13 +144,7 @@ class Renderer:
         self._text(what, (axes.left, 40), 16)
         self._frame(axes, "", _ticks(0.0, axes.y[1]), form)
         # The outline would hide one-pixel bars, so it stands on the bars' edges.
-        for level in range(n):
-            base = 0.0
-            for part in range(parts):
-                x0, y0 = axes.at(level - 0.42, base + shares[level, part])
-                x1, y1 = axes.at(level + 0.42, base)
-                self._pygame.draw.rect(self._canvas, colors[part], (x0, y0, max(1, x1 - x0), y1 - y0))
-                base += shares[level, part]
+        self._bars(axes, shares, colors)
         edges = [axes.at(edge, default[level]) for level in range(n) for edge in (level - 0.5, level + 0.5)]
         self._path(edges, outline, 2)
         for level in np.unique(np.linspace(0, n - 1, min(n, 5)).round().astype(int)):
@@ -159,6 +153,16 @@ class Renderer:
         self._text(groups.label, ((axes.left + axes.right) // 2, axes.bottom + 24), 15, align="centre")
         for row, line in enumerate(rows):
             self._key(axes.right, 58 + 14 * row, line)
+
+    def _bars(self, axes: _Axes, shares: FloatArray, colors: list[Color]) -> None:
+        """Draw the shares (n, parts) of the loads, the parts of a value on top of each other."""
+        for value, row in enumerate(shares):
+            base = 0.0
+            for share, color in zip(row, colors, strict=True):
+                x0, y0 = axes.at(value - 0.42, base + share)
+                x1, y1 = axes.at(value + 0.42, base)
+                self._pygame.draw.rect(self._canvas, color, (x0, y0, max(1, x1 - x0), y1 - y0))
+                base += share
 
     def _trace(self, scene: Scene) -> None:
         model = scene.model

@@ -159,13 +159,7 @@ class _Painter(Renderer):
             _, y = axes.at(0.0, tick)
             self._line((axes.left, y), (axes.right, y), PALE)
             self._text(f"{100 * tick:g}%", (axes.left - 5, y - 9), SMALL, GREY, align="right")
-        for value in range(n):
-            base = 0.0
-            for part in range(parts):
-                x0, y0 = axes.at(value - 0.42, base + shares[value, part])
-                x1, y1 = axes.at(value + 0.42, base)
-                self._pygame.draw.rect(self._canvas, colors[part], (x0, y0, max(1, x1 - x0), y1 - y0))
-                base += shares[value, part]
+        self._bars(axes, shares, colors)
         self._line((axes.left, axes.bottom), (axes.right, axes.bottom), INK)
         for value in (0, n // 2, n - 1):
             x, y = axes.at(value, 0.0)

@@ -134,7 +134,7 @@ class Share:
 
 
 def ppo_share(name: str, steps: int) -> Share:
-    """Train Stable-Baselines3's PPO at its own settings on eight environments, and time the environment within."""
+    """Train Stable-Baselines3's PPO on eight environments, 256 steps a rollout, and time the environment within."""
     from stable_baselines3 import PPO
 
     from dp_ensemble_env.envs import EnsembleVecEnv

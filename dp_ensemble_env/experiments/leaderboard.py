@@ -86,7 +86,7 @@ class Submission:
             raise ValueError(f"cannot read {path}: {error}.") from error
         if not allow_code:
             raise ValueError(
-                f"{path} is a Python file, and scoring it runs its code; if you trust it, allow_code=True."
+                f"{path} is a Python file, and scoring it runs its code; if you trust it, pass allow_code=True."
             )
         try:
             _module(source)

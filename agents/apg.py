@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from dp_ensemble_env import functional
 from dp_ensemble_env.agents.hyperparams import hyperparameters
-from dp_ensemble_env.agents.learners import check_value, tuned_id
+from dp_ensemble_env.agents.learners import check_value, ready_optimisers, tuned_id
 from dp_ensemble_env.agents.runs import Record
 from dp_ensemble_env.envs import actions
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
@@ -125,6 +125,7 @@ class Trainer:
     ) -> None:
         import torch
 
+        ready_optimisers()
         made = [EnsembleEnv(model, "mean-field", action) for model in models]
         self.params = [functional.make(env, backend="torch", dtype="float32") for env in made]
         self.settings, self.seed, self.total = settings, seed, total

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 
 import pytest
@@ -23,6 +24,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 @pytest.fixture(scope="session")
 def campus() -> EnsembleModel:
     return campus_event()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _logs(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Give learners that are trained without us, and so log nowhere, a place for the folder that they make anyway."""
+    os.environ["SB3_LOGDIR"] = str(tmp_path_factory.mktemp("logs"))
 
 
 @pytest.fixture(autouse=True)

@@ -135,8 +135,9 @@ class Share:
 
 def ppo_share(name: str, steps: int) -> Share:
     """Train Stable-Baselines3's PPO on eight environments, 256 steps a rollout, and time the environment within."""
-    from stable_baselines3 import PPO
+    from stable_baselines3.common.logger import Logger
 
+    from dp_ensemble_env.agents.learners import algorithm_class
     from dp_ensemble_env.envs import EnsembleVecEnv
 
     inside = 0.0
@@ -149,7 +150,8 @@ def ppo_share(name: str, steps: int) -> Share:
             inside += time.perf_counter() - start
             return result
 
-    learner = PPO("MlpPolicy", Timed(8, name), n_steps=256, seed=0, device="cpu")
+    learner = algorithm_class("ppo")("MlpPolicy", Timed(8, name), n_steps=256, seed=0, device="cpu")
+    learner.set_logger(Logger(None, []))  # its own would leave a folder in the temporary directory
     learner.learn(2048)  # compile and warm up
     inside, start = 0.0, time.perf_counter()
     learner.learn(steps)

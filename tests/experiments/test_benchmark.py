@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 
 import numpy as np
 from helpers import ROOT, load
@@ -57,8 +58,11 @@ def test_peers_that_are_not_installed_are_named(monkeypatch, capsys):
     assert "not compared, since not installed: no_such_peer" in capsys.readouterr().out
 
 
-def test_the_share_of_the_environment_in_a_run():
+def test_the_share_of_the_environment_in_a_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.delenv("SB3_LOGDIR")
     found = benchmark_growth.ppo_share("dp_ensemble/CampusEvent-v1", 2048)
+    assert not list(tmp_path.iterdir())  # no folder of logs is left
     assert found.steps == 2048 and 0 < found.in_environment < found.seconds and 0 < found.share < 1
 
 

@@ -69,7 +69,7 @@ def unvisited_message(unvisited: NDArray[np.int64], edges: FloatArray, values: F
         "use fewer states, binning='quantile', or on_unvisited='merge'"
     )
     typical = float(np.quantile(values, 0.99))
-    if values.max() > 10 * max(typical, 0.0) and values.max() > 0:
+    if values.max() > 10 * max(typical, 0.0):
         message += f", and look at the reading {values.max():.6g}: it stretches the grid far beyond the others"
     return message + "."
 

@@ -25,7 +25,6 @@ from dp_ensemble_env.privacy.accounting.divergence import (
     Entries,
     check_delta,
     check_row_settings,
-    worst_case_epsilon,
 )
 from dp_ensemble_env.privacy.accounting.theorem2 import theorem2_epsilon
 from dp_ensemble_env.privacy.mechanisms.base import SEEDED
@@ -160,6 +159,6 @@ def release_guarantee(
         epsilon = renyi_epsilon(delta, groups, entries)
         name = "Rényi bound"
     else:
-        epsilon = composed_epsilon(delta, groups) if rows > 1 else worst_case_epsilon(delta, k, h, omega)
+        epsilon = composed_epsilon(delta, groups)
         name = "exact dominating pair"
     return Guarantee(epsilon, delta, k, omega, h, rows, entries, name, unit)

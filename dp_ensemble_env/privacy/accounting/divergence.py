@@ -244,8 +244,6 @@ def pair_epsilon(delta: float, row: ArrayLike, i: int, j: int, k: float, h: floa
     """Exact ε at `delta` of one row and its neighbour; infinity if the move empties an entry."""
     check_delta(delta)
     check_positive(k, "k")
-    if h > 0 and (adjacent_row(row, i, j, h)[i] == 0 or k >= LARGEST_K):
-        return math.inf
     return _solve_epsilon(lambda e: _log_pair_delta(e, row, i, j, k, h), delta)
 
 

@@ -1,0 +1,251 @@
+"""Where one branch of the mathematics meets another: zeros, ends of ranges, horizons of one and two steps."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from helpers import random_model
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import stats
+from test_coupled import HORIZON, coupled_model, couplings
+
+from dp_ensemble_env import _draws, coupled, functional
+from dp_ensemble_env._edges import LARGEST_PENALTY
+from dp_ensemble_env.cost import cost_of_privacy
+from dp_ensemble_env.coupled import _Dual
+from dp_ensemble_env.coupling import Coupling
+from dp_ensemble_env.envs import EnsembleEnv
+from dp_ensemble_env.lsmdp import evaluate_policy, log_probabilities, solve
+from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.policies import (
+    as_tilt,
+    average_policy,
+    expansion_values,
+    solve_policy,
+    solve_standard,
+    standard_policy,
+    taylor_kernel,
+)
+
+FREE = np.array([[0.5, 0.3, 0.2], [0.25, 0.25, 0.5], [0.1, 0.1, 0.8]])
+CERTAIN = np.array([[0.0, 1.0, 0.0], [0.0, 0.4, 0.6], [1.0, 0.0, 0.0]])  # one row of two successors
+UTILITY = np.array([[0.0, -1.0, -3.0], [0.0, -2.0, -0.4], [0.5, -1.0, -2.0]])
+
+
+def varying(*matrices, utility=UTILITY):
+    """A problem of as many steps as matrices, some of whose transitions are impossible at some times only."""
+    return EnsembleModel(np.stack(matrices), [0, 1, 2], utility[: len(matrices) + 1], 1.5)
+
+
+BOTH_WAYS = [varying(FREE, CERTAIN), varying(CERTAIN, FREE)]
+
+
+def dirichlet_policies(model, k, samples, rng):
+    """The optimal policy of every private copy, drawn by NumPy row by row: (samples, T, n, n)."""
+    found = []
+    for _ in range(samples):
+        private = np.zeros_like(model.default)
+        for row in np.ndindex(model.default.shape[:-1]):
+            on = model.default[row] > 0
+            private[(*row, on)] = rng.dirichlet(k * model.default[row][on])
+        found.append(private)
+    with np.errstate(divide="ignore"):
+        return np.stack([solve(np.log(one), model.utility, model.discomfort_penalty).policy for one in found])
+
+
+# ------------------------------------------------------------------ draws
+@pytest.mark.parametrize("k", [0.6, 2.0, 2.5, 12.0])
+def test_private_rows_have_the_beta_distribution(k):
+    """Entries of a drawn row of two are Beta distributed; shapes below, at and above one take different branches."""
+    p, samples = np.array([[0.4, 0.6, 0.5, 0.5]]), 200_000
+    indptr, out = np.array([0, 2, 4]), np.empty((1, 4, 200_000))
+    constants = _draws.gamma_constants(p, k)
+    _draws.draw_log_ratios(np.random.default_rng(3), indptr, p, constants, samples, out)
+    for entry in (0, 2):
+        found = stats.kstest(
+            np.exp(out[0, entry]) * p[0, entry], stats.beta(k * p[0, entry], k * (1 - p[0, entry])).cdf
+        )
+        assert found.pvalue > 1e-4
+    assert_allclose((np.exp(out[0]) * p[0][:, None])[:2].sum(axis=0), 1.0, rtol=1e-12)
+
+
+def test_both_forms_of_the_draws_are_the_same_numbers():
+    """A possible, an impossible and a certain transition: private / true, and its logarithm."""
+    p, indptr = np.array([[0.3, 0.7, 0.0, 1.0, 0.0], [0.0, 1.0, 0.5, 0.2, 0.3]]), np.array([0, 2, 5])
+    constants, ratio, logs = _draws.gamma_constants(p, 3.0), np.full((2, 5, 7), 9.0), np.full((2, 5, 7), 9.0)
+    _draws.draw_ratios(np.random.default_rng(0), indptr, p, constants, 7, ratio)
+    _draws.draw_log_ratios(np.random.default_rng(0), indptr, p, constants, 7, logs)
+    assert_allclose(ratio, np.exp(logs), rtol=1e-12)
+    assert_array_equal(ratio[p == 0], 0.0)
+    assert_array_equal(ratio[0, 3], 1.0)
+    assert_allclose(np.add.reduceat(ratio * p[..., None], indptr[:-1], axis=1), 1.0, rtol=1e-12)
+
+
+# ------------------------------------------------------------------ impossible at some times
+@pytest.mark.parametrize("model", BOTH_WAYS)
+@pytest.mark.parametrize("name", ["taylor", "digamma", "average-sampled", "average-expansion", "average-exact"])
+def test_zeros_of_some_times_stay_zeros_and_the_rest_is_a_policy(model, name):
+    more = {"samples": 40, "rng": 0} if name == "average-sampled" else {}
+    policy = solve_policy(model, name, 30.0, **more)
+    assert_array_equal(policy[model.default == 0], 0.0)
+    assert (policy[model.default > 0] > 0).all()
+    assert_allclose(policy.sum(axis=-1), 1.0, rtol=1e-12)
+    assert_array_equal(solve_policy(model, name, np.inf, **more), standard_policy(model))
+    assert not np.isnan(taylor_kernel(model, np.inf).log_values).any()
+
+
+@pytest.mark.parametrize("model", BOTH_WAYS)
+def test_the_average_and_its_cost_at_each_of_two_times(model):
+    """Against NumPy's Dirichlet draws, with error bars; the rows of one time must not be used at the other."""
+    k, samples = 4.0, 4000
+    drawn = dirichlet_policies(model, k, samples, np.random.default_rng(1))
+    error = drawn.std(axis=0) / np.sqrt(samples)
+    average = average_policy(model, k, "sampled", 40_000, 2)
+    assert (np.abs(average - drawn.mean(axis=0)) <= 6 * error + 1e-12).all()
+    # What each draw costs on the true dynamics, by evaluation of its policy.
+    best = solve_standard(model).cost_to_go[:-1]
+    played = [evaluate_policy(one, model.default, model.utility, 1.5)[:-1] - best for one in drawn[:1500]]
+    found = cost_of_privacy(model, k, "release", samples=6000, rng=3)
+    bar = np.std(played, axis=0) / np.sqrt(len(played))
+    assert (np.abs(found - np.mean(played, axis=0)) <= 6 * bar + 1e-12).all() and (found[1, 1] > 0 or found[0, 1] > 0)
+
+
+@pytest.mark.parametrize("model", BOTH_WAYS)
+@pytest.mark.parametrize("method", ["taylor", "digamma", "release"])
+def test_costs_as_in_the_paper_are_numbers_where_a_transition_is_impossible(model, method):
+    """One step at the true cost and then the noisy policy's own cost-to-go, by its definition."""
+    found = cost_of_privacy(model, 9.0, method, formula="paper", samples=20, rng=0)
+    assert np.isfinite(found).all()
+    if method == "taylor":
+        kernel = taylor_kernel(model, 9.0)
+        noisy, best = solve(kernel, model.utility, 1.5), solve_standard(model)
+        logs, true = kernel.dense(kernel.log_values)[0], model.default
+        for t, b in np.ndindex(2, 3):
+            on = true[t, b] > 0
+            step = noisy.policy[t, b, on] @ (logs[t, b, on] - np.log(true[t, b, on]))
+            gain = best.log_desirability[t, b] - noisy.log_desirability[t, b]
+            assert found[t, b] == pytest.approx(1.5 * (step + gain), rel=1e-10)
+
+
+def test_the_expansion_names_a_negative_probability_that_is_there():
+    model = random_model(5, n=5, horizon=4, density=0.7)
+    solution, k = solve_standard(model), 0.5
+    values = model.log_kernel.dense(expansion_values(model, solution, k))
+    with pytest.raises(ValueError, match="negative probability") as refused:
+        average_policy(model, k, "expansion")
+    number, state, time = re.search(r"probability (\S+) from state (\d+) at time (\d+)", str(refused.value)).groups()
+    assert values[int(time), int(state)].min() < 0 and not (values[: int(time)] < 0).any()
+    assert np.isclose(values[int(time), int(state)], float(number), rtol=5e-3).any() and float(number) < 0
+    assert not (values[int(time), : int(state)] < 0).any()
+
+
+def test_a_policy_a_little_off_the_optimum_is_no_plan():
+    model = random_model(3, n=4, horizon=3, density=1.0)
+    policy = standard_policy(model)
+    assert_allclose(as_tilt(policy, model), policy, atol=1e-9)
+    off = policy.copy()
+    off[0, 0, :2] += [1e-3, -1e-3] if policy[0, 0, 1] > 2e-3 else [-1e-3, 1e-3]
+    with pytest.raises(ValueError, match="not a policy that is optimal"):
+        as_tilt(off, model)
+
+
+# ------------------------------------------------------------------ penalties and utilities
+def test_the_largest_penalty_is_the_last_that_is_taken():
+    kernel, largest = log_probabilities(FREE), LARGEST_PENALTY * np.abs(UTILITY).max()
+    assert LARGEST_PENALTY == 1e8
+    solve(kernel, UTILITY, largest)
+    with pytest.raises(ValueError, match="lost in rounding"):
+        solve(kernel, UTILITY, np.nextafter(largest, np.inf))
+
+
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_what_is_not_finite_is_named_in_a_batch_as_well(batch):
+    utility = np.broadcast_to(UTILITY, (*batch, *UTILITY.shape)).copy()
+    utility[..., 1, 2] = -np.inf
+    name = ", ".join(map(str, [*[0] * len(batch), 1, 2]))
+    with pytest.raises(ValueError, match=re.escape(f"utility[{name}] is -inf")):
+        solve(log_probabilities(FREE), utility, 1.0)
+    with pytest.raises(ValueError, match="overflows"):
+        solve(log_probabilities(FREE), 1e200 * np.broadcast_to(UTILITY, utility.shape), 1e-200)
+
+
+@pytest.mark.parametrize("shape", [(3, 2), (2, 5)])
+def test_physics_for_other_contexts_or_other_times_is_refused(shape):
+    """Two contexts and two decisions: one of the two axes is right, the other is not."""
+    nature = np.broadcast_to(np.eye(3), (shape[1], shape[0], 3, 3))  # time, context
+    moves = np.full((2, 2), 0.5)
+    with pytest.raises(ValueError, match="contexts and"):
+        solve(log_probabilities(FREE), np.zeros((3, 2, 3)), 1.0, nature=nature, context=moves)
+
+
+# ------------------------------------------------------------------ couplings
+SMALL = {
+    "tracking": Coupling.tracking([9.0, 0.6, 0.2, 0.4], [9.0, 0.3, 0.0, 2.5]),
+    "limit": Coupling.limit([9.0, 0.6, np.inf, 0.4], [9.0, 0.3, 0.0, 2.5]),
+}
+
+
+@pytest.mark.parametrize("kind", SMALL)
+@pytest.mark.parametrize("x", [0.1, 0.5, 0.9])
+def test_small_weights_and_small_misses_count_in_the_gap(kind, x):
+    """Fenchel and Young with numbers below one: f(x) + f*(price) - price x, the conjugate by search."""
+    coupling, price = SMALL[kind], np.array([0.1, 0.0, 0.8])
+    grid = np.linspace(-5, 5, 100_001)
+    excess = coupling.excess(price, np.full(3, x))
+    for t in (1, 2, 3):
+        best = (price[t - 1] * grid - coupling.cost(t, grid)).max()
+        assert excess[t - 1] == pytest.approx(coupling.cost(t, x) + best - price[t - 1] * x, abs=1e-6)
+        assert coupling.conjugate(price)[t - 1] == pytest.approx(best, abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", SMALL)
+def test_the_functional_form_charges_what_the_coupling_does(kind):
+    n = 3
+    model = EnsembleModel(
+        FREE, [0, 1, 2], np.zeros((4, n)), 1.0, initial=[0.2, 0.3, 0.5], spread_start=True, coupling=SMALL[kind]
+    )
+    params = functional.make(EnsembleEnv(model, "mean-field", "tilt"), backend="numpy")
+    for t, x in np.ndindex(4, 3):
+        power = np.array(0.1 + 0.4 * x)
+        violation, charge = functional._coupling(np, params, np.array(t), power)
+        assert violation == SMALL[kind].violation(t, power) and charge == pytest.approx(SMALL[kind].cost(t, power))
+
+
+def test_a_coupling_says_the_levels_that_are_asked_for():
+    assert "0.4 … 0.6 kW per load" in repr(SMALL["tracking"]) and "$2.5 per kW²" in repr(SMALL["tracking"])
+    assert "weight 0" in repr(Coupling.tracking([1.0, 2.0], 0.0))
+
+
+@pytest.mark.parametrize("kind", ["tracking", "limit, finite", "limit, hard"])
+def test_each_half_of_the_search_finds_the_shadow_prices(kind, monkeypatch):
+    """Quasi-Newton steps alone come near, Newton steps alone arrive: neither has to repair the other."""
+    model = coupled_model(couplings()[kind])
+    dual = _Dual(model, model.coupling)
+    best = dual.minimise()
+    value = dual._value(best)[0]
+    with monkeypatch.context() as patch:
+        patch.setattr(coupled, "NEWTON_STEPS", 0)
+        near = dual.minimise()
+    assert dual._value(near)[0] - value < 1e-6 and np.abs(near - best).max() < 1e-2
+    high = np.minimum(dual.high, coupled.HIGHEST_PRICE * dual._unit) if model.coupling.is_hard else dual.high
+    alone = dual._polish(np.zeros(HORIZON), high)
+    assert dual._value(alone)[0] - value < 1e-9 and np.abs(alone - best).max() < 1e-6
+    assert ((best >= dual.low) & (best <= dual.high)).all()
+
+
+def test_two_contexts_and_two_steps_are_each_their_own():
+    """Behaviour that changes with time and context: each combination is used in its place."""
+    rng = np.random.default_rng(4)
+    default = rng.dirichlet(np.ones(3), (2, 2, 3))  # time, context
+    moves = np.array([[0.9, 0.1], [0.3, 0.7]])
+    utility = rng.normal(size=(3, 2, 3))
+    found = solve(log_probabilities(default), utility, 1.0, context=moves)
+    log_z = utility[2]
+    for t in (1, 0):
+        expected = moves @ log_z
+        weights = default[t] * np.exp(expected)[:, None, :]
+        assert_allclose(found.policy[t], weights / weights.sum(-1, keepdims=True), rtol=1e-12)
+        log_z = utility[t] + np.log(weights.sum(-1))
+        assert_allclose(found.log_desirability[t], log_z, rtol=1e-12)

@@ -28,9 +28,10 @@ def as_utility(utility: Any, ndim: int | tuple[int, ...]) -> FloatArray:
     array = as_numeric_array(utility, "utility", ndim)
     forbidden = np.argwhere(np.isneginf(array))
     if len(forbidden):
-        where = ", ".join(str(int(i)) for i in forbidden[0])
+        where, number = ", ".join(str(int(i)) for i in forbidden[0]), len(forbidden)
+        entries = f"{number} such entr{'y' if number == 1 else 'ies'}"
         raise ValueError(
-            f"utility[{where}] is -inf ({len(forbidden)} such entries), but utilities are finite dollars; to forbid a "
+            f"utility[{where}] is -inf ({entries}), but utilities are finite dollars; to forbid a "
             "state, give it a utility of minus a hundred penalties, and loads avoid it at whatever discomfort; if they "
             "never go there by themselves, make it impossible in default."
         )

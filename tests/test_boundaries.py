@@ -167,6 +167,10 @@ def test_what_is_not_finite_is_named_in_a_batch_as_well(batch):
     name = ", ".join(map(str, [*[0] * len(batch), 1, 2]))
     with pytest.raises(ValueError, match=re.escape(f"utility[{name}] is -inf")):
         solve(log_probabilities(FREE), utility, 1.0)
+    with pytest.raises(ValueError, match=re.escape(f"utility[{name}] is -inf")):  # with the axis of a context, or none
+        more = {"context": np.full((3, 3), 1 / 3)} if batch else {}
+        general = np.stack([utility[0]] * 3) if batch else utility
+        solve(log_probabilities(FREE), general, 1.0, nature=np.eye(3), **more)
     with pytest.raises(ValueError, match="overflows"):
         solve(log_probabilities(FREE), 1e200 * np.broadcast_to(UTILITY, utility.shape), 1e-200)
 
@@ -200,6 +204,12 @@ def test_small_weights_and_small_misses_count_in_the_gap(kind, x):
         assert coupling.conjugate(price)[t - 1] == pytest.approx(best, abs=1e-6)
 
 
+def test_just_at_a_hard_cap_nothing_is_lost():
+    cap = Coupling.limit([9.0, 0.5, 0.25])
+    assert cap.excess([0.7, 0.0], [0.5, 0.25]).tolist() == [0.0, 0.0] and cap.total([9.0, 0.5, 0.25]) == 0.0
+    assert cap.excess([0.7, 0.0], [0.4, 0.3]).tolist() == pytest.approx([0.07, np.inf])
+
+
 @pytest.mark.parametrize("kind", SMALL)
 def test_the_functional_form_charges_what_the_coupling_does(kind):
     n = 3
@@ -219,19 +229,26 @@ def test_a_coupling_says_the_levels_that_are_asked_for():
 
 
 @pytest.mark.parametrize("kind", ["tracking", "limit, finite", "limit, hard"])
-def test_each_half_of_the_search_finds_the_shadow_prices(kind, monkeypatch):
-    """Quasi-Newton steps alone come near, Newton steps alone arrive: neither has to repair the other."""
-    model = coupled_model(couplings()[kind])
-    dual = _Dual(model, model.coupling)
+@pytest.mark.parametrize(("watts", "cents"), [(1.0, 1.0), (1000.0, 100.0)])
+def test_each_half_of_the_search_finds_the_shadow_prices(kind, watts, cents, monkeypatch):
+    """Quasi-Newton steps alone come near, Newton steps alone arrive, whatever power and money are counted in."""
+    plain, asked = coupled_model(None), couplings()[kind]
+    weight = asked.weight * cents / (watts**2 if kind == "tracking" else watts)
+    model = EnsembleModel(
+        plain.default, watts * plain.power_kw, cents * plain.utility, cents * plain.discomfort_penalty,
+        nature=plain.nature, initial=plain.initial, spread_start=True,
+        coupling=Coupling(asked.kind, watts * asked.level, weight),
+    )  # fmt: skip
+    dual, price = _Dual(model, model.coupling), cents / watts
     best = dual.minimise()
     value = dual._value(best)[0]
     with monkeypatch.context() as patch:
         patch.setattr(coupled, "NEWTON_STEPS", 0)
         near = dual.minimise()
-    assert dual._value(near)[0] - value < 1e-6 and np.abs(near - best).max() < 1e-2
+    assert dual._value(near)[0] - value < 1e-7 * cents and np.abs(near - best).max() < 1e-2 * price
     high = np.minimum(dual.high, coupled.HIGHEST_PRICE * dual._unit) if model.coupling.is_hard else dual.high
     alone = dual._polish(np.zeros(HORIZON), high)
-    assert dual._value(alone)[0] - value < 1e-9 and np.abs(alone - best).max() < 1e-6
+    assert dual._value(alone)[0] - value < 1e-9 * cents and np.abs(alone - best).max() < 1e-6 * price
     assert ((best >= dual.low) & (best <= dual.high)).all()
 
 

@@ -109,7 +109,7 @@ def held_out(cell: IntArray, origin: IntArray, target: IntArray, fold: IntArray,
         known = pooled.ravel()[keys % (n * n)]
         keys, times, known = keys[known > 0], times[known > 0], known[known > 0]
         # Transitions left to train on out of each (cell, origin).
-        rows = np.bincount(np.arange(len(rest)) // n, rest, minlength=int(key.max()) // n + 1)[keys // n]
+        rows = np.bincount(np.arange(len(rest)) // n, rest)[keys // n]
         likelihood[:-1] += (np.log(rest[keys] + finite * known) - np.log(rows + finite)) @ times
         likelihood[-1] += np.log(known) @ times
         scored += int(times.sum())

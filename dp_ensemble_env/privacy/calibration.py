@@ -21,8 +21,11 @@ at least `prior`. A Dirichlet draw is a function of independent Gamma draws, and
 Both fall with `a`, because ψ is concave, so the worst `a` is the prior. The second is convex in
 `r`; the first is for :math:`a \ge \lambda/(\lambda-1)`, because :math:`1/x < \psi'(x) < 1/x + 1/x^2`.
 Convex functions that vanish at zero are largest, over all ways to spread a total of 1 on a row's
-cells, when one cell gets all of it. So a participant who touches `rows` rows costs at most
-`rows` times the larger of the two at r = 1; orders where that is not proven count as infinite.
+cells, when one cell gets all of it. At r = 1 the second is the larger of the two: λ − 1 times their
+difference is :math:`(2\lambda-1)\ln a` less the integral of ψ over :math:`[a+1-\lambda, a+\lambda]`. That is
+zero at λ = 1, and the mean of the concave ψ falls as the interval widens about its middle. So a
+participant who touches `rows` rows costs at most `rows` times the second at r = 1; orders where
+that is not proven count as infinite.
 """
 
 from __future__ import annotations
@@ -96,9 +99,8 @@ def posterior_renyi(orders: NDArray[np.float64], prior: float, rows: int) -> NDA
     x = order[proven]
     here = special.gammaln(prior)
     there = special.gammaln(prior + 1.0)
-    added = special.gammaln(prior + x) + (x - 1.0) * here - x * there
     removed = special.gammaln(prior - (x - 1.0)) + (x - 1.0) * there - x * here
-    bound[proven] = rows * np.maximum(np.maximum(added, removed), 0.0) / (x - 1.0)
+    bound[proven] = rows * np.maximum(removed, 0.0) / (x - 1.0)
     return bound
 
 

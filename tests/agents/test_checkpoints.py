@@ -347,6 +347,7 @@ def test_no_folder_is_left_in_the_temporary_directory(tmp_path, monkeypatch):
 
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    monkeypatch.delenv("SB3_LOGDIR")
     run(tmp_path / "run")
     assert not list((tmp_path / "tmp").iterdir())
 

@@ -117,6 +117,7 @@ class DirichletEvent(Event, type="dirichlet"):
         if h is None and entries is None:
             return self
         wide = isinstance(h, Adjacency)
+        source = h.source if wide else self.h_source if h is None else "stated"
         h = (self.h or PAPER_H) if h is None else h
         values = np.atleast_1d(np.asarray(h.h if wide else h, dtype=float))
         if values.ndim != 1 or not ((values >= 0) & (values <= 2)).all():
@@ -127,7 +128,6 @@ class DirichletEvent(Event, type="dirichlet"):
                 raise ValueError(f"h has {len(values)} values for {count} rows; give one number or one per row.")
             values = np.tile(values, count // len(values))  # the same states at every time and in every context
         chosen = check_choice(("any" if wide else "two") if entries is None else entries, "entries", ENTRIES)
-        source = h.source if wide else "stated"
         return replace(self, h=tuple(values.tolist()), entries=cast(Entries, chosen), h_source=source)
 
     @property

@@ -1,0 +1,167 @@
+"""Arrays of which one size fits and another does not; a batch whose members differ; costs with nature or context."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+import scipy.sparse
+from numpy.testing import assert_allclose, assert_array_equal
+from test_nature import random_model
+
+from dp_ensemble_env._average import draw_kernel
+from dp_ensemble_env.cost import cost_of_privacy
+from dp_ensemble_env.lsmdp import LogKernel, evaluate_policy, log_probabilities, occupancy, solve
+from dp_ensemble_env.policies import solve_standard, solve_with
+
+FREE = np.array([[0.5, 0.3, 0.2], [0.25, 0.25, 0.5], [0.1, 0.1, 0.8]])
+FOUR = np.full((4, 4), 0.25)
+UTILITY = np.array([[0.0, -1.0, -3.0], [0.0, -2.0, -0.4], [0.5, -1.0, -2.0]])
+TWICE = np.stack([FREE] * 2)
+DECIDE = np.full((3, 2), 0.5)  # three states, two decisions
+LEAD = np.array([[0.2, 0.3, 0.5], [0.6, 0.2, 0.2]])  # where the decisions lead
+MOVES = np.full((2, 2), 0.5)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"default": np.stack([FREE] * 5)}, "default has shape (5, 3, 3)"),  # the states fit
+        ({"default": FOUR}, "default has shape (4, 4)"),  # the times fit
+        ({"policy": FREE}, "policy must have shape"),
+        ({"policy": np.stack([np.stack([TWICE] * 2)] * 2)}, "policy must have"),
+        ({"utility": UTILITY[:2]}, "a policy of 2 steps needs 3 utilities, got 2"),
+        ({"utility": UTILITY[:1]}, "utility must have shape (T + 1, 3)"),
+        ({"utility": UTILITY[:, :2]}, "utility must have shape (T + 1, 3)"),
+        ({"utility": np.zeros((0, 3, 3))}, "utility must have shape (T + 1, 3)"),
+        ({"discomfort_penalty": [1.0, 2.0, 3.0], "utility": np.stack([UTILITY] * 2)}, "batch sizes disagree"),
+        ({"discomfort_penalty": []}, "discomfort_penalty is empty"),
+        ({"discomfort_penalty": [1.0, -1.0]}, "discomfort_penalty must be"),
+    ],
+)
+def test_evaluation_refuses_what_does_not_fit(change, words):
+    good = {"policy": TWICE, "default": FREE, "utility": UTILITY, "discomfort_penalty": 1.0}
+    assert evaluate_policy(**good).shape == (3, 3)
+    assert evaluate_policy(**{**good, "default": TWICE}).shape == (3, 3)
+    with pytest.raises(ValueError, match=re.escape(words)):
+        evaluate_policy(**{**good, **change})
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"log_kernel": log_probabilities(np.stack([FREE] * 4))}, "log_kernel changes over 4 steps"),
+        ({"log_kernel": np.log(FREE)[:, :2]}, "log_kernel must be square"),
+        ({"log_kernel": np.zeros((0, 3, 3))}, "not empty"),
+        ({"log_kernel": FREE}, "looks like probabilities"),
+        ({"log_kernel": np.full((3, 3), -np.inf)}, "row 0 of log_kernel has no possible transition"),
+        ({"log_kernel": np.full((3, 3), np.nan)}, "NaN or +inf at (0, 0)"),
+        ({"log_kernel": np.where(np.eye(3) > 0, np.inf, -1.0)}, "NaN or +inf at (0, 0)"),
+        ({"nature": LEAD}, "nature must have shape (3, 3)"),  # the columns fit
+        ({"nature": DECIDE}, "nature must have shape (3, 3)"),  # the rows fit
+        (
+            {"log_kernel": np.log(DECIDE), "nature": LEAD.T / LEAD.T.sum(axis=1, keepdims=True)},
+            "nature must have shape",
+        ),
+        ({"log_kernel": np.log(DECIDE), "context": MOVES}, "3 states and 2 decisions, so nature must"),
+        ({"context": np.full((1, 1, 2, 2), 0.5)}, "context must have shape"),
+        ({"context": MOVES, "utility": np.zeros((3, 5, 3))}, "utility must have shape (T + 1, 3) or (T + 1, 2, 3)"),
+        ({"context": MOVES, "utility": np.zeros((3, 2, 4))}, "utility must have shape (T + 1, 3) or (T + 1, 2, 3)"),
+        ({"context": MOVES, "utility": np.zeros((1, 2, 3))}, "utility must have shape (T + 1, 3) or (T + 1, 2, 3)"),
+        ({"context": MOVES, "discomfort_penalty": [1.0]}, "one discomfort_penalty for all"),
+        ({"context": np.stack([MOVES] * 3)}, "given for 2 contexts and 3 times"),
+        ({"context": MOVES, "log_kernel": np.log(np.stack([FREE] * 3)[None])}, "given for 3 contexts and 1 times"),
+        ({"context": MOVES, "log_kernel": np.log(np.stack([FREE] * 3))}, "given for 1 contexts and 3 times"),
+    ],
+)
+def test_the_solver_refuses_what_does_not_fit(change, words):
+    good = {"log_kernel": np.log(FREE), "utility": UTILITY, "discomfort_penalty": 1.0}
+    solve(**good)
+    solve(np.log(DECIDE), UTILITY, 1.0, nature=LEAD, context=np.stack([MOVES] * 2))
+    with pytest.raises(ValueError, match=re.escape(words)):
+        solve(**{**good, **change})
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"policy": np.stack([DECIDE] * 2)[:, None]}, "policy must have shape (T, n, m)"),
+        ({"default": np.stack([DECIDE] * 5)}, "given for 1 contexts and 5 times"),
+        ({"default": np.stack([DECIDE] * 5)[None]}, "given for 5 contexts and 1 times"),
+        ({"default": FREE}, "default must have shape"),
+        ({"utility": UTILITY[:2]}, "a policy of 2 steps needs 3 utilities"),
+    ],
+)
+def test_evaluation_with_nature_refuses_what_does_not_fit(change, words):
+    good = {"policy": np.stack([DECIDE] * 2), "default": DECIDE, "utility": UTILITY, "discomfort_penalty": 1.0}
+    assert evaluate_policy(**good, nature=LEAD).shape == (3, 3)
+    with pytest.raises(ValueError, match=re.escape(words)):
+        evaluate_policy(**{**good, **change}, nature=LEAD)
+
+
+def test_distributions_that_do_not_fit_are_refused():
+    start = np.array([0.2, 0.3, 0.5])
+    assert_allclose(occupancy(TWICE, start)[2], start @ FREE @ FREE)
+    for policy, initial in ((TWICE, [0.5, 0.5]), (TWICE[None], start), (FREE, start)):
+        with pytest.raises(ValueError, match="do not fit"):
+            occupancy(policy, initial)
+    policy = np.stack([np.stack([DECIDE] * 2)] * 2)
+    assert occupancy(policy, start, nature=LEAD, context=MOVES, start=[0.4, 0.6]).shape == (3, 2, 3)
+    for change in ({"start": [1.0]}, {"start": None}, {"initial": [0.5, 0.5]}, {"policy": policy[:, :1]}):
+        good = {"policy": policy, "initial": start, "nature": LEAD, "context": MOVES, "start": [0.4, 0.6]}
+        with pytest.raises(ValueError, match="must have shape"):
+            occupancy(**{**good, **change})
+
+
+@pytest.mark.parametrize(
+    ("matrix", "words"),
+    [
+        ([[0.5, -0.5], [0.5, 0.5]], "negative or NaN"),
+        ([[0.5, np.nan], [0.5, 0.5]], "negative or NaN"),
+        ([[0.0, 0.0], [0.5, 0.5]], "row 0 of the sparse kernel"),
+        ([[0.5, 0.5, 0.0], [0.5, 0.5, 0.0]], "must be square"),
+    ],
+)
+def test_sparse_kernels_that_are_none_are_refused(matrix, words):
+    with pytest.raises(ValueError, match=words):
+        LogKernel.from_sparse(scipy.sparse.csr_matrix(matrix))
+    good = LogKernel.from_sparse(scipy.sparse.csr_matrix(0.5 * np.eye(2)))  # weights below one
+    assert_allclose(good.linear, 0.5)
+
+
+def test_each_member_of_a_batch_is_measured_by_its_own_utility():
+    kernel, policy = log_probabilities(FREE), np.stack([TWICE] * 2)
+    for order in (slice(None), slice(None, None, -1)):
+        utility = np.stack([UTILITY, 1e-12 * UTILITY])[order]
+        for call in (lambda u=utility: solve(kernel, u, [1.0, 1.0]),
+                     lambda u=utility: evaluate_policy(policy, FREE, u, [1.0, 1.0])):  # fmt: skip
+            with pytest.raises(ValueError, match="lost in rounding"):
+                call()
+        found = solve(kernel, utility, np.array([1.0, 1e-12])[order])
+        assert_array_equal(found.policy[0], solve(kernel, utility[0], float(np.array([1.0, 1e-12])[order][0])).policy)
+
+
+@pytest.mark.parametrize("contexts", [False, True])
+@pytest.mark.parametrize("varying", [False, True])
+def test_the_papers_cost_of_a_release_with_nature_or_context(contexts, varying):
+    """One step at its true divergence and then the release's own cost-to-go, entry by entry."""
+    model = random_model(3, contexts=contexts, varying=varying)
+    samples, rng = 3, np.random.default_rng(5)
+    best, cost = solve_standard(model), []
+    for _ in range(samples):
+        kernel = draw_kernel(model.log_kernel, 30.0, rng)
+        noisy, drawn = solve_with(model, kernel), kernel.dense(kernel.linear)  # drawn: context, time, state, decision
+        one = np.zeros(noisy.policy.shape[:-1])
+        for index in np.ndindex(one.shape):
+            t, w, s = index if contexts else (index[0], 0, index[1])
+            row, true = noisy.policy[index], model.default_policy[index]
+            there = drawn[w if len(drawn) > 1 else 0, t if drawn.shape[1] > 1 else 0, s]
+            on = row > 0
+            step = (row[on] * (np.log(row[on] / true[on]) - np.log(row[on] / there[on]))).sum()
+            one[index] = model.discomfort_penalty * (
+                step + best.log_desirability[index] - noisy.log_desirability[index]
+            )
+        cost.append(one)
+    found = cost_of_privacy(model, 30.0, "release", formula="paper", samples=samples, rng=np.random.default_rng(5))
+    assert_allclose(found, np.mean(cost, axis=0), rtol=1e-9, atol=1e-9)

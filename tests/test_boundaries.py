@@ -17,6 +17,7 @@ from dp_ensemble_env.cost import cost_of_privacy
 from dp_ensemble_env.coupled import _Dual
 from dp_ensemble_env.coupling import Coupling
 from dp_ensemble_env.envs import EnsembleEnv
+from dp_ensemble_env.event import _Lookup
 from dp_ensemble_env.lsmdp import evaluate_policy, log_probabilities, solve
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.policies import (
@@ -267,3 +268,14 @@ def test_two_contexts_and_two_steps_are_each_their_own():
         assert_allclose(found.policy[t], weights / weights.sum(-1, keepdims=True), rtol=1e-12)
         log_z = utility[t] + np.log(weights.sum(-1))
         assert_allclose(found.log_desirability[t], log_z, rtol=1e-12)
+
+
+# ------------------------------------------------------------------ readings
+def test_readings_may_be_a_second_apart_and_no_less():
+    stamps = np.datetime64("2018-07-02T00:00:00") + np.arange(4)
+    mean = _Lookup(stamps, np.array([1.0, 2.0, 4.0, 8.0]))(stamps[:3], np.timedelta64(2, "s"))
+    assert_array_equal(mean, [1.5, 3.0, 6.0])
+    with pytest.raises(ValueError, match="holds a stamp twice"):
+        _Lookup(stamps[[0, 1, 1, 2]], np.ones(4))
+    with pytest.raises(ValueError, match="got 1 readings"):
+        _Lookup(stamps[:1], np.ones(1))

@@ -13,7 +13,7 @@ from test_nature import random_model
 from dp_ensemble_env._average import draw_kernel
 from dp_ensemble_env.cost import cost_of_privacy
 from dp_ensemble_env.lsmdp import LogKernel, evaluate_policy, log_probabilities, occupancy, solve
-from dp_ensemble_env.policies import solve_standard, solve_with
+from dp_ensemble_env.policies import solve_standard, solve_with, tilted_policy
 
 FREE = np.array([[0.5, 0.3, 0.2], [0.25, 0.25, 0.5], [0.1, 0.1, 0.8]])
 FOUR = np.full((4, 4), 0.25)
@@ -165,3 +165,15 @@ def test_the_papers_cost_of_a_release_with_nature_or_context(contexts, varying):
         cost.append(one)
     found = cost_of_privacy(model, 30.0, "release", formula="paper", samples=samples, rng=np.random.default_rng(5))
     assert_allclose(found, np.mean(cost, axis=0), rtol=1e-9, atol=1e-9)
+
+
+def test_one_tilt_for_all_contexts_is_the_same_in_each():
+    model = random_model(1)
+    tilts = np.random.default_rng(0).normal(size=(model.horizon, model.n_decisions))
+    each = np.repeat(tilts[:, None], model.n_contexts, axis=1)
+    assert_array_equal(tilted_policy(model, tilts), tilted_policy(model, each))
+    for wrong in (each[:, :1], each[None], tilts[:-1]):
+        with pytest.raises(ValueError, match="tilts must"):
+            tilted_policy(model, wrong)
+    with pytest.raises(ValueError, match="tilts must"):
+        tilted_policy(random_model(3, contexts=False), each)

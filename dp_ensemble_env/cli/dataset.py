@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from dp_ensemble_env._files import resolved
 from dp_ensemble_env._progress import Progress
@@ -50,6 +51,8 @@ def build_parser() -> Parser:
     words = "exploration noise, 0 for none"
     parser.add_argument("--noise", type=options.nonnegative, default=0.01, metavar="SIZE", help=words)
     parser.add_argument("--name", help="middle part of the names (default: made of the settings)")
+    words = "the same as --output, in Minari's word"
+    parser.add_argument("--root", dest="output", type=Path, default=argparse.SUPPRESS, metavar="FOLDER", help=words)
     helps = {
         "release-seed": "seed of the release (default 0 for a scenario, none for a meter)",
         "output": "folder for the data sets (default: where Minari looks for them)",

@@ -60,7 +60,8 @@ def test_without_minari_the_remedy_is_named(script, capsys, monkeypatch, tmp_pat
     assert "pip install" in error and "minari" in error and error.count("\n") == 1
 
 
-def test_the_folder_may_be_relative(monkeypatch, tmp_path):
+@pytest.mark.parametrize("option", ["--output", "--root"])
+def test_the_folder_may_be_relative(monkeypatch, tmp_path, option):
     """Minari would look for it below the folder that it is in at that moment."""
     from dp_ensemble_env.cli import dataset
 
@@ -69,7 +70,7 @@ def test_the_folder_may_be_relative(monkeypatch, tmp_path):
     monkeypatch.setattr(dataset, "minari_root", lambda: tmp_path / "else")
     monkeypatch.setattr(dataset.Target, "ids", lambda self, kinds: {})
     monkeypatch.setattr(dataset, "make_datasets", lambda problem, settings, target, *_: seen.append(target.root) or "")
-    assert dataset.main(["--output", "mine"]) == 0
+    assert dataset.main([option, "mine"]) == 0
     assert seen == [tmp_path / "mine"]
 
 

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvWrapper
 
+from dp_ensemble_env.agents.hyperparams import cosine_space, tilts_of_weights
+
 
 class ClockFeatures(BaseFeaturesExtractor):
     """The occupancy and the number of the decision in one-hot code.
@@ -74,3 +76,23 @@ class ScaledRewards(VecEnvWrapper):
         """Step, and scale the rewards."""
         observations, rewards, dones, infos = self.venv.step_wait()
         return observations, rewards * np.float32(self.scale), dones, infos
+
+
+class CosineWeights(VecEnvWrapper):
+    """Actions are weights of cosines over the decisions; the environments take the tilts that these stand for."""
+
+    def __init__(self, venv: VecEnv, cosines: int) -> None:
+        (self.decisions,) = venv.action_space.shape  # type: ignore[misc]
+        super().__init__(venv, action_space=cosine_space(cosines, self.decisions))
+
+    def reset(self) -> Any:
+        """Reset all sub-environments."""
+        return self.venv.reset()
+
+    def step_async(self, actions: NDArray[Any]) -> None:
+        """Begin a step with the tilts."""
+        self.venv.step_async(tilts_of_weights(actions, self.decisions))
+
+    def step_wait(self) -> Any:
+        """End the step."""
+        return self.venv.step_wait()

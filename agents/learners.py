@@ -27,7 +27,7 @@ CONTRIB = ("tqc", "trpo")
 #: Algorithms that know no choices.
 CONTINUOUS = ("sac", "td3", "tqc")
 #: Keys of the hyper-parameters that are not arguments of the algorithm.
-OWN_KEYS = ("n_envs", "n_timesteps", "policy", "clock", "bins", "noise_type", "noise_std")
+OWN_KEYS = ("n_envs", "n_timesteps", "policy", "clock", "cosines", "bins", "noise_type", "noise_std")
 
 
 def algorithm_class(algo: str) -> Any:
@@ -65,18 +65,22 @@ def settings_of(
         if algo in CONTINUOUS:
             raise ValueError(f"{algo} learns actions that are real numbers, not choices; pass action='price'.")
         settings.pop("bins", None)  # the choices are there already
+    if not actions.mode(action).tilt:
+        settings.pop("cosines", None)
     fixed = ("env", "seed", "device", "verbose", "tensorboard_log", "_init_setup_model")
     known = [*OWN_KEYS, *(name for name in inspect.signature(kind).parameters if name not in (*fixed, *OWN_KEYS))]
     for name, value in (changes or {}).items():
         check_choice(name, f"hyper-parameter of {algo}", known)
         check_value(name, value)
     settings.update(changes or {})
+    if "cosines" in settings and not actions.mode(action).tilt:
+        raise ValueError("cosines stand for tilts; pass action='tilt', or leave cosines out.")
     return settings
 
 
 # ------------------------------------------------------------------ values
 _COUNTS = {  # least value of each
-    **dict.fromkeys(("n_envs", "n_steps", "n_timesteps", "n_epochs", "buffer_size", "train_freq"), 1),
+    **dict.fromkeys(("n_envs", "n_steps", "n_timesteps", "n_epochs", "buffer_size", "train_freq", "cosines"), 1),
     **dict.fromkeys(("target_update_interval", "n_critic_updates", "policy_delay", "n_quantiles", "n_critics"), 1),
     **dict.fromkeys(("cg_max_steps", "line_search_max_iter", "sub_sampling_factor"), 1),
     **dict.fromkeys(("learning_starts", "top_quantiles_to_drop_per_net"), 0),
@@ -195,7 +199,7 @@ def training_env(core: EnsembleEnv, settings: dict[str, Any], models: Sequence[E
     They run the model that `core` runs: its release, if it has one, so that training is post-processing. If there are
     `models`, they run these instead, in turn; each has rewards of its own unit.
     """
-    from dp_ensemble_env.agents.features import ScaledRewards
+    from dp_ensemble_env.agents.features import CosineWeights, ScaledRewards
 
     count = check_count(settings["n_envs"], "n_envs")
     task: dict[str, Any] = {"model": core.model, "population": population_of(core), "action": core.action_mode}
@@ -204,10 +208,12 @@ def training_env(core: EnsembleEnv, settings: dict[str, Any], models: Sequence[E
             from dp_ensemble_env.envs.instances import InstancesVecEnv
 
             del task["model"]
-            return InstancesVecEnv(count, models, lambda env, model: ScaledRewards(env, reward_scale(model)), **task)
+            several = InstancesVecEnv(count, models, lambda env, model: ScaledRewards(env, reward_scale(model)), **task)
+            return CosineWeights(several, settings["cosines"]) if "cosines" in settings else several
         from dp_ensemble_env.envs.sb3 import EnsembleVecEnv
 
-        return ScaledRewards(EnsembleVecEnv(count, **task), reward_scale(core.model))
+        venv = ScaledRewards(EnsembleVecEnv(count, **task), reward_scale(core.model))
+        return CosineWeights(venv, settings["cosines"]) if "cosines" in settings else venv
     if models:
         raise ValueError("dqn trains on several instances in discrete mode only; pass action='discrete'.")
     try:

@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_ensemble_env._files import resolved
+from dp_ensemble_env._validation import check_count
+from dp_ensemble_env.agents.hyperparams import tilts_of_weights
 from dp_ensemble_env.agents.learners import algorithm_class, price_list
 from dp_ensemble_env.agents.runs import POLICY, digest_of, read_object
 from dp_ensemble_env.privacy import Release
@@ -39,6 +41,8 @@ class LearnedAgent:
         Environment steps that were taken.
     seconds : float
         Wall-clock time of the training.
+    decisions : int
+        Of how many decisions the tilts are, if the learner returns weights of cosines instead of tilts; else 0.
     """
 
     model: Any
@@ -48,6 +52,7 @@ class LearnedAgent:
     curve: list[tuple[int, float]] = field(default_factory=list)
     steps: int = 0
     seconds: float = 0.0
+    decisions: int = 0
 
     def __repr__(self) -> str:
         last = f", score {self.curve[-1][1]:.1f}" if self.curve else ""
@@ -60,6 +65,8 @@ class LearnedAgent:
         action, state = self.model.predict(observation, state, episode_start, deterministic)
         if self.prices is not None:
             action = self.prices[np.asarray(action)][..., None]
+        if self.decisions:
+            action = tilts_of_weights(action, self.decisions)
         return action, state
 
     def save(self, path: str | os.PathLike[str], binding: dict[str, Any] | None = None) -> str:
@@ -76,8 +83,8 @@ class LearnedAgent:
 
         about = {
             "prices": None if self.prices is None else [float(price) for price in self.prices],
-            "privacy": self.privacy, "curve": self.curve, "steps": self.steps, "seconds": self.seconds,
-            "binding": binding or {},
+            "decisions": self.decisions, "privacy": self.privacy, "curve": self.curve, "steps": self.steps,
+            "seconds": self.seconds, "binding": binding or {},
         }  # fmt: skip
         return save_policy(path, getattr(self.model, "policy", self.model), self.name, about)
 
@@ -147,7 +154,8 @@ def _load(file: Path) -> LearnedAgent:
         prices = None if about["prices"] is None else np.array(about["prices"], np.float32)
         curve = [(int(steps), float(score)) for steps, score in about["curve"]]
         told = str(about["privacy"]), curve, int(about["steps"]), float(about["seconds"])
-        return LearnedAgent(policy, str(weights.settings["algo"]), prices, *told)
+        decisions = check_count(about.get("decisions", 0), "decisions", 0, 100_000)  # earlier files do not say
+        return LearnedAgent(policy, str(weights.settings["algo"]), prices, *told, decisions)
     except (KeyError, TypeError) as error:
         raise ValueError(f"{file} does not say what it needs to about its training ({error}).") from error
 

@@ -239,6 +239,7 @@ def _train(
             if venv is not None:
                 _log(learner, home if keep is not None and keep.tensorboard else None)
             agent = LearnedAgent(learner, run.algo, price_list(params), privacy_of(core))
+            agent.decisions = core.model.n_decisions if "cosines" in params else 0
             _learn(agent, record, core, run, home, progress, binding)
             if venv is None:
                 agent.model = learner.policy  # all that acting needs

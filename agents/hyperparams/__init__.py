@@ -2,12 +2,15 @@ r"""Tuned hyper-parameters of the learners, in the form of RL Baselines3 Zoo.
 
 ``HYPERPARAMS[algo][(env_id, action)]`` holds the keys that `rl_zoo3` knows
 (``n_envs``, ``n_timesteps``, ``policy``, ``policy_kwargs``, ``noise_type``, ``"lin_0.001"`` for a
-rate that falls linearly to zero, and the arguments of the algorithm), and two of
+rate that falls linearly to zero, and the arguments of the algorithm), and three of
 our own:
 
 ``clock``
     True gives policy and critic the time as one-hot code beside the occupancy
     (`dp_ensemble_env.agents.features.ClockFeatures`).
+``cosines``
+    A learner of tilts chooses the weights of so many cosines over the decisions, slowest first, instead of one tilt
+    for each decision (`cosine_basis`). What few loads do then moves along with what many do.
 ``bins``
     Number of prices that DQN chooses from (`gymnasium.wrappers.DiscretizeAction`).
 
@@ -26,10 +29,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any, SupportsFloat
 
 import gymnasium
 import numpy as np
+from numpy.typing import NDArray
+from scipy.fft import idct
 
 from dp_ensemble_env._validation import check_choice
 from dp_ensemble_env.envs import actions
@@ -75,7 +81,8 @@ HYPERPARAMS: dict[str, dict[tuple[str, str], Settings]] = {
         },
         (MEAN_FIELD, "tilt"): {
             **_PPO, "n_envs": 128, "n_timesteps": 1_000_000, "batch_size": 576, "learning_rate": "lin_0.003",
-            "gae_lambda": 0.9, "clock": True, "policy_kwargs": {**LINEAR, "log_std_init": -3.0},
+            "gae_lambda": 0.9, "clock": True, "cosines": 6, "use_sde": True,
+            "policy_kwargs": {**LINEAR, "log_std_init": -2.5},
         },
         (SINGLE_LOAD, "price"): {
             **_PPO, "n_envs": 128, "n_timesteps": 200_000, "batch_size": 576, "learning_rate": "lin_0.003",
@@ -208,6 +215,38 @@ class PriceAction(gymnasium.ActionWrapper[Any, Any, Any]):
         return np.asarray(action) * self.factors
 
 
+@cache
+def cosine_basis(decisions: int) -> NDArray[np.float32]:
+    """Return the orthonormal cosines over the decisions, slowest first, one in each row (DCT, type II)."""
+    return idct(np.eye(decisions), axis=1, norm="ortho").astype(np.float32)
+
+
+def cosine_space(cosines: int, decisions: int) -> gymnasium.spaces.Box:
+    """Return the box of weights: no tilts in [-1, 1] need a weight beyond the root of their number."""
+    bound = float(np.sqrt(decisions))
+    return gymnasium.spaces.Box(-bound, bound, (min(cosines, decisions),), np.float32)
+
+
+def tilts_of_weights(weights: NDArray[np.floating], decisions: int) -> NDArray[np.float32]:
+    """Return the tilts (..., m), in the box of actions, that weights of the slowest cosines stand for."""
+    basis = cosine_basis(decisions)[: weights.shape[-1]]
+    tilts: NDArray[np.float32] = np.clip(np.asarray(weights, np.float32) @ basis, -1.0, 1.0)
+    return tilts
+
+
+class CosineActions(gymnasium.ActionWrapper[Any, Any, Any]):
+    """Weights of cosines, in an environment that takes tilts."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any], cosines: int) -> None:
+        super().__init__(env)
+        (self.decisions,) = env.action_space.shape  # type: ignore[misc]
+        self.action_space = cosine_space(cosines, self.decisions)
+
+    def action(self, action: Any) -> Any:
+        """Return the tilts."""
+        return tilts_of_weights(np.asarray(action), self.decisions)
+
+
 # ------------------------------------------------------------------ rl_zoo3
 class ZooSettings(Mapping[str, Settings]):
     """Settings by environment id, as `rl_zoo3` expects them; a module for each algorithm and action mode holds one.
@@ -239,6 +278,8 @@ def zoo_settings(algo: str, env_id: str, action: str) -> Settings:
         settings["env_wrapper"].append(f"{__name__}.PriceAction")
     if (bins := settings.pop("bins", None)) is not None:
         settings["env_wrapper"].append({"gymnasium.wrappers.DiscretizeAction": {"bins": bins}})
+    if (cosines := settings.pop("cosines", None)) is not None:
+        settings["env_wrapper"].append({f"{__name__}.CosineActions": {"cosines": cosines}})
     if settings.pop("clock", False):
         from dp_ensemble_env.agents.features import clock_kwargs
 

@@ -17,14 +17,18 @@ torch = importlib.import_module("torch")
 stable_baselines3, sb3_contrib = map(importlib.import_module, ("stable_baselines3", "sb3_contrib"))
 
 from dp_ensemble_env.agents import evaluate, make_agent  # noqa: E402
-from dp_ensemble_env.agents.features import ClockFeatures, ScaledRewards  # noqa: E402
+from dp_ensemble_env.agents.features import ClockFeatures, CosineWeights, ScaledRewards  # noqa: E402
 from dp_ensemble_env.agents.hyperparams import (  # noqa: E402
     ALGORITHMS,
     HYPERPARAMS,
+    CosineActions,
     PriceAction,
     ScaledReward,
+    cosine_basis,
+    cosine_space,
     hyperparameters,
     reward_scale,
+    tilts_of_weights,
 )
 from dp_ensemble_env.agents.learners import algorithm_class, price_list, settings_of  # noqa: E402
 from dp_ensemble_env.agents.sb3 import RunFolder, TrainingSettings, load_agent, safe_path, train  # noqa: E402
@@ -210,6 +214,55 @@ def test_a_price_on_tilts_is_the_price_mode(name):
     assert all((x == first[0]).all() for x in first) and steps[0][2]
     with pytest.raises(ValueError, match="leave action='policy' out"):
         PriceAction(gymnasium.make(MEAN_FIELD, action="policy"))
+
+
+@pytest.mark.parametrize("m", [1, 2, 13, 20])
+def test_cosines_hold_all_tilts_slowest_first(m):
+    levels, basis = (2 * np.arange(m) + 1) / (2 * m), cosine_basis(m)
+    for j in range(m):
+        wave = np.cos(np.pi * j * levels)
+        np.testing.assert_allclose(basis[j], wave / np.linalg.norm(wave), atol=1e-6)
+    tilts = np.random.default_rng(0).choice([-1.0, 1.0], (50, m))  # corners of the box, and flat ones
+    tilts[0] = 1.0
+    weights = (tilts @ basis.T).astype(np.float32)
+    assert (np.abs(weights) <= cosine_space(m, m).high * (1 + 1e-6)).all()
+    np.testing.assert_allclose(tilts_of_weights(weights, m), tilts, atol=1e-5)
+    assert np.abs(tilts_of_weights(9.0 * weights, m)).max() == 1.0  # cut to the box
+    few, small = min(4, m), weights / (2 * m)
+    left = np.hstack([small[:, :few], np.zeros((50, m - few), np.float32)])
+    np.testing.assert_allclose(tilts_of_weights(small[:, :few], m), tilts_of_weights(left, m), atol=1e-6)
+    assert cosine_space(4, m).shape == (few,)
+
+
+def test_weights_of_cosines_move_the_ensemble_as_their_tilts_do(campus):
+    plain, waves = EnsembleVecEnv(3, MEAN_FIELD), CosineWeights(EnsembleVecEnv(3, MEAN_FIELD), 6)
+    single = CosineActions(gymnasium.make(MEAN_FIELD), cosines=6)
+    assert waves.action_space == single.action_space == cosine_space(6, 20)
+    for env in (plain, waves):
+        env.seed(0)
+        env.reset()
+    single.reset(seed=0)
+    weights = np.random.default_rng(1).uniform(-0.5, 0.5, (3, 6)).astype(np.float32)
+    for _ in range(campus.horizon - 1):
+        expected, found, one = plain.step(tilts_of_weights(weights, 20)), waves.step(weights), single.step(weights[0])
+        np.testing.assert_array_equal(found[0], expected[0])
+        np.testing.assert_array_equal(found[1], expected[1])
+        np.testing.assert_allclose(one[0], expected[0][0], atol=1e-6)
+
+
+def test_a_learner_of_cosines_acts_in_tilts(tmp_path):
+    env, changes = EnsembleEnv(), {**TINY["ppo"], "cosines": 5}
+    agent = train("ppo", env, TrainingSettings(total_steps=288, hyperparams=changes), keep=RunFolder(tmp_path / "run"))
+    observation, _ = env.reset(seed=0)
+    weights, _ = agent.model.predict(observation, deterministic=True)
+    action, _ = agent.predict(observation)
+    np.testing.assert_array_equal(action, tilts_of_weights(weights, 20))
+    assert weights.shape == (5,) and action.any() and env.action_space.contains(action)
+    again = load_agent(tmp_path / "run")
+    np.testing.assert_array_equal(again.predict(observation)[0], action)
+    assert again.curve[-1][1] == pytest.approx(evaluate(again, env).score)
+    with pytest.raises(ValueError, match="cosines stand for tilts"):
+        train("ppo", EnsembleEnv(action="price"), TrainingSettings(hyperparams={"cosines": 5}))
 
 
 def test_prices_are_the_centres_of_the_discretising_wrapper():

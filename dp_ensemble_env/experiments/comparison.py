@@ -87,7 +87,7 @@ PRESETS: dict[str, tuple[Learner, ...]] = {
         Learner("tqc", "MeanField", "price", 20_000, 3, 95),
         Learner("a2c", "MeanField", "price", 100_000, 3),
         Learner("dqn", "MeanField", "price", 20_000, 3),
-        Learner("ppo", "MeanField", "tilt", 1_000_000, 5, 90),
+        Learner("ppo", "MeanField", "tilt", 1_000_000, 5, 98),
         Learner("apg", "MeanField", "tilt", 200_000, 5, 99.5),
         Learner("trpo", "MeanField", "tilt", 400_000, 3),
         Learner("z-learning", "MeanField", "tilt", 50_000, 3, 95),

@@ -15,12 +15,14 @@ from typing import Any
 
 from dp_ensemble_env import scenarios
 from dp_ensemble_env._validation import check_choice, check_count
-from dp_ensemble_env.agents.hyperparams import ALGORITHMS, hyperparameters
+from dp_ensemble_env.agents.hyperparams import ALGORITHMS, LINEAR, changes_for, hyperparameters
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.envs.settings import DEFAULT_SCENARIO
 
 FIRST_SEED = 1000
 RATES = (3e-4, 1e-2)
+#: Policies of learners that have the time in one-hot code.
+NETS: dict[str, Any] = {"linear": LINEAR["net_arch"], "small": {"pi": [64, 64], "vf": [64, 64]}}
 NAMES = {"mean-field": "MeanField", "buildings": "Buildings", "single": "SingleLoad"}
 
 
@@ -77,7 +79,13 @@ def suggest(trial: Any, algo: str, settings: dict[str, Any]) -> dict[str, Any]:
     """Return the changes to `settings` that a trial proposes."""
     if algo == "apg":
         return _gradient(trial, algo, settings)
-    return (_on_policy if "n_steps" in settings else _off_policy)(trial, algo, settings)
+    changes = (_on_policy if "n_steps" in settings else _off_policy)(trial, algo, settings)
+    if settings.get("clock") and "n_steps" in settings:
+        net = trial.suggest_categorical("net", list(NETS))
+        changes["policy_kwargs"] = {**changes["policy_kwargs"], "net_arch": NETS[net]}
+    if "cosines" in settings:
+        changes["cosines"] = trial.suggest_categorical("cosines", [4, 6, 10, 20])
+    return changes
 
 
 def _gradient(trial: Any, algo: str, settings: dict[str, Any]) -> dict[str, Any]:
@@ -130,6 +138,7 @@ def present(algo: str, settings: dict[str, Any]) -> dict[str, Any]:
     """Return today's settings in the words of the search space, for trial 0."""
     searched = (
         *("n_envs", "gae_lambda", "n_epochs", "target_kl", "n_critic_updates") * ("n_steps" in settings),
+        "cosines",
         *(
             "gradient_steps",
             "batch_size",
@@ -147,6 +156,8 @@ def present(algo: str, settings: dict[str, Any]) -> dict[str, Any]:
     found["learning_rate"] = float(str(settings["learning_rate"]).removeprefix("lin_"))
     if "n_steps" in settings:
         found["log_std_init"] = settings["policy_kwargs"].get("log_std_init", 0.0)
+        if settings.get("clock"):
+            found["net"] = next(name for name, net in NETS.items() if net == settings["policy_kwargs"]["net_arch"])
     elif algo not in ("dqn", "apg"):
         found["tau"] = settings.get("tau", 0.005)
     if algo == "ppo":
@@ -177,14 +188,20 @@ def tune(
 
     from dp_ensemble_env.agents.sb3 import TrainingSettings, train
 
-    tuned = hyperparameters(settings.algo, settings.env_id, settings.action)
     # Settings for the campus event are found on the event itself, as they always were.
     split = "train" if settings.scenario == DEFAULT_SCENARIO else "validation"
     env = EnsembleEnv(settings.scenario, settings.population, settings.action, split=split)
     total = settings.trials * settings.seeds * settings.steps
+    tuned = hyperparameters(settings.algo, settings.env_id, settings.action)
+    own = changes_for(settings.algo, settings.scenario, settings.action)
+    if "n_steps" in tuned and "n_steps" not in own:  # rollouts are whole episodes
+        own["n_steps"] = env.model.horizon
+        if "batch_size" in tuned and "batch_size" not in own:
+            own["batch_size"] = tuned["batch_size"] * own["n_steps"] // tuned["n_steps"]
+    tuned |= own
 
     def objective(trial: Any) -> float:
-        changes, began = suggest(trial, settings.algo, tuned), time.perf_counter()
+        changes, began = {**own, **suggest(trial, settings.algo, tuned)}, time.perf_counter()
         trial.set_user_attr("hyperparams", changes)
         scores = []
         for i in range(settings.seeds):
@@ -203,7 +220,10 @@ def tune(
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)  # also of a trial that Ctrl-C ends
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=0, n_startup_trials=8))
-    study.enqueue_trial(present(settings.algo, tuned), skip_if_exists=True)
+    now = present(settings.algo, tuned)
+    study.enqueue_trial(now, skip_if_exists=True)
+    if now.get("net") == "linear":  # more features make more noise, so it begins lower
+        study.enqueue_trial({**now, "net": "small", "log_std_init": max(-4.0, now["log_std_init"] - 1.5)})
     home = "" if settings.scenario == DEFAULT_SCENARIO else f"{settings.scenario}-"
     path = folder / f"{home}{settings.algo}-{NAMES[settings.population]}-{settings.action}.json"
     study.optimize(objective, n_trials=settings.trials, callbacks=[lambda study, trial: _keep(path, settings, study)])
@@ -225,7 +245,7 @@ def _keep(path: Path, settings: TuningSettings, study: Any) -> None:
         trial["scores"] = [round(score, 3) for score in trial["scores"]]
     content = {
         "command": replace(settings, trials=len(trials)).command,
-        "sampler": "TPE, seed 0, 8 random trials first",
+        "sampler": "the present settings, then a network if they are linear, then TPE: seed 0, 8 random trials first",
         "first_seed": FIRST_SEED,
         "versions": versions(),
         "best_trial": study.best_trial.number,

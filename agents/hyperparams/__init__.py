@@ -67,7 +67,18 @@ _OFF_POLICY: Settings = {
 }  # fmt: skip
 _SOFT: Settings = {"learning_rate": 2e-3, "gradient_steps": 1, "tau": 0.02, "ent_coef": 6e-4}
 _PPO: Settings = {**_ON_POLICY, "n_epochs": 10}
-_TILT_OFF_POLICY: Settings = {**_OFF_POLICY, "n_envs": 16, "n_timesteps": 40_000, "gradient_steps": 4}
+#: Few cosines, linear in the one-hot time; noise of its own size for each decision.
+_TILT_ON_POLICY: Settings = {
+    "gae_lambda": 0.9, "clock": True, "cosines": 6, "use_sde": True, "policy_kwargs": {**LINEAR, "log_std_init": -2.5},
+}  # fmt: skip
+_TILT_OFF_POLICY: Settings = {
+    **_OFF_POLICY, "n_envs": 16, "n_timesteps": 100_000, "buffer_size": 20_000, "gradient_steps": 4, "tau": 0.02,
+    "clock": True, "cosines": 4, "policy_kwargs": {"net_arch": {"pi": [], "qf": [128, 128]}},
+}  # fmt: skip
+_TILT_SOFT: Settings = {
+    "learning_rate": "lin_0.004", "learning_starts": 288, "ent_coef": 1e-5, "use_sde": True, "use_sde_at_warmup": True,
+    "policy_kwargs": {**_TILT_OFF_POLICY["policy_kwargs"], "log_std_init": -3.0},
+}  # fmt: skip
 #: Exact gradients: ``n_envs`` episodes side by side make an update. No rollouts, no discount, no critic.
 _GRADIENT: Settings = {
     "n_envs": 20, "n_timesteps": 200_000, "learning_rate": "lin_0.003", "max_grad_norm": 1.0, "policy_kwargs": SMALL,
@@ -80,9 +91,8 @@ HYPERPARAMS: dict[str, dict[tuple[str, str], Settings]] = {
             "learning_rate": "lin_0.0011", "policy_kwargs": {**SMALL, "log_std_init": -1.0},
         },
         (MEAN_FIELD, "tilt"): {
-            **_PPO, "n_envs": 128, "n_timesteps": 1_000_000, "batch_size": 576, "learning_rate": "lin_0.003",
-            "gae_lambda": 0.9, "clock": True, "cosines": 6, "use_sde": True,
-            "policy_kwargs": {**LINEAR, "log_std_init": -2.5},
+            **_PPO, **_TILT_ON_POLICY, "n_envs": 128, "n_timesteps": 1_000_000, "batch_size": 576,
+            "learning_rate": "lin_0.003",
         },
         (SINGLE_LOAD, "price"): {
             **_PPO, "n_envs": 128, "n_timesteps": 200_000, "batch_size": 576, "learning_rate": "lin_0.003",
@@ -95,9 +105,8 @@ HYPERPARAMS: dict[str, dict[tuple[str, str], Settings]] = {
             "normalize_advantage": True, "policy_kwargs": {**SMALL, "log_std_init": -2.0},
         },
         (MEAN_FIELD, "tilt"): {
-            **_ON_POLICY, "n_envs": 64, "n_timesteps": 1_000_000, "learning_rate": "lin_0.003", "use_rms_prop": False,
-            "gae_lambda": 0.9, "normalize_advantage": True, "clock": True,
-            "policy_kwargs": {**LINEAR, "log_std_init": -3.0},
+            **_ON_POLICY, **_TILT_ON_POLICY, "n_envs": 64, "n_timesteps": 1_000_000, "learning_rate": "lin_0.003",
+            "use_rms_prop": False, "normalize_advantage": True,
         },
     },
     "trpo": {
@@ -106,22 +115,17 @@ HYPERPARAMS: dict[str, dict[tuple[str, str], Settings]] = {
             "n_critic_updates": 20, "target_kl": 0.05, "policy_kwargs": {**SMALL, "log_std_init": -2.0},
         },
         (MEAN_FIELD, "tilt"): {
-            **_ON_POLICY, "n_envs": 64, "n_timesteps": 400_000, "batch_size": 288, "learning_rate": 2e-3,
-            "gae_lambda": 0.9, "n_critic_updates": 20, "target_kl": 0.05, "clock": True,
-            "policy_kwargs": {**LINEAR, "log_std_init": -3.0},
+            **_ON_POLICY, **_TILT_ON_POLICY, "n_envs": 64, "n_timesteps": 400_000, "batch_size": 288,
+            "learning_rate": 2e-3, "n_critic_updates": 20, "target_kl": 0.05,
         },
     },
     "sac": {
         (MEAN_FIELD, "price"): {**_OFF_POLICY, **_SOFT},
-        (MEAN_FIELD, "tilt"): {
-            **_TILT_OFF_POLICY, "ent_coef": 1e-3, "policy_kwargs": {**SMALL, "log_std_init": -3.0},
-        },
+        (MEAN_FIELD, "tilt"): {**_TILT_OFF_POLICY, **_TILT_SOFT},
     },
     "tqc": {
         (MEAN_FIELD, "price"): {**_OFF_POLICY, **_SOFT},
-        (MEAN_FIELD, "tilt"): {
-            **_TILT_OFF_POLICY, "ent_coef": 1e-3, "policy_kwargs": {**SMALL, "log_std_init": -3.0},
-        },
+        (MEAN_FIELD, "tilt"): {**_TILT_OFF_POLICY, **_TILT_SOFT},
     },
     "td3": {
         (MEAN_FIELD, "price"): {
@@ -129,8 +133,8 @@ HYPERPARAMS: dict[str, dict[tuple[str, str], Settings]] = {
             "target_policy_noise": 0.02, "target_noise_clip": 0.05,
         },
         (MEAN_FIELD, "tilt"): {
-            **_TILT_OFF_POLICY, "noise_type": "normal", "noise_std": 0.05, "target_policy_noise": 0.01,
-            "target_noise_clip": 0.03,
+            **_TILT_OFF_POLICY, "learning_rate": "lin_0.005", "learning_starts": 0, "policy_delay": 1,
+            "noise_type": "normal", "noise_std": 0.06, "target_policy_noise": 0.006, "target_noise_clip": 0.015,
         },
     },
     "dqn": {
@@ -222,8 +226,8 @@ def cosine_basis(decisions: int) -> NDArray[np.float32]:
 
 
 def cosine_space(cosines: int, decisions: int) -> gymnasium.spaces.Box:
-    """Return the box of weights: no tilts in [-1, 1] need a weight beyond the root of their number."""
-    bound = float(np.sqrt(decisions))
+    """Return the box of weights: tilts whose root mean square is 1/2 or less need none beyond it."""
+    bound = 0.5 * float(np.sqrt(decisions))
     return gymnasium.spaces.Box(-bound, bound, (min(cosines, decisions),), np.float32)
 
 

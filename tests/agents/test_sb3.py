@@ -93,10 +93,9 @@ def test_settings_are_copies_and_fall_back_to_the_nearest():
 def test_zoo_form():
     module = importlib.import_module("dp_ensemble_env.agents.hyperparams.ppo_tilt")
     settings = module.hyperparams[MEAN_FIELD]
-    assert (
-        settings["env_wrapper"] == ["dp_ensemble_env.agents.hyperparams.ScaledReward"]
-        and settings["policy"] == "MlpPolicy"
-    )
+    home = "dp_ensemble_env.agents.hyperparams"
+    assert settings["env_wrapper"] == [f"{home}.ScaledReward", {f"{home}.CosineActions": {"cosines": 6}}]
+    assert settings["policy"] == "MlpPolicy" and "cosines" not in settings
     assert settings["policy_kwargs"]["features_extractor_class"] is ClockFeatures
     assert "clock" not in settings and settings["n_timesteps"] == HYPERPARAMS["ppo"][MEAN_FIELD, "tilt"]["n_timesteps"]
     wrappers = importlib.import_module("dp_ensemble_env.agents.hyperparams.dqn_price").hyperparams[MEAN_FIELD][
@@ -222,13 +221,13 @@ def test_cosines_hold_all_tilts_slowest_first(m):
     for j in range(m):
         wave = np.cos(np.pi * j * levels)
         np.testing.assert_allclose(basis[j], wave / np.linalg.norm(wave), atol=1e-6)
-    tilts = np.random.default_rng(0).choice([-1.0, 1.0], (50, m))  # corners of the box, and flat ones
-    tilts[0] = 1.0
+    tilts = np.random.default_rng(0).choice([-0.5, 0.5], (50, m))
+    tilts[0] = 0.5
     weights = (tilts @ basis.T).astype(np.float32)
     assert (np.abs(weights) <= cosine_space(m, m).high * (1 + 1e-6)).all()
     np.testing.assert_allclose(tilts_of_weights(weights, m), tilts, atol=1e-5)
     assert np.abs(tilts_of_weights(9.0 * weights, m)).max() == 1.0  # cut to the box
-    few, small = min(4, m), weights / (2 * m)
+    few, small = min(4, m), weights / m
     left = np.hstack([small[:, :few], np.zeros((50, m - few), np.float32)])
     np.testing.assert_allclose(tilts_of_weights(small[:, :few], m), tilts_of_weights(left, m), atol=1e-6)
     assert cosine_space(4, m).shape == (few,)

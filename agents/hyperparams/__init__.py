@@ -222,7 +222,8 @@ class PriceAction(gymnasium.ActionWrapper[Any, Any, Any]):
 @cache
 def cosine_basis(decisions: int) -> NDArray[np.float32]:
     """Return the orthonormal cosines over the decisions, slowest first, one in each row (DCT, type II)."""
-    return idct(np.eye(decisions), axis=1, norm="ortho").astype(np.float32)
+    basis: NDArray[np.float32] = idct(np.eye(decisions), axis=1, norm="ortho").astype(np.float32)
+    return basis
 
 
 def cosine_space(cosines: int, decisions: int) -> gymnasium.spaces.Box:

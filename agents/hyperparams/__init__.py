@@ -134,7 +134,7 @@ HYPERPARAMS: dict[str, dict[tuple[str, str], Settings]] = {
         },
         (MEAN_FIELD, "tilt"): {
             **_TILT_OFF_POLICY, "learning_rate": "lin_0.005", "learning_starts": 0, "policy_delay": 1,
-            "noise_type": "normal", "noise_std": 0.06, "target_policy_noise": 0.006, "target_noise_clip": 0.015,
+            "noise_type": "normal", "noise_std": 0.15, "target_policy_noise": 0.0, "target_noise_clip": 0.0,
         },
     },
     "dqn": {

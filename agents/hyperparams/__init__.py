@@ -146,12 +146,36 @@ HYPERPARAMS: dict[str, dict[tuple[str, str], Settings]] = {
     "apg": dict.fromkeys([(MEAN_FIELD, "price"), (MEAN_FIELD, "tilt")], _GRADIENT),
 }  # fmt: skip
 
+_HALF_HOURS: Settings = {"n_steps": 48, "batch_size": 192}  # whole episodes
+
+
+def _quiet(log_std: float) -> Settings:
+    return {"policy_kwargs": {**SMALL, "log_std_init": log_std}}
+
+
+_SWIFT: Settings = {"n_envs": 32, "learning_rate": "lin_0.0029", "n_epochs": 10, **_quiet(-2.5)}
 #: What differs from these in a scenario, by algorithm, scenario and action mode; ``docs/tuning.md`` says why.
 BY_SCENARIO: dict[str, dict[tuple[str, str], Settings]] = {
     "apg": {
         ("campus-day", "tilt"): {"learning_rate": "lin_0.01"},
     },
-}
+    "ppo": {
+        ("call", "price"): {
+            "n_steps": 64, "batch_size": 1024, "n_epochs": 10, "gae_lambda": 0.85, "learning_rate": "lin_0.00047",
+            **_quiet(-3.0),
+        },
+        ("campus-day", "price"): {**_SWIFT, "n_steps": 24, "batch_size": 96},
+        ("feeder", "price"): {**_SWIFT, **_HALF_HOURS},
+        ("pool-pumps", "price"): _HALF_HOURS,
+        ("spot", "price"): {
+            "n_envs": 128, "n_steps": 48, "batch_size": 768, "n_epochs": 5, "gae_lambda": 0.95,
+            "learning_rate": "lin_0.0063", **_quiet(-0.5),
+        },
+        ("thermostats", "price"): _HALF_HOURS,
+        ("tracking", "price"): _HALF_HOURS,
+        ("vehicles", "price"): _HALF_HOURS,
+    },
+}  # fmt: skip
 
 ALGORITHMS = tuple(HYPERPARAMS)
 

@@ -16,10 +16,12 @@ from helpers import ROOT
 torch = importlib.import_module("torch")
 stable_baselines3, sb3_contrib = map(importlib.import_module, ("stable_baselines3", "sb3_contrib"))
 
+from dp_ensemble_env import scenarios  # noqa: E402
 from dp_ensemble_env.agents import evaluate, make_agent  # noqa: E402
 from dp_ensemble_env.agents.features import ClockFeatures, CosineWeights, ScaledRewards  # noqa: E402
 from dp_ensemble_env.agents.hyperparams import (  # noqa: E402
     ALGORITHMS,
+    BY_SCENARIO,
     HYPERPARAMS,
     CosineActions,
     PriceAction,
@@ -77,6 +79,14 @@ def test_tuned_settings_are_arguments_of_the_algorithm(algo):
         assert settings["gamma"] == 1.0  # the score is undiscounted
         if "n_steps" in settings and "batch_size" in settings:
             assert settings["n_envs"] * settings["n_steps"] % settings["batch_size"] == 0
+
+
+def test_settings_of_a_scenario_fit_the_algorithm_and_whole_episodes():
+    for (name, action), changes in BY_SCENARIO["ppo"].items():
+        settings = settings_of(algorithm_class("ppo"), "ppo", MEAN_FIELD, action, changes)
+        assert settings["n_steps"] == scenarios.make(name).horizon
+        assert settings["n_envs"] * settings["n_steps"] % settings["batch_size"] == 0
+    assert {name for name, _ in BY_SCENARIO["ppo"]} == set(scenarios.names()) - {"campus-event"}
 
 
 def test_settings_are_copies_and_fall_back_to_the_nearest():

@@ -403,7 +403,8 @@ def test_ctrl_c_ends_every_command_at_once(words, tmp_path):
     if error:
         os.killpg(process.pid, signal.SIGINT)
     error += process.communicate(timeout=20)[1]
-    assert process.returncode == 130 or (short and process.returncode == 0), error
+    # A short one may be done, or be so near its end that the signal ends Python itself; a shell then says 130, too.
+    assert process.returncode == 130 or (short and process.returncode in (0, -signal.SIGINT)), error
     assert "Traceback" not in error
     if process.returncode == 130:
         assert re.search(r"^dp-ensemble.*: interrupted", error, flags=re.MULTILINE), error

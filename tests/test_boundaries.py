@@ -254,6 +254,12 @@ def test_each_half_of_the_search_finds_the_shadow_prices(kind, watts, cents, mon
     assert ((best >= dual.low) & (best <= dual.high)).all()
 
 
+def test_a_hard_cap_is_named_by_its_first_time():
+    weight = np.array([0.0, 1.0, 2.0, np.inf, np.inf])
+    with pytest.raises(ValueError, match="hard cap at time 3,"):
+        Coupling("limit", np.full(5, 2.0), weight).packed()
+
+
 def test_two_contexts_and_two_steps_are_each_their_own():
     """Behaviour that changes with time and context: each combination is used in its place."""
     rng = np.random.default_rng(4)
@@ -268,6 +274,18 @@ def test_two_contexts_and_two_steps_are_each_their_own():
         assert_allclose(found.policy[t], weights / weights.sum(-1, keepdims=True), rtol=1e-12)
         log_z = utility[t] + np.log(weights.sum(-1))
         assert_allclose(found.log_desirability[t], log_z, rtol=1e-12)
+
+
+def test_one_behaviour_is_shared_by_all_contexts():
+    rng = np.random.default_rng(5)
+    default, moves = rng.dirichlet(np.ones(3), 3), np.array([[0.9, 0.1, 0.0], [0.3, 0.3, 0.4], [0.0, 0.5, 0.5]])
+    utility = rng.normal(size=(3, 3, 3))
+    found = solve(log_probabilities(default), utility, 1.0, context=moves)
+    log_z = utility[2]
+    for t in (1, 0):
+        weights = default * np.exp(moves @ log_z)[:, None, :]
+        assert_allclose(found.policy[t], weights / weights.sum(-1, keepdims=True), rtol=1e-12)
+        log_z = utility[t] + np.log(weights.sum(-1))
 
 
 # ------------------------------------------------------------------ readings

@@ -25,6 +25,7 @@ from dp_ensemble_env.privacy.accounting.composition import (
 )
 from dp_ensemble_env.privacy.accounting.divergence import (
     LARGEST_K,
+    _log_lower_tail,
     adjacent_row,
     pair_delta,
     pair_epsilon,
@@ -60,6 +61,20 @@ def test_epsilon_is_zero_only_where_delta_allows_it():
         for share in (0.999, 0.7, 0.4):
             found = epsilon_at(share * free)
             assert found > 0 and delta_at(found) == pytest.approx(share * free, rel=1e-8)
+
+
+def test_tails_beyond_the_range_of_floats_and_within_it_side_by_side():
+    """Some need no term of the series, some two, some fifty; all at once they are what each is alone."""
+    p, q, y = 5000.0, 3.0, np.array([0.999, 1e-300, 0.5, 0.85, 1e-10])
+    with mpmath.workdps(40):
+        expected = [float(mpmath.log(mpmath.betainc(p, q, 0, one, regularized=True))) for one in y]
+    found = _log_lower_tail(p, q, np.log(y))
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_a_floor_above_one_is_refused_as_such():
+    with pytest.raises(ValueError, match=r"floor must lie in \[0, 1\], got 1.5"):
+        DirichletEvent(k=5.0, floor=1.5, successors=(1,))
 
 
 def test_a_move_that_empties_an_entry_has_no_epsilon():
@@ -334,3 +349,8 @@ def test_a_refusal_says_which_rows_and_how_far_they_have_to_change():
         assert largest_k(1.01 * least, 1e-4, groups, entries) is not None
         assert least > 0.1 and largest_k(0.99 * least, 1e-4, groups, entries) is None
         assert float(re.search(r"above omega=(\S+)", text)[1]) == pytest.approx(0.1 / shrink, rel=1e-3)
+
+
+def test_the_card_of_a_release_says_how_many_states_it_has():
+    release = DirichletMechanism(50.0).release(np.full((4, 4), 0.25), seed=0)
+    assert re.search(r"states</t[hd]>\s*<td[^>]*>4<", release._repr_html_())

@@ -276,6 +276,28 @@ def test_two_contexts_and_two_steps_are_each_their_own():
         assert_allclose(found.log_desirability[t], log_z, rtol=1e-12)
 
 
+def test_probabilities_are_not_taken_for_logarithms_however_small_they_are():
+    with pytest.raises(ValueError, match="log"):
+        solve(np.array([[0.1, 0.1, 0.8], [0.0, 0.05, 0.95], [0.3, 0.3, 0.4]]), UTILITY, 1.0)
+
+
+@pytest.mark.parametrize("batched", ["policy", "default", "utility", "penalty"])
+def test_what_has_no_batch_is_shared_by_it(batched):
+    rng = np.random.default_rng(6)
+    given = {
+        "policy": rng.dirichlet(np.ones(3), (4, 2, 3)),
+        "default": rng.dirichlet(np.ones(3), (4, 2, 3)),
+        "utility": rng.normal(size=(4, 3, 3)),
+        "penalty": rng.uniform(0.5, 2.0, 4),
+    }
+    one = {name: value if name == batched else value[1] for name, value in given.items()}
+    found = evaluate_policy(one["policy"], one["default"], one["utility"], one["penalty"])
+    for i in range(4):
+        alone = {name: value[i] if name == batched else value for name, value in one.items()}
+        expected = evaluate_policy(alone["policy"], alone["default"], alone["utility"], float(alone["penalty"]))
+        assert_allclose(found[i], expected, rtol=1e-13)
+
+
 def test_one_behaviour_is_shared_by_all_contexts():
     rng = np.random.default_rng(5)
     default, moves = rng.dirichlet(np.ones(3), 3), np.array([[0.9, 0.1, 0.0], [0.3, 0.3, 0.4], [0.0, 0.5, 0.5]])

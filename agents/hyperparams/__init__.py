@@ -153,7 +153,6 @@ def _quiet(log_std: float) -> Settings:
     return {"policy_kwargs": {**SMALL, "log_std_init": log_std}}
 
 
-_SWIFT: Settings = {"n_envs": 32, "learning_rate": "lin_0.0029", "n_epochs": 10, **_quiet(-2.5)}
 #: What differs from these in a scenario, by algorithm, scenario and action mode; ``docs/tuning.md`` says why.
 BY_SCENARIO: dict[str, dict[tuple[str, str], Settings]] = {
     "apg": {
@@ -164,13 +163,10 @@ BY_SCENARIO: dict[str, dict[tuple[str, str], Settings]] = {
             "n_steps": 64, "batch_size": 1024, "n_epochs": 10, "gae_lambda": 0.85, "learning_rate": "lin_0.00047",
             **_quiet(-3.0),
         },
-        ("campus-day", "price"): {**_SWIFT, "n_steps": 24, "batch_size": 96},
-        ("feeder", "price"): {**_SWIFT, **_HALF_HOURS},
-        ("pool-pumps", "price"): _HALF_HOURS,
-        ("spot", "price"): {
-            "n_envs": 128, "n_steps": 48, "batch_size": 768, "n_epochs": 5, "gae_lambda": 0.95,
-            "learning_rate": "lin_0.0063", **_quiet(-0.5),
+        ("feeder", "price"): {
+            **_HALF_HOURS, "n_envs": 32, "n_epochs": 10, "learning_rate": "lin_0.0029", **_quiet(-2.5),
         },
+        ("pool-pumps", "price"): _HALF_HOURS,
         ("thermostats", "price"): _HALF_HOURS,
         ("tracking", "price"): _HALF_HOURS,
         ("vehicles", "price"): _HALF_HOURS,

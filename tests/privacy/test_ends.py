@@ -354,3 +354,18 @@ def test_a_refusal_says_which_rows_and_how_far_they_have_to_change():
 def test_the_card_of_a_release_says_how_many_states_it_has():
     release = DirichletMechanism(50.0).release(np.full((4, 4), 0.25), seed=0)
     assert re.search(r"states</t[hd]>\s*<td[^>]*>4<", release._repr_html_())
+
+
+def test_more_than_two_entries_are_bounded_and_never_taken_for_the_exact_pair():
+    settings = {"k": 20.0, "h": 0.02, "omega": 0.05, "delta": 1e-6, "rows": 3}
+    bound = release_guarantee(**settings, entries="any")
+    assert bound.epsilon == renyi_epsilon(1e-6, [RowGroup(20.0, 0.05, 0.02, 3)], "any") and "nyi" in bound.method
+    two = release_guarantee(**settings, method="renyi")
+    assert two.epsilon == renyi_epsilon(1e-6, [RowGroup(20.0, 0.05, 0.02, 3)], "two")
+    assert release_guarantee(**settings).epsilon < two.epsilon <= bound.epsilon
+
+
+@pytest.mark.parametrize("total", [0.9, 1.1, 1.0001])
+def test_a_row_that_is_no_distribution_has_no_neighbour(total):
+    with pytest.raises(ValueError, match="sum to 1"):
+        adjacent_row(np.array(ROW) * total, 0, 1, 0.03)

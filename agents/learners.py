@@ -65,25 +65,28 @@ def settings_of(
         if algo in CONTINUOUS:
             raise ValueError(f"{algo} learns actions that are real numbers, not choices; pass action='price'.")
         settings.pop("bins", None)  # the choices are there already
-    if not actions.mode(action).tilt:
-        settings.pop("cosines", None)
     fixed = ("env", "seed", "device", "verbose", "tensorboard_log", "_init_setup_model")
     known = [*OWN_KEYS, *(name for name in inspect.signature(kind).parameters if name not in (*fixed, *OWN_KEYS))]
     for name, value in (changes or {}).items():
         check_choice(name, f"hyper-parameter of {algo}", known)
         check_value(name, value)
     settings.update(changes or {})
-    if "cosines" in settings and not actions.mode(action).tilt:
+    cosines = settings.get("cosines", 0)
+    if cosines == 0:
+        settings.pop("cosines", None)
+    elif not actions.mode(action).tilt:
         raise ValueError("cosines stand for tilts; pass action='tilt', or leave cosines out.")
+    elif cosines == 1:
+        raise ValueError("one cosine is a constant and moves nothing; pass cosines=2 or more, or 0 for tilts.")
     return settings
 
 
 # ------------------------------------------------------------------ values
 _COUNTS = {  # least value of each
-    **dict.fromkeys(("n_envs", "n_steps", "n_timesteps", "n_epochs", "buffer_size", "train_freq", "cosines"), 1),
+    **dict.fromkeys(("n_envs", "n_steps", "n_timesteps", "n_epochs", "buffer_size", "train_freq"), 1),
     **dict.fromkeys(("target_update_interval", "n_critic_updates", "policy_delay", "n_quantiles", "n_critics"), 1),
     **dict.fromkeys(("cg_max_steps", "line_search_max_iter", "sub_sampling_factor"), 1),
-    **dict.fromkeys(("learning_starts", "top_quantiles_to_drop_per_net"), 0),
+    **dict.fromkeys(("cosines", "learning_starts", "top_quantiles_to_drop_per_net"), 0),
     **dict.fromkeys(("gradient_steps", "sde_sample_freq", "stats_window_size"), -1),
     **dict.fromkeys(("batch_size", "bins"), 2),
 }
@@ -100,12 +103,12 @@ _NOT_NEGATIVE = (
     *("ent_coef", "vf_coef", "cg_damping", "target_policy_noise", "target_noise_clip"),
     *("clip_range_vf", "target_kl"),
 )
-_SWITCHES = ("clock", "normalize_advantage", "use_rms_prop", "use_sde", "optimize_memory_usage")
+_SWITCHES = ("clock", "normalize_advantage", "use_rms_prop", "use_sde", "use_sde_at_warmup", "optimize_memory_usage")
 #: Words that stand for a number, by hyper-parameter.
 _WORDS = {"learning_rate": r"lin_.*", "clip_range": r"lin_.*", "ent_coef": r"auto(_[\d.]+)?", "target_entropy": "auto"}
 #: Arguments of algorithms whose values are left to them.
 _OTHERS = (
-    *("policy_kwargs", "target_entropy", "action_noise", "n_eval_rollouts", "use_sde_at_warmup", "sde_net_arch"),
+    *("policy_kwargs", "target_entropy", "action_noise", "n_eval_rollouts", "sde_net_arch"),
     *("rollout_buffer_class", "rollout_buffer_kwargs", "replay_buffer_class", "replay_buffer_kwargs"),
 )
 _OPTIONAL = ("clip_range_vf", "target_kl", "action_noise", "policy_kwargs")

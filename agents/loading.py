@@ -155,6 +155,8 @@ def _load(file: Path) -> LearnedAgent:
         curve = [(int(steps), float(score)) for steps, score in about["curve"]]
         told = str(about["privacy"]), curve, int(about["steps"]), float(about["seconds"])
         decisions = check_count(about.get("decisions", 0), "decisions", 0, 100_000)  # earlier files do not say
+        if decisions and (prices is not None or policy.action_space.shape[0] > decisions):
+            raise ValueError(f"{file} speaks of {decisions} decisions, which do not fit its policy; train again.")
         return LearnedAgent(policy, str(weights.settings["algo"]), prices, *told, decisions)
     except (KeyError, TypeError) as error:
         raise ValueError(f"{file} does not say what it needs to about its training ({error}).") from error
@@ -185,4 +187,8 @@ def _load_foreign(file: Path, algo: str | None) -> LearnedAgent:
     except Exception as error:  # whatever its pickles raise
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise ValueError(f"{file} is no model of {name}, or it is damaged ({reason}).") from error
-    return LearnedAgent(model, name, price_list(config.get("hyperparams") or {}))
+    params = config.get("hyperparams") or {}
+    agent = LearnedAgent(model, name, price_list(params))
+    if params.get("cosines"):  # the box says of how many decisions, see `cosine_space`
+        agent.decisions = round(float(2.0 * model.action_space.high[0]) ** 2)
+    return agent

@@ -101,6 +101,8 @@ def begin_segment(model: BaseAlgorithm, seed: int) -> None:
     model.env.seed(int(words[1] >> 1))
     model._last_obs = model.env.reset()  # type: ignore[assignment]
     model._last_episode_starts = np.ones((model.env.num_envs,), dtype=bool)
+    if model.use_sde:  # the rollout drew its noise before the generators were seeded
+        (getattr(model, "actor", None) or model.policy).reset_noise(model.env.num_envs)
 
 
 @contextmanager

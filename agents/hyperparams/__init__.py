@@ -9,8 +9,9 @@ our own:
     True gives policy and critic the time as one-hot code beside the occupancy
     (`dp_ensemble_env.agents.features.ClockFeatures`).
 ``cosines``
-    A learner of tilts chooses the weights of so many cosines over the decisions, slowest first, instead of one tilt
-    for each decision (`cosine_basis`). What few loads do then moves along with what many do.
+    A learner of tilts chooses the weights of so many cosines over the states that a load may choose, slowest first,
+    instead of one tilt for each of them (`cosine_basis`); 0 for tilts. What few loads do then moves along with what
+    many do.
 ``bins``
     Number of prices that DQN chooses from (`gymnasium.wrappers.DiscretizeAction`).
 
@@ -189,16 +190,21 @@ def hyperparameters(algo: str, env_id: str, action: str) -> Settings:
     nearest = "tilt" if action in ("tilt", "policy") else "price"  # a mode of few numbers is explored like a price
     for key in ((env_id, action), (env_id, nearest), (MEAN_FIELD, nearest)):
         if key in table:
-            return copy.deepcopy(table[key])  # Stable-Baselines3 writes into policy_kwargs
+            found = copy.deepcopy(table[key])  # Stable-Baselines3 writes into policy_kwargs
+            if not actions.mode(action).tilt:
+                found.pop("cosines", None)
+            return found
     raise ValueError(f"{algo} chooses from a list of prices, so it works in price mode only; pass action='price'.")
 
 
-def changes_for(algo: str, scenario: str, action: str) -> Settings:
-    """Return what a scenario changes in the settings of an algorithm; nothing where nothing was tuned.
+def changes_for(algo: str, scenario: str, action: str, population: str | int = "mean-field") -> Settings:
+    """Return what a scenario changes in the settings of an algorithm in the mean field; or nothing.
 
     A model does not know which scenario it comes from, so whoever trains by a scenario's name passes these on:
     `dp-ensemble train`, `suite` and `leaderboard` do.
     """
+    if population != "mean-field":
+        return {}
     return copy.deepcopy(BY_SCENARIO.get(algo, {}).get((scenario, action), {}))
 
 
@@ -240,9 +246,12 @@ class PriceAction(gymnasium.ActionWrapper[Any, Any, Any]):
 
 
 @cache
-def cosine_basis(decisions: int) -> NDArray[np.float32]:
-    """Return the orthonormal cosines over the decisions, slowest first, one in each row (DCT, type II)."""
-    basis: NDArray[np.float32] = idct(np.eye(decisions), axis=1, norm="ortho").astype(np.float32)
+def cosine_basis(cosines: int, decisions: int) -> NDArray[np.float32]:
+    """Return the slowest orthonormal cosines over the decisions, one in each row (DCT, type II).
+
+    The first is a constant, which moves nothing where all decisions compete.
+    """
+    basis: NDArray[np.float32] = idct(np.eye(cosines, decisions), axis=1, norm="ortho").astype(np.float32)
     return basis
 
 
@@ -254,7 +263,7 @@ def cosine_space(cosines: int, decisions: int) -> gymnasium.spaces.Box:
 
 def tilts_of_weights(weights: NDArray[np.floating], decisions: int) -> NDArray[np.float32]:
     """Return the tilts (..., m), in the box of actions, that weights of the slowest cosines stand for."""
-    basis = cosine_basis(decisions)[: weights.shape[-1]]
+    basis = cosine_basis(weights.shape[-1], decisions)
     tilts: NDArray[np.float32] = np.clip(np.asarray(weights, np.float32) @ basis, -1.0, 1.0)
     return tilts
 

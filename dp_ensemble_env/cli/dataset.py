@@ -51,7 +51,7 @@ def build_parser() -> Parser:
     words = "exploration noise, 0 for none"
     parser.add_argument("--noise", type=options.nonnegative, default=0.01, metavar="SIZE", help=words)
     parser.add_argument("--name", help="middle part of the names (default: made of the settings)")
-    words = "the same as --output, in Minari's word"
+    words = "the same as --output, as Minari calls it"
     parser.add_argument("--root", dest="output", type=Path, default=argparse.SUPPRESS, metavar="FOLDER", help=words)
     helps = {
         "release-seed": "seed of the release (default 0 for a scenario, none for a meter)",

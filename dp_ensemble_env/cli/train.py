@@ -147,7 +147,7 @@ def run(args: argparse.Namespace) -> int:
 def tuned(args: argparse.Namespace) -> dict[str, Any]:
     """Return what the scenario changes in the settings."""
     settings = options.problem_settings(args)
-    return {} if settings.meter is not None else changes_for(args.algo, settings.scenario, args.action)
+    return {} if settings.meter is not None else changes_for(args.algo, settings.scenario, args.action, args.population)
 
 
 def instances(args: argparse.Namespace) -> list[EnsembleModel]:

@@ -116,8 +116,9 @@ def _on_policy(trial: Any, algo: str, settings: dict[str, Any]) -> dict[str, Any
 
 
 def _off_policy(trial: Any, algo: str, settings: dict[str, Any]) -> dict[str, Any]:
+    rate = trial.suggest_float("learning_rate", *RATES, log=True)
     changes: dict[str, Any] = {
-        "learning_rate": trial.suggest_float("learning_rate", *RATES, log=True),
+        "learning_rate": f"lin_{rate:.3g}" if str(settings["learning_rate"]).startswith("lin_") else rate,
         "gradient_steps": trial.suggest_categorical("gradient_steps", [1, 2, 4]),
         "batch_size": trial.suggest_categorical("batch_size", [128, 256]),
     }
@@ -130,7 +131,7 @@ def _off_policy(trial: Any, algo: str, settings: dict[str, Any]) -> dict[str, An
     if algo == "td3":
         changes["noise_std"] = trial.suggest_float("noise_std", 0.02, 0.3, log=True)
     else:
-        changes["ent_coef"] = trial.suggest_float("ent_coef", 1e-4, 1e-2, log=True)
+        changes["ent_coef"] = trial.suggest_float("ent_coef", 1e-6, 1e-2, log=True)
     return changes
 
 
@@ -193,7 +194,7 @@ def tune(
     env = EnsembleEnv(settings.scenario, settings.population, settings.action, split=split)
     total = settings.trials * settings.seeds * settings.steps
     tuned = hyperparameters(settings.algo, settings.env_id, settings.action)
-    own = changes_for(settings.algo, settings.scenario, settings.action)
+    own = changes_for(settings.algo, settings.scenario, settings.action, settings.population)
     if "n_steps" in tuned and "n_steps" not in own:  # rollouts are whole episodes
         own["n_steps"] = env.model.horizon
         if "batch_size" in tuned and "batch_size" not in own:

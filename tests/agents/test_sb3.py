@@ -94,7 +94,8 @@ def test_settings_are_copies_and_fall_back_to_the_nearest():
     hyperparameters("ppo", MEAN_FIELD, "price")["policy_kwargs"]["net_arch"] = "spoiled"
     assert before == HYPERPARAMS
     table = HYPERPARAMS["ppo"]
-    assert hyperparameters("ppo", "dp_ensemble/Buildings-v0", "policy") == table[MEAN_FIELD, "tilt"]
+    rows = hyperparameters("ppo", "dp_ensemble/Buildings-v0", "policy")
+    assert {**rows, "cosines": 6} == table[MEAN_FIELD, "tilt"] and "cosines" not in rows  # which stand for tilts
     assert hyperparameters("sac", "dp_ensemble/SingleLoad-v0", "price") == HYPERPARAMS["sac"][MEAN_FIELD, "price"]
     with pytest.raises(ValueError, match="price mode only"):
         hyperparameters("dqn", MEAN_FIELD, "tilt")
@@ -227,7 +228,7 @@ def test_a_price_on_tilts_is_the_price_mode(name):
 
 @pytest.mark.parametrize("m", [1, 2, 13, 20])
 def test_cosines_hold_all_tilts_slowest_first(m):
-    levels, basis = (2 * np.arange(m) + 1) / (2 * m), cosine_basis(m)
+    levels, basis = (2 * np.arange(m) + 1) / (2 * m), cosine_basis(m, m)
     for j in range(m):
         wave = np.cos(np.pi * j * levels)
         np.testing.assert_allclose(basis[j], wave / np.linalg.norm(wave), atol=1e-6)
@@ -270,8 +271,29 @@ def test_a_learner_of_cosines_acts_in_tilts(tmp_path):
     again = load_agent(tmp_path / "run")
     np.testing.assert_array_equal(again.predict(observation)[0], action)
     assert again.curve[-1][1] == pytest.approx(evaluate(again, env).score)
+    agent.model.save(tmp_path / "model.zip")
+    config = json.dumps({"algo": "ppo", "hyperparams": changes})
+    (tmp_path / "config.json").write_text(config)
+    foreign = load_agent(tmp_path / "model.zip", tmp_path, allow_code=True)
+    np.testing.assert_array_equal(foreign.predict(observation)[0], action)
     with pytest.raises(ValueError, match="cosines stand for tilts"):
         train("ppo", EnsembleEnv(action="price"), TrainingSettings(hyperparams={"cosines": 5}))
+    with pytest.raises(ValueError, match="moves nothing"):
+        train("ppo", EnsembleEnv(), TrainingSettings(hyperparams={"cosines": 1}))
+    kind = algorithm_class("ppo")
+    assert "cosines" not in settings_of(kind, "ppo", MEAN_FIELD, "tilt", {"cosines": 0})
+
+
+@pytest.mark.parametrize("algo", ["ppo", "sac", "tqc"])
+def test_a_learner_of_tilts_goes_on_as_if_it_had_not_been_stopped(algo, tmp_path):
+    """Noise that is drawn once for a rollout is drawn after the generators were seeded."""
+    env, changes = EnsembleEnv(), {**TINY[algo], "n_envs": 8}
+    settings = TrainingSettings(total_steps=720, interval=144, hyperparams=changes)
+    whole = train(algo, env, settings, keep=RunFolder(tmp_path / "whole"))
+    with pytest.raises(CrashError):
+        train(algo, env, settings, keep=RunFolder(tmp_path / "cut"), progress=crash_after(400))
+    again = train(algo, env, settings, keep=RunFolder(tmp_path / "cut", resume=True))
+    assert again.curve == whole.curve
 
 
 def test_prices_are_the_centres_of_the_discretising_wrapper():

@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 from stable_baselines3.common.base_class import BaseAlgorithm
@@ -102,7 +103,8 @@ def begin_segment(model: BaseAlgorithm, seed: int) -> None:
     model._last_obs = model.env.reset()  # type: ignore[assignment]
     model._last_episode_starts = np.ones((model.env.num_envs,), dtype=bool)
     if model.use_sde:  # the rollout drew its noise before the generators were seeded
-        (getattr(model, "actor", None) or model.policy).reset_noise(model.env.num_envs)
+        noisy: Any = getattr(model, "actor", None) or model.policy
+        noisy.reset_noise(model.env.num_envs)
 
 
 @contextmanager

@@ -358,11 +358,13 @@ def test_killed_process_leaves_no_half_data_set(empty):
 
 
 # ------------------------------------------------------------------ learning
-@pytest.mark.parametrize(("kind", "score"), [("uncontrolled", 0), ("medium", 50)])
-def test_a_clone_is_as_good_as_what_it_imitates(root, kind, score):
+@pytest.mark.parametrize("kind", ["uncontrolled", "medium"])
+def test_a_clone_is_as_good_as_what_it_imitates(root, kind):
+    """What the recorded policy scores is stored with the data; where PPO first passes 50 depends on its settings."""
+    imitated = minari.load_dataset(f"{NAME}/{kind}-v0").storage.metadata["behaviour_scores"][kind]
     arguments = behaviour_cloning.parse(["--dataset", f"{NAME}/{kind}-v0", "--seeds", "0", "1"])
     for result in behaviour_cloning.run(arguments):
-        assert result.score == pytest.approx(score, abs=5)
+        assert result.score == pytest.approx(imitated, abs=5)
 
 
 def test_missing_data_set_is_named(empty, capsys):

@@ -71,18 +71,15 @@ def _average_integral(
                     u = left + width * (panel + 0.5 * (nodes[q] + 1.0))
                     log_product = 0.0
                     for e in range(start, stop):
-                        if row[e] > -np.inf:
-                            log_product += k * math.exp(row[e]) * _softplus(u + log_z[t, indices[e]] - top)
+                        log_product += k * math.exp(row[e]) * _softplus(u + log_z[t, indices[e]] - top)
                     for e in range(start, stop):
-                        if row[e] > -np.inf:
-                            x = u + log_z[t, indices[e]] - top
-                            value = math.exp(log_k + row[e] + x - _softplus(x) - log_product)
-                            out[t, e] += 0.5 * width * weights[q] * value  # ds = s du is in the value
+                        x = u + log_z[t, indices[e]] - top
+                        value = math.exp(log_k + row[e] + x - _softplus(x) - log_product)
+                        out[t, e] += 0.5 * width * weights[q] * value  # ds = s du is in the value
                 edge = left + width * (panel + 1)
                 log_product = 0.0
                 for e in range(start, stop):
-                    if row[e] > -np.inf:
-                        log_product += k * math.exp(row[e]) * _softplus(edge + log_z[t, indices[e]] - top)
+                    log_product += k * math.exp(row[e]) * _softplus(edge + log_z[t, indices[e]] - top)
                 remaining = math.exp(-log_product)
                 if remaining < 1e-18:
                     break

@@ -168,8 +168,8 @@ def row_softmax(start: int, stop: int, indices: Ints, log_row: Floats, ahead: Fl
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def evaluate(policy: Floats, default: Floats, utility: Floats, penalty: Floats, cost: Floats) -> Ints:
-    """Backward policy evaluation; returns (-1, …) or the first impossible move (1, t, b, a)."""
-    fault = np.full(4, -1, np.int64)
+    """Backward policy evaluation; returns (-1, …) or the first impossible move (t, b, a)."""
+    fault = np.full(3, -1, np.int64)
     batch, times, n = cost.shape
     horizon = times - 1
     for m in range(batch):
@@ -188,7 +188,7 @@ def evaluate(policy: Floats, default: Floats, utility: Floats, penalty: Floats, 
                     x = q[t, b, a]
                     if x > 0.0:  # 0 log 0 = 0, also where the default is zero
                         if reference[b, a] == 0.0:
-                            fault[:] = (1, t, b, a)
+                            fault[:] = (t, b, a)
                             return fault
                         divergence += x * np.log(x / reference[b, a])
                         expected += x * cost[m, t + 1, a]

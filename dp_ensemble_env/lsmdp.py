@@ -209,7 +209,7 @@ def evaluate_policy(
     cost = np.empty((batch, horizon + 1, n))
     fault = evaluate(controlled, reference, values, penalty, cost)
     if fault[0] >= 0:
-        t, b, a = (int(i) for i in fault[1:])
+        t, b, a = (int(i) for i in fault)
         raise ValueError(
             f"the policy moves from state {b} to state {a} at time {t}, which the default dynamics never do, so its "
             "discomfort is infinite; mask the policy to the support of the default and normalise it."

@@ -97,8 +97,6 @@ def composed_epsilon(delta: float, groups: Iterable[RowGroup], entries: Entries 
 def _composed_epsilon(delta: float, groups: tuple[RowGroup, ...], entries: Entries) -> float:
     if not groups:
         return 0.0
-    if any(group.omega == 0 for group in groups):
-        return math.inf
     if entries == "any":
         return renyi_epsilon(delta, groups, entries)
     if len(groups) == 1 and groups[0].number == 1:
@@ -115,8 +113,6 @@ def composed_delta(epsilon: float, groups: Iterable[RowGroup]) -> float:
     merged = merge_groups(groups)
     if not merged:
         return 0.0
-    if any(group.omega == 0 for group in merged):
-        return 1.0
     if len(merged) == 1 and merged[0].number == 1:
         return float(np.exp(log_worst_case_delta(epsilon, merged[0].k, merged[0].h, merged[0].omega)))
     if not has_grid(merged):
@@ -137,7 +133,7 @@ def pessimistic_pmf(delta_at: Callable[[NDArray[np.float64]], NDArray[np.float64
     """Discretise a hockey-stick curve on multiples of `step` in [−reach, reach], never below the curve."""
     from dp_accounting.pld import pld_pmf
 
-    top = max(1, math.ceil(reach / step))
+    top = math.ceil(reach / step)
     grid = np.arange(-top, top + 1, dtype=np.float64) * np.float64(step)
     deltas = np.minimum.accumulate(np.clip(delta_at(grid), 0.0, 1.0))
     return pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(step, -top, top, deltas).to_dense_pmf()
@@ -194,12 +190,10 @@ def renyi_epsilon(delta: float, groups: Iterable[RowGroup], entries: Entries = "
     if not merged:
         return 0.0
     limit = min(renyi_limit(group.h, group.omega, entries) for group in merged)
-    if limit <= 1.0 + 1e-9:
-        return math.inf
     span = min(limit - 1.0, 1e9)
     share = np.concatenate([np.geomspace(1e-9, 0.5, 400), 1.0 - np.geomspace(0.5, 1e-9, 200)])
     orders = 1.0 + np.unique(share * span)
-    orders = orders[(orders > 1.0 + 1e-6) & (orders < limit)]
+    orders = orders[orders > 1.0 + 1e-6]
     if not len(orders):
         return math.inf
     total = sum(g.number * renyi_divergence(orders, g.k, g.h, g.omega, entries) for g in merged)
@@ -268,8 +262,6 @@ def largest_k(epsilon: float, delta: float, groups: Iterable[RowGroup], entries:
     merged = merge_groups(group._replace(k=1.0) for group in groups)
     if not merged:
         return math.inf
-    if any(group.omega == 0 for group in merged):
-        return None
     scale = _scaled_epsilon(float(delta), merged, entries)
     if not scale(_VANISHING_K) <= epsilon:
         return None

@@ -134,7 +134,8 @@ def log_worst_case_delta(epsilon: ArrayLike, k: float, h: float, omega: float) -
     size = np.abs(values)
     log_delta = _log_hockey_stick(size, size / m, (s, s + m), (s + m, s))  # dominating pair, C = 0
     # Mirror symmetry: δ(−ε) = 1 − e^{−ε} (1 − δ(ε)).
-    return np.where(values >= 0, log_delta, np.log1p(-np.exp(-size) * -np.expm1(log_delta)))
+    with np.errstate(divide="ignore"):
+        return np.where(values >= 0, log_delta, np.log1p(-np.exp(-size) * -np.expm1(log_delta)))
 
 
 def worst_case_delta(epsilon: float, k: float, h: float, omega: float) -> float:
@@ -173,8 +174,6 @@ def worst_case_epsilon(delta: float, k: float, h: float, omega: float) -> float:
     """
     check_delta(delta)
     check_row_settings(k, h, omega)
-    if h > 0 and (omega == 0 or k >= LARGEST_K):
-        return math.inf
     return _solve_epsilon(lambda e: float(log_worst_case_delta(e, k, h, omega)), delta)
 
 

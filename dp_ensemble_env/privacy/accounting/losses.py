@@ -97,8 +97,8 @@ class PureLoss:
         """Return the distribution of randomised response."""
 
         def delta_at(grid: FloatArray) -> FloatArray:
-            p = 1.0 / (1.0 + math.exp(-self.epsilon))
-            curve: FloatArray = np.maximum(p - np.exp(np.minimum(grid, 700.0)) * (1.0 - p), 0.0)
+            log_q = -np.logaddexp(0.0, self.epsilon)  # of the rarer answer: below all digits of one from epsilon = 37 on
+            curve: FloatArray = np.maximum(-np.expm1(log_q) - np.exp(grid + log_q), 0.0)
             return curve
 
         return _symmetric(pessimistic_pmf(delta_at, self.epsilon, step))

@@ -97,7 +97,7 @@ class PureLoss:
         """Return the distribution of randomised response."""
 
         def delta_at(grid: FloatArray) -> FloatArray:
-            log_q = -np.logaddexp(0.0, self.epsilon)  # of the rarer answer: below all digits of one from epsilon = 37 on
+            log_q = -np.logaddexp(0.0, self.epsilon)  # of the rarer answer, lost beside one from epsilon = 37 on
             curve: FloatArray = np.maximum(-np.expm1(log_q) - np.exp(grid + log_q), 0.0)
             return curve
 

@@ -56,13 +56,13 @@ FORMULAS = ("exact", "paper")
 
 
 class CostEstimate(NamedTuple):
-    """A Monte Carlo estimate: mean and its standard error, both of shape (T, n), in dollars."""
+    """A Monte Carlo estimate: mean and its standard error, both of shape (T, [c,] n), in dollars."""
 
     mean: FloatArray
     standard_error: FloatArray
 
     def __repr__(self) -> str:
-        steps, n = self.mean.shape
+        steps, *_, n = self.mean.shape
         return f"CostEstimate(mean and standard error, {steps:,} steps by {n:,} states)"
 
 

@@ -9,11 +9,14 @@ import pytest
 from helpers import random_model
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
+from scipy.special import rel_entr
 from test_coupled import HORIZON, coupled_model, couplings
+from test_nature import random_model as general_model
 
-from dp_ensemble_env import _draws, coupled, functional
+from dp_ensemble_env import _average, _draws, coupled, functional
 from dp_ensemble_env._edges import LARGEST_PENALTY
-from dp_ensemble_env.cost import cost_of_privacy
+from dp_ensemble_env.chain import ensemble, estimate_chain
+from dp_ensemble_env.cost import cost_of_privacy, policy_cost, release_cost, release_cost_leading_order
 from dp_ensemble_env.coupled import _Dual
 from dp_ensemble_env.coupling import Coupling
 from dp_ensemble_env.envs import EnsembleEnv
@@ -26,6 +29,7 @@ from dp_ensemble_env.policies import (
     expansion_values,
     solve_policy,
     solve_standard,
+    solve_with,
     standard_policy,
     taylor_kernel,
 )
@@ -140,6 +144,82 @@ def test_the_expansion_names_a_negative_probability_that_is_there():
     assert values[int(time), int(state)].min() < 0 and not (values[: int(time)] < 0).any()
     assert np.isclose(values[int(time), int(state)], float(number), rtol=5e-3).any() and float(number) < 0
     assert not (values[int(time), : int(state)] < 0).any()
+
+
+def test_a_zero_is_no_negative_probability():
+    """At the first time some transitions are impossible and have probability zero; the second has the fault."""
+    model = varying(CERTAIN, np.tile([0.02, 0.49, 0.49], (3, 1)), utility=np.array([[0, 0, 0], [0, 0, 0], [4.5, 0, 0]]))
+    values = model.log_kernel.dense(expansion_values(model, solve_standard(model), 0.01))
+    assert (values[0] >= 0).all() and (values[1] < 0).any()
+    with pytest.raises(ValueError, match=r"negative probability -\S+ from state \d at time 1"):
+        average_policy(model, 0.01, "expansion")
+
+
+def test_impossible_successors_do_not_count_in_the_leading_order():
+    """The last step by hand: γ / (2 (k + 1)) times the sum over possible successors of r (1 - π)."""
+    for model in BOTH_WAYS:
+        best, k = solve_standard(model), 9.0
+        for b, on in enumerate(model.default[1] > 0):
+            ratio = best.policy[1, b, on] / model.default[1, b, on]
+            expected = 1.5 / (2 * (k + 1)) * (ratio * (1 - best.policy[1, b, on])).sum()
+            assert release_cost_leading_order(model, k)[1, b] == pytest.approx(expected, abs=1e-15)
+
+
+def test_two_samples_are_the_fewest_that_have_a_standard_error():
+    for model in (random_model(3, n=3, horizon=2), general_model(3, n=3, m=3, c=2, horizon=2)):
+        for k, formula in ((1e7, "exact"), (1e7, "paper"), (5.0, "exact")):
+            for samples in (2, 3):
+                found = release_cost(model, k, formula=formula, samples=samples, rng=np.random.default_rng(1))
+                rng = np.random.default_rng(1)
+                ones = [one_release_cost(model, k, formula, rng) for _ in range(samples)]
+                assert_allclose(found.mean, np.mean(ones, axis=0), rtol=1e-7, atol=1e-12)
+                error = np.std(ones, axis=0, ddof=1) / np.sqrt(samples)
+                assert_allclose(found.standard_error, error, rtol=1e-5, atol=1e-9)
+        with pytest.raises(ValueError, match="samples"):
+            release_cost(model, 5.0, samples=1)
+        assert repr(found) == f"CostEstimate(mean and standard error, 2 steps by {model.n_states} states)"
+        assert_array_equal(cost_of_privacy(model, np.inf, "taylor"), np.zeros(model.default_policy.shape[:-1]))
+
+
+def one_release_cost(model, k, formula, rng):
+    """What the next release of a generator costs."""
+    best, gamma = solve_standard(model), model.discomfort_penalty
+    if not model.is_plain:
+        kernel = _average.draw_kernel(model.log_kernel, k, rng)
+        noisy = solve_with(model, kernel)
+        if formula == "exact":
+            return policy_cost(model, noisy.policy)
+        drawn = np.moveaxis(kernel.dense(kernel.linear), 0, 1)
+        step = rel_entr(noisy.policy, model.default_policy).sum(-1) - rel_entr(noisy.policy, drawn).sum(-1)
+        return gamma * (step + best.log_desirability[:-1] - noisy.log_desirability[:-1])
+    sums, _ = _average.sampled_costs(
+        model.log_kernel, k, 1, rng, model.utility / gamma, best.log_desirability, best.policy_values
+    )
+    return gamma * sums[["exact", "paper"].index(formula)]
+
+
+def test_what_is_taken_where_nothing_is_said():
+    model = random_model(3, n=3, horizon=2)
+    assert_array_equal(average_policy(model, 5.0, rng=1), average_policy(model, 5.0, "sampled", 1000, 1))
+    assert_array_equal(
+        cost_of_privacy(model, 5.0, "release", rng=1), release_cost(model, 5.0, samples=1000, rng=1).mean
+    )
+    assert_array_equal(release_cost(model, 5.0, rng=1).mean, release_cost(model, 5.0, samples=1000, rng=1).mean)
+    profile = np.linspace(1.0, 2.0, 50)
+    assert_array_equal(ensemble(profile), ensemble(profile, 100, noise=0.1, rng=0))
+    power = np.random.default_rng(0).uniform(size=3000)
+    assert estimate_chain(power).n_states == 20
+
+
+def test_models_of_a_batch_have_one_size():
+    models = [random_model(seed, n=3, horizon=2) for seed in (1, 2)]
+    assert solve_policy(models, "standard").shape == (2, 2, 3, 3)
+    for wrong, words in (
+        ([models[0], random_model(1, n=4, horizon=2)], "same horizon and number of states"),
+        ([], "non-empty list"), ([models[0], 3], "non-empty list"), ([3, models[0]], "non-empty list"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=words):
+            solve_policy(wrong, "standard")
 
 
 def test_a_policy_a_little_off_the_optimum_is_no_plan():

@@ -131,6 +131,16 @@ def test_without_a_move_or_without_noise_delta_is_zero_or_one():
     assert release_guarantee(50, 0.03, 0.0, 0.05, method="theorem2").epsilon == math.inf
 
 
+@pytest.mark.parametrize(
+    ("epsilon", "k", "h", "omega"),
+    [(110.6698, 2.0584851626605238e-4, 3.046812648130699e-10, 0.069), (10.88967809866751, 0.0552, 1.655e-10, 0.00705),
+     (750.8513639550608, 2371.46, 6.534e-9, 0.1282), (103.80795277102408, 5.856e-5, 1.051e-10, 0.02237)],
+)  # fmt: skip
+def test_where_rounding_is_all_that_is_left_delta_is_zero(epsilon, k, h, omega):
+    for shift in np.linspace(0, 1e-3, 20):
+        assert 0.0 <= worst_case_delta(epsilon * (1 + shift), k, h, omega) < 1e-300
+
+
 def test_large_epsilons_are_found_and_endless_ones_are_infinite():
     for k in (1e6, 1e9, 1e11):
         found = worst_case_epsilon(1e-6, k, 0.5, 0.1)

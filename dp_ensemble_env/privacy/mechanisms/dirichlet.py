@@ -155,7 +155,7 @@ class DirichletEvent(Event, type="dirichlet"):
     def _moved(self) -> NDArray[np.float64]:
         """Adjacency of every row in order, -1 where a row has one successor and is not drawn."""
         sizes = np.array(self.successors, dtype=float)
-        moved = np.broadcast_to(np.array(self.h or (PAPER_H,)), sizes.shape) if len(self.h) < 2 else np.array(self.h)
+        moved = np.broadcast_to(np.array(self.h or (PAPER_H,)), sizes.shape)
         left = np.maximum(0.0, 1.0 - self.floor * sizes) * moved
         return np.where(sizes > 1, np.where(left > 1e-15, left, 0.0), -1.0)
 

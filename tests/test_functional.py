@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.special import rel_entr
 
 from dp_ensemble_env import functional, scenarios
 from dp_ensemble_env.context import Context
@@ -217,3 +218,113 @@ def test_an_environment_is_taken_as_it_is():
         functional.make(env, action="tilt")
     with pytest.raises(ValueError, match="unknown backend"):
         functional.make(env, backend="cupy")
+
+
+# ------------------------------------------------------------------ by hand
+def by_hand(default, tilt):
+    """Rows proportional to the default times exp(tilt), and their divergences."""
+    weights = default * np.exp(tilt)
+    policy = weights / weights.sum(axis=-1, keepdims=True)
+    return policy, rel_entr(policy, default).sum(axis=-1)
+
+
+@pytest.mark.parametrize("mode", ["price", "tilt"])
+def test_actions_are_clipped_to_their_box_and_tilt_the_rows(mode):
+    params = functional.make(everything(), action=mode)
+    (size,) = params.action_shape
+    rng = np.random.default_rng(0)
+    for t, context in np.ndindex(T, C):
+        action = rng.uniform(-2, 2, size)
+        policy, divergence = functional.control(params, np.asarray(t), np.asarray(context), action)
+        tilt = np.clip(action, -1, 1) @ params.basis * params.scale[t]
+        for found, expected in zip((policy, divergence), by_hand(params.behaviour[t, context], tilt), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
+
+
+def test_discrete_actions_run_from_minus_one_to_one():
+    params = functional.make(everything(), action="discrete")
+    price = functional.make(everything(), action="price")
+    at = np.asarray(1), np.asarray(2)
+    for number, value in ((0, -1.0), (params.levels - 1, 1.0), (1, 2 / (params.levels - 1) - 1)):
+        found = functional.control(params, *at, np.asarray(number))
+        for one, other in zip(found, functional.control(price, *at, np.array([value])), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-14)
+
+
+def test_policies_keep_to_what_is_possible_and_rows_of_nothing_are_the_default():
+    params = functional.make(everything(), action="policy")
+    default, rng = params.behaviour[2, 1], np.random.default_rng(1)
+    action = rng.uniform(-0.5, 1.5, (N, M))
+    action[0], action[1] = 0.0, -1.0
+    policy, divergence = functional.control(params, np.asarray(2), np.asarray(1), action)
+    for s in range(N):
+        given = np.where(default[s] > 0, np.clip(action[s], 0, 1), 0.0)
+        row = given / given.sum() if given.sum() > 0 else default[s]
+        np.testing.assert_allclose(policy[s], row, rtol=1e-12, atol=1e-15)
+        assert divergence[s] == pytest.approx(rel_entr(row, default[s]).sum(), abs=1e-12)
+
+
+class Spots:
+    """A generator whose uniform numbers are known."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def random(self, shape):
+        return np.full(shape, self.value)
+
+
+def test_draws_by_their_cumulated_weights():
+    weights = np.array([0.0, 0.25, 0.0, 0.5, 0.25, 0.0])
+    for spot, index in ((0.0, 1), (0.2, 1), (0.25, 3), (0.7, 3), (0.75, 4), (1 - 1e-16, 4), (1.0, 5)):
+        assert functional._draw(np_namespace(), weights, np.asarray(spot)) == index
+    assert functional._draw(np_namespace(), 7 * weights[None], np.array([0.3])).tolist() == [3]
+
+
+def np_namespace():
+    return functional._namespace(functional.make(everything(), action="tilt"))
+
+
+@pytest.mark.parametrize("spread", [False, True])
+@pytest.mark.parametrize("population", ["mean-field", "single", 6])
+def test_where_episodes_begin(spread, population):
+    model = everything(spread_start=spread, initial=[0.0, 0.5, 0.0, 0.5, 0.0])
+    params = functional.make(model, action="tilt", population=population)
+    loads = {"mean-field": 0, "single": 1}.get(population, population)
+    assert params.loads == loads and params.spread == spread
+    state, observation = functional.reset(params, np.random.default_rng(2), (50,))
+    assert state.states.shape == (50, loads) and observation.shape == (50, params.observation_size)
+    assert (state.time == 0).all() and observation.shape[1] == N + params.clock.shape[-1]
+    np.testing.assert_array_equal(observation, np.concatenate([state.shares, params.clock[0, state.context]], axis=1))
+    if loads == 0 and spread:
+        np.testing.assert_array_equal(state.shares, np.broadcast_to(model.initial, (50, N)))
+    elif not spread:
+        assert set(state.shares.argmax(axis=1)) == {1, 3} and (state.shares.max(axis=1) == 1.0).all()
+    if loads:
+        counted = np.stack([(state.states == s).mean(axis=1) for s in range(N)], axis=1)
+        np.testing.assert_allclose(state.shares, counted)
+    if loads == 6 and spread:
+        assert (state.shares.max(axis=1) < 1.0).any()
+    # A spot below one half is the second state, from there on it is the fourth.
+    for spot, s in ((0.49, 1), (0.5, 3)):
+        if not spread:
+            assert functional.reset(params, Spots(spot))[0].shares.argmax() == s
+
+
+def test_sizes_are_said():
+    for mode, shape in (("tilt", f"{M}"), ("price", "1"), ("policy", f"{N}x{M}"), ("discrete", "discrete")):
+        params = functional.make(everything(), action=mode)
+        assert repr(params) == f"Params({N} states, {T} steps, observation {params.observation_size}, action {shape})"
+
+
+def test_rewards_are_utility_less_discomfort_in_units():
+    for unit in ("unit", "dollars"):
+        params, key = functional.make(everything(), action="tilt", rewards=unit), np.random.default_rng(0)
+        state, _ = functional.reset(params, key, (3,))
+        for t in range(T):
+            state, _, reward, done, info = functional.step(params, state, np.full((3, M), 0.3), key)
+            np.testing.assert_allclose(reward, (info["utility"] - info["discomfort"]) / params.unit, rtol=1e-12)
+            np.testing.assert_allclose(info["power_kw"], state.shares @ params.power, rtol=1e-12)
+            expected = (state.shares * params.utility[t + 1, state.context]).sum(axis=1)
+            np.testing.assert_allclose(info["utility"], expected, rtol=1e-12)
+            assert (done == (t == T - 1)).all() and (state.time == t + 1).all() and (info["cost"] == 0).all()

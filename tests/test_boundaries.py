@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from dp_ensemble_env import _average, _draws, coupled, functional
 from dp_ensemble_env._edges import LARGEST_PENALTY
 from dp_ensemble_env.chain import ensemble, estimate_chain
 from dp_ensemble_env.cost import cost_of_privacy, policy_cost, release_cost, release_cost_leading_order
-from dp_ensemble_env.coupled import _Dual
+from dp_ensemble_env.coupled import _Dual, solve_coupled
 from dp_ensemble_env.coupling import Coupling
 from dp_ensemble_env.envs import EnsembleEnv
 from dp_ensemble_env.event import _Lookup
@@ -332,6 +333,44 @@ def test_each_half_of_the_search_finds_the_shadow_prices(kind, watts, cents, mon
     alone = dual._polish(np.zeros(HORIZON), high)
     assert dual._value(alone)[0] - value < 1e-9 * cents and np.abs(alone - best).max() < 1e-6 * price
     assert ((best >= dual.low) & (best <= dual.high)).all()
+
+
+@pytest.mark.parametrize(
+    ("primal", "tolerance", "accepted"),
+    [(0.5, 1e-3, True), (0.5, 0.9e-3, False), (100.0, 1e-5, True), (100.0, 0.9e-5, False), (-100.0, 1e-5, True)],
+)
+def test_the_gap_is_measured_by_the_return_or_by_a_dollar(primal, tolerance, accepted):
+    model = coupled_model(couplings()["tracking"])
+    found = replace(solve_coupled(model), gap=1e-3, primal=primal)
+    coupled._FOUND[model] = found
+    if accepted:
+        assert solve_coupled(model, tolerance) is found
+    else:
+        with pytest.raises(ValueError, match=r"could be certified to \$0.001 only"):
+            solve_coupled(model, tolerance)
+    for gap, good in ((1e-6, True), (1.01e-6, False)):  # by default
+        coupled._FOUND[model] = replace(found, gap=gap, primal=0.5)
+        if good:
+            solve_coupled(model)
+        else:
+            with pytest.raises(ValueError, match="could be certified"):
+                solve_coupled(model)
+
+
+def test_levels_and_weights_that_a_coupling_takes():
+    limit = Coupling.limit([1.0, np.inf, 2.0, 2.0], [5.0, 5.0, 0.0, 0.5])
+    assert limit.weight.tolist() == [0.0, 0.0, 0.0, 0.5] and limit.horizon == 3 and not limit.is_hard
+    assert repr(limit) == "Coupling(limit, 3 steps, 2 kW per load, $0.5 per kW)"
+    assert repr(Coupling.limit([1.0, 1.0, 3.0])) == "Coupling(limit, 2 steps, 1 … 3 kW per load, hard)"
+    for kind, level, weight, words in (
+        ("limit", [1.0], 1.0, "T \\+ 1 entries"), ("tracking", [1.0, 2.0], [1.0], "weight has 1 entries"),
+        ("limit", [1.0, 2.0, 3.0], [1.0, 2.0, -0.1], "weight at time 2 is -0.1"),
+        ("limit", [1.0, 2.0, 3.0], [1.0, np.nan, -0.1], "weight at time 1 is nan"),
+        ("tracking", [1.0, 2.0, 3.0], [1.0, 2.0, np.inf], "weight at time 2 is inf"),
+        ("tracking", [1.0, np.inf, 3.0], 1.0, "target"), ("limit", [1.0, -np.inf, 3.0], 1.0, "limit"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=words):
+            Coupling(kind, np.array(level), np.array(weight))
 
 
 def test_a_hard_cap_is_named_by_its_first_time():

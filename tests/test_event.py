@@ -163,6 +163,15 @@ def test_weather_adjustment_is_a_ratio_within_twenty_percent():
         assert_allclose(customer_baseline(times, kw, DemandResponseEvent(), adjustment="weather"), 100 * factor)
 
 
+def test_small_loads_have_weather_too():
+    times, kw = meter(32, np.full(32, 0.01))
+    kw[(times >= np.datetime64("2018-07-02T07:00")) & (times < np.datetime64("2018-07-02T09:00"))] = 0.009
+    assert_allclose(customer_baseline(times, kw, DemandResponseEvent(), adjustment="weather"), 0.009)
+    kw[times == np.datetime64("2018-07-02T08:00")] = np.nan
+    with pytest.raises(ValueError, match="readings are missing two to four hours before"):
+        customer_baseline(times, kw, DemandResponseEvent(), adjustment="weather")
+
+
 def test_hourly_events_average_quarter_hours():
     times, kw = meter(32, np.full(32, 100.0))
     kw[np.arange(kw.size) % 4 == 0] = 140.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import mpmath
 import numpy as np
@@ -13,6 +14,8 @@ from dp_ensemble_env.privacy import calibration
 from dp_ensemble_env.privacy.accounting import composition, theorem2
 from dp_ensemble_env.privacy.accounting.composition import (
     RowGroup,
+    UnreachableTarget,
+    calibrate_groups,
     composed_delta,
     composed_epsilon,
     grid_step,
@@ -145,7 +148,9 @@ def test_large_epsilons_are_found_and_endless_ones_are_infinite():
     for k in (1e6, 1e9, 1e11):
         found = worst_case_epsilon(1e-6, k, 0.5, 0.1)
         assert found > 1e5 and worst_case_delta(found, k, 0.5, 0.1) == pytest.approx(1e-6, rel=1e-3)
-    assert worst_case_epsilon(1e-6, 1e15, 0.5, 0.1) == math.inf  # beyond 1e12
+    last = 2.0**39 / found * k  # ε is proportional to so large a k, and a bound of 2^40 exceeds 1e12
+    assert worst_case_epsilon(1e-6, 0.9 * last, 0.5, 0.1) == pytest.approx(0.9 * 2**39, rel=1e-3)
+    assert worst_case_epsilon(1e-6, 1.2 * last, 0.5, 0.1) == worst_case_epsilon(1e-6, 1e15, 0.5, 0.1) == math.inf
 
 
 @pytest.mark.parametrize(
@@ -229,6 +234,65 @@ def test_the_grid_has_a_two_hundredth_of_the_spread_of_the_loss():
     assert not has_grid((groups[0], RowGroup(50.0, 0.0, 0.03))) and not has_grid((RowGroup(1e12, 0.1, 0.03),))
 
 
+def test_the_grid_is_fine_enough_to_be_exponentiated():
+    for k, fits in ((8.5e10, True), (9e10, False)):
+        group = RowGroup(k, 0.1, 0.03)
+        assert 650 < grid_step((group,)) < 750 and (grid_step((group,)) < 700) == fits == has_grid((group,))
+
+
+def test_a_distribution_errs_upwards_and_hardly():
+    group, step = RowGroup(50.0, 0.1, 0.03), 0.01
+    pmf = composition.row_pmf(group, step)
+    for i in range(-100, 250, 3):
+        exact = float(np.exp(log_worst_case_delta(i * step, 50.0, 0.03, 0.1)))
+        assert exact <= pmf.get_delta_for_epsilon(i * step) <= exact * (1 + 1e-9) + 1e-15
+    tiny = group._replace(h=1e-30)  # within one step of the grid
+    assert composed_epsilon(1e-4, [group, tiny]) == pytest.approx(composed_epsilon(1e-4, [group]), rel=2e-2)
+
+
+TARGETS = {
+    "one row": (0.05, [RowGroup(1.0, 0.1, 0.03)], "two"),
+    "three rows": (0.5, [RowGroup(1.0, 0.1, 0.03, 3)], "two"),
+    "two kinds": (0.5, [RowGroup(1.0, 0.1, 0.03), RowGroup(1.0, 0.01, 0.02, 2)], "two"),
+    "any entries": (0.5, [RowGroup(1.0, 0.1, 0.03, 2)], "any"),
+}
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_refusal_says_what_would_do(name):
+    epsilon, groups, entries = TARGETS[name]
+    with pytest.raises(UnreachableTarget) as refused:
+        calibrate_groups(epsilon, 1e-6, groups, entries)
+    text = str(refused.value)
+    pattern = r"fall below (\S+);.* above omega=(\S+) .*shrink h below (\S+) "
+    below, omega, h = (float(x) for x in re.search(pattern, text).groups())
+    worst = groups[-1]
+    assert below == pytest.approx(composed_epsilon(1e-6, [g._replace(k=1e-9) for g in groups], entries), rel=2e-3)
+    assert worst.omega / omega == pytest.approx(h / worst.h, rel=1e-3)
+    for share, enough in ((0.99, True), (1.01, False)):
+        shrunk = [g._replace(h=g.h * share * h / worst.h) for g in groups]
+        assert (largest_k(epsilon, 1e-6, shrunk, entries) is not None) == enough
+    many = sum(g.number for g in groups)
+    least, most = ("at least ", "up to ") if len(groups) > 1 else ("", "")
+    rows = f"{many} row{'s' * (many > 1)} with omega={least}{worst.omega:g} and h={most}{worst.h:g}"
+    assert rows in text and (" for moves of any entries" in text) == (entries == "any")
+
+
+def test_targets_at_the_limit_of_a_vanishing_k():
+    without = [RowGroup(1.0, 0.0, 0.03), RowGroup(1.0, 0.1, 0.03)]
+    with pytest.raises(UnreachableTarget, match="without a floor no k"):
+        calibrate_groups(3.0, 1e-4, without)
+    least = composed_epsilon(1e-4, [RowGroup(1e-9, 0.1, 0.03)])
+    assert largest_k(least, 1e-4, [RowGroup(1.0, 0.1, 0.03)]) >= 1e-9
+    for rows in (2, 3):  # between the exact limit and what Rényi divergences prove of it
+        exact = composed_epsilon(1e-4, [RowGroup(1e-9, 0.1, 0.03, rows)])
+        proven = renyi_epsilon(1e-4, [RowGroup(1e-9, 0.1, 0.03, rows)])
+        target = 0.5 * (exact + proven)
+        k = largest_k(target, 1e-4, [RowGroup(1.0, 0.1, 0.03, rows)])
+        assert exact < target < proven and composed_epsilon(1e-4, [RowGroup(k, 0.1, 0.03, rows)]) <= target
+        assert composed_epsilon(1e-4, [RowGroup(1.01 * k, 0.1, 0.03, rows)]) > target
+
+
 # ------------------------------------------------------------------ losses together
 def test_losses_that_occur_twice_and_gaussians_together():
     assert total_epsilon(1e-5, [(GaussianLoss(3.0), 1), (GaussianLoss(4.0), 1)]) == pytest.approx(
@@ -277,8 +341,12 @@ def test_randomised_responses_compose_by_enumeration(delta):
 def test_a_total_that_was_charged_does_not_move():
     """The orders at which divergences are added up are part of what a ledger has on record."""
     share = np.r_[np.geomspace(1e-9, 0.5, 400), 1 - np.geomspace(0.5, 1e-9, 200)]
-    for groups in ([RowGroup(50.0, 0.1, 0.03, 20)], [RowGroup(3.0, 0.2, 0.3), RowGroup(9.0, 0.1, 0.1, 2)]):
-        span = min(2 * group.omega / group.h for group in groups)
+    for groups in (
+        [RowGroup(50.0, 0.1, 1e-12)],
+        [RowGroup(50.0, 0.1, 0.03, 20)],
+        [RowGroup(3.0, 0.2, 0.3), RowGroup(9.0, 0.1, 0.1, 2)],
+    ):
+        span = min(1e9, *(2 * group.omega / group.h for group in groups))
         for delta in (1e-9, 1e-3, 0.5):
             best = math.inf
             for order in 1 + span * np.unique(share):
@@ -329,11 +397,11 @@ def test_posterior_divergences_by_their_formula_and_where_they_are_proven():
 def test_the_largest_psi_is_the_largest(k, omega, rest, size, delta):
     log_psi = theorem2_log_psi(k, omega, rest, size, delta)
     miss = [theorem2.theorem2_log_miss(log_psi + shift, k, omega, rest, size) for shift in (0.0, 1e-6 * abs(log_psi))]
-    assert miss[0] <= math.log(delta) + 1e-10
+    assert miss[0] <= math.log(delta) and log_psi < -math.log(size)
     assert miss[1] > math.log(delta) or log_psi == pytest.approx(-math.log(size), abs=1e-8)
 
 
-@pytest.mark.parametrize("psi", [1e-14, 1e-11, 0.3, 0.6])
+@pytest.mark.parametrize("psi", [1e-14, 1e-11, 0.1, 0.3, 0.6])
 @pytest.mark.parametrize("shapes", [(0.02, 0.03, 0.05), (1.5, 2.0, 0.0), (1.5, 2.0, 2.5), (4.0, 1.0, 0.5)])
 def test_two_entries_that_miss_together(psi, shapes):
     """Pr[x_1 < ψ, x_2 < ψ] / Pr[x_1 < ψ], by integration; with nothing besides them, x_2 = 1 - x_1."""
@@ -349,3 +417,43 @@ def test_two_entries_that_miss_together(psi, shapes):
         expected = max(0.0, (first.cdf(psi) - first.cdf(1 - psi)) / first.cdf(psi))
     found = theorem2._both_miss(math.log(psi), a, b, total, float(np.log(first.cdf(psi))))
     assert found == pytest.approx(expected, rel=1e-6 if psi < 0.5 else 1e-2)  # a kink beyond one half
+
+
+@pytest.mark.parametrize("psi", [0.05, 0.2, 0.33])
+def test_three_entries_miss_by_hunters_bound(psi):
+    """One minus the centre's share of the pairs, the centre being the entry that misses most often."""
+    shapes, total = np.array([2.0, 0.9, 1.5]), 6.0
+    single = [stats.beta(a, total - a).cdf(psi) for a in shapes]
+    pair = [single[1] * theorem2._both_miss(math.log(psi), 0.9, shapes[i], total, math.log(single[1])) for i in (0, 2)]
+    expected = min(1.0, sum(single) - sum(pair))
+    assert math.exp(theorem2._log_miss(math.log(psi), shapes, total)) == pytest.approx(expected, rel=1e-9)
+    low, raised = np.full(3, 0.2), np.array([0.4, 0.2, 0.2])
+    both = [theorem2._log_miss(math.log(psi), 6.0 * vertex, 6.0) for vertex in (low, raised)]
+    assert theorem2.theorem2_log_miss(math.log(psi), 6.0, 0.2, 0.2, 3) == max(both)
+    assert psi > 0.3 or both[0] != both[1]
+    assert theorem2._log_miss(math.log(0.333), np.full(3, 0.01), 0.031) == 0.0  # Hunter's bound passes one
+
+
+@pytest.mark.parametrize("h", [0.03, 1e-6])
+@pytest.mark.parametrize(("k", "omega", "rest", "size"), [(50.0, 0.1, 0.1, 2), (8.0, 0.2, 0.2, 3), (0.5, 0.3, 0.2, 2)])
+def test_theorem_2_by_its_formula(k, omega, rest, size, h):
+    with mpmath.workdps(40):
+        psi = mpmath.exp(mpmath.mpf(theorem2_log_psi(k, omega, rest, size, 0.05)))
+        m, w, c = k * mpmath.mpf(h) / 2, mpmath.mpf(omega), 1 - mpmath.mpf(rest) - mpmath.mpf(omega)
+        constant = mpmath.log(mpmath.beta(k * w, k * c) / mpmath.beta(k * w + m, k * c - m))
+        expected = float(constant + m * mpmath.log((1 - (size - 1) * psi) / psi))
+    found = theorem2_epsilon(k, h, omega, rest, size, 0.05)
+    assert found == pytest.approx(max(expected, 0.0), rel=1e-8, abs=1e-13)
+
+
+def test_what_theorem_2_and_rows_refuse():
+    for settings, words in (
+        ((50, 0.03, 0.1, 0.0, 2, 0.05), "omega_bar must"), ((50, 0.03, 0.1, 1.0, 2, 0.05), "omega_bar must"),
+        ((50, 0.03, 0.0, 0.1, 2, 0.05), "omega must"), ((50, 0.03, 0.1, 0.1, 1, 0.05), "n_protected"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=words):
+            theorem2_epsilon(*settings)
+    for omega in (0.6, -0.1):
+        with pytest.raises(ValueError, match="omega must"):
+            worst_case_epsilon(0.1, 50, 0.03, omega)
+    assert worst_case_epsilon(0.1, 50, 0.03, 0.5) >= 0.0

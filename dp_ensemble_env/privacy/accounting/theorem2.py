@@ -127,8 +127,8 @@ def _log_miss(log_psi: float, shapes: NDArray[np.float64], total: float) -> floa
         if index != centre
     ]
     top = singles.max()
-    value = np.exp(singles - top).sum() - sum(pairs)
-    return min(0.0, float(top + math.log(max(value, 1e-300))))
+    # No pair is likelier than either of the two, so that one at least is left.
+    return min(0.0, float(top + math.log(np.exp(singles - top).sum() - sum(pairs))))
 
 
 @lru_cache(maxsize=8192)

@@ -12,8 +12,10 @@ from test_nature import random_model
 
 from dp_ensemble_env._average import draw_kernel
 from dp_ensemble_env.cost import cost_of_privacy
+from dp_ensemble_env.coupling import Coupling
 from dp_ensemble_env.lsmdp import LogKernel, evaluate_policy, log_probabilities, occupancy, solve
-from dp_ensemble_env.policies import solve_standard, solve_with, tilted_policy
+from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.policies import as_tilt, average_policy, solve_standard, solve_with, standard_policy, tilted_policy
 
 FREE = np.array([[0.5, 0.3, 0.2], [0.25, 0.25, 0.5], [0.1, 0.1, 0.8]])
 FOUR = np.full((4, 4), 0.25)
@@ -177,3 +179,54 @@ def test_one_tilt_for_all_contexts_is_the_same_in_each():
             tilted_policy(model, wrong)
     with pytest.raises(ValueError, match="tilts must"):
         tilted_policy(random_model(3, contexts=False), each)
+
+
+def test_what_is_given_once_makes_no_batch():
+    """A penalty may be any number; two kernels, two utilities or two penalties make a batch, one of each does not."""
+    kernel, plain = log_probabilities(FREE), solve(log_probabilities(FREE), UTILITY, 2.0)
+    for penalty in (2, np.int64(2), np.float64(2.0)):
+        found = solve(kernel, UTILITY, penalty)
+        assert_array_equal(found.log_desirability, plain.log_desirability)
+        assert_array_equal(evaluate_policy(TWICE, FREE, UTILITY, penalty), evaluate_policy(TWICE, FREE, UTILITY, 2.0))
+    two = solve(np.log(np.stack([TWICE, TWICE[:, ::-1]])), UTILITY, 2.0)
+    assert two.policy.shape == (2, 2, 3, 3) and two.discomfort_penalty == 2.0
+    assert_array_equal(two.policy[1], solve(np.log(TWICE[:, ::-1]), UTILITY, 2.0).policy)
+    one = solve(kernel, UTILITY[None], 2.0)
+    assert one.policy.shape == (1, 2, 3, 3) and isinstance(one.discomfort_penalty, float)
+    assert isinstance(solve(kernel, UTILITY, [2.0]).discomfort_penalty, float)
+    both = solve(kernel, UTILITY, [2.0, 3.0])
+    for i, penalty in enumerate((2.0, 3.0)):
+        assert_allclose(both.cost_to_go[i], solve(kernel, UTILITY, penalty).cost_to_go, rtol=1e-13)
+        assert_allclose(both.tilt[i], solve(kernel, UTILITY, penalty).tilt, atol=1e-13)
+
+
+def test_kernels_of_several_times_or_members_are_square_as_well():
+    for shape in ((2, 3, 2), (2, 2, 3, 2), (3, 2, 3)):
+        with pytest.raises(ValueError, match="must be square"):
+            LogKernel.from_dense(np.zeros(shape))
+    for shape in ((3,), (1, 1, 1, 3, 3)):
+        with pytest.raises(ValueError, match=r"default|log_kernel"):
+            LogKernel.of_contexts(np.full(shape, 1 / 3))
+
+
+@pytest.mark.parametrize("model", [random_model(1), random_model(3, contexts=False), random_model(5, nature=False)])
+def test_plans_are_deployed_where_they_were_made(model):
+    assert_allclose(as_tilt(solve_standard(model), model), standard_policy(model), atol=1e-12)
+
+
+def test_a_negative_probability_is_named_by_its_time_in_a_context_as_well():
+    model = random_model(1)
+    with pytest.raises(ValueError, match=r"negative probability -\S+ from state \d at time \d"):
+        average_policy(model.override(utility=4.0 * model.utility), 1e-3, "expansion")
+
+
+def test_the_only_step_gives_its_matrix_away():
+    model = EnsembleModel(FREE, [0, 1, 2], UTILITY[:2], 1.0)
+    assert_allclose(as_tilt(standard_policy(model), model), standard_policy(model), atol=1e-12)
+
+
+def test_multipliers_are_bounded_where_something_is_asked():
+    low, high = Coupling.tracking([9.0, 1.0, 1.0, 1.0], [9.0, 0.3, 0.0, 2.5]).bounds()
+    assert low.tolist() == [-np.inf, 0.0, -np.inf] and high.tolist() == [np.inf, 0.0, np.inf]
+    low, high = Coupling.limit([9.0, 1.0, np.inf, 1.0], [9.0, 0.3, 2.0, 2.5]).bounds()
+    assert low.tolist() == [0.0, 0.0, 0.0] and high.tolist() == [0.3, 0.0, 2.5]

@@ -201,7 +201,7 @@ def _release_cost_general(
             drawn = np.moveaxis(drawn, 0, 1) if noisy.contexts else drawn[0]
             divergence = rel_entr(noisy.policy, model.default_policy) - rel_entr(noisy.policy, drawn)
             ahead = best.log_desirability[:-1] - noisy.log_desirability[:-1]
-            cost = gamma * (np.where(noisy.policy > 0, divergence, 0.0).sum(axis=-1) + ahead)
+            cost = gamma * (divergence.sum(axis=-1) + ahead)
         total += cost
         squares += cost**2
     mean = total / samples

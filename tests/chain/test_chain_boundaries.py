@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dp_ensemble_env.chain import by_time, ensemble, estimate_chain, levels
+from dp_ensemble_env.chain import MarkovChain, by_time, ensemble, estimate_chain, levels
 
 LARGEST = np.finfo(float).max
 
@@ -181,3 +181,42 @@ def test_cells_are_drawn_towards_the_pooled_chain_by_their_counts():
         expected = (counts + strength * pooled) / (counts.sum(axis=-1, keepdims=True) + strength)
         np.testing.assert_allclose(by_time.shrink(counts, pooled, strength), expected)
     assert (by_time.shrink(counts, pooled, np.inf) == pooled).all()
+
+
+# ------------------------------------------------------------------ chains
+def test_a_chain_in_numbers():
+    """Three levels: 0 stays or goes up by two, 1 always goes down, 2 goes to 1 or stays."""
+    default = np.array([[0.75, 0.0, 0.25], [1.0, 0.0, 0.0], [0.0, 0.5, 0.5]])
+    counts = np.array([[3, 0, 1], [4, 0, 0], [0, 3, 3]])
+    chain = MarkovChain(default, np.arange(4.0), np.array([0.5, 1.5, 2.5]), counts)
+    assert chain.summary() == {
+        "states": 3, "transitions": 14, "nonzeros": 5, "bandwidth": 2, "one_way_edges": 3, "deterministic_rows": 1,
+        "rows_without_self_loop": 1, "smallest_entry": 0.25, "fewest_observations": 4,
+    }  # fmt: skip
+    assert repr(chain) == "MarkovChain(3 levels, 5 possible moves, 14 transitions seen)"
+    assert chain.observations.tolist() == [4, 4, 6] and chain.states([0.2, 2.9]).tolist() == [0, 2]
+    with pytest.raises(ValueError, match="power holds NaN"):
+        chain.states([0.2, np.nan])
+    for wrong in (np.arange(3.0), np.arange(5.0)):
+        with pytest.raises(ValueError, match="edges"):
+            MarkovChain(default, wrong, chain.power, counts)
+
+
+def test_quantiles_that_coincide_and_numbers_of_levels():
+    power = [0.0, 3.0, 0.0, 2.0, 0.0, 4.0, 1.0]
+    with pytest.raises(ValueError, match="only 2 of 3 quantile states differ"):
+        estimate_chain(power, 3, binning="quantile")
+    assert estimate_chain(power, 3, binning="quantile", on_unvisited="merge").n_states == 2
+    for wrong in (1, 100_001):
+        with pytest.raises(ValueError, match="n_states"):
+            estimate_chain(power, wrong)
+    for wrong in (-0.1, 1.1):
+        with pytest.raises(ValueError, match="noise"):
+            ensemble(power, noise=wrong)
+
+
+def test_buildings_by_hand():
+    profile, rng = np.array([1.0, np.nan, 3.0]), np.random.default_rng(6)
+    factors = [np.clip(rng.standard_normal(3) * 0.2 / 3, -0.2, 0.2) for _ in range(4)]
+    expected = sum(profile * (1 + factor) for factor in factors)
+    np.testing.assert_allclose(ensemble(profile, 4, noise=0.2, rng=np.random.default_rng(6)), expected)

@@ -376,6 +376,37 @@ def test_the_least_sigma_is_the_least(epsilon, delta):
     assert calibration.gaussian_epsilon(delta, sigma) <= epsilon
 
 
+@pytest.mark.parametrize(("delta", "sigma"), [(1e-6, 4.0), (1e-3, 0.2), (0.3, 0.9), (0.05, 6.0), (1e-12, 30.0)])
+def test_a_gaussian_epsilon_is_rounded_up(delta, sigma):
+    found = calibration.gaussian_epsilon(delta, sigma)
+    with mpmath.workdps(40):
+        s, e = mpmath.mpf(sigma), mpmath.mpf(found)
+        both = [
+            mpmath.ncdf(0.5 / s - x * s) - mpmath.exp(x) * mpmath.ncdf(-0.5 / s - x * s) for x in (e, e * (1 - 1e-9))
+        ]
+    assert both[0] <= delta < both[1] if found > 0 else both[0] <= delta
+
+
+def test_what_a_guarantee_says():
+    one = release_guarantee(50, 0.03, 0.1, 1e-4)
+    assert one.rows == 1 and "one release of 1 row at" in str(one) and "composed over rows" not in str(one)
+    assert "protected is a change of that size in one row;" in str(one) and "two of their entries" in str(one)
+    two = release_guarantee(50, 0.03, 0.1, 1e-4, 2)
+    assert "2 rows at k=50" in str(two) and "in each of 2 rows;" in str(two) and "composed over rows" in str(two)
+    assert "protected is one household;" in str(release_guarantee(50, 0.03, 0.1, 1e-4, unit="one household"))
+    wide = release_guarantee(50, 0.03, 0.1, 1e-4, entries="any")
+    assert wide.epsilon == renyi_epsilon(1e-4, [RowGroup(50, 0.1, 0.03)], "any") and "in total (L1" in str(wide)
+    proven = release_guarantee(50, 0.03, 0.1, 1e-4, method="renyi")
+    assert proven.epsilon == renyi_epsilon(1e-4, [RowGroup(50, 0.1, 0.03)]) > one.epsilon
+    assert "without a floor" in str(release_guarantee(50, 0.03, 0.0, 1e-4))
+    assert "too small for h=0.5" in str(release_guarantee(50, 0.5, 0.01, 1e-4, entries="any"))
+    theorem = release_guarantee(50, 0.03, 0.1, 0.05, method="theorem2")
+    assert theorem.epsilon == theorem2_epsilon(50, 0.03, 0.1, 0.1, 2, 0.05)
+    for rows, entries in ((2, "two"), (1, "any"), (2, "any")):
+        with pytest.raises(ValueError, match="Theorem 2 bounds one row and two entries"):
+            release_guarantee(50, 0.03, 0.1, 0.05, rows, entries=entries, method="theorem2")
+
+
 def test_posterior_divergences_by_their_formula_and_where_they_are_proven():
     orders, prior = np.array([1.4, 1.5, 2.0, 3.9, 4.0, 4.5]), 3.0
     found = calibration.posterior_renyi(orders, prior, 2)
@@ -383,6 +414,8 @@ def test_posterior_divergences_by_their_formula_and_where_they_are_proven():
     for order, value in zip(orders[1:4], found[1:4], strict=True):
         removed = math.lgamma(prior + 1 - order) + (order - 1) * math.lgamma(prior + 1) - order * math.lgamma(prior)
         assert value == pytest.approx(2 * removed / (order - 1), rel=1e-12)
+    small = float(calibration.posterior_renyi(np.array([2.0]), 500.0, 1)[0])
+    assert small == pytest.approx(math.log(500.0 / 499.0), rel=1e-9)  # Γ(a - 1) Γ(a + 1) / Γ(a)^2
     assert calibration.renyi_to_epsilon(0.9, np.array([2.0]), np.array([0.0])) == 0.0
     assert calibration.renyi_to_epsilon(0.9, np.array([2.0]), np.array([np.inf])) == math.inf
     many = calibration.renyi_to_epsilon(1e-3, np.array([2.0, 3.0]), np.array([0.5, np.inf]))

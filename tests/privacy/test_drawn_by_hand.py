@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from dp_ensemble_env.privacy import Fleet
+from dp_ensemble_env.privacy import Event, Fleet, mechanism
 from dp_ensemble_env.privacy.accounting.losses import RowLoss, losses, row_groups
 from dp_ensemble_env.privacy.mechanisms import base, posterior
 from dp_ensemble_env.privacy.mechanisms.base import Permit, Release
@@ -174,6 +174,40 @@ def test_a_permit_is_good_for_what_was_charged(times):
     with pytest.raises(ValueError, match=f"the permit was for {times} draw"):
         permit.covers(event)
     assert Permit(event, np.random.default_rng(0)).times == 1
+
+
+def test_claims_do_not_move_a_seeded_draw_and_terms_do():
+    mechanism, support = DirichletMechanism(k=7.0, floor=0.05), MATRICES > 0
+    first = mechanism.release(MATRICES, 3)
+    for claims in ({"support": None}, {"h": 0.1}, {"entries": "any"}, {"h": 0.1, "entries": "any"}):
+        assert_array_equal(mechanism.release(MATRICES, 3, **claims).log_matrix, first.log_matrix)
+    assert (mechanism.release(MATRICES, 3, support=support).log_matrix[support] != first.log_matrix[support]).any()
+
+
+def test_types_of_events_have_one_class_each():
+    def define(name):
+        return type(name, (Event,), {"__qualname__": name}, type="twice-defined")
+
+    try:
+        define("First")
+        define("First")  # again, as when a module is reloaded
+        with pytest.raises(ValueError, match="twice-defined"):
+            define("Second")
+    finally:
+        Event._types.pop("twice-defined", None)
+
+
+def test_what_other_mechanisms_leave_open():
+    release = mechanism("laplace:epsilon=1").release(Fleet.simulate(np.full((3, 3), 1 / 3), 5, seed=2, steps=50), 0)
+    assert release.floor == 0.0 and release.k == math.inf and base.LARGEST_RELEASE == 10**9
+    assert mechanism("gaussian:epsilon=1").delta == mechanism("posterior:epsilon=1").delta == 1e-6
+
+
+def test_the_smallest_prior_is_claimed():
+    fleet = Fleet.simulate(np.full((3, 3), 1 / 3), 5, seed=2, steps=50)
+    events = [mechanism(f"posterior:epsilon={epsilon}").event(fleet) for epsilon in (1, 3)]
+    assert events[0].prior > events[1].prior
+    assert type(events[0]).claims(events, 1)[0] == f" by posterior sampling with prior counts of {events[1].prior:.4g}"
 
 
 # ------------------------------------------------------------------ posterior draws

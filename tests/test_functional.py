@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import MISSING, fields
+
 import numpy as np
 import pytest
 from scipy.special import rel_entr
@@ -255,7 +257,7 @@ def test_policies_keep_to_what_is_possible_and_rows_of_nothing_are_the_default()
     params = functional.make(everything(), action="policy")
     default, rng = params.behaviour[2, 1], np.random.default_rng(1)
     action = rng.uniform(-0.5, 1.5, (N, M))
-    action[0], action[1] = 0.0, -1.0
+    action[0], action[1], action[2] = 0.0, -1.0, 0.1 * np.abs(action[2])
     policy, divergence = functional.control(params, np.asarray(2), np.asarray(1), action)
     for s in range(N):
         given = np.where(default[s] > 0, np.clip(action[s], 0, 1), 0.0)
@@ -328,3 +330,26 @@ def test_rewards_are_utility_less_discomfort_in_units():
             expected = (state.shares * params.utility[t + 1, state.context]).sum(axis=1)
             np.testing.assert_allclose(info["utility"], expected, rtol=1e-12)
             assert (done == (t == T - 1)).all() and (state.time == t + 1).all() and (info["cost"] == 0).all()
+
+
+def test_arrays_alone_are_those_of_the_mean_field():
+    params = functional.make(everything(), action="tilt")
+    arrays = {one.name: getattr(params, one.name) for one in fields(params) if one.default is MISSING}
+    alone = functional.Params(**arrays)
+    assert (alone.loads, alone.mode, alone.levels, alone.tracking, alone.spread) == (0, "basis", 0, False, False)
+
+
+def test_the_signatures_of_gymnax():
+    """Its functions are those of the module, in another order, on whatever library the parameters are of."""
+    env, params = functional.Gymnax.__new__(functional.Gymnax), functional.make(everything(), action="tilt")
+    env.default_params = functional.make(everything(1), action="tilt")
+    for given in (None, params):
+        used = env.default_params if given is None else given
+        observation, state = env.reset(np.random.default_rng(0), given)
+        np.testing.assert_array_equal(observation, functional.reset(used, np.random.default_rng(0))[1])
+        action = np.full(M, 0.2)
+        found = env.step(np.random.default_rng(1), state, action, given)
+        expected = functional.step_autoreset(used, state, action, np.random.default_rng(1))
+        np.testing.assert_array_equal(found[0], expected[1])
+        np.testing.assert_array_equal(found[1].shares, expected[0].shares)
+        assert found[2] == expected[2] and found[3] == expected[3]

@@ -270,3 +270,9 @@ def test_what_is_impossible_does_not_count_in_the_integral_however_desirable():
         found = average_exact(kernel, np.array([[0.0, -1.0, 0.5], [0.0, -1.0, far]]), 3.0)
         assert_allclose(found[1, :2], expected, rtol=1e-13)
         assert_array_equal(found[1, 2::3], 0.0)
+
+
+@pytest.mark.parametrize("shift", [-300.0, 300.0])
+def test_only_differences_of_desirabilities_matter_in_the_integral(shift):
+    kernel, log_z = LogKernel.from_dense(np.log([[0.3, 0.7], [0.5, 0.5]])), np.array([[0.0, -1.7]])
+    assert_allclose(average_exact(kernel, log_z + shift, 3.0), average_exact(kernel, log_z, 3.0), rtol=1e-12)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from dp_ensemble_env.privacy.mechanisms.base import Permit, Release
 from dp_ensemble_env.privacy.mechanisms.dirichlet import PAPER_H, DirichletEvent, DirichletMechanism
 from dp_ensemble_env.privacy.mechanisms.participants import Layout
 from dp_ensemble_env.privacy.mechanisms.posterior import PosteriorMechanism
+from dp_ensemble_env.privacy.participants import AGGREGATE_LIMIT, COUNTS_ARE_DATA, COUNTS_LIMIT
 
 #: Two times; rows of one, two and three successors.
 MATRICES = np.array(
@@ -64,12 +66,20 @@ def test_what_is_charged_for_rows_of_each_size():
     assert [tuple(group) for group in row_groups(event, "parallel")] == [
         (7.0, 0.1, pytest.approx(value), 1) for value in sorted([left[0], left[3]])
     ]
+    assert_allclose(plain.touched(2), [0.5 * PAPER_H, 0.0])
+    assert plain.steps == 1 and DirichletEvent.of(DirichletMechanism(k=7.0), MATRICES).successors == (2, 3, 1, 2, 3, 2)
     assert losses(plain, "sequential") == [(RowLoss(7.0, 0.25, plain.row_h[0], "two"), 1)]
 
 
 @pytest.mark.parametrize(
     ("floor", "sizes", "h", "bare"),
-    [(0.0, (1, 1), (), False), (0.0, (1, 2), (), True), (0.0, (2, 2), (0.0,), False), (0.1, (2, 2), (), False)],
+    [
+        (0.0, (1, 1), (), False),
+        (0.0, (1, 2), (), True),
+        (0.0, (2, 2), (0.0, 0.2), True),
+        (0.0, (2, 2), (0.0,), False),
+        (0.1, (2, 2), (), False),
+    ],
 )
 def test_without_a_floor_nothing_is_proven_for_what_is_drawn_and_moves(floor, sizes, h, bare):
     event = DirichletEvent(7.0, floor, sizes, seeding="seed", h=h)
@@ -101,9 +111,29 @@ def test_several_draws_in_words():
     assert (
         DirichletEvent.claims([second], 2)[0] == " at k=9" and "h=0.25 in" in DirichletEvent.claims([second], 2)[1][0]
     )
+    counted = DirichletEvent.claims([replace(first, h_source="counts")], 2)[1]
+    assert set(counted) >= {COUNTS_LIMIT, COUNTS_ARE_DATA} and AGGREGATE_LIMIT not in counted
+    assert COUNTS_ARE_DATA in DirichletEvent.claims([replace(first, h_source="devices")], 2)[1]
+    assert COUNTS_ARE_DATA in DirichletEvent.claims([first, replace(first, h_source="devices")], 2)[1]
+    assert COUNTS_ARE_DATA not in terms and COUNTS_LIMIT not in terms and AGGREGATE_LIMIT in terms
     bare = DirichletEvent(7.0, 0.0, (2, 3), seeding="seed").under(entries="any")
     terms = DirichletEvent.claims([bare, second], 2)[1]
     assert terms[2] == "assumes a public support" and "any entries" in terms[0] and "at most 2 rows" in terms[1]
+
+
+def test_floors_and_supports_that_do_not_fit_are_refused():
+    for wrong in (1.0, 1.5, -0.1):
+        with pytest.raises(ValueError, match="floor must"):
+            DirichletMechanism(k=7.0, floor=wrong)
+    with pytest.raises(ValueError, match="cannot hold for row 1, which has 3 successors; .* at most 0.3333"):
+        DirichletMechanism(k=7.0, floor=0.4).floored(MATRICES)
+    for wrong in ((MATRICES > 0).astype(int), MATRICES[0] > 0):
+        with pytest.raises(ValueError, match="support must be a boolean array"):
+            DirichletMechanism(k=7.0).floored(MATRICES, wrong)
+    narrow = MATRICES > 0
+    narrow[1, 2, 0] = False
+    with pytest.raises(ValueError, match=r"the transition \(1, 2, 0\) has positive probability"):
+        DirichletMechanism(k=7.0).floored(MATRICES, narrow)
 
 
 def test_a_fleet_needs_a_declared_support_and_a_clip():

@@ -40,7 +40,7 @@ NOISE = 1e-13
 #: Environments that go through the mean-field loops side by side.
 LANES = 64
 #: The same for environments of one load, which need less room.
-NARROW_LANES = 256
+NARROW_LANES = 128
 
 
 @njit(inline="always", error_model="numpy")
@@ -65,20 +65,21 @@ def positive(divergence: float) -> float:
 def check_rows(ints: Ints, counters: Ints, action: Floats, start: int, stop: int) -> int:
     """Look at the environments from `start` to `stop` before anything changes; return what the steps return."""
     horizon, width = ints[T], int(action.shape[1])
-    over = 0
+    over, ready = 0, True
     for i in range(start, stop):
-        t = counters[TIME, i]
-        over += t == horizon
-        if t < 0 or (t == horizon and ints[AUTORESET] == 0):
-            return -1 - i
+        over += counters[TIME, i] == horizon
+        ready &= counters[TIME, i] >= 0
+    if not ready or (over > 0 and ints[AUTORESET] == 0):
+        for i in range(start, stop):
+            if counters[TIME, i] < 0 or (counters[TIME, i] == horizon and ints[AUTORESET] == 0):
+                return -1 - i
     low = np.float32(0.0 if ints[MODE] == POLICY else -1.0)
     high = np.float32(1.0)
-    wrong = 0
     if over == 0:
-        flat = action[start:stop].reshape(-1)
+        flat, good = action[start:stop].reshape(-1), True
         for j in range(flat.size):
-            wrong += not ((flat[j] >= low) & (flat[j] <= high))  # NaN fails both
-        if wrong == 0:
+            good &= (flat[j] >= low) & (flat[j] <= high)  # NaN fails both
+        if good:
             return 0
     for i in range(start, stop):
         if counters[TIME, i] < horizon:  # the action of an environment that restarts is not looked at

@@ -116,31 +116,33 @@ def _load_rows(
     weight: Floats,
 ) -> None:
     """Bring the present row of each environment into a column: tilts and probabilities, zeros after its end."""
-    # Copied to locals: the compiler cannot know that the stores below leave the tables alone.
+    # Copied to locals, arrays flat: the compiler cannot know that the stores below leave tables and shapes alone.
     n, width, columns, scales, base, numbers = ints[N], ints[WIDTH], ints[COLUMNS], ints[SCALE], ints[BASE], ints[SIZE]
     per_time = n * width if ints[TIMES] > 1 else 0
-    padded = ints[TIMES] * ints[NNZ] + n * (ints[T] + 2)
-    by_basis = ints[MODE] == BASIS
+    padded, per_matrix = ints[TIMES] * ints[NNZ] + n * (ints[T] + 2), kernels.shape[1]
+    by_basis, offered, lanes = ints[MODE] == BASIS, action.shape[1], unsigned(tilt.shape[1])
+    entries, given, tilts, weights = kernels.reshape(-1), action.reshape(-1), tilt.reshape(-1), weight.reshape(-1)
     for c in range(size):
-        i, lane = unsigned(rows[c]), unsigned(c)
-        t, b, m = counters[TIME, i], counters[STATE, i], unsigned(counters[MATRIX, i])
+        i, place = unsigned(rows[c]), unsigned(c)
+        t, b = counters[TIME, i], counters[STATE, i]
         scale = common[unsigned(scales + t)]
-        row, column = unsigned(padded + t * per_time + b * width), unsigned(columns + b * width)
+        row = unsigned(counters[MATRIX, i] * per_matrix + padded + t * per_time + b * width)
+        column, mine = unsigned(columns + b * width), unsigned(rows[c] * offered)
         if by_basis:
             for e in range(width):
-                entry = unsigned(e)
-                weight[entry, lane] = kernels[m, row + entry]
-                tilt[entry, lane] = 0.0
+                weights[place] = entries[row + unsigned(e)]
+                tilts[place] = 0.0
+                place += lanes
             for j in range(numbers):
-                price, line = float(action[i, unsigned(j)]) * scale, base + j * n
+                price, line, place = float(given[mine + unsigned(j)]) * scale, base + j * n, unsigned(c)
                 for e in range(width):
-                    entry = unsigned(e)
-                    tilt[entry, lane] += price * common[unsigned(line + ints[column + entry])]
+                    tilts[place] += price * common[unsigned(line + ints[column + unsigned(e)])]
+                    place += lanes
         else:
             for e in range(width):
-                entry = unsigned(e)
-                weight[entry, lane] = kernels[m, row + entry]
-                tilt[entry, lane] = action[i, unsigned(ints[column + entry])] * scale
+                weights[place] = entries[row + unsigned(e)]
+                tilts[place] = given[mine + unsigned(ints[column + unsigned(e)])] * scale
+                place += lanes
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

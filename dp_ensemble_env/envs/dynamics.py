@@ -47,5 +47,5 @@ STEPS = {
     "mean-field": step_mean_field,
     "general": step_general,
 }
-#: How many environments make another thread worth waking.
-WORTHWHILE = {"single": 4096, "buildings": 128, "mean-field": 512, "general": 128}
+#: How many environments make a piece of work for a thread: some ten microseconds.
+PIECE = {"single": 128, "buildings": 32, "mean-field": 64, "general": 32}

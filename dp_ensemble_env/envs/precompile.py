@@ -25,14 +25,17 @@ KINDS = (
 
 def precompile(say: Callable[[int, str], object] = lambda done, note: None) -> None:
     """Take one step in each kind of environment with actions in single precision, as learners give them."""
+    from dp_ensemble_env.envs import threads
     from dp_ensemble_env.envs.vector import EnsembleVectorEnv
 
+    threads.set_threads(2)  # what shares a batch is compiled, too
     for done, (scenario, population) in enumerate(KINDS):
         say(done, f"{scenario}, {population}")
-        envs = EnsembleVectorEnv(2, scenario, population)
+        envs = EnsembleVectorEnv(256, scenario, population)
         envs.reset(seed=0)
         envs.step(np.zeros(envs.action_space.shape or (), np.float32))
         envs.close()
+    threads.set_threads(None)
 
 
 def main() -> int:

@@ -1,8 +1,8 @@
 """Large batches on several threads.
 
 An environment depends on its own row of the arrays and its own stream of random numbers, so a batch may be cut
-anywhere: the numbers are the same, bit for bit, whatever the number of threads. The compiled steps release Python's
-lock. Small batches stay on the caller's thread, since to wake another one takes some ten microseconds.
+anywhere: the numbers are the same, bit for bit, whatever the number of threads and whoever takes which piece. The
+compiled part, which says how the work is shared, is `_crew`.
 
 How many threads there are: what `set_threads` says, else ``NUMBA_NUM_THREADS``, else ``OMP_NUM_THREADS``, else one for
 each processor that the process may use.
@@ -12,20 +12,72 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
-from dp_ensemble_env._validation import check_count
-from dp_ensemble_env.envs._parts import check_rows
+import numpy as np
 
-#: Pieces begin at multiples of this, so that no two threads write to one line of the cache.
-GRAIN = 64
-#: From here on even looking at the actions is shared out.
-LARGE = 16384
+from dp_ensemble_env._validation import check_count
+from dp_ensemble_env.envs import _crew
+
+#: For how many looks a thread without work stays awake: about a tenth of a millisecond.
+PATIENCE = 5_000
+#: From so many pieces on, others are woken for one step; for fewer only if the last step was just now (in seconds).
+MANY, JUST_NOW = 16, 1e-4
+#: Large batches are cut into about so many pieces.
+MOST = 64
 
 _chosen: int | None = None
-_crew: list[SimpleQueue[Any]] = []  # of each thread that has been started, where it waits for work
+_threads: int | None = None  # as last found out
+
+
+class Crew:
+    """The threads of this process that help to step a batch, and what is posted for them."""
+
+    def __init__(self) -> None:
+        self.post = np.zeros(_crew.POST, np.int64)
+        self.bell: SimpleQueue[None] = SimpleQueue()
+        self.leader = threading.Lock()
+        self.helpers = 0
+        self.last = 0.0  # when the last batch was done
+        self.steps: dict[tuple[Any, str], int] = {}  # where the compiled steps are
+
+    def step(self, step: Callable[..., Any], arrays: tuple[Any, ...], piece: int, threads: int) -> int:
+        """Step a batch in pieces; the return value is that of `dynamics`."""
+        number = "float32" if arrays[6].itemsize == 4 else "float64"
+        if (step, number) not in self.steps:
+            self.steps[step, number] = _crew.address(step, number)
+        if not self.leader.acquire(blocking=False):  # another thread of the caller's is stepping a batch
+            return int(step(*arrays, 0, 0))
+        try:
+            pieces = arrays[3].shape[1] // piece
+            if pieces >= MANY or time.perf_counter() - self.last < JUST_NOW:
+                self._wake(min(threads, pieces) - 1)
+            length = piece * max(1, pieces // MOST)
+            fault = int(_crew.lead(self.post, self.steps[step, number], length, *arrays))
+            self.last = time.perf_counter()
+        finally:
+            self.leader.release()
+        if fault == _crew.FAILURE:
+            raise MemoryError("There is not enough memory to step this batch; use fewer environments.")
+        return fault
+
+    def _wake(self, wanted: int) -> None:
+        while self.helpers < wanted:
+            threading.Thread(target=self._help, name="dp_ensemble_env", daemon=True).start()
+            self.helpers += 1
+        for _ in range(wanted - int(self.post[_crew.AWAKE])):
+            self.bell.put(None)
+
+    def _help(self) -> None:
+        while True:
+            self.bell.get()
+            _crew.serve(self.post, PATIENCE)
+
+
+_crew_of_process = Crew()
 
 
 def set_threads(count: int | None) -> None:
@@ -33,68 +85,36 @@ def set_threads(count: int | None) -> None:
 
     Results do not depend on it.
     """
-    global _chosen
-    _chosen = None if count is None else check_count(count, "count")
+    global _chosen, _threads
+    _chosen, _threads = None if count is None else check_count(count, "count"), None
 
 
 def get_threads() -> int:
     """Return how many threads step a large batch."""
-    if _chosen is not None:
-        return _chosen
+    global _threads
+    _threads = _chosen if _chosen is not None else _found()
+    return _threads
+
+
+def _found() -> int:
     for name in ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS"):
         if (text := os.environ.get(name, "")).isdigit() and int(text) > 0:
             return int(text)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def pieces(size: int, worthwhile: int) -> list[tuple[int, int]]:
-    """Cut a batch into a piece for each thread; one has `worthwhile` environments or more."""
-    count = max(1, min(get_threads(), size // worthwhile))
-    ends = [size * k // count // GRAIN * GRAIN for k in range(count)] + [size]
-    return [(a, b) for a, b in zip(ends[:-1], ends[1:], strict=True) if b > a]
+def advance(step: Callable[..., Any], arrays: tuple[Any, ...], piece: int) -> int:
+    """Step a batch, in pieces if there are threads for them."""
+    threads = _threads or get_threads()
+    if threads == 1 or not hasattr(step, "overloads"):  # the latter where nothing is compiled
+        return int(step(*arrays, 0, 0))
+    return _crew_of_process.step(step, arrays, piece, threads)
 
 
-def advance(step: Callable[..., Any], cuts: list[tuple[int, int]], arrays: tuple[Any, ...]) -> int:
-    """Step the pieces, each on its thread; the return value is that of `dynamics`."""
-    ints, counters, action, size = arrays[0], arrays[3], arrays[6], cuts[-1][1]
-    looks = cuts if size >= LARGE else [(0, size)]
-    for fault in _together(check_rows, (ints, counters, action), looks):
-        if fault:
-            return int(fault)
-    _together(step, arrays, cuts)
-    return 0
-
-
-def _together(function: Callable[..., Any], arrays: tuple[Any, ...], cuts: list[tuple[int, int]]) -> list[Any]:
-    """Call the function for all pieces at once; the first is the caller's own."""
-    while len(_crew) < len(cuts) - 1:
-        waiting: SimpleQueue[Any] = SimpleQueue()
-        threading.Thread(target=_work, args=(waiting,), name="dp_ensemble_env", daemon=True).start()
-        _crew.append(waiting)
-    done: SimpleQueue[Any] = SimpleQueue()
-    results: list[Any] = [None] * len(cuts)
-    for k, cut in enumerate(cuts[1:], 1):
-        _crew[k - 1].put((function, (*arrays, *cut), k, done))
-    try:
-        results[0] = function(*arrays, *cuts[0])
-    finally:  # nobody may go on while others still write
-        for _ in cuts[1:]:
-            k, results[k] = done.get()
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
-    return results
-
-
-def _work(waiting: SimpleQueue[Any]) -> None:
-    while True:
-        function, arguments, k, done = waiting.get()
-        try:
-            done.put((k, function(*arguments)))
-        except BaseException as error:  # handed to the caller
-            done.put((k, error))
-        del function, arguments, done  # or the arrays would live until the next piece of work
+def _after_fork() -> None:
+    global _crew_of_process
+    _crew_of_process = Crew()  # threads do not survive a fork
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_crew.clear)  # threads do not survive a fork
+    os.register_at_fork(after_in_child=_after_fork)

@@ -14,8 +14,9 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from dp_ensemble_env._validation import check_choice, check_count
 from dp_ensemble_env.envs import _general as gen
 from dp_ensemble_env.envs import _parts as dyn
+from dp_ensemble_env.envs._sheets import Sheets
 from dp_ensemble_env.envs.actions import mode
-from dp_ensemble_env.envs.dynamics import STEPS, WORTHWHILE
+from dp_ensemble_env.envs.dynamics import PIECE, STEPS
 from dp_ensemble_env.envs.ensemble import RENDER_FPS, follow_default, population_title
 from dp_ensemble_env.envs.general import uncontrolled_ahead
 from dp_ensemble_env.envs.settings import EnvSettings, Options
@@ -33,7 +34,7 @@ from dp_ensemble_env.envs.task import (
     seed_words,
     writeable,
 )
-from dp_ensemble_env.envs.threads import advance, pieces
+from dp_ensemble_env.envs.threads import advance
 from dp_ensemble_env.model import EnsembleModel
 
 if TYPE_CHECKING:
@@ -120,13 +121,14 @@ class EnsembleVectorEnv(TaskView, VectorEnv[NDArray[np.float32], NDArray[np.floa
         self._all, self._unit = self._task.infos == "all", self._task.unit
         self._contextual, self._coupled = self.model.context is not None, self.model.coupling is not None
         self._observed, self._rows = (size, self._task.width), self._task.values
+        self._sheets = Sheets(self._observed, (self._rows, size))
         self._last = np.array(horizon)  # comparing with an array is quicker than with an int
         self._everyone = np.ones(size, np.bool_)  # the mask of every info, shared and hence read-only
         self._ints, self._common = self._task.ints, self._task.common
         self._bind()
 
     def _bind(self) -> None:
-        self._advance, self._worthwhile = STEPS[self._task.dynamics], WORTHWHILE[self._task.dynamics]
+        self._advance, self._piece = STEPS[self._task.dynamics], PIECE[self._task.dynamics]
         self._times = self._counters[dyn.TIME]  # a view
         self._everyone.setflags(write=False)
 
@@ -180,26 +182,23 @@ class EnsembleVectorEnv(TaskView, VectorEnv[NDArray[np.float32], NDArray[np.floa
                 self._next_release(over)
             elif self.autoreset_mode is AutoresetMode.SAME_STEP:
                 self._next_release(self._times == self._horizon - 1, assign=False)
-        observations = np.empty(self._observed, np.float32)
-        values = np.empty((self._rows, self.num_envs))
+        observations, values = self._sheets.blank()
         flat = actions.reshape(self.num_envs, -1) if actions.ndim > 2 else actions
-        if self.num_envs < 2 * self._worthwhile or len(cuts := pieces(self.num_envs, self._worthwhile)) == 1:
-            fault = self._advance(
-                self._ints,
-                self._common,
-                self._kernels,
-                self._counters,
-                self._traces,
-                self._occupancy,
-                flat,
-                observations,
-                values,
-                0,
-                0,
-            )
+        arrays = (
+            self._ints,
+            self._common,
+            self._kernels,
+            self._counters,
+            self._traces,
+            self._occupancy,
+            flat,
+            observations,
+            values,
+        )
+        if self.num_envs < 2 * self._piece:
+            fault = self._advance(*arrays, 0, 0)
         else:
-            arrays = self._ints, self._common, self._kernels, self._counters, self._traces, self._occupancy
-            fault = advance(self._advance, cuts, (*arrays, flat, observations, values))
+            fault = advance(self._advance, arrays, self._piece)
         if fault:
             return EnsembleVectorEnv.step(self, self._task.mended(fault, actions, self._shape))
         if over is not None:

@@ -25,7 +25,7 @@ from typing import Any
 import gymnasium
 
 from dp_ensemble_env.envs import threads
-from dp_ensemble_env.envs.dynamics import WORTHWHILE
+from dp_ensemble_env.envs.dynamics import PIECE
 from dp_ensemble_env.experiments.workers import ONE_THREAD
 
 #: (environment, sub-environments or None for the single form, least ratio to CartPole or None for "reported").
@@ -119,18 +119,18 @@ def compare(name: str, size: int | None, target: float | None, args: SpeedSettin
             chunk(counts[index])
             best[index] = max(best[index], counts[index] * (size or 1) / (time.thread_time() - start))
     gain = 1.0
-    if size is not None and available() > 1 and size >= 2 * WORTHWHILE[DYNAMICS[name]]:
-        gain = _by_threads(vector_chunk(ours_id, size, settings, available()), chunks[0], args)
+    if size is not None and available() > 1 and size >= 2 * PIECE[DYNAMICS[name]]:
+        gain = _by_threads(vector_chunk(ours_id, size, settings, available()), chunks[0], counts[0] // 2, args)
     return Row(name, size, best[0] * gain, best[1], target, best[0])
 
 
-def _by_threads(many: Callable[[int], None], one: Callable[[int], None], args: SpeedSettings) -> float:
-    """Return how many times faster a batch is on all threads than on one, by the clock; a round is an episode."""
+def _by_threads(many: Callable[[int], None], one: Callable[[int], None], steps: int, args: SpeedSettings) -> float:
+    """Return how many times faster a batch is on all threads than on one, by the clock."""
     best = [float("inf"), float("inf")]
     for _ in range(args.rounds):
         for index, chunk in enumerate((many, one)):
             start = time.perf_counter()
-            chunk(20)
+            chunk(max(20, steps))
             best[index] = min(best[index], time.perf_counter() - start)
     return best[1] / best[0]
 

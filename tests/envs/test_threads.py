@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import pickle
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
-from dp_ensemble_env.envs import EnsembleVectorEnv, threads
+from dp_ensemble_env.envs import EnsembleVectorEnv, _crew, threads
 
 
 @pytest.fixture(autouse=True)
@@ -36,38 +41,116 @@ def run(count, size, steps=20, **settings):
         (450, {"model": "spot", "population": "buildings", "action": "price"}),
     ],
 )
-def test_the_numbers_do_not_depend_on_the_threads(size, settings, monkeypatch):
-    monkeypatch.setattr(threads, "LARGE", 1000)  # the two larger ones have their actions checked in pieces, too
+def test_the_numbers_do_not_depend_on_the_threads(size, settings):
     alone = run(1, size, **settings)
     for count in (2, 3):
         for one, other in zip(alone, run(count, size, **settings), strict=True):
             np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize("large", [1000, 10_000])
-def test_a_bad_action_of_any_piece_is_refused_and_changes_nothing(monkeypatch, large):
-    monkeypatch.setattr(threads, "LARGE", large)
+@pytest.mark.parametrize("wrong", [[(2000, 3, 1.5)], [(2000, 3, np.nan), (70, 1, -2.5), (71, 0, 7.0)]])
+@pytest.mark.parametrize("number", [np.float32, np.float64])
+def test_a_bad_action_of_any_piece_is_refused_and_changes_nothing(wrong, number):
     threads.set_threads(2)
     envs = EnsembleVectorEnv(2048)
     envs.reset(seed=0)
     before = envs.occupancy.copy()
-    actions = np.zeros(envs.action_space.shape, np.float32)
-    actions[2000, 3] = 1.5
-    with pytest.raises(ValueError, match=r"1\.5"):
+    actions = np.zeros(envs.action_space.shape, number)
+    for row, column, value in wrong:
+        actions[row, column] = value
+    first = min(wrong)[2]  # the first one is named, whichever thread sees one first
+    with pytest.raises(ValueError, match=str(first).replace(".", r"\.")):
         envs.step(actions)
     np.testing.assert_array_equal(envs.occupancy, before)
-    actions[2000, 3] = 1.0
+    for row, column, _ in wrong:
+        actions[row, column] = 1.0
     assert envs.step(actions)[4]["time"].tolist() == [1] * 2048
 
 
-def test_pieces_cover_the_batch_and_are_large_enough():
-    for count in (1, 2, 3, 7):
-        threads.set_threads(count)
-        for size in (1, 511, 1023, 1024, 5000, 65_536):
-            cuts = threads.pieces(size, 512)
-            assert [i for a, b in cuts for i in range(a, b)] == list(range(size))
-            assert len(cuts) == max(1, min(count, size // 512))
-            assert all(a % threads.GRAIN == 0 for a, _ in cuts)
+def test_the_caller_takes_pieces_from_the_beginning_and_others_from_the_end():
+    post = threads.Crew().post
+    post[_crew.LEFT] = 5
+    taken = [_crew._take(post, False) for _ in range(6)]
+    post[_crew.LEFT] = 5
+    order = [_crew._take(post, leads) for leads in (True, False, True, True, False, True)]
+    assert taken == [4, 3, 2, 1, 0, -1] and order == [0, 4, 1, 2, 3, -1]
+
+
+def test_a_helper_does_what_is_posted_and_falls_asleep():
+    threads.set_threads(2)
+    envs = EnsembleVectorEnv(4096, population="single")
+    envs.reset(seed=0)
+    actions = np.zeros(envs.action_space.shape, np.float32)
+    shares = []
+    for _ in range(40):
+        envs.step(actions)
+        shares.append(int(threads._crew_of_process.post[_crew.DONE]))
+    if len(os.sched_getaffinity(0)) > 1:
+        assert max(shares) > 0
+    assert all(share <= 32 for share in shares)
+    deadline = time.monotonic() + 60
+    while threads._crew_of_process.post[_crew.AWAKE] and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert threads._crew_of_process.post[_crew.AWAKE] == 0  # nobody looks for work that does not come
+
+
+def test_batches_stepped_at_once_from_several_threads_do_not_mix():
+    """Only one batch is posted at a time; who finds the post taken steps alone."""
+    threads.set_threads(2)
+    expected = run(2, 1700, steps=40)
+    with ThreadPoolExecutor(3) as pool:
+        for seen in pool.map(lambda _: run(2, 1700, steps=40), range(3)):
+            for one, other in zip(expected, seen, strict=True):
+                np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_fork_has_its_own_crew():
+    expected = run(2, 1700)
+    child = os.fork()
+    if child == 0:
+        same = all(np.array_equal(a, b) for a, b in zip(expected, run(2, 1700), strict=True))
+        os._exit(0 if same and threads._crew_of_process.helpers else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_step_that_fails_for_want_of_memory_is_raised(monkeypatch):
+    threads.set_threads(2)
+    monkeypatch.setattr(_crew, "lead", lambda *arguments: _crew.FAILURE)
+    envs = EnsembleVectorEnv(2048)
+    envs.reset(seed=0)
+    with pytest.raises(MemoryError, match="fewer environments"):
+        envs.step(np.zeros(envs.action_space.shape, np.float32))
+
+
+# ------------------------------------------------------------------ what a step returns
+def test_what_is_kept_is_never_written_to_again():
+    envs = EnsembleVectorEnv(256)
+    envs.action_space.seed(0)
+    observations, infos = envs.reset(seed=0)
+    kept, copies = [observations, infos["power_kw"]], [observations.copy(), infos["power_kw"].copy()]
+    for i in range(30):
+        observations, rewards, _, _, infos = envs.step(envs.action_space.sample())
+        one = [observations[:, 3], rewards, infos["utility"], memoryview(observations), observations][i % 5]
+        kept.append(one)
+        copies.append(np.array(one))
+        del observations, rewards, infos, one
+    for one, copy in zip(kept, copies, strict=True):
+        np.testing.assert_array_equal(np.asarray(one), copy)
+
+
+def test_what_is_let_go_is_used_again_whatever_was_done_to_it():
+    envs = EnsembleVectorEnv(256)
+    envs.reset(seed=0)
+    action = np.zeros(envs.action_space.shape, np.float32)
+    places = set()
+    for _ in range(12):
+        observations = envs.step(action)[0]
+        places.add(observations.ctypes.data)
+        observations.setflags(write=False)
+    assert len(places) <= 3
+    twin = pickle.loads(pickle.dumps(envs))
+    np.testing.assert_array_equal(twin.step(action)[0], envs.step(action)[0])
 
 
 def test_how_many_threads(monkeypatch):
@@ -84,13 +167,3 @@ def test_how_many_threads(monkeypatch):
     monkeypatch.setenv("NUMBA_NUM_THREADS", "many")
     monkeypatch.delenv("OMP_NUM_THREADS")
     assert threads.get_threads() >= 1
-
-
-def test_what_goes_wrong_on_another_thread_is_raised_on_the_callers():
-    def fail(start, stop):
-        if start:
-            raise RuntimeError(f"piece from {start} to {stop}")
-
-    with pytest.raises(RuntimeError, match="piece from 5 to 9"):
-        threads._together(fail, (), [(0, 5), (5, 9)])
-    assert threads._together(lambda start, stop: stop - start, (), [(0, 5), (5, 9)]) == [5, 4]

@@ -230,3 +230,9 @@ def test_multipliers_are_bounded_where_something_is_asked():
     assert low.tolist() == [-np.inf, 0.0, -np.inf] and high.tolist() == [np.inf, 0.0, np.inf]
     low, high = Coupling.limit([9.0, 1.0, np.inf, 1.0], [9.0, 0.3, 2.0, 2.5]).bounds()
     assert low.tolist() == [0.0, 0.0, 0.0] and high.tolist() == [0.3, 0.0, 2.5]
+
+
+def test_where_there_is_no_limit_no_power_is_asked_for():
+    coupling = Coupling.limit([9.0, 1.0, np.inf, 2.0], [9.0, 0.3, 2.0, 2.5])
+    assert coupling.conjugate_derivative([0.1, 0.0, 0.2]).tolist() == [1.0, 0.0, 2.0]
+    assert coupling.conjugate([0.1, 0.0, 0.2]).tolist() == [0.1, 0.0, 0.4]

@@ -116,8 +116,7 @@ def _log_hockey_stick(
     log_p = _log_lower_tail(*upper, log_y)
     log_q = _log_lower_tail(*lower, log_y)
     with np.errstate(divide="ignore", invalid="ignore"):
-        gap = np.where(log_q == -np.inf, -np.inf, epsilon + log_q - log_p)
-        value = log_p + np.log(-np.expm1(np.minimum(gap, 0.0)))
+        value = log_p + np.log(-np.expm1(np.minimum(epsilon + log_q - log_p, 0.0)))
     return np.where(log_p == -np.inf, -np.inf, np.minimum(value, 0.0))
 
 

@@ -154,9 +154,9 @@ def run_env(args: argparse.Namespace) -> int:
 
 def _peers(sizes: list[int], seconds: float) -> list[dict[str, Any]]:
     """Measure the peers that are installed; say which are not."""
-    names = benchmark_growth.installed_peers()
-    if missing := [name for name in benchmark_growth.PEERS if name not in names]:
-        print(f"not compared, since not installed: {', '.join(missing)} (pip install {' '.join(missing)})")
+    names, missing = benchmark_growth.installed_peers()
+    for name, reason in missing.items():
+        print(f"not compared: {name} ({reason}; pip install {name})")
     tasks = [(name, size) for name in names for size in sizes if size > 1]
     found = _measure(benchmark_growth.peer, tasks, seconds, [f"{name}, {size}" for name, size in tasks])
     if found:

@@ -49,7 +49,7 @@ def fast_exp(x: float) -> float:
     p = p * s + (1.6666666666666669e-01 * r + 5.0000000000000010e-01)
     p = p * s + (r + 1.0)
     bits = np.float64(shifted).view(np.int64)
-    return p * np.int64((bits + 1023) << 52).view(np.float64)
+    return np.int64(np.float64(p).view(np.int64) + (bits << 52)).view(np.float64)  # times 2^k
 
 
 @njit(inline="always", error_model="numpy")

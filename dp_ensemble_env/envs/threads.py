@@ -27,7 +27,7 @@ PATIENCE = 5_000
 #: From so many pieces on, others are woken for one step; for fewer only if the last step was just now (in seconds).
 MANY, JUST_NOW = 16, 1e-4
 #: Large batches are cut into about so many pieces.
-MOST = 64
+MOST = 32
 
 _chosen: int | None = None
 _threads: int | None = None  # as last found out

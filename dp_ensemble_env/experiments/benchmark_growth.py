@@ -203,9 +203,16 @@ def peer(case: tuple[str, int], seconds: float) -> tuple[str, int, float]:
     return name, size, PEERS[name](size, seconds)
 
 
-def installed_peers() -> list[str]:
-    """Name the peers that are installed."""
-    return [name for name in PEERS if importlib.util.find_spec(name) is not None]
+def installed_peers() -> tuple[list[str], dict[str, str]]:
+    """Name the peers that can be used, and say of each other one what is missing."""
+    usable, missing = [], {}
+    for name in PEERS:
+        try:
+            importlib.import_module(name)
+            usable.append(name)
+        except ImportError as error:
+            missing[name] = " ".join(str(error).split())
+    return usable, missing
 
 
 def _best_rate(run: Callable[[], object], steps: int, seconds: float) -> float:

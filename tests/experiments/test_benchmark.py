@@ -55,7 +55,25 @@ def test_the_model_of_any_size_is_a_band():
 def test_peers_that_are_not_installed_are_named(monkeypatch, capsys):
     monkeypatch.setattr(benchmark_growth, "PEERS", {"no_such_peer": None})
     assert benchmark_command._peers([64], 0.01) == []
-    assert "not compared, since not installed: no_such_peer" in capsys.readouterr().out
+    assert "not compared: no_such_peer (No module named 'no_such_peer'; pip install" in capsys.readouterr().out
+
+
+def test_the_page_shows_what_was_recorded():
+    """Every row of the tables of docs/performance.md is in the records beside it, rounded as it is shown."""
+    page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    recorded = json.loads((ROOT / "docs" / "performance" / "env.json").read_text())
+    for row in recorded["rows"]:
+        batch = "single" if row["sub_environments"] is None else f"{row['sub_environments']:,}"
+        gain = f"{row['speedup']:.2f}" if row["steps_per_second"] != row["one_thread_steps_per_second"] else "–"
+        aim = "–" if row["target"] is None else f"{row['target']:g}"
+        one = row["one_thread_steps_per_second"] / row["cartpole_steps_per_second"]
+        assert f"| {row['environment']} | {batch} | {one:.2f} | {gain} | {row['ratio']:.2f} | {aim} |" in page
+    for row in json.loads((ROOT / "docs" / "performance" / "floor.json").read_text()):
+        parts = " | ".join(f"{row[key]:.0f}" for key in ("writing", "arithmetic", "floor", "compiled", "step"))
+        assert f"| {row['environment']} | {row['sub_environments']:,} | {parts} |" in page
+    ours = [row | {"peer": "dp_ensemble_env"} for row in recorded["rows"] if row["environment"] == "SingleLoad"]
+    for row in [*recorded["peers"], *ours[1:]]:
+        assert f"| {row['peer']} | {row['sub_environments']:,} | {row['steps_per_second'] / 1e6:.1f} |" in page
 
 
 def test_the_share_of_the_environment_in_a_run(tmp_path, monkeypatch):

@@ -58,6 +58,20 @@ def test_peers_that_are_not_installed_are_named(monkeypatch, capsys):
     assert "not compared: no_such_peer (No module named 'no_such_peer'; pip install" in capsys.readouterr().out
 
 
+def test_the_share_of_the_environment_in_a_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.delenv("SB3_LOGDIR")
+    found = benchmark_growth.ppo_share("dp_ensemble/CampusEvent-v1", 2048)
+    assert not list(tmp_path.iterdir())  # no folder of logs is left
+    assert found.steps == 2048 and 0 < found.in_environment < found.seconds and 0 < found.share < 1
+
+
+def test_the_floor_of_a_step_and_the_step():
+    row = benchmark_floor.measure(("SingleLoad", 64), 0.001)
+    assert row.floor == row.writing + row.arithmetic > 0 and row.compiled > 0 and row.step > 0
+    assert ("MeanField", 1024) in benchmark_floor.cases() and ("SingleLoad", None) not in benchmark_floor.cases()
+
+
 def test_the_page_shows_what_was_recorded():
     """Every row of the tables of docs/performance.md is in the records beside it, rounded as it is shown."""
     page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
@@ -74,31 +88,5 @@ def test_the_page_shows_what_was_recorded():
     ours = [row | {"peer": "dp_ensemble_env"} for row in recorded["rows"] if row["environment"] == "SingleLoad"]
     for row in [*recorded["peers"], *ours[1:]]:
         assert f"| {row['peer']} | {row['sub_environments']:,} | {row['steps_per_second'] / 1e6:.1f} |" in page
-
-
-def test_the_share_of_the_environment_in_a_run(tmp_path, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.delenv("SB3_LOGDIR")
-    found = benchmark_growth.ppo_share("dp_ensemble/CampusEvent-v1", 2048)
-    assert not list(tmp_path.iterdir())  # no folder of logs is left
-    assert found.steps == 2048 and 0 < found.in_environment < found.seconds and 0 < found.share < 1
-
-
-def test_the_floor_of_a_step_and_the_step():
-    row = benchmark_floor.measure(("SingleLoad", 64), 0.001)
-    assert row.floor == row.writing + row.arithmetic > 0 and row.compiled > 0 and row.step > 0
-    assert ("MeanField", 1024) in benchmark_floor.cases() and ("SingleLoad", None) not in benchmark_floor.cases()
-
-
-def test_the_page_shows_what_was_recorded():
-    page = (ROOT / "docs" / "performance.md").read_text()
-    for row in json.loads((ROOT / "docs" / "performance" / "floor.json").read_text()):
-        parts = [f"{row[key]:.0f}" for key in ("writing", "arithmetic", "floor", "compiled", "step")]
-        assert " | ".join([f"| {row['environment']}", f"{row['sub_environments']:,}", *parts]) in page
-    for row in json.loads((ROOT / "docs" / "performance" / "env.json").read_text())["rows"]:
-        batch = f"{row['sub_environments']:,}" if row["sub_environments"] else "single"
-        one = row["one_thread_steps_per_second"] / row["cartpole_steps_per_second"]
-        gain = "–" if row["speedup"] == 1.0 else f"{row['speedup']:.2f}"
-        assert f"| {row['environment']} | {batch} | {one:.2f} | {gain} | {row['ratio']:.2f} |" in page
     share = json.loads((ROOT / "docs" / "performance" / "ppo.json").read_text())
     assert f"the environment took {share['share']:.1%}" in page

@@ -138,8 +138,9 @@ def _give_way(typing: Any) -> Any:
     """Let other threads of this processor run."""
 
     def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        name = "SwitchToThread" if sys.platform == "win32" else "sched_yield"
-        builder.call(cgutils.get_or_insert_function(builder.module, ir.FunctionType(ir.IntType(32), []), name), [])
+        if sys.platform != "win32":
+            kind = ir.FunctionType(ir.IntType(32), [])
+            builder.call(cgutils.get_or_insert_function(builder.module, kind, "sched_yield"), [])
         return context.get_dummy_value()
 
     return types.void(), code

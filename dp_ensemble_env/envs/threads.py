@@ -68,7 +68,7 @@ class Crew:
         while self.helpers < wanted:
             threading.Thread(target=self._help, name="dp_ensemble_env", daemon=True).start()
             self.helpers += 1
-        for _ in range(wanted - int(self.post[_crew.AWAKE])):
+        for _ in range(wanted - int(self.post[_crew.AWAKE]) - self.bell.qsize()):
             self.bell.put(None)
 
     def _help(self) -> None:

@@ -80,18 +80,15 @@ def test_a_helper_does_what_is_posted_and_falls_asleep():
     threads.set_threads(2)
     envs = EnsembleVectorEnv(4096, population="single")
     envs.reset(seed=0)
-    actions = np.zeros(envs.action_space.shape, np.float32)
-    shares = []
-    for _ in range(40):
+    actions, post = np.zeros(envs.action_space.shape, np.float32), threads._crew_of_process.post
+    shares, deadline = [0], time.monotonic() + 120
+    while shares[-1] == 0 and time.monotonic() < deadline:  # a busy machine may take its time
         envs.step(actions)
-        shares.append(int(threads._crew_of_process.post[_crew.DONE]))
-    if len(os.sched_getaffinity(0)) > 1:
-        assert max(shares) > 0
-    assert all(share <= 32 for share in shares)
-    deadline = time.monotonic() + 60
-    while threads._crew_of_process.post[_crew.AWAKE] and time.monotonic() < deadline:
+        shares.append(int(post[_crew.DONE]))
+    assert 0 < shares[-1] <= 32
+    while (post[_crew.AWAKE] or threads._crew_of_process.bell.qsize()) and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert threads._crew_of_process.post[_crew.AWAKE] == 0  # nobody looks for work that does not come
+    assert post[_crew.AWAKE] == 0  # nobody looks for work that does not come
 
 
 def test_batches_stepped_at_once_from_several_threads_do_not_mix():

@@ -16,9 +16,7 @@ OTHER = .venv-$(notdir $(PYTHON))
 # The mathematics and the package, without what makes virtual environments or compiles everything anew.
 ALONE := $(addprefix tests/test_,$(addsuffix .py,canary compile documentation doors supply_chain wheel))
 MATHEMATICS := $(filter-out $(ALONE),$(wildcard tests/test_*.py))
-# The core: what the mathematics, the privacy and the environments promise. Experiments and commands are left to `test`.
-CORE := tests/chain tests/meter tests/privacy tests/scenarios tests/envs $(MATHEMATICS)
-# What may depend on the version of Python: readers, mathematics, one of each kind of release and environment.
+# What may depend on the versions of Python and of libraries: readers, mathematics, one of each kind of release and environment.
 SMALL := tests/chain tests/meter tests/privacy/test_mechanism.py tests/privacy/test_participant_mechanisms.py \
   tests/envs/test_conformance.py tests/envs/test_exactness.py tests/envs/test_vector.py $(MATHEMATICS)
 # Python compiles a module when it is first imported; to compile all of them when they are installed takes a minute more.
@@ -43,8 +41,8 @@ test: $(VENV)/.dev ## Run the test suite
 	$(BIN)/python -m pytest -n auto --dist worksteal $(PYTEST_ARGS)
 
 # Another Numba throws away what ours has compiled, so it has a place of its own.
-test-lowest: $(LOWEST)/.done ## Run the core tests and those of the agents with the lowest versions that are declared
-	NUMBA_CACHE_DIR=$(abspath $(LOWEST))/compiled $(LOWEST)/bin/python -m pytest -n auto -m "not slow" $(CORE) tests/agents $(PYTEST_ARGS)
+test-lowest: $(LOWEST)/.done ## Run part of the core tests, and those of the agents, with the lowest versions declared
+	NUMBA_CACHE_DIR=$(abspath $(LOWEST))/compiled $(LOWEST)/bin/python -m pytest -n auto -m "not slow" $(SMALL) tests/envs tests/agents $(PYTEST_ARGS)
 
 # Tests that are marked torch are left out: it is a large download.
 test-python: ## Run part of the core tests, without torch, on another Python: make test-python PYTHON=python3.13

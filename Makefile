@@ -14,7 +14,7 @@ RLLIB := .venv-rllib
 LOWEST := .venv-lowest
 OTHER = .venv-$(notdir $(PYTHON))
 # The mathematics and the package, without what makes virtual environments or compiles everything anew.
-ALONE := $(addprefix tests/test_,$(addsuffix .py,canary compile documentation doors supply_chain wheel))
+ALONE := $(addprefix tests/test_,$(addsuffix .py,canary compile documentation doors mutants supply_chain wheel))
 MATHEMATICS := $(filter-out $(ALONE),$(wildcard tests/test_*.py))
 # What may depend on the versions of Python and of libraries: readers, mathematics, one of each kind of release and environment.
 SMALL := tests/chain tests/meter tests/privacy/test_mechanism.py tests/privacy/test_participant_mechanisms.py \
@@ -42,7 +42,7 @@ test: $(VENV)/.dev ## Run the test suite
 
 # Another Numba throws away what ours has compiled, so it has a place of its own.
 test-lowest: $(LOWEST)/.done ## Run part of the core tests, and those of the agents, with the lowest versions declared
-	NUMBA_CACHE_DIR=$(abspath $(LOWEST))/compiled $(LOWEST)/bin/python -m pytest -n auto -m "not slow" $(SMALL) tests/envs tests/agents $(PYTEST_ARGS)
+	NUMBA_CACHE_DIR=$(abspath $(LOWEST))/compiled $(LOWEST)/bin/python -m pytest -n auto -m "not slow" $(SMALL) tests/agents $(PYTEST_ARGS)
 
 # Tests that are marked torch are left out: it is a large download.
 test-python: ## Run part of the core tests, without torch, on another Python: make test-python PYTHON=python3.13

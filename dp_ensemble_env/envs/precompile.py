@@ -25,17 +25,19 @@ KINDS = (
 
 def precompile(say: Callable[[int, str], object] = lambda done, note: None) -> None:
     """Take one step in each kind of environment with actions in single precision, as learners give them."""
-    from dp_ensemble_env.envs import threads
+    from dp_ensemble_env.envs import _crew, threads
     from dp_ensemble_env.envs.vector import EnsembleVectorEnv
 
+    before = threads.chosen()
     threads.set_threads(2)  # what shares a batch is compiled, too
+    _crew.serve(threads.Crew().post, 1)
     for done, (scenario, population) in enumerate(KINDS):
         say(done, f"{scenario}, {population}")
         envs = EnsembleVectorEnv(256, scenario, population)
         envs.reset(seed=0)
         envs.step(np.zeros(envs.action_space.shape or (), np.float32))
         envs.close()
-    threads.set_threads(None)
+    threads.set_threads(before)
 
 
 def main() -> int:

@@ -89,6 +89,11 @@ def set_threads(count: int | None) -> None:
     _chosen, _threads = None if count is None else check_count(count, "count"), None
 
 
+def chosen() -> int | None:
+    """Return what `set_threads` was told last."""
+    return _chosen
+
+
 def get_threads() -> int:
     """Return how many threads step a large batch."""
     global _threads

@@ -434,7 +434,7 @@ def test_the_largest_psi_is_the_largest(k, omega, rest, size, delta):
     assert miss[1] > math.log(delta) or log_psi == pytest.approx(-math.log(size), abs=1e-8)
 
 
-@pytest.mark.parametrize("psi", [1e-14, 1e-11, 0.1, 0.3, 0.6])
+@pytest.mark.parametrize("psi", [1e-14, 1e-11, 0.1, 0.3, 0.45])
 @pytest.mark.parametrize("shapes", [(0.02, 0.03, 0.05), (1.5, 2.0, 0.0), (1.5, 2.0, 2.5), (4.0, 1.0, 0.5)])
 def test_two_entries_that_miss_together(psi, shapes):
     """Pr[x_1 < ψ, x_2 < ψ] / Pr[x_1 < ψ], by integration; with nothing besides them, x_2 = 1 - x_1."""
@@ -448,8 +448,8 @@ def test_two_entries_that_miss_together(psi, shapes):
         expected = integrate.quad(inner, 0, 1, limit=200)[0]
     else:
         expected = max(0.0, (first.cdf(psi) - first.cdf(1 - psi)) / first.cdf(psi))
-    found = theorem2._both_miss(math.log(psi), a, b, total, float(np.log(first.cdf(psi))))
-    assert found == pytest.approx(expected, rel=1e-6 if psi < 0.5 else 1e-2)  # a kink beyond one half
+    found = theorem2._both_miss(math.log(psi), a, b, total)
+    assert found == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.parametrize("psi", [0.05, 0.2, 0.33])
@@ -457,7 +457,7 @@ def test_three_entries_miss_by_hunters_bound(psi):
     """One minus the centre's share of the pairs, the centre being the entry that misses most often."""
     shapes, total = np.array([2.0, 0.9, 1.5]), 6.0
     single = [stats.beta(a, total - a).cdf(psi) for a in shapes]
-    pair = [single[1] * theorem2._both_miss(math.log(psi), 0.9, shapes[i], total, math.log(single[1])) for i in (0, 2)]
+    pair = [single[1] * theorem2._both_miss(math.log(psi), 0.9, shapes[i], total) for i in (0, 2)]
     expected = min(1.0, sum(single) - sum(pair))
     assert math.exp(theorem2._log_miss(math.log(psi), shapes, total)) == pytest.approx(expected, rel=1e-9)
     low, raised = np.full(3, 0.2), np.array([0.4, 0.2, 0.2])
@@ -490,3 +490,45 @@ def test_what_theorem_2_and_rows_refuse():
         with pytest.raises(ValueError, match="omega must"):
             worst_case_epsilon(0.1, 50, 0.03, omega)
     assert worst_case_epsilon(0.1, 50, 0.03, 0.5) >= 0.0
+
+
+# ------------------------------------------------------------------ Theorem 2: pairs of misses
+@pytest.mark.parametrize(
+    ("psi", "shapes", "total"),
+    [
+        (0.359, (2.84, 2.99), 6.0),  # where a rule with a branch point at zero was 2e-8 too large
+        (0.288, (27.6, 32.2), 59.9),  # and 1e-7
+        (0.0625, (20.0, 20.0), 200.0),  # and 4e-4 too small
+        (0.4999, (0.49, 0.509), 1.0),  # the probability bends at the end
+        (0.0187, (0.06, 0.06), 0.3),
+    ],
+)
+def test_the_chance_that_two_entries_miss_is_just_below_the_truth(psi, shapes, total):
+    with mpmath.workdps(25):
+        a, b, top = mpmath.mpf(shapes[0]), mpmath.mpf(shapes[1]), mpmath.mpf(math.exp(math.log(psi)))
+        rest, power = total - a - b, total - a - 1
+
+        def density(u):
+            return mpmath.exp(a * u + power * mpmath.log(1 - top * mpmath.exp(u)))
+
+        def both(u):
+            return density(u) * mpmath.betainc(b, rest, 0, top / (1 - top * mpmath.exp(u)), regularized=True)
+
+        reach = (60 - max(power, 0) * mpmath.log(1 - top)) / a
+        points = [-reach * mpmath.mpf(2) ** -j for j in range(25)] + [0]
+        truth = float(mpmath.quad(both, points) / mpmath.quad(density, points))
+    found = theorem2._both_miss(math.log(psi), *shapes, total)
+    assert truth * (1 - 2e-9) < found < truth
+
+
+@pytest.mark.parametrize(("k", "h"), [(1e18, 1e-12), (1e22, 1e-9), (1e28, 1e-12), (1e99, 1e-12)])
+def test_a_k_beyond_the_incomplete_beta_function_hides_nothing(k, h):
+    """There it returns 0 or NaN, which once passed for a loss of zero."""
+    assert worst_case_epsilon(1e-6, k, h, 0.1) == composed_epsilon(1e-6, [RowGroup(k, 0.1, h, 2)]) == math.inf
+    assert largest_k(1.0, 1e-6, [RowGroup(1.0, 0.1, h)]) < 1e15
+
+
+def test_where_products_with_k_underflow_no_loss_is_lost():
+    assert renyi_epsilon(1e-6, [RowGroup(1e-300, 1e-300, 1e-300, 3)]) == math.inf
+    assert worst_case_epsilon(1e-6, 1e-300, 0.5, 1e-20) == vanishing_k_epsilon(1e-6, 0.5, 1e-20) > 1e20
+    assert worst_case_epsilon(1e-6, 1e-9, 0.03, 0.1) == pytest.approx(vanishing_k_epsilon(1e-6, 0.03, 0.1), rel=1e-6)

@@ -67,8 +67,8 @@ from dp_ensemble_env._validation import as_float_array, check_choice, check_coun
 Entries = Literal["two", "any"]
 ENTRIES: tuple[str, ...] = ("two", "any")
 _LOG_TINY = -650.0  # below this the incomplete beta function is about to underflow
-#: From this k on a row counts as told outright, since the formulas overflow.
-LARGEST_K = 1e100
+#: From this k on a row counts as told outright: soon after, the incomplete beta function fails for some shapes.
+LARGEST_K = 1e15
 
 
 # ------------------------------------------------------------------ hockey-stick divergences
@@ -131,9 +131,9 @@ def log_worst_case_delta(epsilon: ArrayLike, k: float, h: float, omega: float) -
         return np.zeros_like(values)
     s, m = k * omega, k * h / 2.0
     size = np.abs(values)
-    log_delta = _log_hockey_stick(size, size / m, (s, s + m), (s + m, s))  # dominating pair, C = 0
-    # Mirror symmetry: δ(−ε) = 1 − e^{−ε} (1 − δ(ε)).
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", over="ignore"):
+        log_delta = _log_hockey_stick(size, size / m, (s, s + m), (s + m, s))  # dominating pair, C = 0
+        # Mirror symmetry: δ(−ε) = 1 − e^{−ε} (1 − δ(ε)).
         return np.where(values >= 0, log_delta, np.log1p(-np.exp(-size) * -np.expm1(log_delta)))
 
 
@@ -173,7 +173,8 @@ def worst_case_epsilon(delta: float, k: float, h: float, omega: float) -> float:
     """
     check_delta(delta)
     check_row_settings(k, h, omega)
-    return _solve_epsilon(lambda e: float(log_worst_case_delta(e, k, h, omega)), delta)
+    found = _solve_epsilon(lambda e: float(log_worst_case_delta(e, k, h, omega)), delta)
+    return max(found, vanishing_k_epsilon(delta, h, omega))  # at a k so small that products with it underflow
 
 
 def vanishing_k_delta(epsilon: ArrayLike, ratio: float) -> NDArray[np.float64]:

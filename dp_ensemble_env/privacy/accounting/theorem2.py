@@ -117,36 +117,59 @@ def theorem2_log_miss(log_psi: float, k: float, omega: float, omega_bar: float, 
 
 def _log_miss(log_psi: float, shapes: NDArray[np.float64], total: float) -> float:
     """Log-probability (Hunter's bound) that some of the Dirichlet entries with these shapes is below ψ."""
+    if log_psi >= -math.log(len(shapes)):
+        return 0.0  # they cannot all reach it
     log_y = np.asarray(log_psi)
     singles = np.array([float(_log_lower_tail(a, total - a, log_y)) for a in shapes])
     # The entry with the largest chance of a miss is the centre of the spanning tree.
     centre = int(np.argmax(singles))
+    relative = np.exp(singles - singles[centre])
+    # No pair is likelier than either of the two, so that one at least is left.
     pairs = [
-        _both_miss(log_psi, float(shapes[centre]), float(a), total, float(singles[centre]))
+        min(_both_miss(log_psi, float(shapes[centre]), float(a), total), relative[index])
         for index, a in enumerate(shapes)
         if index != centre
     ]
-    top = singles.max()
-    # No pair is likelier than either of the two, so that one at least is left.
-    return min(0.0, float(top + math.log(np.exp(singles - top).sum() - sum(pairs))))
+    return min(0.0, float(singles[centre] + math.log(relative.sum() - sum(pairs))))
 
 
 @lru_cache(maxsize=8192)
-def _both_miss(log_psi: float, a: float, b: float, total: float, log_first: float) -> float:
-    """Pr[x_1 < ψ and x_2 < ψ] / Pr[x_1 < ψ] by Gauss–Legendre quadrature in the law of x_1 below ψ."""
-    rest = total - a - b
-    psi = math.exp(log_psi)
+def _both_miss(log_psi: float, a: float, b: float, total: float) -> float:
+    """Pr[x_2 < ψ | x_1 < ψ] from below: the mean of Pr[x_2 < ψ | x_1] in the law of x_1 below ψ, less a margin.
+
+    In u = ln(x_1/ψ) <= 0 the law has the density e^(au) (1 − ψe^u)^(total−a−1), which is smooth and has one peak;
+    the probability rises with u. Panels cover where the density is within e^-40 of its peak, and halve towards the end,
+    near which the probability may bend (ψ close to one half) or a small `a` has all that changes.
+    """
+    rest, psi, power = total - a - b, math.exp(log_psi), total - a - 1.0
+    margin = 1e-9 + 1e-14 * total  # of quadrature and rounding, both below a tenth of it
+    if rest <= 1e-9 or a < 1e-300 or margin >= 1.0:
+        return 0.0  # almost x_2 = 1 − x_1, or out of range: nothing is subtracted
     if psi < 1e-12:  # the sticks no longer feel each other: x_2 / (1 − x_1) = x_2
-        return float(np.exp(_log_lower_tail(b, rest, np.asarray(log_psi)))) if rest > 0 else 0.0
-    # x_1 = ψ v^(1/a) turns x^(a−1) dx into dv; the remaining factor (1−x)^(total−a−1) is smooth.
-    nodes, weights = gauss_legendre(200)
-    v = 0.5 * (nodes + 1.0)
-    x = psi * v ** (1.0 / a)
-    density = 0.5 * weights * np.exp((total - a - 1.0) * np.log1p(-x))
-    if rest <= 1e-9:
-        inner = (x + psi >= 1.0).astype(float)  # two entries only: x_2 = 1 − x_1
-    else:
-        inner = special.betainc(b, rest, np.minimum(psi / (1.0 - x), 1.0))
-    scale = a * log_psi - math.log(a) - special.betaln(a, total - a) - log_first
-    with np.errstate(over="ignore", invalid="ignore"):  # at an enormous k: nothing is subtracted then
-        return float(np.nan_to_num(np.exp(scale) * (density @ inner), nan=0.0, posinf=0.0))
+        return float(np.exp(_log_lower_tail(b, rest, np.asarray(log_psi)))) * (1.0 - margin)
+
+    def height(u: NDArray[np.float64]) -> NDArray[np.float64]:
+        return a * u + power * np.log1p(-psi * np.exp(u))
+
+    peak = min(0.0, math.log(a / ((total - 1.0) * psi))) if power > 0.0 else 0.0  # where the slope is zero
+    top = float(height(np.asarray(peak)))
+
+    def end(way: float) -> float:
+        reach = way / (a + 1.0)
+        while peak + reach < 0.0 and height(np.asarray(peak + reach)) > top - 40.0:
+            reach *= 2.0
+        return min(0.0, peak + reach)
+
+    left, right = end(-1.0), end(1.0)
+    edges = left + (right - left) * _PANELS
+    nodes, weights = gauss_legendre(20)
+    half = 0.5 * np.diff(edges)[:, None]
+    u = edges[:-1, None] + half * (nodes + 1.0)
+    x = psi * np.exp(u)
+    density = half * weights * np.exp(height(u) - top)
+    mean = (density * special.betainc(b, rest, np.minimum(psi / (1.0 - x), 1.0))).sum() / density.sum()
+    return float(mean) * (1.0 - margin)
+
+
+#: Ends of the panels, on [0, 1].
+_PANELS = np.union1d(np.linspace(0.0, 1.0, 17), 1.0 - 0.5 ** np.arange(5, 50))

@@ -26,7 +26,8 @@ The kinds, each a data set dp_ensemble/<name>/<kind>-v0:
 
   uncontrolled  nobody interferes, no noise either
   ad-hoc        today's practice, a fixed shed during the event
-  medium        PPO, stopped at the first score of 50
+  medium        a learner, stopped at the first score of 50: PPO, or apg for
+                the tilts of a model with nature, context or coupling
   standard      the optimal policy (not in price mode)
   mixed         equal shares of the kinds above, in turn
 

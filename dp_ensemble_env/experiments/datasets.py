@@ -4,7 +4,8 @@ The kinds, each a data set dp_ensemble/<name>/<kind>-v0:
 
     uncontrolled   nobody interferes, no noise either
     ad-hoc         today's practice, a fixed shed during the event
-    medium         PPO, stopped after the first rollout with a score of at least 50 (in policy mode it learns tilts)
+    medium         a learner, stopped at the first score of at least 50 (in policy mode it learns tilts): PPO, or apg
+                   (gradients through the mean field) for the tilts of a model with nature, context or coupling
     standard       the optimal policy (not in price mode, where one price cannot express it)
     mixed          equal shares of the kinds above, in turn
 
@@ -38,6 +39,7 @@ from dp_ensemble_env.agents.base import decision_time, observed_context
 from dp_ensemble_env.envs import actions
 from dp_ensemble_env.envs.actions import action_scale
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
+from dp_ensemble_env.envs.general import is_general
 from dp_ensemble_env.envs.portable import portable_spec
 from dp_ensemble_env.experiments.croissant import describe_folder, write_description
 from dp_ensemble_env.experiments.deployment import deploy
@@ -177,21 +179,30 @@ class Tilting:
         return np.exp(logs - np.logaddexp.reduce(logs, axis=-1, keepdims=True)).astype(np.float32), state
 
 
+def learner_of_medium(model: EnsembleModel, action: str) -> str:
+    """Name who plays medium: PPO does not get far with the tilts of models with nature, context or coupling."""
+    mode = actions.mode(action)
+    return "apg" if (mode.tilt or mode.basis is None) and is_general(model) else "ppo"
+
+
 def medium(core: EnsembleEnv, seed: int, monitor: Monitor) -> Agent:
-    """Train PPO until a rollout ends with the medium score."""
+    """Train a learner until a rollout ends with the medium score."""
     tilts = core.action_mode == "policy"  # learning the probabilities themselves, hundreds of them, goes nowhere
     population = "mean-field" if core.population is None else core.population
-    home = EnsembleEnv(core.model, population, "tilt") if tilts else core
+    learner, here = learner_of_medium(core.model, core.action_mode), population
+    if learner == "apg":
+        here = "mean-field"
+    home = EnsembleEnv(core.model, here, "tilt") if tilts or here != population else core
     monitor.stage("medium: training")
 
     def progress(done: int, planned: int, score: float) -> None:
         monitor.advance(max(score, 0.0), f"{done:,} steps, score {score:.1f} of {MEDIUM_SCORE:g}")
 
-    agent: Any = make_agent("ppo", home, seed=seed, target_score=MEDIUM_SCORE, interval=1, progress=progress)
+    agent: Any = make_agent(learner, home, seed=seed, target_score=MEDIUM_SCORE, interval=1, progress=progress)
     if agent.curve[-1][1] < MEDIUM_SCORE:
         raise ValueError(
-            f"PPO ended at the score {agent.curve[-1][1]:.1f} without passing {MEDIUM_SCORE:g}; leave medium and mixed "
-            "out of the kinds, or try another seed."
+            f"{learner} ended at the score {agent.curve[-1][1]:.1f} without passing {MEDIUM_SCORE:g}; leave medium and "
+            "mixed out of the kinds, or try another seed."
         )
     return Tilting(agent, core.model) if tilts else agent
 
@@ -443,6 +454,8 @@ def make_datasets(
             "starts": starting(core.model),
             "privacy": privacy,
         }
+        if "medium" in turn:
+            facts["learner"] = {"ppo": "PPO", "apg": "apg"}[learner_of_medium(core.model, settings.action)]
         monitor.stage(f"{kind}: writing")
         store(target.root, ids[kind], episodes, behaviours, env, facts, describe(kind, settings, facts))
         if say is not None:
@@ -470,7 +483,7 @@ def describe(kind: str, settings: DatasetSettings, facts: Mapping[str, Any]) -> 
     who = {
         "uncontrolled": "nobody interferes",
         "ad-hoc": "a fixed shed during the event",
-        "medium": f"PPO, stopped after the first rollout with a score of at least {MEDIUM_SCORE:g}",
+        "medium": f"{facts.get('learner')}, stopped after the first rollout with a score of at least {MEDIUM_SCORE:g}",
         "standard": "the optimal policy",
         "mixed": f"equal shares of {', '.join(facts['behaviour_scores'])}, in turn",
     }[kind]

@@ -228,6 +228,16 @@ def test_uncontrolled_is_zero_and_noise_is_what_was_asked_for(root):
 def test_medium_is_ppo_stopped_at_fifty(root):
     metadata = minari.load_dataset(f"{NAME}/medium-v0").storage.metadata
     assert 50 <= metadata["behaviour_scores"]["medium"] < 65
+    assert metadata["learner"] == "PPO" and "PPO, stopped" in metadata["description"]
+
+
+@pytest.mark.parametrize("action", ["tilt", "policy"])
+def test_medium_of_a_scenario_is_apg_stopped_at_fifty(empty, action):
+    make("--scenario", "campus-day", "--action", action, "--kinds", "medium", "--episodes", 3, "--name", "day")
+    data = minari.load_dataset("dp_ensemble/day/medium-v0")
+    assert 50 <= data.storage.metadata["behaviour_scores"]["medium"] < 70
+    assert data.storage.metadata["learner"] == "apg" and "apg, stopped" in data.storage.metadata["description"]
+    assert replay(data) == 0.0
 
 
 def test_same_command_same_data(empty):

@@ -34,17 +34,17 @@ def compress(dense: Floats) -> tuple[Ints, Ints, Floats, int, int, int]:
                 for a in range(columns):
                     x = dense[m, t, b, a]
                     if np.isnan(x) or x == np.inf:
-                        return nothing, nothing, dense[:, :, b], NOT_A_LOG, b, a
+                        return nothing, nothing, dense[:, :, 0], NOT_A_LOG, b, a
                     if x > -np.inf:
                         mask[b, a] = True
                         found = True
                     probabilities &= x >= 0.0
                     total += x
                 if not found:
-                    return nothing, nothing, dense[:, :, b], EMPTY_ROW, b, a
+                    return nothing, nothing, dense[:, :, 0], EMPTY_ROW, b, 0
                 probabilities &= abs(total - 1.0) < 1e-6
     if probabilities:
-        return nothing, nothing, dense[:, :, b], PROBABILITIES, b, a
+        return nothing, nothing, dense[:, :, 0], PROBABILITIES, 0, 0
     # Row by row, so that the successors of a state lie side by side: the solver reads them together.
     indptr = np.zeros(n + 1, np.int64)
     indices = np.empty(mask.sum(), np.int64)
@@ -61,7 +61,7 @@ def compress(dense: Floats) -> tuple[Ints, Ints, Floats, int, int, int]:
             for b in range(n):
                 for e in range(indptr[b], indptr[b + 1]):
                     values[m, t, e] = dense[m, t, b, indices[e]]
-    return indptr, indices, values, 0, b, a
+    return indptr, indices, values, 0, 0, 0
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -188,10 +188,8 @@ def learner_of_medium(model: EnsembleModel, action: str) -> str:
 def medium(core: EnsembleEnv, seed: int, monitor: Monitor) -> Agent:
     """Train a learner until a rollout ends with the medium score."""
     tilts = core.action_mode == "policy"  # learning the probabilities themselves, hundreds of them, goes nowhere
-    population = "mean-field" if core.population is None else core.population
-    learner, here = learner_of_medium(core.model, core.action_mode), population
-    if learner == "apg":
-        here = "mean-field"
+    learner, population = learner_of_medium(core.model, core.action_mode), core.population or "mean-field"
+    here = "mean-field" if learner == "apg" else population  # where it learns
     home = EnsembleEnv(core.model, here, "tilt") if tilts or here != population else core
     monitor.stage("medium: training")
 

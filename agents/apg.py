@@ -5,6 +5,11 @@ gradient of a whole episode's return with respect to the weights of a network is
 which are sampled: no critic, no exploration noise, no likelihood ratios. An update plays ``n_envs`` episodes side by
 side and follows the gradient of their mean return (in units of the discomfort penalty) with Adam.
 
+The optimal tilt depends on the time and the context alone (MATH 10), and it may change at once when an event begins. A
+network that sees the time as one number draws smooth curves through such steps. So with ``clock`` the policy adds a
+*table* to what the network says: one action for each decision, and what each feature of the context adds to it at that
+time. The network keeps what depends on the loads and, if there are several instances, on what differs between them.
+
 The learner knows the model of the environment it is made for, as the analytical agents do: on a release that is
 post-processing. It trains in the mean field whatever the population; the policy then acts in the population itself. The
 number of environment steps is episodes times horizon, as for all learners.
@@ -32,8 +37,13 @@ from dp_ensemble_env.model import EnsembleModel
 
 Layers = list[tuple[NDArray[np.float32], NDArray[np.float32]]]
 #: What can be set.
-KEYS = ("n_envs", "n_timesteps", "learning_rate", "max_grad_norm", "policy_kwargs")
+KEYS = ("n_envs", "n_timesteps", "learning_rate", "max_grad_norm", "clock", "policy_kwargs")
 NAME = "apg"
+#: The table learns at so many times the rate of the network: a step of Adam moves one entry by the rate, and all
+#: weights of a network, each of which moves the action.
+TABLE_RATE = 10.0
+#: Its name in a file, beside the layers.
+TABLE = "table"
 
 
 class GradientPolicy:
@@ -43,14 +53,18 @@ class GradientPolicy:
     ----------
     layers : list of (weight, bias)
         Weights of shape (outputs, inputs), as PyTorch has them.
+    table : ndarray of shape (T, 1 + f, outputs), optional
+        What is added at each decision: an action, and one for each feature of the context. Without it, as in files of
+        version 0.2.0, the network acts alone.
     """
 
-    def __init__(self, layers: Layers) -> None:
-        self.layers = layers
+    def __init__(self, layers: Layers, table: NDArray[np.float32] | None = None) -> None:
+        self.layers, self.table = layers, table
 
     def __repr__(self) -> str:
         sizes = [self.layers[0][0].shape[1], *(len(bias) for _, bias in self.layers)]
-        return f"GradientPolicy({' - '.join(map(str, sizes))})"
+        clock = "" if self.table is None else f", a table of {len(self.table)} decisions"
+        return f"GradientPolicy({' - '.join(map(str, sizes))}{clock})"
 
     def predict(
         self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = True
@@ -60,24 +74,50 @@ class GradientPolicy:
         for weight, bias in self.layers[:-1]:
             values = np.tanh(values @ weight.T + bias)
         weight, bias = self.layers[-1]
-        return np.clip(values @ weight.T + bias, -1.0, 1.0, dtype=np.float32), state
+        action = values @ weight.T + bias
+        if self.table is not None:
+            seen = np.asarray(observation, dtype=np.float32)
+            rows, features = self.table[decision_of(seen, self.table.shape)], seen[..., seen.shape[-1] - self.shown :]
+            action = action + rows[..., 0, :] + np.matmul(features[..., None, :], rows[..., 1:, :])[..., 0, :]
+        return np.clip(action, -1.0, 1.0, dtype=np.float32), state
+
+    @property
+    def shown(self) -> int:
+        """Features of the context that the table knows."""
+        return 0 if self.table is None else self.table.shape[1] - 1
 
     @property
     def arrays(self) -> dict[str, NDArray[np.float32]]:
         """Weights and biases by name, for a file."""
-        return {f"{i}.{part}": pair["wb".index(part)] for i, pair in enumerate(self.layers) for part in "wb"}
+        found = {f"{i}.{part}": pair["wb".index(part)] for i, pair in enumerate(self.layers) for part in "wb"}
+        return found if self.table is None else {**found, TABLE: self.table}
 
     @classmethod
     def of(cls, path: Any, arrays: Mapping[str, NDArray[Any]]) -> GradientPolicy:
         """Return the policy of a file's arrays."""
-        count = len(arrays) // 2
-        if count == 0 or set(arrays) != {f"{i}.{part}" for i in range(count) for part in "wb"}:
+        table, count = arrays.get(TABLE), len(arrays) // 2
+        if count == 0 or set(arrays) - {TABLE} != {f"{i}.{part}" for i in range(count) for part in "wb"}:
             raise ValueError(f"{path} holds no policy of apg: its weights have other names.")
         layers = [(arrays[f"{i}.w"], arrays[f"{i}.b"]) for i in range(count)]
         fits = all(w.ndim == 2 and b.shape == w.shape[:1] for w, b in layers)
         if not fits or any(lower[1].shape != upper[0].shape[1:] for lower, upper in pairwise(layers)):
             raise ValueError(f"{path} holds no policy of apg: its layers do not fit each other.")
-        return cls(layers)
+        if table is not None:
+            inputs, outputs = layers[0][0].shape[1], len(layers[-1][1])
+            if table.ndim != 3 or table.shape[2] != outputs or min(table.shape[:2]) < 1 or table.shape[1] + 2 > inputs:
+                raise ValueError(f"{path} holds no policy of apg: its table does not fit its layers.")
+        return cls(layers, table)
+
+
+def decision_of(observation: Any, table: Sequence[int]) -> Any:
+    """Return the numbers of the decisions that observations (..., n + 3 + f) ask for; `table` is its shape.
+
+    The part of the horizon that is left stands before two prices and the features of the context. Works in NumPy and
+    PyTorch; what no environment shows is taken for the first or the last decision.
+    """
+    horizon, left = table[0], observation[..., observation.shape[-1] - 2 - table[1]]
+    number = (horizon * (1.0 - left)).round().clip(0, horizon - 1)
+    return number.astype(np.intp) if isinstance(number, (np.ndarray, np.generic)) else number.long()
 
 
 # ------------------------------------------------------------------ settings
@@ -138,7 +178,14 @@ class Trainer:
             self.linear[-1].weight.mul_(0.01)
             self.linear[-1].bias.zero_()
         self.weights = [weight for layer in self.linear for weight in layer.parameters()]
-        self.optimizer = torch.optim.Adam(self.weights)
+        groups = [{"params": list(self.weights), "times": 1.0}]
+        self.table: Any = None
+        if settings.get("clock"):
+            shape = self.params[0].horizon, int(self.params[0].clock.shape[-1]) - 2, sizes[-1]
+            self.table = torch.zeros(shape, requires_grad=True)
+            self.weights.append(self.table)
+            groups.append({"params": [self.table], "times": TABLE_RATE})
+        self.optimizer = torch.optim.Adam(groups)
         self.begin_segment()
 
     def begin_segment(self) -> None:
@@ -156,7 +203,8 @@ class Trainer:
     @property
     def policy(self) -> GradientPolicy:
         """The policy as it is now."""
-        return GradientPolicy([(x.weight.detach().numpy(), x.bias.detach().numpy()) for x in self.linear])
+        table = None if self.table is None else self.table.detach().numpy()
+        return GradientPolicy([(x.weight.detach().numpy(), x.bias.detach().numpy()) for x in self.linear], table)
 
     def predict(self, *arguments: Any, **more: Any) -> tuple[NDArray[np.float32], Any]:
         """Act by the policy as it is now."""
@@ -167,9 +215,14 @@ class Trainer:
 
         The gradient is that without the box: an action beyond its edge would have none, and never come back.
         """
+        values = observation
         for layer in self.linear[:-1]:
-            observation = layer(observation).tanh()
-        action = self.linear[-1](observation)
+            values = layer(values).tanh()
+        action = self.linear[-1](values)
+        if self.table is not None:
+            rows = self.table[decision_of(observation, self.table.shape)]
+            features = observation[..., observation.shape[-1] - rows.shape[-2] + 1 :]
+            action = action + rows[..., 0, :] + (features[..., None, :] @ rows[..., 1:, :])[..., 0, :]
         return action + (action.clamp(-1.0, 1.0) - action).detach()
 
     def update(self) -> None:
@@ -187,7 +240,7 @@ class Trainer:
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.weights, self.settings["max_grad_norm"])
         for group in self.optimizer.param_groups:
-            group["lr"] = rate_at(self.settings["learning_rate"], self.steps / self.total)
+            group["lr"] = group["times"] * rate_at(self.settings["learning_rate"], self.steps / self.total)
         self.optimizer.step()
         self.steps += self.chunk
 

@@ -7,7 +7,7 @@ our own:
 
 ``clock``
     True gives policy and critic the time as one-hot code beside the occupancy
-    (`dp_ensemble_env.agents.features.ClockFeatures`).
+    (`dp_ensemble_env.agents.features.ClockFeatures`); the policy of `apg` has a table of actions by time and context.
 ``cosines``
     A learner of tilts chooses the weights of so many cosines over the states that a load may choose, slowest first,
     instead of one tilt for each of them (`cosine_basis`); 0 for tilts. What few loads do then moves along with what
@@ -82,7 +82,8 @@ _TILT_SOFT: Settings = {
 }  # fmt: skip
 #: Exact gradients: ``n_envs`` episodes side by side make an update. No rollouts, no discount, no critic.
 _GRADIENT: Settings = {
-    "n_envs": 20, "n_timesteps": 200_000, "learning_rate": "lin_0.003", "max_grad_norm": 1.0, "policy_kwargs": SMALL,
+    "n_envs": 20, "n_timesteps": 200_000, "learning_rate": "lin_0.003", "max_grad_norm": 1.0, "clock": True,
+    "policy_kwargs": SMALL,
 }  # fmt: skip
 
 HYPERPARAMS: dict[str, dict[tuple[str, str], Settings]] = {
@@ -147,7 +148,7 @@ HYPERPARAMS: dict[str, dict[tuple[str, str], Settings]] = {
     "apg": dict.fromkeys([(MEAN_FIELD, "price"), (MEAN_FIELD, "tilt")], _GRADIENT),
 }  # fmt: skip
 
-_HALF_HOURS: Settings = {"n_steps": 48, "batch_size": 192}  # whole episodes
+_WHOLE: Settings = {"n_envs": 20, "n_steps": 48, "batch_size": 240}  # one whole episode of each training instance
 
 
 def _quiet(log_std: float) -> Settings:
@@ -157,20 +158,29 @@ def _quiet(log_std: float) -> Settings:
 #: What differs from these in a scenario, by algorithm, scenario and action mode; ``docs/tuning.md`` says why.
 BY_SCENARIO: dict[str, dict[tuple[str, str], Settings]] = {
     "apg": {
-        ("campus-day", "tilt"): {"learning_rate": "lin_0.01"},
+        # Nothing is drawn there, so that all episodes of an update are equal: few make more updates of the same budget.
+        ("feeder", "tilt"): {"n_envs": 4},
+        ("tracking", "tilt"): {"n_envs": 4},
     },
     "ppo": {
         ("call", "price"): {
-            "n_steps": 64, "batch_size": 1024, "n_epochs": 10, "gae_lambda": 0.85, "learning_rate": "lin_0.00047",
+            "n_envs": 20, "n_steps": 64, "batch_size": 1280, "n_epochs": 10, "gae_lambda": 0.85, "learning_rate": "lin_0.00047",
             **_quiet(-3.0),
         },
-        ("feeder", "price"): {
-            **_HALF_HOURS, "n_envs": 32, "n_epochs": 10, "learning_rate": "lin_0.0029", **_quiet(-2.5),
+        ("campus-day", "price"): {
+            "n_envs": 40, "n_steps": 24, "batch_size": 240, "n_epochs": 10, "gae_lambda": 1.0,
+            "learning_rate": "lin_0.003",
         },
-        ("pool-pumps", "price"): _HALF_HOURS,
-        ("thermostats", "price"): _HALF_HOURS,
-        ("tracking", "price"): _HALF_HOURS,
-        ("vehicles", "price"): _HALF_HOURS,
+        ("feeder", "price"): {
+            **_WHOLE, "n_envs": 40, "n_epochs": 10, "learning_rate": "lin_0.0029", **_quiet(-2.5),
+        },
+        ("pool-pumps", "price"): _WHOLE,
+        ("spot", "price"): {
+            **_WHOLE, "n_epochs": 10, "gae_lambda": 0.5, "learning_rate": "lin_0.003", **_quiet(-1.5),
+        },
+        ("thermostats", "price"): _WHOLE,
+        ("tracking", "price"): _WHOLE,
+        ("vehicles", "price"): _WHOLE,
     },
 }  # fmt: skip
 

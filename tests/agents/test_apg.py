@@ -17,6 +17,7 @@ from dp_ensemble_env import scenarios  # noqa: E402
 from dp_ensemble_env.agents import evaluate, make_agent  # noqa: E402
 from dp_ensemble_env.agents.apg import GradientPolicy, Trainer  # noqa: E402
 from dp_ensemble_env.agents.hyperparams import hyperparameters  # noqa: E402
+from dp_ensemble_env.agents.policy_files import load_policy, save_policy  # noqa: E402
 from dp_ensemble_env.agents.sb3 import RunFolder, TrainingSettings, load_agent, train  # noqa: E402
 from dp_ensemble_env.envs.ensemble import EnsembleEnv  # noqa: E402
 
@@ -57,6 +58,43 @@ def test_gradient_is_that_of_the_compiled_environment(campus):
                 values.append(mean_return())
                 bias[level] -= sign * step
         assert -found[level] == pytest.approx((values[0] - values[1]) / (2 * step), rel=0.02, abs=0.02)
+
+
+# ------------------------------------------------------------------ the table
+@pytest.mark.parametrize("scenario", ["campus-event", "spot"])
+def test_table_adds_an_action_by_time_and_context(scenario):
+    """What PyTorch trains is what NumPy plays: network, plus entry of the decision, plus those of the context."""
+    model = scenarios.make(scenario)
+    settings = {**hyperparameters("apg", "dp_ensemble/MeanField-v0", "tilt"), "n_envs": 2}
+    trainer = Trainer([model], "tilt", settings, seed=0, total=10_000)
+    shown = 0 if model.context is None else 3
+    assert trainer.table.shape == (model.horizon, 1 + shown, model.n_decisions) and not trainer.table.any()
+    rng = np.random.default_rng(0)
+    table = rng.uniform(-0.2, 0.2, trainer.table.shape).astype(np.float32)
+    with torch.no_grad():
+        trainer.table.copy_(torch.from_numpy(table))
+    env, alone = EnsembleEnv(model), GradientPolicy(trainer.policy.layers)
+    observation, _ = env.reset(seed=1)
+    for t in range(model.horizon):
+        action = trainer.predict(observation)[0]
+        added = table[t, 0] + (0.0 if model.context is None else table[t, 1 + env.context])
+        np.testing.assert_allclose(action, alone.predict(observation)[0] + added, atol=1e-6)
+        np.testing.assert_allclose(action, trainer.act(torch.from_numpy(observation)).detach(), atol=1e-6)
+        pair = np.stack([observation, observation])
+        np.testing.assert_allclose(trainer.predict(pair)[0], [action, action], atol=1e-6)
+        observation, *_ = env.step(action)
+    assert np.isfinite(trainer.predict(observation)[0]).all()  # after the end, where nobody acts
+
+
+def test_table_learns_what_a_network_smooths_over():
+    """The optimum of a day jumps with its event; the network alone needs ten times as many steps for less."""
+    env = EnsembleEnv("campus-day")
+    settings = {"total_steps": 30 * 20 * 24, "interval": 10**6}
+    scores = [
+        train("apg", env, TrainingSettings(**settings, hyperparams={"clock": clock})).curve[-1][1]
+        for clock in (True, False)
+    ]
+    assert scores[0] > 98 and scores[0] > scores[1] + 3
 
 
 # ------------------------------------------------------------------ learning
@@ -118,6 +156,8 @@ def test_resumed_run_equals_the_uninterrupted_one(tmp_path):
     }  # fmt: skip
     for mine, theirs in zip(resumed.model.layers, whole.model.layers, strict=True):
         np.testing.assert_array_equal(mine[0], theirs[0])
+    assert whole.model.table.any()
+    np.testing.assert_array_equal(resumed.model.table, whole.model.table)
     results = json.loads((tmp_path / "cut" / "results.json").read_text())
     assert results["finished"] and results["evaluation"]["score"] == whole.curve[-1][1]
     with pytest.raises(ValueError, match="seed is 0, not 1"):
@@ -137,6 +177,24 @@ def test_loaded_without_torch_and_without_code(tmp_path):
     shown, action = run.stdout.splitlines()
     assert shown == repr(agent)
     np.testing.assert_allclose(json.loads(action), agent.predict(np.full(23, 0.5))[0], atol=1e-6)
+
+
+def test_files_without_a_table_still_load(tmp_path):
+    """As they were written before there was one: the network acts alone."""
+    layers = short().model.layers
+    save_policy(tmp_path / "old.safetensors", GradientPolicy(layers), "apg")
+    old = load_policy(tmp_path / "old.safetensors")[0]
+    assert repr(old) == "GradientPolicy(23 - 64 - 64 - 20)" and old.table is None
+    seen = np.random.default_rng(0).uniform(size=(5, 23))
+    np.testing.assert_array_equal(old.predict(seen)[0], GradientPolicy(layers).predict(seen)[0])
+
+
+@pytest.mark.parametrize("shape", [(18, 20), (18, 1, 19), (0, 1, 20), (18, 0, 20), (18, 22, 20)])
+def test_tables_that_do_not_fit_are_refused(shape, tmp_path):
+    wrong = GradientPolicy(short().model.layers, np.zeros(shape, np.float32))
+    save_policy(tmp_path / "wrong.safetensors", wrong, "apg")
+    with pytest.raises(ValueError, match="its table does not fit its layers"):
+        load_policy(tmp_path / "wrong.safetensors")
 
 
 def test_damaged_files_are_named(tmp_path):

@@ -15,10 +15,14 @@ from dp_ensemble_env.experiments.tuning import NAMES, TuningSettings, tune
 DESCRIPTION = """Search hyper-parameters of a learner with Optuna, and keep a summary of the study.
 
 Trial 0 is what the package holds now, so a study says what the search gained. Training seeds begin at 1000, apart from
-those that results are reported for. The same command gives the same study on one machine."""
+those that results are reported for. The same command gives the same study on one machine.
+
+On the campus event the score at the end of training counts. In another scenario a learner is trained on the training
+instances and scored on validation instances: the interquartile mean counts."""
 EXAMPLES = (
     "dp-ensemble tune --algo ppo --action price --steps 50000 --trials 20",
     "dp-ensemble tune --algo sac --steps 10000 --output runs/studies",
+    "dp-ensemble tune --scenario spot --instances 5 --trials 8",
 )
 
 
@@ -30,6 +34,8 @@ def build_parser() -> Parser:
     parser.add_argument("--steps", type=whole(1), default=50_000, metavar="N", help="steps of a training run")
     parser.add_argument("--trials", type=whole(1), default=20, metavar="N", help="settings to try")
     parser.add_argument("--repeats", type=whole(1), default=1, metavar="N", help="training runs of each setting")
+    words = "validation instances that a setting of another scenario than the campus event is scored on"
+    parser.add_argument("--instances", type=whole(1), default=TuningSettings.instances, metavar="N", help=words)
     helps = {"population": ", ".join(NAMES), "output": "folder of the summary"}
     options.add(parser, "scenario", "population", "action", helps=helps, action="price")
     options.add(parser, "output", helps=helps, output=Path("runs/tuning"))
@@ -41,7 +47,7 @@ def build_parser() -> Parser:
 def run(args: argparse.Namespace) -> int:
     """Run the study."""
     sizes = args.steps, args.trials, args.repeats
-    settings = TuningSettings(args.algo, args.population, args.action, *sizes, args.scenario)
+    settings = TuningSettings(args.algo, args.population, args.action, *sizes, args.scenario, args.instances)
     check_writable(args.output, folder=True)
     with Progress("tuning") as monitor:
 

@@ -3,6 +3,10 @@
 Trial 0 is what `dp_ensemble_env.agents.hyperparams` holds now, so a study says what the search
 gained. Training seeds begin at 1000, apart from those that results are reported
 for. The same settings give the same study on one machine.
+
+Settings of the campus event are found on the event itself. Settings of another scenario have to serve on instances that
+the learner never saw, so each trial trains on the training instances, as `suite` and `leaderboard` do, and is scored on
+validation instances: the interquartile mean over instances and seeds counts.
 """
 
 from __future__ import annotations
@@ -15,12 +19,24 @@ from typing import Any
 
 from dp_ensemble_env import scenarios
 from dp_ensemble_env._validation import check_choice, check_count
+from dp_ensemble_env.agents.generalisation import evaluate_split
 from dp_ensemble_env.agents.hyperparams import ALGORITHMS, LINEAR, changes_for, hyperparameters
+from dp_ensemble_env.agents.statistics import interquartile_mean
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.envs.settings import DEFAULT_SCENARIO
+from dp_ensemble_env.experiments.suite_learners import training_models
 
 FIRST_SEED = 1000
+#: Episodes on a validation instance where there is chance, and the seed that they begin with.
+EPISODES, EPISODE_SEED = 200, 10_000
 RATES = (3e-4, 1e-2)
+#: Training instances of a scenario: a multiple of sub-environments has all of them in every rollout.
+INSTANCES = len(scenarios.instances("train"))
+#: Numbers of sub-environments to choose from: on one model, and on all training instances.
+ROLLOUTS = ([16, 32, 64, 128], [INSTANCES, 2 * INSTANCES, 4 * INSTANCES])
+#: In a scenario the settings of trial 0 are tried with these instead of their own λ: it decides how far an advantage
+#: looks, and with that how much of it is the luck of prices and weather.
+LAMBDAS = (0.5, 1.0)
 #: Policies of learners that have the time in one-hot code.
 NETS: dict[str, Any] = {"linear": LINEAR["net_arch"], "small": {"pi": [64, 64], "vf": [64, 64]}}
 NAMES = {"mean-field": "MeanField", "buildings": "Buildings", "single": "SingleLoad"}
@@ -40,9 +56,11 @@ class TuningSettings:
     trials : int
         Settings to try.
     seeds : int
-        Training seeds per setting; the mean of their last scores counts.
+        Training seeds per setting.
     scenario : str
-        Where it is trained, in the first validation instance: results are reported on others.
+        Where it is trained: the campus event, or the training instances of another scenario.
+    instances : int
+        Validation instances that a setting is scored on, the first so many; the campus event has none.
     """
 
     algo: str = "ppo"
@@ -52,6 +70,7 @@ class TuningSettings:
     trials: int = 20
     seeds: int = 1
     scenario: str = DEFAULT_SCENARIO
+    instances: int = 5
 
     def __post_init__(self) -> None:
         check_choice(self.algo, "algo", ALGORITHMS)
@@ -59,6 +78,7 @@ class TuningSettings:
         for name in ("steps", "trials", "seeds"):
             check_count(getattr(self, name), name)
         check_choice(self.scenario, "scenario", scenarios.names())
+        check_count(self.instances, "instances", 1, len(scenarios.instances("validation")))
         hyperparameters(self.algo, self.env_id, self.action)  # refuses what does not go together
 
     @property
@@ -67,10 +87,16 @@ class TuningSettings:
         return f"dp_ensemble/{NAMES[self.population]}-v0"
 
     @property
+    def general(self) -> bool:
+        """Whether settings have to serve on instances that were not trained on."""
+        return self.scenario != DEFAULT_SCENARIO
+
+    @property
     def command(self) -> str:
         """The command that runs this study."""
         asked = f"--algo {self.algo} --population {self.population} --action {self.action}"
-        asked += "" if self.scenario == DEFAULT_SCENARIO else f" --scenario {self.scenario}"
+        if self.general:
+            asked += f" --scenario {self.scenario} --instances {self.instances}"
         return f"dp-ensemble tune {asked} --steps {self.steps} --trials {self.trials} --repeats {self.seeds}"
 
 
@@ -97,8 +123,8 @@ def _gradient(trial: Any, algo: str, settings: dict[str, Any]) -> dict[str, Any]
 
 def _on_policy(trial: Any, algo: str, settings: dict[str, Any]) -> dict[str, Any]:
     changes: dict[str, Any] = {
-        "n_envs": trial.suggest_categorical("n_envs", [16, 32, 64, 128]),
-        "gae_lambda": trial.suggest_float("gae_lambda", 0.8, 1.0, step=0.05),
+        "n_envs": trial.suggest_categorical("n_envs", ROLLOUTS[settings["n_envs"] % INSTANCES == 0]),
+        "gae_lambda": trial.suggest_float("gae_lambda", 0.3, 1.0, step=0.05),
     }
     rate = trial.suggest_float("learning_rate", *RATES, log=True)
     changes["learning_rate"] = rate if algo == "trpo" else f"lin_{rate:.3g}"
@@ -189,33 +215,36 @@ def tune(
 
     from dp_ensemble_env.agents.sb3 import TrainingSettings, train
 
-    # Settings for the campus event are found on the event itself, as they always were.
-    split = "train" if settings.scenario == DEFAULT_SCENARIO else "validation"
-    env = EnsembleEnv(settings.scenario, settings.population, settings.action, split=split)
+    env = EnsembleEnv(settings.scenario, settings.population, settings.action)
+    models = training_models(settings.scenario, None) if settings.general else ()
+    interval = max(1, settings.steps // 4) if settings.general else None  # as the suite trains
     total = settings.trials * settings.seeds * settings.steps
     tuned = hyperparameters(settings.algo, settings.env_id, settings.action)
     own = changes_for(settings.algo, settings.scenario, settings.action, settings.population)
     if "n_steps" in tuned and "n_steps" not in own:  # rollouts are whole episodes
         own["n_steps"] = env.model.horizon
+        if settings.general:  # of all instances
+            own["n_envs"] = INSTANCES * -(-tuned["n_envs"] // INSTANCES)
         if "batch_size" in tuned and "batch_size" not in own:
-            own["batch_size"] = tuned["batch_size"] * own["n_steps"] // tuned["n_steps"]
+            rollout, before = (x["n_envs"] * x["n_steps"] for x in (tuned | own, tuned))
+            own["batch_size"] = tuned["batch_size"] * rollout // before
     tuned |= own
 
     def objective(trial: Any) -> float:
         changes, began = {**own, **suggest(trial, settings.algo, tuned)}, time.perf_counter()
         trial.set_user_attr("hyperparams", changes)
-        scores = []
+        agents = []
         for i in range(settings.seeds):
             before = (trial.number * settings.seeds + i) * settings.steps
-            training = TrainingSettings(FIRST_SEED + i, settings.steps, hyperparams=changes)
+            training = TrainingSettings(FIRST_SEED + i, settings.steps, interval=interval, hyperparams=changes)
 
             def report(done: int, planned: int, score: float, before: int = before) -> None:
                 progress(before + done, total, score)
 
-            scores.append(train(settings.algo, env, training, progress=report).curve[-1][1])
+            agents.append(train(settings.algo, env, training, progress=report, models=models))
+        value, scores = _scored(agents, settings)
         trial.set_user_attr("scores", scores)
         trial.set_user_attr("seconds", round(time.perf_counter() - began, 1))
-        value = sum(scores) / len(scores)
         say(f"trial {trial.number}: {value:.2f} with {trial.params}")
         return value
 
@@ -225,11 +254,33 @@ def tune(
     study.enqueue_trial(now, skip_if_exists=True)
     if now.get("net") == "linear":  # more features make more noise, so it begins lower
         study.enqueue_trial({**now, "net": "small", "log_std_init": max(-4.0, now["log_std_init"] - 1.5)})
+    if settings.general and "gae_lambda" in now:
+        for value in LAMBDAS:
+            study.enqueue_trial({**now, "gae_lambda": value}, skip_if_exists=True)
     home = "" if settings.scenario == DEFAULT_SCENARIO else f"{settings.scenario}-"
     path = folder / f"{home}{settings.algo}-{NAMES[settings.population]}-{settings.action}.json"
     study.optimize(objective, n_trials=settings.trials, callbacks=[lambda study, trial: _keep(path, settings, study)])
     say(f"best: {study.best_value:.2f} in trial {study.best_trial.number}, {study.best_params}; wrote {path}")
     return path
+
+
+def _scored(agents: list[Any], settings: TuningSettings) -> tuple[float, list[Any]]:
+    """Return what counts of equal runs, and the scores it is made of: one for each run, or for each on each instance."""
+    if not settings.general:
+        last = [float(agent.curve[-1][1]) for agent in agents]
+        return sum(last) / len(last), [round(score, 3) for score in last]
+    found = evaluate_split(
+        agents,
+        settings.scenario,
+        "validation",
+        population=settings.population,
+        action=settings.action,
+        instances=settings.instances,
+        gap=False,
+        episodes=EPISODES,
+        seed=EPISODE_SEED,
+    )
+    return interquartile_mean(found.scores), found.scores.round(3).tolist()
 
 
 def _keep(path: Path, settings: TuningSettings, study: Any) -> None:
@@ -242,11 +293,9 @@ def _keep(path: Path, settings: TuningSettings, study: Any) -> None:
         for t in study.trials
         if t.value is not None
     ]
-    for trial in trials:
-        trial["scores"] = [round(score, 3) for score in trial["scores"]]
     content = {
         "command": replace(settings, trials=len(trials)).command,
-        "sampler": "the present settings, then a network if they are linear, then TPE: seed 0, 8 random trials first",
+        "sampler": "what was enqueued (the present settings first), then TPE: seed 0, 8 random trials first",
         "first_seed": FIRST_SEED,
         "versions": versions(),
         "best_trial": study.best_trial.number,

@@ -188,6 +188,36 @@ def test_study_begins_with_the_present_settings_and_is_reproducible(tmp_path, ca
     assert "--trials must be at least 1" in capsys.readouterr().err
 
 
+def test_study_of_a_scenario_trains_on_training_and_scores_on_validation_instances(tmp_path, capsys):
+    """What a trial is worth: the interquartile mean over validation instances, of runs on all training instances."""
+    importlib.import_module("optuna")
+    from dp_ensemble_env import scenarios
+    from dp_ensemble_env.agents import evaluate
+    from dp_ensemble_env.agents.hyperparams import changes_for
+    from dp_ensemble_env.agents.sb3 import TrainingSettings, train
+    from dp_ensemble_env.envs.ensemble import EnsembleEnv
+
+    steps = 3 * 20 * 48  # three updates, each on an instance of its own
+    chosen = ["--algo", "apg", "--action", "tilt", "--scenario", "spot", "--instances", "4"]
+    arguments = [*chosen, "--steps", str(steps), "--trials", "1", "--repeats", "2", "--output", str(tmp_path)]
+    assert load("tune").main(arguments) == 0
+    study = json.loads((tmp_path / "spot-apg-MeanField-tilt.json").read_text())
+    assert "--scenario spot --instances 4 --steps" in study["command"]
+    models = [scenarios.make("spot", instance=i) for i in scenarios.instances("train")]
+    expected = []
+    for seed in (1000, 1001):
+        settings = TrainingSettings(seed, steps, interval=steps // 4, hyperparams=changes_for("apg", "spot", "tilt"))
+        agent = train("apg", EnsembleEnv(models[0]), settings, models=models)
+        played = [EnsembleEnv("spot", instance=i, split="validation") for i in range(4)]
+        expected.append([evaluate(agent, env, 200, 10_000).score for env in played])
+    (trial,) = study["trials"]
+    assert np.array(trial["scores"]) == pytest.approx(np.array(expected), abs=1e-3)
+    assert trial["value"] == pytest.approx(np.sort(np.ravel(expected))[2:6].mean(), abs=1e-3)
+    capsys.readouterr()
+    assert load("tune").main([*chosen[:-1], "11"]) == 2
+    assert "--instances must be" in capsys.readouterr().err
+
+
 def test_committed_studies_name_their_command():
     folder = ROOT / "docs" / "tuning"
     text = (folder.parent / "tuning.md").read_text()

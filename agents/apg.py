@@ -41,7 +41,7 @@ KEYS = ("n_envs", "n_timesteps", "learning_rate", "max_grad_norm", "clock", "pol
 NAME = "apg"
 #: The table learns at so many times the rate of the network: a step of Adam moves one entry by the rate, and all
 #: weights of a network, each of which moves the action.
-TABLE_RATE = 10.0
+TABLE_RATE = 3.0
 #: Its name in a file, beside the layers.
 TABLE = "table"
 

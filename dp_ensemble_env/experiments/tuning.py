@@ -265,7 +265,7 @@ def tune(
 
 
 def _scored(agents: list[Any], settings: TuningSettings) -> tuple[float, list[Any]]:
-    """Return what counts of equal runs, and the scores it is made of: one for each run, or for each on each instance."""
+    """Return what counts of equal runs, and the scores that it is made of: by run, or by run and instance."""
     if not settings.general:
         last = [float(agent.curve[-1][1]) for agent in agents]
         return sum(last) / len(last), [round(score, 3) for score in last]

@@ -48,9 +48,9 @@ def test_seeds_are_spent_where_they_matter_and_keys_hold_what_decides() -> None:
     count = {agent: sum(row.config["agent"] == agent for row in rows) for agent in {r.config["agent"] for r in rows}}
     assert count == {"standard": 1, "myopic": 1, "standard, k=50": 3, "ppo, price": 3}  # myopic uses no data
     assert len({row.key for row in rows}) == len(rows) == 8
-    for name, rate in (("campus-day", "lin_0.01"), ("campus-event", "lin_0.003")):  # a scenario may change the settings
+    for name, episodes in (("tracking", 4), ("campus-event", 20)):  # a scenario may change the settings
         (row,) = Protocol((name,), (), (Budget("apg", "tilt", 500),), (), 1).rows()
-        assert row.config["settings"]["learning_rate"] == rate
+        assert row.config["settings"]["n_envs"] == episodes
     longer = Protocol(("spot",), (), (Budget("ppo", "price", 1000),), (), 3)
     assert {row.key for row in longer.rows()}.isdisjoint({row.key for row in rows})
 

@@ -54,8 +54,8 @@ class GradientPolicy:
     layers : list of (weight, bias)
         Weights of shape (outputs, inputs), as PyTorch has them.
     table : ndarray of shape (T, 1 + f, outputs), optional
-        What is added at each decision: an action, and one for each feature of the context. Without it, as in files of
-        version 0.2.0, the network acts alone.
+        What is added at each decision: an action, and one for each feature of the context. Without it, as in
+        older files, the network acts alone.
     """
 
     def __init__(self, layers: Layers, table: NDArray[np.float32] | None = None) -> None:

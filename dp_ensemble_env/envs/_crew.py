@@ -4,7 +4,8 @@ One batch at a time is *posted*: where its arrays are, which compiled step moves
 awake, the caller among them, takes one piece after the other until none is left; the caller then waits for what others
 have taken. So nobody is waited for who has not begun, and a thread that is held up costs the time of one piece. A
 thread that finds nothing to do goes on looking for a tenth of a millisecond, since to fall asleep and be woken takes as
-long as stepping a thousand environments.
+long as stepping a thousand environments; after a large batch, up to a millisecond, since handing out its results takes
+longer than that tenth.
 
 A piece is taken by an atomic exchange of the numbers of the first piece left and of the one after the last. What is
 posted is read only after that, and replaced only when every piece taken is done. The caller takes pieces from the
@@ -29,17 +30,20 @@ from numba.core import types
 from dp_ensemble_env._compile import njit
 from dp_ensemble_env.envs._numeric import Floats, Ints
 from dp_ensemble_env.envs._parts import check_rows
+from dp_ensemble_env.envs._single import take_back
 
 cgutils: Any = _utilities  # untyped
 carray = numba.carray  # type: ignore[attr-defined]
 
 #: Places of the post. What several threads write to has a line of the cache of its own (eight numbers).
-LEFT, DONE, AWAKE, WRONG = 0, 8, 16, 17
+LEFT, DONE, AWAKE, WRONG, PATIENCE = 0, 8, 16, 17, 18
 #: Address of the compiled step (0: the actions are looked at), bytes of a number of the action, pieces, their size.
 STEP, BYTES, PIECES, LENGTH = 24, 25, 26, 27
 #: Then, of each of the nine arrays: address, rows, columns.
 ARRAYS = 28
-POST = ARRAYS + 9 * 3
+#: Then, of each piece, whether it has been stepped; large batches are cut into about `MOST` of them.
+STEPPED, MOST = ARRAYS + 9 * 3, 64
+POST = STEPPED + 2 * MOST + 2
 #: What `lead` returns if a step failed, for want of memory.
 FAILURE = -(2**62)
 
@@ -107,17 +111,17 @@ def _pointer(typing: Any, address: Any) -> Any:
 
 @intrinsic
 def _call(typing: Any, address: Any, *arguments: Any) -> Any:
-    """Call a compiled step by its address; say whether it came to its end."""
+    """Call a compiled step by its address; return what it returns, or `FAILURE` if it did not come to its end."""
 
     def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         kinds = signature.args[1].types
         kind = context.call_conv.get_function_type(types.int64, kinds)
         step = builder.inttoptr(values[0], ir.PointerType(kind))
         given = [builder.extract_value(values[1], k) for k in range(len(kinds))]
-        status, _ = context.call_conv.call_function(builder, step, types.int64, kinds, given)
-        return status.is_ok
+        status, result = context.call_conv.call_function(builder, step, types.int64, kinds, given)
+        return builder.select(status.is_ok, result, result.type(FAILURE))
 
-    return types.boolean(types.int64, types.StarArgTuple(arguments)), code  # type: ignore[no-untyped-call]
+    return types.int64(types.int64, types.StarArgTuple(arguments)), code  # type: ignore[no-untyped-call]
 
 
 @intrinsic
@@ -177,22 +181,21 @@ def _piece(post: Ints, k: int) -> None:
     occupancy, obs, values = _matrix(post, 5, np.float64), _matrix(post, 7, np.float32), _matrix(post, 8, np.float64)
     start = k * post[LENGTH]
     stop = min(start + post[LENGTH], counters.shape[1])
-    good = True
+    step = post[STEP]
     if post[BYTES] == 4:
         short = _matrix(post, 6, np.float32)
-        if post[STEP] == 0:
-            good = check_rows(ints, counters, short, start, stop) == 0
+        if step == 0:
+            fault = check_rows(ints, counters, short, start, stop)
         else:
-            good = _call(
-                post[STEP], ints, common, kernels, counters, traces, occupancy, short, obs, values, start, stop
-            )
+            fault = _call(step, ints, common, kernels, counters, traces, occupancy, short, obs, values, start, stop)
     else:
         long = _matrix(post, 6, np.float64)
-        if post[STEP] == 0:
-            good = check_rows(ints, counters, long, start, stop) == 0
+        if step == 0:
+            fault = check_rows(ints, counters, long, start, stop)
         else:
-            good = _call(post[STEP], ints, common, kernels, counters, traces, occupancy, long, obs, values, start, stop)
-    if not good:
+            fault = _call(step, ints, common, kernels, counters, traces, occupancy, long, obs, values, start, stop)
+    post[STEPPED + k] = step != 0 and fault == 0
+    if fault != 0:
         put(post, WRONG, 1)
 
 
@@ -217,11 +220,11 @@ def _take(post: Ints, leads: bool) -> int:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def serve(post: Ints, patience: int) -> None:
-    """Help with whatever is posted, until there was nothing to do for as many looks as `patience` says."""
+def serve(post: Ints) -> None:
+    """Help with whatever is posted, until there was nothing to do for as many looks as the post says."""
     add(post, AWAKE, 1)
     idle = 0
-    while idle < patience:
+    while idle < look(post, PATIENCE):
         k = _take(post, False)
         if k < 0:
             idle += 1
@@ -264,6 +267,7 @@ def _note(post: Ints, k: int, array: Any) -> None:
 def lead(
     post: Ints,
     step: int,
+    alone: bool,
     length: int,
     ints: Ints,
     common: Floats,
@@ -275,7 +279,11 @@ def lead(
     obs: Floats,
     values: Floats,
 ) -> int:
-    """Look at all actions and, if they are admissible, step all environments; return what the steps return."""
+    """Look at all actions and, if they are admissible, step all environments; return what the steps return.
+
+    Steps of one load look for themselves, and are taken back if another piece was refused. (Not so where episodes began
+    in a distribution: what `traces` holds of it would be lost.)
+    """
     _note(post, 0, ints)
     _note(post, 1, common)
     _note(post, 2, kernels)
@@ -287,6 +295,15 @@ def lead(
     _note(post, 8, values)
     size = counters.shape[1]
     post[BYTES], post[LENGTH], post[PIECES] = action.itemsize, length, (size + length - 1) // length
-    if not _together(post, 0):  # which is the first that is not?
-        return check_rows(ints, counters, action, 0, size)
-    return 0 if _together(post, step) else FAILURE
+    looks, fault = bool(alone and traces.shape[0] == 1), 0
+    if not looks and not _together(post, 0):
+        return check_rows(ints, counters, action, 0, size)  # which is the first that is not?
+    if not _together(post, step):
+        fault = FAILURE
+        if looks:
+            for k in range(post[PIECES]):
+                if post[STEPPED + k]:
+                    take_back(ints, kernels, counters, traces, k * length, min((k + 1) * length, size))
+            found = check_rows(ints, counters, action, 0, size)
+            fault = found if found != 0 else FAILURE
+    return fault

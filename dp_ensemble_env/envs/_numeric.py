@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from dp_ensemble_env._compile import njit
+from dp_ensemble_env.envs._four import power_of_two
 
 #: Arrays of the compiled steps; what each holds is described in `dynamics`. Views of other element types are `Any`.
 Ints = Any
@@ -35,8 +36,8 @@ _ULP53 = 1.0 / 9007199254740992.0
 
 
 @njit(inline="always", error_model="numpy")
-def fast_exp(x: float) -> float:
-    """Exponential for -708 < x < 708: 2^k times a polynomial of degree 11 on |r| < 0.35 (error 2e-17)."""
+def fast_exp(x: Any) -> Any:
+    """Exponential of a number or of four, -708 < x < 708: 2^k times a polynomial of degree 11 (error 2e-17)."""
     shifted = x * 1.4426950408889634 + 6755399441055744.0  # rounds to an integer, left in the low bits
     k = shifted - 6755399441055744.0
     r = (x - k * 6.93147180369123816490e-01) - k * 1.90821492927058770002e-10
@@ -48,8 +49,7 @@ def fast_exp(x: float) -> float:
     p = p * s + (8.3333333333300390e-03 * r + 4.1666666666623824e-02)
     p = p * s + (1.6666666666666669e-01 * r + 5.0000000000000010e-01)
     p = p * s + (r + 1.0)
-    bits = np.float64(shifted).view(np.int64)
-    return np.int64(np.float64(p).view(np.int64) + (bits << 52)).view(np.float64)  # times 2^k
+    return power_of_two(p, shifted)
 
 
 @njit(inline="always", error_model="numpy")
@@ -83,6 +83,17 @@ def uniform(counters: Ints, i: int) -> float:
     counters[STREAM, i] = np.int64(((a << np.uint64(49)) | (a >> np.uint64(15))) ^ b ^ (b << np.uint64(21)))
     counters[STREAM + 1, i] = np.int64((b << np.uint64(28)) | (b >> np.uint64(36)))
     return np.float64(out >> np.uint64(11)) * _ULP53
+
+
+@njit(inline="always", error_model="numpy")
+def unread(counters: Ints, i: int) -> None:
+    """Set the stream of environment `i` back by one number."""
+    a, b = np.uint64(counters[STREAM, i]), np.uint64(counters[STREAM + 1, i])
+    b = (b >> np.uint64(28)) | (b << np.uint64(36))
+    a ^= b ^ (b << np.uint64(21))
+    a = (a >> np.uint64(49)) | (a << np.uint64(15))
+    counters[STREAM, i] = np.int64(a)
+    counters[STREAM + 1, i] = np.int64(a ^ b)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -16,9 +16,9 @@ import numpy as np
 from dp_ensemble_env._compile import njit
 from dp_ensemble_env.envs._numeric import STREAM, Bools, Floats, Ints, binomial, fast_exp, fast_log, uniform
 
-#: Rows of ``counters``; the stream occupies the last two.
-TIME, MATRIX, STATE, START = 0, 1, 2, 5
-COUNTERS = 6
+#: Rows of ``counters``; the stream occupies two after the state. `PAST` is what `_single.take_back` needs.
+TIME, MATRIX, STATE, START, PAST = 0, 1, 2, 5, 6
+COUNTERS = 7
 STREAMS = slice(STREAM, STREAM + 2)
 #: Rows of ``values``.
 REWARD, UTILITY, DISCOMFORT, POWER, CURTAILMENT = 0, 1, 2, 3, 4

@@ -30,7 +30,7 @@ def precompile(say: Callable[[int, str], object] = lambda done, note: None) -> N
 
     before = threads.chosen()
     threads.set_threads(2)  # what shares a batch is compiled, too
-    _crew.serve(threads.Crew().post, 1)
+    _crew.serve(threads.Crew().post)
     for done, (scenario, population) in enumerate(KINDS):
         say(done, f"{scenario}, {population}")
         envs = EnsembleVectorEnv(256, scenario, population)

@@ -21,13 +21,12 @@ import numpy as np
 
 from dp_ensemble_env._validation import check_count
 from dp_ensemble_env.envs import _crew
+from dp_ensemble_env.envs._single import step_single
 
-#: For how many looks a thread without work stays awake: about a tenth of a millisecond.
-PATIENCE = 5_000
+#: For how many looks a thread without work stays awake, about a tenth of a millisecond; how many times that at most.
+PATIENCE, LONGER = 5_000, 10
 #: From so many pieces on, others are woken for one step; for fewer only if the last step was just now (in seconds).
 MANY, JUST_NOW = 16, 1e-4
-#: Large batches are cut into about so many pieces.
-MOST = 32
 
 _chosen: int | None = None
 _threads: int | None = None  # as last found out
@@ -55,8 +54,9 @@ class Crew:
             pieces = arrays[3].shape[1] // piece
             if pieces >= MANY or time.perf_counter() - self.last < JUST_NOW:
                 self._wake(min(threads, pieces) - 1)
-            length = piece * max(1, pieces // MOST)
-            fault = int(_crew.lead(self.post, self.steps[step, number], length, *arrays))
+            length = piece * max(1, pieces // _crew.MOST)
+            self.post[_crew.PATIENCE] = PATIENCE * min(max(1, pieces // MANY), LONGER)
+            fault = int(_crew.lead(self.post, self.steps[step, number], step is step_single, length, *arrays))
             self.last = time.perf_counter()
         finally:
             self.leader.release()
@@ -74,7 +74,7 @@ class Crew:
     def _help(self) -> None:
         while True:
             self.bell.get()
-            _crew.serve(self.post, PATIENCE)
+            _crew.serve(self.post)
 
 
 _crew_of_process = Crew()

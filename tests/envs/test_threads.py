@@ -7,10 +7,14 @@ import pickle
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import gymnasium
 import numpy as np
 import pytest
+from numba import njit
 
 from dp_ensemble_env.envs import EnsembleVectorEnv, _crew, threads
+from dp_ensemble_env.envs import _parts as dyn
+from dp_ensemble_env.envs._numeric import uniform, unread
 
 
 @pytest.fixture(autouse=True)
@@ -65,6 +69,76 @@ def test_a_bad_action_of_any_piece_is_refused_and_changes_nothing(wrong, number)
     for row, column, _ in wrong:
         actions[row, column] = 1.0
     assert envs.step(actions)[4]["time"].tolist() == [1] * 2048
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("action", ["tilt", "price", "policy"])
+@pytest.mark.parametrize("began", ["together", "apart", "in a distribution"])
+def test_what_one_load_did_before_a_refusal_is_taken_back(count, action, began):
+    """Single loads are looked at block by block; all that a later step depends on must be as it was."""
+    threads.set_threads(count)
+    size = 1100
+    envs, twin = (EnsembleVectorEnv(size, population="single", action=action) for _ in range(2))
+    for one in (envs, twin):
+        one.reset(seed=0, options={"occupancy": one.model.initial} if began == "in a distribution" else None)
+        one.action_space.seed(0)
+    for i in range(40):  # two episodes, with the steps in which new ones begin
+        actions = envs.action_space.sample()
+        if began == "apart" and i == 5:
+            some = np.arange(size) % 3 == 0
+            for one in (envs, twin):
+                one.reset(seed=7, options={"reset_mask": some})
+        for row in (size - 1, 300, 0):
+            over = np.flatnonzero(envs.time < envs.model.horizon)
+            if not over.size:
+                continue  # nobody's action is looked at
+            wrong = actions.copy()
+            wrong[over[min(row, over.size - 1)]] = np.nan
+            arrays = envs._counters[: dyn.PAST].copy(), envs._traces.copy()
+            with pytest.raises(ValueError, match="nan"):
+                envs.step(wrong)
+            np.testing.assert_array_equal(envs._counters[: dyn.PAST], arrays[0])
+            np.testing.assert_array_equal(envs._traces, arrays[1])
+        for mine, other in zip(envs.step(actions)[:3], twin.step(actions)[:3], strict=True):
+            np.testing.assert_array_equal(mine, other)
+
+
+def test_a_batch_that_must_be_reset_is_not_stepped_in_part():
+    threads.set_threads(2)
+    envs = EnsembleVectorEnv(1024, population="single", autoreset_mode="DISABLED")
+    envs.reset(seed=0)
+    actions = np.zeros(envs.action_space.shape, np.float32)
+    for _ in range(3):
+        envs.step(actions)
+    envs._counters[dyn.TIME, 1000] = envs.model.horizon
+    before = envs._counters[: dyn.PAST].copy()
+    with pytest.raises(gymnasium.error.ResetNeeded):
+        envs.step(actions)
+    np.testing.assert_array_equal(envs._counters[: dyn.PAST], before)
+
+
+def test_a_stream_is_set_back_by_the_number_that_was_drawn():
+    draw, back = njit(lambda c: uniform(c, 0)), njit(lambda c: unread(c, 0))
+    counters = np.zeros((dyn.COUNTERS, 1), np.int64)
+    counters[dyn.STREAMS, 0] = np.random.default_rng(0).integers(-(2**63), 2**63 - 1, 2)
+    for _ in range(50):
+        before = counters.copy()
+        first = draw(counters)
+        assert not np.array_equal(counters, before)
+        back(counters)
+        np.testing.assert_array_equal(counters, before)
+        assert draw(counters) == first
+
+
+def test_helpers_are_more_patient_after_a_large_batch():
+    threads.set_threads(2)
+    looks = []
+    for size in (1024, 16_384, 65_536):
+        envs = EnsembleVectorEnv(size, population="single")
+        envs.reset(seed=0)
+        envs.step(np.zeros(envs.action_space.shape, np.float32))
+        looks.append(int(threads._crew_of_process.post[_crew.PATIENCE]) / threads.PATIENCE)
+    assert looks == [1, 8, threads.LONGER]
 
 
 def test_the_caller_takes_pieces_from_the_beginning_and_others_from_the_end():

@@ -23,6 +23,8 @@ from dp_ensemble_env.envs import EnsembleVectorEnv, threads
 from dp_ensemble_env.envs._numeric import Floats, Ints, fast_exp, fast_log, uniform
 from dp_ensemble_env.experiments.benchmark_env import CASES, DYNAMICS
 
+#: Calls of a part that are timed together: one alone may be too short for the clock.
+FEW = 10
 #: Environments that the parts of the arithmetic go through at once, as the steps do.
 BLOCK = 64
 
@@ -74,8 +76,8 @@ def measure(case: tuple[str, int], seconds: float) -> Floor:
 
     episode = envs.model.horizon + 1
     parts = (
-        _least(write, 1, seconds),
-        _least(compute, 1, seconds),
+        _least(write, FEW, seconds),
+        _least(compute, FEW, seconds),
         _least(lambda: envs._advance(*arrays, actions, *results[:2], 0, 0), episode, seconds),
         _least(lambda: envs.step(actions), episode, seconds),
     )

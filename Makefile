@@ -18,7 +18,7 @@ ALONE := $(addprefix tests/test_,$(addsuffix .py,canary compile documentation do
 MATHEMATICS := $(filter-out $(ALONE),$(wildcard tests/test_*.py))
 # What may depend on the versions of Python and of libraries: readers, mathematics, one of each kind of release and environment.
 SMALL := tests/chain tests/meter tests/privacy/test_mechanism.py tests/privacy/test_participant_mechanisms.py \
-  tests/envs/test_conformance.py tests/envs/test_exactness.py tests/envs/test_vector.py $(MATHEMATICS)
+  tests/envs/test_conformance.py tests/envs/test_exactness.py tests/envs/test_four.py tests/envs/test_vector.py $(MATHEMATICS)
 # Python compiles a module when it is first imported; to compile all of them when they are installed takes a minute more.
 export PIP_NO_COMPILE := 1
 CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -5,10 +5,11 @@ gradient of a whole episode's return with respect to the weights of a network is
 which are sampled: no critic, no exploration noise, no likelihood ratios. An update plays ``n_envs`` episodes side by
 side and follows the gradient of their mean return (in units of the discomfort penalty) with Adam.
 
-The optimal tilt depends on the time and the context alone (MATH 10), and it may change at once when an event begins. A
-network that sees the time as one number draws smooth curves through such steps. So with ``clock`` the policy adds a
-*table* to what the network says: one action for each decision, and what each feature of the context adds to it at that
-time. The network keeps what depends on the loads and, if there are several instances, on what differs between them.
+Without a coupling the optimal tilt depends on the time and the context alone, and it may change at once when an event
+begins. A network that sees the time as one number draws smooth curves through such steps. So with ``clock`` the policy
+adds a *table* to what the network says: one action for each decision, and what each feature of the context adds to it
+at that time. The network keeps what depends on the loads and, if there are several instances, on what differs between
+them.
 
 The learner knows the model of the environment it is made for, as the analytical agents do: on a release that is
 post-processing. It trains in the mean field whatever the population; the policy then acts in the population itself. The
@@ -117,7 +118,9 @@ def decision_of(observation: Any, table: Sequence[int]) -> Any:
     """
     horizon, left = table[0], observation[..., observation.shape[-1] - 2 - table[1]]
     number = (horizon * (1.0 - left)).round().clip(0, horizon - 1)
-    return number.astype(np.intp) if isinstance(number, (np.ndarray, np.generic)) else number.long()
+    if isinstance(number, (np.ndarray, np.generic)):
+        return np.nan_to_num(number).astype(np.intp)
+    return number.nan_to_num().long()
 
 
 # ------------------------------------------------------------------ settings

@@ -94,7 +94,7 @@ def _address(context: Any, builder: Any, kind: Any, array: Any, place: Any) -> t
 
 def load(array: Any, place: int) -> Four:
     """Read four neighbours of a flat array, of either precision."""
-    return array[place : place + 4].astype(float)
+    return array[int(place) : int(place) + 4].astype(float)
 
 
 @_compiled(load, FOUR, types.Array, types.uint64)
@@ -107,7 +107,7 @@ def _(context: Any, builder: Any, form: Any, values: Any) -> Any:
 
 def gather(array: Any, start: int, places: Any, place: int) -> Four:
     """Read four numbers of a flat array, at those distances from `start` that are neighbours in `places`."""
-    return array[int(start) + places[place : place + 4]].astype(float)
+    return array[int(start) + places[int(place) : int(place) + 4]].astype(float)
 
 
 @_compiled(gather, FOUR, types.Array, types.uint64, types.Array, types.uint64)
@@ -123,7 +123,7 @@ def _(context: Any, builder: Any, form: Any, values: Any) -> Any:
 
 def store(array: Any, place: int, four: Four) -> None:
     """Write four neighbours of a flat array, of either precision."""
-    array[place : place + 4] = four
+    array[int(place) : int(place) + 4] = four
 
 
 @_compiled(store, types.void, types.Array, types.uint64, FOUR)

@@ -74,7 +74,7 @@ def fast_log(x: float) -> float:
 
 @njit(inline="always", error_model="numpy")
 def uniform(counters: Ints, i: int) -> float:
-    """Return a double in [0, 1) from the stream of environment `i` (last two rows), advancing it."""
+    """Return a double in [0, 1) from the stream of environment `i`, advancing it."""
     a = np.uint64(counters[STREAM, i])
     b = np.uint64(counters[STREAM + 1, i])
     total = a + b

@@ -1,8 +1,8 @@
 """Parts that the steps of `dynamics` are made of: policy rows, chance, starts, reports.
 
 The layout of the arrays is described in `dynamics`. Numba's disk cache looks at the
-file of the outermost function only: after editing this module or `_numeric`, save
-`_single`, `_buildings` and `_mean_field` as well.
+file of the outermost function only: after editing this module, `_numeric` or `_four`, save
+`_single`, `_buildings`, `_mean_field`, `_general` and `_crew` as well, and `_crew` after `_single`.
 """
 # ruff: noqa: D103 - the arguments are those of the description in `dynamics`
 

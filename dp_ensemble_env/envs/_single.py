@@ -49,7 +49,7 @@ from dp_ensemble_env.envs._parts import (
     unsigned,
 )
 
-#: The largest factor that makes every number smaller.
+#: Times this, every number is smaller.
 BELOW_ONE = 1.0 - 2.0**-52
 
 

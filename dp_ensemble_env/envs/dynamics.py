@@ -19,19 +19,18 @@ price and tilt mode). Beyond `SAFE_NATS` its exponentials would
 leave the range of doubles, and each row is then shifted by its own maximum
 (log-sum-exp).
 
-Layout. ``ints`` and ``common`` hold the problem and ``kernels[m]`` the m-th matrix
-with what follows from it, packed flat because each array costs the caller a
-tenth of a microsecond (see `tables.pack`). ``counters`` has the rows `TIME`,
-`MATRIX`, `STATE` (one load), two words of random stream, `START`, the state in
-which all loads began, or -1, and `PAST`, the state before this one; ``traces`` holds the optimal return of the episode
-and, where they began in several states, the uncontrolled power at times 0 … T;
-``occupancy`` counts
-loads in a finite population and is a distribution in the mean field. A step
-reads ``action`` and fills ``obs`` and ``values`` (reward, utility, discomfort,
-power, curtailment), for the environments from ``start`` to ``stop``, which have been
-checked, or, where both are 0, for all of them, and checks them first (one load: `_single` says when). It returns
-0, or, having changed nothing, ``1 + index`` of the first inadmissible entry of the
-action, or ``-1 - i`` if environment `i` has to be reset.
+Layout. ``ints`` and ``common`` hold the problem and ``kernels[m]`` the m-th matrix with what
+follows from it, packed flat because each array costs the caller a tenth of a microsecond (see
+`tables.pack`). ``counters`` has the rows `TIME`, `MATRIX`, `STATE` (one load), two words of random
+stream, `START`, the state in which all loads began, or -1, and `PAST`, the state before this one
+(and the former start, if an episode has just begun); ``traces`` holds the optimal return of the
+episode and, where they began in several states, the uncontrolled power at times 0 … T;
+``occupancy`` counts loads in a finite population and is a distribution in the mean field. A step
+reads ``action`` and fills ``obs`` and ``values`` (reward, utility, discomfort, power, curtailment),
+for the environments from ``start`` to ``stop``, which have been checked, or, where both are 0, for
+all of them, and checks them first (one load: `_single` says when). It returns 0, or, having changed
+nothing, ``1 + index`` of the first inadmissible entry of the action, or ``-1 - i`` if environment
+`i` has to be reset.
 """
 
 from __future__ import annotations

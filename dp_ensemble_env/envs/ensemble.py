@@ -477,6 +477,7 @@ class EnsembleEnv(TaskView, gymnasium.Env[NDArray[np.float32], NDArray[np.floati
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(writeable(state))
+        self._task.check_pickled(self._counters)
         self._ints, self._common = self._task.ints, self._task.common
         self._advance = STEPS[self._task.dynamics]
         self._flat_values = self._values.reshape(-1)

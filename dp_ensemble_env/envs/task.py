@@ -111,6 +111,11 @@ class Task:
         counters[dyn.TIME] = -1
         return counters, np.zeros((size, columns))
 
+    def check_pickled(self, counters: NDArray[np.int64]) -> None:
+        """Refuse arrays that another version of the compiled steps has laid out."""
+        if len(counters) != len(self.arrays(1)[0]) or (not self.general and self.ints[dyn.WIDTH] % 4):
+            raise ValueError("this environment was pickled by another version of dp_ensemble_env; make it anew.")
+
     # ------------------------------------------------------------ privacy
     def draw(self, index: int) -> Kernel | GeneralKernel:
         """Charge the release of episode `index`, unless the ledger has it already, draw it and adopt it.

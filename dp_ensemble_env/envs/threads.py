@@ -52,10 +52,10 @@ class Crew:
             return int(step(*arrays, 0, 0))
         try:
             pieces = arrays[3].shape[1] // piece
+            self.post[_crew.PATIENCE] = PATIENCE * min(max(1, pieces // MANY), LONGER)
             if pieces >= MANY or time.perf_counter() - self.last < JUST_NOW:
                 self._wake(min(threads, pieces) - 1)
             length = piece * max(1, pieces // _crew.MOST)
-            self.post[_crew.PATIENCE] = PATIENCE * min(max(1, pieces // MANY), LONGER)
             fault = int(_crew.lead(self.post, self.steps[step, number], step is step_single, length, *arrays))
             self.last = time.perf_counter()
         finally:

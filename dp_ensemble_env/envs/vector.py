@@ -488,6 +488,7 @@ class EnsembleVectorEnv(TaskView, VectorEnv[NDArray[np.float32], NDArray[np.floa
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(writeable(state))
+        self._task.check_pickled(self._counters)
         self._ints, self._common = self._task.ints, self._task.common
         self._bind()
 

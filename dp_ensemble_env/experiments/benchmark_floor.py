@@ -12,6 +12,7 @@ and reports; what the environment takes beyond the compiled step is Python: chec
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,8 +24,8 @@ from dp_ensemble_env.envs import EnsembleVectorEnv, threads
 from dp_ensemble_env.envs._numeric import Floats, Ints, fast_exp, fast_log, uniform
 from dp_ensemble_env.experiments.benchmark_env import CASES, DYNAMICS
 
-#: Calls of a part that are timed together: one alone may be too short for the clock.
-FEW = 10
+#: Seconds that a turn takes at least: what is shorter may be too short for the clock of a thread.
+TURN = 1e-3
 #: Environments that the parts of the arithmetic go through at once, as the steps do.
 BLOCK = 64
 
@@ -76,8 +77,8 @@ def measure(case: tuple[str, int], seconds: float) -> Floor:
 
     episode = envs.model.horizon + 1
     parts = (
-        _least(write, FEW, seconds),
-        _least(compute, FEW, seconds),
+        _least(write, 1, seconds),
+        _least(compute, 1, seconds),
         _least(lambda: envs._advance(*arrays, actions, *results[:2], 0, 0), episode, seconds),
         _least(lambda: envs.step(actions), episode, seconds),
     )
@@ -86,8 +87,11 @@ def measure(case: tuple[str, int], seconds: float) -> Floor:
 
 
 def _least(function: Callable[[], object], calls: int, seconds: float) -> float:
-    """Return the least processor time of a call, over turns of `calls` of them."""
+    """Return the least processor time of a call, over turns of `calls` of them, or of a multiple of that."""
     function()
+    start = time.perf_counter()
+    function()
+    calls *= math.ceil(TURN / (calls * max(time.perf_counter() - start, 1e-7)))
     best, end = np.inf, time.perf_counter() + seconds
     while best == np.inf or time.perf_counter() < end:
         start = time.thread_time()

@@ -234,8 +234,9 @@ def _leaderboard(name: str, card: scenarios.Card) -> str:
     rows = [[agent, given.get(agent, "planned"), str(score).replace("-", "\N{MINUS SIGN}")] for agent, score in found]
     words = (
         "Interquartile mean over 20 test instances, with its 95 % bootstrap interval. *Planned*: made anew on "
-        "each instance (public-guess without its data); learners play instances that they never saw. All scenarios: "
-        "[The scenarios](../scenarios.md)."
+        "each instance (public-guess without its data); learners were trained once and play instances that they never "
+        "saw. All scenarios: [The scenarios](../scenarios.md). Several runs, and other budgets: "
+        "[Leaderboard](../leaderboard.md)."
     )
     return f"{markdown(['agent', 'given', 'score on test instances'], rows)}\n{_filled(words)}\n"
 

@@ -79,7 +79,10 @@ class TuningSettings:
             check_count(getattr(self, name), name)
         check_choice(self.scenario, "scenario", scenarios.names())
         check_count(self.instances, "instances", 1, len(scenarios.instances("validation")))
-        hyperparameters(self.algo, self.env_id, self.action)  # refuses what does not go together
+        found = hyperparameters(self.algo, self.env_id, self.action)  # refuses what does not go together
+        if self.general and "bins" in found:
+            home = f"scenario={DEFAULT_SCENARIO!r}"
+            raise ValueError(f"{self.algo} does not train on several instances; tune it on {home}.")
 
     @property
     def env_id(self) -> str:
@@ -114,16 +117,23 @@ def suggest(trial: Any, algo: str, settings: dict[str, Any]) -> dict[str, Any]:
     return changes
 
 
+def _with(choices: list[int], present: int) -> list[int]:
+    """Return the choices and, if it is not among them, what is set now."""
+    return sorted({*choices, present})
+
+
 def _gradient(trial: Any, algo: str, settings: dict[str, Any]) -> dict[str, Any]:
     return {
-        "n_envs": trial.suggest_categorical("n_envs", [5, 10, 20, 40]),
+        "n_envs": trial.suggest_categorical("n_envs", _with([5, 10, 20, 40], settings["n_envs"])),
         "learning_rate": f"lin_{trial.suggest_float('learning_rate', 1e-3, 3e-2, log=True):.3g}",
     }
 
 
 def _on_policy(trial: Any, algo: str, settings: dict[str, Any]) -> dict[str, Any]:
     changes: dict[str, Any] = {
-        "n_envs": trial.suggest_categorical("n_envs", ROLLOUTS[settings["n_envs"] % INSTANCES == 0]),
+        "n_envs": trial.suggest_categorical(
+            "n_envs", _with(ROLLOUTS[settings["n_envs"] % INSTANCES == 0], settings["n_envs"])
+        ),
         "gae_lambda": trial.suggest_float("gae_lambda", 0.3, 1.0, step=0.05),
     }
     rate = trial.suggest_float("learning_rate", *RATES, log=True)
@@ -193,6 +203,20 @@ def present(algo: str, settings: dict[str, Any]) -> dict[str, Any]:
 
 
 # ------------------------------------------------------------------ the study
+def beginning(settings: TuningSettings, horizon: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what differs from the campus event's settings, and all settings, of trial 0."""
+    tuned = hyperparameters(settings.algo, settings.env_id, settings.action)
+    own = changes_for(settings.algo, settings.scenario, settings.action, settings.population)
+    if "n_steps" in tuned and "n_steps" not in own:  # rollouts are whole episodes
+        own["n_steps"] = horizon
+        if settings.general:  # of all instances
+            own["n_envs"] = INSTANCES * -(-tuned["n_envs"] // INSTANCES)
+        if "batch_size" in tuned and "batch_size" not in own:
+            rollout, before = (x["n_envs"] * x["n_steps"] for x in (tuned | own, tuned))
+            own["batch_size"] = tuned["batch_size"] * rollout // before
+    return own, tuned | own
+
+
 def tune(
     settings: TuningSettings,
     folder: Path,
@@ -219,16 +243,7 @@ def tune(
     models = training_models(settings.scenario, None) if settings.general else ()
     interval = max(1, settings.steps // 4) if settings.general else None  # as the suite trains
     total = settings.trials * settings.seeds * settings.steps
-    tuned = hyperparameters(settings.algo, settings.env_id, settings.action)
-    own = changes_for(settings.algo, settings.scenario, settings.action, settings.population)
-    if "n_steps" in tuned and "n_steps" not in own:  # rollouts are whole episodes
-        own["n_steps"] = env.model.horizon
-        if settings.general:  # of all instances
-            own["n_envs"] = INSTANCES * -(-tuned["n_envs"] // INSTANCES)
-        if "batch_size" in tuned and "batch_size" not in own:
-            rollout, before = (x["n_envs"] * x["n_steps"] for x in (tuned | own, tuned))
-            own["batch_size"] = tuned["batch_size"] * rollout // before
-    tuned |= own
+    own, tuned = beginning(settings, env.model.horizon)
 
     def objective(trial: Any) -> float:
         changes, began = {**own, **suggest(trial, settings.algo, tuned)}, time.perf_counter()

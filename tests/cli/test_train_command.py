@@ -232,3 +232,33 @@ def test_help_shows_examples(name, capsys):
     with pytest.raises(SystemExit) as stop:
         load(name).main(["--help"])
     assert stop.value.code == 0 and f"dp-ensemble {name} --" in capsys.readouterr().out
+
+
+def test_every_study_can_begin_with_the_present_settings():
+    """Trial 0 is what the package holds, whatever is tuned: each of its values is among the choices."""
+    import optuna
+
+    from dp_ensemble_env import scenarios
+    from dp_ensemble_env.agents.hyperparams import ALGORITHMS
+    from dp_ensemble_env.experiments.tuning import NAMES, TuningSettings, beginning, present, suggest
+
+    begun = set()
+    for algo in ALGORITHMS:
+        for scenario in scenarios.names():
+            horizon = scenarios.make(scenario).horizon
+            for population in NAMES:
+                for action in ("price", "tilt"):
+                    try:
+                        settings = TuningSettings(algo, population, action, scenario=scenario)
+                    except ValueError as error:
+                        assert algo == "dqn" and ("price mode" in str(error) or "several instances" in str(error))
+                        continue
+                    _, tuned = beginning(settings, horizon)
+                    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
+                    now = present(algo, tuned)
+                    study.enqueue_trial(now)
+                    trial = study.ask()
+                    suggest(trial, algo, tuned)  # Optuna refuses what is not among the choices
+                    assert {name: trial.params[name] for name in now} == pytest.approx(now)
+                    begun.add((algo, action))
+    assert {algo for algo, _ in begun} == set(ALGORITHMS) and ("ppo", "tilt") in begun

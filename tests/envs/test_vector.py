@@ -13,6 +13,7 @@ from gymnasium.vector import AutoresetMode
 from helpers import random_model
 
 from dp_ensemble_env.envs import ENVIRONMENTS, EnsembleEnv, EnsembleVectorEnv
+from dp_ensemble_env.envs import _parts as dyn
 
 IDS = tuple(ENVIRONMENTS)
 MODES = ("price", "tilt", "policy")
@@ -269,3 +270,17 @@ def test_sb3_adapter_refuses_what_it_cannot_do() -> None:
         envs.step_wait()
     with pytest.raises(ValueError, match="cannot set"):
         envs.set_attr("model", None)
+
+
+@pytest.mark.parametrize("kind", [EnsembleEnv, lambda **settings: EnsembleVectorEnv(3, **settings)])
+def test_what_another_version_pickled_is_refused(kind):
+    """Compiled code does not look whether a row is there."""
+    env = kind(population="single")
+    env.reset(seed=0)
+    older = kind(population="single")
+    older._counters = older._counters[:-1].copy()
+    for change in (older, env):
+        if change is env:
+            change._task.ints[dyn.WIDTH] = 10
+        with pytest.raises(ValueError, match="another version"):
+            pickle.loads(pickle.dumps(change))

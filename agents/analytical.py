@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_ensemble_env.agents.base import Core, Factory, FloatArray, ScheduleAgent, core_env
+from dp_ensemble_env.control.policies import POLICIES, as_tilt, solve_policy, solve_standard, tilted_policy
 from dp_ensemble_env.envs.actions import centred_actions
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.policies import POLICIES, as_tilt, solve_policy, solve_standard, tilted_policy
 from dp_ensemble_env.privacy.mechanisms.base import Release
 
 
@@ -84,7 +84,7 @@ def analytical(
     env : gymnasium.Env
         Where it will act.
     name : str
-        One of `dp_ensemble_env.policies.POLICIES`.
+        One of `dp_ensemble_env.control.policies.POLICIES`.
     k : float, optional
         Concentration of the noise that the policy expects. By default that of
         the release, or of the environment's release.

@@ -1,6 +1,6 @@
 r"""Analytic policy gradients: a neural policy trained by exact gradients of its return.
 
-The mean field is a smooth function of the actions, and `dp_ensemble_env.functional` computes it in PyTorch. So the
+The mean field is a smooth function of the actions, and `dp_ensemble_env.envs.functional` computes it in PyTorch. So the
 gradient of a whole episode's return with respect to the weights of a network is known exactly, given the contexts,
 which are sampled: no critic, no exploration noise, no likelihood ratios. An update plays ``n_envs`` episodes side by
 side and follows the gradient of their mean return (in units of the discomfort penalty) with Adam.
@@ -28,11 +28,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env import functional
 from dp_ensemble_env.agents.hyperparams import hyperparameters
 from dp_ensemble_env.agents.learners import check_value, ready_optimisers, tuned_id
 from dp_ensemble_env.agents.runs import Record
-from dp_ensemble_env.envs import actions
+from dp_ensemble_env.envs import actions, functional
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.model import EnsembleModel
 

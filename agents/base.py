@@ -8,10 +8,10 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env._registry import Registry
 from dp_ensemble_env.context import Context
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.envs.vector import EnsembleVectorEnv
+from dp_ensemble_env.tools.registry import Registry
 
 FloatArray = NDArray[np.float64]
 Core = EnsembleEnv | EnsembleVectorEnv

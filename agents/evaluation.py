@@ -40,13 +40,13 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 from scipy.special import rel_entr
 
-from dp_ensemble_env._validation import as_float_array, check_count
 from dp_ensemble_env.agents.base import Agent, Core, FloatArray, ScheduleAgent, core_env
+from dp_ensemble_env.control.policies import solve_standard
 from dp_ensemble_env.envs.general import is_general
 from dp_ensemble_env.envs.vector import EnsembleVectorEnv
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.policies import solve_standard
 from dp_ensemble_env.reporting.outcome import Outcome, Returns, reference_returns, summarise
+from dp_ensemble_env.tools.validation import as_float_array, check_count
 
 __all__ = ["Evaluation", "Outcome", "SeedSummary", "evaluate", "reference_returns", "seed_summary"]
 

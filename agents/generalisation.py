@@ -19,13 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_ensemble_env import scenarios
-from dp_ensemble_env._progress import Monitor, Silent
-from dp_ensemble_env._validation import check_choice, check_count
 from dp_ensemble_env.agents.base import Agent, make_agent
 from dp_ensemble_env.agents.evaluation import evaluate
 from dp_ensemble_env.agents.statistics import Interval, difference, interval
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.reporting.tables import plain
+from dp_ensemble_env.tools.console import Monitor, Silent
+from dp_ensemble_env.tools.validation import check_choice, check_count
 
 FloatArray = NDArray[np.float64]
 Factory = Callable[[EnsembleEnv], Agent]

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env._validation import check_choice, check_count
 from dp_ensemble_env.agents.hyperparams import ALGORITHMS, hyperparameters, reward_scale
 from dp_ensemble_env.envs import actions
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.tools.validation import check_choice, check_count
 
 CONTRIB = ("tqc", "trpo")
 #: Algorithms that know no choices.

@@ -23,16 +23,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
-from dp_ensemble_env._validation import check_positive
 from dp_ensemble_env.agents.base import Core, Factory, FloatArray, ScheduleAgent, core_env
+from dp_ensemble_env.control.lsmdp import evaluate_policy
+from dp_ensemble_env.control.policies import tilted_policy
 from dp_ensemble_env.envs import actions
 from dp_ensemble_env.envs.actions import action_scale, price_tilts
 from dp_ensemble_env.envs.tables import observed_price
-from dp_ensemble_env.lsmdp import evaluate_policy
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.policies import tilted_policy
 from dp_ensemble_env.privacy.mechanisms.base import Release
 from dp_ensemble_env.reporting.outcome import event_outcome
+from dp_ensemble_env.tools.validation import check_positive
 
 PUBLIC = "nothing is revealed: it uses public prices alone"
 

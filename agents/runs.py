@@ -26,8 +26,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dp_ensemble_env._files import atomic_write, readable_file
 from dp_ensemble_env.reporting.provenance import versions
+from dp_ensemble_env.tools.files import atomic_write, readable_file
 
 #: The newest checkpoint and the one before it; the policy at the end.
 CHECKPOINTS = ("checkpoint.safetensors", "checkpoint-older.safetensors")

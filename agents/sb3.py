@@ -20,9 +20,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dp_ensemble_env._files import atomic_write, sole_writer
-from dp_ensemble_env._progress import Progress
-from dp_ensemble_env._validation import check_count
 from dp_ensemble_env.agents import apg
 from dp_ensemble_env.agents.base import Factory, core_env
 from dp_ensemble_env.agents.evaluation import evaluate
@@ -52,6 +49,9 @@ from dp_ensemble_env.agents.runs import (
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.reporting.outcome import Outcome
+from dp_ensemble_env.tools.console import Progress
+from dp_ensemble_env.tools.files import atomic_write, sole_writer
+from dp_ensemble_env.tools.validation import check_count
 
 __all__ = ["LearnedAgent", "RunFolder", "TrainingSettings", "load_agent", "safe_path", "train"]
 

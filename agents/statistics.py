@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from dp_ensemble_env._validation import as_float_array, check_in_range
+from dp_ensemble_env.tools.validation import as_float_array, check_in_range
 
 FloatArray = NDArray[np.float64]
 #: Resamples of an interval.

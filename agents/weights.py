@@ -26,7 +26,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env._files import atomic_write
+from dp_ensemble_env.tools.files import atomic_write
 
 #: What the header says a file is, and the version of its layout.
 FORMAT, VERSION = "dp-ensemble-weights", "1"

@@ -66,11 +66,11 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from dp_ensemble_env._compile import njit
-from dp_ensemble_env._validation import check_choice, check_count, check_in_range, check_positive
 from dp_ensemble_env.agents.base import Factory, FloatArray, ScheduleAgent, core_env
 from dp_ensemble_env.envs.actions import action_scale
 from dp_ensemble_env.envs.vector import EnsembleVectorEnv
+from dp_ensemble_env.tools.compile import njit
+from dp_ensemble_env.tools.validation import check_choice, check_count, check_in_range, check_positive
 
 EXPLORATIONS = ("passive", "importance")
 #: Arrays of the compiled updates: states and visits, and numbers.

@@ -12,34 +12,33 @@ import dp_ensemble_env._interrupt  # first: Ctrl-C during what follows, numpy fo
 import importlib
 from typing import TYPE_CHECKING, Any
 
-import dp_ensemble_env._moved  # former module names
 import dp_ensemble_env.envs  # noqa: F401 - registers the environments
 
 __version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from dp_ensemble_env.chain import MarkovChain, ensemble, estimate_chain
-    from dp_ensemble_env.cost import cost_of_privacy
-    from dp_ensemble_env.event import DemandResponseEvent, customer_baseline
-    from dp_ensemble_env.lsmdp import evaluate_policy, solve
+    from dp_ensemble_env.chain.event import DemandResponseEvent, customer_baseline
+    from dp_ensemble_env.chain.tariff import Tariff
+    from dp_ensemble_env.control.cost import cost_of_privacy
+    from dp_ensemble_env.control.lsmdp import evaluate_policy, solve
+    from dp_ensemble_env.control.policies import average_policy, digamma_policy, standard_policy, taylor_policy
     from dp_ensemble_env.meter import PowerSeries, read_meter
     from dp_ensemble_env.model import EnsembleModel
-    from dp_ensemble_env.policies import average_policy, digamma_policy, standard_policy, taylor_policy
     from dp_ensemble_env.privacy.mechanisms.base import Release
     from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism
     from dp_ensemble_env.scenarios.campus import campus_building, campus_chain, campus_event
-    from dp_ensemble_env.tariff import Tariff
 
 _MODULES = {
     "scenarios.campus": ("campus_building", "campus_chain", "campus_event"),
-    "cost": ("cost_of_privacy",),
-    "event": ("DemandResponseEvent", "customer_baseline"),
-    "tariff": ("Tariff",),
-    "lsmdp": ("evaluate_policy", "solve"),
+    "control.cost": ("cost_of_privacy",),
+    "chain.event": ("DemandResponseEvent", "customer_baseline"),
+    "chain.tariff": ("Tariff",),
+    "control.lsmdp": ("evaluate_policy", "solve"),
     "chain": ("MarkovChain", "ensemble", "estimate_chain"),
     "meter": ("PowerSeries", "read_meter"),
     "model": ("EnsembleModel",),
-    "policies": ("average_policy", "digamma_policy", "standard_policy", "taylor_policy"),
+    "control.policies": ("average_policy", "digamma_policy", "standard_policy", "taylor_policy"),
     "privacy.mechanisms.base": ("Release",),
     "privacy.mechanisms.dirichlet": ("DirichletMechanism",),
 }

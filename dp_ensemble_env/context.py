@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env._validation import as_float_array, as_start, check_shape, check_stochastic
+from dp_ensemble_env.tools.validation import as_float_array, as_start, check_shape, check_stochastic
 
 FloatArray = NDArray[np.float64]
 

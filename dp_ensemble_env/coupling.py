@@ -7,7 +7,7 @@ takes a convex cost :math:`f_t(x_t)` off the reward of the decision that leads t
 - keeping below a limit: :math:`f_t(x) = w_t \max(0, x - c_t)`, and :math:`w_t = \infty` is a hard cap.
 
 The optimum is found with one multiplier a step, the shadow price :math:`\lambda_t` in dollars
-per kW (see `dp_ensemble_env.coupled`); for it the convex conjugate
+per kW (see `dp_ensemble_env.control.coupled`); for it the convex conjugate
 :math:`f_t^*(\lambda) = \sup_x \lambda x - f_t(x)` and its derivative are here.
 """
 
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dp_ensemble_env._validation import as_float_array, as_numeric_array, check_choice
+from dp_ensemble_env.tools.validation import as_float_array, as_numeric_array, check_choice
 
 FloatArray = NDArray[np.float64]
 

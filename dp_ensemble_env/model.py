@@ -11,9 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dp_ensemble_env._edges import as_utility, check_penalty_scale
-from dp_ensemble_env._estimation import series_fields
-from dp_ensemble_env._shapes import (
+from dp_ensemble_env.chain.estimate import series_fields
+from dp_ensemble_env.chain.event import DemandResponseEvent
+from dp_ensemble_env.chain.tariff import EventTimeline
+from dp_ensemble_env.context import Context
+from dp_ensemble_env.coupling import Coupling
+from dp_ensemble_env.shapes import (
     Axis,
     Tables,
     check_axes,
@@ -24,23 +27,21 @@ from dp_ensemble_env._shapes import (
     check_utility,
     fill,
 )
-from dp_ensemble_env._validation import (
+from dp_ensemble_env.tools.validation import (
     as_float_array,
     as_start,
     as_times,
+    as_utility,
     check_choice,
     check_count,
     check_instance,
+    check_penalty_scale,
     check_positive,
     check_shape,
     check_stochastic,
+    clock,
+    minutes,
 )
-from dp_ensemble_env._words import clock, minutes
-from dp_ensemble_env.context import Context
-from dp_ensemble_env.coupling import Coupling
-from dp_ensemble_env.event import DemandResponseEvent
-from dp_ensemble_env.lsmdp import LogKernel, log_probabilities
-from dp_ensemble_env.tariff import EventTimeline
 
 FloatArray = NDArray[np.float64]
 #: What a model may declare to be public knowledge.
@@ -284,7 +285,7 @@ class EnsembleModel:
         return f"EnsembleModel({sizes})"
 
     def _repr_html_(self) -> str:
-        from dp_ensemble_env.reporting.html import card
+        from dp_ensemble_env.tools.html import card
 
         event = "none" if self.event is None else repr(self.event).removeprefix("EventTimeline(").removesuffix(")")
         return card("EnsembleModel", [*self._facts, ("event", event), *(("note", note) for note in self.notes)])
@@ -338,11 +339,6 @@ class EnsembleModel:
         """Whether this is the paper's model: loads choose their next state, and nothing else moves or couples them."""
         return self.nature is None and self.context is None and self.coupling is None
 
-    @property
-    def surroundings(self) -> dict[str, Any]:
-        """Nature and context as `lsmdp` takes them by keyword."""
-        return {"nature": self.nature_kernel, "context": None if self.context is None else self.context.transition}
-
     def tables(self) -> Tables:
         """Return the whole problem as plain arrays with every axis written out."""
         horizon, c, n = self.horizon, self.n_contexts, self.n_states
@@ -355,23 +351,6 @@ class EnsembleModel:
             np.ascontiguousarray(np.broadcast_to(moves, (horizon, c, c))),
             np.ascontiguousarray(np.broadcast_to(utility, (horizon + 1, c, n))),
         )
-
-    @cached_property
-    def log_default(self) -> FloatArray:
-        """Logarithm of the default matrix, ``-inf`` where it is zero."""
-        return log_probabilities(self.default)
-
-    @cached_property
-    def log_kernel(self) -> LogKernel:
-        """The default dynamics as the solver takes them."""
-        if self.nature is None and self.context is None:
-            return LogKernel.from_probabilities(self.default)
-        return LogKernel.of_contexts(self.default)
-
-    @cached_property
-    def nature_kernel(self) -> LogKernel | None:
-        """Nature as the solver takes it."""
-        return None if self.nature is None else LogKernel.of_contexts(self.nature, "nature")
 
     @cached_property
     def default_policy(self) -> FloatArray:

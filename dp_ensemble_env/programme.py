@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dp_ensemble_env._validation import as_float_array, check_in_range
+from dp_ensemble_env.tools.validation import as_float_array, check_in_range
 
 FloatArray = NDArray[np.float64]
 

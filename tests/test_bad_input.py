@@ -12,10 +12,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import dp_ensemble_env as dpe
-from dp_ensemble_env import cost, lsmdp, policies
-from dp_ensemble_env._files import atomic_write
+from dp_ensemble_env.control import cost, lsmdp, policies
 from dp_ensemble_env.privacy import DirichletEvent, mechanism
 from dp_ensemble_env.reporting.outcome import event_outcome
+from dp_ensemble_env.tools.files import atomic_write
 
 MODEL = random_model(0, n=3, horizon=2, density=1.0)
 EVENT = DirichletEvent(5.0, 0.0, (3, 3, 3))
@@ -26,7 +26,7 @@ CORE = {"utility": MODEL.utility, "discomfort_penalty": 3.0}
 
 # A good call of each public function; the test spoils one argument at a time.
 CALLS = {
-    "solve": (dpe.solve, {"log_kernel": MODEL.log_default, **CORE}),
+    "solve": (dpe.solve, {"log_kernel": lsmdp.log_probabilities(MODEL.default), **CORE}),
     "evaluate_policy": (dpe.evaluate_policy, {"policy": POLICY, "default": MODEL.default, **CORE}),
     "occupancy": (lsmdp.occupancy, {"policy": POLICY, "initial": MODEL.initial}),
     "log_probabilities": (lsmdp.log_probabilities, {"default": MODEL.default}),
@@ -134,7 +134,7 @@ CALLS = {
         {"data": MODEL.default, "rng": 0, "support": None},
     ),
     "sample_log": (dpe.DirichletMechanism(5.0).sample_log, {"row": MODEL.default[0], "size": 2, "rng": 0}),
-    "Release": (dpe.Release, {"log_matrix": MODEL.log_default, "event": EVENT}),
+    "Release": (dpe.Release, {"log_matrix": lsmdp.log_probabilities(MODEL.default), "event": EVENT}),
     "DirichletEvent": (
         DirichletEvent,
         {

@@ -14,17 +14,14 @@ from scipy.special import rel_entr
 from test_coupled import HORIZON, coupled_model, couplings
 from test_nature import random_model as general_model
 
-from dp_ensemble_env import _average, _draws, coupled, functional
-from dp_ensemble_env._edges import LARGEST_PENALTY
 from dp_ensemble_env.chain import ensemble, estimate_chain
-from dp_ensemble_env.cost import cost_of_privacy, policy_cost, release_cost, release_cost_leading_order
-from dp_ensemble_env.coupled import _Dual, solve_coupled
-from dp_ensemble_env.coupling import Coupling
-from dp_ensemble_env.envs import EnsembleEnv
-from dp_ensemble_env.event import _Lookup
-from dp_ensemble_env.lsmdp import evaluate_policy, log_probabilities, solve
-from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.policies import (
+from dp_ensemble_env.chain.event import _Lookup
+from dp_ensemble_env.control import coupled, sampling
+from dp_ensemble_env.control.cost import cost_of_privacy, policy_cost, release_cost, release_cost_leading_order
+from dp_ensemble_env.control.coupled import _Dual, solve_coupled
+from dp_ensemble_env.control.dynamics import default_kernel
+from dp_ensemble_env.control.lsmdp import evaluate_policy, log_probabilities, solve
+from dp_ensemble_env.control.policies import (
     as_tilt,
     average_policy,
     expansion_values,
@@ -34,6 +31,10 @@ from dp_ensemble_env.policies import (
     standard_policy,
     taylor_kernel,
 )
+from dp_ensemble_env.coupling import Coupling
+from dp_ensemble_env.envs import EnsembleEnv, functional
+from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.tools.validation import LARGEST_PENALTY
 
 FREE = np.array([[0.5, 0.3, 0.2], [0.25, 0.25, 0.5], [0.1, 0.1, 0.8]])
 CERTAIN = np.array([[0.0, 1.0, 0.0], [0.0, 0.4, 0.6], [1.0, 0.0, 0.0]])  # one row of two successors
@@ -67,8 +68,8 @@ def test_private_rows_have_the_beta_distribution(k):
     """Entries of a drawn row of two are Beta distributed; shapes below, at and above one take different branches."""
     p, samples = np.array([[0.4, 0.6, 0.5, 0.5]]), 200_000
     indptr, out = np.array([0, 2, 4]), np.empty((1, 4, 200_000))
-    constants = _draws.gamma_constants(p, k)
-    _draws.draw_log_ratios(np.random.default_rng(3), indptr, p, constants, samples, out)
+    constants = sampling.gamma_constants(p, k)
+    sampling.draw_log_ratios(np.random.default_rng(3), indptr, p, constants, samples, out)
     for entry in (0, 2):
         found = stats.kstest(
             np.exp(out[0, entry]) * p[0, entry], stats.beta(k * p[0, entry], k * (1 - p[0, entry])).cdf
@@ -80,9 +81,9 @@ def test_private_rows_have_the_beta_distribution(k):
 def test_both_forms_of_the_draws_are_the_same_numbers():
     """A possible, an impossible and a certain transition: private / true, and its logarithm."""
     p, indptr = np.array([[0.3, 0.7, 0.0, 1.0, 0.0], [0.0, 1.0, 0.0, 0.6, 0.4]]), np.array([0, 2, 5])
-    constants, ratio, logs = _draws.gamma_constants(p, 3.0), np.full((2, 5, 7), 9.0), np.full((2, 5, 7), 9.0)
-    _draws.draw_ratios(np.random.default_rng(0), indptr, p, constants, 7, ratio)
-    _draws.draw_log_ratios(np.random.default_rng(0), indptr, p, constants, 7, logs)
+    constants, ratio, logs = sampling.gamma_constants(p, 3.0), np.full((2, 5, 7), 9.0), np.full((2, 5, 7), 9.0)
+    sampling.draw_ratios(np.random.default_rng(0), indptr, p, constants, 7, ratio)
+    sampling.draw_log_ratios(np.random.default_rng(0), indptr, p, constants, 7, logs)
     assert_allclose(ratio, np.exp(logs), rtol=1e-12)
     assert_array_equal(ratio[p == 0], 0.0)
     assert_array_equal(ratio[0, 3], 1.0)
@@ -138,7 +139,7 @@ def test_costs_as_in_the_paper_are_numbers_where_a_transition_is_impossible(mode
 def test_the_expansion_names_a_negative_probability_that_is_there():
     model = random_model(5, n=5, horizon=4, density=0.7)
     solution, k = solve_standard(model), 0.5
-    values = model.log_kernel.dense(expansion_values(model, solution, k))
+    values = default_kernel(model).dense(expansion_values(model, solution, k))
     with pytest.raises(ValueError, match="negative probability") as refused:
         average_policy(model, k, "expansion")
     number, state, time = re.search(r"probability (\S+) from state (\d+) at time (\d+)", str(refused.value)).groups()
@@ -150,7 +151,7 @@ def test_the_expansion_names_a_negative_probability_that_is_there():
 def test_a_zero_is_no_negative_probability():
     """At the first time some transitions are impossible and have probability zero; the second has the fault."""
     model = varying(CERTAIN, np.tile([0.02, 0.49, 0.49], (3, 1)), utility=np.array([[0, 0, 0], [0, 0, 0], [4.5, 0, 0]]))
-    values = model.log_kernel.dense(expansion_values(model, solve_standard(model), 0.01))
+    values = default_kernel(model).dense(expansion_values(model, solve_standard(model), 0.01))
     assert (values[0] >= 0).all() and (values[1] < 0).any()
     with pytest.raises(ValueError, match=r"negative probability -\S+ from state \d at time 1"):
         average_policy(model, 0.01, "expansion")
@@ -186,15 +187,15 @@ def one_release_cost(model, k, formula, rng):
     """What the next release of a generator costs."""
     best, gamma = solve_standard(model), model.discomfort_penalty
     if not model.is_plain:
-        kernel = _average.draw_kernel(model.log_kernel, k, rng)
+        kernel = sampling.draw_kernel(default_kernel(model), k, rng)
         noisy = solve_with(model, kernel)
         if formula == "exact":
             return policy_cost(model, noisy.policy)
         drawn = np.moveaxis(kernel.dense(kernel.linear), 0, 1)
         step = rel_entr(noisy.policy, model.default_policy).sum(-1) - rel_entr(noisy.policy, drawn).sum(-1)
         return gamma * (step + best.log_desirability[:-1] - noisy.log_desirability[:-1])
-    sums, _ = _average.sampled_costs(
-        model.log_kernel, k, 1, rng, model.utility / gamma, best.log_desirability, best.policy_values
+    sums, _ = sampling.sampled_costs(
+        default_kernel(model), k, 1, rng, model.utility / gamma, best.log_desirability, best.policy_values
     )
     return gamma * sums[["exact", "paper"].index(formula)]
 

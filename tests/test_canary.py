@@ -23,12 +23,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dp_ensemble_env import functional
 from dp_ensemble_env.agents import make_agent
+from dp_ensemble_env.chain.event import DemandResponseEvent
 from dp_ensemble_env.context import Context
-from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv
-from dp_ensemble_env.envs.portable import portable_spec
-from dp_ensemble_env.event import DemandResponseEvent
+from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv, functional
+from dp_ensemble_env.envs.spec import portable_spec
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy import Fleet, PrivacyLedger, Release, adjacency_from_counts, mechanism
 from dp_ensemble_env.privacy import ledger as ledger_module
@@ -378,7 +377,7 @@ def test_run_folder_and_checkpoint_are_clean(tmp_path: Path) -> None:
 
 def test_saved_releases_ledgers_and_data_sets_are_clean(tmp_path: Path) -> None:
     from dp_ensemble_env.experiments import datasets
-    from dp_ensemble_env.experiments.problem import Problem, ProblemSettings
+    from dp_ensemble_env.scenarios.problem import Problem, ProblemSettings
 
     model = private_model()
     ledger = PrivacyLedger(tmp_path / "owner" / "ledger.jsonl")

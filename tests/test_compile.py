@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dp_ensemble_env import _compile
 from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv
 from dp_ensemble_env.envs.dynamics import STEPS
 from dp_ensemble_env.envs.precompile import KINDS, precompile
+from dp_ensemble_env.tools import compile as _compile
 
 CODE = """
 import sys, warnings
@@ -26,7 +26,7 @@ assert kernels.total(np.arange(4.0)) == 6.0 and kernels.twice(2.0) == 4.0
 print("computed")
 """
 KERNELS = """
-from dp_ensemble_env._compile import njit
+from dp_ensemble_env.tools.compile import njit
 
 @njit(cache=True)
 def twice(x):
@@ -110,7 +110,7 @@ def test_the_package_works_from_a_read_only_copy_without_a_home(tmp_path):
         if path.is_dir():
             (path / "__pycache__").write_text("")  # nobody, root included, can write in here
     code = (
-        "import numpy as np, dp_ensemble_env; from dp_ensemble_env.lsmdp import solve; "
+        "import numpy as np, dp_ensemble_env; from dp_ensemble_env.control.lsmdp import solve; "
         f"assert dp_ensemble_env.__file__.startswith({str(copy)!r}); "
         "print(solve(np.log([[0.5, 0.5], [0.2, 0.8]]), np.zeros((2, 2)), 1.0).policy.sum())"
     )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from scipy.special import logsumexp, rel_entr
 
-from dp_ensemble_env.cost import (
+from dp_ensemble_env.control.cost import (
     METHODS,
     average_cost_as_printed,
     cost_of_privacy,
@@ -18,8 +18,8 @@ from dp_ensemble_env.cost import (
     release_cost,
     release_cost_leading_order,
 )
-from dp_ensemble_env.lsmdp import evaluate_policy, solve
-from dp_ensemble_env.policies import (
+from dp_ensemble_env.control.lsmdp import evaluate_policy, solve
+from dp_ensemble_env.control.policies import (
     average_policy_as_printed,
     digamma_kernel,
     solve_standard,

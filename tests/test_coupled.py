@@ -8,11 +8,12 @@ import pytest
 from scipy.special import rel_entr
 
 from dp_ensemble_env.context import Context
-from dp_ensemble_env.coupled import _Dual, solve_coupled
+from dp_ensemble_env.control.coupled import _Dual, solve_coupled
+from dp_ensemble_env.control.dynamics import world
+from dp_ensemble_env.control.lsmdp import occupancy
+from dp_ensemble_env.control.policies import solve_standard, tilted_policy
 from dp_ensemble_env.coupling import Coupling
-from dp_ensemble_env.lsmdp import occupancy
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.policies import solve_standard, tilted_policy
 from dp_ensemble_env.reporting.outcome import event_outcome, start_values
 from dp_ensemble_env.scenarios.campus import campus_event
 
@@ -43,7 +44,7 @@ def coupled_model(coupling, *, seed=0, n=4, m=3, nature=True, varying=True, **ch
 
 
 def power_of(model, policy):
-    return occupancy(policy, model.initial, **model.surroundings) @ model.power_kw
+    return occupancy(policy, model.initial, **world(model)) @ model.power_kw
 
 
 def free_power(**settings):
@@ -134,7 +135,7 @@ def test_what_another_policy_loses_is_divergence_plus_the_excess_of_its_power(ki
     rng = np.random.default_rng(5)
     for scale in (0.0, 0.3, 2.0):
         policy = tilted_policy(model, scale * rng.normal(size=(HORIZON, model.n_decisions)))
-        rho = occupancy(policy, model.initial, **model.surroundings)
+        rho = occupancy(policy, model.initial, **world(model))
         x = rho @ model.power_kw
         divergence = (rho[:-1] * rel_entr(policy, best.policy).sum(axis=-1)).sum()
         excess = model.coupling.excess(best.shadow_price, x[1:])

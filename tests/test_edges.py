@@ -7,9 +7,9 @@ import pytest
 from mpmath import mp, mpf
 
 from dp_ensemble_env import EnsembleModel
-from dp_ensemble_env.cost import cost_of_privacy
-from dp_ensemble_env.lsmdp import evaluate_policy, log_probabilities, solve
-from dp_ensemble_env.policies import solve_policy, standard_policy
+from dp_ensemble_env.control.cost import cost_of_privacy
+from dp_ensemble_env.control.lsmdp import evaluate_policy, log_probabilities, solve
+from dp_ensemble_env.control.policies import solve_policy, standard_policy
 
 TINY = [1e-290, 5e-324]
 DEFAULT = np.array([[0.5, 0.3, 0.2], [0.25, 0.25, 0.5], [0.1, 0.1, 0.8]])

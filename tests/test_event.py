@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from dp_ensemble_env.event import (
+from dp_ensemble_env.chain.event import (
     DemandResponseEvent,
     TooFewDays,
     check_event_day,

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 from scipy.special import rel_entr
 
-from dp_ensemble_env import functional, scenarios
+from dp_ensemble_env import scenarios
 from dp_ensemble_env.context import Context
+from dp_ensemble_env.control.policies import standard_policy
 from dp_ensemble_env.coupling import Coupling
+from dp_ensemble_env.envs import functional
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.envs.vector import EnsembleVectorEnv
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.policies import standard_policy
 from dp_ensemble_env.reporting.outcome import start_values
 from dp_ensemble_env.scenarios.campus import campus_event
 

@@ -12,11 +12,12 @@ from helpers import random_model
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import logsumexp, rel_entr
 
-from dp_ensemble_env import _average, _draws
-from dp_ensemble_env._quadrature import average_exact
-from dp_ensemble_env.lsmdp import LogKernel, evaluate_policy, log_probabilities, occupancy, solve
+from dp_ensemble_env.control import sampling
+from dp_ensemble_env.control.dynamics import default_kernel
+from dp_ensemble_env.control.lsmdp import LogKernel, evaluate_policy, log_probabilities, occupancy, solve
+from dp_ensemble_env.control.policies import average_policy, solve_standard
+from dp_ensemble_env.control.quadrature import average_exact
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.policies import average_policy, solve_standard
 
 PENALTY = 1.3
 
@@ -175,10 +176,10 @@ def gammas(rng, shape, size):
 def test_draws_are_those_of_marsaglia_and_tsang_number_by_number(k):
     """One seed gives one set of draws, whoever programs them: shapes below, at and above one."""
     p, size = np.array([[0.2, 0.25, 0.55], [0.7, 0.3, 0.0]]), 200
-    out, constants = np.empty((2, 3, size)), _draws.gamma_constants(p, k)
-    _draws.draw_log_ratios(np.random.default_rng(8), np.array([0, 3]), p, constants, size, out)
+    out, constants = np.empty((2, 3, size)), sampling.gamma_constants(p, k)
+    sampling.draw_log_ratios(np.random.default_rng(8), np.array([0, 3]), p, constants, size, out)
     ratio = np.empty((2, 3, size))
-    _draws.draw_ratios(np.random.default_rng(8), np.array([0, 3]), p, constants, size, ratio)
+    sampling.draw_ratios(np.random.default_rng(8), np.array([0, 3]), p, constants, size, ratio)
     rng = np.random.default_rng(8)
     for t in range(2):
         on = p[t] > 0
@@ -199,8 +200,8 @@ EXTREME = EnsembleModel(
 @pytest.mark.parametrize(("model", "k"), [(random_model(2, n=3, horizon=30), 6.0), (EXTREME, 0.01)])
 def test_samples_go_through_in_blocks_of_128(model, k, monkeypatch):
     """Two blocks are two calls, in products and, where these underflow, in logarithms; so is part of a block."""
-    called, logs = [], _average.average_logs
-    monkeypatch.setattr(_average, "average_logs", lambda *args: (called.append(1), logs(*args)))
+    called, logs = [], sampling.average_logs
+    monkeypatch.setattr(sampling, "average_logs", lambda *args: (called.append(1), logs(*args)))
     for parts in ((128, 128), (128, 17)):
         rng = np.random.default_rng(4)
         apart = sum(samples * average_policy(model, k, "sampled", samples, rng) for samples in parts)
@@ -213,13 +214,13 @@ def test_samples_go_through_in_blocks_of_128(model, k, monkeypatch):
 def test_costs_of_samples_by_their_definition(varying):
     """Each sample's optimal policy, evaluated on the true dynamics, and the paper's formula: sums, sums of squares."""
     model = random_model(5, n=3, horizon=2, density=0.8, varying=varying)
-    best, scaled, kernel = solve_standard(model), model.utility / model.discomfort_penalty, model.log_kernel
+    best, scaled, kernel = solve_standard(model), model.utility / model.discomfort_penalty, default_kernel(model)
     args, k = (scaled, best.log_desirability, best.policy_values), 5.0
-    sums, squares = _average.sampled_costs(kernel, k, 4, np.random.default_rng(1), *args)
+    sums, squares = sampling.sampled_costs(kernel, k, 4, np.random.default_rng(1), *args)
     rng, ones, true = np.random.default_rng(1), [], np.exp(kernel.log_values[0])
     ratio = np.empty((*true.shape, 1))
     for _ in range(4):
-        _draws.draw_log_ratios(rng, kernel.indptr, true, _draws.gamma_constants(true, k), 1, ratio)
+        sampling.draw_log_ratios(rng, kernel.indptr, true, sampling.gamma_constants(true, k), 1, ratio)
         values = kernel.log_values[0] + ratio[..., 0]
         noisy = solve(LogKernel(kernel.indptr, kernel.indices, values[None]), scaled, 1.0)
         exact = evaluate_policy(noisy.policy, model.default, scaled, 1.0) + best.log_desirability
@@ -236,7 +237,7 @@ def test_kernels_are_drawn_row_by_row_from_their_dirichlet_law():
     rng, k, draws = np.random.default_rng(3), 2.5, 4000
     default = np.stack([[[0.2, 0.8, 0.0], [0.5, 0.1, 0.4], [0.0, 0.0, 1.0]], stochastic(rng, 3, 3)])  # two times
     kernel = LogKernel.from_probabilities(default)
-    drawn = np.array([kernel.dense(_average.draw_kernel(kernel, k, rng).linear)[0] for _ in range(draws)])
+    drawn = np.array([kernel.dense(sampling.draw_kernel(kernel, k, rng).linear)[0] for _ in range(draws)])
     assert_allclose(drawn.sum(axis=-1), 1.0, rtol=1e-12)
     assert_array_equal(drawn[:, default == 0], 0.0)
     assert_array_equal(drawn[:, 0, 2, 2], 1.0)

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from scipy.special import logsumexp, rel_entr
 
-from dp_ensemble_env import _recursion
-from dp_ensemble_env.lsmdp import LogKernel, evaluate_policy, log_probabilities, occupancy, solve
+from dp_ensemble_env.control import loops as _recursion
+from dp_ensemble_env.control.dynamics import default_kernel
+from dp_ensemble_env.control.lsmdp import LogKernel, evaluate_policy, log_probabilities, occupancy, solve
 
 
 def numpy_solve(log_kernel, utility, penalty):
@@ -138,7 +139,7 @@ def convex_optimum(model, start):
 @pytest.mark.parametrize("seed", range(3))
 def test_convex_program_agrees(seed):
     model = random_model(seed, n=4, horizon=4, density=0.7)
-    solution = solve(model.log_kernel, model.utility, model.discomfort_penalty)
+    solution = solve(default_kernel(model), model.utility, model.discomfort_penalty)
     optimum = solution.cost_to_go[0] + model.utility[0]
     for start in range(2):
         assert convex_optimum(model, start) == pytest.approx(optimum[start], rel=1e-5, abs=1e-4)
@@ -154,13 +155,13 @@ def test_brute_force_finds_nothing_better_and_almost_as_good(n):
     for t in range(model.horizon - 1, -1, -1):
         divergence = np.array([rel_entr(simplex, model.default[b]).sum(axis=1) for b in range(n)])
         value = -model.utility[t] + (model.discomfort_penalty * divergence + simplex @ value).min(axis=1)
-    exact = solve(model.log_kernel, model.utility, model.discomfort_penalty).cost_to_go[0]
+    exact = solve(default_kernel(model), model.utility, model.discomfort_penalty).cost_to_go[0]
     assert (exact <= value + 1e-9).all()
     assert_allclose(exact, value, atol=model.discomfort_penalty * (1e-4 if n == 2 else 5e-3))
 
 
 def test_optimal_policy_evaluates_to_its_own_value_and_others_to_more(campus):
-    solution = solve(campus.log_kernel, campus.utility, campus.discomfort_penalty)
+    solution = solve(default_kernel(campus), campus.utility, campus.discomfort_penalty)
     evaluate = lambda policy: evaluate_policy(policy, campus.default, campus.utility, campus.discomfort_penalty)  # noqa: E731
     assert_allclose(evaluate(solution.policy), solution.cost_to_go, rtol=1e-12)
     assert (evaluate(campus.default_policy) > solution.cost_to_go - 1e-9)[:-1].all()
@@ -175,7 +176,7 @@ def test_performance_difference_identity(seed):
     rng = np.random.default_rng(seed + 1)
     policy = model.default * rng.gamma(1.0, size=(model.horizon, 4, 4))
     policy /= policy.sum(axis=-1, keepdims=True)
-    solution = solve(model.log_kernel, model.utility, model.discomfort_penalty)
+    solution = solve(default_kernel(model), model.utility, model.discomfort_penalty)
     lost = evaluate_policy(policy, model.default, model.utility, model.discomfort_penalty) - solution.cost_to_go
     divergence = model.discomfort_penalty * rel_entr(policy, solution.policy).sum(axis=-1)
     expected = np.zeros(4)
@@ -186,7 +187,7 @@ def test_performance_difference_identity(seed):
 
 def test_occupancy_predicts_the_simulated_frequencies():
     model = random_model(11, n=4, horizon=3)
-    policy = solve(model.log_kernel, model.utility, model.discomfort_penalty).policy
+    policy = solve(default_kernel(model), model.utility, model.discomfort_penalty).policy
     rng = np.random.default_rng(0)
     draws = 40_000
     state = np.zeros(draws, dtype=int)
@@ -207,7 +208,7 @@ def test_batches_equal_their_members():
     assert batch.policy.shape == (3, 4, 5, 5) and batch.cost_to_go.shape == (3, 5, 5)
     costs = evaluate_policy(batch.policy, np.stack([m.default for m in models])[:, None], utilities, penalties)
     for i, model in enumerate(models):
-        alone = solve(model.log_kernel, model.utility, model.discomfort_penalty)
+        alone = solve(default_kernel(model), model.utility, model.discomfort_penalty)
         assert_allclose(batch.policy[i], alone.policy, atol=1e-14)
         assert_allclose(batch.cost_to_go[i], alone.cost_to_go, rtol=1e-13)
         assert_allclose(costs[i], alone.cost_to_go, rtol=1e-12)
@@ -215,18 +216,18 @@ def test_batches_equal_their_members():
 
 def test_one_kernel_serves_a_batch_of_utilities_and_penalties():
     model = random_model(0, n=4, horizon=3)
-    batch = solve(model.log_kernel, np.stack([model.utility, 2 * model.utility]), model.discomfort_penalty)
-    doubled = solve(model.log_kernel, 2 * model.utility, model.discomfort_penalty)
+    batch = solve(default_kernel(model), np.stack([model.utility, 2 * model.utility]), model.discomfort_penalty)
+    doubled = solve(default_kernel(model), 2 * model.utility, model.discomfort_penalty)
     assert_allclose(batch.policy[1], doubled.policy, atol=1e-14)
-    penalties = solve(model.log_kernel, model.utility, [model.discomfort_penalty / 2])
+    penalties = solve(default_kernel(model), model.utility, [model.discomfort_penalty / 2])
     assert penalties.policy.shape == (1, 3, 4, 4)
     assert_allclose(penalties.policy[0], doubled.policy, atol=1e-13)
 
 
 def test_time_varying_kernel_of_equal_matrices_equals_the_constant_one():
     model = random_model(5, n=4, horizon=3)
-    varying = solve(np.stack([model.log_default] * 3), model.utility, model.discomfort_penalty)
-    constant = solve(model.log_default, model.utility, model.discomfort_penalty)
+    varying = solve(np.stack([log_probabilities(model.default)] * 3), model.utility, model.discomfort_penalty)
+    constant = solve(log_probabilities(model.default), model.utility, model.discomfort_penalty)
     assert_allclose(varying.policy, constant.policy, atol=1e-15)
 
 

@@ -10,12 +10,20 @@ import scipy.sparse
 from numpy.testing import assert_allclose, assert_array_equal
 from test_nature import random_model
 
-from dp_ensemble_env._average import draw_kernel
-from dp_ensemble_env.cost import cost_of_privacy
+from dp_ensemble_env.control.cost import cost_of_privacy
+from dp_ensemble_env.control.dynamics import default_kernel
+from dp_ensemble_env.control.lsmdp import LogKernel, evaluate_policy, log_probabilities, occupancy, solve
+from dp_ensemble_env.control.policies import (
+    as_tilt,
+    average_policy,
+    solve_standard,
+    solve_with,
+    standard_policy,
+    tilted_policy,
+)
+from dp_ensemble_env.control.sampling import draw_kernel
 from dp_ensemble_env.coupling import Coupling
-from dp_ensemble_env.lsmdp import LogKernel, evaluate_policy, log_probabilities, occupancy, solve
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.policies import as_tilt, average_policy, solve_standard, solve_with, standard_policy, tilted_policy
 
 FREE = np.array([[0.5, 0.3, 0.2], [0.25, 0.25, 0.5], [0.1, 0.1, 0.8]])
 FOUR = np.full((4, 4), 0.25)
@@ -152,7 +160,7 @@ def test_the_papers_cost_of_a_release_with_nature_or_context(contexts, varying):
     samples, rng = 3, np.random.default_rng(5)
     best, cost = solve_standard(model), []
     for _ in range(samples):
-        kernel = draw_kernel(model.log_kernel, 30.0, rng)
+        kernel = draw_kernel(default_kernel(model), 30.0, rng)
         noisy, drawn = solve_with(model, kernel), kernel.dense(kernel.linear)  # drawn: context, time, state, decision
         one = np.zeros(noisy.policy.shape[:-1])
         for index in np.ndindex(one.shape):

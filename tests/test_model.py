@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from dp_ensemble_env.event import DemandResponseEvent
+from dp_ensemble_env.chain.event import DemandResponseEvent
+from dp_ensemble_env.control.dynamics import default_kernel
+from dp_ensemble_env.control.lsmdp import log_probabilities
 from dp_ensemble_env.meter import PowerSeries
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.scenarios.campus import campus_event
@@ -27,7 +29,7 @@ def test_defaults_and_derived_values():
     model = EnsembleModel(**GOOD)
     assert (model.n_states, model.horizon, model.step_hours) == (2, 3, 0.25)
     assert_allclose(model.initial, 0.5)
-    assert_allclose(np.exp(model.log_default), model.default)
+    assert_allclose(np.exp(log_probabilities(model.default)), model.default)
     assert model.default_policy.shape == (3, 2, 2)
     assert_allclose(EnsembleModel(**GOOD, initial=[1]).initial, [0, 1])
     assert_allclose(EnsembleModel(**GOOD, initial=[0, 1]).initial, [0.5, 0.5])
@@ -124,7 +126,7 @@ def test_zero_has_no_sign():
     plain = {**GOOD, "default": [[1.0, 0.0], [0.5, 0.5]]}
     one, other = EnsembleModel(**signed), EnsembleModel(**plain)
     assert one.fingerprint == other.fingerprint
-    assert len(one.log_kernel.indices) == 3  # a negative zero is no transition, either
+    assert len(default_kernel(one).indices) == 3  # a negative zero is no transition, either
 
 
 def test_notes_stay_with_variations_and_out_of_the_fingerprint():
@@ -154,7 +156,7 @@ def test_few_similar_days_are_noted_and_other_trouble_with_the_baseline_is_not_s
     def broken(*_, **__):
         raise ValueError("kw must hold real numbers")
 
-    monkeypatch.setattr("dp_ensemble_env._estimation.customer_baseline", broken)
+    monkeypatch.setattr("dp_ensemble_env.chain.estimate.customer_baseline", broken)
     with pytest.raises(ValueError, match="kw must hold real numbers"):
         EnsembleModel.from_series(meter())
 

@@ -10,10 +10,18 @@ import pytest
 from scipy.special import logsumexp, rel_entr
 
 from dp_ensemble_env.context import Context
-from dp_ensemble_env.cost import cost_of_privacy, policy_cost, release_cost, release_cost_leading_order
-from dp_ensemble_env.lsmdp import LogKernel, evaluate_policy, occupancy, solve
+from dp_ensemble_env.control.cost import cost_of_privacy, policy_cost, release_cost, release_cost_leading_order
+from dp_ensemble_env.control.dynamics import nature_kernel, world
+from dp_ensemble_env.control.lsmdp import LogKernel, evaluate_policy, occupancy, solve
+from dp_ensemble_env.control.policies import (
+    POLICIES,
+    as_tilt,
+    solve_policy,
+    solve_standard,
+    standard_policy,
+    tilted_policy,
+)
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.policies import POLICIES, as_tilt, solve_policy, solve_standard, standard_policy, tilted_policy
 from dp_ensemble_env.reporting.outcome import event_outcome, reference_returns, start_values
 from dp_ensemble_env.scenarios.campus import campus_event
 
@@ -77,9 +85,7 @@ def test_recursion_is_that_of_plain_numpy(model):
     np.testing.assert_allclose(solution.log_desirability, squeeze(model, log_z), rtol=0, atol=1e-12)
     np.testing.assert_allclose(solution.policy, squeeze(model, policy), rtol=0, atol=1e-12)
     np.testing.assert_allclose(tilted_policy(model, solution.tilt), solution.policy, rtol=0, atol=1e-12)
-    value = evaluate_policy(
-        solution.policy, model.default, model.utility, model.discomfort_penalty, **model.surroundings
-    )
+    value = evaluate_policy(solution.policy, model.default, model.utility, model.discomfort_penalty, **world(model))
     np.testing.assert_allclose(value, solution.cost_to_go, rtol=0, atol=1e-11)
 
 
@@ -95,7 +101,7 @@ def test_the_papers_identity_holds(model):
         assert (lost > -1e-12).all()
         divergence = rel_entr(other, best).sum(axis=-1)
         start = {} if model.context is None else {"start": model.context.start}
-        rho = occupancy(other, model.initial, **model.surroundings, **start)
+        rho = occupancy(other, model.initial, **world(model), **start)
         expected = model.discomfort_penalty * (rho[:-1] * divergence).sum()
         weights = rho[0]
         assert (weights * lost[0]).sum() == pytest.approx(expected, rel=1e-10)
@@ -300,7 +306,7 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match="takes decision 1 in state 0 at time 2 in context 0"):
         model = random_model(1, n=2, m=2, default=np.array([[1.0, 0.0], [0.5, 0.5]]))
         half = np.full((3, 2, 2, 2), 0.5)
-        evaluate_policy(half, model.default, model.utility, 1.0, **model.surroundings)
+        evaluate_policy(half, model.default, model.utility, 1.0, **world(model))
 
 
 def test_a_kernel_may_be_given_ready_made():
@@ -310,6 +316,6 @@ def test_a_kernel_may_be_given_ready_made():
     )
     with np.errstate(divide="ignore"):
         dense = solve(
-            np.log(model.default), model.utility, 1.7, nature=model.nature_kernel, context=model.context.transition
+            np.log(model.default), model.utility, 1.7, nature=nature_kernel(model), context=model.context.transition
         )
     np.testing.assert_array_equal(ready.log_desirability, dense.log_desirability)

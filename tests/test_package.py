@@ -7,8 +7,6 @@ import doctest
 import importlib
 import pkgutil
 import re
-import subprocess
-import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,20 +17,18 @@ from packaging.requirements import Requirement
 
 import dp_ensemble_env.agents
 from dp_ensemble_env import __version__
-from dp_ensemble_env._moved import MOVED
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 #: A module imports from its own layer and from those below it. Private modules that are not listed are tools.
 LAYERS = (
-    ("_", "reporting.html"),
-    (
-        *("meter", "chain", "lsmdp", "event", "tariff", "programme", "context", "coupling"),
-        *("_recursion", "_nature", "_kernel", "_average", "_quadrature", "_estimation", "_shapes"),
-    ),
-    ("model", "policies", "cost", "coupled"),
-    ("scenarios", "privacy", "samples"),
-    ("envs", "reporting", "functional"),
+    ("tools", "_interrupt"),
+    ("control.kernel", "control.loops", "control.lsmdp", "control.quadrature"),
+    ("meter", "chain", "programme", "context", "coupling", "shapes", "model"),
+    ("control",),
+    ("privacy",),
+    ("scenarios", "samples"),
+    ("envs", "reporting"),
     ("agents",),
     ("experiments", "play"),
     ("cli", "__main__"),
@@ -47,7 +43,7 @@ def modules() -> dict[str, Path]:
         for path in folder.rglob("*.py"):
             parts = (*prefix, *path.relative_to(folder).with_suffix("").parts)
             found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    del found[""], found["_moved"]
+    del found[""]
     return found
 
 
@@ -57,7 +53,7 @@ MODULES = modules()
 def layer(module: str) -> int:
     """Number of a module's layer; the longest name in the table that fits decides."""
     places = {name: number for number, names in enumerate(LAYERS) for name in names}
-    fitting = [name for name in places if f"{module}.".startswith(f"{name}.") or (name == "_" and module[0] == "_")]
+    fitting = [name for name in places if f"{module}.".startswith(f"{name}.")]
     assert fitting, f"{module} is in no layer"
     return places[max(fitting, key=len)]
 
@@ -109,21 +105,6 @@ def test_design_page_shows_the_layers_in_this_order():
 def test_doctests_of_agents(name):
     # The folder agents/ is not where its package name says, so pytest does not collect its doctests.
     assert doctest.testmod(importlib.import_module(f"dp_ensemble_env.agents.{name}")).failed == 0
-
-
-@pytest.mark.parametrize("name", MOVED)
-def test_former_module_is_the_present_one(name):
-    # In a process of its own: an import at the former place stays in sys.modules.
-    code = (
-        "import importlib, sys, warnings\n"
-        "with warnings.catch_warnings(record=True) as caught:\n"
-        "    warnings.simplefilter('always')\n"
-        f"    old = importlib.import_module('dp_ensemble_env.{name}')\n"
-        f"new = importlib.import_module('dp_ensemble_env.{MOVED[name]}')\n"
-        "assert old is new and new.__name__ == new.__spec__.name, new.__spec__\n"
-        f"assert any('{MOVED[name]}' in str(w.message) for w in caught)\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_a_module_that_never_was_is_not_found():

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import digamma
 
-from dp_ensemble_env import _average, policies
-from dp_ensemble_env.lsmdp import solve
-from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.policies import (
+from dp_ensemble_env.control import policies, sampling
+from dp_ensemble_env.control.dynamics import default_kernel
+from dp_ensemble_env.control.lsmdp import solve
+from dp_ensemble_env.control.policies import (
     POLICIES,
     as_tilt,
     average_policy,
@@ -31,6 +31,7 @@ from dp_ensemble_env.policies import (
     taylor_policy,
     tilted_policy,
 )
+from dp_ensemble_env.model import EnsembleModel
 
 
 def one_row(p, log_z, copies=None):
@@ -52,7 +53,7 @@ EXAMPLE = one_row([0.2, 0.6, 0.2], np.log([1.0, 0.2, 0.04]))
 def test_kernels_by_their_formulas(k):
     model = random_model(1, n=5)
     p = model.default
-    dense = model.log_kernel.dense
+    dense = default_kernel(model).dense
     taylor, noise = (dense(kernel(model, k).log_values)[0, 0] for kernel in (taylor_kernel, digamma_kernel))
     b, a = np.nonzero(p)
     assert_allclose(taylor[b, a], np.log(p[b, a]) - (1 - p[b, a]) / (2 * p[b, a] * (k + 1)), rtol=1e-12)
@@ -181,12 +182,12 @@ def test_sampled_average_agrees_with_a_naive_loop(varying):
 def test_blocks_do_not_change_the_average(samples):
     """Linear and logarithmic paths use the same draws: equal to rounding for full and partial blocks."""
     model = random_model(4, n=5, horizon=4)
-    solution, kernel = solve_standard(model), model.log_kernel
+    solution, kernel = solve_standard(model), default_kernel(model)
     logs = np.zeros_like(solution.policy_values)
     scaled = model.utility / model.discomfort_penalty
     p = np.exp(kernel.log_values[0])
-    _average.average_logs(np.random.default_rng(9), kernel.indptr, kernel.indices, p, scaled[None], 20.0, samples, logs)
-    fast = _average.average_sampled(kernel, solution, 20.0, samples, np.random.default_rng(9), scaled)
+    sampling.average_logs(np.random.default_rng(9), kernel.indptr, kernel.indices, p, scaled[None], 20.0, samples, logs)
+    fast = sampling.average_sampled(kernel, solution, 20.0, samples, np.random.default_rng(9), scaled)
     assert_allclose(fast, logs / samples, rtol=1e-10, atol=1e-14)
 
 
@@ -339,7 +340,7 @@ def test_a_plan_for_the_model_itself_is_the_standard_policy(varying):
 def test_a_plan_for_another_matrix_is_deployed_as_its_attraction():
     """By hand: the other problem's log z, added to the logarithm of the model's own rows."""
     model, other = random_model(5, density=1.0), random_model(6, density=1.0)
-    plan = solve(other.log_kernel, model.utility, model.discomfort_penalty)
+    plan = solve(default_kernel(other), model.utility, model.discomfort_penalty)
     expected = model.default * np.exp(plan.log_desirability[1:] - plan.log_desirability[1:].max())[:, None, :]
     expected /= expected.sum(axis=-1, keepdims=True)
     for source in (plan, other.default, plan.policy):
@@ -349,8 +350,8 @@ def test_a_plan_for_another_matrix_is_deployed_as_its_attraction():
 def test_deployed_tilts_score_as_the_environment_plays_them():
     """The reference plans in an environment of the release and plays its tilt, in single precision, on the truth."""
     from dp_ensemble_env.agents import evaluate, make_agent
+    from dp_ensemble_env.control.lsmdp import evaluate_policy
     from dp_ensemble_env.envs import EnsembleEnv
-    from dp_ensemble_env.lsmdp import evaluate_policy
     from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism
     from dp_ensemble_env.scenarios.campus import campus_event
 

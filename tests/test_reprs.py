@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from helpers import random_model
 
-from dp_ensemble_env import functional, scenarios
-from dp_ensemble_env.cost import release_cost
-from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv
-from dp_ensemble_env.event import DemandResponseEvent, Tariff
-from dp_ensemble_env.lsmdp import LogKernel, solve
+from dp_ensemble_env import scenarios
+from dp_ensemble_env.chain.event import DemandResponseEvent, Tariff
+from dp_ensemble_env.control.cost import release_cost
+from dp_ensemble_env.control.lsmdp import LogKernel, solve
+from dp_ensemble_env.control.policies import solve_standard
+from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv, functional
 from dp_ensemble_env.meter import PowerSeries
-from dp_ensemble_env.policies import solve_standard
 from dp_ensemble_env.scenarios.campus import campus_building, campus_chain, campus_event
 
 QUARTER = np.timedelta64(900, "s")

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from helpers import load
 
-from dp_ensemble_env import _files
-from dp_ensemble_env._files import atomic_write
 from dp_ensemble_env.privacy import mechanism
 from dp_ensemble_env.privacy.ledger import PrivacyLedger
 from dp_ensemble_env.reporting.tables import write_csv
+from dp_ensemble_env.tools import files as _files
+from dp_ensemble_env.tools.files import atomic_write
 
 
 def one_sentence(capsys, status):

@@ -38,12 +38,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.fft import idct
 
-from dp_ensemble_env._validation import check_choice
 from dp_ensemble_env.envs import actions
 from dp_ensemble_env.envs.actions import power_direction
 from dp_ensemble_env.envs.registration import ENVIRONMENTS
 from dp_ensemble_env.envs.tables import reward_unit
 from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.tools.validation import check_choice
 
 MEAN_FIELD, BUILDINGS, SINGLE_LOAD = (
     "dp_ensemble/MeanField-v0",

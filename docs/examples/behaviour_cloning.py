@@ -28,9 +28,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env._validation import check_count, check_in_range
 from dp_ensemble_env.agents import Evaluation, evaluate
 from dp_ensemble_env.experiments.recovery import recover_environment
+from dp_ensemble_env.tools.validation import check_count, check_in_range
 
 
 class Clone:

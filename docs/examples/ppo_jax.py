@@ -17,9 +17,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dp_ensemble_env import functional
 from dp_ensemble_env.agents import evaluate
-from dp_ensemble_env.envs import EnsembleEnv
+from dp_ensemble_env.envs import EnsembleEnv, functional
 
 EPISODES, EPOCHS, MINIBATCHES = 64, 10, 4
 LEARNING_RATE, CLIP, LAMBDA, UPDATES_A_CALL = 2e-3, 0.2, 0.9, 10

@@ -36,10 +36,10 @@ except ImportError as error:
     print(f"ppo_single_file: needs {error.name}; pip install rich torch==2.13.0.", file=sys.stderr)
     raise SystemExit(2) from None
 
-from dp_ensemble_env._files import atomic_write
-from dp_ensemble_env._validation import check_choice, check_count, check_positive
 from dp_ensemble_env.agents import evaluate
 from dp_ensemble_env.agents.hyperparams import reward_scale
+from dp_ensemble_env.tools.files import atomic_write
+from dp_ensemble_env.tools.validation import check_choice, check_count, check_positive
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dp_ensemble_env._validation import as_float_array, state_list
+from dp_ensemble_env.tools.validation import as_float_array, state_list
 
 FloatArray = NDArray[np.float64]
 

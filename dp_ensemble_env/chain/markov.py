@@ -28,7 +28,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dp_ensemble_env._validation import (
+from dp_ensemble_env.chain import by_time, levels
+from dp_ensemble_env.chain.calendar import as_step, select_days
+from dp_ensemble_env.chain.readings import Readings, adjacent_readings
+from dp_ensemble_env.tools.validation import (
     as_days,
     as_numeric_array,
     as_times,
@@ -39,9 +42,6 @@ from dp_ensemble_env._validation import (
     check_shape,
     check_stochastic,
 )
-from dp_ensemble_env.chain import by_time, levels
-from dp_ensemble_env.chain.calendar import as_step, select_days
-from dp_ensemble_env.chain.readings import Readings, adjacent_readings
 
 __all__ = ["MarkovChain", "TimedChain", "as_step", "ensemble", "estimate_chain", "select_days"]
 
@@ -86,7 +86,7 @@ class MarkovChain:
         return f"{type(self).__name__}({', '.join(f'{value} {name}' for name, value in self._sizes)})"
 
     def _repr_html_(self) -> str:
-        from dp_ensemble_env.reporting.html import card
+        from dp_ensemble_env.tools.html import card
 
         return card(type(self).__name__, self._sizes)
 

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dp_ensemble_env._validation import as_numeric_array, as_times, check_shape
 from dp_ensemble_env.chain.calendar import as_step, select_days
+from dp_ensemble_env.tools.validation import as_numeric_array, as_times, check_shape
 
 FloatArray = NDArray[np.float64]
 

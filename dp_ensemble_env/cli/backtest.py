@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from dp_ensemble_env._files import atomic_write
-from dp_ensemble_env._progress import Progress
 from dp_ensemble_env.cli import options
 from dp_ensemble_env.cli.shell import Parser, execute
 from dp_ensemble_env.experiments.backtest import METHODS, TEST_DAYS, Backtest, backtest
 from dp_ensemble_env.experiments.participants import Reading, participants
 from dp_ensemble_env.reporting.tables import show_table, show_text
+from dp_ensemble_env.tools.console import Progress
+from dp_ensemble_env.tools.files import atomic_write
 
 DESCRIPTION = """Forecast days without an event as if one had been called, and compare with what was metered.
 

@@ -10,9 +10,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from dp_ensemble_env._files import atomic_write, check_writable
-from dp_ensemble_env._progress import Progress
-from dp_ensemble_env._validation import check_choice
 from dp_ensemble_env.cli import options
 from dp_ensemble_env.cli.shell import Parser, execute
 from dp_ensemble_env.envs import actions
@@ -20,6 +17,9 @@ from dp_ensemble_env.envs.registration import environment_ids
 from dp_ensemble_env.experiments import benchmark, benchmark_env, benchmark_floor, benchmark_growth
 from dp_ensemble_env.experiments.workers import Died, in_processes
 from dp_ensemble_env.reporting.tables import show_table
+from dp_ensemble_env.tools.console import Progress
+from dp_ensemble_env.tools.files import atomic_write, check_writable
+from dp_ensemble_env.tools.validation import check_choice
 
 DESCRIPTION = """Measure the speed claims, as ratios between things timed in the same run.
 

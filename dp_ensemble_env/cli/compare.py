@@ -9,9 +9,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from dp_ensemble_env._files import check_writable
-from dp_ensemble_env._progress import Progress
-from dp_ensemble_env._validation import check_choice
 from dp_ensemble_env.cli import options
 from dp_ensemble_env.cli.shell import Parser, execute, keeping
 from dp_ensemble_env.envs import actions
@@ -20,6 +17,9 @@ from dp_ensemble_env.experiments.comparison_report import OWNER_ONLY, show_all, 
 from dp_ensemble_env.experiments.comparison_takeaways import takeaways
 from dp_ensemble_env.experiments.suite_report import load as load_suite
 from dp_ensemble_env.reporting.tables import show_text
+from dp_ensemble_env.tools.console import Progress
+from dp_ensemble_env.tools.files import check_writable
+from dp_ensemble_env.tools.validation import check_choice
 
 DESCRIPTION = """Compare controllers on one demand-response event: tables, CSV, JSON, pictures and one HTML page.
 

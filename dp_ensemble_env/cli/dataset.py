@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from dp_ensemble_env._files import resolved
-from dp_ensemble_env._progress import Progress
 from dp_ensemble_env.cli import options
 from dp_ensemble_env.cli.shell import Parser, execute, keeping
 from dp_ensemble_env.experiments.datasets import (
@@ -19,6 +17,8 @@ from dp_ensemble_env.experiments.datasets import (
     minari_root,
 )
 from dp_ensemble_env.reporting.tables import show_text
+from dp_ensemble_env.tools.console import Progress
+from dp_ensemble_env.tools.files import resolved
 
 DESCRIPTION = """Write offline data sets for Minari, with reference scores that are exact.
 

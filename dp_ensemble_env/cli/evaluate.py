@@ -9,19 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from dp_ensemble_env import scenarios
-from dp_ensemble_env._files import atomic_write, check_writable
-from dp_ensemble_env._progress import Progress
-from dp_ensemble_env._validation import check_choice
 from dp_ensemble_env.agents import agent_names, evaluate, evaluate_split, make_agent
 from dp_ensemble_env.agents.hyperparams import ALGORITHMS
 from dp_ensemble_env.cli import options
 from dp_ensemble_env.cli.shell import Parser, did_you_mean, execute
+from dp_ensemble_env.control.policies import POLICIES
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.experiments.deployment import Deployed, deploy
-from dp_ensemble_env.experiments.problem import Problem, ProblemSettings, dirichlet_spec, draw_release
-from dp_ensemble_env.policies import POLICIES
 from dp_ensemble_env.reporting.outcome import Outcome
 from dp_ensemble_env.reporting.tables import show_table, show_text
+from dp_ensemble_env.scenarios.problem import Problem, ProblemSettings, dirichlet_spec, draw_release
+from dp_ensemble_env.tools.console import Progress
+from dp_ensemble_env.tools.files import atomic_write, check_writable
+from dp_ensemble_env.tools.validation import check_choice
 
 DESCRIPTION = """Score a named agent, or the agent of a run folder or model file.
 

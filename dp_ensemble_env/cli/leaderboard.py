@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from dp_ensemble_env import scenarios
-from dp_ensemble_env._files import check_writable
-from dp_ensemble_env._progress import Progress
 from dp_ensemble_env.cli import options
 from dp_ensemble_env.cli.shell import Parser, execute, keeping
 from dp_ensemble_env.experiments.leaderboard import (
@@ -26,6 +24,8 @@ from dp_ensemble_env.experiments.suite import PLANNERS
 from dp_ensemble_env.experiments.suite_learners import Budget
 from dp_ensemble_env.experiments.sweep.backends import ClusterLostError, Place
 from dp_ensemble_env.experiments.sweep.cells import Store
+from dp_ensemble_env.tools.console import Progress
+from dp_ensemble_env.tools.files import check_writable
 
 DESCRIPTION = """Score agents by one protocol: scenarios x agents x seeds x splits.
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dp_ensemble_env.cli.shell import Parser, did_you_mean, translate
-from dp_ensemble_env.experiments.problem import READING as SETTINGS
-from dp_ensemble_env.experiments.problem import Problem, ProblemSettings, dirichlet_spec
+from dp_ensemble_env.scenarios.problem import READING as SETTINGS
+from dp_ensemble_env.scenarios.problem import Problem, ProblemSettings, dirichlet_spec
 
 if TYPE_CHECKING:
     from dp_ensemble_env.experiments.sweep.backends import Place

@@ -7,16 +7,16 @@ import importlib
 from pathlib import Path
 from typing import Any
 
-from dp_ensemble_env._files import atomic_write
-from dp_ensemble_env._progress import Progress
 from dp_ensemble_env.cli import options
 from dp_ensemble_env.cli.shell import Parser, execute
 from dp_ensemble_env.experiments.dispatch import PlanSettings, make_plan
 from dp_ensemble_env.experiments.dispatch_report import show_plan, write_plan
-from dp_ensemble_env.experiments.metered import MeteredDay, metered_day
 from dp_ensemble_env.experiments.openadr import DEFAULT_ZONE
 from dp_ensemble_env.experiments.participants import participants
 from dp_ensemble_env.programme import PROGRAMMES, ReliefProgramme
+from dp_ensemble_env.scenarios.metered import MeteredDay, metered_day
+from dp_ensemble_env.tools.console import Progress
+from dp_ensemble_env.tools.files import atomic_write
 
 DESCRIPTION = """Make a dispatch for one event: set-points in kW for every participant, and what they should bring.
 

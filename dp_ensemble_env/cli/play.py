@@ -8,11 +8,11 @@ import math
 import webbrowser
 
 from dp_ensemble_env import scenarios
-from dp_ensemble_env._progress import Progress
-from dp_ensemble_env._validation import check_choice
 from dp_ensemble_env.cli import options
 from dp_ensemble_env.cli.shell import Parser, execute
 from dp_ensemble_env.play.game import Game
+from dp_ensemble_env.tools.console import Progress
+from dp_ensemble_env.tools.validation import check_choice
 
 DESCRIPTION = """Play a scenario by hand: set the price step by step, and see your score beside the optimum's.
 

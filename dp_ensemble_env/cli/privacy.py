@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from dp_ensemble_env import scenarios
-from dp_ensemble_env._files import check_writable
-from dp_ensemble_env._progress import Progress
 from dp_ensemble_env.cli import options
 from dp_ensemble_env.cli.privacy_release import choose_h, declare_matrix, declare_release, declare_settings, run_release
 from dp_ensemble_env.cli.privacy_studies import declare_frontier, declare_regret, run_frontier, run_regret
@@ -33,6 +31,8 @@ from dp_ensemble_env.privacy import (
 from dp_ensemble_env.privacy.participants import AGGREGATE_LIMIT
 from dp_ensemble_env.privacy.statement import PRIVATE_MARK
 from dp_ensemble_env.reporting.tables import Styled, show_table, show_text
+from dp_ensemble_env.tools.console import Progress
+from dp_ensemble_env.tools.files import check_writable
 
 SHARES = (0.1, 0.25, 0.5, 0.7, 0.85, 0.95)  # floors tried, as shares of the largest possible
 KS = (5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0)

@@ -6,16 +6,16 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from dp_ensemble_env._files import atomic_write
-from dp_ensemble_env._progress import Progress
 from dp_ensemble_env.cli import options
 from dp_ensemble_env.cli.shell import Parser
-from dp_ensemble_env.experiments.problem import READING
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy import Adjacency, Fleet, Mechanism, PrivacyLedger, adjacency_from_counts, mechanism
 from dp_ensemble_env.privacy.ledger import require_guarantee
 from dp_ensemble_env.privacy.mechanisms.participants import FleetMechanism
 from dp_ensemble_env.reporting.tables import show_text
+from dp_ensemble_env.scenarios.problem import READING
+from dp_ensemble_env.tools.console import Progress
+from dp_ensemble_env.tools.files import atomic_write
 
 
 def run_release(args: argparse.Namespace) -> int:

@@ -8,12 +8,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from dp_ensemble_env._files import atomic_write, check_writable
-from dp_ensemble_env._progress import Progress
-from dp_ensemble_env._validation import check_choice
 from dp_ensemble_env.cli import options
 from dp_ensemble_env.cli.shell import Parser, keeping
 from dp_ensemble_env.reporting.tables import show_table, write_csv
+from dp_ensemble_env.tools.console import Progress
+from dp_ensemble_env.tools.files import atomic_write, check_writable
+from dp_ensemble_env.tools.validation import check_choice
 
 FRONTIER_WORDS = (
     "Scores deployed on the true behaviour as a tilt, mean / worst over the draws. ε = 0 is a plan on a public guess, "
@@ -87,7 +87,7 @@ def run_regret(args: argparse.Namespace) -> int:
     from dp_ensemble_env.agents import agent_names
     from dp_ensemble_env.envs import actions
     from dp_ensemble_env.experiments import regret
-    from dp_ensemble_env.experiments.problem import simulated
+    from dp_ensemble_env.scenarios.problem import simulated
 
     importlib.import_module("matplotlib")
     problem = options.load_problem(args)
@@ -136,7 +136,7 @@ def _split(args: argparse.Namespace, model: Any, spec: str, fleet: Any, seed: in
     from dp_ensemble_env.agents import make_agent
     from dp_ensemble_env.envs.ensemble import EnsembleEnv
     from dp_ensemble_env.experiments import regret
-    from dp_ensemble_env.experiments.problem import draw_release
+    from dp_ensemble_env.scenarios.problem import draw_release
 
     release, sample = draw_release(spec, model, seed, fleet=fleet), None
     if fleet is not None and not spec.startswith("dirichlet"):  # which is drawn from the true behaviour

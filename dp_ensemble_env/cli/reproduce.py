@@ -6,13 +6,13 @@ import argparse
 import importlib
 from pathlib import Path
 
-from dp_ensemble_env._files import check_writable
-from dp_ensemble_env._progress import Progress
 from dp_ensemble_env.cli import options
 from dp_ensemble_env.cli.shell import Parser, execute, keeping
 from dp_ensemble_env.experiments.reproduction.data import BUILDINGS, load_data
 from dp_ensemble_env.experiments.reproduction.run import ReproductionSettings, reproduce
 from dp_ensemble_env.experiments.reproduction.verdicts import show_findings
+from dp_ensemble_env.tools.console import Progress
+from dp_ensemble_env.tools.files import check_writable
 
 DESCRIPTION = """Compute Section VI of the paper again: every figure and number, and which of its claims hold.
 

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from dp_ensemble_env import scenarios
-from dp_ensemble_env._files import atomic_write, check_writable
-from dp_ensemble_env._progress import Progress
 from dp_ensemble_env.cli import options
 from dp_ensemble_env.cli.shell import Parser, execute, keeping
 from dp_ensemble_env.experiments.probes import Probes, probe, record, recorded
 from dp_ensemble_env.reporting.tables import show_table, write_csv
+from dp_ensemble_env.tools.console import Progress
+from dp_ensemble_env.tools.files import atomic_write, check_writable
 
 DESCRIPTION = """List the built-in problems, or show the card of one.
 

@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from dp_ensemble_env._files import atomic_write
-from dp_ensemble_env._progress import Progress
 from dp_ensemble_env.cli import options
 from dp_ensemble_env.cli.plan import add_programme, programme_of
 from dp_ensemble_env.cli.shell import Parser, execute
@@ -18,6 +16,8 @@ from dp_ensemble_env.experiments.participants import participants
 from dp_ensemble_env.experiments.settlement import EarlierPlan, Settlement, add_up, payment, read_plan, settle
 from dp_ensemble_env.programme import ReliefProgramme
 from dp_ensemble_env.reporting.tables import plain, show_table, show_text
+from dp_ensemble_env.tools.console import Progress
+from dp_ensemble_env.tools.files import atomic_write
 
 DESCRIPTION = """Settle an event from the metered day: energy delivered against the customer baseline, performance
 factor, payment, and how far plan and forecast were off.

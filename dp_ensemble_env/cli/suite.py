@@ -7,14 +7,14 @@ import importlib
 from dataclasses import replace
 from pathlib import Path
 
-from dp_ensemble_env._files import check_writable
-from dp_ensemble_env._progress import Progress
 from dp_ensemble_env.cli import options
 from dp_ensemble_env.cli.shell import Parser, execute
-from dp_ensemble_env.envs.settings import as_privacy
 from dp_ensemble_env.experiments.suite import PLANNERS, SuiteSettings, run_suite
 from dp_ensemble_env.experiments.suite_learners import Budget, Learners, load_runs, train_learners
 from dp_ensemble_env.experiments.suite_report import record, show, write_all
+from dp_ensemble_env.privacy.mechanisms import as_privacy
+from dp_ensemble_env.tools.console import Progress
+from dp_ensemble_env.tools.files import check_writable
 
 DESCRIPTION = """Score every agent on the test instances of every scenario: one table, and what each agent can do.
 

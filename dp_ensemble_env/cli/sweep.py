@@ -8,8 +8,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from dp_ensemble_env._files import check_writable
-from dp_ensemble_env._progress import Progress
 from dp_ensemble_env.cli import options
 from dp_ensemble_env.cli.shell import Parser, execute, keeping
 from dp_ensemble_env.experiments.comparison_report import OWNER_ONLY
@@ -25,6 +23,8 @@ from dp_ensemble_env.experiments.sweep.report import (
     write_tables,
 )
 from dp_ensemble_env.reporting.tables import show_table
+from dp_ensemble_env.tools.console import Progress
+from dp_ensemble_env.tools.files import check_writable
 
 DESCRIPTION = """Run a grid of cells, method × privacy × action mode × seed × data set, here or on a Ray cluster.
 

@@ -10,20 +10,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dp_ensemble_env._files import check_writable
-from dp_ensemble_env._progress import Progress
-from dp_ensemble_env._validation import check_choice
 from dp_ensemble_env.agents.hyperparams import ALGORITHMS, changes_for, hyperparameters
 from dp_ensemble_env.agents.runs import CHECKPOINTS
 from dp_ensemble_env.cli import options
 from dp_ensemble_env.cli.shell import Parser, execute, keeping
 from dp_ensemble_env.reporting.tables import show_text
+from dp_ensemble_env.tools.console import Progress
+from dp_ensemble_env.tools.files import check_writable
+from dp_ensemble_env.tools.validation import check_choice
 
 if TYPE_CHECKING:
     from dp_ensemble_env.agents.sb3 import RunFolder
     from dp_ensemble_env.envs.settings import Privacy
-    from dp_ensemble_env.experiments.problem import Problem
     from dp_ensemble_env.model import EnsembleModel
+    from dp_ensemble_env.scenarios.problem import Problem
 
 DESCRIPTION = """Train a learner and watch its score between 0 (uncontrolled) and 100 (the exact optimum).
 
@@ -83,8 +83,8 @@ def environment(args: argparse.Namespace) -> dict[str, Any]:
 
 def release_of(problem: Problem, keep: RunFolder) -> Privacy | None:
     """Return the run's mechanism, or of a meter its release, from the folder or drawn from the system's entropy."""
-    from dp_ensemble_env.envs.settings import as_privacy
     from dp_ensemble_env.privacy import PrivacyLedger, Release
+    from dp_ensemble_env.privacy.mechanisms import as_privacy
 
     spec, file = keep.environment["privacy"], keep.path / "release.json"
     if spec is None or keep.environment["release_seed"] is not None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from dp_ensemble_env._files import check_writable
-from dp_ensemble_env._progress import Progress
 from dp_ensemble_env.agents.hyperparams import ALGORITHMS
 from dp_ensemble_env.cli import options
 from dp_ensemble_env.cli.shell import Parser, execute, keeping
 from dp_ensemble_env.experiments.tuning import NAMES, TuningSettings, tune
+from dp_ensemble_env.tools.console import Progress
+from dp_ensemble_env.tools.files import check_writable
 
 DESCRIPTION = """Search hyper-parameters of a learner with Optuna, and keep a summary of the study.
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from dp_ensemble_env._files import atomic_write, check_writable
-from dp_ensemble_env._progress import Progress
 from dp_ensemble_env.cli import options
 from dp_ensemble_env.cli.shell import Parser, execute
 from dp_ensemble_env.experiments import validation
-from dp_ensemble_env.experiments.problem import draw_release
 from dp_ensemble_env.reporting.tables import Styled, show_table, show_text
+from dp_ensemble_env.scenarios.problem import draw_release
+from dp_ensemble_env.tools.console import Progress
+from dp_ensemble_env.tools.files import atomic_write, check_writable
 
 DESCRIPTION = """Validate the analytical policies by simulation, before you trust one on your data.
 

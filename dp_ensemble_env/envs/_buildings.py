@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from dp_ensemble_env._compile import njit
 from dp_ensemble_env.envs._numeric import Floats, Ints, fast_exp
 from dp_ensemble_env.envs._parts import (
     CLOCK,
@@ -33,6 +32,7 @@ from dp_ensemble_env.envs._parts import (
     set_clock,
     shared_row,
 )
+from dp_ensemble_env.tools.compile import njit
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

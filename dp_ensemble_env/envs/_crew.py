@@ -27,10 +27,10 @@ from llvmlite import ir
 from numba.core import cgutils as _utilities
 from numba.core import types
 
-from dp_ensemble_env._compile import njit
 from dp_ensemble_env.envs._numeric import Floats, Ints
 from dp_ensemble_env.envs._parts import check_rows
 from dp_ensemble_env.envs._single import take_back
+from dp_ensemble_env.tools.compile import njit
 
 cgutils: Any = _utilities  # untyped
 carray = numba.carray  # type: ignore[attr-defined]

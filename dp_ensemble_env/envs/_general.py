@@ -28,7 +28,6 @@ from typing import Any
 
 import numpy as np
 
-from dp_ensemble_env._compile import njit
 from dp_ensemble_env.envs._numeric import STREAM, Bools, Floats, Ints, binomial, fast_exp, fast_log, uniform
 from dp_ensemble_env.envs._parts import (
     BASE,
@@ -63,6 +62,7 @@ from dp_ensemble_env.envs._parts import (
     tame,
     unsigned,
 )
+from dp_ensemble_env.tools.compile import njit
 
 #: Further rows of ``counters``: the stream of the episodes (two words), then the contexts at times 0 … T.
 EPISODES, PATH = 6, 8

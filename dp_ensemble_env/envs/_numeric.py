@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from dp_ensemble_env._compile import njit
 from dp_ensemble_env.envs._four import power_of_two
+from dp_ensemble_env.tools.compile import njit
 
 #: Arrays of the compiled steps; what each holds is described in `dynamics`. Views of other element types are `Any`.
 Ints = Any

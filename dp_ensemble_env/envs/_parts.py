@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from dp_ensemble_env._compile import njit
 from dp_ensemble_env.envs._numeric import STREAM, Bools, Floats, Ints, binomial, fast_exp, fast_log, uniform
+from dp_ensemble_env.tools.compile import njit
 
 #: Rows of ``counters``; the stream occupies two after the state. `PAST` is what `_single.take_back` needs.
 TIME, MATRIX, STATE, START, PAST = 0, 1, 2, 5, 6

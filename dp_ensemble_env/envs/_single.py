@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from dp_ensemble_env._compile import njit
 from dp_ensemble_env.envs._four import ahead, gather, last, load, reached, store
 from dp_ensemble_env.envs._numeric import Floats, Ints, fast_exp, fast_log, uniform, unread
 from dp_ensemble_env.envs._parts import (
@@ -48,6 +47,7 @@ from dp_ensemble_env.envs._parts import (
     restart,
     unsigned,
 )
+from dp_ensemble_env.tools.compile import njit
 
 #: Times this, every number is smaller.
 BELOW_ONE = 1.0 - 2.0**-52

@@ -30,11 +30,11 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
-from dp_ensemble_env._registry import Registry
-from dp_ensemble_env._tilts import centred
-from dp_ensemble_env._validation import as_float_array
+from dp_ensemble_env.control.policies import centred
 from dp_ensemble_env.envs.registration import ACTIONS
 from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.tools.registry import Registry
+from dp_ensemble_env.tools.validation import as_float_array
 
 FloatArray = NDArray[np.float64]
 Basis = Callable[[EnsembleModel], ArrayLike]

@@ -8,7 +8,6 @@ import gymnasium
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from dp_ensemble_env._validation import check_choice
 from dp_ensemble_env.envs import _general as gen
 from dp_ensemble_env.envs import _parts as dyn
 from dp_ensemble_env.envs.dynamics import STEPS
@@ -29,6 +28,7 @@ from dp_ensemble_env.envs.task import (
     writeable,
 )
 from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.tools.validation import check_choice
 
 if TYPE_CHECKING:
     from dp_ensemble_env.envs.rendering import Renderer

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env.coupled import CoupledSolution
+from dp_ensemble_env.control.coupled import CoupledSolution
+from dp_ensemble_env.control.lsmdp import Solution
+from dp_ensemble_env.control.policies import solve_standard
 from dp_ensemble_env.envs import _general as gen
 from dp_ensemble_env.envs import _parts as dyn
 from dp_ensemble_env.envs.actions import ActionMode, action_scale, basis_of
 from dp_ensemble_env.envs.tables import observed_price, widest_tilt
-from dp_ensemble_env.lsmdp import Solution
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.policies import solve_standard
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from dp_ensemble_env._progress import Progress
+from dp_ensemble_env.tools.console import Progress
 
 #: Scenario and population: every compiled step is behind one of these.
 KINDS = (

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
 from dp_ensemble_env import scenarios
-from dp_ensemble_env._validation import check_choice, check_count, check_positive
 from dp_ensemble_env.envs import actions
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.privacy.mechanisms import Mechanism, Release, mechanism
+from dp_ensemble_env.privacy.mechanisms import Mechanism, Release, as_privacy
 from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism
+from dp_ensemble_env.tools.validation import check_choice, check_count, check_positive
 
 if TYPE_CHECKING:
     from dp_ensemble_env.privacy.ledger import PrivacyLedger
@@ -152,15 +151,6 @@ def _privacy(options: dict[str, Any]) -> Privacy | None:
     if floor != 0.0:
         raise ValueError("floor= goes with k=; write it into the text: privacy='dirichlet:k=50,floor=0.05'.")
     return as_privacy(privacy)
-
-
-def as_privacy(privacy: Any) -> Privacy:
-    """Read a mechanism, a release, the path of a saved release, or a text such as ``"dirichlet:k=50"``."""
-    if isinstance(privacy, (Mechanism, Release)):
-        return privacy
-    if isinstance(privacy, os.PathLike) or (isinstance(privacy, str) and Path(privacy).suffix in (".json", ".npz")):
-        return Release.load(privacy)
-    return mechanism(privacy)
 
 
 def _check_seed(seed: Any) -> int:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from dp_ensemble_env.control.lsmdp import LogKernel, Solution, solve
 from dp_ensemble_env.envs import _parts as dyn
 from dp_ensemble_env.envs.actions import ActionMode, action_scale, basis_of
-from dp_ensemble_env.lsmdp import LogKernel, Solution, solve
 from dp_ensemble_env.model import EnsembleModel
 
 FloatArray = NDArray[np.float64]

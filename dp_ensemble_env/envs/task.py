@@ -16,17 +16,17 @@ from gymnasium import logger, spaces
 from gymnasium.envs.registration import EnvSpec
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from dp_ensemble_env._validation import as_float_array, check_count
-from dp_ensemble_env.coupled import solve_coupled
+from dp_ensemble_env.control.coupled import solve_coupled
 from dp_ensemble_env.envs import _general as gen
 from dp_ensemble_env.envs import _parts as dyn
 from dp_ensemble_env.envs import actions
-from dp_ensemble_env.envs.encoding import encode_policy
+from dp_ensemble_env.envs.encode import encode_policy
 from dp_ensemble_env.envs.general import GeneralKernel, is_general, pack_general
 from dp_ensemble_env.envs.settings import EnvSettings
 from dp_ensemble_env.envs.tables import Kernel, pack, reward_unit
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy.mechanisms.base import Event, Mechanism, Release, fingerprint
+from dp_ensemble_env.tools.validation import as_float_array, check_count
 
 if TYPE_CHECKING:
     from dp_ensemble_env.privacy.ledger import PrivacyLedger
@@ -361,7 +361,7 @@ class TaskView:
         return f"{type(self).__name__}({', '.join(text for _, text in self._facts)})"
 
     def _repr_html_(self) -> str:
-        from dp_ensemble_env.reporting.html import card
+        from dp_ensemble_env.tools.html import card
 
         return card(type(self).__name__, self._facts)
 

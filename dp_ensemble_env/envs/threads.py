@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from dp_ensemble_env._validation import check_count
 from dp_ensemble_env.envs import _crew
 from dp_ensemble_env.envs._single import step_single
+from dp_ensemble_env.tools.validation import check_count
 
 #: For how many looks a thread without work stays awake, about a tenth of a millisecond; how many times that at most.
 PATIENCE, LONGER = 5_000, 10

@@ -11,7 +11,6 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from dp_ensemble_env._validation import check_choice, check_count
 from dp_ensemble_env.envs import _general as gen
 from dp_ensemble_env.envs import _parts as dyn
 from dp_ensemble_env.envs._sheets import Sheets
@@ -36,6 +35,7 @@ from dp_ensemble_env.envs.task import (
 )
 from dp_ensemble_env.envs.threads import advance
 from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.tools.validation import check_choice, check_count
 
 if TYPE_CHECKING:
     from dp_ensemble_env.envs.rendering import Renderer

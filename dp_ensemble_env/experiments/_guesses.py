@@ -8,8 +8,8 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
+from dp_ensemble_env.control.policies import solve_standard
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.policies import solve_standard
 
 FloatArray = NDArray[np.float64]
 

@@ -10,16 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from dp_ensemble_env._progress import Monitor, Silent
-from dp_ensemble_env._tilts import centred
-from dp_ensemble_env._validation import check_positive
+from dp_ensemble_env.control.policies import centred, solve_standard
 from dp_ensemble_env.envs import actions
 from dp_ensemble_env.experiments._guesses import context_shares, lazy_guesses, mean_model, optimal_tilts
 from dp_ensemble_env.experiments._held import HeldReturn
 from dp_ensemble_env.experiments._tilting import TiltReturn
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.policies import solve_standard
 from dp_ensemble_env.reporting.outcome import score, start_values
+from dp_ensemble_env.tools.console import Monitor, Silent
+from dp_ensemble_env.tools.validation import check_positive
 
 FloatArray = NDArray[np.float64]
 

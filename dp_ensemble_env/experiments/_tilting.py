@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env._compile import njit
 from dp_ensemble_env.coupling import Coupling
 from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.tools.compile import njit
 
 FloatArray = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env._files import atomic_write
 from dp_ensemble_env.agents import Agent, make_agent
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.envs.rendering import (
@@ -35,6 +34,7 @@ from dp_ensemble_env.envs.rendering import (
     _value_text,
 )
 from dp_ensemble_env.envs.scene import Scene, clock_text
+from dp_ensemble_env.tools.files import atomic_write
 
 #: Pixels; letters; milliseconds that a frame and the last one are shown; colours.
 WIDTH, HEIGHT = 640, 584

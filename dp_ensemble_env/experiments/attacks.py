@@ -9,8 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env._progress import Monitor, Silent
-from dp_ensemble_env._validation import check_count
 from dp_ensemble_env.privacy import (
     DirichletMechanism,
     RowGroup,
@@ -20,6 +18,8 @@ from dp_ensemble_env.privacy import (
     composed_epsilon,
     worst_case_epsilon,
 )
+from dp_ensemble_env.tools.console import Monitor, Silent
+from dp_ensemble_env.tools.validation import check_count
 
 #: Confidence of each lower bound.
 CONFIDENCE = 1.0 - 1e-6

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env._progress import Monitor, Silent
 from dp_ensemble_env.chain import TimedChain, estimate_chain, resample, similar_days
 from dp_ensemble_env.chain.day import DAY, DayPath, TooFewSimilarDays, day_path
-from dp_ensemble_env.event import DemandResponseEvent, TooFewDays, check_event_day, customer_baseline
-from dp_ensemble_env.experiments.metered import LEVELS, DaySettings, _grid, left_out
+from dp_ensemble_env.chain.event import DemandResponseEvent, TooFewDays, check_event_day, customer_baseline
+from dp_ensemble_env.control.lsmdp import occupancy
 from dp_ensemble_env.experiments.trajectories import draw_states
-from dp_ensemble_env.lsmdp import occupancy
+from dp_ensemble_env.scenarios.metered import LEVELS, DaySettings, _grid, left_out
+from dp_ensemble_env.tools.console import Monitor, Silent
 
 FloatArray = NDArray[np.float64]
 TimeArray = NDArray[np.datetime64]

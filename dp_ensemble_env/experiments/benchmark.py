@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dp_ensemble_env.control.dynamics import default_kernel
+from dp_ensemble_env.control.lsmdp import log_probabilities
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.scenarios.campus import campus_event
 
@@ -143,7 +145,9 @@ def conic_program(model: EnsembleModel) -> Callable[[], Any]:
 def against_numpy(seconds: float) -> Ratio:
     """Time the recursion against row log-sum-exp in NumPy."""
     model = _model()
-    a, b = alternate(_solver(model), lambda: numpy_recursion(model.log_default, model.utility, 15.0), seconds)
+    a, b = alternate(
+        _solver(model), lambda: numpy_recursion(log_probabilities(model.default), model.utility, 15.0), seconds
+    )
     return Ratio("recursion, n = 20, T = 16, against row log-sum-exp in NumPy", a, b, b / a, 8)
 
 
@@ -158,7 +162,7 @@ def large_chain(seconds: float) -> Ratio:
     """Time the recursion on a band of 2,000 states against dense NumPy."""
     import scipy.sparse as sp
 
-    from dp_ensemble_env.lsmdp import LogKernel, solve
+    from dp_ensemble_env.control.lsmdp import LogKernel, solve
 
     n, rng = 2000, np.random.default_rng(0)
     weights = sp.diags([rng.uniform(0.05, 1, n - abs(d)) for d in range(-2, 3)], list(range(-2, 3))).tocsr()
@@ -173,7 +177,7 @@ def large_chain(seconds: float) -> Ratio:
 
 def general_recursion(seconds: float, steps: int = 1) -> Ratio:
     """Time the recursion with nature and context, given for one or for each of the 96 times, against plain NumPy."""
-    from dp_ensemble_env.lsmdp import LogKernel, solve
+    from dp_ensemble_env.control.lsmdp import LogKernel, solve
 
     n, m, c, horizon, rng = 64, 64, 4, 96, np.random.default_rng(0)
     default, nature = rng.dirichlet(np.ones(m), (steps, c, n)), rng.dirichlet(np.ones(n), (steps, c, m))
@@ -190,7 +194,7 @@ def general_recursion(seconds: float, steps: int = 1) -> Ratio:
 
 def sampled_average(seconds: float) -> Ratio:
     """Time the sampled average against the loop that the equations suggest."""
-    from dp_ensemble_env.policies import average_policy
+    from dp_ensemble_env.control.policies import average_policy
 
     model, rng, k, few = _model(), np.random.default_rng(0), 50.0, 4
     a, b = alternate(
@@ -202,7 +206,7 @@ def sampled_average(seconds: float) -> Ratio:
 
 def gamma_variates(seconds: float) -> Ratio:
     """Time the sampled average against the Gamma variates that it cannot do without."""
-    from dp_ensemble_env.policies import average_policy
+    from dp_ensemble_env.control.policies import average_policy
 
     model, rng, k = _model(), np.random.default_rng(0), 50.0
     shapes = k * model.default[model.default > 0]
@@ -236,6 +240,6 @@ def _model() -> EnsembleModel:
 
 
 def _solver(model: EnsembleModel) -> Callable[[], object]:
-    from dp_ensemble_env.lsmdp import solve
+    from dp_ensemble_env.control.lsmdp import solve
 
-    return lambda: solve(model.log_kernel, model.utility, model.discomfort_penalty)
+    return lambda: solve(default_kernel(model), model.utility, model.discomfort_penalty)

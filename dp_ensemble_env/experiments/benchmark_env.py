@@ -48,7 +48,7 @@ import time, gymnasium, sys
 import dp_ensemble_env.envs
 from dp_ensemble_env import campus_event, solve
 model = campus_event()
-solve(model.log_kernel, model.utility, model.discomfort_penalty)
+solve(default_kernel(model), model.utility, model.discomfort_penalty)
 start = time.perf_counter()
 env = gymnasium.make(sys.argv[1], model=model)
 env.reset(seed=0)

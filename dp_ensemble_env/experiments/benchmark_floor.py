@@ -19,10 +19,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dp_ensemble_env._compile import njit
 from dp_ensemble_env.envs import EnsembleVectorEnv, threads
 from dp_ensemble_env.envs._numeric import Floats, Ints, fast_exp, fast_log, uniform
 from dp_ensemble_env.experiments.benchmark_env import CASES, DYNAMICS
+from dp_ensemble_env.tools.compile import njit
 
 #: Seconds that a turn takes at least: what is shorter may be too short for the clock of a thread.
 TURN = 1e-3

@@ -20,12 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env._progress import Monitor, Silent
-from dp_ensemble_env._validation import check_count
 from dp_ensemble_env.agents.z_learning import learn
+from dp_ensemble_env.control.lsmdp import log_probabilities, solve
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.experiments.attacks import CONFIDENCE
-from dp_ensemble_env.lsmdp import log_probabilities, solve
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy.audit import audit_pair
 from dp_ensemble_env.privacy.canary import Claim, Kind, guess_canary, with_canary
@@ -35,6 +33,8 @@ from dp_ensemble_env.privacy.mechanisms.base import make_permit
 from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism
 from dp_ensemble_env.privacy.mechanisms.laplace import LaplaceMechanism
 from dp_ensemble_env.privacy.mechanisms.participants import FleetMechanism
+from dp_ensemble_env.tools.console import Monitor, Silent
+from dp_ensemble_env.tools.validation import check_count
 
 FloatArray = NDArray[np.float64]
 HEADINGS = ("attacked", "draws", "claimed", "shown, at least", "verdict")

@@ -26,23 +26,23 @@ from typing import Any
 import numpy as np
 
 from dp_ensemble_env import __version__
-from dp_ensemble_env._files import atomic_write
-from dp_ensemble_env._progress import Monitor, Silent
-from dp_ensemble_env._validation import check_count, check_positive
 from dp_ensemble_env.agents import evaluate, make_agent
 from dp_ensemble_env.agents.evaluation import seed_summary
-from dp_ensemble_env.cost import cost_of_privacy, release_cost
+from dp_ensemble_env.control.cost import cost_of_privacy, release_cost
+from dp_ensemble_env.control.policies import as_tilt
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
-from dp_ensemble_env.envs.settings import as_privacy
 from dp_ensemble_env.experiments import workers
 from dp_ensemble_env.experiments.comparison_report import PrivateRow, Row
-from dp_ensemble_env.experiments.problem import dirichlet_spec, draw_release
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.policies import as_tilt
 from dp_ensemble_env.privacy.ledger import PrivacyLedger
+from dp_ensemble_env.privacy.mechanisms import as_privacy
 from dp_ensemble_env.privacy.mechanisms.base import Release
 from dp_ensemble_env.privacy.statement import DEFAULT_DELTA
 from dp_ensemble_env.reporting.outcome import Outcome, event_outcome, start_weights
+from dp_ensemble_env.scenarios.problem import dirichlet_spec, draw_release
+from dp_ensemble_env.tools.console import Monitor, Silent
+from dp_ensemble_env.tools.files import atomic_write
+from dp_ensemble_env.tools.validation import check_count, check_positive
 
 ANALYTICAL = ("standard", "taylor", "digamma", "average-sampled", "average-expansion", "average-exact")
 PRACTICE = ("uncontrolled", "ad-hoc", "best-price")

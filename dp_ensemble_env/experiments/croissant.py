@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dp_ensemble_env import __version__
-from dp_ensemble_env._files import atomic_write
+from dp_ensemble_env.tools.files import atomic_write
 
 NAME = "croissant.json"
 CONFORMS = "http://mlcommons.org/croissant/1.0"

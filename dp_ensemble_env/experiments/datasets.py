@@ -32,21 +32,21 @@ from gymnasium.envs.registration import EnvSpec
 from numpy.typing import NDArray
 
 from dp_ensemble_env import __version__, scenarios
-from dp_ensemble_env._progress import Monitor, Silent
-from dp_ensemble_env._validation import check_choice, check_count, check_in_range
 from dp_ensemble_env.agents import Agent, evaluate, make_agent
 from dp_ensemble_env.agents.base import decision_time, observed_context
 from dp_ensemble_env.envs import actions
 from dp_ensemble_env.envs.actions import action_scale
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.envs.general import is_general
-from dp_ensemble_env.envs.portable import portable_spec
+from dp_ensemble_env.envs.spec import portable_spec
 from dp_ensemble_env.experiments.croissant import describe_folder, write_description
 from dp_ensemble_env.experiments.deployment import deploy
-from dp_ensemble_env.experiments.problem import READING, Problem, ProblemSettings, draw_release
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.reporting.outcome import start_values
 from dp_ensemble_env.scenarios.campus import campus_event
+from dp_ensemble_env.scenarios.problem import READING, Problem, ProblemSettings, draw_release
+from dp_ensemble_env.tools.console import Monitor, Silent
+from dp_ensemble_env.tools.validation import check_choice, check_count, check_in_range
 
 NAMES = {"mean-field": "MeanField", "buildings": "Buildings", "single": "SingleLoad"}
 BEHAVIOURS = ("uncontrolled", "ad-hoc", "medium", "standard")

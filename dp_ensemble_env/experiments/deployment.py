@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from dp_ensemble_env.agents import Agent, evaluate
+from dp_ensemble_env.control.policies import as_tilt
 from dp_ensemble_env.envs import actions
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.policies import as_tilt
 from dp_ensemble_env.privacy.ledger import PrivacyLedger
 from dp_ensemble_env.privacy.mechanisms.base import Event
 from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletEvent

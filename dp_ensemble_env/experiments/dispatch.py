@@ -15,18 +15,17 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env._progress import Monitor, Silent
-from dp_ensemble_env.envs.settings import as_privacy
-from dp_ensemble_env.experiments.metered import MeteredDay, mean_power
+from dp_ensemble_env.control.policies import as_tilt, solve_standard
 from dp_ensemble_env.experiments.trajectories import draw_states
-from dp_ensemble_env.policies import as_tilt, solve_standard
 from dp_ensemble_env.privacy.fleet import Fleet
 from dp_ensemble_env.privacy.ledger import PrivacyLedger
-from dp_ensemble_env.privacy.mechanisms import Release
+from dp_ensemble_env.privacy.mechanisms import Release, as_privacy
 from dp_ensemble_env.privacy.mechanisms.participants import FleetMechanism
 from dp_ensemble_env.privacy.statement import DEFAULT_DELTA
 from dp_ensemble_env.programme import ReliefProgramme
 from dp_ensemble_env.reporting.outcome import event_outcome
+from dp_ensemble_env.scenarios.metered import MeteredDay, mean_power
+from dp_ensemble_env.tools.console import Monitor, Silent
 
 FloatArray = NDArray[np.float64]
 

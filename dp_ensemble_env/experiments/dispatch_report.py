@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from dp_ensemble_env._files import atomic_write
 from dp_ensemble_env.experiments.dispatch import Course, Plan
 from dp_ensemble_env.experiments.openadr import openadr
 from dp_ensemble_env.reporting.page import Page
 from dp_ensemble_env.reporting.tables import plain, show_table, show_text, write_csv
+from dp_ensemble_env.tools.files import atomic_write
 
 COLUMNS: tuple[str, ...] = (
     *("participant", "start", "end", "in_event", "setpoint_kw", "low_kw", "high_kw", "uncontrolled_kw"),

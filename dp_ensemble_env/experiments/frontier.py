@@ -27,11 +27,8 @@ from typing import Any
 import numpy as np
 
 from dp_ensemble_env import scenarios
-from dp_ensemble_env._progress import Monitor, Silent
-from dp_ensemble_env._validation import check_choice, check_count
-from dp_ensemble_env.experiments.problem import simulated
+from dp_ensemble_env.control.policies import as_tilt
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.policies import as_tilt
 from dp_ensemble_env.privacy.accounting.composition import RowGroup, largest_k
 from dp_ensemble_env.privacy.accounting.divergence import check_delta
 from dp_ensemble_env.privacy.fleet import SUMMER_STEPS, Fleet
@@ -39,6 +36,9 @@ from dp_ensemble_env.privacy.mechanisms import Mechanism, mechanism
 from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism
 from dp_ensemble_env.privacy.mechanisms.public import public_guess
 from dp_ensemble_env.reporting.outcome import event_outcome
+from dp_ensemble_env.scenarios.problem import simulated
+from dp_ensemble_env.tools.console import Monitor, Silent
+from dp_ensemble_env.tools.validation import check_choice, check_count
 
 #: Floor and clip of the Dirichlet mechanism; k follows from the target.
 DIRICHLET_FLOOR, DIRICHLET_CLIP = 0.02, 100

@@ -25,20 +25,20 @@ import numpy as np
 
 import dp_ensemble_env
 from dp_ensemble_env import scenarios
-from dp_ensemble_env._files import atomic_write
-from dp_ensemble_env._validation import check_choice, check_count
 from dp_ensemble_env.agents import Agent, evaluate
 from dp_ensemble_env.agents.hyperparams import changes_for, hyperparameters
 from dp_ensemble_env.envs import actions
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.experiments.deployment import price_of
-from dp_ensemble_env.experiments.problem import draw_release
 from dp_ensemble_env.experiments.suite import PLANNERS, InstanceScorer
 from dp_ensemble_env.experiments.suite_learners import Budget, train_once, training_models
 from dp_ensemble_env.experiments.sweep.cells import Cell, show_privacy
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.reporting.provenance import versions
 from dp_ensemble_env.reporting.tables import plain
+from dp_ensemble_env.scenarios.problem import draw_release
+from dp_ensemble_env.tools.files import atomic_write
+from dp_ensemble_env.tools.validation import check_choice, check_count
 
 #: Changes when a row of the same configuration would come out differently.
 FORMAT = 1

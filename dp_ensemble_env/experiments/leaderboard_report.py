@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env._files import atomic_write
 from dp_ensemble_env.agents.statistics import (
     Interval,
     interval,
@@ -24,6 +23,7 @@ from dp_ensemble_env.agents.statistics import (
 )
 from dp_ensemble_env.experiments.suite_report import markdown
 from dp_ensemble_env.reporting.tables import show_table
+from dp_ensemble_env.tools.files import atomic_write
 
 Scores = dict[str, NDArray[np.float64]]
 Table = tuple[list[str], list[list[str]]]

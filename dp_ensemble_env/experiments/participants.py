@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dp_ensemble_env.experiments.problem import ProblemSettings
 from dp_ensemble_env.meter import meter_columns
 from dp_ensemble_env.scenarios.campus import HOLIDAYS, SUMMER, campus_aggregate, campus_building
+from dp_ensemble_env.scenarios.problem import ProblemSettings
 
 #: Endings of the files that are read from a folder.
 METER_FILES = (".csv", ".parquet", ".tsv", ".txt", ".xml", ".xlsx")

@@ -29,11 +29,11 @@ from typing import Any
 import numpy as np
 
 from dp_ensemble_env import __version__, scenarios
-from dp_ensemble_env._files import atomic_write
-from dp_ensemble_env._progress import Monitor
 from dp_ensemble_env.experiments._prober import Prober
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.reporting.tables import plain
+from dp_ensemble_env.tools.console import Monitor
+from dp_ensemble_env.tools.files import atomic_write
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
-from dp_ensemble_env.envs import portable
+from dp_ensemble_env.envs import spec as portable
 
 #: What makes an environment whose model is in the description as numbers.
 PORTABLE = f"{portable.__name__}:make_env"

@@ -27,12 +27,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dp_ensemble_env.agents import Agent, evaluate
+from dp_ensemble_env.control.policies import as_tilt
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
-from dp_ensemble_env.envs.settings import as_privacy
 from dp_ensemble_env.experiments.deployment import price_of, score_without_data
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.policies import as_tilt
 from dp_ensemble_env.privacy.fleet import Fleet
+from dp_ensemble_env.privacy.mechanisms import as_privacy
 from dp_ensemble_env.privacy.mechanisms.base import Release
 from dp_ensemble_env.privacy.mechanisms.participants import FleetMechanism
 from dp_ensemble_env.privacy.mechanisms.public import PublicMechanism

@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 
 from dp_ensemble_env import scenarios
-from dp_ensemble_env._files import atomic_write
 from dp_ensemble_env.envs import actions
 from dp_ensemble_env.envs.tables import reward_unit
 from dp_ensemble_env.experiments.capabilities import DEMANDING
@@ -23,6 +22,7 @@ from dp_ensemble_env.experiments.probes import Probes, recorded
 from dp_ensemble_env.experiments.suite_report import NOTE, capability_table, definitions, markdown, table
 from dp_ensemble_env.experiments.suite_report import recorded as recorded_suite
 from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.tools.files import atomic_write
 
 #: Between these lines of the README stands the table.
 BEGIN, END = "<!-- scenarios: written by make scenario-pages -->", "<!-- end of scenarios -->"

@@ -1,7 +1,7 @@
 """The day after: what was delivered against the baseline, what it pays, and how far plan and forecast were off.
 
 The customer baseline is the mean of the best five of the ten similar days before the event
-(`dp_ensemble_env.event.customer_baseline`), unadjusted and adjusted to the morning of the day. Past event days,
+(`dp_ensemble_env.chain.event.customer_baseline`), unadjusted and adjusted to the morning of the day. Past event days,
 holidays and days on which the meter failed are passed over.
 """
 
@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from dp_ensemble_env.chain import resample
 from dp_ensemble_env.chain.day import TooFewSimilarDays
-from dp_ensemble_env.event import DemandResponseEvent, check_event_day, customer_baseline
-from dp_ensemble_env.experiments.metered import DaySettings, left_out, metered_day
+from dp_ensemble_env.chain.event import DemandResponseEvent, check_event_day, customer_baseline
 from dp_ensemble_env.programme import ReliefProgramme
 from dp_ensemble_env.reporting.tables import plain
+from dp_ensemble_env.scenarios.metered import DaySettings, left_out, metered_day
 
 FloatArray = NDArray[np.float64]
 

@@ -19,17 +19,17 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
 from dp_ensemble_env import scenarios
-from dp_ensemble_env._progress import Monitor, Silent
-from dp_ensemble_env._validation import check_choice, check_count
 from dp_ensemble_env.agents import Agent, evaluate_split
 from dp_ensemble_env.agents.generalisation import SplitOutcome
 from dp_ensemble_env.agents.statistics import Interval, interval, suite_interval
+from dp_ensemble_env.control.policies import solve_standard
 from dp_ensemble_env.envs.actions import action_scale, price_tilts
 from dp_ensemble_env.experiments._tilting import TiltReturn
-from dp_ensemble_env.experiments.problem import draw_release
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.policies import solve_standard
 from dp_ensemble_env.reporting.outcome import score, start_values
+from dp_ensemble_env.scenarios.problem import draw_release
+from dp_ensemble_env.tools.console import Monitor, Silent
+from dp_ensemble_env.tools.validation import check_choice, check_count
 
 FloatArray = NDArray[np.float64]
 #: Tilts (T, c, m), in nats, that a controller plans on a model.

@@ -9,14 +9,14 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from dp_ensemble_env import scenarios
-from dp_ensemble_env._progress import Monitor
 from dp_ensemble_env.agents import Agent
 from dp_ensemble_env.agents.hyperparams import ALGORITHMS, changes_for
 from dp_ensemble_env.agents.loading import LearnedAgent
 from dp_ensemble_env.envs import actions
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
-from dp_ensemble_env.experiments.problem import draw_release
 from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.scenarios.problem import draw_release
+from dp_ensemble_env.tools.console import Monitor
 
 
 @dataclass(frozen=True)

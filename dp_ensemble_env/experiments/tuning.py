@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from dp_ensemble_env import scenarios
-from dp_ensemble_env._validation import check_choice, check_count
 from dp_ensemble_env.agents.generalisation import evaluate_split
 from dp_ensemble_env.agents.hyperparams import ALGORITHMS, LINEAR, changes_for, hyperparameters
 from dp_ensemble_env.agents.statistics import interquartile_mean
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.envs.settings import DEFAULT_SCENARIO
 from dp_ensemble_env.experiments.suite_learners import training_models
+from dp_ensemble_env.tools.validation import check_choice, check_count
 
 FIRST_SEED = 1000
 #: Episodes on a validation instance where there is chance, and the seed that they begin with.

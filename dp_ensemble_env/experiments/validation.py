@@ -33,15 +33,15 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 from scipy import stats
 
-from dp_ensemble_env._progress import Monitor, Silent
-from dp_ensemble_env._validation import check_count, check_positive
-from dp_ensemble_env.cost import cost_of_privacy
+from dp_ensemble_env.control.cost import cost_of_privacy
+from dp_ensemble_env.control.lsmdp import evaluate_policy, occupancy
+from dp_ensemble_env.control.policies import POLICIES, solve_policy
 from dp_ensemble_env.envs.general import is_general
 from dp_ensemble_env.envs.vector import EnsembleVectorEnv
-from dp_ensemble_env.lsmdp import evaluate_policy, occupancy
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.policies import POLICIES, solve_policy
 from dp_ensemble_env.privacy.mechanisms import Release
+from dp_ensemble_env.tools.console import Monitor, Silent
+from dp_ensemble_env.tools.validation import check_count, check_positive
 
 FloatArray = NDArray[np.float64]
 POPULATIONS = ("mean-field", "buildings", "single")

@@ -24,13 +24,13 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 from scipy.special import rel_entr
 
-from dp_ensemble_env._progress import Monitor
-from dp_ensemble_env.cost import cost_of_privacy
+from dp_ensemble_env.control.cost import cost_of_privacy
+from dp_ensemble_env.control.policies import solve_policy
 from dp_ensemble_env.envs.vector import EnsembleVectorEnv
 from dp_ensemble_env.experiments.validation import POPULATIONS, Comparison, Problem, Report, bernstein, judge, student
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.policies import solve_policy
 from dp_ensemble_env.reporting.outcome import event_outcome, start_weights
+from dp_ensemble_env.tools.console import Monitor
 
 FloatArray = NDArray[np.float64]
 

@@ -52,8 +52,8 @@ This module needs NumPy and the standard library; pyarrow is imported only to
 read parquet, openpyxl only to read Excel.
 """
 
-from ._reader import meter_columns, read_meter, read_meters
-from ._simbench import simbench_profile
-from .series import Gap, PowerSeries
+from dp_ensemble_env.meter._reader import meter_columns, read_meter, read_meters
+from dp_ensemble_env.meter._simbench import simbench_profile
+from dp_ensemble_env.meter.series import Gap, PowerSeries
 
 __all__ = ["Gap", "PowerSeries", "meter_columns", "read_meter", "read_meters", "simbench_profile"]

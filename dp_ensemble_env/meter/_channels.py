@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .._validation import check_choice
-from ._origin import Origin, Readings, join
+from dp_ensemble_env.meter._origin import Origin, Readings, join
+from dp_ensemble_env.tools.validation import check_choice
 
 LOAD, NET, PRODUCED, OTHER = "delivered", "net", "produced", "not electricity"
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ._clocks import is_repeated_hour, runs, skipped_spans
-from ._lumps import settle_lumps
-from ._midnights import mend_midnights
-from ._origin import UNITS, Origin, Readings, plural
-from ._registers import difference, is_register
-from .series import MISSING, Gap, PowerSeries, find_gaps
+from dp_ensemble_env.meter._clocks import is_repeated_hour, runs, skipped_spans
+from dp_ensemble_env.meter._lumps import settle_lumps
+from dp_ensemble_env.meter._midnights import mend_midnights
+from dp_ensemble_env.meter._origin import UNITS, Origin, Readings, plural
+from dp_ensemble_env.meter._registers import difference, is_register
+from dp_ensemble_env.meter.series import MISSING, Gap, PowerSeries, find_gaps
 
 #: A reading is a spike above this many times the highest ordinary reading.
 SPIKE_FACTOR = 20.0

@@ -8,7 +8,7 @@ from datetime import tzinfo
 import numpy as np
 from numpy.typing import NDArray
 
-from ._zones import repeated_hours, skipped_hours
+from dp_ensemble_env.meter._zones import repeated_hours, skipped_hours
 
 _HOUR, _DAY = 3600, 86400
 

@@ -7,10 +7,10 @@ from datetime import date, datetime, time, timedelta
 from pathlib import Path
 from typing import Any
 
-from ._limits import Limits
-from ._origin import Origin, name_list
-from ._source import Rows, Sheet
-from ._text import find_table
+from dp_ensemble_env.meter._limits import Limits
+from dp_ensemble_env.meter._origin import Origin, name_list
+from dp_ensemble_env.meter._source import Rows, Sheet
+from dp_ensemble_env.meter._text import find_table
 
 _MEMBER = "xl/workbook.xml"
 

@@ -16,12 +16,12 @@ from xml.parsers import expat
 import numpy as np
 from numpy.typing import NDArray
 
-from ._channels import LOAD, NET, OTHER, PRODUCED, Channel
-from ._espi_clock import FileClock, read_rule
-from ._limits import Limits
-from ._origin import Origin, Readings, plural, shorten
-from ._stamps import check_years
-from ._zones import utc_to_wall
+from dp_ensemble_env.meter._channels import LOAD, NET, OTHER, PRODUCED, Channel
+from dp_ensemble_env.meter._espi_clock import FileClock, read_rule
+from dp_ensemble_env.meter._limits import Limits
+from dp_ensemble_env.meter._origin import Origin, Readings, plural, shorten
+from dp_ensemble_env.meter._stamps import check_years
+from dp_ensemble_env.meter._zones import utc_to_wall
 
 _CHUNK = 1 << 16
 _UOM = {72: "Wh", 38: "W"}

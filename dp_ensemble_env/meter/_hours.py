@@ -9,11 +9,11 @@ from datetime import tzinfo
 import numpy as np
 from numpy.typing import NDArray
 
-from ._clocks import is_sunday_in_march
-from ._origin import Origin
-from ._stamps import match_clock
-from ._text import Table
-from ._zones import skipped_hours, wall_from_midnight
+from dp_ensemble_env.meter._clocks import is_sunday_in_march
+from dp_ensemble_env.meter._origin import Origin
+from dp_ensemble_env.meter._stamps import match_clock
+from dp_ensemble_env.meter._text import Table
+from dp_ensemble_env.meter._zones import skipped_hours, wall_from_midnight
 
 _DAY, _HOUR = 86400, 3600
 _COLUMN = re.compile(

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from .._validation import check_choice
-from ._limits import Limits
-from ._origin import Origin, Readings, join, name_list
-from ._text import Table, to_number
+from dp_ensemble_env.meter._limits import Limits
+from dp_ensemble_env.meter._origin import Origin, Readings, join, name_list
+from dp_ensemble_env.meter._text import Table, to_number
+from dp_ensemble_env.tools.validation import check_choice
 
 _WHAT = (
     r"meter|account|channel|site|building|customer|premise|household|device|sensor|register|location|facility"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .._validation import check_positive
-from ._origin import Origin
+from dp_ensemble_env.meter._origin import Origin
+from dp_ensemble_env.tools.validation import check_positive
 
 #: What is counted, and how many of it a file may have.
 _MOST = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ._origin import Readings, plural
+from dp_ensemble_env.meter._origin import Readings, plural
 
 _DAY = 86400
 

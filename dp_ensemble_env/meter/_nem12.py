@@ -16,12 +16,12 @@ from datetime import timedelta, timezone, tzinfo
 import numpy as np
 from numpy.typing import NDArray
 
-from ._channels import LOAD, OTHER, PRODUCED, Channel
-from ._limits import Limits
-from ._origin import Origin, Readings, shorten
-from ._source import TextFile
-from ._stamps import check_years
-from ._zones import utc_to_wall
+from dp_ensemble_env.meter._channels import LOAD, OTHER, PRODUCED, Channel
+from dp_ensemble_env.meter._limits import Limits
+from dp_ensemble_env.meter._origin import Origin, Readings, shorten
+from dp_ensemble_env.meter._source import TextFile
+from dp_ensemble_env.meter._stamps import check_years
+from dp_ensemble_env.meter._zones import utc_to_wall
 
 MARKET = timezone(timedelta(hours=10))
 _UNITS = {"kwh": "kWh", "wh": "Wh", "mwh": "MWh", "kw": "kW", "w": "W", "mw": "MW"}

@@ -8,11 +8,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ._limits import Limits
-from ._origin import Origin, Readings
-from ._stamps import Stamps, check_years, parse_stamps
-from ._tables import TextOptions, is_register, loads, pick, stamp_of, stated_units, to_wall, unit_of
-from ._zones import get_zone, utc_to_wall
+from dp_ensemble_env.meter._limits import Limits
+from dp_ensemble_env.meter._origin import Origin, Readings
+from dp_ensemble_env.meter._stamps import Stamps, check_years, parse_stamps
+from dp_ensemble_env.meter._tables import (
+    TextOptions,
+    is_register,
+    loads,
+    pick,
+    stamp_of,
+    stated_units,
+    to_wall,
+    unit_of,
+)
+from dp_ensemble_env.meter._zones import get_zone, utc_to_wall
 
 
 def read_parquet(

@@ -9,21 +9,21 @@ from datetime import tzinfo
 from pathlib import Path
 from typing import Any
 
-from .._files import readable_file
-from .._validation import check_choice
-from ._channels import Channel, channel_names, choose_channels, usable
-from ._clean import Rules, make_series
-from ._excel import read_workbook
-from ._greenbutton import read_greenbutton
-from ._limits import Limits
-from ._nem12 import is_nem12, read_nem12
-from ._origin import UNITS, Origin, Readings
-from ._parquet import parquet_columns, read_parquet
-from ._source import Source, TextFile
-from ._tables import TextOptions, as_unit, candidates, read_text
-from ._text import find_table
-from ._zones import get_zone
-from .series import PowerSeries
+from dp_ensemble_env.meter._channels import Channel, channel_names, choose_channels, usable
+from dp_ensemble_env.meter._clean import Rules, make_series
+from dp_ensemble_env.meter._excel import read_workbook
+from dp_ensemble_env.meter._greenbutton import read_greenbutton
+from dp_ensemble_env.meter._limits import Limits
+from dp_ensemble_env.meter._nem12 import is_nem12, read_nem12
+from dp_ensemble_env.meter._origin import UNITS, Origin, Readings
+from dp_ensemble_env.meter._parquet import parquet_columns, read_parquet
+from dp_ensemble_env.meter._source import Source, TextFile
+from dp_ensemble_env.meter._tables import TextOptions, as_unit, candidates, read_text
+from dp_ensemble_env.meter._text import find_table
+from dp_ensemble_env.meter._zones import get_zone
+from dp_ensemble_env.meter.series import PowerSeries
+from dp_ensemble_env.tools.files import readable_file
+from dp_ensemble_env.tools.validation import check_choice
 
 FORMATS = ("auto", "csv", "opower", "conedison", "scada", "nem12", "greenbutton", "parquet", "excel")
 _DOUBTFUL = ("error", "missing", "keep")

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ._clocks import is_repeated_hour, is_sunday_in_march
-from ._origin import Readings, join, plural
-from ._zones import skipped_hours
+from dp_ensemble_env.meter._clocks import is_repeated_hour, is_sunday_in_march
+from dp_ensemble_env.meter._origin import Readings, join, plural
+from dp_ensemble_env.meter._zones import skipped_hours
 
 _HOUR, _DAY = 3600, 86400
 #: Unasked, values are taken for a register only when so many of them, over two days or more, never fall, and

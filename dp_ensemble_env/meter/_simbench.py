@@ -7,15 +7,15 @@ from pathlib import Path
 
 import numpy as np
 
-from .._validation import check_positive
-from ._clean import Rules, make_series
-from ._limits import Limits
-from ._origin import Origin, Readings, name_list
-from ._source import TextFile
-from ._stamps import parse_stamps
-from ._text import find_table, parse_numbers, take_columns
-from ._zones import get_zone
-from .series import PowerSeries
+from dp_ensemble_env.meter._clean import Rules, make_series
+from dp_ensemble_env.meter._limits import Limits
+from dp_ensemble_env.meter._origin import Origin, Readings, name_list
+from dp_ensemble_env.meter._source import TextFile
+from dp_ensemble_env.meter._stamps import parse_stamps
+from dp_ensemble_env.meter._text import find_table, parse_numbers, take_columns
+from dp_ensemble_env.meter._zones import get_zone
+from dp_ensemble_env.meter.series import PowerSeries
+from dp_ensemble_env.tools.validation import check_positive
 
 _FILE = "networks/1-complete_data-mixed-all-0-sw/LoadProfile.csv"
 _SUFFIX = "_pload"

@@ -16,8 +16,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ._limits import Limits
-from ._origin import Origin
+from dp_ensemble_env.meter._limits import Limits
+from dp_ensemble_env.meter._origin import Origin
 
 _CHUNK = 50_000  # Rows held as lists at a time.
 _SAMPLE = 200  # Rows looked at to find the delimiter, the header and the columns.

@@ -10,15 +10,15 @@ from datetime import tzinfo
 import numpy as np
 from numpy.typing import NDArray
 
-from .._validation import check_choice
-from ._hours import DayColumns, HourColumn, find_day_columns, find_hours, parse_hours, place_slots
-from ._ids import MeterColumn, choose_meter, find_identities, split_meters
-from ._limits import Limits
-from ._origin import Origin, Readings, name_list
-from ._source import Source
-from ._stamps import StampColumn, Stamps, match_clock, match_stamp, parse_stamps
-from ._text import Table, find_decimal, find_table, parse_numbers, take_columns, to_number
-from ._zones import utc_to_wall
+from dp_ensemble_env.meter._hours import DayColumns, HourColumn, find_day_columns, find_hours, parse_hours, place_slots
+from dp_ensemble_env.meter._ids import MeterColumn, choose_meter, find_identities, split_meters
+from dp_ensemble_env.meter._limits import Limits
+from dp_ensemble_env.meter._origin import Origin, Readings, name_list
+from dp_ensemble_env.meter._source import Source
+from dp_ensemble_env.meter._stamps import StampColumn, Stamps, match_clock, match_stamp, parse_stamps
+from dp_ensemble_env.meter._text import Table, find_decimal, find_table, parse_numbers, take_columns, to_number
+from dp_ensemble_env.meter._zones import utc_to_wall
+from dp_ensemble_env.tools.validation import check_choice
 
 _UNIT = re.compile(r"(?<![a-z])(kwh|mwh|wh|kw|mw)(?![a-z])")
 _BARE_WATT = re.compile(r"[(\[]\s*w\s*[)\]]|^w$|^watts?$|(?:power|^p)[ _]w$|_watts?$")

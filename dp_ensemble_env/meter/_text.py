@@ -10,9 +10,9 @@ from operator import itemgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from ._origin import Origin, shorten
-from ._source import Rows, Source
-from ._stamps import EXAMPLES, is_epoch, match_clock, match_stamp
+from dp_ensemble_env.meter._origin import Origin, shorten
+from dp_ensemble_env.meter._source import Rows, Source
+from dp_ensemble_env.meter._stamps import EXAMPLES, is_epoch, match_clock, match_stamp
 
 _LONGEST = 64  # No number or timestamp is longer than this.
 _ABSENT = {"", "na", "n/a", "#n/a", "nan", "null", "none", "nil", "-", "--", "?", "missing", "no data"}

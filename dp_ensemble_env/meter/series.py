@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._validation import as_numeric_array
-from .._words import clock, minutes
-from ._origin import plural
+from dp_ensemble_env.meter._origin import plural
+from dp_ensemble_env.tools.validation import as_numeric_array, clock, minutes
 
 #: Reason given to a missing interval when nothing more is known about it.
 MISSING = "missing"
@@ -136,7 +135,7 @@ class PowerSeries:
         return f"PowerSeries({source}{self._period}, {self.missing:,} missing)"
 
     def _repr_html_(self) -> str:
-        from dp_ensemble_env.reporting.html import card
+        from dp_ensemble_env.tools.html import card
 
         missing = f"{plural(self.missing, 'interval')} in {plural(len(self.gaps), 'gap')}"
         rows = [("source", self.source or "not named"), ("readings", self._period), ("missing", missing)]

@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from dp_ensemble_env._files import atomic_write
-from dp_ensemble_env._validation import check_choice, check_count, check_positive
 from dp_ensemble_env.privacy import _journal
 from dp_ensemble_env.privacy.accounting.account import Account
 from dp_ensemble_env.privacy.accounting.divergence import check_delta
 from dp_ensemble_env.privacy.accounting.losses import Rows
 from dp_ensemble_env.privacy.mechanisms.base import Event
+from dp_ensemble_env.tools.files import atomic_write
+from dp_ensemble_env.tools.validation import check_choice, check_count, check_positive
 
 FORMAT = "dp-ensemble-ledger"
 _KEY = secrets.token_bytes(32)

@@ -31,7 +31,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dp_ensemble_env._files import atomic_write, disk_full, resolved
+from dp_ensemble_env.tools.files import atomic_write, disk_full, resolved
 
 RESTORE = "restore the file and its .head from a copy: what it no longer shows was spent all the same"
 NO_LEDGER = "is no dp-ensemble-ledger of version 1 or 2; name a new file, or one that a PrivacyLedger wrote."

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dp_ensemble_env._validation import as_numeric_array, check_count
 from dp_ensemble_env.chain.calendar import select_days
+from dp_ensemble_env.tools.validation import as_numeric_array, check_count
 
 FloatArray = NDArray[np.float64]
 #: Endings of the files that are read from a folder.

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env._compile import njit
+from dp_ensemble_env.tools.compile import njit
 
 FloatArray = NDArray[np.float64]
 _CHUNK = 500

@@ -34,9 +34,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from dp_ensemble_env._validation import as_float_array, check_count, check_in_range, check_rng
 from dp_ensemble_env.privacy.accounting.divergence import adjacent_row
 from dp_ensemble_env.privacy.calibration import gaussian_epsilon
+from dp_ensemble_env.tools.validation import as_float_array, check_count, check_in_range, check_rng
 
 FloatArray = NDArray[np.float64]
 #: From hits, alarms, trials, delta and confidence to a lower bound on epsilon.

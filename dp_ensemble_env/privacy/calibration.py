@@ -36,8 +36,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, special
 
-from dp_ensemble_env._validation import check_count, check_positive
 from dp_ensemble_env.privacy.accounting.divergence import check_delta
+from dp_ensemble_env.tools.validation import check_count, check_positive
 
 #: Orders at which Rényi divergences are evaluated.
 ORDERS = 1.0 + np.unique(np.concatenate([np.geomspace(1e-4, 1e4, 600), np.linspace(0.02, 20.0, 200)]))

@@ -16,12 +16,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env._validation import check_choice
 from dp_ensemble_env.privacy.accounting.losses import losses, total_epsilon
 from dp_ensemble_env.privacy.audit import AuditResult, Bound, audit_samples, epsilon_lower_bound, gaussian_lower_bound
 from dp_ensemble_env.privacy.fleet import Fleet
 from dp_ensemble_env.privacy.mechanisms import Event
 from dp_ensemble_env.privacy.mechanisms.gaussian import GaussianEvent
+from dp_ensemble_env.tools.validation import check_choice
 
 FloatArray = NDArray[np.float64]
 Kind = Literal["stays", "jumps"]

@@ -24,11 +24,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
-from dp_ensemble_env._validation import as_days, as_float_array, check_count, check_positive, check_shape
 from dp_ensemble_env.privacy._meters import read_states
 from dp_ensemble_env.privacy._records import as_classes, cells_of, transitions
 from dp_ensemble_env.privacy._simulation import walk_around
 from dp_ensemble_env.privacy.participants import DeviceChain, adjacency_from_counts, check_states
+from dp_ensemble_env.tools.validation import as_days, as_float_array, check_count, check_positive, check_shape
 
 FloatArray = NDArray[np.float64]
 T = TypeVar("T")

@@ -18,7 +18,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from dp_ensemble_env._validation import check_choice, check_count
 from dp_ensemble_env.privacy.accounting.composition import RowGroup, composed_epsilon, renyi_epsilon
 from dp_ensemble_env.privacy.accounting.divergence import (
     ENTRIES,
@@ -28,6 +27,7 @@ from dp_ensemble_env.privacy.accounting.divergence import (
 )
 from dp_ensemble_env.privacy.accounting.theorem2 import theorem2_epsilon
 from dp_ensemble_env.privacy.mechanisms.base import SEEDED
+from dp_ensemble_env.tools.validation import check_choice, check_count
 
 DEFINITION = "approximate differential privacy"
 METHODS = ("exact", "theorem2", "renyi")

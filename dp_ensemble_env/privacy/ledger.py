@@ -38,7 +38,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-from dp_ensemble_env._validation import check_count, check_in_range
 from dp_ensemble_env.privacy._book import Book, check_budget, check_header, check_rows, from_line, to_line
 from dp_ensemble_env.privacy.accounting.account import Account
 from dp_ensemble_env.privacy.accounting.divergence import check_delta
@@ -55,6 +54,7 @@ from dp_ensemble_env.privacy.mechanisms.base import (
     seeding_of,
 )
 from dp_ensemble_env.privacy.mechanisms.dirichlet import PAPER_H, DirichletEvent
+from dp_ensemble_env.tools.validation import check_count, check_in_range
 
 #: How the label of a draw begins that an environment has named.
 NAMED = "environment release "

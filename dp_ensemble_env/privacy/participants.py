@@ -36,8 +36,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dp_ensemble_env._validation import as_float_array, check_count, check_positive, state_list
 from dp_ensemble_env.privacy.accounting.divergence import check_delta, vanishing_k_epsilon
+from dp_ensemble_env.tools.validation import as_float_array, check_count, check_positive, state_list
 
 #: Said wherever a chain of aggregate power meets a privacy statement.
 AGGREGATE_LIMIT = (

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dp_ensemble_env._validation import as_float_array, check_count, check_rng, check_stochastic
+from dp_ensemble_env.control.dynamics import default_kernel, world
 from dp_ensemble_env.privacy.accounting.composition import RowGroup, can_convolve, composed_epsilon, largest_k
 from dp_ensemble_env.privacy.accounting.divergence import Entries, check_delta
 from dp_ensemble_env.privacy.accounting.losses import row_groups
@@ -32,6 +32,7 @@ from dp_ensemble_env.privacy.mechanisms.base import SEEDED, Disclosure, Event
 from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletEvent, DirichletMechanism
 from dp_ensemble_env.privacy.mechanisms.participants import FleetEvent
 from dp_ensemble_env.privacy.participants import Adjacency
+from dp_ensemble_env.tools.validation import as_float_array, check_count, check_rng, check_stochastic
 
 if TYPE_CHECKING:
     from dp_ensemble_env.privacy.ledger import PrivacyLedger
@@ -239,13 +240,13 @@ def privacy_cost(
 
     Each draw is evaluated exactly under the true default; only the mean over draws is sampled.
     """
-    from dp_ensemble_env.lsmdp import evaluate_policy, solve
+    from dp_ensemble_env.control.lsmdp import evaluate_policy, solve
 
     draws = check_count(draws, "draws", 2)
     generator = check_rng(rng)
     mechanism = DirichletMechanism(k, floor)
-    terms, around, weights = (model.utility, model.discomfort_penalty), model.surroundings, model.start_weights
-    optimum = solve(model.log_kernel, *terms, **around).cost_to_go[0]
+    terms, around, weights = (model.utility, model.discomfort_penalty), world(model), model.start_weights
+    optimum = solve(default_kernel(model), *terms, **around).cost_to_go[0]
     losses = np.empty(draws)
     for index in range(draws):
         log_matrix = mechanism.release(model.default, generator).log_matrix

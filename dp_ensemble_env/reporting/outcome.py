@@ -15,13 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import rel_entr
 
-from dp_ensemble_env._validation import check_instance
-from dp_ensemble_env.coupled import solve_coupled
-from dp_ensemble_env.lsmdp import evaluate_policy, occupancy
+from dp_ensemble_env.control.coupled import solve_coupled
+from dp_ensemble_env.control.dynamics import world
+from dp_ensemble_env.control.lsmdp import evaluate_policy, occupancy
+from dp_ensemble_env.control.policies import solve_standard
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.policies import solve_standard
-from dp_ensemble_env.reporting.html import card
 from dp_ensemble_env.reporting.tables import plain
+from dp_ensemble_env.tools.html import card
+from dp_ensemble_env.tools.validation import check_instance
 
 FloatArray = NDArray[np.float64]
 
@@ -114,7 +115,7 @@ def event_outcome(model: EnsembleModel, policy: Any) -> Outcome:
     """Evaluate a policy (T, [c,] n, m) exactly on the model's own dynamics, from its initial distribution."""
     check_instance(model, EnsembleModel, "model")
     gamma = model.discomfort_penalty
-    returns = -evaluate_policy(policy, model.default, model.utility, gamma, **model.surroundings)[0] - model.utility[0]
+    returns = -evaluate_policy(policy, model.default, model.utility, gamma, **world(model))[0] - model.utility[0]
     rho, idle = shares(model, policy), shares(model, model.default_policy)
     divergence = rel_entr(policy, model.default_policy).sum(axis=-1)
     power, reference = _power(model, rho), _power(model, idle)
@@ -137,7 +138,7 @@ def event_outcome(model: EnsembleModel, policy: Any) -> Outcome:
 def shares(model: EnsembleModel, policy: Any) -> FloatArray:
     """Follow the loads from the model's start: (T + 1, n), with a context the joint distribution (T + 1, c, n)."""
     start = {} if model.context is None else {"start": model.context.start}
-    return occupancy(policy, model.initial, **model.surroundings, **start)
+    return occupancy(policy, model.initial, **world(model), **start)
 
 
 def _power(model: EnsembleModel, rho: FloatArray) -> FloatArray:
@@ -154,7 +155,7 @@ def reference_returns(model: EnsembleModel) -> tuple[FloatArray, FloatArray]:
     if model.coupling is not None:
         raise ValueError("a coupled model has no return for each state, only for its start; use start_values(model).")
     first, gamma = model.utility[0], model.discomfort_penalty
-    idle = evaluate_policy(model.default_policy, model.default, model.utility, gamma, **model.surroundings)[0]
+    idle = evaluate_policy(model.default_policy, model.default, model.utility, gamma, **world(model))[0]
     return -idle - first, -solve_standard(model).cost_to_go[0] - first
 
 

@@ -16,9 +16,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dp_ensemble_env._files import atomic_write
 from dp_ensemble_env.reporting.charts import Chart, Explorer
 from dp_ensemble_env.reporting.glossary import anchor, definitions, link_terms
+from dp_ensemble_env.tools.files import atomic_write
 
 #: A browser that reads this loads nothing from anywhere, whatever else the page says.
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"

@@ -18,10 +18,10 @@ from matplotlib import style
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter
 
-from dp_ensemble_env._files import atomic_write
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.reporting.charts import COLORS, Chart
 from dp_ensemble_env.reporting.charts import hours as hours
+from dp_ensemble_env.tools.files import atomic_write
 
 # Okabe and Ito's colours, distinguishable by colour-blind readers.
 BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, RED, PINK = (

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dp_ensemble_env._files import atomic_write
 from dp_ensemble_env.privacy.accounting.composition import RowGroup, composed_epsilon
 from dp_ensemble_env.privacy.accounting.divergence import (
     adjacent_row,
@@ -33,6 +32,7 @@ from dp_ensemble_env.reporting.plotting import (
     subplots,
     triangle_axes,
 )
+from dp_ensemble_env.tools.files import atomic_write
 
 DELTAS = (0.05, 1e-3, 1e-6)
 

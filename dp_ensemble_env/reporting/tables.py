@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from dp_ensemble_env._files import atomic_write
+from dp_ensemble_env.tools.files import atomic_write
 
 _GAP = 2  # spaces between columns
 _LONGEST = 24  # longer words, such as paths, may be broken; no number is that long

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env._files import atomic_write
 from dp_ensemble_env.chain import resample
 from dp_ensemble_env.scenarios.campus import campus_building
+from dp_ensemble_env.tools.files import atomic_write
 
 HOUR = np.timedelta64(3600, "s")
 #: Name, size relative to the campus building, spread of the daily activity, and kind.

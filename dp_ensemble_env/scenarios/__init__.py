@@ -18,8 +18,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dp_ensemble_env._registry import Registry
-from dp_ensemble_env._validation import check_choice, check_count, check_instance
+from dp_ensemble_env.tools.registry import Registry
+from dp_ensemble_env.tools.validation import check_choice, check_count, check_instance
 
 if TYPE_CHECKING:
     import numpy as np

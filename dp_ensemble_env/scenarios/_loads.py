@@ -8,10 +8,9 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env._tilts import centred
-from dp_ensemble_env._validation import check_count
+from dp_ensemble_env.control.policies import centred, solve_standard
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.policies import solve_standard
+from dp_ensemble_env.tools.validation import check_count
 
 FloatArray = NDArray[np.float64]
 

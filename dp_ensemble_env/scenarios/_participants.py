@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env._compile import njit
-from dp_ensemble_env._validation import as_float_array, check_count, check_positive
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy.fleet import Fleet
+from dp_ensemble_env.tools.compile import njit
+from dp_ensemble_env.tools.validation import as_float_array, check_count, check_positive
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]

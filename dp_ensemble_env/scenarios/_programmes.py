@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dp_ensemble_env.context import Context
+from dp_ensemble_env.control.policies import solve_standard
 from dp_ensemble_env.model import DECLARABLE, EnsembleModel
-from dp_ensemble_env.policies import solve_standard
 
 FloatArray = NDArray[np.float64]
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from dp_ensemble_env._validation import check_count, check_positive
 from dp_ensemble_env.context import Context
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.scenarios import Card, Scenario
 from dp_ensemble_env.scenarios._programmes import assemble, programme
+from dp_ensemble_env.tools.validation import check_count, check_positive
 
 STEPS = 64
 #: Power of the phases of a washing and drying programme, in kW, and of a line that waits.

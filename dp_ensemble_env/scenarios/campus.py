@@ -24,12 +24,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env._validation import check_count
-from dp_ensemble_env._words import minutes
+from dp_ensemble_env.chain.event import DemandResponseEvent
 from dp_ensemble_env.chain.markov import MarkovChain, ensemble, estimate_chain
-from dp_ensemble_env.event import DemandResponseEvent
 from dp_ensemble_env.model import DECLARABLE, EnsembleModel
 from dp_ensemble_env.scenarios import Card, Scenario
+from dp_ensemble_env.tools.validation import check_count, minutes
 
 FloatArray = NDArray[np.float64]
 

@@ -27,14 +27,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env._shapes import Axis
-from dp_ensemble_env._validation import check_count, check_positive
 from dp_ensemble_env.chain import TimedChain, day_type, estimate_chain, hour_of_day, resample, select_days
+from dp_ensemble_env.chain.tariff import EventTimeline, Tariff
 from dp_ensemble_env.model import DECLARABLE, EnsembleModel
 from dp_ensemble_env.privacy.mechanisms.public import PublicMechanism
 from dp_ensemble_env.scenarios import Card, Scenario
 from dp_ensemble_env.scenarios.campus import HOLIDAYS, SUMMER, campus_building
-from dp_ensemble_env.tariff import EventTimeline, Tariff
+from dp_ensemble_env.shapes import Axis
+from dp_ensemble_env.tools.validation import check_count, check_positive
 
 FloatArray = NDArray[np.float64]
 TimeArray = NDArray[np.datetime64]

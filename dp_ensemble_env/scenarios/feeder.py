@@ -22,12 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from dp_ensemble_env._shapes import Axis
+from dp_ensemble_env.chain.tariff import EventTimeline
 from dp_ensemble_env.coupling import Coupling
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.scenarios import Card, Scenario
 from dp_ensemble_env.scenarios._loads import clock_times, settled, streams
-from dp_ensemble_env.tariff import EventTimeline
+from dp_ensemble_env.shapes import Axis
 
 FloatArray = NDArray[np.float64]
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from dp_ensemble_env._validation import check_count, check_positive
 from dp_ensemble_env.context import Context
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.scenarios import Card, Scenario
 from dp_ensemble_env.scenarios._programmes import assemble, programme, stationary
+from dp_ensemble_env.tools.validation import check_count, check_positive
 
 STEPS = 48
 #: Power of the phases of a heat treatment, in kW, and of a furnace that waits.

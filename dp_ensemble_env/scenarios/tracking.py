@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 from scipy.signal import lfilter
 from scipy.special import ndtr
 
-from dp_ensemble_env._shapes import Axis
 from dp_ensemble_env.coupling import Coupling
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.scenarios import Card, Scenario
 from dp_ensemble_env.scenarios._loads import clock_times, streams
+from dp_ensemble_env.shapes import Axis
 
 FloatArray = NDArray[np.float64]
 

@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env._shapes import Axis
 from dp_ensemble_env.context import Context
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.scenarios import Card, Scenario
 from dp_ensemble_env.scenarios._loads import clock_times, lasting, settled, streams, with_tilt_scale
+from dp_ensemble_env.shapes import Axis
 
 FloatArray = NDArray[np.float64]
 

@@ -15,11 +15,11 @@ from dp_ensemble_env.agents.analytical import PolicyAgent
 from dp_ensemble_env.agents.base import decision_time
 from dp_ensemble_env.agents.evaluation import reference_returns, seed_summary
 from dp_ensemble_env.agents.practice import constant_price_return
-from dp_ensemble_env.cost import cost_of_privacy
+from dp_ensemble_env.control.cost import cost_of_privacy
+from dp_ensemble_env.control.lsmdp import occupancy
+from dp_ensemble_env.control.policies import POLICIES, solve_policy, tilted_policy
 from dp_ensemble_env.envs.actions import action_scale, price_tilts
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
-from dp_ensemble_env.lsmdp import occupancy
-from dp_ensemble_env.policies import POLICIES, solve_policy, tilted_policy
 from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism
 from dp_ensemble_env.reporting.outcome import event_outcome
 

@@ -16,11 +16,11 @@ import pytest
 importlib.import_module("stable_baselines3")
 
 from dp_ensemble_env import DirichletMechanism  # noqa: E402
-from dp_ensemble_env._files import sole_writer  # noqa: E402
 from dp_ensemble_env.agents import evaluate  # noqa: E402
 from dp_ensemble_env.agents.sb3 import RunFolder, TrainingSettings, load_agent, train  # noqa: E402
 from dp_ensemble_env.agents.weights import load_weights, save_weights  # noqa: E402
 from dp_ensemble_env.envs.ensemble import EnsembleEnv  # noqa: E402
+from dp_ensemble_env.tools.files import sole_writer  # noqa: E402
 
 PRIVATE = {"k": 50.0, "floor": 0.05}
 SETTINGS = {"total_steps": 720, "interval": 144, "hyperparams": {"n_envs": 8}}
@@ -353,7 +353,7 @@ def test_no_folder_is_left_in_the_temporary_directory(tmp_path, monkeypatch):
 
 
 def test_temporary_files_are_removed_when_they_are_old_and_nobody_holds_them(tmp_path):
-    from dp_ensemble_env._files import _hold, atomic_write
+    from dp_ensemble_env.tools.files import _hold, atomic_write
 
     old, held, young = (tmp_path / f".a.json.dp-ensemble-{name}" for name in ("aaaaaaaa", "bbbbbbbb", "cccccccc"))
     for path in (old, held, young):

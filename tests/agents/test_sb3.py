@@ -345,7 +345,7 @@ def test_by_name_on_a_release(campus):
 
 
 def test_training_that_takes_long_says_so(monkeypatch, capsys):
-    monkeypatch.setattr("dp_ensemble_env._progress.SILENT", 0.0)
+    monkeypatch.setattr("dp_ensemble_env.tools.console.SILENT", 0.0)
     # Long enough for the watching thread to wake up, however quick the machine is.
     make_agent("a2c", EnsembleEnv(action="price"), steps=50_000, seed=0)
     assert "training a2c" in capsys.readouterr().err

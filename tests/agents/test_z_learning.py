@@ -17,9 +17,9 @@ from dp_ensemble_env.agents.z_learning import (
     passive_update,
     tilt_actions,
 )
+from dp_ensemble_env.control.policies import solve_standard, tilted_policy
 from dp_ensemble_env.envs import EnsembleEnv
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.policies import solve_standard, tilted_policy
 from dp_ensemble_env.reporting.outcome import event_outcome
 
 SEEDS = (11, 12, 13)

@@ -10,7 +10,6 @@ import pytest
 from helpers import SCRIPTS, load
 
 from dp_ensemble_env.experiments import attacks
-from dp_ensemble_env.experiments.problem import Problem, ProblemSettings
 from dp_ensemble_env.privacy import (
     DirichletMechanism,
     PrivacyLedger,
@@ -23,6 +22,7 @@ from dp_ensemble_env.privacy import (
 from dp_ensemble_env.privacy.accounting.composition import RowGroup
 from dp_ensemble_env.privacy.mechanisms import laplace
 from dp_ensemble_env.privacy.statement import PRIVATE_MARK
+from dp_ensemble_env.scenarios.problem import Problem, ProblemSettings
 
 
 @pytest.fixture(scope="module")

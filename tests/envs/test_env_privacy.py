@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from helpers import random_model
 
+from dp_ensemble_env.control.dynamics import default_kernel
+from dp_ensemble_env.control.lsmdp import solve
 from dp_ensemble_env.envs import ENVIRONMENTS, EnsembleEnv, EnsembleVectorEnv
-from dp_ensemble_env.lsmdp import solve
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy import ledger as ledger_module
 from dp_ensemble_env.privacy.ledger import PrivacyBudgetExceeded, PrivacyLedger
@@ -40,7 +41,7 @@ def test_dynamics_and_reference_are_one_release(campus: EnsembleModel) -> None:
     _, _, _, _, info = env.step(np.zeros(20))
     np.testing.assert_allclose(env.occupancy, expected.matrix[3], atol=1e-14)  # the release moves the loads
     assert info["discomfort"] == 0.0  # and is what the divergence is measured from
-    log_z = solve(env.model.log_kernel, campus.utility, campus.discomfort_penalty).log_desirability
+    log_z = solve(default_kernel(env.model), campus.utility, campus.discomfort_penalty).log_desirability
     for state in (0, 9, 19):
         exact = campus.discomfort_penalty * log_z[0, state] - campus.utility[0, state]
         assert env.optimal_return(state) == pytest.approx(exact, rel=1e-12)
@@ -130,7 +131,7 @@ def test_redraw_changes_the_optimum_it_reports() -> None:
     env = EnsembleEnv(k=5, redraw="episode")
     for _ in range(3):
         _, info = env.reset(options={"state": 10})
-        log_z = solve(env.model.log_kernel, env.model.utility, env.model.discomfort_penalty).log_desirability
+        log_z = solve(default_kernel(env.model), env.model.utility, env.model.discomfort_penalty).log_desirability
         exact = env.model.discomfort_penalty * log_z[0, 10] - env.model.utility[0, 10]
         assert info["optimal_return"] == pytest.approx(exact, rel=1e-12)
         total = sum(env.step(env.encode_policy(env.optimal_policy[t], dtype=np.float64))[1] for t in range(18))

@@ -8,12 +8,12 @@ import pytest
 from helpers import random_model
 from scipy import stats
 
+from dp_ensemble_env.control.lsmdp import evaluate_policy
 from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv
 from dp_ensemble_env.envs._numeric import STREAM, binomial, fast_exp, fast_log, uniform
 from dp_ensemble_env.envs._parts import COUNTERS
 from dp_ensemble_env.envs.actions import action_scale, power_direction
 from dp_ensemble_env.envs.tables import observed_price
-from dp_ensemble_env.lsmdp import evaluate_policy
 from dp_ensemble_env.model import EnsembleModel
 
 POPULATIONS = ("mean-field", "buildings", "single")
@@ -61,7 +61,7 @@ def test_optimal_policy_earns_the_optimal_return_in_the_mean_field(campus: Ensem
 
 
 def test_optimal_return_is_the_formula(campus: EnsembleModel) -> None:
-    from dp_ensemble_env.policies import solve_standard
+    from dp_ensemble_env.control.policies import solve_standard
 
     env = EnsembleEnv(campus)
     expected = campus.discomfort_penalty * solve_standard(campus).log_desirability[0] - campus.utility[0]

@@ -17,13 +17,13 @@ from dp_ensemble_env.agents.analytical import PolicyAgent
 from dp_ensemble_env.agents.base import ScheduleAgent, decision_time, observed_context
 from dp_ensemble_env.agents.evaluation import path_returns
 from dp_ensemble_env.context import Context
+from dp_ensemble_env.control.lsmdp import evaluate_policy
+from dp_ensemble_env.control.policies import solve_standard
 from dp_ensemble_env.coupling import Coupling
 from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv
 from dp_ensemble_env.envs.actions import action_scale
 from dp_ensemble_env.envs.tables import reward_unit
-from dp_ensemble_env.lsmdp import evaluate_policy
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.policies import solve_standard
 from dp_ensemble_env.reporting.outcome import start_values
 
 POPULATIONS = ("mean-field", "buildings", "single")

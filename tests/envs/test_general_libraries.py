@@ -12,13 +12,13 @@ from gymnasium.envs.registration import EnvSpec
 from test_general import KINDS, N, T, general_model, sample_actions
 
 from dp_ensemble_env import scenarios
-from dp_ensemble_env._shapes import Axis
 from dp_ensemble_env.agents import make_agent
 from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv
-from dp_ensemble_env.envs.portable import portable_spec
 from dp_ensemble_env.envs.registration import ACTIONS, environment_ids
+from dp_ensemble_env.envs.spec import portable_spec
 from dp_ensemble_env.experiments import datasets
-from dp_ensemble_env.experiments.problem import ProblemSettings
+from dp_ensemble_env.scenarios.problem import ProblemSettings
+from dp_ensemble_env.shapes import Axis
 
 
 @pytest.mark.parametrize("kind", KINDS)

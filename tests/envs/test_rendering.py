@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from helpers import random_model
 
-from dp_ensemble_env._shapes import Axis
 from dp_ensemble_env.context import Context
 from dp_ensemble_env.coupling import Coupling
 from dp_ensemble_env.envs import ENVIRONMENTS, EnsembleEnv, EnsembleVectorEnv
 from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.shapes import Axis
 
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 pygame = importlib.import_module("pygame")

@@ -7,12 +7,12 @@ import json
 import numpy as np
 import pytest
 
+from dp_ensemble_env.chain.event import customer_baseline, event_for
 from dp_ensemble_env.cli import main
-from dp_ensemble_env.event import customer_baseline, event_for
 from dp_ensemble_env.experiments.backtest import METHODS, backtest
-from dp_ensemble_env.experiments.metered import DaySettings
 from dp_ensemble_env.experiments.participants import campus_series
 from dp_ensemble_env.scenarios.campus import HOLIDAYS, SUMMER
+from dp_ensemble_env.scenarios.metered import DaySettings
 
 SETTINGS = DaySettings(season=SUMMER, holidays=HOLIDAYS)
 

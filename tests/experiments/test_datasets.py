@@ -15,10 +15,10 @@ from helpers import load, random_model
 from dp_ensemble_env import DirichletMechanism, campus_event
 from dp_ensemble_env.agents import make_agent
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
-from dp_ensemble_env.envs.portable import portable_spec
+from dp_ensemble_env.envs.spec import portable_spec
 from dp_ensemble_env.experiments import datasets as make_dataset
 from dp_ensemble_env.experiments.croissant import describe_folder, write_description
-from dp_ensemble_env.experiments.problem import ProblemSettings
+from dp_ensemble_env.scenarios.problem import ProblemSettings
 
 
 @pytest.mark.parametrize(

@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 
 from dp_ensemble_env import samples
+from dp_ensemble_env.chain.event import customer_baseline
 from dp_ensemble_env.cli import main
-from dp_ensemble_env.event import customer_baseline
 from dp_ensemble_env.experiments.dispatch import PlanSettings, make_plan, together
 from dp_ensemble_env.experiments.dispatch_figures import price_explorer
-from dp_ensemble_env.experiments.metered import metered_day
 from dp_ensemble_env.experiments.openadr import openadr
 from dp_ensemble_env.experiments.participants import participants
-from dp_ensemble_env.experiments.problem import ProblemSettings
 from dp_ensemble_env.experiments.settlement import add_up, read_plan, settle
 from dp_ensemble_env.meter import read_meter
 from dp_ensemble_env.programme import ReliefProgramme
+from dp_ensemble_env.scenarios.metered import metered_day
+from dp_ensemble_env.scenarios.problem import ProblemSettings
 
 FLEET = str(samples.path("fleet.csv"))
 DATE = "2018-08-15"

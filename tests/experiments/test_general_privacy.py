@@ -10,14 +10,15 @@ from helpers import load
 
 from dp_ensemble_env import scenarios
 from dp_ensemble_env.context import Context
+from dp_ensemble_env.control.dynamics import world
+from dp_ensemble_env.control.lsmdp import evaluate_policy
+from dp_ensemble_env.control.policies import solve_standard, tilted_policy
 from dp_ensemble_env.experiments import frontier, regret
 from dp_ensemble_env.experiments.comparison import ComparisonSettings, analytical_costs, private_rows
-from dp_ensemble_env.experiments.problem import draw_release, simulated
-from dp_ensemble_env.lsmdp import evaluate_policy
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.policies import solve_standard, tilted_policy
 from dp_ensemble_env.privacy import mechanism
 from dp_ensemble_env.scenarios import Card
+from dp_ensemble_env.scenarios.problem import draw_release, simulated
 
 NAME = "switches"
 
@@ -60,14 +61,14 @@ def _registered():
 def value(model: EnsembleModel, matrix: np.ndarray) -> float:
     """Return of the plan on `matrix`, deployed as a tilt: by hand."""
     policy = tilted_policy(model, solve_standard(model.with_default(matrix)).tilt)
-    cost = evaluate_policy(policy, model.default, model.utility, model.discomfort_penalty, **model.surroundings)[0]
+    cost = evaluate_policy(policy, model.default, model.utility, model.discomfort_penalty, **world(model))[0]
     return -float(model.context.start @ (cost + model.utility[0]) @ model.initial)
 
 
 def score(model: EnsembleModel, matrix: np.ndarray) -> float:
     zero = np.zeros((model.horizon, 2, model.n_decisions))
     idle = evaluate_policy(
-        tilted_policy(model, zero), model.default, model.utility, model.discomfort_penalty, **model.surroundings
+        tilted_policy(model, zero), model.default, model.utility, model.discomfort_penalty, **world(model)
     )[0]
     low = -float(model.context.start @ (idle + model.utility[0]) @ model.initial)
     return 100.0 * (value(model, matrix) - low) / (value(model, model.default) - low)

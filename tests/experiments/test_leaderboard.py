@@ -9,6 +9,7 @@ import pytest
 
 from dp_ensemble_env import scenarios
 from dp_ensemble_env.cli.leaderboard import main
+from dp_ensemble_env.control.policies import tilted_policy
 from dp_ensemble_env.experiments.leaderboard import (
     Board,
     Protocol,
@@ -18,11 +19,10 @@ from dp_ensemble_env.experiments.leaderboard import (
     submitted_agent,
 )
 from dp_ensemble_env.experiments.leaderboard_report import THRESHOLDS, Standing, page, tables
-from dp_ensemble_env.experiments.problem import draw_release
 from dp_ensemble_env.experiments.suite import PLANNERS
 from dp_ensemble_env.experiments.suite_learners import Budget
-from dp_ensemble_env.policies import tilted_policy
 from dp_ensemble_env.reporting.outcome import event_outcome
+from dp_ensemble_env.scenarios.problem import draw_release
 
 DOCS = Path(__file__).parents[2] / "docs"
 CONSTANT = "import numpy as np\ndef predict(o, state=None, episode_start=None, deterministic=True):\n"

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dp_ensemble_env.event import DemandResponseEvent, customer_baseline
-from dp_ensemble_env.experiments.metered import DaySettings, mean_power, metered_day, read_temperature
-from dp_ensemble_env.experiments.problem import ProblemSettings
-from dp_ensemble_env.policies import standard_policy
+from dp_ensemble_env.chain.event import DemandResponseEvent, customer_baseline
+from dp_ensemble_env.control.policies import standard_policy
+from dp_ensemble_env.scenarios.metered import DaySettings, mean_power, metered_day, read_temperature
+from dp_ensemble_env.scenarios.problem import ProblemSettings
 
 HOUR = np.timedelta64(3600, "s")
 EVENT = DemandResponseEvent("2024-08-14", step_minutes=60, notice_minutes=60)

@@ -14,6 +14,7 @@ from scipy.special import rel_entr
 from dp_ensemble_env import scenarios
 from dp_ensemble_env.cli.main import main
 from dp_ensemble_env.context import Context
+from dp_ensemble_env.control.policies import tilted_policy
 from dp_ensemble_env.coupling import Coupling
 from dp_ensemble_env.envs import actions
 from dp_ensemble_env.experiments._guesses import lazy_guesses, lazy_walk
@@ -22,7 +23,6 @@ from dp_ensemble_env.experiments._prober import CHOICES, Prober
 from dp_ensemble_env.experiments._tilting import TiltReturn
 from dp_ensemble_env.experiments.probes import Probes, probe, record, recorded
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.policies import tilted_policy
 from dp_ensemble_env.reporting.outcome import event_outcome, score, start_values
 
 T, N, M, C = 4, 5, 6, 3

@@ -10,7 +10,7 @@ import pytest
 from gymnasium.envs.registration import EnvSpec, WrapperSpec
 
 from dp_ensemble_env import campus_event
-from dp_ensemble_env.envs.portable import portable_spec
+from dp_ensemble_env.envs.spec import portable_spec
 from dp_ensemble_env.experiments.recovery import check_spec, recover_environment
 
 ID = "dp_ensemble/MeanField-v0"
@@ -44,7 +44,7 @@ def test_registered_environments_are_made_again():
         ({"vector_entry_point": f"{__name__}:bomb"}, "vector entry point"),
         ({"additional_wrappers": (WrapperSpec("x", f"{__name__}:bomb", {}),)}, "names the wrapper"),
         ({"id": "theirs/Env-v0"}, "not registered"),
-        ({"id": "CartPole-v1", "entry_point": "dp_ensemble_env.envs.portable:make_env"}, "of CartPole-v1 names"),
+        ({"id": "CartPole-v1", "entry_point": "dp_ensemble_env.envs.spec:make_env"}, "of CartPole-v1 names"),
     ],
 )
 def test_whatever_else_a_description_names_is_not_run(changes, words):

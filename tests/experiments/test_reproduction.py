@@ -16,7 +16,7 @@ from scipy import integrate, stats
 import dp_ensemble_env.experiments.reproduction.measures as rm
 import dp_ensemble_env.experiments.reproduction.releases as rr
 import dp_ensemble_env.experiments.reproduction.study as rs
-from dp_ensemble_env.experiments.problem import ProblemSettings
+from dp_ensemble_env.control.policies import average_policy, digamma_policy, standard_policy, taylor_policy
 from dp_ensemble_env.experiments.reproduction import run as reproduction
 from dp_ensemble_env.experiments.reproduction.claims import (
     CONTRADICTED,
@@ -54,10 +54,10 @@ from dp_ensemble_env.experiments.reproduction.row import H, pick_row
 from dp_ensemble_env.experiments.reproduction.verdicts import counts, show_findings
 from dp_ensemble_env.meter import PowerSeries
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.policies import average_policy, digamma_policy, standard_policy, taylor_policy
 from dp_ensemble_env.privacy.audit import audit_samples
 from dp_ensemble_env.reporting.outcome import event_outcome
 from dp_ensemble_env.reporting.tables import spreadsheet_safe
+from dp_ensemble_env.scenarios.problem import ProblemSettings
 
 KS = (50.0, 200.0)
 SMALL = rm.Effort((10.0, 50.0, 200.0, 1000.0), 60, 200, 20, 400, 40_000, 2_000, 500)

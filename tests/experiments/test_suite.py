@@ -12,6 +12,7 @@ import pytest
 from dp_ensemble_env import scenarios
 from dp_ensemble_env.agents import make_agent
 from dp_ensemble_env.context import Context
+from dp_ensemble_env.control.policies import tilted_policy
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.experiments import probes
 from dp_ensemble_env.experiments.capabilities import capabilities, members
@@ -21,7 +22,6 @@ from dp_ensemble_env.experiments.suite import PLANNERS, Entry, Facts, Suite, Sui
 from dp_ensemble_env.experiments.suite_learners import Budget
 from dp_ensemble_env.experiments.suite_report import capability_table, from_json, load, table, to_json, write_all
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.policies import tilted_policy
 from dp_ensemble_env.reporting.outcome import event_outcome
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import ppo_jax
 import pytest
 
-from dp_ensemble_env import functional
-from dp_ensemble_env.policies import standard_policy
+from dp_ensemble_env.control.policies import standard_policy
+from dp_ensemble_env.envs import functional
 from dp_ensemble_env.reporting.outcome import start_values
 from dp_ensemble_env.scenarios.campus import campus_event
 

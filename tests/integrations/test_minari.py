@@ -24,7 +24,7 @@ from dp_ensemble_env import campus_event
 from dp_ensemble_env.agents import evaluate, make_agent
 from dp_ensemble_env.cli import dataset as command_line
 from dp_ensemble_env.experiments import datasets as make_dataset
-from dp_ensemble_env.experiments.problem import ProblemSettings
+from dp_ensemble_env.scenarios.problem import ProblemSettings
 
 ROOT = Path(__file__).parents[2]
 LADDER = ("uncontrolled", "ad-hoc", "medium", "standard")

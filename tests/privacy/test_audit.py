@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dp_ensemble_env.lsmdp import solve
+from dp_ensemble_env.control.lsmdp import solve
 from dp_ensemble_env.privacy import (
     DirichletMechanism,
     RowGroup,

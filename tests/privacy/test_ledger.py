@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dp_ensemble_env.control.dynamics import default_kernel
 from dp_ensemble_env.privacy import (
     DirichletMechanism,
     Fleet,
@@ -734,9 +735,9 @@ def test_reachable_settings_reach_and_are_priced(campus):
 
 def test_privacy_cost_against_the_performance_difference_identity(campus):
     """φ^π − φ* = E_π Σ γ KL(π ‖ π*): computed forwards here, backwards in the code."""
-    from dp_ensemble_env.lsmdp import solve
+    from dp_ensemble_env.control.lsmdp import solve
 
-    optimal = solve(campus.log_kernel, campus.utility, campus.discomfort_penalty).policy
+    optimal = solve(default_kernel(campus), campus.utility, campus.discomfort_penalty).policy
     rng = np.random.default_rng(3)
     losses = []
     for _ in range(3):

@@ -2,7 +2,7 @@
 
 import re
 
-from dp_ensemble_env.reporting.html import card
+from dp_ensemble_env.tools.html import card
 
 
 def test_cards_escape_and_set_no_colour():

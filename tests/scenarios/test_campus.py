@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from dp_ensemble_env.event import DemandResponseEvent
+from dp_ensemble_env.chain.event import DemandResponseEvent
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.scenarios.campus import SUMMER, campus_building, campus_chain, campus_event
 

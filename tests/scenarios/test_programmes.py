@@ -8,9 +8,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from dp_ensemble_env import scenarios
 from dp_ensemble_env.agents import evaluate, make_agent
+from dp_ensemble_env.control.policies import solve_standard
 from dp_ensemble_env.envs import actions
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
-from dp_ensemble_env.policies import solve_standard
 from dp_ensemble_env.scenarios import call, spot
 from dp_ensemble_env.scenarios._programmes import programme, stationary
 

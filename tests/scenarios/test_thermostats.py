@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from dp_ensemble_env import scenarios
-from dp_ensemble_env._tilts import centred
+from dp_ensemble_env.control.policies import centred, solve_standard
 from dp_ensemble_env.experiments._guesses import optimal_tilts
 from dp_ensemble_env.experiments._prober import Prober
-from dp_ensemble_env.policies import solve_standard
 from dp_ensemble_env.scenarios import thermostats as th
 from dp_ensemble_env.scenarios._loads import settled
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dp_ensemble_env import scenarios
-from dp_ensemble_env._tilts import centred, competing
+from dp_ensemble_env.control.policies import centred, competing
 from dp_ensemble_env.experiments._guesses import optimal_tilts
 from dp_ensemble_env.experiments._prober import Prober
 from dp_ensemble_env.scenarios import vehicles as ve

@@ -41,10 +41,10 @@ import numpy as np
 
 from dp_ensemble_env import EnsembleModel
 from dp_ensemble_env.agents.weights import load_weights, save_weights
+from dp_ensemble_env.control.lsmdp import evaluate_policy
+from dp_ensemble_env.control.policies import solve_standard
 from dp_ensemble_env.envs import EnsembleEnv
-from dp_ensemble_env.lsmdp import evaluate_policy
 from dp_ensemble_env.meter import read_meter
-from dp_ensemble_env.policies import solve_standard
 from dp_ensemble_env.privacy import Release, mechanism
 from dp_ensemble_env.privacy.ledger import PrivacyLedger
 

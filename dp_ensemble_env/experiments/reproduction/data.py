@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from dp_ensemble_env.chain.event import check_event_day, event_day, event_for
 from dp_ensemble_env.chain.markov import ensemble, select_days
-from dp_ensemble_env.event import check_event_day, event_day, event_for
-from dp_ensemble_env.experiments.problem import ProblemSettings
 from dp_ensemble_env.meter import PowerSeries, simbench_profile
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.scenarios.campus import HOLIDAYS, SUMMER, campus_aggregate, campus_building, campus_event
+from dp_ensemble_env.scenarios.problem import ProblemSettings
 
 FloatArray = NDArray[np.float64]
 BUILDINGS = 100

@@ -12,18 +12,18 @@ from numpy.typing import NDArray
 
 from dp_ensemble_env.agents import evaluate, make_agent
 from dp_ensemble_env.chain.markov import ensemble
-from dp_ensemble_env.cost import (
+from dp_ensemble_env.control.cost import (
     average_cost_as_printed,
     cost_of_privacy,
     release_cost,
     release_cost_leading_order,
 )
+from dp_ensemble_env.control.lsmdp import LogKernel, solve
+from dp_ensemble_env.control.policies import average_policy, digamma_policy, standard_policy, taylor_policy
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.experiments.reproduction.releases import DRAWS
 from dp_ensemble_env.experiments.reproduction.row import PickedRow
-from dp_ensemble_env.lsmdp import LogKernel, solve
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.policies import average_policy, digamma_policy, standard_policy, taylor_policy
 from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism
 from dp_ensemble_env.reporting.outcome import Outcome, event_outcome
 

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import digamma
 
-from dp_ensemble_env.cost import average_cost_as_printed
-from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.policies import (
+from dp_ensemble_env.control.cost import average_cost_as_printed
+from dp_ensemble_env.control.dynamics import default_kernel
+from dp_ensemble_env.control.policies import (
     average_policy,
     average_policy_as_printed,
     digamma_kernel,
@@ -20,6 +20,7 @@ from dp_ensemble_env.policies import (
     solve_standard,
     taylor_kernel,
 )
+from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism
 
 FloatArray = NDArray[np.float64]
@@ -43,7 +44,7 @@ def misprint_line(model: EnsembleModel, time: int, state: int, k: float, draws: 
     losses = gamma * np.sum(plans * (logs - log_optimum), axis=1)  # logarithms are finite where plans underflow
     ratio = optimum / p
     printed = average_policy_as_printed(model, k)[time, state, support]
-    corrected = model.log_kernel.dense(expansion_values(model, solution, k))[time, state, support]
+    corrected = default_kernel(model).dense(expansion_values(model, solution, k))[time, state, support]
     exact = average_policy(model, k, "exact")[time, state, support]
     mean = plans.mean(axis=0)
     return {

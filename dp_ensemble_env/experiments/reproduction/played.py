@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from scipy.optimize import bisect
 
 from dp_ensemble_env.agents.practice import shed_prices
+from dp_ensemble_env.control.policies import standard_policy, tilted_policy
 from dp_ensemble_env.envs.actions import price_tilts
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.policies import standard_policy, tilted_policy
 from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism
 from dp_ensemble_env.reporting.outcome import event_outcome
 

@@ -9,9 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dp_ensemble_env._files import atomic_write
-from dp_ensemble_env._progress import Monitor, Silent
-from dp_ensemble_env._validation import check_count
 from dp_ensemble_env.experiments.comparison_report import OWNER_ONLY
 from dp_ensemble_env.experiments.reproduction.claims import Finding, RatioSearch, search_ratio, theory_findings
 from dp_ensemble_env.experiments.reproduction.data import BUILDINGS, METER, THEORY, DataSet
@@ -21,6 +18,9 @@ from dp_ensemble_env.experiments.reproduction.tables import study_tables
 from dp_ensemble_env.experiments.reproduction.verdicts import CLAIM_HEADINGS, claim_rows, counts
 from dp_ensemble_env.reporting.provenance import versions
 from dp_ensemble_env.reporting.tables import write_csv
+from dp_ensemble_env.tools.console import Monitor, Silent
+from dp_ensemble_env.tools.files import atomic_write
+from dp_ensemble_env.tools.validation import check_count
 
 FOLDERS = ("campus", "meter", METER, "simbench")
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dp_ensemble_env.control.policies import solve_standard
 from dp_ensemble_env.experiments.reproduction.data import DataSet
 from dp_ensemble_env.experiments.reproduction.measures import (
     FULL,
@@ -41,7 +42,6 @@ from dp_ensemble_env.experiments.reproduction.releases import (
 )
 from dp_ensemble_env.experiments.reproduction.row import PickedRow, pick_row
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.policies import solve_standard
 from dp_ensemble_env.reporting.outcome import Outcome
 
 __all__ = ["FULL", "QUICK", "STAGES", "Effort", "Study", "run_study"]

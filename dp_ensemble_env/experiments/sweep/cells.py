@@ -26,16 +26,16 @@ from types import ModuleType
 from typing import Any, Protocol
 
 from dp_ensemble_env import _interrupt
-from dp_ensemble_env._files import atomic_write
 from dp_ensemble_env.agents import agent_names, evaluate, make_agent
 from dp_ensemble_env.agents.base import agent_factory
 from dp_ensemble_env.agents.hyperparams import ALGORITHMS
+from dp_ensemble_env.control.policies import POLICIES
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.experiments.deployment import price_of, score_without_data
-from dp_ensemble_env.experiments.problem import draw_release
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.policies import POLICIES
 from dp_ensemble_env.reporting.tables import plain
+from dp_ensemble_env.scenarios.problem import draw_release
+from dp_ensemble_env.tools.files import atomic_write
 
 #: Changes when a cell of the same configuration would come out differently.
 FORMAT = 2

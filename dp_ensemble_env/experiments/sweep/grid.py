@@ -12,10 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import dp_ensemble_env
-from dp_ensemble_env._validation import check_choice, check_count, check_in_range, check_positive
 from dp_ensemble_env.agents.hyperparams import hyperparameters
 from dp_ensemble_env.envs import actions
-from dp_ensemble_env.experiments.problem import READING, Problem, ProblemSettings, dirichlet_spec, draw_release
 from dp_ensemble_env.experiments.sweep.cells import (
     BUILT_IN,
     FORMAT,
@@ -25,6 +23,8 @@ from dp_ensemble_env.experiments.sweep.cells import (
     Study,
     register_agents,
 )
+from dp_ensemble_env.scenarios.problem import READING, Problem, ProblemSettings, dirichlet_spec, draw_release
+from dp_ensemble_env.tools.validation import check_choice, check_count, check_in_range, check_positive
 
 #: How problems are made; may differ from one data set to the next in a grid file.
 OF_DATA = tuple(f.name for f in fields(ProblemSettings) if f.name not in ("scenario", "instance", "meter"))

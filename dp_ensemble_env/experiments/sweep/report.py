@@ -11,9 +11,9 @@ from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any
 
-from dp_ensemble_env._files import atomic_write
 from dp_ensemble_env.experiments.sweep.cells import Cell, show_privacy
 from dp_ensemble_env.reporting.tables import spreadsheet_safe
+from dp_ensemble_env.tools.files import atomic_write
 
 Records = dict[str, dict[str, Any]]
 #: What the tables give of an evaluation.

@@ -31,7 +31,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, special
 
-from dp_ensemble_env._validation import check_choice, check_count, check_positive
 from dp_ensemble_env.privacy.accounting.divergence import (
     ENTRIES,
     Entries,
@@ -44,6 +43,7 @@ from dp_ensemble_env.privacy.accounting.divergence import (
     vanishing_k_epsilon,
     worst_case_epsilon,
 )
+from dp_ensemble_env.tools.validation import check_choice, check_count, check_positive
 
 #: Mass of the loss beyond the grid, moved to infinity (the pessimistic side).
 TAIL_MASS = 1e-20

@@ -62,7 +62,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, special
 
-from dp_ensemble_env._validation import as_float_array, check_choice, check_count, check_in_range, check_positive
+from dp_ensemble_env.tools.validation import as_float_array, check_choice, check_count, check_in_range, check_positive
 
 Entries = Literal["two", "any"]
 ENTRIES: tuple[str, ...] = ("two", "any")

@@ -24,7 +24,6 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env._validation import check_in_range, check_positive
 from dp_ensemble_env.privacy.accounting.composition import (
     LEAST_CONVOLVED_DELTA,
     RowGroup,
@@ -44,6 +43,7 @@ from dp_ensemble_env.privacy.mechanisms.gaussian import GaussianEvent
 from dp_ensemble_env.privacy.mechanisms.laplace import LaplaceEvent
 from dp_ensemble_env.privacy.mechanisms.posterior import PosteriorEvent
 from dp_ensemble_env.privacy.mechanisms.public import PublicEvent
+from dp_ensemble_env.tools.validation import check_in_range, check_positive
 
 FloatArray = NDArray[np.float64]
 Rows = str | int

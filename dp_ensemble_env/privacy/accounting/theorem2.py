@@ -32,7 +32,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, special
 
-from dp_ensemble_env._validation import check_count, check_in_range
 from dp_ensemble_env.privacy.accounting.divergence import (
     LARGEST_K,
     _log_gamma_ratio,
@@ -41,6 +40,7 @@ from dp_ensemble_env.privacy.accounting.divergence import (
     check_row_settings,
     gauss_legendre,
 )
+from dp_ensemble_env.tools.validation import check_count, check_in_range
 
 
 def theorem2_epsilon(k: float, h: float, omega: float, omega_bar: float, n_protected: int, delta: float) -> float:

@@ -9,13 +9,15 @@ in environments, ledger, experiments and the command line.
 from __future__ import annotations
 
 import dataclasses
+import os
+from pathlib import Path
 from typing import Any
 
-from dp_ensemble_env._registry import Registry
-from dp_ensemble_env._validation import check_choice
 from dp_ensemble_env.privacy.mechanisms.base import Event, Mechanism, Permit, Release
+from dp_ensemble_env.tools.registry import Registry
+from dp_ensemble_env.tools.validation import check_choice
 
-__all__ = ["Event", "Mechanism", "Permit", "Release", "mechanism", "names", "register", "remove"]
+__all__ = ["Event", "Mechanism", "Permit", "Release", "as_privacy", "mechanism", "names", "register", "remove"]
 
 _HERE = "dp_ensemble_env.privacy.mechanisms"
 _REGISTRY: Registry[type[Mechanism]] = Registry(
@@ -74,6 +76,15 @@ def mechanism(spec: str | Mechanism) -> Mechanism:
         raise ValueError(f"{spec!r} lacks {' and '.join(missing)}; write {name}:{missing[0]}=NUMBER.")
     made: Mechanism = kind(**settings)
     return made
+
+
+def as_privacy(privacy: Any) -> Mechanism | Release:
+    """Read a mechanism, a release, the path of a saved release, or a text such as ``"dirichlet:k=50"``."""
+    if isinstance(privacy, (Mechanism, Release)):
+        return privacy
+    if isinstance(privacy, os.PathLike) or (isinstance(privacy, str) and Path(privacy).suffix in (".json", ".npz")):
+        return Release.load(privacy)
+    return mechanism(privacy)
 
 
 def _read(text: str, annotation: str) -> Any:

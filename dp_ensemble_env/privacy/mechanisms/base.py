@@ -29,8 +29,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env._files import TooLargeError, atomic_write, check_npz, check_size, readable_file
-from dp_ensemble_env._validation import as_numeric_array, check_choice, check_positive, check_rng, check_stochastic
+from dp_ensemble_env.tools.files import TooLargeError, atomic_write, check_npz, check_size, readable_file
+from dp_ensemble_env.tools.validation import as_numeric_array, check_choice, check_positive, check_rng, check_stochastic
 
 Seeding = Literal["os-entropy", "seed", "generator"]
 SEEDINGS: tuple[str, ...] = ("os-entropy", "seed", "generator")
@@ -308,7 +308,7 @@ class Release:
         return f"{self.event.type.capitalize()} release of a {shape} matrix{settings}{warning}"
 
     def _repr_html_(self) -> str:
-        from dp_ensemble_env.reporting.html import card
+        from dp_ensemble_env.tools.html import card
 
         rows = [
             ("states", str(self.log_matrix.shape[-2])),

@@ -35,7 +35,10 @@ from typing import Any, ClassVar, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dp_ensemble_env._validation import (
+from dp_ensemble_env.privacy.accounting.divergence import ENTRIES, Entries
+from dp_ensemble_env.privacy.mechanisms.base import Event, Mechanism, Permit, Release, Seeding, seeding_of
+from dp_ensemble_env.privacy.participants import AGGREGATE_LIMIT, COUNTS_ARE_DATA, COUNTS_LIMIT, Adjacency, DeviceChain
+from dp_ensemble_env.tools.validation import (
     as_float_array,
     check_choice,
     check_count,
@@ -44,9 +47,6 @@ from dp_ensemble_env._validation import (
     check_rng,
     check_stochastic,
 )
-from dp_ensemble_env.privacy.accounting.divergence import ENTRIES, Entries
-from dp_ensemble_env.privacy.mechanisms.base import Event, Mechanism, Permit, Release, Seeding, seeding_of
-from dp_ensemble_env.privacy.participants import AGGREGATE_LIMIT, COUNTS_ARE_DATA, COUNTS_LIMIT, Adjacency, DeviceChain
 
 #: The adjacency of the paper's case study, taken where none is given and always named in what is printed.
 PAPER_H = 0.03

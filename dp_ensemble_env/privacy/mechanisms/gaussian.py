@@ -17,8 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dp_ensemble_env._validation import check_positive
-from dp_ensemble_env.lsmdp import log_probabilities
+from dp_ensemble_env.control.lsmdp import log_probabilities
 from dp_ensemble_env.privacy.accounting.divergence import check_delta
 from dp_ensemble_env.privacy.calibration import gaussian_sigma
 from dp_ensemble_env.privacy.mechanisms.base import Permit, Release, Seeding
@@ -32,6 +31,7 @@ from dp_ensemble_env.privacy.mechanisms.participants import (
     Layout,
     require_fleet,
 )
+from dp_ensemble_env.tools.validation import check_positive
 
 SENSITIVITY = math.hypot(1.0, COUNT)
 

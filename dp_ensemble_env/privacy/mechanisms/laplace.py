@@ -14,8 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dp_ensemble_env._validation import check_positive
-from dp_ensemble_env.lsmdp import log_probabilities
+from dp_ensemble_env.control.lsmdp import log_probabilities
 from dp_ensemble_env.privacy.mechanisms.base import Permit, Release, Seeding
 from dp_ensemble_env.privacy.mechanisms.estimates import laplace_tail
 from dp_ensemble_env.privacy.mechanisms.noise import add_noise, require_source
@@ -27,6 +26,7 @@ from dp_ensemble_env.privacy.mechanisms.participants import (
     Layout,
     require_fleet,
 )
+from dp_ensemble_env.tools.validation import check_positive
 
 SENSITIVITY = 1.0 + COUNT
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env._validation import check_choice
 from dp_ensemble_env.privacy.mechanisms.base import Seeding
+from dp_ensemble_env.tools.validation import check_choice
 
 FloatArray = NDArray[np.float64]
 #: Contributions are cut off to multiples of one over this, so that sums and published noise are whole numbers.

@@ -40,7 +40,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dp_ensemble_env._validation import check_count, check_stochastic
 from dp_ensemble_env.privacy.fleet import Fleet
 from dp_ensemble_env.privacy.mechanisms.base import Event, Mechanism, Permit
 from dp_ensemble_env.privacy.mechanisms.estimates import (
@@ -51,6 +50,7 @@ from dp_ensemble_env.privacy.mechanisms.estimates import (
 )
 from dp_ensemble_env.privacy.mechanisms.noise import GRID
 from dp_ensemble_env.privacy.mechanisms.public import LAZY_WALK, PublicMechanism, name_of
+from dp_ensemble_env.tools.validation import check_count, check_stochastic
 
 FloatArray = NDArray[np.float64]
 #: Height of the coordinate that counts participants; the sensitivity is the norm of (1, COUNT).

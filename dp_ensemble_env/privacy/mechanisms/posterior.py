@@ -18,8 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dp_ensemble_env._validation import check_positive
-from dp_ensemble_env.lsmdp import log_probabilities
+from dp_ensemble_env.control.lsmdp import log_probabilities
 from dp_ensemble_env.privacy.accounting.divergence import check_delta
 from dp_ensemble_env.privacy.calibration import posterior_prior
 from dp_ensemble_env.privacy.mechanisms.base import Permit, Release, Seeding
@@ -32,6 +31,7 @@ from dp_ensemble_env.privacy.mechanisms.participants import (
     require_fleet,
     trusted_rows,
 )
+from dp_ensemble_env.tools.validation import check_positive
 
 _prior = lru_cache(maxsize=64)(posterior_prior)
 

@@ -18,8 +18,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dp_ensemble_env._validation import check_count, check_in_range, check_shape, check_stochastic
 from dp_ensemble_env.privacy.mechanisms.base import Event, Mechanism, Permit, Release, Seeding
+from dp_ensemble_env.tools.validation import check_count, check_in_range, check_shape, check_stochastic
 
 #: What an event calls the guess where none is given.
 LAZY_WALK = "lazy walk"

@@ -16,20 +16,19 @@ from typing import Any
 import numpy as np
 
 from dp_ensemble_env import scenarios
-from dp_ensemble_env._files import resolved
 from dp_ensemble_env.chain.calendar import named_holidays
 from dp_ensemble_env.chain.day import TooFewSimilarDays
-from dp_ensemble_env.envs.settings import as_privacy
-from dp_ensemble_env.event import DemandResponseEvent, check_event_day, event_day, event_for
-from dp_ensemble_env.experiments import metered
+from dp_ensemble_env.chain.event import DemandResponseEvent, check_event_day, event_day, event_for
+from dp_ensemble_env.chain.tariff import Tariff
 from dp_ensemble_env.meter import PowerSeries, read_meter
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy.fleet import SUMMER_STEPS, Fleet
 from dp_ensemble_env.privacy.ledger import PrivacyLedger
-from dp_ensemble_env.privacy.mechanisms import Mechanism, Release
+from dp_ensemble_env.privacy.mechanisms import Mechanism, Release, as_privacy
 from dp_ensemble_env.privacy.mechanisms.participants import FleetMechanism
+from dp_ensemble_env.scenarios import metered
 from dp_ensemble_env.scenarios.campus import HOLIDAYS
-from dp_ensemble_env.tariff import Tariff
+from dp_ensemble_env.tools.files import resolved
 
 
 @dataclass(frozen=True, eq=False)

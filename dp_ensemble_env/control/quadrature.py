@@ -14,8 +14,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env._compile import njit
-from dp_ensemble_env.lsmdp import LogKernel
+from dp_ensemble_env.control.lsmdp import LogKernel
+from dp_ensemble_env.tools.compile import njit
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -25,15 +25,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env._validation import as_days
 from dp_ensemble_env.chain import resample, select_days, similar_days
 from dp_ensemble_env.chain.calendar import named_holidays
 from dp_ensemble_env.chain.day import DayPath, day_path
+from dp_ensemble_env.chain.event import DemandResponseEvent, TooFewDays, check_event_day, customer_baseline
 from dp_ensemble_env.chain.stale import stale_days
-from dp_ensemble_env.event import DemandResponseEvent, TooFewDays, check_event_day, customer_baseline
-from dp_ensemble_env.lsmdp import occupancy
+from dp_ensemble_env.control.lsmdp import occupancy
+from dp_ensemble_env.control.policies import standard_policy
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.policies import standard_policy
+from dp_ensemble_env.tools.validation import as_days
 
 FloatArray = NDArray[np.float64]
 TimeArray = NDArray[np.datetime64]

@@ -31,12 +31,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import rel_entr
 
-from dp_ensemble_env._average import draw_kernel, sampled_costs
-from dp_ensemble_env._edges import check_concentration
-from dp_ensemble_env._validation import check_choice, check_count, check_instance, check_rng
-from dp_ensemble_env.lsmdp import evaluate_policy
-from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.policies import (
+from dp_ensemble_env.control.dynamics import default_kernel, world
+from dp_ensemble_env.control.lsmdp import evaluate_policy
+from dp_ensemble_env.control.policies import (
     AVERAGE_METHODS,
     average_policy,
     average_policy_as_printed,
@@ -48,6 +45,9 @@ from dp_ensemble_env.policies import (
     solve_with,
     taylor_kernel,
 )
+from dp_ensemble_env.control.sampling import draw_kernel, sampled_costs
+from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.tools.validation import check_choice, check_concentration, check_count, check_instance, check_rng
 
 FloatArray = NDArray[np.float64]
 
@@ -121,7 +121,7 @@ def cost_of_privacy(
         return policy_cost(model, noisy.policy)
     true = solve_standard(model)
     with np.errstate(invalid="ignore"):
-        difference = kernel.log_values - model.log_kernel.log_values
+        difference = kernel.log_values - default_kernel(model).log_values
         excess = np.where(noisy.policy_values > 0, difference if noisy.contexts else difference[0], 0.0)
     one_step = np.add.reduceat(noisy.policy_values * excess, kernel.indptr[:-1], axis=-1)
     one_step = np.moveaxis(one_step, 0, 1) if noisy.contexts else one_step
@@ -133,7 +133,7 @@ def cost_of_privacy(
 def policy_cost(model: EnsembleModel, policy: FloatArray) -> FloatArray:
     """Exact loss of any policy against the optimum, (T, [c,] n) dollars; zero only for the optimum itself."""
     check_uncoupled(model)
-    cost = evaluate_policy(policy, model.default, model.utility, model.discomfort_penalty, **model.surroundings)
+    cost = evaluate_policy(policy, model.default, model.utility, model.discomfort_penalty, **world(model))
     loss = cost - solve_standard(model).cost_to_go
     return loss[:-1] if model.context is not None else loss[..., :-1, :]
 
@@ -170,7 +170,7 @@ def release_cost(
         return _release_cost_general(model, k, formula, samples, generator)
     solution = solve_standard(model)
     sums, squares = sampled_costs(
-        model.log_kernel,
+        default_kernel(model),
         k,
         samples,
         generator,
@@ -192,7 +192,7 @@ def _release_cost_general(
     best, gamma = solve_standard(model), model.discomfort_penalty
     total, squares = np.zeros((2, *best.policy.shape[:-1]))
     for _ in range(samples):
-        kernel = draw_kernel(model.log_kernel, k, rng)
+        kernel = draw_kernel(default_kernel(model), k, rng)
         noisy = solve_with(model, kernel)
         if formula == "exact":
             cost = policy_cost(model, noisy.policy)
@@ -221,7 +221,7 @@ def release_cost_leading_order(model: EnsembleModel, k: float) -> FloatArray:
     k = check_concentration(k)
     check_uncoupled(model)
     solution = solve_standard(model)
-    kernel = model.log_kernel
+    kernel = default_kernel(model)
     ratio = desirability_ratio(model, solution)
     spread = np.add.reduceat(ratio * (1.0 - solution.policy_values), kernel.indptr[:-1], axis=-1)
     visit = model.discomfort_penalty / (2.0 * (k + 1.0)) * (np.moveaxis(spread, 0, 1) if solution.contexts else spread)
@@ -229,7 +229,7 @@ def release_cost_leading_order(model: EnsembleModel, k: float) -> FloatArray:
     # and no discomfort.
     earned = np.concatenate([-visit, np.zeros((1, *visit.shape[1:]))])
     free = solution.policy
-    return evaluate_policy(free, free, earned, 1.0, **model.surroundings)[:-1]
+    return evaluate_policy(free, free, earned, 1.0, **world(model))[:-1]
 
 
 def average_cost_as_printed(model: EnsembleModel, k: float) -> FloatArray:
@@ -244,7 +244,7 @@ def average_cost_as_printed(model: EnsembleModel, k: float) -> FloatArray:
     k = check_concentration(k)
     check_plain(model)
     solution = solve_standard(model)
-    kernel, gamma = model.log_kernel, model.discomfort_penalty
+    kernel, gamma = default_kernel(model), model.discomfort_penalty
     ratio, pi = desirability_ratio(model, solution), solution.policy_values
     p = np.broadcast_to(np.exp(kernel.log_values[0]), pi.shape)
     printed = average_policy_as_printed(model, k)

@@ -12,7 +12,7 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
 
-from dp_ensemble_env._validation import check_choice
+from dp_ensemble_env.tools.validation import check_choice
 
 T = TypeVar("T")
 

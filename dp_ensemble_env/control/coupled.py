@@ -32,10 +32,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from dp_ensemble_env._validation import check_instance, check_positive
+from dp_ensemble_env.control.dynamics import default_kernel, world
+from dp_ensemble_env.control.lsmdp import Solution, solve
 from dp_ensemble_env.coupling import Coupling
-from dp_ensemble_env.lsmdp import Solution, solve
 from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.tools.validation import check_instance, check_positive
 
 FloatArray = NDArray[np.float64]
 
@@ -153,7 +154,7 @@ class _Point:
         self._model, self._nature = model, nature
         shifted = model.utility.copy()
         shifted[1:] -= price[:, None] * model.power_kw
-        self.solution = solve(model.log_kernel, shifted, model.discomfort_penalty, **model.surroundings)
+        self.solution = solve(default_kernel(model), shifted, model.discomfort_penalty, **world(model))
         self.policy = self.solution.policy
         rho = np.empty_like(shifted)
         rho[0] = model.initial

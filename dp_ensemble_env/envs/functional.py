@@ -9,7 +9,7 @@ r"""The environment as pure functions of arrays: one plain definition for NumPy,
 Every scenario, population, action mode and context works as in `EnsembleEnv`; time, context, action and
 the loads may have leading axes of equal length, one entry an environment::
 
-    from dp_ensemble_env import functional
+    from dp_ensemble_env.envs import functional
 
     params = functional.make("spot", action="tilt", backend="torch")
     state, observation = functional.reset(params, key=torch.Generator().manual_seed(0), batch=(64,))
@@ -29,13 +29,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dp_ensemble_env._shapes import sizes
-from dp_ensemble_env._validation import check_choice
 from dp_ensemble_env.envs import actions
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.envs.general import clock_of
 from dp_ensemble_env.envs.vector import EnsembleVectorEnv
 from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.shapes import sizes
+from dp_ensemble_env.tools.validation import check_choice
 
 __all__ = ["Gymnax", "Params", "State", "make", "reset", "step", "step_autoreset"]
 

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dp_ensemble_env._nature import policy_rows
-from dp_ensemble_env._recursion import EMPTY_ROW, NOT_A_LOG, PROBABILITIES, compress, scatter
-from dp_ensemble_env._validation import as_numeric_array, check_stochastic
+from dp_ensemble_env.control.loops import EMPTY_ROW, NOT_A_LOG, PROBABILITIES, compress, policy_rows, scatter
+from dp_ensemble_env.tools.validation import as_numeric_array, check_stochastic
 
 FloatArray = NDArray[np.float64]
 
@@ -94,7 +93,7 @@ class LogKernel:
         if fault == PROBABILITIES:
             raise ValueError(
                 f"{name} looks like probabilities (nonnegative rows that sum to one), not logarithms; "
-                "pass dp_ensemble_env.lsmdp.log_probabilities(default)."
+                "pass dp_ensemble_env.control.lsmdp.log_probabilities(default)."
             )
         return cls(indptr, indices, values, dense.shape[-1])
 

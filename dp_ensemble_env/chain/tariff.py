@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dp_ensemble_env._validation import as_float_array, as_times, check_shape
-from dp_ensemble_env._words import clock, minutes
+from dp_ensemble_env.tools.validation import as_float_array, as_times, check_shape, clock, minutes
 
 FloatArray = NDArray[np.float64]
 TimeArray = NDArray[np.datetime64]

@@ -1,6 +1,6 @@
 r"""Closed-form policies: standard, Taylor, Digamma and average value.
 
-All of them are the recursion of `dp_ensemble_env.lsmdp` with some kernel, or an
+All of them are the recursion of `dp_ensemble_env.control.lsmdp` with some kernel, or an
 average of such solutions. With :math:`P` the default matrix and
 :math:`x \sim \mathrm{Dir}(kP[b])` its private copy:
 
@@ -30,7 +30,7 @@ shape (T, n, m), with contexts (T, c, n, m). `k` may be infinite: all
 of them are the standard policy then.
 
 **Coupled models.** The standard policy is the certified optimum of the dual
-(`dp_ensemble_env.coupled`). The others keep its shadow prices and expect the noise
+(`dp_ensemble_env.control.coupled`). The others keep its shadow prices and expect the noise
 in the plain problem at those prices.
 """
 
@@ -42,23 +42,26 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 from scipy.special import digamma
 
-from dp_ensemble_env._average import average_sampled, average_sampled_general
-from dp_ensemble_env._edges import check_concentration
-from dp_ensemble_env._quadrature import average_exact
-from dp_ensemble_env._validation import (
+from dp_ensemble_env.control.coupled import solve_coupled
+from dp_ensemble_env.control.dynamics import default_kernel, world
+from dp_ensemble_env.control.lsmdp import LogKernel, Solution, solve
+from dp_ensemble_env.control.quadrature import average_exact
+from dp_ensemble_env.control.sampling import average_sampled, average_sampled_general
+from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.tools.validation import (
     as_float_array,
     check_choice,
+    check_concentration,
     check_count,
     check_instance,
     check_rng,
     check_shape,
     check_stochastic,
 )
-from dp_ensemble_env.coupled import solve_coupled
-from dp_ensemble_env.lsmdp import LogKernel, Solution, solve
-from dp_ensemble_env.model import EnsembleModel
 
 FloatArray = NDArray[np.float64]
 Models = EnsembleModel | Sequence[EnsembleModel]
@@ -89,7 +92,7 @@ def solve_standard(model: EnsembleModel) -> Solution:
     check_instance(model, EnsembleModel, "model")
     if model.coupling is not None:
         return solve_coupled(model)
-    return solve_with(model, model.log_kernel)
+    return solve_with(model, default_kernel(model))
 
 
 def solve_with(model: EnsembleModel, kernel: LogKernel) -> Solution:
@@ -98,7 +101,7 @@ def solve_with(model: EnsembleModel, kernel: LogKernel) -> Solution:
     if model.coupling is not None:
         utility = utility.copy()
         utility[1:] -= solve_coupled(model).shadow_price[:, None] * model.power_kw
-    return solve(kernel, utility, model.discomfort_penalty, **model.surroundings)
+    return solve(kernel, utility, model.discomfort_penalty, **world(model))
 
 
 @_over_models
@@ -122,7 +125,7 @@ def digamma_policy(model: EnsembleModel, k: float) -> FloatArray:
 def taylor_kernel(model: EnsembleModel, k: float) -> LogKernel:
     """Return log K of Proposition 1 on the support of the default."""
     k = check_concentration(k, allow_inf=True)
-    kernel = model.log_kernel
+    kernel = default_kernel(model)
     p = np.exp(kernel.log_values)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         correction = (1.0 - p) / (2.0 * p * (k + 1.0))
@@ -134,7 +137,7 @@ def taylor_kernel(model: EnsembleModel, k: float) -> LogKernel:
 def digamma_kernel(model: EnsembleModel, k: float) -> LogKernel:
     """Return log K of Proposition 2 on the support of the default."""
     k = check_concentration(k, allow_inf=True)
-    kernel = model.log_kernel
+    kernel = default_kernel(model)
     if np.isinf(k):
         return kernel
     p = np.exp(kernel.log_values)
@@ -187,7 +190,7 @@ def average_policy(
     solution = solve_standard(model)
     if np.isinf(k):
         return solution.policy
-    kernel = model.log_kernel
+    kernel = default_kernel(model)
     if generator is not None and not model.is_plain:
         return average_sampled_general(solution, k, samples, generator, functools.partial(solve_with, model))
     if generator is not None:
@@ -213,7 +216,7 @@ def expansion_values(model: EnsembleModel, solution: Solution, k: float) -> Floa
     """Corrected Proposition 3 (E2) on the nonzeros, shape ([c,] T, nnz); entries may be negative at small k."""
     ratio = desirability_ratio(model, solution)
     pi = solution.policy_values
-    mean_ratio = row_sums(model.log_kernel, pi * ratio)
+    mean_ratio = row_sums(default_kernel(model), pi * ratio)
     return pi * (1.0 + (mean_ratio - ratio) / (k + 1.0))
 
 
@@ -227,7 +230,7 @@ def average_policy_as_printed(model: EnsembleModel, k: float) -> FloatArray:
     k = check_concentration(k)
     check_plain(model)
     solution = solve_standard(model)
-    kernel = model.log_kernel
+    kernel = default_kernel(model)
     ratio, pi = desirability_ratio(model, solution), solution.policy_values
     p = np.broadcast_to(np.exp(kernel.log_values[0]), pi.shape)
     # In units of sum(P z): P z -> pi, z -> ratio, and the denominators become sum(pi^2), sum(pi^3).
@@ -379,7 +382,7 @@ def desirability_ratio(model: EnsembleModel, solution: Solution) -> FloatArray:
     """r[a] = z_{t+1}[a] / sum_nu P[b, nu] z_{t+1}[nu] on the nonzeros, shape ([c,] T, nnz)."""
     # pi = P r, so r = pi / P: no desirability is ever exponentiated.
     with np.errstate(divide="ignore", invalid="ignore"):
-        p = np.exp(model.log_kernel.log_values if solution.contexts else model.log_kernel.log_values[0])
+        p = np.exp(default_kernel(model).log_values if solution.contexts else default_kernel(model).log_values[0])
         return np.where(p > 0, solution.policy_values / p, 0.0)
 
 
@@ -387,3 +390,47 @@ def row_sums(kernel: LogKernel, values: FloatArray) -> FloatArray:
     """Sum over each row's entries and repeat the sum on them, shape (…, nnz)."""
     sums = np.add.reduceat(values, kernel.indptr[:-1], axis=-1)
     return np.repeat(sums, np.diff(kernel.indptr), axis=-1)
+
+
+def competing(behaviour: FloatArray) -> NDArray[np.int64]:
+    """Return the set, counted from 0, that each decision of behaviour (…, n, m) belongs to, shape (m,).
+
+    Decisions compete if some load may take either, at once or by way of others. A tilt
+    that is raised for a whole set changes nothing.
+
+    Examples
+    --------
+    >>> competing(np.array([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]))
+    array([0, 0, 1])
+    """
+    n, m = behaviour.shape[-2:]
+    possible = (behaviour > 0).reshape(-1, n, m).any(axis=0)
+    states, decisions = np.nonzero(possible)
+    joint = coo_array((np.ones(len(states)), (states, n + decisions)), shape=(n + m, n + m))
+    _, labels = connected_components(joint, directed=False)
+    _, numbers = np.unique(labels[n:], return_inverse=True)
+    result: NDArray[np.int64] = numbers.reshape(m).astype(np.int64)
+    return result
+
+
+def centred(tilts: FloatArray, behaviour: FloatArray, taken: Any = True) -> FloatArray:
+    """Return tilts (…, m) shifted so that the middle of each set of competing decisions is zero.
+
+    Parameters
+    ----------
+    tilts : ndarray of shape (…, m)
+    behaviour : ndarray of shape (…, n, m)
+        Whose decisions compete; see `competing`.
+    taken : array_like of bool that broadcasts to the tilts
+        Decisions that count for the middle; a set without any stays as it is.
+    """
+    out = np.array(tilts, dtype=float)
+    labels, counted = competing(behaviour), np.broadcast_to(taken, out.shape)
+    for group in range(labels.max() + 1):
+        inside = counted & (labels == group)
+        top = np.where(inside, tilts, -np.inf).max(axis=-1, keepdims=True)
+        low = np.where(inside, tilts, np.inf).min(axis=-1, keepdims=True)
+        some = np.isfinite(top)
+        middle = (np.where(some, top, 0.0) + np.where(some, low, 0.0)) / 2.0
+        out -= np.where(labels == group, middle, 0.0)
+    return out

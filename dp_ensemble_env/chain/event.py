@@ -25,7 +25,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dp_ensemble_env._validation import (
+from dp_ensemble_env.chain.calendar import day_of_week, similar_days
+from dp_ensemble_env.chain.tariff import RETAIL_PRICE, EventTimeline, Tariff
+from dp_ensemble_env.tools.validation import (
     as_days,
     as_float_array,
     as_numeric_array,
@@ -35,10 +37,8 @@ from dp_ensemble_env._validation import (
     check_instance,
     check_positive,
     check_shape,
+    clock,
 )
-from dp_ensemble_env._words import clock
-from dp_ensemble_env.chain.calendar import day_of_week, similar_days
-from dp_ensemble_env.tariff import RETAIL_PRICE, EventTimeline, Tariff
 
 if TYPE_CHECKING:
     from dp_ensemble_env.meter import PowerSeries

@@ -17,15 +17,15 @@ from typing import Any
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
-from dp_ensemble_env._shapes import Axis
-from dp_ensemble_env._validation import check_choice
+from dp_ensemble_env.chain.event import EventTimeline
 from dp_ensemble_env.context import Context
 from dp_ensemble_env.coupling import Coupling
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.envs.registration import ENVIRONMENTS
-from dp_ensemble_env.event import EventTimeline
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy.mechanisms.base import Release
+from dp_ensemble_env.shapes import Axis
+from dp_ensemble_env.tools.validation import check_choice
 
 Numbers = dict[str, Any]
 

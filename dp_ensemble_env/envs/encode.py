@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dp_ensemble_env._validation import check_shape, check_stochastic
 from dp_ensemble_env.envs import actions
 from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.tools.validation import check_shape, check_stochastic
 
 FloatArray = NDArray[np.float64]
 _KINDS = {"price": "a price (a tilt of the default that is linear in power)"}

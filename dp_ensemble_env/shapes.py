@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env._edges import as_utility
-from dp_ensemble_env._validation import as_float_array, check_shape, check_stochastic
 from dp_ensemble_env.context import Context
+from dp_ensemble_env.tools.validation import as_float_array, as_utility, check_shape, check_stochastic
 
 FloatArray = NDArray[np.float64]
 

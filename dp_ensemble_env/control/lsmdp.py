@@ -60,13 +60,20 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dp_ensemble_env import _nature
-from dp_ensemble_env._edges import LARGEST_PENALTY, as_utility, check_penalty_scale
-from dp_ensemble_env._kernel import LogKernel, Solution, batch_time, contexts_first
-from dp_ensemble_env._recursion import backward, evaluate
-from dp_ensemble_env._validation import (
+from dp_ensemble_env.control.kernel import LogKernel, Solution, batch_time, contexts_first
+from dp_ensemble_env.control.loops import (
+    backward,
+    backward_with_nature,
+    evaluate,
+    evaluate_with_nature,
+    forward_with_nature,
+)
+from dp_ensemble_env.tools.validation import (
+    LARGEST_PENALTY,
     as_float_array,
     as_numeric_array,
+    as_utility,
+    check_penalty_scale,
     check_positive,
     check_shape,
     check_stochastic,
@@ -341,7 +348,7 @@ def _solve_general(log_kernel: Any, utility: Any, discomfort_penalty: Any, natur
     check_penalty_scale(values, penalty)
     _check_axes("log_kernel", kernel.log_values.shape[:2], world.contexts, horizon)
     log_z, tilt = np.empty((horizon + 1, world.contexts, n)), np.empty((horizon, world.contexts, m))
-    finite = _nature.backward(
+    finite = backward_with_nature(
         kernel.indptr, kernel.indices, kernel.log_values, kernel.linear, kernel.depth, *world, values, penalty, log_z,
         tilt,
     )  # fmt: skip
@@ -369,7 +376,7 @@ def _evaluate_general(
     check_shape(reference, (*reference.shape[:2], n, m), "default", "the rows and columns of the policy")
     _check_axes("default", reference.shape[1::-1], world.contexts, horizon)
     cost = np.empty((horizon + 1, world.contexts, n))
-    fault = _nature.evaluate(controlled, reference, *world, values, penalty, cost)
+    fault = evaluate_with_nature(controlled, reference, *world, values, penalty, cost)
     if fault[0] >= 0:
         t, w, s, a = (int(i) for i in fault)
         where = f" in context {w}" if context is not None else ""
@@ -390,7 +397,7 @@ def _follow_general(controlled: FloatArray, first: FloatArray, nature: Any, cont
     check_shape(policy, (horizon, world.contexts, n, m), "policy", "one matrix per step and context")
     shares = np.zeros((horizon + 1, world.contexts, n))
     shares[0] = weights[:, None] * first
-    _nature.forward(policy, *world, shares)
+    forward_with_nature(policy, *world, shares)
     return shares if context is not None else shares[:, 0]
 
 

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dp_ensemble_env._validation import (
+from dp_ensemble_env.chain import MarkovChain, as_step, ensemble, estimate_chain, resample, similar_days
+from dp_ensemble_env.chain.event import DemandResponseEvent, TooFewDays, check_event_day, customer_baseline
+from dp_ensemble_env.tools.validation import (
     as_days,
     as_numeric_array,
     as_times,
@@ -17,8 +19,6 @@ from dp_ensemble_env._validation import (
     check_instance,
     check_shape,
 )
-from dp_ensemble_env.chain import MarkovChain, as_step, ensemble, estimate_chain, resample, similar_days
-from dp_ensemble_env.event import DemandResponseEvent, TooFewDays, check_event_day, customer_baseline
 
 FloatArray = NDArray[np.float64]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from dp_ensemble_env.envs.registration import ENVIRONMENTS, register_environments
+from dp_ensemble_env.envs.registration import environment_ids, register_environments
 
 if TYPE_CHECKING:
     from dp_ensemble_env.envs.ensemble import EnsembleEnv
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _HOME = {"EnsembleEnv": "ensemble", "EnsembleVectorEnv": "vector", "EnsembleVecEnv": "sb3"}
 
-__all__ = ["ENVIRONMENTS", "EnsembleEnv", "EnsembleVecEnv", "EnsembleVectorEnv", "register_environments"]
+__all__ = ["EnsembleEnv", "EnsembleVecEnv", "EnsembleVectorEnv", "environment_ids", "register_environments"]
 
 register_environments()
 

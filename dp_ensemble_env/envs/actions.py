@@ -2,16 +2,16 @@ r"""The action modes, and the one place where an action becomes a tilt.
 
 In every mode but ``"policy"`` an action `x` of `d` numbers in [-1, 1] stands for the tilt
 
-.. math:: \tau_t[a] = s_t \sum_j x_j B[j, a]
+.. math:: \ell_t[w, a] = \sum_j x_j B_t[w, j, a]
 
-of the default behaviour, :math:`\pi_t[b] \propto P[b]\,e^{\tau_t}`, with a public basis `B`
-of shape (d, m), one column for each decision (in a plain model: each next level), and the scale
-:math:`s_t`. Zero always means: do not interfere. ``"discrete"`` numbers eleven prices in [-1, 1].
-A mode of your own is a basis::
+of the default behaviour, :math:`\pi_t[w, b] \propto P_t[w, b]\,e^{\ell_t[w]}`, with a public basis `B` in nats, one
+column for each decision (in a plain model: each next level). Zero always means: do not interfere. ``"discrete"``
+numbers eleven prices in [-1, 1]. A mode of your own is a function that returns a basis of shape (d, m), (T, d, m) or
+(T, c, d, m)::
 
     actions.register("two-prices", lambda model: np.stack([low_levels, high_levels]))
 
-**The scale** is the model's `tilt_scale`, or else
+**The scale** of tilts and prices is the model's `tilt_scale`, or else
 :math:`s_t = \sum_{\tau>t} (\max U_\tau - \min U_\tau)/(2\gamma)`, the spread over the states in the context
 where it is widest. It depends on public quantities only. The optimal tilt at `t` is the expected
 :math:`\log z_{t+1}` up to a constant, and one step of the recursion widens :math:`\log z` by no more than
@@ -47,9 +47,9 @@ class ActionMode:
     Attributes
     ----------
     basis : callable or None
-        ``basis(model)`` of shape (d, m); None where the numbers are the policy itself.
+        ``basis(model)`` in nats, of shape (d, m), (T, d, m) or (T, c, d, m); None where an action is the policy itself.
     tilt : bool
-        Whether the basis is the identity, so that each decision has a number of its own.
+        Whether each decision has a number of its own: the basis is the scale times the identity.
     levels : int
         Where an action is one of so many values of the first number, evenly spaced in [-1, 1]; else 0.
     """
@@ -64,7 +64,7 @@ class ActionMode:
             return ()
         if self.basis is None:
             return (model.n_states, model.n_decisions)
-        return (model.n_decisions,) if self.tilt else (len(basis_of(self, model)),)
+        return (model.n_decisions,) if self.tilt else (basis_of(self, model).shape[-2],)
 
     def space(self, model: EnsembleModel) -> spaces.Space[Any]:
         """Return the space of actions."""
@@ -93,8 +93,18 @@ def power_direction(model: EnsembleModel) -> FloatArray:
     return direction
 
 
-PRICE = ActionMode(lambda model: -power_direction(model)[None, :])  # a positive price lowers the power
-TILT = ActionMode(lambda model: np.eye(model.n_decisions), tilt=True)
+def price_basis(model: EnsembleModel) -> FloatArray:
+    """Return the tilts of a price of one, shape (T, 1, m): a positive price lowers the power."""
+    return -action_scale(model)[:, None, None] * power_direction(model)
+
+
+def tilt_basis(model: EnsembleModel) -> FloatArray:
+    """Return one row for each decision, shape (T, m, m)."""
+    return action_scale(model)[:, None, None] * np.eye(model.n_decisions)
+
+
+PRICE = ActionMode(price_basis)
+TILT = ActionMode(tilt_basis, tilt=True)
 POLICY = ActionMode(None)
 DISCRETE = ActionMode(PRICE.basis, levels=11)
 _HERE = "dp_ensemble_env.envs.actions"
@@ -108,24 +118,26 @@ def mode(name: str) -> ActionMode:
 
 
 def register(name: str, basis: Basis) -> None:
-    """Add an action mode of your own: a basis of tilts, ``basis(model)`` of shape (d, m)."""
+    """Add an action mode of your own: a basis of tilts in nats, ``basis(model)`` of shape ([T, [c,]] d, m)."""
     if not callable(basis):
         raise ValueError(f"basis must be a function of the model that returns an array of shape (d, m), got {basis!r}.")
     _REGISTRY.register(name, ActionMode(basis))
 
 
 def basis_of(chosen: ActionMode, model: EnsembleModel) -> FloatArray:
-    """Return the basis of a mode, shape (d, m); empty for the policy mode."""
+    """Return the basis of a mode in nats, shape (T or 1, c or 1, d, m); d = 0 for the policy mode."""
     m = model.n_decisions
     if chosen.basis is None:
-        return np.zeros((0, m))
-    basis = as_float_array(chosen.basis(model), "basis", 2)
-    if basis.shape[1] != m or len(basis) == 0 or not np.isfinite(basis).all():
+        return np.zeros((1, 1, 0, m))
+    basis = as_float_array(chosen.basis(model), "basis", (2, 3, 4))
+    full = basis[:, None] if basis.ndim == 3 else basis.reshape((1,) * (4 - basis.ndim) + basis.shape)
+    fits = full.shape[0] in (1, model.horizon) and full.shape[1] in (1, model.n_contexts) and full.shape[3] == m
+    if not fits or full.shape[2] == 0:
         raise ValueError(
-            f"the basis of an action mode has one finite number for each of the {m} levels in every row, "
-            f"got shape {basis.shape}."
+            f"for this model a basis has shape (d, {m}), ({model.horizon}, d, {m}) or "
+            f"({model.horizon}, {model.n_contexts}, d, {m}), with d at least one; got {basis.shape}."
         )
-    return basis
+    return full
 
 
 def action_scale(model: EnsembleModel) -> FloatArray:
@@ -154,17 +166,29 @@ def largest_shadow_price(model: EnsembleModel) -> FloatArray:
 
 def tilts_of(chosen: ActionMode, model: EnsembleModel, actions: ArrayLike) -> FloatArray:
     """Return the tilts (T, [c,] m) in nats that actions (T, [c,] d) stand for."""
-    tilts: FloatArray = np.asarray(actions, float) @ basis_of(chosen, model)
-    result: NDArray[np.float64] = tilts * _by_time(action_scale(model), tilts)
-    return result
+    numbers = np.asarray(actions, float)
+    if chosen.tilt:
+        scaled: FloatArray = numbers * _by_time(action_scale(model), numbers)
+        return scaled
+    return _apply(numbers, basis_of(chosen, model))
 
 
 def actions_of(chosen: ActionMode, model: EnsembleModel, tilts: FloatArray) -> NDArray[Any]:
     """Return the actions (T, [c,] d) nearest to tilts (T, [c,] m), inside the box; zero where the scale is."""
-    scale = _by_time(action_scale(model), tilts)
-    unit = np.divide(tilts, scale, out=np.zeros_like(tilts), where=scale > 0)
-    found = np.clip(unit if chosen.tilt else unit @ np.linalg.pinv(basis_of(chosen, model)), -1.0, 1.0)
+    if chosen.tilt:
+        scale = _by_time(action_scale(model), tilts)
+        found = np.divide(tilts, scale, out=np.zeros_like(tilts), where=scale > 0)
+    else:
+        found = _apply(tilts, np.linalg.pinv(basis_of(chosen, model)))
+    found = np.clip(found, -1.0, 1.0)
     return nearest_choice(chosen, found[..., 0]) if chosen.levels else found
+
+
+def _apply(numbers: FloatArray, matrices: FloatArray) -> FloatArray:
+    """Multiply (T, [c,] i) by matrices (T or 1, c or 1, i, j)."""
+    full = numbers if numbers.ndim == 3 else numbers[:, None]
+    found: FloatArray = (full[..., None, :] @ matrices)[..., 0, :]
+    return found if numbers.ndim == 3 or found.shape[1] > 1 else found[:, 0]
 
 
 def centred_actions(model: EnsembleModel, tilts: FloatArray, strict: bool = True) -> NDArray[np.float32]:

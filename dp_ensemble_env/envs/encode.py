@@ -25,7 +25,7 @@ def encode_policy(model: EnsembleModel, name: str, policy_t: ArrayLike, t: int, 
     default (in the span of the mode's basis, for ``"price"`` linear in power) that fits
     the box; else a `ValueError` says how far off the nearest such tilt is.
     """
-    mode, scale = actions.mode(name), float(actions.action_scale(model)[t])
+    mode = actions.mode(name)
     policy = check_stochastic(policy_t, "policy_t", square=model.nature is None)
     m = model.n_decisions
     check_shape(policy, (model.n_states, m), "policy_t", "the transition matrix of one step")
@@ -40,13 +40,15 @@ def encode_policy(model: EnsembleModel, name: str, policy_t: ArrayLike, t: int, 
         return policy
     tilt, component = _potentials(policy, default)
     if mode.tilt:
+        scale = float(actions.action_scale(model)[t])
         action = tilt / scale if scale > 0 else np.zeros(m)
+        tilt = action * scale
     else:
-        basis = actions.basis_of(mode, model)
-        slopes = _common_slopes(tilt, basis, component)
-        action = slopes / scale if scale > 0 else np.zeros(len(basis))
-        tilt = slopes @ basis
-    reached = _tilted(default, tilt if scale > 0 else np.zeros(m))
+        full = actions.basis_of(mode, model)
+        basis = full[t if len(full) > 1 else 0, context if full.shape[1] > 1 else 0]
+        action = _common_slopes(tilt, basis, component)
+        tilt = action @ basis
+    reached = _tilted(default, tilt)
     error = np.abs(reached - policy)
     if error.max() > TOLERANCE:
         b = int(np.argmax(error.max(axis=1)))

@@ -8,25 +8,9 @@ import gymnasium
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from dp_ensemble_env.envs import _general as gen
-from dp_ensemble_env.envs import _parts as dyn
-from dp_ensemble_env.envs.dynamics import STEPS
-from dp_ensemble_env.envs.general import uncontrolled_ahead
+from dp_ensemble_env.envs import step
+from dp_ensemble_env.envs.batch import Batch, BatchView, check_context, check_occupancy, check_options, check_state
 from dp_ensemble_env.envs.settings import EnvSettings, Options
-from dp_ensemble_env.envs.tables import Kernel
-from dp_ensemble_env.envs.task import (
-    FLOAT32,
-    FLOAT64,
-    Task,
-    TaskView,
-    check_context,
-    check_occupancy,
-    check_options,
-    check_state,
-    random_words,
-    seed_words,
-    writeable,
-)
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.tools.validation import check_choice
 
@@ -37,9 +21,10 @@ if TYPE_CHECKING:
 FloatArray = NDArray[np.float64]
 RENDER_MODES = ["human", "rgb_array", "ansi"]
 RENDER_FPS = 4
+_EVERYONE = np.ones(1, np.bool_)
 
 
-class EnsembleEnv(TaskView, gymnasium.Env[NDArray[np.float32], NDArray[np.floating]]):
+class EnsembleEnv(BatchView, gymnasium.Env[NDArray[np.float32], NDArray[np.floating]]):
     r"""Steer an ensemble of loads through a demand-response event.
 
     ## Description
@@ -50,18 +35,20 @@ class EnsembleEnv(TaskView, gymnasium.Env[NDArray[np.float32], NDArray[np.floati
     discomfort: $\gamma$ dollars per nat of divergence of the deformed probabilities from the default ones.
 
     The problem is a linearly-solvable Markov decision process, so its optimum is known exactly:
-    `env.unwrapped.optimal_return(state)`. The default model is a four-hour event on a synthetic campus: 20 levels,
-    18 steps, 100 buildings.
+    `env.unwrapped.optimal_return(state)`.
 
-    | id | population |
-    |----|------------|
-    | `dp_ensemble/MeanField-v0` | infinitely many loads; deterministic given the actions |
-    | `dp_ensemble/Buildings-v0` | as many loads as the model has buildings (100); multinomial moves |
-    | `dp_ensemble/SingleLoad-v0` | one load; categorical moves |
+    Every scenario has an id, such as `dp_ensemble/Spot-v1`, and one for each action mode, such as
+    `dp_ensemble/Spot-tilt-v1`; without a mode it takes prices. Their rewards are of unit scale. All ids take
+    `population`:
 
-    Every scenario has ids of its own, one for each action mode, such as `dp_ensemble/CampusEvent-tilt-v1`; without a
-    mode, `dp_ensemble/CampusEvent-v1`, it takes prices. They all take `population`, and have rewards of unit scale, so
-    that learners with their usual settings learn in `dp_ensemble/CampusEvent-v1` as it is.
+    | population | loads |
+    |------------|-------|
+    | `"mean-field"` (default) | infinitely many; deterministic given actions and contexts |
+    | a number | so many loads; each moves at random |
+    | `"single"` | one load |
+
+    `dp_ensemble/Paper-v1` is the environment of the paper: the campus event (20 levels, 18 steps), tilts, rewards in
+    dollars, and the Dirichlet mechanism, `privacy="dirichlet:k=50,floor=0.05,h=0.03"`.
 
     A model may have more to it. With *nature* a load takes one of `m` decisions, and nature takes the decision to the
     next state (without it the decision is the next state, and m = n). With a *context* prices, weather or an event
@@ -71,13 +58,13 @@ class EnsembleEnv(TaskView, gymnasium.Env[NDArray[np.float32], NDArray[np.floati
     ## Action Space
 
     Zero always means: do not interfere. The argument `action` chooses a mode, a `float32` box (`float64` actions
-    are taken as they are) or a number; modes of your own are bases of tilts, registered with
+    are taken as they are) or an integer; a mode of your own is a basis of tilts, registered with
     `dp_ensemble_env.envs.actions`:
 
     | mode | space | meaning |
     |------|-------|---------|
     | `"price"` | `Box(-1, 1, (1,))` | one virtual price: tilt = −action · s_t · (power rescaled to [−1, 1]) |
-    | `"tilt"` (default) | `Box(-1, 1, (m,))` | attraction of each decision: tilt = action · s_t; contains the optimum |
+    | `"tilt"` | `Box(-1, 1, (m,))` | attraction of each decision: tilt = action · s_t; contains the optimum |
     | `"policy"` | `Box(0, 1, (n, m))` | the probabilities of the decisions themselves |
     | `"discrete"` | `Discrete(11)` | eleven prices from −1 to 1 in steps of 0.2; 5 leaves the loads alone |
 
@@ -87,9 +74,8 @@ class EnsembleEnv(TaskView, gymnasium.Env[NDArray[np.float32], NDArray[np.floati
     (a model may declare a `tilt_scale` of its own). The power of a decision is that of the states it leads to.
     `env.unwrapped.encode_policy(policy_t)` translates a transition matrix.
 
-    An action outside of the box by rounding (1e-6) is put on its edge; beyond that `step` raises `ValueError`, where
-    Gymnasium's own environments clip: such an action is a mistake more often than not. `gymnasium.wrappers.ClipAction`
-    clips it.
+    Actions outside the box are clipped to it, with one warning for each environment. NaN is refused and changes
+    nothing.
 
     ## Observation Space
 
@@ -111,11 +97,11 @@ class EnsembleEnv(TaskView, gymnasium.Env[NDArray[np.float32], NDArray[np.floati
 
     ## Rewards
 
-    Dollars per building: $\sum_a \rho_{t+1}[a] U_{t+1}[a] - \gamma \sum_b \rho_t[b]\,\mathrm{KL}(\pi_t[b] \|
+    Dollars per load: $\sum_a \rho_{t+1}[a] U_{t+1}[a] - \gamma \sum_b \rho_t[b]\,\mathrm{KL}(\pi_t[b] \|
     \mathrm{default}[b])$ with $\rho$ the shares. Undiscounted; the return of the optimal policy from state `b` is
     $\gamma \log z_0[b] - U_0[b]$ on average (exactly, in the mean field without a context). With nature, $\rho_{t+1}$
     is where it leads; with a context, $U_{t+1}$ is that of the context on arrival; the cost of a coupling is taken off
-    the utility. `rewards="unit"` divides rewards, and nothing else, by `env.unwrapped.reward_unit`: the largest
+    the utility. `reward="unit"` divides rewards, and nothing else, by `env.unwrapped.reward_unit`: the largest
     utility in size, a public number.
 
     `info` has these keys at `reset` and at every `step`:
@@ -123,17 +109,16 @@ class EnsembleEnv(TaskView, gymnasium.Env[NDArray[np.float32], NDArray[np.floati
     | key | type | meaning | unit |
     |-----|------|---------|------|
     | `time` | int | decisions taken so far | |
-    | `utility` | float | first part of the reward (0 at reset) | $ per building |
-    | `discomfort` | float | second part, which is subtracted (0 at reset) | $ per building |
-    | `power_kw` | float | mean power of a building | kW |
-    | `curtailment_kw` | float | expected uncontrolled power from the same start, less `power_kw` | kW |
-    | `optimal_return` | float | optimal expected return of this episode, from its start | $ per building |
+    | `utility` | float | first part of the reward (0 at reset) | $ per load |
+    | `discomfort` | float | second part, which is subtracted (0 at reset) | $ per load |
+    | `power_kw` | float | mean power of a load | kW |
+    | `optimal_return` | float | optimal expected return of this episode, from its start | $ per load |
 
-    With a context also `context`, the number of the present one; with a coupling also `cost`, the kW per building by
-    which the limit is passed or the target missed, for constrained learning. The curtailment and
-    `default_occupancy` compare with the uncontrolled ensemble in the same contexts.
-    With `infos="all"` also `occupancy` and `default_occupancy`, `float64` arrays of shape (n,): the shares, and what
-    they would be expected to be had nobody interfered.
+    With a context also `context`, the number of the present one; with a coupling also `cost`, the kW per load by
+    which the limit is passed or the target missed, for constrained learning; with `instance=None` also `instance`.
+    With `infos="all"`, which takes time, also `occupancy` and `default_occupancy`, `float64` arrays of shape (n,): the
+    shares, and what they would be expected to be in the same contexts had nobody interfered; and `curtailment_kw`, the
+    power of the latter less `power_kw`.
 
     ## Starting State
 
@@ -162,20 +147,21 @@ class EnsembleEnv(TaskView, gymnasium.Env[NDArray[np.float32], NDArray[np.floati
     support of the matrix, the power levels and the prices count as public. With `privacy` the environment is built on
     `model.public(release)`: without a declaration all start states are equally likely, and there is no baseline.
     *From whom*: from whoever sees the environment, its trajectories or an agent trained in it.
-    *How*: with `privacy` (or its shorthand `k`), the dynamics **and** the reference of the discomfort are one release
+    *How*: with `privacy`, the dynamics **and** the reference of the discomfort are one release
     of the matrix (for the Dirichlet mechanism a smaller `k` is noisier; `"public"` uses no data at all). Everything
     that happens in the environment afterwards is post-processing of the release.
-    *Under which adjacency*: two matrices whose rows differ by at most `h` (L1), two entries a row; see
-    `dp_ensemble_env.privacy`. A bound that holds for all inputs needs `floor > 0`.
+    *Under which adjacency*: for the Dirichlet mechanism two matrices whose rows differ by at most `h` (L1), two entries
+    a row, with `h` from the spec (`"dirichlet:k=50,floor=0.05,h=0.03"`) or the ledger. A bound that holds
+    for all inputs needs `floor > 0`.
     *What is spent*: `env.unwrapped.ledger` knows. Environments of one process share a ledger unless they are given one
-    or a budget, so that what they draw is added up. With `k=None` the ledger is the environment's own and reports an
-    infinite ε: nothing is private.
+    themselves, so that what they draw is added up. Without `privacy` the ledger is the environment's own and reports an
+    infinite ε: nothing is private. A budget belongs to the ledger: `PrivacyLedger(budget=(1.0, 1e-6))`.
     *What leaves*: a pickle, `env.spec` and `env.settings` hold public fields and the release, nothing else. So an
     unpickled environment with `redraw="episode"` cannot draw again.
 
     The release depends on the true matrix, the mechanism with all its settings and `release_seed`: no two draws share
     a stream of random numbers. All sub-environments of any vectoriser share one matrix, it survives every `reset`, and
-    the ledger is charged for it once (again, if another `h` is claimed). **A seeded release can be
+    the ledger is charged for it once. **A seeded release can be
     repeated by whoever knows the seed and the method**, and the default seed is 0: that suits experiments. For a
     release to be published, draw it from the operating system's entropy and pass it in:
     `privacy=ledger.release(mechanism("dirichlet:k=50,floor=0.05"), model.default)`.
@@ -187,27 +173,24 @@ class EnsembleEnv(TaskView, gymnasium.Env[NDArray[np.float32], NDArray[np.floati
 
     | argument | default | meaning |
     |----------|---------|---------|
-    | `model` | `None` | an `EnsembleModel` or the name of a scenario; `None` is `"campus-event"` |
-    | `population` | `"mean-field"` | `"mean-field"`, `"buildings"`, `"single"` or a number of loads; set by the id |
+    | `model` | `None` | an `EnsembleModel` or the name of a scenario |
+    | `population` | `"mean-field"` | `"mean-field"`, `"single"` or a number of loads |
     | `action` | `"tilt"` | `"price"`, `"tilt"`, `"policy"`, `"discrete"`, or one that you registered; set by the id |
-    | `instance` | `0` | which instance of the scenario |
+    | `reward` | `"dollars"` | `"dollars"`, or `"unit"`: of order one; set by the id |
+    | `scenario` | `None` | set by the id, which then refuses `model` |
+    | `instance` | `0` | an instance of the scenario; `None` draws one of the split at each reset |
     | `split` | `"train"` | the set that the instance belongs to: `"train"`, `"validation"` or `"test"` |
-    | `privacy` | `None` | a mechanism such as `"dirichlet:k=50,floor=0.05"`, or a `Release`; `None` is the truth |
-    | `k` | `None` | shorthand for the Dirichlet mechanism: its concentration |
-    | `floor` | `0.0` | with `k`: least probability of a possible transition before the draw |
-    | `release` | `None` | shorthand: a `Release` made elsewhere, or the path of a saved one |
+    | `privacy` | `None` | a mechanism (`"dirichlet:k=50,floor=0.05"`), a `Release` or its path; `None` is the truth |
+    | `ledger` | `None` | a `PrivacyLedger`, or the path of one, to charge; by default that of the process |
     | `release_seed` | `None` | seed of the release; `None` means 0 |
     | `redraw` | `"never"` | `"never"` or `"episode"` |
-    | `budget` | `None` | `(epsilon, delta)` that the releases must not exceed |
-    | `ledger` | `None` | a `PrivacyLedger`, or the path of one, to charge; by default that of the process |
-    | `h` | `None` | adjacency for the ledger; by default the ledger's own |
     | `infos` | `"basic"` | `"basic"` or `"all"` |
-    | `rewards` | `"dollars"` | `"dollars"` or `"unit"`: of order one; set by the ids of version 1 |
     | `render_mode` | `None` | `"human"`, `"rgb_array"` or `"ansi"` |
 
     ```python
     import gymnasium
-    env = gymnasium.make("dp_ensemble_env:dp_ensemble/MeanField-v0", k=50, floor=0.01)
+    import dp_ensemble_env
+    env = gymnasium.make("dp_ensemble/Paper-v1")
     observation, info = env.reset(seed=0)
     policy = env.unwrapped.optimal_policy
     total, done = 0.0, False
@@ -220,8 +203,7 @@ class EnsembleEnv(TaskView, gymnasium.Env[NDArray[np.float32], NDArray[np.floati
 
     ## Version History
 
-    * v1: ids by scenario and action mode; prices unless the id says otherwise; rewards of unit scale
-    * v0: first version; tilts, rewards in dollars
+    * v1: first version
     """
 
     metadata: dict[str, Any] = {"render_modes": RENDER_MODES, "render_fps": RENDER_FPS}
@@ -238,115 +220,69 @@ class EnsembleEnv(TaskView, gymnasium.Env[NDArray[np.float32], NDArray[np.floati
         if render_mode is not None:
             check_choice(render_mode, "render_mode", RENDER_MODES)
         self.render_mode = render_mode
-        self._task = Task(EnvSettings.of(model, population, action, **options), autoreset=False)
-        self.observation_space = self._task.observation_space
-        self.action_space = self._task.action_space
-        n, horizon = self._task.model.n_states, self._task.model.horizon
-        self._horizon, self._width, self._shape = horizon, self._task.width, self._task.action_shape
-        self._ints, self._common = self._task.ints, self._task.common
-        self._kernels = self._task.kernel.packed()[None, :]
-        self._counters, self._occupancy = self._task.arrays(1)
-        self._traces = np.zeros((horizon + 2, 1))
-        self._values = np.zeros((self._task.values, 1))
-        self._flat_values = self._values.reshape(-1)
-        self._start: FloatArray = np.zeros(n)
-        self._time, self._optimal, self._episodes = -1, 0.0, 0
-        self._unit, self._coupled = self._task.unit, self.model.coupling is not None
-        self._more = self._task.infos == "all" or self._coupled or self.model.context is not None
+        self._batch = Batch(EnvSettings.of(model, population, action, **options), 1)
+        self.observation_space, self.action_space = self._batch.observation_space, self._batch.action_space
+        self._horizon, self._width, self._shape = self.model.horizon, self._batch.width, self._batch.action_shape
+        self._values = np.zeros((step.MISS + 1, 1))
+        self._time, self._optimal = -1, 0.0
+        self._coupled = self.model.coupling is not None
+        self._more = (
+            self._batch.infos == "all" or self._coupled or self._batch.several or self.model.context is not None
+        )
         self._stream_source: np.random.Generator | None = None
         self._renderer: Renderer | None = None
-        self._power_trace: list[float] = []
-        self._idle_trace: list[float] = []
-        self._reward_trace: list[float] = []
-        self._advance = STEPS[self._task.dynamics]
+        self._power: list[float] = []
+        self._rewards: list[float] = []
 
     # ------------------------------------------------------------ the episode
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.float32], dict[str, Any]]:
         """Start an episode; ``options`` may hold ``state`` or ``occupancy``, and ``context``."""
-        n = self._task.model.n_states
+        n, batch = self.model.n_states, self._batch
         chosen = check_options(options, ("state", "occupancy", "context"))
         state, given = -1, np.zeros(n)
         if "state" in chosen:
             state = check_state(chosen["state"], n)
         elif "occupancy" in chosen:
             state, given = -2, check_occupancy(chosen["occupancy"], n)
-        context = check_context(chosen["context"], self._task.model) if "context" in chosen else -1
-        if self._task.redraw == "episode" and self._episodes > 0:
-            self._task.kernel = self._task.draw(self._episodes)  # raises before anything else has changed
-            self._kernels[0] = self._task.kernel.packed()
-        self._episodes += 1
+        context = check_context(chosen["context"], self.model) if "context" in chosen else -1
+        batch.next_release(_EVERYONE)  # raises before anything else has changed
         super().reset(seed=seed)
         if seed is not None:
-            self._counters[self._task.streams, 0] = seed_words(seed)
+            batch.seed(0, seed)
         elif self._stream_source is None or self._stream_source is not self._np_random:
-            self._counters[self._task.streams] = random_words(self.np_random, 1)
+            batch.seed_randomly(self.np_random, _EVERYONE)
         self._stream_source = self._np_random
         observation = np.empty((1, self._width), np.float32)
-        self._restart(state, given, context, observation)
-        self._time, self._start = 0, self.occupancy
-        if self._coupled and state != -1:
-            self._traces[0] = self._task.optimal_return(self._start)
-        self._optimal = float(self._traces[0, 0])
+        batch.reset(_EVERYONE, np.array([state]), given[None, :], np.array([context]), observation, self._values)
+        self._time, self._optimal = 0, float(batch.state.best[0])
+        values = self._values[:, 0].tolist()
         if self.render_mode is not None:
-            self._power_trace, self._reward_trace = [float(self._values[dyn.POWER, 0])], []
-            self._idle_trace = self._power_trace.copy()
+            self._power, self._rewards = [values[step.POWER]], []
             if self.render_mode == "human":
                 self.render()
-        return observation[0], self._info(self._flat_values.tolist())
-
-    def _restart(self, state: int, given: FloatArray, context: int, observation: NDArray[np.float32]) -> None:
-        arrays = self._ints, self._common, self._kernels, self._counters, self._traces, self._occupancy
-        starts = np.ones(1, np.bool_), np.array([state]), given[None, :]
-        if self._task.general:
-            gen.reset_general(*arrays, *starts, np.array([context]), observation, self._values)
-        else:
-            dyn.reset_rows(*arrays, *starts, observation, self._values)
+        return observation[0], self._info(values)
 
     def step(self, action: NDArray[np.floating] | Any) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
-        """Move the ensemble one step under `action`; a bad action is refused and changes nothing."""
-        if (
-            action.__class__ is not np.ndarray
-            or action.shape != self._shape
-            or (action.dtype != FLOAT32 and action.dtype != FLOAT64)
-            or not action.flags.carray
-        ):
-            action = self._task.as_action(action, self._shape)
+        """Move the ensemble one step under `action`; a refused action changes nothing."""
         observation = np.empty((1, self._width), np.float32)
-        fault = self._advance(
-            self._ints,
-            self._common,
-            self._kernels,
-            self._counters,
-            self._traces,
-            self._occupancy,
-            action.reshape(1, -1),
-            observation,
-            self._values,
-            0,
-            0,
-        )
-        if fault:
-            return EnsembleEnv.step(self, self._task.mended(fault, action, self._shape))
+        self._batch.step(action, self._shape, observation, self._values)
         self._time += 1
-        values = self._flat_values.tolist()
+        values = self._values[:, 0].tolist()
         if self.render_mode is not None:
-            self._power_trace.append(values[dyn.POWER])
-            self._idle_trace.append(values[dyn.POWER] + values[dyn.CURTAILMENT])
-            self._reward_trace.append(values[dyn.REWARD])
+            self._power.append(values[step.POWER])
+            self._rewards.append(values[step.UTILITY] - values[step.DISCOMFORT])
             if self.render_mode == "human":
                 self.render()
-        reward = values[0] if self._unit is None else values[0] / self._unit
-        return observation[0], reward, self._time == self._horizon, False, self._info(values)
+        return observation[0], values[step.REWARD], self._time == self._horizon, False, self._info(values)
 
     def _info(self, values: list[float]) -> dict[str, Any]:
         info: dict[str, Any] = {
             "time": self._time,
-            "utility": values[1],
-            "discomfort": values[2],
-            "power_kw": values[3],
-            "curtailment_kw": values[4],
+            "utility": values[step.UTILITY],
+            "discomfort": values[step.DISCOMFORT],
+            "power_kw": values[step.POWER],
             "optimal_return": self._optimal,
         }
         if self._more:
@@ -355,13 +291,16 @@ class EnsembleEnv(TaskView, gymnasium.Env[NDArray[np.float32], NDArray[np.floati
 
     def _tell_more(self, info: dict[str, Any], values: list[float]) -> None:
         """Add what not every environment tells."""
-        if self._task.model.context is not None:
+        if self.model.context is not None:
             info["context"] = self.context
         if self._coupled:
-            info["cost"] = values[gen.VIOLATION]
-        if self._task.infos == "all":
-            info["occupancy"] = self.occupancy
-            info["default_occupancy"] = self.default_occupancy
+            info["cost"] = values[step.MISS]
+        if self._batch.several:
+            info["instance"] = int(self._batch.state.row[0])
+        if self._batch.infos == "all":
+            default = self.default_occupancy
+            info["occupancy"], info["default_occupancy"] = self.occupancy, default
+            info["curtailment_kw"] = float(default @ self.model.power_kw) - values[step.POWER]
 
     # ------------------------------------------------------------ what is going on
     @property
@@ -372,25 +311,17 @@ class EnsembleEnv(TaskView, gymnasium.Env[NDArray[np.float32], NDArray[np.floati
     @property
     def occupancy(self) -> FloatArray:
         """Share of the loads at each level, float64."""
-        n = self._task.model.n_states
-        if self._occupancy.size == 0:  # one load, whose state is known
-            shares = np.zeros(n)
-            shares[self._counters[dyn.STATE, 0]] = 1.0
-            return shares
-        result: NDArray[np.float64] = self._occupancy[0, :n] / max(self._task.loads, 1)
-        return result
+        return self._batch.occupancy[0]
 
     @property
     def default_occupancy(self) -> FloatArray:
         """What the shares would be expected to be by now had nobody interfered (in the contexts that came up)."""
-        if self._task.general:
-            return self._occupancy[0, self._task.model.n_states :].copy()
-        return follow_default(self._task.model, self._start, self._time)
+        return self._batch.default_occupancy(0)
 
     @property
     def context(self) -> int:
         """The present context; 0 where there is none."""
-        return int(self._counters[gen.PATH + max(self._time, 0), 0]) if self._task.general else 0
+        return int(self._batch.context[0])
 
     def encode_policy(
         self,
@@ -399,27 +330,9 @@ class EnsembleEnv(TaskView, gymnasium.Env[NDArray[np.float32], NDArray[np.floati
         dtype: DTypeLike = np.float32,
         context: int | None = None,
     ) -> NDArray[Any]:
-        """Return the action that realises the transition matrix `policy_t`, of shape (n, m).
-
-        Parameters
-        ----------
-        policy_t : array_like of shape (n, m)
-            Row-stochastic, on the support of the default.
-        time : int, optional
-            Decision it is meant for, by default the present one: the scale of a
-            tilt changes with time.
-        dtype : dtype
-            ``numpy.float64`` keeps all digits.
-        context : int, optional
-            Context it is meant for, by default the present one.
-
-        Raises
-        ------
-        ValueError
-            In tilt and price mode, if the policy is no such tilt of the default.
-        """
+        """Return the action that realises `policy_t`, by default at the present time and in the present context."""
         now = max(self._time, 0) if time is None else time
-        return self._task.encode_policy(policy_t, now, dtype, self.context if context is None else context)
+        return super().encode_policy(policy_t, now, dtype, self.context if context is None else context)
 
     # ------------------------------------------------------------ pictures
     def render(self) -> Any:
@@ -438,31 +351,10 @@ class EnsembleEnv(TaskView, gymnasium.Env[NDArray[np.float32], NDArray[np.floati
         return self._renderer.draw(scene)
 
     def scene(self) -> Scene:
-        """Return what there is to see now, before anything is drawn; without a render mode, nothing was kept of it."""
-        from dp_ensemble_env.envs.scene import Scene
-
+        """Return what there is to see now, before anything is drawn; power and rewards are kept with a render mode."""
         if self._time < 0:
             raise gymnasium.error.ResetNeeded("there is nothing to draw yet; call reset() before render().")
-        return Scene(
-            model=self._task.model,
-            title=population_title(self._task),
-            time=self._time,
-            occupancy=self.occupancy,
-            default_occupancy=self.default_occupancy,
-            power_kw=np.array(self._power_trace),
-            default_power_kw=self._uncontrolled_power(),
-            rewards=np.array(self._reward_trace),
-            optimal_return=self._optimal,
-            privacy=self._task.privacy_line(),
-            contexts=None if self.model.context is None else self._counters[gen.PATH :, 0][: self._time + 1].copy(),
-        )
-
-    def _uncontrolled_power(self) -> FloatArray:
-        """Return the uncontrolled power at times 0 … T: in the contexts that came up, then as expected now."""
-        if isinstance(self._task.kernel, Kernel):
-            return self._start @ self._task.kernel.reference_kw
-        ahead = uncontrolled_ahead(self._task.model, self.default_occupancy, self.context, self._time)
-        return np.concatenate([self._idle_trace, ahead])
+        return self._batch.scene(0, np.array(self._power), np.array(self._rewards))
 
     def close(self) -> None:
         """Close the window, if there is one."""
@@ -470,27 +362,9 @@ class EnsembleEnv(TaskView, gymnasium.Env[NDArray[np.float32], NDArray[np.floati
             self._renderer.close()
             self._renderer = None
 
-    # ------------------------------------------------------------ copies
     def __getstate__(self) -> dict[str, Any]:
-        # Windows cannot be copied, and compiled functions are found again by name (so that their cache is used).
-        return {**self.__dict__, "_renderer": None, "_advance": None, "_flat_values": None}
+        return {**self.__dict__, "_renderer": None}  # a window cannot be copied
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(writeable(state))
-        self._task.check_pickled(self._counters)
-        self._ints, self._common = self._task.ints, self._task.common
-        self._advance = STEPS[self._task.dynamics]
-        self._flat_values = self._values.reshape(-1)
-
-
-def follow_default(model: EnsembleModel, start: FloatArray, time: int) -> FloatArray:
-    """Follow a distribution for `time` steps of the default dynamics."""
-    shares = start
-    for t in range(time):
-        shares = shares @ (model.default if model.default.ndim == 2 else model.default[t])
-    return shares
-
-
-def population_title(task: Task) -> str:
-    """Name the population for a picture."""
-    return "Mean field" if task.loads == 0 else "One load" if task.loads == 1 else f"{task.loads} loads"
+        self.__dict__.update(state)
+        self._values = self._values.copy()  # arrays in Ray's object store cannot be written

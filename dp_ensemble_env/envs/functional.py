@@ -24,14 +24,16 @@ begin anew with `reset`, or use `step_autoreset`.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 import numpy as np
+from gymnasium import spaces
 
 from dp_ensemble_env.envs import actions
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
-from dp_ensemble_env.envs.general import clock_of
+from dp_ensemble_env.envs.tables import clock_of
 from dp_ensemble_env.envs.vector import EnsembleVectorEnv
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.shapes import sizes
@@ -55,8 +57,8 @@ class Params:
     power : array of shape (n,)
     initial, start : arrays of shape (n,) and (c,)
         Distributions of the loads and of the context at the start.
-    scale, basis : arrays of shape (T,) and (d, m)
-        Of the action mode; the basis is empty where actions are policies.
+    basis : array of shape (T or 1, c or 1, d, m)
+        Tilts in nats of the action mode; in tilt mode the scale, (T, 1, 1, 1); empty where actions are policies.
     clock : array of shape (T + 1, c, 3 + f)
         What an observation holds after the shares.
     level, weight : arrays of shape (T + 1,)
@@ -66,7 +68,7 @@ class Params:
     loads : int
         Number of loads, 0 for the mean field.
     mode : str
-        ``"basis"``, ``"policy"`` or ``"discrete"``.
+        ``"basis"``, ``"tilt"``, ``"policy"`` or ``"discrete"``.
     levels : int
         Number of discrete actions.
     tracking, spread : bool
@@ -80,7 +82,6 @@ class Params:
     power: Array
     initial: Array
     start: Array
-    scale: Array
     basis: Array
     clock: Array
     level: Array
@@ -96,7 +97,7 @@ class Params:
     @property
     def horizon(self) -> int:
         """Number of decisions, T."""
-        return int(self.scale.shape[0])
+        return int(self.behaviour.shape[0])
 
     @property
     def n_states(self) -> int:
@@ -113,7 +114,9 @@ class Params:
         """Shape of an action; empty for a discrete one."""
         if self.mode == "policy":
             return (self.n_states, int(self.behaviour.shape[-1]))
-        return () if self.mode == "discrete" else (int(self.basis.shape[0]),)
+        if self.mode == "tilt":
+            return (int(self.behaviour.shape[-1]),)
+        return () if self.mode == "discrete" else (int(self.basis.shape[2]),)
 
     def __repr__(self) -> str:
         shape = "x".join(map(str, self.action_shape)) or "discrete"
@@ -164,7 +167,7 @@ def make(
     device : optional
         For PyTorch.
     **options
-        ``population=``, ``action=``, ``privacy=``, ``instance=``, ``split=``, ``rewards=`` …
+        ``population=``, ``action=``, ``privacy=``, ``instance=``, ``split=``, ``reward=`` …
 
     Examples
     --------
@@ -196,8 +199,7 @@ def make(
         "power": model.power_kw,
         "initial": model.initial,
         "start": np.ones(1) if model.context is None else model.context.start,
-        "scale": actions.action_scale(model),
-        "basis": actions.basis_of(chosen, model),
+        "basis": actions.action_scale(model).reshape(-1, 1, 1, 1) if chosen.tilt else actions.basis_of(chosen, model),
         "clock": clock_of(model),
         "level": flat if coupling is None else np.where(coupling.weight > 0, coupling.level, 0.0),
         "weight": flat if coupling is None else coupling.weight,
@@ -207,7 +209,7 @@ def make(
     return Params(
         **{name: _array(backend, array, dtype, device) for name, array in arrays.items()},
         loads=settings.loads,
-        mode="policy" if chosen.basis is None else "discrete" if chosen.levels else "basis",
+        mode=_kind(chosen),
         levels=chosen.levels,
         tracking=coupling is not None and coupling.kind == "tracking",
         spread=model.spread_start,
@@ -254,9 +256,10 @@ def step(params: Params, state: State, action: Array, key: Key) -> tuple[State, 
         shares = xp.matmul(decided, nature)[..., 0, :]
         states, mean_divergence = state.states, xp.sum(state.shares * divergence, axis=-1)
     else:
-        rows = _rows(xp, policy, state.states)
-        decision = _draw(xp, rows, _uniform(params, key_decision, tuple(state.states.shape)))
-        states = _draw(xp, _rows(xp, nature, decision), _uniform(params, key_nature, tuple(state.states.shape)))
+        loads = xp.sort(state.states, axis=-1)  # equal loads have no names: in the order of the compiled step
+        decision = _draw(xp, _rows(xp, policy, loads), _uniform(params, key_decision, tuple(loads.shape)))
+        decision = xp.sort(decision, axis=-1)
+        states = _draw(xp, _rows(xp, nature, decision), _uniform(params, key_nature, tuple(loads.shape)))
         shares = _shares(xp, params, states)
         mean_divergence = xp.sum(state.shares * divergence, axis=-1)
     moves = params.moves[time, state.context]
@@ -304,10 +307,11 @@ def control(params: Params, time: Array, context: Array, action: Array) -> tuple
         safe = xp.where(policy > 0, policy, 1.0) / xp.where(policy > 0, default, 1.0)
         return policy, xp.sum(policy * xp.log(safe), axis=-1)
     if params.mode == "discrete":
-        numbers = xp.astype(action, params.scale.dtype)[..., None] * (2.0 / (params.levels - 1)) - 1.0
+        numbers = xp.astype(action, params.basis.dtype)[..., None] * (2.0 / (params.levels - 1)) - 1.0
     else:
         numbers = xp.clip(action, -1.0, 1.0)
-    tilt = xp.matmul(numbers[..., None, :], params.basis)[..., 0, :] * params.scale[time][..., None]
+    basis = params.basis[time * (params.basis.shape[0] > 1), context * (params.basis.shape[1] > 1)]
+    tilt = numbers * basis[..., 0] if params.mode == "tilt" else xp.matmul(numbers[..., None, :], basis)[..., 0, :]
     # Each row is shifted by the largest tilt that it can take, so that nothing overflows and something is left.
     reach = xp.where(default > 0, tilt[..., None, :], -xp.inf)
     shifted = reach - xp.max(reach, axis=-1, keepdims=True)
@@ -316,6 +320,13 @@ def control(params: Params, time: Array, context: Array, action: Array) -> tuple
     policy = weights / gain
     mean = xp.sum(policy * xp.where(default > 0, shifted, 0.0), axis=-1)
     return policy, mean - xp.log(gain)[..., 0]
+
+
+def _kind(chosen: actions.ActionMode) -> str:
+    """Name how the numbers of an action are read."""
+    if chosen.basis is None:
+        return "policy"
+    return "tilt" if chosen.tilt else "discrete" if chosen.levels else "basis"
 
 
 def _coupling(xp: Any, params: Params, time: Array, power: Array) -> tuple[Array, Array]:
@@ -372,6 +383,7 @@ def _split(xp: Any, key: Key, count: int) -> Any:
 
 
 def _uniform(params: Params, key: Key, shape: tuple[int, ...]) -> Array:
+    """Draw uniform numbers; every random number of an episode comes from here."""
     like = params.power
     if isinstance(like, np.ndarray):
         return np.asarray(key.random(shape), dtype=like.dtype)
@@ -434,3 +446,20 @@ class Gymnax:
         """Move one step; where the episode ends the next one begins."""
         state, observation, reward, done, info = step_autoreset(params or self.default_params, state, action, key)
         return observation, state, reward, done, info
+
+    def observation_space(self, params: Params | None = None) -> spaces.Box:
+        """Return the space of observations."""
+        chosen = params or self.default_params
+        return spaces.Box(0.0, 1.0, (chosen.observation_size,), np.float32)
+
+    def action_space(self, params: Params | None = None) -> spaces.Space[Any]:
+        """Return the space of actions."""
+        chosen = params or self.default_params
+        if chosen.mode == "discrete":
+            return spaces.Discrete(chosen.levels)
+        return spaces.Box(0.0 if chosen.mode == "policy" else -1.0, 1.0, chosen.action_shape, np.float32)
+
+    @property
+    def num_actions(self) -> int:
+        """Number of discrete actions, or of the numbers of an action."""
+        return self.default_params.levels or math.prod(self.default_params.action_shape)

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gymnasium.envs.registration import register, registry
 
 from dp_ensemble_env import scenarios
 from dp_ensemble_env.scenarios import NAMESPACE
 
-#: Populations by id: the campus event, version 0.
-ENVIRONMENTS = {
-    f"{NAMESPACE}/MeanField-v0": "mean-field",
-    f"{NAMESPACE}/Buildings-v0": "buildings",
-    f"{NAMESPACE}/SingleLoad-v0": "single",
-}
 #: The action modes that every scenario has an id for; the id without one takes prices.
 ACTIONS = ("price", "tilt", "policy", "discrete")
-#: What an id of version 1 without an action mode takes. A price is one number, and unit noise about zero is a sensible
-#: exploration of it; twenty tilts that are noisy at once cost more than they find. Rewards in dollars are so large that
-#: learners with their usual settings mostly learn their mean.
-DEFAULT_ACTION, REWARDS = "price", "unit"
+#: What an id without an action mode takes. A price is one number, and unit noise about zero explores it well enough.
+#: Rewards in dollars are so large that learners with their usual settings mostly learn their mean.
+DEFAULT_ACTION, REWARD = "price", "unit"
+#: The environment of the paper.
+PAPER = f"{NAMESPACE}/Paper-v1"
+PAPER_SETTINGS = {
+    "scenario": "campus-event",
+    "action": "tilt",
+    "reward": "dollars",
+    "privacy": "dirichlet:k=50,floor=0.05,h=0.03",
+}
 
 
 def register_environments() -> None:
     """Register the ids with Gymnasium, once; scenarios that are registered later get theirs as they come."""
-    for name, population in ENVIRONMENTS.items():
-        _register(name, {"population": population})
+    _register(PAPER, PAPER_SETTINGS)
     for name in scenarios.names():
         register_scenario(name)
     if register_scenario not in scenarios.watchers:
@@ -39,11 +41,11 @@ def environment_ids() -> list[str]:
 def register_scenario(name: str) -> None:
     """Register the ids of a scenario: ``Spot-v1``, which takes prices, and ``Spot-tilt-v1`` for each action mode."""
     for action in (None, *ACTIONS):
-        kwargs = {"model": name, "action": action or DEFAULT_ACTION, "rewards": REWARDS}
+        kwargs = {"scenario": name, "action": action or DEFAULT_ACTION, "reward": REWARD}
         _register(scenarios.environment_id(name, action), kwargs)
 
 
-def _register(env_id: str, kwargs: dict[str, str]) -> None:
+def _register(env_id: str, kwargs: dict[str, Any]) -> None:
     if env_id not in registry:
         register(
             env_id,

@@ -23,7 +23,7 @@ except ImportError as error:  # pragma: no cover - depends on what is installed
 class EnsembleVecEnv(VecEnv):
     """`EnsembleVectorEnv` behind SB3's `VecEnv` interface.
 
-    ``PPO("MlpPolicy", EnsembleVecEnv(64, "dp_ensemble/MeanField-v0"))`` trains at the
+    ``PPO("MlpPolicy", EnsembleVecEnv(64, "dp_ensemble/Spot-v1"))`` trains at the
     speed of the compiled batch. Episodes restart by themselves. The info of a
     sub-environment is empty while its episode runs; at its end it holds what the
     single environment's last info holds, ``terminal_observation``, and ``episode``
@@ -33,20 +33,19 @@ class EnsembleVecEnv(VecEnv):
     Parameters
     ----------
     num_envs : int
-    id : str
-        A registered id; it sets the population, or the scenario and the action mode.
+    id : str, optional
+        A registered id; without one, give the `model`, or the name of a scenario, among the settings.
     **settings
         Arguments of `EnsembleVectorEnv`, except `autoreset_mode`.
     """
 
-    def __init__(self, num_envs: int = 1, id: str = "dp_ensemble/MeanField-v0", **settings: Any) -> None:
-        name = id.rpartition(":")[2]
-        known = environment_ids()
-        if name not in known:
-            raise ValueError(f"unknown environment {id!r}; choose one of {', '.join(known)}.")
-        self.envs = EnsembleVectorEnv(
-            num_envs, autoreset_mode=AutoresetMode.SAME_STEP, **{**registry[name].kwargs, **settings}
-        )
+    def __init__(self, num_envs: int = 1, id: str | None = None, **settings: Any) -> None:
+        if id is not None:
+            name, known = id.rpartition(":")[2], environment_ids()
+            if name not in known:
+                raise ValueError(f"unknown environment {id!r}; choose one of {', '.join(known)}.")
+            settings = {**registry[name].kwargs, **settings}
+        self.envs = EnsembleVectorEnv(num_envs, autoreset_mode=AutoresetMode.SAME_STEP, **settings)
         self.render_mode = self.envs.render_mode
         self.metadata = self.envs.metadata
         super().__init__(num_envs, self.envs.single_observation_space, self.envs.single_action_space)

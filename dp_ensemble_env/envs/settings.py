@@ -12,17 +12,15 @@ from dp_ensemble_env import scenarios
 from dp_ensemble_env.envs import actions
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy.mechanisms import Mechanism, Release, as_privacy
-from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism
-from dp_ensemble_env.tools.validation import check_choice, check_count, check_positive
+from dp_ensemble_env.tools.validation import check_choice, check_count
 
 if TYPE_CHECKING:
     from dp_ensemble_env.privacy.ledger import PrivacyLedger
 
-POPULATIONS = ("mean-field", "buildings", "single")
+POPULATIONS = ("mean-field", "single")
 REDRAWS = ("never", "episode")
 INFOS = ("basic", "all")
 REWARDS = ("dollars", "unit")
-DEFAULT_SCENARIO = "campus-event"
 #: A release, or what draws one.
 Privacy = Mechanism | Release
 AnyPath = str | os.PathLike[str]
@@ -31,19 +29,15 @@ AnyPath = str | os.PathLike[str]
 class Options(TypedDict, total=False):
     """Further arguments of the environments, by keyword; `EnsembleEnv` describes them."""
 
-    instance: int
+    scenario: str | None
+    instance: int | None
     split: str
+    reward: str
     privacy: Privacy | AnyPath | None
-    k: float | None
-    floor: float
-    release: Release | AnyPath | None
+    ledger: PrivacyLedger | AnyPath | None
     release_seed: int | None
     redraw: str
-    budget: tuple[float, float] | None
-    ledger: PrivacyLedger | AnyPath | None
-    h: Any
     infos: str
-    rewards: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,27 +45,34 @@ class EnvSettings:
     """What an environment is made of; see `EnsembleEnv` for the meaning of each.
 
     `of` makes one from the arguments as users write them. Here `privacy` is a mechanism, a
-    release or None, and `model` is a model.
+    release or None, and `models` holds one model, or the instances among which each episode draws.
     """
 
-    model: EnsembleModel
+    models: tuple[EnsembleModel, ...]
     population: str | int = "mean-field"
     action: str = "tilt"
+    reward: str = "dollars"
     privacy: Privacy | None = None
+    ledger: PrivacyLedger | AnyPath | None = None
     release_seed: int = 0
     redraw: str = "never"
-    budget: tuple[float, float] | None = None
-    ledger: PrivacyLedger | AnyPath | None = None
-    h: Any = None
     infos: str = "basic"
-    rewards: str = "dollars"
 
     def __post_init__(self) -> None:
         check_choice(self.action, "action", actions.names())
+        check_choice(self.reward, "reward", REWARDS)
         check_choice(self.redraw, "redraw", REDRAWS)
         check_choice(self.infos, "infos", INFOS)
-        check_choice(self.rewards, "rewards", REWARDS)
-        _ = self.loads  # refuses a population that is none
+        _ = self.loads  # raises if it is not a population
+        if self.privacy is None and (self.redraw != "never" or self.ledger is not None):
+            raise ValueError(
+                "redraw and ledger concern private releases; give privacy as well, for example "
+                "privacy='dirichlet:k=50,floor=0.05'."
+            )
+        if isinstance(self.privacy, Release) and self.redraw != "never":
+            raise ValueError("a release was drawn already; pass a mechanism for redraw='episode'.")
+        if self.privacy is not None and len(self.models) > 1:
+            raise ValueError("a release belongs to one instance; choose it: instance=0.")
 
     @classmethod
     def of(
@@ -88,11 +89,12 @@ class EnvSettings:
             except ValueError as error:
                 # In Python's own words, which other libraries look for.
                 raise TypeError(f"got an unexpected keyword argument {name!r}: {error}") from None
-        instance, split = options.pop("instance", 0), options.pop("split", "train")
-        privacy = _privacy(options)
-        seed = options.pop("release_seed", None)
-        seed = 0 if seed is None else _check_seed(seed)
-        return cls(_model(model, instance, split), population, action, privacy, seed, **options)
+        scenario, split = options.pop("scenario", None), options.pop("split", "train")
+        models = _models(model, scenario, options.pop("instance", 0), split)
+        privacy, seed = options.pop("privacy", None), options.pop("release_seed", None)
+        options["privacy"] = None if privacy is None else as_privacy(privacy)
+        options["release_seed"] = 0 if seed is None else _check_seed(seed)
+        return cls(models, population, action, **options)
 
     @property
     def loads(self) -> int:
@@ -100,12 +102,7 @@ class EnvSettings:
         if isinstance(self.population, (int, np.integer)) and not isinstance(self.population, bool):
             return check_count(self.population, "population")
         name = check_choice(self.population, "population", POPULATIONS)
-        return {"mean-field": 0, "buildings": self.model.buildings, "single": 1}[name]
-
-    @property
-    def kind(self) -> str:
-        """Which step moves the population: that of the mean field, of several loads, or of one."""
-        return "mean-field" if self.loads == 0 else "single" if self.loads == 1 else "buildings"
+        return {"mean-field": 0, "single": 1}[name]
 
     def override(self, **changes: Any) -> EnvSettings:
         """Return the settings with some of them changed."""
@@ -114,49 +111,30 @@ class EnvSettings:
         return replace(self, **changes)
 
 
-def _model(model: Any, instance: int, split: str) -> EnsembleModel:
+def _models(model: Any, scenario: str | None, instance: int | None, split: str) -> tuple[EnsembleModel, ...]:
+    if scenario is not None and model is not None:
+        raise ValueError(
+            f"this id plays the scenario {scenario!r}, so model= has no place; use another id, or EnsembleEnv(model)."
+        )
     if isinstance(model, EnsembleModel):
         if instance != 0 or split != "train":
             raise ValueError("instance and split choose among a scenario's models; leave them out with a model.")
-        return model
-    if model is not None and not isinstance(model, str):
+        return (model,)
+    name = scenario if model is None else model
+    if not isinstance(name, str):
         raise ValueError(
-            f"model must be an EnsembleModel, the name of a scenario or None (the campus event), got "
-            f"{type(model).__name__}; a private matrix goes into privacy=."
+            f"model must be an EnsembleModel or the name of a scenario, got {type(model).__name__}; a private matrix "
+            "goes into privacy=."
         )
-    return scenarios.make(DEFAULT_SCENARIO if model is None else model, instance=instance, split=split)
-
-
-def _privacy(options: dict[str, Any]) -> Privacy | None:
-    """Take what concerns privacy out of the options: privacy=, or the shorthands k=, floor= and release=."""
-    privacy, release = options.pop("privacy", None), options.pop("release", None)
-    k, floor = options.pop("k", None), options.pop("floor", 0.0)
-    if privacy is not None and (release is not None or k is not None):
-        raise ValueError("privacy= says it all; leave its shorthands k and release out.")
-    if release is not None:
-        if k is not None or floor != 0.0 or options.get("redraw", "never") != "never":
-            raise ValueError(
-                "release= is a matrix that was drawn already, so k, floor and redraw have nothing to act on; give "
-                "the release alone, or k= to have the environment draw one."
-            )
-        if not isinstance(release, (Release, str, os.PathLike)):
-            raise ValueError(f"release must be a Release or the path of a saved one, got {type(release).__name__}.")
-        return release if isinstance(release, Release) else Release.load(release)
-    if k is not None:
-        return DirichletMechanism(check_positive(k, "k", remedy="pass k=None for the true dynamics"), floor)
-    if privacy is None:
-        if floor != 0.0 or options.get("redraw", "never") != "never":
-            raise ValueError("floor and redraw say how a private matrix is drawn; give k as well, for example k=50.")
-        return None
-    if floor != 0.0:
-        raise ValueError("floor= goes with k=; write it into the text: privacy='dirichlet:k=50,floor=0.05'.")
-    return as_privacy(privacy)
+    if instance is None:
+        return tuple(scenarios.make(name, instance=i, split=split) for i in scenarios.instances(split))
+    return (scenarios.make(name, instance=instance, split=split),)
 
 
 def _check_seed(seed: Any) -> int:
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
         raise ValueError(
             f"release_seed must be a non-negative integer, got {seed!r}; for a draw that nobody can repeat pass "
-            "release=DirichletMechanism(k).release(model.default)."
+            "privacy=ledger.release(mechanism, model.default)."
         )
     return int(seed)

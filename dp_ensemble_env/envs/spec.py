@@ -1,7 +1,7 @@
 """A spec that carries its model as plain numbers, so that the environment can be made again anywhere.
 
 A Gymnasium spec can be written as JSON only if its arguments can. Those of the
-built-in campus can (``k``, ``release_seed``, ...); a model from a meter file cannot, and
+scenarios can (``instance``, ``privacy``, ...); a model from a meter file cannot, and
 the path of the file means nothing on another machine. `portable_spec` therefore puts
 the numbers of the model into the spec.
 
@@ -21,22 +21,21 @@ from dp_ensemble_env.chain.event import EventTimeline
 from dp_ensemble_env.context import Context
 from dp_ensemble_env.coupling import Coupling
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
-from dp_ensemble_env.envs.registration import ENVIRONMENTS
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy.mechanisms.base import Release
+from dp_ensemble_env.scenarios import NAMESPACE
 from dp_ensemble_env.shapes import Axis
-from dp_ensemble_env.tools.validation import check_choice
 
 Numbers = dict[str, Any]
+#: Name of an environment that carries its model.
+PORTABLE = f"{NAMESPACE}/Portable-v1"
 
 
-def portable_spec(env_id: str, model: EnsembleModel, release: Release | None = None, **arguments: Any) -> EnvSpec:
+def portable_spec(model: EnsembleModel, release: Release | None = None, **arguments: Any) -> EnvSpec:
     """Describe an environment by numbers alone.
 
     Parameters
     ----------
-    env_id : str
-        A registered id; it sets the population.
     model : EnsembleModel
         With a release, only its public fields go into the spec.
     release : Release, optional
@@ -49,12 +48,11 @@ def portable_spec(env_id: str, model: EnsembleModel, release: Release | None = N
     EnvSpec
         For ``gymnasium.make``; ``to_json`` and ``from_json`` give back the same environment bit by bit.
     """
-    population = ENVIRONMENTS[check_choice(env_id, "env_id", tuple(ENVIRONMENTS))]
     kept = model if release is None else model.public(release)
-    numbers = {"population": population, **arguments, "model": _model_numbers(kept, release is None)}
+    numbers = {**arguments, "model": _model_numbers(kept, release is None)}
     if release is not None:
         numbers["release"] = release.to_json()
-    return EnvSpec(env_id, entry_point=f"{__name__}:make_env", kwargs=numbers)
+    return EnvSpec(PORTABLE, entry_point=f"{__name__}:make_env", kwargs=numbers)
 
 
 def make_env(model: Numbers, release: Numbers | None = None, **arguments: Any) -> EnsembleEnv:
@@ -71,7 +69,7 @@ def make_env(model: Numbers, release: Numbers | None = None, **arguments: Any) -
         level = [np.inf if kw is None else kw for kw in fields["coupling"]["level"]]
         fields["coupling"] = Coupling(**{**fields["coupling"], "level": np.array(level)})
     fields["axes"] = [Axis(name, values) for name, values in fields.get("axes", ())]
-    return EnsembleEnv(EnsembleModel(**fields), release=drawn, **arguments)
+    return EnsembleEnv(EnsembleModel(**fields), privacy=drawn, **arguments)
 
 
 def _model_numbers(model: EnsembleModel, with_default: bool) -> Numbers:

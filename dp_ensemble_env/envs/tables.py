@@ -1,116 +1,84 @@
-"""What the compiled steps need to know of a model, computed once and packed flat."""
+"""The tables of the compiled step: what it needs to know of a model, and several models stacked."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env.control.lsmdp import LogKernel, Solution, solve
-from dp_ensemble_env.envs import _parts as dyn
+from dp_ensemble_env.control.coupled import CoupledSolution
+from dp_ensemble_env.control.kernel import Solution
+from dp_ensemble_env.control.policies import solve_standard
+from dp_ensemble_env.envs import step
 from dp_ensemble_env.envs.actions import ActionMode, action_scale, basis_of
 from dp_ensemble_env.model import EnsembleModel
 
 FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Kernel:
-    r"""One default matrix and what follows from it.
+class Row:
+    """A model that environments play, solved.
 
     Attributes
     ----------
-    indptr, indices : ndarray of int
-        The nonzeros, row by row.
-    values : ndarray of shape (1 or T, nnz)
-        Probabilities, each row divided by its sum.
-    columns, padded : ndarray of int of shape (n, width), ndarray of shape (1 or T, n, width)
-        The same entries in rows of equal length, a multiple of four, filled up with zeros and in the order
-        of `in_fours`: ``padded[t, b, e]`` leads to state ``columns[b, e]``. The width is zero if the
-        rows are too unequal for it.
+    model : EnsembleModel
     solution : Solution
-        The optimal control (Theorem 1).
-    reference_kw : ndarray of shape (n, T + 1)
-        Expected power at each time when nobody interferes, by start state.
-    optimal_return : ndarray of shape (n,)
-        :math:`\gamma \log z_0 - U_0`.
+        The optimal control.
+    optimum : ndarray of shape (c, n)
+        Optimal return from each context and state; with a coupling, that of the model's own start throughout.
+    clock : ndarray of shape (T + 1, c, 3 + f)
+        Observations after the shares.
     """
 
-    indptr: NDArray[np.int64]
-    indices: NDArray[np.int64]
-    values: FloatArray
-    columns: NDArray[np.int64]
-    padded: FloatArray
+    model: EnsembleModel
     solution: Solution
-    reference_kw: FloatArray
-    optimal_return: FloatArray
+    optimum: FloatArray
+    clock: FloatArray
 
     @classmethod
-    def of(cls, model: EnsembleModel) -> Kernel:
-        """Solve a model and follow its uncontrolled power."""
-        # The model tolerates rows that miss one by 1e-8; here the zero action must cost nothing, so they are exact.
-        default = model.default / model.default.sum(axis=-1, keepdims=True)
-        kernel = LogKernel.from_probabilities(default)
-        solution = solve(kernel, model.utility, model.discomfort_penalty)
-        optimal = model.discomfort_penalty * solution.log_desirability[0] - model.utility[0]
-        return cls(
-            kernel.indptr,
-            kernel.indices,
-            np.exp(kernel.log_values[0]),
-            *_padded(kernel),
-            solution,
-            uncontrolled_power(default, model.power_kw, model.horizon),
-            optimal,
-        )
+    def of(cls, model: EnsembleModel) -> Row:
+        """Solve a model."""
+        solution = solve_standard(model)
+        if isinstance(solution, CoupledSolution):
+            optimum = np.full((1, model.n_states), solution.primal)
+        else:
+            optimum = model.discomfort_penalty * solution.log_desirability[0] - model.utility[0]
+        return cls(model, solution, optimum.reshape(model.n_contexts, model.n_states), clock_of(model))
 
-    def packed(self) -> FloatArray:
-        """Return one row of the ``kernels`` array of `dynamics`."""
-        return np.concatenate(
-            [self.values.ravel(), self.reference_kw.ravel(), self.optimal_return, self.padded.ravel()]
-        )
+    @cached_property
+    def step_matrices(self) -> FloatArray:
+        """What an uncontrolled load does in one step, shape (T, c, n, n)."""
+        tables = self.model.tables()
+        matrices: FloatArray = tables.behaviour @ tables.nature
+        return matrices
 
+    def uncontrolled(self, start: FloatArray, path: IntArray) -> FloatArray:
+        """Follow uncontrolled loads from shares (n,) through contexts w_0 … w_t; return shares (t + 1, n)."""
+        shares = np.empty((len(path), len(start)))
+        shares[0] = start
+        for t, w in enumerate(path[:-1]):
+            shares[t + 1] = shares[t] @ self.step_matrices[t, w]
+        return shares
 
-def _padded(kernel: LogKernel) -> tuple[NDArray[np.int64], FloatArray]:
-    n, sizes = kernel.n_states, np.diff(kernel.indptr)
-    width = int(sizes.max())
-    if width > 2 * sizes.mean() + 8:
-        return np.zeros((n, 0), np.int64), np.zeros((kernel.log_values.shape[1], n, 0))
-    rank = in_fours(width)
-    entry = kernel.indptr[:-1, None] + np.minimum(rank, sizes[:, None] - 1)
-    inside = rank < sizes[:, None]
-    return kernel.indices[entry], np.where(inside, np.exp(kernel.log_values[0][:, entry]), 0.0)
-
-
-def in_fours(width: int) -> NDArray[np.int64]:
-    """Return which entry of a row stands where when the row is read four at a time.
-
-    Each of the four lanes takes neighbours: cumulated lane by lane, the entries come in their order.
-
-    Examples
-    --------
-    >>> in_fours(7)
-    array([0, 2, 4, 6, 1, 3, 5, 7])
-    """
-    fours = -(-width // 4)
-    return np.arange(4 * fours).reshape(4, fours).T.ravel()
+    def uncontrolled_power(self, start: FloatArray, path: IntArray) -> FloatArray:
+        """Return the uncontrolled power at times 0 … T: in the contexts that came up, then as expected now."""
+        model, so_far = self.model, self.uncontrolled(start, path)
+        joint = np.zeros((model.n_contexts, model.n_states))  # probability of each context, times the shares in it
+        joint[path[-1]] = so_far[-1]
+        ahead, moves = [], model.tables().context
+        for t in range(len(path) - 1, model.horizon):
+            joint = moves[t].T @ np.einsum("ws,wsz->wz", joint, self.step_matrices[t])
+            ahead.append(joint.sum(axis=0) @ model.power_kw)
+        return np.concatenate([so_far @ model.power_kw, ahead])
 
 
-def uncontrolled_power(default: FloatArray, power_kw: FloatArray, horizon: int) -> FloatArray:
-    """Return the expected power at times 0 … T from every start state under the default dynamics, shape (n, T + 1)."""
-    expected = np.empty((power_kw.size, horizon + 1))
-    expected[:, 0] = power_kw
-    if default.ndim == 2:
-        for t in range(horizon):
-            expected[:, t + 1] = default @ expected[:, t]
-        return expected
-    path = np.eye(power_kw.size)
-    for t in range(horizon):
-        path = path @ default[t]
-        expected[:, t + 1] = path @ power_kw
-    return expected
-
-
+# ------------------------------------------------------------------ observations and rewards
 def observed_price(model: EnsembleModel) -> FloatArray:
     """Return the price in $/kWh of each interval 0 … T, shape (T + 1,) or (T + 1, c).
 
@@ -123,8 +91,44 @@ def observed_price(model: EnsembleModel) -> FloatArray:
     variance = centred @ centred
     if variance == 0:
         return np.zeros(model.utility.shape[:-1])
-    result: NDArray[np.float64] = -(model.utility @ centred) / (variance * model.step_hours)
+    result: FloatArray = -(model.utility @ centred) / (variance * model.step_hours)
     return result
+
+
+def clock_of(model: EnsembleModel) -> FloatArray:
+    """Return the observations after the shares at times 0 … T in each context, shape (T + 1, c, 3 + f).
+
+    The fraction of the horizon left, the expected price of the interval that begins now and of the one after it (the
+    last one is repeated at the end), and the features of the context. Prices are shifted and scaled so that the lowest
+    of them and 0 $/kWh, and the highest and 0, span [0, 1]. With a coupling its levels stand in their place, in parts
+    of the greatest power: they differ from instance to instance.
+    """
+    horizon, c, moves = model.horizon, model.n_contexts, model.tables().context
+    unit = np.broadcast_to(_unit_price(model) if model.coupling is None else _level(model), (horizon + 1, c))
+    now, following = unit.copy(), unit.copy()
+    for t in range(horizon):
+        now[t] = moves[t] @ unit[t + 1]
+    for t in range(horizon):
+        following[t] = moves[t] @ now[t + 1]
+    left = np.broadcast_to(((horizon - np.arange(horizon + 1)) / horizon)[:, None], (horizon + 1, c))
+    features = np.zeros((1, 0)) if model.context is None else model.context.features
+    shown = np.broadcast_to(features, (horizon + 1, c, features.shape[1]))
+    # A mean of numbers in [0, 1] may leave it by a rounding step.
+    return np.concatenate([np.clip(np.stack([left, now, following], axis=-1), 0.0, 1.0), shown], axis=-1)
+
+
+def _unit_price(model: EnsembleModel) -> FloatArray:
+    """Return prices scaled to [0, 1], (T + 1, c or 1)."""
+    price = observed_price(model).reshape(model.horizon + 1, -1)
+    low, high = min(price.min(), 0.0), max(price.max(), 0.0)
+    return (price - low) / (high - low) if high > low else np.zeros_like(price)
+
+
+def _level(model: EnsembleModel) -> FloatArray:
+    """Return limit or target in parts of the greatest power, (T + 1, 1); one where there is no limit."""
+    assert model.coupling is not None
+    most = float(model.power_kw.max()) or 1.0
+    return np.clip(model.coupling.level / most, 0.0, 1.0)[:, None]
 
 
 def reward_unit(model: EnsembleModel) -> float:
@@ -139,63 +143,107 @@ def reward_unit(model: EnsembleModel) -> float:
     return largest if largest > 0 else 1.0
 
 
-def clock_table(model: EnsembleModel) -> FloatArray:
-    """Return the last three observations at times 0 … T, shape (T + 1, 3).
+# ------------------------------------------------------------------ stacking
+def stack(
+    rows: Sequence[Row], mode: ActionMode, loads: int, reward: str, autoreset: bool, random_row: bool
+) -> tuple[Any, ...]:
+    """Return the tables of `step.Problem` as a plain tuple.
 
-    The fraction of the horizon left, the price of the interval that begins now
-    and that of the one after it (the last interval's is repeated at the end).
-    Prices are shifted and scaled so that the lowest of them and 0 $/kWh, and the
-    highest and 0, span [0, 1].
+    The models agree in states, decisions, contexts, steps and kind of coupling, and their behaviours have the
+    same axes. The support of the behaviour is that of all of them together.
     """
-    horizon = model.horizon
-    price = observed_price(model)
-    low, high = min(price.min(), 0.0), max(price.max(), 0.0)
-    unit = (price - low) / (high - low) if high > low else np.zeros_like(price)
-    t = np.arange(horizon + 1)
-    return np.column_stack(
-        [(horizon - t) / horizon, unit[np.minimum(t + 1, horizon)], unit[np.minimum(t + 2, horizon)]]
+    models = [row.model for row in rows]
+    _check_alike(models)
+    first, c = models[0], models[0].n_contexts
+    starts, decisions, behaviour = nonzeros([model.default for model in models])
+    natures = [model.nature for model in models if model.nature is not None]
+    nature = (
+        nonzeros(natures) if natures else (np.zeros(0, np.int64), np.zeros(0, np.uint32), np.zeros((len(rows), 1, 0)))
     )
+    flat = np.zeros(first.horizon + 1)
+    couplings = [model.coupling for model in models]
+    kind = 0 if first.coupling is None else 1 + first.coupling.packed()[0]  # TARGET or LIMIT; refuses hard caps
+    problem = step.Problem(
+        starts=starts,
+        decisions=decisions,
+        behaviour=behaviour,
+        block=_blocks(first.default, first.horizon, c),
+        nature_starts=nature[0],
+        nature_states=nature[1],
+        nature=nature[2],
+        nature_block=_blocks(np.eye(1) if first.nature is None else first.nature, first.horizon, c),
+        basis=_stacked([_basis(mode, model) for model in models]),
+        utility=_stacked([model.utility.reshape(first.horizon + 1, c, -1) for model in models]),
+        power=_stacked([model.power_kw for model in models]),
+        clock=_stacked([row.clock for row in rows]),
+        level=_stacked([flat if one is None else one.level for one in couplings]),
+        weight=_stacked([flat if one is None else one.weight for one in couplings]),
+        initial=_stacked([model.initial / model.initial.sum() for model in models]),
+        first=_stacked([np.ones(1) if model.context is None else model.context.start for model in models]),
+        moves=_stacked([_moves(model) for model in models]),
+        optimum=_stacked([row.optimum for row in rows]),
+        penalty=_stacked([np.float64(model.discomfort_penalty) for model in models]),
+        unit=_stacked([np.float64(reward_unit(model) if reward == "unit" else 1.0) for model in models]),
+        mode=step.POLICY if mode.basis is None else step.TILT if mode.tilt else step.BASIS,
+        loads=loads,
+        coupling=kind,
+        spread=int(first.spread_start),
+        random_row=int(random_row),
+        autoreset=int(autoreset),
+    )
+    return tuple(problem)
 
 
-def pack(
-    model: EnsembleModel, kernel: Kernel, mode: ActionMode, loads: int, autoreset: bool
-) -> tuple[NDArray[np.int64], FloatArray]:
-    """Return the arrays ``ints`` and ``common`` of `dynamics` (loads = 0 is the mean field)."""
-    n, horizon, scale = model.n_states, model.horizon, action_scale(model)
-    basis = np.zeros((0, n)) if mode.tilt else basis_of(mode, model)
-    code = dyn.POLICY if mode.basis is None else dyn.TILT if mode.tilt else dyn.BASIS
-    parts = [
-        np.array([model.discomfort_penalty, widest_tilt(basis)]),
-        model.utility.ravel(),
-        model.power_kw,
-        basis.ravel(),
-        scale,
-        clock_table(model).ravel(),
-        np.cumsum(model.initial) / model.initial.sum(),
-    ]
-    starts = np.cumsum([0] + [part.size for part in parts])
-    header = np.zeros(dyn.HEADER, np.int64)
-    header[dyn.N], header[dyn.T], header[dyn.NNZ] = n, horizon, kernel.indices.size
-    header[dyn.TIMES], header[dyn.MODE], header[dyn.LOADS] = len(kernel.values), code, loads
-    header[dyn.AUTORESET], header[dyn.SIZE] = autoreset, len(basis)
-    sparse = [kernel.indptr, kernel.indices, *_by_column(kernel), kernel.columns.ravel()]
-    names = [dyn.INDPTR, dyn.INDICES, dyn.COLPTR, dyn.ORIGINS, dyn.PLACES, dyn.COLUMNS]
-    header[names] = dyn.HEADER + np.cumsum([0] + [part.size for part in sparse[:-1]])
-    if code != dyn.POLICY and scale.max() * parts[0][1] <= dyn.SAFE_NATS:
-        header[dyn.WIDTH] = kernel.columns.shape[1]
-    header[[dyn.U, dyn.POWERS, dyn.BASE, dyn.SCALE, dyn.CLOCK, dyn.INITIAL]] = starts[1:7]
-    return np.concatenate([header, *sparse]), np.concatenate(parts)
+def nonzeros(matrices: Sequence[FloatArray]) -> tuple[IntArray, NDArray[np.uint32], FloatArray]:
+    """Return where rows begin, the columns, and the values (R, blocks, nnz) of R arrays (…, rows, columns).
+
+    The support is the union over all of them; rows are divided by their sums, so that they sum to one exactly and
+    leaving the loads alone costs nothing.
+    """
+    full = _stacked([(one / one.sum(axis=-1, keepdims=True)).reshape(-1, *one.shape[-2:]) for one in matrices])
+    rows, columns = np.nonzero((full > 0).any(axis=(0, 1)))
+    starts = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=full.shape[2]))])
+    return starts.astype(np.int64), columns.astype(np.uint32), np.ascontiguousarray(full[:, :, rows, columns])
 
 
-def widest_tilt(basis: FloatArray) -> float:
-    """Return the largest tilt in units of the scale that actions in [-1, 1] reach; one without a basis."""
-    return float(np.abs(basis).sum(axis=0).max()) if basis.size else 1.0
+def _blocks(matrices: FloatArray, horizon: int, c: int) -> IntArray:
+    """Return the block of (n, m), (T, n, m) or (T or 1, c or 1, n, m) in force at each time and context, (T, c)."""
+    times, contexts = (1, 1) if matrices.ndim == 2 else (len(matrices), 1) if matrices.ndim == 3 else matrices.shape[:2]
+    numbers = np.arange(times * contexts).reshape(times, contexts)
+    return np.ascontiguousarray(np.broadcast_to(numbers, (horizon, c)))
 
 
-def _by_column(kernel: Kernel) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """List the nonzeros column by column: where columns begin, the rows, and the places in the list by rows."""
-    n = len(kernel.indptr) - 1
-    rows = np.repeat(np.arange(n), np.diff(kernel.indptr))
-    places = np.argsort(kernel.indices, kind="stable")
-    starts = np.concatenate([[0], np.cumsum(np.bincount(kernel.indices, minlength=n))])
-    return starts, rows[places], places
+def _basis(mode: ActionMode, model: EnsembleModel) -> FloatArray:
+    """Return the basis as the step takes it, (T or 1, c or 1, d, m)."""
+    if mode.basis is None:
+        return np.zeros((1, 1, 0, model.n_decisions))
+    if mode.tilt:
+        return action_scale(model).reshape(-1, 1, 1, 1)
+    return basis_of(mode, model)
+
+
+def _moves(model: EnsembleModel) -> FloatArray:
+    moves = np.ones((1, 1)) if model.context is None else model.context.transition
+    return moves.reshape(-1, *moves.shape[-2:])
+
+
+def _stacked(arrays: Sequence[Any]) -> FloatArray:
+    return np.ascontiguousarray(np.stack(arrays), dtype=np.float64)
+
+
+def _check_alike(models: Sequence[EnsembleModel]) -> None:
+    """Refuse models that cannot be played side by side."""
+
+    def shape(model: EnsembleModel) -> tuple[Any, ...]:
+        nature, coupling = model.nature, model.coupling
+        return (
+            *(model.n_states, model.n_decisions, model.n_contexts, model.horizon, model.spread_start),
+            *(
+                model.default.shape,
+                None if nature is None else nature.shape,
+                None if coupling is None else coupling.kind,
+            ),
+        )
+
+    if len({shape(model) for model in models}) != 1:
+        raise ValueError("models that are played side by side must have equal numbers of states, decisions and steps.")

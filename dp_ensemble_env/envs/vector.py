@@ -9,31 +9,12 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import NDArray
 
-from dp_ensemble_env.envs import _general as gen
-from dp_ensemble_env.envs import _parts as dyn
-from dp_ensemble_env.envs._sheets import Sheets
-from dp_ensemble_env.envs.actions import mode
-from dp_ensemble_env.envs.dynamics import PIECE, STEPS
-from dp_ensemble_env.envs.ensemble import RENDER_FPS, follow_default, population_title
-from dp_ensemble_env.envs.general import uncontrolled_ahead
+from dp_ensemble_env.envs import step
+from dp_ensemble_env.envs.batch import Batch, BatchView, check_context, check_occupancy, check_options, check_state
+from dp_ensemble_env.envs.ensemble import RENDER_FPS
 from dp_ensemble_env.envs.settings import EnvSettings, Options
-from dp_ensemble_env.envs.tables import uncontrolled_power
-from dp_ensemble_env.envs.task import (
-    FLOAT32,
-    FLOAT64,
-    Task,
-    TaskView,
-    check_context,
-    check_occupancy,
-    check_options,
-    check_state,
-    random_words,
-    seed_words,
-    writeable,
-)
-from dp_ensemble_env.envs.threads import advance
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.tools.validation import check_choice, check_count
 
@@ -46,11 +27,11 @@ Step = tuple[NDArray[np.float32], FloatArray, BoolArray, BoolArray, dict[str, An
 VECTOR_RENDER_MODES = ["rgb_array", "ansi"]
 
 
-class EnsembleVectorEnv(TaskView, VectorEnv[NDArray[np.float32], NDArray[np.floating], NDArray[Any]]):
+class EnsembleVectorEnv(BatchView, VectorEnv[NDArray[np.float32], NDArray[np.floating], NDArray[Any]]):
     """Batch of `EnsembleEnv`; its docstring describes spaces, rewards and arguments.
 
     Sub-environment `i` equals, bit for bit, an `EnsembleEnv` that is reset with
-    ``seed + i``. All of them share the model and, with `k`, the release. With
+    ``seed + i``. All of them share the model and its release. With
     ``redraw="episode"`` the sub-environments in their j-th episode share the
     j-th release, which is charged once.
 
@@ -61,12 +42,10 @@ class EnsembleVectorEnv(TaskView, VectorEnv[NDArray[np.float32], NDArray[np.floa
         ``NEXT_STEP`` (default), ``SAME_STEP`` (the last observation and info are
         then in ``infos["final_obs"]`` and ``infos["final_info"]``) or ``DISABLED``
         (``reset(options={"reset_mask": mask})`` resets some of them).
-    model, population, action, k, floor, release, release_seed, redraw, budget, ledger, h
-        See `EnsembleEnv`.
     infos : {"basic", "all"}
         Infos are arrays with one entry per sub-environment, and ``infos["_key"]``
         marks the entries that hold something, as everywhere in Gymnasium.
-        ``"all"`` adds the costly ``occupancy`` and ``default_occupancy``.
+        ``"all"`` adds ``occupancy``, ``default_occupancy`` and ``curtailment_kw``, which take time.
     render_mode : {None, "rgb_array", "ansi"}
         ``render()`` returns one frame per sub-environment.
     max_episode_steps : int, optional
@@ -100,36 +79,17 @@ class EnsembleVectorEnv(TaskView, VectorEnv[NDArray[np.float32], NDArray[np.floa
             check_choice(render_mode, "render_mode", VECTOR_RENDER_MODES)
         self.render_mode = render_mode
         next_step = self.autoreset_mode is AutoresetMode.NEXT_STEP
-        self._task = Task(EnvSettings.of(model, population, action, **options), next_step)
-        _check_limit(max_episode_steps, self._task.model.horizon)
-        self.single_observation_space = self._task.observation_space
-        self.single_action_space = self._task.action_space
-        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
-        self.action_space = batch_space(self.single_action_space, self.num_envs)
-        n, horizon, size = self._task.model.n_states, self._task.model.horizon, self.num_envs
-        self._horizon, self._shape = horizon, (size, *self._task.action_shape)
-        self._kernels = self._task.kernel.packed()[None, :]
-        self._models = [self._task.model]
-        self._counters, self._occupancy = self._task.arrays(size)
-        self._traces = np.zeros((1, size))  # grows when a reset chooses a distribution
-        self._episodes = np.zeros(size, np.int64)
-        self._drawn_for = np.full(1, 0)
-        self._start = np.zeros((size, n)) if self._task.infos == "all" or render_mode is not None else None
-        self._history = None if render_mode is None else np.zeros((3, horizon + 1, size))
+        self._batch = Batch(EnvSettings.of(model, population, action, **options), num_envs, next_step)
+        _check_limit(max_episode_steps, self.model.horizon)
+        self.single_observation_space = self._batch.observation_space
+        self.single_action_space = self._batch.action_space
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self._shape = (num_envs, *self._batch.action_shape)
+        # Power and rewards at times 0 … T, for pictures.
+        self._history = None if render_mode is None else np.zeros((2, self.model.horizon + 1, num_envs))
         self._stream_source: np.random.Generator | None = None
-        self._looks_back = self._task.redraw == "episode" or self._start is not None
-        self._all, self._unit = self._task.infos == "all", self._task.unit
-        self._contextual, self._coupled = self.model.context is not None, self.model.coupling is not None
-        self._observed, self._rows = (size, self._task.width), self._task.values
-        self._sheets = Sheets(self._observed, (self._rows, size))
-        self._last = np.array(horizon)  # comparing with an array is quicker than with an int
-        self._everyone = np.ones(size, np.bool_)  # the mask of every info, shared and hence read-only
-        self._ints, self._common = self._task.ints, self._task.common
-        self._bind()
-
-    def _bind(self) -> None:
-        self._advance, self._piece = STEPS[self._task.dynamics], PIECE[self._task.dynamics]
-        self._times = self._counters[dyn.TIME]  # a view
+        self._everyone = np.ones(num_envs, np.bool_)  # the mask of every info, shared and hence read-only
         self._everyone.setflags(write=False)
 
     # ------------------------------------------------------------ the episodes
@@ -150,73 +110,43 @@ class EnsembleVectorEnv(TaskView, VectorEnv[NDArray[np.float32], NDArray[np.floa
         mask = self._check_mask(chosen.get("reset_mask"))
         states, given, contexts = *self._check_start(chosen), self._check_contexts(chosen)
         seeds = self._check_seeds(seed)
-        if (self._counters[dyn.TIME, ~mask] < 0).any():
+        if (self._batch.state.time[~mask] < 0).any():
             raise ValueError("reset_mask leaves out sub-environments that were never reset; reset all of them first.")
-        self._next_release(mask)  # raises before anything else has changed
-        if "occupancy" in chosen and len(self._traces) == 1 and not self._task.general:
-            self._traces = np.vstack([self._traces, np.zeros((self._horizon + 1, self.num_envs))])
+        self._batch.next_release(mask)  # raises before anything else has changed
         super().reset(seed=seed if isinstance(seed, int) else None)
         self._seed_streams(seeds, mask)
-        observations = np.empty(self._observed, np.float32)
-        values = np.zeros((self._rows, self.num_envs))
+        observations, values = self._blank()
+        values[:] = 0.0
         if not mask.all():
-            self._observe(observations)
+            self._batch.observe(observations)
         self._restart(mask, states, given, contexts, observations, values)
         return observations, self._infos(values, mask)
 
     def step(self, actions: NDArray[np.floating] | Any) -> Step:
-        """Step all sub-environments; a bad action is refused and changes nothing."""
-        if (
-            actions.__class__ is not np.ndarray
-            or actions.shape != self._shape
-            or (actions.dtype != FLOAT32 and actions.dtype != FLOAT64)
-            or not actions.flags.carray
-        ):
-            actions = self._task.as_action(actions, self._shape)
-        over: BoolArray | None = None
-        if self._looks_back:
-            over = self._times == self._horizon
-            actions = self._check_first(actions, over)
-            # Releases are drawn, and may be refused, before anything moves.
+        """Step all sub-environments; a refused action changes nothing."""
+        batch, time = self._batch, self._batch.state.time
+        if batch.redraw == "episode":  # releases are drawn, and may be refused, before anything moves
+            actions = self._check_first(actions)
             if self.autoreset_mode is AutoresetMode.NEXT_STEP:
-                self._next_release(over)
+                batch.next_release(time == self.model.horizon)
             elif self.autoreset_mode is AutoresetMode.SAME_STEP:
-                self._next_release(self._times == self._horizon - 1, assign=False)
-        observations, values = self._sheets.blank()
-        flat = actions.reshape(self.num_envs, -1) if actions.ndim > 2 else actions
-        arrays = (
-            self._ints,
-            self._common,
-            self._kernels,
-            self._counters,
-            self._traces,
-            self._occupancy,
-            flat,
-            observations,
-            values,
-        )
-        if self.num_envs < 2 * self._piece:
-            fault = self._advance(*arrays, 0, 0)
-        else:
-            fault = advance(self._advance, arrays, self._piece)
-        if fault:
-            return EnsembleVectorEnv.step(self, self._task.mended(fault, actions, self._shape))
-        if over is not None:
-            self._remember(over, values)
-        terminated = np.equal(self._times, self._last)
+                batch.next_release(time == self.model.horizon - 1, assign=False)
+        observations, values = self._blank()
+        batch.step(actions, self._shape, observations, values)
+        self._remember(values)
+        terminated = time == self.model.horizon
         infos = self._infos(values, self._everyone)
+        rewards = values[step.REWARD]
         if self.autoreset_mode is AutoresetMode.SAME_STEP and terminated.any():
             observations, infos = self._reset_at_once(terminated, observations, values, infos)
-        rewards = values[0] if self._unit is None else values[0] / self._unit
         return observations, rewards, terminated, np.zeros(self.num_envs, np.bool_), infos
 
     def _reset_at_once(
         self, terminated: BoolArray, final: NDArray[np.float32], values: FloatArray, final_infos: dict[str, Any]
     ) -> tuple[NDArray[np.float32], dict[str, Any]]:
         """Reset the sub-environments that have just ended and keep their last observation and info."""
-        self._next_release(terminated)
-        observations = final.copy()
-        now = values.copy()
+        self._batch.next_release(terminated)
+        observations, now = final.copy(), values.copy()
         anywhere = np.full(self.num_envs, -1)
         self._restart(terminated, anywhere, np.zeros((1, 0)), anywhere, observations, now)
         infos = self._infos(now, self._everyone)
@@ -230,29 +160,29 @@ class EnsembleVectorEnv(TaskView, VectorEnv[NDArray[np.float32], NDArray[np.floa
         )
         return observations, infos
 
+    def _blank(self) -> tuple[NDArray[np.float32], FloatArray]:
+        return np.empty((self.num_envs, self._batch.width), np.float32), np.empty((step.MISS + 1, self.num_envs))
+
     def _infos(self, values: FloatArray, present: BoolArray) -> dict[str, Any]:
+        batch = self._batch
         infos: dict[str, Any] = {
-            "time": self._times.copy(),
-            "utility": values[1],
-            "discomfort": values[2],
-            "power_kw": values[3],
-            "curtailment_kw": values[4],
-            "optimal_return": self._traces[0].copy(),
-            "_time": present,
-            "_utility": present,
-            "_discomfort": present,
-            "_power_kw": present,
-            "_curtailment_kw": present,
-            "_optimal_return": present,
+            "time": batch.state.time.copy(),
+            "utility": values[step.UTILITY],
+            "discomfort": values[step.DISCOMFORT],
+            "power_kw": values[step.POWER],
+            "optimal_return": batch.state.best.copy(),
         }
-        if self._contextual:
-            infos["context"], infos["_context"] = self.context, present
-        if self._coupled:
-            infos["cost"], infos["_cost"] = values[gen.VIOLATION], present
-        if self._all:
+        if self.model.context is not None:
+            infos["context"] = self.context
+        if self.model.coupling is not None:
+            infos["cost"] = values[step.MISS]
+        if batch.several:
+            infos["instance"] = batch.state.row.copy()
+        if batch.infos == "all":
             infos["occupancy"], infos["default_occupancy"] = self.occupancy, self.default_occupancy
-            infos["_occupancy"], infos["_default_occupancy"] = present, present
-        return infos
+            powers = np.stack([row.model.power_kw for row in batch.rows])[batch.state.row]
+            infos["curtailment_kw"] = (infos["default_occupancy"] * powers).sum(axis=1) - values[step.POWER]
+        return {**infos, **{f"_{key}": present for key in infos}}
 
     # ------------------------------------------------------------ starts
     def _restart(
@@ -264,85 +194,35 @@ class EnsembleVectorEnv(TaskView, VectorEnv[NDArray[np.float32], NDArray[np.floa
         observations: NDArray[np.float32],
         values: FloatArray,
     ) -> None:
-        arrays = self._ints, self._common, self._kernels, self._counters, self._traces, self._occupancy
-        if self._task.general:
-            gen.reset_general(*arrays, mask, states, given, contexts, observations, values)
-            chosen = np.flatnonzero(mask & (states != -1)) if self._coupled else ()
-            for i in chosen:
-                self._traces[0, i] = self._task.optimal_return(self.occupancy[i])
-        else:
-            dyn.reset_rows(*arrays, mask, states, given, observations, values)
-        self._remember(mask, values)
+        self._batch.reset(mask, states, given, contexts, observations, values)
+        self._remember(values)
 
-    def _remember(self, restarted: BoolArray, values: FloatArray) -> None:
-        """Keep what pictures and the costly infos look back on."""
-        if self._start is not None and restarted.any():
-            self._start[restarted] = self.occupancy[restarted]
+    def _remember(self, values: FloatArray) -> None:
+        """Keep what pictures look back on."""
         if self._history is not None:
-            column = np.arange(self.num_envs)
-            self._history[0, self._counters[dyn.TIME], column] = values[dyn.POWER]
-            self._history[1, self._counters[dyn.TIME], column] = values[dyn.REWARD]
-            self._history[2, self._counters[dyn.TIME], column] = values[dyn.POWER] + values[dyn.CURTAILMENT]
+            now = self._batch.state.time, np.arange(self.num_envs)
+            self._history[0][now] = values[step.POWER]
+            self._history[1][now] = values[step.UTILITY] - values[step.DISCOMFORT]
 
     def _seed_streams(self, seeds: Sequence[int | None] | None, mask: BoolArray) -> None:
-        streams = self._counters[self._task.streams]
         fresh = self._stream_source is None or self._stream_source is not self._np_random
         if seeds is None or any(seed is None for seed in seeds):
             if self._np_random is None or (fresh and seeds is None):
-                words = random_words(self.np_random, self.num_envs)
-                streams[:, mask] = words[:, mask]
+                self._batch.seed_randomly(self.np_random, mask)
         if seeds is not None:
             for i in np.flatnonzero(mask).tolist():
                 if (one := seeds[i]) is not None:
-                    streams[:, i] = seed_words(one)
+                    self._batch.seed(i, one)
         self._stream_source = self._np_random
 
-    def _next_release(self, mask: BoolArray, assign: bool = True) -> None:
-        """With redraw="episode", draw the releases that the next episodes in `mask` need, and hand them out."""
-        if self._task.redraw == "never":
-            return
-        episodes = self._episodes + mask
-        wanted = np.unique(episodes[mask] - 1)
-        slots = self._counters[dyn.MATRIX].copy()
-        for index in wanted:
-            found = np.flatnonzero(self._drawn_for == index)
-            slot = int(found[0]) if len(found) else self._draw(int(index), slots[~mask] if assign else slots)
-            slots[mask & (episodes - 1 == index)] = slot
-        if assign:
-            self._episodes = episodes
-            self._counters[dyn.MATRIX] = slots
-
-    def _draw(self, index: int, in_use: NDArray[np.int64]) -> int:
-        kernel = self._task.draw(index)
-        self._task.kernel = kernel
-        free = np.setdiff1d(np.arange(len(self._kernels)), in_use)
-        if len(free):
-            slot = int(free[0])
-            self._kernels[slot], self._drawn_for[slot], self._models[slot] = kernel.packed(), index, self._task.model
-            return slot
-        self._kernels = np.vstack([self._kernels, kernel.packed()])
-        self._drawn_for = np.append(self._drawn_for, index)
-        self._models.append(self._task.model)
-        return len(self._kernels) - 1
-
-    def _check_first(self, actions: NDArray[np.floating], over: BoolArray) -> NDArray[np.floating]:
-        """Refuse bad actions before a release is drawn; return them with rounding mended."""
-        low = mode(self._task.mode).low
-        for _ in range(2):
-            flat = actions.reshape(self.num_envs, -1)
-            wrong = ~((flat >= low) & (flat <= 1.0)) & ~over[:, None]
-            if not wrong.any():
-                break
-            actions = self._task.mended(1 + int(np.flatnonzero(wrong)[0]), actions, self._shape)
-        return actions
-
-    def _observe(self, observations: NDArray[np.float32]) -> None:
-        """Write the present observations (for a reset that leaves some sub-environments alone)."""
-        n, c = self._task.model.n_states, self._task.model.n_contexts
-        width = self._observed[1] - n
-        clock = self._task.common[self._task.ints[dyn.CLOCK] :][: (self._horizon + 1) * c * width]
-        observations[:, :n] = self.occupancy
-        observations[:, n:] = clock.reshape(-1, c, width)[self._counters[dyn.TIME], self.context]
+    def _check_first(self, actions: Any) -> FloatArray:
+        """Refuse bad actions before a release is drawn."""
+        array = self._batch.as_action(actions, self._shape)
+        playing = self._batch.state.time < self.model.horizon
+        wrong = np.isnan(array) & playing.reshape(-1, *(1,) * (array.ndim - 1))
+        if wrong.any():
+            raise ValueError(f"action{np.argwhere(wrong)[0].tolist()} is NaN; look for NaN in the policy that made it.")
+        return array
 
     # ------------------------------------------------------------ arguments of reset
     def _check_mask(self, mask: Any) -> BoolArray:
@@ -357,7 +237,7 @@ class EnsembleVectorEnv(TaskView, VectorEnv[NDArray[np.float32], NDArray[np.floa
         return array
 
     def _check_start(self, options: dict[str, Any]) -> tuple[NDArray[np.int64], FloatArray]:
-        size, n = self.num_envs, self._task.model.n_states
+        size, n = self.num_envs, self.model.n_states
         if "state" in options:
             given = options["state"]
             each = [given] * size if np.ndim(given) == 0 else list(np.asarray(given).ravel())
@@ -379,7 +259,7 @@ class EnsembleVectorEnv(TaskView, VectorEnv[NDArray[np.float32], NDArray[np.floa
         each = [given] * self.num_envs if np.ndim(given) == 0 else list(np.asarray(given).ravel())
         if len(each) != self.num_envs:
             raise ValueError(f"context must be one integer or {self.num_envs} of them, got {len(each)}.")
-        return np.array([check_context(context, self._task.model) for context in each])
+        return np.array([check_context(context, self.model) for context in each])
 
     def _check_seeds(self, seed: Any) -> Sequence[int | None] | None:
         if seed is None:
@@ -396,86 +276,43 @@ class EnsembleVectorEnv(TaskView, VectorEnv[NDArray[np.float32], NDArray[np.floa
     @property
     def time(self) -> NDArray[np.int64]:
         """Decisions taken in each episode."""
-        result: NDArray[np.int64] = self._counters[dyn.TIME].copy()
-        return result
+        taken: NDArray[np.int64] = self._batch.state.time.copy()
+        return taken
 
     @property
     def occupancy(self) -> FloatArray:
         """Share of the loads at each level, shape (num_envs, n)."""
-        n = self._task.model.n_states
-        if self._occupancy.size == 0:  # one load each, whose state is known
-            result: NDArray[np.float64] = np.eye(n)[self._counters[dyn.STATE]]
-            return result
-        return self._occupancy[:, :n] / max(self._task.loads, 1)
+        return self._batch.occupancy
 
     @property
     def context(self) -> NDArray[np.int64]:
         """The present context of each sub-environment; 0 where there is none."""
-        if not self._task.general:
-            return np.zeros(self.num_envs, np.int64)
-        result: NDArray[np.int64] = self._counters[gen.PATH + np.maximum(self._times, 0), np.arange(self.num_envs)]
-        return result
+        return self._batch.context
 
     @property
     def default_occupancy(self) -> FloatArray:
         """What the shares would be expected to be by now had nobody interfered, shape (num_envs, n)."""
-        if self._task.general:
-            return self._occupancy[:, self._task.model.n_states :].copy()
-        if self._start is None:
-            raise ValueError("the start is remembered only with infos='all' or a render mode; make the environment so.")
-        shares = np.empty_like(self._start)
-        for time, slot in {*zip(self._counters[dyn.TIME], self._counters[dyn.MATRIX], strict=True)}:
-            rows = (self._counters[dyn.TIME] == time) & (self._counters[dyn.MATRIX] == slot)
-            for i in np.flatnonzero(rows):  # row by row: a batched product may round differently from a single one
-                shares[i] = follow_default(self._models[slot], self._start[i], int(time))
-        return shares
-
-    def encode_policy(
-        self, policy_t: ArrayLike, time: int, dtype: DTypeLike = np.float32, context: int | None = None
-    ) -> NDArray[Any]:
-        """Return the action, for one sub-environment, that realises `policy_t` at `time`; see `EnsembleEnv`."""
-        return self._task.encode_policy(policy_t, time, dtype, context)
+        return np.stack([self._batch.default_occupancy(i) for i in range(self.num_envs)])
 
     # ------------------------------------------------------------ pictures and copies
     def render(self) -> tuple[Any, ...] | None:
         """Return one frame per sub-environment."""
-        if self.render_mode is None or self._history is None or self._start is None:
+        if self._history is None or self.render_mode is None:
             gymnasium.logger.warn("render() was called without a render mode; make it with render_mode='rgb_array'.")
             return None
-        from dp_ensemble_env.envs.rendering import Renderer, Scene
+        from dp_ensemble_env.envs.rendering import Renderer
 
-        if (self._counters[dyn.TIME] < 0).any():
+        times = self._batch.state.time
+        if (times < 0).any():
             raise gymnasium.error.ResetNeeded("there is nothing to draw yet; call reset() before render().")
         if self._renderer is None:
             self._renderer = Renderer(self.render_mode, RENDER_FPS)
-        occupancy, default = self.occupancy, self.default_occupancy
-        frames = []
-        for i in range(self.num_envs):
-            time, model = int(self._counters[dyn.TIME, i]), self._models[self._counters[dyn.MATRIX, i]]
-            scene = Scene(
-                model=model,
-                title=population_title(self._task),
-                time=time,
-                occupancy=occupancy[i],
-                default_occupancy=default[i],
-                power_kw=self._history[0, : time + 1, i].copy(),
-                default_power_kw=self._uncontrolled_power(i, time, model, default[i]),
-                rewards=self._history[1, 1 : time + 1, i].copy(),
-                optimal_return=float(self._traces[0, i]),
-                privacy=self._task.privacy_line(),
-                contexts=None if model.context is None else self._counters[gen.PATH : gen.PATH + time + 1, i].copy(),
-            )
-            frames.append(self._renderer.draw(scene))
-        return tuple(frames)
-
-    def _uncontrolled_power(self, i: int, time: int, model: EnsembleModel, default: FloatArray) -> FloatArray:
-        """Return the uncontrolled power of a sub-environment at times 0 … T, as in `EnsembleEnv`."""
-        assert self._start is not None and self._history is not None
-        if not self._task.general:
-            plain: FloatArray = self._start[i] @ uncontrolled_power(model.default, model.power_kw, self._horizon)
-            return plain
-        ahead = uncontrolled_ahead(model, default, int(self.context[i]), time)
-        return np.concatenate([self._history[2, : time + 1, i], ahead])
+        power, rewards = self._history
+        scenes = [
+            self._batch.scene(i, power[: t + 1, i].copy(), rewards[1 : t + 1, i].copy())
+            for i, t in enumerate(times.tolist())
+        ]
+        return tuple(self._renderer.draw(scene) for scene in scenes)
 
     def close_extras(self, **kwargs: Any) -> None:
         """Free what rendering holds."""
@@ -484,13 +321,12 @@ class EnsembleVectorEnv(TaskView, VectorEnv[NDArray[np.float32], NDArray[np.floa
             self._renderer = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_renderer": None, "_advance": None, "_times": None}
+        return {**self.__dict__, "_renderer": None}  # a window cannot be copied
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(writeable(state))
-        self._task.check_pickled(self._counters)
-        self._ints, self._common = self._task.ints, self._task.common
-        self._bind()
+        self.__dict__.update(state)
+        if self._history is not None:
+            self._history = self._history.copy()  # arrays in Ray's object store cannot be written
 
 
 def _check_limit(limit: int | None, horizon: int) -> None:

@@ -1,0 +1,205 @@
+"""An environment's private side: charge, draw, draw again, and what may leave.
+
+`Behaviour` holds the models in force. Without privacy they are the true ones. With a release they are built from it and
+public fields alone, and with ``redraw="episode"`` each episode has its own. Each charge is saved before any noise is
+drawn.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dp_ensemble_env.envs.settings import EnvSettings
+from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.privacy.mechanisms.base import Event, Mechanism, Release, fingerprint
+
+if TYPE_CHECKING:
+    from dp_ensemble_env.privacy.ledger import PrivacyLedger
+
+#: Label of a release that an environment was given.
+ELSEWHERE = "release made elsewhere"
+#: δ of the ε that renderings print.
+SHOWN_DELTA = 1e-6
+#: Arguments that say how a release was drawn, and hence leave together with the private model.
+_DRAWN = ("release_seed", "redraw")
+
+
+class Behaviour:
+    """The models in force, and the ledger that pays for them.
+
+    Parameters
+    ----------
+    settings : EnvSettings
+    """
+
+    def __init__(self, settings: EnvSettings) -> None:
+        self.settings = settings
+        self.models = settings.models
+        self.release: Release | None = None
+        self._ledger = _as_ledger(settings.ledger)
+        self._charged: list[tuple[str, Event, str]] = []
+        self._line: tuple[int, str] = (-1, "")
+        self._mechanism: Mechanism | None = None
+        self._true: EnsembleModel | None = None
+        privacy = settings.privacy
+        if isinstance(privacy, Release):
+            self.release = _check_release(privacy, settings.models[0])
+            self.models = (settings.models[0].public(privacy),)
+            self._account_for(privacy, given=settings.ledger is not None)
+        elif privacy is not None:
+            self._mechanism, self._true = privacy, settings.models[0]
+            self.draw(0)
+        if self.release is not None and settings.redraw == "never":
+            # The environment keeps nothing that is private: from here on the release is all it knows.
+            self._true = None
+            self.settings = self.public_settings()
+
+    # ------------------------------------------------------------ draws
+    def draw(self, index: int) -> EnsembleModel:
+        """Charge the release of episode `index`, unless the ledger has it already, draw it and return its model.
+
+        The releases are a sequence fixed by the release seed: every environment
+        made with that seed finds the same matrix at the same index, so drawing
+        it again reveals nothing new and is not charged again.
+        """
+        if self._mechanism is None or self._true is None:
+            raise ValueError(
+                "this copy of the environment cannot draw again, since the private data stayed where it was made; "
+                "make one there, or go on with redraw='never'."
+            )
+        start = self.settings.release_seed
+        seed = start if index == 0 else _seed_of(start, index)
+        data, terms = self._mechanism.data_of(self._true), self._mechanism.terms_of(self._true)
+        event = self.ledger.priced(self._mechanism.event(data, seeding="seed", **terms))
+        label = self.ledger.name_of(f"{seed} {event.digest} {fingerprint(data)}")
+        # The same numbers with the same claim are the release that the ledger knows; nobody has seen this draw yet.
+        release = Release(self._mechanism.release(data, seed, **terms).log_matrix, event.public)
+        if not (self.ledger.has(label, event) and self.ledger.knows(release)):
+            release = self.ledger.release(self._mechanism, data, seed, label=label, **terms)
+        self.models, self.release = (self._true.public(release),), release
+        self._charged.append((label, event.public, release.digest))
+        return self.models[0]
+
+    def released_models(self, count: int) -> Iterator[EnsembleModel]:
+        """Draw the releases of the first `count` episodes; their models come one by one, that in force stays."""
+        for index in range(count):
+            before = self.models, self.release
+            try:
+                drawn = self.draw(index)
+            finally:
+                self.models, self.release = before
+            yield drawn
+
+    def _account_for(self, release: Release, given: bool) -> None:
+        """Charge a release that was made elsewhere, unless it was; a ledger that was given must have it."""
+        known = self.ledger.knows(release)
+        if given and not known:
+            raise ValueError(
+                "the ledger has no entry for this release, so nobody has paid for it; charge it with "
+                "ledger.record(release), or draw it with ledger.release(mechanism, data)."
+            )
+        event = self.ledger.priced(release.event)
+        if not known:
+            self.ledger.record(release, label=ELSEWHERE)
+        self._charged.append((ELSEWHERE, event.public, release.digest))
+
+    # ------------------------------------------------------------ what was spent
+    @property
+    def ledger(self) -> PrivacyLedger:
+        """What the environment has spent, and, if it was given no ledger, the others of this process with it."""
+        if self._ledger is None:
+            from dp_ensemble_env.privacy.ledger import PrivacyLedger
+
+            if self.settings.privacy is not None:
+                return PrivacyLedger.of_process()
+            # Nothing leaves by running the true dynamics, so the others need not know; but nothing is private either.
+            self._ledger = PrivacyLedger().record_deterministic("the environment runs the true dynamics")
+        return self._ledger
+
+    def line(self) -> str:
+        """Say in one line what is private and what was spent."""
+        if self.release is None:
+            return "Privacy: none, these are the true dynamics"
+        spent = self.ledger.releases
+        if spent != self._line[0]:
+            self._line = spent, self._spent(self.release, spent)
+        return self._line[1]
+
+    def _spent(self, release: Release, spent: int) -> str:
+        epsilon = self.ledger.spent(SHOWN_DELTA)
+        amount = f"ε = {epsilon:.3g} at δ = {SHOWN_DELTA:g}" if np.isfinite(epsilon) else "no ε for all inputs"
+        if not np.isfinite(epsilon) and getattr(release.event, "bare", False):
+            amount += " (floor = 0)"
+        seeded = "; seeded, hence repeatable" if release.reproducible else ""
+        kind, settings = release.event.type.capitalize(), release.event.headline.replace("=", " = ")
+        return f"Privacy: {spent} {kind} release{'s' * (spent != 1)}, {settings}: {amount}{seeded}"
+
+    # ------------------------------------------------------------ what may leave
+    def public_settings(self) -> EnvSettings:
+        """Return the settings of an environment on the present release, made of public fields alone; no seed."""
+        if self.release is None:
+            return self.settings
+        public = {"models": self.models, "privacy": self.release, "redraw": "never", "release_seed": 0}
+        return self.settings.override(**public, ledger=None)
+
+    def public_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments of an environment as they may leave in a spec: no private model, no ledger."""
+        if self.release is None:
+            return arguments
+        kept = {name: value for name, value in arguments.items() if name != "ledger"}
+        if not isinstance(kept.get("model"), EnsembleModel):
+            return kept
+        kept = {name: value for name, value in kept.items() if name not in _DRAWN}
+        return {**kept, "model": self.models[0], "privacy": self.release}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave everything private behind: a copy that is handed out cannot draw again."""
+        state = dict(self.__dict__)
+        if self.release is not None:
+            ledger = None if self._ledger is None else self._ledger.handed_out()
+            state.update(_true=None, settings=self.public_settings(), _ledger=ledger)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self.release is not None and self._ledger is None:
+            for label, event, digest in self._charged:
+                self.ledger.adopt(label, event, digest)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Behaviour:
+        """Copy within the process: the twin may draw again, and shares the ledger of the process."""
+        twin = Behaviour.__new__(Behaviour)
+        memo[id(self)] = twin
+        twin.__dict__.update({name: copy.deepcopy(value, memo) for name, value in self.__dict__.items()})
+        return twin
+
+
+def _check_release(release: Release, model: EnsembleModel) -> Release:
+    n = model.n_states
+    if release.log_matrix.shape not in (model.default.shape, (n, n), (model.horizon, n, n)):
+        raise ValueError(
+            f"the release has shape {release.log_matrix.shape}, but the model has {n} states and {model.horizon} steps."
+        )
+    return release
+
+
+def _as_ledger(ledger: Any) -> PrivacyLedger | None:
+    if ledger is None:
+        return None
+    from dp_ensemble_env.privacy.ledger import PrivacyLedger
+
+    if isinstance(ledger, (str, os.PathLike)):
+        return PrivacyLedger(ledger)
+    if not isinstance(ledger, PrivacyLedger):
+        raise ValueError(f"ledger must be a PrivacyLedger or the path of one, got {type(ledger).__name__}.")
+    return ledger
+
+
+def _seed_of(release_seed: int, index: int) -> int:
+    """Return the seed of a later release of the sequence; 128 bits, so that no two meet by accident."""
+    return int.from_bytes(np.random.SeedSequence([release_seed, index]).generate_state(4).tobytes(), "little")

@@ -1,0 +1,419 @@
+r"""One compiled step for every model, population and action mode.
+
+A load in state `s` takes a decision by its row of the policy, :math:`\pi[s] \propto P_t[w, s]\,e^{\ell}` with the tilt
+:math:`\ell`, or the row that the action gives. Nature takes the decision to the next state, :math:`N_t[w, a]`, and the
+context `w` moves by itself. With :math:`e = \exp \ell` and :math:`g = P e` the mean field needs no (n, m) policy:
+
+.. math::
+
+    q[a] = e[a] \sum_s \frac{\rho[s]}{g[s]} P[s,a], \qquad \rho' = q N, \qquad
+    \sum_s \rho[s]\,\mathrm{KL}_s = \sum_a q[a]\,\ell[a] - \sum_s \rho[s]\log g[s] .
+
+`Problem` holds the tables, `State` the environments side by side. Every table has a leading axis of *rows*, the
+instances or releases that are in play; ``State.row`` says which one each environment plays. Both are passed as plain
+tuples, which cost a third of the time of named ones at a call, and get their names inside.
+
+**Chance.** An episode's row, contexts and start come from a stream of their own that no action touches: the j-th
+episode after a seed has the same ones in every population and action mode. Moves come from a second stream, derived at
+each start. Random numbers are xoroshiro128++ (Blackman and Vigna, 2018), two words an environment.
+
+Numba's cache looks at this file alone, so nothing compiled is imported here.
+"""
+# ruff: noqa: D103 - the short functions are described by the equations above and by their names
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dp_ensemble_env.tools.compile import njit
+
+#: What an action is: numbers times a basis of tilts, one number for each decision, or the policy itself.
+BASIS, TILT, POLICY = 0, 1, 2
+#: Couplings: a target that is missed by a square, a limit that is passed by a multiple.
+TARGET, LIMIT = 1, 2
+#: Rows of ``values``; the last is the kW by which a limit is passed or a target missed.
+REWARD, UTILITY, DISCOMFORT, POWER, MISS = 0, 1, 2, 3, 4
+#: Returned by `step`: some action was clipped to the box. Below zero: an environment needs a reset. Above: a NaN.
+CLIPPED = 1
+#: Tilts no larger than this can be exponentiated as they are.
+SAFE_NATS = 300.0
+#: A divergence below this many nats is rounding: the zero action costs exactly nothing.
+NOISE = 1e-13
+#: How far outside the box an action may lie by rounding.
+ROUNDING = 1e-6
+
+
+class Problem(NamedTuple):
+    """The tables of R rows: n states, m decisions, c contexts, T steps."""
+
+    starts: Any  #: (n + 1,) where each state's decisions begin in `decisions`
+    decisions: Any  #: (nnz,)
+    behaviour: Any  #: (R, blocks, nnz) default probabilities
+    block: Any  #: (T, c) the block in force
+    nature_starts: Any  #: (m + 1,) where each decision's next states begin; of length 0 if a decision is a state
+    nature_states: Any
+    nature: Any  #: (R, blocks, nnz)
+    nature_block: Any  #: (T, c)
+    basis: Any  #: (R, T or 1, c or 1, d, m) in nats; for `TILT` the scale, (R, T, 1, 1, 1)
+    utility: Any  #: (R, T + 1, c, n) dollars
+    power: Any  #: (R, n) kW
+    clock: Any  #: (R, T + 1, c, f) observations after the shares
+    level: Any  #: (R, T + 1) of the coupling
+    weight: Any  #: (R, T + 1); zero without a coupling
+    initial: Any  #: (R, n) distribution at the start
+    first: Any  #: (R, c) distribution of the first context
+    moves: Any  #: (R, T or 1, c, c) of the context
+    optimum: Any  #: (R, c, n) optimal return
+    penalty: Any  #: (R,) dollars per nat
+    unit: Any  #: (R,) dollars that a reward of one stands for
+    mode: int
+    loads: int  #: 0 is the mean field
+    coupling: int
+    spread: int  #: whether loads are spread over the states by `initial`, or all start in one state
+    random_row: int  #: whether an episode draws its row
+    autoreset: int  #: whether a step after the end begins the next episode
+
+
+class State(NamedTuple):
+    """B environments: where they are, and their random streams."""
+
+    time: Any  #: (B,) decisions taken; -1 before the first reset
+    row: Any  #: (B,)
+    where: Any  #: (B,) state of a single load
+    counts: Any  #: (B, n) loads in each state, or shares in the mean field
+    start: Any  #: (B, n) shares at the start
+    path: Any  #: (B, T + 1) contexts
+    moves: Any  #: (B, 2) stream of the moves
+    episodes: Any  #: (B, 2) stream of rows, contexts and starts
+    best: Any  #: (B,) optimal return from the start
+
+
+# ------------------------------------------------------------------ the step
+@njit(cache=True, nogil=True, error_model="numpy")
+def step(problem: Any, state: Any, action: Any, obs: Any, values: Any) -> int:
+    """Step every environment by its row of `action`, and fill `obs` and `values`.
+
+    All actions are looked at first, so a refusal changes nothing: ``-1 - i`` says that environment `i` needs a reset,
+    ``2 + j`` that entry `j` of the flat action is NaN. Otherwise the result is 0, or `CLIPPED`.
+    """
+    p, s = Problem(*problem), State(*state)
+    verdict = look(p, s, action)
+    if verdict < 0 or verdict > CLIPPED:
+        return verdict
+    n, m = p.power.shape[1], action.shape[1] if p.mode == TILT else p.basis.shape[4]
+    tilt, chosen, pi, moved = np.empty(m), np.empty(m), np.empty(m), np.empty(n)
+    for i in range(s.time.size):
+        t = s.time[i]
+        if t == p.block.shape[0]:
+            begin(p, s, i, -1, -1, moved, obs, values)
+            continue
+        r, w = s.row[i], s.path[i, t]
+        default, nature = p.behaviour[r, p.block[t, w]], p.nature[r, p.nature_block[t, w]]
+        widest = fill_tilt(p, r, t, w, action, i, tilt)
+        if p.loads == 1:
+            here = s.where[i]
+            divergence = policy_row(p, default, here, tilt, action, i, pi)
+            first = p.starts[here]
+            here = p.decisions[first + pick(pi, 0, p.starts[here + 1] - first, uniform(s.moves, i))]
+            if p.nature_starts.size > 0:
+                first, last = p.nature_starts[here], p.nature_starts[here + 1]
+                here = p.nature_states[pick(nature, first, last, uniform(s.moves, i))]
+            arrive_alone(p, s, i, t + 1, here, divergence, obs, values)
+            continue
+        if p.loads == 0 and p.mode != POLICY and widest <= SAFE_NATS:
+            divergence = decide_together(p, default, s.counts[i], tilt, pi, chosen)
+        else:
+            divergence = decide_by_rows(p, s, i, default, tilt, action, pi, chosen)
+        by_nature(p, s, i, nature, chosen, moved)
+        arrive(p, s, i, t + 1, divergence, moved, obs, values)
+    return verdict
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def look(p: Any, s: Any, action: Any) -> int:
+    """Say whether every environment can move; the action of one that restarts is not looked at."""
+    horizon, verdict, low = p.block.shape[0], 0, 0.0 if p.mode == POLICY else -1.0
+    for i in range(s.time.size):
+        if s.time[i] < 0 or (s.time[i] == horizon and p.autoreset == 0):
+            return -1 - i
+    for i in range(s.time.size):
+        if s.time[i] < horizon:
+            for a in range(action.shape[1]):
+                x = action[i, a]
+                if math.isnan(x):
+                    return 2 + i * action.shape[1] + a
+                if x < low - ROUNDING or x > 1.0 + ROUNDING:
+                    verdict = CLIPPED
+    return verdict
+
+
+# ------------------------------------------------------------------ decisions
+@njit(cache=True, nogil=True, error_model="numpy")
+def fill_tilt(p: Any, r: int, t: int, w: int, action: Any, i: int, tilt: Any) -> float:
+    """Write the tilt of each decision in nats and return the largest; a policy has none."""
+    if p.mode == POLICY:
+        return 0.0
+    basis, widest = p.basis[r, t if p.basis.shape[1] > 1 else 0, w if p.basis.shape[2] > 1 else 0], 0.0
+    for a in range(tilt.size):
+        if p.mode == TILT:
+            tilt[a] = clip(action[i, a], -1.0) * basis[0, 0]
+        else:
+            tilt[a] = 0.0
+            for j in range(basis.shape[0]):
+                tilt[a] += clip(action[i, j], -1.0) * basis[j, a]
+        widest = max(widest, abs(tilt[a]))
+    return widest
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def decide_together(p: Any, default: Any, shares: Any, tilt: Any, warm: Any, chosen: Any) -> float:
+    """Send the mean field to decisions by exponentials that all rows share; return the divergence."""
+    for a in range(tilt.size):
+        warm[a] = math.exp(tilt[a])
+        chosen[a] = 0.0
+    divergence = 0.0
+    for s in range(shares.size):
+        here = shares[s]
+        if here > 0.0:
+            g = 0.0
+            for e in range(p.starts[s], p.starts[s + 1]):
+                g += default[e] * warm[p.decisions[e]]
+            divergence -= here * math.log(g)
+            here /= g
+            for e in range(p.starts[s], p.starts[s + 1]):
+                chosen[p.decisions[e]] += default[e] * here
+    for a in range(tilt.size):
+        chosen[a] *= warm[a]
+        divergence += chosen[a] * tilt[a]
+    return divergence if divergence > NOISE else 0.0
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def decide_by_rows(p: Any, s: Any, i: int, default: Any, tilt: Any, action: Any, pi: Any, chosen: Any) -> float:
+    """Do the same row by row: for policies, very wide tilts and finite populations, whose loads are counted."""
+    chosen[:] = 0.0
+    divergence = 0.0
+    for b in range(s.counts.shape[1]):
+        here = s.counts[i, b]
+        if here > 0.0:
+            first, last = p.starts[b], p.starts[b + 1]
+            divergence += here * policy_row(p, default, b, tilt, action, i, pi)
+            for _ in range(int(here) if p.loads > 0 else 0):
+                chosen[p.decisions[first + pick(pi, 0, last - first, uniform(s.moves, i))]] += 1.0
+            for e in range(first, last if p.loads == 0 else first):
+                chosen[p.decisions[e]] += here * pi[e - first]
+    return divergence / max(1, p.loads)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def policy_row(p: Any, default: Any, b: int, tilt: Any, action: Any, i: int, pi: Any) -> float:
+    """Fill pi with row `b` of the policy on its nonzeros; return its divergence from the default."""
+    first, width = p.starts[b], p.starts[b + 1] - p.starts[b]
+    total, divergence, top = 0.0, 0.0, -np.inf
+    if p.mode == POLICY:  # masked to the support and normalised; nothing at all is the default
+        for e in range(width):
+            given = action[i, b * p.basis.shape[4] + p.decisions[first + e]]
+            pi[e] = clip(given, 0.0) if default[first + e] > 0.0 else 0.0
+            total += pi[e]
+        for e in range(width):
+            pi[e] = pi[e] / total if total > 0.0 else default[first + e]
+            if total > 0.0 and pi[e] > 0.0:
+                divergence += pi[e] * math.log(pi[e] / default[first + e])
+        return divergence if divergence > NOISE else 0.0
+    for e in range(width):
+        if default[first + e] > 0.0:  # zero: forbidden at this time or in this context only
+            top = max(top, tilt[p.decisions[first + e]])
+    for e in range(width):
+        lift = min(tilt[p.decisions[first + e]] - top, 0.0)
+        pi[e] = default[first + e] * math.exp(lift)
+        total += pi[e]
+        divergence += pi[e] * lift
+    for e in range(width):
+        pi[e] /= total
+    divergence = divergence / total - math.log(total)
+    return divergence if divergence > NOISE else 0.0
+
+
+# ------------------------------------------------------------------ nature
+@njit(cache=True, nogil=True, error_model="numpy")
+def by_nature(p: Any, s: Any, i: int, nature: Any, chosen: Any, moved: Any) -> None:
+    """Take decisions to next states: loads by chance, the mean field by the mean."""
+    if p.nature_starts.size == 0:
+        moved[:] = chosen
+        return
+    moved[:] = 0.0
+    for a in range(chosen.size):
+        here = chosen[a]
+        if here > 0.0:
+            first, last = p.nature_starts[a], p.nature_starts[a + 1]
+            for _ in range(int(here) if p.loads > 0 else 0):
+                moved[p.nature_states[pick(nature, first, last, uniform(s.moves, i))]] += 1.0
+            for e in range(first, last if p.loads == 0 else first):
+                moved[p.nature_states[e]] += nature[e] * here
+
+
+# ------------------------------------------------------------------ arrivals
+@njit(cache=True, nogil=True, error_model="numpy")
+def arrive(p: Any, s: Any, i: int, t: int, divergence: float, moved: Any, obs: Any, values: Any) -> None:
+    """Store where the loads are at time `t`, and report."""
+    r, w, share = s.row[i], s.path[i, t], 1.0 / max(1, p.loads)
+    worth, level, utility, power = p.utility[r, t, w], p.power[r], 0.0, 0.0
+    for b in range(moved.size):
+        x = moved[b] * share
+        s.counts[i, b] = moved[b]
+        obs[i, b] = x
+        utility += x * worth[b]
+        power += x * level[b]
+    report(p, s, i, t, divergence, utility, power, obs, values)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def arrive_alone(p: Any, s: Any, i: int, t: int, here: int, divergence: float, obs: Any, values: Any) -> None:
+    """Do the same for a single load."""
+    r = s.row[i]
+    s.counts[i, s.where[i]] = 0.0
+    s.counts[i, here] = 1.0
+    s.where[i] = here
+    obs[i, : p.power.shape[1]] = 0.0
+    obs[i, here] = 1.0
+    report(p, s, i, t, divergence, p.utility[r, t, s.path[i, t], here], p.power[r, here], obs, values)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def report(
+    p: Any, s: Any, i: int, t: int, divergence: float, utility: float, power: float, obs: Any, values: Any
+) -> None:
+    """Charge the coupling, and write the reward, its parts and the rest of the observation."""
+    r, miss = s.row[i], 0.0
+    if p.coupling > 0 and p.weight[r, t] > 0.0:
+        off = power - p.level[r, t]
+        miss = abs(off) if p.coupling == TARGET else max(off, 0.0)
+        utility -= p.weight[r, t] * (miss * miss if p.coupling == TARGET else miss)
+    cost = p.penalty[r] * divergence
+    values[REWARD, i] = (utility - cost) / p.unit[r]
+    values[UTILITY, i] = utility
+    values[DISCOMFORT, i] = cost
+    values[POWER, i] = power
+    values[MISS, i] = miss
+    s.time[i] = t
+    watch(p, s, i, t, obs)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def watch(p: Any, s: Any, i: int, t: int, obs: Any) -> None:
+    """Write time left, what is known ahead and the features of the context."""
+    n, clock = p.power.shape[1], p.clock[s.row[i], t, s.path[i, t]]
+    for j in range(clock.size):
+        obs[i, n + j] = clock[j]
+
+
+# ------------------------------------------------------------------ starts
+@njit(cache=True, nogil=True, error_model="numpy")
+def reset(problem: Any, state: Any, mask: Any, states: Any, given: Any, contexts: Any, obs: Any, values: Any) -> None:
+    """Start new episodes where `mask` says so.
+
+    ``states[i]`` is a start state, -1 for a start as the model has it, or -2 for the distribution ``given[i]``;
+    ``contexts[i]`` is the first context, or -1 to draw it.
+    """
+    p, s = Problem(*problem), State(*state)
+    shares = np.empty(p.power.shape[1])
+    for i in range(mask.size):
+        if mask[i]:
+            if states[i] == -2:
+                shares[:] = given[i]
+            begin(p, s, i, states[i], contexts[i], shares, obs, values)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def begin(p: Any, s: Any, i: int, state: int, context: int, shares: Any, obs: Any, values: Any) -> None:
+    """Draw row, contexts and start, place the loads and report; `shares` is the given distribution, else scratch."""
+    if p.random_row == 1:
+        s.row[i] = int(uniform(s.episodes, i) * p.power.shape[0])
+    r, n = s.row[i], shares.size
+    draw_path(p, s, i, context)
+    spot = uniform(s.episodes, i)  # drawn in any case, so that the stream does not depend on how a start is chosen
+    s.moves[i, 0] = mixed(s.episodes[i, 0])
+    s.moves[i, 1] = mixed(s.episodes[i, 1] ^ s.moves[i, 0])
+    if s.moves[i, 0] == 0 and s.moves[i, 1] == 0:
+        s.moves[i, 0] = 1
+    if state == -1 and p.spread == 0:
+        state = pick(p.initial[r], 0, n, spot)
+    if state >= 0:
+        shares[:] = 0.0
+        shares[state] = 1.0
+    elif state == -1:
+        shares[:] = p.initial[r]
+    for b in range(n):
+        s.counts[i, b] = 0.0 if p.loads > 0 else shares[b]
+    for _ in range(p.loads):
+        s.where[i] = state if state >= 0 else pick(shares, 0, n, uniform(s.moves, i))
+        s.counts[i, s.where[i]] += 1.0
+    power, best, w = 0.0, 0.0, s.path[i, 0]
+    for b in range(n):
+        shares[b] = s.counts[i, b] / max(1, p.loads)
+        s.start[i, b] = shares[b]
+        obs[i, b] = shares[b]
+        power += shares[b] * p.power[r, b]
+        best += shares[b] * p.optimum[r, w, b]
+    s.best[i], s.time[i] = best, 0
+    values[:, i] = 0.0
+    values[POWER, i] = power
+    watch(p, s, i, 0, obs)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def draw_path(p: Any, s: Any, i: int, context: int) -> None:
+    """Draw the contexts at times 0 … T; a chosen first context does not change the numbers that are drawn."""
+    r, c, horizon = s.row[i], p.first.shape[1], p.block.shape[0]
+    if c == 1:
+        s.path[i] = 0
+        return
+    w = pick(p.first[r], 0, c, uniform(s.episodes, i))
+    s.path[i, 0] = w = context if context >= 0 else w
+    for t in range(horizon):
+        w = pick(p.moves[r, t if p.moves.shape[1] > 1 else 0, w], 0, c, uniform(s.episodes, i))
+        s.path[i, t + 1] = w
+
+
+# ------------------------------------------------------------------ chance
+@njit(cache=True, nogil=True, error_model="numpy")
+def clip(x: float, low: float) -> float:
+    return min(max(x, low), 1.0)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def uniform(stream: Any, i: int) -> float:
+    """Return a double in [0, 1) from the stream of environment `i`, advancing it."""
+    a, b = stream[i, 0], stream[i, 1]
+    total = a + b
+    out = ((total << np.uint64(17)) | (total >> np.uint64(47))) + a
+    b ^= a
+    stream[i, 0] = ((a << np.uint64(49)) | (a >> np.uint64(15))) ^ b ^ (b << np.uint64(21))
+    stream[i, 1] = (b << np.uint64(28)) | (b >> np.uint64(36))
+    return np.float64(out >> np.uint64(11)) / 9007199254740992.0
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def mixed(word: Any) -> Any:
+    """Scramble a word (the finaliser of splitmix64), so that the new stream has nothing in common with the old."""
+    z = word + np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def pick(weights: Any, first: int, last: int, u: float) -> int:
+    """Return the first index whose cumulated weight exceeds u; a weight of zero never comes up."""
+    total = 0.0
+    for e in range(first, last):
+        total += weights[e]
+        if u < total:
+            return e
+    e = last - 1  # the weights sum to one less a rounding error, and u is above that
+    while e > first and weights[e] <= 0.0:
+        e -= 1
+    return e

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_ensemble_env.agents.hyperparams import hyperparameters
-from dp_ensemble_env.agents.learners import check_value, ready_optimisers, tuned_id
+from dp_ensemble_env.agents.learners import check_value, population_of, ready_optimisers
 from dp_ensemble_env.agents.runs import Record
 from dp_ensemble_env.envs import actions, functional
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
@@ -131,7 +131,7 @@ def settings_of(core: EnsembleEnv, changes: Mapping[str, Any]) -> dict[str, Any]
             f"apg follows the gradient of tilts, which action={core.action_mode!r} has none of; pass action='tilt' or "
             "'price'."
         )
-    settings = hyperparameters(NAME, tuned_id(core), core.action_mode)
+    settings = hyperparameters(NAME, population_of(core), core.action_mode)
     for name, value in changes.items():
         if name not in KEYS:
             raise ValueError(f"apg has no hyper-parameter {name!r}; it has {', '.join(KEYS)}.")

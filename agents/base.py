@@ -157,6 +157,6 @@ def core_env(env: Any) -> Core:
             return core_env(inner[0])
         raise ValueError(
             f"env must be one of the dp_ensemble environments, got {type(env).__name__}; make it with "
-            "gymnasium.make('dp_ensemble_env:dp_ensemble/MeanField-v0')."
+            "gymnasium.make('dp_ensemble/Spot-v1')."
         )
     return core

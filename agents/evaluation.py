@@ -42,7 +42,6 @@ from scipy.special import rel_entr
 
 from dp_ensemble_env.agents.base import Agent, Core, FloatArray, ScheduleAgent, core_env
 from dp_ensemble_env.control.policies import solve_standard
-from dp_ensemble_env.envs.general import is_general
 from dp_ensemble_env.envs.vector import EnsembleVectorEnv
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.reporting.outcome import Outcome, Returns, reference_returns, summarise
@@ -156,26 +155,6 @@ def _play_releases(agent: Agent, core: Core, episodes: int | None, seed: int, de
 
 
 def _play(agent: Agent, core: _Setting, episodes: int | None, seed: int, deterministic: bool) -> _Played:
-    if is_general(core.model):
-        return _play_general(agent, core, episodes, seed, deterministic)
-    if core.population is None:
-        runs = _run(agent, core, core.model.n_states, seed, np.arange(core.model.n_states), deterministic)
-        weights = core.model.initial
-    else:
-        count = EPISODES if episodes is None else episodes
-        parts = [
-            _run(agent, core, min(_BATCH, count - done), seed + done, None, deterministic)
-            for done in range(0, count, _BATCH)
-        ]
-        runs = _Runs(*(np.concatenate(columns) for columns in zip(*(_columns(p) for p in parts), strict=True)))
-        weights = np.full(count, 1.0 / count)
-    idle, best = (values[runs.start] for values in reference_returns(core.model))
-    returns, exact = Returns(runs.returns, idle, best, weights), core.population is None
-    return _Played(returns, runs.discomfort, runs.power, runs.uncontrolled, len(weights), exact)
-
-
-def _play_general(agent: Agent, core: _Setting, episodes: int | None, seed: int, deterministic: bool) -> _Played:
-    """Play on a model with nature, context, coupling or a spread start."""
     model = core.model
     exact = core.population is None and model.context is None
     count, states = 1, None
@@ -246,7 +225,6 @@ def path_returns(
 class _Runs:
     """One row per episode."""
 
-    start: NDArray[np.int64]
     returns: FloatArray
     discomfort: FloatArray
     power: FloatArray  # (episodes, T + 1), kW per building
@@ -256,7 +234,7 @@ class _Runs:
 
 
 def _columns(runs: _Runs) -> tuple[NDArray[Any], ...]:
-    return runs.start, runs.returns, runs.discomfort, runs.power, runs.uncontrolled, runs.shares, runs.contexts
+    return runs.returns, runs.discomfort, runs.power, runs.uncontrolled, runs.shares, runs.contexts
 
 
 def _run(
@@ -278,11 +256,10 @@ def _run(
         autoreset_mode=AutoresetMode.DISABLED,
     )
     observation, info = env.reset(seed=seed, options=None if states is None else {"state": states})
-    start, shares = np.argmax(observation[:, : model.n_states], axis=1), env.occupancy
+    shares = env.occupancy
     contexts = np.empty((count, model.horizon + 1), np.int64)
     contexts[:, 0] = env.context
     power = np.empty((count, model.horizon + 1))
-    curtailed = np.zeros_like(power)
     power[:, 0] = info["power_kw"]
     returns, discomfort = np.zeros(count), np.zeros(count)
     hidden, begins = None, np.ones(count, dtype=bool)
@@ -292,10 +269,9 @@ def _run(
         begins = np.zeros(count, dtype=bool)
         returns += reward
         discomfort += info["discomfort"]
-        power[:, t + 1], curtailed[:, t + 1] = info["power_kw"], info["curtailment_kw"]
+        power[:, t + 1] = info["power_kw"]
         contexts[:, t + 1] = env.context
-    env.close()
-    return _Runs(start, returns, discomfort, power, power + curtailed, shares, contexts)
+    return _Runs(returns, discomfort, power, env.default_power_kw, shares, contexts)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import gymnasium
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
@@ -59,23 +58,6 @@ def clock_kwargs(horizon: int, context_features: int = 0, coupled: bool = False)
         {"coupled": True} if coupled else {}
     )
     return {"features_extractor_class": ClockFeatures, "features_extractor_kwargs": settings}
-
-
-class ScaledRewards(VecEnvWrapper):
-    """Rewards times a constant; the episode returns in the infos stay in dollars."""
-
-    def __init__(self, venv: VecEnv, scale: float) -> None:
-        super().__init__(venv)
-        self.scale = scale
-
-    def reset(self) -> Any:
-        """Reset all sub-environments."""
-        return self.venv.reset()
-
-    def step_wait(self) -> tuple[Any, NDArray[np.float32], NDArray[np.bool_], list[dict[str, Any]]]:
-        """Step, and scale the rewards."""
-        observations, rewards, dones, infos = self.venv.step_wait()
-        return observations, rewards * np.float32(self.scale), dones, infos
 
 
 class CosineWeights(VecEnvWrapper):

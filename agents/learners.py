@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env.agents.hyperparams import ALGORITHMS, hyperparameters, reward_scale
+from dp_ensemble_env.agents.hyperparams import ALGORITHMS, hyperparameters
 from dp_ensemble_env.envs import actions
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.model import EnsembleModel
@@ -57,10 +57,10 @@ def ready_optimisers() -> None:
 
 
 def settings_of(
-    kind: Any, algo: str, env_id: str, action: str, changes: Mapping[str, Any] | None = None
+    kind: Any, algo: str, population: str | int, action: str, changes: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """Return the tuned settings with the changes, whose names and values are checked."""
-    settings = hyperparameters(algo, env_id, action)
+    settings = hyperparameters(algo, population, action)
     if actions.mode(action).levels:
         if algo in CONTINUOUS:
             raise ValueError(f"{algo} learns actions that are real numbers, not choices; pass action='price'.")
@@ -200,22 +200,17 @@ def training_env(core: EnsembleEnv, settings: dict[str, Any], models: Sequence[E
     """Make environments like `core`: native and batched, or one by one behind Gymnasium's discretising wrapper.
 
     They run the model that `core` runs: its release, if it has one, so that training is post-processing. If there are
-    `models`, they run these instead, in turn; each has rewards of its own unit.
+    `models`, each episode draws one of these instead. Rewards are of unit scale.
     """
-    from dp_ensemble_env.agents.features import CosineWeights, ScaledRewards
+    from dp_ensemble_env.agents.features import CosineWeights
 
     count = check_count(settings["n_envs"], "n_envs")
-    task: dict[str, Any] = {"model": core.model, "population": population_of(core), "action": core.action_mode}
+    task: dict[str, Any] = {"model": models or core.model, "population": population_of(core), "reward": "unit"}
+    task["action"] = core.action_mode
     if "bins" not in settings:
-        if models:
-            from dp_ensemble_env.envs.instances import InstancesVecEnv
-
-            del task["model"]
-            several = InstancesVecEnv(count, models, lambda env, model: ScaledRewards(env, reward_scale(model)), **task)
-            return CosineWeights(several, settings["cosines"]) if "cosines" in settings else several
         from dp_ensemble_env.envs.sb3 import EnsembleVecEnv
 
-        venv = ScaledRewards(EnsembleVecEnv(count, **task), reward_scale(core.model))
+        venv = EnsembleVecEnv(count, **task)
         return CosineWeights(venv, settings["cosines"]) if "cosines" in settings else venv
     if models:
         raise ValueError("dqn trains on several instances in discrete mode only; pass action='discrete'.")
@@ -226,18 +221,12 @@ def training_env(core: EnsembleEnv, settings: dict[str, Any], models: Sequence[E
     from stable_baselines3.common.vec_env import DummyVecEnv
 
     makers: list[Callable[[], Any]] = [lambda: DiscretizeAction(EnsembleEnv(**task), bins=settings["bins"])] * count
-    return ScaledRewards(DummyVecEnv(makers), reward_scale(core.model))
+    return DummyVecEnv(makers)
 
 
 def population_of(core: EnsembleEnv) -> str | int:
     """Return the population of an environment as its argument has it."""
     return "mean-field" if core.population is None else core.population
-
-
-def tuned_id(core: EnsembleEnv) -> str:
-    """Return the id whose tuned settings an environment takes: that of its population."""
-    name = {"mean-field": "MeanField", 1: "SingleLoad"}.get(population_of(core), "Buildings")
-    return f"dp_ensemble/{name}-v0"
 
 
 def price_list(settings: dict[str, Any]) -> NDArray[np.floating] | None:

@@ -4,7 +4,7 @@
 
     from dp_ensemble_env.agents.sb3 import TrainingSettings, train
 
-    env = gymnasium.make("dp_ensemble/MeanField-v0", action="price")
+    env = gymnasium.make("dp_ensemble/Spot-v1")
     agent = train("ppo", env, TrainingSettings(seed=0))
     steps, score = agent.curve[-1]
 
@@ -33,7 +33,6 @@ from dp_ensemble_env.agents.learners import (
     privacy_of,
     settings_of,
     training_env,
-    tuned_id,
 )
 from dp_ensemble_env.agents.loading import LearnedAgent, load_agent, safe_path
 from dp_ensemble_env.agents.runs import (
@@ -171,7 +170,7 @@ def train(
     if kind is apg.Trainer:
         params = apg.settings_of(core, settings.hyperparams)
     else:
-        params = settings_of(kind, algo, tuned_id(core), core.action_mode, settings.hyperparams)
+        params = settings_of(kind, algo, population_of(core), core.action_mode, settings.hyperparams)
     run = _plan(algo, core, params, settings, models)
     if keep is not None:
         keep.check()

@@ -1,6 +1,6 @@
 r"""Tuned hyper-parameters of the learners, in the form of RL Baselines3 Zoo.
 
-``HYPERPARAMS[algo][(env_id, action)]`` holds the keys that `rl_zoo3` knows
+``HYPERPARAMS[algo][(population, action)]`` holds the keys that `rl_zoo3` knows
 (``n_envs``, ``n_timesteps``, ``policy``, ``policy_kwargs``, ``noise_type``, ``"lin_0.001"`` for a
 rate that falls linearly to zero, and the arguments of the algorithm), and three of
 our own:
@@ -16,13 +16,13 @@ our own:
     Number of prices that DQN chooses from (`gymnasium.wrappers.DiscretizeAction`).
 
 They were found with `dp-ensemble tune`; ``docs/tuning.md`` gives the command of each
-study and ``docs/tuning/`` its summary. Rewards are divided by the largest utility
-(see `reward_scale`); the horizon is part of the task, so nothing is discounted.
+study and ``docs/tuning/`` its summary. Rewards are of unit scale (``reward="unit"``); the
+horizon is part of the task, so nothing is discounted.
 
 `rl_zoo3` reads the same numbers, one algorithm and action mode at a time, though
 without the native vector environment (``docs/libraries/rl_zoo3.md``)::
 
-    python -m rl_zoo3.train --algo ppo --env dp_ensemble/MeanField-v0 \
+    python -m rl_zoo3.train --algo ppo --env dp_ensemble/Spot-v1 \
         --gym-packages dp_ensemble_env -conf dp_ensemble_env.agents.hyperparams.ppo_price
 """
 
@@ -31,25 +31,20 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Any, SupportsFloat
+from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium.envs.registration import registry
 from numpy.typing import NDArray
 from scipy.fft import idct
 
+from dp_ensemble_env import scenarios
 from dp_ensemble_env.envs import actions
-from dp_ensemble_env.envs.actions import power_direction
-from dp_ensemble_env.envs.registration import ENVIRONMENTS
-from dp_ensemble_env.envs.tables import reward_unit
-from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.envs.registration import environment_ids
 from dp_ensemble_env.tools.validation import check_choice
 
-MEAN_FIELD, BUILDINGS, SINGLE_LOAD = (
-    "dp_ensemble/MeanField-v0",
-    "dp_ensemble/Buildings-v0",
-    "dp_ensemble/SingleLoad-v0",
-)
+MEAN_FIELD, SINGLE_LOAD = "mean-field", "single"
 Settings = dict[str, Any]
 
 #: One episode of the campus event, the natural length of a rollout.
@@ -86,7 +81,7 @@ _GRADIENT: Settings = {
     "policy_kwargs": SMALL,
 }  # fmt: skip
 
-HYPERPARAMS: dict[str, dict[tuple[str, str], Settings]] = {
+HYPERPARAMS: dict[str, dict[tuple[str | int, str], Settings]] = {
     "ppo": {
         (MEAN_FIELD, "price"): {
             **_PPO, "n_envs": 16, "n_timesteps": 50_000, "batch_size": 72, "n_epochs": 20, "gae_lambda": 0.9,
@@ -193,8 +188,8 @@ BY_SCENARIO: dict[str, dict[tuple[str, str], Settings]] = {
 ALGORITHMS = tuple(HYPERPARAMS)
 
 
-def hyperparameters(algo: str, env_id: str, action: str) -> Settings:
-    """Return a copy of the settings of an algorithm in an environment and action mode.
+def hyperparameters(algo: str, population: str | int, action: str) -> Settings:
+    """Return a copy of the settings of an algorithm for a population and action mode.
 
     Where nothing was tuned the nearest settings stand in: those of the campus event's
     mean field for other populations and scenarios, those of tilts for whole policies,
@@ -204,7 +199,8 @@ def hyperparameters(algo: str, env_id: str, action: str) -> Settings:
     check_choice(action, "action", actions.names())
     table = HYPERPARAMS[algo]
     nearest = "tilt" if action in ("tilt", "policy") else "price"  # a mode of few numbers is explored like a price
-    for key in ((env_id, action), (env_id, nearest), (MEAN_FIELD, nearest)):
+    kind = SINGLE_LOAD if population == 1 else population
+    for key in ((kind, action), (kind, nearest), (MEAN_FIELD, nearest)):
         if key in table:
             found = copy.deepcopy(table[key])  # Stable-Baselines3 writes into policy_kwargs
             if not actions.mode(action).tilt:
@@ -222,43 +218,6 @@ def changes_for(algo: str, scenario: str, action: str, population: str | int = "
     if population != "mean-field":
         return {}
     return copy.deepcopy(BY_SCENARIO.get(algo, {}).get((scenario, action), {}))
-
-
-def reward_scale(model: EnsembleModel) -> float:
-    """Return what rewards are multiplied with in training: one over the largest utility in size, which is public."""
-    return 1.0 / reward_unit(model)
-
-
-class ScaledReward(gymnasium.RewardWrapper[Any, Any]):
-    """Reward times a constant, by default that of the environment's own model."""
-
-    def __init__(self, env: gymnasium.Env[Any, Any], scale: float | None = None) -> None:
-        super().__init__(env)
-        self.scale = reward_scale(env.unwrapped.model) if scale is None else scale  # type: ignore[attr-defined]
-
-    def reward(self, reward: SupportsFloat) -> float:
-        """Return the scaled reward."""
-        return self.scale * float(reward)
-
-
-class PriceAction(gymnasium.ActionWrapper[Any, Any, Any]):
-    """One price for all levels, in an environment that takes tilts: its price mode, up to rounding.
-
-    `rl_zoo3` passes the ``env_kwargs`` of its settings to the environments it trains in, but not to the one it
-    evaluates with; wrappers reach both.
-    """
-
-    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
-        super().__init__(env)
-        core: Any = env.unwrapped
-        if core.action_mode == "policy":
-            raise ValueError("prices are tilts, which the policy mode does not take; leave action='policy' out.")
-        self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
-        self.factors = -power_direction(core.model) if core.action_mode == "tilt" else np.ones(1)
-
-    def action(self, action: Any) -> Any:
-        """Return the tilt of a price."""
-        return np.asarray(action) * self.factors
 
 
 @cache
@@ -309,23 +268,21 @@ class ZooSettings(Mapping[str, Settings]):
         self.algo, self.action = algo, action
 
     def __getitem__(self, env_id: str) -> Settings:
-        if env_id not in ENVIRONMENTS:
+        if env_id not in set(self):
             raise KeyError(env_id)
-        return zoo_settings(self.algo, env_id, self.action)
+        return zoo_settings(self.algo, registry[env_id].kwargs["scenario"], self.action)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(ENVIRONMENTS)
+        return (env_id for env_id in environment_ids() if registry[env_id].kwargs["action"] == self.action)
 
     def __len__(self) -> int:
-        return len(ENVIRONMENTS)
+        return len(list(iter(self)))
 
 
-def zoo_settings(algo: str, env_id: str, action: str) -> Settings:
+def zoo_settings(algo: str, scenario: str, action: str) -> Settings:
     """Translate our own keys into those of `rl_zoo3`."""
-    settings = hyperparameters(algo, env_id, action)
-    settings["env_wrapper"] = [f"{__name__}.ScaledReward"]
-    if action == "price":
-        settings["env_wrapper"].append(f"{__name__}.PriceAction")
+    settings = {**hyperparameters(algo, "mean-field", action), **changes_for(algo, scenario, action)}
+    settings["env_wrapper"] = []
     if (bins := settings.pop("bins", None)) is not None:
         settings["env_wrapper"].append({"gymnasium.wrappers.DiscretizeAction": {"bins": bins}})
     if (cosines := settings.pop("cosines", None)) is not None:
@@ -333,5 +290,8 @@ def zoo_settings(algo: str, env_id: str, action: str) -> Settings:
     if settings.pop("clock", False):
         from dp_ensemble_env.agents.features import clock_kwargs
 
-        settings["policy_kwargs"] = {**settings["policy_kwargs"], **clock_kwargs(HORIZON)}
+        model = scenarios.make(scenario)
+        shown = 0 if model.context is None else model.context.features.shape[1]
+        clock = clock_kwargs(model.horizon, shown, model.coupling is not None)
+        settings["policy_kwargs"] = {**settings["policy_kwargs"], **clock}
     return settings

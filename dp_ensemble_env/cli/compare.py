@@ -83,7 +83,7 @@ def comparison_settings(args: argparse.Namespace) -> ComparisonSettings:
             raise ValueError("--action is that of the quick preset's learner; leave it out with other presets.")
         check_choice(args.action, "--action", actions.names())
         learners = tuple(replace(learner, action=args.action) for learner in learners)
-    everywhere = ("MeanField", "Buildings", "SingleLoad")
+    everywhere = ("mean-field", "100 loads", "single")
     return ComparisonSettings(
         learners=learners,
         k=args.expect,

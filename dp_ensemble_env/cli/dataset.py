@@ -9,7 +9,6 @@ from dp_ensemble_env.cli import options
 from dp_ensemble_env.cli.shell import Parser, execute, keeping
 from dp_ensemble_env.experiments.datasets import (
     KINDS,
-    NAMES,
     DatasetSettings,
     Target,
     default_name,
@@ -58,7 +57,7 @@ def build_parser() -> Parser:
         "release-seed": "seed of the release (default 0 for a scenario, none for a meter)",
         "output": "folder for the data sets (default: where Minari looks for them)",
         "force": "replace data sets of the same name",
-        "population": f"{', '.join(NAMES)}",
+        "population": "mean-field, single, or a number of loads",
     }
     options.add(parser, *options.PROBLEM, "population", "action", *options.PRIVACY, helps=helps, release_seed=None)
     options.add(parser, "seed", "output", "force", helps=helps)

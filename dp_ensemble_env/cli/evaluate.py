@@ -36,7 +36,7 @@ interquartile mean, 95 % bootstrap interval, and the gap to the training instanc
 by name is made anew on each."""
 EXAMPLES = (
     "dp-ensemble evaluate standard",
-    "dp-ensemble evaluate runs/ppo-MeanField-price-seed0",
+    "dp-ensemble evaluate runs/ppo-mean-field-price-seed0",
     "dp-ensemble evaluate digamma --action policy --k 50",
     "dp-ensemble evaluate standard --solve-on 50 --action policy",
     "dp-ensemble evaluate best-price --meter meter.csv --unit kW",

@@ -26,7 +26,6 @@ COMMANDS = {
     "sweep": "run a grid of cells, here or on a cluster",
     "dataset": "write offline data sets for Minari",
     "tune": "search the hyper-parameters of a learner",
-    "benchmark": "measure the speed claims",
 }
 DESCRIPTION = """Privacy-aware demand response: problems with a known optimum, and what privacy costs.
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dp_ensemble_env.experiments.sweep.backends import Place
 
 #: Action modes and populations in help texts; names that are registered elsewhere are accepted too.
-POPULATIONS = "mean-field, buildings (all loads), single, or a number of loads"
+POPULATIONS = "mean-field, single, or a number of loads"
 
 
 # ------------------------------------------------------------------ values
@@ -82,7 +82,7 @@ def population(text: str) -> str | int:
     """Read a population: a word, or a number of loads."""
     if re.fullmatch(r"\d+", text):
         return whole(1)(text)
-    words = ("mean-field", "buildings", "single")
+    words = ("mean-field", "single")
     if text not in words:
         hint = did_you_mean(text, words, f"choose {', '.join(words)} or a number of loads")
         raise argparse.ArgumentTypeError(f"does not know {text!r}; {hint}")

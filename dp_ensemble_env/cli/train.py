@@ -100,8 +100,8 @@ def release_of(problem: Problem, keep: RunFolder) -> Privacy | None:
 
 def title(args: argparse.Namespace) -> str:
     """Name the run after its settings."""
-    kinds = {"mean-field": "MeanField", "buildings": "Buildings", "single": "SingleLoad"}
-    parts = [args.algo, kinds.get(args.population, f"{args.population}loads"), args.action]
+    loads = f"{args.population}loads" if isinstance(args.population, int) else args.population
+    parts = [args.algo, loads, args.action]
     privacy = options.privacy_spec(args)
     parts += [] if privacy is None else [privacy.removeprefix("dirichlet:").replace("=", "")]
     settings = options.problem_settings(args)
@@ -117,7 +117,7 @@ def run(args: argparse.Namespace) -> int:
     from dp_ensemble_env.experiments.deployment import deploy
 
     check_choice(args.algo, "--algo", ALGORITHMS)
-    hyperparameters(args.algo, "dp_ensemble/MeanField-v0", args.action)  # refuses modes that it does not know
+    hyperparameters(args.algo, "mean-field", args.action)  # refuses modes that it does not know
     changes = {**tuned(args), **options.set_options(args.set)}
     settings = TrainingSettings(args.seed, args.steps, args.target, args.interval, changes)
     logs = not args.no_tensorboard

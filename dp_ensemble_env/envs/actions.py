@@ -179,7 +179,8 @@ def actions_of(chosen: ActionMode, model: EnsembleModel, tilts: FloatArray) -> N
         scale = _by_time(action_scale(model), tilts)
         found = np.divide(tilts, scale, out=np.zeros_like(tilts), where=scale > 0)
     else:
-        found = _apply(tilts, np.linalg.pinv(basis_of(chosen, model)))
+        inverse: FloatArray = np.asarray(np.linalg.pinv(basis_of(chosen, model)), float)
+        found = _apply(tilts, inverse)
     found = np.clip(found, -1.0, 1.0)
     return nearest_choice(chosen, found[..., 0]) if chosen.levels else found
 

@@ -192,7 +192,7 @@ class Batch:
     # ------------------------------------------------------------ random streams
     def seed(self, i: int, seed: int) -> None:
         """Seed the stream of one environment."""
-        self.state.episodes[i] = _nonzero(np.random.SeedSequence(seed).generate_state(2, np.uint64))
+        self.state.episodes[i] = _nonzero(np.random.SeedSequence(seed).generate_state(2, np.uint64).astype(np.uint64))
 
     def seed_randomly(self, rng: np.random.Generator, mask: BoolArray) -> None:
         """Seed the streams in `mask` from a generator."""
@@ -215,7 +215,8 @@ class Batch:
 
     def default_occupancy(self, i: int) -> FloatArray:
         """Return the expected shares of environment `i` by now had nobody interfered, (n,)."""
-        return self._row(i).uncontrolled(self.state.start[i], self._past(i))[-1]
+        shares: FloatArray = self._row(i).uncontrolled(self.state.start[i], self._past(i))[-1]
+        return shares
 
     def default_power(self, i: int) -> FloatArray:
         """Return the uncontrolled power at times 0 … T: in the contexts that came up, then as expected now."""
@@ -228,7 +229,7 @@ class Batch:
         observations[:, self.model.n_states :] = clock[self.state.row, np.maximum(self.state.time, 0), self.context]
 
     def _row(self, i: int) -> Row:
-        return self.rows[self.state.row[i]]
+        return self.rows[int(self.state.row[i])]
 
     def _past(self, i: int) -> IntArray:
         past: IntArray = self.state.path[i, : max(int(self.state.time[i]), 0) + 1]

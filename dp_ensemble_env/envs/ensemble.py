@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
 import gymnasium
@@ -173,7 +174,7 @@ class EnsembleEnv(BatchView, gymnasium.Env[NDArray[np.float32], NDArray[np.float
 
     | argument | default | meaning |
     |----------|---------|---------|
-    | `model` | `None` | an `EnsembleModel` or the name of a scenario |
+    | `model` | `None` | an `EnsembleModel`, several of which each episode draws one, or the name of a scenario |
     | `population` | `"mean-field"` | `"mean-field"`, `"single"` or a number of loads |
     | `action` | `"tilt"` | `"price"`, `"tilt"`, `"policy"`, `"discrete"`, or one that you registered; set by the id |
     | `reward` | `"dollars"` | `"dollars"`, or `"unit"`: of order one; set by the id |
@@ -210,7 +211,7 @@ class EnsembleEnv(BatchView, gymnasium.Env[NDArray[np.float32], NDArray[np.float
 
     def __init__(
         self,
-        model: EnsembleModel | str | None = None,
+        model: EnsembleModel | Sequence[EnsembleModel] | str | None = None,
         population: str | int = "mean-field",
         action: str = "tilt",
         *,
@@ -311,7 +312,8 @@ class EnsembleEnv(BatchView, gymnasium.Env[NDArray[np.float32], NDArray[np.float
     @property
     def occupancy(self) -> FloatArray:
         """Share of the loads at each level, float64."""
-        return self._batch.occupancy[0]
+        shares: FloatArray = self._batch.occupancy[0]
+        return shares
 
     @property
     def default_occupancy(self) -> FloatArray:

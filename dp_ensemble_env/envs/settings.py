@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -77,7 +78,7 @@ class EnvSettings:
     @classmethod
     def of(
         cls,
-        model: EnsembleModel | str | None = None,
+        model: EnsembleModel | Sequence[EnsembleModel] | str | None = None,
         population: str | int = "mean-field",
         action: str = "tilt",
         **options: Any,
@@ -116,10 +117,10 @@ def _models(model: Any, scenario: str | None, instance: int | None, split: str) 
         raise ValueError(
             f"this id plays the scenario {scenario!r}, so model= has no place; use another id, or EnsembleEnv(model)."
         )
-    if isinstance(model, EnsembleModel):
+    if isinstance(model, (EnsembleModel, list, tuple)):
         if instance != 0 or split != "train":
             raise ValueError("instance and split choose among a scenario's models; leave them out with a model.")
-        return (model,)
+        return (model,) if isinstance(model, EnsembleModel) else tuple(model)
     name = scenario if model is None else model
     if not isinstance(name, str):
         raise ValueError(

@@ -100,7 +100,7 @@ def step(problem: Any, state: Any, action: Any, obs: Any, values: Any) -> int:
     ``2 + j`` that entry `j` of the flat action is NaN. Otherwise the result is 0, or `CLIPPED`.
     """
     p, s = Problem(*problem), State(*state)
-    verdict = look(p, s, action)
+    verdict: int = look(p, s, action)
     if verdict < 0 or verdict > CLIPPED:
         return verdict
     n, m = p.power.shape[1], action.shape[1] if p.mode == TILT else p.basis.shape[4]
@@ -135,7 +135,7 @@ def step(problem: Any, state: Any, action: Any, obs: Any, values: Any) -> int:
 @njit(cache=True, nogil=True, error_model="numpy")
 def look(p: Any, s: Any, action: Any) -> int:
     """Say whether every environment can move; the action of one that restarts is not looked at."""
-    horizon, verdict, low = p.block.shape[0], 0, 0.0 if p.mode == POLICY else -1.0
+    horizon, low, verdict = p.block.shape[0], 0.0 if p.mode == POLICY else -1.0, 0
     for i in range(s.time.size):
         if s.time[i] < 0 or (s.time[i] == horizon and p.autoreset == 0):
             return -1 - i
@@ -144,7 +144,7 @@ def look(p: Any, s: Any, action: Any) -> int:
             for a in range(action.shape[1]):
                 x = action[i, a]
                 if math.isnan(x):
-                    return 2 + i * action.shape[1] + a
+                    return int(2 + i * action.shape[1] + a)
                 if x < low - ROUNDING or x > 1.0 + ROUNDING:
                     verdict = CLIPPED
     return verdict
@@ -205,7 +205,7 @@ def decide_by_rows(p: Any, s: Any, i: int, default: Any, tilt: Any, action: Any,
                 chosen[p.decisions[first + pick(pi, 0, last - first, uniform(s.moves, i))]] += 1.0
             for e in range(first, last if p.loads == 0 else first):
                 chosen[p.decisions[e]] += here * pi[e - first]
-    return divergence / max(1, p.loads)
+    return float(divergence / max(1, p.loads))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -61,7 +61,7 @@ class EnsembleVectorEnv(BatchView, VectorEnv[NDArray[np.float32], NDArray[np.flo
     def __init__(
         self,
         num_envs: int = 1,
-        model: EnsembleModel | str | None = None,
+        model: EnsembleModel | Sequence[EnsembleModel] | str | None = None,
         population: str | int = "mean-field",
         action: str = "tilt",
         *,
@@ -293,6 +293,11 @@ class EnsembleVectorEnv(BatchView, VectorEnv[NDArray[np.float32], NDArray[np.flo
     def default_occupancy(self) -> FloatArray:
         """What the shares would be expected to be by now had nobody interfered, shape (num_envs, n)."""
         return np.stack([self._batch.default_occupancy(i) for i in range(self.num_envs)])
+
+    @property
+    def default_power_kw(self) -> FloatArray:
+        """Power of a load had nobody interfered, (num_envs, T + 1): in the contexts that came up, then as expected."""
+        return np.stack([self._batch.default_power(i) for i in range(self.num_envs)])
 
     # ------------------------------------------------------------ pictures and copies
     def render(self) -> tuple[Any, ...] | None:

@@ -53,7 +53,7 @@ PRIVATE_LEARNERS = (
     *((algo, "price") for algo in ("ppo", "sac", "td3", "tqc", "a2c", "dqn")),
     *((algo, "tilt") for algo in ("z-learning", "apg")),
 )
-POPULATIONS = {"MeanField": "mean-field", "Buildings": "buildings", "SingleLoad": "single"}
+POPULATIONS: dict[str, str | int] = {"mean-field": "mean-field", "100 loads": 100, "single": "single"}
 
 
 @dataclass(frozen=True)
@@ -79,23 +79,23 @@ class Learner:
 
 PRESETS: dict[str, tuple[Learner, ...]] = {
     "baselines": (),
-    "quick": (Learner("ppo", "MeanField", "price", 20_000, 1, 97, stop=True),),
+    "quick": (Learner("ppo", "mean-field", "price", 20_000, 1, 97, stop=True),),
     "levels": (
-        Learner("ppo", "MeanField", "price", 50_000, 5, 97),
-        Learner("sac", "MeanField", "price", 20_000, 3, 95),
-        Learner("td3", "MeanField", "price", 20_000, 3, 95),
-        Learner("tqc", "MeanField", "price", 20_000, 3, 95),
-        Learner("a2c", "MeanField", "price", 100_000, 3),
-        Learner("dqn", "MeanField", "price", 20_000, 3),
-        Learner("ppo", "MeanField", "tilt", 1_000_000, 5, 98),
-        Learner("apg", "MeanField", "tilt", 200_000, 5, 99.5),
-        Learner("trpo", "MeanField", "tilt", 400_000, 3),
-        Learner("z-learning", "MeanField", "tilt", 50_000, 3, 95),
-        Learner("sac", "MeanField", "tilt", 100_000, 3, 95, stop=True),
-        Learner("td3", "MeanField", "tilt", 100_000, 3, 95, stop=True),
-        Learner("tqc", "MeanField", "tilt", 100_000, 3, 95, stop=True),
-        Learner("ppo", "SingleLoad", "price", 200_000, 5, 95),
-        Learner("z-learning", "SingleLoad", "tilt", 20_000, 3, 95),
+        Learner("ppo", "mean-field", "price", 50_000, 5, 97),
+        Learner("sac", "mean-field", "price", 20_000, 3, 95),
+        Learner("td3", "mean-field", "price", 20_000, 3, 95),
+        Learner("tqc", "mean-field", "price", 20_000, 3, 95),
+        Learner("a2c", "mean-field", "price", 100_000, 3),
+        Learner("dqn", "mean-field", "price", 20_000, 3),
+        Learner("ppo", "mean-field", "tilt", 1_000_000, 5, 98),
+        Learner("apg", "mean-field", "tilt", 200_000, 5, 99.5),
+        Learner("trpo", "mean-field", "tilt", 400_000, 3),
+        Learner("z-learning", "mean-field", "tilt", 50_000, 3, 95),
+        Learner("sac", "mean-field", "tilt", 100_000, 3, 95, stop=True),
+        Learner("td3", "mean-field", "tilt", 100_000, 3, 95, stop=True),
+        Learner("tqc", "mean-field", "tilt", 100_000, 3, 95, stop=True),
+        Learner("ppo", "single", "price", 200_000, 5, 95),
+        Learner("z-learning", "single", "tilt", 20_000, 3, 95),
     ),
 }
 
@@ -121,7 +121,7 @@ class ComparisonSettings:
     episodes : int
         Episodes in finite populations.
     environments : tuple of str
-        Where the controllers that do not learn are scored: MeanField, Buildings, SingleLoad.
+        Where the controllers that do not learn are scored: mean-field, 100 loads, single.
     seed : int
         First seed of everything random.
     jobs : int
@@ -135,7 +135,7 @@ class ComparisonSettings:
     participants: int = 4000
     releases: int = 5
     episodes: int = 2000
-    environments: tuple[str, ...] = ("MeanField",)
+    environments: tuple[str, ...] = ("mean-field",)
     seed: int = 0
     jobs: int = 1
 
@@ -275,7 +275,7 @@ def train_and_score(
     # Tilts and prices mean the same on every matrix, so what was learned is deployed as it is.
     home = EnsembleEnv(model, POPULATIONS[learner.env], learner.action)
     found = evaluate(agent, home, episodes=settings.episodes, seed=10_000 + settings.seed)
-    field = found if learner.env == "MeanField" else evaluate(agent, EnsembleEnv(model, action=learner.action))
+    field = found if learner.env == "mean-field" else evaluate(agent, EnsembleEnv(model, action=learner.action))
     steps = int(getattr(agent, "steps", 0) or learner.steps)
     return Trained(found, field, list(getattr(agent, "curve", [])), steps, time.perf_counter() - started)
 

@@ -89,7 +89,7 @@ def power_chart(model: EnsembleModel, title: str, series: Sequence[Series]) -> C
 
 def event_chart(model: EnsembleModel, rows: Sequence[Row]) -> Chart:
     """Power under every controller of the mean field; the noise-aware policies are hidden at first."""
-    mine = [row for row in rows if row.env == "MeanField"]
+    mine = [row for row in rows if row.env == "mean-field"]
     learned = [row for row in mine if row.summary is not None]
     best = max(learned, key=lambda row: row.summary.iqm, default=None)  # type: ignore[union-attr]
     clock, names = hours(model).tolist(), [row.name for row in learned]
@@ -163,7 +163,7 @@ def deployed_explorer(model: EnsembleModel, rows: Sequence[Row], private: Sequen
     if math.isfinite(guess):
         ends = list(places.values())
         frontier.append(Series("without data (ε = 0)", ends, [guess] * len(ends), color="grey", dash="6 4"))
-    known = {row.name: row.evaluation.power_kw for row in reversed(rows) if row.env == "MeanField"}
+    known = {row.name: row.evaluation.power_kw for row in reversed(rows) if row.env == "mean-field"}
     for name, title in (("standard", "optimum"), ("uncontrolled", "uncontrolled")):
         if name in known:
             look: dict[str, Any] = {"color": "red" if name == "uncontrolled" else "black", "dash": "2 3"}

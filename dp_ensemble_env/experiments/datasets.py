@@ -37,22 +37,19 @@ from dp_ensemble_env.agents.base import decision_time, observed_context
 from dp_ensemble_env.envs import actions
 from dp_ensemble_env.envs.actions import action_scale
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
-from dp_ensemble_env.envs.general import is_general
 from dp_ensemble_env.envs.spec import portable_spec
 from dp_ensemble_env.experiments.croissant import describe_folder, write_description
 from dp_ensemble_env.experiments.deployment import deploy
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.reporting.outcome import start_values
-from dp_ensemble_env.scenarios.campus import campus_event
 from dp_ensemble_env.scenarios.problem import READING, Problem, ProblemSettings, draw_release
 from dp_ensemble_env.tools.console import Monitor, Silent
 from dp_ensemble_env.tools.validation import check_choice, check_count, check_in_range
 
-NAMES = {"mean-field": "MeanField", "buildings": "Buildings", "single": "SingleLoad"}
 BEHAVIOURS = ("uncontrolled", "ad-hoc", "medium", "standard")
 KINDS = (*BEHAVIOURS, "mixed")
 MEDIUM_SCORE = 50.0
-INFOS = ("time", "utility", "discomfort", "power_kw", "curtailment_kw", "optimal_return")
+INFOS = ("time", "utility", "discomfort", "power_kw", "optimal_return")
 NOT_PRIVATE = (
     "Privacy: none. The environment ran the true dynamics, and its rewards reveal the transition matrix: the "
     "discomfort is an exact function of a row."
@@ -65,7 +62,7 @@ class DatasetSettings:
 
     Attributes
     ----------
-    population : {"mean-field", "buildings", "single"}
+    population : {"mean-field", "single"} or int
     action : str
     kinds : tuple of str
         By default all that the action mode can play.
@@ -91,7 +88,6 @@ class DatasetSettings:
     release_seed: int | None = None
 
     def __post_init__(self) -> None:
-        check_choice(self.population, "population", NAMES)
         check_count(self.episodes, "episodes", 1)
         check_count(self.seed, "seed", 0, 2**31 - 1)
         check_in_range(self.noise, "noise", 0.0, 1.0)
@@ -116,21 +112,17 @@ def _without_limit(env: gymnasium.Env[Any, Any]) -> EnvSpec:
 
 def make_env(problem: Problem, settings: DatasetSettings) -> gymnasium.Env[Any, Any]:
     """Make the environment, whose spec JSON can hold: by name for a scenario, by numbers for other models."""
-    model, env_id = problem.model, f"dp_ensemble/{NAMES[settings.population]}-v0"
-    if model.fingerprint == campus_event().fingerprint:
-        seed = 0 if settings.release_seed is None else settings.release_seed
-        private: dict[str, Any] = {"privacy": settings.privacy, "release_seed": seed} if settings.privacy else {}
-        return gymnasium.make(env_id, action=settings.action, **private)
+    model = problem.model
+    chosen: dict[str, Any] = {"population": settings.population, "action": settings.action}
     if is_named(problem.settings) and settings.privacy is None:
         return gymnasium.make(
             scenarios.environment_id(problem.settings.scenario),
-            population=settings.population,
-            action=settings.action,
             instance=problem.settings.instance,
-            rewards="dollars",  # as the reference scores are
+            reward="dollars",  # as the reference scores are
+            **chosen,
         )
     release = None if settings.privacy is None else draw_release(settings.privacy, model, settings.release_seed)
-    return gymnasium.make(portable_spec(env_id, model, release, action=settings.action))
+    return gymnasium.make(portable_spec(model, release, **chosen))
 
 
 def is_named(problem: ProblemSettings) -> bool:
@@ -140,7 +132,7 @@ def is_named(problem: ProblemSettings) -> bool:
 
 def default_name(problem: ProblemSettings, settings: DatasetSettings) -> str:
     """Name the environment in the letters that Minari allows: whatever was set differently has another name."""
-    parts = [NAMES[settings.population].lower(), settings.action]
+    parts = [f"{settings.population}".replace("-", ""), settings.action]
     plain = ProblemSettings()
     for field in fields(ProblemSettings):
         value = getattr(problem, field.name)
@@ -182,7 +174,7 @@ class Tilting:
 def learner_of_medium(model: EnsembleModel, action: str) -> str:
     """Name who plays medium: PPO does not get far with the tilts of models with nature, context or coupling."""
     mode = actions.mode(action)
-    return "apg" if (mode.tilt or mode.basis is None) and is_general(model) else "ppo"
+    return "apg" if (mode.tilt or mode.basis is None) and not model.is_plain else "ppo"
 
 
 def medium(core: EnsembleEnv, seed: int, monitor: Monitor) -> Agent:
@@ -494,7 +486,7 @@ def describe(kind: str, settings: DatasetSettings, facts: Mapping[str, Any]) -> 
     spared = ", except in uncontrolled episodes" if kind == "mixed" else ""
     explored = f"{how}{spared}" if noise else "none"
     return (
-        f"{NAMES[settings.population]} in {settings.action} mode, played by {kind}: {who}. Exploration: {explored}. "
+        f"Population {settings.population}, {settings.action} mode, played by {kind}: {who}. Exploration: {explored}. "
         f"{facts['starts']}; {facts['distinct_episodes']} of "
         f"{settings.episodes} episodes are "
         "distinct. The reference scores are exact expectations over starts and contexts, of the uncontrolled loads and "

@@ -163,7 +163,7 @@ class Protocol:
         if self.instances is not None:
             check_count(self.instances, "instances", 1)
         for one in self.learners:  # refuses what does not go together, before the work
-            hyperparameters(one.algo, "dp_ensemble/MeanField-v0", one.action)
+            hyperparameters(one.algo, "mean-field", one.action)
         for spec in self.privacy:
             draw_release(spec, scenarios.make(self.names[0]), 0)
 
@@ -192,7 +192,7 @@ class Protocol:
                 about = {"plan": name, "privacy": spec, "exact": False}
                 yield {**none, "agent": f"{name}, {show_privacy(spec)}", "kind": "planner", **about}
         for one in self.learners:
-            settings = hyperparameters(one.algo, "dp_ensemble/MeanField-v0", one.action)
+            settings = hyperparameters(one.algo, "mean-field", one.action)
             about = {"action": one.action, "steps": one.steps, "settings": settings, "plan": one.algo}
             yield {**none, "agent": one.title, "kind": "learner", "exact": False, **about}
         if self.submission is not None:

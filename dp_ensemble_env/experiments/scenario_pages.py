@@ -221,7 +221,7 @@ def _reward(model: EnsembleModel) -> str:
     return (
         f"the utility of the states that are reached, less {model.discomfort_penalty:.3g} $ per nat of divergence from "
         f"the default behaviour{coupling}; in units of {reward_unit(model):.3g} $ per load, the largest utility. "
-        'With `rewards="dollars"` it is in dollars'
+        'With `reward="dollars"` it is in dollars'
     )
 
 

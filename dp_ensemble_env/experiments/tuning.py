@@ -22,7 +22,6 @@ from dp_ensemble_env.agents.generalisation import evaluate_split
 from dp_ensemble_env.agents.hyperparams import ALGORITHMS, LINEAR, changes_for, hyperparameters
 from dp_ensemble_env.agents.statistics import interquartile_mean
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
-from dp_ensemble_env.envs.settings import DEFAULT_SCENARIO
 from dp_ensemble_env.experiments.suite_learners import training_models
 from dp_ensemble_env.tools.validation import check_choice, check_count
 
@@ -37,9 +36,11 @@ ROLLOUTS = ([16, 32, 64, 128], [INSTANCES, 2 * INSTANCES, 4 * INSTANCES])
 #: In a scenario the settings of trial 0 are tried with these instead of their own λ: it decides how far an advantage
 #: looks, and with that how much of it is the luck of prices and weather.
 LAMBDAS = (0.5, 1.0)
+#: The scenario that settings are tuned on unless another is named.
+DEFAULT_SCENARIO = "campus-event"
 #: Policies of learners that have the time in one-hot code.
 NETS: dict[str, Any] = {"linear": LINEAR["net_arch"], "small": {"pi": [64, 64], "vf": [64, 64]}}
-NAMES = {"mean-field": "MeanField", "buildings": "Buildings", "single": "SingleLoad"}
+NAMES = ("mean-field", "single")
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class TuningSettings:
     Attributes
     ----------
     algo : str
-    population : {"mean-field", "buildings", "single"}
+    population : {"mean-field", "single"}
     action : str
     steps : int
         Environment steps of each training run.
@@ -79,15 +80,10 @@ class TuningSettings:
             check_count(getattr(self, name), name)
         check_choice(self.scenario, "scenario", scenarios.names())
         check_count(self.instances, "instances", 1, len(scenarios.instances("validation")))
-        found = hyperparameters(self.algo, self.env_id, self.action)  # refuses what does not go together
+        found = hyperparameters(self.algo, self.population, self.action)  # refuses what does not go together
         if self.general and "bins" in found:
             home = f"scenario={DEFAULT_SCENARIO!r}"
             raise ValueError(f"{self.algo} does not train on several instances; tune it on {home}.")
-
-    @property
-    def env_id(self) -> str:
-        """The environment whose settings are tuned."""
-        return f"dp_ensemble/{NAMES[self.population]}-v0"
 
     @property
     def general(self) -> bool:
@@ -205,7 +201,7 @@ def present(algo: str, settings: dict[str, Any]) -> dict[str, Any]:
 # ------------------------------------------------------------------ the study
 def beginning(settings: TuningSettings, horizon: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return what differs from the campus event's settings, and all settings, of trial 0."""
-    tuned = hyperparameters(settings.algo, settings.env_id, settings.action)
+    tuned = hyperparameters(settings.algo, settings.population, settings.action)
     own = changes_for(settings.algo, settings.scenario, settings.action, settings.population)
     if "n_steps" in tuned and "n_steps" not in own:  # rollouts are whole episodes
         own["n_steps"] = horizon
@@ -273,7 +269,7 @@ def tune(
         for value in LAMBDAS:
             study.enqueue_trial({**now, "gae_lambda": value}, skip_if_exists=True)
     home = "" if settings.scenario == DEFAULT_SCENARIO else f"{settings.scenario}-"
-    path = folder / f"{home}{settings.algo}-{NAMES[settings.population]}-{settings.action}.json"
+    path = folder / f"{home}{settings.algo}-{settings.population}-{settings.action}.json"
     study.optimize(objective, n_trials=settings.trials, callbacks=[lambda study, trial: _keep(path, settings, study)])
     say(f"best: {study.best_value:.2f} in trial {study.best_trial.number}, {study.best_params}; wrote {path}")
     return path

@@ -36,7 +36,6 @@ from scipy import stats
 from dp_ensemble_env.control.cost import cost_of_privacy
 from dp_ensemble_env.control.lsmdp import evaluate_policy, occupancy
 from dp_ensemble_env.control.policies import POLICIES, solve_policy
-from dp_ensemble_env.envs.general import is_general
 from dp_ensemble_env.envs.vector import EnsembleVectorEnv
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy.mechanisms import Release
@@ -44,7 +43,8 @@ from dp_ensemble_env.tools.console import Monitor, Silent
 from dp_ensemble_env.tools.validation import check_count, check_positive
 
 FloatArray = NDArray[np.float64]
-POPULATIONS = ("mean-field", "buildings", "single")
+#: Names of the populations; "loads" are as many as the model has.
+POPULATIONS = ("mean-field", "loads", "single")
 #: Probability that a correct implementation fails any comparison of a run.
 FAMILY_LEVEL = 1e-6
 #: Largest relative difference in the mean field.
@@ -159,6 +159,11 @@ def predict(problem: Problem, name: str) -> Theory:
 
 
 # ------------------------------------------------------------------ simulation
+def loads_of(model: EnsembleModel, population: str) -> int:
+    """Return the number of loads of a population, 0 for the mean field."""
+    return {"mean-field": 0, "loads": model.buildings, "single": 1}[population]
+
+
 def simulate(problem: Problem, theory: Theory, population: str) -> Runs:
     """Play a policy: one episode from every state in the mean field, else seeded ones."""
     n = problem.model.n_states
@@ -179,10 +184,10 @@ def play(problem: Problem, theory: Theory, population: str, first: int, count: i
     env = EnsembleVectorEnv(
         count,
         problem.true_model,
-        population,
+        loads_of(model, population) or "mean-field",
         "policy",
         autoreset_mode=AutoresetMode.DISABLED,
-        release=problem.release,
+        privacy=problem.release,
     )
     options = {"state": np.arange(first, first + count)} if exact else None
     env.reset(seed=problem.seed + first, options=options)
@@ -215,7 +220,7 @@ def compare(problem: Problem, theory: Theory, population: str, runs: Runs, optim
         else:
             error, deviation, p_value = student(simulated - analytical, unit)
             found.append(Comparison(theory.name, population, quantity, *means, error, deviation, p_value))
-    loads = {"mean-field": 0, "buildings": problem.model.buildings, "single": 1}[population]
+    loads = loads_of(problem.model, population)
     return [*found, compare_occupancy(theory, population, runs, loads)]
 
 
@@ -284,7 +289,7 @@ def judge(report: Report) -> None:
 def validate(problem: Problem, names: tuple[str, ...] = POLICIES, monitor: Monitor | None = None) -> Report:
     """Solve, simulate and compare every policy in every population."""
     report, monitor = Report(), monitor or Silent()
-    if is_general(problem.model):
+    if not problem.model.is_plain or problem.model.spread_start:
         from dp_ensemble_env.experiments.validation_general import validate_general
 
         return validate_general(problem, names, monitor)

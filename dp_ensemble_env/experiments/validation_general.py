@@ -27,7 +27,16 @@ from scipy.special import rel_entr
 from dp_ensemble_env.control.cost import cost_of_privacy
 from dp_ensemble_env.control.policies import solve_policy
 from dp_ensemble_env.envs.vector import EnsembleVectorEnv
-from dp_ensemble_env.experiments.validation import POPULATIONS, Comparison, Problem, Report, bernstein, judge, student
+from dp_ensemble_env.experiments.validation import (
+    POPULATIONS,
+    Comparison,
+    Problem,
+    Report,
+    bernstein,
+    judge,
+    loads_of,
+    student,
+)
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.reporting.outcome import event_outcome, start_weights
 from dp_ensemble_env.tools.console import Monitor
@@ -106,7 +115,12 @@ def play(problem: Problem, plan: Plan, population: str, first: int, count: int) 
     """Play the episodes with the seeds `first`, `first + 1`, … side by side."""
     model = problem.model
     env = EnsembleVectorEnv(
-        count, problem.true_model, population, "policy", autoreset_mode=AutoresetMode.DISABLED, release=problem.release
+        count,
+        problem.true_model,
+        loads_of(model, population) or "mean-field",
+        "policy",
+        autoreset_mode=AutoresetMode.DISABLED,
+        privacy=problem.release,
     )
     env.reset(seed=problem.seed + first)
     contexts, shares = [np.array(env.context)], [np.array(env.occupancy)]
@@ -202,7 +216,7 @@ def _compare_shares(
     model: EnsembleModel, plan: Plan, population: str, played: Played, expected: FloatArray
 ) -> Comparison:
     """Compare the shares of all times and states."""
-    loads = {"mean-field": 0, "buildings": model.buildings, "single": 1}[population]
+    loads = loads_of(model, population)
     if loads == 0:
         gap = np.abs(played.shares - expected)
         place = np.unravel_index(int(np.argmax(gap)), gap.shape)
@@ -220,7 +234,7 @@ def compare_draws(model: EnsembleModel, population: str, played: Played) -> list
     count, found = len(played.returns), []
     if not (population == "mean-field" and model.spread_start):
         # Loads that start spread are drawn one by one; else one state is drawn for all of them.
-        loads = {"mean-field": 1, "buildings": model.buildings, "single": 1}[population] if model.spread_start else 1
+        loads = max(1, loads_of(model, population)) if model.spread_start else 1
         total = count * loads
         drawn = played.shares[:, 0].sum(axis=0) * loads
         spread = bernstein(drawn, total * model.initial, total * model.initial * (1.0 - model.initial), total)

@@ -138,7 +138,7 @@ def compute(config: dict[str, Any], model: EnsembleModel) -> dict[str, Any]:
     """Make the controller on the release, score it there and, its actions as they are, on the true dynamics."""
     population, action = config["population"], config["action"]
     release = None if config["privacy"] is None else draw_release(config["privacy"], model, config["seed"])
-    home = EnsembleEnv(model, population, action, release=release)
+    home = EnsembleEnv(model, population, action, privacy=release)
     agent: Any = make_agent(config["method"], home, **agent_settings(config))
     made = evaluate(agent, home, seed=EPISODE_SEED)
     deployed, beside = made, {}

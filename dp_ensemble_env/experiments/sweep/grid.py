@@ -107,7 +107,7 @@ class Grid:
             return None
         tuned = 300_000 if method == "z-learning" else None
         found = self.steps.get(method, self.steps.get("", tuned))
-        return found or int(hyperparameters(method, env_id(self.population), action)["n_timesteps"])
+        return found or int(hyperparameters(method, self.population, action)["n_timesteps"])
 
     def study(self) -> tuple[Study, list[Problem]]:
         """Read the data sets, and refuse a mechanism that one of them cannot have."""
@@ -179,12 +179,6 @@ def read_privacy(values: Mapping[str, Any], stated: bool) -> list[str | None]:
         ks = [read_k(k) for k in as_list(values["k"])]
         specs = [*(None if k is None else dirichlet_spec(k, floor) for k in ks), *specs]
     return unique(specs, "k")
-
-
-def env_id(population: str | int) -> str:
-    """Return the id whose tuned settings a population takes."""
-    names = {"mean-field": "MeanField", "single": "SingleLoad", 1: "SingleLoad"}
-    return f"dp_ensemble/{names.get(population, 'Buildings')}-v0"
 
 
 def read_toml(path: Path) -> dict[str, Any]:

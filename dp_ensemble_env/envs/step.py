@@ -112,10 +112,10 @@ def step(problem: Any, state: Any, action: Any, obs: Any, values: Any) -> int:
             continue
         r, w = s.row[i], s.path[i, t]
         default, nature = p.behaviour[r, p.block[t, w]], p.nature[r, p.nature_block[t, w]]
-        widest = fill_tilt(p, r, t, w, action, i, tilt)
+        basis = p.basis[r, t if p.basis.shape[1] > 1 else 0, w if p.basis.shape[2] > 1 else 0]
         if p.loads == 1:
             here = s.where[i]
-            divergence = policy_row(p, default, here, tilt, action, i, pi)
+            divergence = policy_row(p, default, here, basis, action, i, pi)
             first = p.starts[here]
             here = p.decisions[first + pick(pi, 0, p.starts[here + 1] - first, uniform(s.moves, i))]
             if p.nature_starts.size > 0:
@@ -123,10 +123,10 @@ def step(problem: Any, state: Any, action: Any, obs: Any, values: Any) -> int:
                 here = p.nature_states[pick(nature, first, last, uniform(s.moves, i))]
             arrive_alone(p, s, i, t + 1, here, divergence, obs, values)
             continue
-        if p.loads == 0 and p.mode != POLICY and widest <= SAFE_NATS:
+        if p.loads == 0 and fill_tilt(p, basis, action, i, tilt) <= SAFE_NATS:
             divergence = decide_together(p, default, s.counts[i], tilt, pi, chosen)
         else:
-            divergence = decide_by_rows(p, s, i, default, tilt, action, pi, chosen)
+            divergence = decide_by_rows(p, s, i, default, basis, action, pi, chosen)
         by_nature(p, s, i, nature, chosen, moved)
         arrive(p, s, i, t + 1, divergence, moved, obs, values)
     return verdict
@@ -151,19 +151,23 @@ def look(p: Any, s: Any, action: Any) -> int:
 
 
 # ------------------------------------------------------------------ decisions
+@njit(inline="always", error_model="numpy")
+def tilt_of(mode: int, basis: Any, action: Any, i: int, a: int) -> float:
+    """Return the tilt of a decision in nats."""
+    if mode == TILT:
+        return float(clip(action[i, a], -1.0) * basis[0, 0])
+    total = 0.0
+    for j in range(basis.shape[0]):
+        total += clip(action[i, j], -1.0) * basis[j, a]
+    return total
+
+
 @njit(cache=True, nogil=True, error_model="numpy")
-def fill_tilt(p: Any, r: int, t: int, w: int, action: Any, i: int, tilt: Any) -> float:
-    """Write the tilt of each decision in nats and return the largest; a policy has none."""
-    if p.mode == POLICY:
-        return 0.0
-    basis, widest = p.basis[r, t if p.basis.shape[1] > 1 else 0, w if p.basis.shape[2] > 1 else 0], 0.0
-    for a in range(tilt.size):
-        if p.mode == TILT:
-            tilt[a] = clip(action[i, a], -1.0) * basis[0, 0]
-        else:
-            tilt[a] = 0.0
-            for j in range(basis.shape[0]):
-                tilt[a] += clip(action[i, j], -1.0) * basis[j, a]
+def fill_tilt(p: Any, basis: Any, action: Any, i: int, tilt: Any) -> float:
+    """Write the tilts of all decisions and return the largest; a policy has none."""
+    widest = np.inf if p.mode == POLICY else 0.0
+    for a in range(tilt.size if p.mode != POLICY else 0):
+        tilt[a] = tilt_of(p.mode, basis, action, i, a)
         widest = max(widest, abs(tilt[a]))
     return widest
 
@@ -178,12 +182,12 @@ def decide_together(p: Any, default: Any, shares: Any, tilt: Any, warm: Any, cho
     for s in range(shares.size):
         here = shares[s]
         if here > 0.0:
-            g = 0.0
-            for e in range(p.starts[s], p.starts[s + 1]):
+            g, first, last = 0.0, np.uint64(p.starts[s]), np.uint64(p.starts[s + 1])  # unsigned: no check for negatives
+            for e in range(first, last):
                 g += default[e] * warm[p.decisions[e]]
             divergence -= here * math.log(g)
             here /= g
-            for e in range(p.starts[s], p.starts[s + 1]):
+            for e in range(first, last):
                 chosen[p.decisions[e]] += default[e] * here
     for a in range(tilt.size):
         chosen[a] *= warm[a]
@@ -192,7 +196,7 @@ def decide_together(p: Any, default: Any, shares: Any, tilt: Any, warm: Any, cho
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def decide_by_rows(p: Any, s: Any, i: int, default: Any, tilt: Any, action: Any, pi: Any, chosen: Any) -> float:
+def decide_by_rows(p: Any, s: Any, i: int, default: Any, basis: Any, action: Any, pi: Any, chosen: Any) -> float:
     """Do the same row by row: for policies, very wide tilts and finite populations, whose loads are counted."""
     chosen[:] = 0.0
     divergence = 0.0
@@ -200,7 +204,7 @@ def decide_by_rows(p: Any, s: Any, i: int, default: Any, tilt: Any, action: Any,
         here = s.counts[i, b]
         if here > 0.0:
             first, last = p.starts[b], p.starts[b + 1]
-            divergence += here * policy_row(p, default, b, tilt, action, i, pi)
+            divergence += here * policy_row(p, default, b, basis, action, i, pi)
             for _ in range(int(here) if p.loads > 0 else 0):
                 chosen[p.decisions[first + pick(pi, 0, last - first, uniform(s.moves, i))]] += 1.0
             for e in range(first, last if p.loads == 0 else first):
@@ -209,7 +213,7 @@ def decide_by_rows(p: Any, s: Any, i: int, default: Any, tilt: Any, action: Any,
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def policy_row(p: Any, default: Any, b: int, tilt: Any, action: Any, i: int, pi: Any) -> float:
+def policy_row(p: Any, default: Any, b: int, basis: Any, action: Any, i: int, pi: Any) -> float:
     """Fill pi with row `b` of the policy on its nonzeros; return its divergence from the default."""
     first, width = p.starts[b], p.starts[b + 1] - p.starts[b]
     total, divergence, top = 0.0, 0.0, -np.inf
@@ -224,10 +228,11 @@ def policy_row(p: Any, default: Any, b: int, tilt: Any, action: Any, i: int, pi:
                 divergence += pi[e] * math.log(pi[e] / default[first + e])
         return divergence if divergence > NOISE else 0.0
     for e in range(width):
+        pi[e] = tilt_of(p.mode, basis, action, i, p.decisions[first + e])
         if default[first + e] > 0.0:  # zero: forbidden at this time or in this context only
-            top = max(top, tilt[p.decisions[first + e]])
+            top = max(top, pi[e])
     for e in range(width):
-        lift = min(tilt[p.decisions[first + e]] - top, 0.0)
+        lift = min(pi[e] - top, 0.0)
         pi[e] = default[first + e] * math.exp(lift)
         total += pi[e]
         divergence += pi[e] * lift
@@ -251,7 +256,7 @@ def by_nature(p: Any, s: Any, i: int, nature: Any, chosen: Any, moved: Any) -> N
             first, last = p.nature_starts[a], p.nature_starts[a + 1]
             for _ in range(int(here) if p.loads > 0 else 0):
                 moved[p.nature_states[pick(nature, first, last, uniform(s.moves, i))]] += 1.0
-            for e in range(first, last if p.loads == 0 else first):
+            for e in range(np.uint64(first), np.uint64(last if p.loads == 0 else first)):
                 moved[p.nature_states[e]] += nature[e] * here
 
 
@@ -277,7 +282,8 @@ def arrive_alone(p: Any, s: Any, i: int, t: int, here: int, divergence: float, o
     s.counts[i, s.where[i]] = 0.0
     s.counts[i, here] = 1.0
     s.where[i] = here
-    obs[i, : p.power.shape[1]] = 0.0
+    for b in range(p.power.shape[1]):
+        obs[i, b] = 0.0
     obs[i, here] = 1.0
     report(p, s, i, t, divergence, p.utility[r, t, s.path[i, t], here], p.power[r, here], obs, values)
 
@@ -379,7 +385,7 @@ def draw_path(p: Any, s: Any, i: int, context: int) -> None:
 
 
 # ------------------------------------------------------------------ chance
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(inline="always", error_model="numpy")
 def clip(x: float, low: float) -> float:
     return min(max(x, low), 1.0)
 

@@ -8,6 +8,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
+from dp_ensemble_env.chain.walks import lazy_walk
 from dp_ensemble_env.control.policies import solve_standard
 from dp_ensemble_env.model import EnsembleModel
 
@@ -40,14 +41,6 @@ def mean_model(model: EnsembleModel, shares: FloatArray) -> EnsembleModel:
         context=None,
         guess=None,
     )
-
-
-def lazy_walk(levels: int, stay: float, decay: float, reach: int) -> FloatArray:
-    """Return the walk that stays with weight `stay` and moves by d levels with weight decay^|d|, d <= reach."""
-    distance = np.abs(np.subtract.outer(np.arange(levels), np.arange(levels)))
-    weights = np.where(distance == 0, stay, np.where(distance <= reach, decay**distance, 0.0))
-    walk: FloatArray = weights / weights.sum(axis=1, keepdims=True)
-    return walk
 
 
 def lazy_guesses(model: EnsembleModel) -> Iterator[tuple[str, FloatArray]]:

@@ -168,9 +168,7 @@ def _everyone(
     """Simulate the largest fleet."""
     number = max(settings.participants)
     if math.isnan(kappa):
-        return scenarios.participants(
-            settings.scenario, number, days=settings.days, rng=np.random.default_rng(seed), instance=instance
-        )
+        return scenarios.participants(settings.scenario, number, seed, days=settings.days, instance=instance)
     return simulated(model, number, seed, heterogeneity=kappa, days=settings.days, steps=settings.steps)
 
 

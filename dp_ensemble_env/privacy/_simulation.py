@@ -7,17 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dp_ensemble_env.chain.walks import stationary
 from dp_ensemble_env.tools.compile import njit
 
 FloatArray = NDArray[np.float64]
 _CHUNK = 500
-
-
-def stationary(matrix: FloatArray) -> FloatArray:
-    """Return a distribution that the chain leaves as it is."""
-    lazy = 0.5 * (matrix + np.eye(len(matrix)))  # has the same one, and no period
-    far = np.linalg.matrix_power(lazy, 2**20)[0]
-    return np.asarray(far / far.sum())
 
 
 def walk_around(

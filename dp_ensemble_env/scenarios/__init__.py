@@ -12,7 +12,7 @@ command's ``--scenario two-level`` work.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -197,11 +197,11 @@ def make(name: str, *, instance: int = 0, split: str = "train", **overrides: Any
 
 
 def participants(
-    scenario: str | EnsembleModel,
-    count: int,
+    model: EnsembleModel | str,
+    n: int,
+    seed: int | Sequence[int] | np.random.Generator = 0,
     *,
     days: int = 30,
-    rng: np.random.Generator | int = 0,
     heterogeneity: float | None = None,
     instance: int = 0,
     split: str = "train",
@@ -213,10 +213,12 @@ def participants(
 
     Parameters
     ----------
-    scenario : str or EnsembleModel
-        A scenario's name, or a model, whose participants are all alike.
-    count, days : int
-    rng : numpy Generator or int
+    model : EnsembleModel or str
+        A model, whose participants are all alike, or the name of a scenario.
+    n : int
+        How many participants.
+    seed : int, sequence of int, or numpy Generator
+    days : int
     heterogeneity : float, optional
         Rows of each participant are drawn from Dir(heterogeneity · default): the smaller, the more they differ. By
         default as the scenario says, and alike where it does not.
@@ -231,14 +233,15 @@ def participants(
     """
     import numpy as np
 
-    from dp_ensemble_env.scenarios import _participants
+    from dp_ensemble_env.scenarios import fleets
 
-    model = make(scenario, instance=instance, split=split) if isinstance(scenario, str) else scenario
-    hook = _REGISTRY[scenario].participants if isinstance(scenario, str) and heterogeneity is None else None
-    generator = np.random.default_rng(rng)
+    rng, hook = np.random.default_rng(seed), None
+    if isinstance(model, str):
+        hook = _REGISTRY[model].participants if heterogeneity is None else None
+        model = make(model, instance=instance, split=split)
     if hook is None:
-        return _participants.live(model, count, days, generator, np.inf if heterogeneity is None else heterogeneity)
-    return _participants.from_records(model, hook(model, count, days, generator))
+        return fleets.live(model, n, days, rng, np.inf if heterogeneity is None else heterogeneity)
+    return fleets.from_records(model, hook(model, n, days, rng))
 
 
 def has_participants(name: str) -> bool:

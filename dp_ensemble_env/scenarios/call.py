@@ -16,8 +16,8 @@ import numpy as np
 from dp_ensemble_env.context import Context
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.scenarios import Card, Scenario
-from dp_ensemble_env.scenarios._programmes import assemble, programme
-from dp_ensemble_env.tools.validation import check_count, check_positive
+from dp_ensemble_env.scenarios.build import STEP_HOURS, clock_times, machines, programme
+from dp_ensemble_env.tools.validation import check_count
 
 STEPS = 64
 #: Power of the phases of a washing and drying programme, in kW, and of a line that waits.
@@ -52,15 +52,13 @@ def call(seed: int = 0, *, discomfort_penalty: float = 6.0, **overrides: Any) ->
     chance, end_of_rest = rng.uniform([0.020, 0.06], [0.030, 0.10])
     margin, pay = rng.uniform([0.08, 2.0], [0.12, 3.0])  # dollars per kWh: earned by working, paid for not drawing
     start, dwell = rng.uniform(0.25, 0.35), rng.uniform(0.10, 0.25, len(PHASES_KW))
-    return assemble(
-        *programme(PHASES_KW, IDLE_KW, start, dwell),
+    return machines(
+        overrides,
+        programme(PHASES_KW, IDLE_KW, start, dwell),
         np.where(np.char.startswith(CONTEXTS, "event"), pay - margin, -margin),
-        calls(chance, end_of_rest),
-        waiting=0.5,
-        discomfort_penalty=check_positive(discomfort_penalty, "discomfort_penalty"),
-        safety=2.6,
-        times=np.datetime64("2024-01-16T06:00", "s") + np.arange(STEPS + 1) * np.timedelta64(900, "s"),
-        **overrides,
+        context=calls(chance, end_of_rest),
+        discomfort_penalty=discomfort_penalty,
+        times=clock_times("2024-01-16", 6.0, STEP_HOURS, STEPS),
     )
 
 

@@ -29,9 +29,10 @@ from numpy.typing import NDArray
 
 from dp_ensemble_env.chain import TimedChain, day_type, estimate_chain, hour_of_day, resample, select_days
 from dp_ensemble_env.chain.tariff import EventTimeline, Tariff
+from dp_ensemble_env.chain.walks import lazy_walk
 from dp_ensemble_env.model import DECLARABLE, EnsembleModel
-from dp_ensemble_env.privacy.mechanisms.public import PublicMechanism
 from dp_ensemble_env.scenarios import Card, Scenario
+from dp_ensemble_env.scenarios.build import assemble, between
 from dp_ensemble_env.scenarios.campus import HOLIDAYS, SUMMER, campus_building
 from dp_ensemble_env.shapes import Axis
 from dp_ensemble_env.tools.validation import check_count, check_positive
@@ -157,7 +158,10 @@ def campus_day(
     power = (data.chain.power[:, None] + RECOVERY * DEBT_KWH * np.arange(DEBTS)).ravel()
     utility = line.utility(power)
     utility[-1] -= settings.night_price * np.tile((1.0 - RECOVERY) * DEBT_KWH * np.arange(DEBTS), LEVELS)
-    model = EnsembleModel(
+    # No move is ruled out: buildings open within an hour. Rounded as by a release, so that seeded releases stay.
+    walk = np.exp(np.log(lazy_walk(LEVELS)))
+    return assemble(
+        overrides,
         default=_with_debt(data.chain.at(line.times[:-1])),
         power_kw=power,
         utility=utility,
@@ -171,15 +175,13 @@ def campus_day(
         ),
         public_fields=DECLARABLE,  # a synthetic campus: its levels, its usual day and its eve are no one's secret
         nature=rebound(data.usual_kw, data.chain.power),
-        spread_start=True,
         tilt_scale=np.full(24, TILT_NATS),
-        guess=_with_debt(np.broadcast_to(_lazy_walk(), (24, LEVELS, LEVELS))),
+        guess=_with_debt(np.broadcast_to(walk, (24, LEVELS, LEVELS))),
         axes=(
             Axis("power before rebound, kW", tuple(round(float(kw)) for kw in data.chain.power)),
             Axis("debt, kWh", tuple(round(DEBT_KWH * debt) for debt in range(DEBTS))),
         ),
     )
-    return model.override(**overrides) if overrides else model
 
 
 def rebound(usual_kw: FloatArray, power_kw: FloatArray) -> FloatArray:
@@ -195,10 +197,7 @@ def rebound(usual_kw: FloatArray, power_kw: FloatArray) -> FloatArray:
     hours, levels = len(usual_kw), len(power_kw)
     shed = np.maximum((1.0 - MARGIN) * usual_kw[:, None] - power_kw, 0.0)
     owed = (1.0 - RECOVERY) * np.arange(DEBTS) + (PAYBACK / DEBT_KWH * shed)[:, :, None]
-    owed = np.minimum(owed, DEBTS - 1)  # what goes beyond the largest debt is forgone for good
-    below = owed.astype(int)
-    part = (owed - below)[..., None]
-    move = (1.0 - part) * np.eye(DEBTS)[below] + part * np.eye(DEBTS)[np.minimum(below + 1, DEBTS - 1)]
+    move = between(owed, DEBTS)  # a debt beyond the largest one is forgone for good
     nature = np.zeros((hours, levels, DEBTS, levels, DEBTS))
     for level in range(levels):
         nature[:, level, :, level, :] = move[:, level]
@@ -265,11 +264,6 @@ def _data(campus: int, warmth: float) -> _DayData:
     usual = np.array([kw[alike & (hour_of_day(times) == hour)].mean() for hour in range(24)])
     eve = chain.states(kw[times == day.astype("datetime64[s]") - HOUR][0])
     return _DayData(day, chain, usual, np.bincount(eve, minlength=LEVELS) / len(eve), kw.shape[1])
-
-
-def _lazy_walk() -> FloatArray:
-    """Return the public guess of behaviour between levels. It rules no move out: buildings open within an hour."""
-    return PublicMechanism(reach=LEVELS).release(np.eye(LEVELS)).matrix
 
 
 def _with_debt(behaviour: FloatArray) -> FloatArray:

@@ -26,7 +26,7 @@ from dp_ensemble_env.chain.tariff import EventTimeline
 from dp_ensemble_env.coupling import Coupling
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.scenarios import Card, Scenario
-from dp_ensemble_env.scenarios._loads import clock_times, settled, streams
+from dp_ensemble_env.scenarios.build import assemble, between, carried, clock_times, settled, streams
 from dp_ensemble_env.shapes import Axis
 
 FloatArray = NDArray[np.float64]
@@ -103,13 +103,7 @@ class Morning:
         """Return where the temperature goes in a step with one draw, shared between the neighbours on the grid."""
         heat = (ELEMENT_KW * switch - LOSS * (TEMPERATURES - ROOM)) * STEP_HOURS / CAPACITY
         after = TEMPERATURES + heat - draw / VOLUME * (TEMPERATURES - self.inlet)
-        last = len(TEMPERATURES) - 1
-        place = np.clip((after - TEMPERATURES[0]) / (TEMPERATURES[1] - TEMPERATURES[0]), 0.0, last)
-        below = np.minimum(place.astype(int), last - 1)
-        rows, out = np.arange(last + 1), np.zeros((last + 1, last + 1))
-        out[rows, below] = 1.0 - (place - below)
-        out[rows, below + 1] = place - below
-        return out
+        return between((after - TEMPERATURES[0]) / (TEMPERATURES[1] - TEMPERATURES[0]), len(TEMPERATURES))
 
 
 @dataclass(frozen=True)
@@ -137,10 +131,7 @@ class Habits:
         """Return the probabilities of the next switch, (n, n): a decision keeps the temperature and sets the switch."""
         on = expit((self.setpoint - self.band - TEMPERATURES) / self.spread)
         off = expit((TEMPERATURES - self.setpoint) / self.spread)
-        table = np.array([[1 - on, on], [off, 1 - off]])
-        size = 2 * len(TEMPERATURES)
-        result: FloatArray = np.einsum("ijk,kl->ikjl", table, np.eye(len(TEMPERATURES))).reshape(size, size)
-        return result
+        return carried(np.array([[1 - on, on], [off, 1 - off]]))
 
 
 #: One thermostat for all: 125 °F as in the federal test procedure, the mean of the bands that are drawn, sharp.
@@ -168,7 +159,8 @@ def feeder(seed: int = 0, *, discomfort_penalty: float = 0.1, buildings: int = 1
     morning, habits = Morning.draw(public), Habits.draw(private)
     nature, guess, limit = morning.nature(), TEXTBOOK.behaviour(), morning.limit()
     times = clock_times("2018-01-17", FIRST_HOUR, STEP_HOURS, HORIZON)
-    model = EnsembleModel(
+    return assemble(
+        overrides,
         default=habits.behaviour(),
         nature=nature,
         coupling=Coupling.limit(limit, OVERLOAD),
@@ -178,7 +170,6 @@ def feeder(seed: int = 0, *, discomfort_penalty: float = 0.1, buildings: int = 1
         buildings=buildings,
         # as textbook heaters are spread after a quiet night: nobody's data are in it
         initial=settled(guess, nature[:1], np.eye(len(guess))[9], 200),
-        spread_start=True,
         times=times,
         event=EventTimeline(
             times, np.full(HORIZON + 1, ENERGY_PRICE), np.zeros(HORIZON + 1), limit < 0.5 * (limit.min() + limit.max())
@@ -186,9 +177,7 @@ def feeder(seed: int = 0, *, discomfort_penalty: float = 0.1, buildings: int = 1
         tilt_scale=np.full(HORIZON, TILT_SCALE),
         guess=guess,
         axes=(Axis("element", SWITCH), Axis("tank (°C)", tuple(TEMPERATURES.tolist()))),
-        public_fields=("levels", "initial"),
     )
-    return model.override(**overrides) if overrides else model
 
 
 def _utility() -> FloatArray:

@@ -18,10 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from dp_ensemble_env.context import Context
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.scenarios import Card, Scenario
-from dp_ensemble_env.scenarios._loads import clock_times, lasting, settled, streams, with_tilt_scale
+from dp_ensemble_env.scenarios.build import assemble, clock_times, neighbours, settled, streams, usual_context
 from dp_ensemble_env.shapes import Axis
 
 FloatArray = NDArray[np.float64]
@@ -46,12 +45,6 @@ class Day:
         """Draw a day."""
         low, mid, high = rng.uniform(0.82, 0.88, 3)
         return cls((rng.uniform(-0.25, -0.15), rng.uniform(-0.02, 0.02), rng.uniform(0.2, 0.3)), (low, mid, high))
-
-    @property
-    def transition(self) -> FloatArray:
-        """How the grid moves in half an hour: to a neighbour or not at all."""
-        low, mid, high = self.stay
-        return np.array([[low, 1 - low, 0.0], [(1 - mid) / 2, mid, (1 - mid) / 2], [0.0, 1 - high, high]])
 
 
 @dataclass(frozen=True)
@@ -128,27 +121,25 @@ def pool_pumps(
     """
     public, private = streams("pool-pumps", seed)
     day, habits = Day.draw(public), Habits.draw(private)
-    guess, nature, shares = TEXTBOOK.behaviour(), clockwork(), lasting(day.transition)
+    guess, nature = TEXTBOOK.behaviour(), clockwork()
     power = np.repeat([0.0, PUMP_KW], len(HOURS))
     utility = -STEP_HOURS * np.multiply.outer(day.imbalance, power)
-    model = EnsembleModel(
+    return assemble(
+        overrides,
+        factor=2.0,
         default=habits.behaviour(),
         nature=nature,
-        context=Context(day.transition, GRID, start=shares),
+        context=usual_context(neighbours(day.stay), GRID),
         utility=np.broadcast_to(utility, (HORIZON + 1, *utility.shape)),
         power_kw=power,
         discomfort_penalty=discomfort_penalty,
         buildings=buildings,
         # as textbook pumps are spread in the long run: nobody's data are in it
         initial=settled(guess, [nature], np.full(len(guess), 1.0 / len(guess)), 1000),
-        spread_start=True,
         times=clock_times("2018-07-02", 0.0, STEP_HOURS, HORIZON),
         guess=guess,
         axes=(Axis("pump", MODES), Axis("hours in the mode", tuple(HOURS.tolist()))),
-        public_fields=("levels", "initial"),
     )
-    model = with_tilt_scale(model, 2.0)
-    return model.override(**overrides) if overrides else model
 
 
 POOL_PUMPS = Scenario(

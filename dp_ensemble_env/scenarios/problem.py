@@ -13,8 +13,6 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from dp_ensemble_env import scenarios
 from dp_ensemble_env.chain.calendar import named_holidays
 from dp_ensemble_env.chain.day import TooFewSimilarDays
@@ -280,8 +278,7 @@ def simulated(
     """Simulate participants of a model: a summer of moves between levels, or days with nature and contexts."""
     if model.is_plain and model.default.ndim == 2:
         return Fleet.simulate(model, number, seed, heterogeneity=heterogeneity, steps=steps)
-    rng = np.random.default_rng(seed)
-    return scenarios.participants(model, number, days=days, rng=rng, heterogeneity=heterogeneity)
+    return scenarios.participants(model, number, seed, days=days, heterogeneity=heterogeneity)
 
 
 def _remembered_fleet(model: EnsembleModel, number: int) -> Fleet:

@@ -17,8 +17,8 @@ import numpy as np
 from dp_ensemble_env.context import Context
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.scenarios import Card, Scenario
-from dp_ensemble_env.scenarios._programmes import assemble, programme, stationary
-from dp_ensemble_env.tools.validation import check_count, check_positive
+from dp_ensemble_env.scenarios.build import STEP_HOURS, clock_times, machines, programme, usual_context
+from dp_ensemble_env.tools.validation import check_count
 
 STEPS = 48
 #: Power of the phases of a heat treatment, in kW, and of a furnace that waits.
@@ -52,15 +52,13 @@ def spot(seed: int = 0, *, discomfort_penalty: float = 12.0, **overrides: Any) -
     prices = rng.uniform([-0.24, 0.05, 0.32], [-0.18, 0.08, 0.42])
     context = regimes(rng.uniform(0.92, 0.95, 3), rng.uniform(0.45, 0.6), rng.uniform(0.05, 0.15))
     start, dwell = rng.uniform(0.20, 0.35), rng.uniform(0.10, 0.20, len(PHASES_KW))
-    return assemble(
-        *programme(PHASES_KW, IDLE_KW, start, dwell),
+    return machines(
+        overrides,
+        programme(PHASES_KW, IDLE_KW, start, dwell),
         prices,
-        context,
-        waiting=0.5,
-        discomfort_penalty=check_positive(discomfort_penalty, "discomfort_penalty"),
-        safety=2.6,
-        times=np.datetime64("2024-05-14T06:00", "s") + np.arange(STEPS + 1) * np.timedelta64(900, "s"),
-        **overrides,
+        context=context,
+        discomfort_penalty=discomfort_penalty,
+        times=clock_times("2024-05-14", 6.0, STEP_HOURS, STEPS),
     )
 
 
@@ -69,7 +67,7 @@ def regimes(persistence: Any, to_surplus: float, across: float) -> Context:
     stay = np.asarray(persistence)
     turn = np.array([[0.0, 1.0 - across, across], [to_surplus, 0.0, 1.0 - to_surplus], [across, 1.0 - across, 0.0]])
     transition = np.diag(stay) + (1.0 - stay)[:, None] * turn
-    return Context(transition, REGIMES, stationary(transition))
+    return usual_context(transition, REGIMES)
 
 
 SCENARIO = Scenario(

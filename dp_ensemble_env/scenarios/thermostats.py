@@ -25,10 +25,17 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from dp_ensemble_env.chain.tariff import EventTimeline
-from dp_ensemble_env.context import Context
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.scenarios import Card, Scenario
-from dp_ensemble_env.scenarios._loads import clock_times, lasting, settled, streams, with_tilt_scale
+from dp_ensemble_env.scenarios.build import (
+    assemble,
+    carried,
+    clock_times,
+    neighbours,
+    settled,
+    streams,
+    usual_context,
+)
 from dp_ensemble_env.shapes import Axis
 
 FloatArray = NDArray[np.float64]
@@ -82,12 +89,6 @@ class Day:
         """Return the temperature outdoors in the step that begins then, taken at its middle."""
         return float(self.outdoors[weather] - 4.0 * (1.0 - np.cos(2.0 * np.pi * (hour + STEP_HOURS / 2 - 15.0) / 24.0)))
 
-    @property
-    def transition(self) -> FloatArray:
-        """How the weather moves in a quarter of an hour: to a neighbour or not at all."""
-        leave = 1.0 - self.stay
-        return np.array([[self.stay, leave, 0.0], [leave / 2, self.stay, leave / 2], [0.0, leave, self.stay]])
-
 
 @dataclass(frozen=True)
 class Habits:
@@ -132,9 +133,7 @@ class Habits:
         table[0] = (1 - warm) * (1 - press), warm * (1 - press), press
         table[1] = cold * (1 - press), (1 - cold) * (1 - press), press
         table[2] = cold * (1 - keep), (1 - cold) * (1 - keep), keep
-        size = table[0].size
-        result: FloatArray = np.einsum("ijk,kl->ikjl", table, np.eye(len(TEMPERATURES))).reshape(size, size)
-        return result
+        return carried(table)
 
 
 #: A thermostat at 22.5 ± 0.5 degrees; a boost is rare and soon over.
@@ -195,26 +194,24 @@ def thermostats(
     nature = np.array([[rooms(day.outdoors_at(w, hour)) for w in range(len(WEATHERS))] for hour in hours[:-1]])
     guess, times = TEXTBOOK.behaviour(), clock_times("2018-07-02", FIRST_HOUR, STEP_HOURS, HORIZON)
     spot, in_peak = _spot(day, hours)
-    shares = lasting(day.transition)
-    model = EnsembleModel(
+    weather = usual_context(neighbours(3 * [day.stay]), WEATHERS)
+    return assemble(
+        overrides,
+        factor=2.4,
         default=habits.behaviour(),
         nature=nature,
-        context=Context(day.transition, WEATHERS, start=shares),
+        context=weather,
         utility=_utility(day, spot),
         power_kw=np.repeat(MODE_KW, len(TEMPERATURES)),
         discomfort_penalty=discomfort_penalty,
         buildings=buildings,
         # as textbook homes are spread after a morning of fair weather: nobody's data are in it
         initial=settled(guess, nature[:1, 1], np.eye(len(guess))[5], 200),
-        spread_start=True,
         times=times,
-        event=EventTimeline(times, spot @ shares, np.zeros(HORIZON + 1), in_peak),
+        event=EventTimeline(times, spot @ weather.start, np.zeros(HORIZON + 1), in_peak),
         guess=guess,
         axes=(Axis("unit", MODES), Axis("temperature (°C)", tuple(TEMPERATURES.tolist()))),
-        public_fields=("levels", "initial"),
     )
-    model = with_tilt_scale(model, 2.4)
-    return model.override(**overrides) if overrides else model
 
 
 def _spot(day: Day, hours: FloatArray) -> tuple[FloatArray, NDArray[np.bool_]]:

@@ -25,7 +25,7 @@ from scipy.special import ndtr
 from dp_ensemble_env.coupling import Coupling
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.scenarios import Card, Scenario
-from dp_ensemble_env.scenarios._loads import clock_times, streams
+from dp_ensemble_env.scenarios.build import assemble, clock_times, streams
 from dp_ensemble_env.shapes import Axis
 
 FloatArray = NDArray[np.float64]
@@ -108,7 +108,8 @@ def tracking(
     # the target takes over from where the pumps are, within a few hours
     handover = np.exp(-STEP_HOURS * np.arange(HORIZON + 1) / 2.0)
     target = handover * (initial @ power) + (1.0 - handover) * (usual + signal(public))
-    model = EnsembleModel(
+    return assemble(
+        overrides,
         default=habits.behaviour(),
         coupling=Coupling.tracking(target, MISS),
         utility=np.zeros((HORIZON + 1, 2 * MEMORY)),
@@ -116,14 +117,11 @@ def tracking(
         discomfort_penalty=discomfort_penalty,
         buildings=buildings,
         initial=initial,
-        spread_start=True,
         times=clock_times("2018-05-15", 0.0, STEP_HOURS, HORIZON),
         tilt_scale=np.full(HORIZON, TILT_SCALE),
         guess=TEXTBOOK.behaviour(),
         axes=(Axis("pump", SWITCH), Axis("half hours since it switched", tuple(range(MEMORY)))),
-        public_fields=("levels", "initial"),
     )
-    return model.override(**overrides) if overrides else model
 
 
 def signal(rng: np.random.Generator) -> FloatArray:

@@ -21,10 +21,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env.context import Context
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.scenarios import Card, Scenario
-from dp_ensemble_env.scenarios._loads import clock_times, lasting, settled, streams, with_tilt_scale
+from dp_ensemble_env.scenarios.build import (
+    assemble,
+    carried,
+    clock_times,
+    neighbours,
+    settled,
+    streams,
+    usual_context,
+)
 from dp_ensemble_env.shapes import Axis
 
 FloatArray = NDArray[np.float64]
@@ -80,12 +87,6 @@ class Day:
             back=rng.uniform(17.5, 18.5),
             trip=rng.uniform(10.0, 14.0),
         )
-
-    @property
-    def transition(self) -> FloatArray:
-        """How the price moves in half an hour: to a neighbour or not at all."""
-        low, mid, high = self.stay
-        return np.array([[low, 1 - low, 0.0], [(1 - mid) / 2, mid, (1 - mid) / 2], [0.0, 1 - high, high]])
 
     @property
     def trips(self) -> FloatArray:
@@ -145,12 +146,11 @@ class Habits:
 
     def behaviour(self) -> FloatArray:
         """Return the probabilities of the decisions, (n, m): a decision keeps the energy and sets the mode."""
-        table = np.zeros((len(LEVELS), len(PLACES), len(CHOICES)))
-        table[:, :2, 0] = 1.0
+        table = np.zeros((len(PLACES), len(CHOICES), len(LEVELS)))
+        table[:2, 0] = 1.0
         for level, energy in enumerate(LEVELS):
-            table[level, 2:, 1:] = self._at_home(energy / LEVELS[-1])
-        result: FloatArray = np.einsum("kij,kl->ikjl", table, np.eye(len(LEVELS)))
-        return result.reshape(len(PLACES) * len(LEVELS), len(CHOICES) * len(LEVELS))
+            table[2:, 1:, level] = self._at_home(energy / LEVELS[-1])
+        return carried(table)
 
     def _at_home(self, charge: float) -> FloatArray:
         """Return the rows arrived, paused, off, slow, fast over the decisions paused, off, slow, fast."""
@@ -238,24 +238,22 @@ def vehicles(
     nature = np.array([garage(day, hour) for hour in hours])
     guess = TEXTBOOK.behaviour()
     power = np.repeat([0.0] * 5 + [SLOW_KW, FAST_KW], len(LEVELS))
-    model = EnsembleModel(
+    return assemble(
+        overrides,
+        factor=1.75,
         default=habits.behaviour(),
         nature=nature,
-        context=Context(day.transition, PRICES, start=lasting(day.transition)),
+        context=usual_context(neighbours(day.stay), PRICES),
         utility=_utility(day, power),
         power_kw=power,
         discomfort_penalty=discomfort_penalty,
         buildings=buildings,
         # as textbook cars are spread at noon after a week: nobody's data are in it
         initial=settled(guess, nature, np.full(len(guess), 1.0 / len(guess)), 7),
-        spread_start=True,
         times=clock_times("2018-03-12", FIRST_HOUR, STEP_HOURS, HORIZON),
         guess=guess,
         axes=(Axis("car", PLACES), Axis("charge (kWh)", tuple(LEVELS.tolist()))),
-        public_fields=("levels", "initial"),
     )
-    model = with_tilt_scale(model, 1.75)
-    return model.override(**overrides) if overrides else model
 
 
 def _prices(day: Day) -> FloatArray:

@@ -12,12 +12,13 @@ from numpy.testing import assert_allclose
 from scipy.special import rel_entr
 
 from dp_ensemble_env import scenarios
+from dp_ensemble_env.chain.walks import lazy_walk
 from dp_ensemble_env.cli.main import main
 from dp_ensemble_env.context import Context
 from dp_ensemble_env.control.policies import tilted_policy
 from dp_ensemble_env.coupling import Coupling
 from dp_ensemble_env.envs import actions
-from dp_ensemble_env.experiments._guesses import lazy_guesses, lazy_walk
+from dp_ensemble_env.experiments._guesses import lazy_guesses
 from dp_ensemble_env.experiments._held import HeldReturn
 from dp_ensemble_env.experiments._prober import CHOICES, Prober
 from dp_ensemble_env.experiments._tilting import TiltReturn

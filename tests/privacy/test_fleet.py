@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+from dp_ensemble_env.chain.walks import stationary
 from dp_ensemble_env.privacy import Fleet
-from dp_ensemble_env.privacy._simulation import stationary
 
 CHAIN = np.array([[0.7, 0.2, 0.1], [0.25, 0.5, 0.25], [0.0, 0.4, 0.6]])
 WIDE = """time,north (kW),south (kW)

@@ -12,7 +12,7 @@ from dp_ensemble_env.control.policies import solve_standard
 from dp_ensemble_env.envs import actions
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.scenarios import call, spot
-from dp_ensemble_env.scenarios._programmes import programme, stationary
+from dp_ensemble_env.scenarios.build import programme
 
 MODULES = {"spot": spot, "call": call}
 
@@ -66,10 +66,6 @@ def test_prices_of_spot_lie_in_their_ranges(seed):
     stay = np.diag(model.context.transition)
     assert (stay >= 0.92).all() and (stay <= 0.95).all()
     assert_allclose(model.context.start @ model.context.transition, model.context.start, atol=1e-12)
-
-
-def test_stationary_of_two_states():
-    assert_allclose(stationary(np.array([[0.9, 0.1], [0.3, 0.7]])), [0.75, 0.25])
 
 
 def test_a_call_comes_with_notice_and_lasts_an_hour():

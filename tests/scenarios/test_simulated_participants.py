@@ -11,7 +11,7 @@ from dp_ensemble_env.context import Context
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy import mechanism
 from dp_ensemble_env.scenarios import Card
-from dp_ensemble_env.scenarios._participants import classes_of, context_paths
+from dp_ensemble_env.scenarios.fleets import classes_of, context_paths
 
 DAYS = 12
 
@@ -69,7 +69,7 @@ def by_shape(model, table):
 @pytest.mark.parametrize("name", MODELS)
 def test_participants_visit_and_decide_as_the_model_says(name):
     model, number = MODELS[name], 3000
-    fleet = scenarios.participants(model, number, days=DAYS, rng=3)
+    fleet = scenarios.participants(model, number, days=DAYS, seed=3)
     assert fleet.shape == model.default.shape and fleet.participants == number
     counts = fleet.counts.sum(axis=0, dtype=float)
     seen = counts.sum(axis=-1)
@@ -86,10 +86,10 @@ def test_participants_visit_and_decide_as_the_model_says(name):
 
 def test_all_participants_of_a_day_meet_the_same_contexts():
     model = MODELS["times and contexts"]
-    counts = scenarios.participants(model, 50, days=DAYS, rng=8).counts.sum(axis=(-1, -2))
+    counts = scenarios.participants(model, 50, days=DAYS, seed=8).counts.sum(axis=(-1, -2))
     assert (counts == counts[0]).all()  # (time, context) pairs as often for everyone
     assert_array_equal(counts[0].sum(axis=1), np.full(5, DAYS))
-    other = scenarios.participants(model, 1, days=DAYS, rng=9).counts.sum(axis=(-1, -2))
+    other = scenarios.participants(model, 1, days=DAYS, seed=9).counts.sum(axis=(-1, -2))
     assert (other[0] != counts[0]).any()
 
 
@@ -111,13 +111,13 @@ def test_what_repeats_itself_in_the_default_is_one_class():
 def test_participants_differ_as_they_are_told_to():
     model = make((), (), n=2, m=2, contexts=False, horizon=20, default=np.full((2, 2), 0.5))
     kappa, number = 8.0, 3000
-    fleet = scenarios.participants(model, number, days=60, rng=1, heterogeneity=kappa)
+    fleet = scenarios.participants(model, number, days=60, seed=1, heterogeneity=kappa)
     seen = fleet.counts[:, 0].sum(axis=1)
     share = (fleet.counts[:, 0, 0] / np.maximum(seen, 1))[seen > 200]
     # Beta(4, 4): variance 1/36, known here to some 3 %, and the binomial error adds at most 1/800.
     assert abs(share.mean() - 0.5) < 4.5 * np.sqrt(1 / 36 / len(share))
     assert 0.0278 * 0.9 < share.var() < 0.0278 * 1.1 + 1 / 800
-    alike = scenarios.participants(model, 300, days=60, rng=1).counts[:, 0]
+    alike = scenarios.participants(model, 300, days=60, seed=1).counts[:, 0]
     assert (alike[:, 0] / alike.sum(axis=1)).var() < 2 * 0.25 / alike.sum(axis=1).min()
 
 
@@ -139,7 +139,7 @@ def test_a_scenario_may_say_how_its_participants_differ():
         assert (scenarios.participants(model, 3, days=2).counts != expected).any()
     finally:
         scenarios.remove("hooked")
-    for wrong in ({"count": -1}, {"count": 1, "days": 0}, {"count": 1, "heterogeneity": -1.0}):
+    for wrong in ({"n": -1}, {"n": 1, "days": 0}, {"n": 1, "heterogeneity": -1.0}):
         with pytest.raises(ValueError):
             scenarios.participants(model, **wrong)
 

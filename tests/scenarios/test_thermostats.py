@@ -8,7 +8,7 @@ from dp_ensemble_env.control.policies import centred, solve_standard
 from dp_ensemble_env.experiments._guesses import optimal_tilts
 from dp_ensemble_env.experiments._prober import Prober
 from dp_ensemble_env.scenarios import thermostats as th
-from dp_ensemble_env.scenarios._loads import settled
+from dp_ensemble_env.scenarios.build import settled
 
 ROOMS, OFF, ON, BOOST = len(th.TEMPERATURES), 0, 1, 2
 

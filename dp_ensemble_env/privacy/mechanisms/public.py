@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dp_ensemble_env.chain.walks import lazy_walk
 from dp_ensemble_env.privacy.mechanisms.base import Event, Mechanism, Permit, Release, Seeding
 from dp_ensemble_env.tools.validation import check_count, check_in_range, check_shape, check_stochastic
 
@@ -128,7 +129,4 @@ class PublicMechanism(Mechanism):
     def _walk(self, states: int, decisions: int) -> NDArray[np.float64]:
         if states != decisions:
             return np.full((states, decisions), 1.0 / decisions)
-        distance = np.abs(np.subtract.outer(np.arange(states), np.arange(states)))
-        weights = np.where(distance == 0, self.stay, np.where(distance <= self.reach, self.decay**distance, 0.0))
-        walk: NDArray[np.float64] = weights / weights.sum(axis=1, keepdims=True)
-        return walk
+        return lazy_walk(states, self.stay, self.decay, self.reach)

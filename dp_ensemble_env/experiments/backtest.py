@@ -18,7 +18,7 @@ from dp_ensemble_env.chain.day import DAY, DayPath, TooFewSimilarDays, day_path
 from dp_ensemble_env.chain.event import DemandResponseEvent, TooFewDays, check_event_day, customer_baseline
 from dp_ensemble_env.control.lsmdp import occupancy
 from dp_ensemble_env.experiments.trajectories import draw_states
-from dp_ensemble_env.scenarios.metered import LEVELS, DaySettings, _grid, left_out
+from dp_ensemble_env.scenarios.metered import LEVELS, DaySettings, left_out, level_grid
 from dp_ensemble_env.tools.console import Monitor, Silent
 
 FloatArray = NDArray[np.float64]
@@ -221,7 +221,7 @@ def _chain_of_the_day(
     path: DayPath, levels: int, inside: NDArray[np.bool_], rng: np.random.Generator
 ) -> tuple[FloatArray, FloatArray]:
     """Return the expected power in the event's hours, and draws of its mean over them."""
-    power = _grid(path, np.inf, levels or LEVELS, len(path.kw) - 1)
+    power = level_grid(path, np.inf, levels or LEVELS, len(path.kw) - 1)
     behaviour, start = path.behaviour(power), path.start(power)
     drawn = power[draw_states(behaviour, start, DRAWS, rng)][:, inside].mean(axis=1)
     expected: FloatArray = (occupancy(behaviour, start) @ power)[inside]

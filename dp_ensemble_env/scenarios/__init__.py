@@ -1,7 +1,6 @@
-"""Problems by name: the door to every scenario.
+"""Problems by name: the registry of scenarios.
 
-A scenario is a factory of models with a card that tells its story. Each has an
-environment id of its own. One of your own needs one line::
+A scenario is a factory of models with a card, and has an environment id. One of your own needs one line::
 
     scenarios.register("two-level", factory, Card(title="Two levels", story="..."))
 
@@ -11,6 +10,7 @@ command's ``--scenario two-level`` work.
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -43,10 +43,9 @@ __all__ = [
     "watchers",
 ]
 
-#: Instances to train on, to choose settings with, and to report; no two share a seed.
-SPLITS = ("train", "validation", "test")
-#: How many instances the fixed set of each split has.
+#: Instances to train on, to choose settings with, and to report, which share no seed; how many results are about.
 _SIZES = {"train": 20, "validation": 10, "test": 20}
+SPLITS = tuple(_SIZES)
 NAMESPACE = "dp_ensemble"
 #: The recorded probes of all scenarios, and the recorded suite: what agents score on the test instances.
 RECORD = Path(__file__).parent / "probes.json"
@@ -55,26 +54,21 @@ SUITE = Path(__file__).parent / "suite.json"
 
 @dataclass(frozen=True)
 class Card:
-    """What one should know of a scenario before using it.
+    """The description of a scenario.
 
     Attributes
     ----------
     title, story : str
         Its name, and what happens in it, in plain words.
-    states : str
-        What the states are.
-    sources : str
-        Where its numbers come from, or that they are synthetic.
-    private : str
-        What in it is private.
+    states, sources, private : str
+        The states, where the numbers come from (or that they are synthetic), and which of them are private.
     version : int
-        A change of what it means is a new version, and a new environment id.
+        A scenario whose meaning changes gets a new version, and a new environment id.
     probes : dict or None
-        What simple controllers score, as ``dp-ensemble scenarios --probe --record`` found it for this version:
-        ``"date"``, ``"package"`` and ``"instances"``; `experiments.probes.recorded` reads it.
+        Recorded scores of simple controllers for this version: ``"date"``, ``"package"`` and ``"instances"``.
     learners : dict or None
-        What learners reach on the test instances, as ``dp-ensemble suite --record`` found it for this version: for each
-        the interquartile mean with its 95 % interval (``"iqm"``, ``"low"``, ``"high"``) and what it was ``"given"``.
+        Recorded scores of learners on the test instances for this version: for each the interquartile mean with its
+        95 % interval (``"iqm"``, ``"low"``, ``"high"``), and the data that it was ``"given"``.
     """
 
     title: str
@@ -89,10 +83,10 @@ class Card:
 
 @dataclass(frozen=True)
 class Scenario:
-    """A factory ``factory(instance_seed, **overrides) -> EnsembleModel``, its card, and what participants are like.
+    """A factory ``factory(instance_seed, **overrides) -> EnsembleModel``, its card, and how participants differ.
 
-    The last is a function ``participants(model, count, days, rng)`` that returns the records of each: rows
-    (time, context, state, decision). Without it all participants behave as the default says; see `participants`.
+    ``participants(model, count, days, rng)`` returns the records of each: rows (time, context, state, decision).
+    Without it all participants behave as the default says; see `participants`.
     """
 
     factory: Callable[..., EnsembleModel]
@@ -100,23 +94,23 @@ class Scenario:
     participants: Callable[..., Any] | None = None
 
 
-#: Where each built-in scenario lives.
+#: The scenarios of the package: the module with its `SCENARIO`, and the version in the ids, known without importing it.
 _HOMES = {
-    "campus-event": "campus:CAMPUS_EVENT",
-    "campus-day": "campus_day:SCENARIO",
-    "thermostats": "thermostats:THERMOSTATS",
-    "vehicles": "vehicles:VEHICLES",
-    "pool-pumps": "pool_pumps:POOL_PUMPS",
-    "spot": "spot:SCENARIO",
-    "call": "call:SCENARIO",
-    "feeder": "feeder:SCENARIO",
-    "tracking": "tracking:SCENARIO",
+    "campus-event": ("campus", 1),
+    "campus-day": ("campus_day", 1),
+    "thermostats": ("thermostats", 1),
+    "vehicles": ("vehicles", 1),
+    "pool-pumps": ("pool_pumps", 1),
+    "spot": ("spot", 1),
+    "call": ("call", 1),
+    "feeder": ("feeder", 1),
+    "tracking": ("tracking", 1),
 }
-_REGISTRY: Registry[Scenario] = Registry("scenario", {name: f"{__name__}.{home}" for name, home in _HOMES.items()})
-#: Version in the environment id of each built-in scenario, known without importing it.
-_VERSIONS = dict.fromkeys(_HOMES, 1)
-#: Scenarios that come with the package, so that their names mean the same everywhere.
+#: Their names mean the same everywhere.
 BUILT_IN = tuple(_HOMES)
+_REGISTRY: Registry[Scenario] = Registry(
+    "scenario", {name: f"{__name__}.{module}:SCENARIO" for name, (module, _) in _HOMES.items()}
+)
 names, remove, watchers = _REGISTRY.names, _REGISTRY.remove, _REGISTRY.watchers
 
 
@@ -129,11 +123,8 @@ def register(
     ----------
     name : str
         In small letters, such as ``"pool-pumps"``; the id is then ``dp_ensemble/PoolPumps-v0``.
-    factory : callable
-        ``factory(instance_seed, **overrides)`` returns an `EnsembleModel`; equal seeds give equal models.
-    card : Card
-    participants : callable, optional
-        Simulates participants that differ; see `Scenario`.
+    factory, card, participants
+        See `Scenario`; equal seeds must give equal models.
     """
     check_instance(card, Card, "card")
     if not callable(factory):
@@ -142,34 +133,26 @@ def register(
 
 
 def card(name: str) -> Card:
-    """Return the card of a scenario, with what was recorded of this version."""
+    """Return the card of a scenario, with the records of this version."""
     found = _REGISTRY[name].card
-    record = _recorded().get(name) if found.probes is None else None
-    if record is not None and record["version"] == found.version:
-        found = replace(found, probes=record)
-    reached = _reached().get(name) if found.learners is None else None
-    if reached is not None and reached["version"] == found.version:
-        found = replace(found, learners=reached["learners"])
+    probes, suite = _content(RECORD).get(name), _content(SUITE)
+    if found.probes is None and probes is not None and probes["version"] == found.version:
+        found = replace(found, probes=probes)
+    if found.learners is None and suite.get("scenario_versions", {}).get(name) == found.version:
+        given = suite["learners"]
+        learners = {
+            entry["agent"]: {key: entry[key] for key in ("iqm", "low", "high")} | {"given": given[entry["agent"]]}
+            for entry in suite["entries"]
+            if entry["scenario"] == name and entry["agent"] in given
+        }
+        found = replace(found, learners=learners)
     return found
 
 
-@lru_cache(maxsize=1)
-def _recorded() -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else {}
+@lru_cache(maxsize=2)
+def _content(path: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     return content
-
-
-@lru_cache(maxsize=1)
-def _reached() -> dict[str, Any]:
-    """Return what the learners of the recorded suite reach, by scenario."""
-    content: dict[str, Any] = json.loads(SUITE.read_text(encoding="utf-8")) if SUITE.exists() else {}
-    given: dict[str, str] = content.get("learners", {})
-    found = {name: {"version": number, "learners": {}} for name, number in content.get("scenario_versions", {}).items()}
-    for entry in content.get("entries", ()):
-        if entry["agent"] in given:
-            score = {key: entry[key] for key in ("iqm", "low", "high")}
-            found[entry["scenario"]]["learners"][entry["agent"]] = {**score, "given": given[entry["agent"]]}
-    return found
 
 
 def make(name: str, *, instance: int = 0, split: str = "train", **overrides: Any) -> EnsembleModel:
@@ -179,10 +162,8 @@ def make(name: str, *, instance: int = 0, split: str = "train", **overrides: Any
     ----------
     name : str
         One of `names`.
-    instance : int
-        Which of its instances; equal numbers give equal models.
-    split : {"train", "validation", "test"}
-        The set that the instance belongs to. The sets are disjoint.
+    instance, split
+        The number of an instance in one of the disjoint `SPLITS`; equal numbers give equal models.
     **overrides
         Settings of the scenario.
 
@@ -193,7 +174,12 @@ def make(name: str, *, instance: int = 0, split: str = "train", **overrides: Any
     """
     number = check_count(instance, "instance", 0, 999_999)
     seed = number + 1_000_000 * SPLITS.index(check_choice(split, "split", SPLITS))
-    return _REGISTRY[name].factory(seed, **overrides)
+    factory = _REGISTRY[name].factory
+    known = inspect.signature(factory).parameters
+    if all(parameter.kind is not parameter.VAR_KEYWORD for parameter in known.values()):
+        for setting in overrides:  # a factory that takes any keyword refuses misspelt ones itself
+            check_choice(setting, f"setting of the scenario {name!r}", list(known)[1:])
+    return factory(seed, **overrides)
 
 
 def participants(
@@ -208,17 +194,14 @@ def participants(
 ) -> Fleet:
     """Simulate participants of a scenario, for experiments with the mechanisms that protect them.
 
-    Each lives `days` episodes under the default behaviour, nature and the contexts, which are common to
-    all participants of a day. Where the scenario knows how its participants differ, they do.
+    Each lives `days` episodes under the default behaviour, nature and contexts that all participants share.
 
     Parameters
     ----------
     model : EnsembleModel or str
         A model, whose participants are all alike, or the name of a scenario.
-    n : int
-        How many participants.
+    n, days : int
     seed : int, sequence of int, or numpy Generator
-    days : int
     heterogeneity : float, optional
         Rows of each participant are drawn from Dir(heterogeneity · default): the smaller, the more they differ. By
         default as the scenario says, and alike where it does not.
@@ -250,7 +233,7 @@ def has_participants(name: str) -> bool:
 
 
 def instances(split: str) -> range:
-    """Return the numbers of the instances of a split: what results are reported on, always the same.
+    """Return the numbers of the instances of a split that results are about, always the same.
 
     Examples
     --------
@@ -262,6 +245,6 @@ def instances(split: str) -> range:
 
 def environment_id(name: str, action: str | None = None) -> str:
     """Return the id of a scenario's environment, such as ``dp_ensemble/CampusEvent-v1``, or of an action mode's."""
-    version = _VERSIONS[name] if name in _VERSIONS else card(name).version
+    version = _HOMES[name][1] if name in _HOMES else _REGISTRY[name].card.version
     words = "".join(word[:1].upper() + word[1:] for word in name.replace("_", "-").split("-"))
     return f"{NAMESPACE}/{words}-v{version}" if action is None else f"{NAMESPACE}/{words}-{action}-v{version}"

@@ -213,7 +213,7 @@ _EVENT_FIELDS = tuple(DemandResponseEvent.__dataclass_fields__)
 _MODEL_FIELDS = ("default", "power_kw", "utility", "initial", "times")
 
 
-CAMPUS_EVENT = Scenario(
+SCENARIO = Scenario(
     campus_event,
     Card(
         title="Campus event",

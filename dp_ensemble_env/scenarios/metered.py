@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -134,22 +133,25 @@ class MeteredDay:
         return self.model.event.in_event
 
     @property
+    def forecast_kw(self) -> FloatArray:
+        """Power of one uncontrolled load at the model's times, (T + 1,)."""
+        return self.path.kw[: self.model.horizon + 1]
+
+    @property
+    def forecast_kwh(self) -> float:
+        """Energy of one uncontrolled load in the event."""
+        return float(self.forecast_kw[self.in_event].sum() * self.model.step_hours)
+
+    @property
     def worth_kw(self) -> FloatArray:
         """Power that each level counts as, (T + 1, n): below the floor there is nothing to gain."""
-        steps = self.model.horizon + 1
-        return np.maximum(self.model.power_kw, np.minimum(self.floor_kw, self.path.kw[:steps])[:, None])
+        return np.maximum(self.model.power_kw, np.minimum(self.floor_kw, self.forecast_kw)[:, None])
 
     def priced(self, incentive: float) -> EnsembleModel:
         """Return the problem with another event price, $/kWh."""
         assert self.model.event is not None
         line = replace(self.model.event, incentive=np.where(self.in_event, incentive, 0.0))
         return self.model.override(utility=-line.price[:, None] * self.worth_kw * self.model.step_hours, event=line)
-
-    @property
-    def forecast_kwh(self) -> float:
-        """Energy of one uncontrolled load in the event."""
-        steps = self.model.horizon + 1
-        return float(self.path.kw[:steps][self.in_event].sum() * self.model.step_hours)
 
 
 def metered_day(
@@ -182,25 +184,20 @@ def metered_day(
     horizon = len(line.times) - 1
     after = int(AFTERWARDS // step)
     times = np.append(line.times, line.times[-1] + step * np.arange(1, after + 1))
-    path = day_path(
-        stamps,
-        kw,
-        step,
-        times,
-        exclude=skipped,
-        season=settings.season,
-        temperature=temperature,
-        measured=settings.measured,
-    )
-    if settings.measured and not path.measured:
+    season, measured = settings.season, settings.measured
+    path = day_path(stamps, kw, step, times, exclude=skipped, season=season, temperature=temperature, measured=measured)
+    if measured and not path.measured:
         notes += (
             f"The load just before {line.times[0].item():%H:%M} on {event.date} was not measured, so the forecast "
             "starts from the usual load.",
         )
     floor = sheddable_floor(stamps, kw, event.date, settings, skipped)
-    levels = _grid(path, floor, settings.levels, horizon)
-    baseline, why = _baseline(stamps, kw, event, settings, skipped)
-    timeline = event.timeline(None if baseline is None else baseline * settings.loads)
+    levels = level_grid(path, floor, settings.levels, horizon)
+    try:
+        baseline = customer_baseline(stamps, kw, event, exclude=skipped, adjustment=settings.adjustment)
+        line = event.timeline(baseline * settings.loads)
+    except TooFewDays as error:
+        notes += (f"There is no customer baseline: {error}",)
     model = EnsembleModel(
         default=path.behaviour(levels)[:horizon],
         power_kw=levels,
@@ -208,7 +205,7 @@ def metered_day(
         discomfort_penalty=1.0,
         buildings=settings.loads,
         initial=path.start(levels),
-        event=timeline,
+        event=line,
         public_fields=("levels",),
     )
     day = MeteredDay(model, path, floor, event, stamps, kw, skipped, ())
@@ -220,7 +217,7 @@ def metered_day(
         if settings.profile == "building" and settings.loads > 1
         else "Results are for the metered load itself."
     )
-    notes = (whose, learnt, *notes, *why, how, f"No event pushes a load below {floor:.4g} kW.")
+    notes = (whose, learnt, *notes, how, f"No event pushes a load below {floor:.4g} kW.")
     return replace(day, model=day.model.override(discomfort_penalty=penalty, notes=notes), notes=notes)
 
 
@@ -254,7 +251,7 @@ def sheddable_floor(
     return float(np.percentile(kw[chosen][occupied[index]], settings.shed_floor))
 
 
-def _grid(path: DayPath, floor: float, n: int, horizon: int) -> FloatArray:
+def level_grid(path: DayPath, floor: float, n: int, horizon: int) -> FloatArray:
     """Return equally spaced levels that hold the path with its spread, and the floor."""
     kw, spread = path.kw[: horizon + 1], path.total_spread[: horizon + 1]
     low = max(min(floor, float((kw - REACH * spread).min())), 0.0)
@@ -266,19 +263,10 @@ def _grid(path: DayPath, floor: float, n: int, horizon: int) -> FloatArray:
     return np.linspace(low, high, n)
 
 
-def _baseline(
-    stamps: TimeArray, kw: FloatArray, event: DemandResponseEvent, settings: DaySettings, skipped: Iterable[str]
-) -> tuple[FloatArray | None, tuple[str, ...]]:
-    try:
-        return customer_baseline(stamps, kw, event, exclude=skipped, adjustment=settings.adjustment), ()
-    except TooFewDays as error:
-        return None, (f"There is no customer baseline: {error}",)
-
-
 # ------------------------------------------------------------------ the penalty
 def choose_penalty(day: MeteredDay, settings: DaySettings) -> tuple[float, str]:
     """Return dollars per nat, and the sentence that tells where they come from."""
-    usual = float(day.path.kw[: day.model.horizon + 1][day.in_event].mean())
+    usual = float(day.forecast_kw[day.in_event].mean())
     if settings.penalty is not None:
         penalty, source = float(settings.penalty), "as stated"
     elif settings.penalty_per_kw is not None:

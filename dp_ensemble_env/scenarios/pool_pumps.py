@@ -142,7 +142,7 @@ def pool_pumps(
     )
 
 
-POOL_PUMPS = Scenario(
+SCENARIO = Scenario(
     pool_pumps,
     Card(
         title="Pool pumps",

@@ -7,7 +7,6 @@ build it again.
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -60,10 +59,10 @@ class ProblemSettings:
     season, exclude, holidays
         Days to learn from, and not to; ``"us"`` among the holidays stands for the federal ones.
     dynamics : str
-        Of a meter: ``"day"`` follows the event's day (`experiments.metered`), ``"pooled"`` is one chain for all
+        Of a meter: ``"day"`` follows the event's day (`scenarios.metered`), ``"pooled"`` is one chain for all
         times (`EnsembleModel.from_series`).
     temperature, shed_floor, response, penalty_per_kw
-        With ``"day"``: a CSV file of temperatures, and see `experiments.metered.DaySettings`.
+        With ``"day"``: a CSV file of temperatures, and see `scenarios.metered.DaySettings`.
     date, window, incentive, tariff
         The event; the window as ``"11:00-15:00"``, the tariff a price or the name of a CSV file.
     levels, loads, penalty
@@ -114,10 +113,8 @@ class ProblemSettings:
 
     def identity(self) -> dict[str, Any]:
         """Return what decides the model: what was set, and the content of the file instead of where it lies."""
-        found = {name: value for name, value in asdict(self).items() if value != getattr(_PLAIN, name)}
-        for name in ("season", "exclude", "holidays"):
-            if name in found:
-                found[name] = list(found[name])
+        values = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
+        found = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
         if self.meter is not None:
             found.pop("meter")
             found["sha256"] = file_digest(self.meter)
@@ -136,10 +133,8 @@ class ProblemSettings:
     def from_dict(cls, content: dict[str, Any]) -> ProblemSettings:
         """Read what `to_dict` wrote; a meter file that has gone or changed is refused."""
         known = {f.name for f in fields(cls)}
-        values = {name: value for name, value in content.items() if name in known}
-        for name in ("season", "exclude", "holidays"):
-            if values.get(name) is not None:
-                values[name] = tuple(values[name])
+        values: dict[str, Any] = {name: content[name] for name in content if name in known}
+        values |= {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
         settings = cls(**values)
         if settings.meter is not None:
             if not Path(settings.meter).is_file():
@@ -150,27 +145,20 @@ class ProblemSettings:
 
     # ------------------------------------------------------------ building
     def _event_fields(self) -> dict[str, Any]:
-        values: dict[str, Any] = {"date": self.date, "incentive": self.incentive}
+        values: dict[str, Any] = _given(date=self.date, incentive=self.incentive)
         if self.window is not None:
             values["start"], _, values["end"] = self.window.partition("-")
         if self.tariff is not None:
             values["tariff"] = Tariff.from_csv(self.tariff) if isinstance(self.tariff, str) else self.tariff
-        return {name: value for name, value in values.items() if value is not None}
+        return values
 
     def _model_fields(self) -> dict[str, Any]:
-        values = {"n_states": self.levels, "buildings": self.loads, "discomfort_penalty": self.penalty}
-        return {name: value for name, value in values.items() if value is not None}
+        return _given(n_states=self.levels, buildings=self.loads, discomfort_penalty=self.penalty)
 
     def _from_scenario(self) -> Problem:
         overrides = {**self._model_fields(), **self._event_fields()}
-        try:
-            model = scenarios.make(self.scenario, instance=self.instance, **overrides)
-        except (TypeError, ValueError) as error:  # its factory does not know a setting
-            match = re.search(r"(?:unexpected keyword argument|has no field|has no setting) '(\w+)'", str(error))
-            if match is None or match[1] not in overrides:
-                raise
-            raise ValueError(f"{match[1]} has no part in the scenario {self.scenario!r}; leave it out.") from error
-        return Problem(model, self, tuple(getattr(model, "notes", ())))
+        model = scenarios.make(self.scenario, instance=self.instance, **overrides)
+        return Problem(model, self, model.notes)
 
     def read(self) -> PowerSeries:
         """Read the meter file."""
@@ -178,8 +166,7 @@ class ProblemSettings:
 
     def event(self, series: PowerSeries) -> DemandResponseEvent:
         """Return the event that the settings describe, on a meter."""
-        event_fields = {"date": self.date or event_day(series, HOLIDAYS), **self._event_fields()}
-        return event_for(series, **event_fields)
+        return event_for(series, **{"date": self.date or event_day(series, HOLIDAYS), **self._event_fields()})
 
     def day_settings(self, **changes: Any) -> metered.DaySettings:
         """Return how readings become the problem of one day."""
@@ -226,7 +213,8 @@ class ProblemSettings:
         )
 
 
-_PLAIN = ProblemSettings()
+def _given(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def file_digest(path: str | Path) -> str:
@@ -281,13 +269,13 @@ def simulated(
     return scenarios.participants(model, number, seed, days=days, heterogeneity=heterogeneity)
 
 
+_FLEETS: dict[tuple[str, int], Fleet] = {}
+
+
 def _remembered_fleet(model: EnsembleModel, number: int) -> Fleet:
     """Simulate a fleet once for all releases."""
-    key = f"{model.fingerprint} {number}"
+    key = (model.fingerprint, number)
     if key not in _FLEETS:
         _FLEETS.clear()  # one at a time: they are large
         _FLEETS[key] = simulated(model, number, 0)
     return _FLEETS[key]
-
-
-_FLEETS: dict[str, Fleet] = {}

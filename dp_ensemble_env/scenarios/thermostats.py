@@ -235,7 +235,7 @@ def _utility(day: Day, spot: FloatArray) -> FloatArray:
     return utility
 
 
-THERMOSTATS = Scenario(
+SCENARIO = Scenario(
     thermostats,
     Card(
         title="Thermostats",

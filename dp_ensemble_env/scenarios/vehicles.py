@@ -276,7 +276,7 @@ def _utility(day: Day, power: FloatArray) -> FloatArray:
     return utility
 
 
-VEHICLES = Scenario(
+SCENARIO = Scenario(
     vehicles,
     Card(
         title="Vehicles",

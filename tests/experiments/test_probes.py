@@ -346,16 +346,16 @@ def test_records_of_another_version_are_not_shown(tmp_path, monkeypatch):
     content = json.loads(path.read_text(encoding="utf-8"))
     assert list(content) == ["call", "spot"] and content["spot"]["instances"][0]["textbook"] is None
     monkeypatch.setattr(scenarios, "RECORD", path)
-    scenarios._recorded.cache_clear()
+    scenarios._content.cache_clear()
     try:
         assert recorded("spot") == [found] or np.isnan(recorded("spot")[0].textbook)
         assert recorded("spot")[0].open_loop == 12.3 and recorded("campus-event") == []
         content["spot"]["version"] = 7
         path.write_text(json.dumps(content))
-        scenarios._recorded.cache_clear()
+        scenarios._content.cache_clear()
         assert recorded("spot") == [] and scenarios.card("spot").probes is None
     finally:
-        scenarios._recorded.cache_clear()
+        scenarios._content.cache_clear()
 
 
 def test_the_command_prints_and_writes_them(tmp_path, capsys):

@@ -16,6 +16,7 @@ from scipy import integrate, stats
 import dp_ensemble_env.experiments.reproduction.measures as rm
 import dp_ensemble_env.experiments.reproduction.releases as rr
 import dp_ensemble_env.experiments.reproduction.study as rs
+from dp_ensemble_env.chain.event import event_day
 from dp_ensemble_env.control.policies import average_policy, digamma_policy, standard_policy, taylor_policy
 from dp_ensemble_env.experiments.reproduction import run as reproduction
 from dp_ensemble_env.experiments.reproduction.claims import (
@@ -46,7 +47,7 @@ from dp_ensemble_env.experiments.reproduction.claims import (
     search_ratio,
     theory_findings,
 )
-from dp_ensemble_env.experiments.reproduction.data import DataSet, campus_data, default_date, load_data, series_data
+from dp_ensemble_env.experiments.reproduction.data import DataSet, campus_data, load_data, series_data
 from dp_ensemble_env.experiments.reproduction.findings import study_findings
 from dp_ensemble_env.experiments.reproduction.misprints import read_back
 from dp_ensemble_env.experiments.reproduction.played import largest_shed, peak_time, shed_policy
@@ -57,6 +58,7 @@ from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy.audit import audit_samples
 from dp_ensemble_env.reporting.outcome import event_outcome
 from dp_ensemble_env.reporting.tables import spreadsheet_safe
+from dp_ensemble_env.scenarios.campus import HOLIDAYS
 from dp_ensemble_env.scenarios.problem import ProblemSettings
 
 KS = (50.0, 200.0)
@@ -531,8 +533,8 @@ def quarter_hours(first, days, level=100.0):
         ("2018-11-19", 5, "2018-11-21"),  # Thanksgiving is passed over
     ],
 )
-def test_default_date(first, days, date):
-    assert default_date(quarter_hours(first, days)) == date
+def test_the_day_of_the_event_passes_over_holidays(first, days, date):
+    assert event_day(quarter_hours(first, days), HOLIDAYS) == date
 
 
 def test_series_keeps_its_own_step_and_season(data):

@@ -98,7 +98,7 @@ def campus_data() -> DataSet:
 def series_data(series: PowerSeries, slug: str, title: str, origin: str, date: str | None = None) -> DataSet:
     """Make the ensemble and the control problem from the series of one building."""
     _check_power(series, title)
-    date = default_date(series) if date is None else date
+    date = event_day(series, HOLIDAYS) if date is None else date
     event = event_for(series, date=date)
     check_event_day(event, series.times, title)
     day = np.array([event.window[0]])
@@ -130,11 +130,3 @@ def _check_power(series: PowerSeries, title: str) -> None:
         raise ValueError(
             f"{title} reaches {high:,.0f} kW, more than any one building draws; check the unit and the column."
         )
-
-
-def default_date(series: PowerSeries) -> str:
-    """Choose the day of the event: the first weekday from 2 July on in the series' last summer, else its last weekday.
-
-    Holidays are passed over. For the paper's year this is the paper's day, Monday 2 July 2018.
-    """
-    return event_day(series, HOLIDAYS)

@@ -261,6 +261,8 @@ def test_instances_differ_and_splits_are_disjoint():
     env = EnsembleEnv("two-level", instance=2, split="test")
     assert env.model.default[0, 0] == stay["test", 2]
     assert scenarios.make("two-level", penalty=3.0).discomfort_penalty == 3.0
+    with pytest.raises(ValueError, match="setting of the scenario 'two-level' 'penlty' .did you mean 'penalty'"):
+        scenarios.make("two-level", penlty=3.0)
 
 
 def test_built_in_ids_carry_the_version_of_the_card():

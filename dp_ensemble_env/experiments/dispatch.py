@@ -1,6 +1,6 @@
 """A dispatch that could be sent: set-points for every participant, what they should deliver, and what that pays.
 
-Each participant's problem is that of its metered day (`experiments.metered`). One event price for all of them is given,
+Each participant's problem is that of its metered day (`scenarios.metered`). One event price for all of them is given,
 or found so that together they shed a target. The set-point of an interval is the expected power of the exactly optimal
 policy. The range around it is simulated, each participant by itself. Weather strikes all of them alike, so the range of
 the total is wider than that of their sum, by as much as their forecasts have erred together on past days.

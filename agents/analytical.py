@@ -23,7 +23,7 @@ from dp_ensemble_env.agents.base import Core, Factory, FloatArray, ScheduleAgent
 from dp_ensemble_env.control.policies import POLICIES, as_tilt, solve_policy, solve_standard, tilted_policy
 from dp_ensemble_env.envs.actions import centred_actions
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.privacy.mechanisms.base import Release
+from dp_ensemble_env.privacy.release import Release
 
 
 class PolicyAgent(ScheduleAgent):

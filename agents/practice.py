@@ -30,7 +30,7 @@ from dp_ensemble_env.envs import actions
 from dp_ensemble_env.envs.actions import action_scale, price_tilts
 from dp_ensemble_env.envs.tables import observed_price
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.privacy.mechanisms.base import Release
+from dp_ensemble_env.privacy.release import Release
 from dp_ensemble_env.reporting.outcome import event_outcome
 from dp_ensemble_env.tools.validation import check_positive
 

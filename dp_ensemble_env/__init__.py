@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from dp_ensemble_env.control.policies import average_policy, digamma_policy, standard_policy, taylor_policy
     from dp_ensemble_env.meter import PowerSeries, read_meter
     from dp_ensemble_env.model import EnsembleModel
-    from dp_ensemble_env.privacy.mechanisms.base import Release
     from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism
+    from dp_ensemble_env.privacy.release import Release
     from dp_ensemble_env.scenarios.campus import campus_building, campus_chain, campus_event
 
 _MODULES = {
@@ -39,7 +39,7 @@ _MODULES = {
     "meter": ("PowerSeries", "read_meter"),
     "model": ("EnsembleModel",),
     "control.policies": ("average_policy", "digamma_policy", "standard_policy", "taylor_policy"),
-    "privacy.mechanisms.base": ("Release",),
+    "privacy.release": ("Release",),
     "privacy.mechanisms.dirichlet": ("DirichletMechanism",),
 }
 _HOME = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}

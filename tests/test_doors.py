@@ -22,13 +22,13 @@ from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv, actions
 from dp_ensemble_env.experiments.comparison import ComparisonSettings, Learner, compare
 from dp_ensemble_env.privacy import (
     Event,
+    Losses,
     Mechanism,
     Permit,
     PrivacyBudgetExceeded,
     PrivacyLedger,
     PureLoss,
     Release,
-    losses,
     mechanism,
     mechanisms,
 )
@@ -43,11 +43,8 @@ class CoinEvent(Event, type="coin"):
     epsilon: float
     rows: int
 
-
-@losses.register
-def _(event: CoinEvent, rows: str | int) -> list[tuple[PureLoss, int]]:
-    touched = event.rows if rows == "sequential" else 1 if rows == "parallel" else min(int(rows), event.rows)
-    return [(PureLoss(event.epsilon), touched)]
+    def losses(self) -> Losses:
+        return Losses.of({PureLoss(self.epsilon): self.rows})
 
 
 @dataclass(frozen=True)
@@ -227,8 +224,10 @@ def test_an_event_that_nobody_priced_is_refused():
     class Unpriced(Event, type="unpriced"):
         pass
 
-    with pytest.raises(ValueError, match="what a 'unpriced' event costs"):
-        PrivacyLedger().record(Unpriced()).spent(1e-6)
+    ledger = PrivacyLedger()
+    with pytest.raises(ValueError, match="no privacy cost is known for a 'unpriced' event"):
+        ledger.record(Unpriced())
+    assert not ledger.entries
 
 
 # ------------------------------------------------------------------ doors

@@ -28,7 +28,7 @@ from dp_ensemble_env.privacy import (
     theorem2_epsilon,
     worst_case_epsilon,
 )
-from dp_ensemble_env.privacy.participants import AGGREGATE_LIMIT
+from dp_ensemble_env.privacy.adjacency import AGGREGATE_LIMIT
 from dp_ensemble_env.privacy.statement import PRIVATE_MARK
 from dp_ensemble_env.reporting.tables import Styled, show_table, show_text
 from dp_ensemble_env.tools.console import Progress

@@ -11,7 +11,7 @@ from dp_ensemble_env.cli.shell import Parser
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy import Adjacency, Fleet, Mechanism, PrivacyLedger, adjacency_from_counts, mechanism
 from dp_ensemble_env.privacy.ledger import require_guarantee
-from dp_ensemble_env.privacy.mechanisms.participants import FleetMechanism
+from dp_ensemble_env.privacy.mechanisms.fleet_sums import FleetMechanism
 from dp_ensemble_env.reporting.tables import show_text
 from dp_ensemble_env.scenarios.problem import READING
 from dp_ensemble_env.tools.console import Progress

@@ -19,7 +19,7 @@ from dp_ensemble_env.envs.private import Behaviour
 from dp_ensemble_env.envs.settings import EnvSettings
 from dp_ensemble_env.envs.tables import Row, reward_unit, stack
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.privacy.mechanisms.base import Release
+from dp_ensemble_env.privacy.release import Release
 from dp_ensemble_env.tools.validation import as_float_array, check_count
 
 if TYPE_CHECKING:

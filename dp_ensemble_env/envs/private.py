@@ -16,7 +16,8 @@ import numpy as np
 
 from dp_ensemble_env.envs.settings import EnvSettings
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.privacy.mechanisms.base import Event, Mechanism, Release, fingerprint
+from dp_ensemble_env.privacy.mechanisms.base import Event, Mechanism, fingerprint
+from dp_ensemble_env.privacy.release import Release
 
 if TYPE_CHECKING:
     from dp_ensemble_env.privacy.ledger import PrivacyLedger

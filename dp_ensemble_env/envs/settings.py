@@ -12,7 +12,8 @@ import numpy as np
 from dp_ensemble_env import scenarios
 from dp_ensemble_env.envs import actions
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.privacy.mechanisms import Mechanism, Release, as_privacy
+from dp_ensemble_env.privacy.mechanisms import Mechanism, as_privacy
+from dp_ensemble_env.privacy.release import Release
 from dp_ensemble_env.tools.validation import check_choice, check_count
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from dp_ensemble_env.context import Context
 from dp_ensemble_env.coupling import Coupling
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.privacy.mechanisms.base import Release
+from dp_ensemble_env.privacy.release import Release
 from dp_ensemble_env.scenarios import NAMESPACE
 from dp_ensemble_env.shapes import Axis
 

@@ -1,6 +1,6 @@
 """Try to break the claim that a participant is protected, from the noisy sums to a trained agent.
 
-A canary joins a fleet of simulated participants, or does not (`dp_ensemble_env.privacy.canary`). What is attacked is
+A canary joins a fleet of simulated participants, or does not (`dp_ensemble_env.privacy.audit`). What is attacked is
 made anew for every draw: the noisy numbers that the guarantee is about, the release, the plan solved on it, and an
 agent that learned in the environment of the release. The training seed is fixed and known to the attacker, as it
 would be from a run folder. The same without privacy is the positive control: a plan made on the true estimate, and an
@@ -25,14 +25,14 @@ from dp_ensemble_env.control.lsmdp import log_probabilities, solve
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.experiments.attacks import CONFIDENCE
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.privacy.audit import audit_pair
-from dp_ensemble_env.privacy.canary import Claim, Kind, guess_canary, with_canary
+from dp_ensemble_env.privacy.audit import Claim, Kind, audit_pair, guess_canary, with_canary
 from dp_ensemble_env.privacy.fleet import Fleet
-from dp_ensemble_env.privacy.mechanisms import Mechanism, Release, mechanism
+from dp_ensemble_env.privacy.mechanisms import Mechanism, mechanism
 from dp_ensemble_env.privacy.mechanisms.base import make_permit
 from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism
+from dp_ensemble_env.privacy.mechanisms.fleet_sums import FleetMechanism
 from dp_ensemble_env.privacy.mechanisms.laplace import LaplaceMechanism
-from dp_ensemble_env.privacy.mechanisms.participants import FleetMechanism
+from dp_ensemble_env.privacy.release import Release
 from dp_ensemble_env.tools.console import Monitor, Silent
 from dp_ensemble_env.tools.validation import check_count
 

@@ -36,7 +36,7 @@ from dp_ensemble_env.experiments.comparison_report import PrivateRow, Row
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy.ledger import PrivacyLedger
 from dp_ensemble_env.privacy.mechanisms import as_privacy
-from dp_ensemble_env.privacy.mechanisms.base import Release
+from dp_ensemble_env.privacy.release import Release
 from dp_ensemble_env.privacy.statement import DEFAULT_DELTA
 from dp_ensemble_env.reporting.outcome import Outcome, event_outcome, start_weights
 from dp_ensemble_env.scenarios.problem import dirichlet_spec, draw_release

@@ -16,7 +16,7 @@ from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy.ledger import PrivacyLedger
 from dp_ensemble_env.privacy.mechanisms.base import Event
 from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletEvent
-from dp_ensemble_env.privacy.mechanisms.participants import FleetEvent
+from dp_ensemble_env.privacy.mechanisms.fleet_sums import FleetEvent
 from dp_ensemble_env.privacy.mechanisms.public import public_guess
 from dp_ensemble_env.privacy.statement import DEFAULT_DELTA
 from dp_ensemble_env.reporting.outcome import event_outcome

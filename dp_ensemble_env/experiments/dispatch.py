@@ -19,8 +19,9 @@ from dp_ensemble_env.control.policies import as_tilt, solve_standard
 from dp_ensemble_env.experiments.trajectories import draw_states
 from dp_ensemble_env.privacy.fleet import Fleet
 from dp_ensemble_env.privacy.ledger import PrivacyLedger
-from dp_ensemble_env.privacy.mechanisms import Release, as_privacy
-from dp_ensemble_env.privacy.mechanisms.participants import FleetMechanism
+from dp_ensemble_env.privacy.mechanisms import as_privacy
+from dp_ensemble_env.privacy.mechanisms.fleet_sums import FleetMechanism
+from dp_ensemble_env.privacy.release import Release
 from dp_ensemble_env.privacy.statement import DEFAULT_DELTA
 from dp_ensemble_env.programme import ReliefProgramme
 from dp_ensemble_env.reporting.outcome import event_outcome

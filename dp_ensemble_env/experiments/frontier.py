@@ -29,7 +29,7 @@ import numpy as np
 from dp_ensemble_env import scenarios
 from dp_ensemble_env.control.policies import as_tilt
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.privacy.accounting.composition import RowGroup, largest_k
+from dp_ensemble_env.privacy.accounting.compose import RowGroup, largest_k
 from dp_ensemble_env.privacy.accounting.divergence import check_delta
 from dp_ensemble_env.privacy.fleet import SUMMER_STEPS, Fleet
 from dp_ensemble_env.privacy.mechanisms import Mechanism, mechanism

@@ -33,9 +33,9 @@ from dp_ensemble_env.experiments.deployment import price_of, score_without_data
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy.fleet import Fleet
 from dp_ensemble_env.privacy.mechanisms import as_privacy
-from dp_ensemble_env.privacy.mechanisms.base import Release
-from dp_ensemble_env.privacy.mechanisms.participants import FleetMechanism
+from dp_ensemble_env.privacy.mechanisms.fleet_sums import FleetMechanism
 from dp_ensemble_env.privacy.mechanisms.public import PublicMechanism
+from dp_ensemble_env.privacy.release import Release
 from dp_ensemble_env.reporting.outcome import Outcome, event_outcome, start_values
 from dp_ensemble_env.reporting.tables import plain
 

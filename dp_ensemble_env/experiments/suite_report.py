@@ -17,7 +17,7 @@ from dp_ensemble_env.experiments.capabilities import AXES, capabilities, members
 from dp_ensemble_env.experiments.deployment import price_of
 from dp_ensemble_env.experiments.suite import Entry, Facts, Suite, SuiteSettings
 from dp_ensemble_env.privacy.mechanisms import as_privacy
-from dp_ensemble_env.privacy.mechanisms.base import Release
+from dp_ensemble_env.privacy.release import Release
 from dp_ensemble_env.reporting.provenance import versions
 from dp_ensemble_env.reporting.tables import plain, show_table, show_text, write_csv
 from dp_ensemble_env.tools.files import atomic_write

@@ -38,7 +38,7 @@ from dp_ensemble_env.control.lsmdp import evaluate_policy, occupancy
 from dp_ensemble_env.control.policies import POLICIES, solve_policy
 from dp_ensemble_env.envs.vector import EnsembleVectorEnv
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.privacy.mechanisms import Release
+from dp_ensemble_env.privacy.release import Release
 from dp_ensemble_env.tools.console import Monitor, Silent
 from dp_ensemble_env.tools.validation import check_count, check_positive
 

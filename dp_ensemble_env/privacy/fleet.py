@@ -24,16 +24,26 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
-from dp_ensemble_env.privacy._meters import read_states
-from dp_ensemble_env.privacy._records import as_classes, cells_of, transitions
-from dp_ensemble_env.privacy._simulation import walk_around
-from dp_ensemble_env.privacy.participants import DeviceChain, adjacency_from_counts, check_states
-from dp_ensemble_env.tools.validation import as_days, as_float_array, check_count, check_positive, check_shape
+from dp_ensemble_env.chain.calendar import select_days
+from dp_ensemble_env.chain.walks import stationary
+from dp_ensemble_env.privacy.adjacency import DeviceChain, adjacency_from_counts, check_states
+from dp_ensemble_env.tools.compile import njit
+from dp_ensemble_env.tools.validation import (
+    as_days,
+    as_float_array,
+    as_numeric_array,
+    check_count,
+    check_positive,
+    check_shape,
+)
 
 FloatArray = NDArray[np.float64]
 T = TypeVar("T")
 #: A summer of quarter hours: a hundred days.
 SUMMER_STEPS = 9600
+#: Endings of the files that are read from a folder.
+METER_FILES = (".csv", ".parquet", ".tsv", ".txt", ".xlsx", ".xml")
+#: Participants that are walked through at a time.
 _CHUNK = 500
 #: Counts that are written out at a time.
 _CELLS = 2_000_000
@@ -352,3 +362,139 @@ class Fleet:
         return DeviceChain(
             default.reshape(drawn), pooled.reshape(drawn), adjacency, allowed.reshape(drawn), total - int(pooled.sum())
         )
+
+
+# ------------------------------------------------------------------ records
+def as_classes(classes: ArrayLike) -> NDArray[np.int64]:
+    """Return numbers of classes, every one from zero on in use."""
+    kinds = np.array(classes)
+    if kinds.dtype.kind not in "iu" or not kinds.size or not np.array_equal(np.unique(kinds), range(kinds.max() + 1)):
+        raise ValueError("classes must be whole numbers from 0 on, one for each time and context, none left out.")
+    kinds = kinds.astype(np.int64)
+    kinds.setflags(write=False)
+    return kinds
+
+
+def cells_of(
+    records: ArrayLike, index: int, shape: tuple[int, ...], classes: NDArray[np.int64] | None
+) -> NDArray[np.int64]:
+    """Return the numbered cells of one participant's records."""
+    rows = np.asarray(records)
+    rows = rows.reshape(-1, len(shape)) if rows.size == 0 else rows
+    if rows.ndim != 2 or rows.shape[1] != len(shape) or (rows.size and rows.dtype.kind not in "iu"):
+        raise ValueError(
+            f"the records of participant {index} must be rows of {len(shape)} whole numbers, one for each axis of "
+            f"{shape}: its time or context, the state and the decision; got {rows.dtype} {rows.shape}."
+        )
+    bad = np.argwhere((rows < 0) | (rows >= np.array(shape)))
+    if len(bad):
+        row, axis = map(int, bad[0])
+        raise ValueError(
+            f"record {row} of participant {index} has {int(rows[row, axis])} in column {axis}, but the shape {shape} "
+            f"allows 0 … {shape[axis] - 1} there."
+        )
+    columns = list(rows.astype(np.int64).T)
+    if classes is not None:
+        columns = [classes[tuple(columns[:-2])], *columns[-2:]]
+        shape = (int(classes.max()) + 1, *shape[-2:])
+    return np.asarray(np.ravel_multi_index(columns, shape))
+
+
+def transitions(states: NDArray[np.int64], n: int) -> NDArray[np.int64]:
+    """Count the moves between levels, none across a gap."""
+    origin, target = states[:-1], states[1:]
+    valid = (origin >= 0) & (target >= 0)
+    return np.bincount(origin[valid] * n + target[valid], minlength=n * n).reshape(n, n)
+
+
+# ------------------------------------------------------------------ meters
+def read_states(
+    path: Path,
+    reader: dict[str, Any],
+    edges: ArrayLike | None,
+    public_levels: int | None,
+    season: tuple[str, str] | None,
+    exclude: Any,
+) -> tuple[list[NDArray[np.int64]], int]:
+    """Return the levels of every meter, -1 in gaps, and their number; see `Fleet.read`."""
+    series = _series(path, reader)
+    steps = {one.step for one in series}
+    if len(steps) > 1:
+        raise ValueError(
+            f"the meters in {path} have readings every {' and '.join(map(str, sorted(steps)))}; a fleet needs one "
+            "step for all, so read them apart."
+        )
+    power = [np.where(select_days(one.times, None, None, season, exclude), one.kw, np.nan) for one in series]
+    bounds = _bounds(edges, public_levels, power)
+    levels = [np.searchsorted(bounds, one, side="right") - 1 for one in power]
+    last = len(bounds) - 2
+    states = [np.where(np.isnan(kw), -1, np.clip(b, 0, last)) for kw, b in zip(power, levels, strict=True)]
+    return states, last + 1
+
+
+def _series(path: Path, reader: dict[str, Any]) -> list[Any]:
+    """Read every meter of a file, or of every meter file of a folder."""
+    from dp_ensemble_env.meter import read_meters
+
+    if not path.is_dir():
+        return list(read_meters(path, **reader).values())
+    files = sorted(file for file in path.iterdir() if file.suffix.lower() in METER_FILES)
+    if not files:
+        raise ValueError(f"the folder {path} holds no meter files ({', '.join(METER_FILES)}); give another folder.")
+    return [one for file in files for one in _series(file, reader)]
+
+
+def _bounds(edges: ArrayLike | None, public_levels: int | None, power: list[FloatArray]) -> FloatArray:
+    if edges is None:
+        assert public_levels is not None
+        n = check_count(public_levels, "public_levels", 2)
+        every = np.concatenate(power)
+        if np.isnan(every).all() or np.nanmin(every) == np.nanmax(every):
+            raise ValueError("the readings do not differ, so they have one level and nothing to release.")
+        return np.linspace(np.nanmin(every), np.nanmax(every), n + 1)
+    bounds = as_numeric_array(edges, "edges", 1)
+    if len(bounds) < 3 or not (np.diff(bounds) > 0).all():
+        raise ValueError("edges must increase, and bound at least two levels: give three numbers in kW or more.")
+    return bounds
+
+
+# ------------------------------------------------------------------ simulation
+def walk_around(
+    matrix: FloatArray, number: int, rng: np.random.Generator, kappa: float, steps: int
+) -> NDArray[np.unsignedinteger[Any]]:
+    """Let participants walk whose rows are Dir(kappa · matrix), and count their moves; see `Fleet.simulate`."""
+    n = len(matrix)
+    counts = np.zeros((number, n, n), dtype=np.uint16 if steps < 2**16 else np.uint32)
+    start = stationary(matrix)
+    for low in range(0, number, _CHUNK):
+        size = min(_CHUNK, number - low)
+        rows = np.broadcast_to(matrix, (size, n, n)).copy()
+        if np.isfinite(kappa):
+            rows = rng.standard_gamma(kappa * rows)
+            empty = rows.sum(axis=2) == 0  # every Gamma variate of a row underflowed
+            rows[empty] = np.broadcast_to(matrix, rows.shape)[empty]
+        bounds = np.cumsum(rows, axis=2)
+        bounds /= bounds[:, :, -1:]
+        _walk(bounds, rng.choice(n, size, p=start), steps, rng, counts[low : low + size])
+    return counts
+
+
+@njit(cache=True)
+def _walk(
+    bounds: FloatArray,
+    start: NDArray[np.int64],
+    steps: int,
+    rng: np.random.Generator,
+    counts: NDArray[np.unsignedinteger[Any]],
+) -> None:
+    """Let every participant walk; `bounds[i, b]` are the cumulative probabilities of its row `b`."""
+    n = bounds.shape[1]
+    for i in range(len(bounds)):
+        b = start[i]
+        for _ in range(steps):
+            u = rng.random()
+            a = 0
+            while a < n - 1 and bounds[i, b, a] <= u:
+                a += 1
+            counts[i, b, a] += 1
+            b = a

@@ -17,11 +17,11 @@ matrix (Taylor, Digamma; E8) is no release but a disclosure: ε = ∞.
 A draw without a floor has ε = ∞ as well: no bound holds for all inputs.
 
 Nothing computed from the private matrix is kept here. What is kept are settings, the
-public support's row sizes, and h; if h came from counts the entry is marked, the file
+public support's row sizes, h, and the losses that follow from them; if h came from counts the entry is marked, the file
 stays with its owner, and what leaves (`to_json`, a copied environment) goes without that h.
 
 **It fails closed.** The file is one JSON object a line, each chained to the one before it
-by a digest, and an entry is on disk *before* the draw it pays for is made; `_journal` tells
+by a digest, and an entry is on disk *before* the draw it pays for is made; `journal` tells
 the order of the writes and what is refused. A process that is killed, or races another,
 may leave an entry whose draw was never made, and never a draw without its entry. Keep
 ``<name>.head`` together with the file. Draws at another h, k or floor are other entries.
@@ -35,26 +35,28 @@ import hmac
 import json
 import math
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dp_ensemble_env.privacy._book import Book, check_budget, check_header, check_rows, from_line, to_line
-from dp_ensemble_env.privacy.accounting.account import Account
+from dp_ensemble_env.privacy import journal
 from dp_ensemble_env.privacy.accounting.divergence import check_delta
-from dp_ensemble_env.privacy.accounting.losses import Rows
+from dp_ensemble_env.privacy.accounting.losses import Losses, Rows, total_epsilon
 from dp_ensemble_env.privacy.mechanisms.base import (
     Disclosure,
     Event,
     Mechanism,
     Permit,
     PostProcessing,
-    Release,
     Rng,
     make_permit,
     seeding_of,
 )
 from dp_ensemble_env.privacy.mechanisms.dirichlet import PAPER_H, DirichletEvent
-from dp_ensemble_env.tools.validation import check_count, check_in_range
+from dp_ensemble_env.privacy.release import Release
+from dp_ensemble_env.tools.validation import check_choice, check_count, check_in_range, check_positive
 
 #: How the label of a draw begins that an environment has named.
 NAMED = "environment release "
@@ -62,6 +64,83 @@ NAMED = "environment release "
 
 class PrivacyBudgetExceeded(ValueError):  # noqa: N818 - the name says what happened
     """A release would spend more than the ledger's budget."""
+
+
+@dataclass
+class Account:
+    """What was charged, in order and in sum, and what still fits into the budget.
+
+    Equal charges are counted, so a thousand redraws are one convolution power and not a thousand convolutions;
+    how many more of the same fit is found once by bisection.
+
+    Attributes
+    ----------
+    rows : {"sequential", "parallel"} or int
+        How rows compose, unless a call says otherwise.
+    budget : (epsilon, delta) or None
+    log : list of (label, charge, number of equal draws in a row)
+    charges : dict
+        How often each different charge was made.
+    """
+
+    rows: Rows = "sequential"
+    budget: tuple[float, float] | None = None
+    log: list[tuple[str, Event, int]] = field(default_factory=list)
+    charges: dict[Event, int] = field(default_factory=dict)
+    _known: dict[Event, tuple[int, int | None]] = field(default_factory=dict, repr=False)  # totals: fit, do not
+    _losses: dict[Event, Losses] = field(default_factory=dict, repr=False)
+
+    def epsilon(self, delta: float, rows: Rows | None = None) -> float:
+        """Return the ε at `delta` of all charges; infinity where no guarantee holds for all inputs."""
+        return self._total(delta, self.rows if rows is None else rows, self.charges)
+
+    def excess(self, charge: Event, times: int) -> str | None:
+        """Say by how much the budget would be exceeded; None if it would not. Cheap when a charge repeats."""
+        if self.budget is None or isinstance(charge, PostProcessing):
+            return None
+        wanted = self.charges.get(charge, 0) + times
+        fits, fails = self._known.get(charge, (0, None))
+        if wanted <= fits:
+            return None
+        if fails is None and self._fits(charge, 2 * wanted):
+            self._known[charge] = (2 * wanted, None)
+            return None
+        if (fails is None or wanted < fails) and self._fits(charge, wanted):
+            low, high = wanted, 2 * wanted if fails is None else fails
+            while high - low > 1:  # the last number of such draws that fits, found once
+                middle = (low + high) // 2
+                low, high = (middle, high) if self._fits(charge, middle) else (low, middle)
+            self._known[charge] = (low, high)
+            return None
+        epsilon = self._total(self.budget[1], self.rows, {**self.charges, charge: wanted})
+        return (
+            f"would bring the total to epsilon={epsilon:.4g} at delta={self.budget[1]:g}, above the budget of "
+            f"{self.budget[0]:g}; {charge.remedy}."
+        )
+
+    def _fits(self, charge: Event, total: int) -> bool:
+        assert self.budget is not None
+        return self._total(self.budget[1], self.rows, {**self.charges, charge: total}) <= self.budget[0]
+
+    def add(self, label: str, charge: Event, times: int) -> None:
+        """Count an entry."""
+        self._losses_of(charge)  # refuses an event without a price
+        if not isinstance(charge, PostProcessing):  # what fits of one charge is known while the others stand still
+            self._known = {charge: self._known[charge]} if charge in self._known else {}
+        self.charges[charge] = self.charges.get(charge, 0) + times
+        if self.log and self.log[-1][:2] == (label, charge):
+            self.log[-1] = (label, charge, self.log[-1][2] + times)
+        else:
+            self.log.append((label, charge, times))
+
+    def _losses_of(self, charge: Event) -> Losses:
+        if charge not in self._losses:
+            self._losses[charge] = charge.losses()
+        return self._losses[charge]
+
+    def _total(self, delta: float, rows: Rows, charges: dict[Event, int]) -> float:
+        counted = [(x, n * times) for event, times in charges.items() for x, n in self._losses_of(event).counted(rows)]
+        return total_epsilon(delta, counted)
 
 
 class PrivacyLedger:
@@ -105,7 +184,12 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
     ) -> None:
         account = Account(check_rows("sequential" if rows is None else rows), check_budget(budget))
         moved = check_in_range(PAPER_H if h is None else h, "h", 0, 2)
-        self._book = Book(None if path is None else Path(path), account, moved)
+        self._path, self._account, self._h = None if path is None else Path(path), account, moved
+        self._digests: set[str] = set()
+        self._position = journal.START
+        if self._path is not None:
+            with journal.locked(self._path):
+                self._open(self._path)
         for name, asked, own in (("rows", rows, self.rows), ("h", h, self.h)):
             if asked is not None and asked != own:
                 raise ValueError(
@@ -127,22 +211,22 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
     @property
     def path(self) -> Path | None:
         """File that keeps the ledger, if there is one."""
-        return self._book.path
+        return self._path
 
     @property
     def h(self) -> float:
         """Adjacency where a release is recorded without one."""
-        return self._book.h
+        return self._h
 
     @property
     def budget(self) -> tuple[float, float] | None:
         """The (epsilon, delta) that must not be exceeded, if there is one."""
-        return self._book.account.budget
+        return self._account.budget
 
     @property
     def rows(self) -> Rows:
         """How rows compose, unless a call says otherwise."""
-        return self._book.account.rows
+        return self._account.rows
 
     # ------------------------------------------------------------ recording
     def charge(
@@ -258,7 +342,7 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
     ) -> PrivacyLedger:
         """Raise `PrivacyBudgetExceeded` if `times` such releases would exceed the budget; record nothing."""
         event = self._event_of(release, h, entries)
-        with self._book.current() as account:
+        with self._current() as account:
             _require(account, event, check_count(times, "times"))
         return self
 
@@ -266,8 +350,8 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
 
     def knows(self, release: Release) -> bool:
         """Whether the release was drawn under this ledger, or recorded in it."""
-        self._book.read()
-        return release.digest in self._book.digests
+        self._read()
+        return release.digest in self._digests
 
     def has(self, label: str, event: Event) -> bool:
         """Whether a draw is on record under this very label and with this very event: same k, floor, h and all."""
@@ -280,16 +364,16 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
         key is the process's own, or lies beside the ledger's file (``<name>.key``); where it is lost, draws that are
         repeated are charged again.
         """
-        return NAMED + hmac.new(self._book.key(), draw.encode(), "sha256").hexdigest()[:16]
+        return NAMED + hmac.new(journal.key_of(self.path), draw.encode(), "sha256").hexdigest()[:16]
 
     def adopt(self, label: str, event: Event, digest: str) -> PrivacyLedger:
         """Count a draw that was charged elsewhere, unless it is known here; return the ledger itself.
 
         Different draws may happen to give the same release, and each costs: so one with a name counts by its name.
         """
-        self._book.read()
+        self._read()
         named = label.startswith(NAMED) and not any(label == known for known, _, _ in self.entries)
-        if named or digest not in self._book.digests:
+        if named or digest not in self._digests:
             self._record_anyway(self.priced(event), label, 1, "the release was drawn already and is on record, but")
             self._note(digest)
         return self
@@ -307,27 +391,111 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
         return event.under(self.h) if isinstance(event, DirichletEvent) and not event.h else event
 
     def _record(self, event: Event, label: str, times: int) -> None:
-        with self._book.current() as account:
+        with self._current() as account:
             _require(account, event, times)
-            self._book.add(label, event, times)
+            self._add(label, event, times)
 
     def _record_anyway(self, event: Event, label: str, times: int, words: str) -> None:
         """Record what has happened already, and say afterwards if it overspends."""
-        with self._book.current() as account:
+        with self._current() as account:
             over = account.excess(event, times)
-            self._book.add(label, event, times)
+            self._add(label, event, times)
         if over is not None:
             raise PrivacyBudgetExceeded(f"{words} {over}")
 
     def _note(self, digest: str) -> None:
-        with self._book.current():
-            self._book.note(digest)
+        """Keep the digest of a release that was paid for."""
+        with self._current():
+            if digest not in self._digests:
+                self._write({"drawn": digest})
+                self._digests.add(digest)
+
+    # ------------------------------------------------------------ the file
+    @contextmanager
+    def _current(self) -> Iterator[Account]:
+        """Hold the lock, having read what other processes have added since."""
+        with journal.locked(self.path):
+            self._refresh()
+            yield self._account
+
+    def _read(self) -> Account:
+        """Read what other processes have added since, and let go of the lock."""
+        with self._current() as account:
+            return account
+
+    def _add(self, label: str, event: Event, times: int) -> None:
+        """Put an entry on disk, then count it. Called within `_current`."""
+        if self.path is not None:
+            self._write(journal.to_line(str(label), event, times))
+        self._account.add(str(label), event, times)
+
+    def _header(self) -> journal.Line:
+        budget = None if self.budget is None else list(self.budget)
+        settings = {"budget": budget, "rows": self.rows, "h": self.h}
+        return {"format": journal.FORMAT, "version": journal.VERSION, **settings}
+
+    def _lines(self) -> list[journal.Line]:
+        entries = [journal.to_line(*entry) for entry in self._account.log]
+        return [self._header(), *entries, *({"drawn": digest} for digest in sorted(self._digests))]
+
+    def _write(self, line: journal.Line) -> None:
+        if self.path is not None:
+            self._position = journal.append(self.path, line, self._position)
+
+    def _open(self, path: Path) -> None:
+        """Read the file, or begin it."""
+        if journal.is_new(path):
+            self._position = journal.replace(path, self._lines())
+            return
+        asked = self.budget
+        self._refresh()
+        if asked is not None and self.budget is None:
+            self._write({"budget": list(asked)})
+            self._account.budget = asked
+        elif asked is not None and asked != self.budget:
+            raise ValueError(
+                f"the ledger {path} has the budget {self.budget}, not {asked}; open it without a budget to go "
+                "on under its own, or start another ledger."
+            )
+
+    def _refresh(self) -> None:
+        if self.path is None:
+            return
+        before = self._position
+        lines, position = journal.read(self.path, before)
+        if before == journal.START:
+            header = journal.check_header(lines.pop(0), self.path)
+            self._account = Account(check_rows(header["rows"]), check_budget(header["budget"]))
+            self._h, self._digests = float(header["h"]), set()
+        for number, line in enumerate(lines, position.entries - len(lines) + 1):
+            self._take(number, line)
+        self._position = position
+
+    def _take(self, number: int, line: journal.Line) -> None:
+        try:
+            if set(line) == {"drawn"}:
+                self._digests.add(str(line["drawn"]))
+            elif set(line) == {"budget"}:
+                self._account.budget = check_budget(line["budget"])
+            else:
+                self._account.add(*journal.from_line(line))
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise ValueError(
+                f"entry {number} of the ledger {self.path} is damaged ({error}); {journal.RESTORE}."
+            ) from error
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A ledger with a file is the file: a copy reads it again.
+        if self.path is None:
+            return self.__dict__
+        account = Account(self.rows, self.budget)
+        return {**self.__dict__, "_position": journal.START, "_account": account, "_digests": set()}
 
     # ------------------------------------------------------------ reading
     def spent(self, delta: float, rows: Rows | None = None) -> float:
         """Return the ε at `delta` of everything recorded; infinity where no guarantee holds for all inputs."""
         check_delta(delta)
-        return self._book.read().epsilon(delta, None if rows is None else check_rows(rows))
+        return self._read().epsilon(delta, None if rows is None else check_rows(rows))
 
     def remaining(self, rows: Rows | None = None) -> float:
         """Return how much ε is left at the budget's δ (infinity without a budget)."""
@@ -368,12 +536,12 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
     @property
     def entries(self) -> tuple[tuple[str, Event, int], ...]:
         """What was recorded, in order: label, charge, number of equal draws in a row."""
-        return tuple(self._book.read().log)
+        return tuple(self._read().log)
 
     @property
     def charges(self) -> dict[Event, int]:
         """How often each different charge was made."""
-        return dict(self._book.read().charges)
+        return dict(self._read().charges)
 
     @property
     def releases(self) -> int:
@@ -382,27 +550,28 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
 
     def to_json(self) -> str:
         """Return the ledger as JSON text that may leave: an h that was computed from counts is left out."""
-        lines = [to_line(label, event.public, times) for label, event, times in self.entries]
-        return json.dumps({**self._book.header(), "entries": lines, "drawn": sorted(self._book.digests)}, indent=1)
+        lines = [journal.to_line(label, event.public, times) for label, event, times in self.entries]
+        return json.dumps({**self._header(), "entries": lines, "drawn": sorted(self._digests)}, indent=1)
 
     @classmethod
     def from_json(cls, text: str) -> PrivacyLedger:
         """Read what `to_json` wrote (kept in memory, not tied to a file)."""
         try:
             content = json.loads(text)
-            check_header(content, unchained=False)
+            journal.check_header(content)
             ledger = cls(budget=content["budget"], rows=content["rows"], h=content["h"])
             for line in content["entries"]:
-                ledger._book.account.add(*from_line(line))
-            ledger._book.digests.update(map(str, content.get("drawn", ())))
+                ledger._account.add(*journal.from_line(line))
+            ledger._digests.update(map(str, content.get("drawn", ())))
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"this is no ledger ({error}); pass the text that PrivacyLedger.to_json wrote.") from error
         return ledger
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write a copy of the ledger as a ledger file, with its head (atomic replace)."""
-        self._book.read()
-        self._book.save(Path(path))
+        self._read()
+        with journal.locked(Path(path)):
+            journal.replace(Path(path), self._lines())
         return Path(path)
 
     def handed_out(self) -> PrivacyLedger:
@@ -443,6 +612,25 @@ bound holds for all inputs, so set a floor.
             f"{event.remedy}."
         )
     return epsilon
+
+
+# ------------------------------------------------------------------ checks
+def check_rows(rows: Any) -> Rows:
+    """Check how rows compose: "sequential", "parallel", or the number of rows that one unit touches."""
+    if isinstance(rows, str):
+        return check_choice(rows, "rows", ("sequential", "parallel"))
+    return check_count(rows, "rows")
+
+
+def check_budget(budget: Any) -> tuple[float, float] | None:
+    """Check a pair (epsilon, delta)."""
+    if budget is None:
+        return None
+    try:
+        epsilon, delta = budget
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"budget must be a pair (epsilon, delta), got {budget!r}; pass budget=(1.0, 1e-6).") from error
+    return check_positive(epsilon, "budget epsilon"), check_delta(delta)
 
 
 _OF_PROCESS = PrivacyLedger()

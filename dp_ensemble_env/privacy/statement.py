@@ -11,6 +11,15 @@ target on this very matrix, with the exact cost of privacy
 
 the expectation over the draw by Monte Carlo, over everything else exactly. Whatever
 depends on the private matrix carries the mark `PRIVATE_MARK`.
+
+A number ε is no guarantee until one knows which definition of privacy it belongs
+to, which inputs count as adjacent, whom that protects, and what is assumed. A
+`Guarantee` carries all of it for one release and prints as one sentence:
+
+>>> print(release_guarantee(k=50, h=0.03, omega=0.1, delta=1e-6, rows=20))  # doctest: +NORMALIZE_WHITESPACE
+(12.16, 1e-06)-approximate differential privacy for one release of 20 rows at k=50: rows are adjacent when two of
+their entries differ by at most h/2=0.015 each; protected is a change of that size in each of 20 rows; assumes a public
+support and no entry of it below 0.1 before the draw; exact dominating pair, composed over rows.
 """
 
 from __future__ import annotations
@@ -24,19 +33,26 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dp_ensemble_env.control.dynamics import default_kernel, world
-from dp_ensemble_env.privacy.accounting.composition import RowGroup, can_convolve, composed_epsilon, largest_k
-from dp_ensemble_env.privacy.accounting.divergence import Entries, check_delta
-from dp_ensemble_env.privacy.accounting.losses import row_groups
-from dp_ensemble_env.privacy.guarantee import DEFINITION
+from dp_ensemble_env.privacy.accounting.compose import (
+    RowGroup,
+    can_convolve,
+    composed_epsilon,
+    largest_k,
+    renyi_epsilon,
+)
+from dp_ensemble_env.privacy.accounting.divergence import ENTRIES, Entries, check_delta, check_row_settings
+from dp_ensemble_env.privacy.accounting.theorem2 import theorem2_epsilon
+from dp_ensemble_env.privacy.adjacency import Adjacency
 from dp_ensemble_env.privacy.mechanisms.base import SEEDED, Disclosure, Event
-from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletEvent, DirichletMechanism
-from dp_ensemble_env.privacy.mechanisms.participants import FleetEvent
-from dp_ensemble_env.privacy.participants import Adjacency
-from dp_ensemble_env.tools.validation import as_float_array, check_count, check_rng, check_stochastic
+from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletEvent, DirichletMechanism, row_groups
+from dp_ensemble_env.privacy.mechanisms.fleet_sums import FleetEvent
+from dp_ensemble_env.tools.validation import as_float_array, check_choice, check_count, check_rng, check_stochastic
 
 if TYPE_CHECKING:
     from dp_ensemble_env.privacy.ledger import PrivacyLedger
 
+DEFINITION = "approximate differential privacy"
+METHODS = ("exact", "theorem2", "renyi")
 #: Set beside every number that is a function of the private matrix.
 PRIVATE_MARK = "computed from the private matrix itself: do not publish"
 NO_FLOOR = (
@@ -113,10 +129,10 @@ def _headline(epsilon: float, delta: float, settings: str) -> str:
 def _claims(draws: list[Event], charges: dict[Event, int], rows: str | int) -> tuple[str, list[str]]:
     """Put the draws of a ledger into words: how many with which settings, and the terms of the claim."""
     settings, terms = [], []
-    for kind in dict.fromkeys(type(event) for event in draws):
-        mine = [event for event in draws if type(event) is kind]
+    for kind in dict.fromkeys(event.type for event in draws):
+        mine = [event for event in draws if event.type == kind]
         number = sum(charges[event] for event in mine)
-        said, more = kind.claims(mine, rows)
+        said, more = mine[0].claims(mine, rows)
         settings.append(f"{number} release{'s' * (number != 1)}{said}")
         terms += more
     if not draws:
@@ -340,3 +356,135 @@ def _describe_h(h: float | Adjacency) -> str:
         return f"h={h:.3g}"
     owned: NDArray[np.float64] = h.transitions_per_participant
     return f"h={h.h.min():.2g} to {h.h.max():.2g} from counts ({owned.max():g} transitions per participant)"
+
+
+# ------------------------------------------------------------------ the guarantee of one release
+@dataclass(frozen=True)
+class Guarantee:
+    """What a release guarantees, to whom, and on which assumptions.
+
+    Attributes
+    ----------
+    epsilon, delta : float
+        The pair; ``epsilon`` is infinity where no bound holds for all inputs.
+    k, omega, h : float
+        Concentration, least entry of the mechanism's input, adjacency of that input.
+    rows : int
+        Rows composed (one unit's data may touch all of them).
+    entries : {"two", "any"}
+        How many entries of a row may differ between adjacent inputs.
+    method : str
+        How ε was computed.
+    unit : str
+        The unit of protection.
+    seeded : bool
+        Whether the draw could be repeated by someone who knows the seed.
+    """
+
+    epsilon: float
+    delta: float
+    k: float
+    omega: float
+    h: float
+    rows: int = 1
+    entries: Entries = "two"
+    method: str = "exact dominating pair"
+    unit: str = ""
+    seeded: bool = False
+
+    @property
+    def definition(self) -> str:
+        """The definition of privacy: approximate DP, which post-processing preserves (E11)."""
+        return DEFINITION
+
+    @property
+    def adjacency(self) -> str:
+        """Which inputs count as adjacent."""
+        if self.entries == "two":
+            return f"rows are adjacent when two of their entries differ by at most h/2={self.h / 2:.4g} each"
+        return f"rows are adjacent when their entries differ by at most h={self.h:.4g} in total (L1 distance)"
+
+    @property
+    def protected(self) -> str:
+        """The unit of protection."""
+        each = "one row" if self.rows == 1 else f"each of {self.rows} rows"
+        return self.unit or f"a change of that size in {each}"
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What has to hold for the guarantee to hold."""
+        return ("a public support", f"no entry of it below {self.omega:.4g} before the draw")
+
+    @property
+    def finite(self) -> bool:
+        """Whether there is a guarantee at all."""
+        return math.isfinite(self.epsilon)
+
+    def __str__(self) -> str:
+        release = f"one release of {self.rows} row{'s' * (self.rows != 1)} at k={self.k:.6g}"
+        warning = f" ({SEEDED})" if self.seeded else ""
+        if not self.finite:
+            return (
+                f"No guarantee (epsilon = infinity at delta={self.delta:g}) for {release}: {_why_none(self)}{warning}."
+            )
+        composed = ", composed over rows" if self.rows > 1 else ""
+        return (
+            f"({self.epsilon:.4g}, {self.delta:g})-{self.definition} for {release}: {self.adjacency}; protected is "
+            f"{self.protected}; assumes {' and '.join(self.assumptions)}; {self.method}{composed}{warning}."
+        )
+
+
+def _why_none(claim: Guarantee) -> str:
+    if claim.omega == 0:
+        return (
+            "without a floor the smallest entry of the row decides, and an entry below h/2 has no adjacent row at all; "
+            "set a floor"
+        )
+    return f"omega={claim.omega:g} is too small for h={claim.h:g} by this bound; raise the floor or shrink h"
+
+
+def release_guarantee(
+    k: float,
+    h: float,
+    omega: float,
+    delta: float,
+    rows: int = 1,
+    *,
+    entries: Entries = "two",
+    method: str = "exact",
+    unit: str = "",
+) -> Guarantee:
+    """State what one release of `rows` rows guarantees.
+
+    Parameters
+    ----------
+    k, h, omega, delta : float
+        Concentration, adjacency and least entry of the mechanism's input, and δ.
+    rows : int, default 1
+        Rows that one unit's data touch; they compose (E10).
+    entries : {"two", "any"}
+        Two entries, as in Definition 1, or any number (then by the Rényi bound).
+    method : {"exact", "theorem2", "renyi"}
+        The exact worst case composed as privacy-loss distributions; Theorem 2
+        (one row, with omega_bar = omega and two protected entries); or Rényi.
+    unit : str
+        A sentence part that names the unit of protection.
+    """
+    check_row_settings(k, h, omega)
+    check_delta(delta)
+    rows = check_count(rows, "rows")
+    check_choice(entries, "entries", ENTRIES)
+    check_choice(method, "method", METHODS)
+    groups = [RowGroup(k, omega, h, rows)]
+    if method == "theorem2":
+        if rows != 1 or entries != "two":
+            raise ValueError("Theorem 2 bounds one row and two entries; use method='exact' to compose rows.")
+        epsilon = theorem2_epsilon(k, h, omega, omega, 2, delta) if omega > 0 else math.inf
+        name = "Theorem 2 (corrected)"
+    elif method == "renyi" or entries == "any":
+        epsilon = renyi_epsilon(delta, groups, entries)
+        name = "Rényi bound"
+    else:
+        epsilon = composed_epsilon(delta, groups)
+        name = "exact dominating pair"
+    return Guarantee(epsilon, delta, k, omega, h, rows, entries, name, unit)

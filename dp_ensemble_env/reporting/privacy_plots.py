@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dp_ensemble_env.privacy.accounting.composition import RowGroup, composed_epsilon
+from dp_ensemble_env.privacy.accounting.compose import RowGroup, composed_epsilon
 from dp_ensemble_env.privacy.accounting.divergence import (
     adjacent_row,
     pair_epsilon,

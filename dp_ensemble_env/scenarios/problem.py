@@ -21,8 +21,9 @@ from dp_ensemble_env.meter import PowerSeries, read_meter
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy.fleet import SUMMER_STEPS, Fleet
 from dp_ensemble_env.privacy.ledger import PrivacyLedger
-from dp_ensemble_env.privacy.mechanisms import Mechanism, Release, as_privacy
-from dp_ensemble_env.privacy.mechanisms.participants import FleetMechanism
+from dp_ensemble_env.privacy.mechanisms import Mechanism, as_privacy
+from dp_ensemble_env.privacy.mechanisms.fleet_sums import FleetMechanism
+from dp_ensemble_env.privacy.release import Release
 from dp_ensemble_env.scenarios import metered
 from dp_ensemble_env.scenarios.campus import HOLIDAYS
 from dp_ensemble_env.tools.files import resolved

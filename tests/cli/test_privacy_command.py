@@ -11,16 +11,16 @@ from helpers import SCRIPTS, load
 
 from dp_ensemble_env.experiments import attacks
 from dp_ensemble_env.privacy import (
+    DirichletEvent,
     DirichletMechanism,
     PrivacyLedger,
     Release,
-    ReleasePlan,
     calibrate_k,
     composed_epsilon,
     theorem2_epsilon,
 )
-from dp_ensemble_env.privacy.accounting.composition import RowGroup
-from dp_ensemble_env.privacy.mechanisms import laplace
+from dp_ensemble_env.privacy.accounting.compose import RowGroup
+from dp_ensemble_env.privacy.mechanisms import fleet_sums
 from dp_ensemble_env.privacy.statement import PRIVATE_MARK
 from dp_ensemble_env.scenarios.problem import Problem, ProblemSettings
 
@@ -90,7 +90,7 @@ def test_calibrate(run, campus, monkeypatch):
 
 def test_release_draws_from_the_system_and_books_first(run, tmp_path, campus):
     out_file, ledger_file = tmp_path / "private.json", tmp_path / "ledger.jsonl"
-    plan = ReleasePlan.of(DirichletMechanism(23, 0.07), campus.default)
+    plan = DirichletEvent.of(DirichletMechanism(23, 0.07), campus.default)
     budget = 1.05 * PrivacyLedger().record(plan, 0.03).spent(1e-6)
     words = [
         "release",
@@ -208,8 +208,8 @@ def test_audit_of_participants_gives_the_verdicts(run):
 
 
 def test_audit_of_participants_reports_a_false_claim(run, monkeypatch):
-    real = laplace.add_noise
-    monkeypatch.setattr(laplace, "add_noise", lambda sums, kind, scale, *rest: real(sums, kind, scale / 50, *rest))
+    real = fleet_sums.add_noise
+    monkeypatch.setattr(fleet_sums, "add_noise", lambda sums, kind, scale, *rest: real(sums, kind, scale / 50, *rest))
     status, out, _ = run("audit", "--participants", 60, "--privacy", "laplace:epsilon=1", "--draws", 400)
     assert status == 1 and "BROKEN" in out
 

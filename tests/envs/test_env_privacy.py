@@ -341,7 +341,7 @@ def test_the_name_of_a_draw_tells_nothing_without_the_key(tmp_path: Path, monkey
     assert names[0] == names[1] != names[2]  # processes that share a file share its key, others do not
     own = PrivacyLedger().name_of("seed and data")
     assert own == PrivacyLedger().name_of("seed and data") and own not in names
-    assert not any("key" in vars(ledger._book) for ledger in (PrivacyLedger(), PrivacyLedger(tmp_path / "a")))
+    assert not any("key" in vars(ledger) for ledger in (PrivacyLedger(), PrivacyLedger(tmp_path / "a")))
     assert (tmp_path / "a.key").read_text() not in (tmp_path / "a").read_text()
     (tmp_path / "a.key").unlink()
     assert PrivacyLedger(tmp_path / "a").name_of("seed and data") != names[0]  # charged again

@@ -14,9 +14,9 @@ from dp_ensemble_env.experiments import canaries
 from dp_ensemble_env.experiments.attacks import CONFIDENCE
 from dp_ensemble_env.experiments.canaries import CanarySettings, agent_features, attack_participants, claim_of
 from dp_ensemble_env.privacy import epsilon_lower_bound, mechanism
-from dp_ensemble_env.privacy.canary import Claim, guess_canary
+from dp_ensemble_env.privacy.audit import Claim, guess_canary
 from dp_ensemble_env.privacy.mechanisms import base, gaussian
-from dp_ensemble_env.privacy.mechanisms.participants import Layout
+from dp_ensemble_env.privacy.mechanisms.fleet_sums import Layout
 
 FEW = {"draws": 100, "releases": 100, "agents": 100}
 CONTROLS = ("estimate, no privacy", "plan, no privacy", "agent, no privacy")

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dp_ensemble_env.privacy.accounting.account import Account
-from dp_ensemble_env.privacy.accounting.losses import total_epsilon
-from dp_ensemble_env.privacy.accounting.noise import GaussianLoss
+from dp_ensemble_env.privacy.accounting.losses import GaussianLoss, total_epsilon
+from dp_ensemble_env.privacy.ledger import Account
 from dp_ensemble_env.privacy.mechanisms.base import PostProcessing
 from dp_ensemble_env.privacy.mechanisms.gaussian import GaussianEvent
 

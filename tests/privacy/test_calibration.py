@@ -11,9 +11,8 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 from scipy import integrate, special, stats
 
 from dp_ensemble_env.privacy import gaussian_delta, gaussian_epsilon, gaussian_sigma, total_epsilon
-from dp_ensemble_env.privacy.accounting.losses import PureLoss, RowLoss
-from dp_ensemble_env.privacy.accounting.noise import GaussianLoss, LaplaceLoss, PosteriorLoss
-from dp_ensemble_env.privacy.calibration import ORDERS, posterior_prior, posterior_renyi, renyi_to_epsilon
+from dp_ensemble_env.privacy.accounting.calibrate import ORDERS, posterior_prior, posterior_renyi, renyi_to_epsilon
+from dp_ensemble_env.privacy.accounting.losses import GaussianLoss, LaplaceLoss, PosteriorLoss, PureLoss, RowLoss
 
 
 # ------------------------------------------------------------------ Gaussian

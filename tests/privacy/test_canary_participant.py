@@ -12,9 +12,17 @@ import pytest
 from scipy import stats
 
 from dp_ensemble_env.privacy import Fleet, PrivacyLedger, gaussian_epsilon, mechanism
-from dp_ensemble_env.privacy.audit import audit_pair, audit_samples, gaussian_lower_bound
-from dp_ensemble_env.privacy.canary import Claim, canary_counts, discriminant, guess_canary, with_canary
-from dp_ensemble_env.privacy.mechanisms.participants import Layout
+from dp_ensemble_env.privacy.audit import (
+    Claim,
+    audit_pair,
+    audit_samples,
+    canary_counts,
+    discriminant,
+    gaussian_lower_bound,
+    guess_canary,
+    with_canary,
+)
+from dp_ensemble_env.privacy.mechanisms.fleet_sums import Layout
 
 SURE = 1 - 1e-7
 FLEET = Fleet.simulate(0.8 * np.eye(5) + 0.04, participants=30, seed=0, steps=50)

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from dp_ensemble_env.privacy import calibration
-from dp_ensemble_env.privacy.accounting import composition, theorem2
-from dp_ensemble_env.privacy.accounting.composition import (
+from dp_ensemble_env.privacy.accounting import calibrate, compose, theorem2
+from dp_ensemble_env.privacy.accounting.compose import (
     RowGroup,
     UnreachableTarget,
     calibrate_groups,
@@ -38,10 +37,9 @@ from dp_ensemble_env.privacy.accounting.divergence import (
     worst_case_delta,
     worst_case_epsilon,
 )
-from dp_ensemble_env.privacy.accounting.losses import PureLoss, RowLoss, total_epsilon
-from dp_ensemble_env.privacy.accounting.noise import GaussianLoss, LaplaceLoss
+from dp_ensemble_env.privacy.accounting.losses import GaussianLoss, LaplaceLoss, PureLoss, RowLoss, total_epsilon
 from dp_ensemble_env.privacy.accounting.theorem2 import theorem2_epsilon, theorem2_log_psi
-from dp_ensemble_env.privacy.guarantee import release_guarantee
+from dp_ensemble_env.privacy.statement import release_guarantee
 
 ROW = [0.2, 0.6, 0.2]
 
@@ -226,9 +224,9 @@ def test_the_grid_has_a_two_hundredth_of_the_spread_of_the_loss():
         variance.append((k * h / 2) ** 2 * (square - mean**2))
     assert grid_step(groups) == pytest.approx(0.005 * math.sqrt((variance[0] + 3 * variance[1]) / 4), rel=1e-6)
     many = (groups[0], RowGroup(50.0, 0.1, 1e-6, 10**9))  # mostly small losses: the number of points is bounded
-    assert grid_step(many) == pytest.approx(composition._reach(groups[0]) / 2**18, rel=1e-12)
-    assert composition._reach(groups[0]) == worst_case_epsilon(1e-20, 50.0, 0.03, 0.1)
-    assert composition._reach(RowGroup(50.0, 0.1, 1e-30)) == 1e-12
+    assert grid_step(many) == pytest.approx(compose._reach(groups[0]) / 2**18, rel=1e-12)
+    assert compose._reach(groups[0]) == worst_case_epsilon(1e-20, 50.0, 0.03, 0.1)
+    assert compose._reach(RowGroup(50.0, 0.1, 1e-30)) == 1e-12
     assert composed_epsilon(1e-6, [RowGroup(50.0, 0.1, 1e-30, 2)]) < 1e-9
     assert has_grid(()) and has_grid(groups) and not has_grid((RowGroup(1e300, 0.1, 0.03),))
     assert not has_grid((groups[0], RowGroup(50.0, 0.0, 0.03))) and not has_grid((RowGroup(1e12, 0.1, 0.03),))
@@ -242,7 +240,7 @@ def test_the_grid_is_fine_enough_to_be_exponentiated():
 
 def test_a_distribution_errs_upwards_and_hardly():
     group, step = RowGroup(50.0, 0.1, 0.03), 0.01
-    pmf = composition.row_pmf(group, step)
+    pmf = compose.row_pmf(group, step)
     for i in range(-100, 250, 3):
         exact = float(np.exp(log_worst_case_delta(i * step, 50.0, 0.03, 0.1)))
         assert exact <= pmf.get_delta_for_epsilon(i * step) <= exact * (1 + 1e-9) + 1e-15
@@ -296,10 +294,10 @@ def test_targets_at_the_limit_of_a_vanishing_k():
 # ------------------------------------------------------------------ losses together
 def test_losses_that_occur_twice_and_gaussians_together():
     assert total_epsilon(1e-5, [(GaussianLoss(3.0), 1), (GaussianLoss(4.0), 1)]) == pytest.approx(
-        calibration.gaussian_epsilon(1e-5, 2.4), rel=1e-9
+        calibrate.gaussian_epsilon(1e-5, 2.4), rel=1e-9
     )
     assert total_epsilon(1e-5, [(GaussianLoss(3.0), 4)]) == pytest.approx(
-        calibration.gaussian_epsilon(1e-5, 1.5), rel=1e-9
+        calibrate.gaussian_epsilon(1e-5, 1.5), rel=1e-9
     )
     for loss in (PureLoss(0.4), LaplaceLoss(0.4)):
         twice = total_epsilon(1e-9, [(loss, 2), (PureLoss(1e-6), 1)])
@@ -356,8 +354,8 @@ def test_a_total_that_was_charged_does_not_move():
                     best = min(best, bound)
             assert renyi_epsilon(delta, groups) == pytest.approx(max(best, 0.0), rel=1e-12)
     grid = 1 + np.r_[np.geomspace(1e-4, 1e4, 600), np.linspace(0.02, 20, 200)]
-    np.testing.assert_allclose(calibration.ORDERS, np.unique(grid), rtol=1e-14)
-    assert (composition.TAIL_MASS, composition.LEAST_CONVOLVED_DELTA) == (1e-20, 1e-11)
+    np.testing.assert_allclose(calibrate.ORDERS, np.unique(grid), rtol=1e-14)
+    assert (compose.TAIL_MASS, compose.LEAST_CONVOLVED_DELTA) == (1e-20, 1e-11)
 
 
 # ------------------------------------------------------------------ calibration
@@ -365,7 +363,7 @@ def test_a_total_that_was_charged_does_not_move():
     ("epsilon", "delta"), [(0.01, 1e-6), (1.0, 1e-9), (1.0, 0.3), (40.0, 1e-6), (1e-6, 0.01), (1e-3, 1e-12)]
 )
 def test_the_least_sigma_is_the_least(epsilon, delta):
-    sigma = calibration.gaussian_sigma(epsilon, delta)
+    sigma = calibrate.gaussian_sigma(epsilon, delta)
 
     def delta_of(sigma):
         first, second = mpmath.ncdf(0.5 / sigma - epsilon * sigma), mpmath.ncdf(-0.5 / sigma - epsilon * sigma)
@@ -373,12 +371,12 @@ def test_the_least_sigma_is_the_least(epsilon, delta):
 
     with mpmath.workdps(40):
         assert delta_of(mpmath.mpf(sigma)) <= delta < delta_of(mpmath.mpf(sigma * (1 - 1e-7)))
-    assert calibration.gaussian_epsilon(delta, sigma) <= epsilon
+    assert calibrate.gaussian_epsilon(delta, sigma) <= epsilon
 
 
 @pytest.mark.parametrize(("delta", "sigma"), [(1e-6, 4.0), (1e-3, 0.2), (0.3, 0.9), (0.05, 6.0), (1e-12, 30.0)])
 def test_a_gaussian_epsilon_is_rounded_up(delta, sigma):
-    found = calibration.gaussian_epsilon(delta, sigma)
+    found = calibrate.gaussian_epsilon(delta, sigma)
     with mpmath.workdps(40):
         s, e = mpmath.mpf(sigma), mpmath.mpf(found)
         both = [
@@ -409,16 +407,16 @@ def test_what_a_guarantee_says():
 
 def test_posterior_divergences_by_their_formula_and_where_they_are_proven():
     orders, prior = np.array([1.4, 1.5, 2.0, 3.9, 4.0, 4.5]), 3.0
-    found = calibration.posterior_renyi(orders, prior, 2)
+    found = calibrate.posterior_renyi(orders, prior, 2)
     assert np.isinf(found).tolist() == [True, False, False, False, True, True]  # from a(λ-1) = λ on, below λ = a + 1
     for order, value in zip(orders[1:4], found[1:4], strict=True):
         removed = math.lgamma(prior + 1 - order) + (order - 1) * math.lgamma(prior + 1) - order * math.lgamma(prior)
         assert value == pytest.approx(2 * removed / (order - 1), rel=1e-12)
-    small = float(calibration.posterior_renyi(np.array([2.0]), 500.0, 1)[0])
+    small = float(calibrate.posterior_renyi(np.array([2.0]), 500.0, 1)[0])
     assert small == pytest.approx(math.log(500.0 / 499.0), rel=1e-9)  # Γ(a - 1) Γ(a + 1) / Γ(a)^2
-    assert calibration.renyi_to_epsilon(0.9, np.array([2.0]), np.array([0.0])) == 0.0
-    assert calibration.renyi_to_epsilon(0.9, np.array([2.0]), np.array([np.inf])) == math.inf
-    many = calibration.renyi_to_epsilon(1e-3, np.array([2.0, 3.0]), np.array([0.5, np.inf]))
+    assert calibrate.renyi_to_epsilon(0.9, np.array([2.0]), np.array([0.0])) == 0.0
+    assert calibrate.renyi_to_epsilon(0.9, np.array([2.0]), np.array([np.inf])) == math.inf
+    many = calibrate.renyi_to_epsilon(1e-3, np.array([2.0, 3.0]), np.array([0.5, np.inf]))
     assert many == pytest.approx(0.5 + math.log(0.5) - math.log(2e-3), rel=1e-12)
 
 

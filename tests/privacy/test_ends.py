@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 from scipy import integrate, optimize, stats
 
-from dp_ensemble_env.privacy import calibration
-from dp_ensemble_env.privacy.accounting import composition
-from dp_ensemble_env.privacy.accounting.composition import (
+from dp_ensemble_env.privacy.accounting import calibrate, compose
+from dp_ensemble_env.privacy.accounting.compose import (
     RowGroup,
     UnreachableTarget,
     calibrate_groups,
@@ -35,13 +34,12 @@ from dp_ensemble_env.privacy.accounting.divergence import (
     worst_case_delta,
     worst_case_epsilon,
 )
-from dp_ensemble_env.privacy.accounting.losses import PureLoss, RowLoss, total_epsilon
-from dp_ensemble_env.privacy.accounting.noise import GaussianLoss, LaplaceLoss
+from dp_ensemble_env.privacy.accounting.losses import GaussianLoss, LaplaceLoss, PureLoss, RowLoss, total_epsilon
 from dp_ensemble_env.privacy.accounting.theorem2 import _log_miss, theorem2_epsilon, theorem2_log_miss
-from dp_ensemble_env.privacy.guarantee import release_guarantee
-from dp_ensemble_env.privacy.mechanisms.base import Release
 from dp_ensemble_env.privacy.mechanisms.dirichlet import PAPER_H, DirichletEvent, DirichletMechanism
 from dp_ensemble_env.privacy.mechanisms.laplace import LaplaceEvent
+from dp_ensemble_env.privacy.release import Release
+from dp_ensemble_env.privacy.statement import release_guarantee
 
 ROW = [0.2, 0.6, 0.2]
 
@@ -54,8 +52,8 @@ def test_epsilon_is_zero_only_where_delta_allows_it():
          lambda e: worst_case_delta(e, 50, 0.03, 0.1)),
         (pair_delta(0.0, ROW, 0, 1, 50, 0.03), lambda d: pair_epsilon(d, ROW, 0, 1, 50, 0.03),
          lambda e: pair_delta(e, ROW, 0, 1, 50, 0.03)),
-        (calibration.gaussian_delta(0.0, 3.0), lambda d: calibration.gaussian_epsilon(d, 3.0),
-         lambda e: calibration.gaussian_delta(e, 3.0)),
+        (calibrate.gaussian_delta(0.0, 3.0), lambda d: calibrate.gaussian_epsilon(d, 3.0),
+         lambda e: calibrate.gaussian_delta(e, 3.0)),
     ):  # fmt: skip
         assert epsilon_at(free) == epsilon_at(1.01 * free) == 0.0
         for share in (0.999, 0.7, 0.4):
@@ -178,12 +176,12 @@ def test_targets_that_only_a_small_k_reaches_are_reached():
 
 def test_a_refusal_needs_no_convolution(monkeypatch):
     """Without `dp-accounting` several rows are bounded by Rényi divergences, in the refusal as well."""
-    monkeypatch.setattr(composition, "can_convolve", lambda: False)
-    monkeypatch.setattr(composition, "pessimistic_pmf", None)
-    composition._composed_epsilon.cache_clear()
+    monkeypatch.setattr(compose, "can_convolve", lambda: False)
+    monkeypatch.setattr(compose, "pessimistic_pmf", None)
+    compose._composed_epsilon.cache_clear()
     with pytest.raises(UnreachableTarget, match="raise the floor above"):
         calibrate_k(0.05, 1e-6, 0.03, 0.1, 3)
-    composition._composed_epsilon.cache_clear()
+    compose._composed_epsilon.cache_clear()
 
 
 # ------------------------------------------------------------------ losses together
@@ -222,11 +220,11 @@ def test_renyi_of_pure_losses_by_their_definition(loss):
 @pytest.mark.parametrize("epsilon", [0.3, 5.0, 400.0, 1e5])
 def test_the_least_prior_is_the_least(epsilon):
     """Also where it is hardly above the golden ratio, below which no order satisfies both conditions of the proof."""
-    prior = calibration.posterior_prior(epsilon, 1e-6, 4)
+    prior = calibrate.posterior_prior(epsilon, 1e-6, 4)
 
     def epsilon_of(prior):
-        renyi = calibration.posterior_renyi(calibration.ORDERS, prior, 4)
-        return calibration.renyi_to_epsilon(1e-6, calibration.ORDERS, renyi)
+        renyi = calibrate.posterior_renyi(calibrate.ORDERS, prior, 4)
+        return calibrate.renyi_to_epsilon(1e-6, calibrate.ORDERS, renyi)
 
     assert epsilon_of(prior) <= epsilon < epsilon_of(prior * (1 - 1e-6))
     golden = (1 + math.sqrt(5)) / 2
@@ -281,7 +279,7 @@ def test_a_release_that_fixes_its_adjacency_takes_no_other():
 def test_the_largest_release_is_the_limit_and_no_more(tmp_path, monkeypatch):
     release = DirichletMechanism(k=50.0).release(np.full((3, 3), 1 / 3), rng=0)
     path = release.save(tmp_path / "release.json")
-    base = "dp_ensemble_env.privacy.mechanisms.base.LARGEST_RELEASE"
+    base = "dp_ensemble_env.privacy.release.LARGEST_RELEASE"
     monkeypatch.setattr(base, path.stat().st_size)
     assert Release.load(path).digest == release.digest
     monkeypatch.setattr(base, path.stat().st_size - 1)
@@ -308,7 +306,7 @@ def test_other_entries_keep_the_distance_and_where_it_comes_from():
 def test_the_bound_of_a_posterior_draw_is_the_larger_of_the_two_directions(prior):
     """Both Rényi divergences of Gamma draws whose shapes differ by one, with thirty digits."""
     orders = np.array([1.05, 1.5, 2.0, 2.5, 6.0, 30.0])
-    found = calibration.posterior_renyi(orders, prior, 3)
+    found = calibrate.posterior_renyi(orders, prior, 3)
     with mpmath.workdps(30):
         a, gamma = mpmath.mpf(prior), mpmath.loggamma
         for x, bound in zip(orders, found, strict=True):

@@ -14,10 +14,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import gammaln
 
 from dp_ensemble_env.privacy import Event, Fleet, PrivacyLedger, Release, mechanism
-from dp_ensemble_env.privacy.accounting.losses import losses
-from dp_ensemble_env.privacy.canary import with_canary
+from dp_ensemble_env.privacy.audit import with_canary
+from dp_ensemble_env.privacy.mechanisms import fleet_sums as shared
 from dp_ensemble_env.privacy.mechanisms import gaussian, laplace
-from dp_ensemble_env.privacy.mechanisms import participants as shared
 from dp_ensemble_env.privacy.mechanisms.public import PublicMechanism
 
 #: Two times, two contexts, three states, two or four decisions.
@@ -128,7 +127,7 @@ def test_a_posterior_draw_is_charged_for_every_row_that_a_participant_may_touch(
         added = shared.trusted_rows(canary, shared.Layout.of(canary, 2, **terms))
         assert (added.sum(axis=1) <= 1.0).all() and (added.sum(axis=1) > 0.99).sum() == rows
         event = made.event(canary, seeding="seed", **terms)
-        ((loss, number),) = losses(event, "sequential")
+        ((loss, number),) = event.losses().counted("sequential")
         # The exact divergence of a participant who is as certain as can be, cell by cell.
         order, a, x = 8.0, event.prior, added[added > 0]
         exact = (gammaln(a - 7.0 * x) + 7.0 * gammaln(a + x) - 8.0 * gammaln(a)).sum() / 7.0
@@ -205,9 +204,9 @@ def test_dirichlet_rows_of_all_times_and_contexts_are_drawn_on_their_own_and_cha
     made = mechanism("dirichlet:k=40,floor=0.05")
     event = made.event(INSIDE)
     assert event.successors == tuple(SUPPORT.sum(axis=-1).ravel()) and event.steps == 4
-    ((loss, number),) = losses(made.event(GUESS), "sequential")
+    ((loss, number),) = made.event(GUESS).losses().counted("sequential")
     assert number == 12 and loss.omega == 0.05
-    ((_, touched),) = losses(made.event(GUESS), "parallel")
+    ((_, touched),) = made.event(GUESS).losses().counted("parallel")
     assert touched == 4  # one row at each time and in each context
     rng, draws = np.random.default_rng(5), 400
     found = np.stack([made.release(INSIDE, rng).matrix for _ in range(draws)])
@@ -247,7 +246,7 @@ def test_the_public_guess_is_the_models_own_or_knows_nothing():
     assert_allclose(PublicMechanism().release(GUESS).matrix, 0.25)
     own = PublicMechanism().release(INSIDE, guess=GUESS)
     assert_allclose(own.matrix, GUESS, rtol=1e-12)
-    assert losses(own.event, "sequential") == []
+    assert own.event.losses().counted("sequential") == []
     assert own.event != PublicMechanism().event(INSIDE) and "guess" not in PublicMechanism().event(INSIDE).to_json()
     assert Event.from_json(own.event.to_json()) == own.event
     with pytest.raises(ValueError, match="guess"):

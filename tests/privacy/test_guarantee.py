@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from scipy import integrate, special, stats
 
 from dp_ensemble_env.privacy import (
+    DirichletEvent,
     PrivacyLedger,
-    ReleasePlan,
     RowGroup,
     UnreachableTarget,
     calibrate_groups,
@@ -38,8 +38,8 @@ from dp_ensemble_env.privacy import (
     worst_case_delta,
     worst_case_epsilon,
 )
-from dp_ensemble_env.privacy.accounting import composition
-from dp_ensemble_env.privacy.accounting.composition import pessimistic_pmf
+from dp_ensemble_env.privacy.accounting import compose
+from dp_ensemble_env.privacy.accounting.compose import pessimistic_pmf
 from dp_ensemble_env.privacy.accounting.divergence import adjacent_row, log_worst_case_delta
 from dp_ensemble_env.privacy.accounting.losses import PureLoss, RowLoss, total_epsilon
 from dp_ensemble_env.privacy.accounting.theorem2 import theorem2_log_miss, theorem2_log_psi
@@ -378,14 +378,14 @@ def test_pessimistic_discretisation_is_never_below_the_exact_delta(k, h, omega, 
 
 def test_the_grid_reaches_beyond_the_losses_and_rounds_upwards(monkeypatch):
     group = RowGroup(50, 0.1, 0.03)
-    reach = worst_case_epsilon(composition.TAIL_MASS, group.k, group.h, group.omega)
+    reach = worst_case_epsilon(compose.TAIL_MASS, group.k, group.h, group.omega)
     for step in (reach / 7.5, reach / 8.0, reach / 8.5, 2 * reach):
-        pmf = composition.row_pmf(group, step)
-        assert pmf._infinity_mass <= composition.TAIL_MASS * (1 + 1e-9)
+        pmf = compose.row_pmf(group, step)
+        assert pmf._infinity_mass <= compose.TAIL_MASS * (1 + 1e-9)
     # The exact curve is computed with rounding errors of its own, for which something is added.
     curves = []
-    monkeypatch.setattr(composition, "pessimistic_pmf", lambda delta_at, *_: curves.append(delta_at))
-    composition._row_pmf.__wrapped__(group.k, group.omega, group.h, reach, 0.1)
+    monkeypatch.setattr(compose, "pessimistic_pmf", lambda delta_at, *_: curves.append(delta_at))
+    compose._row_pmf.__wrapped__(group.k, group.omega, group.h, reach, 0.1)
     grid = np.linspace(-1.0, 3.0, 41)
     margin = curves[0](grid) / np.exp(log_worst_case_delta(grid, group.k, group.h, group.omega)) - 1.0
     assert (margin > 0.5e-12).all() and (margin < 2e-12).all()
@@ -445,7 +445,7 @@ def test_composition_properties():
 def test_without_dp_accounting_the_proven_bound_stands_in(monkeypatch):
     group = RowGroup(50, 0.1, 0.03, 20)
     exact = composed_epsilon(1e-6, [group])
-    for cached in (composition._composed_epsilon, composition._composed_pmf):
+    for cached in (compose._composed_epsilon, compose._composed_pmf):
         cached.cache_clear()
     monkeypatch.setitem(sys.modules, "dp_accounting", None)
     try:
@@ -454,10 +454,10 @@ def test_without_dp_accounting_the_proven_bound_stands_in(monkeypatch):
         assert renyi_epsilon(1e-6, [group._replace(k=k)]) <= 8.0
         with pytest.raises(UnreachableTarget, match="does not fall below"):
             calibrate_k(1.0, 1e-6, 0.03, 0.1, 20)
-        ledger = PrivacyLedger().record(ReleasePlan(50, 0.1, (2, 3)), 0.03)
+        ledger = PrivacyLedger().record(DirichletEvent(50, 0.1, (2, 3)), 0.03)
         assert "Rényi bound, as dp-accounting is not installed" in ledger.statement()
     finally:
-        composition._composed_epsilon.cache_clear()
+        compose._composed_epsilon.cache_clear()
 
 
 # ------------------------------------------------------------------ Theorem 2

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from dp_ensemble_env.privacy import _journal
-from dp_ensemble_env.privacy._journal import START, Position, append, is_new, locked, read, replace
+from dp_ensemble_env.privacy import journal
+from dp_ensemble_env.privacy.journal import START, Position, append, is_new, locked, read, replace
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_half_a_line_is_dropped_only_if_the_head_does_not_count_it(written):
     path.write_bytes(whole[:-9])
     with pytest.raises(ValueError, match="entry 3 of the ledger .* is cut short"):
         read(path, START)
-    _journal._write_head(path, _journal._Head(2, two.chain))
+    journal._write_head(path, journal._Head(2, two.chain))
     with pytest.warns(RuntimeWarning, match="was cut short"):
         assert read(path, START) == ([{"a": 1}, {"b": 2}], two)
     assert path.stat().st_size == two.offset and head_of(path)["entries"] == 2
@@ -61,12 +61,12 @@ def test_half_a_line_is_dropped_only_if_the_head_does_not_count_it(written):
 
 def test_a_head_that_lags_behind_is_brought_up(written):
     path, two, three = written
-    _journal._write_head(path, _journal._Head(2, two.chain))
+    journal._write_head(path, journal._Head(2, two.chain))
     assert read(path, START)[1] == three and head_of(path)["entries"] == 3
-    _journal._write_head(path, _journal._Head(4, three.chain))
+    journal._write_head(path, journal._Head(4, three.chain))
     with pytest.raises(ValueError, match="ends after 3 lines, but its head counts 4"):
         read(path, START)
-    _journal._write_head(path, _journal._Head(3, two.chain))
+    journal._write_head(path, journal._Head(3, two.chain))
     with pytest.raises(ValueError, match="entry 3 of the ledger .* is not the one"):
         read(path, START)
 
@@ -87,10 +87,10 @@ def test_a_file_that_is_gone_had_paid_for_something_or_not(written):
     path.unlink()
     with pytest.raises(ValueError, match="is gone, but its head counts 3 lines"):
         is_new(path)
-    _journal._write_head(path, _journal._Head(2, two.chain))
+    journal._write_head(path, journal._Head(2, two.chain))
     with pytest.raises(ValueError, match="is gone, but its head counts 2 lines"):
         is_new(path)
-    _journal._write_head(path, _journal._Head(1, ""))
+    journal._write_head(path, journal._Head(1, ""))
     assert is_new(path)
 
 

@@ -17,29 +17,29 @@ import pytest
 
 from dp_ensemble_env.control.dynamics import default_kernel
 from dp_ensemble_env.privacy import (
+    DirichletEvent,
     DirichletMechanism,
     Fleet,
     PrivacyBudgetExceeded,
     PrivacyLedger,
     Release,
-    ReleasePlan,
     RowGroup,
-    _journal,
     adjacency_from_counts,
     composed_epsilon,
     floorless_report,
+    journal,
     mechanism,
     privacy_cost,
     reachable_settings,
     require_guarantee,
     worst_case_epsilon,
 )
-from dp_ensemble_env.privacy.accounting import account as account_module
+from dp_ensemble_env.privacy import ledger as account_module
 from dp_ensemble_env.privacy.statement import DETERMINISTIC, NO_FLOOR, PRIVATE_MARK, TWO_UNITS
 
 DEFAULT = np.array([[0.5, 0.3, 0.2], [0.4, 0.6, 0.0], [0.0, 0.0, 1.0]])
 MECHANISM = DirichletMechanism(k=50, floor=0.1)
-PLAN = ReleasePlan.of(MECHANISM, DEFAULT)
+PLAN = DirichletEvent.of(MECHANISM, DEFAULT)
 GROUPS = [
     RowGroup(50, 0.1, 0.7 * 0.03),
     RowGroup(50, 0.1, 0.8 * 0.03),
@@ -84,22 +84,23 @@ def test_a_release_and_its_plan_cost_the_same_and_n_samples_are_n_releases():
 
 
 def test_different_releases_compose():
-    ledger = PrivacyLedger().record(PLAN, 0.03).record(ReleasePlan(10, 0.05, (3, 2, 1)), [0.02, 0.01, 0.5])
+    ledger = PrivacyLedger().record(PLAN, 0.03).record(DirichletEvent(10, 0.05, (3, 2, 1)), [0.02, 0.01, 0.5])
     extra = [RowGroup(10, 0.05, 0.85 * 0.02), RowGroup(10, 0.05, 0.9 * 0.01)]
     assert ledger.spent(1e-6) == pytest.approx(composed_epsilon(1e-6, GROUPS + extra))
 
 
 def test_time_dependent_matrices_and_free_rows():
     stack = np.stack([DEFAULT, DEFAULT])
-    plan = ReleasePlan.of(MECHANISM, stack)
+    plan = DirichletEvent.of(MECHANISM, stack)
     assert plan.successors == (3, 2, 1, 3, 2, 1)
     twice = [g._replace(number=2) for g in GROUPS]
     assert PrivacyLedger().record(plan, 0.03).spent(1e-6) == pytest.approx(composed_epsilon(1e-6, twice))
     assert PrivacyLedger().record(plan, [0.03] * 3).spent(1e-6) == pytest.approx(composed_epsilon(1e-6, twice))
     assert (
-        PrivacyLedger().record(ReleasePlan(50, 0.0, (1, 1))).spent(1e-6) == 0.0
+        PrivacyLedger().record(DirichletEvent(50, 0.0, (1, 1))).spent(1e-6) == 0.0
     )  # one successor each: nothing to learn
-    assert PrivacyLedger().record(ReleasePlan(50, 0.5, (2, 2))).spent(1e-6) == 0.0  # the floor leaves only uniform rows
+    uniform = DirichletEvent(50, 0.5, (2, 2))  # the floor leaves only uniform rows
+    assert PrivacyLedger().record(uniform).spent(1e-6) == 0.0
     with pytest.raises(ValueError, match="h has 4 values for 6 rows"):
         PrivacyLedger().record(plan, [0.03] * 4)
 
@@ -108,15 +109,15 @@ def test_time_dependent_matrices_and_free_rows():
 def test_a_unit_touches_rows_of_every_time_of_a_time_varying_matrix(rows):
     """Three times of one matrix cost what three releases of it cost, however rows compose within one."""
     stack = np.stack([DEFAULT] * 3)
-    whole = PrivacyLedger(rows=rows).record(ReleasePlan.of(MECHANISM, stack), 0.03)
+    whole = PrivacyLedger(rows=rows).record(DirichletEvent.of(MECHANISM, stack), 0.03)
     thrice = PrivacyLedger(rows=rows).record(PLAN, 0.03, times=3)
     assert whole.spent(1e-6) == thrice.spent(1e-6) > 1.5 * PrivacyLedger(rows=rows).record(PLAN, 0.03).spent(1e-6)
     # The worst row of each time, not the two worst of all, which both belong to the first time.
-    mixed = ReleasePlan(50, 0.1, (2, 3, 3, 2), [0.05, 0.05, 0.01, 0.01], steps=2)
+    mixed = DirichletEvent(50, 0.1, (2, 3, 3, 2), [0.05, 0.05, 0.01, 0.01], steps=2)
     groups = [RowGroup(50, 0.1, 0.8 * 0.05), RowGroup(50, 0.1, 0.8 * 0.01)]
     assert PrivacyLedger().record(mixed).spent(1e-6, rows="parallel") == pytest.approx(composed_epsilon(1e-6, groups))
     with pytest.raises(ValueError, match="4 rows cannot belong to 3 matrices"):
-        ReleasePlan(50, 0.1, (2, 3, 3, 2), steps=3)
+        DirichletEvent(50, 0.1, (2, 3, 3, 2), steps=3)
 
 
 def test_a_disclosure_exceeds_any_finite_budget_and_stays_on_record(tmp_path):
@@ -126,7 +127,7 @@ def test_a_disclosure_exceeds_any_finite_budget_and_stays_on_record(tmp_path):
         ledger.record_deterministic("Taylor policy of the true matrix")
     assert PrivacyLedger(path).spent(0.999) == math.inf and PrivacyLedger(path).remaining() == 0.0
     with pytest.raises(PrivacyBudgetExceeded):  # nothing fits any more
-        PrivacyLedger(path).record(ReleasePlan(1e-6, 0.3, (3, 2)), 1e-6)
+        PrivacyLedger(path).record(DirichletEvent(1e-6, 0.3, (3, 2)), 1e-6)
     PrivacyLedger(path).record_post_processing("a plan made on an earlier release")
 
 
@@ -186,11 +187,11 @@ def test_a_drawn_release_is_recorded_even_if_it_overspends():
 
 def test_without_a_floor_every_budget_refuses():
     with pytest.raises(PrivacyBudgetExceeded, match="set a floor"):
-        PrivacyLedger(budget=(1e9, 0.5)).record(ReleasePlan(50, 0.0, (3, 2)), 0.03)
+        PrivacyLedger(budget=(1e9, 0.5)).record(DirichletEvent(50, 0.0, (3, 2)), 0.03)
 
 
 def test_the_budget_stops_at_the_right_number_of_draws_and_composes_rarely(monkeypatch):
-    plan = ReleasePlan(5, 0.1, (3, 3, 2))
+    plan = DirichletEvent(5, 0.1, (3, 3, 2))
     budget = (PrivacyLedger().record(plan, 0.03, times=300).spent(1e-6) * 1.0000001, 1e-6)
     calls = []
     real = account_module.total_epsilon
@@ -341,7 +342,7 @@ def tampered(lines: list[str]) -> dict[str, tuple[list[str], str]]:
         "end edited": ([*lines[:3], three.replace('"times": 1', '"times": 2')], "entry 4 .* it was edited"),
         "no digest": ([lines[0], one, '{"label": "", "times": 1, "event": {"type": "post-processing"}}\n'], "entry 3"),
         "nonsense": ([lines[0], "nonsense\n", two, three], "entry 2 of the ledger .* is damaged"),
-        "empty": ([], "is no dp-ensemble-ledger of version 1 or 2"),
+        "empty": ([], "is no dp-ensemble-ledger of version 3"),
     }
 
 
@@ -392,49 +393,32 @@ def test_an_object_in_use_notices_that_its_file_shrank_or_changed(tmp_path):
         ledger.record(PLAN, 0.03)
 
 
-VERSION_1 = (
-    '{"format": "dp-ensemble-ledger", "version": 1, "budget": [90.0, 1e-06], "rows": "sequential", "h": 0.03}\n'
-    '{"label": "old", "kind": "release", "times": 2, "k": 50.0, "floor": 0.1, "successors": [3, 2, 1], "h": [0.03], '
-    '"entries": "two", "h_source": "stated", "seeding": "os-entropy"}\n'
-    '{"label": "use", "kind": "post-processing", "times": 1}\n'
-)
+HEADER = {"format": "dp-ensemble-ledger", "version": 3, "budget": [90.0, 1e-06], "rows": "sequential", "h": 0.03}
 
 
-def test_version_1_is_read_and_upgraded_by_the_first_write(tmp_path):
+@pytest.mark.parametrize("version", [1, 2, 4, "3", None])
+def test_another_version_is_no_ledger(tmp_path, version):
     path = tmp_path / "ledger.jsonl"
-    for text in (VERSION_1, VERSION_1[:-1]):
-        path.write_text(text)
-        head_of(path).unlink(missing_ok=True)
-        ledger, other = PrivacyLedger(path), PrivacyLedger(path)
-        assert [(label, times) for label, _, times in ledger.entries] == [("old", 2), ("use", 1)]
-        spent = PrivacyLedger().record(PLAN, 0.03, times=2).spent(1e-6)
-        assert ledger.spent(1e-6) == spent and ledger.budget == (90.0, 1e-6)
-        # It cannot tell how many matrices there were, so a unit may have touched every row.
-        assert ledger.spent(1e-6, rows="parallel") == spent
-        assert path.read_text() == text  # reading changes nothing
-        with pytest.warns(UserWarning, match="of version 1 is upgraded"):
-            ledger.record(PLAN, 0.03, "new")
-        assert other.releases == PrivacyLedger(path).releases == 3 and '"version": 2' in path.read_text()
-    path.write_text(VERSION_1)
-    with pytest.raises(ValueError, match="has lost the digests"):
+    journal.replace(path, [{**HEADER, "version": version}])
+    with pytest.raises(ValueError, match="is no dp-ensemble-ledger of version 3; name a new file"):
         PrivacyLedger(path)
-    head_of(path).unlink()
-    path.write_text(VERSION_1 + '{"label": "torn"')
-    with pytest.raises(ValueError, match="entry 4 of the ledger .* is damaged.*delete that line"):
+
+
+def test_a_file_without_digests_is_refused_even_with_a_head(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    path.write_text(json.dumps(HEADER) + "\n")
+    with pytest.raises(ValueError, match="has lost its head"):
+        PrivacyLedger(path)
+    head_of(path).write_text(json.dumps({"entries": 1, "chain": ""}))
+    with pytest.raises(ValueError, match="entry 1 of the ledger .* is damaged"):
         PrivacyLedger(path)
 
 
 @pytest.mark.parametrize("name", ["budget", "rows", "h"])
 def test_a_header_that_lacks_a_field_is_refused_in_one_sentence(tmp_path, name):
     path = tmp_path / "ledger.jsonl"
-    header, *rest = VERSION_1.splitlines()
-    fields = json.loads(header)
-    del fields[name]
-    path.write_text("\n".join([json.dumps(fields), *rest]) + "\n")
+    journal.replace(path, [{key: value for key, value in HEADER.items() if key != name}])
     with pytest.raises(ValueError, match=f"the first line of the ledger .* has no '{name}'; restore"):
-        PrivacyLedger(path)
-    _journal.replace(path, [{"format": "dp-ensemble-ledger", "version": 2, "rows": "sequential", "h": 0.03}])
-    with pytest.raises(ValueError, match="has no 'budget'"):
         PrivacyLedger(path)
 
 
@@ -443,13 +427,14 @@ import os, sys
 from pathlib import Path
 import numpy as np
 from dp_ensemble_env.privacy import DirichletMechanism, PrivacyLedger
-from dp_ensemble_env.privacy import _journal
 
 folder, start = Path(sys.argv[1]), sys.argv[2]
 default = np.array([[0.5, 0.3, 0.2], [0.4, 0.6, 0.0], [0.0, 0.0, 1.0]])
 
 def use(path):
     ledger = PrivacyLedger(path)
+    if start == "old":
+        ledger.save(path)  # writes the whole file anew
     for _ in range(2):
         ledger.release(DirichletMechanism(50, 0.1), default, h=0.03)
         path.with_suffix(".drawn").open("a").write("x")
@@ -474,7 +459,8 @@ while True:
     point += 1
     path = folder / f"{point}.jsonl"
     if start == "old":
-        path.write_text(sys.argv[3])
+        for _ in range(2):
+            PrivacyLedger(path).release(DirichletMechanism(50, 0.1), default, h=0.03)
     child = os.fork()
     if child == 0:
         kill_at(point)
@@ -490,8 +476,7 @@ print(point)
 @pytest.mark.parametrize("start", ["new", "old"])
 def test_killed_at_every_system_call_it_never_undercounts(tmp_path, start):
     """The process dies before, or in the middle of, each of its calls in turn; whatever was drawn is on record."""
-    without_budget = VERSION_1.replace("[90.0, 1e-06]", "null")
-    command = [sys.executable, "-W", "ignore", "-c", KILLED, str(tmp_path), start, without_budget]
+    command = [sys.executable, "-W", "ignore", "-c", KILLED, str(tmp_path), start]
     points = int(subprocess.run(command, capture_output=True, text=True, check=True, env=ENVIRONMENT).stdout)
     assert points > 25
     before, seen = (2 if start == "old" else 0), set()
@@ -519,10 +504,10 @@ def test_a_failed_write_is_not_counted_and_draws_nothing(tmp_path, monkeypatch):
 
     rng = np.random.default_rng(0)
     state = rng.bit_generator.state
-    monkeypatch.setattr(_journal.os, "write", full_disk)
+    monkeypatch.setattr(journal.os, "write", full_disk)
     with pytest.raises(ValueError, match="the disk is full; make room"):
         ledger.release(MECHANISM, DEFAULT, rng, h=0.03)
-    monkeypatch.setattr(_journal.os, "write", real)
+    monkeypatch.setattr(journal.os, "write", real)
     assert rng.bit_generator.state == state
     with pytest.warns(RuntimeWarning, match="cut short"):
         assert ledger.releases == 1
@@ -532,10 +517,10 @@ def test_a_failed_write_is_not_counted_and_draws_nothing(tmp_path, monkeypatch):
 def test_a_killed_process_loses_nothing_it_had_recorded(tmp_path):
     path = tmp_path / "ledger.jsonl"
     code = (
-        "import sys; from dp_ensemble_env.privacy import PrivacyLedger, ReleasePlan\n"
+        "import sys; from dp_ensemble_env.privacy import PrivacyLedger, DirichletEvent\n"
         "ledger = PrivacyLedger(sys.argv[1])\n"
         "for i in range(100000):\n"
-        "    ledger.record(ReleasePlan(50, .1, (3, 2)), .03, str(i)); print(i, flush=True)"
+        "    ledger.record(DirichletEvent(50, .1, (3, 2)), .03, str(i)); print(i, flush=True)"
     )
     command = [sys.executable, "-c", code, str(path)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
@@ -554,15 +539,15 @@ def test_a_killed_process_loses_nothing_it_had_recorded(tmp_path):
 
 def test_processes_that_share_a_file_do_not_overspend(tmp_path):
     path = tmp_path / "ledger.jsonl"
-    plan = ReleasePlan(5, 0.1, (3, 2))
+    plan = DirichletEvent(5, 0.1, (3, 2))
     budget = PrivacyLedger().record(plan, 0.03, times=12).spent(1e-6) * 1.0000001
     PrivacyLedger(path, budget=(budget, 1e-6))
     code = (
         "import sys\n"
-        "from dp_ensemble_env.privacy import PrivacyLedger, ReleasePlan, PrivacyBudgetExceeded\n"
+        "from dp_ensemble_env.privacy import PrivacyLedger, DirichletEvent, PrivacyBudgetExceeded\n"
         "ledger, done = PrivacyLedger(sys.argv[1]), 0\n"
         "for i in range(10):\n"
-        "    try: ledger.record(ReleasePlan(5, .1, (3, 2)), .03); done += 1\n"
+        "    try: ledger.record(DirichletEvent(5, .1, (3, 2)), .03); done += 1\n"
         "    except PrivacyBudgetExceeded: pass\n"
         "print(done)"
     )
@@ -575,10 +560,10 @@ def test_processes_that_share_a_file_do_not_overspend(tmp_path):
 def test_processes_that_race_and_are_killed_never_undercount(tmp_path):
     path = tmp_path / "ledger.jsonl"
     code = (
-        "import sys; from dp_ensemble_env.privacy import PrivacyLedger, ReleasePlan\n"
+        "import sys; from dp_ensemble_env.privacy import PrivacyLedger, DirichletEvent\n"
         "ledger = PrivacyLedger(sys.argv[1])\n"
         "for i in range(100000):\n"
-        "    ledger.record(ReleasePlan(50, .1, (3, 2)), .03, sys.argv[2]); print(i, flush=True)"
+        "    ledger.record(DirichletEvent(50, .1, (3, 2)), .03, sys.argv[2]); print(i, flush=True)"
     )
     command = [sys.executable, "-W", "ignore", "-c", code, str(path)]
     workers = [subprocess.Popen([*command, name], stdout=subprocess.PIPE, text=True, env=ENVIRONMENT) for name in "abc"]
@@ -602,7 +587,7 @@ def test_foreign_files_are_refused(tmp_path):
     path = tmp_path / "ledger.jsonl"
     for content in ("", "hello\n", "[1]\n", '{"format": "other"}\n'):
         path.write_text(content)
-        with pytest.raises(ValueError, match="is no dp-ensemble-ledger of version 1 or 2"):
+        with pytest.raises(ValueError, match="is no dp-ensemble-ledger of version 3"):
             PrivacyLedger(path)
     path.write_bytes(b"\xff\xfe\n")
     with pytest.raises(ValueError, match="is no dp-ensemble-ledger"):
@@ -659,7 +644,7 @@ def test_bad_settings():
     with pytest.raises(ValueError, match="h must be a number"):
         PrivacyLedger().record(PLAN, 3.0)
     with pytest.raises(ValueError, match="does not fit rows of 3"):
-        ReleasePlan(50, 0.4, (3, 2))
+        DirichletEvent(50, 0.4, (3, 2))
     with pytest.raises(ValueError, match="floor=0.4 cannot hold"):  # refused before it is charged
         PrivacyLedger().release(DirichletMechanism(50, 0.4), DEFAULT)
 
@@ -728,7 +713,7 @@ def test_reachable_settings_reach_and_are_priced(campus):
         assert found and [s.cost for s in found] == sorted(s.cost for s in found)
         for setting in found:
             ledger = PrivacyLedger()
-            ledger.record(ReleasePlan.of(DirichletMechanism(setting.k, setting.floor), campus.default), h)
+            ledger.record(DirichletEvent.of(DirichletMechanism(setting.k, setting.floor), campus.default), h)
             assert 19.8 < ledger.spent(1e-6) <= 20.0
             assert f"${setting.cost:.2f}" in str(setting) and PRIVATE_MARK in str(setting)
 

@@ -12,13 +12,13 @@ from scipy import optimize, stats
 
 from dp_ensemble_env.privacy import (
     DirichletEvent,
+    Losses,
     NoBound,
     PrivacyLedger,
     PureLoss,
     RowGroup,
     RowLoss,
     composed_epsilon,
-    losses,
     mechanism,
     total_epsilon,
 )
@@ -92,11 +92,13 @@ def test_renyi_divergence_of_randomised_response():
 
 def test_what_costs_nothing_and_what_nothing_bounds():
     default = np.array([[0.5, 0.5], [0.2, 0.8]])
-    assert losses(PostProcessing(), "sequential") == [] == losses(mechanism("public").event(default), "sequential")
-    assert losses(Disclosure(), "sequential") == [(NoBound(), 1)]
+    assert PostProcessing().losses() == mechanism("public").event(default).losses() == Losses()
+    assert Losses().counted("sequential") == [] and total_epsilon(1e-6, []) == 0.0
+    assert Disclosure().losses().counted("sequential") == [(NoBound(), 1)]
     bare = DirichletEvent(50.0, 0.0, (2, 2), (0.03,))
-    assert losses(bare, "parallel") == [(NoBound(), 1)] and total_epsilon(0.5, losses(bare, "sequential")) == math.inf
-    assert losses(DirichletEvent(50.0, 0.0, (1, 1), (0.03,)), "sequential") == []  # one successor tells nothing
+    assert bare.losses().counted("parallel") == [(NoBound(), 1)]
+    assert total_epsilon(0.5, bare.losses().counted("sequential")) == math.inf
+    assert DirichletEvent(50.0, 0.0, (1, 1), (0.03,)).losses() == Losses()  # one successor tells nothing
 
 
 def test_public_releases_are_free_and_the_same_for_all_data():
@@ -119,7 +121,10 @@ def test_events_survive_json_and_foreign_ones_are_refused():
         assert Event.from_json(event.to_json()) == event
         assert Event.from_json(event.to_json()).digest == event.digest
     assert DirichletEvent(50.0, 0.1, (3,)).digest != DirichletEvent(51.0, 0.1, (3,)).digest
-    with pytest.raises(ValueError, match="unknown type of event"):
+    for nameless in ({}, {"type": ""}, {"type": 3}):
+        with pytest.raises(ValueError, match="the type of an event is a text"):
+            Event.from_json({**nameless, "losses": []})
+    with pytest.raises(ValueError, match="losses are a list"):
         Event.from_json({"type": "magic"})
     with pytest.raises(ValueError, match="did you mean 'floor'"):
-        Event.from_json({"type": "dirichlet", "k": 5.0, "flor": 0.1, "successors": [2]})
+        Event.from_json({"type": "dirichlet", "k": 5.0, "flor": 0.1, "successors": [2], "losses": []})

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 
-from dp_ensemble_env.privacy.mechanisms.base import Disclosure, Release, _digest
+from dp_ensemble_env.privacy.mechanisms.base import Disclosure
 from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletEvent, DirichletMechanism, log_gamma_variates
+from dp_ensemble_env.privacy.release import Release, _digest
 
 EVENT = DirichletEvent(5.0, 0.0, (2, 2))
 ROW = np.array([0.7, 0.25, 0.05])
@@ -187,7 +188,7 @@ def test_files_that_declare_too_much_are_refused_unread(release, tmp_path, monke
     for ending in ("json", "npz"):
         path = release.save(tmp_path / f"release.{ending}")
         with monkeypatch.context() as patch:
-            patch.setattr("dp_ensemble_env.privacy.mechanisms.base.LARGEST_RELEASE", 100)
+            patch.setattr("dp_ensemble_env.privacy.release.LARGEST_RELEASE", 100)
             with pytest.raises(
                 ValueError, match=r"cannot load the release .* bytes where 100 are accepted; .*limits=\d"
             ):

@@ -14,8 +14,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from dp_ensemble_env.envs import EnsembleEnv
 from dp_ensemble_env.privacy import Event, Fleet, PrivacyBudgetExceeded, PrivacyLedger, Release, mechanism
+from dp_ensemble_env.privacy.mechanisms import fleet_sums as shared
 from dp_ensemble_env.privacy.mechanisms import gaussian, laplace
-from dp_ensemble_env.privacy.mechanisms import participants as shared
 from dp_ensemble_env.privacy.mechanisms.public import PublicMechanism
 from dp_ensemble_env.scenarios.campus import campus_event
 

@@ -14,8 +14,8 @@ from dp_ensemble_env.privacy import (
     composed_epsilon,
     vanishing_k_epsilon,
 )
-from dp_ensemble_env.privacy import participants as adjacency_module
-from dp_ensemble_env.privacy.participants import AGGREGATE_LIMIT
+from dp_ensemble_env.privacy import adjacency as adjacency_module
+from dp_ensemble_env.privacy.adjacency import AGGREGATE_LIMIT
 
 
 def _devices(seed, number=12, n=5, length=60):

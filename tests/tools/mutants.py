@@ -77,7 +77,7 @@ MODULES = {
     "privacy/mechanisms/gaussian.py": "privacy/test_participant_mechanisms.py",
     "privacy/mechanisms/laplace.py": "privacy/test_participant_mechanisms.py",
     "privacy/mechanisms/posterior.py": "privacy/test_drawn_by_hand.py privacy/test_participant_mechanisms.py",
-    "privacy/_journal.py": "privacy/test_journal.py privacy/test_ledger.py test_sentences.py",
+    "privacy/journal.py": "privacy/test_journal.py privacy/test_ledger.py test_sentences.py",
 }
 EQUIVALENT = Path(__file__).with_name("equivalent_mutants.toml")
 NOTES = ROOT / "build" / "mutants.json"

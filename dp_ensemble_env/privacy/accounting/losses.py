@@ -1,30 +1,43 @@
-r"""What an event costs, keyed by its type, and what several cost together.
+r"""Privacy losses as data: the closed family that events are stored with, and what several cost together.
 
-`losses` is the door: for each type of event a function registered with
-``@losses.register`` returns the privacy losses of one such draw. A loss knows its
-Rényi divergences and, where a dominating pair is known, its privacy-loss
-distribution; nothing else is needed to compose it with any other.
+A loss knows its Rényi divergences and, where a dominating pair is known, its privacy-loss distribution. It needs
+nothing else to be composed with any other, and it is written as JSON: any process composes an entry of a ledger
+without the code of the mechanism that drew it. A mechanism whose loss is none of these states a table of Rényi
+divergences (`RenyiLoss`), or a pure ε (`PureLoss`).
 
-* Losses of Dirichlet rows alone are composed by `composition`, which is exact for a
-  single row.
-* A mixture is composed by convolving the distributions with ``dp-accounting``, on one
-  grid and rounded to the pessimistic side, or, where a loss has no distribution or the
-  package is missing, by adding Rényi divergences. Both are upper bounds, and the smaller
-  one is returned.
+*Gaussian.* Exact alone and among its like; in mixtures by ``dp-accounting``.
+
+*Laplace.* The noise is a vector and the bound is on the L1 norm of a participant's contribution. The pair with
+the whole shift in one coordinate dominates all others. *Proof*: it suffices to merge two coordinates with shifts
+:math:`d_1 \le d_2`, in units of the scale, into one with :math:`d = d_1 + d_2`. Under the shifted law the loss of
+one coordinate is :math:`d_i - 2\min(t_i, d_i)`, where :math:`t_i` is zero or standard exponential, with
+probability 1/2 each. So the two lose :math:`d - 2T` with :math:`T = \sum\min(t_i, d_i)`, and the one loses
+:math:`d - 2T'` with :math:`T' = \min(t, d)`. A loss above zero means :math:`T < d/2 \le d_2`, and for
+:math:`u < d_2` we have :math:`\Pr[T > u] \ge \Pr[t_2 > u] = \tfrac12 e^{-u} = \Pr[T' > u]`. So positive losses of
+the one are stochastically larger, and with them δ(ε) for every ε ≥ 0. Both
+pairs are symmetric, which gives ε < 0 as well.
+
+*Together.* Losses of Dirichlet rows alone are composed by `compose`, which is exact for a single row. A mixture is
+composed by convolving the distributions with ``dp-accounting``, on one grid and rounded to the pessimistic side, or,
+where a loss has no distribution or the package is missing, by adding Rényi divergences. Both are upper bounds, and
+the smaller one is returned.
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from functools import lru_cache, singledispatch
-from typing import Any, Protocol
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env.privacy.accounting.composition import (
+from dp_ensemble_env.privacy.accounting.calibrate import ORDERS, gaussian_epsilon, posterior_renyi, renyi_to_epsilon
+from dp_ensemble_env.privacy.accounting.compose import (
     LEAST_CONVOLVED_DELTA,
     RowGroup,
     can_convolve,
@@ -34,51 +47,54 @@ from dp_ensemble_env.privacy.accounting.composition import (
     pessimistic_pmf,
     row_pmf,
 )
-from dp_ensemble_env.privacy.accounting.divergence import Entries, renyi_divergence, renyi_limit
-from dp_ensemble_env.privacy.accounting.noise import GaussianLoss, LaplaceLoss, PosteriorLoss
-from dp_ensemble_env.privacy.calibration import ORDERS, gaussian_epsilon, renyi_to_epsilon
-from dp_ensemble_env.privacy.mechanisms.base import Disclosure, Event, PostProcessing
-from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletEvent
-from dp_ensemble_env.privacy.mechanisms.gaussian import GaussianEvent
-from dp_ensemble_env.privacy.mechanisms.laplace import LaplaceEvent
-from dp_ensemble_env.privacy.mechanisms.posterior import PosteriorEvent
-from dp_ensemble_env.privacy.mechanisms.public import PublicEvent
-from dp_ensemble_env.tools.validation import check_in_range, check_positive
+from dp_ensemble_env.privacy.accounting.divergence import (
+    ENTRIES,
+    Entries,
+    check_row_settings,
+    renyi_divergence,
+    renyi_limit,
+)
+from dp_ensemble_env.tools.validation import check_choice, check_count, check_in_range, check_positive
 
 FloatArray = NDArray[np.float64]
+#: How rows of a draw compose: "sequential" (all), "parallel" (the worst of each matrix), or so many of each matrix.
 Rows = str | int
 #: Grid step of the distributions of a mixture, where no Dirichlet row asks for a finer one.
 _STEP = 1e-3
 
 
-class Loss(Protocol):
+# ------------------------------------------------------------------ the family
+class Loss(ABC):
     """The privacy loss of one draw. Equal losses compare equal, so that they can be counted."""
 
+    #: Its name in files.
+    kind: ClassVar[str]
+
+    @abstractmethod
     def renyi(self, orders: FloatArray) -> FloatArray:
         """Return upper bounds of the Rényi divergences of these orders, infinity where there is none."""
-        ...
 
     def distribution(self, step: float) -> Any | None:
         """Return a pessimistic privacy-loss distribution of ``dp-accounting`` on this grid; None if none is known."""
-        ...
+        return None
 
 
 @dataclass(frozen=True)
-class NoBound:
+class NoBound(Loss):
     """Nothing bounds the loss for all inputs."""
+
+    kind: ClassVar[str] = "none"
 
     def renyi(self, orders: FloatArray) -> FloatArray:
         """Return infinity."""
         return np.full(orders.shape, np.inf)
 
-    def distribution(self, step: float) -> None:
-        """Return None."""
-
 
 @dataclass(frozen=True)
-class PureLoss:
+class PureLoss(Loss):
     """Any draw that is (ε, 0)-private: randomised response with the same ε dominates it."""
 
+    kind: ClassVar[str] = "pure"
     epsilon: float
 
     def __post_init__(self) -> None:
@@ -105,13 +121,64 @@ class PureLoss:
 
 
 @dataclass(frozen=True)
-class RowLoss:
+class GaussianLoss(Loss):
+    """A Gaussian draw whose standard deviation is `sigma` times the L2 sensitivity."""
+
+    kind: ClassVar[str] = "gaussian"
+    sigma: float
+
+    def __post_init__(self) -> None:
+        check_positive(self.sigma, "sigma")
+
+    def renyi(self, orders: FloatArray) -> FloatArray:
+        """Return λ / (2σ²)."""
+        return orders / (2.0 * self.sigma**2)
+
+    def distribution(self, step: float) -> Any:
+        """Return the pessimistic distribution of ``dp-accounting``."""
+        from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
+
+        return from_gaussian_mechanism(self.sigma, value_discretization_interval=step)
+
+
+@dataclass(frozen=True)
+class LaplaceLoss(Loss):
+    """A Laplace draw whose scale is the L1 sensitivity over `epsilon`."""
+
+    kind: ClassVar[str] = "laplace"
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        check_positive(self.epsilon, "epsilon")
+
+    def renyi(self, orders: FloatArray) -> FloatArray:
+        """Return the divergences of one coordinate with the whole shift."""
+        x = np.maximum(orders, 1.0 + 1e-9)
+        up = np.log(x / (2.0 * x - 1.0)) + (x - 1.0) * self.epsilon
+        down = np.log((x - 1.0) / (2.0 * x - 1.0)) - x * self.epsilon
+        bound: FloatArray = np.minimum(np.logaddexp(up, down) / (x - 1.0), self.epsilon)
+        return bound
+
+    def distribution(self, step: float) -> Any:
+        """Return the pessimistic distribution of ``dp-accounting``."""
+        from dp_accounting.pld.privacy_loss_distribution import from_laplace_mechanism
+
+        return from_laplace_mechanism(1.0 / self.epsilon, value_discretization_interval=step)
+
+
+@dataclass(frozen=True)
+class RowLoss(Loss):
     """One row of a Dirichlet release: its dominating pair, or the Rényi bound for moves of any entries."""
 
+    kind: ClassVar[str] = "dirichlet-row"
     k: float
     omega: float
     h: float
     entries: Entries = "two"
+
+    def __post_init__(self) -> None:
+        check_row_settings(self.k, self.h, self.omega)
+        check_choice(self.entries, "entries", ENTRIES)
 
     def renyi(self, orders: FloatArray) -> FloatArray:
         """Return the divergences up to the order where they end."""
@@ -127,6 +194,57 @@ class RowLoss:
         return _symmetric(row_pmf(RowGroup(self.k, self.omega, self.h), step))
 
 
+@dataclass(frozen=True)
+class PosteriorLoss(Loss):
+    """A draw from the posterior of `rows` rows whose cells have at least `prior` counts; no distribution is known."""
+
+    kind: ClassVar[str] = "posterior"
+    prior: float
+    rows: int
+
+    def __post_init__(self) -> None:
+        check_positive(self.prior, "prior")
+        check_count(self.rows, "rows")
+
+    def renyi(self, orders: FloatArray) -> FloatArray:
+        """Return the proven bounds."""
+        return posterior_renyi(orders, self.prior, self.rows)
+
+
+@dataclass(frozen=True)
+class RenyiLoss(Loss):
+    """Any draw whose Rényi divergences are bounded at some orders; between two of them the higher order's bound holds.
+
+    Examples
+    --------
+    >>> RenyiLoss(orders=(2.0, 8.0), divergences=(0.5, 2.0)).renyi(np.array([1.5, 2.0, 3.0, 9.0])).tolist()
+    [0.5, 0.5, 2.0, inf]
+    """
+
+    kind: ClassVar[str] = "renyi"
+    orders: tuple[float, ...]
+    divergences: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        orders, bounds = np.asarray(self.orders, dtype=float), np.asarray(self.divergences, dtype=float)
+        if orders.ndim != 1 or not orders.size or orders[0] <= 1 or (np.diff(orders) <= 0).any():
+            raise ValueError(f"orders must be numbers above 1 that increase, got {self.orders!r}.")
+        if bounds.shape != orders.shape or not (np.isfinite(bounds) & (bounds >= 0)).all():
+            raise ValueError(f"divergences must be numbers from 0 on, one for each order, got {self.divergences!r}.")
+        object.__setattr__(self, "orders", tuple(orders.tolist()))
+        object.__setattr__(self, "divergences", tuple(bounds.tolist()))
+
+    def renyi(self, orders: FloatArray) -> FloatArray:
+        """Return the bound of the next order in the table, since divergences rise with the order."""
+        table = np.append(self.divergences, np.inf)
+        return np.asarray(table[np.searchsorted(self.orders, orders)])
+
+
+FAMILY: dict[str, Any] = {
+    loss.kind: loss for loss in (NoBound, PureLoss, GaussianLoss, LaplaceLoss, RowLoss, PosteriorLoss, RenyiLoss)
+}
+
+
 def _symmetric(pmf: Any) -> Any:
     """Wrap a loss that is the same when a unit is added and when it is removed."""
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
@@ -134,70 +252,80 @@ def _symmetric(pmf: Any) -> Any:
     return PrivacyLossDistribution(pmf)
 
 
-# ------------------------------------------------------------------ the door
-@singledispatch
-def losses(event: Event, rows: Rows) -> list[tuple[Loss, int]]:
-    """Return the losses of one draw and how often each occurs in it.
+# ------------------------------------------------------------------ the losses of one draw
+@dataclass(frozen=True)
+class Losses:
+    """What one draw costs.
 
-    Parameters
+    A draw consists of matrices (one for each time and context, mostly one), and a matrix of rows that one
+    unit's data may touch or not. A mechanism that does not draw row by row has one matrix with one loss.
+
+    Attributes
     ----------
-    event : Event
-    rows : {"sequential", "parallel"} or int
-        How many rows of a matrix one unit's data touch, for mechanisms that draw row by row.
+    matrices : tuple
+        For each different matrix the losses of its rows with their numbers, the worst first, and how many such
+        matrices there are.
+
+    Examples
+    --------
+    >>> two_rows = Losses.of({PureLoss(0.5): 2})
+    >>> two_rows.counted("sequential"), two_rows.counted("parallel")
+    ([(PureLoss(epsilon=0.5), 2)], [(PureLoss(epsilon=0.5), 1)])
     """
-    raise ValueError(
-        f"nothing tells what a {event.type!r} event costs; register a function with "
-        "dp_ensemble_env.privacy.accounting.losses.register."
-    )
+
+    matrices: tuple[tuple[tuple[tuple[Loss, int], ...], int], ...] = ()
+
+    @classmethod
+    def of(cls, *matrices: Mapping[Any, int]) -> Losses:
+        """Collect the losses of each matrix, ``{loss: number}`` with the worst first; of nothing: the draw is free."""
+        return cls(tuple(Counter(tuple(one.items()) for one in matrices if one).items()))
+
+    def counted(self, rows: Rows) -> list[tuple[Loss, int]]:
+        """Return the losses of a unit that touches these rows of each matrix, and how often each occurs."""
+        most = math.inf if rows == "sequential" else 1 if rows == "parallel" else int(rows)
+        total: Counter[Loss] = Counter()
+        for matrix, times in self.matrices:
+            left = most
+            for loss, number in matrix:
+                if left > 0:
+                    total[loss] += times * int(min(number, left))
+                left -= number
+        return list(total.items())
+
+    def to_json(self) -> list[Any]:
+        """Return the losses as plain values."""
+        return [
+            {"rows": [{"kind": loss.kind, "number": n, **asdict(loss)} for loss, n in matrix], "matrices": times}
+            for matrix, times in self.matrices
+        ]
+
+    @classmethod
+    def from_json(cls, content: Any) -> Losses:
+        """Read what `to_json` wrote; only losses of the family are read, and no code is imported."""
+        if not isinstance(content, list):
+            raise ValueError(f"losses are a list of matrices, got {content!r}")
+        matrices = ((tuple(map(_read_row, one["rows"])), check_count(one["matrices"], "matrices")) for one in content)
+        return cls(tuple(matrices))
+
+    def agree(self, other: Losses) -> bool:
+        """Whether both are equal but for rounding in the last digits, which may differ between machines."""
+        return _close(self.to_json(), other.to_json())
 
 
-@losses.register
-def _(event: Disclosure, rows: Rows) -> list[tuple[Loss, int]]:
-    return [(NoBound(), 1)]  # E8
+def _read_row(content: Mapping[str, Any]) -> tuple[Loss, int]:
+    values = {name: tuple(x) if isinstance(x, list) else x for name, x in content.items()}
+    kind, number = FAMILY[check_choice(values.pop("kind", None), "kind of loss", FAMILY)], values.pop("number", None)
+    return kind(**values), check_count(number, "number")
 
 
-@losses.register
-def _(event: PostProcessing, rows: Rows) -> list[tuple[Loss, int]]:
-    return []
-
-
-@losses.register
-def _(event: PublicEvent, rows: Rows) -> list[tuple[Loss, int]]:
-    return []  # no data were used
-
-
-@losses.register
-def _(event: GaussianEvent, rows: Rows) -> list[tuple[Loss, int]]:
-    return [(GaussianLoss(event.sigma), 1)]  # one draw covers all rows
-
-
-@losses.register
-def _(event: LaplaceEvent, rows: Rows) -> list[tuple[Loss, int]]:
-    return [(LaplaceLoss(event.epsilon), 1)]
-
-
-@losses.register
-def _(event: PosteriorEvent, rows: Rows) -> list[tuple[Loss, int]]:
-    return [(PosteriorLoss(event.prior, event.touched), 1)]
-
-
-@losses.register
-def _(event: DirichletEvent, rows: Rows) -> list[tuple[Loss, int]]:
-    found: list[tuple[Loss, int]] = []
-    for group in row_groups(event, rows):
-        loss = RowLoss(group.k, group.omega, group.h, event.entries) if group.omega > 0 else NoBound()
-        found.append((loss, group.number))
-    return found
-
-
-def row_groups(event: DirichletEvent, rows: Rows) -> list[RowGroup]:
-    """Return the rows of a Dirichlet release that are charged, equal ones together.
-
-    Of a time-varying matrix a unit touches rows at every time: the worst ones of each are charged.
-    """
-    row_h = event.row_h if rows == "sequential" else event.touched(1 if rows == "parallel" else int(rows))
-    values, counts = np.unique(row_h[row_h > 0], return_counts=True)
-    return [RowGroup(event.k, event.floor, float(h), int(n)) for h, n in zip(values, counts, strict=True)]
+def _close(one: Any, other: Any) -> bool:
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_close(one[name], other[name]) for name in one)
+    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+        return len(one) == len(other) and all(map(_close, one, other))
+    if isinstance(one, float) or isinstance(other, float):
+        return math.isclose(one, other, rel_tol=1e-9)
+    return bool(one == other)
 
 
 # ------------------------------------------------------------------ together

@@ -1,9 +1,10 @@
-"""Mechanisms: how a private copy of the default behaviour is drawn, and the door to all of them.
+"""Mechanisms: how a private copy of the default behaviour is drawn, and their registry.
 
-A mechanism of your own is a frozen dataclass that subclasses `Mechanism`, an event
-that subclasses `Event`, and a line in `accounting.losses` that says what it costs;
+A mechanism of your own is a frozen dataclass that subclasses `Mechanism`, and an event
+that subclasses `Event` and states the losses of a draw;
 ``mechanisms.register("mine", MyMechanism)`` then makes ``privacy="mine:scale=2"`` work
-in environments, ledger, experiments and the command line.
+in environments, ledger, experiments and the command line. A process without that code still
+reads and composes what the mechanism wrote into a ledger, and its releases.
 """
 
 from __future__ import annotations
@@ -11,13 +12,16 @@ from __future__ import annotations
 import dataclasses
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dp_ensemble_env.privacy.mechanisms.base import Event, Mechanism, Permit, Release
+from dp_ensemble_env.privacy.mechanisms.base import Event, Mechanism, Permit
 from dp_ensemble_env.tools.registry import Registry
 from dp_ensemble_env.tools.validation import check_choice
 
-__all__ = ["Event", "Mechanism", "Permit", "Release", "as_privacy", "mechanism", "names", "register", "remove"]
+if TYPE_CHECKING:
+    from dp_ensemble_env.privacy.release import Release
+
+__all__ = ["Event", "Mechanism", "Permit", "as_privacy", "kind", "mechanism", "names", "register", "remove"]
 
 _HERE = "dp_ensemble_env.privacy.mechanisms"
 _REGISTRY: Registry[type[Mechanism]] = Registry(
@@ -30,11 +34,11 @@ _REGISTRY: Registry[type[Mechanism]] = Registry(
         "public": f"{_HERE}.public:PublicMechanism",
     },
 )
-names, register, remove = _REGISTRY.names, _REGISTRY.register, _REGISTRY.remove
+kind, names, register, remove = _REGISTRY.__getitem__, _REGISTRY.names, _REGISTRY.register, _REGISTRY.remove
 
 
 def mechanism(spec: str | Mechanism) -> Mechanism:
-    """Make a mechanism from a text such as ``"dirichlet:k=50,floor=0.05"``.
+    """Make a mechanism from a text such as ``"dirichlet:k=50,floor=0.05,h=0.03"``.
 
     Parameters
     ----------
@@ -44,7 +48,7 @@ def mechanism(spec: str | Mechanism) -> Mechanism:
     Examples
     --------
     >>> mechanism("dirichlet:k=50,floor=0.05")
-    DirichletMechanism(k=50.0, floor=0.05)
+    DirichletMechanism(k=50.0, floor=0.05, h=None)
     >>> mechanism("public").spec
     'public:stay=0.6,decay=0.3,reach=5'
     """
@@ -56,8 +60,8 @@ def mechanism(spec: str | Mechanism) -> Mechanism:
             f"{', '.join(names())}."
         )
     name, _, text = spec.strip().partition(":")
-    kind: Any = _REGISTRY[name.strip()]
-    known = {one.name: one for one in dataclasses.fields(kind)}
+    chosen: Any = _REGISTRY[name.strip()]
+    known = {one.name: one for one in dataclasses.fields(chosen)}
     settings: dict[str, Any] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         key, equals, value = (piece.strip() for piece in part.partition("="))
@@ -74,12 +78,14 @@ def mechanism(spec: str | Mechanism) -> Mechanism:
     ]
     if missing:
         raise ValueError(f"{spec!r} lacks {' and '.join(missing)}; write {name}:{missing[0]}=NUMBER.")
-    made: Mechanism = kind(**settings)
+    made: Mechanism = chosen(**settings)
     return made
 
 
 def as_privacy(privacy: Any) -> Mechanism | Release:
     """Read a mechanism, a release, the path of a saved release, or a text such as ``"dirichlet:k=50"``."""
+    from dp_ensemble_env.privacy.release import Release
+
     if isinstance(privacy, (Mechanism, Release)):
         return privacy
     if isinstance(privacy, os.PathLike) or (isinstance(privacy, str) and Path(privacy).suffix in (".json", ".npz")):
@@ -89,10 +95,10 @@ def as_privacy(privacy: Any) -> Mechanism | Release:
 
 def _read(text: str, annotation: str) -> Any:
     """Read a setting as the type that its field declares; what is no number stays text and is refused by the field."""
-    for kind, word in ((int, "int"), (float, "float")):
+    for number, word in ((int, "int"), (float, "float")):
         if word in annotation:
             try:
-                return kind(text)
+                return number(text)
             except ValueError:
                 continue
     return text

@@ -35,9 +35,12 @@ from typing import Any, ClassVar, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dp_ensemble_env.privacy.accounting.compose import RowGroup
 from dp_ensemble_env.privacy.accounting.divergence import ENTRIES, Entries
-from dp_ensemble_env.privacy.mechanisms.base import Event, Mechanism, Permit, Release, Seeding, seeding_of
-from dp_ensemble_env.privacy.participants import AGGREGATE_LIMIT, COUNTS_ARE_DATA, COUNTS_LIMIT, Adjacency, DeviceChain
+from dp_ensemble_env.privacy.accounting.losses import Losses, NoBound, RowLoss, Rows
+from dp_ensemble_env.privacy.adjacency import AGGREGATE_LIMIT, COUNTS_ARE_DATA, COUNTS_LIMIT, Adjacency, DeviceChain
+from dp_ensemble_env.privacy.mechanisms.base import Event, Mechanism, Permit, Seeding, seeding_of
+from dp_ensemble_env.privacy.release import Release
 from dp_ensemble_env.tools.validation import (
     as_float_array,
     check_choice,
@@ -135,6 +138,24 @@ class DirichletEvent(Event, type="dirichlet"):
         """The draw itself: settings, support and seeding; the adjacency is a matter of the claim."""
         return replace(self, h=(), entries="two", h_source="stated")
 
+    def stream_key(self) -> dict[str, Any]:
+        """Return what is hashed into the stream of a seeded draw; frozen, see `Event.stream_key`."""
+        settings = {"type": "dirichlet", "k": self.k, "floor": self.floor, "seeding": self.seeding}
+        support = {"successors": self.successors, "steps": self.steps}
+        return {**settings, **support, "h": (), "entries": "two", "h_source": "stated"}
+
+    def losses(self) -> Losses:
+        """Return the losses of the drawn rows, of an event without an h under that of the paper."""
+        by_matrix = []
+        for moved in self._moved.reshape(self.steps, -1):
+            sizes, numbers = np.unique(moved[moved > 0], return_counts=True)
+            pairs = zip(sizes[::-1].tolist(), numbers[::-1].tolist(), strict=True)
+            if self.floor > 0:
+                by_matrix.append({RowLoss(self.k, self.floor, h, self.entries): number for h, number in pairs})
+            elif len(sizes):
+                by_matrix.append({NoBound(): int(numbers.sum())})
+        return Losses.of(*by_matrix)
+
     @property
     def public(self) -> DirichletEvent:
         """The event without an h that was computed from private counts."""
@@ -200,6 +221,16 @@ class DirichletEvent(Event, type="dirichlet"):
         return settings, terms
 
 
+def row_groups(event: DirichletEvent, rows: Rows) -> list[RowGroup]:
+    """Return the rows of a release that are charged, equal ones together.
+
+    Of a time-varying matrix a unit touches rows at every time: the worst ones of each are charged.
+    """
+    row_h = event.row_h if rows == "sequential" else event.touched(1 if rows == "parallel" else int(rows))
+    values, counts = np.unique(row_h[row_h > 0], return_counts=True)
+    return [RowGroup(event.k, event.floor, float(h), int(n)) for h, n in zip(values, counts, strict=True)]
+
+
 def _pooled(data: Any, clip: int | None, support: ArrayLike | None) -> DeviceChain | None:
     """Pool a fleet into one matrix; None for what is a matrix already."""
     from dp_ensemble_env.privacy.fleet import Fleet
@@ -229,6 +260,9 @@ class DirichletMechanism(Mechanism):
     floor : float, default 0
         Every entry of the support is raised to at least this probability
         before the draw. Without it no guarantee holds for all inputs.
+    h : float, optional
+        Adjacency of the true rows that a draw is charged under. By default that of the ledger. It is a
+        claim about the draw and does not change it.
 
     Examples
     --------
@@ -242,10 +276,13 @@ class DirichletMechanism(Mechanism):
     name: ClassVar[str] = "dirichlet"
     k: float
     floor: float = 0.0
+    h: float | None = None
 
     def __post_init__(self) -> None:
         check_positive(self.k, "k", remedy="the larger k, the less noise")
         check_in_range(self.floor, "floor", 0, 1, open_high=True)
+        if self.h is not None:
+            check_in_range(self.h, "h", 0, 2, remedy="h is the L1 distance of two rows; the paper uses 0.03")
 
     def event(
         self,
@@ -269,10 +306,11 @@ class DirichletMechanism(Mechanism):
         support : array_like of bool, optional
             Public support. By default the nonzero entries of the matrix.
         h, entries
-            The adjacency; see `DirichletEvent.under`.
+            The adjacency, by default the mechanism's own `h`; see `DirichletEvent.under`.
         clip : int
             For a fleet.
         """
+        h = self.h if h is None else h
         if (chain := _pooled(data, clip, support)) is not None:
             data, support, h = chain.default, chain.support, chain.adjacency if h is None else h
         return self._event(self.floored(data, support) > 0, seeding).under(h, entries)  # refuses what cannot be drawn

@@ -1,9 +1,9 @@
 r"""Gaussian noise on participants' contributions: a guarantee for a participant, at a price worth paying.
 
-`participants` says what is summed and what is made of the noisy sums. The sum has L2 sensitivity
+`fleet_sums` says what is summed and what is made of the noisy sums. The sum has L2 sensitivity
 :math:`\sqrt{1 + 0.3^2}` under adding or removing one participant, whatever the number of rows, times and contexts
 that the participant was seen in; every coordinate gets noise, so that no
-support is assumed unless one is declared. σ is calibrated exactly (`calibration.gaussian_sigma`).
+support is assumed unless one is declared. σ is calibrated exactly (`calibrate.gaussian_sigma`).
 """
 
 from __future__ import annotations
@@ -14,23 +14,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
-import numpy as np
-from numpy.typing import ArrayLike
-
-from dp_ensemble_env.control.lsmdp import log_probabilities
+from dp_ensemble_env.privacy.accounting.calibrate import gaussian_sigma
 from dp_ensemble_env.privacy.accounting.divergence import check_delta
-from dp_ensemble_env.privacy.calibration import gaussian_sigma
-from dp_ensemble_env.privacy.mechanisms.base import Permit, Release, Seeding
-from dp_ensemble_env.privacy.mechanisms.estimates import normal_tail
-from dp_ensemble_env.privacy.mechanisms.noise import add_noise, require_source
-from dp_ensemble_env.privacy.mechanisms.participants import (
-    COUNT,
-    FleetEvent,
-    FleetMechanism,
-    FloatArray,
-    Layout,
-    require_fleet,
-)
+from dp_ensemble_env.privacy.accounting.losses import GaussianLoss, Losses
+from dp_ensemble_env.privacy.mechanisms.fleet_sums import COUNT, FleetEvent, NoisySums, normal_tail
 from dp_ensemble_env.tools.validation import check_positive
 
 SENSITIVITY = math.hypot(1.0, COUNT)
@@ -46,6 +33,14 @@ class GaussianEvent(FleetEvent, type="gaussian"):
         super().__post_init__()
         check_positive(self.sigma, "sigma")
 
+    def losses(self) -> Losses:
+        """Return one Gaussian loss: one draw covers all rows."""
+        return Losses.of({GaussianLoss(self.sigma): 1})
+
+    def stream_key(self) -> dict[str, Any]:
+        """Return what is hashed into the stream of a seeded draw; frozen, see `Event.stream_key`."""
+        return {**super().stream_key(), "sigma": self.sigma}
+
     @property
     def headline(self) -> str:
         """The settings in a few words."""
@@ -60,7 +55,7 @@ class GaussianEvent(FleetEvent, type="gaussian"):
 
 
 @dataclass(frozen=True)
-class GaussianMechanism(FleetMechanism):
+class GaussianMechanism(NoisySums):
     """Release the mean behaviour of participants with Gaussian noise.
 
     Parameters
@@ -79,6 +74,9 @@ class GaussianMechanism(FleetMechanism):
     """
 
     name: ClassVar[str] = "gaussian"
+    norm: ClassVar[int] = 2
+    noise: ClassVar[str] = "gaussian"
+    tail = staticmethod(normal_tail)
     epsilon: float
     delta: float = 1e-6
 
@@ -91,53 +89,13 @@ class GaussianMechanism(FleetMechanism):
         """Noise multiplier: standard deviation of the noise over the sensitivity."""
         return gaussian_sigma(self.epsilon, self.delta)
 
-    def event(
-        self,
-        data: Any,
-        *,
-        seeding: Seeding = "os-entropy",
-        guess: ArrayLike | None = None,
-        support: ArrayLike | None = None,
-        **terms: Any,
-    ) -> GaussianEvent:
-        """Describe a draw from a fleet, of which only the shape is looked at."""
-        fleet = require_fleet(data, self.name)
-        require_source(seeding)
-        return GaussianEvent(sigma=self.sigma, **self.about(fleet, guess, support), seeding=seeding)
+    @property
+    def scale(self) -> float:
+        """Standard deviation of the noise on each sum."""
+        return SENSITIVITY * self.sigma
 
-    def draw(
-        self,
-        data: Any,
-        permit: Permit,
-        *,
-        guess: ArrayLike | None = None,
-        support: ArrayLike | None = None,
-        **terms: Any,
-    ) -> Release:
-        """Draw one release.
+    deviation = scale
 
-        Parameters
-        ----------
-        data : Fleet
-        permit : Permit
-        guess : array_like of the shape of the fleet, optional
-            A public guess of the behaviour that must not come from the data; by default a lazy walk.
-        support : array_like of bool of the same shape, optional
-            Decisions that are possible by public knowledge, which must not come from the data either. By
-            default all are, and every cell gets noise.
-        """
-        fleet = require_fleet(data, self.name)
-        layout = Layout.of(fleet, 2, guess, support)
-        matrix = layout.estimate(self.noisy(data, permit, guess, support), SENSITIVITY * self.sigma, normal_tail)
-        return Release(fleet.spread(np.minimum(log_probabilities(matrix), 0.0)), permit.event)
-
-    def noisy(
-        self, data: Any, permit: Permit, guess: ArrayLike | None = None, support: ArrayLike | None = None
-    ) -> FloatArray:
-        """Return the noisy sums, which the guarantee is about; a release is made of them alone."""
-        fleet = require_fleet(data, self.name)
-        seeding = permit.event.seeding
-        permit.covers(self.event(fleet, seeding=seeding, guess=guess, support=support))
-        return add_noise(
-            Layout.of(fleet, 2, guess, support).sums(fleet), "gaussian", SENSITIVITY * self.sigma, permit.rng, seeding
-        )
+    def describe(self, **about: Any) -> GaussianEvent:
+        """Return the event of a draw."""
+        return GaussianEvent(sigma=self.sigma, **about)

@@ -11,21 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-from numpy.typing import ArrayLike
-
-from dp_ensemble_env.control.lsmdp import log_probabilities
-from dp_ensemble_env.privacy.mechanisms.base import Permit, Release, Seeding
-from dp_ensemble_env.privacy.mechanisms.estimates import laplace_tail
-from dp_ensemble_env.privacy.mechanisms.noise import add_noise, require_source
-from dp_ensemble_env.privacy.mechanisms.participants import (
-    COUNT,
-    FleetEvent,
-    FleetMechanism,
-    FloatArray,
-    Layout,
-    require_fleet,
-)
+from dp_ensemble_env.privacy.accounting.losses import LaplaceLoss, Losses
+from dp_ensemble_env.privacy.mechanisms.fleet_sums import COUNT, FleetEvent, NoisySums, laplace_tail
 from dp_ensemble_env.tools.validation import check_positive
 
 SENSITIVITY = 1.0 + COUNT
@@ -41,6 +28,14 @@ class LaplaceEvent(FleetEvent, type="laplace"):
         super().__post_init__()
         check_positive(self.epsilon, "epsilon")
 
+    def losses(self) -> Losses:
+        """Return one Laplace loss: one draw covers all rows."""
+        return Losses.of({LaplaceLoss(self.epsilon): 1})
+
+    def stream_key(self) -> dict[str, Any]:
+        """Return what is hashed into the stream of a seeded draw; frozen, see `Event.stream_key`."""
+        return {**super().stream_key(), "epsilon": self.epsilon}
+
     @property
     def headline(self) -> str:
         """The settings in a few words."""
@@ -53,7 +48,7 @@ class LaplaceEvent(FleetEvent, type="laplace"):
 
 
 @dataclass(frozen=True)
-class LaplaceMechanism(FleetMechanism):
+class LaplaceMechanism(NoisySums):
     """Release the mean behaviour of participants with Laplace noise.
 
     Parameters
@@ -63,48 +58,24 @@ class LaplaceMechanism(FleetMechanism):
     """
 
     name: ClassVar[str] = "laplace"
+    norm: ClassVar[int] = 1
+    noise: ClassVar[str] = "laplace"
+    tail = staticmethod(laplace_tail)
     epsilon: float
 
     def __post_init__(self) -> None:
         check_positive(self.epsilon, "epsilon")
 
-    def event(
-        self,
-        data: Any,
-        *,
-        seeding: Seeding = "os-entropy",
-        guess: ArrayLike | None = None,
-        support: ArrayLike | None = None,
-        **terms: Any,
-    ) -> LaplaceEvent:
-        """Describe a draw from a fleet, of which only the shape is looked at."""
-        fleet = require_fleet(data, self.name)
-        require_source(seeding)
-        return LaplaceEvent(epsilon=float(self.epsilon), **self.about(fleet, guess, support), seeding=seeding)
+    @property
+    def scale(self) -> float:
+        """Scale of the noise on each sum."""
+        return SENSITIVITY / self.epsilon
 
-    def draw(
-        self,
-        data: Any,
-        permit: Permit,
-        *,
-        guess: ArrayLike | None = None,
-        support: ArrayLike | None = None,
-        **terms: Any,
-    ) -> Release:
-        """Draw one release; see `GaussianMechanism.draw`."""
-        fleet = require_fleet(data, self.name)
-        layout = Layout.of(fleet, 1, guess, support)
-        deviation = math.sqrt(2.0) * SENSITIVITY / self.epsilon
-        matrix = layout.estimate(self.noisy(data, permit, guess, support), deviation, laplace_tail)
-        return Release(fleet.spread(np.minimum(log_probabilities(matrix), 0.0)), permit.event)
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of that noise."""
+        return math.sqrt(2.0) * SENSITIVITY / self.epsilon
 
-    def noisy(
-        self, data: Any, permit: Permit, guess: ArrayLike | None = None, support: ArrayLike | None = None
-    ) -> FloatArray:
-        """Return the noisy sums; see `GaussianMechanism.noisy`."""
-        fleet = require_fleet(data, self.name)
-        seeding = permit.event.seeding
-        permit.covers(self.event(fleet, seeding=seeding, guess=guess, support=support))
-        return add_noise(
-            Layout.of(fleet, 1, guess, support).sums(fleet), "laplace", SENSITIVITY / self.epsilon, permit.rng, seeding
-        )
+    def describe(self, **about: Any) -> LaplaceEvent:
+        """Return the event of a draw."""
+        return LaplaceEvent(epsilon=float(self.epsilon), **about)

@@ -2,7 +2,7 @@ r"""Posterior sampling: one draw from the Dirichlet posterior of the participant
 
 A participant adds at most one to the parameters of each row: its row's probabilities, trusted as far as the row
 was seen. Row `b` is drawn from the Dirichlet posterior, :math:`\mathrm{Dir}(\alpha + \sum_i \omega_{ib} p_{ib})`,
-in the form of independent Gamma variates, whose totals are released too. `calibration` proves what that
+in the form of independent Gamma variates, whose totals are released too. `accounting.calibrate` proves what that
 costs: the prior α must be large, as a small parameter gives a participant away, and the larger the more
 rows there are, since a participant may have been seen in all of them. The prior is known,
 so it is subtracted again, and what is left is treated as the other mechanisms treat their noisy sums.
@@ -16,19 +16,19 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from dp_ensemble_env.control.lsmdp import log_probabilities
+from dp_ensemble_env.privacy.accounting.calibrate import posterior_prior
 from dp_ensemble_env.privacy.accounting.divergence import check_delta
-from dp_ensemble_env.privacy.calibration import posterior_prior
-from dp_ensemble_env.privacy.mechanisms.base import Permit, Release, Seeding
-from dp_ensemble_env.privacy.mechanisms.estimates import normal_tail, shrink, shrink_rows
-from dp_ensemble_env.privacy.mechanisms.participants import (
+from dp_ensemble_env.privacy.accounting.losses import Losses, PosteriorLoss
+from dp_ensemble_env.privacy.fleet import Fleet
+from dp_ensemble_env.privacy.mechanisms.fleet_sums import (
     FleetEvent,
     FleetMechanism,
     FloatArray,
     Layout,
-    require_fleet,
+    normal_tail,
+    shrink,
+    shrink_rows,
     trusted_rows,
 )
 from dp_ensemble_env.tools.validation import check_positive
@@ -45,6 +45,14 @@ class PosteriorEvent(FleetEvent, type="posterior"):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_positive(self.prior, "prior")
+
+    def losses(self) -> Losses:
+        """Return the loss of all rows that a participant may touch."""
+        return Losses.of({PosteriorLoss(self.prior, self.touched): 1})
+
+    def stream_key(self) -> dict[str, Any]:
+        """Return what is hashed into the stream of a seeded draw; frozen, see `Event.stream_key`."""
+        return {**super().stream_key(), "prior": self.prior}
 
     @property
     def headline(self) -> str:
@@ -77,42 +85,24 @@ class PosteriorMechanism(FleetMechanism):
         check_positive(self.epsilon, "epsilon")
         check_delta(self.delta)
 
-    def event(
-        self,
-        data: Any,
-        *,
-        seeding: Seeding = "os-entropy",
-        guess: ArrayLike | None = None,
-        support: ArrayLike | None = None,
-        **terms: Any,
-    ) -> PosteriorEvent:
-        """Describe a draw from a fleet, of which only the shape is looked at."""
-        about = self.about(require_fleet(data, self.name), guess, support)
+    def describe(self, **about: Any) -> PosteriorEvent:
+        """Return the event of a draw."""
         prior = _prior(float(self.epsilon), float(self.delta), about.get("rows", about["states"]))
-        return PosteriorEvent(prior=prior, **about, seeding=seeding)
+        return PosteriorEvent(prior=prior, **about)
 
-    def draw(
-        self,
-        data: Any,
-        permit: Permit,
-        *,
-        guess: ArrayLike | None = None,
-        support: ArrayLike | None = None,
-        **terms: Any,
-    ) -> Release:
-        """Draw one release; see `GaussianMechanism.draw`."""
-        fleet = require_fleet(data, self.name)
-        layout = Layout.of(fleet, 2, guess, support)
-        drawn = self.noisy(data, permit, guess, support)
-        prior = self.event(data, seeding=permit.event.seeding, guess=guess, support=support).prior
-        sums = drawn - prior
-        deviation = np.sqrt(np.maximum(drawn, prior))
+    def numbers(self, fleet: Fleet, layout: Layout, event: Any, rng: np.random.Generator) -> FloatArray:
+        """Return the Gamma variates."""
+        return rng.standard_gamma(event.prior + trusted_rows(fleet, layout).ravel()[layout.cells])
+
+    def estimate(self, layout: Layout, noisy: FloatArray, event: Any) -> FloatArray:
+        """Subtract the prior, and fall back on the guess where noise prevails."""
+        sums = noisy - event.prior
+        deviation = np.sqrt(np.maximum(noisy, event.prior))
         weight = layout.row_sums(sums)
         least = 3.0 * np.sqrt(layout.row_sums(deviation**2))
-        matrix = layout.guess
         if layout.several or np.median(weight / least) > 1.0:
-            matrix = self._estimate(layout, sums, deviation, weight, least)
-        return Release(fleet.spread(np.minimum(log_probabilities(matrix), 0.0)), permit.event)
+            return self._estimate(layout, sums, deviation, weight, least)
+        return layout.guess
 
     @staticmethod
     def _estimate(
@@ -126,13 +116,3 @@ class PosteriorMechanism(FleetMechanism):
         units = layout.units.ravel()[layout.cells]
         noise = np.sqrt(layout.row_sums((error / units) ** 2) / layout.row_sums(np.ones(len(rows))))
         return shrink_rows(layout, rows, noise, seen, normal_tail)
-
-    def noisy(
-        self, data: Any, permit: Permit, guess: ArrayLike | None = None, support: ArrayLike | None = None
-    ) -> FloatArray:
-        """Return the Gamma variates, which the guarantee is about; a release is made of them alone."""
-        fleet = require_fleet(data, self.name)
-        event = self.event(fleet, seeding=permit.event.seeding, guess=guess, support=support)
-        permit.covers(event)
-        layout = Layout.of(fleet, 2, guess, support)
-        return permit.rng.standard_gamma(event.prior + trusted_rows(fleet, layout).ravel()[layout.cells])

@@ -24,7 +24,25 @@ needs twice as many participants. Three things are better than in a plain sum of
 * *The size B is public.* It is the norm that participants with rows :math:`\sim \mathrm{Dir}(30\,g)` have.
 
 Where a support is declared public, what a participant did outside it is left out, nothing is drawn there, and rows
-with one possible decision are not drawn at all. `estimates` makes behaviour of the noisy sums.
+with one possible decision are not drawn at all.
+
+**Estimates** (post-processing, free). The noise is known: cell `(b, a)` of :math:`g + S/W` has the standard
+deviation :math:`s_b \sqrt{g_{ba}}`.
+
+*One matrix of moves between levels.* Cells that noise alone would reach in one of `n²` cells are emptied; where
+the guess is below 0.001, in one of a million releases, since a single false jump across many levels ruins a plan. If
+clearly less than all of a row is left, the guess fills the emptied cells; then rows are normalised. The result is
+mixed with the guess: with :math:`s^2` the mean square of the noise in these units and :math:`t^2` that
+of the differences less :math:`s^2`, the guess gets the share :math:`s^2/(s^2 + t^2)` by James and Stein's argument,
+half as much again for Laplace noise with its higher tails.
+Weights of rows are taken to be three standard deviations at least, and if half of them are smaller, the release
+is the guess itself: noise alone releases nothing worse.
+
+*Many rows* (times, contexts, states with their own decisions) are seen to different degrees, some never. Each has its
+own noise :math:`s_b`, and :math:`t^2` is the mean over rows in which the accurate ones count most, so that the
+guess gets the share :math:`s_b^2/(s_b^2 + t^2)` of row `b`. A row whose weight is below three standard deviations is
+the guess's. Only cells that the guess all but excludes are emptied; of others the mean is taken that
+a normal variate has which is known to be positive, as a plan must not believe a possible decision to be impossible.
 """
 
 from __future__ import annotations
@@ -32,27 +50,29 @@ from __future__ import annotations
 import hashlib
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import log_ndtr
 
+from dp_ensemble_env.control.lsmdp import log_probabilities
 from dp_ensemble_env.privacy.fleet import Fleet
-from dp_ensemble_env.privacy.mechanisms.base import Event, Mechanism, Permit
-from dp_ensemble_env.privacy.mechanisms.estimates import (
-    LEAST_GUESS,
-    Tail,
-    shrink,
-    shrink_rows,
-)
-from dp_ensemble_env.privacy.mechanisms.noise import GRID
+from dp_ensemble_env.privacy.mechanisms.base import Event, Mechanism, Permit, Seeding
+from dp_ensemble_env.privacy.mechanisms.noise import GRID, add_noise, require_source
 from dp_ensemble_env.privacy.mechanisms.public import LAZY_WALK, PublicMechanism, name_of
+from dp_ensemble_env.privacy.release import Release
 from dp_ensemble_env.tools.validation import check_count, check_stochastic
 
 FloatArray = NDArray[np.float64]
+Tail = Callable[[float], float]
+#: Cells are measured in units of the guess's standard deviation, or of this guess if theirs is smaller.
+LEAST_GUESS = 1e-3
+#: How many releases, at most, show a jump that the guess all but excludes and noise has made up.
+FALSE_JUMPS = 1e-6
 #: Height of the coordinate that counts participants; the sensitivity is the norm of (1, COUNT).
 COUNT = 0.3
 #: How much the participants' rows are expected to differ: like Dir(30 · guess).
@@ -75,49 +95,8 @@ def require_fleet(data: Any, name: str) -> Fleet:
     return data
 
 
-class FleetMechanism(Mechanism):
-    """A mechanism that draws from participants."""
-
-    def data_of(self, model: Any) -> Any:
-        """Return the participants of a model that has them."""
-        fleet = getattr(model, "fleet", None)
-        if fleet is None:
-            raise ValueError(
-                f"the {self.name} mechanism protects participants, and this model has none, just one matrix; draw the "
-                f"release from a Fleet, ledger.release(mechanism({self.spec!r}), fleet), and give the environment "
-                "that release; scenarios.participants simulates a fleet."
-            )
-        return fleet
-
-    def terms_of(self, model: Any) -> dict[str, Any]:
-        """Return the model's own guess, if it has one, and with nature the support that the guess declares.
-
-        With nature a decision carries what nature needs, so most of them are impossible in a state by
-        construction; the textbook's zeros say which, whatever the participants do.
-        """
-        guess = getattr(model, "guess", None)
-        if guess is None:
-            return {}
-        return {"guess": guess} if model.nature is None else {"guess": guess, "support": np.asarray(guess) > 0}
-
-    def about(self, fleet: Fleet, guess: ArrayLike | None, support: ArrayLike | None) -> dict[str, Any]:
-        """Return what the event of a draw says of sizes, guess and support."""
-        found = {"states": fleet.n_states, "guess": name_of(guess)}
-        if fleet.shape == (fleet.n_states, fleet.n_states) and support is None:
-            return found
-        layout = Layout.of(fleet, 2, guess, support)
-        named = "" if layout.support is None else hashlib.sha256(np.packbits(layout.support).tobytes()).hexdigest()
-        return {**found, "shape": fleet.shape, "rows": layout.rows, "support": named}
-
-    @abstractmethod
-    def noisy(
-        self, data: Any, permit: Permit, guess: ArrayLike | None = None, support: ArrayLike | None = None
-    ) -> FloatArray:
-        """Return the noisy numbers that the guarantee is about; a release is made of them alone."""
-
-
 @dataclass(frozen=True, kw_only=True)
-class FleetEvent(Event, type="fleet", draws=False):
+class FleetEvent(Event):
     """What the draws from participants have in common.
 
     Attributes
@@ -150,10 +129,11 @@ class FleetEvent(Event, type="fleet", draws=False):
         """Number of rows that one participant may touch."""
         return self.rows or self.states
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the event as plain values; of one matrix as ever, so that its digests stay what they were."""
-        content = super().to_json()
-        return {k: v for k, v in content.items() if v or k not in ("shape", "rows", "support")}
+    def stream_key(self) -> dict[str, Any]:
+        """Return what is hashed into the stream of a seeded draw; frozen, see `Event.stream_key`."""
+        wide = {"shape": self.shape, "rows": self.rows, "support": self.support}
+        kept = {name: value for name, value in wide.items() if value}
+        return {"type": self.type, "seeding": self.seeding, "states": self.states, "guess": self.guess, **kept}
 
     @staticmethod
     def terms(events: Sequence[Any]) -> list[str]:
@@ -163,6 +143,138 @@ class FleetEvent(Event, type="fleet", draws=False):
         return [UNIT, *wide, SUPPORT if any(event.support for event in events) else NO_SUPPORT]
 
 
+# ------------------------------------------------------------------ mechanisms
+class FleetMechanism(Mechanism):
+    """A mechanism that draws from participants: noisy numbers, and behaviour that is estimated from them alone."""
+
+    #: Norm of a contribution that is bounded, 1 or 2.
+    norm: ClassVar[int] = 2
+
+    @abstractmethod
+    def describe(self, **about: Any) -> FleetEvent:
+        """Return the event of a draw with these sizes, guess and support."""
+
+    @abstractmethod
+    def numbers(self, fleet: Fleet, layout: Layout, event: Any, rng: np.random.Generator) -> FloatArray:
+        """Draw the noisy numbers."""
+
+    @abstractmethod
+    def estimate(self, layout: Layout, noisy: FloatArray, event: Any) -> FloatArray:
+        """Make behaviour, (rows, m), of the noisy numbers."""
+
+    def data_of(self, model: Any) -> Any:
+        """Return the participants of a model that has them."""
+        fleet = getattr(model, "fleet", None)
+        if fleet is None:
+            raise ValueError(
+                f"the {self.name} mechanism protects participants, and this model has none, just one matrix; draw the "
+                f"release from a Fleet, ledger.release(mechanism({self.spec!r}), fleet), and give the environment "
+                "that release; scenarios.participants simulates a fleet."
+            )
+        return fleet
+
+    def terms_of(self, model: Any) -> dict[str, Any]:
+        """Return the model's own guess, if it has one, and with nature the support that the guess declares.
+
+        With nature a decision carries what nature needs, so most of them are impossible in a state by
+        construction; the textbook's zeros say which, whatever the participants do.
+        """
+        guess = getattr(model, "guess", None)
+        if guess is None:
+            return {}
+        return {"guess": guess} if model.nature is None else {"guess": guess, "support": np.asarray(guess) > 0}
+
+    def about(self, fleet: Fleet, guess: ArrayLike | None, support: ArrayLike | None) -> dict[str, Any]:
+        """Return what the event of a draw says of sizes, guess and support."""
+        found = {"states": fleet.n_states, "guess": name_of(guess)}
+        if fleet.shape == (fleet.n_states, fleet.n_states) and support is None:
+            return found
+        layout = Layout.of(fleet, 2, guess, support)
+        named = "" if layout.support is None else hashlib.sha256(np.packbits(layout.support).tobytes()).hexdigest()
+        return {**found, "shape": fleet.shape, "rows": layout.rows, "support": named}
+
+    def event(
+        self,
+        data: Any,
+        *,
+        seeding: Seeding = "os-entropy",
+        guess: ArrayLike | None = None,
+        support: ArrayLike | None = None,
+        **terms: Any,
+    ) -> FleetEvent:
+        """Describe a draw from a fleet, of which only the shape is looked at."""
+        return self.describe(**self.about(require_fleet(data, self.name), guess, support), seeding=seeding)
+
+    def draw(
+        self,
+        data: Any,
+        permit: Permit,
+        *,
+        guess: ArrayLike | None = None,
+        support: ArrayLike | None = None,
+        **terms: Any,
+    ) -> Release:
+        """Draw one release.
+
+        Parameters
+        ----------
+        data : Fleet
+        permit : Permit
+        guess : array_like of the shape of the fleet, optional
+            A public guess of the behaviour that must not come from the data; by default a lazy walk.
+        support : array_like of bool of the same shape, optional
+            Decisions that are possible by public knowledge, which must not come from the data either. By
+            default all are, and every cell gets noise.
+        """
+        fleet = require_fleet(data, self.name)
+        noisy = self.noisy(fleet, permit, guess, support)
+        matrix = self.estimate(Layout.of(fleet, self.norm, guess, support), noisy, permit.event)
+        return Release(fleet.spread(np.minimum(log_probabilities(matrix), 0.0)), permit.event)
+
+    def noisy(
+        self, data: Any, permit: Permit, guess: ArrayLike | None = None, support: ArrayLike | None = None
+    ) -> FloatArray:
+        """Return the noisy numbers that the guarantee is about; a release is made of them alone."""
+        fleet = require_fleet(data, self.name)
+        event = self.event(fleet, seeding=permit.event.seeding, guess=guess, support=support)
+        permit.covers(event)
+        return self.numbers(fleet, Layout.of(fleet, self.norm, guess, support), event, permit.rng)
+
+
+class NoisySums(FleetMechanism):
+    """A mechanism that adds noise to the sum of the contributions."""
+
+    #: Kind of noise, ``"gaussian"`` or ``"laplace"``.
+    noise: ClassVar[str]
+    #: Standard deviations that the noise exceeds with about some probability.
+    tail: ClassVar[Tail]
+
+    @property
+    @abstractmethod
+    def scale(self) -> float:
+        """Scale of the noise on each sum, as `noise.add_noise` takes it."""
+
+    @property
+    @abstractmethod
+    def deviation(self) -> float:
+        """Standard deviation of that noise."""
+
+    def event(self, data: Any, *, seeding: Seeding = "os-entropy", **terms: Any) -> FleetEvent:
+        """Describe a draw from a fleet, of which only the shape is looked at."""
+        require_fleet(data, self.name)
+        require_source(seeding)
+        return super().event(data, seeding=seeding, **terms)
+
+    def numbers(self, fleet: Fleet, layout: Layout, event: Any, rng: np.random.Generator) -> FloatArray:
+        """Return the noisy sums."""
+        return add_noise(layout.sums(fleet), self.noise, self.scale, rng, event.seeding)
+
+    def estimate(self, layout: Layout, noisy: FloatArray, event: Any) -> FloatArray:
+        """Divide the sums by the weights of the rows, and shrink the result to the guess."""
+        return layout.estimate(noisy, self.deviation, type(self).tail)
+
+
+# ------------------------------------------------------------------ contributions
 @dataclass(frozen=True, eq=False)
 class Layout:
     """The public side of contributions: the guess, a declared support, and what follows from them.
@@ -344,3 +456,84 @@ def _trusted_rows(fleet: Fleet, layout: Layout) -> FloatArray:
         shares, trust = layout.shares(counts)
         total[layout.cells] += (shares * trust[:, layout.row_of]).sum(axis=0)
     return total.reshape(layout.guess.shape)
+
+
+# ------------------------------------------------------------------ estimates
+def shrink(layout: Layout, rows: FloatArray, deviation: FloatArray, tail: Tail) -> FloatArray:
+    """Empty the cells that noise could have made, normalise, and fall back on the guess as far as noise prevails.
+
+    Parameters
+    ----------
+    layout : Layout
+        The guess, and the units of its cells.
+    rows, deviation : ndarray of shape (n, n)
+        Noisy rows, and the standard deviation of the noise.
+    tail : callable
+        How many standard deviations the noise exceeds with about this probability.
+    """
+    guess, units = layout.guess, layout.units
+    k = np.where(guess < LEAST_GUESS, tail(FALSE_JUMPS / guess.size), tail(1.0 / guess.size))
+    kept = np.where(rows > k * deviation, rows, 0.0)
+    diagonal = np.einsum("ii->i", kept)
+    diagonal[:] = np.maximum(diagonal, 0.01)
+    error = np.sqrt(np.where(kept > 0, deviation**2, 0.0).sum(axis=1, keepdims=True))
+    missing = np.maximum(0.0, 1.0 - kept.sum(axis=1, keepdims=True) - 3.0 * error)
+    emptied = np.where(kept > 0, 0.0, guess)
+    kept += missing * emptied / np.maximum(emptied.sum(axis=1, keepdims=True), 1e-300)
+    kept /= kept.sum(axis=1, keepdims=True)
+    noise = float(((deviation / units) ** 2).mean())
+    signal = max(0.0, float((((rows - guess) / units) ** 2).mean()) - noise)
+    # Where tails are higher than normal ones, noise does more harm than its variance says.
+    heavy = (tail(1.0 / guess.size) / normal_tail(1.0 / guess.size)) ** 2
+    share = min(1.0, heavy * noise / (noise + signal))
+    return np.asarray((1.0 - share) * kept + share * guess)
+
+
+def shrink_rows(layout: Layout, rows: FloatArray, noise: FloatArray, seen: NDArray[np.bool_], tail: Tail) -> FloatArray:
+    """Fall back on the guess in each row as far as its noise prevails.
+
+    Parameters
+    ----------
+    layout : Layout
+    rows : ndarray of shape (cells,)
+        Noisy probabilities of the drawn cells.
+    noise : ndarray of shape (rows,)
+        Standard deviation of the noise in each drawn row, in units of its cells.
+    seen : ndarray of bool of shape (rows,)
+        Rows with enough weight.
+    tail : callable
+    """
+    guess, units = layout.guess.ravel()[layout.cells], layout.units.ravel()[layout.cells]
+    matrix = layout.guess.copy()
+    if not seen.any():
+        return matrix
+    size = layout.row_sums(np.ones(len(rows)))
+    apart = layout.row_sums(((rows - guess) / units) ** 2) / size
+    precision = np.where(seen, size / noise**4, 0.0)
+    signal = max(0.0, float((precision * (apart - noise**2)).sum() / precision.sum()))
+    heavy = (tail(1.0 / len(rows)) / normal_tail(1.0 / len(rows))) ** 2
+    share = np.where(seen, np.minimum(1.0, heavy * noise**2 / (noise**2 + signal)), 1.0)[layout.row_of]
+    mixed = _positive(guess + (1.0 - share) * (rows - guess), (1.0 - share) * noise[layout.row_of] * units)
+    false = (guess < LEAST_GUESS) & (rows <= tail(FALSE_JUMPS / len(rows)) * noise[layout.row_of] * units)
+    mixed = np.where(false, 0.0, mixed)
+    total = layout.row_sums(mixed)[layout.row_of]
+    matrix.ravel()[layout.cells] = np.where(total > 0, mixed / np.maximum(total, 1e-300), guess)
+    return matrix
+
+
+def _positive(values: FloatArray, deviation: FloatArray) -> FloatArray:
+    """Return the means of normal variates that are known to be positive."""
+    x = np.clip(values / np.maximum(deviation, 1e-300), -30.0, 9.0)  # beyond nine nothing is added
+    ratio = np.exp(-0.5 * x * x - 0.5 * math.log(2.0 * math.pi) - log_ndtr(x))
+    return np.asarray(np.where(x < 9.0, deviation * (x + ratio), values))
+
+
+# ------------------------------------------------------------------ tails
+def normal_tail(probability: float) -> float:
+    """Return about how many standard deviations a normal variate exceeds with this probability."""
+    return math.sqrt(2.0 * math.log(1.0 / probability))
+
+
+def laplace_tail(probability: float) -> float:
+    """Return how many standard deviations, of √2 scales each, a Laplace variate exceeds with twice this probability."""
+    return math.log(1.0 / probability) / math.sqrt(2.0)

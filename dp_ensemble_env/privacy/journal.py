@@ -1,4 +1,4 @@
-"""An append-only file of JSON objects that several processes share and that cannot lose an entry unnoticed.
+"""The file of a ledger: append-only JSON objects that several processes share and that cannot lose an entry unnoticed.
 
 Each line carries a digest (``chain``) of the line before it and of its own content, so an
 edited, deleted or reordered line no longer follows from its predecessor. A chain cannot tell
@@ -17,6 +17,8 @@ the next step, and only then does the caller draw. So wherever a process is kill
 A file that is to replace another is announced by the head, too, with the digest of the old
 one, so that an interrupted replacement leaves the old file in force. None of this stops a
 forger who rewrites both files; it is there for accidents, editors and careless copies.
+
+An entry holds the event of a draw *and* its losses, so that a process composes it without the code of its mechanism.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import secrets
 import threading
 import warnings
 from collections.abc import Iterable, Iterator
@@ -31,10 +34,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from dp_ensemble_env.privacy.mechanisms.base import Event
 from dp_ensemble_env.tools.files import atomic_write, disk_full, resolved
+from dp_ensemble_env.tools.validation import check_count
 
+FORMAT, VERSION = "dp-ensemble-ledger", 3
 RESTORE = "restore the file and its .head from a copy: what it no longer shows was spent all the same"
-NO_LEDGER = "is no dp-ensemble-ledger of version 1 or 2; name a new file, or one that a PrivacyLedger wrote."
+NO_LEDGER = f"is no {FORMAT} of version {VERSION}; name a new file, or one that a PrivacyLedger wrote."
 Line = dict[str, Any]
 
 
@@ -48,6 +54,7 @@ class Position(NamedTuple):
 
 START = Position()
 _IN_MEMORY = threading.RLock()
+_KEY = secrets.token_bytes(32)
 
 
 class _Head(NamedTuple):
@@ -154,10 +161,7 @@ def is_new(path: Path) -> bool:
 
 
 def read(path: Path, position: Position) -> tuple[list[Line], Position]:
-    """Return what follows `position`, checked against chain and head, and the new position.
-
-    A version-1 file has neither chain nor head: it is returned whole, every time, with the position `START`.
-    """
+    """Return what follows `position`, checked against chain and head, and the new position."""
     try:
         with path.open("rb") as stream:
             size = stream.seek(0, os.SEEK_END)
@@ -168,8 +172,8 @@ def read(path: Path, position: Position) -> tuple[list[Line], Position]:
     if size < position.offset:
         raise ValueError(f"the ledger {path} is shorter than it was when it was last read; {RESTORE}.")
     head = _read_head(path)
-    if position == START and "chain" not in _header(path, data):
-        return _unchained(path, data, head), START
+    if position == START and _parsed(data.split(b"\n", 1)[0]) is None:
+        raise ValueError(f"{path} {NO_LEDGER}")
     if head is None:
         raise ValueError(f"the ledger {path} has lost its head, so nobody can tell whether it is whole; {RESTORE}.")
     if position == START and head.replaces == hashlib.sha256(data).hexdigest():
@@ -185,13 +189,6 @@ def _read_head(path: Path) -> _Head | None:
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"the head of the ledger {path} is damaged ({error}); {RESTORE}.") from error
-
-
-def _header(path: Path, data: bytes) -> Line:
-    first = _parsed(data.split(b"\n", 1)[0])
-    if first is None:
-        raise ValueError(f"{path} {NO_LEDGER}")
-    return first
 
 
 def _parsed(line: bytes) -> Line | None:
@@ -255,15 +252,37 @@ def _drop(path: Path, position: Position, size: int) -> None:
     os.truncate(path, position.offset)
 
 
-def _unchained(path: Path, data: bytes, head: _Head | None) -> list[Line]:
-    """Read a file of version 1: one JSON object a line, without digests."""
-    if head is not None and head.replaces != hashlib.sha256(data).hexdigest():
-        raise ValueError(f"the ledger {path} has lost the digests that its head speaks of; {RESTORE}.")
-    contents = [_parsed(line) for line in data.splitlines()]
-    for number, content in enumerate(contents, 1):
-        if content is None:
-            raise ValueError(
-                f"entry {number} of the ledger {path} is damaged; {RESTORE}. If a crash cut the last line short, "
-                "before its draw was made, delete that line."
-            )
-    return [content for content in contents if content is not None]
+# ------------------------------------------------------------------ contents
+def check_header(header: Any, source: Any = "the text") -> Line:
+    """Refuse a first line that no ledger wrote, or that lacks something."""
+    if not isinstance(header, dict) or (header.get("format"), header.get("version")) != (FORMAT, VERSION):
+        raise ValueError(f"{source} {NO_LEDGER}")
+    for name in ("budget", "rows", "h"):
+        if name not in header:
+            raise ValueError(f"the first line of the ledger {source} has no {name!r}; {RESTORE}.")
+    return header
+
+
+def to_line(label: str, event: Event, times: int) -> Line:
+    """Return the JSON object of one entry: the event of a draw with its losses."""
+    return {"label": label, "times": times, "event": event.to_json()}
+
+
+def from_line(line: Line) -> tuple[str, Event, int]:
+    """Read one entry back, refusing what no ledger wrote."""
+    if set(line) != {"label", "times", "event"}:
+        raise ValueError(f"an entry holds label, times and event, not {', '.join(line)}")
+    return str(line["label"]), Event.from_json(line["event"]), check_count(line["times"], "times")
+
+
+def key_of(path: Path | None) -> bytes:
+    """Return the secret that draws are named with: the process's, or that of the file, made when it is needed."""
+    if path is None:
+        return _KEY
+    with locked(path):
+        file = path.with_name(path.name + ".key")
+        if not file.exists():
+            with atomic_write(file) as stream:
+                stream.write(secrets.token_hex(32))
+            file.chmod(0o600)
+        return file.read_bytes()

@@ -233,16 +233,15 @@ def row_groups(event: DirichletEvent, rows: Rows) -> list[RowGroup]:
 
 def _pooled(data: Any, clip: int | None, support: ArrayLike | None) -> DeviceChain | None:
     """Pool a fleet into one matrix; None for what is a matrix already."""
-    from dp_ensemble_env.privacy.fleet import Fleet
-
-    if not isinstance(data, Fleet):
+    pool = getattr(data, "chain", None)  # asked for by name: importing Fleet takes seconds
+    if pool is None:
         return None
     if support is None or clip is None:
         raise ValueError(
             "the Dirichlet mechanism protects a participant only with a support that is public, as every transition it "
             "draws shows; declare it, support=, and bound what one participant contributes to a row, clip=."
         )
-    return data.chain(clip, support)
+    return cast(DeviceChain, pool(clip, support))
 
 
 def _row_sizes(support: NDArray[np.bool_]) -> tuple[int, ...]:

@@ -1,156 +1,118 @@
-"""Say on the terminal what is being done and how long it will take, without any library.
+"""Progress of long computations on stderr, drawn by rich.
 
-Nothing is said in the first two seconds. After that a terminal shows one line that is kept up to date and vanishes at
-the end; elsewhere (a log, a pipe) a line is written when the work passes two seconds, and then now and again.
-The time left is that of the present stage: the time it took so far, times what is left over what is done.
+Nothing is shown in the first two seconds. After that a terminal shows one line that is kept up to date and vanishes at
+the end. Elsewhere (a log, a pipe) a plain line is written after two seconds, and then every half minute.
 """
 
 from __future__ import annotations
 
-import shutil
+import math
 import sys
 import threading
-import time
-from types import TracebackType
-from typing import Protocol, TextIO
+from datetime import timedelta
+from typing import TYPE_CHECKING, Protocol, TextIO
 
-#: Seconds that may pass in silence, and seconds between two lines where nothing can be overwritten.
+if TYPE_CHECKING:
+    from rich.progress import Task
+    from rich.text import Text
+
+#: Seconds of silence at the beginning, and seconds between two lines where nothing can be overwritten.
 SILENT, PAUSE = 2.0, 30.0
+#: Longest line.
+COLUMNS = 80
 
 
 class Monitor(Protocol):
-    """What long computations report to: the stage that begins, and how far it is."""
+    """The receiver of a long computation's reports: which stage begins, and how far it is."""
 
     def stage(self, text: str, total: float | None = None) -> None:
-        """Begin a stage of `total` units, None if nobody knows how many."""
+        """Begin a stage of `total` units (None: unknown)."""
 
     def advance(self, done: float, note: str = "", total: float | None = None) -> None:
-        """Report the units done, and something about the latest of them."""
+        """Report the units done, with a note about the latest of them."""
 
 
-class Silent:
-    """A monitor that says nothing."""
-
-    def stage(self, text: str, total: float | None = None) -> None:
-        """Say nothing."""
-
-    def advance(self, done: float, note: str = "", total: float | None = None) -> None:
-        """Say nothing."""
+class Silent(Monitor):
+    """A monitor that shows nothing."""
 
 
 class Progress:
-    """A monitor that writes to a stream, by default stderr. Use it in a ``with`` block.
-
-    Parameters
-    ----------
-    text : str
-        The first stage.
-    total : float, optional
-        Its units.
-    stream : text stream, optional
-    """
+    """A monitor that writes to a stream, by default stderr, in a ``with`` block; it begins with a first stage."""
 
     def __init__(self, text: str = "", total: float | None = None, stream: TextIO | None = None) -> None:
-        self.stream = sys.stderr if stream is None else stream
-        self.live = self.stream.isatty()
-        self._lock = threading.Lock()
+        from rich import progress
+        from rich.console import Console
+
+        class Line(progress.ProgressColumn):
+            def render(self, task: Task) -> Text:
+                return _line(task)
+
+        stream = sys.stderr if stream is None else stream
+        self._console = Console(file=stream, force_terminal=stream.isatty(), color_system=None, highlight=False)
+        self._console.width = min(self._console.width, COLUMNS)
+        # The period makes the time left an average over the whole stage.
+        self._bar = progress.Progress(
+            Line(), console=self._console, transient=True, redirect_stdout=False, speed_estimate_period=math.inf
+        )
         self._stop = threading.Event()
-        self._began = self._spoke = time.monotonic()
-        self._width = 0
+        self._thread = threading.Thread(target=self._show, daemon=True)
         self.stage(text, total)
-        self._thread = threading.Thread(target=self._watch, daemon=True)
 
     def __enter__(self) -> Progress:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def stage(self, text: str, total: float | None = None) -> None:
         """Begin a stage of `total` units."""
-        with self._lock:
-            self._text, self._total, self._done, self._note = text, total, 0.0, ""
-            self._first = self._since = time.monotonic()
-            self._start = 0.0
+        self._begin(text, total, 0.0)
 
     def advance(self, done: float, note: str = "", total: float | None = None) -> None:
         """Report the units done."""
-        with self._lock:
-            self._done, self._note, self._total = done, note, self._total if total is None else total
-            self._since = time.monotonic()
+        self._bar.update(self._task, completed=done, total=total, note=note)
 
     def begin_at(self, done: float) -> None:
-        """Say that so much was done before this run, which has no part in the time left."""
-        with self._lock:
-            self._start = self._done = done
+        """Say how many units an earlier run has done; they do not count for the time left."""
+        task = self._bar.tasks[0]
+        self._begin(task.description, task.total, done)
 
     def say(self, text: str) -> None:
         """Write a line that stays."""
-        with self._lock:
-            self._wipe()
-            print(text, file=self.stream, flush=True)
+        self._console.print(text, markup=False, emoji=False, soft_wrap=True)
 
     def close(self) -> None:
         """Stop, and wipe the line."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
-        with self._lock:
-            self._wipe()
+        if self._bar.live.is_started:
+            self._bar.stop()
 
-    def line(self) -> str:
-        """Return the present state in words."""
-        parts = [self._text]
-        if self._total:
-            parts.append(f"{100 * min(1.0, self._done / self._total):.0f} %")
-        if self._note:
-            parts.append(self._note)
-        if (left := self.left()) is not None:
-            parts.append(f"{clock(left)} left")
-        else:
-            parts.append(f"{clock(time.monotonic() - self._first)} so far")
-        return ", ".join(part for part in parts if part)
+    def _begin(self, text: str, total: float | None, done: float) -> None:
+        with self._bar._lock:  # no line is drawn between the two stages
+            for task in self._bar.task_ids:
+                self._bar.remove_task(task)
+            self._task = self._bar.add_task(text, total=total, completed=done, note="")  # type: ignore[arg-type]
+            self._bar.advance(self._task, 0.0)  # the time left counts from here
 
-    def left(self) -> float | None:
-        """Return the seconds that this stage will still take, None while nobody can tell."""
-        made = self._done - self._start
-        if not self._total or made <= 0 or self._done >= self._total:
-            return None
-        rate = (self._since - self._first) / made
-        return max(0.0, rate * (self._total - self._done) - (time.monotonic() - self._since))
-
-    def _watch(self) -> None:
-        while not self._stop.wait(0.2 if self.live else 0.5):
-            now = time.monotonic()
-            if now - self._began < SILENT:
-                continue
-            with self._lock:
-                if self.live:
-                    self._draw()
-                elif now - self._spoke >= (SILENT if self._spoke == self._began else PAUSE):
-                    print(self.line(), file=self.stream, flush=True)
-                    self._spoke = now
-
-    def _draw(self) -> None:
-        room = shutil.get_terminal_size().columns - 1
-        text = self.line()
-        text = text if len(text) <= room else text[: room - 1] + "…"
-        self.stream.write("\r" + text.ljust(self._width))
-        self.stream.flush()
-        self._width = len(text)
-
-    def _wipe(self) -> None:
-        if self.live and self._width:
-            self.stream.write("\r" + " " * self._width + "\r")
-            self.stream.flush()
-            self._width = 0
+    def _show(self) -> None:
+        pause = SILENT
+        while not self._stop.wait(pause):
+            if self._console.is_interactive:
+                self._bar.start()
+                return
+            self._console.print(_line(self._bar.tasks[0]), no_wrap=True, overflow="ellipsis")
+            pause = PAUSE
 
 
-def clock(seconds: float) -> str:
-    """Write a duration as minutes and seconds, with the hours in front where there are any."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+def _line(task: Task) -> Text:
+    """Return the state of a stage in words."""
+    from rich.text import Text
+
+    left = None if task.finished else task.time_remaining
+    seconds, word = (task.elapsed or 0.0, "so far") if left is None else (left, "left")
+    share = f"{task.percentage:.0f} %" if task.total else ""
+    parts = (task.description, share, task.fields["note"], f"{timedelta(seconds=round(seconds))} {word}")
+    return Text(", ".join(part for part in parts if part), no_wrap=True, overflow="ellipsis")

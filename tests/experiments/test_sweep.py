@@ -498,4 +498,4 @@ def test_progress_counts_cells_done_failed_and_time_left(tmp_path, agents):
         pass
     os.close(ours)
     assert process.wait() == 1
-    assert re.search(r"cells, \d+ %, 4 of 6 done, 1 failed, \d+:\d\d left", text.decode())
+    assert re.search(r"cells, \d+ %, 4 of 6 done, 1 failed, \d+:\d\d:\d\d left", text.decode())

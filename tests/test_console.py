@@ -1,0 +1,81 @@
+"""Progress: silent at first, one live line on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import io
+import re
+import time
+
+import pytest
+
+from dp_ensemble_env.tools import console
+from dp_ensemble_env.tools.console import Progress
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def wait_for(words, stream):
+    end = time.monotonic() + 20
+    while words not in stream.getvalue():
+        assert time.monotonic() < end, stream.getvalue()
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("kind", [Terminal, io.StringIO])
+def test_quick_work_is_silent(kind, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    stream = kind()
+    with Progress("quick", 2, stream) as monitor:
+        monitor.advance(1, "half")
+    assert stream.getvalue() == ""
+
+
+def test_a_log_gets_plain_lines_of_at_most_80_columns(monkeypatch):
+    monkeypatch.setattr(console, "SILENT", 0.05)
+    monkeypatch.setattr(console, "PAUSE", 0.05)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    stream = io.StringIO()
+    with Progress("[red]work", 4, stream) as monitor:
+        monitor.advance(1, "1 of 4 done")
+        wait_for("1 of 4 done", stream)
+        monitor.stage("more", 10)
+        monitor.begin_at(5)
+        monitor.advance(5, "x" * 100)
+        wait_for("more, 50 %", stream)
+        monitor.say("this [bold]stays[/]")
+    lines = stream.getvalue().splitlines()
+    assert any(re.fullmatch(r"\[red\]work, 25 %, 1 of 4 done, 0:00:0\d left", line) for line in lines)
+    assert lines[-1] == "this [bold]stays[/]" and "\x1b" not in stream.getvalue()
+    assert max(map(len, lines)) == 80 and any(line.endswith("x…") for line in lines)
+
+
+def test_a_terminal_shows_one_line_that_vanishes(monkeypatch):
+    monkeypatch.setattr(console, "SILENT", 0.05)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "200")
+    stream = Terminal()
+    with Progress("work", None, stream) as monitor:
+        monitor.advance(3, "y" * 150)
+        wait_for("y…", stream)
+        monitor.say("this stays")
+        wait_for("this stays\nwork", stream)
+    text = re.sub(r"\x1b\[[?0-9;]*[A-Za-z]", "", stream.getvalue())
+    assert max(map(len, re.split(r"[\r\n]", text))) == 80
+    assert stream.getvalue().endswith("\x1b[1A\x1b[2K")  # the line is wiped
+
+
+def test_time_left_leaves_out_the_work_of_earlier_runs():
+    progress = Progress("work", 100, io.StringIO())
+    now = [0.0]
+    progress._bar.get_time = lambda: now[0]
+    progress.begin_at(50)
+    task = progress._bar.tasks[0]
+    task._get_time = progress._bar.get_time
+    now[0] = 60.0
+    progress.advance(60)
+    assert task.time_remaining == 240.0 and str(console._line(task)) == "work, 60 %, 0:04:00 left"
+    progress.advance(100)
+    assert str(console._line(task)) == "work, 100 %, 0:01:00 so far"

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_ensemble_env.agents.hyperparams import hyperparameters
-from dp_ensemble_env.agents.learners import check_value, population_of, ready_optimisers
+from dp_ensemble_env.agents.learners import check_value, population_of
 from dp_ensemble_env.agents.runs import Record
 from dp_ensemble_env.envs import actions, functional
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
@@ -167,7 +167,6 @@ class Trainer:
     ) -> None:
         import torch
 
-        ready_optimisers()
         made = [EnsembleEnv(model, "mean-field", action) for model in models]
         self.params = [functional.make(env, backend="torch", dtype="float32") for env in made]
         self.settings, self.seed, self.total = settings, seed, total

@@ -6,11 +6,8 @@ import copy
 import importlib
 import inspect
 import math
-import os
 import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -37,23 +34,7 @@ def algorithm_class(algo: str) -> Any:
         package = importlib.import_module("sb3_contrib" if algo in CONTRIB else "stable_baselines3")
     except ImportError as error:
         raise ImportError(f"{algo} needs {error.name}; pip install 'dp-ensemble-env[rl]'.", name=error.name) from error
-    ready_optimisers()
     return getattr(package, algo.upper())
-
-
-def ready_optimisers() -> None:
-    """Import what torch would import with the first optimiser, and remove the empty folder that it makes.
-
-    The folder is for compiled code, which small networks do not need, and would stay in the temporary directory.
-    """
-    name = "TORCHINDUCTOR_CACHE_DIR"
-    if "torch._dynamo" in sys.modules or name in os.environ:
-        return
-    importlib.import_module("torch._dynamo")
-    folder = os.environ.pop(name, None)
-    if folder is not None:
-        with suppress(OSError):  # another program uses it: it is not empty
-            os.rmdir(folder)
 
 
 def settings_of(

@@ -1,18 +1,15 @@
 """Reinforcement-learning benchmark for privacy-aware demand response.
 
-The names below are loaded when first used, so that ``import dp_ensemble_env``
-(which registers the environments with Gymnasium) stays quick.
+The names below are loaded when first used, so that ``import dp_ensemble_env`` (which registers the
+environments with Gymnasium) stays quick.
 """
 
 from __future__ import annotations
 
-import dp_ensemble_env._interrupt  # first: Ctrl-C during what follows, numpy for instance
-
-# isort: split
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import dp_ensemble_env.envs  # noqa: F401 - registers the environments
+from dp_ensemble_env.tools.registry import lazy
 
 __version__ = "0.2.0"
 
@@ -29,52 +26,26 @@ if TYPE_CHECKING:
     from dp_ensemble_env.privacy.release import Release
     from dp_ensemble_env.scenarios.campus import campus_building, campus_chain, campus_event
 
-_MODULES = {
-    "scenarios.campus": ("campus_building", "campus_chain", "campus_event"),
-    "control.cost": ("cost_of_privacy",),
-    "chain.event": ("DemandResponseEvent", "customer_baseline"),
-    "chain.tariff": ("Tariff",),
-    "control.lsmdp": ("evaluate_policy", "solve"),
-    "chain": ("MarkovChain", "ensemble", "estimate_chain"),
-    "meter": ("PowerSeries", "read_meter"),
-    "model": ("EnsembleModel",),
-    "control.policies": ("average_policy", "digamma_policy", "standard_policy", "taylor_policy"),
-    "privacy.release": ("Release",),
-    "privacy.mechanisms.dirichlet": ("DirichletMechanism",),
-}
-_HOME = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "scenarios.campus": ("campus_building", "campus_chain", "campus_event"),
+        "control.cost": ("cost_of_privacy",),
+        "chain.event": ("DemandResponseEvent", "customer_baseline"),
+        "chain.tariff": ("Tariff",),
+        "control.lsmdp": ("evaluate_policy", "solve"),
+        "chain": ("MarkovChain", "ensemble", "estimate_chain"),
+        "meter": ("PowerSeries", "read_meter"),
+        "model": ("EnsembleModel",),
+        "control.policies": ("average_policy", "digamma_policy", "standard_policy", "taylor_policy"),
+        "privacy.release": ("Release",),
+        "privacy.mechanisms.dirichlet": ("DirichletMechanism",),
+    },
+)
 
 __all__ = [
-    "DemandResponseEvent",
-    "DirichletMechanism",
-    "EnsembleModel",
-    "MarkovChain",
-    "PowerSeries",
-    "Release",
-    "Tariff",
-    "__version__",
-    "average_policy",
-    "campus_building",
-    "campus_chain",
-    "campus_event",
-    "cost_of_privacy",
-    "customer_baseline",
-    "digamma_policy",
-    "ensemble",
-    "estimate_chain",
-    "evaluate_policy",
-    "read_meter",
-    "solve",
-    "standard_policy",
-    "taylor_policy",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(importlib.import_module(_HOME[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    "DemandResponseEvent", "DirichletMechanism", "EnsembleModel", "MarkovChain", "PowerSeries", "Release", "Tariff",
+    "__version__", "average_policy", "campus_building", "campus_chain", "campus_event", "cost_of_privacy",
+    "customer_baseline", "digamma_policy", "ensemble", "estimate_chain", "evaluate_policy", "read_meter", "solve",
+    "standard_policy", "taylor_policy",
+]  # fmt: skip

@@ -213,6 +213,10 @@ def check_event_day(event: DemandResponseEvent, times: ArrayLike, source: str = 
         )
 
 
+class MissingReadings(ValueError):  # noqa: N818 - named after what is wrong
+    """Readings before the event are missing that the adjustment of a baseline needs."""
+
+
 class TooFewDays(ValueError):  # noqa: N818 - named after what is wrong
     """There are fewer complete similar days before the event than a baseline needs."""
 
@@ -319,7 +323,7 @@ def _weather_factor(
     actual = lookup(stamps, step).sum()
     usual = np.mean([lookup(stamps + offset, step).sum() for offset in offsets])
     if not (np.isfinite(actual) and np.isfinite(usual) and usual > 0):
-        raise ValueError("readings are missing two to four hours before the event; use adjustment='none'.")
+        raise MissingReadings("readings are missing two to four hours before the event; use adjustment='none'.")
     return float(np.clip(actual / usual, 0.8, 1.2))
 
 

@@ -66,7 +66,6 @@ def build_parser() -> Parser:
     }
     options.add(parser, *options.PROBLEM, "action", "privacy", helps=helps, action=None)
     options.add(parser, "seed", "jobs", "output", "resume", helps=helps, output=Path("runs/compare"))
-    parser.former["--k"] = "--expect, or --privacy dirichlet:k=K for a release"
     return parser
 
 

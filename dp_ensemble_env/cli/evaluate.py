@@ -72,7 +72,6 @@ def build_parser() -> Parser:
     parser.add_argument("--animate", type=Path, metavar="FILE", help=words)
     options.add(parser, *options.PROBLEM, *REMEMBERED)
     options.add(parser, "seed")
-    parser.former["--folder"] = "--models"
     return parser
 
 

@@ -70,8 +70,6 @@ def build_parser() -> Parser:
     where.add_argument("--from", dest="source", type=Path, metavar="FILE", help="show a results file, and run nothing")
     words = "write a page there, too: a report (.html), or tables for the site (.md); the results file goes beside it"
     where.add_argument("--page", type=Path, metavar="FILE", help=words)
-    parser.former.update({"--seeds": "--repeats", "--learner": "--train"})
-    parser.stands_for.update({"seeds": "--repeats", "allow_code": "--allow-code"})
     return parser
 
 

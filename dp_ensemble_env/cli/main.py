@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import sys
 
-from dp_ensemble_env._interrupt import become_program
 from dp_ensemble_env.cli.shell import PROGRAM, Parser, did_you_mean, guard
 
 #: Command, and what it does in a few words; `dp_ensemble_env.cli.<command>` has its ``main``.
@@ -46,8 +45,6 @@ def build_parser() -> Parser:
 def main(argv: list[str] | None = None) -> int:
     """Run one command and return its exit status."""
     words = sys.argv[1:] if argv is None else list(argv)
-    if argv is None:
-        become_program()
     if words and words[0] in COMMANDS:
         return guard(f"{PROGRAM} {words[0]}", lambda: _run(words[0], words[1:]))
     if words[:1] == ["--version"]:

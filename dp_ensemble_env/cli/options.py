@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dp_ensemble_env.cli.shell import Parser, did_you_mean, translate
+from dp_ensemble_env.cli.shell import Parser, did_you_mean
 from dp_ensemble_env.scenarios.problem import READING as SETTINGS
 from dp_ensemble_env.scenarios.problem import Problem, ProblemSettings, dirichlet_spec
 
@@ -101,20 +101,17 @@ def tariff(text: str) -> float | str:
 # ------------------------------------------------------------------ declarations
 @dataclass(frozen=True)
 class Option:
-    """One option: its help, how argparse reads it, and the Python arguments that it stands for."""
+    """One option: its help, and how argparse reads it."""
 
     name: str
     group: str
     help: str
     default: Any = None
     settings: dict[str, Any] = field(default_factory=dict)
-    arguments: tuple[str, ...] = ()
-    former: tuple[str, ...] = ()
 
 
 _ALL = (
-    Option("meter", "data", "meter file of one building, instead of a scenario", None, {"metavar": "FILE"},
-           ("path",), ("--data",)),
+    Option("meter", "data", "meter file of one building, instead of a scenario", None, {"metavar": "FILE"}),
     Option("column", "data", "its column or channel, or 'sum' for all of them"),
     Option("meter-id", "data", "which meter, if the file lists several one below the other, or 'sum'", None,
            {"metavar": "NAME"}),
@@ -152,36 +149,33 @@ _ALL = (
            {"type": positive, "metavar": "DOLLARS"}),
     Option("date", "event", "day of the event (default: the scenario's; for a meter, the first working day from 2 July "
            "on in its last summer)", None, {"metavar": "DAY"}),
-    Option("window", "event", "its hours (default 11:00-15:00)", None, {"type": window, "metavar": "HH:MM-HH:MM"},
-           ("start", "end"), ("--start", "--end")),
+    Option("window", "event", "its hours (default 11:00-15:00)", None, {"type": window, "metavar": "HH:MM-HH:MM"}),
     Option("incentive", "event", "dollars per kWh during the event (default 1)", None,
            {"type": number, "metavar": "PRICE"}),
     Option("tariff", "event", "energy price in dollars per kWh, or a CSV file of prices (default 0.137)", None,
-           {"type": tariff, "metavar": "PRICE"}, ("price",), ("--price",)),
+           {"type": tariff, "metavar": "PRICE"}),
     Option("scenario", "problem", "built-in problem; see dp-ensemble scenarios", "campus-event", {"metavar": "NAME"}),
     Option("instance", "problem", "which of the scenario's training instances", 0, {"type": whole(0, 999_999),
            "metavar": "N"}),
     Option("levels", "problem", "number of power levels (default 20; 40 for a metered day)", None,
-           {"type": whole(2, 100_000), "metavar": "N"}, ("n_states",), ("--states",)),
+           {"type": whole(2, 100_000), "metavar": "N"}),
     Option("loads", "problem", "loads of the ensemble (default 100); with a meter, copies of the building (default 1)",
-           None, {"type": whole(1), "metavar": "N"}, ("buildings",), ("--buildings",)),
+           None, {"type": whole(1), "metavar": "N"}),
     Option("penalty", "problem", "discomfort in dollars per load and nat (default 15; for a metered day see "
-           "--response)", None, {"type": positive, "metavar": "DOLLARS"}, ("discomfort_penalty",)),
-    Option("population", "problem", POPULATIONS, "mean-field", {"type": population, "metavar": "LOADS"}, (),
-           ("--env",)),
+           "--response)", None, {"type": positive, "metavar": "DOLLARS"}),
+    Option("population", "problem", POPULATIONS, "mean-field", {"type": population, "metavar": "LOADS"}),
     Option("action", "problem", "action mode: price, tilt, policy, discrete, or a registered one", "tilt",
-           {"metavar": "MODE"}, ("action_mode",)),
+           {"metavar": "MODE"}),
     Option("privacy", "problem", "let the agent see only a release: a mechanism such as dirichlet:k=50,floor=0.05, or "
            "a saved release (default: the true dynamics)", None, {"metavar": "SPEC"}),
     Option("k", "problem", "short for --privacy dirichlet:k=K", None, {"type": positive, "metavar": "K"}),
     Option("floor", "problem", "least probability before the draw, with --k (default 0)", None,
-           {"type": nonnegative, "metavar": "P"}, ("omega",)),
+           {"type": nonnegative, "metavar": "P"}),
     Option("release-seed", "problem", "seed of the release", 0, {"type": whole(), "metavar": "N"}),
     Option("seed", "run", "seed of everything random except the release", 0,
-           {"type": whole(0, 2**31 - 1), "metavar": "N"}, ("rng",)),
+           {"type": whole(0, 2**31 - 1), "metavar": "N"}),
     Option("jobs", "run", "processes at a time", 1, {"type": whole(1, 4096), "metavar": "N"}),
-    Option("output", "run", "folder to write to", None, {"type": Path, "metavar": "FOLDER"},
-           ("folder",), ("--out", "--folder", "--root")),
+    Option("output", "run", "folder to write to", None, {"type": Path, "metavar": "FOLDER"}),
     Option("force", "run", "replace what is there", False, {"action": "store_true"}),
     Option("resume", "run", "continue what was interrupted", False, {"action": "store_true"}),
 )  # fmt: skip
@@ -228,9 +222,6 @@ def add(parser: Parser, *names: str, helps: dict[str, str] | None = None, **defa
             settings["default"] = list(default) if isinstance(default, tuple) else default
         text = (helps or {}).get(name, option.help)
         groups[title].add_argument(f"--{name}", help=text, **settings)
-        parser.stands_for.update(dict.fromkeys(option.arguments, f"--{name}"))
-        parser.former.update({old: f"--{name}" for old in option.former if old != f"--{name}"})
-    parser.former["--step-minutes"] = "nothing: steps are quarter hours, or the readings' own where these are longer"
 
 
 # ------------------------------------------------------------------ from options to objects
@@ -268,8 +259,8 @@ def say_notes(problem: Problem) -> None:
 
 
 def say(note: str) -> None:
-    """Print a note on stderr, in the words of the command line."""
-    print(f"note: {translate(note, {name.replace('-', '_'): f'--{name}' for name in OPTIONS})}", file=sys.stderr)
+    """Print a note on stderr."""
+    print(f"note: {note}", file=sys.stderr)
 
 
 def say_left_out(refused: dict[str, str], meters: int) -> None:

@@ -107,7 +107,6 @@ def declare_matrix(parser: Parser, scenario: str | None = "campus-event") -> Non
     parser.set_defaults(dynamics="pooled")  # one matrix is released, not one for each step of a day
     words = "take h = 2C/N per row from the counts (default: --h)"
     parser.add_argument("--transitions", type=options.positive, metavar="C", help=words)
-    parser.former["--data"] = "--meter or --scenario"
 
 
 def declare_release(parser: Parser) -> None:

@@ -77,8 +77,6 @@ def declare_frontier(parser: Parser) -> None:
     parser.add_argument("--days", type=whole(1), default=30, metavar="N", help=DAYS)
     options.add(parser, "scenario", scenario="campus-event")
     options.add(parser, "output", "seed", output=Path("runs/frontier"))
-    parser.former.update({"--instances": "--instance", "--draws": "--releases"})
-    parser.stands_for["draws"] = "--releases"
 
 
 # ------------------------------------------------------------------ regret

@@ -1,7 +1,7 @@
-"""The one shell around every command: its parser, its errors, and Ctrl-C.
+"""The shell around every command: its parser, its errors, and Ctrl-C.
 
-Whatever goes wrong becomes one sentence on stderr in the words of the command line (options, not Python arguments) and
-the exit status 2. Ctrl-C gives the status 130 at once, and says what was kept.
+An error becomes one sentence on stderr and the exit status 2. Ctrl-C gives the status 130 and one sentence that says
+what is kept.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import re
 import shlex
 import sys
 import textwrap
@@ -18,9 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
-from dp_ensemble_env import _interrupt
-from dp_ensemble_env._interrupt import PROGRAM as PROGRAM
-
+PROGRAM = "dp-ensemble"
 #: Which extra brings a module that may be missing.
 EXTRAS = {
     "matplotlib": "plots",
@@ -83,8 +80,6 @@ class Parser(argparse.ArgumentParser):
     ----------
     examples : sequence of str
         Command lines, shown at the end of the help.
-    former : dict, optional
-        Options of earlier versions, and what to use instead.
     """
 
     def __init__(self, *, examples: Sequence[str] = (), **settings: Any) -> None:
@@ -92,9 +87,6 @@ class Parser(argparse.ArgumentParser):
             settings["epilog"] = "examples:\n" + "\n".join(f"  {line}" for line in examples)
         settings.setdefault("formatter_class", Formatter)
         super().__init__(**{"allow_abbrev": False, **settings})
-        self.former: dict[str, str] = {}
-        #: Python argument, and the option that sets it.
-        self.stands_for: dict[str, str] = {}
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         """Parse, and refuse what is unknown."""
@@ -107,8 +99,6 @@ class Parser(argparse.ArgumentParser):
         name = word.split("=")[0]
         if not name.startswith("-"):
             return f"{word!r} is one word too many; see {self.prog} --help"
-        if name in self.former:
-            return f"there is no option {name}; use {self.former[name]}"
         hint = did_you_mean(name, self._option_string_actions, f"see {self.prog} --help")
         return f"there is no option {name}; {hint}"
 
@@ -120,22 +110,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise a sentence instead of printing the usage."""
-        message = re.sub(r"^argument ([^:]+): ", r"\1 ", message)
-        message = re.sub(r"expected (one|\d+|at least one) arguments?", r"needs \1 value", message)
-        message = message.replace("needs 2 value", "needs 2 values")
-        message = re.sub(r"^the following arguments are required: (.*)", r"\1 is missing", message)
-        raise UsageError(message if message.endswith("?") else f"{message.rstrip('.')}.")
-
-    def translations(self) -> dict[str, str]:
-        """Return the options by the Python arguments that they set, those of subcommands included."""
-        found: dict[str, str] = {}
-        for action in self._actions:
-            if isinstance(action, argparse._SubParsersAction):
-                for parser in action.choices.values():
-                    found.update(parser.translations())
-            elif action.option_strings:
-                found[action.dest] = action.option_strings[-1]
-        return {**found, **self.stands_for}
+        raise UsageError(message)
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
@@ -145,25 +120,7 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
 
 
 # ------------------------------------------------------------------ errors
-def translate(text: str, options: dict[str, str]) -> str:
-    """Put an error of the library into the words of the command line."""
-    for name, option in sorted(options.items(), key=lambda pair: -len(pair[0])):
-        plain = re.escape(name)
-        text = re.sub(rf"(?<![\w:,-]){plain}=True", option, text)
-        text = re.sub(rf"\bpass {plain}=None\b", f"leave {option} out", text)
-        text = re.sub(rf"\bleave {plain} out\b", f"leave {option} out", text)
-        text = re.sub(rf"(?<![\w:,-]){plain}='([^']*)'", rf"{option} \1", text)  # action='price'
-        text = re.sub(rf"(?<![\w:,-]){plain}=(\.\.\.|[\w.+-]+)", rf"{option} \1", text)
-        text = re.sub(rf"(?<![\w:,-]){plain}=(?= \()", option, text)  # unit= ('kW' or 'kWh')
-        if "_" in name:
-            text = re.sub(rf"(?<![\w-]){plain}(?![\w-])", option, text)
-        else:
-            verbs = "must|is missing|has|cannot|says|lies"
-            text = re.sub(rf"(^|[;:] ){plain}(?=( [\d-]+)? ({verbs})\b)", rf"\1{option}", text)
-    return text
-
-
-def sentence(error: BaseException, options: dict[str, str]) -> str:
+def sentence(error: BaseException) -> str:
     """Say what went wrong in one line, with the remedy."""
     cause: BaseException | None = error
     while cause is not None:
@@ -178,7 +135,7 @@ def sentence(error: BaseException, options: dict[str, str]) -> str:
         text = f"{error.strerror.lower()}; check the disk and the files that were named."
     elif isinstance(error, ArithmeticError):
         text = f"these data are beyond what can be computed ({text}); check their unit."
-    return translate(text or type(error).__name__, options)
+    return text or type(error).__name__
 
 
 @contextlib.contextmanager
@@ -186,14 +143,12 @@ def keeping(words: Callable[[], str]) -> Iterator[None]:
     """Say what is kept when the block is interrupted."""
     try:
         yield
-    except BaseException as stop:
-        if not _is_interruption(stop):
-            raise
-        raise KeyboardInterrupt(*_kept(stop) or (words(),)) from None
+    except KeyboardInterrupt as stop:
+        raise KeyboardInterrupt(*stop.args or (words(),)) from None
 
 
-def guard(name: str, work: Callable[[], int], options: Callable[[], dict[str, str]] = dict) -> int:
-    """Run a command; return its exit status whatever happens."""
+def guard(name: str, work: Callable[[], int]) -> int:
+    """Run a command; return its exit status, also after an error or Ctrl-C."""
 
     def complain(text: str) -> None:
         with contextlib.suppress(OSError):
@@ -203,41 +158,21 @@ def guard(name: str, work: Callable[[], int], options: Callable[[], dict[str, st
         if issubclass(category, UserWarning):
             complain(" ".join(str(message).split()))
 
-    def attempt() -> int:
+    with warnings.catch_warnings():
+        warnings.showwarning = note
         try:
             status = work()
             sys.stdout.flush()
             return status
-        except BrokenPipeError:  # whoever read our output has gone
+        except BrokenPipeError:  # the reader of our output has gone
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             return 1
-        except (ValueError, OSError, ImportError, ArithmeticError) as error:
-            if _interrupt.arrived():
-                raise
-            complain(sentence(error, options()))
-            return 2
-
-    with _interrupt.interruptible(), warnings.catch_warnings():
-        warnings.showwarning = note
-        try:
-            with _interrupt.at_work():
-                return attempt()
-        except BaseException as stop:
-            if not _is_interruption(stop):
-                raise
-            words = "; ".join(("interrupted", *_kept(stop))).rstrip(".")
-            _interrupt.say(lambda: complain(f"{words}."))
-            _interrupt.end_program()
+        except KeyboardInterrupt as stop:
+            complain("; ".join(("interrupted", *map(str, stop.args))) + ".")
             return 130
-
-
-def _is_interruption(error: BaseException) -> bool:
-    """Return whether Ctrl-C is behind an exception; compiled code may turn KeyboardInterrupt into another one."""
-    return isinstance(error, KeyboardInterrupt) or _interrupt.arrived()
-
-
-def _kept(stop: BaseException) -> tuple[str, ...]:
-    return tuple(map(str, stop.args)) if isinstance(stop, KeyboardInterrupt) else ()
+        except (ValueError, OSError, ImportError, ArithmeticError) as error:
+            complain(sentence(error))
+            return 2
 
 
 def execute(build: Callable[[], Parser], run: Callable[[argparse.Namespace], int], argv: list[str] | None) -> int:
@@ -250,4 +185,4 @@ def execute(build: Callable[[], Parser], run: Callable[[argparse.Namespace], int
         args.words, args.command_line = words, shlex.join([*parser.prog.split(), *words])
         return run(args)
 
-    return guard(parser.prog, work, parser.translations)
+    return guard(parser.prog, work)

@@ -52,7 +52,6 @@ def build_parser() -> Parser:
     helps = {"privacy": "mechanism whose releases the capability 'data' is measured with, or none"}
     options.add(parser, "privacy", helps=helps, privacy="dirichlet:k=50")
     options.add(parser, "seed", "output", output=Path("runs/suite"))
-    parser.former.update({"--agents": "--planners", "--learner": "--train", "--seeds": "--repeats"})
     return parser
 
 

@@ -91,8 +91,6 @@ def build_parser() -> Parser:
     where.add_argument("--keep-failed", action="store_true", help="do not try failed cells again")
     where.add_argument("--list", action="store_true", help="say what is done and missing, and run nothing")
     where.add_argument("--summary-only", action="store_true", help="write the tables of what is there, and run nothing")
-    parser.former.update({"--env": "--population", "--data": "--meters or --scenarios", "--meter": "--meters",
-                          "--scenario": "--scenarios", "--action": "--actions", "--seed": "--seeds"})  # fmt: skip
     return parser
 
 

@@ -62,7 +62,6 @@ def build_parser() -> Parser:
     options.add(parser, *options.PROBLEM, "population", "action", *options.PRIVACY, action="price", **private)
     helps = {"output": "run folder (default: in runs/, named after the settings)", "resume": "continue the run"}
     options.add(parser, "seed", "output", "resume", helps=helps)
-    parser.stands_for.update(total_steps="--steps", target_score="--target")
     return parser
 
 

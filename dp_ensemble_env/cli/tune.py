@@ -39,8 +39,6 @@ def build_parser() -> Parser:
     helps = {"population": ", ".join(NAMES), "output": "folder of the summary"}
     options.add(parser, "scenario", "population", "action", helps=helps, action="price")
     options.add(parser, "output", helps=helps, output=Path("runs/tuning"))
-    parser.former["--seeds"] = "--repeats"
-    parser.stands_for["seeds"] = "--repeats"
     return parser
 
 

@@ -43,7 +43,6 @@ def build_parser() -> Parser:
     helps = {"seed": "seed of episodes, draws and release"}
     options.add(parser, *options.PROBLEM, "privacy", "k", "floor")
     options.add(parser, "seed", helps=helps)
-    parser.former["--release"] = "--privacy, with a mechanism or a saved release"
     return parser
 
 

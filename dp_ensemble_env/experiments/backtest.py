@@ -15,7 +15,13 @@ from numpy.typing import NDArray
 
 from dp_ensemble_env.chain import TimedChain, estimate_chain, resample, similar_days
 from dp_ensemble_env.chain.day import DAY, DayPath, TooFewSimilarDays, day_path
-from dp_ensemble_env.chain.event import DemandResponseEvent, TooFewDays, check_event_day, customer_baseline
+from dp_ensemble_env.chain.event import (
+    DemandResponseEvent,
+    MissingReadings,
+    TooFewDays,
+    check_event_day,
+    customer_baseline,
+)
 from dp_ensemble_env.control.lsmdp import occupancy
 from dp_ensemble_env.experiments.trajectories import draw_states
 from dp_ensemble_env.scenarios.metered import LEVELS, DaySettings, left_out, level_grid
@@ -197,11 +203,7 @@ def _forecast(
         plain, adjusted = (
             customer_baseline(past, load, event, exclude=skipped, adjustment=how)[inside] for how in ("none", "weather")
         )
-    except (TooFewSimilarDays, TooFewDays):
-        return None
-    except ValueError as error:
-        if "readings are missing two to four hours before" not in str(error):
-            raise
+    except (TooFewSimilarDays, TooFewDays, MissingReadings):
         return None
     today = past < np.datetime64(event.date, "D")
     by_hour, pooled = _chains(past[today], load[today], step, line.times, metered[0], settings, skipped)

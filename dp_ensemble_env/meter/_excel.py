@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dp_ensemble_env.meter._limits import Limits
-from dp_ensemble_env.meter._origin import Origin, name_list
+from dp_ensemble_env.meter._origin import MeterFileError, Origin, name_list
 from dp_ensemble_env.meter._source import Rows, Sheet
 from dp_ensemble_env.meter._text import find_table
 
@@ -22,10 +22,8 @@ def read_workbook(path: Path, origin: Origin, limits: Limits) -> tuple[Sheet, li
         book = openpyxl.load_workbook(path, read_only=True, data_only=True)
         sheets = {sheet.title: Sheet(_rows(sheet, origin, limits), origin) for sheet in book.worksheets}
         book.close()
-    except ValueError as error:
-        if str(error).startswith(origin.name):
-            raise  # One of our own.
-        raise _broken(error, origin) from None
+    except MeterFileError:
+        raise
     except Exception as error:  # a damaged workbook raises whatever zipfile, zlib and the XML parser run into
         raise _broken(error, origin) from None
     found, reasons = [], []

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from dp_ensemble_env.meter._channels import LOAD, NET, OTHER, PRODUCED, Channel
 from dp_ensemble_env.meter._espi_clock import FileClock, read_rule
 from dp_ensemble_env.meter._limits import Limits
-from dp_ensemble_env.meter._origin import Origin, Readings, plural, shorten
+from dp_ensemble_env.meter._origin import MeterFileError, Origin, Readings, plural, shorten
 from dp_ensemble_env.meter._stamps import check_years
 from dp_ensemble_env.meter._zones import utc_to_wall
 
@@ -208,9 +208,9 @@ def _parse(stream: BinaryIO, origin: Origin, limits: Limits) -> _Feed:
     except expat.ExpatError as error:
         reason = expat.errors.messages.get(error.code, "not well formed")
         raise origin.error(f"the XML is broken ({reason}); download the file again.", error.lineno) from None
-    except (LookupError, ValueError) as error:
-        if str(error).startswith(origin.name):
-            raise  # One of our own, from a handler.
+    except MeterFileError:  # from a handler
+        raise
+    except (LookupError, ValueError):
         raise origin.error("the XML declares an encoding that is not known; save it as UTF-8.") from None
     if not feed.blocks:
         raise origin.error("no IntervalReading was found; export interval data in Green Button format.")

@@ -13,6 +13,10 @@ from numpy.typing import NDArray
 UNITS = {"W": 1e-3, "kW": 1.0, "MW": 1e3, "Wh": 1e-3, "kWh": 1.0, "MWh": 1e3}
 
 
+class MeterFileError(ValueError):
+    """A meter file, or one of its lines, cannot be read."""
+
+
 @dataclass(frozen=True)
 class Origin:
     """A file, named in every complaint; `word` is what its records are called."""
@@ -20,10 +24,10 @@ class Origin:
     name: str
     word: str = "line"
 
-    def error(self, message: str, line: int | np.integer | None = None) -> ValueError:
+    def error(self, message: str, line: int | np.integer | None = None) -> MeterFileError:
         """Return the one-sentence error for the file, or for one of its lines."""
         where = "" if line is None else f", {self.word} {int(line)}"
-        return ValueError(f"{self.name}{where}: {message}")
+        return MeterFileError(f"{self.name}{where}: {message}")
 
 
 @dataclass

@@ -1,16 +1,16 @@
-"""One door for each family of things: names, and what they stand for.
+"""Names for things that are loaded when first used: a registry for each extensible family, and lazy modules.
 
-A built-in entry is a string ``"module:attribute"`` that is imported when it is
-first asked for, so that listing names stays quick. Whoever registers an entry of
-their own uses it everywhere a name is taken: environments, ledger, experiments and
-the command line.
+A built-in entry is a string ``"module:attribute"`` that is imported when it is first asked for, so that listing names
+stays quick. A registered entry can be used wherever a name is accepted: environments, ledger, experiments and the
+command line.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
-from typing import Generic, TypeVar
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
 
 from dp_ensemble_env.tools.validation import check_choice
 
@@ -23,10 +23,10 @@ class Registry(Generic[T]):
     Parameters
     ----------
     kind : str
-        What the entries are, in the words of an error message.
+        The word for an entry in error messages.
     built_in : mapping of str to str
-        ``"module:attribute"`` of each entry that comes with the package; where the
-        attribute is a table of entries, the one of that name is taken from it.
+        ``"module:attribute"`` of each entry that comes with the package; if the attribute is a dictionary, the entry is
+        looked up in it by name.
     """
 
     def __init__(self, kind: str, built_in: Mapping[str, str] | None = None) -> None:
@@ -65,5 +65,25 @@ class Registry(Generic[T]):
     def remove(self, name: str) -> None:
         """Remove an entry that was registered."""
         if name in self._places or name not in self._entries:
-            raise ValueError(f"only what was registered can be removed, and the {self.kind} {name!r} was not.")
+            raise ValueError(f"the {self.kind} {name!r} cannot be removed; only registered entries can.")
         del self._entries[name]
+
+
+def lazy(package: str, places: Mapping[str, Sequence[str]]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return ``__getattr__`` and ``__dir__`` of a package whose names are imported when first used.
+
+    Parameters
+    ----------
+    package : str
+        Its ``__name__``.
+    places : mapping of str to sequence of str
+        Modules, named relative to the package, and the names to take from each.
+    """
+    home = {name: f"{package}.{module}" for module, names in places.items() for name in names}
+
+    def get(name: str) -> Any:
+        if name in home:
+            return getattr(importlib.import_module(home[name]), name)
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+    return get, lambda: sorted({*vars(sys.modules[package]), *home})

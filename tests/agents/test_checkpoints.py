@@ -342,16 +342,6 @@ def test_weights_that_do_not_fit_or_are_no_numbers_are_refused(change, words, fi
         load_agent(path)
 
 
-def test_no_folder_is_left_in_the_temporary_directory(tmp_path, monkeypatch):
-    import tempfile
-
-    (tmp_path / "tmp").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
-    monkeypatch.delenv("SB3_LOGDIR")
-    run(tmp_path / "run")
-    assert not list((tmp_path / "tmp").iterdir())
-
-
 def test_temporary_files_are_removed_when_they_are_old_and_nobody_holds_them(tmp_path):
     from dp_ensemble_env.tools.files import _hold, atomic_write
 

@@ -25,7 +25,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
-from dp_ensemble_env import _interrupt
 from dp_ensemble_env.agents import agent_names, evaluate, make_agent
 from dp_ensemble_env.agents.base import agent_factory
 from dp_ensemble_env.agents.hyperparams import ALGORITHMS
@@ -108,8 +107,6 @@ def run_cell(cell: Cell, study: Computes) -> dict[str, Any]:
     except KeyboardInterrupt:
         raise
     except BaseException as problem:  # also SystemExit, and what a user's agent may invent
-        if _interrupt.arrived():
-            raise
         error = {
             "type": type(problem).__name__,
             "message": " ".join(str(problem).split()),

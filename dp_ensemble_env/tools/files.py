@@ -1,4 +1,4 @@
-"""Files that are the old ones or the new ones, never half of each; folders with one writer; what is no file to read."""
+"""Atomic writes, checks of files before they are read, and folder locks."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ import os
 import re
 import stat
 import tempfile
-import time
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -25,10 +24,7 @@ except ImportError:  # not on Windows: there locks are left out
 #: Temporary files are called ``.<name>.<mark><eight letters>``, so that no other file is taken for one.
 MARK = "dp-ensemble-"
 _TEMPORARY = re.compile(rf"\..+\.{MARK}\w{{8}}")
-#: Seconds after which a temporary file that nobody holds counts as left behind.
-STALE = 600.0
-#: Folders that this process has tidied up.
-_tidy: set[Path] = set()
+#: Errors of a disk without room, in words.
 _FULL = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the quota is used up", errno.EFBIG: "it would be too large"}
 
 
@@ -52,8 +48,7 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[A
 
     The data are on disk before the name changes (fsync, then rename), so a
     crash leaves the former file untouched and no reader sees a partial one. A
-    symbolic link is followed, and what is no regular file is refused. The first
-    file that a process writes in a folder removes what earlier ones left behind.
+    symbolic link is followed; a folder or a device is refused.
     """
     target = resolved(path)
     if target.is_dir():
@@ -66,14 +61,8 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[A
         target.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.{MARK}")
     except OSError as error:
-        raise ValueError(
-            f"cannot write {target}: {error.strerror or error}; choose a folder you may write to."
-        ) from error
+        raise _cannot_write(target, error) from error
     try:
-        _hold(handle)
-        if target.parent not in _tidy:
-            _tidy.add(target.parent)
-            remove_stale(target.parent)
         text = "b" not in mode
         with os.fdopen(handle, mode, encoding="utf-8" if text else None, newline="" if text else None) as stream:
             yield stream
@@ -86,6 +75,10 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[A
         if isinstance(error, OSError) and error.errno in _FULL:
             raise disk_full(target, error) from error
         raise
+
+
+def _cannot_write(target: Path, error: OSError) -> ValueError:
+    return ValueError(f"cannot write {target}: {error.strerror or error}; choose a folder you may write to.")
 
 
 def disk_full(path: Path, error: OSError) -> Exception:
@@ -108,9 +101,7 @@ def check_writable(path: str | os.PathLike[str], *, folder: bool = False) -> Non
         with tempfile.TemporaryFile(dir=home):
             pass
     except OSError as error:
-        raise ValueError(
-            f"cannot write {target}: {error.strerror or error}; choose a folder you may write to."
-        ) from error
+        raise _cannot_write(target, error) from error
 
 
 class TooLargeError(ValueError):
@@ -183,43 +174,12 @@ def _umask() -> int:
     return current
 
 
-# ------------------------------------------------------------------ what was left behind
-def remove_stale(folder: Path, age: float = STALE) -> None:
-    """Remove temporary files that nobody holds and that are at least `age` seconds old."""
-    with suppress(OSError):
-        for entry in os.scandir(folder):
-            if _TEMPORARY.fullmatch(entry.name):
-                with suppress(OSError):
-                    if time.time() - entry.stat().st_mtime >= age and not _held(entry.path):
-                        os.unlink(entry.path)
-
-
-def _hold(handle: int) -> None:
-    """Mark an open file as held, until it is closed or its process ends."""
-    if fcntl is not None:
-        with suppress(OSError):  # a file system without locks
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
-def _held(path: str) -> bool:
-    if fcntl is None:
-        return False
-    handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(handle)
-    return False
-
-
 # ------------------------------------------------------------------ one writer
 @contextmanager
 def sole_writer(folder: Path, work: str = "writing") -> Iterator[None]:
-    """Keep other processes from writing to a folder in the same way; refuse if one is at it.
+    """Lock a folder against other processes that lock it too; raise if one has.
 
-    The lock goes with the process: one that is killed leaves the folder free. Temporary files that it left are removed.
+    The lock ends with the process. Temporary files that a killed process left are removed.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -236,7 +196,9 @@ def sole_writer(folder: Path, work: str = "writing") -> Iterator[None]:
                 ) from None
             except OSError:  # a file system without locks
                 pass
-        remove_stale(folder, 0.0)
+        for entry in folder.iterdir():
+            if _TEMPORARY.fullmatch(entry.name):
+                entry.unlink(missing_ok=True)
         yield
     finally:
         os.close(handle)  # releases the lock

@@ -13,11 +13,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-#: How far a row of a stochastic matrix may be from one before it is refused.
+FloatArray = NDArray[np.float64]
+
+#: Largest accepted difference between the sum of a probability row and one.
 ROW_TOLERANCE = 1e-8
+#: Below this k a Dirichlet row equals its limit, one certain successor, to all digits, and 1 / k would overflow.
+SMALLEST_K = 1e-280
+#: Largest discomfort penalty in units of the largest utility. Costs are the penalty times a logarithm near zero, whose
+#: rounding errors it multiplies: about this times 1e-16 of the utility is lost in every step.
+LARGEST_PENALTY = 1e8
 
 
-def as_float_array(value: Any, name: str, ndim: int | tuple[int, ...] | None = None) -> NDArray[np.float64]:
+# ------------------------------------------------------------------ arrays
+def as_float_array(value: Any, name: str, ndim: int | tuple[int, ...] | None = None) -> FloatArray:
     """Return `value` as a finite float64 array, or say what is wrong with it."""
     array = as_numeric_array(value, name, ndim)
     if not np.isfinite(array).all():
@@ -30,7 +38,7 @@ def as_float_array(value: Any, name: str, ndim: int | tuple[int, ...] | None = N
     return array
 
 
-def as_numeric_array(value: Any, name: str, ndim: int | tuple[int, ...] | None = None) -> NDArray[np.float64]:
+def as_numeric_array(value: Any, name: str, ndim: int | tuple[int, ...] | None = None) -> FloatArray:
     """Return `value` as a float64 array of the wanted dimension (NaN allowed)."""
     try:
         array = np.asarray(value)
@@ -54,6 +62,7 @@ def check_shape(array: NDArray[Any], shape: tuple[int, ...], name: str, meaning:
         raise ValueError(f"{name} must have shape {shape} ({meaning}), got {array.shape}; make the two agree.")
 
 
+# ------------------------------------------------------------------ numbers, choices, objects
 def check_positive(value: Any, name: str, *, allow_inf: bool = False, remedy: str | None = None) -> float:
     """Return `value` as a float greater than zero."""
     number = value if type(value) is float else _as_number(value, name)
@@ -89,7 +98,7 @@ def check_in_range(
 def check_count(value: Any, name: str, minimum: int = 1, maximum: int = 10**9) -> int:
     """Return `value` as an integer from `minimum` to `maximum`."""
     number = _as_number(value, name)
-    if number != int(number) if np.isfinite(number) else True:
+    if not number.is_integer():
         raise ValueError(f"{name} must be a whole number, got {value!r}; pass an int of at least {minimum}.")
     if number < minimum:
         raise ValueError(f"{name} must be at least {minimum}, got {value!r}; pass a larger whole number.")
@@ -108,7 +117,26 @@ def check_choice(value: Any, name: str, choices: Iterable[str]) -> str:
     raise ValueError(f"unknown {name} {value!r}{guess}; choose one of {', '.join(repr(c) for c in known)}.")
 
 
-def check_stochastic(matrix: ArrayLike, name: str = "default", *, square: bool = True) -> NDArray[np.float64]:
+def check_instance(value: Any, kind: type, name: str) -> None:
+    """Refuse a `value` that is not an instance of `kind`."""
+    if not isinstance(value, kind):
+        raise ValueError(f"{name} must be an instance of {kind.__name__}, got {_describe(value)}; build one first.")
+
+
+def check_rng(rng: Any, name: str = "rng") -> np.random.Generator:
+    """Return a NumPy `Generator`, made from an integer seed if need be."""
+    if isinstance(rng, np.random.Generator):
+        return rng
+    if isinstance(rng, (int, np.integer)) and not isinstance(rng, bool) and rng >= 0:
+        return np.random.default_rng(int(rng))
+    raise ValueError(
+        f"{name} must be a numpy.random.Generator or a non-negative integer seed, got {_describe(rng)}; "
+        "pass numpy.random.default_rng(seed)."
+    )
+
+
+# ------------------------------------------------------------------ probabilities
+def check_stochastic(matrix: ArrayLike, name: str = "default", *, square: bool = True) -> FloatArray:
     """Return a row-stochastic (…, n, n) array, or (…, n, m) unless `square`, naming the row that is not one.
 
     Rows within `ROW_TOLERANCE` of one are accepted as they are: nothing is
@@ -145,7 +173,7 @@ def check_stochastic(matrix: ArrayLike, name: str = "default", *, square: bool =
     return array
 
 
-def as_start(value: Any, n: int, name: str = "initial") -> NDArray[np.float64]:
+def as_start(value: Any, n: int, name: str = "initial") -> FloatArray:
     """Return a distribution over `n` states, given as such (floats), as a list of states (integers) or None (all)."""
     if value is None:
         return np.full(n, 1.0 / n)
@@ -169,12 +197,44 @@ def as_start(value: Any, n: int, name: str = "initial") -> NDArray[np.float64]:
     return weights
 
 
-def check_instance(value: Any, kind: type, name: str) -> None:
-    """Refuse a `value` that is not an instance of `kind`."""
-    if not isinstance(value, kind):
-        raise ValueError(f"{name} must be an instance of {kind.__name__}, got {_describe(value)}; build one first.")
+def state_list(states: Sequence[int] | NDArray[Any], most: int = 8) -> str:
+    """Write a list of states, shortened when it is long."""
+    shown = ", ".join(str(int(s)) for s in list(states)[:most])
+    return shown if len(states) <= most else f"{shown}, … ({len(states)} in all)"
 
 
+# ------------------------------------------------------------------ control problems
+def check_concentration(k: Any, *, allow_inf: bool = False) -> float:
+    """Return the concentration `k` of Dirichlet rows: positive, and not smaller than makes a difference."""
+    return max(check_positive(k, "k", allow_inf=allow_inf), SMALLEST_K)
+
+
+def as_utility(utility: Any, ndim: int | tuple[int, ...]) -> FloatArray:
+    """Return utilities as a finite array; if one is -inf, say how to forbid a state."""
+    array = as_numeric_array(utility, "utility", ndim)
+    forbidden = np.argwhere(np.isneginf(array))
+    if len(forbidden):
+        entries = f"{len(forbidden)} such entr{'y' if len(forbidden) == 1 else 'ies'}"
+        raise ValueError(
+            f"utility{_index(forbidden[0])} is -inf ({entries}), but utilities are finite dollars; to forbid a "
+            "state, give it a utility of minus a hundred penalties, and loads avoid it at whatever discomfort; if they "
+            "never go there by themselves, make it impossible in default."
+        )
+    return as_float_array(array, "utility", ndim)
+
+
+def check_penalty_scale(utility: FloatArray, penalty: float) -> None:
+    """Refuse a penalty so much larger than every utility that nothing would be left of them."""
+    largest = max(float(utility.max(initial=0.0)), -float(utility.min(initial=0.0)))
+    if 0.0 < LARGEST_PENALTY * largest < penalty:
+        raise ValueError(
+            f"discomfort_penalty is {penalty:g}, {penalty / largest:.1g} times the largest utility ({largest:g}): the "
+            f"costs would be lost in rounding; use at most {LARGEST_PENALTY:g} times, where loads hardly move already, "
+            "or check the units."
+        )
+
+
+# ------------------------------------------------------------------ time
 def as_times(value: Any, name: str) -> NDArray[np.datetime64]:
     """Return `value` as a 1-D array of datetime64[s] without missing stamps."""
     try:
@@ -206,24 +266,18 @@ def as_days(value: Any, name: str) -> tuple[str, ...]:
         ) from error
 
 
-def check_rng(rng: Any, name: str = "rng") -> np.random.Generator:
-    """Return a NumPy `Generator`, made from an integer seed if need be."""
-    if isinstance(rng, np.random.Generator):
-        return rng
-    if isinstance(rng, (int, np.integer)) and not isinstance(rng, bool) and rng >= 0:
-        return np.random.default_rng(int(rng))
-    raise ValueError(
-        f"{name} must be a numpy.random.Generator or a non-negative integer seed, got {_describe(rng)}; "
-        "pass numpy.random.default_rng(seed)."
-    )
+def clock(instant: Any) -> str:
+    """Write an instant like 2018-07-02 11:00, with seconds only if there are any."""
+    text = str(np.datetime64(instant, "s")).replace("T", " ")
+    return text[:-3] if text.endswith(":00") else text
 
 
-def state_list(states: Sequence[int] | NDArray[Any], most: int = 8) -> str:
-    """Write a list of states, shortened when it is long."""
-    shown = ", ".join(str(int(s)) for s in list(states)[:most])
-    return shown if len(states) <= most else f"{shown}, … ({len(states)} in all)"
+def minutes(span: Any) -> str:
+    """Write a time span in minutes, like 15 min."""
+    return f"{np.timedelta64(span, 's').astype(np.int64) / 60:g} min"
 
 
+# ------------------------------------------------------------------ wording
 def _as_number(value: Any, name: str) -> float:
     try:
         if isinstance(value, (str, bytes, bool)) or value is None:
@@ -243,54 +297,3 @@ def _index(index: Any) -> str:
 def _describe(value: Any) -> str:
     text = repr(value)
     return f"{type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}"
-
-
-FloatArray = NDArray[np.float64]
-
-#: Below this k a Dirichlet row has its limit, one certain successor, to all digits, and 1 / k would overflow.
-SMALLEST_K = 1e-280
-#: Largest discomfort penalty in units of the largest utility. Costs are the penalty times a logarithm near zero, whose
-#: rounding errors it multiplies: about this times 1e-16 of the utility is lost in every step.
-LARGEST_PENALTY = 1e8
-
-
-def check_concentration(k: Any, *, allow_inf: bool = False) -> float:
-    """Return the concentration `k` of Dirichlet rows: positive, and not smaller than makes a difference."""
-    return max(check_positive(k, "k", allow_inf=allow_inf), SMALLEST_K)
-
-
-def as_utility(utility: Any, ndim: int | tuple[int, ...]) -> FloatArray:
-    """Return utilities as a finite array; say how a state is forbidden, if that is what an infinite one is for."""
-    array = as_numeric_array(utility, "utility", ndim)
-    forbidden = np.argwhere(np.isneginf(array))
-    if len(forbidden):
-        where, number = ", ".join(str(int(i)) for i in forbidden[0]), len(forbidden)
-        entries = f"{number} such entr{'y' if number == 1 else 'ies'}"
-        raise ValueError(
-            f"utility[{where}] is -inf ({entries}), but utilities are finite dollars; to forbid a "
-            "state, give it a utility of minus a hundred penalties, and loads avoid it at whatever discomfort; if they "
-            "never go there by themselves, make it impossible in default."
-        )
-    return as_float_array(array, "utility", ndim)
-
-
-def check_penalty_scale(utility: FloatArray, penalty: float) -> None:
-    """Refuse a penalty so much larger than every utility that nothing would be left of them."""
-    largest = max(float(utility.max(initial=0.0)), -float(utility.min(initial=0.0)))
-    if 0.0 < LARGEST_PENALTY * largest < penalty:
-        raise ValueError(
-            f"discomfort_penalty is {penalty:g}, {penalty / largest:.1g} times the largest utility ({largest:g}): the "
-            f"costs would be lost in rounding; use at most {LARGEST_PENALTY:g} times, where loads hardly move already, "
-            "or check the units."
-        )
-
-
-def clock(instant: Any) -> str:
-    """Write an instant like 2018-07-02 11:00, with seconds only if there are any."""
-    text = str(np.datetime64(instant, "s")).replace("T", " ")
-    return text[:-3] if text.endswith(":00") else text
-
-
-def minutes(span: Any) -> str:
-    """Write a time span in minutes, like 15 min."""
-    return f"{np.timedelta64(span, 's').astype(np.int64) / 60:g} min"

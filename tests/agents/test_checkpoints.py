@@ -8,7 +8,6 @@ import multiprocessing
 import os
 import pickle
 import shutil
-import time
 
 import numpy as np
 import pytest
@@ -340,18 +339,3 @@ def test_weights_that_do_not_fit_or_are_no_numbers_are_refused(change, words, fi
     save_weights(path, {key: array for key, array in arrays.items() if array is not None}, weights.settings)
     with pytest.raises(ValueError, match=words):
         load_agent(path)
-
-
-def test_temporary_files_are_removed_when_they_are_old_and_nobody_holds_them(tmp_path):
-    from dp_ensemble_env.tools.files import _hold, atomic_write
-
-    old, held, young = (tmp_path / f".a.json.dp-ensemble-{name}" for name in ("aaaaaaaa", "bbbbbbbb", "cccccccc"))
-    for path in (old, held, young):
-        path.write_text("half")
-    for path in (old, held):
-        os.utime(path, (time.time() - 10_000,) * 2)
-    with held.open("r+") as stream:
-        _hold(stream.fileno())
-        with atomic_write(tmp_path / "a.json") as out:
-            out.write("1")
-    assert {path.name for path in tmp_path.iterdir()} == {"a.json", held.name, young.name}

@@ -80,7 +80,7 @@ def test_meter_file(tmp_path):
         (["standart"], "neither an agent"),
         (["digamma"], "needs k"),
         (["digamma", "--expect", "50"], "not a tilt"),
-        (["standard", "--k", "-1"], "--k must be"),
+        (["standard", "--k", "-1"], "--k: must be"),
         (["standard", "--meter", "nowhere.csv"], "nowhere.csv"),
         (["standard", "--episodes", "0"], "--episodes"),
         (["standard", "--json", "/proc/no/file.json"], "cannot write"),

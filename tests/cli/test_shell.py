@@ -331,7 +331,7 @@ def test_a_run_remembers_its_environment(tmp_path, monkeypatch, capsys):
     assert "shop.csv has changed since" in capsys.readouterr().err
     (tmp_path / "shop.csv").unlink()
     assert main(words) == 2
-    assert "shop.csv has gone; pass --meter" in capsys.readouterr().err
+    assert "shop.csv has gone; pass meter=" in capsys.readouterr().err
 
 
 # ------------------------------------------------------------------ Ctrl-C

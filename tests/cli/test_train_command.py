@@ -131,9 +131,9 @@ def test_the_release_of_a_meter_has_no_seed_that_could_undo_it(tmp_path, capsys,
         (["--algo", "pppo"], "did you mean 'ppo'"),
         (["--population", "meanfield"], "did you mean 'mean-field'"),
         (["--algo", "dqn", "--action", "tilt"], "price mode only"),
-        (["--steps", "0"], "--steps must be at least 1"),
-        (["--seed", "-1"], "--seed must be at least 0"),
-        (["--k", "-5"], "--k must be a positive"),
+        (["--steps", "0"], "--steps: must be at least 1"),
+        (["--seed", "-1"], "--seed: must be at least 0"),
+        (["--k", "-5"], "--k: must be a positive"),
         (["--k", "5", "--privacy", "public"], "leave --k and --floor out"),
         (["--action", "prize"], "did you mean 'price'"),
         (["--scenario", "campus-evnt"], "did you mean 'campus-event'"),
@@ -147,7 +147,7 @@ def test_the_release_of_a_meter_has_no_seed_that_could_undo_it(tmp_path, capsys,
         (["--set", "learning_rate=lin_x"], "'lin_0.001'"),
         (["--set", "policy_kwargs=3"], "policy_kwargs must be a dictionary"),
         (["--set", "clock=1"], "clock must be true or false"),
-        (["--steps", "100"], "--steps must be at least 288, one rollout"),
+        (["--steps", "100"], "total_steps must be at least 288, one rollout"),
         (["--floor", "0.1"], "give --k too"),
         (["--target", "101"], "at most 100"),
         (["--set", "n_envs"], "takes name=value"),
@@ -179,7 +179,7 @@ def test_study_begins_with_the_present_settings_and_is_reproducible(tmp_path, ca
     assert first[0][1]["n_envs"] == now["n_envs"] and first[0][1]["gae_lambda"] == pytest.approx(now["gae_lambda"])
     assert summaries[0]["best_value"] == max(value for value, _ in first)
     assert tune.main(["--trials", "0"]) == 2
-    assert "--trials must be at least 1" in capsys.readouterr().err
+    assert "--trials: must be at least 1" in capsys.readouterr().err
 
 
 def test_study_of_a_scenario_trains_on_training_and_scores_on_validation_instances(tmp_path, capsys):
@@ -209,7 +209,7 @@ def test_study_of_a_scenario_trains_on_training_and_scores_on_validation_instanc
     assert trial["value"] == pytest.approx(np.sort(np.ravel(expected))[2:6].mean(), abs=1e-3)
     capsys.readouterr()
     assert load("tune").main([*chosen[:-1], "11"]) == 2
-    assert "--instances must be" in capsys.readouterr().err
+    assert "instances must be" in capsys.readouterr().err
 
 
 def test_committed_studies_name_their_command():

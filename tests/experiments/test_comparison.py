@@ -94,8 +94,8 @@ def test_learners_are_trained_scored_and_deployed(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--expect", "0"], "--expect must be"),
-        (["--private", "-1"], "--private must be"),
+        (["--expect", "0"], "--expect: must be"),
+        (["--private", "-1"], "--private: must be"),
         (["--meter", "nowhere.csv"], "nowhere.csv"),
         (["--date", "tomorrow"], "event time"),
         (["--output", __file__], "is no folder"),

@@ -39,9 +39,9 @@ def test_help_shows_examples(script, words, capsys):
         (["--noise", "-0.1"], "--noise"),
         (["--k", "0"], "--k"),
         (["--floor", "0.1"], "give --k too"),
-        (["--release-seed", "1"], "--release-seed belongs to a release; pass --privacy dirichlet:k=50 too"),
+        (["--release-seed", "1"], "release_seed belongs to a release; pass privacy='dirichlet:k=50' too"),
         (["--kinds", "expert"], "uncontrolled"),
-        (["--kinds", "standard", "--action", "price"], "--action tilt"),
+        (["--kinds", "standard", "--action", "price"], "pass action='tilt'"),
     ],
 )
 def test_bad_settings_are_refused_in_one_sentence(arguments, message, capsys, tmp_path):

@@ -127,7 +127,7 @@ def test_a_submission_is_one_file_and_needs_consent(tmp_path: Path, capsys: pyte
     file = tmp_path / "mine.py"
     file.write_text(CONSTANT.format(0.0))
     asked = [*SMALL, "--submit", str(file), "--repeats", "1", "--output", str(tmp_path / "run")]
-    assert main(asked) == 2 and "--allow-code" in capsys.readouterr().err
+    assert main(asked) == 2 and "allow_code=True" in capsys.readouterr().err
     assert main([*asked, "--allow-code"]) == 0
     rows = read_results(tmp_path / "run" / "leaderboard.json")["rows"]
     assert [row["config"]["agent"] for row in rows] == ["mine"]

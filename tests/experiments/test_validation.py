@@ -188,8 +188,8 @@ def test_a_release(script, tmp_path, campus):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--k", "-5"], "--k must be a positive"),
-        (["--episodes", "3"], "--episodes must be at least 100"),
+        (["--k", "-5"], "--k: must be a positive"),
+        (["--episodes", "3"], "--episodes: must be at least 100"),
         (["--meter", "no-such-file.csv"], "no-such-file.csv"),
         (["--privacy", "no-such-file.json"], "no-such-file.json"),
         (["--privacy", "dirichlit:k=5"], "did you mean 'dirichlet'"),

@@ -267,7 +267,7 @@ def test_price_mode_has_no_standard(empty, capsys):
         f"dp_ensemble/meanfield-price/{kind}-v0" for kind in ("ad-hoc", "medium", "mixed", "uncontrolled")
     ]
     assert command_line.main(["--action", "price", "--kinds", "standard"]) == 2
-    assert "--action tilt" in capsys.readouterr().err
+    assert "pass action='tilt'" in capsys.readouterr().err
 
 
 # ------------------------------------------------------------------ privacy

@@ -32,8 +32,14 @@ class Monitor(Protocol):
         """Report the units done, with a note about the latest of them."""
 
 
-class Silent(Monitor):
+class Silent:
     """A monitor that shows nothing."""
+
+    def stage(self, text: str, total: float | None = None) -> None:
+        """Show nothing."""
+
+    def advance(self, done: float, note: str = "", total: float | None = None) -> None:
+        """Show nothing."""
 
 
 class Progress:

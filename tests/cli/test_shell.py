@@ -362,10 +362,10 @@ def test_ctrl_c_ends_a_command_with_one_sentence(words, tmp_path):
 
 
 def test_ctrl_c_while_a_command_is_imported(monkeypatch, capsys):
-    def interrupted(name):
+    def interrupted(command, words):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("dp_ensemble_env.cli.main.importlib.import_module", interrupted)
+    monkeypatch.setattr(sys.modules["dp_ensemble_env.cli.main"], "_run", interrupted)
     assert main(["train"]) == 130
     assert capsys.readouterr() == ("", "dp-ensemble train: interrupted.\n")
 

@@ -38,10 +38,10 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
-from scipy.special import rel_entr
 
 from dp_ensemble_env.agents.base import Agent, Core, FloatArray, ScheduleAgent, core_env
 from dp_ensemble_env.control.policies import solve_standard
+from dp_ensemble_env.control.returns import path_returns
 from dp_ensemble_env.envs.vector import EnsembleVectorEnv
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.reporting.outcome import Outcome, Returns, reference_returns, summarise
@@ -189,36 +189,6 @@ class _PolicyPlayer(ScheduleAgent):
 
     def __init__(self, model: EnsembleModel, policy: FloatArray) -> None:
         super().__init__(policy, "policy", "unknown", model.context, by_context=model.context is not None)
-
-
-def path_returns(
-    model: EnsembleModel, policy: FloatArray, contexts: NDArray[np.int64], shares: FloatArray
-) -> FloatArray:
-    """Return what a policy earns on average along given contexts from given starts, one number an episode.
-
-    Parameters
-    ----------
-    model : EnsembleModel
-    policy : ndarray of shape (T, n, m), or (T, c, n, m) with a context
-    contexts : ndarray of int of shape (episodes, T + 1)
-    shares : ndarray of shape (episodes, n)
-        How the loads are spread at the start.
-    """
-    tables = model.tables()
-    policy = policy.reshape(tables.behaviour.shape)
-    discomfort = model.discomfort_penalty * rel_entr(policy, tables.behaviour).sum(axis=-1)
-    returns, rho = np.zeros(len(shares)), shares
-    for t in range(model.horizon):
-        after = np.empty_like(rho)
-        for w in np.unique(contexts[:, t]):
-            here = contexts[:, t] == w
-            returns[here] -= rho[here] @ discomfort[t, w]
-            after[here] = rho[here] @ policy[t, w] @ tables.nature[t, w]
-        rho = after
-        returns += (rho * tables.utility[t + 1, contexts[:, t + 1]]).sum(axis=1)
-        if model.coupling is not None:
-            returns -= model.coupling.cost(t + 1, rho @ model.power_kw)
-    return returns
 
 
 @dataclass(frozen=True, eq=False)

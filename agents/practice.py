@@ -11,8 +11,10 @@ ad-hoc
     reduction, sized by the price of the running interval. No look-ahead (it
     starts with the event, not with the notice) and no model.
 best-price
-    the price action that earns most when it is held throughout, by a search in
-    one dimension.
+    the price action that earns most when it is held throughout; see
+    `best_constant_price`.
+
+`plan_without_data` is the reference for every plan that uses data.
 """
 
 from __future__ import annotations
@@ -21,20 +23,22 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize_scalar
+from scipy.optimize import brentq
 
 from dp_ensemble_env.agents.base import Core, Factory, FloatArray, ScheduleAgent, core_env
-from dp_ensemble_env.control.lsmdp import evaluate_policy
 from dp_ensemble_env.control.policies import tilted_policy
+from dp_ensemble_env.control.returns import ExactReturn, optimal_tilts
 from dp_ensemble_env.envs import actions
 from dp_ensemble_env.envs.actions import action_scale, price_tilts
 from dp_ensemble_env.envs.tables import observed_price
 from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.privacy.mechanisms.public import public_guess
 from dp_ensemble_env.privacy.release import Release
-from dp_ensemble_env.reporting.outcome import event_outcome
 from dp_ensemble_env.tools.validation import check_positive
 
 PUBLIC = "nothing is revealed: it uses public prices alone"
+#: Prices between which `best_constant_price` looks for stationary ones.
+PRICES = np.linspace(-1.0, 1.0, 81)
 
 
 def uncontrolled(env: Any) -> ScheduleAgent:
@@ -59,7 +63,7 @@ def ad_hoc(env: Any, shed: float = 1.0) -> ScheduleAgent:
 
 
 def best_price(env: Any, release: Release | None = None) -> ScheduleAgent:
-    """Make the best constant price, found by a bounded search over [-1, 1].
+    """Make the best constant price.
 
     Parameters
     ----------
@@ -69,11 +73,11 @@ def best_price(env: Any, release: Release | None = None) -> ScheduleAgent:
     """
     core = core_env(env)
     model = core.model if release is None else core.model.with_default(release.matrix)
-    found = minimize_scalar(lambda price: -constant_price_return(model, price), bounds=(-1.0, 1.0), method="bounded")
+    price = best_constant_price(model)
     private = release is not None or core.release is not None
     privacy = "that of one release" if private else "none: one number computed from the true matrix"
-    agent = _schedule(core, np.full(model.horizon, found.x), "best-price", privacy)
-    agent.price = float(found.x)  # type: ignore[attr-defined]
+    agent = _schedule(core, np.full(model.horizon, price), "best-price", privacy)
+    agent.price = price  # type: ignore[attr-defined]
     return agent
 
 
@@ -103,13 +107,30 @@ def _expected_worth(model: EnsembleModel) -> FloatArray:
     return worth
 
 
-def constant_price_return(model: EnsembleModel, price: float) -> float:
-    """Return what a price held throughout earns on average, in dollars per building."""
-    policy = tilted_policy(model, price_tilts(model, np.full(model.horizon, price)))
-    if not model.is_plain:
-        return event_outcome(model, policy).mean_return
-    cost = evaluate_policy(policy, model.default, model.utility, model.discomfort_penalty)
-    return -float(model.initial @ (cost[0] + model.utility[0]))
+def best_constant_price(model: EnsembleModel) -> float:
+    """Return the price in [-1, 1] that earns most when it is held throughout; zero if none earns more than that.
+
+    It is zero, an end of the interval, or a price where the exact derivative of the return changes sign. These are
+    bracketed by 81 prices and located to 1e-12. The return may have several local maxima, and a maximum is flat, so a
+    search by values alone may stop at a lesser one, and is good to about 1e-8.
+    """
+    returns, unit = ExactReturn(model), price_tilts(model, np.ones(model.horizon))[:, None, :]
+
+    def slope(price: float) -> float:
+        return float(returns.with_gradient(np.full((1, 1, 1), price), unit)[1][0, 0, 0])
+
+    slopes = [slope(price) for price in PRICES]
+    rising = [i for i in range(len(PRICES) - 1) if slopes[i] > 0.0 >= slopes[i + 1]]
+    found = [float(brentq(slope, PRICES[i], PRICES[i + 1], xtol=1e-12)) for i in rising]
+    return max((0.0, *found, -1.0, 1.0), key=lambda price: returns(price * unit))
+
+
+def plan_without_data(model: EnsembleModel) -> FloatArray:
+    """Return the tilts (T, c, m) planned on the textbook behaviour, or on a lazy walk if there is none (epsilon = 0).
+
+    The textbook is the model's `guess`. The walk and its settings are fixed: see `PublicMechanism`.
+    """
+    return optimal_tilts(model.with_default(public_guess(model).matrix))
 
 
 def price_actions(core: Core, prices: FloatArray) -> NDArray[Any]:

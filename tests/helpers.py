@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
+from scipy.special import rel_entr
 
+from dp_ensemble_env.context import Context
+from dp_ensemble_env.coupling import Coupling
 from dp_ensemble_env.model import EnsembleModel
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -63,3 +67,57 @@ def write_meter(path: Path, days: int = 28) -> Path:
     ]
     path.write_text("timestamp,power_kw\n" + "\n".join(lines) + "\n")
     return path
+
+
+def stochastic(rng, shape):
+    """Random stochastic rows with zeros."""
+    weights = rng.gamma(0.5, size=shape) * (rng.random(shape) < 0.7)
+    weights[..., 0] += 0.05
+    return weights / weights.sum(axis=-1, keepdims=True)
+
+
+def general_model(seed=0, *, context=True, nature=True, coupling=None, sizes=(4, 5, 6, 3), **changes):
+    """Small random problem with a context, nature or a coupling; `sizes` are horizon, states, decisions, contexts."""
+    rng = np.random.default_rng(seed)
+    T, N, M, C = sizes
+    m = M if nature else N
+    fields = {
+        "default": stochastic(rng, (T, C, N, m) if context else (T, N, m)),
+        "power_kw": rng.uniform(0, 8, N),
+        "utility": 2 * rng.normal(size=(T + 1, C, N) if context else (T + 1, N)),
+        "discomfort_penalty": 0.7,
+        "nature": stochastic(rng, (T, C, m, N) if context else (m, N)) if nature else None,
+        "context": Context(stochastic(rng, (T, C, C)), start=rng.dirichlet(np.ones(C))) if context else None,
+        "coupling": coupling,
+        "initial": rng.dirichlet(np.ones(N)),
+        "spread_start": True,
+    }
+    return EnsembleModel(**{**fields, **changes})
+
+
+def along_contexts(model, tilts):
+    """Expected return of tilts (T, c, m) by walking every path of contexts: plain NumPy, nothing shared."""
+    behaviour, nature, moves, utility = model.tables()
+    total = 0.0
+    for path in itertools.product(range(model.n_contexts), repeat=model.horizon + 1):
+        chance = model.context.start[path[0]] * np.prod([moves[t, path[t], path[t + 1]] for t in range(model.horizon)])
+        rho, earned = model.initial, 0.0
+        for t in range(model.horizon):
+            weights = behaviour[t, path[t]] * np.exp(tilts[t, path[t]])
+            policy = weights / weights.sum(axis=1, keepdims=True)
+            earned -= model.discomfort_penalty * rho @ rel_entr(policy, behaviour[t, path[t]]).sum(axis=1)
+            rho = rho @ policy @ nature[t, path[t]]
+            earned += rho @ utility[t + 1, path[t + 1]]
+        total += chance * earned
+    return total
+
+
+LEVEL, WEIGHT = np.array([0.0, 2.0, 5.0, 3.0, 4.0]), np.array([0.0, 1.0, 0.5, 2.0, 0.3])
+GENERAL = {
+    "paper": lambda: general_model(1, context=False, nature=False),
+    "nature": lambda: general_model(2, context=False),
+    "context": lambda: general_model(3, nature=False),
+    "both": lambda: general_model(4),
+    "tracking": lambda: general_model(5, context=False, coupling=Coupling.tracking(LEVEL, WEIGHT)),
+    "limit": lambda: general_model(6, context=False, coupling=Coupling.limit(LEVEL, WEIGHT)),
+}

@@ -22,7 +22,7 @@ DESCRIPTION = """List the built-in problems, or show the card of one.
 Every command takes a problem by its name (--scenario NAME); in Python it is scenarios.make(NAME), and its environment
 has an id of its own.
 
-With --probe, compute what simple controllers score: the best open loop (tilts by time alone), the best plan without
+With --probe, compute what simple controllers score: the best open loop (tilts by time alone), the plan without
 data, the best constant action, a myopic tilt, the best of 100 random sequences, and how far prices can reach. 0 is
 uncontrolled, 100 the optimum."""
 EXAMPLES = (
@@ -42,8 +42,7 @@ COLUMNS = (
 )
 NOTES = (
     "0 = uncontrolled, 100 = optimum; exact, in the mean field. Open loop: best tilts by time alone. Public guess: "
-    "best plan without data, in hindsight. Random: best of 100 sequences. Price ceiling: best prices by time and "
-    "context.",
+    "plan without data. Random: best of 100 sequences. Price ceiling: best prices by time and context.",
 )
 
 

@@ -1,14 +1,14 @@
 r"""What an agent can do, in five numbers between 0 and 100, in the manner of bsuite.
 
 With :math:`S` the score of an agent on a scenario (interquartile mean over the test instances), :math:`O` that of the
-best open loop and :math:`G` that of the best plan without data:
+best open loop and :math:`G` that of the plan without data:
 
 feedback
     mean of :math:`100\,(S - O)/(100 - O)` over the scenarios with :math:`O \le 85`: 0 for the best
     sequence that never looks at the context.
 data
     mean of :math:`100\,(P - G)/(100 - G)` over the scenarios with :math:`G \le 85`, where `P` is the score of the
-    agent made on a private release and deployed on the truth: 0 for the best plan without data.
+    agent made on a private release and deployed on the truth: 0 for the plan without data.
 generalisation
     :math:`100\,\bar A/\bar H`: its mean score on test instances, played as it was made on training instances, over
     that where it was made. Not measured where that is below 10, since nothing can be lost there.

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from dp_ensemble_env.agents import Agent, evaluate
-from dp_ensemble_env.control.policies import as_tilt
+from dp_ensemble_env.agents.practice import plan_without_data
+from dp_ensemble_env.control.returns import ExactReturn
 from dp_ensemble_env.envs import actions
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.model import EnsembleModel
@@ -17,9 +18,8 @@ from dp_ensemble_env.privacy.ledger import PrivacyLedger
 from dp_ensemble_env.privacy.mechanisms.base import Event
 from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletEvent
 from dp_ensemble_env.privacy.mechanisms.fleet_sums import FleetEvent
-from dp_ensemble_env.privacy.mechanisms.public import public_guess
 from dp_ensemble_env.privacy.statement import DEFAULT_DELTA
-from dp_ensemble_env.reporting.outcome import event_outcome
+from dp_ensemble_env.reporting.outcome import score, start_values
 from dp_ensemble_env.reporting.tables import plain
 
 
@@ -67,8 +67,8 @@ class Deployed:
 
 
 def score_without_data(truth: EnsembleModel) -> float:
-    """Score on the true behaviour of a plan made on a public guess, which costs ε = 0."""
-    return float(event_outcome(truth, as_tilt(public_guess(truth), truth)).score)
+    """Score on the true behaviour of the plan made without data, which costs ε = 0."""
+    return score(ExactReturn(truth)(plan_without_data(truth)), *start_values(truth))
 
 
 @lru_cache(maxsize=256)

@@ -16,15 +16,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize_scalar
 
 from dp_ensemble_env import scenarios
 from dp_ensemble_env.agents import Agent, evaluate_split
 from dp_ensemble_env.agents.generalisation import SplitOutcome
+from dp_ensemble_env.agents.practice import best_constant_price, plan_without_data
 from dp_ensemble_env.agents.statistics import Interval, interval, suite_interval
-from dp_ensemble_env.control.policies import solve_standard
+from dp_ensemble_env.control.returns import ExactReturn, myopic_tilts, optimal_tilts
 from dp_ensemble_env.envs.actions import action_scale, price_tilts
-from dp_ensemble_env.experiments._tilting import TiltReturn
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.reporting.outcome import score, start_values
 from dp_ensemble_env.scenarios.problem import draw_release
@@ -43,49 +42,17 @@ def leave_alone(model: EnsembleModel) -> FloatArray:
 
 
 def constant_price(model: EnsembleModel) -> FloatArray:
-    """Hold the one price throughout that earns most: the best of 41, refined."""
-    returns, unit = TiltReturn(model), _full(model, price_tilts(model, np.ones(model.horizon)))
-    grid = np.linspace(-1.0, 1.0, 41)
-    best = int(np.argmax([returns(price * unit) for price in grid]))
-    around = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
-    found = minimize_scalar(lambda price: -returns(price * unit), bounds=around, method="bounded")
-    return unit * float(max(grid[best], found.x, key=lambda price: returns(price * unit)))
-
-
-def myopic(model: EnsembleModel) -> FloatArray:
-    """Answer the expected utility of the next state alone."""
-    _, nature, context, utility = model.tables()
-    ahead = np.einsum("twx,txs->tws", context, utility[1:])
-    tilts: FloatArray = np.einsum("twas,tws->twa", nature, ahead) / model.discomfort_penalty
-    return tilts
-
-
-def public_guess(model: EnsembleModel) -> FloatArray:
-    """Plan without data: on the textbook behaviour of the scenario, or on a lazy walk (ε = 0)."""
-    guess = model.guess
-    if guess is None:
-        guess = draw_release("public", model, 0).matrix
-    return optimum(model.with_default(guess))
-
-
-def optimum(model: EnsembleModel) -> FloatArray:
-    """Plan on the behaviour itself: the exact optimum."""
-    return _full(model, solve_standard(model).tilt)
+    """Hold the one price throughout that earns most."""
+    return price_tilts(model, np.full((model.horizon, model.n_contexts), best_constant_price(model)))
 
 
 PLANNERS: dict[str, Planner] = {
     "uncontrolled": leave_alone,
     "best-price": constant_price,
-    "myopic": myopic,
-    "public-guess": public_guess,
-    "standard": optimum,
+    "myopic": myopic_tilts,
+    "public-guess": plan_without_data,
+    "standard": optimal_tilts,
 }
-
-
-def _full(model: EnsembleModel, tilts: FloatArray) -> FloatArray:
-    """Give tilts (T, [c,] m) an axis for the context."""
-    shape = (model.horizon, model.n_contexts, model.n_decisions)
-    return np.broadcast_to(tilts if tilts.ndim == 3 else tilts[:, None, :], shape)
 
 
 # ------------------------------------------------------------------ results
@@ -274,8 +241,7 @@ def _played(
 
 def facts(name: str) -> Facts:
     """Return the recorded probes of a scenario, or compute what is needed of them."""
-    from dp_ensemble_env.experiments._prober import Prober
-    from dp_ensemble_env.experiments.probes import recorded
+    from dp_ensemble_env.experiments.probes import Prober, recorded
 
     model = scenarios.make(name)
     size = model.horizon * model.n_contexts * model.n_states * model.n_decisions
@@ -283,7 +249,7 @@ def facts(name: str) -> Facts:
         return Facts(found[0].open_loop, found[0].public_guess, model.coupling is not None, size)
     prober = Prober(model, effort=0.3)
     loop = 100.0 if model.context is None else prober.open_loop()
-    return Facts(loop, float(np.nanmax(prober.public_guess())), model.coupling is not None, size)
+    return Facts(loop, prober.public_guess(), model.coupling is not None, size)
 
 
 def planned(name: str, settings: SuiteSettings, monitor: Monitor) -> list[Entry]:
@@ -317,7 +283,7 @@ class InstanceScorer:
     """Scores tilts (T, c, m) on a model, exactly."""
 
     def __init__(self, model: EnsembleModel) -> None:
-        self.returns, self.ends = TiltReturn(model), start_values(model)
+        self.returns, self.ends = ExactReturn(model), start_values(model)
 
     def __call__(self, tilts: FloatArray) -> float:
         """Return the score of tilts (T, c, m)."""

@@ -33,7 +33,7 @@ NOTE = (
 #: What each capability is, in a sentence; the formulas are in `dp_ensemble_env.experiments.capabilities`.
 MEANINGS = {
     "feedback": "how much of the way from the best open-loop sequence (0) to the optimum (100) it goes",
-    "data": "made on releases: how much of the way from the best plan without data (0) to the optimum (100) it goes",
+    "data": "made on releases: how much of the way from the plan without data (0) to the optimum (100) it goes",
     "generalisation": "its score on instances that it never saw, in per cent of that where it was made",
     "constraint": "its score where the aggregate has a limit or a target",
     "scale": "its score in the largest scenarios",

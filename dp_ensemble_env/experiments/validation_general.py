@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
-from scipy.special import rel_entr
 
 from dp_ensemble_env.control.cost import cost_of_privacy
 from dp_ensemble_env.control.policies import solve_policy
+from dp_ensemble_env.control.returns import path_returns
 from dp_ensemble_env.envs.vector import EnsembleVectorEnv
 from dp_ensemble_env.experiments.validation import (
     POPULATIONS,
@@ -38,7 +38,7 @@ from dp_ensemble_env.experiments.validation import (
     student,
 )
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.reporting.outcome import event_outcome, start_weights
+from dp_ensemble_env.reporting.outcome import event_outcome
 from dp_ensemble_env.tools.console import Monitor
 
 FloatArray = NDArray[np.float64]
@@ -96,7 +96,7 @@ def make_plan(problem: Problem, name: str) -> Plan:
     policy = solve_policy(model, name, problem.k, **drawn)
     cost = None
     if name != "standard" and model.coupling is None:
-        cost = float((start_weights(model) * cost_of_privacy(model, problem.k, name, **drawn)[0]).sum())
+        cost = float((model.start_weights * cost_of_privacy(model, problem.k, name, **drawn)[0]).sum())
     return Plan(name, policy.reshape(model.tables().behaviour.shape), event_outcome(model, policy).mean_return, cost)
 
 
@@ -136,44 +136,19 @@ def play(problem: Problem, plan: Plan, population: str, first: int, count: int) 
     return Played(np.stack(contexts, axis=1), np.stack(shares, axis=1), returns, charged)
 
 
-# ------------------------------------------------------------------ theory
-def predict(model: EnsembleModel, plan: Plan, played: Played) -> tuple[FloatArray, FloatArray]:
-    """Return the shares (episodes, T + 1, n) and returns that are expected along the contexts that came."""
-    tables = model.tables()
-    discomfort = model.discomfort_penalty * rel_entr(plan.policy, tables.behaviour).sum(axis=-1)
-    shares = np.empty_like(played.shares)
-    shares[:, 0] = played.shares[:, 0]
-    returns = np.zeros(len(shares))
-    for t in range(model.horizon):
-        now, after = played.contexts[:, t], played.contexts[:, t + 1]
-        for w in np.unique(now):
-            here = now == w
-            returns[here] -= shares[here, t] @ discomfort[t, w]
-            shares[here, t + 1] = shares[here, t] @ plan.policy[t, w] @ tables.nature[t, w]
-        returns += (shares[:, t + 1] * tables.utility[t + 1, after]).sum(axis=1)
-    return shares, returns
-
-
 # ------------------------------------------------------------------ comparison
 def compare(model: EnsembleModel, plan: Plan, population: str, played: Played, optimum: FloatArray) -> list[Comparison]:
     """Set the predictions of one policy beside one population's episodes."""
-    shares, returns = predict(model, plan, played)
+    shares = np.empty_like(played.shares)
+    returns = path_returns(model, plan.policy, played.contexts, played.shares[:, 0], shares)
     exact = population == "mean-field"
-    before = played.returns + played.charged  # what a coupling charged depends on the luck of the loads
-    if exact:
-        charged = np.zeros(len(returns)) if model.coupling is None else _charges(model, shares)
-        pairs = [("return", played.returns, returns - charged)]
-    else:
-        pairs = [("return", before, returns)]
-    unit = max(float(np.abs(returns).max()), 1.0)
-    found = []
-    for quantity, simulated, analytical in pairs:
-        means = float(analytical.mean()), float(simulated.mean())
-        if exact:
-            worst = float(np.abs(simulated - analytical).max() / unit)
-            found.append(Comparison(plan.name, population, quantity, *means, 0.0, worst, None))
-        else:
-            found.append(Comparison(plan.name, population, quantity, *means, *student(simulated - analytical, unit)))
+    before = returns + _charges(model, shares)  # a coupling's charge depends on the luck of the loads
+    simulated, analytical = (played.returns, returns) if exact else (played.returns + played.charged, before)
+    unit = max(float(np.abs(before).max()), 1.0)
+    worst = float(np.abs(simulated - analytical).max() / unit)
+    tested = (0.0, worst, None) if exact else student(simulated - analytical, unit)
+    means = float(analytical.mean()), float(simulated.mean())
+    found = [Comparison(plan.name, population, "return", *means, *tested)]
     if exact or model.coupling is None:
         found += _compare_expected(plan, population, played, optimum, unit)
     return [*found, _compare_shares(model, plan, population, played, shares)]
@@ -203,12 +178,10 @@ def _compare_expected(
 
 
 def _charges(model: EnsembleModel, shares: FloatArray) -> FloatArray:
-    """Return what a coupling charges for given shares."""
-    assert model.coupling is not None
-    charges: FloatArray = sum(
-        (model.coupling.cost(t, shares[:, t] @ model.power_kw) for t in range(1, model.horizon + 1)),
-        start=np.zeros(len(shares)),
-    )
+    """Return the charges of a coupling for shares (episodes, T + 1, n); zeros if there is none."""
+    if model.coupling is None:
+        return np.zeros(len(shares))
+    charges: FloatArray = model.coupling.total(shares @ model.power_kw)
     return charges
 
 

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from scipy.special import rel_entr
 
 from dp_ensemble_env.control.coupled import solve_coupled
-from dp_ensemble_env.control.dynamics import world
-from dp_ensemble_env.control.lsmdp import evaluate_policy, occupancy
 from dp_ensemble_env.control.policies import solve_standard
+from dp_ensemble_env.control.returns import mean_power, policy_return, shares, state_returns
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.reporting.tables import plain
 from dp_ensemble_env.tools.html import card
@@ -114,37 +113,16 @@ class Outcome:
 def event_outcome(model: EnsembleModel, policy: Any) -> Outcome:
     """Evaluate a policy (T, [c,] n, m) exactly on the model's own dynamics, from its initial distribution."""
     check_instance(model, EnsembleModel, "model")
-    gamma = model.discomfort_penalty
-    returns = -evaluate_policy(policy, model.default, model.utility, gamma, **world(model))[0] - model.utility[0]
+    achieved, (low, high) = policy_return(model, policy), start_values(model)
     rho, idle = shares(model, policy), shares(model, model.default_policy)
     divergence = rel_entr(policy, model.default_policy).sum(axis=-1)
-    power, reference = _power(model, rho), _power(model, idle)
-    if model.coupling is None:
-        low, high = reference_returns(model)
-        found = Returns(returns.ravel(), low.ravel(), high.ravel(), start_weights(model).ravel())
-    else:
-        earned = float(model.initial @ returns) - float(model.coupling.total(power))
-        least, most = start_values(model)
-        found = Returns(np.array([earned]), np.array([least]), np.array([most]), np.ones(1))
     return summarise(
         model,
-        returns=found,
-        discomfort=gamma * float((rho[:-1] * divergence).sum()),
-        power_kw=model.buildings * power,
-        uncontrolled_kw=model.buildings * reference,
+        returns=Returns(np.array([achieved]), np.array([low]), np.array([high]), np.ones(1)),
+        discomfort=model.discomfort_penalty * float((rho[:-1] * divergence).sum()),
+        power_kw=model.buildings * mean_power(model, rho),
+        uncontrolled_kw=model.buildings * mean_power(model, idle),
     )
-
-
-def shares(model: EnsembleModel, policy: Any) -> FloatArray:
-    """Follow the loads from the model's start: (T + 1, n), with a context the joint distribution (T + 1, c, n)."""
-    start = {} if model.context is None else {"start": model.context.start}
-    return occupancy(policy, model.initial, **world(model), **start)
-
-
-def _power(model: EnsembleModel, rho: FloatArray) -> FloatArray:
-    """Mean power per building at times 0 … T."""
-    power: FloatArray = (rho if model.context is None else rho.sum(axis=1)) @ model.power_kw
-    return power
 
 
 def reference_returns(model: EnsembleModel) -> tuple[FloatArray, FloatArray]:
@@ -154,9 +132,7 @@ def reference_returns(model: EnsembleModel) -> tuple[FloatArray, FloatArray]:
     """
     if model.coupling is not None:
         raise ValueError("a coupled model has no return for each state, only for its start; use start_values(model).")
-    first, gamma = model.utility[0], model.discomfort_penalty
-    idle = evaluate_policy(model.default_policy, model.default, model.utility, gamma, **world(model))[0]
-    return -idle - first, -solve_standard(model).cost_to_go[0] - first
+    return state_returns(model, model.default_policy), -solve_standard(model).cost_to_go[0] - model.utility[0]
 
 
 def start_weights(model: EnsembleModel) -> FloatArray:
@@ -170,10 +146,7 @@ def start_values(model: EnsembleModel) -> tuple[float, float]:
         weights = start_weights(model)
         idle, best = (float((weights * values).sum()) for values in reference_returns(model))
         return idle, best
-    rho = shares(model, model.default_policy)
-    worth = float((rho[1:] * model.utility[1:]).sum())
-    solution = solve_coupled(model)
-    return worth - float(model.coupling.total(_power(model, rho))), solution.primal
+    return policy_return(model, model.default_policy), solve_coupled(model).primal
 
 
 class Returns(NamedTuple):

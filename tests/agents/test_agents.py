@@ -10,14 +10,16 @@ from numpy.testing import assert_allclose
 from stable_baselines3.common.evaluation import evaluate_policy as sb3_evaluate_policy
 
 import dp_ensemble_env  # noqa: F401 - registers the environments
+from dp_ensemble_env import scenarios
 from dp_ensemble_env.agents import Agent, agent_names, evaluate, make_agent, register_agent
 from dp_ensemble_env.agents.analytical import PolicyAgent
 from dp_ensemble_env.agents.base import decision_time
 from dp_ensemble_env.agents.evaluation import reference_returns, seed_summary
-from dp_ensemble_env.agents.practice import constant_price_return
+from dp_ensemble_env.agents.practice import best_constant_price
 from dp_ensemble_env.control.cost import cost_of_privacy
 from dp_ensemble_env.control.lsmdp import occupancy
 from dp_ensemble_env.control.policies import POLICIES, solve_policy, tilted_policy
+from dp_ensemble_env.control.returns import policy_return
 from dp_ensemble_env.envs.actions import action_scale, price_tilts
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism
@@ -135,9 +137,19 @@ def test_baselines_score_the_same_in_every_action_mode(campus, name):
 
 
 def test_best_price_beats_every_price_on_a_grid(campus):
+    def earned(model, price):
+        return policy_return(model, tilted_policy(model, price_tilts(model, np.full(model.horizon, price))))
+
     agent = make_agent("best-price", EnsembleEnv(campus, action="price"))
-    grid = max(constant_price_return(campus, price) for price in np.linspace(-1, 1, 201))
-    assert constant_price_return(campus, agent.price) >= grid - 0.05
+    assert agent.price == best_constant_price(campus)
+    for model in (campus, scenarios.make("spot"), scenarios.make("feeder"), scenarios.make("tracking")):
+        price = best_constant_price(model)
+        near = price + np.array([-1e-3, -1e-5, 1e-5, 1e-3])
+        assert earned(model, price) >= max(earned(model, x) for x in (*np.linspace(-1, 1, 101), *near)) - 1e-9
+
+
+def test_best_price_is_zero_where_no_price_helps(campus):
+    assert best_constant_price(campus.override(utility=np.zeros_like(campus.utility), tilt_scale=np.ones(18))) == 0.0
 
 
 def test_ad_hoc_waits_for_the_event(campus):

@@ -15,10 +15,10 @@ from scipy.special import rel_entr
 from dp_ensemble_env.agents import evaluate, make_agent
 from dp_ensemble_env.agents.analytical import PolicyAgent
 from dp_ensemble_env.agents.base import ScheduleAgent, decision_time, observed_context
-from dp_ensemble_env.agents.evaluation import path_returns
 from dp_ensemble_env.context import Context
 from dp_ensemble_env.control.lsmdp import evaluate_policy
 from dp_ensemble_env.control.policies import solve_standard
+from dp_ensemble_env.control.returns import path_returns
 from dp_ensemble_env.coupling import Coupling
 from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv
 from dp_ensemble_env.envs.actions import action_scale

@@ -5,8 +5,8 @@ import pytest
 
 from dp_ensemble_env import scenarios
 from dp_ensemble_env.control.policies import centred, competing
-from dp_ensemble_env.experiments._guesses import optimal_tilts
-from dp_ensemble_env.experiments._prober import Prober
+from dp_ensemble_env.control.returns import optimal_tilts
+from dp_ensemble_env.experiments.probes import Prober
 from dp_ensemble_env.scenarios import vehicles as ve
 
 B = len(ve.LEVELS)

@@ -1,0 +1,348 @@
+r"""Exact expected returns: of a schedule of tilts with its gradient, of a policy, and along given contexts.
+
+A tilt :math:`\tau_t[w, a]` makes the policy :math:`\pi[w, s, a] = P[w, s, a]\,e^{\tau[w, a]}/Z[w, s]`. With
+:math:`q[w, a]` the expected utility and return from the next time on and :math:`g = q - \gamma\tau`, the return from
+`(t, w, s)` is
+
+.. math:: v_t[w, s] = \sum_a \pi[w, s, a]\,g[w, a] + \gamma\log Z[w, s]
+
+(the divergence of the policy is :math:`\sum_a\pi\tau - \log Z`). Its derivative by :math:`\tau[w, a]` is
+:math:`\pi[w, s, a]\,(g[w, a] - \sum_b\pi[w, s, b]\,g[w, b])`, and the gradient of the whole is the sum of these over
+the joint distribution of context and state at `t`. One pass backward gives the value, one more forward the gradient, both
+over the nonzeros only. A tilt may also depend on the state, :math:`\tau_t[w, s, a]`: then every policy is a tilt,
+:math:`\tau = \log(\pi/P)`.
+
+A coupling charges a convex cost of the mean power (MATH 11). Around given tilts it acts as a price at its own slope.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import rel_entr
+
+from dp_ensemble_env.control.dynamics import world
+from dp_ensemble_env.control.lsmdp import evaluate_policy, occupancy
+from dp_ensemble_env.control.policies import solve_standard
+from dp_ensemble_env.coupling import Coupling
+from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.tools.compile import njit
+
+FloatArray = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+#: Tilts further than this below the largest that competes with them count as that far: e^-600 is still a number.
+DEPTH = 600.0
+
+
+# ------------------------------------------------------------------ policies
+def state_returns(model: EnsembleModel, policy: Any) -> FloatArray:
+    """Return the expected return of a policy (T, [c,] n, m) from every start, ([c,] n), without a coupling's cost."""
+    cost = evaluate_policy(policy, model.default, model.utility, model.discomfort_penalty, **world(model))
+    returns: FloatArray = -cost[0] - model.utility[0]
+    return returns
+
+
+def policy_return(model: EnsembleModel, policy: Any) -> float:
+    """Return the expected return of a policy (T, [c,] n, m) from the model's own start, in dollars per load."""
+    earned = float((model.start_weights * state_returns(model, policy)).sum())
+    if model.coupling is None:
+        return earned
+    return earned - float(model.coupling.total(mean_power(model, shares(model, policy))))
+
+
+def shares(model: EnsembleModel, policy: Any) -> FloatArray:
+    """Follow the loads from the model's start: (T + 1, n), with a context the joint distribution (T + 1, c, n)."""
+    start = {} if model.context is None else {"start": model.context.start}
+    return occupancy(policy, model.initial, **world(model), **start)
+
+
+def mean_power(model: EnsembleModel, rho: FloatArray) -> FloatArray:
+    """Return the mean power per load (T + 1,) of shares (T + 1, [c,] n), in kW."""
+    power: FloatArray = rho.reshape(model.horizon + 1, -1, model.n_states).sum(axis=1) @ model.power_kw
+    return power
+
+
+def path_returns(
+    model: EnsembleModel, policy: FloatArray, contexts: Ints, start: FloatArray, follow: FloatArray | None = None
+) -> FloatArray:
+    """Return the expected return of a policy along given contexts from given starts, one number per episode.
+
+    Parameters
+    ----------
+    model : EnsembleModel
+    policy : ndarray of shape (T, n, m), or (T, c, n, m) with a context
+    contexts : ndarray of int of shape (episodes, T + 1)
+    start : ndarray of shape (episodes, n)
+        Shares of the loads at the start.
+    follow : ndarray of shape (episodes, T + 1, n), optional
+        Filled with the expected shares at all times.
+    """
+    tables = model.tables()
+    policy = policy.reshape(tables.behaviour.shape)
+    discomfort = model.discomfort_penalty * rel_entr(policy, tables.behaviour).sum(axis=-1)
+    returns, rho = np.zeros(len(start)), start
+    for t in range(model.horizon + 1):
+        if t > 0:
+            after = np.empty_like(rho)
+            for w in np.unique(contexts[:, t - 1]):
+                here = contexts[:, t - 1] == w
+                returns[here] -= rho[here] @ discomfort[t - 1, w]
+                after[here] = rho[here] @ policy[t - 1, w] @ tables.nature[t - 1, w]
+            rho = after
+            returns += (rho * tables.utility[t, contexts[:, t]]).sum(axis=1)
+            if model.coupling is not None:
+                returns -= model.coupling.cost(t, rho @ model.power_kw)
+        if follow is not None:
+            follow[:, t] = rho
+    return returns
+
+
+# ------------------------------------------------------------------ schedules of tilts
+def optimal_tilts(model: EnsembleModel) -> FloatArray:
+    """Return the optimal tilts (T, c, m) of a model."""
+    tilts = solve_standard(model).tilt
+    return tilts if tilts.ndim == 3 else tilts[:, None, :]
+
+
+def myopic_tilts(model: EnsembleModel) -> FloatArray:
+    """Return the tilts (T, c, m) that answer the expected utility of the next state alone."""
+    _, nature, context, utility = model.tables()
+    ahead = np.einsum("twx,txs->tws", context, utility[1:])
+    tilts: FloatArray = np.einsum("twas,tws->twa", nature, ahead) / model.discomfort_penalty
+    return tilts
+
+
+class Blocks(NamedTuple):
+    """Matrices of all times and contexts, each different one once, as rows of nonzeros.
+
+    Attributes
+    ----------
+    which : ndarray of int of shape (T, c)
+        Index of the matrix at a time and context.
+    indptr : ndarray of int of shape (matrices, rows + 1)
+        Start of each row in `indices` and `values`.
+    """
+
+    which: Ints
+    indptr: Ints
+    indices: Ints
+    values: FloatArray
+
+
+def compress(table: FloatArray) -> Blocks:
+    """Gather a table (T, c, rows, columns)."""
+    horizon, contexts, rows, columns = table.shape
+    known: dict[bytes, int] = {}
+    kept: list[FloatArray] = []
+    which = np.empty(horizon * contexts, np.int64)
+    for i, matrix in enumerate(table.reshape(-1, rows, columns)):
+        which[i] = known.setdefault(matrix.tobytes(), len(kept))
+        if which[i] == len(kept):
+            kept.append(matrix)
+    stacked = np.stack(kept)
+    block, row, column = np.nonzero(stacked)
+    ends = np.concatenate([[0], np.cumsum(np.bincount(block * rows + row, minlength=len(kept) * rows))])
+    indptr = np.stack([ends[b * rows : (b + 1) * rows + 1] for b in range(len(kept))]).astype(np.int64)
+    return Blocks(which.reshape(horizon, contexts), indptr, column.astype(np.int64), stacked[block, row, column])
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _backward(
+    tau: FloatArray, weight: FloatArray,
+    p_which: Ints, p_ptr: Ints, p_index: Ints, p_value: FloatArray, slot: Ints,
+    n_which: Ints, n_ptr: Ints, n_index: Ints, n_value: FloatArray,
+    context: FloatArray, utility: FloatArray, penalty: float,
+    v: FloatArray, z: FloatArray, mean: FloatArray, q: FloatArray,
+) -> None:  # fmt: skip
+    """Fill v (T+1, c, n), z and the mean of g (T, c, n), and q (T, c, m)."""
+    horizon, contexts, m = q.shape
+    n = v.shape[2]
+    ahead = np.empty(n)
+    v[horizon] = 0.0
+    for t in range(horizon - 1, -1, -1):
+        for w in range(contexts):
+            ahead[:] = 0.0
+            for x in range(contexts):
+                share = context[t, w, x]
+                if share > 0.0:
+                    for s in range(n):
+                        ahead[s] += share * (utility[t + 1, x, s] + v[t + 1, x, s])
+            block = n_which[t, w]
+            for a in range(m):
+                expected = 0.0
+                for i in range(n_ptr[block, a], n_ptr[block, a + 1]):
+                    expected += n_value[i] * ahead[n_index[i]]
+                q[t, w, a] = expected
+            block = p_which[t, w]
+            for s in range(n):
+                total, gain = 0.0, 0.0
+                for i in range(p_ptr[block, s], p_ptr[block, s + 1]):
+                    k = slot[i]
+                    x = p_value[i] * weight[t, w, k]
+                    total += x
+                    gain += x * (q[t, w, p_index[i]] - penalty * tau[t, w, k])
+                z[t, w, s] = total
+                mean[t, w, s] = gain / total
+                v[t, w, s] = mean[t, w, s] + penalty * np.log(total)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _forward(
+    tau: FloatArray, weight: FloatArray,
+    p_which: Ints, p_ptr: Ints, p_index: Ints, p_value: FloatArray, slot: Ints,
+    n_which: Ints, n_ptr: Ints, n_index: Ints, n_value: FloatArray,
+    context: FloatArray, penalty: float, z: FloatArray, mean: FloatArray, q: FloatArray,
+    rho: FloatArray, gradient: FloatArray,
+) -> None:  # fmt: skip
+    """Continue the joint distribution rho (T+1, c, n) from rho[0]; add the gradient by tau to zeros."""
+    horizon, contexts, m = q.shape
+    n = rho.shape[2]
+    chosen, flow = np.empty(m), np.empty(n)
+    rho[1:] = 0.0
+    for t in range(horizon):
+        for w in range(contexts):
+            chosen[:] = 0.0
+            flow[:] = 0.0
+            block = p_which[t, w]
+            for s in range(n):
+                if rho[t, w, s] > 0.0:
+                    share = rho[t, w, s] / z[t, w, s]
+                    for i in range(p_ptr[block, s], p_ptr[block, s + 1]):
+                        a, k = p_index[i], slot[i]
+                        mass = share * p_value[i] * weight[t, w, k]
+                        chosen[a] += mass
+                        gradient[t, w, k] += mass * (q[t, w, a] - penalty * tau[t, w, k] - mean[t, w, s])
+            block = n_which[t, w]
+            for a in range(m):
+                for i in range(n_ptr[block, a], n_ptr[block, a + 1]):
+                    flow[n_index[i]] += chosen[a] * n_value[i]
+            for x in range(contexts):
+                share = context[t, w, x]
+                if share > 0.0:
+                    for s in range(n):
+                        rho[t + 1, x, s] += share * flow[s]
+
+
+class ExactReturn:
+    """The expected return of tilts from a model's own start, in dollars per load, and its gradient.
+
+    Parameters
+    ----------
+    model : EnsembleModel
+    initial : array_like of shape (n,), optional
+        Shares of the loads at the start; by default the model's.
+    by_state : bool
+        Whether tilts depend on the state, too: one for each of the `entries`.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Shape of the tilts: (T, c, m), or (T, c, number of entries).
+    entries : tuple of two ndarrays of int
+        State and decision of the entries of the behaviour that are possible at some time, row by row.
+
+    Examples
+    --------
+    >>> from dp_ensemble_env import scenarios
+    >>> model = scenarios.make("spot")
+    >>> returns = ExactReturn(model)
+    >>> bool(returns(optimal_tilts(model)) > returns(0.0))
+    True
+    """
+
+    def __init__(self, model: EnsembleModel, initial: ArrayLike | None = None, *, by_state: bool = False) -> None:
+        behaviour, nature, context, utility = model.tables()
+        horizon, contexts, n, m = behaviour.shape
+        self._p, self._n = compress(behaviour), compress(nature)
+        self._context, self._utility = np.ascontiguousarray(context), np.ascontiguousarray(utility)
+        self._model, self._by_state = model, by_state
+        possible = behaviour > 0
+        self.entries = state, decision = np.nonzero(possible.any(axis=(0, 1)))
+        self._first = np.flatnonzero(np.diff(state, prepend=-1))  # where the rows begin
+        self._possible = possible[:, :, state, decision]
+        self._slot = self._p.indices
+        if by_state:
+            number = np.zeros((n, m), np.int64)
+            number[state, decision] = np.arange(len(state))
+            rows = np.repeat(np.tile(np.arange(n), len(self._p.indptr)), np.diff(self._p.indptr).ravel())
+            self._slot = number[rows, self._p.indices]
+        self.shape = (horizon, contexts, len(state) if by_state else m)
+        first = np.ones(1) if model.context is None else model.context.start
+        self.start = np.outer(first, np.asarray(model.initial if initial is None else initial, float))
+        self._v, self._rho = np.empty((2, horizon + 1, contexts, n))
+        self._z, self._mean = np.empty((2, horizon, contexts, n))
+        self._q = np.empty((horizon, contexts, m))
+
+    def __call__(self, tilts: ArrayLike) -> float:
+        """Return the expected return of tilts that broadcast to `shape`."""
+        if self._model.coupling is not None:
+            return self._evaluate(tilts)[0]
+        return self._value(*self._scaled(tilts), self._utility)
+
+    def with_gradient(
+        self, x: FloatArray, factor: FloatArray | float = 1.0, offset: FloatArray | float = 0.0
+    ) -> tuple[float, FloatArray]:
+        """Return the expected return of the tilts ``offset + factor * x``, and its gradient by `x`.
+
+        Parameters
+        ----------
+        x : ndarray with three axes
+            It broadcasts to `shape`: an axis of length one holds `x` constant over the times, over the contexts, or
+            over the decisions (whose `factor` then is the direction of a price).
+        factor, offset : float or ndarray, optional
+            They broadcast to `shape`, too.
+        """
+        value, gradient = self._evaluate(offset + factor * x)
+        constant = tuple(axis for axis in range(3) if x.shape[axis] == 1)
+        slope: FloatArray = (gradient * factor).sum(axis=constant, keepdims=True)
+        return value, slope
+
+    def _evaluate(self, tilts: ArrayLike) -> tuple[float, FloatArray]:
+        """Return the expected return and its derivative by every tilt."""
+        tau, weight = self._scaled(tilts)
+        utility, extra, coupling = self._utility, 0.0, self._model.coupling
+        if coupling is not None:
+            self._value(tau, weight, utility)
+            self._gradient(tau, weight)
+            power = mean_power(self._model, self._rho)
+            slope = coupling_slope(coupling, power)
+            utility = utility - slope[:, None, None] * self._model.power_kw
+            extra = float(slope[1:] @ power[1:]) - float(coupling.total(power))
+        return self._value(tau, weight, utility) + extra, self._gradient(tau, weight)
+
+    def _scaled(self, tilts: ArrayLike) -> tuple[FloatArray, FloatArray]:
+        """Return the tilts less the largest that competes with them, and their exponentials."""
+        tau = np.broadcast_to(np.asarray(tilts, float), self.shape)
+        if self._by_state:
+            row = np.maximum.reduceat(np.where(self._possible, tau, -np.inf), self._first, axis=-1)
+            tau = np.subtract(tau, row[..., self.entries[0]], out=np.zeros(self.shape), where=self._possible)
+        else:
+            tau = tau - tau.max(axis=-1, keepdims=True)
+        tau = np.maximum(tau, -DEPTH)
+        return tau, np.exp(tau)
+
+    def _value(self, tau: FloatArray, weight: FloatArray, utility: FloatArray) -> float:
+        _backward(
+            tau, weight, *self._p, self._slot, *self._n, self._context, utility, self._model.discomfort_penalty,
+            self._v, self._z, self._mean, self._q,
+        )  # fmt: skip
+        return float((self.start * self._v[0]).sum())
+
+    def _gradient(self, tau: FloatArray, weight: FloatArray) -> FloatArray:
+        gradient = np.zeros(self.shape)
+        self._rho[0] = self.start
+        _forward(
+            tau, weight, *self._p, self._slot, *self._n, self._context, self._model.discomfort_penalty,
+            self._z, self._mean, self._q, self._rho, gradient,
+        )  # fmt: skip
+        return gradient
+
+
+def coupling_slope(coupling: Coupling, power: FloatArray) -> FloatArray:
+    """Return the derivative of a coupling's cost by the mean power at each time, (T + 1,)."""
+    off, weight = coupling.violation(slice(None), power), coupling.weight
+    slope = 2.0 * weight * off * np.sign(power - coupling.level) if coupling.kind == "tracking" else weight * (off > 0)
+    return np.asarray(slope)

@@ -8,8 +8,8 @@ A tilt :math:`\tau_t[w, a]` makes the policy :math:`\pi[w, s, a] = P[w, s, a]\,e
 
 (the divergence of the policy is :math:`\sum_a\pi\tau - \log Z`). Its derivative by :math:`\tau[w, a]` is
 :math:`\pi[w, s, a]\,(g[w, a] - \sum_b\pi[w, s, b]\,g[w, b])`, and the gradient of the whole is the sum of these over
-the joint distribution of context and state at `t`. One pass backward gives the value, one more forward the gradient, both
-over the nonzeros only. A tilt may also depend on the state, :math:`\tau_t[w, s, a]`: then every policy is a tilt,
+the joint distribution of context and state at `t`. One pass backward gives the value, one more forward the gradient,
+both over the nonzeros only. A tilt may also depend on the state, :math:`\tau_t[w, s, a]`: then every policy is a tilt,
 :math:`\tau = \log(\pi/P)`.
 
 A coupling charges a convex cost of the mean power (MATH 11). Around given tilts it acts as a price at its own slope.

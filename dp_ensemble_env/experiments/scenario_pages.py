@@ -32,7 +32,8 @@ SEEDS = 20
 READING = (
     "Scores of the instance that the ids play, 0 = uncontrolled, 100 = optimum, computed exactly in the mean field. "
     "*Open loop*: the best tilts by the clock alone, blind to the context. *Public guess*: the plan made without "
-    "data, on the scenario's textbook behaviour, or on a lazy walk where there is no textbook. In the columns of the action modes: the best action that is held throughout, and the ceiling. "
+    "data, on the scenario's textbook behaviour, or on a lazy walk where there is no textbook. In the columns of the "
+    "action modes: the best action that is held throughout, and the ceiling. "
     "That is the optimum itself for tilt and policy, and for price and discrete the best prices by time and context "
     "that were found; who also looks at where the loads are may gain a point more. So a learner has learnt something "
     "where it is above the first number, and everything at the second. A scenario tests *feedback* where the open loop "

@@ -30,6 +30,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 
 from dp_ensemble_env import scenarios
@@ -68,18 +69,17 @@ def probe_scores(scenario: str) -> dict[str, dict[str, Any]]:
 
 def make_env(scenario: str, action: str, population: Any, reward: str) -> Any:
     """Make one environment."""
-    return EnsembleEnv(scenario, population, action, rewards=reward)
+    return EnsembleEnv(scenario, population, action, reward=reward)
 
 
 def make_batch(scenario: str, action: str, population: Any) -> Any:
     """Make many environments, with rewards in dollars; episodes are not reset by themselves."""
-    return EnsembleVectorEnv(EPISODES, scenario, population, action, autoreset_mode="Disabled", rewards="dollars")
+    return EnsembleVectorEnv(EPISODES, scenario, population, action, autoreset_mode="Disabled", reward="dollars")
 
 
 def paper_env(**settings: Any) -> Any:
     """Make the paper's environment: campus event, mean field, tilts, dollars, a Dirichlet release."""
-    settings = {"release_seed": 0, "h": 0.03, "ledger": PrivacyLedger(), **settings}
-    return EnsembleEnv("campus-event", "mean-field", "tilt", rewards="dollars", privacy=DIRICHLET, **settings)
+    return gymnasium.make("dp_ensemble/Paper-v1", **{"release_seed": 0, "ledger": PrivacyLedger(), **settings}).unwrapped
 
 
 def optimal_action(env: Any, time: int) -> Any:
@@ -91,7 +91,7 @@ def fleet_of(scenario: str) -> Any:
     """Simulate participants."""
     if scenario == "campus-event":
         return Fleet.simulate(scenarios.make(scenario), participants=300, seed=0)
-    return scenarios.participants(scenario, 300, days=30, rng=0)
+    return scenarios.participants(scenario, 300, days=30, seed=0)
 
 
 def ledger_release(scenario: str, spec: str) -> Any:

@@ -151,7 +151,7 @@ class Prober:
         self.iterations = max(10, int(400 * check_positive(effort, "effort")))
         self.low, self.high = start_values(model)
         self.scale = actions.action_scale(model)[:, None, None]
-        self.direction = actions.basis_of(actions.PRICE, model)[0]
+        self.direction = -actions.power_direction(model)
         self.best = optimal_tilts(model)
         self.how: dict[str, str] = {}
 

@@ -11,7 +11,6 @@ import pytest
 from helpers import GENERAL, along_contexts, general_model
 
 from dp_ensemble_env import scenarios
-from dp_ensemble_env.chain.walks import lazy_walk
 from dp_ensemble_env.cli.main import main
 from dp_ensemble_env.context import Context
 from dp_ensemble_env.control.policies import as_tilt, tilted_policy

@@ -73,9 +73,9 @@ class ActionMode:
         return spaces.Box(self.low, 1.0, self.shape(model), np.float32)
 
     @property
-    def choices(self) -> NDArray[np.float32]:
+    def choices(self) -> FloatArray:
         """What the numbers 0 … `levels` - 1 stand for; the one in the middle is zero."""
-        return np.linspace(-1.0, 1.0, self.levels, dtype=np.float32)
+        return np.linspace(-1.0, 1.0, self.levels)
 
     @property
     def low(self) -> float:

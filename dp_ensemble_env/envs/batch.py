@@ -87,6 +87,11 @@ class Batch:
         return self.behaviour.models[0]
 
     @property
+    def row(self) -> Row:
+        """The row of the model in force."""
+        return next(row for row in self.rows if row.model is self.model)
+
+    @property
     def several(self) -> bool:
         """Whether each episode draws one of several instances."""
         return len(self.behaviour.models) > 1
@@ -105,11 +110,12 @@ class Batch:
         step.reset(self.problem, self._plain_state, mask, states, given, contexts, observations, values)
         if self.model.coupling is not None:  # the optimum is not linear in the start, so it is solved for a chosen one
             for i in np.flatnonzero(mask & (states != -1)):
-                self.state.best[i] = self.optimal_return(self.state.start[i], None, int(self.state.row[i]))
+                self.state.best[i] = self.optimal_return(self.state.start[i], None, self._row(i))
 
     def step(self, action: Any, shape: tuple[int, ...], observations: NDArray[np.float32], values: FloatArray) -> None:
         """Move all environments by actions of `shape`, or raise and change nothing."""
-        if action.__class__ is not np.ndarray or action.shape != shape or action.dtype is not FLOAT64:
+        plain = action.__class__ is np.ndarray and action.shape == shape and action.dtype is FLOAT64
+        if not plain or not action.flags.carray:
             action = self.as_action(action, shape)
         flat = action.reshape(self.size, -1)
         verdict = step.step(self.problem, self._plain_state, flat, observations, values)
@@ -132,7 +138,7 @@ class Batch:
         raise ValueError(f"action[{where}] is NaN; look for NaN in the policy that made it.")
 
     def as_action(self, action: Any, shape: tuple[int, ...]) -> FloatArray:
-        """Return actions of `shape` as contiguous float64, or say what is wrong with them."""
+        """Return actions of `shape` as float64 in the one layout that is compiled, or say what is wrong with them."""
         if self.choices is not None:
             return self._chosen(action, shape)
         try:
@@ -143,7 +149,8 @@ class Batch:
             raise ValueError(f"an action must be an array of {shape} real numbers, got {action!r}.") from error
         if array.shape != shape:
             raise ValueError(f"the action has shape {array.shape}, but the {self.mode!r} mode takes {shape}.")
-        return np.ascontiguousarray(array, dtype=FLOAT64)
+        array = np.ascontiguousarray(array, dtype=FLOAT64)
+        return array if array.flags.carray else array.copy()
 
     def _chosen(self, action: Any, shape: tuple[int, ...]) -> FloatArray:
         """Return the numbers that discrete actions of `shape` stand for."""
@@ -155,7 +162,7 @@ class Batch:
         wrong = (array < 0) | (array > last)
         if wrong.any():
             raise ValueError(f"a discrete action lies in 0 … {last}, got {int(array[wrong].flat[0])}.")
-        numbers: FloatArray = self.choices[array].astype(FLOAT64)[..., None]
+        numbers: FloatArray = self.choices[array][..., None]
         return numbers
 
     # ------------------------------------------------------------ releases
@@ -167,27 +174,24 @@ class Batch:
         """
         if self.redraw == "never":
             return
-        begun, slots = self._begun + mask, self.state.row.copy()
-        for index in np.unique(begun[mask] - 1):
-            if int(index) in self._drawn_for:
-                slot = self._drawn_for.index(int(index))
-            else:
-                slot = self._draw(int(index), set(slots[~mask] if assign else slots))
-            slots[mask & (begun - 1 == index)] = slot
+        begun, slots = self._begun + mask, self.state.row
+        wanted = [int(index) for index in np.unique(begun[mask] - 1)]
+        # All are drawn before any is put in its place: a refusal leaves the episodes under way as they are.
+        drawn = {index: Row.of(self.behaviour.draw(index)) for index in wanted if index not in self._drawn_for}
+        in_use = {*slots[~mask if assign else slice(None)].tolist(), *map(self._slot, set(wanted) - set(drawn))}
+        for index, row in drawn.items():
+            slot = next(one for one in range(len(self.rows) + 1) if one not in in_use)
+            self.rows[slot : slot + 1], self._drawn_for[slot : slot + 1] = [row], [index]
+            in_use.add(slot)
+        if drawn:
+            self._stack()
         if assign:
             self._begun = begun
-            self.state.row[:] = slots
+            for index in wanted:
+                slots[mask & (begun - 1 == index)] = self._slot(index)
 
-    def _draw(self, index: int, in_use: set[int]) -> int:
-        row = Row.of(self.behaviour.draw(index))
-        free = [slot for slot in range(len(self.rows)) if slot not in in_use]
-        if free:
-            self.rows[free[0]], self._drawn_for[free[0]] = row, index
-        else:
-            self.rows.append(row)
-            self._drawn_for.append(index)
-        self._stack()
-        return free[0] if free else len(self.rows) - 1
+    def _slot(self, index: int) -> int:
+        return self._drawn_for.index(index)
 
     # ------------------------------------------------------------ random streams
     def seed(self, i: int, seed: int) -> None:
@@ -255,16 +259,17 @@ class Batch:
         )
 
     # ------------------------------------------------------------ the optimum
-    def optimal_return(self, state: int | ArrayLike, context: int | None = None, row: int = 0) -> float:
+    def optimal_return(self, state: int | ArrayLike, context: int | None = None, row: Row | None = None) -> float:
         """Return the largest expected return from a state, or from a distribution over the states.
 
         Without a `context`, the mean over those in which an episode may begin.
         """
-        model, n = self.rows[row].model, self.model.n_states
+        row = self.row if row is None else row
+        model, n = row.model, self.model.n_states
         start = np.eye(n)[check_state(state, n)] if np.ndim(state) == 0 else check_occupancy(state, n)
         if model.coupling is not None:
             return solve_coupled(model.override(initial=start)).primal
-        values = self.rows[row].optimum
+        values = row.optimum
         if context is not None:
             return float(values[check_context(context, model)] @ start)
         weights = np.ones(1) if model.context is None else model.context.start
@@ -276,8 +281,8 @@ class Batch:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        # Arrays in Ray's object store cannot be written.
-        self.state = step.State(*(one if one.flags.writeable else one.copy() for one in self.state))
+        # Arrays in Ray's object store cannot be written, and would be compiled for anew.
+        self.state, self.problem = step.State(*map(_writeable, self.state)), tuple(map(_writeable, self.problem))
         self._begun = self._begun.copy()
         self._plain_state = tuple(self.state)
 
@@ -384,7 +389,7 @@ class BatchView:
     @property
     def optimal_policy(self) -> FloatArray:
         """The optimal policy of the model in force, shape (T, n, m), or (T, c, n, m) with a context."""
-        return self._batch.rows[0].solution.policy
+        return self._batch.row.solution.policy
 
     @property
     def reward_unit(self) -> float:
@@ -474,6 +479,10 @@ def check_options(options: dict[str, Any] | None, known: tuple[str, ...]) -> dic
     if "state" in options and "occupancy" in options:
         raise ValueError("options give both state and occupancy; choose the start by one of them.")
     return {name: value for name, value in options.items() if name in known}
+
+
+def _writeable(value: Any) -> Any:
+    return value.copy() if isinstance(value, np.ndarray) and not value.flags.writeable else value
 
 
 def _nonzero(words: NDArray[np.uint64]) -> NDArray[np.uint64]:

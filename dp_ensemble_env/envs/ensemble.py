@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import gymnasium
 import numpy as np
+from gymnasium.utils import seeding
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from dp_ensemble_env.envs import step
@@ -248,6 +249,8 @@ class EnsembleEnv(BatchView, gymnasium.Env[NDArray[np.float32], NDArray[np.float
         elif "occupancy" in chosen:
             state, given = -2, check_occupancy(chosen["occupancy"], n)
         context = check_context(chosen["context"], self.model) if "context" in chosen else -1
+        if seed is not None:
+            seeding.np_random(seed)  # refuses what is no seed
         batch.next_release(_EVERYONE)  # raises before anything else has changed
         super().reset(seed=seed)
         if seed is not None:
@@ -301,7 +304,8 @@ class EnsembleEnv(BatchView, gymnasium.Env[NDArray[np.float32], NDArray[np.float
         if self._batch.infos == "all":
             default = self.default_occupancy
             info["occupancy"], info["default_occupancy"] = self.occupancy, default
-            info["curtailment_kw"] = float(default @ self.model.power_kw) - values[step.POWER]
+            power_kw = self._batch.rows[self._batch.state.row[0]].model.power_kw
+            info["curtailment_kw"] = float(default @ power_kw) - values[step.POWER]
 
     # ------------------------------------------------------------ what is going on
     @property

@@ -121,7 +121,10 @@ def _models(model: Any, scenario: str | None, instance: int | None, split: str) 
     if isinstance(model, (EnsembleModel, list, tuple)):
         if instance != 0 or split != "train":
             raise ValueError("instance and split choose among a scenario's models; leave them out with a model.")
-        return (model,) if isinstance(model, EnsembleModel) else tuple(model)
+        models = (model,) if isinstance(model, EnsembleModel) else tuple(model)
+        if not models or not all(isinstance(one, EnsembleModel) for one in models):
+            raise ValueError(f"several models are a list of at least one EnsembleModel, got {model!r}.")
+        return models
     name = scenario if model is None else model
     if not isinstance(name, str):
         raise ValueError(

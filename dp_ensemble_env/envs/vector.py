@@ -133,7 +133,7 @@ class EnsembleVectorEnv(BatchView, VectorEnv[NDArray[np.float32], NDArray[np.flo
                 batch.next_release(time == self.model.horizon - 1, assign=False)
         observations, values = self._blank()
         batch.step(actions, self._shape, observations, values)
-        self._remember(values)
+        self._remember(values, self._everyone)
         terminated = time == self.model.horizon
         infos = self._infos(values, self._everyone)
         rewards = values[step.REWARD]
@@ -195,14 +195,14 @@ class EnsembleVectorEnv(BatchView, VectorEnv[NDArray[np.float32], NDArray[np.flo
         values: FloatArray,
     ) -> None:
         self._batch.reset(mask, states, given, contexts, observations, values)
-        self._remember(values)
+        self._remember(values, mask)
 
-    def _remember(self, values: FloatArray) -> None:
-        """Keep what pictures look back on."""
+    def _remember(self, values: FloatArray, mask: BoolArray) -> None:
+        """Keep what pictures of the sub-environments in `mask` look back on."""
         if self._history is not None:
-            now = self._batch.state.time, np.arange(self.num_envs)
-            self._history[0][now] = values[step.POWER]
-            self._history[1][now] = values[step.UTILITY] - values[step.DISCOMFORT]
+            now = self._batch.state.time[mask], np.flatnonzero(mask)
+            self._history[0][now] = values[step.POWER, mask]
+            self._history[1][now] = values[step.UTILITY, mask] - values[step.DISCOMFORT, mask]
 
     def _seed_streams(self, seeds: Sequence[int | None] | None, mask: BoolArray) -> None:
         fresh = self._stream_source is None or self._stream_source is not self._np_random
@@ -228,7 +228,7 @@ class EnsembleVectorEnv(BatchView, VectorEnv[NDArray[np.float32], NDArray[np.flo
     def _check_mask(self, mask: Any) -> BoolArray:
         if mask is None:
             return np.ones(self.num_envs, np.bool_)
-        array = np.asarray(mask)
+        array = np.array(mask)  # a copy, since infos hold it
         if array.dtype != np.bool_ or array.shape != (self.num_envs,) or not array.any():
             raise ValueError(
                 f"reset_mask must be a bool array of shape ({self.num_envs},) with some True, got {array.dtype} "

@@ -222,6 +222,10 @@ class Batch:
         shares: FloatArray = self._row(i).uncontrolled(self.state.start[i], self._past(i))[-1]
         return shares
 
+    def curtailment(self, i: int, default: FloatArray, power: float) -> float:
+        """Return the power of the default shares of environment `i`, less its own."""
+        return float((default * self._row(i).model.power_kw).sum() - power)
+
     def default_power(self, i: int) -> FloatArray:
         """Return the uncontrolled power at times 0 … T: in the contexts that came up, then as expected now."""
         return self._row(i).uncontrolled_power(self.state.start[i], self._past(i))

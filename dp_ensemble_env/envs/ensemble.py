@@ -304,8 +304,7 @@ class EnsembleEnv(BatchView, gymnasium.Env[NDArray[np.float32], NDArray[np.float
         if self._batch.infos == "all":
             default = self.default_occupancy
             info["occupancy"], info["default_occupancy"] = self.occupancy, default
-            power_kw = self._batch.rows[self._batch.state.row[0]].model.power_kw
-            info["curtailment_kw"] = float(default @ power_kw) - values[step.POWER]
+            info["curtailment_kw"] = self._batch.curtailment(0, default, values[step.POWER])
 
     # ------------------------------------------------------------ what is going on
     @property

@@ -180,8 +180,8 @@ class EnsembleVectorEnv(BatchView, VectorEnv[NDArray[np.float32], NDArray[np.flo
             infos["instance"] = batch.state.row.copy()
         if batch.infos == "all":
             infos["occupancy"], infos["default_occupancy"] = self.occupancy, self.default_occupancy
-            powers = np.stack([row.model.power_kw for row in batch.rows])[batch.state.row]
-            infos["curtailment_kw"] = (infos["default_occupancy"] * powers).sum(axis=1) - values[step.POWER]
+            each = zip(range(self.num_envs), infos["default_occupancy"], values[step.POWER], strict=True)
+            infos["curtailment_kw"] = np.array([batch.curtailment(*one) for one in each])
         return {**infos, **{f"_{key}": present for key in infos}}
 
     # ------------------------------------------------------------ starts

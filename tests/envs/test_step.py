@@ -1,0 +1,686 @@
+"""The compiled step against the pure functions, enumerated paths, the solver and theory."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from helpers import random_chain, random_model
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles import KINDS, MODES, C, EpisodeKey, N, Stream, T, divergences, general_model, policy_of
+from scipy import stats
+
+from dp_ensemble_env import scenarios
+from dp_ensemble_env.context import Context
+from dp_ensemble_env.control.lsmdp import evaluate_policy
+from dp_ensemble_env.control.policies import solve_standard
+from dp_ensemble_env.coupling import Coupling
+from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv, functional, step
+from dp_ensemble_env.envs.actions import action_scale
+from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.reporting.outcome import start_values
+
+POPULATIONS = ("mean-field", "single", 9, 30)
+
+
+def play(env: EnsembleEnv, policy: np.ndarray, dtype: type = np.float64, **options: object) -> float:
+    """Play a policy (T, n, m) or (T, c, n, m) for an episode and return what it earns."""
+    env.reset(seed=0, options=options)
+    total = 0.0
+    for rows in policy:
+        now = rows if rows.ndim == 2 else rows[env.context]
+        total += env.step(env.encode_policy(now, dtype=dtype))[1]
+    return total
+
+
+def sampled(envs: EnsembleVectorEnv, policy: np.ndarray, seed: int, **options: object) -> tuple[np.ndarray, np.ndarray]:
+    """Play a policy once in every sub-environment; return what each earns, and its optimum."""
+    _, infos = envs.reset(seed=seed, options=options)
+    total, best = np.zeros(envs.num_envs), infos["optimal_return"]
+    for t, rows in enumerate(policy):
+        each = rows[None] if rows.ndim == 2 else rows
+        encoded = np.stack([envs.encode_policy(one, t, np.float64, w) for w, one in enumerate(each)])
+        total += envs.step(encoded[envs.context if rows.ndim == 3 else np.zeros(envs.num_envs, int)])[1]
+    return total, best
+
+
+# ------------------------------------------------------------------ the exact oracle
+def test_the_random_numbers_are_xoroshiro128() -> None:
+    words, plain = np.array([[0, 0], [123456789, 987654321]], np.uint64), Stream(123456789, 987654321)
+    for _ in range(100):
+        assert step.uniform(words, 1) == plain.uniform()
+    assert words[1].tolist() == [plain.a, plain.b] and (words[0] == 0).all()
+
+
+def compare(model: EnsembleModel, population: str | int, mode: str, seed: int = 0, steps: int | None = None) -> None:
+    """Follow two sub-environments through two episodes by the pure functions, fed with the same random numbers."""
+    envs = EnsembleVectorEnv(2, model, population, mode, reward="unit", infos="all")
+    params, keys = functional.make(envs), [EpisodeKey(model, seed + i) for i in range(2)]
+    observations, infos = envs.reset(seed=seed)
+    envs.action_space.seed(seed)
+    for _ in range(2):
+        states = []
+        for i, key in enumerate(keys):
+            state, seen = functional.reset(params, key.begin())
+            np.testing.assert_allclose(observations[i], seen, atol=1e-7)
+            assert infos["power_kw"][i] == pytest.approx(state.shares @ model.power_kw, rel=1e-12, abs=1e-12)
+            states.append(state)
+        for _ in range(steps or model.horizon):
+            actions = envs.action_space.sample()
+            observations, rewards, terminated, _, infos = envs.step(actions)
+            for i, key in enumerate(keys):
+                states[i], seen, reward, done, parts = functional.step(params, states[i], np.asarray(actions[i]), key)
+                assert rewards[i] == pytest.approx(float(reward), rel=1e-12, abs=1e-12)
+                for name, value in parts.items():
+                    assert name not in infos or infos[name][i] == pytest.approx(float(value), rel=1e-12, abs=1e-11)
+                np.testing.assert_allclose(observations[i], seen, atol=1e-7)
+                assert terminated[i] == done and envs.context[i] == states[i].context
+                if params.loads:
+                    counts = np.bincount(states[i].states, minlength=model.n_states)
+                    np.testing.assert_array_equal(envs._batch.state.counts[i], counts)
+                np.testing.assert_allclose(infos["occupancy"][i], states[i].shares, atol=1e-12)
+        if steps is not None:
+            return
+        observations, _, _, _, infos = envs.step(actions)  # the next episode begins
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("population", POPULATIONS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_number_is_that_of_the_pure_functions(kind: str, population: str | int, mode: str) -> None:
+    compare(general_model(kind, 1), population, mode, seed=len(kind))
+
+
+@pytest.mark.parametrize(("name", "population", "mode"), [("spot", 30, "price"), ("vehicles", 9, "tilt")])
+def test_every_number_of_a_scenario(name: str, population: int, mode: str) -> None:
+    compare(scenarios.make(name), population, mode)
+
+
+@pytest.mark.parametrize("name", scenarios.BUILT_IN)
+def test_some_steps_of_every_scenario(name: str) -> None:
+    compare(scenarios.make(name, instance=1, split="test"), "mean-field", "tilt", steps=3)
+
+
+# ------------------------------------------------------------------ enumerated paths
+def small_model(kind: str) -> EnsembleModel:
+    """Three states, two decisions, two contexts or a coupling, three steps."""
+    rng = np.random.default_rng(8)
+    context = kind == "context"
+    level = np.array([1.0, 1.2, 1.6, 0.9])
+    coupling = {"target": Coupling.tracking(level, 2.0), "limit": Coupling.limit(level, 3.0)}.get(kind)
+    return EnsembleModel(
+        default=rng.dirichlet(np.ones(2), (3, 2, 3) if context else (3, 3)),
+        nature=rng.dirichlet(np.ones(3), (3, 2, 2) if context else 2),
+        power_kw=[0.0, 1.0, 3.0],
+        utility=rng.normal(size=(4, 2, 3) if context else (4, 3)),
+        discomfort_penalty=0.7,
+        initial=[0.2, 0.5, 0.3],
+        spread_start=True,
+        context=Context([[0.6, 0.4], [0.3, 0.7]]) if context else None,
+        coupling=coupling,
+    )
+
+
+@pytest.mark.parametrize("kind", ["context", "target", "limit"])
+def test_the_mean_field_is_the_sum_over_all_paths_of_a_load(kind: str) -> None:
+    """Every path of decisions and states with its probability, in plain Python: nothing of the package but tables."""
+    model = small_model(kind)
+    tables, tilts = model.tables(), np.random.default_rng(3).uniform(-1, 1, (3, 2))
+    for seed in range(3):
+        env = EnsembleEnv(model, infos="all")
+        env.reset(seed=seed)
+        contexts, found = [env.context], []
+        for tilt in tilts:
+            found.append(env.step(tilt))
+            contexts.append(env.context)
+        for t in range(3):
+            shares, nats = [0.0] * 3, 0.0
+            for states in itertools.product(range(3), repeat=t + 2):
+                for decisions in itertools.product(range(2), repeat=t + 1):
+                    chance, last = model.initial[states[0]], 0.0
+                    for u, a in enumerate(decisions):
+                        row = tables.behaviour[u, contexts[u], states[u]]
+                        weights = [row[b] * math.exp(tilts[u][b] * action_scale(model)[u]) for b in range(2)]
+                        share = weights[a] / sum(weights)
+                        last = math.log(share / row[a])
+                        chance *= share * tables.nature[u, contexts[u], a, states[u + 1]]
+                    shares[states[-1]] += chance
+                    nats += chance * last
+            utility = sum(shares[s] * tables.utility[t + 1, contexts[t + 1], s] for s in range(3))
+            power = sum(shares[s] * [0.0, 1.0, 3.0][s] for s in range(3))
+            miss = 0.0 if model.coupling is None else power - model.coupling.level[t + 1]
+            utility -= 2.0 * miss**2 if kind == "target" else 3.0 * max(miss, 0.0)
+            _, reward, _, _, info = found[t]
+            np.testing.assert_allclose(info["occupancy"], shares, rtol=0, atol=1e-12)
+            assert info["discomfort"] == pytest.approx(0.7 * nats, abs=1e-12)
+            assert reward == pytest.approx(utility - 0.7 * nats, abs=1e-12)
+            assert info.get("cost", 0.0) == pytest.approx(abs(miss) if kind == "target" else max(miss, 0), abs=1e-12)
+
+
+# ------------------------------------------------------------------ not to interfere
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("population", ["mean-field", "single", 100])
+def test_the_zero_action_costs_exactly_nothing(campus: EnsembleModel, population: str | int, mode: str) -> None:
+    for model in (campus, general_model("everything")):
+        env = EnsembleEnv(model, population, mode, infos="all")
+        env.reset(seed=5)
+        zero = 5 if mode == "discrete" else np.zeros(env.action_space.shape, np.float32)
+        for t in range(model.horizon):
+            before, w, tables = env.occupancy, env.context, model.tables()
+            _, reward, _, _, info = env.step(zero)
+            assert info["discomfort"] == 0.0 and reward == info["utility"]
+            if population == "mean-field":
+                moved = before @ tables.behaviour[t, w] @ tables.nature[t, w]
+                np.testing.assert_allclose(env.occupancy, moved, atol=1e-14)
+                np.testing.assert_allclose(env.occupancy, info["default_occupancy"], atol=1e-13)
+                assert info["curtailment_kw"] == pytest.approx(0.0, abs=1e-9)
+
+
+@pytest.mark.parametrize("mode", ["tilt", "policy"])
+@pytest.mark.parametrize("population", POPULATIONS)
+def test_what_is_forbidden_now_is_not_done_however_attractive(population: str | int, mode: str) -> None:
+    """A move that the default knows at other times or in other contexts only."""
+    model = general_model("everything", 2).override(nature=None, default=general_model("context", 2).default)
+    for scale in (2.0, 2000.0):
+        env = EnsembleEnv(model.override(tilt_scale=np.full(T, scale)), population, mode)
+        for seed in range(20):
+            env.reset(seed=seed)
+            for t in range(T):
+                before, default = env.occupancy, model.tables().behaviour[t, env.context]
+                forbidden = (default == 0).all(axis=0)
+                wish = np.where(forbidden, 1.0, -1.0) if mode == "tilt" else np.where(default == 0, 1.0, 0.1)
+                _, reward, _, _, info = env.step(wish)
+                assert env.occupancy[(before @ default) == 0].sum() == 0.0
+                assert np.isfinite(reward) and 0 <= info["discomfort"] < 1e3
+
+
+@pytest.mark.parametrize("population", POPULATIONS)
+def test_tilts_of_thousands_of_nats(population: str | int) -> None:
+    """Beyond 300 nats exponentials are taken row by row."""
+    model = random_model(3, n=8, horizon=6).override(discomfort_penalty=0.02)
+    assert action_scale(model)[0] > 2_000
+    compare(model, population, "tilt", seed=1)
+    compare(general_model("everything").override(tilt_scale=np.full(T, 2000.0)), population, "tilt")
+    env = EnsembleEnv(model, population)
+    log_z = solve_standard(model).log_desirability
+    env.reset(seed=0, options={"state": 2})
+    total = 0.0
+    for t in range(6):
+        centred = log_z[t + 1] - 0.5 * (log_z[t + 1].max() + log_z[t + 1].min())
+        total += env.step(centred / action_scale(model)[t])[1]
+        assert env.occupancy.sum() == pytest.approx(1.0, abs=1e-12)
+    assert population != "mean-field" or total == pytest.approx(env.optimal_return(2), rel=1e-9)
+
+
+@pytest.mark.parametrize("population", ["single", 100, "mean-field"])
+def test_entries_of_a_policy_below_the_range_of_exponentials(population: str | int) -> None:
+    """A probability of 1e-320 is as good as zero in every population, and the discomfort is that of the rest."""
+    model = EnsembleModel(np.tile([0.5, 0.3, 0.2], (3, 1)), [1.0, 2.0, 3.0], np.zeros((2, 3)), 1.0)
+    env = EnsembleEnv(model, population, "policy")
+    seen = np.zeros(3)
+    for seed in range(50):
+        env.reset(seed=seed)
+        _, _, _, _, info = env.step(np.tile([0.5, 0.5, 1e-320], (3, 1)))
+        seen += env.occupancy
+        assert info["discomfort"] == pytest.approx(0.5 * np.log(0.5 / 0.3), rel=1e-9)
+    assert seen[2] < 1e-300 and (seen[:2] > 10).all()
+
+
+# ------------------------------------------------------------------ the optimum
+@pytest.mark.parametrize("mode", ["tilt", "policy"])
+def test_the_optimal_policy_earns_the_optimal_return_in_the_mean_field(campus: EnsembleModel, mode: str) -> None:
+    env = EnsembleEnv(campus, action=mode)
+    for state in range(0, 20, 3):
+        exact = env.optimal_return(state)
+        assert play(env, env.optimal_policy, state=state) == pytest.approx(exact, abs=1e-9)
+        assert play(env, env.optimal_policy, np.float32, state=state) == pytest.approx(exact, rel=1e-4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_optimal_return_is_that_of_the_solver(kind: str) -> None:
+    model = general_model(kind)
+    env = EnsembleEnv(model)
+    _, info = env.reset(seed=2)
+    if model.coupling is None:
+        value = model.discomfort_penalty * solve_standard(model).log_desirability[0] - model.utility[0]
+        at = value if model.context is None else value[info["context"]]
+        assert info["optimal_return"] == pytest.approx(env.occupancy @ at, rel=1e-12)
+        assert env.optimal_return(1) == pytest.approx(
+            (value if model.context is None else model.context.start @ value)[1]
+        )
+    assert env.optimal_return(model.initial) == pytest.approx(start_values(model)[1], rel=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["target", "limit"])
+def test_the_optimum_of_a_coupled_model_is_the_certified_one(kind: str) -> None:
+    model = general_model(kind)
+    for mode in ("tilt", "policy"):
+        env = EnsembleEnv(model, action=mode)
+        best = env.reset()[1]["optimal_return"]
+        assert best == pytest.approx(start_values(model)[1], rel=1e-12)
+        assert play(env, env.optimal_policy) == pytest.approx(best, rel=1e-6)
+    # From another start the optimum is another, and the policy of the model's own start falls short of it.
+    _, info = env.reset(options={"state": 4})
+    assert info["optimal_return"] == pytest.approx(start_values(model.override(initial=[4]))[1], rel=1e-12)
+    assert play(env, env.optimal_policy, state=4) <= info["optimal_return"] + 1e-6
+
+
+@pytest.mark.parametrize("population", ["mean-field", 5])
+@pytest.mark.parametrize("kind", ["everything", "nature by context", "context"])
+def test_the_optimal_policy_earns_the_optimum_over_contexts(kind: str, population: str | int) -> None:
+    model, size = general_model(kind, 4), 4000
+    envs = EnsembleVectorEnv(size, model, population, autoreset_mode="DISABLED")
+    total, best = sampled(envs, envs.optimal_policy, 1)
+    assert abs((total - best).mean()) < 4 * (total - best).std() / np.sqrt(size)
+    assert abs(total.mean() - start_values(model)[1]) < 4 * total.std() / np.sqrt(size)
+
+
+@pytest.mark.parametrize("population", [100, "single"])
+@pytest.mark.parametrize("mode", ["tilt", "policy"])
+def test_the_optimal_policy_in_finite_populations(campus: EnsembleModel, population: str | int, mode: str) -> None:
+    size = 1_000 if population == 100 else 4_000 if mode == "tilt" else 1_000
+    envs = EnsembleVectorEnv(size, campus, population, mode, autoreset_mode="DISABLED")
+    total, _ = sampled(envs, envs.optimal_policy, 1, state=12)
+    assert abs(total.mean() - envs.optimal_return(12)) < 3.5 * total.std(ddof=1) / np.sqrt(size)
+    # The loads move independently: a hundred of them vary a tenth as much as one.
+    assert 10 < total.std() * np.sqrt(envs.population or 1) < 200
+
+
+def test_any_policy_earns_what_policy_evaluation_says() -> None:
+    for seed in range(6):
+        kind = ("plain", "nature", "nature by time")[seed % 3]
+        model, rng = general_model(kind, seed), np.random.default_rng(seed)
+        policy = model.default_policy * rng.gamma(1.0, size=model.default_policy.shape)
+        policy /= policy.sum(axis=-1, keepdims=True)
+        cost = evaluate_policy(
+            policy, model.default, model.utility, model.discomfort_penalty, nature=model.tables().nature[:, 0]
+        )
+        env = EnsembleEnv(model, action="policy")
+        for state in range(N):
+            expected = -cost[0, state] - model.utility[0, state]
+            assert play(env, policy, state=state) == pytest.approx(expected, rel=1e-10)
+
+
+def test_any_policy_earns_what_policy_evaluation_says_over_contexts() -> None:
+    model, size, rng = general_model("everything", 5), 4000, np.random.default_rng(0)
+    policy = model.default_policy * rng.gamma(1.0, size=model.default_policy.shape)
+    policy /= policy.sum(axis=-1, keepdims=True)
+    nature, moves = model.tables().nature, model.context.transition
+    cost = evaluate_policy(policy, model.default, model.utility, model.discomfort_penalty, nature=nature, context=moves)
+    expected = model.context.start @ -(cost[0] + model.utility[0]) @ model.initial
+    total, _ = sampled(EnsembleVectorEnv(size, model, action="policy", autoreset_mode="DISABLED"), policy, 0)
+    assert abs(total.mean() - expected) < 4 * total.std() / np.sqrt(size)
+
+
+def check_box(model: EnsembleModel) -> None:
+    env = EnsembleEnv(model)
+    policy = env.optimal_policy.reshape(model.horizon, -1, *env.optimal_policy.shape[-2:])
+    for t, w in np.ndindex(policy.shape[:2]):
+        action = env.encode_policy(policy[t, w], t, np.float64, w)
+        assert np.abs(action).max() <= 1.0
+        np.testing.assert_allclose(policy_of(model, "tilt", action, t, w), policy[t, w], atol=1e-9)
+
+
+def test_the_optimum_lies_inside_the_box(campus: EnsembleModel) -> None:
+    for seed in range(60):
+        check_box(random_model(seed, n=2 + seed % 9, horizon=1 + seed % 7, varying=seed % 2 == 1))
+    for kind in KINDS:
+        check_box(general_model(kind))
+    check_box(campus.override(discomfort_penalty=0.5))
+
+
+# ------------------------------------------------------------------ chance
+@pytest.mark.parametrize("mode", ["tilt", "policy"])
+@pytest.mark.parametrize("loads", [1, 7, 400])
+@pytest.mark.parametrize("kind", ["everything", "nature by time", "target"])
+def test_finite_populations_are_the_mean_field_on_average(kind: str, mode: str, loads: int) -> None:
+    """Given the contexts, mean and variance of the shares are those of independent loads; the first step has no noise.
+
+    The contexts are held still, and the mean field is the exact one: its step is compared above.
+    """
+    model, size = general_model(kind, 1), 4000 if loads < 100 else 400
+    if model.context is not None:
+        model = model.override(context=Context(np.eye(C)))
+    envs = EnsembleVectorEnv(size, model, loads, mode, autoreset_mode="DISABLED")
+    mean = EnsembleEnv(model, action=mode)
+    options = {"context": 0} | ({} if model.spread_start else {"state": 3})
+    envs.reset(seed=5, options=options)
+    mean.reset(options=options)
+    returns, expected = np.zeros(size), 0.0
+    mean.action_space.seed(4)
+    for t in range(T):
+        action = mean.action_space.sample()
+        _, reward, _, _, infos = envs.step(np.broadcast_to(action, (size, *action.shape)))
+        _, earned, _, _, info = mean.step(action)
+        returns, expected = returns + reward, expected + earned
+        rho, counts = mean.occupancy, envs.occupancy * loads
+        np.testing.assert_allclose(counts, np.rint(counts), atol=1e-9)
+        assert np.abs(envs.occupancy.sum(axis=1) - 1).max() < 1e-12
+        spread = np.sqrt(rho * (1 - rho) / loads)
+        assert (np.abs(envs.occupancy.mean(axis=0) - rho) <= 4.5 * spread / np.sqrt(size) + 1e-12).all()
+        busy = rho * loads * size > 50
+        np.testing.assert_allclose(envs.occupancy.std(axis=0)[busy], spread[busy], rtol=0.25)
+        if t == 0 and not model.spread_start:
+            np.testing.assert_allclose(infos["discomfort"], info["discomfort"], rtol=1e-9)
+            kept = rho > 0
+            chosen = counts.sum(axis=0)
+            assert stats.chisquare(chosen[kept], rho[kept] * loads * size).pvalue > 1e-7
+    if model.coupling is None:  # the cost of a coupling is not linear in the loads
+        assert abs(returns.mean() - expected) < 4.5 * returns.std() / np.sqrt(size)
+
+
+def test_populations_converge_to_the_mean_field_at_the_rate_of_chance(campus: EnsembleModel) -> None:
+    actions = np.random.default_rng(0).uniform(-0.3, 0.3, (6, 20))
+    limit = EnsembleEnv(campus)
+    limit.reset(options={"state": 10})
+    for action in actions:
+        limit.step(action)
+    sizes, distance = [25, 400, 6_400], []
+    for size in sizes:
+        envs = EnsembleVectorEnv(150, campus, size)
+        envs.reset(seed=size, options={"state": 10})
+        for action in actions:
+            envs.step(np.broadcast_to(action, (150, 20)))
+        distance.append(np.sqrt(((envs.occupancy - limit.occupancy) ** 2).sum(axis=1).mean()))
+    assert -0.56 < np.polyfit(np.log(sizes), np.log(distance), 1)[0] < -0.44
+    # Var = sum_a p(1-p) / N: the size of the distance, not only its rate.
+    spread = np.sqrt((limit.occupancy * (1 - limit.occupancy)).sum() / np.array(sizes))
+    np.testing.assert_allclose(distance, spread, rtol=0.15)
+
+
+@pytest.mark.parametrize("population", [2, 100])
+def test_no_population_beats_the_optimum_on_average(population: int) -> None:
+    for seed in range(3):
+        model = random_model(seed)
+        envs = EnsembleVectorEnv(1000, model, population)
+        envs.reset(seed=seed, options={"state": 0})
+        rng, total = np.random.default_rng(seed), np.zeros(1000)
+        for _ in range(model.horizon):
+            total += envs.step(np.broadcast_to(rng.uniform(-1, 1, 6), (1000, 6)))[1]
+        assert total.mean() <= envs.optimal_return(0) + 6 * total.std() / np.sqrt(1000)
+
+
+# ------------------------------------------------------------------ starts and contexts
+def test_starts_follow_the_initial_distribution(campus: EnsembleModel) -> None:
+    envs = EnsembleVectorEnv(20_000, campus, "single")
+    envs.reset(seed=0)
+    counts, kept = envs.occupancy.sum(axis=0), campus.initial > 0
+    assert counts[~kept].sum() == 0
+    assert stats.chisquare(counts[kept], campus.initial[kept] * 20_000).pvalue > 1e-7
+    model = general_model("nature by time")  # spread: each load on its own
+    envs = EnsembleVectorEnv(5000, model, 20, "tilt")
+    envs.reset(seed=0)
+    counts = envs.occupancy * 20
+    np.testing.assert_allclose(counts, np.rint(counts), atol=1e-9)
+    np.testing.assert_allclose(counts.mean(axis=0), 20 * model.initial, atol=0.15)
+    np.testing.assert_allclose(counts.var(axis=0), 20 * model.initial * (1 - model.initial), rtol=0.12)
+    assert (EnsembleEnv(model).reset(seed=3)[0][:N] == model.initial.astype(np.float32)).all()
+
+
+def test_a_start_from_a_distribution(campus: EnsembleModel) -> None:
+    shares = np.zeros(20)
+    shares[[3, 9]] = 0.25, 0.75
+    env = EnsembleEnv(campus)
+    _, info = env.reset(options={"occupancy": shares})
+    np.testing.assert_array_equal(env.occupancy, shares)
+    assert info["optimal_return"] == pytest.approx(env.optimal_return(shares), rel=1e-12)
+    envs = EnsembleVectorEnv(2_000, campus, 100)
+    envs.reset(seed=0, options={"occupancy": shares})
+    assert set(np.flatnonzero(envs.occupancy.sum(axis=0))) == {3, 9}
+    assert envs.occupancy[:, 9].mean() == pytest.approx(0.75, abs=6 * np.sqrt(0.1875 / 200_000))
+    envs.reset(seed=0, options={"occupancy": campus.initial})
+    for _ in range(3):  # no load is lost
+        envs.step(np.zeros((2_000, 20)))
+        assert np.abs(envs.occupancy.sum(axis=1) - 1).max() < 1e-12
+
+
+def test_spreading_the_start_gives_the_mean_over_the_starts(campus: EnsembleModel) -> None:
+    env, spread = EnsembleEnv(campus), EnsembleEnv(campus.override(spread_start=True))
+    actions, totals = np.random.default_rng(0).uniform(-1, 1, (18, 20)), []
+    for state in range(20):
+        env.reset(options={"state": state})
+        totals.append(sum(env.step(action)[1] for action in actions))
+    _, info = spread.reset()
+    assert sum(spread.step(action)[1] for action in actions) == pytest.approx(campus.initial @ totals, rel=1e-10)
+    assert info["optimal_return"] == pytest.approx(env.optimal_return(campus.initial), rel=1e-12)
+
+
+def test_contexts_and_starts_depend_on_the_seed_alone() -> None:
+    """Neither population nor mode nor actions change those of the first and later episodes."""
+    model, paths = general_model("everything"), []
+    for population, mode in itertools.product(("mean-field", "single", 7), MODES):
+        envs = EnsembleVectorEnv(3, model, population, mode)
+        seen, (observation, infos) = [], envs.reset(seed=11)
+        envs.action_space.seed(len(paths))
+        for _ in range(3 * (T + 1)):
+            start = observation[:, :N] * (infos["time"] == 0)[:, None]
+            seen.append(np.column_stack([infos["time"], infos["context"], start]))
+            observation, _, _, _, infos = envs.step(envs.action_space.sample())
+        paths.append(np.array(seen))
+    for path in paths[1:]:
+        np.testing.assert_array_equal(path, paths[0])
+    contexts = paths[0][..., 1].reshape(3, T + 1, 3).transpose(0, 2, 1).reshape(9, -1)
+    assert len({tuple(path) for path in contexts}) > 5
+
+
+def test_contexts_move_by_their_matrix() -> None:
+    model, size = general_model("everything", 2), 20_000
+    envs = EnsembleVectorEnv(size, model, action="price", autoreset_mode="DISABLED")
+    envs.reset(seed=0)
+    before = envs.context
+    np.testing.assert_allclose(np.bincount(before, minlength=C) / size, model.context.start, atol=0.015)
+    for t in range(T):
+        envs.step(np.zeros((size, 1)))
+        after = envs.context
+        for w in np.unique(before):
+            count = (before == w).sum()
+            found = np.bincount(after[before == w], minlength=C) / count
+            np.testing.assert_allclose(found, model.context.transition[t, w], atol=2.5 / np.sqrt(count))
+        before = after
+
+
+@pytest.mark.parametrize("population", ["mean-field", 9])
+def test_a_chosen_context_does_not_change_the_numbers_that_are_drawn(population: str | int) -> None:
+    model = general_model("everything").override(context=Context(np.full((C, C), 1 / C)))  # each follows each
+    env, paths = EnsembleEnv(model, population), []
+    for first in (None, *range(C)):
+        _, info = env.reset(seed=4, options={} if first is None else {"context": first})
+        assert first is None or info["context"] == env.context == first
+        assert info["optimal_return"] == pytest.approx(env.optimal_return(env.occupancy, info["context"]), rel=1e-12)
+        episodes = [env._batch.state.path[0, 1:].tolist(), env._batch.state.start[0].tolist()]
+        env.reset()
+        paths.append([*episodes, env._batch.state.path[0].tolist(), env._batch.state.moves[0].tolist()])
+    assert all(path == paths[0] for path in paths)
+
+
+@pytest.mark.parametrize("population", ["mean-field", "single", 100])
+def test_a_model_in_disguise_is_the_model(campus: EnsembleModel, population: str | int) -> None:
+    """A single context that shows nothing changes no bit; nature that does nothing changes the draws alone."""
+    still = Context([[1.0]], features=np.zeros((1, 0)))
+    plain, disguised = EnsembleEnv(campus, population), EnsembleEnv(campus.override(context=still), population)
+    nature = EnsembleEnv(campus.override(nature=np.eye(20)), population)
+    assert plain.observation_space == disguised.observation_space == nature.observation_space
+    for env in (plain, disguised, nature):
+        env.reset(seed=1)
+    for action in np.random.default_rng(2).uniform(-1, 1, (18, 20)):
+        one, two, three = (env.step(action) for env in (plain, disguised, nature))
+        np.testing.assert_array_equal(one[0], two[0])
+        assert two[4].pop("context") == 0 and one[1:] == two[1:]
+        if population == "mean-field":
+            np.testing.assert_allclose(one[0], three[0], atol=1e-7)
+            assert three[1] == pytest.approx(one[1], abs=1e-9)
+
+
+# ------------------------------------------------------------------ several instances
+def instances(count: int = 3) -> list[EnsembleModel]:
+    """Models of equal shape that differ in every number."""
+    return [general_model("everything", seed, power_kw=np.arange(5.0) + seed) for seed in range(count)]
+
+
+@pytest.mark.parametrize("population", ["mean-field", "single", 9])
+@pytest.mark.parametrize("mode", MODES)
+def test_each_episode_plays_the_tables_of_its_own_instance(population: str | int, mode: str) -> None:
+    models, names = instances(), set()
+    settings = {"reward": "unit", "infos": "all"}
+    env = EnsembleEnv(models, population, mode, **settings)
+    alike = [EnsembleEnv([model] * 3, population, mode, **settings) for model in models]  # draw rows as well
+    batch = EnsembleVectorEnv(2, models, population, mode, **settings)
+    env.action_space.seed(0)
+    for seed in range(12):
+        observation, info = env.reset(seed=seed)
+        first, infos = batch.reset(seed=seed)
+        name = info["instance"]
+        other, expected = alike[name].reset(seed=seed)
+        names.add(name)
+        np.testing.assert_array_equal(observation, other)
+        for _ in range(T):
+            assert list(info) == list(expected)
+            for key, value in info.items():
+                assert key == "instance" or np.array_equal(value, expected[key]), key
+                assert np.array_equal(infos[key][0], value), key
+            np.testing.assert_array_equal(first[0], observation)
+            action = env.action_space.sample()
+            observation, reward, _, _, info = env.step(action)
+            other, same, _, _, expected = alike[name].step(action)
+            first, rewards, _, _, infos = batch.step(np.stack([action, action]))
+            np.testing.assert_array_equal(observation, other)
+            assert reward == same == rewards[0] and info["instance"] == name
+    assert names == {0, 1, 2}
+
+
+def test_a_list_of_one_is_that_model() -> None:
+    model = general_model("everything")
+    env, alone = EnsembleEnv([model], 9), EnsembleEnv(model, 9)
+    assert env.reset(seed=3)[1] == alone.reset(seed=3)[1]
+    action = env.action_space.sample()
+    one, two = env.step(action), alone.step(action)
+    np.testing.assert_array_equal(one[0], two[0])
+    assert one[1:] == two[1:] and "instance" not in one[4]
+
+
+def test_instances_are_drawn_by_the_seed_and_equally_often() -> None:
+    envs = EnsembleVectorEnv(3000, "spot", action="price", instance=None, autoreset_mode="SAME_STEP")
+    drawn = envs.reset(seed=0)[1]["instance"]
+    assert len(envs.models) == 20 == len(scenarios.instances("train"))
+    assert stats.chisquare(np.bincount(drawn, minlength=20)).pvalue > 1e-6
+    np.testing.assert_array_equal(envs.reset(seed=0)[1]["instance"], drawn)
+    again = envs.reset()[1]["instance"]
+    assert (again != drawn).mean() > 0.9
+    keys = [EpisodeKey(envs.model, seed, rows=20).begin() for seed in range(50)]
+    assert [key.row for key in keys] == drawn[:50].tolist()  # the first number of the stream
+    model = envs.models[drawn[7]]
+    assert model.fingerprint == scenarios.make("spot", instance=int(drawn[7])).fingerprint
+    best = start_values(model)[1] if model.context is None else None
+    assert best is None or envs.reset(seed=0)[1]["optimal_return"][7] == pytest.approx(best, rel=1e-9)
+
+
+def test_what_cannot_be_played_side_by_side_is_refused() -> None:
+    with pytest.raises(ValueError, match="choose it: instance=0"):
+        EnsembleEnv("spot", instance=None, privacy="dirichlet:k=50,floor=0.01")
+    with pytest.raises(ValueError, match="equal numbers of states"):
+        EnsembleEnv([random_model(0, n=4), random_model(1, n=5)])
+    for wrong in ([], ["spot"], [random_model(0), None]):
+        with pytest.raises(ValueError, match="at least one EnsembleModel"):
+            EnsembleEnv(wrong)
+    with pytest.raises(ValueError, match="leave them out"):
+        EnsembleEnv([random_model(0)], instance=None)
+
+
+# ------------------------------------------------------------------ odd models, random ones
+def odd_models() -> dict[str, EnsembleModel]:
+    rng = np.random.default_rng(0)
+    deterministic = random_chain(rng, 5)
+    deterministic[2] = np.eye(5)[4]
+    unreachable = random_chain(rng, 5, density=1.0)
+    unreachable[:, 0] = 0.0
+    unreachable /= unreachable.sum(axis=1, keepdims=True)
+    utility = -rng.uniform(0, 30, (5, 5))
+    wide = np.vstack([np.full(40, 1 / 40), np.eye(40)[1:]])
+    tiny = np.array([[1 - 1e-300, 1e-300], [1e-12, 1 - 1e-12]])
+    return {
+        "deterministic row": EnsembleModel(deterministic, np.arange(5.0), utility, 4.0),
+        "unreachable state": EnsembleModel(unreachable, np.arange(5.0), utility, 4.0),
+        "identity": EnsembleModel(np.eye(5), np.arange(5.0), utility, 4.0),
+        "n = 1": EnsembleModel(np.ones((1, 1)), [3.0], -np.ones((4, 1)), 4.0),
+        "n = 2": random_model(0, n=2),
+        "n = 200": random_model(1, n=200, horizon=3, density=0.02),
+        "one wide row": EnsembleModel(wide, np.arange(40.0), -rng.uniform(0, 9, (4, 40)), 4.0),
+        "T = 1": random_model(2, horizon=1),
+        "equal utilities": EnsembleModel(random_chain(rng, 4), np.arange(4.0), np.zeros((4, 4)), 1.0),
+        "tiny entries": EnsembleModel(tiny, [1.0, 2.0], -rng.uniform(0, 9, (4, 2)), 1.0),
+        "rows off by 1e-9": EnsembleModel(random_chain(rng, 4) * (1 + 5e-9), np.arange(4.0), -np.ones((4, 4)), 1.0),
+    }
+
+
+@pytest.mark.parametrize("mode", ["price", "tilt", "policy"])
+@pytest.mark.parametrize("name", list(odd_models()))
+def test_odd_models_keep_the_invariants(name: str, mode: str) -> None:
+    model = odd_models()[name]
+    for population in ("mean-field", 30, 1):
+        drive(EnsembleEnv(model, population, mode), seed=0, episodes=2)
+    env, state = EnsembleEnv(model, action="policy"), model.n_states // 2
+    assert play(env, env.optimal_policy, state=state) == pytest.approx(env.optimal_return(state), rel=1e-9, abs=1e-9)
+
+
+def drive(env: EnsembleEnv, seed: int, episodes: int = 1) -> None:
+    """Random episodes; the mean-field return can never exceed the optimum."""
+    rng = np.random.default_rng(seed)
+    for _ in range(episodes):
+        env.reset(seed=int(rng.integers(2**31)))
+        total = 0.0
+        for t in range(env.model.horizon):
+            action = rng.uniform(env.action_space.low, 1.0)
+            if rng.random() < 0.3:  # extreme actions too
+                action = np.where(rng.random(action.shape) < 0.5, env.action_space.low, 1.0)
+            before, matrix = env.occupancy, env.model.tables().behaviour[t, 0]
+            observation, reward, terminated, truncated, info = env.step(action.astype(np.float32))
+            total += reward
+            assert observation in env.observation_space
+            assert np.isfinite(reward) and info["discomfort"] >= 0.0
+            assert (env.occupancy >= 0).all() and env.occupancy.sum() == pytest.approx(1.0, abs=1e-12)
+            assert env.occupancy[(before @ matrix) == 0].sum() == 0.0  # no move the default does not know
+            assert terminated == (t == env.model.horizon - 1) and truncated is False
+        if env.population is None:
+            assert total <= info["optimal_return"] + 1e-9 * (1 + abs(info["optimal_return"]))
+
+
+@settings(max_examples=40)
+@given(
+    seed=st.integers(0, 2**31),
+    n=st.integers(2, 12),
+    horizon=st.integers(1, 8),
+    density=st.floats(0.05, 1.0),
+    varying=st.booleans(),
+    mode=st.sampled_from(("price", "tilt", "policy")),
+    population=st.sampled_from(("mean-field", 17, "single")),
+    penalty=st.sampled_from((0.05, 1.0, 15.0, 1e4)),
+)
+def test_random_models_through_random_actions(
+    seed: int, n: int, horizon: int, density: float, varying: bool, mode: str, population: str | int, penalty: float
+) -> None:
+    model = random_model(seed, n, horizon, density, varying).override(discomfort_penalty=penalty)
+    drive(EnsembleEnv(model, population, mode), seed)
+
+
+@settings(max_examples=20)
+@given(seed=st.integers(0, 2**31), k=st.floats(0.5, 500.0), mode=st.sampled_from(("price", "tilt", "policy")))
+def test_random_releases_through_random_actions(seed: int, k: float, mode: str) -> None:
+    privacy = f"dirichlet:k={k}"
+    drive(EnsembleEnv(random_model(seed), "mean-field", mode, privacy=privacy, release_seed=seed % 1000), seed)
+
+
+def test_the_discomfort_is_gamma_times_the_mean_divergence() -> None:
+    """Given where the loads are, the price of an action has no noise; in every population."""
+    for population in POPULATIONS:
+        model = general_model("everything", 3)
+        env = EnsembleEnv(model, population)
+        env.reset(seed=1)
+        env.action_space.seed(1)
+        for t in range(T):
+            before, w, action = env.occupancy, env.context, env.action_space.sample()
+            nats = divergences(policy_of(model, "tilt", action, t, w), model.tables().behaviour[t, w])
+            _, _, _, _, info = env.step(action)
+            assert info["discomfort"] == pytest.approx(model.discomfort_penalty * before @ nats, rel=1e-9, abs=1e-11)

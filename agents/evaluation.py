@@ -23,7 +23,8 @@ error is that of a ratio (delta method).
 
 **A release for each episode.** With ``redraw="episode"`` the agent is played on the first 16 releases of the
 environment's sequence, however many resets there were, and each return is compared with the two exact values *of its
-own release*. The error is that of a ratio over the releases.
+own release*. The error is that of a ratio over the releases. With ``instance=None`` the instances take the place of the
+releases.
 
 Over training seeds, `seed_summary` gives the interquartile mean and a bootstrap
 interval, as Agarwal et al. (2021) recommend for few runs.
@@ -77,7 +78,8 @@ def evaluate(
         Anything with Stable-Baselines3's ``predict``.
     env : gymnasium.Env or VectorEnv
         Its model (the release, if it has one), population and action mode are used. With ``redraw="episode"`` these
-        are the first 16 releases of its sequence; those that it has not drawn yet are charged to its ledger.
+        are the first 16 releases of its sequence; those that it has not drawn yet are charged to its ledger. With
+        several instances all of them are played, with equal shares of the episodes.
     episodes : int, optional
         For finite populations, 2,000 by default; for a mean field with contexts 512.
         Another mean field takes one episode from each start state.
@@ -92,8 +94,8 @@ def evaluate(
         core.population is not None or core.model.context is not None or core.redraw != "never"
     ):
         episodes = check_count(episodes, "episodes", 2)
-    if core.redraw == "episode":
-        found = _play_releases(agent, core, episodes, seed, deterministic)
+    if core.redraw == "episode" or len(core.models) > 1:
+        found = _play_several(agent, core, episodes, seed, deterministic)
     else:
         found = _play(agent, _Setting.of(core, core.model), episodes, seed, deterministic)
     buildings, weights = core.model.buildings, found.returns.weights
@@ -123,7 +125,7 @@ class _Setting:
 
 
 class _Played(NamedTuple):
-    """One row for each episode, or for each release: its return with the two references, discomfort and power."""
+    """One row for each episode, release or instance: its return with the two references, discomfort and power."""
 
     returns: Returns
     discomfort: FloatArray
@@ -133,14 +135,14 @@ class _Played(NamedTuple):
     exact: bool
 
 
-def _play_releases(agent: Agent, core: Core, episodes: int | None, seed: int, deterministic: bool) -> _Played:
-    """Play on release after release, each return compared with what is exact for its own; one row for each release."""
+def _play_several(agent: Agent, core: Core, episodes: int | None, seed: int, deterministic: bool) -> _Played:
+    """Play on each release or instance, each return compared with what is exact for its own; one row for each."""
     usual = PATHS if core.population is None else EPISODES
     total = usual if episodes is None else episodes
-    count = min(RELEASES, total)
+    models = core.models if core.redraw == "never" else list(core.released_models(min(RELEASES, total)))
+    count, share = len(models), max(1, total // len(models))
     parts = [
-        _play(agent, _Setting.of(core, model), total // count, seed + j * (total // count), deterministic)
-        for j, model in enumerate(core.released_models(count))
+        _play(agent, _Setting.of(core, model), share, seed + j * share, deterministic) for j, model in enumerate(models)
     ]
     means = [
         [

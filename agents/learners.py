@@ -193,8 +193,6 @@ def training_env(core: EnsembleEnv, settings: dict[str, Any], models: Sequence[E
 
         venv = EnsembleVecEnv(count, **task)
         return CosineWeights(venv, settings["cosines"]) if "cosines" in settings else venv
-    if models:
-        raise ValueError("dqn trains on several instances in discrete mode only; pass action='discrete'.")
     try:
         from gymnasium.wrappers import DiscretizeAction
     except ImportError as error:

@@ -158,15 +158,17 @@ def train(
         Called with steps done, steps planned and the latest score. By default
         training that takes over two seconds says so on stderr.
     models : sequence of EnsembleModel
-        Train on these instances in turn instead of on the environment's model, which
-        still scores the learner along the way. Rewards are in the unit of each.
+        Each episode of the training draws one of these instead of the environment's models
+        (`apg`: each update takes the next one), which still score the learner along the way.
+        Rewards are in the unit of each.
 
     Returns
     -------
     LearnedAgent
     """
     kind = apg.Trainer if algo == apg.NAME else algorithm_class(algo)
-    core: Any = EnsembleEnv(action="price") if env is None else core_env(env)
+    core: Any = EnsembleEnv("campus-event", action="price") if env is None else core_env(env)
+    models = models or (core.models if len(core.models) > 1 else ())
     if kind is apg.Trainer:
         params = apg.settings_of(core, settings.hyperparams)
     else:

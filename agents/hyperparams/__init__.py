@@ -143,7 +143,7 @@ HYPERPARAMS: dict[str, dict[tuple[str | int, str], Settings]] = {
     "apg": dict.fromkeys([(MEAN_FIELD, "price"), (MEAN_FIELD, "tilt")], _GRADIENT),
 }  # fmt: skip
 
-_WHOLE: Settings = {"n_envs": 20, "n_steps": 48, "batch_size": 240}  # one whole episode of each training instance
+_WHOLE: Settings = {"n_envs": 20, "n_steps": 48, "batch_size": 240}  # a whole episode for each training instance
 
 
 def _quiet(log_std: float) -> Settings:

@@ -65,7 +65,7 @@ def test_score_three_ways(campus, name):
 
 @pytest.mark.parametrize("action", ["tilt", "policy"])
 def test_standard_scores_a_hundred(action):
-    env = gymnasium.make("dp_ensemble/MeanField-v0", action=action)
+    env = gymnasium.make(f"dp_ensemble/CampusEvent-{action}-v1")
     assert evaluate(make_agent("standard", env), env).score == pytest.approx(100, abs=1e-3)
 
 
@@ -78,7 +78,7 @@ def test_all_converge_to_the_standard_policy(campus):
 
 def test_finite_populations_agree_with_the_exact_score(campus):
     exact = event_outcome(campus, solve_policy(campus, "taylor", 50.0)).score
-    for population, episodes in (("single", 4000), ("buildings", 400)):
+    for population, episodes in (("single", 4000), (100, 400)):
         env = EnsembleEnv(campus, population, "policy")
         evaluation = evaluate(make_agent("taylor", env, k=50.0), env, episodes=episodes, seed=1)
         assert not evaluation.exact and evaluation.score_error > 0
@@ -102,7 +102,7 @@ def test_policies_solved_on_a_release_and_deployed_on_the_truth(campus):
     assert evaluate(agent, env).score == pytest.approx(event_outcome(campus, private).score, abs=1e-2)
     assert agent.privacy == "that of one release"
     assert make_agent("taylor", env, release=release).policy.shape == (18, 20, 20)  # k is the release's
-    inside = EnsembleEnv(campus, action="policy", k=50.0, release_seed=1)
+    inside = EnsembleEnv(campus, action="policy", privacy="dirichlet:k=50", release_seed=1)
     assert make_agent("digamma", inside).privacy == "that of one release"
     assert evaluate(make_agent("standard", inside), inside).score == pytest.approx(100, abs=1e-2)
 
@@ -270,7 +270,7 @@ def test_every_episode_is_scored_against_its_own_release(campus):
 
 def test_the_uncontrolled_ensemble_scores_zero_on_any_releases(campus):
     for population in ("mean-field", "single"):
-        env = EnsembleEnv(campus, population, k=20, redraw="episode")
+        env = EnsembleEnv(campus, population, privacy="dirichlet:k=20", redraw="episode")
         found = evaluate(make_agent("uncontrolled", env), env, episodes=640)
         assert abs(found.score) <= 4 * found.score_error + 1e-9
         model = env.model

@@ -30,13 +30,13 @@ class CrashError(Exception):
 
 def short(steps=2 * UPDATE, *, folder=None, resume=False, progress=None, **settings):
     keep = None if folder is None else RunFolder(folder, resume)
-    return train("apg", EnsembleEnv(), TrainingSettings(total_steps=steps, **settings), keep=keep, progress=progress)
+    return train("apg", EnsembleEnv("campus-event"), TrainingSettings(total_steps=steps, **settings), keep=keep, progress=progress)
 
 
 # ------------------------------------------------------------------ the gradient
 def test_gradient_is_that_of_the_compiled_environment(campus):
     """Against differences of the exact mean return, which the compiled environment and `evaluate` give."""
-    settings = {**hyperparameters("apg", "dp_ensemble/MeanField-v0", "tilt"), "learning_rate": 1e-12}
+    settings = {**hyperparameters("apg", "mean-field", "tilt"), "learning_rate": 1e-12}
     start = 12
     model = campus.override(initial=np.eye(campus.n_states)[start])  # one start, so that nothing is sampled
     trainer = Trainer([model], "tilt", {**settings, "n_envs": 2, "max_grad_norm": 1e9}, seed=0, total=1000)
@@ -65,7 +65,7 @@ def test_gradient_is_that_of_the_compiled_environment(campus):
 def test_table_adds_an_action_by_time_and_context(scenario):
     """What PyTorch trains is what NumPy plays: network, plus entry of the decision, plus those of the context."""
     model = scenarios.make(scenario)
-    settings = {**hyperparameters("apg", "dp_ensemble/MeanField-v0", "tilt"), "n_envs": 2}
+    settings = {**hyperparameters("apg", "mean-field", "tilt"), "n_envs": 2}
     trainer = Trainer([model], "tilt", settings, seed=0, total=10_000)
     shown = 0 if model.context is None else 3
     assert trainer.table.shape == (model.horizon, 1 + shown, model.n_decisions) and not trainer.table.any()
@@ -126,7 +126,7 @@ def test_several_instances_in_turn():
 def test_same_seed_same_scores_and_populations_of_any_size(campus):
     first, second, other = short(seed=3), short(seed=3), short(seed=4)
     assert first.curve == second.curve != other.curve
-    few = EnsembleEnv(campus, "buildings", k=50)
+    few = EnsembleEnv(campus, 100, privacy="dirichlet:k=50")
     agent = make_agent("apg", few, steps=5 * UPDATE, seed=0)
     assert agent.privacy == "that of one release" and evaluate(agent, few, episodes=50).score > 20
 
@@ -208,11 +208,11 @@ def test_damaged_files_are_named(tmp_path):
 def test_what_cannot_be_is_refused():
     for action in ("policy", "discrete"):
         with pytest.raises(ValueError, match="follows the gradient of tilts.*pass action='tilt' or 'price'"):
-            train("apg", EnsembleEnv(action=action))
+            train("apg", EnsembleEnv("campus-event", action=action))
     with pytest.raises(ValueError, match="apg has no hyper-parameter 'gae_lambda'; it has n_envs"):
-        train("apg", EnsembleEnv(), TrainingSettings(hyperparams={"gae_lambda": 0.9}))
+        train("apg", EnsembleEnv("campus-event"), TrainingSettings(hyperparams={"gae_lambda": 0.9}))
     with pytest.raises(ValueError, match="must be a number above 0"):
-        train("apg", EnsembleEnv(), TrainingSettings(hyperparams={"learning_rate": -1}))
+        train("apg", EnsembleEnv("campus-event"), TrainingSettings(hyperparams={"learning_rate": -1}))
     with pytest.raises(ValueError, match="total_steps must be at least 360"):
         short(100)
 

@@ -18,27 +18,27 @@ stable_baselines3, sb3_contrib = map(importlib.import_module, ("stable_baselines
 
 from dp_ensemble_env import scenarios  # noqa: E402
 from dp_ensemble_env.agents import evaluate, make_agent  # noqa: E402
-from dp_ensemble_env.agents.features import ClockFeatures, CosineWeights, ScaledRewards  # noqa: E402
+from dp_ensemble_env.agents.features import ClockFeatures, CosineWeights  # noqa: E402
 from dp_ensemble_env.agents.hyperparams import (  # noqa: E402
     ALGORITHMS,
     BY_SCENARIO,
     HYPERPARAMS,
     CosineActions,
-    PriceAction,
-    ScaledReward,
+    changes_for,
     cosine_basis,
     cosine_space,
     hyperparameters,
-    reward_scale,
     tilts_of_weights,
 )
-from dp_ensemble_env.agents.learners import algorithm_class, price_list, settings_of  # noqa: E402
+from dp_ensemble_env.agents.learners import algorithm_class, price_list, settings_of, training_env  # noqa: E402
 from dp_ensemble_env.agents.sb3 import RunFolder, TrainingSettings, load_agent, safe_path, train  # noqa: E402
+from dp_ensemble_env.envs import environment_ids  # noqa: E402
 from dp_ensemble_env.envs.ensemble import EnsembleEnv  # noqa: E402
 from dp_ensemble_env.envs.sb3 import EnsembleVecEnv  # noqa: E402
 from dp_ensemble_env.privacy.ledger import PrivacyLedger  # noqa: E402
 
-MEAN_FIELD = "dp_ensemble/MeanField-v0"
+MEAN_FIELD = "mean-field"
+PRICE, TILT = "dp_ensemble/CampusEvent-v1", "dp_ensemble/CampusEvent-tilt-v1"
 TINY = {
     "ppo": {"n_envs": 8, "batch_size": 144, "n_epochs": 2},
     "a2c": {"n_envs": 8},
@@ -52,7 +52,7 @@ TINY = {
 
 
 def tiny(algo, steps=432, *, hyperparams=None, folder=None, resume=False, tensorboard=False, progress=None, **more):
-    env = EnsembleEnv(action="price", **{name: more.pop(name) for name in ("k", "floor") if name in more})
+    env = EnsembleEnv("campus-event", action="price", privacy=more.pop("privacy", None))
     settings = TrainingSettings(total_steps=steps, hyperparams={**TINY[algo], **(hyperparams or {})}, **more)
     keep = None if folder is None else RunFolder(folder, resume, tensorboard)
     return train(algo, env, settings, keep=keep, progress=progress)
@@ -74,8 +74,8 @@ def crash_after(steps):
 @pytest.mark.parametrize("algo", sorted(set(ALGORITHMS) - {"apg"}))
 def test_tuned_settings_are_arguments_of_the_algorithm(algo):
     kind = algorithm_class(algo)
-    for (env_id, action), settings in HYPERPARAMS[algo].items():
-        assert settings_of(kind, algo, env_id, action, settings) == settings
+    for (population, action), settings in HYPERPARAMS[algo].items():
+        assert settings_of(kind, algo, population, action, settings) == settings
         assert settings["gamma"] == 1.0  # the score is undiscounted
         if "n_steps" in settings and "batch_size" in settings:
             assert settings["n_envs"] * settings["n_steps"] % settings["batch_size"] == 0
@@ -86,7 +86,6 @@ def test_settings_of_a_scenario_fit_the_algorithm_and_whole_episodes():
         settings = settings_of(algorithm_class("ppo"), "ppo", MEAN_FIELD, action, changes)
         assert settings["n_steps"] == scenarios.make(name).horizon
         assert settings["n_envs"] * settings["n_steps"] % settings["batch_size"] == 0
-        assert settings["n_envs"] % len(scenarios.instances("train")) == 0  # every rollout has all of them
     pages = {page.stem for page in (ROOT / "docs" / "scenarios").glob("*.md")}  # other tests register scenarios, too
     assert {name for name, _ in BY_SCENARIO["ppo"]} == pages - {"campus-event"}
 
@@ -96,36 +95,54 @@ def test_settings_are_copies_and_fall_back_to_the_nearest():
     hyperparameters("ppo", MEAN_FIELD, "price")["policy_kwargs"]["net_arch"] = "spoiled"
     assert before == HYPERPARAMS
     table = HYPERPARAMS["ppo"]
-    rows = hyperparameters("ppo", "dp_ensemble/Buildings-v0", "policy")
+    rows = hyperparameters("ppo", 100, "policy")
     assert {**rows, "cosines": 6} == table[MEAN_FIELD, "tilt"] and "cosines" not in rows  # which stand for tilts
-    assert hyperparameters("sac", "dp_ensemble/SingleLoad-v0", "price") == HYPERPARAMS["sac"][MEAN_FIELD, "price"]
+    assert hyperparameters("sac", "single", "price") == HYPERPARAMS["sac"][MEAN_FIELD, "price"]
+    assert hyperparameters("ppo", 1, "price") == table["single", "price"] != table[MEAN_FIELD, "price"]
     with pytest.raises(ValueError, match="price mode only"):
         hyperparameters("dqn", MEAN_FIELD, "tilt")
 
 
 def test_zoo_form():
     module = importlib.import_module("dp_ensemble_env.agents.hyperparams.ppo_tilt")
-    settings = module.hyperparams[MEAN_FIELD]
+    settings = module.hyperparams[TILT]
     home = "dp_ensemble_env.agents.hyperparams"
-    assert settings["env_wrapper"] == [f"{home}.ScaledReward", {f"{home}.CosineActions": {"cosines": 6}}]
+    assert settings["env_wrapper"] == [{f"{home}.CosineActions": {"cosines": 6}}]
     assert settings["policy"] == "MlpPolicy" and "cosines" not in settings
     assert settings["policy_kwargs"]["features_extractor_class"] is ClockFeatures
     assert "clock" not in settings and settings["n_timesteps"] == HYPERPARAMS["ppo"][MEAN_FIELD, "tilt"]["n_timesteps"]
-    wrappers = importlib.import_module("dp_ensemble_env.agents.hyperparams.dqn_price").hyperparams[MEAN_FIELD][
-        "env_wrapper"
-    ]
-    assert wrappers[0] == "dp_ensemble_env.agents.hyperparams.ScaledReward"
-    assert wrappers[1] == "dp_ensemble_env.agents.hyperparams.PriceAction"
-    assert wrappers[2]["gymnasium.wrappers.DiscretizeAction"]["bins"] == HYPERPARAMS["dqn"][MEAN_FIELD, "price"]["bins"]
+    wrappers = importlib.import_module("dp_ensemble_env.agents.hyperparams.dqn_price").hyperparams[PRICE]["env_wrapper"]
+    bins = HYPERPARAMS["dqn"][MEAN_FIELD, "price"]["bins"]
+    assert wrappers == [{"gymnasium.wrappers.DiscretizeAction": {"bins": bins}}]
+
+
+def test_zoo_settings_are_those_of_the_scenario():
+    found = importlib.import_module("dp_ensemble_env.agents.hyperparams.ppo_price").hyperparams
+    for name in scenarios.BUILT_IN:
+        env_id = f"dp_ensemble/{name.title().replace('-', '')}-v1"
+        settings, expected = found[env_id], hyperparameters("ppo", MEAN_FIELD, "price") | changes_for(
+            "ppo", name, "price"
+        )
+        assert {key: settings[key] for key in expected} == expected and settings["env_wrapper"] == []
+    tilts = importlib.import_module("dp_ensemble_env.agents.hyperparams.ppo_tilt").hyperparams
+    for name in ("spot", "feeder"):  # a context and a coupling are part of what the clock's features keep
+        env_id = f"dp_ensemble/{name.title()}-tilt-v1"
+        kwargs = tilts[env_id]["policy_kwargs"]
+        space = gymnasium.make(env_id).observation_space
+        kwargs["features_extractor_class"](space, **kwargs["features_extractor_kwargs"])
+        assert kwargs["features_extractor_kwargs"]["horizon"] == scenarios.make(name).horizon
 
 
 def test_what_rl_zoo3_writes_into_the_settings_does_not_come_back():
     """It parses the learning rate in place, and a second experiment in the process finds the module imported."""
     for name in ("ppo_tilt", "dqn_price", "sac_price"):
         module = importlib.import_module(f"dp_ensemble_env.agents.hyperparams.{name}")
+        action = name.partition("_")[2]
         before = copy.deepcopy(dict(module.hyperparams))
-        assert set(before) == {MEAN_FIELD, "dp_ensemble/Buildings-v0", "dp_ensemble/SingleLoad-v0"}
-        for settings in (module.hyperparams[MEAN_FIELD], *module.hyperparams.values()):
+        modes = {env_id: gymnasium.spec(env_id).kwargs["action"] for env_id in environment_ids()}
+        assert set(before) == {env_id for env_id, mode in modes.items() if mode == action}
+        assert len(before) >= len(scenarios.BUILT_IN)
+        for settings in (module.hyperparams[next(iter(before))], *module.hyperparams.values()):
             settings["learning_rate"] = print
             settings["policy_kwargs"]["net_arch"] = "spoiled"
             settings["env_wrapper"].clear()
@@ -142,11 +159,11 @@ def test_which_algorithms_take_the_environment_as_it_is():
     for name, settings in free.items():
         kind = getattr(stable_baselines3, name, None) or getattr(sb3_contrib, name)
         assert name in page
-        learner = kind("MlpPolicy", gymnasium.make(MEAN_FIELD), **settings)
+        learner = kind("MlpPolicy", gymnasium.make(TILT), **settings)
         assert learner.predict(np.zeros(23, np.float32))[0].shape == (20,)
     for kind in (stable_baselines3.DQN, sb3_contrib.QRDQN):
         with pytest.raises(AssertionError, match="only supports"):
-            kind("MlpPolicy", gymnasium.make(MEAN_FIELD, action="price"))
+            kind("MlpPolicy", gymnasium.make(PRICE))
         learner = kind("MlpPolicy", gymnasium.make("dp_ensemble/CampusEvent-discrete-v1"), **of_list)
         assert learner.learn(40).num_timesteps == 40
 
@@ -169,7 +186,7 @@ def test_rl_zoo3_finds_a_module_for_every_pair():
         for action in {action for _, action in table}:
             module = importlib.import_module(f"dp_ensemble_env.agents.hyperparams.{algo}_{action}")
             steps = hyperparameters(algo, MEAN_FIELD, action)["n_timesteps"]
-            assert module.hyperparams[MEAN_FIELD]["n_timesteps"] == steps
+            assert module.hyperparams[TILT if action == "tilt" else PRICE]["n_timesteps"] == steps
 
 
 def test_settings_can_be_read_without_torch():
@@ -191,41 +208,20 @@ def test_clock_features_are_one_hot_time_and_occupancy(campus):
         observation, *_ = env.step(np.array([0.3], np.float32))
 
 
-def test_rewards_are_scaled_by_the_largest_utility(campus):
-    assert reward_scale(campus) == 1 / np.abs(campus.utility[1:]).max()
-    plain, scaled = (EnsembleVecEnv(3, MEAN_FIELD, action="price") for _ in range(2))
-    scaled = ScaledRewards(scaled, reward_scale(campus))
-    single = ScaledReward(gymnasium.make(MEAN_FIELD, action="price"))
+@pytest.mark.parametrize("bins", [None, 21])
+def test_learners_earn_rewards_of_unit_scale(campus, bins):
+    settings = {"n_envs": 3} if bins is None else {"n_envs": 3, "bins": bins}
+    scaled = training_env(EnsembleEnv(campus, action="price"), settings)
+    plain = EnsembleVecEnv(3, model=campus, action="price")
     for env in (plain, scaled):
         env.seed(0)
         env.reset()
-    single.reset(seed=0)
-    actions = np.full((3, 1), 0.5, np.float32)
+    price = 0.5 if bins is None else price_list(settings)[15]
+    actions = np.full((3, 1), price, np.float32)
     for _ in range(campus.horizon):
-        expected = plain.step(actions)[1] * reward_scale(campus)
-        np.testing.assert_allclose(scaled.step(actions)[1], expected, rtol=1e-6)
-        if single.unwrapped.time < campus.horizon:
-            np.testing.assert_allclose(single.step(actions[0])[1], expected[0], rtol=1e-6)
-
-
-@pytest.mark.parametrize("name", ["MeanField", "Buildings", "SingleLoad"])
-def test_a_price_on_tilts_is_the_price_mode(name):
-    native, given, wrapped = (
-        gymnasium.make(f"dp_ensemble/{name}-v0", action=action) for action in ("price", "price", "tilt")
-    )
-    envs = [native, PriceAction(given), PriceAction(wrapped)]
-    assert envs[1].action_space == envs[2].action_space == native.action_space
-    first = [env.reset(seed=4)[0] for env in envs]
-    native.action_space.seed(0)
-    for _ in range(native.unwrapped.model.horizon):
-        price = native.action_space.sample()
-        steps = [env.step(price) for env in envs]
-        for step in steps[1:]:
-            np.testing.assert_array_equal(step[0], steps[0][0])
-            assert step[1] == pytest.approx(steps[0][1], rel=1e-12) and step[2:4] == steps[0][2:4]
-    assert all((x == first[0]).all() for x in first) and steps[0][2]
-    with pytest.raises(ValueError, match="leave action='policy' out"):
-        PriceAction(gymnasium.make(MEAN_FIELD, action="policy"))
+        expected = plain.step(actions)[1] / np.abs(campus.utility[1:]).max()
+        found = scaled.step(actions if bins is None else np.full(3, 15))[1]
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("m", [1, 2, 13, 20])
@@ -247,8 +243,8 @@ def test_cosines_hold_all_tilts_slowest_first(m):
 
 
 def test_weights_of_cosines_move_the_ensemble_as_their_tilts_do(campus):
-    plain, waves = EnsembleVecEnv(3, MEAN_FIELD), CosineWeights(EnsembleVecEnv(3, MEAN_FIELD), 6)
-    single = CosineActions(gymnasium.make(MEAN_FIELD), cosines=6)
+    plain, waves = EnsembleVecEnv(3, TILT), CosineWeights(EnsembleVecEnv(3, TILT), 6)
+    single = CosineActions(gymnasium.make(TILT), cosines=6)
     assert waves.action_space == single.action_space == cosine_space(6, 20)
     for env in (plain, waves):
         env.seed(0)
@@ -263,7 +259,7 @@ def test_weights_of_cosines_move_the_ensemble_as_their_tilts_do(campus):
 
 
 def test_a_learner_of_cosines_acts_in_tilts(tmp_path):
-    env, changes = EnsembleEnv(), {**TINY["ppo"], "cosines": 5}
+    env, changes = EnsembleEnv("campus-event"), {**TINY["ppo"], "cosines": 5}
     agent = train("ppo", env, TrainingSettings(total_steps=288, hyperparams=changes), keep=RunFolder(tmp_path / "run"))
     observation, _ = env.reset(seed=0)
     weights, _ = agent.model.predict(observation, deterministic=True)
@@ -279,9 +275,9 @@ def test_a_learner_of_cosines_acts_in_tilts(tmp_path):
     foreign = load_agent(tmp_path / "model.zip", tmp_path, allow_code=True)
     np.testing.assert_array_equal(foreign.predict(observation)[0], action)
     with pytest.raises(ValueError, match="cosines stand for tilts"):
-        train("ppo", EnsembleEnv(action="price"), TrainingSettings(hyperparams={"cosines": 5}))
+        train("ppo", EnsembleEnv("campus-event", action="price"), TrainingSettings(hyperparams={"cosines": 5}))
     with pytest.raises(ValueError, match="moves nothing"):
-        train("ppo", EnsembleEnv(), TrainingSettings(hyperparams={"cosines": 1}))
+        train("ppo", EnsembleEnv("campus-event"), TrainingSettings(hyperparams={"cosines": 1}))
     kind = algorithm_class("ppo")
     assert "cosines" not in settings_of(kind, "ppo", MEAN_FIELD, "tilt", {"cosines": 0})
 
@@ -289,7 +285,7 @@ def test_a_learner_of_cosines_acts_in_tilts(tmp_path):
 @pytest.mark.parametrize("algo", ["ppo", "sac", "tqc"])
 def test_a_learner_of_tilts_goes_on_as_if_it_had_not_been_stopped(algo, tmp_path):
     """Noise that is drawn once for a rollout is drawn after the generators were seeded."""
-    env, changes = EnsembleEnv(), {**TINY[algo], "n_envs": 8}
+    env, changes = EnsembleEnv("campus-event"), {**TINY[algo], "n_envs": 8}
     settings = TrainingSettings(total_steps=720, interval=144, hyperparams=changes)
     whole = train(algo, env, settings, keep=RunFolder(tmp_path / "whole"))
     with pytest.raises(CrashError):
@@ -299,7 +295,7 @@ def test_a_learner_of_tilts_goes_on_as_if_it_had_not_been_stopped(algo, tmp_path
 
 
 def test_prices_are_the_centres_of_the_discretising_wrapper():
-    wrapper = gymnasium.wrappers.DiscretizeAction(EnsembleEnv(action="price"), bins=21)
+    wrapper = gymnasium.wrappers.DiscretizeAction(EnsembleEnv("campus-event", action="price"), bins=21)
     prices = price_list({"bins": 21})
     for index in range(21):
         np.testing.assert_array_equal(wrapper.action(index), prices[[index]])
@@ -335,7 +331,7 @@ def test_stops_at_the_target():
 
 
 def test_by_name_on_a_release(campus):
-    env = EnsembleEnv(campus, "single", "price", k=50)
+    env = EnsembleEnv(campus, "single", "price", privacy="dirichlet:k=50")
     agent = make_agent("a2c", env, steps=800, seed=1)
     released = EnsembleEnv(env.model, "single", "price")  # the release as if it were the truth
     again = train("a2c", released, TrainingSettings(1, 800))
@@ -347,10 +343,44 @@ def test_by_name_on_a_release(campus):
 def test_training_that_takes_long_says_so(monkeypatch, capsys):
     monkeypatch.setattr("dp_ensemble_env.tools.console.SILENT", 0.0)
     # Long enough for the watching thread to wake up, however quick the machine is.
-    make_agent("a2c", EnsembleEnv(action="price"), steps=50_000, seed=0)
+    make_agent("a2c", EnsembleEnv("campus-event", action="price"), steps=50_000, seed=0)
     assert "training a2c" in capsys.readouterr().err
-    make_agent("a2c", EnsembleEnv(action="price"), steps=2_304, seed=0, progress=lambda *news: None)
+    make_agent("a2c", EnsembleEnv("campus-event", action="price"), steps=2_304, seed=0, progress=lambda *news: None)
     assert not capsys.readouterr().err
+
+
+@pytest.mark.parametrize("bins", [None, 21])
+def test_each_episode_of_training_draws_one_of_several_instances(bins):
+    models = [scenarios.make("spot", instance=i) for i in range(3)]
+    settings = {"n_envs": 20} if bins is None else {"n_envs": 20, "bins": bins}
+    env = training_env(EnsembleEnv(models[0], action="price"), settings, models)
+    env.seed(0)
+    env.reset()
+    drawn = [[info["instance"] for info in env.reset_infos]]
+    for _ in range(models[0].horizon):
+        _, _, dones, infos = env.step(np.zeros((20, 1), np.float32) if bins is None else np.full(20, 10))
+    assert dones.all() and [info["instance"] for info in infos] == drawn[0]
+    env.reset()
+    drawn.append([info["instance"] for info in env.reset_infos])
+    assert set(drawn[0]) == {0, 1, 2} and drawn[0] != drawn[1]
+
+
+@pytest.mark.parametrize("algo", ["a2c", "dqn"])
+def test_an_environment_of_several_instances_trains_on_them_and_scores_on_them(algo, tmp_path):
+    models = [scenarios.make("spot", instance=i) for i in range(3)]
+    env = EnsembleEnv(models, action="price")
+    settings = TrainingSettings(total_steps=1152, interval=1152, hyperparams=TINY[algo])
+    agent = train(algo, env, settings, keep=RunFolder(tmp_path / "run"))
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["instances"] == [model.fingerprint for model in models]
+    again = train(algo, EnsembleEnv(models[0], action="price"), settings, models=models)
+    observation, _ = env.reset(seed=0)
+    np.testing.assert_array_equal(agent.predict(observation)[0], again.predict(observation)[0])
+    apart = [evaluate(agent, EnsembleEnv(model, action="price"), episodes=170) for model in models]
+    whole = evaluate(agent, env)
+    assert whole.episodes == 3 * 170
+    assert min(one.score for one in apart) - 5 <= whole.score <= max(one.score for one in apart) + 5
+    assert evaluate(make_agent("uncontrolled", env), env).score == pytest.approx(0.0, abs=1e-9)
 
 
 # ------------------------------------------------------------------ run folders
@@ -369,7 +399,7 @@ def test_resumed_run_equals_the_uninterrupted_one(algo, tmp_path):
 
 
 def test_folder_holds_what_is_needed_and_refuses_another_run(tmp_path):
-    settings = {"k": 50.0, "floor": 0.01}
+    settings = {"privacy": "dirichlet:k=50,floor=0.01"}
     tiny("a2c", folder=tmp_path / "run", tensorboard=True, **settings)
     names = {path.name for path in (tmp_path / "run").iterdir()}
     assert names == {

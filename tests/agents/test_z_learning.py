@@ -146,7 +146,7 @@ def test_tilts_stay_in_the_box():
 # ------------------------------------------------------------------ the campus
 @pytest.mark.parametrize(("exploration", "budget"), [("importance", 20_000), ("passive", 50_000)])
 def test_scores_95_within_the_stated_transitions(campus, exploration, budget):
-    env = gymnasium.make("dp_ensemble_env:dp_ensemble/SingleLoad-v0", model=campus)
+    env = gymnasium.make("dp_ensemble_env:dp_ensemble/CampusEvent-tilt-v1", population="single")
     for seed in SEEDS:
         agent = make_agent("z-learning", env, transitions=budget, exploration=exploration, seed=seed)
         assert agent.learned.transitions <= budget
@@ -235,7 +235,7 @@ def test_it_never_reads_the_matrix(campus, monkeypatch):
 # ------------------------------------------------------------------ the agent
 def test_it_is_an_agent_in_every_population(campus):
     assert "z-learning" in agent_names()
-    env = gymnasium.make("dp_ensemble_env:dp_ensemble/MeanField-v0", model=campus)
+    env = gymnasium.make("dp_ensemble_env:dp_ensemble/CampusEvent-tilt-v1")
     agent = make_agent("z-learning", env, transitions=20_000, seed=2)
     observation, _ = env.reset(seed=0)
     action, _ = agent.predict(observation)
@@ -245,7 +245,7 @@ def test_it_is_an_agent_in_every_population(campus):
 
 
 def test_it_learns_on_a_release(campus):
-    env = single(campus, k=50, floor=0.01)
+    env = single(campus, privacy="dirichlet:k=50,floor=0.01")
     agent = make_agent("z-learning", env, transitions=50_000, seed=2)
     assert agent.privacy == "that of one release"
     assert 95.0 <= exact_score(env.model, agent.learned.tilt) <= 100.0

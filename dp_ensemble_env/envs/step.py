@@ -115,7 +115,7 @@ def step(problem: Any, state: Any, action: Any, obs: Any, values: Any) -> int:
         basis = p.basis[r, t if p.basis.shape[1] > 1 else 0, w if p.basis.shape[2] > 1 else 0]
         if p.loads == 1:
             here = s.where[i]
-            divergence = policy_row(p, default, here, basis, action, i, pi)
+            divergence = policy_row(p.mode, p.starts, p.decisions, default, here, basis, action, i, pi)
             first = p.starts[here]
             here = p.decisions[first + pick(pi, 0, p.starts[here + 1] - first, uniform(s.moves, i))]
             if p.nature_starts.size > 0:
@@ -204,7 +204,7 @@ def decide_by_rows(p: Any, s: Any, i: int, default: Any, basis: Any, action: Any
         here = s.counts[i, b]
         if here > 0.0:
             first, last = p.starts[b], p.starts[b + 1]
-            divergence += here * policy_row(p, default, b, basis, action, i, pi)
+            divergence += here * policy_row(p.mode, p.starts, p.decisions, default, b, basis, action, i, pi)
             for _ in range(int(here) if p.loads > 0 else 0):
                 chosen[p.decisions[first + pick(pi, 0, last - first, uniform(s.moves, i))]] += 1.0
             for e in range(first, last if p.loads == 0 else first):
@@ -213,13 +213,15 @@ def decide_by_rows(p: Any, s: Any, i: int, default: Any, basis: Any, action: Any
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def policy_row(p: Any, default: Any, b: int, basis: Any, action: Any, i: int, pi: Any) -> float:
+def policy_row(
+    mode: int, starts: Any, decisions: Any, default: Any, b: int, basis: Any, action: Any, i: int, pi: Any
+) -> float:
     """Fill pi with row `b` of the policy on its nonzeros; return its divergence from the default."""
-    first, width = p.starts[b], p.starts[b + 1] - p.starts[b]
+    first, width = starts[b], starts[b + 1] - starts[b]
     total, divergence, top = 0.0, 0.0, -np.inf
-    if p.mode == POLICY:  # masked to the support and normalised; nothing at all is the default
+    if mode == POLICY:  # masked to the support and normalised; nothing at all is the default
         for e in range(width):
-            given = action[i, b * p.basis.shape[4] + p.decisions[first + e]]
+            given = action[i, b * basis.shape[1] + decisions[first + e]]
             pi[e] = clip(given, 0.0) if default[first + e] > 0.0 else 0.0
             total += pi[e]
         for e in range(width):
@@ -228,7 +230,7 @@ def policy_row(p: Any, default: Any, b: int, basis: Any, action: Any, i: int, pi
                 divergence += pi[e] * math.log(pi[e] / default[first + e])
         return divergence if divergence > NOISE else 0.0
     for e in range(width):
-        pi[e] = tilt_of(p.mode, basis, action, i, p.decisions[first + e])
+        pi[e] = tilt_of(mode, basis, action, i, decisions[first + e])
         if default[first + e] > 0.0:  # zero: forbidden at this time or in this context only
             top = max(top, pi[e])
     for e in range(width):

@@ -15,7 +15,7 @@ from dp_ensemble_env.experiments.attacks import CONFIDENCE
 from dp_ensemble_env.experiments.canaries import CanarySettings, agent_features, attack_participants, claim_of
 from dp_ensemble_env.privacy import epsilon_lower_bound, mechanism
 from dp_ensemble_env.privacy.audit import Claim, guess_canary
-from dp_ensemble_env.privacy.mechanisms import base, gaussian
+from dp_ensemble_env.privacy.mechanisms import base, fleet_sums, gaussian
 from dp_ensemble_env.privacy.mechanisms.fleet_sums import Layout
 
 FEW = {"draws": 100, "releases": 100, "agents": 100}
@@ -115,15 +115,15 @@ def test_an_environment_that_shows_its_agent_the_truth_is_caught(monkeypatch):
 
 # ------------------------------------------------------------------ mutants
 def test_half_the_noise_is_caught(monkeypatch):
-    real = gaussian.add_noise
-    monkeypatch.setattr(gaussian, "add_noise", lambda sums, kind, scale, *rest: real(sums, kind, scale / 2, *rest))
+    real = fleet_sums.add_noise
+    monkeypatch.setattr(fleet_sums, "add_noise", lambda sums, kind, scale, *rest: real(sums, kind, scale / 2, *rest))
     shown, claim = guess_from_sums(("gaussian:epsilon=4",), 4000)
     assert shown > 1.2 * claim.epsilon
 
 
 def test_half_the_noise_is_caught_at_a_small_epsilon(monkeypatch):
-    real = gaussian.add_noise
-    monkeypatch.setattr(gaussian, "add_noise", lambda sums, kind, scale, *rest: real(sums, kind, scale / 2, *rest))
+    real = fleet_sums.add_noise
+    monkeypatch.setattr(fleet_sums, "add_noise", lambda sums, kind, scale, *rest: real(sums, kind, scale / 2, *rest))
     shown, claim = guess_from_sums(("gaussian:epsilon=1",), 20_000)
     assert shown > claim.epsilon == pytest.approx(1.0)
 

@@ -432,9 +432,9 @@ folder, start = Path(sys.argv[1]), sys.argv[2]
 default = np.array([[0.5, 0.3, 0.2], [0.4, 0.6, 0.0], [0.0, 0.0, 1.0]])
 
 def use(path):
-    ledger = PrivacyLedger(path)
     if start == "old":
-        ledger.save(path)  # writes the whole file anew
+        PrivacyLedger(path).save(path)  # writes the whole file anew
+    ledger = PrivacyLedger(path)
     for _ in range(2):
         ledger.release(DirichletMechanism(50, 0.1), default, h=0.03)
         path.with_suffix(".drawn").open("a").write("x")

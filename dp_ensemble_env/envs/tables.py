@@ -210,7 +210,7 @@ def _blocks(matrices: FloatArray, horizon: int, c: int) -> IntArray:
     """Return the block of (n, m), (T, n, m) or (T or 1, c or 1, n, m) in force at each time and context, (T, c)."""
     times, contexts = (1, 1) if matrices.ndim == 2 else (len(matrices), 1) if matrices.ndim == 3 else matrices.shape[:2]
     numbers = np.arange(times * contexts).reshape(times, contexts)
-    return np.array(np.broadcast_to(numbers, (horizon, c)))  # a copy: read-only arrays would be compiled for anew
+    return np.broadcast_to(numbers, (horizon, c)).copy()  # the step would be compiled anew for read-only arrays
 
 
 def _basis(mode: ActionMode, model: EnsembleModel) -> FloatArray:

@@ -126,7 +126,7 @@ class EnsembleVectorEnv(BatchView, VectorEnv[NDArray[np.float32], NDArray[np.flo
         """Step all sub-environments; a refused action changes nothing."""
         batch, time = self._batch, self._batch.state.time
         if batch.redraw == "episode":  # releases are drawn, and may be refused, before anything moves
-            actions = self._check_first(actions)
+            self._check_first(actions)
             if self.autoreset_mode is AutoresetMode.NEXT_STEP:
                 batch.next_release(time == self.model.horizon)
             elif self.autoreset_mode is AutoresetMode.SAME_STEP:
@@ -215,14 +215,13 @@ class EnsembleVectorEnv(BatchView, VectorEnv[NDArray[np.float32], NDArray[np.flo
                     self._batch.seed(i, one)
         self._stream_source = self._np_random
 
-    def _check_first(self, actions: Any) -> FloatArray:
+    def _check_first(self, actions: Any) -> None:
         """Refuse bad actions before a release is drawn."""
         array = self._batch.as_action(actions, self._shape)
         playing = self._batch.state.time < self.model.horizon
         wrong = np.isnan(array) & playing.reshape(-1, *(1,) * (array.ndim - 1))
         if wrong.any():
             raise ValueError(f"action{np.argwhere(wrong)[0].tolist()} is NaN; look for NaN in the policy that made it.")
-        return array
 
     # ------------------------------------------------------------ arguments of reset
     def _check_mask(self, mask: Any) -> BoolArray:

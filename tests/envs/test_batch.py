@@ -1,0 +1,144 @@
+"""The state of many environments: releases by episode number, what is compiled, copies that cannot be written."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import random_model
+from oracles import KINDS, MODES, M, T, general_model
+
+from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv, step
+from dp_ensemble_env.privacy.ledger import PrivacyBudgetExceeded, PrivacyLedger
+
+SPEC = "dirichlet:k=20,floor=0.1"
+
+
+def test_one_compiled_form_serves_every_model_mode_population_and_layout() -> None:
+    """A second one would take seconds of compilation in the middle of somebody's episode."""
+    for kind in KINDS:
+        for mode in MODES:
+            env = EnsembleEnv(general_model(kind), 3, mode)
+            env.reset(seed=0)
+            env.step(env.action_space.sample())
+    model = general_model("everything")
+    env, envs = EnsembleEnv(model), EnsembleVectorEnv(3, model)
+    env.reset(), envs.reset()
+    env.step(np.broadcast_to(0.1, (M,)))
+    envs.step(np.broadcast_to(np.zeros(M), (3, M)))
+    envs.step(np.zeros((3, 2 * M))[:, ::2])
+    envs.step(np.asfortranarray(np.zeros((3, M))))
+    mask = np.array([True, False, True])
+    mask.setflags(write=False)
+    envs.reset(options={"reset_mask": mask, "occupancy": np.full(5, 0.2), "context": 1})
+    away = through_a_store(envs)
+    away.step(np.zeros((3, M)))
+    away.reset(seed=0)
+    assert len(step.step.signatures) == len(step.reset.signatures) == 1
+
+
+# ------------------------------------------------------------------ releases
+def played(envs: EnsembleVectorEnv) -> list[np.ndarray]:
+    """The matrix that each sub-environment plays."""
+    return [envs._batch.rows[row].model.default for row in envs._batch.state.row]
+
+
+def test_staggered_episodes_play_the_releases_of_their_numbers() -> None:
+    model = random_model(0)
+    settings = {"privacy": SPEC, "redraw": "episode"}
+    releases = [one.default for one in EnsembleEnv(model, **settings).released_models(12)]
+    for mode in ("DISABLED", "NEXT_STEP", "SAME_STEP"):
+        envs, rng = EnsembleVectorEnv(4, model, autoreset_mode=mode, **settings), np.random.default_rng(1)
+        envs.reset(seed=0)
+        episode = np.zeros(4, int)
+        for _ in range(9):
+            mask = rng.random(4) < 0.6
+            mask[rng.integers(4)] = True
+            envs.reset(options={"reset_mask": mask})
+            episode += mask
+            for matrix, number in zip(played(envs), episode, strict=True):
+                np.testing.assert_array_equal(matrix, releases[number])
+            assert any(envs.model.default is matrix for matrix in played(envs))
+            start = np.eye(6)[2]
+            best = envs._batch.row.optimum[0] @ start
+            assert envs.optimal_return(2) == pytest.approx(best, rel=1e-12)
+            np.testing.assert_array_equal(envs._batch.row.model.default, envs.release.matrix)
+        assert len(envs._batch.rows) <= 5
+
+
+def test_a_refused_release_leaves_the_episodes_under_way_alone() -> None:
+    """Two episode numbers begin at once, and the budget is enough for one of them."""
+    model = random_model(0)
+    ledger = PrivacyLedger()
+    envs = EnsembleVectorEnv(2, model, privacy=SPEC, redraw="episode", autoreset_mode="DISABLED", ledger=ledger)
+    envs.reset(seed=0)
+    envs.reset(options={"reset_mask": np.array([True, False])})
+    envs.step(np.zeros((2, 6)))
+    before, time, draw, calls = played(envs), envs.time, envs._batch.behaviour.draw, []
+
+    def enough_for_one(index: int) -> Any:
+        calls.append(index)
+        if len(calls) == 2:
+            raise PrivacyBudgetExceeded("spent")
+        return draw(index)
+
+    envs._batch.behaviour.draw = enough_for_one  # type: ignore[method-assign]
+    envs._batch._drawn_for[0] = 99  # so that both of the next are missing
+    envs._batch._drawn_for[1] = 98
+    with pytest.raises(PrivacyBudgetExceeded):
+        envs.reset()
+    assert len(calls) == 2 and (envs.time == time).all()
+    for now, then in zip(played(envs), before, strict=True):
+        assert now is then
+
+
+def test_a_bad_seed_is_refused_before_a_release_is_drawn() -> None:
+    env = EnsembleEnv(random_model(0), privacy=SPEC, redraw="episode", ledger=PrivacyLedger())
+    env.reset(seed=0)
+    matrix, charged = env.release.matrix, env.ledger.releases
+    for seed in (-1, 1.5):
+        with pytest.raises(Exception, match="[Ss]eed"):
+            env.reset(seed=seed)
+    assert env.ledger.releases == charged and env.release.matrix is matrix
+    assert env._batch.rows[0].model.default is env.model.default
+
+
+def test_what_is_told_of_the_optimum_is_that_of_the_played_release() -> None:
+    envs = EnsembleVectorEnv(2, random_model(0), privacy=SPEC, redraw="episode", autoreset_mode="DISABLED")
+    envs.reset(seed=0)
+    _, infos = envs.reset(options={"reset_mask": np.array([True, False]), "state": 3})
+    alone = [EnsembleEnv(model).optimal_return(3) for model in envs.released_models(2)]
+    assert infos["optimal_return"][0] == pytest.approx(alone[1], rel=1e-12)
+    assert envs.optimal_return(3) == pytest.approx(alone[1], rel=1e-12)  # the latest is in force
+    assert infos["_optimal_return"].tolist() == [True, False]
+
+
+# ------------------------------------------------------------------ Ray
+def through_a_store(thing: Any) -> Any:
+    """Pickle as Ray's object store does: arrays lie in a memory that nobody may write to."""
+    buffers: list[pickle.PickleBuffer] = []
+    data = pickle.dumps(thing, protocol=5, buffer_callback=buffers.append)
+    return pickle.loads(data, buffers=[memoryview(bytes(buffer.raw())) for buffer in buffers])
+
+
+@pytest.mark.parametrize("settings", [{}, {"privacy": "dirichlet:k=50"}, {"infos": "all"}, {"render_mode": "ansi"}])
+@pytest.mark.parametrize("population", ["mean-field", "single", 9])
+def test_environments_that_come_out_of_a_store_go_on(population: str | int, settings: dict) -> None:
+    model = general_model("everything")
+    env = EnsembleEnv(model, population, **settings)
+    envs = EnsembleVectorEnv(3, model, population, autoreset_mode="SAME_STEP", **settings)
+    env.reset(seed=0), envs.reset(seed=0)
+    env.step(np.full(M, 0.1))
+    away, batch = through_a_store(env), through_a_store(envs)
+    for t, actions in enumerate(np.random.default_rng(0).uniform(-1, 1, (2 * T, 3, M))):
+        one, other = envs.step(actions), batch.step(actions)
+        np.testing.assert_array_equal(one[0], other[0])
+        np.testing.assert_array_equal(one[1], other[1])
+        if t < T - 1:
+            one, other = env.step(actions[0]), away.step(actions[0])
+            np.testing.assert_array_equal(one[0], other[0])
+            assert one[1:3] == other[1:3]
+    np.testing.assert_array_equal(away.reset(seed=1)[0], env.reset(seed=1)[0])
+    np.testing.assert_array_equal(batch.reset(seed=1)[0], envs.reset(seed=1)[0])

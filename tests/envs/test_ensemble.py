@@ -1,0 +1,363 @@
+"""The single environment: observations, infos, seeds, refusals, copies."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import pickle
+
+import gymnasium
+import numpy as np
+import pytest
+from helpers import random_model
+from oracles import KINDS, MODES, M, N, T, general_model, policy_of
+
+from dp_ensemble_env.agents.base import decision_time, observed_context
+from dp_ensemble_env.context import Context
+from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv, batch
+from dp_ensemble_env.envs.tables import observed_price, reward_unit
+from dp_ensemble_env.model import EnsembleModel
+
+POPULATIONS = ("mean-field", "single", 100)
+#: How far outside the box float32 rounding goes.
+EDGE = np.nextafter(np.float32(1), np.float32(2))
+
+
+def same(left: tuple, right: tuple) -> None:
+    np.testing.assert_array_equal(left[0], right[0])
+    assert left[1:] == right[1:]
+
+
+def twins(model: EnsembleModel | str, *args: object, **settings: object) -> tuple[EnsembleEnv, EnsembleEnv]:
+    pair = EnsembleEnv(model, *args, **settings), EnsembleEnv(model, *args, **settings)
+    for env in pair:
+        env.reset(seed=1)
+    return pair
+
+
+# ------------------------------------------------------------------ observations and infos
+def test_observations_hold_time_and_prices(campus: EnsembleModel) -> None:
+    env = EnsembleEnv(campus)
+    observation, _ = env.reset(seed=0)
+    price = campus.event.price / campus.event.price.max()
+    for t in range(campus.horizon + 1):
+        assert observation[20] == np.float32((18 - t) / 18)
+        assert observation[21] == np.float32(price[min(t + 1, 18)])
+        assert observation[22] == np.float32(price[min(t + 2, 18)])
+        if t < campus.horizon:
+            observation, _, terminated, truncated, info = env.step(np.zeros(20, np.float32))
+            assert terminated == (t == 17) and truncated is False and info["time"] == t + 1
+    np.testing.assert_allclose(observed_price(campus.override(event=None)), campus.event.price, rtol=1e-9)
+
+
+def test_observations_show_expected_prices_and_features() -> None:
+    model = general_model("everything", 3)
+    features = np.array([[0.0, 0.5], [0.25, 0.5], [0.25, 1.0]])
+    model = model.override(context=Context(model.context.transition, features=features))
+    env = EnsembleEnv(model, action="price")
+    assert env.observation_space.shape == (N + 5,)
+    centred = model.power_kw - model.power_kw.mean()
+    price = -(model.utility @ centred) / (centred @ centred) / model.step_hours
+    price = (price - min(price.min(), 0)) / (max(price.max(), 0) - min(price.min(), 0))
+    moves, path = model.context.transition, []
+    observation, info = env.reset(seed=8)
+    for t in range(T + 1):
+        w = info["context"]
+        path.append(w)
+        now = moves[t][w] @ price[t + 1] if t < T else price[T, w]
+        following = now if t >= T - 1 else moves[t][w] @ moves[t + 1] @ price[t + 2]
+        np.testing.assert_allclose(observation[N:], [(T - t) / T, now, following, *features[w]], atol=1e-6)
+        assert observed_context(observation, features) == w
+        assert decision_time(observation, T, 2) == min(t, T - 1)
+        if t < T:
+            observation, _, _, _, info = env.step(env.action_space.sample())
+    assert len(set(path)) > 1
+
+
+def test_observations_show_the_level_of_a_coupling() -> None:
+    model = general_model("limit")
+    observation, _ = EnsembleEnv(model).reset()
+    level = np.clip(model.coupling.level / model.power_kw.max(), 0, 1)
+    np.testing.assert_allclose(observation[N:], [1.0, level[1], level[2]], atol=1e-7)
+
+
+@pytest.mark.parametrize("infos", ["basic", "all"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_info_keys_are_the_same_at_reset_and_step(kind: str, infos: str) -> None:
+    model = general_model(kind)
+    env = EnsembleEnv(model, infos=infos)
+    basic = ["time", "utility", "discomfort", "power_kw", "optimal_return"]
+    more = ["context"] * (model.context is not None) + ["cost"] * (model.coupling is not None)
+    every = ["occupancy", "default_occupancy", "curtailment_kw"] * (infos == "all")
+    found = [env.reset(seed=0)[1], *(env.step(env.action_space.sample())[4] for _ in range(T))]
+    for info in found:
+        assert list(info) == basic + more + every
+        assert all(type(value) in (int, float, np.ndarray) for value in info.values())
+    assert found[0]["utility"] == found[0]["discomfort"] == 0.0
+
+
+def test_curtailment_is_uncontrolled_less_actual_power(campus: EnsembleModel) -> None:
+    env = EnsembleEnv(campus, action="price", infos="all")
+    _, info = env.reset(options={"state": 15})
+    uncontrolled = np.eye(20)[15]
+    assert info["power_kw"] == campus.power_kw[15] and info["curtailment_kw"] == 0.0
+    for _ in range(6):
+        uncontrolled = uncontrolled @ campus.default
+        _, _, _, _, info = env.step(np.array([0.5], np.float32))
+        np.testing.assert_allclose(env.default_occupancy, uncontrolled, atol=1e-14)
+        expected = (uncontrolled - env.occupancy) @ campus.power_kw
+        assert info["curtailment_kw"] == pytest.approx(expected, rel=1e-9)
+    assert info["curtailment_kw"] > 0  # a positive price lowers the power
+
+
+def test_rewards_of_unit_scale(campus: EnsembleModel) -> None:
+    for model in (campus, general_model("everything"), general_model("target")):
+        env, unit = EnsembleEnv(model), EnsembleEnv(model, reward="unit")
+        env.reset(seed=0), unit.reset(seed=0)
+        action = env.action_space.sample()
+        one, two = env.step(action), unit.step(action)
+        assert one[1] == one[4]["utility"] - one[4]["discomfort"] and env.reward_unit == 1.0
+        assert two[1] == one[1] / unit.reward_unit and one[4] == two[4]
+        assert unit.reward_unit == reward_unit(model) >= np.abs(model.utility[1:]).max()
+
+
+def test_public_attributes_are_typed_and_documented() -> None:
+    for cls in (EnsembleEnv, EnsembleVectorEnv):
+        for name in ("model", "release", "ledger", "optimal_policy", "action_mode", "population", "occupancy"):
+            attribute = inspect.getattr_static(cls, name)
+            assert attribute.__doc__ and "return" in attribute.fget.__annotations__
+        for name in ("optimal_return", "encode_policy"):
+            method = getattr(cls, name)
+            assert method.__doc__ and "return" in method.__annotations__
+
+
+# ------------------------------------------------------------------ seeds
+def test_seeds_fix_the_episode(campus: EnsembleModel) -> None:
+    env = EnsembleEnv(campus, "single")
+
+    def episode(seed: int | None) -> list[float]:
+        env.reset(seed=seed)
+        return [env.step(np.zeros(20, np.float32))[1] for _ in range(18)]
+
+    first, later = episode(7), episode(None)
+    assert episode(7) == first and episode(None) == later
+    assert episode(8) != first
+    env.np_random = np.random.default_rng(5)  # a replaced generator reseeds the stream
+    replaced = episode(None)
+    env.np_random = np.random.default_rng(5)
+    assert episode(None) == replaced
+    unseeded = [EnsembleEnv(campus, "single") for _ in range(2)]
+    assert len({tuple(one.reset()[0]) + (one._batch.state.moves[0, 0],) for one in unseeded}) == 2
+
+
+# ------------------------------------------------------------------ actions
+@pytest.mark.parametrize("mode", ["price", "tilt", "policy"])
+@pytest.mark.parametrize("population", POPULATIONS)
+def test_actions_outside_the_box_are_clipped_with_one_warning(population: str | int, mode: str) -> None:
+    env, twin = twins(general_model("everything"), population, mode)
+    shape, low = env.action_space.shape, float(env.action_space.low.flat[0])
+    rng = np.random.default_rng(0)
+    edge = np.where(rng.random(shape) < 0.5, low, 1.0)
+    rounding = edge + np.where(edge == 1.0, EDGE - 1, 1 - EDGE)
+    same(env.step(rounding), twin.step(edge))  # rounding is put on the edge, silently
+    with pytest.warns(UserWarning, match=rf"actions lie in \[{low:g}, 1\]; those outside are clipped") as caught:
+        for outside in (1e-5, 0.5, np.inf):
+            far = edge + np.where(edge == 1.0, outside, -outside)
+            before = far.copy()
+            same(env.step(far), twin.step(edge))
+            np.testing.assert_array_equal(far, before)  # the caller's array is left alone
+    assert len(caught) == 1
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("mode", ["price", "tilt", "policy"])
+@pytest.mark.parametrize("population", POPULATIONS)
+def test_bad_actions_are_refused_and_change_nothing(population: str | int, mode: str, dtype: type) -> None:
+    env, twin = twins(general_model("everything"), population, mode)
+    shape = env.action_space.shape
+    spoiled = np.zeros(shape, dtype)
+    spoiled.flat[-1] = np.nan
+    with pytest.raises(ValueError, match=rf"action\[{', '.join(str(size - 1) for size in shape)}\] is NaN"):
+        env.step(spoiled)
+    for wrong in (np.zeros(13), np.zeros((*shape, 1)), 0.5, "up", None, [["a"]], np.zeros(shape, complex)):
+        with pytest.raises(ValueError, match="action"):
+            env.step(wrong)
+    assert env.time == 0
+    good = np.full(shape, 0.2, dtype)
+    same(env.step(good), twin.step(good))
+
+
+def test_actions_of_any_layout_mean_the_same_and_keep_their_digits() -> None:
+    base = np.random.default_rng(0).uniform(-1, 1, M).astype(np.float32)
+    frozen, strided = base.copy(), np.zeros(2 * M, np.float32)
+    frozen.setflags(write=False)
+    strided[::2] = base
+    rewards = []
+    for action in (base, frozen, strided[::2], base.tolist(), base.astype(np.float64), base.astype(">f4")):
+        env = EnsembleEnv(general_model("everything"))
+        env.reset(seed=0)
+        rewards.append(env.step(action)[1])
+    assert len(set(rewards)) == 1
+    env.reset(seed=0)
+    model, action = env.model, base + 1e-12  # float64 is taken as it is, not rounded to float32
+    before, w = env.occupancy, env.context
+    env.step(action)
+    moved = before @ policy_of(model, "tilt", action, 0, w) @ model.tables().nature[0, w]
+    np.testing.assert_allclose(env.occupancy, moved, rtol=0, atol=1e-15)
+    env.reset(seed=0)
+    assert env.step([0] * M)[4]["discomfort"] == 0.0
+
+
+def test_discrete_actions_are_prices() -> None:
+    model = general_model("everything")
+    discrete, price = EnsembleEnv(model, action="discrete"), EnsembleEnv(model, action="price")
+    assert discrete.action_space.n == 11
+    for k in range(11):
+        discrete.reset(seed=1), price.reset(seed=1)
+        one, two = discrete.step(k), price.step(np.array([-1.0 + 0.2 * k]))
+        assert one[1] == pytest.approx(two[1], rel=1e-12)
+        assert (one[4]["discomfort"] == 0.0) == (k == 5)
+    for wrong in (11, -1, 0.5, np.array([3]), np.array([0.3], np.float32), None, "5"):
+        with pytest.raises(ValueError, match="discrete action"):
+            discrete.step(wrong)
+    same(EnsembleEnv(model, action="discrete").reset(seed=1), discrete.reset(seed=1))
+    envs = EnsembleVectorEnv(3, random_model(0, density=1.0), action="discrete")
+    envs.reset(seed=0, options={"state": 2})
+    _, _, _, _, info = envs.step(np.array([0, 5, 10]))
+    assert (info["discomfort"] > 0).tolist() == [True, False, True]
+
+
+def test_stepping_past_the_end_or_before_the_start_is_refused() -> None:
+    for population in POPULATIONS:
+        env = EnsembleEnv(random_model(0), population)
+        with pytest.raises(gymnasium.error.ResetNeeded, match="reset"):
+            env.step(np.zeros(6))
+        env.reset(seed=0)
+        terminated = [env.step(np.zeros(6))[2] for _ in range(5)]
+        assert terminated == [False] * 4 + [True]
+        for _ in range(2):
+            with pytest.raises(gymnasium.error.ResetNeeded, match="over"):
+                env.step(np.zeros(6))
+        env.reset()
+        env.step(np.zeros(6))
+
+
+# ------------------------------------------------------------------ encoding
+def test_encode_policy_round_trip_and_refusals(campus: EnsembleModel) -> None:
+    rng = np.random.default_rng(1)
+    tilts, prices = EnsembleEnv(campus), EnsembleEnv(campus, action="price")
+    policy = policy_of(campus, "tilt", rng.uniform(-1, 1, 20), 3)
+    again = tilts.encode_policy(policy, 3, np.float64)
+    np.testing.assert_allclose(policy_of(campus, "tilt", again, 3), policy, atol=1e-10)
+    assert prices.encode_policy(policy_of(campus, "price", [0.37], 2), 2, np.float64) == pytest.approx([0.37], rel=1e-9)
+    other = campus.default * rng.gamma(1.0, size=(20, 20))
+    other /= other.sum(axis=1, keepdims=True)
+    for env in (tilts, prices):
+        with pytest.raises(ValueError, match="action='policy'"):
+            env.encode_policy(other, 0)
+    np.testing.assert_array_equal(EnsembleEnv(campus, action="policy").encode_policy(other, 0, np.float64), other)
+    with pytest.raises(ValueError, match="past the last decision"):
+        tilts.encode_policy(campus.default, 18)
+    with pytest.raises(ValueError, match="never do"):
+        tilts.encode_policy(np.eye(20)[::-1], 0)
+    with pytest.raises(ValueError, match="name one"):
+        EnsembleVectorEnv(2, general_model("everything")).encode_policy(np.full((N, M), 1 / M), 0)
+
+
+# ------------------------------------------------------------------ arguments and options
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"state": 5}, "0 … 4"),
+        ({"state": -1}, "0 … 4"),
+        ({"state": 1.5}, "integer"),
+        ({"state": True}, "integer"),
+        ({"state": "low"}, "integer"),
+        ({"context": 3}, r"context must be an integer in 0 … 2 \(context 0, context 1, context 2\)"),
+        ({"occupancy": np.ones(5)}, "sum to one"),
+        ({"occupancy": np.ones(3) / 3}, "5 shares"),
+        ({"occupancy": np.r_[2.0, -1.0, np.zeros(3)]}, "not negative"),
+        ({"occupancy": np.full(5, np.nan)}, "occupancy"),
+        ({"state": 1, "occupancy": np.ones(5) / 5}, "both"),
+        ([("state", 1)], "dict"),
+    ],
+)
+def test_bad_options_are_refused_and_change_nothing(options: object, message: str) -> None:
+    env, twin = twins(general_model("everything"), "single")
+    with pytest.raises(ValueError, match=message):
+        env.reset(seed=8, options=options)
+    same(env.step(np.zeros(M)), twin.step(np.zeros(M)))
+    same(env.reset(), twin.reset())
+    with pytest.raises(ValueError, match=message):
+        EnsembleVectorEnv(2, general_model("everything")).reset(options=options)
+
+
+def test_unknown_options_are_ignored_and_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch, "_IGNORED", set())
+    model = random_model(0)
+    envs = [EnsembleEnv(model), EnsembleVectorEnv(2, model)]
+    expected = [env.reset(seed=3, options={"state": 4})[0] for env in envs]
+    with pytest.warns(UserWarning, match="ignores the option 'difficulty'; it knows state, occupancy, context") as seen:
+        for env, observation in zip(envs, expected, strict=True):
+            np.testing.assert_array_equal(env.reset(options={"difficulty": 2, "state": 4})[0], observation)
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"model": None}, "model must be an EnsembleModel"),
+        ({"model": "campus-evnt"}, "did you mean 'campus-event'"),
+        ({"model": 3}, "EnsembleModel"),
+        ({"instance": -1}, "instance"),
+        ({"split": "exam"}, "split"),
+        ({"scenario": "spot"}, "use another id, or EnsembleEnv"),
+        ({"privacy": "dirichlet"}, "lacks k"),
+        ({"privacy": "dirichlet:k=50,flor=0.1"}, "did you mean 'floor'"),
+        ({"privacy": "dirichlet:k=fifty"}, "k must be"),
+        ({"privacy": "diriclet:k=50"}, "did you mean 'dirichlet'"),
+        ({"privacy": 7}, "a mechanism is written like"),
+        ({"population": "meanfield"}, "did you mean 'mean-field'"),
+        ({"population": 0}, "at least 1"),
+        ({"population": True}, "population"),
+        ({"population": "buildings"}, "unknown population"),
+        ({"action": "tilts"}, "did you mean 'tilt'"),
+        ({"reward": "nats"}, "unknown reward 'nats'"),
+        ({"infos": "some"}, "unknown infos"),
+        ({"render_mode": "rgb_arrray"}, "did you mean 'rgb_array'"),
+    ],
+)
+def test_bad_arguments_are_refused(settings: dict, message: str) -> None:
+    for make in (EnsembleEnv, lambda **more: EnsembleVectorEnv(2, **more)):
+        with pytest.raises(ValueError, match=message):
+            make(**{"model": "campus-event", **settings})
+
+
+# ------------------------------------------------------------------ copies
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("kind", "population"), [("everything", 30), ("target", "mean-field"), ("context", "single")])
+def test_copies_and_pickles_go_the_same_way(kind: str, population: str | int, mode: str) -> None:
+    env = EnsembleEnv(general_model(kind), population, mode, infos="all")
+    env.reset(seed=1)
+    env.action_space.seed(3)
+    actions = [env.action_space.sample() for _ in range(T)]
+    env.step(actions[0])
+    copies = [copy.deepcopy(env), pickle.loads(pickle.dumps(env))]
+    rest = [env.step(action) for action in actions[1:]] + [env.reset()]
+    for other in copies:
+        again = [other.step(action) for action in actions[1:]] + [other.reset()]
+        for left, right in zip(rest, again, strict=True):
+            np.testing.assert_array_equal(left[0], right[0])
+            assert left[1:-1] == right[1:-1]
+            for key, value in left[-1].items():
+                np.testing.assert_array_equal(right[-1][key], value)
+
+
+def test_returned_arrays_are_not_reused() -> None:
+    env = EnsembleEnv(random_model(0), infos="all")
+    found = [env.reset(seed=0), *(env.step(np.full(6, 0.1)) for _ in range(3))]
+    kept = [(one[0].copy(), one[-1]["occupancy"].copy()) for one in found]
+    env.reset()
+    for one, (observation, shares) in zip(found, kept, strict=True):
+        np.testing.assert_array_equal(one[0], observation)
+        np.testing.assert_array_equal(one[-1]["occupancy"], shares)

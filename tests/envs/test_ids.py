@@ -1,0 +1,306 @@
+"""Registered ids: what Gymnasium's own test-suite asks of an environment, specs, vectorisers, others' wrappers.
+
+Of Gymnasium's tests these are left out: those of its own physics engines, and its list of tolerated warnings, since
+none is tolerated here but that policies live in [0, 1].
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import os
+import pickle
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env, data_equivalence
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from helpers import random_model
+
+from dp_ensemble_env import scenarios
+from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv, environment_ids
+from dp_ensemble_env.envs.registration import ACTIONS, PAPER
+from dp_ensemble_env.privacy import PrivacyLedger
+
+os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+NAMES = scenarios.BUILT_IN
+IDS = [scenarios.environment_id(name, mode) for name in NAMES for mode in (None, *ACTIONS)]
+POPULATIONS = ("mean-field", "single", 20)
+by_id = pytest.mark.parametrize("name", IDS)
+CAMPUS, SPOT = "dp_ensemble/CampusEvent-tilt-v1", "dp_ensemble/Spot-v1"
+
+
+@pytest.fixture(autouse=True)
+def warnings_are_errors():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("default", category=DeprecationWarning)
+        warnings.filterwarnings("default", category=ImportWarning)
+        warnings.filterwarnings("ignore", message=".*symmetric and normalized (Box action )?space.*")
+        yield
+
+
+def population(name: str) -> str | int:
+    """One population for each id, so that all of them come up in every scenario and mode."""
+    return POPULATIONS[IDS.index(name) % 3]
+
+
+# ------------------------------------------------------------------ what is registered
+def test_every_scenario_has_an_id_for_each_action_mode() -> None:
+    assert set(IDS) | {PAPER} <= set(environment_ids())
+    for name in NAMES:
+        for mode in (None, *ACTIONS):
+            spec = gymnasium.spec(scenarios.environment_id(name, mode))
+            assert spec.kwargs == {"scenario": name, "action": mode or "price", "reward": "unit"}
+            assert spec.max_episode_steps is None  # the horizon terminates, nothing truncates: no TimeLimit
+
+
+def test_an_id_without_a_mode_takes_prices_and_pays_rewards_of_order_one() -> None:
+    env, dollars = gymnasium.make("dp_ensemble/CampusEvent-v1"), gymnasium.make(CAMPUS, reward="dollars")
+    assert (env.unwrapped.action_mode, dollars.unwrapped.action_mode) == ("price", "tilt")
+    unit = np.abs(env.unwrapped.model.utility[1:]).max()
+    for one, scale in ((env, unit), (dollars, 1.0)):
+        one.reset(seed=0)
+        _, reward, _, _, info = one.step(np.linspace(0.2, 0.4, one.action_space.shape[0], dtype=np.float32))
+        assert info["discomfort"] > 0
+        assert reward * scale == pytest.approx(info["utility"] - info["discomfort"], rel=1e-12)
+
+
+def test_the_environment_of_the_paper() -> None:
+    spec = gymnasium.spec(PAPER)
+    assert spec.kwargs == {
+        "scenario": "campus-event",
+        "action": "tilt",
+        "reward": "dollars",
+        "privacy": "dirichlet:k=50,floor=0.05,h=0.03",
+    }
+    env = gymnasium.make(PAPER).unwrapped
+    event = env.release.event
+    assert (event.k, event.floor) == (50, 0.05) and set(event.h) == {0.03}
+    assert (env.model.n_states, env.model.horizon, env.population, env.reward_unit) == (20, 18, None, 1.0)
+    assert env.ledger.releases == 1
+    check_env(env, skip_render_check=True)
+
+
+def test_a_model_has_no_place_in_an_id() -> None:
+    for make in (gymnasium.make, lambda *args, **settings: gymnasium.make_vec(*args, num_envs=2, **settings)):
+        with pytest.raises(ValueError, match="this id plays the scenario 'spot', so model= has no place"):
+            make(SPOT, model="call")
+        with pytest.raises(ValueError, match="has no place"):
+            make(SPOT, model=random_model(0))
+    with pytest.raises(TypeError, match="discomfort"):
+        gymnasium.make(SPOT, discomfort=3)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"population": "single"},
+        {"population": 12},
+        {"action": "policy"},
+        {"reward": "dollars"},
+        {"instance": 3},
+        {"instance": None},
+        {"instance": 2, "split": "test"},
+        {"privacy": "public"},
+        {"privacy": "dirichlet:k=50,floor=0.05", "release_seed": 4},
+        {"privacy": "dirichlet:k=50,floor=0.05", "redraw": "episode"},
+        {"infos": "all"},
+        {"render_mode": "ansi"},
+    ],
+    ids=str,
+)
+def test_all_arguments_work_by_id(settings: dict) -> None:
+    if "privacy" in settings:
+        settings = {**settings, "ledger": PrivacyLedger()}
+    env, batch = gymnasium.make(SPOT, **settings), gymnasium.make_vec(SPOT, num_envs=2, **settings)
+    direct = EnsembleEnv("spot", **{"action": "price", "reward": "unit", **settings})
+    env.action_space.seed(0)
+    action = env.action_space.sample()
+    expected = direct.reset(seed=3)[0], direct.step(action)
+    for found in ((env.reset(seed=3)[0], env.step(action)),):
+        np.testing.assert_array_equal(found[0], expected[0])
+        assert found[1][1] == expected[1][1] and list(found[1][4]) == list(expected[1][4])
+    np.testing.assert_array_equal(batch.reset(seed=3)[0][0], expected[0])
+    assert batch.step(np.stack([action, action]))[1][0] == expected[1][1]
+    assert isinstance(batch.unwrapped, EnsembleVectorEnv) and isinstance(env.unwrapped, EnsembleEnv)
+
+
+# ------------------------------------------------------------------ Gymnasium's conformance
+@by_id
+def test_gymnasium_checker(name: str) -> None:
+    """Spaces, reset and step, seeds, returned types; frames in every render mode for one id of each scenario."""
+    importlib.import_module("pygame")
+    check_env(gymnasium.make(name, population=population(name)).unwrapped, skip_render_check=not name[-6].islower())
+
+
+@by_id
+def test_twin_rollouts_are_equal_and_stay_in_their_spaces(name: str) -> None:
+    """As Gymnasium's own suite does: exact equality of all that is returned, over the end of an episode."""
+    one, two = (gymnasium.make(name, population=population(name)) for _ in range(2))
+    model, mode = one.unwrapped.model, one.unwrapped.action_mode
+    shown = 0 if model.context is None else model.context.features.shape[1]
+    shapes = {"price": (1,), "tilt": (model.n_decisions,), "policy": model.default.shape[-2:], "discrete": ()}
+    assert one.observation_space.shape == (model.n_states + 3 + shown,) and one.action_space.shape == shapes[mode]
+    first, second = one.reset(seed=0), two.reset(seed=0)
+    assert data_equivalence(first, second, exact=True) and first[0] in one.observation_space
+    one.action_space.seed(0)
+    for t in range(model.horizon):
+        action = one.action_space.sample()
+        found, same = one.step(action), two.step(action)
+        assert data_equivalence(found, same, exact=True) and found[0] in one.observation_space
+        assert np.isfinite(found[1]) and found[2] == (t == model.horizon - 1) and not found[3]
+        assert list(found[4]) == list(first[1])
+        assert found[0][: model.n_states].sum() == pytest.approx(1.0, abs=1e-5)
+    assert data_equivalence(one.reset(seed=0), first, exact=True)
+
+
+@by_id
+def test_pickles_and_copies_go_the_same_way(name: str) -> None:
+    env = gymnasium.make(name, population=population(name))
+    env.action_space.seed(1)
+    first, *rest = [env.action_space.sample() for _ in range(4)]
+    env.reset(seed=5), env.step(first)
+    others = [copy.deepcopy(env), pickle.loads(pickle.dumps(env))]
+    for action in rest:
+        found = env.step(action)
+        assert all(data_equivalence(found, other.step(action), exact=True) for other in others)
+    assert all(data_equivalence(env.reset(seed=123), other.reset(seed=123), exact=True) for other in others)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", IDS[:: len(ACTIONS) + 2])
+def test_sb3_checker(name: str) -> None:
+    checker = importlib.import_module("stable_baselines3.common.env_checker")
+    checker.check_env(gymnasium.make(name, population=population(name)).unwrapped, warn=True)
+
+
+@pytest.mark.parametrize("redraw", ["never", "episode"])
+@pytest.mark.parametrize("name", NAMES)
+def test_private_environments_pass_and_say_whether_they_are_deterministic(name: str, redraw: str) -> None:
+    env = gymnasium.make(scenarios.environment_id(name), privacy="dirichlet:k=50", redraw=redraw)
+    assert env.spec.nondeterministic == (redraw == "episode")
+    check_env(env.unwrapped, skip_render_check=True)
+
+
+# ------------------------------------------------------------------ specs and the length of an episode
+@pytest.mark.parametrize("name", NAMES)
+def test_the_spec_tells_the_horizon(name: str) -> None:
+    env = gymnasium.make(scenarios.environment_id(name))
+    horizon = env.unwrapped.model.horizon
+    assert env.spec.max_episode_steps == horizon and gymnasium.make(env.spec).spec == env.spec
+    batch = gymnasium.make_vec(scenarios.environment_id(name), num_envs=2)
+    again = gymnasium.make_vec(batch.spec)
+    assert again.num_envs == 2 and again.spec.max_episode_steps == batch.spec.max_episode_steps == horizon
+    with pytest.raises(ValueError, match=f"max_episode_steps=5 would truncate the {horizon} steps"):
+        gymnasium.make_vec(scenarios.environment_id(name), num_envs=3, max_episode_steps=5)
+
+
+def episode(env: gymnasium.Env, action: np.ndarray | None = None) -> list:
+    env.reset(seed=1)
+    steps: list = []
+    while not steps or not (steps[-1][2] or steps[-1][3]):
+        steps.append(env.step(env.action_space.sample() if action is None else action))
+    return steps
+
+
+def test_wrappers_of_others(tmp_path: Path) -> None:
+    wrappers = gymnasium.wrappers
+    timed = wrappers.TimeAwareObservation(gymnasium.make(CAMPUS), normalize_time=True)
+    np.testing.assert_allclose([step[0][-1] for step in episode(timed)], np.arange(1, 19) / 18, rtol=1e-6)
+    bare = gymnasium.make(CAMPUS)
+    again = wrappers.TimeLimit(bare.unwrapped, bare.spec.max_episode_steps)  # as d3rlpy does for Minari
+    assert len(episode(again)) == 18 and episode(again)[-1][2]
+    low, high = np.float32(-0.1), np.float32(0.7)
+    rescaled = wrappers.RescaleAction(gymnasium.make(CAMPUS), low, high)
+    for corner in (low, high):  # rounding at the corners is no reason to warn
+        assert len(episode(rescaled, np.full(20, corner, np.float32))) == 18
+    counted = wrappers.RecordEpisodeStatistics(wrappers.FlattenObservation(gymnasium.make(CAMPUS, action="policy")))
+    steps = episode(counted, np.zeros((20, 20), np.float32))
+    assert steps[-1][4]["episode"]["l"] == 18
+    assert steps[-1][4]["episode"]["r"] == pytest.approx(sum(step[1] for step in steps), abs=1e-3)
+
+
+def test_actions_beyond_the_box_do_what_those_on_its_edge_do() -> None:
+    """Gymnasium's test of its environments with continuous actions; ours clip and say so once."""
+    env, twin = gymnasium.make(CAMPUS), gymnasium.make(CAMPUS)
+    env.reset(seed=42), twin.reset(seed=42)
+    with pytest.warns(UserWarning, match="clipped"):
+        for sign in (1, -1):
+            edge = np.full(20, sign, np.float32)
+            np.testing.assert_array_equal(env.step(edge)[0], twin.step(edge + sign * 100)[0])
+
+
+def test_record_video(tmp_path: Path) -> None:
+    importlib.import_module("pygame")
+    importlib.import_module("moviepy")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the video library's own
+        env = gymnasium.make(CAMPUS, render_mode="rgb_array")
+        env = gymnasium.wrappers.RecordVideo(env, str(tmp_path), episode_trigger=lambda _: True)
+        episode(env)
+        env.close()
+    videos = list(tmp_path.glob("*.mp4"))
+    assert len(videos) == 1 and videos[0].stat().st_size > 1_000
+
+
+# ------------------------------------------------------------------ vectorisers
+@pytest.mark.parametrize("kind", ["sync", "async", "vector_entry_point"])
+def test_every_vectoriser_gives_single_environments_that_share_a_release(kind: str) -> None:
+    settings = {"privacy": "dirichlet:k=20", "release_seed": 5, "population": "single"}
+    envs, single = gymnasium.make_vec(CAMPUS, 2, kind, **settings), gymnasium.make(CAMPUS, **settings)
+    try:
+        observations, _ = envs.reset(seed=4)
+        for row, seed in zip(observations, (4, 5), strict=True):
+            np.testing.assert_array_equal(row, single.reset(seed=seed)[0])
+        actions = np.full((2, 20), 0.25, np.float32)
+        observations, rewards, _, _, infos = envs.step(actions)
+        expected = single.step(actions[1])  # the single one was last reset with the second seed
+        np.testing.assert_array_equal(observations[1], expected[0])
+        assert rewards[1] == expected[1] and infos["power_kw"][1] == expected[4]["power_kw"]
+        releases = [envs.unwrapped.release] if kind == "vector_entry_point" else envs.get_attr("release")
+        for release in releases:
+            np.testing.assert_array_equal(release.matrix, single.unwrapped.release.matrix)
+    finally:
+        envs.close()
+
+
+@pytest.mark.parametrize("name", IDS[:: len(ACTIONS) + 2])
+def test_the_batch_is_single_environments_side_by_side_also_when_they_restart(name: str) -> None:
+    settings = {"population": population(name)}
+    batch = gymnasium.make_vec(name, num_envs=2, vectorization_mode="vector_entry_point", **settings)
+    assert batch.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+    loop = SyncVectorEnv([lambda: gymnasium.make(name, **settings)] * 2)
+    np.testing.assert_array_equal(batch.reset(seed=7)[0], loop.reset(seed=7)[0])
+    horizon = batch.unwrapped.model.horizon
+    batch.action_space.seed(2)
+    for step in range(horizon + 2):
+        actions = batch.action_space.sample()
+        found, expected = batch.step(actions), loop.step(actions)
+        assert data_equivalence(found[:4], expected[:4], exact=True)
+        assert found[2].all() == (step == horizon - 1)
+
+
+# ------------------------------------------------------------------ imports
+def printed(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_importing_the_environments_loads_nothing_heavy() -> None:
+    assert printed(
+        "import sys, dp_ensemble_env.envs, gymnasium; gymnasium.spec('dp_ensemble/Spot-v1');"
+        "print([m for m in ('numba', 'scipy', 'torch', 'matplotlib', 'pandas', 'ray', 'pygame') if m in sys.modules])"
+    ) == "[]"
+
+
+def test_ids_are_found_through_the_package_name_without_the_accountant() -> None:
+    assert printed(
+        "import sys, gymnasium; gymnasium.make('dp_ensemble_env:dp_ensemble/CampusEvent-v1').reset(seed=0);"
+        "gymnasium.make('dp_ensemble/CampusEvent-v1', privacy='dirichlet:k=50').reset();"
+        "print([m for m in ('dp_accounting', 'torch', 'pygame', 'pandas') if m in sys.modules])"
+    ) == "[]"

@@ -46,7 +46,7 @@ DIRICHLET = "dirichlet:k=50,floor=0.05"
 # With epsilon = 1 and 300 participants many releases are the public guess; with 100 the noise shows.
 FLEET = tuple(f"{name}:epsilon={epsilon}" for name in ("gaussian", "laplace", "posterior") for epsilon in (1, 100))
 VALIDATED = ("campus-event", "spot", "feeder")
-NEW_STREAM = ("campus-event",)  # plain models: their random episodes may come from another stream after a change
+NEW_STREAM = tuple(scenarios.names())  # finite populations: their random episodes may come from another stream after a change
 
 
 # ------------------------------------------------------------------ what touches the package's interface

@@ -10,9 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv
-from dp_ensemble_env.envs.dynamics import STEPS
-from dp_ensemble_env.envs.precompile import KINDS, precompile
+from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv, step
+from dp_ensemble_env.envs.precompile import precompile
 
 CODE = """
 import sys, warnings
@@ -98,10 +97,12 @@ def test_every_compiled_function_of_the_package_goes_through_here():
 
 def test_what_is_compiled_beforehand_is_all_that_learners_need():
     precompile()
-    for scenario, population in KINDS:
-        envs = EnsembleVectorEnv(3, scenario, population)
-        compiled = len(STEPS[envs._task.dynamics].signatures)
-        for batch in (envs, EnsembleEnv(scenario, population)):
-            batch.reset(seed=1)
-            batch.step(np.zeros(batch.action_space.shape, np.float32))
-        assert len(STEPS[envs._task.dynamics].signatures) == compiled
+    compiled = [len(function.signatures) for function in (step.step, step.reset)]
+    for scenario in ("campus-event", "spot", "feeder"):
+        for population in ("mean-field", 3, "single"):
+            for action in ("price", "tilt", "policy"):
+                settings = {"model": scenario, "population": population, "action": action}
+                for env in (EnsembleVectorEnv(3, **settings), EnsembleEnv(**settings)):
+                    env.reset(seed=1)
+                    env.step(np.zeros(env.action_space.shape, np.float32))
+    assert [len(function.signatures) for function in (step.step, step.reset)] == compiled

@@ -68,15 +68,15 @@ MODEL = random_model(3, varying=True)
             "3 contexts)",
         ),
         (
-            EnsembleEnv(k=50, action="price"),
+            EnsembleEnv("campus-event", action="price", privacy="dirichlet:k=50"),
             "EnsembleEnv(20 states, 18 steps, mean field, price mode, dirichlet release)",
         ),
         (
-            EnsembleVectorEnv(3, population="single"),
+            EnsembleVectorEnv(3, "campus-event", population="single"),
             "EnsembleVectorEnv(3 at a time, 20 states, 18 steps, 1 load, tilt mode, true behaviour)",
         ),
         (campus_event().tables(), "Tables(behaviour 18x1x20x20, nature 18x1x20x20, context 18x1x1, utility 19x1x20)"),
-        (functional.make(), "Params(20 states, 18 steps, observation 23, action 20)"),
+        (functional.make("campus-event"), "Params(20 states, 18 steps, observation 23, action 20)"),
         (release_cost(MODEL, 9.0, samples=2, rng=0), "CostEstimate(mean and standard error, 5 steps by 6 states)"),
     ],
 )
@@ -87,7 +87,7 @@ def test_repr(thing, text):
 def test_cards_for_notebooks_hold_the_sizes_and_the_notes_escaped():
     cards = {
         campus_event(): ("EnsembleModel", "20", "18 steps of 15 min from 2018-07-02 10:30", "$15 per nat"),
-        EnsembleEnv(): ("EnsembleEnv", "20 states", "tilt mode", "true behaviour"),
+        EnsembleEnv("campus-event"): ("EnsembleEnv", "20 states", "tilt mode", "true behaviour"),
         campus_chain(): ("MarkovChain", "20", "127", "9,887"),
         SERIES: ("PowerSeries", "hall.csv", "1 interval in 1 gap", "Kept: 1 &lt;negative&gt; reading."),
     }

@@ -78,7 +78,7 @@ class DatasetSettings:
         Its seed; by default 0 for a scenario and the operating system's entropy for a meter.
     """
 
-    population: str = "mean-field"
+    population: str | int = "mean-field"
     action: str = "tilt"
     kinds: tuple[str, ...] = ()
     episodes: int = 200

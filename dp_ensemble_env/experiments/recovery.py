@@ -15,19 +15,18 @@ from gymnasium.envs.registration import EnvSpec
 from dp_ensemble_env.envs import spec as portable
 
 #: What makes an environment whose model is in the description as numbers.
-PORTABLE = f"{portable.__name__}:make_env"
+MAKER = f"{portable.__name__}:make_env"
 
 
 def check_spec(spec: EnvSpec | None) -> EnvSpec:
     """Return a description of an environment that names registered things only; refuse any other."""
     if spec is None:
         raise ValueError("the data set does not say what its environment is; make the environment yourself.")
-    known = gymnasium.registry.get(spec.id)
+    known = EnvSpec(portable.PORTABLE, MAKER) if spec.id == portable.PORTABLE else gymnasium.registry.get(spec.id)
     if known is None:
         raise ValueError(f"the data set names the environment {spec.id!r}, which is not registered; import it first.")
-    allowed = {known.entry_point} | ({PORTABLE} if spec.id.startswith("dp_ensemble/") else set())
     named = [
-        ("entry point", spec.entry_point if spec.entry_point in allowed else None, spec.entry_point),
+        ("entry point", spec.entry_point == known.entry_point, spec.entry_point),
         ("vector entry point", spec.vector_entry_point in (None, known.vector_entry_point), spec.vector_entry_point),
     ]
     named += [

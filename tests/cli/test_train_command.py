@@ -137,7 +137,7 @@ def test_the_release_of_a_meter_has_no_seed_that_could_undo_it(tmp_path, capsys,
         (["--k", "5", "--privacy", "public"], "leave --k and --floor out"),
         (["--action", "prize"], "did you mean 'price'"),
         (["--scenario", "campus-evnt"], "did you mean 'campus-event'"),
-        (["--resume"], "there is no run in runs/ppo-MeanField-price-seed0 to resume"),
+        (["--resume"], "there is no run in runs/ppo-mean-field-price-seed0 to resume"),
         (["--set", "n_envs=0"], "n_envs must be a whole number of at least 1, got 0"),
         (["--set", "batch_size=-1"], "batch_size must be a whole number of at least 2, got -1"),
         (["--set", "ent_coef=nan"], "ent_coef must be a number of at least 0, or 'auto', got 'nan'"),
@@ -170,12 +170,12 @@ def test_study_begins_with_the_present_settings_and_is_reproducible(tmp_path, ca
     summaries = []
     for name in ("a", "b"):
         assert tune.main([*arguments, str(tmp_path / name)]) == 0
-        summaries.append(json.loads((tmp_path / name / "a2c-MeanField-price.json").read_text()))
+        summaries.append(json.loads((tmp_path / name / "a2c-mean-field-price.json").read_text()))
     from dp_ensemble_env.agents.hyperparams import hyperparameters
 
     first, second = ([(t["value"], t["params"]) for t in s["trials"]] for s in summaries)
     assert first == second and len(first) == 3
-    now = hyperparameters("a2c", "dp_ensemble/MeanField-v0", "price")
+    now = hyperparameters("a2c", "mean-field", "price")
     assert first[0][1]["n_envs"] == now["n_envs"] and first[0][1]["gae_lambda"] == pytest.approx(now["gae_lambda"])
     assert summaries[0]["best_value"] == max(value for value, _ in first)
     assert tune.main(["--trials", "0"]) == 2
@@ -195,7 +195,7 @@ def test_study_of_a_scenario_trains_on_training_and_scores_on_validation_instanc
     chosen = ["--algo", "apg", "--action", "tilt", "--scenario", "spot", "--instances", "4"]
     arguments = [*chosen, "--steps", str(steps), "--trials", "1", "--repeats", "2", "--output", str(tmp_path)]
     assert load("tune").main(arguments) == 0
-    study = json.loads((tmp_path / "spot-apg-MeanField-tilt.json").read_text())
+    study = json.loads((tmp_path / "spot-apg-mean-field-tilt.json").read_text())
     assert "--scenario spot --instances 4 --steps" in study["command"]
     models = [scenarios.make("spot", instance=i) for i in scenarios.instances("train")]
     expected = []

@@ -29,7 +29,7 @@ def centre(frame, color):
 
 @pytest.mark.parametrize("suffix", ["gif", "png", "webp"])
 def test_the_optimum_lies_below_the_uncontrolled_power(tmp_path, suffix):
-    env = EnsembleEnv()
+    env = EnsembleEnv("campus-event")
     path = animate(make_agent("standard", env), env, tmp_path / f"event.{suffix}", name="optimal")
     shown = list(frames(path))
     assert len(shown) == 1 + env.model.horizon and shown[0].shape == (HEIGHT, WIDTH, 3)

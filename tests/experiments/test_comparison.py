@@ -76,7 +76,7 @@ def test_same_command_gives_the_same_table(compared, tmp_path, capsys):
 def test_learners_are_trained_scored_and_deployed(tmp_path, monkeypatch):
     """Two seeds of a learner on the truth and one on a release; side by side or in turn gives the same numbers."""
     compare = load("compare")
-    monkeypatch.setitem(PRESETS, "quick", (Learner("z-learning", "SingleLoad", "tilt", 20_000, 2, 90),))
+    monkeypatch.setitem(PRESETS, "quick", (Learner("z-learning", "single", "tilt", 20_000, 2, 90),))
     arguments = ["--private", "50", "inf", "--releases", "1", "--episodes", "400"]
     records = []
     for jobs in ("1", "2"):

@@ -23,9 +23,9 @@ def campus():
 @pytest.fixture(scope="module")
 def rows(campus):
     outcome = event_outcome(campus, campus.default_policy)
-    learner = Row("ppo, price", "MeanField", outcome, seed_summary([96.0, 97.5]), 50_000, 90.0, 97.0, [96.0, 97.5])
+    learner = Row("ppo, price", "mean-field", outcome, seed_summary([96.0, 97.5]), 50_000, 90.0, 97.0, [96.0, 97.5])
     learner.curves = [[(100, 50.0), (200, 96.0)], [(100, 60.0), (200, 97.5)]]
-    return [Row("uncontrolled", "MeanField", outcome), learner]
+    return [Row("uncontrolled", "mean-field", outcome), learner]
 
 
 def shown(capsys, monkeypatch, *arguments):
@@ -39,18 +39,18 @@ def test_terminal_shows_results_first_and_notes_last(rows, capsys, monkeypatch):
     out = shown(capsys, monkeypatch, rows, private, ["A note on what was left out."])
     lines = out.splitlines()
     assert max(map(len, lines)) <= 80
-    assert lines[0].startswith("Controllers on the event, MeanField") and lines[-2] == "A note on what was left out."
+    assert lines[0].startswith("Controllers on the event, mean-field") and lines[-2] == "A note on what was left out."
     # The environment stands in the title, the learner's seeds in square brackets, errors of the mean behind ±.
     controllers = out.split("Learners")[0]
-    assert controllers.count("MeanField") == 1 and "97.5]" in controllers
+    assert controllers.count("mean-field") == 1 and "97.5]" in controllers
     assert "96.0, 97.5" in out and "91.0 ± 1.0" in out and "632.38 ± 602.12" in out and "∞ (none)" in out
 
 
 def test_several_environments_are_named_in_every_row(rows, capsys, monkeypatch):
-    other = Row("uncontrolled", "SingleLoad", rows[0].evaluation)
+    other = Row("uncontrolled", "single", rows[0].evaluation)
     out = shown(capsys, monkeypatch, [*rows, other], [])
     assert out.splitlines()[0].startswith("Controllers on the event (")
-    assert out.count("SingleLoad") == out.count("uncontrolled  SingleLoad") >= 1
+    assert out.count("single") == out.count("uncontrolled  single") >= 1
 
 
 def test_files_hold_every_row_at_full_precision(campus, rows, tmp_path):

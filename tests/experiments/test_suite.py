@@ -134,7 +134,7 @@ def test_files_hold_everything(made_up: Suite, tmp_path: Path, campus: EnsembleM
     assert content["capabilities"]["two"]["data"] is None
     lines = (tmp_path / "suite.csv").read_text().splitlines()
     assert lines[0].startswith("scenario,agent,iqm") and lines[1].startswith("a,one,70.0,70.0,70.0,1,4")
-    rows = [Row("uncontrolled", "MeanField", event_outcome(campus, campus.default_policy))]
+    rows = [Row("uncontrolled", "mean-field", event_outcome(campus, campus.default_policy))]
     written = write_comparison(tmp_path / "both", {}, campus, rows, [], {}, "dp-ensemble compare", suite=tmp_path)
     assert "The whole suite" in written.read_text(encoding="utf-8")
 

@@ -68,7 +68,7 @@ def test_a_wrong_analytical_value_is_caught(script, tmp_path, monkeypatch, capsy
     assert status == 1 and failures(report) == {("mean-field", "return")}
     monkeypatch.setattr(script, "evaluate_policy", lambda *args: true(*args) * 1.01)
     status, report = run(script, tmp_path=tmp_path)
-    assert status == 1 and failures(report) >= {("mean-field", "return"), ("buildings", "return")}
+    assert status == 1 and failures(report) >= {("mean-field", "return"), ("loads", "return")}
     assert "DISAGREE" in capsys.readouterr().out
 
 
@@ -80,7 +80,7 @@ def test_a_wrong_reward_is_caught(script, tmp_path, monkeypatch):
 
     monkeypatch.setattr(script, "EnsembleVectorEnv", Generous)
     status, report = run(script, tmp_path=tmp_path)
-    assert status == 1 and failures(report) == {("mean-field", "return"), ("buildings", "return")}
+    assert status == 1 and failures(report) == {("mean-field", "return"), ("loads", "return")}
 
 
 def test_wrong_dynamics_are_caught(script, tmp_path, monkeypatch):
@@ -92,7 +92,7 @@ def test_wrong_dynamics_are_caught(script, tmp_path, monkeypatch):
     monkeypatch.setattr(script, "EnsembleVectorEnv", Lazy)
     status, report = run(script, tmp_path=tmp_path)
     assert status == 1
-    assert failures(report) >= {(population, "occupancy") for population in ("mean-field", "buildings")} | {
+    assert failures(report) >= {(population, "occupancy") for population in ("mean-field", "loads")} | {
         ("mean-field", "cost of privacy")
     }
 
@@ -116,7 +116,7 @@ def test_wrong_start_states_are_caught(script, tmp_path, monkeypatch):
 
     monkeypatch.setattr(script, "EnsembleVectorEnv", Elsewhere)
     status, report = run(script, tmp_path=tmp_path)
-    assert status == 1 and failures(report) == {("buildings", "start states"), ("single", "start states")}
+    assert status == 1 and failures(report) == {("loads", "start states"), ("single", "start states")}
 
 
 def test_nan_disagrees(script):

@@ -25,7 +25,7 @@ def load(file):
 
 def test_loop_of_the_page(run_page):
     names = run_page("cleanrl")
-    env = gymnasium.make(names["ID"], action="price")
+    env = gymnasium.make(names["ID"])
     possible = []
     for state in range(20):
         env.reset(options={"state": state})
@@ -38,7 +38,7 @@ def test_command_of_the_page(shell_commands, shell):
     (command,) = shell_commands("cleanrl")
     printed = shell(command.replace("docs/", f"{ROOT}/docs/")).stdout
     score, file = re.search(r"score (\S+), weights in (\S+)", printed).groups()
-    exact = evaluate(load(file), gymnasium.make("dp_ensemble_env:dp_ensemble/MeanField-v0", action="price"))
+    exact = evaluate(load(file), gymnasium.make("dp_ensemble_env:dp_ensemble/CampusEvent-v1"))
     assert exact.exact and f"{exact.score:.1f}" == score
     assert 97 <= exact.score <= 100
 
@@ -52,7 +52,7 @@ def test_runs_are_repeatable_and_seeds_matter(capsys):
     assert not any(torch.equal(first[key], other[key]) for key in first)
 
 
-@pytest.mark.parametrize("env", ["Buildings", "SingleLoad"])
+@pytest.mark.parametrize("env", ["Spot", "Feeder"])
 def test_other_environments_and_tilts(env, capsys):
     assert ppo_single_file.main([*SHORT, "--env", env, "--action", "tilt", "--num-envs", "4"]) == 0
     assert float(re.match(r"score (\S+),", capsys.readouterr().out)[1]) <= 100
@@ -62,7 +62,7 @@ def test_other_environments_and_tilts(env, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--env", "MeanFeld"], "did you mean 'MeanField'"),
+        (["--env", "CampusEvnt"], "did you mean 'CampusEvent'"),
         (["--action", "policy"], "--action"),
         (["--total-steps", "100"], "at least 288, one episode"),
         (["--num-envs", "0"], "--num-envs"),

@@ -14,7 +14,7 @@ from dp_ensemble_env import scenarios
 from dp_ensemble_env.cli.main import main
 
 NAMES = scenarios.BUILT_IN
-POPULATIONS = ("mean-field", "buildings", "single")
+POPULATIONS = ("mean-field", 100, "single")
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -13,17 +13,18 @@ import rl_zoo3.enjoy
 import rl_zoo3.train
 from stable_baselines3 import PPO
 
-from dp_ensemble_env.agents.hyperparams import HYPERPARAMS, reward_scale
+from dp_ensemble_env.agents.hyperparams import HYPERPARAMS
 
-ID = "dp_ensemble/MeanField-v0"
+ID = "dp_ensemble/CampusEvent-v1"
+IDS = {"price": ID, "tilt": "dp_ensemble/CampusEvent-tilt-v1"}
 PAIRS = [(algo, action) for algo, table in HYPERPARAMS.items() for action in dict.fromkeys(a for _, a in table)]
 MODULES = [pair for pair in PAIRS if pair[0] != "apg"]  # ours alone; rl_zoo3 trains Stable-Baselines3's
 RUN = f"logs/ppo/{ID.replace('/', '-')}_1"
 
 
 def returns_by_state(model, **settings):
-    """Return what the agent earns from every start state, by a loop of our own in the price mode itself."""
-    env = gymnasium.make(f"dp_ensemble_env:{ID}", action="price", **settings)
+    """Return what the agent earns from every start state, by a loop of our own."""
+    env = gymnasium.make(f"dp_ensemble_env:{ID}", **settings)
     returns = []
     for state in range(env.unwrapped.model.n_states):
         observation, _ = env.reset(options={"state": state})
@@ -46,39 +47,40 @@ def test_commands_of_the_page(shell_commands, shell, run_page):
     names = run_page("rl_zoo3")
     assert 97 <= names["score"] <= 100
     returns, model = returns_by_state(names["model"])
-    # What enjoy plays are our episodes, with the scaled reward.
+    # What enjoy plays are our episodes.
     episodes = numbers(r"Episode Reward: (\S+)", played)
-    scaled = reward_scale(model) * returns[model.initial > 0]
+    possible = returns[model.initial > 0]
     assert len(episodes) == 1000 // 18 and len(set(episodes)) > 1
-    assert max(np.abs(scaled - episode).min() for episode in episodes) < 0.006
+    assert max(np.abs(possible - episode).min() for episode in episodes) < 0.006
     (mean,) = numbers(r"Mean reward: (\S+)", played)
     assert mean == pytest.approx(np.mean(episodes), abs=0.006)
-    # What it evaluates with while training is the same environment, in dollars.
+    # What it evaluates with while training is the same environment.
     saved = np.load(f"{RUN}/evaluations.npz")
     assert len(saved["timesteps"]) >= 2 and "New best mean reward" in log
     assert np.abs(returns[:, None] - saved["results"][-1]).min(axis=0).max() < 0.01 * abs(returns).max()
 
 
-def run(monkeypatch, module, *arguments):
-    monkeypatch.setattr(sys, "argv", [module.__name__, "--env", ID, "--gym-packages", "dp_ensemble_env", *arguments])
+def run(monkeypatch, module, *arguments, env=ID):
+    monkeypatch.setattr(sys, "argv", [module.__name__, "--env", env, "--gym-packages", "dp_ensemble_env", *arguments])
     getattr(module, module.__name__.rpartition(".")[2])()
 
 
 @pytest.mark.parametrize(("algo", "action"), MODULES)
 def test_every_module_trains_evaluates_and_plays(algo, action, monkeypatch, capsys):
     name = f"dp_ensemble_env.agents.hyperparams.{algo}_{action}"
-    settings = importlib.import_module(name).hyperparams[ID]
+    settings = importlib.import_module(name).hyperparams[IDS[action]]
     steps = settings["n_envs"] * settings.get("n_steps", 50)
     steps = max(steps, settings.get("learning_starts", 0) + 10 * settings["n_envs"])
     budget = ("-n", str(steps), "--eval-freq", str(steps // 2), "--eval-episodes", "1")
-    run(monkeypatch, rl_zoo3.train, "--algo", algo, "-conf", name, *budget, "--seed", "0", "--num-threads", "1")
-    run(monkeypatch, rl_zoo3.enjoy, "--algo", algo, "-f", "logs", "--no-render", "-n", "36")
+    fixed, env = ("--seed", "0", "--num-threads", "1"), IDS[action]
+    run(monkeypatch, rl_zoo3.train, "--algo", algo, "-conf", name, *budget, *fixed, env=env)
+    run(monkeypatch, rl_zoo3.enjoy, "--algo", algo, "-f", "logs", "--no-render", "-n", "36", env=env)
     printed = capsys.readouterr().out
     assert "Eval num_timesteps" in printed and "2 Episodes" in printed and "Mean episode length: 18.00" in printed
 
 
 def test_arguments_of_the_environment_reach_training_and_playing(monkeypatch, capsys):
-    private = ("--env-kwargs", "k:20", "release_seed:5")
+    private = ("--env-kwargs", "privacy:'dirichlet:k=20'", "release_seed:5")
     arguments = (
         "--algo",
         "ppo",
@@ -94,9 +96,8 @@ def test_arguments_of_the_environment_reach_training_and_playing(monkeypatch, ca
     run(monkeypatch, rl_zoo3.enjoy, "--algo", "ppo", "-f", "logs", "--no-render", "-n", "90")
     episodes = numbers(r"Episode Reward: (\S+)", capsys.readouterr().out)
     model = PPO.load(f"{RUN}/{ID.replace('/', '-')}.zip")
-    private_returns, released = returns_by_state(model, k=20, release_seed=5)
+    private_returns, _ = returns_by_state(model, privacy="dirichlet:k=20", release_seed=5)
     true_returns, _ = returns_by_state(model)
-    scaled, other = (reward_scale(released) * returns for returns in (private_returns, true_returns))
     assert len(episodes) == 5
-    assert max(np.abs(scaled - episode).min() for episode in episodes) < 0.006
-    assert max(np.abs(other - episode).min() for episode in episodes) > 0.006  # it is not the true dynamics
+    assert max(np.abs(private_returns - episode).min() for episode in episodes) < 0.006
+    assert max(np.abs(true_returns - episode).min() for episode in episodes) > 0.006  # it is not the true dynamics

@@ -13,12 +13,12 @@ from stable_baselines3.common.env_checker import check_env
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("name", ["MeanField", "Buildings", "SingleLoad"])
+@pytest.mark.parametrize("population", ["mean-field", 100, "single"])
 @pytest.mark.parametrize("action", ["price", "tilt"])
-def test_check_env_has_nothing_to_say(name, action):
+def test_check_env_has_nothing_to_say(population, action):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        check_env(gymnasium.make(f"dp_ensemble_env:dp_ensemble/{name}-v0", action=action).unwrapped)
+        check_env(gymnasium.make(f"dp_ensemble_env:dp_ensemble/CampusEvent-{action}-v1", population=population).unwrapped)
 
 
 def test_page(run_page):
@@ -31,6 +31,6 @@ def test_page(run_page):
 def test_command_of_the_page(shell_commands, shell):
     (command,) = shell_commands("stable_baselines3")
     shell(f"{command.replace('scripts/', f'{ROOT}/scripts/')} --steps 2880")
-    results = json.loads(Path("runs/ppo-MeanField-price-seed0/results.json").read_text())
+    results = json.loads(Path("runs/ppo-mean-field-price-seed0/results.json").read_text())
     assert results["finished"] and results["steps"] == 2880
     assert 0 < results["evaluation"]["score"] <= 100  # better than doing nothing after ten rollouts

@@ -17,7 +17,7 @@ HORIZON = 18
 
 
 def make():
-    return gymnasium.make("dp_ensemble_env:dp_ensemble/MeanField-v0", action="price")
+    return gymnasium.make("dp_ensemble_env:dp_ensemble/CampusEvent-v1")
 
 
 @pytest.mark.parametrize("kind", [DummyVectorEnv, SubprocVectorEnv])

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torchrl.envs import GymEnv, GymWrapper, check_env_specs
 
-ID = "dp_ensemble_env:dp_ensemble/MeanField-v0"
+ID = "dp_ensemble_env:dp_ensemble/CampusEvent-v1"
 HORIZON = 18
 
 
@@ -22,7 +22,7 @@ def act(tensordict):
 def assert_episode_is_ours(episode):
     """Play it again in an environment of our own, and return the start state."""
     start = int(episode["observation"][0, :20].argmax())
-    env = gymnasium.make(ID, action="price")
+    env = gymnasium.make(ID)
     env.reset(options={"state": start})
     steps = [env.step(action) for action in episode["action"].numpy()]
     observations, rewards, terminated, truncated, infos = zip(*steps, strict=True)
@@ -38,14 +38,14 @@ def assert_episode_is_ours(episode):
     return start
 
 
-@pytest.mark.parametrize("name", ["MeanField", "Buildings", "SingleLoad"])
+@pytest.mark.parametrize("population", ["mean-field", 100, "single"])
 @pytest.mark.parametrize("action", ["price", "tilt", "policy"])
-def test_specs_of_every_environment(name, action):
-    check_env_specs(GymEnv(f"dp_ensemble_env:dp_ensemble/{name}-v0", action=action), seed=0)
+def test_specs_of_every_population(population, action):
+    check_env_specs(GymEnv(f"dp_ensemble_env:dp_ensemble/CampusEvent-{action}-v1", population=population), seed=0)
 
 
 def test_rollouts_of_one_environment_are_ours():
-    env = GymEnv(ID, action="price")
+    env = GymEnv(ID)
     env.set_seed(3)
     starts = {assert_episode_is_ours(env.rollout(100, act)) for _ in range(5)}
     assert len(starts) > 1  # the episodes differ
@@ -53,9 +53,7 @@ def test_rollouts_of_one_environment_are_ours():
 
 @pytest.mark.parametrize("mode", ["SAME_STEP", "DISABLED"])
 def test_rollouts_of_the_vector_environment_are_ours(mode):
-    vector = gymnasium.make_vec(
-        ID, num_envs=5, vectorization_mode="vector_entry_point", action="price", autoreset_mode=mode
-    )
+    vector = gymnasium.make_vec(ID, num_envs=5, vectorization_mode="vector_entry_point", autoreset_mode=mode)
     env = GymWrapper(vector)
     if mode == "DISABLED":
         env.auto_register_info_dict()
@@ -68,7 +66,7 @@ def test_rollouts_of_the_vector_environment_are_ours(mode):
 
 
 def test_next_step_autoreset_is_refused_by_torchrl():
-    vector = gymnasium.make_vec(ID, num_envs=2, vectorization_mode="vector_entry_point", action="price")
+    vector = gymnasium.make_vec(ID, num_envs=2, vectorization_mode="vector_entry_point")
     with pytest.raises(RuntimeError, match="SAME_STEP or DISABLED"):
         GymWrapper(vector)
 

@@ -13,7 +13,7 @@ from dp_ensemble_env import scenarios
 from dp_ensemble_env.envs import EnsembleVectorEnv
 
 NAMES = scenarios.BUILT_IN
-POPULATIONS = ("mean-field", "buildings", "single")
+POPULATIONS = ("mean-field", 100, "single")
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +22,7 @@ def results_here(own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ray.tune.trainable.trainable.DEFAULT_STORAGE_PATH", str(own_folder))
 
 
-def configure(name: str, mode: str | None, population: str) -> PPOConfig:
+def configure(name: str, mode: str | None, population: str | int) -> PPOConfig:
     env_id = f"dp_ensemble_env:{scenarios.environment_id(name, mode)}"
     return (
         PPOConfig()

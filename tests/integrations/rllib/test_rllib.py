@@ -18,10 +18,9 @@ from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 from ray.rllib.utils.error import UnsupportedSpaceException
 from ray.rllib.utils.spaces.space_utils import unsquash_action
 
-from dp_ensemble_env import campus_event
-from dp_ensemble_env.envs import ENVIRONMENTS, EnsembleVectorEnv
+from dp_ensemble_env.envs import EnsembleVectorEnv
 
-IDS = tuple(f"dp_ensemble_env:{name}" for name in ENVIRONMENTS)
+ID = "dp_ensemble_env:dp_ensemble/CampusEvent-v1"
 NATIVE = "vector_entry_point"
 SEED = 11
 
@@ -41,10 +40,10 @@ def results_here(own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ray.tune.trainable.trainable.DEFAULT_STORAGE_PATH", str(own_folder))
 
 
-def configure(env: str, *, runners: int = 0, num_envs: int = 3, mode: str = NATIVE, **env_config: Any) -> PPOConfig:
+def configure(*, runners: int = 0, num_envs: int = 3, mode: str = NATIVE, **env_config: Any) -> PPOConfig:
     return (
         PPOConfig()
-        .environment(env, env_config=env_config)
+        .environment(ID, env_config=env_config)
         .env_runners(num_env_runners=runners, num_envs_per_env_runner=num_envs, gym_env_vectorize_mode=mode)
         .training(train_batch_size_per_learner=216, minibatch_size=108, num_epochs=1)
         .debugging(seed=SEED)
@@ -80,9 +79,9 @@ def check_replay(episodes: list[Any], config: PPOConfig, seed: int) -> None:
 
 
 @pytest.mark.parametrize("action", ["price", "tilt"])
-@pytest.mark.parametrize("env", IDS)
-def test_recorded_episodes_are_those_of_single_environments(env: str, action: str) -> None:
-    config = configure(env, action=action)
+@pytest.mark.parametrize("population", ["mean-field", 100, "single"])
+def test_recorded_episodes_are_those_of_single_environments(population: str | int, action: str) -> None:
+    config = configure(population=population, action=action)
     episodes = sampled(config, rounds=3)
     assert len(episodes) == 9
     check_replay(episodes, config, SEED)
@@ -90,8 +89,8 @@ def test_recorded_episodes_are_those_of_single_environments(env: str, action: st
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_every_vector_mode_records_the_same(mode: str) -> None:
-    native = sampled(configure(IDS[1], num_envs=2, action="price"), rounds=2)
-    other = sampled(configure(IDS[1], num_envs=2, action="price", mode=mode), rounds=2)
+    native = sampled(configure(num_envs=2, population=100), rounds=2)
+    other = sampled(configure(num_envs=2, population=100, mode=mode), rounds=2)
     assert len(native) == len(other) == 4
     for one, two in zip(native, other, strict=True):
         np.testing.assert_array_equal(one.get_observations(), two.get_observations())
@@ -99,7 +98,7 @@ def test_every_vector_mode_records_the_same(mode: str) -> None:
 
 
 def test_fragments_cover_every_step_and_no_reset() -> None:
-    config = configure(IDS[0], num_envs=4, action="price")
+    config = configure(num_envs=4)
     runner = SingleAgentEnvRunner(config=config, worker_index=0)
     unwrapped = runner.env.unwrapped
     assert isinstance(unwrapped, EnsembleVectorEnv)
@@ -120,12 +119,12 @@ def test_fragments_cover_every_step_and_no_reset() -> None:
 
 def test_matrices_are_refused_by_the_networks() -> None:
     with pytest.raises(UnsupportedSpaceException, match=r"multiple dimensions \(20, 20\)"):
-        SingleAgentEnvRunner(config=configure(IDS[0], action="policy"), worker_index=0)
+        SingleAgentEnvRunner(config=configure(action="policy"), worker_index=0)
 
 
 def test_remote_runners_make_the_environment_and_share_one_release(cluster: None) -> None:
-    model = campus_event(n_states=8)
-    config = configure(IDS[2], runners=2, model=model, action="tilt", k=50, floor=0.05)
+    settings = {"population": "single", "action": "tilt", "privacy": "dirichlet:k=50,floor=0.05"}
+    config = configure(runners=2, **settings)
     algo = config.build_algo()
     try:
         found = algo.env_runner_group.foreach_env_runner(look, local_env_runner=False)
@@ -134,7 +133,7 @@ def test_remote_runners_make_the_environment_and_share_one_release(cluster: None
         others = algo.env_runner_group.foreach_env_runner(weights_of, local_env_runner=False)
     finally:
         algo.stop()
-    expected = gymnasium.make(IDS[2], model=model, k=50, floor=0.05).unwrapped
+    expected = gymnasium.make(ID, **settings).unwrapped
     assert len({os.getpid(), *(pid for pid, *_ in found)}) == 3
     for _, kind, releases, matrix, index, episodes in found:
         assert kind == "EnsembleVectorEnv"

@@ -47,12 +47,11 @@ def test_equivalent_mutants_are_changes_of_the_code_as_it_is():
 
 def test_a_mutant_asks_the_tests_that_pass_over_its_line_short_ones_first(monkeypatch):
     monkeypatch.setattr(mutants, "_is_noted", lambda name, notes: name in notes)
-    (mutant, *_) = mutants.mutants(["event.py"])
+    (mutant, *_) = mutants.mutants(["chain/event.py"])
     line = mutant.lines[0]
     notes = {"tests/test_event.py": None}
-    seen = {
-        "event.py": {line: [(9.0, "tests/test_event.py::b"), (1.0, "tests/test_event.py::a"), (0.1, "tests/x.py::c")]}
-    }
+    passed = [(9.0, "tests/test_event.py::b"), (1.0, "tests/test_event.py::a"), (0.1, "tests/x.py::c")]
+    seen = {"chain/event.py": {line: passed}}
     assert mutants.tests_of(mutant, seen, notes) == [
         "tests/test_event.py::a",
         "tests/test_event.py::b",
@@ -63,10 +62,10 @@ def test_a_mutant_asks_the_tests_that_pass_over_its_line_short_ones_first(monkey
 
 
 def test_lines_are_found_again_in_a_module_that_was_changed():
-    now = (mutants.PACKAGE / "cost.py").read_text(encoding="utf-8").splitlines()
-    moved = mutants._moved("cost.py", [*now[:10], "another line", *now[12:]])
+    now = (mutants.PACKAGE / "control/cost.py").read_text(encoding="utf-8").splitlines()
+    moved = mutants._moved("control/cost.py", [*now[:10], "another line", *now[12:]])
     assert moved[10] == 10 and 11 not in moved and moved[12] == 13 and moved[len(now) - 1] == len(now)
-    assert mutants._moved("cost.py", now)[7] == 7
+    assert mutants._moved("control/cost.py", now)[7] == 7
 
 
 def test_every_module_and_test_file_that_is_named_is_there():

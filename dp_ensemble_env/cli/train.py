@@ -54,7 +54,7 @@ def build_parser() -> Parser:
     parser.add_argument("--interval", type=whole(1), metavar="N", help=words)
     words = "change a hyper-parameter, e.g. n_envs=64; may be repeated"
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=words)
-    words = "train on the first N training instances of the scenario, one for each episode (default: on --instance alone)"
+    words = "draw one of the first N training instances for each episode (default: --instance alone)"
     parser.add_argument("--instances", type=whole(1, 1000), metavar="N", help=words)
     parser.add_argument("--no-tensorboard", action="store_true", help="write no TensorBoard logs")
     words = "seed of the release (default 0; none for a meter, since a seed in the run folder would undo the release)"

@@ -245,7 +245,7 @@ def returns_from_every_state(agent, model):
 
 
 def test_every_episode_is_scored_against_its_own_release(campus):
-    settings = {"k": 20, "release_seed": 3, "redraw": "episode"}
+    settings = {"privacy": "dirichlet:k=20", "release_seed": 3, "redraw": "episode"}
     env = EnsembleEnv(campus, **settings)
     agent, first, charged = make_agent("standard", env), env.model, env.ledger.releases
     evaluations = []

@@ -30,7 +30,8 @@ class CrashError(Exception):
 
 def short(steps=2 * UPDATE, *, folder=None, resume=False, progress=None, **settings):
     keep = None if folder is None else RunFolder(folder, resume)
-    return train("apg", EnsembleEnv("campus-event"), TrainingSettings(total_steps=steps, **settings), keep=keep, progress=progress)
+    chosen = TrainingSettings(total_steps=steps, **settings)
+    return train("apg", EnsembleEnv("campus-event"), chosen, keep=keep, progress=progress)
 
 
 # ------------------------------------------------------------------ the gradient

@@ -120,9 +120,8 @@ def test_zoo_settings_are_those_of_the_scenario():
     found = importlib.import_module("dp_ensemble_env.agents.hyperparams.ppo_price").hyperparams
     for name in scenarios.BUILT_IN:
         env_id = f"dp_ensemble/{name.title().replace('-', '')}-v1"
-        settings, expected = found[env_id], hyperparameters("ppo", MEAN_FIELD, "price") | changes_for(
-            "ppo", name, "price"
-        )
+        settings = found[env_id]
+        expected = hyperparameters("ppo", MEAN_FIELD, "price") | changes_for("ppo", name, "price")
         assert {key: settings[key] for key in expected} == expected and settings["env_wrapper"] == []
     tilts = importlib.import_module("dp_ensemble_env.agents.hyperparams.ppo_tilt").hyperparams
     for name in ("spot", "feeder"):  # a context and a coupling are part of what the clock's features keep

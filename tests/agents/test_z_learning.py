@@ -19,6 +19,7 @@ from dp_ensemble_env.agents.z_learning import (
 )
 from dp_ensemble_env.control.policies import solve_standard, tilted_policy
 from dp_ensemble_env.envs import EnsembleEnv
+from dp_ensemble_env.envs.actions import action_scale
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.reporting.outcome import event_outcome
 
@@ -84,11 +85,12 @@ def test_the_importance_weight_is_exact_by_enumeration(seed):
     rng = np.random.default_rng(seed)
     model = random_model(seed, n=5, horizon=3)
     env = single(model)
-    tilt = rng.uniform(-1, 1, (3, 5)) * env._task.scale[:, None]
+    scale = action_scale(model)
+    tilt = rng.uniform(-1, 1, (3, 5)) * scale[:, None]
     policy, z = tilted_policy(model, tilt), np.exp(rng.normal(size=5))
     for b in range(5):
         env.reset(seed=0, options={"state": b})
-        info = env.step(tilt_actions(tilt, env._task.scale)[0])[4]
+        info = env.step(tilt_actions(tilt, scale)[0])[4]
         log_g = policy[0, b] @ tilt[0] - info["discomfort"] / model.discomfort_penalty
         assert policy[0, b] @ (np.exp(log_g - tilt[0]) * z) == pytest.approx(model.default[b] @ z, rel=1e-9)
 

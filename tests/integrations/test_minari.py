@@ -172,9 +172,7 @@ def test_normalized_score_is_the_score(root, agent):
     assert 100 * minari.get_normalized_score(dataset, result.mean_return) == pytest.approx(result.score, abs=1e-8)
 
 
-@pytest.mark.parametrize(
-    ("population", "loads"), [("single", 1), (100, 100)]
-)
+@pytest.mark.parametrize(("population", "loads"), [("single", 1), (100, 100)])
 def test_finite_population_scores_agree_up_to_the_luck_of_the_start(empty, population, loads):
     make("--population", population, "--kinds", "standard", "--episodes", 200, "--noise", 0)
     dataset = minari.load_dataset(f"dp_ensemble/{population}-tilt/standard-v0")

@@ -18,7 +18,8 @@ ROOT = Path(__file__).parents[2]
 def test_check_env_has_nothing_to_say(population, action):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        check_env(gymnasium.make(f"dp_ensemble_env:dp_ensemble/CampusEvent-{action}-v1", population=population).unwrapped)
+        env_id = f"dp_ensemble_env:dp_ensemble/CampusEvent-{action}-v1"
+        check_env(gymnasium.make(env_id, population=population).unwrapped)
 
 
 def test_page(run_page):

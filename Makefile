@@ -25,7 +25,7 @@ CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' |
   { echo "Python 3.11 or newer is needed; run 'make PYTHON=python3.12 ...' with one you have."; exit 1; }
 
 .DEFAULT_GOAL := help
-.PHONY: help demo reproduce test test-lowest test-python test-integrations lint types format docs scenario-pages notebooks benchmark \
+.PHONY: help demo reproduce test test-lowest test-python test-integrations lint types format docs scenario-pages notebooks speed \
   lock licences audit mutants soak clean
 
 help: ## Show this list
@@ -80,9 +80,9 @@ scenario-pages: $(VENV)/.dev ## Write the pages and pictures of the scenarios fr
 notebooks: $(VENV)/.dev ## Run the notebooks and write them with what they print
 	$(BIN)/python tests/tools/notebooks.py
 
-benchmark: $(VENV)/.dev ## Measure the speed claims as ratios in one run
-	$(BIN)/dp-ensemble benchmark solver
-	$(BIN)/dp-ensemble benchmark env
+speed: $(VENV)/.dev ## Measure the speed of solver and environments as ratios in one run
+	$(BIN)/python scripts/speed.py solver
+	$(BIN)/python scripts/speed.py env
 
 licences: $(VENV)/.dev ## Check the licences of what is installed against the list in pyproject.toml
 	$(BIN)/python tests/tools/licences.py

@@ -127,7 +127,7 @@ def test_every_command_line_of_the_documentation_is_understood():
             if words[0] != "dp-ensemble" or words[1:] == ["--help"] or "--help" in words:
                 continue
             assert words[1] in COMMANDS, f"{page.name}: {words}"
-            if words[1] in ("privacy", "benchmark"):  # they choose their parser by the next word
+            if words[1] == "privacy":  # it chooses its parser by the next word
                 continue
             parser = importlib.import_module(f"dp_ensemble_env.cli.{words[1]}").build_parser()
             parser.parse_args(words[2:])
@@ -168,6 +168,14 @@ def test_notebooks_are_programs_too():
         code = "\n".join(source for kind, source in notebooks.cells(text) if kind == "code")
         assert not re.search(r"^\s*[%!]", code, flags=re.MULTILINE)
     assert [path.stem for path in NOTEBOOKS] == ["choosing_epsilon", "first_agent", "meter_to_plan"]
+
+
+def test_the_page_on_the_step_quotes_functions_that_exist():
+    page = README.parent / "docs" / "one_step.md"
+    quoted = re.findall(r"{literalinclude} (\S+)\n:pyobject: (\w+)", page.read_text(encoding="utf-8"))
+    assert [name for _, name in quoted] == ["decide_together", "by_nature", "report"]
+    for path, name in quoted:
+        assert f"\ndef {name}(" in (page.parent / path).read_text(encoding="utf-8")
 
 
 def test_linked_files_exist():

@@ -1,0 +1,42 @@
+"""The ratios of `scripts/speed.py`, from fake timers, and the page that is written from what it recorded."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+PATH = Path(__file__).parents[2] / "scripts" / "speed.py"
+spec = importlib.util.spec_from_file_location("speed", PATH)
+speed = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(speed)
+
+
+def fake(*seconds):
+    """A timer whose calls take the given seconds each, one after the other and the last one for ever."""
+    left = list(seconds)
+    return lambda calls: calls * (left.pop(0) if len(left) > 1 else left[0])
+
+
+def test_ratios_are_of_the_best_turns():
+    # The first two calls compile and count; of the turns the best one counts, here the third, second and first.
+    ours, cartpole, old = fake(9, 1, 5, 4, 2), fake(9, 1, 8, 6, 7), fake(9, 1, 1, 3)
+    row = speed.compare("load", [ours, cartpole, old], 4, seconds=0)
+    assert row == pytest.approx({"load, µs": 2e6 / 4, "load / CartPole": 3, "load new / old": 0.5})
+
+
+def test_turns_are_long_enough_and_taken_alternately():
+    turns = []
+
+    def timer(name, seconds):
+        return lambda calls: turns.append((name, calls)) or calls * seconds
+
+    assert speed.best_times([timer("quick", 1e-5), timer("slow", 0.3)], 0) == pytest.approx([1e-5, 0.3])
+    assert turns[4:] == [("quick", 2000), ("slow", 1)] * 3
+
+
+def test_the_page_shows_what_was_recorded():
+    page = speed.PAGE.read_text(encoding="utf-8")
+    assert speed.filled(page) == page
+    assert all(f"| {name} |" in page for name in speed.scenarios.names())

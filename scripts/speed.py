@@ -234,7 +234,7 @@ def filled(page: str) -> str:
     for command in COMMANDS:
         rows = json.loads((PAGE.parent / "performance" / f"{command}.json").read_text(encoding="utf-8"))
         before, mark, rest = page.partition(f"<!-- {command} -->\n")
-        page = before + mark + table(rows) + rest[rest.index(f"\n<!-- /{command} -->") :]
+        page = f"{before}{mark}\n{table(rows)}\n\n" + rest[rest.index(f"<!-- /{command} -->") :]
     return page
 
 

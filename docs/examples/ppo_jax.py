@@ -170,7 +170,7 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--beside", action="store_true", help="train Stable-Baselines3's PPO to the target as well")
     args = parser.parse_args(argv)
-    env = EnsembleEnv("campus-event", action="price")
+    env = EnsembleEnv("campus-event", action="price", reward="unit")
     params = functional.make("campus-event", action="price", reward="unit", backend="jax", dtype="float32")
     key, first = jax.random.split(jax.random.PRNGKey(args.seed))
     learner = begin(params, first)

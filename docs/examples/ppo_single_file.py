@@ -5,7 +5,7 @@ Examples
 --------
     python docs/examples/ppo_single_file.py                                    one price for the built-in campus
     python docs/examples/ppo_single_file.py --seed 3 --total-steps 20000
-    python docs/examples/ppo_single_file.py --env SingleLoad --num-envs 128 --total-steps 200000 --batch-size 576 \
+    python docs/examples/ppo_single_file.py --population single --num-envs 128 --total-steps 200000 --batch-size 576 \
 --learning-rate 0.003
 
 All sub-environments step in one compiled call. Their episodes have the same length and a rollout is one episode of
@@ -37,7 +37,7 @@ except ImportError as error:
     raise SystemExit(2) from None
 
 from dp_ensemble_env.agents import evaluate
-from dp_ensemble_env.agents.hyperparams import reward_scale
+from dp_ensemble_env.envs import environment_ids
 from dp_ensemble_env.tools.files import atomic_write
 from dp_ensemble_env.tools.validation import check_choice, check_count, check_positive
 
@@ -46,10 +46,10 @@ from dp_ensemble_env.tools.validation import check_choice, check_count, check_po
 class Args:
     """Every setting, with its default."""
 
-    env: str = "MeanField"
-    """environment: MeanField, Buildings or SingleLoad"""
-    action: str = "price"
-    """action mode: price or tilt"""
+    env_id: str = "dp_ensemble/CampusEvent-v1"
+    """environment; its id says what an action is, a price here and tilts in dp_ensemble/Spot-tilt-v1"""
+    population: str = "mean-field"
+    """loads: mean-field, single or a number"""
     seed: int = 0
     """seed of networks, exploration and episodes"""
     total_steps: int = 50_000
@@ -112,19 +112,18 @@ def train(args: Args, progress: Progress) -> tuple[PPOAgent, float]:
     """Train, and return the agent with its score on the true dynamics."""
     torch.manual_seed(args.seed)
     torch.set_num_threads(1)  # the networks are small
-    env_id = f"dp_ensemble_env:dp_ensemble/{args.env}-v0"
+    settings = {"population": int(args.population) if args.population.isdecimal() else args.population}
     # SAME_STEP: the observation that comes with the end of an episode is already the first of the next, so no step
     # is lost on a reset. The last observation is not needed: episodes end by termination, beyond which nothing is worth
     # anything. (With NEXT_STEP, the default, the step after an end only resets and must be left out of the batch.)
     envs: Any = gymnasium.make_vec(
-        env_id,
+        args.env_id,
         num_envs=args.num_envs,
         vectorization_mode="vector_entry_point",
         autoreset_mode="SAME_STEP",
-        action=args.action,
+        **settings,
     )
-    model = envs.unwrapped.model
-    horizon, scale = model.horizon, reward_scale(model)  # rewards of about one suit the critic
+    horizon = envs.unwrapped.model.horizon
     updates = args.total_steps // (horizon * args.num_envs)
     if updates == 0:
         raise ValueError(f"--total-steps must be at least {horizon * args.num_envs}, one episode of each environment.")
@@ -146,9 +145,9 @@ def train(args: Args, progress: Progress) -> tuple[PPOAgent, float]:
                 action = chosen.sample()
                 observations[t], actions[t] = observation, action
                 log_probs[t], values[t] = chosen.log_prob(action).sum(-1), agent.critic(observation).squeeze(-1)
-                # The environment refuses what lies outside its box; probabilities are those before clipping.
+                # Probabilities are those before clipping to the box.
                 next_observation, reward, terminated, _, _ = envs.step(action.clamp(-1.0, 1.0).numpy())
-                rewards[t], ended[t] = torch.as_tensor(scale * reward), torch.as_tensor(terminated)
+                rewards[t], ended[t] = torch.as_tensor(reward), torch.as_tensor(terminated)
                 observation = torch.as_tensor(next_observation)
 
             # Generalised advantages, undiscounted: the horizon is part of the task.
@@ -173,15 +172,17 @@ def train(args: Args, progress: Progress) -> tuple[PPOAgent, float]:
                 loss.backward()
                 nn.utils.clip_grad_norm_(agent.parameters(), args.max_grad_norm)
                 optimizer.step()
-        progress.update(task, advance=1, value=f"mean return {float(rewards.sum(0).mean()) / scale:,.1f} $/building")
+        progress.update(task, advance=1, value=f"mean return {float(rewards.sum(0).mean()):,.2f}")
     envs.close()
-    return agent, evaluate(agent, gymnasium.make(env_id, action=args.action), seed=10_000).score
+    return agent, evaluate(agent, gymnasium.make(args.env_id, **settings), seed=10_000).score
 
 
 def check(args: Args, file: Path) -> None:
     """Refuse what cannot work before the training, not after it."""
-    check_choice(args.env, "--env", ["MeanField", "Buildings", "SingleLoad"])
-    check_choice(args.action, "--action", ["price", "tilt"])
+    boxes = [i for i in environment_ids() if gymnasium.spec(i).kwargs["action"] in ("price", "tilt")]
+    check_choice(args.env_id, "--env-id", boxes)
+    if not args.population.isdecimal():
+        check_choice(args.population, "--population", ["mean-field", "single"])
     check_count(args.seed, "--seed", 0, 2**31 - 1)
     for name in ("total_steps", "num_envs", "epochs", "batch_size"):
         check_count(getattr(args, name), f"--{name.replace('_', '-')}")
@@ -216,7 +217,7 @@ def parse(argv: list[str] | None) -> Args:
 def main(argv: list[str] | None = None) -> int:
     """Train, save and score."""
     args = parse(argv)
-    file = Path(args.output or f"runs/ppo_single_file-{args.env}-{args.action}-seed{args.seed}.pt")
+    file = Path(args.output or f"runs/ppo_single_file-{args.env_id.rpartition('/')[2]}-seed{args.seed}.pt")
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[value]}"), TimeRemainingColumn())
     try:
         check(args, file)

@@ -46,7 +46,8 @@ DIRICHLET = "dirichlet:k=50,floor=0.05"
 # With epsilon = 1 and 300 participants many releases are the public guess; with 100 the noise shows.
 FLEET = tuple(f"{name}:epsilon={epsilon}" for name in ("gaussian", "laplace", "posterior") for epsilon in (1, 100))
 VALIDATED = ("campus-event", "spot", "feeder")
-NEW_STREAM = tuple(scenarios.names())  # finite populations: their random episodes may come from another stream after a change
+# Finite populations: their random episodes may come from another stream after a change.
+NEW_STREAM = tuple(scenarios.names())
 
 
 # ------------------------------------------------------------------ what touches the package's interface
@@ -79,7 +80,8 @@ def make_batch(scenario: str, action: str, population: Any) -> Any:
 
 def paper_env(**settings: Any) -> Any:
     """Make the paper's environment: campus event, mean field, tilts, dollars, a Dirichlet release."""
-    return gymnasium.make("dp_ensemble/Paper-v1", **{"release_seed": 0, "ledger": PrivacyLedger(), **settings}).unwrapped
+    settings = {"release_seed": 0, "ledger": PrivacyLedger(), **settings}
+    return gymnasium.make("dp_ensemble/Paper-v1", **settings).unwrapped
 
 
 def optimal_action(env: Any, time: int) -> Any:

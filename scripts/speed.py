@@ -113,7 +113,7 @@ def solver_claims() -> list[tuple[str, float, Work, Work, float]]:
     for steps, words in ((1, "tables by context"), (96, "tables by context and time")):
         default, nature = rng.dirichlet(np.ones(64), (2, steps, 4, 64))
         moves, worth = rng.dirichlet(np.ones(4), 4), rng.normal(0, 5, (97, 4, 64))
-        tables = {"nature": LogKernel.of_contexts(nature, "nature"), "context": moves}
+        tables: dict[str, Any] = {"nature": LogKernel.of_contexts(nature, "nature"), "context": moves}
         general = partial(solve, LogKernel.of_contexts(default), worth, 2.0, **tables)
         other = partial(numpy_recursion, np.log(default), worth, 2.0, nature, moves)
         claims.append((f"with nature, 4 contexts, 64 states, 96 steps, {words}, against NumPy", 8, general, other, 1))
@@ -148,7 +148,7 @@ def batch(scenario: str, population: str) -> Timer:
     """Return the timer of a batch, in this checkout or in an older one, which had threads."""
     if old := importlib.util.find_spec("dp_ensemble_env.envs.threads"):
         importlib.import_module(old.name).set_threads(1)
-    reward = {"rewards" if old else "reward": "unit"}
+    reward: dict[str, Any] = {"rewards" if old else "reward": "unit"}
     return stepper(envs.EnsembleVectorEnv(BATCH, scenario, population, "tilt", **reward))
 
 

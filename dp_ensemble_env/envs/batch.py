@@ -109,7 +109,7 @@ class Batch:
         """Begin episodes where `mask` says so; see `step.reset` for the arguments."""
         step.reset(self.problem, self._plain_state, mask, states, given, contexts, observations, values)
         if self.model.coupling is not None:  # the optimum is not linear in the start, so it is solved for a chosen one
-            for i in np.flatnonzero(mask & (states != -1)):
+            for i in np.flatnonzero(mask & (states != -1)).tolist():
                 self.state.best[i] = self.optimal_return(self.state.start[i], None, self._row(i))
 
     def step(self, action: Any, shape: tuple[int, ...], observations: NDArray[np.float32], values: FloatArray) -> None:

@@ -292,15 +292,21 @@ def printed(code: str) -> str:
 
 
 def test_importing_the_environments_loads_nothing_heavy() -> None:
-    assert printed(
-        "import sys, dp_ensemble_env.envs, gymnasium; gymnasium.spec('dp_ensemble/Spot-v1');"
-        "print([m for m in ('numba', 'scipy', 'torch', 'matplotlib', 'pandas', 'ray', 'pygame') if m in sys.modules])"
-    ) == "[]"
+    assert (
+        printed(
+            "import sys, dp_ensemble_env.envs, gymnasium; gymnasium.spec('dp_ensemble/Spot-v1');"
+            "print([m for m in ('numba', 'scipy', 'torch', 'matplotlib', 'pandas', 'ray', 'pygame') if m in sys.modules])"
+        )
+        == "[]"
+    )
 
 
 def test_ids_are_found_through_the_package_name_without_the_accountant() -> None:
-    assert printed(
-        "import sys, gymnasium; gymnasium.make('dp_ensemble_env:dp_ensemble/CampusEvent-v1').reset(seed=0);"
-        "gymnasium.make('dp_ensemble/CampusEvent-v1', privacy='dirichlet:k=50').reset();"
-        "print([m for m in ('dp_accounting', 'torch', 'pygame', 'pandas') if m in sys.modules])"
-    ) == "[]"
+    assert (
+        printed(
+            "import sys, gymnasium; gymnasium.make('dp_ensemble_env:dp_ensemble/CampusEvent-v1').reset(seed=0);"
+            "gymnasium.make('dp_ensemble/CampusEvent-v1', privacy='dirichlet:k=50').reset();"
+            "print([m for m in ('dp_accounting', 'torch', 'pygame', 'pandas') if m in sys.modules])"
+        )
+        == "[]"
+    )

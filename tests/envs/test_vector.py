@@ -71,9 +71,7 @@ def test_autoreset_modes_equal_the_synchronous_vectoriser(
     """Observations, rewards, ends, infos with their masks, final_obs and final_info, as Gymnasium has them."""
     model = general_model("everything")
     ours = EnsembleVectorEnv(3, model, population, autoreset_mode=autoreset, **settings)
-    theirs = SyncVectorEnv(
-        [lambda: EnsembleEnv(model, population, **settings)] * 3, autoreset_mode=autoreset
-    )
+    theirs = SyncVectorEnv([lambda: EnsembleEnv(model, population, **settings)] * 3, autoreset_mode=autoreset)
     assert ours.metadata["autoreset_mode"] is autoreset and ours.autoreset_mode is autoreset
     compare(ours.reset(seed=2), theirs.reset(seed=2))
     rng = np.random.default_rng(0)

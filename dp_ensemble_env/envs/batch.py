@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
-FLOAT64 = np.dtype(np.float64)
+FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 #: Reset options that were ignored, and of which the user was told.
 _IGNORED: set[str] = set()
 
@@ -114,8 +114,10 @@ class Batch:
 
     def step(self, action: Any, shape: tuple[int, ...], observations: NDArray[np.float32], values: FloatArray) -> None:
         """Move all environments by actions of `shape`, or raise and change nothing."""
-        plain = action.__class__ is np.ndarray and action.shape == shape and action.dtype is FLOAT64
-        if not plain or not action.flags.carray:
+        fits = action.__class__ is np.ndarray and action.shape == shape and self.choices is None
+        if fits and action.dtype is FLOAT32:
+            action = action.astype(FLOAT64, order="C")
+        elif not fits or action.dtype is not FLOAT64 or not action.flags.carray:
             action = self.as_action(action, shape)
         flat = action.reshape(self.size, -1)
         verdict = step.step(self.problem, self._plain_state, flat, observations, values)

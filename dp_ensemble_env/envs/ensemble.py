@@ -326,7 +326,7 @@ class EnsembleEnv(BatchView, gymnasium.Env[NDArray[np.float32], NDArray[np.float
     @property
     def context(self) -> int:
         """The present context; 0 where there is none."""
-        return int(self._batch.context[0])
+        return int(self._batch.state.path[0, max(self._time, 0)])
 
     def encode_policy(
         self,

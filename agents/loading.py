@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dp_ensemble_env.agents.hyperparams import tilts_of_weights
 from dp_ensemble_env.agents.learners import algorithm_class, price_list
 from dp_ensemble_env.agents.runs import POLICY, digest_of, read_object
-from dp_ensemble_env.privacy import Release
+from dp_ensemble_env.privacy.release import Release
 from dp_ensemble_env.tools.files import resolved
 from dp_ensemble_env.tools.validation import check_count
 

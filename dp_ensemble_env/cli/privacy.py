@@ -14,22 +14,23 @@ from dp_ensemble_env.cli.privacy_studies import declare_frontier, declare_regret
 from dp_ensemble_env.cli.shell import Parser, execute
 from dp_ensemble_env.experiments.attacks import CONFIDENCE, AttackSettings, attack
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.privacy import (
-    Adjacency,
+from dp_ensemble_env.privacy.accounting.compose import (
     RowGroup,
     UnreachableTarget,
     calibrate_k,
     composed_epsilon,
+    renyi_epsilon,
+)
+from dp_ensemble_env.privacy.accounting.divergence import worst_case_epsilon
+from dp_ensemble_env.privacy.accounting.theorem2 import theorem2_epsilon
+from dp_ensemble_env.privacy.adjacency import AGGREGATE_LIMIT, Adjacency
+from dp_ensemble_env.privacy.statement import (
+    PRIVATE_MARK,
     floorless_report,
     reach_statement,
     reachable_settings,
     release_guarantee,
-    renyi_epsilon,
-    theorem2_epsilon,
-    worst_case_epsilon,
 )
-from dp_ensemble_env.privacy.adjacency import AGGREGATE_LIMIT
-from dp_ensemble_env.privacy.statement import PRIVATE_MARK
 from dp_ensemble_env.reporting.tables import Styled, show_table, show_text
 from dp_ensemble_env.tools.console import Progress
 from dp_ensemble_env.tools.files import check_writable

@@ -9,8 +9,11 @@ from typing import Any
 from dp_ensemble_env.cli import options
 from dp_ensemble_env.cli.shell import Parser
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.privacy import Adjacency, Fleet, Mechanism, PrivacyLedger, adjacency_from_counts, mechanism
-from dp_ensemble_env.privacy.ledger import require_guarantee
+from dp_ensemble_env.privacy.adjacency import Adjacency, adjacency_from_counts
+from dp_ensemble_env.privacy.fleet import Fleet
+from dp_ensemble_env.privacy.ledger import PrivacyLedger, require_guarantee
+from dp_ensemble_env.privacy.mechanisms import mechanism
+from dp_ensemble_env.privacy.mechanisms.base import Mechanism
 from dp_ensemble_env.privacy.mechanisms.fleet_sums import FleetMechanism
 from dp_ensemble_env.reporting.tables import show_text
 from dp_ensemble_env.scenarios.problem import READING

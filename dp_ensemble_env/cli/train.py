@@ -82,8 +82,9 @@ def environment(args: argparse.Namespace) -> dict[str, Any]:
 
 def release_of(problem: Problem, keep: RunFolder) -> Privacy | None:
     """Return the run's mechanism, or of a meter its release, from the folder or drawn from the system's entropy."""
-    from dp_ensemble_env.privacy import PrivacyLedger, Release
+    from dp_ensemble_env.privacy.ledger import PrivacyLedger
     from dp_ensemble_env.privacy.mechanisms import as_privacy
+    from dp_ensemble_env.privacy.release import Release
 
     spec, file = keep.environment["privacy"], keep.path / "release.json"
     if spec is None or keep.environment["release_seed"] is not None:

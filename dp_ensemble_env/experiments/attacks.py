@@ -9,15 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env.privacy import (
-    DirichletMechanism,
-    RowGroup,
-    audit_average,
-    audit_epsilon,
-    audit_function,
-    composed_epsilon,
-    worst_case_epsilon,
-)
+from dp_ensemble_env.privacy.accounting.compose import RowGroup, composed_epsilon
+from dp_ensemble_env.privacy.accounting.divergence import worst_case_epsilon
+from dp_ensemble_env.privacy.audit import audit_average, audit_epsilon, audit_function
+from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism
 from dp_ensemble_env.tools.console import Monitor, Silent
 from dp_ensemble_env.tools.validation import check_count
 

@@ -172,8 +172,10 @@ def read(path: Path, position: Position) -> tuple[list[Line], Position]:
     if size < position.offset:
         raise ValueError(f"the ledger {path} is shorter than it was when it was last read; {RESTORE}.")
     head = _read_head(path)
-    if position == START and _parsed(data.split(b"\n", 1)[0]) is None:
-        raise ValueError(f"{path} {NO_LEDGER}")
+    if position == START:
+        first = _parsed(data.split(b"\n", 1)[0])
+        if first is None or ("chain" not in first and first.get("format") != FORMAT):
+            raise ValueError(f"{path} {NO_LEDGER}")
     if head is None:
         raise ValueError(f"the ledger {path} has lost its head, so nobody can tell whether it is whole; {RESTORE}.")
     if position == START and head.replaces == hashlib.sha256(data).hexdigest():

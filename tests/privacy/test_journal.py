@@ -97,6 +97,9 @@ def test_a_file_that_is_gone_had_paid_for_something_or_not(written):
 def test_files_without_digests_are_refused(tmp_path):
     path = tmp_path / "old.jsonl"
     path.write_text('{"a": 1}\n{"b": 2}\n')
+    with pytest.raises(ValueError, match="is no dp-ensemble-ledger"):
+        read(path, START)
+    path.write_text('{"format": "dp-ensemble-ledger"}\n{"b": 2}\n')
     with pytest.raises(ValueError, match="has lost its head"):
         read(path, START)
     journal._write_head(path, journal._Head(2, ""))

@@ -204,14 +204,8 @@ def test_the_losses_of_a_known_type_are_computed_again(tmp_path):
         ([{"kind": "pure", "number": 0, "epsilon": 1.0}], "number"),
         ([{"kind": "pure", "number": 1, "epsilon": 1.0}], "matrices"),
         ([{"kind": "gaussian", "number": 1}], "sigma"),
-        (
-            [{"rows": [{"kind": "renyi", "number": 1, "orders": [2, 1.5], "divergences": [0, 1]}], "matrices": 1}],
-            "orders",
-        ),
-        (
-            [{"rows": [{"kind": "renyi", "number": 1, "orders": [2], "divergences": [-1]}], "matrices": 1}],
-            "divergences",
-        ),
+        ([{"kind": "renyi", "number": 1, "orders": [2, 1.5], "divergences": [0, 1]}], "orders must"),
+        ([{"kind": "renyi", "number": 1, "orders": [2], "divergences": [-1]}], "divergences must"),
         ([{"kind": "posterior", "number": 1, "prior": 0, "rows": 2}], "prior"),
         ([{"kind": "dirichlet-row", "number": 1, "k": 5, "omega": 0.1, "h": 3}], "h must"),
     ],

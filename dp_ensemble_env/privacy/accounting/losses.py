@@ -64,6 +64,7 @@ _STEP = 1e-3
 
 
 # ------------------------------------------------------------------ the family
+@dataclass(frozen=True)
 class Loss(ABC):
     """The privacy loss of one draw. Equal losses compare equal, so that they can be counted."""
 

@@ -37,7 +37,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dp_ensemble_env.privacy.accounting.compose import RowGroup
 from dp_ensemble_env.privacy.accounting.divergence import ENTRIES, Entries
-from dp_ensemble_env.privacy.accounting.losses import Losses, NoBound, RowLoss, Rows
+from dp_ensemble_env.privacy.accounting.losses import Loss, Losses, NoBound, RowLoss, Rows
 from dp_ensemble_env.privacy.adjacency import AGGREGATE_LIMIT, COUNTS_ARE_DATA, COUNTS_LIMIT, Adjacency, DeviceChain
 from dp_ensemble_env.privacy.mechanisms.base import Event, Mechanism, Permit, Seeding, seeding_of
 from dp_ensemble_env.privacy.release import Release
@@ -146,7 +146,7 @@ class DirichletEvent(Event, type="dirichlet"):
 
     def losses(self) -> Losses:
         """Return the losses of the drawn rows, of an event without an h under that of the paper."""
-        by_matrix = []
+        by_matrix: list[dict[Loss, int]] = []
         for moved in self._moved.reshape(self.steps, -1):
             sizes, numbers = np.unique(moved[moved > 0], return_counts=True)
             pairs = zip(sizes[::-1].tolist(), numbers[::-1].tolist(), strict=True)

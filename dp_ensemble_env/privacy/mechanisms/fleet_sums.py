@@ -246,8 +246,11 @@ class NoisySums(FleetMechanism):
 
     #: Kind of noise, ``"gaussian"`` or ``"laplace"``.
     noise: ClassVar[str]
-    #: Standard deviations that the noise exceeds with about some probability.
-    tail: ClassVar[Tail]
+
+    @staticmethod
+    @abstractmethod
+    def tail(probability: float) -> float:
+        """Return how many standard deviations the noise exceeds with about this probability."""
 
     @property
     @abstractmethod
@@ -271,7 +274,7 @@ class NoisySums(FleetMechanism):
 
     def estimate(self, layout: Layout, noisy: FloatArray, event: Any) -> FloatArray:
         """Divide the sums by the weights of the rows, and shrink the result to the guess."""
-        return layout.estimate(noisy, self.deviation, type(self).tail)
+        return layout.estimate(noisy, self.deviation, self.tail)
 
 
 # ------------------------------------------------------------------ contributions

@@ -92,7 +92,7 @@ class PosteriorMechanism(FleetMechanism):
 
     def numbers(self, fleet: Fleet, layout: Layout, event: Any, rng: np.random.Generator) -> FloatArray:
         """Return the Gamma variates."""
-        return rng.standard_gamma(event.prior + trusted_rows(fleet, layout).ravel()[layout.cells])
+        return np.asarray(rng.standard_gamma(event.prior + trusted_rows(fleet, layout).ravel()[layout.cells]))
 
     def estimate(self, layout: Layout, noisy: FloatArray, event: Any) -> FloatArray:
         """Subtract the prior, and fall back on the guess where noise prevails."""

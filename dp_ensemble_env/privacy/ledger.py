@@ -346,8 +346,6 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
             _require(account, event, check_count(times, "times"))
         return self
 
-    check = authorize
-
     def knows(self, release: Release) -> bool:
         """Whether the release was drawn under this ledger, or recorded in it."""
         self._read()

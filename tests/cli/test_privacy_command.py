@@ -11,7 +11,6 @@ from helpers import SCRIPTS, load
 
 from dp_ensemble_env.experiments import attacks
 from dp_ensemble_env.privacy import (
-    DirichletEvent,
     DirichletMechanism,
     PrivacyLedger,
     Release,
@@ -90,7 +89,7 @@ def test_calibrate(run, campus, monkeypatch):
 
 def test_release_draws_from_the_system_and_books_first(run, tmp_path, campus):
     out_file, ledger_file = tmp_path / "private.json", tmp_path / "ledger.jsonl"
-    plan = DirichletEvent.of(DirichletMechanism(23, 0.07), campus.default)
+    plan = DirichletMechanism(23, 0.07).event(campus.default)
     budget = 1.05 * PrivacyLedger().record(plan, 0.03).spent(1e-6)
     words = [
         "release",

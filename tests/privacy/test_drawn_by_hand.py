@@ -69,7 +69,7 @@ def test_what_is_charged_for_rows_of_each_size():
         (7.0, 0.1, pytest.approx(value), 1) for value in sorted([left[0], left[3]])
     ]
     assert_allclose(plain.touched(2), [0.5 * PAPER_H, 0.0])
-    assert plain.steps == 1 and DirichletEvent.of(DirichletMechanism(k=7.0), MATRICES).successors == (2, 3, 1, 2, 3, 2)
+    assert plain.steps == 1 and DirichletMechanism(k=7.0).event(MATRICES).successors == (2, 3, 1, 2, 3, 2)
     assert plain.losses().counted("sequential") == [(RowLoss(7.0, 0.25, plain.row_h[0], "two"), 1)]
 
 

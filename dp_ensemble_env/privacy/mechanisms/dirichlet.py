@@ -39,7 +39,7 @@ from dp_ensemble_env.privacy.accounting.compose import RowGroup
 from dp_ensemble_env.privacy.accounting.divergence import ENTRIES, Entries
 from dp_ensemble_env.privacy.accounting.losses import Loss, Losses, NoBound, RowLoss, Rows
 from dp_ensemble_env.privacy.adjacency import AGGREGATE_LIMIT, COUNTS_ARE_DATA, COUNTS_LIMIT, Adjacency, DeviceChain
-from dp_ensemble_env.privacy.mechanisms.base import Event, Mechanism, Permit, Seeding, seeding_of
+from dp_ensemble_env.privacy.mechanisms.base import Event, Mechanism, Permit, Seeding
 from dp_ensemble_env.privacy.release import Release
 from dp_ensemble_env.tools.validation import (
     as_float_array,
@@ -106,14 +106,6 @@ class DirichletEvent(Event, type="dirichlet"):
             raise ValueError(f"h has {len(self.h)} values for {len(sizes)} rows; give one number or one per row.")
         object.__setattr__(self, "h", tuple(check_in_range(value, "h", 0, 2) for value in self.h))
         object.__setattr__(self, "successors", sizes)
-
-    @classmethod
-    def of(
-        cls, mechanism: DirichletMechanism, matrix: ArrayLike, rng: Any = None, support: ArrayLike | None = None
-    ) -> DirichletEvent:
-        """Describe a draw from `matrix`, of which only the support is looked at."""
-        allowed = np.asarray(matrix) > 0 if support is None else np.asarray(support, dtype=bool)
-        return mechanism._event(allowed, seeding_of(rng))
 
     def under(self, h: Any = None, entries: str | None = None) -> DirichletEvent:
         """Return the same draw under the adjacency `h`: a number, one per row, or an `Adjacency`."""

@@ -9,9 +9,9 @@ import gymnasium
 import numpy as np
 import pytest
 
-from dp_ensemble_env.envs import ENVIRONMENTS, EnsembleEnv, EnsembleVectorEnv
+from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv
 from dp_ensemble_env.envs.ensemble import RENDER_MODES
-from dp_ensemble_env.envs.registration import ACTIONS
+from dp_ensemble_env.envs.registration import ACTIONS, PAPER, PAPER_SETTINGS
 from dp_ensemble_env.envs.settings import INFOS, POPULATIONS, REDRAWS, REWARDS, EnvSettings, Options
 from dp_ensemble_env.scenarios import SPLITS
 
@@ -53,29 +53,31 @@ def test_sections_are_those_of_gymnasium_and_privacy() -> None:
     ]
 
 
-def test_documented_ids_are_registered() -> None:
-    documented = [row[0].strip("`") for row in table("Description", "id")]
-    assert documented == list(ENVIRONMENTS)
-    for name in documented:
-        assert name in gymnasium.registry
+def test_documented_ids_and_populations_are_the_real_ones() -> None:
+    ids = re.findall(r"`(dp_ensemble/[\w-]+)`", MANUAL)
+    assert len(ids) >= 3 and all(name in gymnasium.registry for name in ids)
+    assert PAPER in ids and f'`privacy="{PAPER_SETTINGS["privacy"]}"`' in section("Description")
+    rows = [row[0] for row in table("Description", "population")]
+    assert {re.sub(r"\W*(default)?\W*$", "", row).strip('`"') for row in rows} == {*POPULATIONS, "a number"}
 
 
 def test_documented_info_keys_and_types_are_the_real_ones() -> None:
     documented = {row[0].strip("`"): row[1] for row in table("Rewards", "key")}
-    env = EnsembleEnv()
+    env = EnsembleEnv("campus-event")
     for info in (env.reset()[1], env.step(np.zeros(20))[4]):
         assert {key: type(value).__name__ for key, value in info.items()} == documented
-    for name in ("occupancy", "default_occupancy"):
-        assert f"`{name}`" in section("Rewards")
-    assert set(EnsembleEnv(infos="all").reset()[1]) == {*documented, "occupancy", "default_occupancy"}
-    assert {key for key in EnsembleVectorEnv(2).reset()[1] if not key.startswith("_")} == set(documented)
+    more = {"occupancy", "default_occupancy", "curtailment_kw"}
+    assert all(f"`{name}`" in section("Rewards") for name in (*more, "context", "cost", "instance"))
+    assert set(EnsembleEnv("campus-event", infos="all").reset()[1]) == {*documented, *more}
+    vector = EnsembleVectorEnv(2, "campus-event").reset()[1]
+    assert {key for key in vector if not key.startswith("_")} == set(documented)
 
 
 def test_documented_spaces_are_the_real_ones() -> None:
     rows = table("Action Space", "mode")
     for mode, space, _ in rows:
         name = re.search(r'"(\w+)"', mode).group(1)
-        actual = EnsembleEnv(action=name).action_space
+        actual = EnsembleEnv("campus-event", action=name).action_space
         if name == "discrete":
             assert space == f"`Discrete({actual.n})`"
             continue
@@ -83,8 +85,7 @@ def test_documented_spaces_are_the_real_ones() -> None:
         assert (actual.low == float(low)).all() and (actual.high == float(high)).all()
         assert actual.shape == eval(shape, {"n": 20, "m": 20})  # noqa: S307 - our own docstring
         assert actual.dtype == np.float32
-    assert ["(default)" in row[0] for row in rows] == [False, True, False, False]
-    observation = EnsembleEnv().observation_space
+    observation = EnsembleEnv("campus-event").observation_space
     assert "`Box(0, 1, (n + 3,), float32)`" in section("Observation Space")
     assert observation.shape == (23,) and observation.dtype == np.float32
     for row in table("Observation Space", "index"):
@@ -102,9 +103,9 @@ def test_documented_arguments_and_defaults_are_the_real_ones(cls: type) -> None:
     assert {name: default for name, default in documented.items() if name in actual} == actual
     assert set(documented) - set(actual) == set(Options.__annotations__)
     others = {name: eval(documented[name]) for name in Options.__annotations__}  # noqa: S307 - our own docstring
-    given, left_out = EnvSettings.of(**others), EnvSettings.of()
-    assert given.model.fingerprint == left_out.model.fingerprint
-    assert given.override(model=left_out.model).__dict__ == left_out.__dict__
+    given, left_out = EnvSettings.of("spot", **others), EnvSettings.of("spot")
+    assert given.models[0].fingerprint == left_out.models[0].fingerprint
+    assert given.override(models=left_out.models).__dict__ == left_out.__dict__
     for name in ("num_envs", "autoreset_mode"):
         assert name in inspect.getdoc(EnsembleVectorEnv)
 
@@ -116,15 +117,13 @@ def test_documented_choices_are_the_real_ones() -> None:
     assert rows["infos"] == set(INFOS)
     assert rows["render_mode"] == set(RENDER_MODES) == set(EnsembleEnv.metadata["render_modes"])
     assert rows["action"] == set(ACTIONS)
-    assert rows["rewards"] == set(REWARDS)
+    assert rows["reward"] == set(REWARDS)
     assert rows["split"] == set(SPLITS)
 
 
 def test_documented_numbers_of_the_default_model() -> None:
-    model = EnsembleEnv().model
-    assert "20 levels" in section("Description") and model.n_states == 20
-    assert re.search(r"18 steps, 100 buildings", section("Description").replace("\n", " "))
-    assert model.horizon == 18 and model.buildings == 100
+    model = EnsembleEnv("campus-event").model
+    assert "(20 levels, 18 steps)" in section("Description") and (model.n_states, model.horizon) == (20, 18)
     assert "the 18th, by default" in section("Episode End")
 
 

@@ -14,14 +14,14 @@ from helpers import random_model
 
 from dp_ensemble_env.control.dynamics import default_kernel
 from dp_ensemble_env.control.lsmdp import solve
-from dp_ensemble_env.envs import ENVIRONMENTS, EnsembleEnv, EnsembleVectorEnv
+from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy import ledger as ledger_module
 from dp_ensemble_env.privacy.ledger import PrivacyBudgetExceeded, PrivacyLedger
 from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism
 from dp_ensemble_env.scenarios.campus import campus_event
 
-IDS = tuple(ENVIRONMENTS)
+CAMPUS, SPEC = "dp_ensemble/CampusEvent-tilt-v1", "dirichlet:k=20,floor=0.1"
 
 
 def test_environments_with_one_seed_have_one_release_that_the_ledger_knows() -> None:
@@ -54,7 +54,7 @@ def test_no_k_is_the_true_model(campus: EnsembleModel) -> None:
     env = EnsembleEnv(campus)
     assert env.release is None and env.model is campus
     assert env.ledger.spent(1e-6) == math.inf and env.ledger.releases == 0
-    assert "none" in env._task.privacy_line()
+    assert "none" in env._batch.behaviour.line()
 
 
 @pytest.mark.parametrize("kind", ["sync", "async", "vector_entry_point"])
@@ -77,7 +77,7 @@ def test_every_vectoriser_shares_the_release(kind: str) -> None:
 def test_default_release_seed_is_documented_and_fixed() -> None:
     one, two = EnsembleEnv(k=20), EnsembleEnv(k=20, release_seed=0)
     np.testing.assert_array_equal(one.release.matrix, two.release.matrix)
-    assert one.release.reproducible and "seeded" in one._task.privacy_line()
+    assert one.release.reproducible and "seeded" in one._batch.behaviour.line()
     other = EnsembleEnv(k=20, release_seed=1)
     assert np.abs(other.release.matrix - one.release.matrix).max() > 0.01
 
@@ -103,7 +103,7 @@ def test_release_made_elsewhere(campus: EnsembleModel, tmp_path: Path) -> None:
     env = EnsembleEnv(campus, release=release)
     np.testing.assert_array_equal(env.model.default, release.matrix)
     assert env.ledger.releases == 1 and not env.release.reproducible
-    assert "repeatable" not in env._task.privacy_line()
+    assert "repeatable" not in env._batch.behaviour.line()
     path = release.save(tmp_path / "release.json")
     np.testing.assert_array_equal(EnsembleEnv(campus, release=path).model.default, release.matrix)
     ledger = PrivacyLedger().record(release)
@@ -210,7 +210,7 @@ def test_environments_of_one_process_share_a_ledger() -> None:
         together.release(DirichletMechanism(50, 0.05), campus_event().default, seed)
     assert one.ledger is two.ledger is PrivacyLedger.of_process()
     assert one.ledger.spent(1e-6) == together.spent(1e-6) > 1.3 * alone
-    assert "2 Dirichlet releases" in one._task.privacy_line()
+    assert "2 Dirichlet releases" in one._batch.behaviour.line()
     EnsembleVectorEnv(3, release_seed=1, **settings)  # the same draw: not charged again
     EnsembleEnv()  # the true dynamics: nothing is private there, and nothing is published by running them
     release = DirichletMechanism(50, 0.05).release(campus_event().default)

@@ -36,7 +36,8 @@ from dp_ensemble_env.reporting.charts import Chart, Explorer, Series, Stop
 from dp_ensemble_env.reporting.page import Page
 from dp_ensemble_env.reporting.plotting import draw_chart
 
-ID = "dp_ensemble/MeanField-v0"
+#: An id that takes a model.
+ID = "dp_ensemble/Canary-v1"
 SPEC = "dirichlet:k=50,floor=0.02"
 NOTE = "The meter of Wren Street 17 was read on 4,217 days."
 # ------------------------------------------------------------------ what is planted
@@ -155,8 +156,9 @@ def play(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
 
 def objects(model: EnsembleModel, **privacy: Any) -> dict[str, Any]:
     """Make every object that can be handed out, by the ways in which users make it."""
+    gymnasium.register(ID, entry_point=EnsembleEnv, vector_entry_point=EnsembleVectorEnv)
     made = play(gymnasium.make(ID, model=model, infos="all", **privacy))
-    crowd = play(EnsembleEnv(model, "buildings", "price", render_mode="ansi", **privacy))
+    crowd = play(EnsembleEnv(model, 30, "price", render_mode="ansi", **privacy))
     batch = gymnasium.make_vec(ID, 3, vectorization_mode="vector_entry_point", model=model, infos="all", **privacy)
     loads = EnsembleVectorEnv(3, model, "single", autoreset_mode="SAME_STEP", render_mode="ansi", **privacy)
     for envs in (batch, loads):
@@ -175,29 +177,29 @@ def objects(model: EnsembleModel, **privacy: Any) -> dict[str, Any]:
         "settings": made.unwrapped.settings,
         "model": made.unwrapped.model,
         "release": release,
-        "task": made.unwrapped._task,
+        "batch": made.unwrapped._batch,
         "frames": (crowd.render(), loads.render()),
-        "portable": portable_spec(ID, model, release),
-        "remade": gymnasium.make(portable_spec(ID, model, release)),
+        "portable": portable_spec(model, release),
+        "remade": gymnasium.make(portable_spec(model, release)),
         "agent": make_agent("standard", made),
         "functions": (functional.make(made.unwrapped), functional.make(crowd), functional.make(batch)),
     }
 
 
-def with_adjacency(**more: Any) -> dict[str, Any]:
-    return {"h": adjacency_from_counts(COUNTS, 100_000_000), "ledger": PrivacyLedger(), **more}
+def with_ledger(**more: Any) -> dict[str, Any]:
+    return {"privacy": SPEC, "ledger": PrivacyLedger(), **more}
 
 
 WAYS = {
     "mechanism": lambda model: {"privacy": SPEC, "release_seed": 91},
-    "shorthand, own ledger, h from counts": lambda model: with_adjacency(k=50, floor=0.02),
+    "own ledger": lambda model: with_ledger(),
     "release": lambda model: {"privacy": mechanism(SPEC).release(model.default)},
     "charged release, h from counts": lambda model: {
         "privacy": PrivacyLedger.of_process().release(
             mechanism(SPEC), model.default, h=adjacency_from_counts(COUNTS, 100_000_000)
         )
     },
-    "redraw": lambda model: with_adjacency(privacy=SPEC, redraw="episode"),
+    "redraw": lambda model: with_ledger(redraw="episode"),
     "public": lambda model: {"privacy": "public"},
 }
 
@@ -242,7 +244,7 @@ def test_what_leaves_depends_on_nothing_but_the_release(redraw: str, monkeypatch
         for envs in (found["vector"], found["loads"]):  # Gymnasium seeds their spaces at random
             for kind in ("action_space", "observation_space"):
                 getattr(envs, kind).seed(0), getattr(envs, f"single_{kind}").seed(0)
-        texts = {"ledger": found["unwrapped"].ledger.to_json(), "line": found["unwrapped"]._task.privacy_line()}
+        texts = {"ledger": found["unwrapped"].ledger.to_json(), "line": found["unwrapped"]._batch.behaviour.line()}
         # The name of a draw depends on the data, by a key that stays here.
         blank = {name: pickle.dumps(value) for name, value in found.items()}
         blank.update({name: text.encode() for name, text in texts.items()})
@@ -291,7 +293,7 @@ def fleet_release(model: EnsembleModel) -> Release:
 GENERAL_WAYS = {
     "mechanism": WAYS["mechanism"],
     "release of participants": lambda model: {"privacy": fleet_release(model)},
-    "redraw": lambda model: {"privacy": SPEC, "redraw": "episode", "ledger": PrivacyLedger()},
+    "redraw": lambda model: with_ledger(redraw="episode"),
     "public": WAYS["public"],
 }
 
@@ -316,12 +318,12 @@ def test_the_search_finds_what_it_should_when_nothing_is_private() -> None:
     model = private_model()
     found = {name: leaks(pickle.dumps(value), model) for name, value in objects(model).items()}
     everything = {"default", "logs", "initial", "baseline", "counts", "notes"}
-    for name in ("environment", "unwrapped", "crowd", "vector", "loads", "settings", "model", "task", "spec"):
+    for name in ("environment", "unwrapped", "crowd", "vector", "loads", "settings", "model", "batch", "spec"):
         assert found[name] >= everything - {"logs"}, name
     assert found["portable"] >= {"default", "initial"} and found["remade"] >= {"default", "initial"}
     assert found["functions"] >= {"default", "initial"}
     assert found["release"] == set()
-    assert leaks(portable_spec(ID, model).to_json().encode(), model) >= {"default", "initial"}
+    assert leaks(portable_spec(model).to_json().encode(), model) >= {"default", "initial"}
 
 
 @pytest.mark.parametrize("wrap", ["plain", "zip", "gzip", "npz", "base64", "float32", "big endian", "text", "shifted"])
@@ -365,7 +367,7 @@ def run_folder(env: EnsembleEnv, folder: Path) -> dict[str, bytes]:
 @pytest.mark.torch
 def test_run_folder_and_checkpoint_are_clean(tmp_path: Path) -> None:
     model = private_model()
-    env = EnsembleEnv(model, action="price", **with_adjacency(privacy=SPEC))
+    env = EnsembleEnv(model, action="price", **with_ledger())
     files = run_folder(env, tmp_path / "private")
     assert {"config.json", "ledger.json", "results.json", "checkpoint.safetensors", "policy.safetensors"} <= set(files)
     for name, data in files.items():
@@ -400,7 +402,7 @@ def test_saved_releases_ledgers_and_data_sets_are_clean(tmp_path: Path) -> None:
 def test_a_page_made_from_a_private_environment_is_clean(tmp_path: Path) -> None:
     model = private_model()
     pages = {}
-    for name, privacy in (("private", with_adjacency(privacy=SPEC)), ("true", {})):
+    for name, privacy in (("private", with_ledger()), ("true", {})):
         env = play(EnsembleEnv(model, render_mode="rgb_array", **privacy))
         page = Page(name)
         chart = Chart(
@@ -410,7 +412,7 @@ def test_a_page_made_from_a_private_environment_is_clean(tmp_path: Path) -> None
         picture = draw_chart(chart, tmp_path / "chart.png")
         page.takeaways([*env.model.notes, env.ledger.statement()], chart, picture)
         page.explorer(Explorer("start", chart, chart, [stop]), [picture] * 2, ["", repr(env.model.power_kw)])
-        page.items([*env.model.notes, env._task.privacy_line(), env.ledger.statement(), repr(env.settings)])
+        page.items([*env.model.notes, env._batch.behaviour.line(), env.ledger.statement(), repr(env.settings)])
         page.table(["state", "start"], [[str(i), repr(float(p))] for i, p in enumerate(env.model.initial)])
         page.table(["row"], [[repr(row)] for row in env.model.default.tolist()])
         pages[name] = leaks(page.write(tmp_path / f"{name}.html").read_bytes(), model)
@@ -439,9 +441,9 @@ def test_only_what_is_declared_public_is_kept() -> None:
 def test_private_levels_are_refused_with_the_remedy() -> None:
     model = private_model(public_fields=[])
     with pytest.raises(ValueError, match=r"power levels come from the private series.*public=\['levels'\]"):
-        EnsembleEnv(model, k=50, floor=0.02)
+        EnsembleEnv(model, privacy=SPEC)
     with pytest.raises(ValueError, match="power levels"):
-        portable_spec(ID, model, mechanism(SPEC).release(model.default))
+        portable_spec(model, mechanism(SPEC).release(model.default))
     EnsembleEnv(model)  # nothing is handed out as private here
     with pytest.raises(ValueError, match="did you mean 'levels'"):
         private_model(public_fields=["level"])
@@ -452,9 +454,9 @@ def test_private_levels_are_refused_with_the_remedy() -> None:
     metered = EnsembleModel.from_series(kw, times=hours, n_states=5)
     assert metered.public_fields == ()
     with pytest.raises(ValueError, match="power levels"):
-        EnsembleEnv(metered, k=50)
+        EnsembleEnv(metered, privacy="dirichlet:k=50")
     opened_up = EnsembleModel.from_series(kw, times=hours, n_states=5, public=["levels", "initial"])
-    np.testing.assert_array_equal(EnsembleEnv(opened_up, k=50).model.initial, opened_up.initial)
+    np.testing.assert_array_equal(EnsembleEnv(opened_up, privacy="dirichlet:k=50").model.initial, opened_up.initial)
 
 
 def test_an_unpickled_environment_cannot_draw_again_but_a_copy_in_the_process_can() -> None:
@@ -472,7 +474,7 @@ def test_an_unpickled_environment_cannot_draw_again_but_a_copy_in_the_process_ca
 
 
 def test_the_campus_is_public_but_for_its_matrix(campus: EnsembleModel) -> None:
-    env = EnsembleEnv(campus, k=50)
+    env = EnsembleEnv(campus, privacy="dirichlet:k=50")
     np.testing.assert_array_equal(env.model.initial, campus.initial)
     np.testing.assert_array_equal(env.model.event.baseline_kw, campus.event.baseline_kw)
     assert env.model.counts is None and campus.default.tobytes() not in pickle.dumps(env)

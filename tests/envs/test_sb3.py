@@ -1,0 +1,109 @@
+"""Stable-Baselines3 on the native batch."""
+
+from __future__ import annotations
+
+import importlib
+
+import numpy as np
+import pytest
+from helpers import random_model
+from oracles import T, general_model
+
+from dp_ensemble_env.envs import EnsembleEnv
+
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture
+def adapter():
+    importlib.import_module("stable_baselines3")
+    return importlib.import_module("dp_ensemble_env.envs.sb3").EnsembleVecEnv
+
+
+def test_the_adapter_equals_single_environments(adapter) -> None:
+    model = random_model(0)
+    envs, single = adapter(3, model=model, population=40), EnsembleEnv(model, 40)
+    envs.seed(7)
+    observations = envs.reset()
+    observation, info = single.reset(seed=8)
+    np.testing.assert_array_equal(observations[1], observation)
+    assert envs.reset_infos[1] == info
+    rng, total = np.random.default_rng(0), 0.0
+    for _ in range(10):
+        action = rng.uniform(-1, 1, (3, 6)).astype(np.float32)
+        observations, rewards, dones, infos = envs.step(action)
+        observation, reward, terminated, _, info = single.step(action[1])
+        total += reward
+        assert rewards[1] == np.float32(reward) and dones[1] == terminated
+        if terminated:
+            np.testing.assert_array_equal(infos[1]["terminal_observation"], observation)
+            assert infos[1]["episode"]["r"] == pytest.approx(total, rel=1e-12) and infos[1]["episode"]["l"] == 5
+            assert infos[1]["TimeLimit.truncated"] is False
+            assert all(infos[1][key] == value for key, value in info.items())
+            observation, _ = single.reset()
+            total = 0.0
+        else:
+            assert infos[1] == {}
+        np.testing.assert_array_equal(observations[1], observation)
+    assert envs.get_attr("population") == [40] * 3
+    assert envs.env_method("optimal_return", 3, indices=[0]) == [single.optimal_return(3)]
+
+
+def test_ids_and_options(adapter) -> None:
+    envs = adapter(2, "dp_ensemble_env:dp_ensemble/CampusEvent-tilt-v1", population="single")
+    assert envs.get_attr("action_mode") == ["tilt"] * 2 and envs.get_attr("population") == [1, 1]
+    envs.set_options({"state": 3})
+    assert (envs.reset()[:, :20].argmax(axis=1) == 3).all()
+    envs.set_options([{"state": 3}, {"state": 4}])
+    with pytest.raises(ValueError, match="one dict for all"):
+        envs.reset()
+
+
+def test_ppo_and_dqn_train_on_it(adapter) -> None:
+    sb3 = importlib.import_module("stable_baselines3")
+    evaluation = importlib.import_module("stable_baselines3.common.evaluation")
+    for mode in ("price", "discrete"):
+        envs = adapter(4, model=general_model("everything"), action=mode, reward="unit")
+        learner = sb3.PPO("MlpPolicy", envs, n_steps=T, batch_size=12, n_epochs=1, seed=0, device="cpu")
+        learner.learn(2 * 4 * T)
+        assert len(learner.ep_info_buffer) == 8 and learner.ep_info_buffer[0]["l"] == T
+    envs = adapter(2, "dp_ensemble/CampusEvent-discrete-v1")
+    learner = sb3.DQN("MlpPolicy", envs, learning_starts=4, train_freq=1, device="cpu")
+    assert learner.learn(40).num_timesteps == 40
+    mean, _ = evaluation.evaluate_policy(learner, envs, n_eval_episodes=4)
+    best = max(envs.env_method("optimal_return", state, indices=[0])[0] for state in range(20))
+    assert mean * envs.get_attr("reward_unit")[0] < best
+
+
+def test_episodes_draw_their_instances(adapter) -> None:
+    """Steps are those of the instance that is played, and every one of them is played."""
+    models = [random_model(seed, n=4, horizon=3) for seed in range(3)]
+    envs = adapter(2, model=models, action="price")
+    envs.seed(5)
+    observations, action, played = envs.reset(), np.full((2, 1), 0.4, np.float32), set()
+    for _ in range(8):
+        starts, total = observations, np.zeros(2)
+        for _ in range(3):
+            observations, rewards, dones, infos = envs.step(action)
+            total += rewards
+        assert dones.all()
+        for i in range(2):
+            played.add(int(infos[i]["instance"]))
+            alone = EnsembleEnv(models[infos[i]["instance"]], action="price")
+            alone.reset(options={"state": int(np.argmax(starts[i][:4]))})
+            expected = sum(alone.step(action[i])[1] for _ in range(3))
+            assert total[i] == pytest.approx(expected, rel=1e-6)
+            assert infos[i]["episode"]["r"] == pytest.approx(expected, rel=1e-6)
+    assert played == {0, 1, 2}
+
+
+def test_what_it_cannot_do_is_refused(adapter) -> None:
+    with pytest.raises(ValueError, match="unknown environment"):
+        adapter(2, "CartPole-v1")
+    with pytest.raises(ValueError, match="has no place"):
+        adapter(2, "dp_ensemble/Spot-v1", model="call")
+    envs = adapter(2, "dp_ensemble/Spot-v1")
+    with pytest.raises(ValueError, match="no actions"):
+        envs.step_wait()
+    with pytest.raises(ValueError, match="cannot set"):
+        envs.set_attr("model", None)

@@ -52,18 +52,20 @@ def test_runs_are_repeatable_and_seeds_matter(capsys):
     assert not any(torch.equal(first[key], other[key]) for key in first)
 
 
-@pytest.mark.parametrize("env", ["Spot", "Feeder"])
-def test_other_environments_and_tilts(env, capsys):
-    assert ppo_single_file.main([*SHORT, "--env", env, "--action", "tilt", "--num-envs", "4"]) == 0
+@pytest.mark.parametrize(("name", "population"), [("CampusEvent-tilt-v1", "single"), ("Spot-tilt-v1", "100")])
+def test_other_environments_and_tilts(name, population, capsys):
+    chosen = ["--env-id", f"dp_ensemble/{name}", "--population", population]
+    assert ppo_single_file.main([*SHORT, *chosen, "--num-envs", "4"]) == 0
     assert float(re.match(r"score (\S+),", capsys.readouterr().out)[1]) <= 100
-    assert Path(f"runs/ppo_single_file-{env}-tilt-seed0.pt").exists()
+    assert Path(f"runs/ppo_single_file-{name}-seed0.pt").exists()
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--env", "CampusEvnt"], "did you mean 'CampusEvent'"),
-        (["--action", "policy"], "--action"),
+        (["--env-id", "dp_ensemble/CampusEvnt-v1"], "did you mean 'dp_ensemble/CampusEvent-v1'"),
+        (["--env-id", "dp_ensemble/CampusEvent-policy-v1"], "--env-id"),
+        (["--population", "meanfield"], "did you mean 'mean-field'"),
         (["--total-steps", "100"], "at least 288, one episode"),
         (["--num-envs", "0"], "--num-envs"),
         (["--seed", "-1"], "--seed"),

@@ -95,7 +95,7 @@ lock: ## Write the lock files anew after a change of pyproject.toml or constrain
 	build/lock/bin/python tests/tools/lock.py
 
 mutants: $(VENV)/.dev ## Change the code in a sample of places and see whether the tests notice: make mutants SAMPLE=40
-	nice -n 10 $(BIN)/python tests/tools/mutants.py --sample $(or $(SAMPLE),40) $(MUTANTS_ARGS)
+	nice -n 10 $(BIN)/python scripts/mutants.py --sample $(or $(SAMPLE),60) $(MUTANTS_ARGS)
 
 soak: $(VENV)/.dev ## Kill, race and fuzz for some minutes, and count what was lost: make soak MINUTES=5
 	$(BIN)/python tests/tools/soak.py --minutes $(or $(MINUTES),5) $(SOAK_ARGS)

@@ -314,9 +314,12 @@ def same(kind: str, before: Any, after: Any) -> bool:
 def diff(before: Path, after: Path) -> int:
     """Print what changed, and a summary by section and class; return 1 if something exact changed."""
     old, new = (json.loads(path.read_text(encoding="utf-8")) for path in (before, after))
+    written = [{key.split("/")[0] for keys in one.values() for key in keys} for one in (old, new)]
     tally: dict[tuple[str, str], Counter[str]] = {}
     for kind in old:
         for key in sorted({*old[kind], *new[kind]}):
+            if not all(key.split("/")[0] in sections for sections in written):
+                continue  # a file may hold some sections only
             one, two = old[kind].get(key, "missing"), new[kind].get(key, "missing")
             equal = key in old[kind] and key in new[kind] and same(kind, one, two)
             what = "same" if equal else "changed" if "missing" not in (one, two) else "only in one file"

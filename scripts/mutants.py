@@ -3,10 +3,10 @@
 ``python scripts/mutants.py --sample 60 --seed 2026``
 
 A *mutant* is the tree with one operator, comparison, constant or call replaced. It is *killed* if a test fails or does
-not end, and *survives* otherwise: then the tests overlook something, or the change makes no difference. As many mutants
-are tried of each group of modules. Each runs in a copy of the tree, with what was compiled thrown away if the changed
-module is compiled. Its tests are those named after the module or importing it, then those in the mirrored folder, then
-those that import a module that imports it; small files first, for a minute of computing (--budget).
+not end, and *survives* otherwise: then the tests overlook something, or the change makes no difference. As many are
+tried of each group of modules, each in a copy of the tree without the compiled functions of the module and of those
+that import it. Its tests are those that are named after the module or import it, then those in the mirrored folder,
+then those that import a module that imports it; small files first, for a minute of computing (--budget).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import ast
 import copy
+import functools
 import os
 import shutil
 import signal
@@ -107,7 +108,6 @@ class Mutant:
         start = sum(map(len, lines[: node.lineno - 1])) + len(here.encode()[: node.col_offset].decode())
         self.text, self.change = here.strip(), " ".join(f"{before} -> {after}".split())
         self.source = f"{source[:start]}({after}){source[start + len(before) :]}"  # parentheses keep the meaning around
-        self.compiled = "njit" in source
 
     def __str__(self) -> str:
         return f"{self.module}:{self.line}: {self.change[:110]}"
@@ -128,6 +128,7 @@ def mutants(group: str) -> list[Mutant]:
 
 
 # ------------------------------------------------------------------ which tests
+@functools.cache
 def imports(path: Path) -> set[str]:
     """Return the modules of the package that a file imports, dotted; names taken from a module count as modules."""
     found: set[str] = set()
@@ -139,13 +140,21 @@ def imports(path: Path) -> set[str]:
     return {name for name in found if name.startswith(PACKAGE)}
 
 
+def users_of(module: str, steps: int = 100) -> set[str]:
+    """Return a module's dotted name and those of the modules that import it, at so many steps, but packages."""
+    files = [path for path in (ROOT / PACKAGE).rglob("*.py") if path.name != "__init__.py"]
+    dotted = {path: ".".join(path.relative_to(ROOT).with_suffix("").parts) for path in files}
+    found, before = {dotted[ROOT / PACKAGE / module]}, set[str]()
+    while found != before and steps:
+        before, steps = found, steps - 1
+        found = found | {dotted[path] for path in files if imports(path) & found}
+    return found
+
+
 def tests_of(module: str) -> list[str]:
     """Return the test files of a module, the nearest first, and small ones first."""
-    name = f"{PACKAGE}.{module.removesuffix('.py').replace('/', '.')}"
-    folder, stem, users, found = Path(module).parts[0], Path(module).stem.strip("_"), {name}, []
-    for path in (ROOT / PACKAGE).rglob("*.py"):
-        if path.name != "__init__.py" and name in imports(path):
-            users.add(".".join(path.relative_to(ROOT).with_suffix("").parts))
+    (name,), users = users_of(module, 0), users_of(module, 1)
+    folder, stem, found = Path(module).parts[0], Path(module).stem.strip("_"), []
     for path in (ROOT / "tests").rglob("test_*.py"):
         used, within = imports(path), path.relative_to(ROOT / "tests").parts
         rank = 0 if path.stem == f"test_{stem}" or name in used else 1 if folder == within[0] else 2
@@ -162,17 +171,20 @@ class Runner:
 
     def run(self, tests: list[str], mutant: Mutant | None = None) -> int:
         """Run tests on a copy of the tree; return the status."""
-        fresh = mutant is not None and mutant.compiled  # a kept kernel does not see that a function it calls changed
-        copied, cache = self.home / "tree", self.home / ("fresh" if fresh else "cache")
-        for folder in (copied, self.home / "fresh"):
-            shutil.rmtree(folder, ignore_errors=True)
-        ignored = shutil.ignore_patterns(".git", ".venv", "__pycache__", "build", "runs")
+        copied, stale = self.home / "tree", 0
+        shutil.rmtree(copied, ignore_errors=True)
+        ignored = shutil.ignore_patterns(".git", ".venv", "*.pyc", "build", "runs")
         shutil.copytree(ROOT, copied, ignore=ignored, symlinks=True)
         shutil.copytree(ROOT / "agents", copied / PACKAGE / "agents", dirs_exist_ok=True, ignore=ignored)
         if mutant is not None:
             (copied / PACKAGE / mutant.module).write_text(mutant.source, encoding="utf-8")
-        settings = {"PYTHONPATH": str(copied), "NUMBA_CACHE_DIR": str(cache), "OMP_NUM_THREADS": "1"}
-        words = [sys.executable, "-c", _RUN, str(self.budget + 60 * fresh), *_OPTIONS, *tests]
+            users = {name.rpartition(".")[2] for name in users_of(mutant.module)}
+            for path in copied.rglob("*.nb[ci]"):  # kept kernels do not see that a function they call has changed
+                if path.name.partition(".")[0] in users:
+                    path.unlink()
+                    stale = 1
+        settings = {"PYTHONPATH": str(copied), "OMP_NUM_THREADS": "1"}
+        words = [sys.executable, "-c", _RUN, str(self.budget + 60 * stale), *_OPTIONS, *tests]
         env = {**os.environ, **settings}
         with open(self.home / "output", "wb") as out:
             process = subprocess.Popen(words, cwd=copied, env=env, stdout=out, stderr=out, start_new_session=True)

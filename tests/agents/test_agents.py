@@ -22,6 +22,7 @@ from dp_ensemble_env.control.policies import POLICIES, solve_policy, tilted_poli
 from dp_ensemble_env.control.returns import policy_return
 from dp_ensemble_env.envs.actions import action_scale, price_tilts
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
+from dp_ensemble_env.experiments import validation
 from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism
 from dp_ensemble_env.reporting.outcome import event_outcome
 
@@ -290,3 +291,30 @@ def test_seed_summary_of_known_scores():
     assert (one.iqm, one.low, one.high) == (93.0, 93.0, 93.0)
     with pytest.raises(ValueError, match="empty"):
         seed_summary([])
+
+
+# ------------------------------------------------------------------ the paper's environment
+@pytest.mark.parametrize("name", POLICIES)
+def test_analytical_policies_act_in_the_environment_of_the_paper(name):
+    """The standard policy is a tilt; the others expect the noise and take the policy mode."""
+    mode = {} if name == "standard" else {"action": "policy"}
+    env = gymnasium.make("dp_ensemble/Paper-v1", **mode)
+    agent = make_agent(name, env)  # expects the k of the release
+    found = evaluate(agent, env)
+    released = env.unwrapped.model
+    exact = event_outcome(released, solve_policy(released, name, 50.0, **SAMPLED.get(name, {})))
+    tolerance = 0.5 if name == "average-sampled" else 1e-3
+    assert found.score == pytest.approx(exact.score, abs=tolerance) and found.score <= 100 + 1e-9
+    assert found.score > 80 and (found.score > 100 - 1e-6) == (name == "standard")
+    with pytest.raises(ValueError, match="action='policy'"):
+        make_agent("taylor", gymnasium.make("dp_ensemble/Paper-v1")).predict(env.reset(seed=0)[0])
+
+
+SAMPLED = {"average-sampled": {"samples": 500, "rng": 1}}
+
+
+def test_validation_runs_on_the_release_of_the_paper(campus):
+    env = gymnasium.make("dp_ensemble/Paper-v1").unwrapped
+    problem = validation.Problem(campus, env.release, 50.0, samples=50, seed=0, episodes=200)
+    assert problem.model.fingerprint == env.model.fingerprint
+    assert validation.validate(problem, ("standard", "taylor")).agrees

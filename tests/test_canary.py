@@ -37,7 +37,8 @@ from dp_ensemble_env.reporting.page import Page
 from dp_ensemble_env.reporting.plotting import draw_chart
 
 #: An id that takes a model.
-ID = "dp_ensemble/Canary-v1"
+ID = "canary/Model-v1"
+gymnasium.register(ID, entry_point=EnsembleEnv, vector_entry_point=EnsembleVectorEnv)
 SPEC = "dirichlet:k=50,floor=0.02"
 NOTE = "The meter of Wren Street 17 was read on 4,217 days."
 # ------------------------------------------------------------------ what is planted
@@ -156,7 +157,6 @@ def play(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
 
 def objects(model: EnsembleModel, **privacy: Any) -> dict[str, Any]:
     """Make every object that can be handed out, by the ways in which users make it."""
-    gymnasium.register(ID, entry_point=EnsembleEnv, vector_entry_point=EnsembleVectorEnv)
     made = play(gymnasium.make(ID, model=model, infos="all", **privacy))
     crowd = play(EnsembleEnv(model, 30, "price", render_mode="ansi", **privacy))
     batch = gymnasium.make_vec(ID, 3, vectorization_mode="vector_entry_point", model=model, infos="all", **privacy)

@@ -100,9 +100,10 @@ def test_what_is_no_basis_is_refused(register) -> None:
     with pytest.raises(ValueError, match="basis must be a function of the model"):
         actions.register("wrong", BASES)
     for shape in ((M,), (2, M + 1), (T + 1, 2, M), (T, C + 1, 2, M), (0, M)):
-        register(f"wrong{shape}".replace(" ", ""), lambda model, shape=shape: np.ones(shape))
+        name = "wrong-" + "x".join(map(str, shape))
+        register(name, lambda model, shape=shape: np.ones(shape))
         with pytest.raises(ValueError, match="basis"):
-            EnsembleEnv(model, action=f"wrong{shape}".replace(" ", ""))
+            EnsembleEnv(model, action=name)
     register("wrong", lambda model: np.full((2, M), np.nan))
     with pytest.raises(ValueError, match="basis"):
         EnsembleVectorEnv(2, model, action="wrong")

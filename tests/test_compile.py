@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dp_ensemble_env import scenarios
 from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv, step
 from dp_ensemble_env.envs.precompile import precompile
 
@@ -98,11 +99,12 @@ def test_every_compiled_function_of_the_package_goes_through_here():
 def test_what_is_compiled_beforehand_is_all_that_learners_need():
     precompile()
     compiled = [len(function.signatures) for function in (step.step, step.reset)]
-    for scenario in ("campus-event", "spot", "feeder"):
+    for scenario in scenarios.BUILT_IN:
         for population in ("mean-field", 3, "single"):
             for action in ("price", "tilt", "policy"):
                 settings = {"model": scenario, "population": population, "action": action}
                 for env in (EnsembleVectorEnv(3, **settings), EnsembleEnv(**settings)):
                     env.reset(seed=1)
                     env.step(np.zeros(env.action_space.shape, np.float32))
+                    env.step(np.broadcast_to(np.zeros(1), env.action_space.shape))  # neither contiguous nor writable
     assert [len(function.signatures) for function in (step.step, step.reset)] == compiled

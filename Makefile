@@ -13,12 +13,10 @@ INTEGRATIONS := .venv-integrations
 RLLIB := .venv-rllib
 LOWEST := .venv-lowest
 OTHER = .venv-$(notdir $(PYTHON))
-# The mathematics and the package, without what makes virtual environments or compiles everything anew.
-ALONE := $(addprefix tests/test_,$(addsuffix .py,canary compile documentation doors mutants supply_chain wheel))
-MATHEMATICS := $(filter-out $(ALONE),$(wildcard tests/test_*.py))
 # What may depend on the versions of Python and of libraries: readers, mathematics, one of each kind of release and environment.
-SMALL := tests/chain tests/meter tests/privacy/test_mechanism.py tests/privacy/test_participant_mechanisms.py \
-  tests/envs/test_conformance.py tests/envs/test_exactness.py tests/envs/test_four.py tests/envs/test_vector.py $(MATHEMATICS)
+SMALL := tests/chain tests/meter tests/control tests/privacy/test_mechanism.py tests/privacy/test_participant_mechanisms.py \
+  $(addprefix tests/envs/test_,$(addsuffix .py,step ensemble vector)) \
+  $(addprefix tests/test_,$(addsuffix .py,console cost coupled event lsmdp model nature package policies tariff))
 # Python compiles a module when it is first imported; to compile all of them when they are installed takes a minute more.
 export PIP_NO_COMPILE := 1
 CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -41,8 +39,8 @@ test: $(VENV)/.dev ## Run the test suite
 	$(BIN)/python -m pytest -n auto --dist worksteal $(PYTEST_ARGS)
 
 # Another Numba throws away what ours has compiled, so it has a place of its own.
-test-lowest: $(LOWEST)/.done ## Run part of the core tests, and those of the agents, with the lowest versions declared
-	NUMBA_CACHE_DIR=$(abspath $(LOWEST))/compiled $(LOWEST)/bin/python -m pytest -n auto -m "not slow" $(SMALL) tests/agents $(PYTEST_ARGS)
+test-lowest: $(LOWEST)/.done ## Run part of the tests with the lowest versions declared
+	NUMBA_CACHE_DIR=$(abspath $(LOWEST))/compiled $(LOWEST)/bin/python -m pytest -n auto -m "not slow" $(SMALL) tests/agents/test_agents.py tests/agents/test_sb3.py $(PYTEST_ARGS)
 
 # Tests that are marked torch are left out: it is a large download.
 test-python: ## Run part of the core tests, without torch, on another Python: make test-python PYTHON=python3.13

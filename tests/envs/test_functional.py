@@ -77,7 +77,7 @@ def test_a_step_in_torch_is_that_in_numpy(name, mode):
     state, _ = functional.reset(plain, rng, (4,))
     for _ in range(model.horizon):
         actions = np.stack([space.sample() for _ in range(4)])
-        before = functional.State(*map(torch.as_tensor, state))
+        before = functional.State(*(torch.as_tensor(np.array(one)) for one in state))
         after, seen, reward, done, parts = functional.step(params, before, torch.as_tensor(actions), key)
         # The context is drawn last: NumPy takes the one that torch has drawn.
         spots = np.cumsum(plain.moves[state.time, state.context], axis=-1)[np.arange(4), after.context.numpy()]
@@ -90,7 +90,7 @@ def test_a_step_in_torch_is_that_in_numpy(name, mode):
             np.testing.assert_allclose(parts[part].numpy(), value, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("mode", ["price", "tilt", "policy", "discrete"])
+@pytest.mark.parametrize("mode", ["tilt", "discrete"])
 @pytest.mark.parametrize("name", scenarios.BUILT_IN)
 def test_every_scenario_and_action_mode_in_single_precision(name, mode):
     """A few steps from the environment's own state and context, on a test instance."""

@@ -244,7 +244,7 @@ def test_names_are_taken_once_and_mistakes_are_named():
     actions.register("gone", two_prices)
     actions.remove("gone")
     assert "gone" not in actions.names()
-    with pytest.raises(ValueError, match="the action mode 'price' was not"):
+    with pytest.raises(ValueError, match="the action mode 'price' cannot be removed"):
         actions.remove("price")
     with pytest.raises(ValueError, match=r"got \(2, 3\)"):
         actions.register("narrow", lambda model: np.ones((2, 3)))

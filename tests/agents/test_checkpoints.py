@@ -21,7 +21,7 @@ from dp_ensemble_env.agents.weights import load_weights, save_weights  # noqa: E
 from dp_ensemble_env.envs.ensemble import EnsembleEnv  # noqa: E402
 from dp_ensemble_env.tools.files import sole_writer  # noqa: E402
 
-PRIVATE = {"k": 50.0, "floor": 0.05}
+PRIVATE = {"privacy": "dirichlet:k=50,floor=0.05"}
 SETTINGS = {"total_steps": 720, "interval": 144, "hyperparams": {"n_envs": 8}}
 NEWEST, OLDER = "checkpoint.safetensors", "checkpoint-older.safetensors"
 
@@ -36,7 +36,13 @@ def run(folder, *, resume=False, crash=None, seed=0, **env):
             raise CrashError
 
     settings = TrainingSettings(seed, **SETTINGS)
-    return train("a2c", EnsembleEnv(action="price", **env), settings, keep=RunFolder(folder, resume), progress=progress)
+    return train(
+        "a2c",
+        EnsembleEnv("campus-event", action="price", **env),
+        settings,
+        keep=RunFolder(folder, resume),
+        progress=progress,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -274,7 +280,7 @@ def test_a_run_holds_no_pickle_and_loads_without_one(tmp_path, monkeypatch):
     for module in (pickle, torch):
         monkeypatch.setattr(module, "load", lambda *a, **k: pytest.fail("unpickled"))
     monkeypatch.setattr(pickle, "loads", lambda *a, **k: pytest.fail("unpickled"))
-    env = EnsembleEnv(action="price")
+    env = EnsembleEnv("campus-event", action="price")
     assert evaluate(load_agent(tmp_path / "run"), env).score == evaluate(agent, env).score
     assert run(tmp_path / "run", resume=True).curve == agent.curve
 

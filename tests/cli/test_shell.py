@@ -21,9 +21,8 @@ from dp_ensemble_env.cli.shell import Parser, execute, guard, keeping
 
 #: Every command that does something, with the words that start it.
 EVERY = [
-    *([name] for name in COMMANDS if name not in ("privacy", "benchmark")),
+    *([name] for name in COMMANDS if name != "privacy"),
     *(["privacy", name] for name in ("guarantee", "calibrate", "release", "audit", "plot", "frontier", "regret")),
-    *(["benchmark", name] for name in ("solver", "env", "floor", "growth", "ppo")),
 ]
 by_words = pytest.mark.parametrize("words", EVERY, ids=" ".join)
 
@@ -182,11 +181,6 @@ LATE = [
     ["privacy", "regret", "--participants", "0", "--specs", "gaussian:epsilon=1"],
     ["sweep", "--summary-only"],
     ["tune", "--output", "file"],
-    ["benchmark", "solver", "--json", "file/x.json"],
-    ["benchmark", "env", "--only", "nothing"],
-    ["benchmark", "env", "--action", "tlit"],
-    ["benchmark", "growth", "--picture", "file/x.png"],
-    ["benchmark", "ppo", "--env", "dp_ensemble/Nothing-v1"],
     ["scenarios", "--probe", "spot", "--csv", "file/x.csv"],
 ]
 

@@ -43,7 +43,8 @@ def exact_epsilon(delta: float, epsilon: float, draws: int) -> float:
 def test_pure_losses_compose_to_the_exact_value_or_a_little_above(epsilon, draws, delta):
     exact = exact_epsilon(delta, epsilon, draws)
     found = total_epsilon(delta, [(PureLoss(epsilon), draws)])
-    assert exact - 1e-9 <= found <= exact + 1e-3 * math.sqrt(draws) + 1e-3
+    # The composition is a fast Fourier transform, whose rounding depends on the processor.
+    assert exact - 1e-8 <= found <= exact + 1e-3 * math.sqrt(draws) + 1e-3
 
 
 def test_pure_losses_agree_with_dp_accounting():

@@ -233,7 +233,7 @@ def test_a_matrix_has_no_participants(spec):
     with pytest.raises(ValueError, match="it draws from a Fleet, not from ndarray"):
         mechanism(spec).release(GUESS, 1)
     with pytest.raises(ValueError, match="this model has none, just one matrix; draw the release from a Fleet"):
-        EnsembleEnv(privacy=spec)
+        EnsembleEnv("campus-event", privacy=spec)
 
 
 def test_an_environment_takes_the_release_of_a_fleet():
@@ -242,7 +242,8 @@ def test_an_environment_takes_the_release_of_a_fleet():
     release = ledger.release(mechanism("gaussian:epsilon=4"), fleet, rng=1)
     env = EnsembleEnv(model, privacy=release, ledger=ledger)
     assert_array_equal(env.model.default, release.matrix)
-    assert "Gaussian release" in env.unwrapped._task.privacy_line() and "ε = 4 at" in env._task.privacy_line()
+    line = env._batch.behaviour.line()
+    assert "Gaussian release" in line and "ε = 4 at" in line
 
 
 def test_the_dirichlet_mechanism_protects_a_participant_only_with_a_declared_support():

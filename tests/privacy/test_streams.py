@@ -61,7 +61,7 @@ def test_releases_at_several_k_do_not_give_the_true_row_away(seed):
     for releases in (
         [DirichletMechanism(k).release(MATRIX, seed) for k in KS],
         [ledger.release(DirichletMechanism(k), MATRIX, seed) for k in KS],
-        [EnsembleEnv(model(), k=k, release_seed=seed).release for k in KS],
+        [EnsembleEnv(model(), privacy=DirichletMechanism(k), release_seed=seed).release for k in KS],
     ):
         guess, misfit = solve_for_the_truth(releases)
         assert misfit > 1e-4 and abs(guess - TRUTH) > 1e-3
@@ -117,12 +117,15 @@ def test_the_adjacency_is_a_claim_about_a_draw_and_no_part_of_it():
 
 
 def test_redraws_of_one_seed_are_draws_of_their_own():
-    env = EnsembleEnv(model(), k=2e4, redraw="episode", release_seed=5)
+    env = EnsembleEnv(model(), privacy=DirichletMechanism(2e4), redraw="episode", release_seed=5)
     seen = []
     for _ in range(4):
         env.reset()
         seen.append(env.release.log_matrix[0, 0])
-    later = [EnsembleEnv(model(), k=2e4, release_seed=seed).release.log_matrix[0, 0] for seed in (6, 7, 8)]
+    later = [
+        EnsembleEnv(model(), privacy=DirichletMechanism(2e4), release_seed=seed).release.log_matrix[0, 0]
+        for seed in (6, 7, 8)
+    ]
     assert len({*seen, *later}) == 7
 
 

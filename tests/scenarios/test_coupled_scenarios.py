@@ -61,7 +61,7 @@ def test_simple_controllers_leave_room(model):
 
 def test_the_mean_field_environment_earns_the_primal_and_reports_the_violation(name, model):
     solution = solve_coupled(model)
-    env = gym.make(scenarios.environment_id(name, "policy"), population="mean-field", rewards="dollars")
+    env = gym.make(scenarios.environment_id(name, "policy"), population="mean-field", reward="dollars")
     _, info = env.reset(seed=0)
     assert info["cost"] == 0.0 and info["optimal_return"] == pytest.approx(solution.primal, rel=1e-12)
     total, costs, power = 0.0, [], []

@@ -34,8 +34,8 @@ def register_environments() -> None:
 
 
 def environment_ids() -> list[str]:
-    """Return all ids of the package that Gymnasium knows."""
-    return [env_id for env_id, spec in registry.items() if spec.namespace == NAMESPACE]
+    """Return the ids of all scenarios that Gymnasium knows, and that of the paper."""
+    return [env_id for env_id, spec in registry.items() if spec.namespace == NAMESPACE and "scenario" in spec.kwargs]
 
 
 def register_scenario(name: str) -> None:

@@ -122,7 +122,7 @@ def test_an_agent_beside_the_files_of_another_run_is_refused(tmp_path):
 
 
 def test_a_release_that_was_swapped_under_a_finished_run_is_refused(tmp_path, campus):
-    one, other = (DirichletMechanism(**PRIVATE).release(campus.default) for _ in range(2))
+    one, other = (DirichletMechanism(50.0, 0.05).release(campus.default) for _ in range(2))
     run(tmp_path / "run", privacy=one)
     assert load_agent(tmp_path / "run").privacy == "that of one release"
     other.save(tmp_path / "run" / "release.json")

@@ -88,7 +88,6 @@ def test_options_of_one_name_take_the_same_kind_of_value_in_all_commands():
         "--steps": {("N", "read"), ("N", "")},  # a sweep also takes NAME=N
         "--k": {("K", "positive"), ("K", "")},  # a sweep also takes none
         "--floor": {("P", "nonnegative"), ("P", "positive")},
-        "--seconds": {("S", "nonnegative"), ("S", "positive")},  # a game may be played without a clock
     }
 
 
@@ -377,7 +376,7 @@ def test_compare_keeps_what_was_trained(tmp_path, monkeypatch, capsys):
     """Interrupted after the first of two learners, it goes on with the second."""
     from dp_ensemble_env.experiments import comparison
 
-    learners = tuple(comparison.Learner("z-learning", "MeanField", "tilt", steps, 1) for steps in (9_000, 4_000))
+    learners = tuple(comparison.Learner("z-learning", "mean-field", "tilt", steps, 1) for steps in (9_000, 4_000))
     monkeypatch.setitem(comparison.PRESETS, "quick", learners)
     real, made = comparison.train_and_score, []
 

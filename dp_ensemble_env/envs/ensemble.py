@@ -139,8 +139,8 @@ class EnsembleEnv(BatchView, gymnasium.Env[NDArray[np.float32], NDArray[np.float
 
     ## Episode End
 
-    The horizon belongs to the task and time is observed, so the last step (the 18th, by default) returns
-    `terminated=True`. Nothing is ever truncated. Stepping on is refused until `reset`.
+    The horizon belongs to the task and time is observed, so the last step returns `terminated=True`. Nothing is ever
+    truncated. Stepping on is refused until `reset`.
 
     ## Privacy
 

@@ -116,7 +116,8 @@ def solver_claims() -> list[tuple[str, float, Work, Work, float]]:
         tables: dict[str, Any] = {"nature": LogKernel.of_contexts(nature, "nature"), "context": moves}
         general = partial(solve, LogKernel.of_contexts(default), worth, 2.0, **tables)
         other = partial(numpy_recursion, np.log(default), worth, 2.0, nature, moves)
-        claims.append((f"with nature, 4 contexts, 64 states, 96 steps, {words}, against NumPy", least, general, other, 1))
+        title = f"with nature, 4 contexts, 64 states, 96 steps, {words}, against NumPy"
+        claims.append((title, least, general, other, 1))
     return claims
 
 

@@ -153,7 +153,7 @@ class Behaviour:
         if self.release is None:
             return arguments
         kept = {name: value for name, value in arguments.items() if name != "ledger"}
-        if not isinstance(kept.get("model"), EnsembleModel):
+        if not isinstance(kept.get("model"), (EnsembleModel, list, tuple)):  # a name, or numbers that are public
             return kept
         kept = {name: value for name, value in kept.items() if name not in _DRAWN}
         return {**kept, "model": self.models[0], "privacy": self.release}

@@ -10,6 +10,7 @@ from pathlib import Path
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.envs.registration import EnvSpec
 from helpers import random_model
 
 from dp_ensemble_env.control.dynamics import default_kernel
@@ -237,6 +238,15 @@ def test_a_release_given_with_a_ledger_must_be_in_it(tmp_path: Path) -> None:
         EnsembleEnv(model, privacy=smuggled, ledger=ledger)
     ledger.record(smuggled)
     assert EnsembleEnv(model, privacy=smuggled, ledger=ledger).ledger.releases == 2
+
+
+def test_a_list_of_one_private_model_does_not_leave_in_the_spec() -> None:
+    model, entry = budget_model(), "dp_ensemble_env.envs:EnsembleEnv"
+    for given in (model, [model], (model,)):
+        kwargs = {"model": given, "privacy": SPEC, "release_seed": 7}
+        env = gymnasium.make(EnvSpec("Mine-v0", entry_point=entry, kwargs=kwargs)).unwrapped
+        assert env.spec.kwargs["model"] is env.model and env.spec.kwargs["privacy"] is env.release
+        assert "release_seed" not in env.spec.kwargs and model.default.tobytes() not in pickle.dumps(env)
 
 
 def test_another_adjacency_is_charged_again() -> None:

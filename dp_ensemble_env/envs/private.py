@@ -78,9 +78,10 @@ class Behaviour:
         data, terms = self._mechanism.data_of(self._true), self._mechanism.terms_of(self._true)
         event = self.ledger.priced(self._mechanism.event(data, seeding="seed", **terms))
         label = self.ledger.name_of(f"{seed} {event.digest} {fingerprint(data)}")
-        # The same numbers with the same claim are the release that the ledger knows; nobody has seen this draw yet.
-        release = Release(self._mechanism.release(data, seed, **terms).log_matrix, event.public)
-        if not (self.ledger.has(label, event) and self.ledger.knows(release)):
+        release = None
+        if self.ledger.has(label, event):  # charged: the same numbers with the same claim are the release it knows
+            release = Release(self._mechanism.release(data, seed, **terms).log_matrix, event.public)
+        if release is None or not self.ledger.knows(release):
             release = self.ledger.release(self._mechanism, data, seed, label=label, **terms)
         self.models, self.release = (self._true.public(release),), release
         self._charged.append((label, event.public, release.digest))

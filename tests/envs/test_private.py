@@ -249,6 +249,24 @@ def test_a_list_of_one_private_model_does_not_leave_in_the_spec() -> None:
         assert "release_seed" not in env.spec.kwargs and model.default.tobytes() not in pickle.dumps(env)
 
 
+def test_nothing_is_drawn_before_it_is_charged(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn, draw = [], DirichletMechanism.draw
+
+    def watched(self: DirichletMechanism, data: object, permit: object, **terms: object) -> object:
+        drawn.append(ledger.releases)
+        return draw(self, data, permit, **terms)
+
+    monkeypatch.setattr(DirichletMechanism, "draw", watched)
+    ledger = PrivacyLedger(budget=(0.001, 1e-6))
+    with pytest.raises(PrivacyBudgetExceeded):
+        EnsembleEnv(budget_model(), privacy=SPEC, ledger=ledger)
+    assert drawn == []
+    ledger = PrivacyLedger()
+    for _ in range(2):
+        EnsembleEnv(budget_model(), privacy=SPEC, ledger=ledger)
+    assert drawn == [1, 1] and ledger.releases == 1
+
+
 def test_another_adjacency_is_charged_again() -> None:
     """The same seeded draw under a wider h protects less: it is an entry of its own."""
     model, ledger = budget_model(), PrivacyLedger()

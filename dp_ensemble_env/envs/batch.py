@@ -179,7 +179,12 @@ class Batch:
         begun, slots = self._begun + mask, self.state.row
         wanted = [int(index) for index in np.unique(begun[mask] - 1)]
         # All are drawn before any is put in its place: a refusal leaves the episodes under way as they are.
-        drawn = {index: Row.of(self.behaviour.draw(index)) for index in wanted if index not in self._drawn_for}
+        before = self.behaviour.models, self.behaviour.release
+        try:
+            drawn = {index: Row.of(self.behaviour.draw(index)) for index in wanted if index not in self._drawn_for}
+        except BaseException:
+            self.behaviour.models, self.behaviour.release = before
+            raise
         in_use = {*slots[~mask if assign else slice(None)].tolist(), *map(self._slot, set(wanted) - set(drawn))}
         for index, row in drawn.items():
             slot = next(one for one in range(len(self.rows) + 1) if one not in in_use)

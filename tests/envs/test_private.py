@@ -267,6 +267,27 @@ def test_nothing_is_drawn_before_it_is_charged(monkeypatch: pytest.MonkeyPatch) 
     assert drawn == [1, 1] and ledger.releases == 1
 
 
+def test_a_refusal_among_several_releases_leaves_the_model_in_force() -> None:
+    """One sub-environment is ahead: the next reset needs two releases, and the budget allows one."""
+    model, one = budget_model(), PrivacyLedger()
+    EnsembleEnv(model, privacy=SPEC, ledger=one)
+    event = next(iter(one.charges))
+    three = PrivacyLedger().record(event, times=3).spent(1e-3)
+    ledger = PrivacyLedger(budget=(three * (1 + 1e-9), 1e-3))
+    settings = {"privacy": SPEC, "redraw": "episode", "ledger": ledger, "autoreset_mode": "DISABLED"}
+    envs = EnsembleVectorEnv(3, model, **settings)
+    envs.reset(seed=0)
+    envs.reset(options={"reset_mask": np.array([True, False, False])})
+    envs.reset(options={"reset_mask": np.array([False, True, False])})  # the same release again
+    assert ledger.releases == 2
+    envs.reset(options={"reset_mask": np.array([False, False, True])})
+    release = envs.release
+    envs._batch._begun[0] += 1  # as if it were one episode ahead
+    with pytest.raises(PrivacyBudgetExceeded):
+        envs.reset()
+    assert envs.release is release and envs.optimal_policy.shape[0] == model.horizon
+
+
 def test_another_adjacency_is_charged_again() -> None:
     """The same seeded draw under a wider h protects less: it is an entry of its own."""
     model, ledger = budget_model(), PrivacyLedger()

@@ -174,9 +174,11 @@ class Behaviour:
                 self.ledger.adopt(label, event, digest)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Behaviour:
-        """Copy within the process: the twin may draw again, and shares the ledger of the process."""
+        """Copy within the process: the twin may draw again, and shares the ledger, as it would share a file."""
         twin = Behaviour.__new__(Behaviour)
         memo[id(self)] = twin
+        if self._ledger is not None:  # a copy would allow the budget to be spent twice
+            memo[id(self._ledger)] = self._ledger
         twin.__dict__.update({name: copy.deepcopy(value, memo) for name, value in self.__dict__.items()})
         return twin
 

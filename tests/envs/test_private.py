@@ -315,6 +315,16 @@ def test_copies_keep_release_and_ledger() -> None:
     np.testing.assert_array_equal(other.release.matrix, env.release.matrix)
 
 
+def test_a_copy_in_the_process_spends_the_same_budget() -> None:
+    ledger = PrivacyLedger()
+    env = EnsembleEnv(budget_model(), privacy=SPEC, redraw="episode", ledger=ledger)
+    twin = copy.deepcopy(env)
+    env.reset(), twin.reset(), twin.reset()
+    assert twin.ledger is ledger and ledger.releases == 2
+    env.reset()
+    assert ledger.releases == 2  # the same release
+
+
 def test_time_varying_default_is_released_whole() -> None:
     model = random_model(0, n=4, horizon=3, varying=True)
     env = EnsembleEnv(model, privacy="dirichlet:k=40")

@@ -547,8 +547,8 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
         return sum(times for _, charge, times in self.entries if charge.draws)
 
     def to_json(self) -> str:
-        """Return the ledger as JSON text that may leave: an h that was computed from counts is left out."""
-        lines = [journal.to_line(label, event.public, times) for label, event, times in self.entries]
+        """Return the ledger as JSON text that may leave: the ledger's own h stands for one computed from counts."""
+        lines = [journal.to_line(label, self.priced(event.public), times) for label, event, times in self.entries]
         return json.dumps({**self._header(), "entries": lines, "drawn": sorted(self._digests)}, indent=1)
 
     @classmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 import math
 import os
@@ -590,6 +591,17 @@ def test_foreign_files_are_refused(tmp_path):
     path.write_bytes(b"\xff\xfe\n")
     with pytest.raises(ValueError, match="is no dp-ensemble-ledger"):
         PrivacyLedger(path)
+
+
+def test_what_leaves_is_priced_under_the_ledgers_own_h():
+    """Not under the paper's: a ledger that states a wider adjacency must not look cheaper elsewhere."""
+    ledger = PrivacyLedger(h=0.1)
+    default = [[0.6, 0.4], [0.3, 0.7]]
+    event = dataclasses.replace(DirichletMechanism(50, 0.1).event(default).under(0.2), h_source="counts")
+    away = PrivacyLedger.from_json(ledger.record(event).to_json())
+    stated = PrivacyLedger(h=0.1).record(event.public)
+    assert away.spent(1e-6) == stated.spent(1e-6) > PrivacyLedger(h=0.03).record(event.public).spent(1e-6)
+    assert [one.h for one in away.charges] == [(0.1,)]
 
 
 def test_json_pickle_and_deepcopy():

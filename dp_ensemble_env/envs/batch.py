@@ -52,7 +52,7 @@ class Batch:
         self.size, self.autoreset = size, autoreset
         self.rows = [Row.of(model) for model in self.behaviour.models]
         self._stack()
-        model, chosen = self.model, actions.mode(self.mode)
+        model, chosen = self.behaviour.models[0], actions.mode(self.mode)
         self.choices = chosen.choices if chosen.levels else None
         self.low = chosen.low
         self.width = model.n_states + self.rows[0].clock.shape[-1]
@@ -83,8 +83,9 @@ class Batch:
 
     @property
     def model(self) -> EnsembleModel:
-        """The model in force; with several instances, the first of them."""
-        return self.behaviour.models[0]
+        """The model in force: of several instances that of the episode; in a larger batch the first of them."""
+        models = self.behaviour.models
+        return models[int(self.state.row[0])] if len(models) > 1 and self.size == 1 else models[0]
 
     @property
     def row(self) -> Row:

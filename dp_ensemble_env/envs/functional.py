@@ -186,6 +186,8 @@ def make(
         raise ValueError(
             f"an environment is taken as it is; leave {', '.join(options)} out, or pass a scenario's name."
         )
+    if len(env.models) > 1:
+        raise ValueError("the parameters are those of one instance; choose it: instance=0.")
     settings, model = env.settings, env.model
     chosen = actions.mode(settings.action)
     tables = model.tables()

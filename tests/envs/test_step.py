@@ -577,6 +577,16 @@ def test_instances_are_drawn_by_the_seed_and_equally_often() -> None:
     assert best is None or envs.reset(seed=0)[1]["optimal_return"][7] == pytest.approx(best, rel=1e-9)
 
 
+def test_a_single_environment_knows_the_optimum_of_the_instance_it_plays() -> None:
+    env = EnsembleEnv("spot", instance=None)
+    for seed in range(4):
+        _, info = env.reset(seed=seed)
+        assert env.model is env.models[info["instance"]]
+        assert env.optimal_return(env.occupancy, env.context) == pytest.approx(info["optimal_return"], rel=1e-12)
+    with pytest.raises(ValueError, match="one instance"):
+        functional.make(env)
+
+
 def test_what_cannot_be_played_side_by_side_is_refused() -> None:
     with pytest.raises(ValueError, match="choose it: instance=0"):
         EnsembleEnv("spot", instance=None, privacy="dirichlet:k=50,floor=0.01")

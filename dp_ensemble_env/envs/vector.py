@@ -263,12 +263,14 @@ class EnsembleVectorEnv(BatchView, VectorEnv[NDArray[np.float32], NDArray[np.flo
     def _check_seeds(self, seed: Any) -> Sequence[int | None] | None:
         if seed is None:
             return None
+        if np.ndim(seed) == 0 and not isinstance(seed, (int, np.integer)):
+            raise ValueError(f"a seed must be an integer that is not negative, got {seed!r}.")
         seeds = [int(seed) + i for i in range(self.num_envs)] if np.ndim(seed) == 0 else list(seed)
         if len(seeds) != self.num_envs:
             raise ValueError(f"seed must be one integer or {self.num_envs} of them, got {len(seeds)}.")
         for one in seeds:
-            if one is not None and one < 0:
-                raise ValueError(f"a seed must not be negative, got {one}.")
+            if one is not None and (not isinstance(one, (int, np.integer)) or one < 0):
+                raise ValueError(f"a seed must be an integer that is not negative, got {one!r}.")
         return seeds
 
     # ------------------------------------------------------------ what is going on

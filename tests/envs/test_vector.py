@@ -295,3 +295,10 @@ def test_sizes_and_modes_are_checked() -> None:
         EnsembleVectorEnv(0, "spot")
     with pytest.raises(ValueError, match="autoreset_mode"):
         EnsembleVectorEnv(2, "spot", autoreset_mode="never")
+
+
+def test_seeds_that_are_no_integers_are_refused() -> None:
+    envs = EnsembleVectorEnv(2, "campus-event")
+    for seed in (1.7, "ab", [1.7, 2], [-1, 2], -1):
+        with pytest.raises(ValueError, match="seed must be an integer"):
+            envs.reset(seed=seed)

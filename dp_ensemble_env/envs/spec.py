@@ -48,6 +48,8 @@ def portable_spec(model: EnsembleModel, release: Release | None = None, **argume
     EnvSpec
         For ``gymnasium.make``; ``to_json`` and ``from_json`` give back the same environment bit by bit.
     """
+    if "privacy" in arguments:
+        raise ValueError("privacy= would put the private model into the spec; draw the release and pass release=.")
     kept = model if release is None else model.public(release)
     numbers = {**arguments, "model": _model_numbers(kept, release is None)}
     if release is not None:

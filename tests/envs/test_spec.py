@@ -34,6 +34,11 @@ def same_way(env: EnsembleEnv, again: EnsembleEnv) -> None:
         assert one[1:] == two[1:]
 
 
+def test_a_mechanism_is_refused_since_the_spec_would_hold_the_private_model() -> None:
+    with pytest.raises(ValueError, match="pass release="):
+        portable_spec(general_model("plain"), privacy="dirichlet:k=50")
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_portable_spec_gives_the_same_environment(kind: str) -> None:
     model = general_model(kind).override(

@@ -129,3 +129,10 @@ def test_events_survive_json_and_foreign_ones_are_refused():
         Event.from_json({"type": "magic"})
     with pytest.raises(ValueError, match="did you mean 'floor'"):
         Event.from_json({"type": "dirichlet", "k": 5.0, "flor": 0.1, "successors": [2], "losses": []})
+
+
+def test_a_unit_that_touches_few_rows_pays_for_the_worst_in_whatever_order_they_are_stated():
+    mild, bad = PureLoss(0.01), PureLoss(5.0)
+    for one in (Losses.of({mild: 3, bad: 1}), Losses.of({bad: 1, mild: 3})):
+        assert one.counted("parallel") == [(bad, 1)]
+        assert sorted(one.counted(2), key=str) == sorted([(bad, 1), (mild, 1)], key=str)

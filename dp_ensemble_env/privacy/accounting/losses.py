@@ -287,7 +287,8 @@ class Losses:
         total: Counter[Loss] = Counter()
         for matrix, times in self.matrices:
             left = most
-            for loss, number in matrix:
+            # Whoever stated them may not have put the worst first, and then a unit would be charged for the mildest.
+            for loss, number in matrix if rows == "sequential" else sorted(matrix, key=_severity, reverse=True):
                 if left > 0:
                     total[loss] += times * int(min(number, left))
                 left -= number
@@ -311,6 +312,11 @@ class Losses:
     def agree(self, other: Losses) -> bool:
         """Whether both are equal but for rounding in the last digits, which may differ between machines."""
         return _close(self.to_json(), other.to_json())
+
+
+def _severity(counted: tuple[Loss, int]) -> tuple[float, ...]:
+    """Return what orders losses: their divergences, low orders first, which are finite where there is a bound."""
+    return tuple(counted[0].renyi(ORDERS).tolist())
 
 
 def _read_row(content: Mapping[str, Any]) -> tuple[Loss, int]:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 
+from dp_ensemble_env.privacy import mechanism as made
 from dp_ensemble_env.privacy.mechanisms.base import Disclosure
 from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletEvent, DirichletMechanism, log_gamma_variates
 from dp_ensemble_env.privacy.release import Release, _digest
@@ -357,3 +358,10 @@ def test_any_row_is_sampled_or_refused(row, k):
     except ValueError:
         return
     assert_allclose(np.exp(logs).sum(axis=1), 1.0, rtol=1e-9)
+
+
+def test_the_spec_of_a_mechanism_makes_it_again():
+    for k, floor in ((50.0, 0.05), (1234567.0, 0.0123456789), (1 / 3, 0.1 + 0.2)):
+        one = DirichletMechanism(k, floor)
+        assert made(one.spec) == one
+    assert DirichletMechanism(50, 0.05).spec == "dirichlet:k=50,floor=0.05"

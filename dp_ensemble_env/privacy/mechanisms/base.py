@@ -298,6 +298,12 @@ def fingerprint(data: Any) -> str:
 
 
 # ------------------------------------------------------------------ mechanisms
+def _digits(value: float) -> str:
+    """Write a number in as few digits as give it back."""
+    short = f"{value:g}"
+    return short if float(short) == value else repr(value)
+
+
 class Mechanism(ABC):
     """Draws private copies of the default behaviour.
 
@@ -312,7 +318,7 @@ class Mechanism(ABC):
     def spec(self) -> str:
         """The text that makes this mechanism again."""
         given = ((one.name, getattr(self, one.name)) for one in fields(self))  # type: ignore[arg-type]
-        settings = ",".join(f"{name}={value:g}" for name, value in given if value is not None)
+        settings = ",".join(f"{name}={_digits(value)}" for name, value in given if value is not None)
         return f"{self.name}:{settings}" if settings else self.name
 
     def data_of(self, model: Any) -> Any:

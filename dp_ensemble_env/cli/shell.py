@@ -45,7 +45,7 @@ class UsageError(ValueError):
 
 # ------------------------------------------------------------------ parsing
 class Formatter(argparse.HelpFormatter):
-    """Help that fits 80 columns: a short usage line, wrapped paragraphs, and the default of every option."""
+    """Help of at most 100 columns: a short usage line, wrapped paragraphs, and the default of every option."""
 
     def __init__(self, prog: str, **settings: Any) -> None:
         super().__init__(prog, **{"max_help_position": 26, **settings})

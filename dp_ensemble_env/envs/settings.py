@@ -74,7 +74,7 @@ class EnvSettings:
         if isinstance(self.privacy, Release) and self.redraw != "never":
             raise ValueError("a release was drawn already; pass a mechanism for redraw='episode'.")
         if self.privacy is not None and len(self.models) > 1:
-            raise ValueError("a release belongs to one instance; choose it: instance=0.")
+            raise ValueError("a release belongs to one instance; choose it: instance=0, or pass one model.")
 
     @classmethod
     def of(

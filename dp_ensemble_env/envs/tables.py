@@ -246,4 +246,7 @@ def _check_alike(models: Sequence[EnsembleModel]) -> None:
         )
 
     if len({shape(model) for model in models}) != 1:
-        raise ValueError("models that are played side by side must have equal numbers of states, decisions and steps.")
+        raise ValueError(
+            "models that are played side by side must have equal numbers of states, decisions, contexts and steps, and "
+            "agree in nature, coupling, spread_start and the axes of their behaviour."
+        )

@@ -248,7 +248,7 @@ def _drop(path: Path, position: Position, size: int) -> None:
     warnings.warn(
         f"the last line of {path} was cut short ({size} bytes) before its draw was made, and is dropped; all before "
         "it stands",
-        RuntimeWarning,
+        UserWarning,  # the command line shows these alone
         stacklevel=5,
     )
     os.truncate(path, position.offset)

@@ -315,7 +315,7 @@ def test_a_line_cut_short_is_dropped_only_if_its_draw_was_never_confirmed(tmp_pa
         with pytest.raises(ValueError, match="entry 4 of the ledger .* is cut short; restore"):
             PrivacyLedger(path)
         head_of(path).write_text(unconfirmed)
-        with pytest.warns(RuntimeWarning, match="cut short .* before its draw was made"):
+        with pytest.warns(UserWarning, match="cut short .* before its draw was made"):
             ledger = PrivacyLedger(path)
         assert [label for label, *_ in ledger.entries] == ["one", "two"]
         ledger.record(PLAN, 0.01, "three")
@@ -508,7 +508,7 @@ def test_a_failed_write_is_not_counted_and_draws_nothing(tmp_path, monkeypatch):
         ledger.release(MECHANISM, DEFAULT, rng, h=0.03)
     monkeypatch.setattr(journal.os, "write", real)
     assert rng.bit_generator.state == state
-    with pytest.warns(RuntimeWarning, match="cut short"):
+    with pytest.warns(UserWarning, match="cut short"):
         assert ledger.releases == 1
     assert ledger.record(PLAN, 0.03).releases == PrivacyLedger(path).releases == 2
 
@@ -531,7 +531,7 @@ def test_a_killed_process_loses_nothing_it_had_recorded(tmp_path):
             process.kill()
     process.wait()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # the line being written may be torn
+        warnings.simplefilter("ignore", UserWarning)  # the line being written may be torn
         found = [int(label) for label in labels(path)]
     assert confirmed >= 50 and found == list(range(len(found))) and len(found) >= confirmed + 1
 
@@ -575,7 +575,7 @@ def test_processes_that_race_and_are_killed_never_undercount(tmp_path):
         confirmed.append(max([enough, *(int(line) for line in worker.stdout.read().split())]) + 1)
         worker.wait()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
+        warnings.simplefilter("ignore", UserWarning)
         entries = PrivacyLedger(path).entries
     for name, least in zip("abc", confirmed, strict=True):
         found = sum(times for label, _, times in entries if label == name)

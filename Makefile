@@ -29,7 +29,7 @@ CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' |
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
 
-demo: $(VENV)/.demo ## Compare the controllers, a PPO trained on the spot among them; writes runs/demo
+demo: $(VENV)/.demo ## Compare the controllers, PPO among them; writes runs/demo
 	$(BIN)/dp-ensemble compare --jobs 2 --output runs/demo
 
 reproduce: $(VENV)/.demo ## Make the paper's figures and check its claims; writes runs/reproduction

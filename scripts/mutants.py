@@ -238,7 +238,7 @@ def main() -> int:
     for group, tried in outcomes.items():
         dead = sum(killed for _, killed in tried)
         print(f"{group}: {dead} of {len(tried)} killed, out of {len(waiting[group])} possible mutants")
-        print(*(f"  survived: {one}\n            {one.text}" for one, killed in tried if not killed), sep="\n")
+        print(*(f"  survived: {one}" for one, killed in tried if not killed), sep="\n")
     return 0
 
 

@@ -32,8 +32,8 @@ class EnsembleEnv(BatchView, gymnasium.Env[NDArray[np.float32], NDArray[np.float
     ## Description
 
     An aggregator steers an ensemble of loads through a demand-response event. Every load sits at one of `n` power
-    levels and moves between them by itself, with the *default* transition matrix. Every quarter of an hour the
-    aggregator may deform these probabilities. It earns the utility of the levels the loads reach, and pays for the
+    levels and moves between them by itself, with the *default* transition matrix. At every step the aggregator may
+    deform these probabilities. It earns the utility of the levels the loads reach, and pays for the
     discomfort: $\gamma$ dollars per nat of divergence of the deformed probabilities from the default ones.
 
     The problem is a linearly-solvable Markov decision process, so its optimum is known exactly:
@@ -46,7 +46,7 @@ class EnsembleEnv(BatchView, gymnasium.Env[NDArray[np.float32], NDArray[np.float
     | population | loads |
     |------------|-------|
     | `"mean-field"` (default) | infinitely many; deterministic given actions and contexts |
-    | a number | so many loads; each moves at random |
+    | a number | that many loads; each moves at random |
     | `"single"` | one load |
 
     `dp_ensemble/Paper-v1` is the environment of the paper: the campus event (20 levels, 18 steps), tilts, rewards in
@@ -158,8 +158,9 @@ class EnsembleEnv(BatchView, gymnasium.Env[NDArray[np.float32], NDArray[np.float
     *What is spent*: `env.unwrapped.ledger` knows. Environments of one process share a ledger unless they are given one
     themselves, so that what they draw is added up. Without `privacy` the ledger is the environment's own and reports an
     infinite ε: nothing is private. A budget belongs to the ledger: `PrivacyLedger(budget=(1.0, 1e-6))`.
-    *What leaves*: a pickle, `env.spec` and `env.settings` hold public fields and the release, nothing else. So an
-    unpickled environment with `redraw="episode"` cannot draw again.
+    *What leaves*: a pickle and `env.settings` hold public fields and the release, nothing else. So an unpickled
+    environment with `redraw="episode"` cannot draw again. `env.spec` holds neither a private model nor a ledger; that
+    of a scenario's id keeps the arguments it was made with, its `release_seed` among them.
 
     The release depends on the true matrix, the mechanism with all its settings and `release_seed`: no two draws share
     a stream of random numbers. All sub-environments of any vectoriser share one matrix, it survives every `reset`, and
@@ -175,7 +176,7 @@ class EnsembleEnv(BatchView, gymnasium.Env[NDArray[np.float32], NDArray[np.float
 
     | argument | default | meaning |
     |----------|---------|---------|
-    | `model` | `None` | an `EnsembleModel`, several of which each episode draws one, or the name of a scenario |
+    | `model` | `None` | an `EnsembleModel`, a list of them (each episode draws one), or the name of a scenario |
     | `population` | `"mean-field"` | `"mean-field"`, `"single"` or a number of loads |
     | `action` | `"tilt"` | `"price"`, `"tilt"`, `"policy"`, `"discrete"`, or one that you registered; set by the id |
     | `reward` | `"dollars"` | `"dollars"`, or `"unit"`: of order one; set by the id |

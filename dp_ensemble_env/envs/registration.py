@@ -35,7 +35,9 @@ def register_environments() -> None:
 
 def environment_ids() -> list[str]:
     """Return the ids of all scenarios that Gymnasium knows, and that of the paper."""
-    return [env_id for env_id, spec in registry.items() if spec.namespace == NAMESPACE and "scenario" in spec.kwargs]
+    known = scenarios.names()
+    ours = {env_id: spec for env_id, spec in registry.items() if spec.namespace == NAMESPACE}
+    return [env_id for env_id, spec in ours.items() if spec.kwargs.get("scenario") in known]
 
 
 def register_scenario(name: str) -> None:

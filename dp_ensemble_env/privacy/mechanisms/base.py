@@ -107,6 +107,9 @@ class Event:
         stored, name = Losses.from_json(values.pop("losses", None)), values.pop("type", None)
         if not isinstance(name, str) or not name:
             raise ValueError(f"the type of an event is a text, got {name!r}")
+        known_names = {*mechanisms.names(), *Event._types}
+        if name not in known_names and (alike := name.strip().lower()) in known_names:
+            raise ValueError(f"the type of an event is {alike!r}, not {name!r}")  # its losses would go unchecked
         if name not in Event._types and name in mechanisms.names():
             mechanisms.kind(name)  # its module defines the type
         if name not in Event._types:

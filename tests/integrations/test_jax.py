@@ -9,7 +9,7 @@ import ppo_jax
 import pytest
 
 from dp_ensemble_env.control.policies import standard_policy
-from dp_ensemble_env.envs import functional
+from dp_ensemble_env.envs import EnsembleEnv, functional
 from dp_ensemble_env.reporting.outcome import start_values
 from dp_ensemble_env.scenarios.campus import campus_event
 
@@ -49,6 +49,17 @@ def test_a_scan_of_many_environments_earns_the_optimum(population):
     total, over, time = jax.jit(jax.vmap(episode))(jax.random.split(jax.random.key(1), runs))
     assert over[:, -1].all() and not over[:, :-1].any() and (time == 0).all()
     assert abs(total.mean() - start_values(model)[1]) < 4 * total.std() / np.sqrt(runs)
+
+
+@pytest.mark.parametrize("action", ["price", "tilt", "policy", "discrete"])
+def test_the_gymnax_form_has_the_spaces_of_the_environment(action):
+    ours, env = functional.Gymnax("spot", action=action), EnsembleEnv("spot", action=action)
+    assert ours.observation_space() == env.observation_space and ours.action_space() == env.action_space
+    observation, state = ours.reset(jax.random.key(0))
+    assert ours.observation_space().contains(np.asarray(observation))
+    zero = 5 if action == "discrete" else jnp.zeros(ours.action_space().shape)
+    *_, info = ours.step(jax.random.key(1), state, zero)
+    assert float(info["discomfort"]) == pytest.approx(0.0, abs=1e-4)
 
 
 def test_ppo_inside_jit_learns(capsys):

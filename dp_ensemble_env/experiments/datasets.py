@@ -372,7 +372,8 @@ class Target:
         there = [dataset_id for dataset_id in ids.values() if (self.root / dataset_id).exists()]
         if there and not self.force:
             raise ValueError(
-                f"{self.root} holds {', '.join(there)} already; replace with force=True, or give another name."
+                f"{self.root} holds {', '.join(there)} already; replace it with force=True (--force on the command "
+                "line), or give another name."
             )
         return ids
 

@@ -8,9 +8,11 @@ import re
 
 import numpy as np
 import pytest
+from helpers import nature_model
 from numpy.testing import assert_allclose, assert_array_equal
 
 from dp_ensemble_env.chain.event import DemandResponseEvent
+from dp_ensemble_env.context import Context
 from dp_ensemble_env.control.dynamics import default_kernel
 from dp_ensemble_env.control.lsmdp import log_probabilities
 from dp_ensemble_env.meter import PowerSeries
@@ -99,6 +101,46 @@ def test_campus_event_with_another_default_has_no_counts():
     campus = campus_event()
     assert campus.counts is not None
     assert campus_event(default=np.full((20, 20), 0.05)).counts is None
+
+
+# ------------------------------------------------------------------ nature and context
+def test_tables_are_written_out_in_full():
+    model = nature_model(6, n=2, m=5, c=3, varying=False)
+    tables = model.tables()
+    horizon, c, n, m = 3, 3, 2, 5
+    assert [table.shape for table in tables] == [
+        (horizon, c, n, m), (horizon, c, m, n), (horizon, c, c), (horizon + 1, c, n),
+    ]  # fmt: skip
+    assert (tables.behaviour[2] == model.default[0]).all() and (tables.nature[1] == model.nature[0]).all()
+    campus = campus_event()
+    assert (campus.tables().nature == np.eye(20)).all() and campus.tables().context.shape == (18, 1, 1)
+
+
+def refuse(match, **changes):
+    with pytest.raises(ValueError, match=match):
+        nature_model(1, **changes)
+
+
+def test_nature_and_context_that_do_not_fit_are_refused():
+    refuse("without nature a decision is the next state", nature=False, default=np.full((4, 3), 1 / 3))
+    with pytest.raises(ValueError, match="without nature a decision is the next state"):
+        nature_model(1).override(nature=None)
+    with pytest.raises(ValueError, match="nature must have shape"):
+        nature_model(1).override(nature=np.full((4, 4), 0.25))
+    with pytest.raises(ValueError, match="given for 5 steps but the horizon is 3"):
+        nature_model(1).override(context=Context(np.full((5, 2, 2), 0.5)))
+    with pytest.raises(ValueError, match="utility must have shape"):
+        nature_model(1).override(utility=np.zeros((4, 3, 4)))
+    with pytest.raises(ValueError, match="the same features"):
+        Context(np.eye(2), features=[[0.5], [0.5]])
+    with pytest.raises(ValueError, match="in \\[0, 1\\]"):
+        Context(np.eye(2), features=[[0.5], [1.5]])
+    with pytest.raises(ValueError, match="2 different names"):
+        Context(np.eye(2), names=["hot", "hot"])
+    with pytest.raises(ValueError, match="tilt_scale must have shape"):
+        nature_model(1).override(tilt_scale=np.ones(4))
+    with pytest.raises(ValueError, match="guess must have shape"):
+        nature_model(1).override(guess=np.full((4, 3), 1 / 3))
 
 
 # ------------------------------------------------------------------ from a series

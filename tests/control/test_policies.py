@@ -1,22 +1,19 @@
-"""The closed-form policies against their definitions, Monte Carlo and the published numbers."""
+"""The closed-form policies against their definitions, Monte Carlo and the published numbers; tilts."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
-import mpmath
 import numpy as np
 import pytest
-from helpers import random_model
-from hypothesis import given
-from hypothesis import strategies as st
+from helpers import nature_model, random_model
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import digamma
 
-from dp_ensemble_env.control import policies, sampling
 from dp_ensemble_env.control.dynamics import default_kernel
-from dp_ensemble_env.control.lsmdp import solve
+from dp_ensemble_env.control.lsmdp import evaluate_policy, solve
 from dp_ensemble_env.control.policies import (
     POLICIES,
     as_tilt,
@@ -24,6 +21,7 @@ from dp_ensemble_env.control.policies import (
     average_policy_as_printed,
     digamma_kernel,
     digamma_policy,
+    expansion_values,
     solve_policy,
     solve_standard,
     standard_policy,
@@ -31,7 +29,11 @@ from dp_ensemble_env.control.policies import (
     taylor_policy,
     tilted_policy,
 )
+from dp_ensemble_env.envs import EnsembleEnv
 from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism
+from dp_ensemble_env.reporting.outcome import event_outcome
+from dp_ensemble_env.scenarios.campus import campus_event
 
 
 def one_row(p, log_z, copies=None):
@@ -48,7 +50,6 @@ def one_row(p, log_z, copies=None):
 EXAMPLE = one_row([0.2, 0.6, 0.2], np.log([1.0, 0.2, 0.04]))
 
 
-# ------------------------------------------------------------------ kernels
 @pytest.mark.parametrize("k", [0.5, 5.0, 50.0, 200.0])
 def test_kernels_by_their_formulas(k):
     model = random_model(1, n=5)
@@ -95,12 +96,9 @@ def test_every_policy_is_stochastic_and_keeps_the_support(campus, name):
     assert (policy >= 0).all() and (policy[:, campus.default == 0] == 0).all()
 
 
-def test_standard_policy_prefers_less_power_during_the_event(campus):
-    policy = standard_policy(campus)
-    assert (policy[5] @ campus.power_kw < campus.default @ campus.power_kw).all()
-
-
 # ------------------------------------------------------------------ average value
+
+
 @pytest.mark.parametrize(("k", "expected"), [(5.0, [0.5176, 0.4480, 0.0344]), (50.0, [0.5982, 0.3764, 0.0254])])
 def test_exact_average_reproduces_the_published_example(k, expected):
     exact = average_policy(EXAMPLE, k, "exact")[0, 0]
@@ -113,26 +111,6 @@ def test_expansion_and_printed_form_reproduce_the_published_example():
     printed = average_policy_as_printed(EXAMPLE, 5.0)[0, 0]
     assert_allclose(printed, [0.5985, 0.6528, 0.0474], atol=5e-5)
     assert printed.sum() > 1.29  # E2: not a distribution
-
-
-@pytest.mark.parametrize("k", [0.02, 0.7, 5.0, 50.0, 3000.0])
-@pytest.mark.parametrize("spread", [1.0, 40.0])
-def test_exact_average_against_mpmath(k, spread):
-    """The same expectation by another route: adaptive quadrature with 30 digits."""
-    p, log_z = np.array([0.15, 0.5, 0.35]), np.array([0.0, -0.4, -1.0]) * spread
-    value = average_policy(one_row(p, log_z), k, "exact")[0, 0]
-    with mpmath.workdps(30):
-        z = [mpmath.exp(float(x)) for x in log_z]
-        q = [mpmath.mpf(float(x)) for x in p]
-
-        def integrand(u, a):
-            s = mpmath.exp(u)
-            product = mpmath.fprod((1 + s * z[i]) ** (-k * q[i]) for i in range(3))
-            return k * q[a] * z[a] * s / (1 + s * z[a]) * product
-
-        knots = [-90, -40, -20, -10, -5, 0, 5, 10, 20, 30, 45, 70, 120, 250, 600, 1500, 4000]
-        expected = [float(mpmath.quad(lambda u, a=a: integrand(u, a), knots)) for a in range(3)]
-    assert_allclose(value, expected, atol=1e-10)
 
 
 @pytest.mark.parametrize("k", [5.0, 50.0])
@@ -149,11 +127,6 @@ def test_expansion_error_is_of_second_order():
         np.abs(average_policy(EXAMPLE, k, "expansion") - average_policy(EXAMPLE, k, "exact")).max() for k in (2e3, 8e3)
     ]
     assert gaps[0] / gaps[1] == pytest.approx(16, rel=0.05)
-
-
-def test_expansion_says_when_k_is_too_small_for_it(campus):
-    with pytest.raises(ValueError, match=r"negative probability .* from state \d+ at time \d+.*method='exact'"):
-        average_policy(campus, 10.0, "expansion")
 
 
 def naive_sampled(model, k, samples, rng):
@@ -176,19 +149,6 @@ def test_sampled_average_agrees_with_a_naive_loop(varying):
     fast = average_policy(model, 8.0, "sampled", 40_000, 1)
     assert (np.abs(fast - naive) <= 5.5 * error * 1.1 + 1e-9).all()
     assert np.abs(fast - standard_policy(model)).max() > 20 * error.max()  # and it is not simply the standard one
-
-
-@pytest.mark.parametrize("samples", [1, 127, 128, 129, 300])
-def test_blocks_do_not_change_the_average(samples):
-    """Linear and logarithmic paths use the same draws: equal to rounding for full and partial blocks."""
-    model = random_model(4, n=5, horizon=4)
-    solution, kernel = solve_standard(model), default_kernel(model)
-    logs = np.zeros_like(solution.policy_values)
-    scaled = model.utility / model.discomfort_penalty
-    p = np.exp(kernel.log_values[0])
-    sampling.average_logs(np.random.default_rng(9), kernel.indptr, kernel.indices, p, scaled[None], 20.0, samples, logs)
-    fast = sampling.average_sampled(kernel, solution, 20.0, samples, np.random.default_rng(9), scaled)
-    assert_allclose(fast, logs / samples, rtol=1e-10, atol=1e-14)
 
 
 def test_sampled_average_survives_an_extreme_spread():
@@ -225,7 +185,109 @@ print(peaks[1] - peaks[0])
     assert float(grown.stdout) < 30  # MB
 
 
-# ------------------------------------------------------------------ the six published distances
+def test_sampled_average_agrees_with_the_integral_where_z_is_known():
+    """With one step z is public, so the integral holds nothing fixed that moves."""
+    model = nature_model(8, horizon=1)
+    exact = solve_policy(model, "average-exact", 1.0)
+    draws = 4000
+    sampled = solve_policy(model, "average-sampled", 1.0, samples=draws, rng=1)
+    assert np.abs(sampled - exact).max() < 4 * 0.5 / np.sqrt(draws)
+    assert np.abs(standard_policy(model) - exact).max() > 0.05
+
+
+def test_the_expansion_names_a_negative_probability_that_is_there():
+    model = random_model(5, n=5, horizon=4, density=0.7)
+    solution, k = solve_standard(model), 0.5
+    values = default_kernel(model).dense(expansion_values(model, solution, k))
+    with pytest.raises(ValueError, match="negative probability") as refused:
+        average_policy(model, k, "expansion")
+    number, state, time = re.search(r"probability (\S+) from state (\d+) at time (\d+)", str(refused.value)).groups()
+    assert values[int(time), int(state)].min() < 0 and not (values[: int(time)] < 0).any()
+    assert np.isclose(values[int(time), int(state)], float(number), rtol=5e-3).any() and float(number) < 0
+    assert not (values[int(time), : int(state)] < 0).any()
+
+
+def test_a_negative_probability_is_named_by_its_time_in_a_context_as_well():
+    model = nature_model(1)
+    with pytest.raises(ValueError, match=r"negative probability -\S+ from state \d at time \d"):
+        average_policy(model.override(utility=4.0 * model.utility), 1e-3, "expansion")
+
+
+# ------------------------------------------------------------------ zeros, tiny and enormous k
+
+
+FREE = np.array([[0.5, 0.3, 0.2], [0.25, 0.25, 0.5], [0.1, 0.1, 0.8]])
+
+
+CERTAIN = np.array([[0.0, 1.0, 0.0], [0.0, 0.4, 0.6], [1.0, 0.0, 0.0]])  # one row of two successors
+
+
+UTILITY = np.array([[0.0, -1.0, -3.0], [0.0, -2.0, -0.4], [0.5, -1.0, -2.0]])
+
+
+def varying(*matrices, utility=UTILITY):
+    """A problem of as many steps as matrices, some of whose transitions are impossible at some times only."""
+    return EnsembleModel(np.stack(matrices), [0, 1, 2], utility[: len(matrices) + 1], 1.5)
+
+
+BOTH_WAYS = [varying(FREE, CERTAIN), varying(CERTAIN, FREE)]
+
+
+@pytest.mark.parametrize("model", BOTH_WAYS)
+@pytest.mark.parametrize("name", ["taylor", "digamma", "average-sampled", "average-expansion", "average-exact"])
+def test_zeros_of_some_times_stay_zeros_and_the_rest_is_a_policy(model, name):
+    more = {"samples": 40, "rng": 0} if name == "average-sampled" else {}
+    policy = solve_policy(model, name, 30.0, **more)
+    assert_array_equal(policy[model.default == 0], 0.0)
+    assert (policy[model.default > 0] > 0).all()
+    assert_allclose(policy.sum(axis=-1), 1.0, rtol=1e-12)
+    assert_array_equal(solve_policy(model, name, np.inf, **more), standard_policy(model))
+    assert not np.isnan(taylor_kernel(model, np.inf).log_values).any()
+
+
+def test_a_zero_is_no_negative_probability():
+    """At the first time some transitions are impossible and have probability zero; the second has the fault."""
+    model = varying(CERTAIN, np.tile([0.02, 0.49, 0.49], (3, 1)), utility=np.array([[0, 0, 0], [0, 0, 0], [4.5, 0, 0]]))
+    values = default_kernel(model).dense(expansion_values(model, solve_standard(model), 0.01))
+    assert (values[0] >= 0).all() and (values[1] < 0).any()
+    with pytest.raises(ValueError, match=r"negative probability -\S+ from state \d at time 1"):
+        average_policy(model, 0.01, "expansion")
+
+
+TINY = [1e-290, 5e-324]
+
+
+@pytest.mark.parametrize("k", TINY)
+@pytest.mark.parametrize("name", ["taylor", "digamma", "average-sampled", "average-exact"])
+def test_tiny_k_gives_policies(k, name, campus):
+    more = {"samples": 64, "rng": 0} if name == "average-sampled" else {}
+    policy = solve_policy(campus, name, k, **more)
+    assert np.isfinite(policy).all() and (policy >= 0).all()
+    np.testing.assert_allclose(policy.sum(axis=-1), 1.0, atol=1e-12)
+    assert (policy[:, campus.default == 0] == 0).all()
+
+
+@pytest.mark.parametrize("k", [1e100, 1.7e308])
+def test_enormous_k_is_no_noise(k):
+    model = EnsembleModel(default=FREE, power_kw=[0, 1, 2], utility=UTILITY, discomfort_penalty=1.0)
+    standard = standard_policy(model)
+    for name in ("taylor", "digamma", "average-sampled", "average-expansion", "average-exact"):
+        more = {"samples": 8, "rng": 0} if name == "average-sampled" else {}
+        np.testing.assert_allclose(solve_policy(model, name, k, **more), standard, atol=1e-12)
+
+
+def test_the_limit_of_small_k_draws_one_successor():
+    """A Dirichlet row tends to one certain successor, drawn by its probability: the average is the default."""
+    model = EnsembleModel(default=FREE, power_kw=[0, 1, 2], utility=UTILITY, discomfort_penalty=1.0)
+    samples = 20_000
+    found = solve_policy(model, "average-sampled", 5e-324, samples=samples, rng=1)
+    error = np.sqrt(FREE * (1 - FREE) / samples)
+    assert (np.abs(found - FREE) < 5 * error).all()
+
+
+# ------------------------------------------------------------------ the published distances
+
+
 ROW, LOG_Z = np.array([0.8224, 0.0222, 0.1555]), np.array([0.9854, 0.0, 2.2244])
 
 
@@ -247,78 +309,9 @@ def test_published_distances_between_policies_of_adjacent_rows(name, k, publishe
     assert np.abs(a - b).sum() == pytest.approx(published, abs=1.1e-4)
 
 
-# ------------------------------------------------------------------ batches, names, refusals
-def test_lists_of_models_give_batches():
-    models = [random_model(seed, n=4, horizon=3) for seed in range(3)]
-    for function in (standard_policy, lambda m: digamma_policy(m, 9.0), lambda m: average_policy(m, 9.0, "exact")):
-        batch = function(models)
-        assert batch.shape == (3, 3, 4, 4)
-        assert_array_equal(batch[2], function(models[2]))
-    with pytest.raises(ValueError, match="same horizon"):
-        standard_policy([models[0], random_model(0, n=5)])
-    for wrong in ([], "model", [1, 2]):
-        with pytest.raises(ValueError, match="EnsembleModel"):
-            standard_policy(wrong)
-
-
-def test_time_varying_defaults_give_the_constant_result_when_constant():
-    model = random_model(6, n=4, horizon=3)
-    varying = model.with_default(np.stack([model.default] * 3))
-    for name in ("standard", "taylor", "digamma", "average-exact"):
-        assert_allclose(solve_policy(model, name, 30.0), solve_policy(varying, name, 30.0), atol=1e-13)
-
-
-def test_time_varying_support_is_respected_at_each_time():
-    certain, free = np.array([[0.0, 1.0], [0.0, 1.0]]), np.array([[0.5, 0.5], [0.5, 0.5]])
-    model = EnsembleModel([free, certain], [1.0, 2.0], -np.arange(6.0).reshape(3, 2), 1.0)
-    for name in ("standard", "taylor", "digamma", "average-exact", "average-sampled"):
-        policy = solve_policy(model, name, 4.0, **({"rng": 0} if name.endswith("sampled") else {}))
-        assert_allclose(policy[1], certain, atol=1e-12)
-        assert (policy[0] > 0.01).all()
-
-
-@pytest.mark.parametrize("k", [0, -1.0, np.nan, "50", None])
-@pytest.mark.parametrize("name", ["taylor", "digamma", "average-exact"])
-def test_bad_k_is_refused(campus, name, k):
-    with pytest.raises(ValueError, match="k"):
-        solve_policy(campus, name, k)
-
-
-def test_unknown_names_are_refused_with_a_guess(campus):
-    with pytest.raises(ValueError, match="unknown policy 'digama'.*did you mean 'digamma'"):
-        solve_policy(campus, "digama", 5.0)
-    with pytest.raises(ValueError, match="unknown method 'sample'.*did you mean 'sampled'"):
-        average_policy(campus, 5.0, "sample")
-    with pytest.raises(ValueError, match="samples"):
-        average_policy(campus, 5.0, "sampled", 0)
-    with pytest.raises(ValueError, match="rng"):
-        average_policy(campus, 5.0, "sampled", 5, "seed")
-
-
-@given(st.integers(0, 10_000), st.floats(0.05, 1e4), st.sampled_from(["taylor", "digamma", "average-exact"]))
-def test_random_problems_give_distributions(seed, k, name):
-    model = random_model(seed, n=4, horizon=3)
-    policy = solve_policy(model, name, k)
-    assert_allclose(policy.sum(axis=-1), 1.0, rtol=1e-9)
-    assert (policy[:, model.default == 0] == 0).all()
-
-
-def test_public_names_match_the_registry():
-    assert set(POLICIES) == {"standard", "taylor", "digamma", "average-sampled", "average-expansion", "average-exact"}
-    assert policies.solve_policy(EXAMPLE, "average", 5.0, samples=10, rng=0).shape == (1, 3, 3)
-
-
-@pytest.mark.parametrize("k", [5.0, 50.0, 200.0])
-def test_exact_average_stays_between_zero_and_one_where_one_successor_dominates(k):
-    """Rows as real meters have them, whose sum of panels passes one by some 1e-16 (at k = 50 and 200)."""
-    for p, log_z in (([0.2, 0.6, 0.2], [0.0, -45.0, -50.0]), ([0.9, 0.1], [0.0, -40.0])):
-        policy = average_policy(one_row(p, log_z), k, "exact")
-        assert policy.min() >= 0.0 and policy.max() <= 1.0
-        assert_allclose(policy.sum(axis=-1), 1.0, rtol=0, atol=1e-15)
-        assert_allclose(policy[..., 0], 1.0, rtol=0, atol=1e-12)
-
-
 # ------------------------------------------------------------------ tilts
+
+
 def test_tilted_rows_by_their_definition():
     model = random_model(3, n=4, horizon=3)
     tilts = np.random.default_rng(0).normal(size=(3, 4))
@@ -329,31 +322,9 @@ def test_tilted_rows_by_their_definition():
         tilted_policy(model, np.zeros((4, 3)))
 
 
-@pytest.mark.parametrize("varying", [False, True])
-def test_a_plan_for_the_model_itself_is_the_standard_policy(varying):
-    model = random_model(11, n=7, horizon=6, varying=varying)
-    best = standard_policy(model)
-    for plan in (model.default, solve_standard(model)):
-        assert_allclose(as_tilt(plan, model), best, atol=1e-12)
-
-
-def test_a_plan_for_another_matrix_is_deployed_as_its_attraction():
-    """By hand: the other problem's log z, added to the logarithm of the model's own rows."""
-    model, other = random_model(5, density=1.0), random_model(6, density=1.0)
-    plan = solve(default_kernel(other), model.utility, model.discomfort_penalty)
-    expected = model.default * np.exp(plan.log_desirability[1:] - plan.log_desirability[1:].max())[:, None, :]
-    expected /= expected.sum(axis=-1, keepdims=True)
-    for source in (plan, other.default, plan.policy):
-        assert_allclose(as_tilt(source, model), expected, atol=1e-12)
-
-
 def test_deployed_tilts_score_as_the_environment_plays_them():
     """The reference plans in an environment of the release and plays its tilt, in single precision, on the truth."""
     from dp_ensemble_env.agents import evaluate, make_agent
-    from dp_ensemble_env.control.lsmdp import evaluate_policy
-    from dp_ensemble_env.envs import EnsembleEnv
-    from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism
-    from dp_ensemble_env.scenarios.campus import campus_event
 
     model = campus_event()
 
@@ -382,3 +353,80 @@ def test_what_no_tilt_can_be_read_from_is_refused():
         as_tilt(solve_standard(random_model(5, n=4)), model)
     with pytest.raises(ValueError, match="sums to"):
         as_tilt(np.ones((6, 6)), model)
+
+
+def test_a_plan_for_another_matrix_is_deployed_as_its_attraction():
+    """By hand: the other problem's log z, added to the logarithm of the model's own rows."""
+    model, other = random_model(5, density=1.0), random_model(6, density=1.0)
+    plan = solve(default_kernel(other), model.utility, model.discomfort_penalty)
+    expected = model.default * np.exp(plan.log_desirability[1:] - plan.log_desirability[1:].max())[:, None, :]
+    expected /= expected.sum(axis=-1, keepdims=True)
+    for source in (plan, other.default, plan.policy):
+        assert_allclose(as_tilt(source, model), expected, atol=1e-12)
+
+
+def test_a_plan_made_elsewhere_is_deployed_as_a_tilt():
+    model = nature_model(1)
+    guess = nature_model(10).default
+    guess = np.where(model.default > 0, guess, 0.0) + 1e-3 * (model.default > 0)
+    guess /= guess.sum(axis=-1, keepdims=True)
+    plan = solve_standard(model.with_default(guess))
+    np.testing.assert_allclose(as_tilt(guess, model), tilted_policy(model, plan.tilt), atol=1e-12)
+    np.testing.assert_allclose(as_tilt(model.default, model), standard_policy(model), atol=1e-12)
+    assert 0 < event_outcome(model, as_tilt(guess, model)).gap
+
+
+def test_a_policy_a_little_off_the_optimum_is_no_plan():
+    model = random_model(3, n=4, horizon=3, density=1.0)
+    policy = standard_policy(model)
+    assert_allclose(as_tilt(policy, model), policy, atol=1e-9)
+    off = policy.copy()
+    off[0, 0, :2] += [1e-3, -1e-3] if policy[0, 0, 1] > 2e-3 else [-1e-3, 1e-3]
+    with pytest.raises(ValueError, match="not a policy that is optimal"):
+        as_tilt(off, model)
+
+
+def test_one_tilt_for_all_contexts_is_the_same_in_each():
+    model = nature_model(1)
+    tilts = np.random.default_rng(0).normal(size=(model.horizon, model.n_decisions))
+    each = np.repeat(tilts[:, None], model.n_contexts, axis=1)
+    assert_array_equal(tilted_policy(model, tilts), tilted_policy(model, each))
+    for wrong in (each[:, :1], each[None], tilts[:-1]):
+        with pytest.raises(ValueError, match="tilts must"):
+            tilted_policy(model, wrong)
+    with pytest.raises(ValueError, match="tilts must"):
+        tilted_policy(nature_model(3, contexts=False), each)
+
+
+# ------------------------------------------------------------------ refusals
+
+
+def test_lists_of_models_give_batches():
+    models = [random_model(seed, n=4, horizon=3) for seed in range(3)]
+    for function in (standard_policy, lambda m: digamma_policy(m, 9.0), lambda m: average_policy(m, 9.0, "exact")):
+        batch = function(models)
+        assert batch.shape == (3, 3, 4, 4)
+        assert_array_equal(batch[2], function(models[2]))
+    with pytest.raises(ValueError, match="same horizon"):
+        standard_policy([models[0], random_model(0, n=5)])
+    for wrong in ([], "model", [1, 2]):
+        with pytest.raises(ValueError, match="EnsembleModel"):
+            standard_policy(wrong)
+
+
+@pytest.mark.parametrize("k", [0, -1.0, np.nan, "50", None])
+@pytest.mark.parametrize("name", ["taylor", "digamma", "average-exact"])
+def test_bad_k_is_refused(campus, name, k):
+    with pytest.raises(ValueError, match="k"):
+        solve_policy(campus, name, k)
+
+
+def test_unknown_names_are_refused_with_a_guess(campus):
+    with pytest.raises(ValueError, match="unknown policy 'digama'.*did you mean 'digamma'"):
+        solve_policy(campus, "digama", 5.0)
+    with pytest.raises(ValueError, match="unknown method 'sample'.*did you mean 'sampled'"):
+        average_policy(campus, 5.0, "sample")
+    with pytest.raises(ValueError, match="samples"):
+        average_policy(campus, 5.0, "sampled", 0)
+    with pytest.raises(ValueError, match="rng"):
+        average_policy(campus, 5.0, "sampled", 5, "seed")

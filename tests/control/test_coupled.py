@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import cvxpy as cp
 import numpy as np
 import pytest
 from scipy.special import rel_entr
 
-from dp_ensemble_env.context import Context
+from dp_ensemble_env.control import coupled
 from dp_ensemble_env.control.coupled import _Dual, solve_coupled
 from dp_ensemble_env.control.dynamics import world
 from dp_ensemble_env.control.lsmdp import occupancy
-from dp_ensemble_env.control.policies import solve_standard, tilted_policy
+from dp_ensemble_env.control.policies import (
+    solve_standard,
+    tilted_policy,
+)
 from dp_ensemble_env.coupling import Coupling
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.reporting.outcome import event_outcome, start_values
@@ -220,51 +225,48 @@ def test_a_cap_is_refused_where_the_conic_solver_finds_no_flows_either():
         solve_coupled(model)
 
 
-def test_a_coupling_refuses_what_is_not_convex_or_does_not_fit():
-    for build, words in (
-        (lambda: Coupling.tracking([1.0, 2.0], np.inf), "weight at time 0 is inf"),
-        (lambda: Coupling.tracking([1.0, 2.0], [0.0, -1.0]), "weight at time 1 is -1"),
-        (lambda: Coupling.tracking([1.0, np.inf], 1.0), "target"),
-        (lambda: Coupling.limit([1.0, np.nan], 1.0), "limit"),
-        (lambda: Coupling.limit(3.0), "1-D"),
-        (lambda: Coupling.limit([3.0]), "T \\+ 1 entries"),
-        (lambda: Coupling.limit([3.0, 3.0, 3.0], [1.0, 1.0]), "one per time"),
-        (lambda: Coupling("quadratic", np.ones(3), np.ones(3)), "tracking"),
-        (lambda: coupled_model(Coupling.limit(np.ones(3))), "5 levels"),
-        (lambda: coupled_model(Coupling.limit(np.ones(5)), spread_start=False), "spread_start"),
-        (lambda: coupled_model(Coupling.limit(np.ones(5)), context=Context(np.eye(2))), "context"),
-        (lambda: solve_coupled(coupled_model(None)), "no coupling"),
-        (lambda: Coupling.limit(np.ones(3)).packed(), "finite weight"),
-        (lambda: Coupling.limit(np.ones(3)).check(4), "5 levels"),
-    ):
-        with pytest.raises(ValueError, match=words):
-            build()
-
-
-def test_costs_and_violations_by_hand():
-    tracking = Coupling.tracking([9.0, 2.0, 3.0], [7.0, 0.0, 4.0])
-    assert tracking.total([0.0, 0.0, 1.5]) == 9.0
-    assert [tracking.violation(t, 1.5) for t in range(3)] == [0.0, 0.0, 1.5]
-    limit = Coupling.limit([0.0, np.inf, 3.0], 2.0)
-    assert limit.total([[9.0, 9.0, 4.0], [0.0, 0.0, 2.0]]).tolist() == [2.0, 0.0]
-    assert limit.violation(2, [4.0, 2.0]).tolist() == [1.0, 0.0]
-    kind, level, weight = limit.packed()
-    assert (kind, level.tolist(), weight.tolist()) == (1, [0.0, np.inf, 3.0], [0.0, 0.0, 2.0])
-    assert tracking.packed()[0] == 0
-    hard = Coupling.limit([5.0, 5.0])
-    assert hard.cost(1, 5.0) == 0.0 and hard.cost(1, 5.1) == np.inf and hard.cost(0, 6.0) == 0.0
+@pytest.mark.parametrize("kind", ["tracking", "limit, finite", "limit, hard"])
+@pytest.mark.parametrize(("watts", "cents"), [(1.0, 1.0), (1000.0, 100.0)])
+def test_each_half_of_the_search_finds_the_shadow_prices(kind, watts, cents, monkeypatch):
+    """Quasi-Newton steps alone come near, Newton steps alone arrive, whatever power and money are counted in."""
+    plain, asked = coupled_model(None), couplings()[kind]
+    weight = asked.weight * cents / (watts**2 if kind == "tracking" else watts)
+    model = EnsembleModel(
+        plain.default, watts * plain.power_kw, cents * plain.utility, cents * plain.discomfort_penalty,
+        nature=plain.nature, initial=plain.initial, spread_start=True,
+        coupling=Coupling(asked.kind, watts * asked.level, weight),
+    )  # fmt: skip
+    dual, price = _Dual(model, model.coupling), cents / watts
+    best = dual.minimise()
+    value = dual._value(best)[0]
+    with monkeypatch.context() as patch:
+        patch.setattr(coupled, "NEWTON_STEPS", 0)
+        near = dual.minimise()
+    assert dual._value(near)[0] - value < 1e-7 * cents and np.abs(near - best).max() < 1e-2 * price
+    high = np.minimum(dual.high, coupled.HIGHEST_PRICE * dual._unit) if model.coupling.is_hard else dual.high
+    monkeypatch.setattr(coupled, "NEWTON_STEPS", 8)  # digits double with every step
+    alone = dual._polish(np.zeros(HORIZON), high)
+    assert dual._value(alone)[0] - value < 1e-9 * cents and np.abs(alone - best).max() < 1e-6 * price
+    assert ((best >= dual.low) & (best <= dual.high)).all()
 
 
 @pytest.mark.parametrize(
-    "coupling", [Coupling.tracking([0.0, 2.0, 1.0], [0.0, 3.0, 0.5]), Coupling.limit([0, 2, 1], 3)]
+    ("primal", "tolerance", "accepted"),
+    [(0.5, 1e-3, True), (0.5, 0.9e-3, False), (100.0, 1e-5, True), (100.0, 0.9e-5, False), (-100.0, 1e-5, True)],
 )
-def test_the_conjugate_is_the_supremum(coupling):
-    grid = np.linspace(-20, 20, 80_001)
-    price = np.array([2.5, 0.7])
-    for t in (1, 2):
-        values = price[t - 1] * grid - coupling.cost(t, grid)
-        assert coupling.conjugate(price)[t - 1] == pytest.approx(values.max(), abs=1e-6)
-        assert coupling.conjugate_derivative(price)[t - 1] == pytest.approx(grid[values.argmax()], abs=1e-3)
-        x = np.array([0.3, 0.3])
-        gap = coupling.cost(t, 0.3) + values.max() - price[t - 1] * 0.3
-        assert coupling.excess(price, x)[t - 1] == pytest.approx(gap, abs=1e-6)
+def test_the_gap_is_measured_by_the_return_or_by_a_dollar(primal, tolerance, accepted):
+    model = coupled_model(couplings()["tracking"])
+    found = replace(solve_coupled(model), gap=1e-3, primal=primal)
+    coupled._FOUND[model] = found
+    if accepted:
+        assert solve_coupled(model, tolerance) is found
+    else:
+        with pytest.raises(ValueError, match=r"could be certified to \$0.001 only"):
+            solve_coupled(model, tolerance)
+    for gap, good in ((1e-6, True), (1.01e-6, False)):  # by default
+        coupled._FOUND[model] = replace(found, gap=gap, primal=0.5)
+        if good:
+            solve_coupled(model)
+        else:
+            with pytest.raises(ValueError, match="could be certified"):
+                solve_coupled(model)

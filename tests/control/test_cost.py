@@ -1,0 +1,347 @@
+"""What privacy costs: the paper's formulas, exact evaluation, Monte Carlo, and the leading order."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers import nature_model, random_model
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.special import logsumexp, rel_entr
+
+from dp_ensemble_env.control import sampling
+from dp_ensemble_env.control.cost import (
+    METHODS,
+    average_cost_as_printed,
+    cost_of_privacy,
+    policy_cost,
+    release_cost,
+    release_cost_leading_order,
+)
+from dp_ensemble_env.control.dynamics import default_kernel
+from dp_ensemble_env.control.lsmdp import evaluate_policy, solve
+from dp_ensemble_env.control.policies import (
+    average_policy,
+    average_policy_as_printed,
+    digamma_kernel,
+    solve_standard,
+    solve_with,
+    taylor_kernel,
+    taylor_policy,
+)
+from dp_ensemble_env.control.sampling import draw_kernel
+from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism
+
+
+@pytest.mark.parametrize("method", ["taylor", "digamma"])
+def test_paper_formula_written_out(method):
+    """Corollaries 1 and 2 with dense arrays, term by term, at one time and state."""
+    model, k = random_model(5, n=4, horizon=3, density=1.0), 30.0
+    kernel = (taylor_kernel if method == "taylor" else digamma_kernel)(model, k)
+    noisy, true = solve(kernel, model.utility, model.discomfort_penalty), solve_standard(model)
+    log_k, log_p = kernel.dense(kernel.log_values)[0, 0], np.log(model.default)
+    t, b = 1, 2
+    z_noisy, z_true = noisy.log_desirability[t + 1], true.log_desirability[t + 1]
+    expected = model.discomfort_penalty * (
+        noisy.policy[t, b] @ (log_k[b] - log_p[b]) - logsumexp(log_k[b] + z_noisy) + logsumexp(log_p[b] + z_true)
+    )
+    assert cost_of_privacy(model, k, method, "paper")[t, b] == pytest.approx(expected, rel=1e-12)
+
+
+@given(st.integers(0, 10_000), st.floats(1.0, 500.0), st.sampled_from(["taylor", "digamma"]))
+def test_exact_cost_lies_between_zero_and_the_papers(seed, k, method):
+    model = random_model(seed, n=4, horizon=4)
+    exact, paper = (cost_of_privacy(model, k, method, formula) for formula in ("exact", "paper"))
+    assert (exact >= -1e-9).all()
+    assert (paper >= exact - 1e-9).all()
+
+
+def test_exact_cost_is_the_expected_divergence(campus):
+    policy = taylor_policy(campus, 50.0)
+    optimal = solve_standard(campus).policy
+    divergence = campus.discomfort_penalty * rel_entr(policy, optimal).sum(axis=-1)
+    expected = np.zeros(20)
+    for t in range(campus.horizon - 1, -1, -1):
+        expected = divergence[t] + policy[t] @ expected
+    assert_allclose(cost_of_privacy(campus, 50.0, "taylor")[0], expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("method", "formula", "order"),
+    [("taylor", "exact", 2), ("digamma", "exact", 2), ("average-exact", "exact", 2), ("taylor", "paper", 1)],
+)
+def test_order_in_k(campus, method, formula, order):
+    costs = [campus.initial @ cost_of_privacy(campus, k, method, formula)[0] for k in (2e4, 8e4)]
+    assert np.log(costs[0] / costs[1]) / np.log(4) == pytest.approx(order, abs=0.02)
+
+
+def test_cost_falls_with_k_and_vanishes_without_noise(campus):
+    for method in ("taylor", "digamma", "average-exact"):
+        costs = [campus.initial @ cost_of_privacy(campus, k, method)[0] for k in (10.0, 50.0, 200.0, 1000.0)]
+        assert costs == sorted(costs, reverse=True) and costs[-1] > 0
+        assert (cost_of_privacy(campus, np.inf, method) == 0).all()
+
+
+def test_digamma_costs_more_than_taylor_on_the_campus(campus):
+    """The paper's ordering of the two, by both formulas."""
+    for formula in ("exact", "paper"):
+        taylor, noise = (campus.initial @ cost_of_privacy(campus, 50.0, m, formula)[0] for m in ("taylor", "digamma"))
+        assert noise > taylor
+
+
+def brute_release_costs(model, k, draws, seed, formula):
+    rng, mechanism = np.random.default_rng(seed), DirichletMechanism(k)
+    true = solve_standard(model)
+    costs = []
+    for _ in range(draws):
+        release = mechanism.release(model.default, rng)
+        private = solve(release.log_matrix, model.utility, model.discomfort_penalty)
+        if formula == "exact":
+            cost = evaluate_policy(private.policy, model.default, model.utility, model.discomfort_penalty)
+        else:
+            divergence = rel_entr(private.policy, model.default).sum(axis=-1)
+            ahead = np.einsum("tba,ta->tb", private.policy, private.cost_to_go[1:])
+            cost = -model.utility[:-1] + model.discomfort_penalty * divergence + ahead
+            cost = np.concatenate([cost, -model.utility[-1:]])
+        costs.append((cost - true.cost_to_go)[:-1])
+    return np.mean(costs, axis=0), np.std(costs, axis=0) / np.sqrt(draws)
+
+
+@pytest.mark.parametrize("varying", [False, True])
+@pytest.mark.parametrize("formula", ["exact", "paper"])
+def test_release_cost_agrees_with_brute_force(formula, varying):
+    model = random_model(8, n=4, horizon=3, density=0.8, varying=varying)
+    mean, error = brute_release_costs(model, 20.0, 1500, 0, formula)
+    estimate = release_cost(model, 20.0, formula=formula, samples=20_000, rng=1)
+    tolerance = 5.5 * np.hypot(error, estimate.standard_error)
+    assert (np.abs(estimate.mean - mean) < tolerance).all()
+    assert_allclose(estimate.standard_error * np.sqrt(20_000), error * np.sqrt(1500), rtol=0.4)
+
+
+def test_paper_formula_understates_what_a_release_costs(campus):
+    """Each release's own optimum takes its noise for opportunity; the exact cost does not."""
+    exact, paper = (release_cost(campus, 50.0, formula=f, samples=500, rng=0) for f in ("exact", "paper"))
+    gap = campus.initial @ (exact.mean[0] - paper.mean[0])
+    assert gap > 6 * campus.initial @ (exact.standard_error[0] + paper.standard_error[0])
+
+
+def test_averaged_policy_costs_far_less_than_one_release(campus):
+    averaged = campus.initial @ cost_of_privacy(campus, 200.0, "average-exact")[0]
+    single = campus.initial @ cost_of_privacy(campus, 200.0, "release", samples=500, rng=0)[0]
+    assert single > 5 * averaged > 0
+
+
+def test_leading_order_is_exact_for_one_step():
+    """With one step there is no noise in z, and the per-visit formula is the limit."""
+    model = random_model(9, n=4, horizon=1, density=1.0)
+    k = 4000.0
+    estimate = release_cost(model, k, samples=40_000, rng=0)
+    leading = release_cost_leading_order(model, k)
+    assert (np.abs(estimate.mean - leading) < 5.5 * estimate.standard_error + 0.01 * leading).all()
+    flat = model.override(utility=np.zeros_like(model.utility))
+    assert_allclose(release_cost_leading_order(flat, k), 3 * model.discomfort_penalty / (2 * (k + 1)))
+
+
+def test_leading_order_guides_the_whole_event(campus):
+    k = 1000.0
+    estimate = campus.initial @ release_cost(campus, k, samples=2000, rng=0).mean[0]
+    assert campus.initial @ release_cost_leading_order(campus, k)[0] == pytest.approx(estimate, rel=0.2)
+
+
+def test_printed_corollary_three_written_out():
+    """Term by term with dense arrays, at one time and state (E2, E3)."""
+    model, k = random_model(12, n=3, horizon=2, density=1.0), 25.0
+    t, b = 0, 1
+    log_z = solve_standard(model).log_desirability[t + 1]
+    z, p, gamma = np.exp(log_z), model.default[b], model.discomfort_penalty
+    pz = p * z
+    own = z**2 * p * (1 - p)
+    cross = np.array([sum(z[a] * z[v] * p[a] * p[v] for v in range(3) if v != a) for a in range(3)])
+    terms = (
+        own / ((k + 1) * (pz**2).sum())
+        - 2 * pz * (own - cross) / ((k + 1) * (pz**3).sum())
+        + pz**2 * (own.sum() - cross.sum()) / ((k + 1) * (pz**4).sum())
+        - average_policy_as_printed(model, k)[t, b] * (np.log(p) - z)
+    )
+    expected = gamma * terms.sum() + gamma * np.log(pz.sum())
+    assert average_cost_as_printed(model, k)[t, b] == pytest.approx(expected, rel=1e-10)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_gives_times_by_states(campus, method):
+    cost = cost_of_privacy(campus, 400.0, method, samples=30, rng=0)
+    assert cost.shape == (18, 20) and (cost > -1e-9).all() and (cost[0] > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((50.0, "tailor"), "unknown method 'tailor'.*'taylor'"),
+        ((50.0, "taylor", "printed"), "unknown formula"),
+        ((0.0, "taylor"), "k must be"),
+        ((-1.0, "release"), "k must be"),
+    ],
+)
+def test_bad_arguments_are_refused(campus, arguments, words):
+    with pytest.raises(ValueError, match=words):
+        cost_of_privacy(campus, *arguments)
+    with pytest.raises(ValueError, match="samples"):
+        release_cost(campus, 5.0, samples=1)
+
+
+# ------------------------------------------------------------------ zeros, nature, context
+
+
+FREE = np.array([[0.5, 0.3, 0.2], [0.25, 0.25, 0.5], [0.1, 0.1, 0.8]])
+
+
+CERTAIN = np.array([[0.0, 1.0, 0.0], [0.0, 0.4, 0.6], [1.0, 0.0, 0.0]])  # one row of two successors
+
+
+UTILITY = np.array([[0.0, -1.0, -3.0], [0.0, -2.0, -0.4], [0.5, -1.0, -2.0]])
+
+
+def varying(*matrices, utility=UTILITY):
+    """A problem of as many steps as matrices, some of whose transitions are impossible at some times only."""
+    return EnsembleModel(np.stack(matrices), [0, 1, 2], utility[: len(matrices) + 1], 1.5)
+
+
+BOTH_WAYS = [varying(FREE, CERTAIN), varying(CERTAIN, FREE)]
+
+
+def dirichlet_policies(model, k, samples, rng):
+    """The optimal policy of every private copy, drawn by NumPy row by row: (samples, T, n, n)."""
+    found = []
+    for _ in range(samples):
+        private = np.zeros_like(model.default)
+        for row in np.ndindex(model.default.shape[:-1]):
+            on = model.default[row] > 0
+            private[(*row, on)] = rng.dirichlet(k * model.default[row][on])
+        found.append(private)
+    with np.errstate(divide="ignore"):
+        return np.stack([solve(np.log(one), model.utility, model.discomfort_penalty).policy for one in found])
+
+
+@pytest.mark.parametrize("model", BOTH_WAYS)
+def test_the_average_and_its_cost_at_each_of_two_times(model):
+    """Against NumPy's Dirichlet draws, with error bars; the rows of one time must not be used at the other."""
+    k, samples = 4.0, 4000
+    drawn = dirichlet_policies(model, k, samples, np.random.default_rng(1))
+    error = drawn.std(axis=0) / np.sqrt(samples)
+    average = average_policy(model, k, "sampled", 40_000, 2)
+    assert (np.abs(average - drawn.mean(axis=0)) <= 6 * error + 1e-12).all()
+    # What each draw costs on the true dynamics, by evaluation of its policy.
+    best = solve_standard(model).cost_to_go[:-1]
+    played = [evaluate_policy(one, model.default, model.utility, 1.5)[:-1] - best for one in drawn[:1500]]
+    found = cost_of_privacy(model, k, "release", samples=6000, rng=3)
+    bar = np.std(played, axis=0) / np.sqrt(len(played))
+    assert (np.abs(found - np.mean(played, axis=0)) <= 6 * bar + 1e-12).all() and (found[1, 1] > 0 or found[0, 1] > 0)
+
+
+@pytest.mark.parametrize("model", BOTH_WAYS)
+@pytest.mark.parametrize("method", ["taylor", "digamma", "release"])
+def test_costs_as_in_the_paper_are_numbers_where_a_transition_is_impossible(model, method):
+    """One step at the true cost and then the noisy policy's own cost-to-go, by its definition."""
+    found = cost_of_privacy(model, 9.0, method, formula="paper", samples=20, rng=0)
+    assert np.isfinite(found).all()
+    if method == "taylor":
+        kernel = taylor_kernel(model, 9.0)
+        noisy, best = solve(kernel, model.utility, 1.5), solve_standard(model)
+        logs, true = kernel.dense(kernel.log_values)[0], model.default
+        for t, b in np.ndindex(2, 3):
+            on = true[t, b] > 0
+            step = noisy.policy[t, b, on] @ (logs[t, b, on] - np.log(true[t, b, on]))
+            gain = best.log_desirability[t, b] - noisy.log_desirability[t, b]
+            assert found[t, b] == pytest.approx(1.5 * (step + gain), rel=1e-10)
+
+
+def test_impossible_successors_do_not_count_in_the_leading_order():
+    """The last step by hand: γ / (2 (k + 1)) times the sum over possible successors of r (1 - π)."""
+    for model in BOTH_WAYS:
+        best, k = solve_standard(model), 9.0
+        for b, on in enumerate(model.default[1] > 0):
+            ratio = best.policy[1, b, on] / model.default[1, b, on]
+            expected = 1.5 / (2 * (k + 1)) * (ratio * (1 - best.policy[1, b, on])).sum()
+            assert release_cost_leading_order(model, k)[1, b] == pytest.approx(expected, abs=1e-15)
+
+
+def test_two_samples_are_the_fewest_that_have_a_standard_error():
+    for model in (random_model(3, n=3, horizon=2), nature_model(3, n=3, m=3, c=2, horizon=2)):
+        for k, formula in ((1e7, "exact"), (1e7, "paper"), (5.0, "exact")):
+            for samples in (2, 3):
+                found = release_cost(model, k, formula=formula, samples=samples, rng=np.random.default_rng(1))
+                rng = np.random.default_rng(1)
+                ones = [one_release_cost(model, k, formula, rng) for _ in range(samples)]
+                assert_allclose(found.mean, np.mean(ones, axis=0), rtol=1e-7, atol=1e-12)
+                error = np.std(ones, axis=0, ddof=1) / np.sqrt(samples)
+                assert_allclose(found.standard_error, error, rtol=1e-5, atol=1e-9)
+        with pytest.raises(ValueError, match="samples"):
+            release_cost(model, 5.0, samples=1)
+        assert repr(found) == f"CostEstimate(mean and standard error, 2 steps by {model.n_states} states)"
+        assert_array_equal(cost_of_privacy(model, np.inf, "taylor"), np.zeros(model.default_policy.shape[:-1]))
+
+
+def one_release_cost(model, k, formula, rng):
+    """What the next release of a generator costs."""
+    best, gamma = solve_standard(model), model.discomfort_penalty
+    if not model.is_plain:
+        kernel = sampling.draw_kernel(default_kernel(model), k, rng)
+        noisy = solve_with(model, kernel)
+        if formula == "exact":
+            return policy_cost(model, noisy.policy)
+        drawn = np.moveaxis(kernel.dense(kernel.linear), 0, 1)
+        step = rel_entr(noisy.policy, model.default_policy).sum(-1) - rel_entr(noisy.policy, drawn).sum(-1)
+        return gamma * (step + best.log_desirability[:-1] - noisy.log_desirability[:-1])
+    sums, _ = sampling.sampled_costs(
+        default_kernel(model), k, 1, rng, model.utility / gamma, best.log_desirability, best.policy_values
+    )
+    return gamma * sums[["exact", "paper"].index(formula)]
+
+
+def test_cost_of_a_release_with_nature_and_context():
+    model = nature_model(9, n=3, m=3, c=2, horizon=2)
+    estimate = release_cost(model, 200.0, samples=400, rng=0)
+    leading = release_cost_leading_order(model, 200.0)
+    assert estimate.mean.shape == (2, 2, 3)
+    # At the last step nothing reaches it through z, so the leading order is all there is.
+    error = 4 * estimate.standard_error[-1] + 0.15 * leading[-1]
+    assert (np.abs(estimate.mean[-1] - leading[-1]) < error).all()
+    paper = release_cost(model, 200.0, formula="paper", samples=400, rng=0)
+    assert (paper.mean[-1] < estimate.mean[-1] + 1e-12).all()
+
+
+@pytest.mark.parametrize("contexts", [False, True])
+@pytest.mark.parametrize("varying", [False, True])
+def test_the_papers_cost_of_a_release_with_nature_or_context(contexts, varying):
+    """One step at its true divergence and then the release's own cost-to-go, entry by entry."""
+    model = nature_model(3, contexts=contexts, varying=varying)
+    samples, rng = 3, np.random.default_rng(5)
+    best, cost = solve_standard(model), []
+    for _ in range(samples):
+        kernel = draw_kernel(default_kernel(model), 30.0, rng)
+        noisy, drawn = solve_with(model, kernel), kernel.dense(kernel.linear)  # drawn: context, time, state, decision
+        one = np.zeros(noisy.policy.shape[:-1])
+        for index in np.ndindex(one.shape):
+            t, w, s = index if contexts else (index[0], 0, index[1])
+            row, true = noisy.policy[index], model.default_policy[index]
+            there = drawn[w if len(drawn) > 1 else 0, t if drawn.shape[1] > 1 else 0, s]
+            on = row > 0
+            step = (row[on] * (np.log(row[on] / true[on]) - np.log(row[on] / there[on]))).sum()
+            one[index] = model.discomfort_penalty * (
+                step + best.log_desirability[index] - noisy.log_desirability[index]
+            )
+        cost.append(one)
+    found = cost_of_privacy(model, 30.0, "release", formula="paper", samples=samples, rng=np.random.default_rng(5))
+    assert_allclose(found, np.mean(cost, axis=0), rtol=1e-9, atol=1e-9)
+
+
+TINY = [1e-290, 5e-324]
+
+
+@pytest.mark.parametrize("k", TINY)
+@pytest.mark.parametrize("method", ["release", "average-sampled", "digamma", "taylor"])
+def test_tiny_k_costs_are_finite(k, method, campus):
+    found = cost_of_privacy(campus, k, method, samples=8, rng=0)
+    assert np.isfinite(found).all() and (found > -1e-9).all()

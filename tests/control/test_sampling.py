@@ -1,0 +1,129 @@
+"""Draws of private matrices: their law, number by number, and the averages and costs that are made of them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from helpers import random_model
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import stats
+from scipy.special import logsumexp, rel_entr
+
+from dp_ensemble_env.control import sampling
+from dp_ensemble_env.control.dynamics import default_kernel
+from dp_ensemble_env.control.lsmdp import LogKernel, evaluate_policy, solve
+from dp_ensemble_env.control.policies import (
+    solve_standard,
+)
+
+
+def stochastic(rng, *shape):
+    return rng.dirichlet(np.ones(shape[-1]), shape[:-1])
+
+
+@pytest.mark.parametrize("k", [0.6, 2.0, 2.5, 12.0])
+def test_private_rows_have_the_beta_distribution(k):
+    """Entries of a drawn row of two are Beta distributed; shapes below, at and above one take different branches."""
+    p, samples = np.array([[0.4, 0.6, 0.5, 0.5]]), 200_000
+    indptr, out = np.array([0, 2, 4]), np.empty((1, 4, 200_000))
+    constants = sampling.gamma_constants(p, k)
+    sampling.draw_log_ratios(np.random.default_rng(3), indptr, p, constants, samples, out)
+    for entry in (0, 2):
+        found = stats.kstest(
+            np.exp(out[0, entry]) * p[0, entry], stats.beta(k * p[0, entry], k * (1 - p[0, entry])).cdf
+        )
+        assert found.pvalue > 1e-4
+    assert_allclose((np.exp(out[0]) * p[0][:, None])[:2].sum(axis=0), 1.0, rtol=1e-12)
+
+
+def test_both_forms_of_the_draws_are_the_same_numbers():
+    """A possible, an impossible and a certain transition: private / true, and its logarithm."""
+    p, indptr = np.array([[0.3, 0.7, 0.0, 1.0, 0.0], [0.0, 1.0, 0.0, 0.6, 0.4]]), np.array([0, 2, 5])
+    constants, ratio, logs = sampling.gamma_constants(p, 3.0), np.full((2, 5, 7), 9.0), np.full((2, 5, 7), 9.0)
+    sampling.draw_ratios(np.random.default_rng(0), indptr, p, constants, 7, ratio)
+    sampling.draw_log_ratios(np.random.default_rng(0), indptr, p, constants, 7, logs)
+    assert_allclose(ratio, np.exp(logs), rtol=1e-12)
+    assert_array_equal(ratio[p == 0], 0.0)
+    assert_array_equal(ratio[0, 3], 1.0)
+    assert_allclose(np.add.reduceat(ratio * p[..., None], indptr[:-1], axis=1), 1.0, rtol=1e-12)
+
+
+def gammas(rng, shape, size):
+    """Marsaglia and Tsang's method as they wrote it, without the squeeze: logarithms of Gamma draws."""
+    drawn = []
+    boosted = shape if shape >= 1 else shape + 1
+    d = boosted - 1 / 3
+    while len(drawn) < size:
+        x = rng.standard_normal()
+        v = (1 + x / math.sqrt(9 * d)) ** 3
+        if v > 0 and math.log(rng.random()) < 0.5 * x * x + d - d * v + d * math.log(v):
+            drawn.append(math.log(d * v) - (rng.standard_exponential() / shape if shape < 1 else 0.0))
+    return np.array(drawn)
+
+
+@pytest.mark.parametrize("k", [0.4, 4.0, 5.0, 30.0])
+def test_draws_are_those_of_marsaglia_and_tsang_number_by_number(k):
+    """One seed gives one set of draws, whoever programs them: shapes below, at and above one."""
+    p, size = np.array([[0.2, 0.25, 0.55], [0.7, 0.3, 0.0]]), 200
+    out, constants = np.empty((2, 3, size)), sampling.gamma_constants(p, k)
+    sampling.draw_log_ratios(np.random.default_rng(8), np.array([0, 3]), p, constants, size, out)
+    ratio = np.empty((2, 3, size))
+    sampling.draw_ratios(np.random.default_rng(8), np.array([0, 3]), p, constants, size, ratio)
+    rng = np.random.default_rng(8)
+    for t in range(2):
+        on = p[t] > 0
+        logs = np.array([gammas(rng, k * x, size) for x in p[t][on]])
+        expected = logs - logsumexp(logs, axis=0) - np.log(p[t][on])[:, None]
+        assert_allclose(out[t, on], expected, rtol=1e-9, atol=1e-12)
+        assert_allclose(ratio[t, on], np.exp(expected), rtol=1e-9)
+
+
+@pytest.mark.parametrize("varying", [False, True])
+def test_costs_of_samples_by_their_definition(varying):
+    """Each sample's optimal policy, evaluated on the true dynamics, and the paper's formula: sums, sums of squares."""
+    model = random_model(5, n=3, horizon=2, density=0.8, varying=varying)
+    best, scaled, kernel = solve_standard(model), model.utility / model.discomfort_penalty, default_kernel(model)
+    args, k = (scaled, best.log_desirability, best.policy_values), 5.0
+    sums, squares = sampling.sampled_costs(kernel, k, 4, np.random.default_rng(1), *args)
+    rng, ones, true = np.random.default_rng(1), [], np.exp(kernel.log_values[0])
+    ratio = np.empty((*true.shape, 1))
+    for _ in range(4):
+        sampling.draw_log_ratios(rng, kernel.indptr, true, sampling.gamma_constants(true, k), 1, ratio)
+        values = kernel.log_values[0] + ratio[..., 0]
+        noisy = solve(LogKernel(kernel.indptr, kernel.indices, values[None]), scaled, 1.0)
+        exact = evaluate_policy(noisy.policy, model.default, scaled, 1.0) + best.log_desirability
+        divergence = rel_entr(noisy.policy, model.default).sum(axis=-1)
+        ahead = np.einsum("tba,ta->tb", noisy.policy, -noisy.log_desirability[1:])
+        paper = -scaled[:-1] + divergence + ahead + best.log_desirability[:-1]
+        ones.append([exact[:-1], paper])
+    assert_allclose(sums, np.sum(ones, axis=0), rtol=1e-8, atol=1e-10)
+    assert_allclose(squares, np.sum(np.square(ones), axis=0), rtol=1e-8, atol=1e-10)
+    assert np.abs(sums).min() > 1e-6
+
+
+def test_kernels_are_drawn_row_by_row_from_their_dirichlet_law():
+    rng, k, draws = np.random.default_rng(3), 2.5, 4000
+    default = np.stack([[[0.2, 0.8, 0.0], [0.5, 0.1, 0.4], [0.0, 0.0, 1.0]], stochastic(rng, 3, 3)])  # two times
+    kernel = LogKernel.from_probabilities(default)
+    drawn = np.array([kernel.dense(sampling.draw_kernel(kernel, k, rng).linear)[0] for _ in range(draws)])
+    assert_allclose(drawn.sum(axis=-1), 1.0, rtol=1e-12)
+    assert_array_equal(drawn[:, default == 0], 0.0)
+    assert_array_equal(drawn[:, 0, 2, 2], 1.0)
+    spread = np.sqrt(default * (1 - default) / (k + 1))  # of a Beta variate
+    assert (np.abs(drawn.mean(axis=0) - default) <= 5 * spread / np.sqrt(draws) + 1e-12).all()
+    assert_allclose(drawn.std(axis=0), spread, rtol=0.08, atol=1e-12)
+
+
+@pytest.mark.parametrize("samples", [1, 127, 128, 129, 300])
+def test_blocks_do_not_change_the_average(samples):
+    """Linear and logarithmic paths use the same draws: equal to rounding for full and partial blocks."""
+    model = random_model(4, n=5, horizon=4)
+    solution, kernel = solve_standard(model), default_kernel(model)
+    logs = np.zeros_like(solution.policy_values)
+    scaled = model.utility / model.discomfort_penalty
+    p = np.exp(kernel.log_values[0])
+    sampling.average_logs(np.random.default_rng(9), kernel.indptr, kernel.indices, p, scaled[None], 20.0, samples, logs)
+    fast = sampling.average_sampled(kernel, solution, 20.0, samples, np.random.default_rng(9), scaled)
+    assert_allclose(fast, logs / samples, rtol=1e-10, atol=1e-14)

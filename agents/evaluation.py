@@ -45,7 +45,7 @@ from dp_ensemble_env.control.policies import solve_standard
 from dp_ensemble_env.control.returns import path_returns
 from dp_ensemble_env.envs.vector import EnsembleVectorEnv
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.reporting.outcome import Outcome, Returns, reference_returns, summarise
+from dp_ensemble_env.reporting.score import Outcome, Returns, reference_returns, summarise
 from dp_ensemble_env.tools.validation import as_float_array, check_count
 
 __all__ = ["Evaluation", "Outcome", "SeedSummary", "evaluate", "reference_returns", "seed_summary"]

@@ -47,7 +47,7 @@ from dp_ensemble_env.agents.runs import (
 )
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.reporting.outcome import Outcome
+from dp_ensemble_env.reporting.score import Outcome
 from dp_ensemble_env.tools.console import Progress
 from dp_ensemble_env.tools.files import atomic_write, sole_writer
 from dp_ensemble_env.tools.validation import check_count

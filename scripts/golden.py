@@ -38,7 +38,7 @@ from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv
 from dp_ensemble_env.experiments.probes import probe, recorded
 from dp_ensemble_env.experiments.suite import PLANNERS, InstanceScorer
 from dp_ensemble_env.privacy import Fleet, PrivacyLedger, mechanism
-from dp_ensemble_env.reporting.outcome import start_values
+from dp_ensemble_env.reporting.score import start_values
 
 Numbers = Iterator[tuple[str, str, Any]]  # class, key, value
 ACTIONS, POPULATIONS, EPISODES = ("price", "tilt", "policy", "discrete"), ("mean-field", "single", 30), 2000

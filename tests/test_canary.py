@@ -34,7 +34,7 @@ from dp_ensemble_env.privacy import ledger as ledger_module
 from dp_ensemble_env.privacy.mechanisms import dirichlet
 from dp_ensemble_env.reporting.charts import Chart, Explorer, Series, Stop
 from dp_ensemble_env.reporting.page import Page
-from dp_ensemble_env.reporting.plotting import draw_chart
+from dp_ensemble_env.reporting.plots import draw_chart
 
 #: An id that takes a model.
 ID = "canary/Model-v1"

@@ -32,7 +32,7 @@ LAYERS = (
     ("scenarios", "samples"),
     ("envs", "reporting"),
     ("agents",),
-    ("experiments", "play"),
+    ("experiments", "paper", "play"),
     ("cli", "__main__"),
 )
 

@@ -20,7 +20,7 @@ from dp_ensemble_env.control.policies import solve_standard
 from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv, functional
 from dp_ensemble_env.meter import PowerSeries
 from dp_ensemble_env.privacy import DirichletEvent, mechanism
-from dp_ensemble_env.reporting.outcome import event_outcome
+from dp_ensemble_env.reporting.score import event_outcome
 from dp_ensemble_env.scenarios.campus import campus_building, campus_chain, campus_event
 
 MODEL = random_model(0, n=3, horizon=2, density=1.0)

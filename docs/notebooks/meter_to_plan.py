@@ -37,7 +37,7 @@ print(series)
 # event follows exactly.
 
 # %%
-from dp_ensemble_env.reporting.outcome import event_outcome
+from dp_ensemble_env.reporting.score import event_outcome
 
 model = EnsembleModel.from_series(series, DemandResponseEvent(date="2018-07-18"), n_states=12)
 outcome = event_outcome(model, standard_policy(model))

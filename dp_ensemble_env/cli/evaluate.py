@@ -16,7 +16,7 @@ from dp_ensemble_env.cli.shell import Parser, did_you_mean, execute
 from dp_ensemble_env.control.policies import POLICIES
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.experiments.deployment import Deployed, deploy
-from dp_ensemble_env.reporting.outcome import Outcome
+from dp_ensemble_env.reporting.score import Outcome
 from dp_ensemble_env.reporting.tables import show_table, show_text
 from dp_ensemble_env.scenarios.problem import Problem, ProblemSettings, dirichlet_spec, draw_release
 from dp_ensemble_env.tools.console import Progress
@@ -259,7 +259,7 @@ def run(args: argparse.Namespace) -> int:
             with atomic_write(args.json) as stream:
                 json.dump(content, stream, indent=1)
         if args.animate:
-            from dp_ensemble_env.experiments.animation import animate
+            from dp_ensemble_env.reporting.animation import animate
 
             monitor.stage("drawing")
             animate(agent, env, args.animate, name=spoken_name(args.agent), seed=args.seed)
@@ -271,7 +271,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _check_animation(args: argparse.Namespace) -> None:
     """Learn of what is missing before the work."""
-    from dp_ensemble_env.experiments.animation import check_suffix
+    from dp_ensemble_env.reporting.animation import check_suffix
 
     check_suffix(args.animate)
     if args.split is not None:

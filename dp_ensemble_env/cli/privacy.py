@@ -12,7 +12,7 @@ from dp_ensemble_env.cli import options
 from dp_ensemble_env.cli.privacy_release import choose_h, declare_matrix, declare_release, declare_settings, run_release
 from dp_ensemble_env.cli.privacy_studies import declare_frontier, declare_regret, run_frontier, run_regret
 from dp_ensemble_env.cli.shell import Parser, execute
-from dp_ensemble_env.experiments.attacks import CONFIDENCE, AttackSettings, attack
+from dp_ensemble_env.experiments.studies.attacks import CONFIDENCE, AttackSettings, attack
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy.accounting.compose import (
     RowGroup,
@@ -192,7 +192,7 @@ def _audit_rows(args: argparse.Namespace) -> int:
 
 def _audit_participants(args: argparse.Namespace) -> int:
     """Let a canary participant join or not, and guess it from all that is made of the data."""
-    from dp_ensemble_env.experiments import canaries
+    from dp_ensemble_env.experiments.studies import canaries
 
     draws = args.draws or canaries.CanarySettings.draws
     numbers = {"draws": draws, "releases": max(100, draws // 2), "agents": max(100, draws // 25)}

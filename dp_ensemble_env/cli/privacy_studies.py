@@ -30,7 +30,7 @@ DAYS = "days to simulate for each participant (a whole summer where it only move
 # ------------------------------------------------------------------ frontier
 def run_frontier(args: argparse.Namespace) -> int:
     """Measure, draw and write the frontier."""
-    from dp_ensemble_env.experiments import frontier
+    from dp_ensemble_env.experiments.studies import frontier
 
     importlib.import_module("matplotlib")  # learn of a missing extra before the work
     settings = frontier.FrontierSettings(
@@ -84,7 +84,7 @@ def run_regret(args: argparse.Namespace) -> int:
     """Split the losses of plans, and of a learner if one is asked for, made on releases."""
     from dp_ensemble_env.agents import agent_names
     from dp_ensemble_env.envs import actions
-    from dp_ensemble_env.experiments import regret
+    from dp_ensemble_env.experiments.studies import regret
     from dp_ensemble_env.scenarios.problem import simulated
 
     importlib.import_module("matplotlib")
@@ -133,7 +133,7 @@ def _split(args: argparse.Namespace, model: Any, spec: str, fleet: Any, seed: in
     """Draw one release, from the participants where the mechanism takes them, and split the loss of what it led to."""
     from dp_ensemble_env.agents import make_agent
     from dp_ensemble_env.envs.ensemble import EnsembleEnv
-    from dp_ensemble_env.experiments import regret
+    from dp_ensemble_env.experiments.studies import regret
     from dp_ensemble_env.scenarios.problem import draw_release
 
     release, sample = draw_release(spec, model, seed, fleet=fleet), None

@@ -38,7 +38,7 @@ from dp_ensemble_env.privacy.ledger import PrivacyLedger
 from dp_ensemble_env.privacy.mechanisms import as_privacy
 from dp_ensemble_env.privacy.release import Release
 from dp_ensemble_env.privacy.statement import DEFAULT_DELTA
-from dp_ensemble_env.reporting.outcome import Outcome, event_outcome, start_weights
+from dp_ensemble_env.reporting.score import Outcome, event_outcome, start_weights
 from dp_ensemble_env.scenarios.problem import dirichlet_spec, draw_release
 from dp_ensemble_env.tools.console import Monitor, Silent
 from dp_ensemble_env.tools.files import atomic_write

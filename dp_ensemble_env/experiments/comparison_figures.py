@@ -16,7 +16,7 @@ from dp_ensemble_env.experiments.comparison_report import PrivateRow, Row, no_mi
 from dp_ensemble_env.experiments.comparison_takeaways import AS_TILT
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.reporting.charts import Chart, Explorer, Series, Stop
-from dp_ensemble_env.reporting.plotting import draw_chart, hours
+from dp_ensemble_env.reporting.plots import draw_chart, hours
 
 #: Captions of the files.
 CAPTIONS = {

@@ -16,8 +16,8 @@ from dp_ensemble_env.agents.evaluation import SeedSummary
 from dp_ensemble_env.experiments.suite_report import add_section
 from dp_ensemble_env.experiments.suite_report import load as load_suite
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.reporting.outcome import Outcome
 from dp_ensemble_env.reporting.provenance import versions
+from dp_ensemble_env.reporting.score import Outcome
 from dp_ensemble_env.reporting.tables import plain, show_table, show_text, write_csv
 from dp_ensemble_env.tools.files import atomic_write
 

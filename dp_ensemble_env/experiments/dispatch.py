@@ -24,7 +24,7 @@ from dp_ensemble_env.privacy.mechanisms.fleet_sums import FleetMechanism
 from dp_ensemble_env.privacy.release import Release
 from dp_ensemble_env.privacy.statement import DEFAULT_DELTA
 from dp_ensemble_env.programme import ReliefProgramme
-from dp_ensemble_env.reporting.outcome import event_outcome
+from dp_ensemble_env.reporting.score import event_outcome
 from dp_ensemble_env.scenarios.metered import MeteredDay, mean_power
 from dp_ensemble_env.tools.console import Monitor, Silent
 

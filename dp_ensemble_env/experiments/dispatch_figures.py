@@ -10,7 +10,7 @@ import numpy as np
 
 from dp_ensemble_env.experiments.dispatch import MULTIPLES, Course, Plan
 from dp_ensemble_env.reporting.charts import Chart, Explorer, Series, Stop
-from dp_ensemble_env.reporting.plotting import BLUE, GREY, PAGE, RED, WINDOW, look, save, subplots
+from dp_ensemble_env.reporting.plots import BLUE, GREY, PAGE, RED, WINDOW, look, save, subplots
 
 #: Name of the line that the plan is.
 PLANNED = "set-point, with range"

@@ -173,7 +173,7 @@ def show_plan(plan: Plan) -> None:
 
 def _page(folder: Path, plan: Plan, command: str) -> Path:
     from dp_ensemble_env.experiments.dispatch_figures import draw_participants, price_explorer, total_chart
-    from dp_ensemble_env.reporting.plotting import draw_chart
+    from dp_ensemble_env.reporting.plots import draw_chart
 
     total, chart = plan.total, total_chart(plan)
     page = Page(f"Dispatch of {str(total.times[total.in_event][0])[:10]}")

@@ -12,7 +12,7 @@ from dp_ensemble_env.agents.statistics import interval, performance_profile
 from dp_ensemble_env.experiments.leaderboard_report import HONEST, NOTES, TITLES, Standing, tables
 from dp_ensemble_env.reporting.charts import COLORS, Chart, Series
 from dp_ensemble_env.reporting.page import Page
-from dp_ensemble_env.reporting.plotting import draw_chart
+from dp_ensemble_env.reporting.plots import draw_chart
 
 #: Scores at which a profile is drawn.
 _THRESHOLDS = tuple(range(0, 100, 2))

@@ -38,7 +38,7 @@ from dp_ensemble_env.control.policies import centred, solve_standard
 from dp_ensemble_env.control.returns import ExactReturn, myopic_tilts, optimal_tilts
 from dp_ensemble_env.envs import actions
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.reporting.outcome import score, start_values
+from dp_ensemble_env.reporting.score import score, start_values
 from dp_ensemble_env.reporting.tables import plain
 from dp_ensemble_env.tools.console import Monitor, Silent
 from dp_ensemble_env.tools.files import atomic_write

@@ -282,7 +282,7 @@ def animation(name: str, path: Path) -> Path:
     """Play the optimal policy beside nobody's, in the episode that shows most contexts."""
     from dp_ensemble_env.agents import make_agent
     from dp_ensemble_env.envs.ensemble import EnsembleEnv
-    from dp_ensemble_env.experiments.animation import animate
+    from dp_ensemble_env.reporting.animation import animate
 
     env = EnsembleEnv(name, action="tilt")
     nothing = np.zeros(env.action_space.shape or (), np.float32)

@@ -25,7 +25,7 @@ from dp_ensemble_env.agents.statistics import Interval, interval, suite_interval
 from dp_ensemble_env.control.returns import ExactReturn, myopic_tilts, optimal_tilts
 from dp_ensemble_env.envs.actions import action_scale, price_tilts
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.reporting.outcome import score, start_values
+from dp_ensemble_env.reporting.score import score, start_values
 from dp_ensemble_env.scenarios.problem import draw_release
 from dp_ensemble_env.tools.console import Monitor, Silent
 from dp_ensemble_env.tools.validation import check_choice, check_count

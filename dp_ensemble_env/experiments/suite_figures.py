@@ -14,7 +14,7 @@ import numpy as np
 from dp_ensemble_env.agents.statistics import Interval
 from dp_ensemble_env.experiments.capabilities import AXES, capabilities
 from dp_ensemble_env.experiments.suite import Suite
-from dp_ensemble_env.reporting import plotting as p
+from dp_ensemble_env.reporting import plots as p
 
 CAPTION = "What {agent} can do: 0 is the reference, 100 the optimum; lines are 95 % intervals."
 #: Narrow enough for a telephone, in letters large enough for it.

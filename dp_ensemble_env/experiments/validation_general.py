@@ -38,7 +38,7 @@ from dp_ensemble_env.experiments.validation import (
     student,
 )
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.reporting.outcome import event_outcome
+from dp_ensemble_env.reporting.score import event_outcome
 from dp_ensemble_env.tools.console import Monitor
 
 FloatArray = NDArray[np.float64]

@@ -12,7 +12,7 @@ from dp_ensemble_env import scenarios
 from dp_ensemble_env.agents import make_agent
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.reporting.outcome import score
+from dp_ensemble_env.reporting.score import score
 
 #: Whose day it is: the player's, the optimal policy's, and that of loads that are left alone.
 PLAYERS = ("you", "optimum", "uncontrolled")

@@ -21,7 +21,7 @@ from dp_ensemble_env.privacy.accounting.divergence import (
     worst_case_epsilon,
 )
 from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism
-from dp_ensemble_env.reporting.plotting import (
+from dp_ensemble_env.reporting.plots import (
     BLACK,
     BLUE,
     CORNERS,

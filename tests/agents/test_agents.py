@@ -24,7 +24,7 @@ from dp_ensemble_env.envs.actions import action_scale, price_tilts
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.experiments import validation
 from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism
-from dp_ensemble_env.reporting.outcome import event_outcome
+from dp_ensemble_env.reporting.score import event_outcome
 
 BASELINES = ("uncontrolled", "ad-hoc", "best-price")
 

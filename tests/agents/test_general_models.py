@@ -21,7 +21,7 @@ from dp_ensemble_env.context import Context
 from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv
 from dp_ensemble_env.experiments import datasets
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.reporting.outcome import start_values
+from dp_ensemble_env.reporting.score import start_values
 from dp_ensemble_env.scenarios.problem import ProblemSettings
 
 

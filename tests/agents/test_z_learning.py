@@ -21,7 +21,7 @@ from dp_ensemble_env.control.policies import solve_standard, tilted_policy
 from dp_ensemble_env.envs import EnsembleEnv
 from dp_ensemble_env.envs.actions import action_scale
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.reporting.outcome import event_outcome
+from dp_ensemble_env.reporting.score import event_outcome
 
 SEEDS = (11, 12, 13)
 

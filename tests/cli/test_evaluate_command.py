@@ -11,7 +11,7 @@ from helpers import load
 from dp_ensemble_env import scenarios
 from dp_ensemble_env.control.returns import ExactReturn
 from dp_ensemble_env.experiments.suite import constant_price
-from dp_ensemble_env.reporting.outcome import score, start_values
+from dp_ensemble_env.reporting.score import score, start_values
 
 
 def run(tmp_path, *arguments):

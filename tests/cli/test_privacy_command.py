@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from helpers import SCRIPTS, load
 
-from dp_ensemble_env.experiments import attacks
+from dp_ensemble_env.experiments.studies import attacks
 from dp_ensemble_env.privacy import (
     DirichletMechanism,
     PrivacyLedger,

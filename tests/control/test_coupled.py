@@ -19,7 +19,7 @@ from dp_ensemble_env.control.policies import (
 )
 from dp_ensemble_env.coupling import Coupling
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.reporting.outcome import event_outcome, start_values
+from dp_ensemble_env.reporting.score import event_outcome, start_values
 from dp_ensemble_env.scenarios.campus import campus_event
 
 HORIZON = 4

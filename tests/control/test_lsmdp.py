@@ -31,7 +31,7 @@ from dp_ensemble_env.control.policies import (
     tilted_policy,
 )
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.reporting.outcome import event_outcome, reference_returns, start_values
+from dp_ensemble_env.reporting.score import event_outcome, reference_returns, start_values
 from dp_ensemble_env.scenarios.campus import campus_event
 from dp_ensemble_env.tools.validation import LARGEST_PENALTY
 

@@ -32,7 +32,7 @@ from dp_ensemble_env.control.policies import (
 from dp_ensemble_env.envs import EnsembleEnv
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism
-from dp_ensemble_env.reporting.outcome import event_outcome
+from dp_ensemble_env.reporting.score import event_outcome
 from dp_ensemble_env.scenarios.campus import campus_event
 
 

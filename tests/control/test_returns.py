@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose
 from dp_ensemble_env.control.policies import tilted_policy
 from dp_ensemble_env.control.returns import ExactReturn, path_returns, policy_return, shares
 from dp_ensemble_env.coupling import Coupling
-from dp_ensemble_env.reporting.outcome import event_outcome
+from dp_ensemble_env.reporting.score import event_outcome
 
 TINY = (2, 3, 2, 2)
 COUPLINGS = {

@@ -16,7 +16,7 @@ from dp_ensemble_env.envs import functional
 from dp_ensemble_env.envs.actions import action_scale, power_direction
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.reporting.outcome import start_values
+from dp_ensemble_env.reporting.score import start_values
 from dp_ensemble_env.scenarios.campus import campus_event
 
 T, C, N, M = 4, 3, 5, 4

@@ -21,7 +21,7 @@ from dp_ensemble_env.coupling import Coupling
 from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv, functional, step
 from dp_ensemble_env.envs.actions import action_scale
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.reporting.outcome import start_values
+from dp_ensemble_env.reporting.score import start_values
 
 POPULATIONS = ("mean-field", "single", 9, 30)
 

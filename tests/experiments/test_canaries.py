@@ -10,9 +10,9 @@ import math
 import numpy as np
 import pytest
 
-from dp_ensemble_env.experiments import canaries
-from dp_ensemble_env.experiments.attacks import CONFIDENCE
-from dp_ensemble_env.experiments.canaries import CanarySettings, agent_features, attack_participants, claim_of
+from dp_ensemble_env.experiments.studies import canaries
+from dp_ensemble_env.experiments.studies.attacks import CONFIDENCE
+from dp_ensemble_env.experiments.studies.canaries import CanarySettings, agent_features, attack_participants, claim_of
 from dp_ensemble_env.privacy import epsilon_lower_bound, mechanism
 from dp_ensemble_env.privacy.audit import Claim, guess_canary
 from dp_ensemble_env.privacy.mechanisms import base, fleet_sums, gaussian

@@ -11,7 +11,7 @@ from dp_ensemble_env.agents.evaluation import seed_summary
 from dp_ensemble_env.experiments.comparison_figures import cost_chart, deployed_explorer
 from dp_ensemble_env.experiments.comparison_report import PrivateRow, Row, show_all, write_all
 from dp_ensemble_env.experiments.comparison_takeaways import AS_TILT, takeaways
-from dp_ensemble_env.reporting.outcome import event_outcome
+from dp_ensemble_env.reporting.score import event_outcome
 from dp_ensemble_env.scenarios.campus import campus_event
 
 

@@ -8,8 +8,8 @@ import math
 import numpy as np
 import pytest
 
-from dp_ensemble_env.experiments import frontier
-from dp_ensemble_env.experiments.frontier import FrontierSettings, Point
+from dp_ensemble_env.experiments.studies import frontier
+from dp_ensemble_env.experiments.studies.frontier import FrontierSettings, Point
 from dp_ensemble_env.privacy import Fleet, mechanism
 from dp_ensemble_env.scenarios.campus import campus_event
 

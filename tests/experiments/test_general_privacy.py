@@ -13,8 +13,8 @@ from dp_ensemble_env.context import Context
 from dp_ensemble_env.control.dynamics import world
 from dp_ensemble_env.control.lsmdp import evaluate_policy
 from dp_ensemble_env.control.policies import solve_standard, tilted_policy
-from dp_ensemble_env.experiments import frontier, regret
 from dp_ensemble_env.experiments.comparison import ComparisonSettings, analytical_costs, private_rows
+from dp_ensemble_env.experiments.studies import frontier, regret
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy import mechanism
 from dp_ensemble_env.scenarios import Card

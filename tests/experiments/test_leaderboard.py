@@ -21,7 +21,7 @@ from dp_ensemble_env.experiments.leaderboard import (
 from dp_ensemble_env.experiments.leaderboard_report import THRESHOLDS, Standing, page, tables
 from dp_ensemble_env.experiments.suite import PLANNERS
 from dp_ensemble_env.experiments.suite_learners import Budget
-from dp_ensemble_env.reporting.outcome import event_outcome
+from dp_ensemble_env.reporting.score import event_outcome
 from dp_ensemble_env.scenarios.problem import draw_release
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -20,7 +20,7 @@ from dp_ensemble_env.experiments.deployment import score_without_data
 from dp_ensemble_env.experiments.probes import CHOICES, Prober, Probes, probe, record, recorded
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy.mechanisms.public import public_guess
-from dp_ensemble_env.reporting.outcome import event_outcome, score, start_values
+from dp_ensemble_env.reporting.score import event_outcome, score, start_values
 
 
 def two_by_two(**changes):

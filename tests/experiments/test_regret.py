@@ -10,7 +10,7 @@ from dp_ensemble_env.agents import make_agent
 from dp_ensemble_env.control.lsmdp import evaluate_policy
 from dp_ensemble_env.control.policies import solve_standard, tilted_policy
 from dp_ensemble_env.envs import EnsembleEnv
-from dp_ensemble_env.experiments.regret import HEADINGS, PARTS, Regret, draw_regrets, mean_regret, split_regret
+from dp_ensemble_env.experiments.studies.regret import HEADINGS, PARTS, Regret, draw_regrets, mean_regret, split_regret
 from dp_ensemble_env.privacy import PrivacyLedger, mechanism
 
 

@@ -12,10 +12,10 @@ from dp_ensemble_env import scenarios
 from dp_ensemble_env.cli.main import main
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.experiments import scenario_pages as pages
-from dp_ensemble_env.experiments.animation import HEIGHT, WIDTH
 from dp_ensemble_env.experiments.probes import recorded
 from dp_ensemble_env.experiments.suite_report import capability_table, table
 from dp_ensemble_env.experiments.suite_report import recorded as recorded_suite
+from dp_ensemble_env.reporting.animation import HEIGHT, WIDTH
 
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "images"

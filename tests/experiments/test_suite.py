@@ -22,7 +22,7 @@ from dp_ensemble_env.experiments.suite import PLANNERS, Entry, Facts, Suite, Sui
 from dp_ensemble_env.experiments.suite_learners import Budget
 from dp_ensemble_env.experiments.suite_report import capability_table, from_json, load, table, to_json, write_all
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.reporting.outcome import event_outcome
+from dp_ensemble_env.reporting.score import event_outcome
 
 
 def entry(agent: str, scenario: str, score: float, **more: float) -> Entry:

@@ -10,7 +10,7 @@ import pytest
 
 from dp_ensemble_env.control.policies import standard_policy
 from dp_ensemble_env.envs import EnsembleEnv, functional
-from dp_ensemble_env.reporting.outcome import start_values
+from dp_ensemble_env.reporting.score import start_values
 from dp_ensemble_env.scenarios.campus import campus_event
 
 

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from dp_ensemble_env.reporting.charts import Chart, Explorer, Series, Stop
-from dp_ensemble_env.reporting.plotting import draw_chart
+from dp_ensemble_env.reporting.plots import draw_chart
 
 
 def line(**changes):

@@ -9,7 +9,7 @@ import pytest
 
 from dp_ensemble_env.reporting.charts import COLORS, Chart, Explorer, Series, Stop
 from dp_ensemble_env.reporting.page import Cell, Page
-from dp_ensemble_env.reporting.plotting import draw_chart
+from dp_ensemble_env.reporting.plots import draw_chart
 
 
 def test_page_parts_are_escaped(tmp_path):

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from dp_ensemble_env import scenarios
 from dp_ensemble_env.control.policies import solve_standard, standard_policy, tilted_policy
-from dp_ensemble_env.reporting.outcome import event_outcome
+from dp_ensemble_env.reporting.score import event_outcome
 from dp_ensemble_env.scenarios import campus_day as module
 from dp_ensemble_env.scenarios.campus_day import (
     DEBT_KWH,

@@ -13,7 +13,7 @@ from dp_ensemble_env.control.policies import as_tilt
 from dp_ensemble_env.control.returns import shares
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.experiments.probes import Prober
-from dp_ensemble_env.reporting.outcome import event_outcome, start_values
+from dp_ensemble_env.reporting.score import event_outcome, start_values
 from dp_ensemble_env.scenarios import feeder, tracking
 
 NAMES = ("feeder", "tracking")

@@ -36,7 +36,7 @@ from dp_ensemble_env.privacy.mechanisms import as_privacy
 from dp_ensemble_env.privacy.mechanisms.fleet_sums import FleetMechanism
 from dp_ensemble_env.privacy.mechanisms.public import PublicMechanism
 from dp_ensemble_env.privacy.release import Release
-from dp_ensemble_env.reporting.outcome import Outcome, event_outcome, start_values
+from dp_ensemble_env.reporting.score import Outcome, event_outcome, start_values
 from dp_ensemble_env.reporting.tables import plain
 
 FloatArray = NDArray[np.float64]
@@ -186,7 +186,7 @@ def mean_regret(name: str, parts: Iterable[Regret]) -> Regret:
 
 def draw_regrets(rows: Sequence[Regret], path: Path) -> Path:
     """Draw the parts of each controller's loss side by side in one bar; negative parts to the left of zero."""
-    from dp_ensemble_env.reporting import plotting as p
+    from dp_ensemble_env.reporting import plots as p
 
     with p.look():
         figure, axes = p.subplots(figsize=(7.5, 0.5 * len(rows) + 1.6))

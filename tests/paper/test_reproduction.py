@@ -13,13 +13,15 @@ import pytest
 from helpers import fake_simbench, load
 from scipy import integrate, stats
 
-import dp_ensemble_env.experiments.reproduction.measures as rm
-import dp_ensemble_env.experiments.reproduction.releases as rr
-import dp_ensemble_env.experiments.reproduction.study as rs
+import dp_ensemble_env.paper.measures as rm
+import dp_ensemble_env.paper.releases as rr
+import dp_ensemble_env.paper.study as rs
 from dp_ensemble_env.chain.event import event_day
 from dp_ensemble_env.control.policies import average_policy, digamma_policy, standard_policy, taylor_policy
-from dp_ensemble_env.experiments.reproduction import run as reproduction
-from dp_ensemble_env.experiments.reproduction.claims import (
+from dp_ensemble_env.meter import PowerSeries
+from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.paper import run as reproduction
+from dp_ensemble_env.paper.claims import (
     CONTRADICTED,
     NOT_REPRODUCIBLE,
     PAPER_EPSILON,
@@ -47,16 +49,14 @@ from dp_ensemble_env.experiments.reproduction.claims import (
     search_ratio,
     theory_findings,
 )
-from dp_ensemble_env.experiments.reproduction.data import DataSet, campus_data, load_data, series_data
-from dp_ensemble_env.experiments.reproduction.findings import study_findings
-from dp_ensemble_env.experiments.reproduction.misprints import read_back
-from dp_ensemble_env.experiments.reproduction.played import largest_shed, peak_time, shed_policy
-from dp_ensemble_env.experiments.reproduction.row import H, pick_row
-from dp_ensemble_env.experiments.reproduction.verdicts import counts, show_findings
-from dp_ensemble_env.meter import PowerSeries
-from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.paper.data import DataSet, campus_data, load_data, series_data
+from dp_ensemble_env.paper.findings import study_findings
+from dp_ensemble_env.paper.misprints import read_back
+from dp_ensemble_env.paper.played import largest_shed, peak_time, shed_policy
+from dp_ensemble_env.paper.row import H, pick_row
+from dp_ensemble_env.paper.verdicts import counts, show_findings
 from dp_ensemble_env.privacy.audit import audit_samples
-from dp_ensemble_env.reporting.outcome import event_outcome
+from dp_ensemble_env.reporting.score import event_outcome
 from dp_ensemble_env.reporting.tables import spreadsheet_safe
 from dp_ensemble_env.scenarios.campus import HOLIDAYS
 from dp_ensemble_env.scenarios.problem import ProblemSettings
@@ -549,8 +549,8 @@ def test_series_keeps_its_own_step_and_season(data):
 
 def test_no_row_qualifies(tmp_path, monkeypatch):
     """Two successors everywhere: the row's figures and claims are left out, the rest is there."""
-    from dp_ensemble_env.experiments.reproduction.figures import draw_all
-    from dp_ensemble_env.experiments.reproduction.tables import study_tables
+    from dp_ensemble_env.paper.figures import draw_all
+    from dp_ensemble_env.paper.tables import study_tables
 
     monkeypatch.setattr(rs, "learners", lambda *arguments: [])
     n = 6

@@ -35,7 +35,7 @@ from dp_ensemble_env.privacy.fleet import SUMMER_STEPS, Fleet
 from dp_ensemble_env.privacy.mechanisms import Mechanism, mechanism
 from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism
 from dp_ensemble_env.privacy.mechanisms.public import public_guess
-from dp_ensemble_env.reporting.outcome import event_outcome
+from dp_ensemble_env.reporting.score import event_outcome
 from dp_ensemble_env.scenarios.problem import simulated
 from dp_ensemble_env.tools.console import Monitor, Silent
 from dp_ensemble_env.tools.validation import check_choice, check_count
@@ -242,19 +242,17 @@ def plot(found: Sequence[Point], path: Path) -> Path:
 
     One mechanism on one instance fits into one panel, with letters that a telephone can show.
     """
-    from dp_ensemble_env.reporting import plotting
+    from dp_ensemble_env.reporting import plots
 
     cases = sorted({(point.instance, -np.nan_to_num(point.heterogeneity)) for point in found})
     numbers = sorted({point.participants for point in found})
     names = list(dict.fromkeys(point.mechanism for point in found))
     if len(cases) == len(names) == 1 and len(numbers) <= 5:
         return _plot_one(found, numbers, path)
-    colours = dict(zip(names, (plotting.BLUE, plotting.ORANGE, plotting.GREEN, plotting.PINK), strict=False))
-    with plotting.look():
+    colours = dict(zip(names, (plots.BLUE, plots.ORANGE, plots.GREEN, plots.PINK), strict=False))
+    with plots.look():
         size = (1.1 + 1.7 * len(numbers), 0.6 + 1.6 * len(cases))
-        figure, grid = plotting.subplots(
-            len(cases), len(numbers), figsize=size, sharex=True, sharey=True, squeeze=False
-        )
+        figure, grid = plots.subplots(len(cases), len(numbers), figsize=size, sharex=True, sharey=True, squeeze=False)
         for row, (instance, minus) in zip(grid, cases, strict=True):
             for axes, number in zip(row, numbers, strict=True):
                 case = (instance, minus, number)
@@ -266,22 +264,22 @@ def plot(found: Sequence[Point], path: Path) -> Path:
         for axes in grid[-1]:
             axes.set_xlabel("ε")
         grid[0, 0].legend(fontsize=6.5)
-        return plotting.save(figure, path)
+        return plots.save(figure, path)
 
 
 def _plot_one(found: Sequence[Point], numbers: Sequence[int], path: Path) -> Path:
-    from dp_ensemble_env.reporting import plotting
+    from dp_ensemble_env.reporting import plots
 
-    colours = (plotting.BLUE, plotting.ORANGE, plotting.GREEN, plotting.PINK, plotting.SKY)
-    with plotting.look():
-        figure, axes = plotting.subplots(figsize=(3.2, 2.4))
+    colours = (plots.BLUE, plots.ORANGE, plots.GREEN, plots.PINK, plots.SKY)
+    with plots.look():
+        figure, axes = plots.subplots(figsize=(3.2, 2.4))
         for number, colour, marker in reversed(list(zip(numbers, colours, "osD^v", strict=False))):
             mine = sorted((p for p in found if p.participants == number and p.reached), key=lambda p: p.epsilon)
             if mine:
                 label = f"{number:,} participants"
                 x = [p.epsilon for p in mine]
                 axes.plot(x, [p.mean for p in mine], color=colour, marker=marker, ms=5, lw=1.6, label=label)
-        axes.axhline(found[0].public, color=plotting.BLACK, ls="--", lw=1.3, label="plan without data")
+        axes.axhline(found[0].public, color=plots.BLACK, ls="--", lw=1.3, label="plan without data")
         ticks = sorted({p.epsilon for p in found})
         axes.set_xscale("log")
         axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
@@ -290,18 +288,18 @@ def _plot_one(found: Sequence[Point], numbers: Sequence[int], path: Path) -> Pat
         axes.set_xlabel("privacy loss ε (smaller is more private)", fontsize=8.5)
         axes.set_ylabel("score", fontsize=8.5)
         axes.legend(fontsize=7.5, ncol=2, frameon=False, loc="lower center", bbox_to_anchor=(0.45, 1.0))
-        return plotting.save(figure, path)
+        return plots.save(figure, path)
 
 
 def _panel(axes: Any, found: Sequence[Point], colours: dict[str, str]) -> None:
-    from dp_ensemble_env.reporting import plotting
+    from dp_ensemble_env.reporting import plots
 
     for marker, (name, colour) in zip("osD^", colours.items(), strict=False):
         mine = sorted((p for p in found if p.mechanism == name and p.reached), key=lambda p: p.epsilon)
         x = [p.epsilon for p in mine]
         axes.plot(x, [p.mean for p in mine], color=colour, marker=marker, ms=3, lw=1.2, label=name)
         axes.plot(x, [p.worst for p in mine], color=colour, lw=0.8, ls=":")
-    axes.axhline(found[0].public, color=plotting.BLACK, ls="--", lw=1, label="public guess, ε = 0")
+    axes.axhline(found[0].public, color=plots.BLACK, ls="--", lw=1, label="public guess, ε = 0")
     ticks = sorted({p.epsilon for p in found})
     low = min(85.0, found[0].public - 3.0)  # what is far below the public guess is not drawn
     axes.set(xscale="log", ylim=(low, 100.5 + 0.02 * (85.0 - low)))

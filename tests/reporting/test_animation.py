@@ -9,7 +9,7 @@ from dp_ensemble_env.agents import make_agent
 from dp_ensemble_env.cli.main import main
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.envs.rendering import BLUE, ORANGE, PURPLE
-from dp_ensemble_env.experiments.animation import HEIGHT, WIDTH, animate
+from dp_ensemble_env.reporting.animation import HEIGHT, WIDTH, animate
 
 image = pytest.importorskip("PIL.Image")
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dp_ensemble_env.experiments.reproduction.claims import NAMES, PAPER_L1, instance_l1
-from dp_ensemble_env.experiments.reproduction.measures import ONE, ONE_STEP
-from dp_ensemble_env.experiments.reproduction.study import Study
+from dp_ensemble_env.paper.claims import NAMES, PAPER_L1, instance_l1
+from dp_ensemble_env.paper.measures import ONE, ONE_STEP
+from dp_ensemble_env.paper.study import Study
 from dp_ensemble_env.reporting.tables import plain, write_csv
 
 #: Concentrations of the longer tables.

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from dp_ensemble_env.experiments.reproduction.claims import (
+from dp_ensemble_env.paper.claims import (
     ABOUT_15,
     NAMES,
     SLIGHTLY,
@@ -16,9 +16,9 @@ from dp_ensemble_env.experiments.reproduction.claims import (
     judge_within,
     percent,
 )
-from dp_ensemble_env.experiments.reproduction.measures import KS
-from dp_ensemble_env.experiments.reproduction.study import Study
-from dp_ensemble_env.reporting.outcome import Outcome
+from dp_ensemble_env.paper.measures import KS
+from dp_ensemble_env.paper.study import Study
+from dp_ensemble_env.reporting.score import Outcome
 
 NOISY = ("taylor", "digamma", "average-exact")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dp_ensemble_env.experiments.reproduction.claims import (
+from dp_ensemble_env.paper.claims import (
     CONTRADICTED,
     NOT_REPRODUCIBLE,
     REPRODUCED,

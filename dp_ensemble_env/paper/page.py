@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from dp_ensemble_env.experiments.comparison_report import OWNER_WORDS
-from dp_ensemble_env.experiments.reproduction import live
-from dp_ensemble_env.experiments.reproduction.claims import (
+from dp_ensemble_env.paper import live
+from dp_ensemble_env.paper.claims import (
     ABOUT_15,
     CONTRADICTED,
     DISTINCT,
@@ -21,15 +21,15 @@ from dp_ensemble_env.experiments.reproduction.claims import (
     RatioSearch,
     percent,
 )
-from dp_ensemble_env.experiments.reproduction.data import METER, THEORY
-from dp_ensemble_env.experiments.reproduction.figures import draw_all
-from dp_ensemble_env.experiments.reproduction.row import RULE
-from dp_ensemble_env.experiments.reproduction.study import Study
-from dp_ensemble_env.experiments.reproduction.tables import Table
-from dp_ensemble_env.experiments.reproduction.verdicts import MARKS, Claim, all_claims, tally
+from dp_ensemble_env.paper.data import METER, THEORY
+from dp_ensemble_env.paper.figures import draw_all
+from dp_ensemble_env.paper.row import RULE
+from dp_ensemble_env.paper.study import Study
+from dp_ensemble_env.paper.tables import Table
+from dp_ensemble_env.paper.verdicts import MARKS, Claim, all_claims, tally
 from dp_ensemble_env.reporting.charts import Explorer
 from dp_ensemble_env.reporting.page import Cell, Page
-from dp_ensemble_env.reporting.plotting import draw_chart
+from dp_ensemble_env.reporting.plots import draw_chart
 
 INTRODUCTION = (
     "A demand-response aggregator steers the power of 100 buildings. Left alone, the ensemble moves between power "

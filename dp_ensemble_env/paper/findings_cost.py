@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from dp_ensemble_env.experiments.reproduction.claims import (
+from dp_ensemble_env.paper.claims import (
     NAMES,
     RECOVERED,
     REPRODUCED,
@@ -21,9 +21,9 @@ from dp_ensemble_env.experiments.reproduction.claims import (
     judge_within,
     rising,
 )
-from dp_ensemble_env.experiments.reproduction.measures import KS, LEADING, ONE, ONE_STEP, PRINTED
-from dp_ensemble_env.experiments.reproduction.releases import DRAWS
-from dp_ensemble_env.experiments.reproduction.study import Study
+from dp_ensemble_env.paper.measures import KS, LEADING, ONE, ONE_STEP, PRINTED
+from dp_ensemble_env.paper.releases import DRAWS
+from dp_ensemble_env.paper.study import Study
 
 #: Ends the names of the costs by the paper's own formulas.
 FORMULA = ", paper's formula"

@@ -12,12 +12,12 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.patches import Rectangle
 
 from dp_ensemble_env.chain.calendar import select_days
-from dp_ensemble_env.experiments.reproduction import captions, live
-from dp_ensemble_env.experiments.reproduction.claims import PAPER_EPSILON, distance
-from dp_ensemble_env.experiments.reproduction.measures import KS, LEADING, ONE, ONE_STEP
-from dp_ensemble_env.experiments.reproduction.releases import DELTA
-from dp_ensemble_env.experiments.reproduction.study import Study
-from dp_ensemble_env.reporting import plotting as p
+from dp_ensemble_env.paper import captions, live
+from dp_ensemble_env.paper.claims import PAPER_EPSILON, distance
+from dp_ensemble_env.paper.measures import KS, LEADING, ONE, ONE_STEP
+from dp_ensemble_env.paper.releases import DELTA
+from dp_ensemble_env.paper.study import Study
+from dp_ensemble_env.reporting import plots as p
 
 #: The row and its neighbour, in all figures.
 INPUTS = (("the row", p.BLUE, "o"), ("its neighbour", p.RED, "^"))

@@ -1,6 +1,6 @@
 """Everything Section VI of the paper measures, computed on one data set.
 
-`run_study` calls the functions of `reproduction.measures` and its neighbours in
+`run_study` calls the functions of `paper.measures` and its neighbours in
 turn and collects the results in a `Study`, from which claims, tables and figures are made.
 """
 
@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_ensemble_env.control.policies import solve_standard
-from dp_ensemble_env.experiments.reproduction.data import DataSet
-from dp_ensemble_env.experiments.reproduction.measures import (
+from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.paper.data import DataSet
+from dp_ensemble_env.paper.measures import (
     FULL,
     KS,
     QUICK,
@@ -30,9 +31,9 @@ from dp_ensemble_env.experiments.reproduction.measures import (
     sampled_policies,
     shown_time,
 )
-from dp_ensemble_env.experiments.reproduction.misprints import misprint_line, recovery_error
-from dp_ensemble_env.experiments.reproduction.played import largest_shed, peak_time, released_outcomes
-from dp_ensemble_env.experiments.reproduction.releases import (
+from dp_ensemble_env.paper.misprints import misprint_line, recovery_error
+from dp_ensemble_env.paper.played import largest_shed, peak_time, released_outcomes
+from dp_ensemble_env.paper.releases import (
     attack_average,
     attack_ceiling,
     best_accuracy,
@@ -40,9 +41,8 @@ from dp_ensemble_env.experiments.reproduction.releases import (
     kernel_errors,
     release_clouds,
 )
-from dp_ensemble_env.experiments.reproduction.row import PickedRow, pick_row
-from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.reporting.outcome import Outcome
+from dp_ensemble_env.paper.row import PickedRow, pick_row
+from dp_ensemble_env.reporting.score import Outcome
 
 __all__ = ["FULL", "QUICK", "STAGES", "Effort", "Study", "run_study"]
 

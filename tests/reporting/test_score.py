@@ -9,7 +9,7 @@ import pytest
 from dp_ensemble_env.agents import Evaluation, evaluate, make_agent
 from dp_ensemble_env.control.policies import solve_policy
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
-from dp_ensemble_env.reporting.outcome import Outcome, event_outcome
+from dp_ensemble_env.reporting.score import Outcome, event_outcome
 from dp_ensemble_env.scenarios.campus import campus_event
 
 

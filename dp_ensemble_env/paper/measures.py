@@ -21,11 +21,11 @@ from dp_ensemble_env.control.cost import (
 from dp_ensemble_env.control.lsmdp import LogKernel, solve
 from dp_ensemble_env.control.policies import average_policy, digamma_policy, standard_policy, taylor_policy
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
-from dp_ensemble_env.experiments.reproduction.releases import DRAWS
-from dp_ensemble_env.experiments.reproduction.row import PickedRow
 from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.paper.releases import DRAWS
+from dp_ensemble_env.paper.row import PickedRow
 from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism
-from dp_ensemble_env.reporting.outcome import Outcome, event_outcome
+from dp_ensemble_env.reporting.score import Outcome, event_outcome
 
 FloatArray = NDArray[np.float64]
 #: The paper's concentrations.

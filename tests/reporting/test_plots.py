@@ -7,14 +7,14 @@ import matplotlib
 import numpy as np
 from matplotlib import pyplot as plt
 
-from dp_ensemble_env.reporting import plotting
+from dp_ensemble_env.reporting import plots
 from dp_ensemble_env.reporting.privacy_plots import plot_simplex
 
 
 def test_importing_changes_nothing_of_matplotlib():
     code = (
         "import matplotlib; matplotlib.use('svg'); before = dict(matplotlib.rcParams)\n"
-        "import dp_ensemble_env.reporting.privacy_plots, dp_ensemble_env.experiments.reproduction.figures, sys\n"
+        "import dp_ensemble_env.reporting.privacy_plots, dp_ensemble_env.paper.figures, sys\n"
         "assert dict(matplotlib.rcParams) == before and 'matplotlib.pyplot' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -31,11 +31,11 @@ def test_drawing_leaves_no_trace_and_does_not_depend_on_the_session(tmp_path):
 
 def test_settings_hold_inside_the_context_only(tmp_path):
     outside = matplotlib.rcParams["legend.frameon"]
-    with plotting.look({"font.size": 7}):
+    with plots.look({"font.size": 7}):
         assert matplotlib.rcParams["font.size"] == 7 and matplotlib.rcParams["legend.frameon"] is False
-        figure, axes = plotting.subplots(2, 1, figsize=(2.0, 1.0), height_ratios=(1, 2))
+        figure, axes = plots.subplots(2, 1, figsize=(2.0, 1.0), height_ratios=(1, 2))
         assert figure.get_constrained_layout() and len(axes) == 2
-        path = plotting.save(figure, tmp_path / "a.png", vector=True, dpi=100)
+        path = plots.save(figure, tmp_path / "a.png", vector=True, dpi=100)
     assert matplotlib.rcParams["legend.frameon"] == outside
     assert plt.imread(path).shape[:2] == (100, 200)
     assert path.with_suffix(".svg").read_text().count("<svg") == 1

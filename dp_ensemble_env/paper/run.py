@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from dp_ensemble_env.experiments.comparison_report import OWNER_ONLY
-from dp_ensemble_env.experiments.reproduction.claims import Finding, RatioSearch, search_ratio, theory_findings
-from dp_ensemble_env.experiments.reproduction.data import BUILDINGS, METER, THEORY, DataSet
-from dp_ensemble_env.experiments.reproduction.findings import study_findings
-from dp_ensemble_env.experiments.reproduction.study import FULL, QUICK, STAGES, Study, run_study
-from dp_ensemble_env.experiments.reproduction.tables import study_tables
-from dp_ensemble_env.experiments.reproduction.verdicts import CLAIM_HEADINGS, claim_rows, counts
+from dp_ensemble_env.paper.claims import Finding, RatioSearch, search_ratio, theory_findings
+from dp_ensemble_env.paper.data import BUILDINGS, METER, THEORY, DataSet
+from dp_ensemble_env.paper.findings import study_findings
+from dp_ensemble_env.paper.study import FULL, QUICK, STAGES, Study, run_study
+from dp_ensemble_env.paper.tables import study_tables
+from dp_ensemble_env.paper.verdicts import CLAIM_HEADINGS, claim_rows, counts
 from dp_ensemble_env.reporting.provenance import versions
 from dp_ensemble_env.reporting.tables import write_csv
 from dp_ensemble_env.tools.console import Monitor, Silent
@@ -32,7 +32,7 @@ class ReproductionSettings:
     output: Path
     quick: bool = False
     seed: int = 0
-    command: str = "dp_ensemble_env.experiments.reproduction"
+    command: str = "dp_ensemble_env.paper"
 
     def __post_init__(self) -> None:
         check_count(self.seed, "seed", 0)
@@ -42,7 +42,7 @@ def reproduce(
     settings: ReproductionSettings, sets: list[DataSet], monitor: Monitor | None = None
 ) -> tuple[Path, dict[str, list[Finding]]]:
     """Compute, judge and write; return the page and the findings of each data set."""
-    from dp_ensemble_env.experiments.reproduction.page import write_page
+    from dp_ensemble_env.paper.page import write_page
 
     monitor, started = monitor or Silent(), time.perf_counter()
     former = former_files(settings.output)
@@ -106,7 +106,7 @@ def _record(
     suffix: str,
 ) -> list[str]:
     """Write everything for machines; return the files that belong to this run."""
-    from dp_ensemble_env.experiments.reproduction.figures import figure_files
+    from dp_ensemble_env.paper.figures import figure_files
 
     files = [
         f"{study.data.slug}/{name}"

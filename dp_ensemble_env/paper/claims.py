@@ -24,10 +24,10 @@ from typing import NamedTuple
 import numpy as np
 
 from dp_ensemble_env.control.policies import average_policy, digamma_policy, taylor_policy
-from dp_ensemble_env.experiments.reproduction.measures import KS
-from dp_ensemble_env.experiments.reproduction.releases import DELTA
-from dp_ensemble_env.experiments.reproduction.row import H
 from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.paper.measures import KS
+from dp_ensemble_env.paper.releases import DELTA
+from dp_ensemble_env.paper.row import H
 from dp_ensemble_env.privacy.accounting.theorem2 import theorem2_epsilon
 
 REPRODUCED, SHAPE, NOT_REPRODUCIBLE, CONTRADICTED = (

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from dp_ensemble_env.agents.z_learning import learn
 from dp_ensemble_env.control.lsmdp import log_probabilities, solve
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
-from dp_ensemble_env.experiments.attacks import CONFIDENCE
+from dp_ensemble_env.experiments.studies.attacks import CONFIDENCE
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy.audit import Claim, Kind, audit_pair, guess_canary, with_canary
 from dp_ensemble_env.privacy.fleet import Fleet

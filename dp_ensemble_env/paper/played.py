@@ -13,7 +13,7 @@ from dp_ensemble_env.control.policies import standard_policy, tilted_policy
 from dp_ensemble_env.envs.actions import price_tilts
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism
-from dp_ensemble_env.reporting.outcome import event_outcome
+from dp_ensemble_env.reporting.score import event_outcome
 
 FloatArray = NDArray[np.float64]
 

@@ -1,4 +1,4 @@
-"""Every claim of the paper's Section VI, judged on one data set by the rules of `reproduction.claims`."""
+"""Every claim of the paper's Section VI, judged on one data set by the rules of `paper.claims`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from dp_ensemble_env.experiments.reproduction.claims import (
+from dp_ensemble_env.paper.claims import (
     NOT_REPRODUCIBLE,
     PAPER_L1,
     REPRODUCED,
@@ -25,10 +25,10 @@ from dp_ensemble_env.experiments.reproduction.claims import (
     percent,
     rising,
 )
-from dp_ensemble_env.experiments.reproduction.findings_cost import cost_findings, privacy_findings
-from dp_ensemble_env.experiments.reproduction.findings_event import event_findings
-from dp_ensemble_env.experiments.reproduction.measures import KS
-from dp_ensemble_env.experiments.reproduction.study import Study
+from dp_ensemble_env.paper.findings_cost import cost_findings, privacy_findings
+from dp_ensemble_env.paper.findings_event import event_findings
+from dp_ensemble_env.paper.measures import KS
+from dp_ensemble_env.paper.study import Study
 
 ROW_CLAIM = "an adjacent row exists: the state's own entry down by 0.015, the next one up"
 PAPER_EVENT = "2018-07-02, 11:00–15:00"

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.integrate import quad
 from scipy.special import betainc, digamma
 
-from dp_ensemble_env.experiments.reproduction.row import H, PickedRow
+from dp_ensemble_env.paper.row import H, PickedRow
 from dp_ensemble_env.privacy.accounting.compose import RowGroup, composed_epsilon
 from dp_ensemble_env.privacy.accounting.divergence import pair_delta, pair_epsilon, worst_case_epsilon
 from dp_ensemble_env.privacy.accounting.theorem2 import theorem2_epsilon

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from dp_ensemble_env.experiments.reproduction.claims import percent
-from dp_ensemble_env.experiments.reproduction.measures import LEADING, ONE, ONE_STEP, PRINTED
-from dp_ensemble_env.experiments.reproduction.releases import DELTA
-from dp_ensemble_env.experiments.reproduction.row import H
-from dp_ensemble_env.experiments.reproduction.study import Study
+from dp_ensemble_env.paper.claims import percent
+from dp_ensemble_env.paper.measures import LEADING, ONE, ONE_STEP, PRINTED
+from dp_ensemble_env.paper.releases import DELTA
+from dp_ensemble_env.paper.row import H
+from dp_ensemble_env.paper.study import Study
 
 
 def load_caption(study: Study) -> str:

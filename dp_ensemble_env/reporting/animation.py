@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env.agents import Agent, make_agent
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.envs.rendering import (
     BANDS,
@@ -42,6 +41,14 @@ LARGE, MIDDLE, SMALL = 30, 25, 21
 PACE, PAUSE = 350, 2500
 COLOURS = 48
 SUFFIXES = (".gif", ".png", ".webp")
+
+
+class Agent(Protocol):
+    """What is asked of an agent here: Stable-Baselines3's `predict`."""
+
+    def predict(self, observation: Any, *, deterministic: bool) -> tuple[Any, Any]:
+        """Return the action, and the agent's state."""
+        ...
 
 
 def check_suffix(path: Path) -> None:
@@ -73,24 +80,24 @@ def animate(agent: Agent, env: EnsembleEnv, path: Path, *, name: str = "agent", 
 
 def _frames(agent: Agent, env: EnsembleEnv, name: str, seed: int) -> list[NDArray[np.uint8]]:
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
-    ours, idle = (_twin(env) for _ in range(2))
+    ours, idle = _twin(env, env.action_mode), _twin(env, "tilt")
     observation, _ = ours.reset(seed=seed)
     idle.reset(seed=seed)
-    nobody = make_agent("uncontrolled", idle)
+    nothing = np.zeros(idle.action_space.shape or (), dtype=np.float32)
     scenes = [(idle.scene(), ours.scene())]
     for _ in range(ours.model.horizon):
         action, _ = agent.predict(observation, deterministic=True)
         observation = ours.step(action)[0]
-        idle.step(nobody.predict(observation, deterministic=True)[0])
+        idle.step(nothing)
         scenes.append((idle.scene(), ours.scene()))
     painter = _Painter(name, scenes[-1])
     return [painter.paint(*pair) for pair in scenes]
 
 
-def _twin(env: EnsembleEnv) -> EnsembleEnv:
+def _twin(env: EnsembleEnv, action: str) -> EnsembleEnv:
     """Return an environment of the same model (a private one has that of its release) that keeps what is drawn."""
     population = "mean-field" if env.population is None else env.population
-    return EnsembleEnv(env.model, population, env.action_mode, render_mode="rgb_array")
+    return EnsembleEnv(env.model, population, action, render_mode="rgb_array")
 
 
 def _write(frames: list[NDArray[np.uint8]], path: Path) -> None:

@@ -1,0 +1,1 @@
+"""Studies of privacy: frontier, regret, attacks, canaries."""

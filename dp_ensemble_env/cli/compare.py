@@ -13,9 +13,10 @@ from dp_ensemble_env.cli import options
 from dp_ensemble_env.cli.shell import Parser, execute, keeping
 from dp_ensemble_env.envs import actions
 from dp_ensemble_env.experiments.comparison import PRESETS, ComparisonSettings, Store, compare
-from dp_ensemble_env.experiments.comparison_report import OWNER_ONLY, show_all, write_all
+from dp_ensemble_env.experiments.comparison_report import show_all, write_all
 from dp_ensemble_env.experiments.comparison_takeaways import takeaways
 from dp_ensemble_env.experiments.suite_report import load as load_suite
+from dp_ensemble_env.reporting.page import OWNER_ONLY
 from dp_ensemble_env.reporting.tables import show_text
 from dp_ensemble_env.tools.console import Progress
 from dp_ensemble_env.tools.files import check_writable

@@ -10,7 +10,6 @@ from typing import Any
 
 from dp_ensemble_env.cli import options
 from dp_ensemble_env.cli.shell import Parser, execute, keeping
-from dp_ensemble_env.experiments.comparison_report import OWNER_ONLY
 from dp_ensemble_env.experiments.sweep.backends import ClusterLostError, Place
 from dp_ensemble_env.experiments.sweep.cells import BUILT_IN, Cell, Store
 from dp_ensemble_env.experiments.sweep.grid import DEFAULTS, Grid, read_grid
@@ -22,6 +21,7 @@ from dp_ensemble_env.experiments.sweep.report import (
     work_left,
     write_tables,
 )
+from dp_ensemble_env.reporting.page import OWNER_ONLY
 from dp_ensemble_env.reporting.tables import show_table
 from dp_ensemble_env.tools.console import Progress
 from dp_ensemble_env.tools.files import check_writable

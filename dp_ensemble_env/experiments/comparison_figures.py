@@ -15,8 +15,8 @@ import numpy as np
 from dp_ensemble_env.experiments.comparison_report import PrivateRow, Row, no_minus_zero
 from dp_ensemble_env.experiments.comparison_takeaways import AS_TILT
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.reporting.charts import Chart, Explorer, Series, Stop
-from dp_ensemble_env.reporting.plots import draw_chart, hours
+from dp_ensemble_env.reporting.charts import Chart, Explorer, Series, Stop, hours, power_chart
+from dp_ensemble_env.reporting.plots import draw_chart
 
 #: Captions of the files.
 CAPTIONS = {
@@ -70,21 +70,6 @@ def scores_chart(rows: Sequence[Row]) -> Chart:
     label = "gap to the optimum, $ per building"
     about: dict[str, Any] = {"log_x": True, "rows": names, "x_name": "gap: $"}
     return Chart("How far every controller is from the optimum", label, "", [points], **about)
-
-
-def power_chart(model: EnsembleModel, title: str, series: Sequence[Series]) -> Chart:
-    """Power over time, with the event's hours and the customer baseline."""
-    clock, window, lines = hours(model), None, list(series)
-    if model.event is not None and model.event.in_event.any():
-        inside = clock[model.event.in_event]
-        window = (float(inside[0] - model.step_hours), float(inside[-1]))
-        if model.event.baseline_kw is not None:
-            baseline = (model.event.baseline_kw / 1e3).tolist()
-            lines.append(Series("customer baseline", clock.tolist(), baseline, color="grey", dash="2 3"))
-    whose = f"mean power of {model.buildings} buildings, MW"
-    ticks = [(float(h), f"{h % 24:g}") for h in range(math.ceil(clock[0]), math.floor(clock[-1]) + 1)]
-    about: dict[str, Any] = {"clock": True, "window": window, "x_ticks": ticks, "unit": " MW"}
-    return Chart(title, "hour of the day (end of the interval)", whose, lines, **about)
 
 
 def event_chart(model: EnsembleModel, rows: Sequence[Row]) -> Chart:

@@ -16,6 +16,7 @@ from dp_ensemble_env.agents.evaluation import SeedSummary
 from dp_ensemble_env.experiments.suite_report import add_section
 from dp_ensemble_env.experiments.suite_report import load as load_suite
 from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.reporting.page import OWNER_WORDS
 from dp_ensemble_env.reporting.provenance import versions
 from dp_ensemble_env.reporting.score import Outcome
 from dp_ensemble_env.reporting.tables import plain, show_table, show_text, write_csv
@@ -181,12 +182,6 @@ def show_all(rows: list[Row], private: list[PrivateRow], notes: Sequence[str] = 
 
 
 # ------------------------------------------------------------------ writing
-#: In the names of files that are computed from private meter data.
-OWNER_ONLY = "-private"
-OWNER_WORDS = (
-    "Private: the numbers and pictures of this page were computed from the metered load itself. They are for the owner "
-    "of the data; do not publish them beside a private release."
-)
 
 
 def write_all(

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from dp_ensemble_env.experiments.comparison_figures import power_chart
 from dp_ensemble_env.paper.claims import CONTRADICTED, NOT_REPRODUCIBLE, Finding
 from dp_ensemble_env.paper.data import THEORY
 from dp_ensemble_env.paper.measures import LEADING, ONE
 from dp_ensemble_env.paper.releases import DELTA
 from dp_ensemble_env.paper.study import Study
 from dp_ensemble_env.paper.verdicts import all_claims, tally
-from dp_ensemble_env.reporting.charts import Chart, Explorer, Series, Stop
+from dp_ensemble_env.reporting.charts import Chart, Explorer, Series, Stop, power_chart
 from dp_ensemble_env.reporting.plots import hours
 
 #: Policies that expect the noise: name, colour and dash.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from dp_ensemble_env.experiments.comparison_report import OWNER_WORDS
 from dp_ensemble_env.paper import live
 from dp_ensemble_env.paper.claims import (
     ABOUT_15,
@@ -28,7 +27,7 @@ from dp_ensemble_env.paper.study import Study
 from dp_ensemble_env.paper.tables import Table
 from dp_ensemble_env.paper.verdicts import MARKS, Claim, all_claims, tally
 from dp_ensemble_env.reporting.charts import Explorer
-from dp_ensemble_env.reporting.page import Cell, Page
+from dp_ensemble_env.reporting.page import OWNER_WORDS, Cell, Page
 from dp_ensemble_env.reporting.plots import draw_chart
 
 INTRODUCTION = (

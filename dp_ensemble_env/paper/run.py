@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dp_ensemble_env.experiments.comparison_report import OWNER_ONLY
 from dp_ensemble_env.paper.claims import Finding, RatioSearch, search_ratio, theory_findings
 from dp_ensemble_env.paper.data import BUILDINGS, METER, THEORY, DataSet
 from dp_ensemble_env.paper.findings import study_findings
 from dp_ensemble_env.paper.study import FULL, QUICK, STAGES, Study, run_study
 from dp_ensemble_env.paper.tables import study_tables
 from dp_ensemble_env.paper.verdicts import CLAIM_HEADINGS, claim_rows, counts
+from dp_ensemble_env.reporting.page import OWNER_ONLY
 from dp_ensemble_env.reporting.provenance import versions
 from dp_ensemble_env.reporting.tables import write_csv
 from dp_ensemble_env.tools.console import Monitor, Silent

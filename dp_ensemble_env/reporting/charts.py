@@ -163,6 +163,21 @@ def rounded(values: Any) -> list[float | None]:
     return [float(f"{v:.{_DIGITS}g}") if math.isfinite(v) else None for v in np.asarray(values, dtype=float).tolist()]
 
 
+def power_chart(model: EnsembleModel, title: str, series: Sequence[Series]) -> Chart:
+    """Power over time, with the event's hours and the customer baseline."""
+    clock, window, lines = hours(model), None, list(series)
+    if model.event is not None and model.event.in_event.any():
+        inside = clock[model.event.in_event]
+        window = (float(inside[0] - model.step_hours), float(inside[-1]))
+        if model.event.baseline_kw is not None:
+            baseline = (model.event.baseline_kw / 1e3).tolist()
+            lines.append(Series("customer baseline", clock.tolist(), baseline, color="grey", dash="2 3"))
+    whose = f"mean power of {model.buildings} buildings, MW"
+    ticks = [(float(h), f"{h % 24:g}") for h in range(math.ceil(clock[0]), math.floor(clock[-1]) + 1)]
+    about: dict[str, Any] = {"clock": True, "window": window, "x_ticks": ticks, "unit": " MW"}
+    return Chart(title, "hour of the day (end of the interval)", whose, lines, **about)
+
+
 def hours(model: EnsembleModel) -> NDArray[np.float64]:
     """Return the hour of the day of each time, counted from the first day."""
     since: NDArray[np.float64] = (model.times - model.times[0].astype("datetime64[D]")) / np.timedelta64(3600, "s")

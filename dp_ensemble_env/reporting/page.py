@@ -24,6 +24,12 @@ from dp_ensemble_env.tools.files import atomic_write
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 IN_SHORT = "In short"
 WORDS = "Words"
+#: In the names of files that are computed from private meter data.
+OWNER_ONLY = "-private"
+OWNER_WORDS = (
+    "Private: the numbers and pictures of this page were computed from the metered load itself. They are for the owner "
+    "of the data; do not publish them beside a private release."
+)
 
 
 class Cell(NamedTuple):

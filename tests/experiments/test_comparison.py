@@ -11,8 +11,7 @@ import pytest
 from helpers import load, write_meter
 
 from dp_ensemble_env.experiments.comparison import PRESETS, Learner
-from dp_ensemble_env.experiments.comparison_report import OWNER_WORDS
-from dp_ensemble_env.reporting.page import Page
+from dp_ensemble_env.reporting.page import OWNER_WORDS, Page
 
 
 @pytest.fixture(scope="module")

@@ -187,7 +187,7 @@ TITLES = {
     "run": "run",
 }
 #: Groups that commands pick whole.
-READING = tuple(name.replace("_", "-") for name in SETTINGS)
+READING = tuple(name.replace("_", "-") for name in SETTINGS if name.replace("_", "-") in OPTIONS)
 DATA = tuple(option.name for option in _ALL if option.group == "data")
 #: Those that say how a metered day becomes a problem; the others say how its readings are read.
 DAY = ("dynamics", "temperature", "shed-floor", "response", "penalty-per-kw")

@@ -74,7 +74,7 @@ def _input(args: argparse.Namespace, drawn: Mechanism) -> tuple[EnsembleModel | 
             "--edges is missing: the bounds of the power levels must be public, so state them in kW, as in "
             "--edges 0 5 10 20."
         )
-    reading = {name: getattr(args, name) for name in READING if name != "column"}
+    reading = {name: getattr(args, name) for name in READING if name != "column" and hasattr(args, name)}
     with Progress(f"reading {args.fleet}"):
         fleet = Fleet.read(
             args.fleet,

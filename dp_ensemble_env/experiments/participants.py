@@ -85,7 +85,7 @@ def _of_path(path: Path, settings: ProblemSettings) -> Iterator[Reading]:
         return
     columns = meter_columns(path) if settings.column is None else []
     if len(columns) < 2 or _reads_as_one(settings):
-        yield Reading(settings.column or path.stem, settings)
+        yield Reading(str(settings.column or path.stem), settings)
         return
     for column in columns:
         yield Reading(column, replace(settings, column=column))

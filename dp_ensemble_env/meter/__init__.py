@@ -52,8 +52,18 @@ This module needs NumPy and the standard library; pyarrow is imported only to
 read parquet, openpyxl only to read Excel.
 """
 
-from dp_ensemble_env.meter._reader import meter_columns, read_meter, read_meters
-from dp_ensemble_env.meter._simbench import simbench_profile
+from dp_ensemble_env.meter.formats.simbench import simbench_profile
+from dp_ensemble_env.meter.read import meter_columns, read_meter, read_meters, register_format
 from dp_ensemble_env.meter.series import Gap, PowerSeries
+from dp_ensemble_env.meter.settings import ReadSettings
 
-__all__ = ["Gap", "PowerSeries", "meter_columns", "read_meter", "read_meters", "simbench_profile"]
+__all__ = [
+    "Gap",
+    "PowerSeries",
+    "ReadSettings",
+    "meter_columns",
+    "read_meter",
+    "read_meters",
+    "register_format",
+    "simbench_profile",
+]

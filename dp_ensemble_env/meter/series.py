@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env.meter._origin import plural
+from dp_ensemble_env.meter.origin import plural
 from dp_ensemble_env.tools.validation import as_numeric_array, clock, minutes
 
 #: Reason given to a missing interval when nothing more is known about it.

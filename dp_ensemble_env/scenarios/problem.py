@@ -17,7 +17,7 @@ from dp_ensemble_env.chain.calendar import named_holidays
 from dp_ensemble_env.chain.day import TooFewSimilarDays
 from dp_ensemble_env.chain.event import DemandResponseEvent, check_event_day, event_day, event_for
 from dp_ensemble_env.chain.tariff import Tariff
-from dp_ensemble_env.meter import PowerSeries, read_meter
+from dp_ensemble_env.meter import PowerSeries, ReadSettings, read_meter
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy.fleet import SUMMER_STEPS, Fleet
 from dp_ensemble_env.privacy.ledger import PrivacyLedger
@@ -39,15 +39,14 @@ class Problem:
 
 
 #: Settings that say how a meter file is read.
-READING = (
-    "column", "meter_id", "unit", "stamp", "timezone", "spikes", "negatives", "cumulative", "catch_up", "date_order",
-    "limits",
-)  # fmt: skip
+READING = tuple(field.name for field in fields(ReadSettings))
 
 
 @dataclass(frozen=True)
-class ProblemSettings:
+class ProblemSettings(ReadSettings):
     """Which problem, and how it is made. None leaves a setting to the scenario.
+
+    How the meter file is read, it says as `dp_ensemble_env.meter.ReadSettings`.
 
     Attributes
     ----------
@@ -55,8 +54,6 @@ class ProblemSettings:
         A registered problem; without effect if there is a meter.
     meter : str, optional
         Meter file of one building (`profile` "building"), or of all loads together ("aggregate").
-    column, meter_id, unit, stamp, timezone, spikes, negatives, cumulative, catch_up, date_order, limits
-        See `dp_ensemble_env.meter.read_meter`.
     season, exclude, holidays
         Days to learn from, and not to; ``"us"`` among the holidays stands for the federal ones.
     dynamics : str
@@ -73,17 +70,6 @@ class ProblemSettings:
     scenario: str = "campus-event"
     instance: int = 0
     meter: str | None = None
-    column: str | None = None
-    meter_id: str | None = None
-    unit: str | None = None
-    stamp: str | None = None
-    timezone: str | None = None
-    spikes: str = "error"
-    negatives: str = "error"
-    cumulative: str = "auto"
-    catch_up: str = "missing"
-    date_order: str = "auto"
-    limits: float = 1.0
     season: tuple[str, str] | None = None
     exclude: tuple[str, ...] = ()
     holidays: tuple[str, ...] = ("us",)
@@ -163,7 +149,7 @@ class ProblemSettings:
 
     def read(self) -> PowerSeries:
         """Read the meter file."""
-        return read_meter(str(self.meter), **{name: getattr(self, name) for name in READING})
+        return read_meter(str(self.meter), self)
 
     def event(self, series: PowerSeries) -> DemandResponseEvent:
         """Return the event that the settings describe, on a meter."""

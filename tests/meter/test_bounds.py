@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_meter_sources import LOCAL, block, entry, feed, link, reading_type, write_parquet
 
-from dp_ensemble_env.meter import _limits, meter_columns, read_meter, read_meters
+from dp_ensemble_env.meter import meter_columns, read_meter, read_meters
+from dp_ensemble_env.meter.settings import MOST
 from dp_ensemble_env.privacy import Fleet
 
 GOOD = "start,kW\n" + "".join(f"2024-07-01 {h:02}:00,{h + 1}\n" for h in range(24))
@@ -73,7 +74,7 @@ def test_links_in_a_circle(tmp_path):
     ],
 )
 def test_text_has_limits_that_can_be_raised(file, monkeypatch, what, most, words):
-    monkeypatch.setitem(_limits._MOST, what, most)
+    monkeypatch.setitem(MOST, what, most)
     path = file(GOOD)
     with pytest.raises(
         ValueError, match=rf"meter.csv: the file has {words}; if that is right, raise all limits with limits=\d"
@@ -85,7 +86,7 @@ def test_text_has_limits_that_can_be_raised(file, monkeypatch, what, most, words
 
 
 def test_the_factor_that_a_refusal_names_is_enough(file, monkeypatch):
-    monkeypatch.setitem(_limits._MOST, "bytes", 100)
+    monkeypatch.setitem(MOST, "bytes", 100)
     with pytest.raises(ValueError) as caught:
         read_meter(file(GOOD))
     factor = float(str(caught.value).rpartition("limits=")[2].rstrip("."))
@@ -93,8 +94,8 @@ def test_the_factor_that_a_refusal_names_is_enough(file, monkeypatch):
 
 
 def test_an_endless_line_is_not_held(file, monkeypatch):
-    monkeypatch.setattr("dp_ensemble_env.meter._source._BLOCK", 1000)
-    monkeypatch.setitem(_limits._MOST, "characters in a line", 5000)
+    monkeypatch.setattr("dp_ensemble_env.meter.formats.text._BLOCK", 1000)
+    monkeypatch.setitem(MOST, "characters in a line", 5000)
     with pytest.raises(ValueError, match="more than 5,000 characters in a line"):
         read_meter(file("start,kW\n" + "1" * 6000))
     long = "x" * 4500
@@ -103,7 +104,7 @@ def test_an_endless_line_is_not_held(file, monkeypatch):
 
 
 def test_meters_have_a_limit(file, monkeypatch):
-    monkeypatch.setitem(_limits._MOST, "meters", 3)
+    monkeypatch.setitem(MOST, "meters", 3)
     rows = "".join(f"2024-07-01 00:00,m{i},1\n2024-07-01 01:00,m{i},2\n" for i in range(5))
     with pytest.raises(ValueError, match="more than 3 meters"):
         read_meters(file("start,meter,kW\n" + rows))
@@ -117,15 +118,15 @@ def test_meters_have_a_limit(file, monkeypatch):
 
 def test_green_button_has_limits(file, monkeypatch):
     text = feed(LOCAL, entry(reading_type()), entry(block([1, 2])), entry(block([3, 4]), link("up", "/other")))
-    monkeypatch.setitem(_limits._MOST, "meters", 1)
+    monkeypatch.setitem(MOST, "meters", 1)
     with pytest.raises(ValueError, match="more than 1 meters"):
         read_meter(file(text, "u.xml"))
-    monkeypatch.setitem(_limits._MOST, "meters", 10)
-    monkeypatch.setitem(_limits._MOST, "readings", 3)
+    monkeypatch.setitem(MOST, "meters", 10)
+    monkeypatch.setitem(MOST, "readings", 3)
     with pytest.raises(ValueError, match="more than 3 readings"):
         read_meter(file(text, "u.xml"))
-    monkeypatch.setitem(_limits._MOST, "readings", 1000)
-    monkeypatch.setitem(_limits._MOST, "bytes in one XML token", 100_000)
+    monkeypatch.setitem(MOST, "readings", 1000)
+    monkeypatch.setitem(MOST, "bytes in one XML token", 100_000)
     for token in ('<feed a="', "<feed><!-- ", "<" + "a" * 10):
         with pytest.raises(ValueError, match="more than 100,000 bytes in one XML token"):
             read_meter(file(token + "x" * 2_000_000, "u.xml"))
@@ -162,10 +163,10 @@ def test_green_button_time_grows_with_the_meters_and_not_with_their_square(file)
 def test_parquet_limits_and_faults(tmp_path, monkeypatch):
     times = np.datetime64("2024-07-01", "ms") + np.arange(100) * np.timedelta64(900_000, "ms")
     path = write_parquet(tmp_path / "m.parquet", start=times, kw=np.ones(100))
-    monkeypatch.setitem(_limits._MOST, "readings", 50)
+    monkeypatch.setitem(MOST, "readings", 50)
     with pytest.raises(ValueError, match="m.parquet: the file has more than 50 readings"):
         read_meter(path)
-    monkeypatch.setitem(_limits._MOST, "bytes once unpacked", 500)
+    monkeypatch.setitem(MOST, "bytes once unpacked", 500)
     with pytest.raises(ValueError, match="more than 1,000 bytes once unpacked"):
         read_meter(path, limits=2)
     assert len(read_meter(path, limits=50)) == 100
@@ -187,7 +188,7 @@ def test_a_workbook_that_unpacks_to_too_much(tmp_path, monkeypatch):
     book.active.append(["start", "kW"])
     path = tmp_path / "b.xlsx"
     book.save(path)
-    monkeypatch.setitem(_limits._MOST, "bytes once unpacked", 100)
+    monkeypatch.setitem(MOST, "bytes once unpacked", 100)
     with pytest.raises(ValueError, match="b.xlsx: the file has more than 100 bytes once unpacked"):
         read_meter(path)
 

@@ -10,7 +10,7 @@ import pytest
 from test_meter_sources import block, entry, feed, link, reading_type
 
 from dp_ensemble_env.meter import meter_columns, read_meter, read_meters
-from dp_ensemble_env.meter._espi_clock import FileClock, read_rule
+from dp_ensemble_env.meter.clocks import FileClock, read_rule
 
 NAN = float("nan")
 #: The second Sunday in March and the first in November, both at 02:00, and the same in Europe and Sydney.

@@ -133,7 +133,7 @@ WIDE = "timestamp,a,b,c,temperature\n2024-07-01 00:00,1,10,100,20\n2024-07-01 01
 
 def test_wide_file_needs_a_column_and_lists_them(file):
     path = file(WIDE)
-    assert meter_columns(path) == ["a", "b", "c", "temperature"]
+    assert meter_columns(path) == ["a", "b", "c"]
     with pytest.raises(ValueError, match="pass column=.*'a', 'b', 'c', 'temperature'"):
         read_meter(path, unit="kW", stamp="start")
     with pytest.raises(ValueError, match="unknown column of meter.csv 'd'.*choose one of 'a', 'b', 'c'"):
@@ -224,7 +224,7 @@ def test_quoted_cells_that_run_over_lines_keep_line_numbers_right(file):
 
 
 def test_files_longer_than_one_chunk(file, monkeypatch):
-    monkeypatch.setattr("dp_ensemble_env.meter._source._CHUNK", 3)
+    monkeypatch.setattr("dp_ensemble_env.meter.formats.text._CHUNK", 3)
     rows = [f'2024-07-01 {h:02}:00,{h + 1},"a\nb"' for h in range(10)]
     np.testing.assert_array_equal(read_meter(file("\n".join(["start,kW,note", *rows]))).kw, np.arange(1, 11))
     rows[8] = rows[8].replace(",9,", ",x,")
@@ -307,7 +307,7 @@ def test_opower(file):
 def test_opower_with_the_unit_in_the_header(file):
     text = "TYPE,DATE,START TIME,END TIME,USAGE (kWh),COST,NOTES\n"
     text += "".join(f"Electric usage,2018-01-01,{h:02}:00,{h:02}:59,{h + 1},$1\n" for h in range(3))
-    np.testing.assert_array_equal(read_meter(file(text), format="opower").kw, [1, 2, 3])
+    np.testing.assert_array_equal(read_meter(file(text)).kw, [1, 2, 3])
 
 
 def test_opower_column_may_be_chosen(file):
@@ -407,8 +407,8 @@ def test_unknown_options_are_refused(file, argument, value):
 
 
 def test_format_that_the_file_does_not_have(file):
-    with pytest.raises(ValueError, match="not that of format 'opower'"):
-        read_meter(file(WIDE), format="opower")
+    with pytest.raises(ValueError, match="not of format 'nem12'; pass format='auto'"):
+        read_meter(file(WIDE), format="nem12")
 
 
 def test_importing_the_module_needs_no_optional_package():
@@ -422,9 +422,9 @@ def test_importing_the_module_needs_no_optional_package():
 SAMPLES = {
     0: ({}, [3702, 4104]),
     1: ({"column": "library", "unit": "kWh", "stamp": "start"}, [103.2, 108.9]),
-    2: ({"format": "opower"}, [6, 10]),
-    3: ({"format": "conedison"}, [6, 10]),
-    4: ({"format": "scada"}, [5098.7, 5120.4]),
+    2: ({}, [6, 10]),
+    3: ({}, [6, 10]),
+    4: ({}, [5098.7, 5120.4]),
     5: ({}, [925.5, 1026.0]),
     6: ({"meter_id": "sum", "stamp": "start"}, [30, 32]),
 }

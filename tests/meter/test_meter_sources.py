@@ -239,6 +239,6 @@ def test_simbench_profile(tmp_path, monkeypatch):
 
 
 def test_simbench_that_is_not_there(tmp_path, monkeypatch):
-    monkeypatch.setattr("dp_ensemble_env.meter._simbench.find_spec", lambda name: None)
+    monkeypatch.setattr("dp_ensemble_env.meter.formats.simbench.find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r"not installed; pip install simbench"):
         simbench_profile()

@@ -691,7 +691,7 @@ def test_bad_input_is_one_sentence_before_the_work(tmp_path, monkeypatch, capsys
         write_meter(tmp_path / f"{name}.csv", factor, 0.0 if factor else 5.0)
     script = load("reproduce")
     monkeypatch.setattr(reproduction, "run_study", lambda *unused: pytest.fail("the work began"))
-    monkeypatch.setattr("dp_ensemble_env.meter._simbench.find_spec", lambda name: None)
+    monkeypatch.setattr("dp_ensemble_env.meter.formats.simbench.find_spec", lambda name: None)
     assert script.main(arguments) == 2
     err = capsys.readouterr().err
     assert words in err and "Traceback" not in err and len(err.strip().splitlines()) == 1

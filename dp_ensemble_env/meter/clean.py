@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env.meter._clocks import is_repeated_hour, runs, skipped_spans
-from dp_ensemble_env.meter._lumps import settle_lumps
-from dp_ensemble_env.meter._midnights import mend_midnights
-from dp_ensemble_env.meter._origin import UNITS, Origin, Readings, plural
-from dp_ensemble_env.meter._registers import difference, is_register
+from dp_ensemble_env.meter.catch_up import settle_lumps
+from dp_ensemble_env.meter.clocks import is_repeated_hour, runs, skipped_spans
+from dp_ensemble_env.meter.origin import UNITS, Origin, Readings, plural
+from dp_ensemble_env.meter.registers import difference, is_register
 from dp_ensemble_env.meter.series import MISSING, Gap, PowerSeries, find_gaps
+from dp_ensemble_env.meter.settings import ReadSettings
 
 #: A reading is a spike above this many times the highest ordinary reading.
 SPIKE_FACTOR = 20.0
@@ -31,17 +31,6 @@ _GOOD, _ABSENT, _EMPTY, _ZERO, _SPIKE, _NEGATIVE, _SAVING, _CATCH_UP = range(8)
 _SHORT_DAY = 23 * _HOUR
 
 
-@dataclass(frozen=True)
-class Rules:
-    """What to do with doubtful readings: "error", "missing" or "keep"; the last two have words of their own."""
-
-    negatives: str = "error"
-    zeros: str = "keep"
-    spikes: str = "error"
-    cumulative: str = "auto"
-    catch_up: str = "missing"
-
-
 @dataclass
 class _Timeline:
     """One reading per stamp, in the order of time."""
@@ -52,7 +41,7 @@ class _Timeline:
     lines: NDArray[np.int64]
 
 
-def make_series(readings: Readings, rules: Rules) -> PowerSeries:
+def make_series(readings: Readings, rules: ReadSettings) -> PowerSeries:
     """Apply every rule and return the series in kW."""
     unit, register = _unit(readings, rules)
     _turn_round(readings)
@@ -61,7 +50,7 @@ def make_series(readings: Readings, rules: Rules) -> PowerSeries:
     origin, notes = readings.origin, readings.notes
     stamp = _stamp(readings)
     if not register:
-        mend_midnights(readings, stamp)
+        _mend_midnights(readings, stamp)
     lumped = settle_lumps(readings, rules.catch_up, _guess_step(readings), stamp)
     codes = _judge_values(readings, rules)
     codes[lumped] = _CATCH_UP
@@ -100,7 +89,7 @@ def make_series(readings: Readings, rules: Rules) -> PowerSeries:
     return PowerSeries(times, kw, np.timedelta64(step, "s"), gaps, tuple(notes), origin.name)
 
 
-def _unit(readings: Readings, rules: Rules) -> tuple[str, bool]:
+def _unit(readings: Readings, rules: ReadSettings) -> tuple[str, bool]:
     """Return the unit and whether a register was read, or say which arguments settle unit and stamp."""
     if readings.unit is None and readings.lacks:
         raise readings.origin.error(readings.lacks)
@@ -140,6 +129,34 @@ def _turn_round(readings: Readings) -> None:
         readings.notes.append("The file is newest first; it was turned round.")
 
 
+def _mend_midnights(readings: Readings, stamp: str) -> None:
+    """Move midnights that follow the last interval of their own date to the next date.
+
+    In file order such a midnight comes right after, say, 23:45 of its date: a
+    step back by a day less one interval.
+    """
+    seconds = readings.seconds
+    steps, step = np.diff(seconds), _guess_step(readings)
+    if step >= _DAY:
+        return
+    after = np.flatnonzero((steps == step - _DAY) & (seconds[1:] % _DAY == 0)) + 1
+    # Other midnights that stand where they belong would contradict; the very first row says nothing.
+    midnights = np.flatnonzero(seconds[1:] % _DAY == 0) + 1
+    proper = len(midnights) - len(after)
+    if not len(after) or proper:
+        return
+    if stamp == "start":
+        raise readings.origin.error(
+            "00:00 stands after the last interval of its date, as the end of an interval does; pass stamp='end'.",
+            readings.lines[after[0]],
+        )
+    readings.seconds = seconds.copy()
+    readings.seconds[after] += _DAY
+    readings.notes.append(
+        f"{plural(len(after), 'midnight')} at the end of a day had the date of that day; the next one was taken."
+    )
+
+
 def _guess_step(readings: Readings) -> int:
     """Return the interval that the file states, or the most common difference in file order."""
     if readings.step is not None:
@@ -156,7 +173,7 @@ def _most_common(lengths: NDArray[np.int64]) -> int:
     return int(values[np.argmax(counts)])
 
 
-def _judge_values(readings: Readings, rules: Rules) -> NDArray[np.int8]:
+def _judge_values(readings: Readings, rules: ReadSettings) -> NDArray[np.int8]:
     """Judge every column by itself; unusable readings become NaN with a code."""
     codes = np.zeros(len(readings.values), dtype=np.int8)
     counts = dict.fromkeys(("negative", "zero", "spike"), 0)
@@ -185,7 +202,7 @@ def _judge_values(readings: Readings, rules: Rules) -> NDArray[np.int8]:
     return codes
 
 
-def _note_counts(counts: dict[str, int], rules: Rules, notes: list[str]) -> None:
+def _note_counts(counts: dict[str, int], rules: ReadSettings, notes: list[str]) -> None:
     chosen = {"negative": rules.negatives, "zero": rules.zeros, "spike": rules.spikes}
     nouns = {"negative": "negative reading", "zero": "zero reading", "spike": "spike"}
     for word, count in counts.items():

@@ -1,19 +1,33 @@
-"""From rows of cells to columns: delimiter, header, numbers."""
+"""Text: from the bytes of a file to rows of cells, and from rows to the columns of a table.
+
+A text file is looked through once for its encoding and its size, and is then
+read a chunk of rows at a time, so that memory does not grow with the text.
+"""
 
 from __future__ import annotations
 
+import codecs
+import csv
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from operator import itemgetter
+from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env.meter._origin import Origin, shorten
-from dp_ensemble_env.meter._source import Rows, Source
-from dp_ensemble_env.meter._stamps import EXAMPLES, is_epoch, match_clock, match_stamp
+from dp_ensemble_env.meter.origin import Origin, shorten
+from dp_ensemble_env.meter.settings import ReadSettings
+from dp_ensemble_env.meter.stamps import EXAMPLES, is_epoch, match_clock, match_stamp
 
+_CHUNK = 50_000  # Rows held as lists at a time.
+_SAMPLE = 200  # Rows looked at to find the delimiter, the header and the columns.
+_BLOCK = 1 << 20
+_BINARY = bytes(set(range(32)) - set(b"\t\n\r\f\v\x1a"))
+DELIMITERS = (";", "\t", "|", ",")
 _LONGEST = 64  # No number or timestamp is longer than this.
 _ABSENT = {"", "na", "n/a", "#n/a", "nan", "null", "none", "nil", "-", "--", "?", "missing", "no data"}
 _HEADER_WORD = re.compile(r"time|date|stamp|interval|start|end|period|hour|day|zeit|datum|^ts$|^t$", re.IGNORECASE)
@@ -23,10 +37,142 @@ _WITH_COMMA = re.compile(rf"[+-]?{_GROUP % '[.]'}(?:,\d*)?(?:[eE][+-]?\d+)?")
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d*)?")
 _SPACED = re.compile(r"(?<=\d)[ '’\u00a0\u2009\u202f](?=\d{3}(?!\d))")
 
+Rows = list[list[str]]
 #: Some columns of a chunk of rows, and the line of every row.
 Columns = tuple[list[list[str]], NDArray[np.int64]]
 
 
+# ------------------------------------------------------------------ rows
+class Source(Protocol):
+    """Something that holds rows of cells."""
+
+    origin: Origin
+    delimiters: Sequence[str]
+
+    def sample(self, delimiter: str) -> list[tuple[int, list[str]]]:
+        """Return the first rows that are not blank, each with its line."""
+
+    def rows(self, delimiter: str, first: int) -> Iterator[tuple[Rows, NDArray[np.int64]]]:
+        """Yield chunks of rows from line `first` on, with their lines."""
+
+
+class TextFile:
+    """A delimited text, read as often as needed and never held whole."""
+
+    delimiters: Sequence[str] = DELIMITERS
+
+    def __init__(self, path: Path, origin: Origin, settings: ReadSettings) -> None:
+        self.path, self.origin, self.settings = path, origin, settings
+        self.quoted = self.marked = False
+        self.encoding = self._look_through()
+
+    def _look_through(self) -> str:
+        """Find the encoding: UTF-8 (with or without mark), UTF-16 with mark, or else Latin-1."""
+        self.settings.limit("bytes", self.path.stat().st_size, self.origin)
+        with self.path.open("rb") as stream:
+            head = stream.read(2)
+            stream.seek(0)
+            wide = head in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+            decoder = codecs.getincrementaldecoder("utf-16" if wide else "utf-8-sig")()
+            valid, blank, lines, length = True, True, 0, 0
+            while block := stream.read(_BLOCK):
+                # Deleting the forbidden bytes is the quickest way to learn whether there are any.
+                if not wide and len(block.translate(None, _BINARY)) != len(block):
+                    raise self.origin.error(
+                        "this is a binary file; save the readings as CSV, Green Button XML or parquet."
+                    )
+                lines += block.count(b"\n")
+                length = self._check_lines(block, length)
+                self.quoted |= b'"' in block
+                self.marked |= b"\x1a" in block
+                valid = valid and _decodes(decoder, block)
+                blank = blank and not block.strip(b" \t\r\n\f\v\x00\x1a\xef\xbb\xbf\xff\xfe")
+            valid = valid and _decodes(decoder, b"", final=True)
+        if wide and not valid:
+            raise self.origin.error("the file starts as UTF-16 text but is not; save it as UTF-8.")
+        if blank:
+            raise self.origin.error("the file is empty; export the readings again.")
+        self.settings.limit("readings", lines, self.origin)
+        return "utf-16" if wide else "utf-8-sig" if valid else "latin-1"
+
+    def _check_lines(self, block: bytes, length: int) -> int:
+        """Refuse endless lines; return how much of an unfinished one is behind us."""
+        most = self.settings.most("characters in a line")
+        if length + len(block) > most:
+            parts = block.replace(b"\r", b"\n").split(b"\n")
+            parts[0] = b" " * length + parts[0]
+            self.settings.limit("characters in a line", max(map(len, parts)), self.origin)
+            return len(parts[-1])
+        last = max(block.rfind(b"\n"), block.rfind(b"\r"))
+        return length + len(block) if last < 0 else len(block) - 1 - last
+
+    def lines(self) -> Iterator[str]:
+        """Yield the lines, each with a plain line end."""
+        with self.path.open(encoding=self.encoding) as stream:
+            yield from (line.rstrip("\x1a") for line in stream) if self.marked else stream
+
+    def sample(self, delimiter: str) -> list[tuple[int, list[str]]]:
+        """Return the first rows that are not blank, each with the line it starts on."""
+        reader = csv.reader(self.lines(), delimiter=delimiter, skipinitialspace=True)
+        rows = []
+        try:
+            for row in islice(reader, _SAMPLE):
+                if any(cell.strip() for cell in row):
+                    rows.append((reader.line_num - sum(cell.count("\n") for cell in row), row))
+        except csv.Error:
+            pass  # Most likely not the delimiter: what was read so far decides.
+        return rows
+
+    def rows(self, delimiter: str, first: int) -> Iterator[tuple[Rows, NDArray[np.int64]]]:
+        """Yield chunks of rows from line `first` on, with their lines."""
+        line = first
+        reader = csv.reader(islice(self.lines(), first - 1, None), delimiter=delimiter, skipinitialspace=True)
+        while rows := self._next(reader, line):
+            numbers = np.arange(line, line + len(rows), dtype=np.int64)
+            line += len(rows)
+            if self.quoted:  # A quoted cell may run over several lines.
+                breaks = np.array([sum(cell.count("\n") for cell in row) for row in rows], dtype=np.int64)
+                numbers[1:] += np.cumsum(breaks)[:-1]
+                line += int(breaks.sum())
+            yield rows, numbers
+
+    def _next(self, reader: Iterator[list[str]], line: int) -> Rows:
+        try:
+            return list(islice(reader, _CHUNK))
+        except csv.Error as error:
+            raise self.origin.error(
+                f"the cells cannot be told apart after line {line} ({error}); check its quotes."
+            ) from None
+
+
+class Sheet:
+    """Rows that are in memory already, such as those of a workbook."""
+
+    delimiters: Sequence[str] = ("",)
+
+    def __init__(self, rows: Rows, origin: Origin) -> None:
+        self.origin, self._rows = origin, rows
+
+    def sample(self, delimiter: str) -> list[tuple[int, list[str]]]:
+        """Return the first rows that are not blank, each with its number."""
+        return [(i, row) for i, row in enumerate(self._rows[:_SAMPLE], 1) if any(cell.strip() for cell in row)]
+
+    def rows(self, delimiter: str, first: int) -> Iterator[tuple[Rows, NDArray[np.int64]]]:
+        """Yield chunks of rows from row `first` on, with their numbers."""
+        for low in range(first - 1, len(self._rows), _CHUNK):
+            rows = self._rows[low : low + _CHUNK]
+            yield rows, np.arange(low + 1, low + 1 + len(rows), dtype=np.int64)
+
+
+def _decodes(decoder: codecs.IncrementalDecoder, block: bytes, final: bool = False) -> bool:
+    try:
+        decoder.decode(block, final)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+# ------------------------------------------------------------------ tables
 @dataclass
 class Table:
     """A table and where its parts are.

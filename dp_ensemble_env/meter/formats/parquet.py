@@ -2,40 +2,32 @@
 
 from __future__ import annotations
 
-import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env.meter._limits import Limits
-from dp_ensemble_env.meter._origin import Origin, Readings
-from dp_ensemble_env.meter._stamps import Stamps, check_years, parse_stamps
-from dp_ensemble_env.meter._tables import (
-    TextOptions,
-    is_register,
-    loads,
-    pick,
-    stamp_of,
-    stated_units,
-    to_wall,
-    unit_of,
-)
-from dp_ensemble_env.meter._zones import get_zone, utc_to_wall
+from dp_ensemble_env.meter.clocks import get_zone, utc_to_wall
+from dp_ensemble_env.meter.formats.tables import loads, pick, stamp_of, stated_units, to_wall, unit_of
+from dp_ensemble_env.meter.origin import Origin, Readings, broken
+from dp_ensemble_env.meter.read import Format
+from dp_ensemble_env.meter.registers import names_register
+from dp_ensemble_env.meter.settings import ReadSettings
+from dp_ensemble_env.meter.stamps import Stamps, check_years, parse_stamps
 
 
-def read_parquet(
-    path: str | os.PathLike[str], origin: Origin, options: TextOptions, every: bool = False
-) -> list[Readings]:
+def read_parquet(path: Path, settings: ReadSettings, every: bool) -> list[Readings]:
     """Read one timestamp column and the chosen numeric columns, or every load by itself."""
-    if options.meter_id is not None:
+    origin = Origin(path.name, "row")
+    if settings.meter_id is not None:
         raise origin.error("meter_id is for text and Excel tables; store one column a meter, and pass column=.")
-    file, names, time = _open(path, origin, options.limits)
-    places, notes = (loads(names), []) if every else pick(names, options.column, origin)
+    file, names, time = _open(path, origin, settings)
+    places, notes = (loads(names), []) if every else pick(names, settings.column, origin)
     if not places:
         places = list(range(len(names)))
     chosen = [names[i] for i in places]
-    table, values = _decode(file, time, chosen, origin, options.limits)
+    table, values = _decode(file, time, chosen, origin, settings)
     lines = np.arange(1, len(values) + 1, dtype=np.int64)
     infinite = np.argwhere(np.isinf(values))
     if len(infinite):
@@ -48,30 +40,25 @@ def read_parquet(
     column = table[time]
     if column.null_count:
         raise origin.error("the timestamp is empty; drop such rows.", 1 + int(np.argmax(column.is_null().to_numpy())))
-    seconds, zone, more = _times(column, lines, origin, options)
+    seconds, zone, more = _times(column, lines, origin, settings)
     units = {unit_of(name) for name in chosen}
     unit = units.pop() if len(units) == 1 else None
     readings = Readings(
         origin, seconds, values, chosen, lines, unit, stamp_of(time), zone, None, notes + more, stated_units(chosen)
     )
-    readings.register, readings.chosen = all(map(is_register, chosen)) or None, options.column is not None
+    readings.register = names_register(chosen)
     return [readings.part(slice(None), [i]) for i in range(len(chosen))] if every else [readings]
 
 
-def parquet_columns(path: str | os.PathLike[str], origin: Origin, limits: Limits) -> list[str]:
-    """Name the numeric columns of a parquet file."""
-    return _open(path, origin, limits)[1]
-
-
-def _open(path: str | os.PathLike[str], origin: Origin, limits: Limits) -> tuple[Any, list[str], str]:
+def _open(path: Path, origin: Origin, settings: ReadSettings) -> tuple[Any, list[str], str]:
     """Open the file; return it with its numeric columns and its time column."""
     pyarrow = _pyarrow()
     try:
         file = pyarrow.parquet.ParquetFile(path)
         schema = file.schema_arrow
     except (pyarrow.ArrowException, OSError, ValueError, MemoryError) as error:
-        raise _broken(error, origin) from None
-    limits.check("readings", file.metadata.num_rows, origin)
+        raise broken(error, "parquet file", "write it again", origin) from None
+    settings.limit("readings", file.metadata.num_rows, origin)
     doubled = sorted({name for name in schema.names if schema.names.count(name) > 1})[:3]
     if doubled:
         raise origin.error(f"several columns are called {doubled[0]!r}; give them different names.")
@@ -83,34 +70,36 @@ def _open(path: str | os.PathLike[str], origin: Origin, limits: Limits) -> tuple
     names = [
         f.name for f in schema if kinds.is_floating(f.type) or kinds.is_integer(f.type) or kinds.is_decimal(f.type)
     ]
-    limits.check("meters", len(names), origin)
+    settings.limit("meters", len(names), origin)
     return file, names, times[0]
 
 
-def _decode(file: Any, time: str, chosen: list[str], origin: Origin, limits: Limits) -> tuple[Any, NDArray[np.float64]]:
+def _decode(
+    file: Any, time: str, chosen: list[str], origin: Origin, settings: ReadSettings
+) -> tuple[Any, NDArray[np.float64]]:
     """Read some columns, once what they declare is known to fit into memory."""
     pyarrow = _pyarrow()
     wanted = {time, *chosen}
     groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
     columns = [group.column(j) for group in groups for j in range(group.num_columns)]
     size = sum(c.total_uncompressed_size for c in columns if c.path_in_schema in wanted)
-    limits.check("bytes once unpacked", max(size, 8 * file.metadata.num_rows * len(wanted)), origin)
+    settings.limit("bytes once unpacked", max(size, 8 * file.metadata.num_rows * len(wanted)), origin)
     try:
         table = file.read(columns=[time, *chosen])
         table.validate(full=True)
         values = np.column_stack([table[name].cast("float64").to_numpy().astype(float) for name in chosen])
     except (pyarrow.ArrowException, OSError, ValueError, MemoryError) as error:
-        raise _broken(error, origin) from None
+        raise broken(error, "parquet file", "write it again", origin) from None
     return table, values
 
 
 def _times(
-    column: Any, lines: NDArray[np.int64], origin: Origin, options: TextOptions
+    column: Any, lines: NDArray[np.int64], origin: Origin, settings: ReadSettings
 ) -> tuple[NDArray[np.int64], Any, list[str]]:
     """Return the stamps on the wall clock, its zone where it is known, and notes."""
-    pyarrow, zone = _pyarrow(), options.zone
+    pyarrow, zone = _pyarrow(), settings.zone
     if not pyarrow.types.is_timestamp(column.type):
-        parsed = parse_stamps(column.to_pylist(), lines, origin, options.date_order)
+        parsed = parse_stamps(column.to_pylist(), lines, origin, settings.date_order)
         seconds, more = to_wall(parsed, zone, origin)
         return seconds, zone, parsed.notes + more
     seconds = column.to_numpy().astype("datetime64[s]").astype(np.int64)
@@ -137,6 +126,4 @@ def _pyarrow() -> Any:
     return pyarrow
 
 
-def _broken(error: BaseException, origin: Origin) -> ValueError:
-    reason = (str(error) or type(error).__name__).splitlines()[0]
-    return origin.error(f"the parquet file cannot be read ({reason}); write it again.")
+FORMAT = Format(lambda head: head.startswith(b"PAR1"), read_parquet)

@@ -10,18 +10,19 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass, field
 from datetime import timedelta, timezone, tzinfo
+from pathlib import Path
 from typing import BinaryIO
 from xml.parsers import expat
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env.meter._channels import LOAD, NET, OTHER, PRODUCED, Channel
-from dp_ensemble_env.meter._espi_clock import FileClock, read_rule
-from dp_ensemble_env.meter._limits import Limits
-from dp_ensemble_env.meter._origin import MeterFileError, Origin, Readings, plural, shorten
-from dp_ensemble_env.meter._stamps import check_years
-from dp_ensemble_env.meter._zones import utc_to_wall
+from dp_ensemble_env.meter.clocks import FileClock, read_rule, utc_to_wall
+from dp_ensemble_env.meter.identities import LOAD, NET, OTHER, PRODUCED, Channel, choose_channels
+from dp_ensemble_env.meter.origin import MeterFileError, Origin, Readings, plural, shorten
+from dp_ensemble_env.meter.read import Format
+from dp_ensemble_env.meter.settings import ReadSettings
+from dp_ensemble_env.meter.stamps import check_years
 
 _CHUNK = 1 << 16
 _UOM = {72: "Wh", 38: "W"}
@@ -66,8 +67,8 @@ class _Entry:
 class _Feed:
     """Handlers of the XML parser, and what they have collected."""
 
-    def __init__(self, origin: Origin, limits: Limits) -> None:
-        self.origin, self.limits = origin, limits
+    def __init__(self, origin: Origin, settings: ReadSettings) -> None:
+        self.origin, self.settings = origin, settings
         self.count = 0
         self.path: list[str] = []
         self.text: list[str] = []
@@ -161,13 +162,13 @@ class _Feed:
         self.pending.line.append(self.reading_line)
         self.count += 1
         if not self.count % 10_000:
-            self.limits.check("readings", self.count, self.origin)
+            self.settings.limit("readings", self.count, self.origin)
 
     def keep_entry(self) -> None:
         if len(self.pending.start):
             key = next(iter(self.entry.hrefs("up")), "")
             block = self.blocks.setdefault(key, _Block())
-            self.limits.check("meters", len(self.blocks), self.origin)
+            self.settings.limit("meters", len(self.blocks), self.origin)
             for name in ("start", "duration", "value", "line"):
                 getattr(block, name).extend(getattr(self.pending, name))
             self.pending = _Block()
@@ -176,34 +177,39 @@ class _Feed:
         self.entry = _Entry()
 
 
-def read_greenbutton(
-    stream: BinaryIO, origin: Origin, unit: str | None, zone: tzinfo | None, limits: Limits
-) -> list[Channel]:
-    """Read every channel of a Green Button file."""
-    feed = _parse(stream, origin, limits)
-    zone, notes = _local_zone(feed, zone, origin)
+def is_xml(head: bytes) -> bool:
+    """Tell XML by its first bytes; in UTF-16 every other byte of plain text is zero."""
+    return head.lstrip(b"\xef\xbb\xbf\xff\xfe\x00 \t\r\n").startswith(b"<")
+
+
+def read_greenbutton(path: Path, settings: ReadSettings, every: bool) -> list[Readings]:
+    """Read the wanted channels."""
+    origin = Origin(path.name)
+    with path.open("rb") as stream:
+        feed = _parse(stream, origin, settings)
+    zone, notes = _local_zone(feed, settings.zone, origin)
     index = _Index(feed)
     channels: list[Channel] = []
     taken: set[str] = set()
     for key, block in feed.blocks.items():
-        channels.append(_channel(feed, index, key, block, taken, zone, unit))
+        channels.append(_channel(feed, index, key, block, taken, zone, settings.unit))
         channels[-1].readings.notes += ["Format greenbutton: start is the start of the interval, in UTC.", *notes]
     days = [channel for channel in channels if (channel.readings.step or 0) >= _SHORT_DAY]
     if days and any((c.readings.step or 0) < _SHORT_DAY and c.direction in (LOAD, NET) for c in channels):
         for channel in days:
             channel.direction = "daily or longer"
-    return channels
+    return choose_channels(channels, settings, every, origin)
 
 
-def _parse(stream: BinaryIO, origin: Origin, limits: Limits) -> _Feed:
-    feed = _Feed(origin, limits)
+def _parse(stream: BinaryIO, origin: Origin, settings: ReadSettings) -> _Feed:
+    feed = _Feed(origin, settings)
     given = 0
     try:
         while chunk := stream.read(_CHUNK):
             feed.parser.Parse(chunk, False)
             given += len(chunk)
             # What the parser holds back is a token that has not ended.
-            limits.check("bytes in one XML token", given - max(feed.parser.CurrentByteIndex, 0) - _CHUNK, origin)
+            settings.limit("bytes in one XML token", given - max(feed.parser.CurrentByteIndex, 0) - _CHUNK, origin)
         feed.parser.Parse(b"", True)
     except expat.ExpatError as error:
         reason = expat.errors.messages.get(error.code, "not well formed")
@@ -214,7 +220,7 @@ def _parse(stream: BinaryIO, origin: Origin, limits: Limits) -> _Feed:
         raise origin.error("the XML declares an encoding that is not known; save it as UTF-8.") from None
     if not feed.blocks:
         raise origin.error("no IntervalReading was found; export interval data in Green Button format.")
-    limits.check("readings", feed.count, origin)
+    settings.limit("readings", feed.count, origin)
     return feed
 
 
@@ -367,3 +373,6 @@ def _local_zone(feed: _Feed, zone: tzinfo | None, origin: Origin) -> tuple[tzinf
         return clock, [f"Local time is UTC{hours:+g} h with daylight saving, by the file's own rule."]
     note = f"Local time is UTC{hours:+g} h all year, as the file states; pass timezone= to follow daylight saving."
     return timezone(timedelta(seconds=offset)), [note]
+
+
+FORMAT = Format(is_xml, read_greenbutton)

@@ -7,14 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
-from dp_ensemble_env.meter._clean import Rules, make_series
-from dp_ensemble_env.meter._limits import Limits
-from dp_ensemble_env.meter._origin import Origin, Readings, name_list
-from dp_ensemble_env.meter._source import TextFile
-from dp_ensemble_env.meter._stamps import parse_stamps
-from dp_ensemble_env.meter._text import find_table, parse_numbers, take_columns
-from dp_ensemble_env.meter._zones import get_zone
+from dp_ensemble_env.meter.clean import make_series
+from dp_ensemble_env.meter.clocks import get_zone
+from dp_ensemble_env.meter.formats.text import TextFile, find_table, parse_numbers, take_columns
+from dp_ensemble_env.meter.origin import Origin, Readings, name_list
 from dp_ensemble_env.meter.series import PowerSeries
+from dp_ensemble_env.meter.settings import ReadSettings
+from dp_ensemble_env.meter.stamps import parse_stamps
 from dp_ensemble_env.tools.validation import check_positive
 
 _FILE = "networks/1-complete_data-mixed-all-0-sw/LoadProfile.csv"
@@ -49,7 +48,7 @@ def simbench_profile(name: str = "G0-A", peak_kw: float = 1000.0) -> PowerSeries
     peak = check_positive(peak_kw, "peak_kw")
     path = _find()
     origin = Origin(f"simbench/{path.name}")
-    table = find_table(TextFile(path, origin, Limits()))
+    table = find_table(TextFile(path, origin, ReadSettings()))
     place = table.index(f"{name}{_SUFFIX}".lower())
     if place is None:
         known = sorted(h.removesuffix(_SUFFIX) for h in table.header if h.endswith(_SUFFIX) and h.startswith("G"))
@@ -70,7 +69,7 @@ def simbench_profile(name: str = "G0-A", peak_kw: float = 1000.0) -> PowerSeries
         get_zone("Europe/Berlin"),
         notes=[f"SimBench profile {name}, per unit, was multiplied by {peak:g} kW."],
     )
-    return make_series(readings, Rules(spikes="keep"))
+    return make_series(readings, ReadSettings(spikes="keep"))
 
 
 def _find() -> Path:

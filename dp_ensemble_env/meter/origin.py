@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 from typing import Any
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 #: kW (or kWh) per unit.
 UNITS = {"W": 1e-3, "kW": 1.0, "MW": 1e3, "Wh": 1e-3, "kWh": 1.0, "MWh": 1e3}
+SPELLED = {unit.lower(): unit for unit in UNITS}
 
 
 class MeterFileError(ValueError):
@@ -58,8 +60,6 @@ class Readings:
         Rules applied so far.
     register : bool or None
         Whether the values are the states of a register, to be differenced; None when that is unknown.
-    chosen : bool
-        Whether the caller named the columns.
     lumped : (n,) bool or None
         Readings that are parts of one that lasts several intervals, by the file's own account.
     instants : (n,) int64 or None
@@ -82,7 +82,6 @@ class Readings:
     notes: list[str] = field(default_factory=list)
     stated: dict[str, str] = field(default_factory=dict)
     register: bool | None = None
-    chosen: bool = False
     lumped: NDArray[np.bool_] | None = None
     instants: NDArray[np.int64] | None = None
     lacks: str = ""
@@ -155,7 +154,18 @@ def shorten(text: str, most: int = 60) -> str:
     return repr(text if len(text) <= most else text[: most - 1] + "…")
 
 
-def name_list(names: list[str], most: int = 40) -> str:
-    """Write column names, shortened when there are many."""
-    shown = ", ".join(repr(name) for name in names[:most])
+def name_list(names: Sequence[Any], most: int = 40) -> str:
+    """Write names in quotes, or other things as they are, shortened when there are many."""
+    shown = ", ".join(repr(name) if isinstance(name, str) else str(name) for name in names[:most])
     return shown if len(names) <= most else f"{shown}, … ({len(names)} in all)"
+
+
+def as_unit(value: str) -> str:
+    """Return a unit in its usual spelling: "kwh" and "KWH" are kWh."""
+    return SPELLED.get(value.strip().lower(), value) if isinstance(value, str) else value
+
+
+def broken(error: BaseException, what: str, remedy: str, origin: Origin) -> MeterFileError:
+    """Return the error of a file that a library cannot read, with the first line of its complaint."""
+    reason = (str(error) or type(error).__name__).splitlines()[0]
+    return origin.error(f"the {what} cannot be read ({reason}); {remedy}.")

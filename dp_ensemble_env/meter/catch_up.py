@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env.meter._clocks import autumn_hours
-from dp_ensemble_env.meter._origin import Readings, plural
+from dp_ensemble_env.meter.clocks import autumn_hours
+from dp_ensemble_env.meter.origin import Readings, plural
 
 _HOUR, _DAY = 3600, 86400
 _DEED = {

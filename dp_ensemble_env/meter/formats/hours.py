@@ -9,11 +9,10 @@ from datetime import tzinfo
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env.meter._clocks import is_sunday_in_march
-from dp_ensemble_env.meter._origin import Origin
-from dp_ensemble_env.meter._stamps import match_clock
-from dp_ensemble_env.meter._text import Table
-from dp_ensemble_env.meter._zones import skipped_hours, wall_from_midnight
+from dp_ensemble_env.meter.clocks import is_sunday_in_march, skipped_hours, wall_from_midnight
+from dp_ensemble_env.meter.formats.text import Table
+from dp_ensemble_env.meter.origin import Origin
+from dp_ensemble_env.meter.stamps import match_clock
 
 _DAY, _HOUR = 86400, 3600
 _COLUMN = re.compile(

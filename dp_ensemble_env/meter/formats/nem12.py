@@ -12,19 +12,20 @@ import csv
 import re
 from dataclasses import dataclass, field
 from datetime import timedelta, timezone, tzinfo
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env.meter._channels import LOAD, OTHER, PRODUCED, Channel
-from dp_ensemble_env.meter._limits import Limits
-from dp_ensemble_env.meter._origin import Origin, Readings, shorten
-from dp_ensemble_env.meter._source import TextFile
-from dp_ensemble_env.meter._stamps import check_years
-from dp_ensemble_env.meter._zones import utc_to_wall
+from dp_ensemble_env.meter.clocks import utc_to_wall
+from dp_ensemble_env.meter.formats.text import TextFile
+from dp_ensemble_env.meter.identities import LOAD, OTHER, PRODUCED, Channel, choose_channels
+from dp_ensemble_env.meter.origin import SPELLED, UNITS, Origin, Readings, shorten
+from dp_ensemble_env.meter.read import Format
+from dp_ensemble_env.meter.settings import ReadSettings
+from dp_ensemble_env.meter.stamps import check_years
 
 MARKET = timezone(timedelta(hours=10))
-_UNITS = {"kwh": "kWh", "wh": "Wh", "mwh": "MWh", "kw": "kW", "w": "W", "mw": "MW"}
 _DAY = 86400
 
 
@@ -46,9 +47,10 @@ def is_nem12(head: bytes) -> bool:
     return re.match(rb'"?100"?\s*,\s*"?NEM12', head.lstrip(b"\xef\xbb\xbf \r\n\t")) is not None
 
 
-def read_nem12(source: TextFile, limits: Limits, zone: tzinfo | None) -> list[Channel]:
-    """Read every channel."""
-    origin = source.origin
+def read_nem12(path: Path, settings: ReadSettings, every: bool) -> list[Readings]:
+    """Read the wanted channels."""
+    origin = Origin(path.name)
+    source = TextFile(path, origin, settings)
     streams: dict[tuple[str, str], _Stream] = {}
     current: _Stream | None = None
     count = 0
@@ -60,30 +62,30 @@ def read_nem12(source: TextFile, limits: Limits, zone: tzinfo | None) -> list[Ch
                 current = streams.setdefault((new.point, new.suffix), new)
                 if (current.unit, current.minutes) != (new.unit, new.minutes):
                     raise origin.error("the channel goes on with another unit or interval; split the file.", line)
-                limits.check("meters", len(streams), origin)
+                settings.limit("meters", len(streams), origin)
             elif record in ("300", "400") and current is None:
                 raise origin.error(f"a record {record} comes before any record 200; export the file again.", line)
             elif record == "300" and current is not None:
                 _add_day(current, row, line, origin)
                 count += len(current.values[-1])
-                limits.check("readings", count, origin)
+                settings.limit("readings", count, origin)
             elif record == "400" and current is not None:
                 _drop(current, row, line, origin)
             elif record not in ("", "100", "500", "900"):
                 raise origin.error(f"{shorten(record)} is no record of NEM12; export the file again.", line)
     except csv.Error as error:
         raise origin.error(f"the cells cannot be told apart ({error}); check its quotes.") from None
-    found = [_channel(stream, origin, zone) for stream in streams.values() if stream.days]
-    if not found:
+    channels = [_channel(stream, origin, settings.zone) for stream in streams.values() if stream.days]
+    if not channels:
         raise origin.error("no record 300 was found; export interval data.")
-    return found
+    return choose_channels(channels, settings, every, origin)
 
 
 def _open(row: list[str], line: int, origin: Origin) -> _Stream:
     cells = [cell.strip() for cell in row]
     if len(cells) < 9 or not cells[8].isdigit() or int(cells[8]) not in (5, 10, 15, 30, 60):
         raise origin.error("the record 200 does not state its interval of 5, 15 or 30 minutes; correct it.", line)
-    return _Stream(cells[1], cells[4], _UNITS.get(cells[7].lower(), cells[7]), int(cells[8]))
+    return _Stream(cells[1], cells[4], SPELLED.get(cells[7].lower(), cells[7]), int(cells[8]))
 
 
 def _add_day(stream: _Stream, row: list[str], line: int, origin: Origin) -> None:
@@ -133,7 +135,7 @@ def _channel(stream: _Stream, origin: Origin, zone: tzinfo | None) -> Channel:
     where = "are kept in it; pass timezone= for the local clock" if zone is None else f"were converted to {zone}"
     note = f"Format nem12: stamps are market time, UTC+10 all year, and {where}."
     direction = {"E": LOAD, "B": PRODUCED}.get(stream.suffix[:1].upper(), OTHER)
-    known = stream.unit in _UNITS.values()
+    known = stream.unit in UNITS
     name = f"{stream.point} {stream.suffix}".strip()
     readings = Readings(
         origin, seconds, values[:, None], [name], lines, stream.unit if known else None, "start", zone or MARKET, step
@@ -142,3 +144,6 @@ def _channel(stream: _Stream, origin: Origin, zone: tzinfo | None) -> Channel:
     if known:
         readings.stated[name] = stream.unit
     return Channel(name, f"meter point {stream.point}", direction if known else OTHER, stream.unit, readings)
+
+
+FORMAT = Format(is_nem12, read_nem12)

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env.meter._clocks import is_repeated_hour, is_sunday_in_march
-from dp_ensemble_env.meter._origin import Readings, join, plural
-from dp_ensemble_env.meter._zones import skipped_hours
+from dp_ensemble_env.meter.clocks import is_repeated_hour, is_sunday_in_march, skipped_hours
+from dp_ensemble_env.meter.origin import Readings, join, plural
 
 _HOUR, _DAY = 3600, 86400
+_REGISTER = re.compile(r"cumul|accumul|register|odometer|totali[sz]er|z(?:ä|ae)hlerstand|lifetime|meter[ _]?reading")
 #: Unasked, values are taken for a register only when so many of them, over two days or more, never fall, and
 #: when they grow by so many different amounts: a load that only rises does not exist, a straight line may be a test.
 _LEAST, _AMOUNTS = 24, 5
+
+
+def names_register(names: list[str]) -> bool | None:
+    """Tell whether column names state that a register was read; None when they do not."""
+    return all(_REGISTER.search(name.lower()) for name in names) or None
 
 
 def is_register(readings: Readings, cumulative: str) -> bool:

@@ -7,25 +7,27 @@ from datetime import date, datetime, time, timedelta
 from pathlib import Path
 from typing import Any
 
-from dp_ensemble_env.meter._limits import Limits
-from dp_ensemble_env.meter._origin import MeterFileError, Origin, name_list
-from dp_ensemble_env.meter._source import Rows, Sheet
-from dp_ensemble_env.meter._text import find_table
+from dp_ensemble_env.meter.formats.tables import read_table
+from dp_ensemble_env.meter.formats.text import Rows, Sheet, find_table
+from dp_ensemble_env.meter.origin import MeterFileError, Origin, Readings, broken, name_list
+from dp_ensemble_env.meter.read import Format
+from dp_ensemble_env.meter.settings import ReadSettings
 
 _MEMBER = "xl/workbook.xml"
 
 
-def read_workbook(path: Path, origin: Origin, limits: Limits) -> tuple[Sheet, list[str]]:
-    """Return the one sheet that holds readings, and a note when there are others."""
-    openpyxl = _openpyxl(path, origin, limits)
+def read_excel(path: Path, settings: ReadSettings, every: bool) -> list[Readings]:
+    """Read the one sheet that holds readings; note it when there are others."""
+    origin = Origin(path.name, "row")
+    openpyxl = _openpyxl(path, origin, settings)
     try:
         book = openpyxl.load_workbook(path, read_only=True, data_only=True)
-        sheets = {sheet.title: Sheet(_rows(sheet, origin, limits), origin) for sheet in book.worksheets}
+        sheets = {sheet.title: Sheet(_rows(sheet, origin, settings), origin) for sheet in book.worksheets}
         book.close()
     except MeterFileError:
         raise
     except Exception as error:  # a damaged workbook raises whatever zipfile, zlib and the XML parser run into
-        raise _broken(error, origin) from None
+        raise broken(error, "workbook", "save the sheet as CSV", origin) from None
     found, reasons = [], []
     for title, sheet in sheets.items():
         try:
@@ -38,12 +40,15 @@ def read_workbook(path: Path, origin: Origin, limits: Limits) -> tuple[Sheet, li
         raise reasons[0] if reasons else origin.error("the workbook has no sheet; save the readings as CSV.")
     if len(found) > 1:
         raise origin.error(f"several sheets hold readings ({name_list(found)}); leave one, or save it as CSV.")
-    return sheets[found[0]], [f"Sheet {found[0]!r} was read."] if len(sheets) > 1 else []
+    parts = read_table(sheets[found[0]], settings, every)
+    for readings in parts if len(sheets) > 1 else ():
+        readings.notes.insert(0, f"Sheet {found[0]!r} was read.")
+    return parts
 
 
-def _openpyxl(path: Path, origin: Origin, limits: Limits) -> Any:
+def _openpyxl(path: Path, origin: Origin, settings: ReadSettings) -> Any:
     """Import the library, once the archive is known to be a workbook of bearable size."""
-    limits.check("bytes", path.stat().st_size, origin)
+    settings.limit("bytes", path.stat().st_size, origin)
     try:
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
@@ -53,7 +58,7 @@ def _openpyxl(path: Path, origin: Origin, limits: Limits) -> Any:
         ) from None
     if _MEMBER not in {member.filename for member in members}:
         raise origin.error("this is a zip archive, not an Excel workbook; unpack it and give the file inside.")
-    limits.check("bytes once unpacked", sum(member.file_size for member in members), origin)
+    settings.limit("bytes once unpacked", sum(member.file_size for member in members), origin)
     try:
         import openpyxl
     except ImportError as error:
@@ -64,7 +69,7 @@ def _openpyxl(path: Path, origin: Origin, limits: Limits) -> Any:
     return openpyxl
 
 
-def _rows(sheet: Any, origin: Origin, limits: Limits) -> Rows:
+def _rows(sheet: Any, origin: Origin, settings: ReadSettings) -> Rows:
     """Return the cells of a sheet as text, without empty columns at the right and empty rows at the end."""
     rows: Rows = []
     for number, row in enumerate(sheet.iter_rows(values_only=True), 1):
@@ -73,7 +78,7 @@ def _rows(sheet: Any, origin: Origin, limits: Limits) -> Rows:
             cells.pop()
         rows.append(cells)
         if not number % 1000:
-            limits.check("readings", number, origin)
+            settings.limit("readings", number, origin)
     while rows and not rows[-1]:
         rows.pop()
     width = max(map(len, rows), default=0)
@@ -95,6 +100,4 @@ def _text(cell: Any) -> str:
     return str(cell).strip() if isinstance(cell, str) else repr(cell)
 
 
-def _broken(error: Exception, origin: Origin) -> ValueError:
-    reason = (str(error) or type(error).__name__).splitlines()[0]
-    return origin.error(f"the workbook cannot be read ({reason}); save the sheet as CSV.")
+FORMAT = Format(lambda head: head.startswith(b"PK\x03\x04"), read_excel)

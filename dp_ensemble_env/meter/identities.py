@@ -1,4 +1,4 @@
-"""Files with several meters below each other: which column tells them apart, and which meter is wanted."""
+"""Files with several meters: what tells them apart (a column, or the channels of the file), and which is wanted."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env.meter._limits import Limits
-from dp_ensemble_env.meter._origin import Origin, Readings, join, name_list
-from dp_ensemble_env.meter._text import Table, to_number
+from dp_ensemble_env.meter.formats.text import Table, to_number
+from dp_ensemble_env.meter.origin import Origin, Readings, join, name_list
+from dp_ensemble_env.meter.settings import ReadSettings
 from dp_ensemble_env.tools.validation import check_choice
+
+LOAD, NET, PRODUCED, OTHER = "delivered", "net", "produced", "not electricity"
 
 _WHAT = (
     r"meter|account|channel|site|building|customer|premise|household|device|sensor|register|location|facility"
@@ -30,7 +32,7 @@ class MeterColumn:
 
     places: list[int]
     header: str
-    limits: Limits
+    settings: ReadSettings
     numbers: dict[tuple[str, ...], int] = field(default_factory=dict)
     chunks: list[NDArray[np.int32]] = field(default_factory=list)
 
@@ -41,7 +43,7 @@ class MeterColumn:
         keys = list(zip(*([cell.strip() for cell in column] for column in columns), strict=True))
         for key in dict.fromkeys(keys):
             self.numbers.setdefault(key, len(self.numbers))
-        self.limits.check("meters", len(self.numbers), origin)
+        self.settings.limit("meters", len(self.numbers), origin)
         self.chunks.append(np.array([self.numbers[key] for key in keys], dtype=np.int32))
 
     def names(self) -> list[str]:
@@ -119,3 +121,91 @@ def _refuse_overlap(readings: Readings, codes: NDArray[np.int32], names: list[st
             f"{readings.origin.word}s {low} and {high}; pass meter_id= with one name, or 'sum' to add them up: "
             f"{name_list(names)}."
         )
+
+
+# ------------------------------------------------------------------ channels
+@dataclass(eq=False)
+class Channel:
+    """The readings of one channel.
+
+    `point` is where it is measured, `direction` one of `LOAD`, `NET`, `PRODUCED` and `OTHER`, `unit` as the file says.
+    """
+
+    name: str
+    point: str
+    direction: str
+    unit: str
+    readings: Readings
+
+    def __str__(self) -> str:
+        """Describe the channel in a list."""
+        return f"{self.name!r} ({', '.join(filter(None, (self.point, self.direction, self.unit)))})"
+
+
+def usable(channels: list[Channel]) -> list[Channel]:
+    """Return the channels that are load: delivered where there are such, else net."""
+    delivered = [channel for channel in channels if channel.direction == LOAD]
+    return delivered or [channel for channel in channels if channel.direction == NET]
+
+
+def choose_channels(channels: list[Channel], settings: ReadSettings, every: bool, origin: Origin) -> list[Readings]:
+    """Return the readings of the wanted channel, of several side by side to be added up, or of every load by itself."""
+    if settings.meter_id is not None:
+        raise origin.error("meter_id is for tables; pass column= with the name of a channel.")
+    loads, column, names = usable(channels), settings.column, [channel.name for channel in channels]
+    if every and loads:
+        return [channel.readings for channel in loads]
+    if column is not None and (column != "sum" or "sum" in names):
+        chosen = [channels[names.index(name)] for name in wanted_names(column, names, origin)]
+        return [_combine(chosen, channels, asked=True)]
+    if not loads:
+        raise origin.error(
+            f"no readings in Wh or W of electricity that was used were found, only {name_list(channels, 20)}; "
+            "export those."
+        )
+    if column is None and len(loads) > 1:
+        raise origin.error(
+            f"several meters or channels are in the file; pass column= with one name, a list of names to add up, "
+            f"or 'sum' for all that is delivered: {name_list(channels, 20)}."
+        )
+    if column is not None:
+        _refuse_twice(loads, origin)
+    return [_combine(loads, channels, asked=column is not None)]
+
+
+def wanted_names(column: str | Sequence[str], names: list[str], origin: Origin) -> list[str]:
+    """Return the names that the caller asks for, each of them known and unique."""
+    wanted = [column] if isinstance(column, str) else list(column)
+    if not wanted or len(set(wanted)) != len(wanted):
+        raise ValueError(f"column must name at least one column, each once, got {column!r}; correct the list.")
+    for name in wanted:
+        check_choice(name, f"column of {origin.name}", names)
+        if names.count(name) > 1:
+            raise origin.error(f"{names.count(name)} columns are called {name!r}; give them different names.")
+    return wanted
+
+
+def _combine(chosen: list[Channel], channels: list[Channel], asked: bool) -> Readings:
+    odd = [channel for channel in chosen if channel.direction in (PRODUCED, OTHER)]
+    if odd and len(chosen) > 1:
+        raise chosen[0].readings.origin.error(f"{odd[0]} is no load and cannot be added to one; leave it out.")
+    readings = chosen[0].readings if len(chosen) == 1 else join([channel.readings for channel in chosen])
+    for channel in chosen:
+        if channel.direction != LOAD:
+            readings.notes.append(f"{channel} is {channel.direction}, not what is used; it was read as asked.")
+    left = [channel for channel in channels if channel not in chosen]
+    if left and not asked:
+        readings.notes.append(f"Left out, since they are not load: {name_list(left, 20)}.")
+    return readings
+
+
+def _refuse_twice(loads: list[Channel], origin: Origin) -> None:
+    """Refuse to add up two channels that measure the same point in the same unit: one may contain the other."""
+    seen: dict[str, Channel] = {}
+    for channel in loads:
+        other = seen.setdefault(channel.point, channel)
+        if channel.point and other is not channel:
+            raise origin.error(
+                f"{other} and {channel} measure the same point, so their sum may count energy twice; pass column= "
+                "with the names to add up."
+            )

@@ -6,43 +6,51 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env.meter._hours import DayColumns, HourColumn, find_day_columns, find_hours, parse_hours, place_slots
-from dp_ensemble_env.meter._ids import MeterColumn, choose_meter, find_identities, split_meters
-from dp_ensemble_env.meter._limits import Limits
-from dp_ensemble_env.meter._origin import Origin, Readings, name_list
-from dp_ensemble_env.meter._source import Source
-from dp_ensemble_env.meter._stamps import StampColumn, Stamps, match_clock, match_stamp, parse_stamps
-from dp_ensemble_env.meter._text import Table, find_decimal, find_table, parse_numbers, take_columns, to_number
-from dp_ensemble_env.meter._zones import utc_to_wall
-from dp_ensemble_env.tools.validation import check_choice
+from dp_ensemble_env.meter.clocks import utc_to_wall
+from dp_ensemble_env.meter.formats.hours import (
+    DayColumns,
+    HourColumn,
+    find_day_columns,
+    find_hours,
+    parse_hours,
+    place_slots,
+)
+from dp_ensemble_env.meter.formats.text import (
+    Source,
+    Table,
+    TextFile,
+    find_decimal,
+    find_table,
+    parse_numbers,
+    take_columns,
+    to_number,
+)
+from dp_ensemble_env.meter.identities import (
+    MeterColumn,
+    choose_meter,
+    find_identities,
+    split_meters,
+    wanted_names,
+)
+from dp_ensemble_env.meter.origin import SPELLED, Origin, Readings, as_unit, name_list
+from dp_ensemble_env.meter.read import Format
+from dp_ensemble_env.meter.registers import names_register
+from dp_ensemble_env.meter.settings import ReadSettings
+from dp_ensemble_env.meter.stamps import StampColumn, Stamps, match_clock, match_stamp, parse_stamps
 
 _UNIT = re.compile(r"(?<![a-z])(kwh|mwh|wh|kw|mw)(?![a-z])")
 _BARE_WATT = re.compile(r"[(\[]\s*w\s*[)\]]|^w$|^watts?$|(?:power|^p)[ _]w$|_watts?$")
-_SPELLED = {"kwh": "kWh", "mwh": "MWh", "wh": "Wh", "kw": "kW", "mw": "MW", "w": "W"}
 _START = re.compile(r"start|begin|from\b|beginn|\bvon\b")
 _END = re.compile(r"(?<![a-z])end(?![a-rt-z])|ending|\bto\b|\bbis\b")
-_REGISTER = re.compile(r"cumul|accumul|register|odometer|totali[sz]er|z(?:ä|ae)hlerstand|lifetime|meter[ _]?reading")
 _OTHER = re.compile(
     r"cost|price|\$|€|temp|humid|reactive|kvar|kva|voltage|current|factor|index|account|\bid\b|\bdst\b|\bweek|weather"
     r"|nameplate|rated|rating|capacity|contract|nominal|installed|limit"
 )
-
-
-@dataclass(frozen=True)
-class TextOptions:
-    """The arguments of `read_meter` that concern text files."""
-
-    column: str | Sequence[str] | None = None
-    date_order: str = "auto"
-    decimal: str = "auto"
-    zone: tzinfo | None = None
-    stamp: str | None = None
-    meter_id: str | None = None
-    limits: Limits = Limits()
 
 
 @dataclass(frozen=True)
@@ -88,23 +96,24 @@ class Layout:
         return [*self.stamps, *self.choice.columns, *self.meters, *extra]
 
 
-def read_text(source: Source, format: str, options: TextOptions, every: bool = False) -> list[Readings]:
-    """Read a table in one of the known formats: the wanted readings, or those of every meter by itself."""
+def read_text(path: Path, settings: ReadSettings, every: bool) -> list[Readings]:
+    """Read a delimited text."""
+    return read_table(TextFile(path, Origin(path.name), settings), settings, every)
+
+
+def read_table(source: Source, settings: ReadSettings, every: bool) -> list[Readings]:
+    """Read a table in one of the known layouts: the wanted readings, or those of every meter by itself."""
     table = find_table(source)
-    found = detect(table)
-    if format not in ("auto", "csv", found):
-        raise table.origin.error(f"the header is not that of format {format!r}; pass format='auto' or 'csv'.")
-    layout = _lay_out(table, found if format == "auto" else format, options, every)
-    readings, meters = _take(table, layout, options)
+    layout = _lay_out(table, detect(table), settings, every)
+    readings, meters = _take(table, layout, settings)
     if not every:
-        return [choose_meter(readings, meters, options.meter_id, table.origin)]
-    parts = split_meters(readings, meters)
+        return [choose_meter(readings, meters, settings.meter_id, table.origin)]
     several = len(readings.names) > 1
     return [
         _named(
             part.part(slice(None), [i]), " ".join(filter(None, (name, part.names[i] if several or not name else "")))
         )
-        for name, part in parts.items()
+        for name, part in split_meters(readings, meters).items()
         for i in range(len(part.names))
     ]
 
@@ -115,35 +124,35 @@ def _named(readings: Readings, name: str) -> Readings:
     return readings
 
 
-def _lay_out(table: Table, kind: str, options: TextOptions, every: bool) -> Layout:
+def _lay_out(table: Table, kind: str, settings: ReadSettings, every: bool) -> Layout:
     """Settle which columns to read, and what is known of them."""
     days = find_day_columns(table) if kind == "csv" else None
-    hours = find_hours(table, options.stamp) if kind == "csv" and days is None else None
+    hours = find_hours(table, settings.stamp) if kind == "csv" and days is None else None
     stamps = _opower_stamps(table) if kind == "opower" else table.stamps
     taken = {*stamps, *([hours.column] if hours else ())}
     if days is not None:
-        if options.column is not None:
+        if settings.column is not None:
             raise table.origin.error("the file has a row a day and a column an hour; leave column out.")
         stated = {unit_of(name) for name in table.header} - {None}
         note = f"Every row holds a day of {days.per_day} intervals."
         choice = Choice(days.columns, stated.pop() if len(stated) == 1 else None, "start", (note,))
     else:
-        choice = _choose(table, kind, options, taken, every)
+        choice = _choose(table, kind, settings, taken, every)
     if days is None:
-        options.limits.check("meters", len(choice.columns), table.origin)
+        settings.limit("meters", len(choice.columns), table.origin)
     meters = find_identities(table, [*taken, *choice.columns])
     ends = table.index("end time") if kind == "opower" else None
     units = table.index("units", "unit", "uom", "unit of measure") if choice.unit is None or kind == "opower" else None
     return Layout(kind, choice, stamps, hours, days, meters, units, ends)
 
 
-def _take(table: Table, layout: Layout, options: TextOptions) -> tuple[Readings, MeterColumn]:
+def _take(table: Table, layout: Layout, settings: ReadSettings) -> tuple[Readings, MeterColumn]:
     """Read the columns of the layout a chunk at a time."""
     origin, choice = table.origin, layout.choice
-    decimal = find_decimal(table, choice.columns) if options.decimal == "auto" else options.decimal
+    decimal = find_decimal(table, choice.columns) if settings.decimal == "auto" else settings.decimal
     names = [table.header[i] for i in choice.columns]
-    stamps = StampColumn(origin, options.date_order)
-    meters = MeterColumn(layout.meters, ", ".join(table.header[i] for i in layout.meters), options.limits)
+    stamps = StampColumn(origin, settings.date_order)
+    meters = MeterColumn(layout.meters, ", ".join(table.header[i] for i in layout.meters), settings)
     values, slots, lines, extra = [], [], [], _Extra()
     for columns, numbers in take_columns(table, layout.wanted):
         parts = iter(columns)
@@ -162,21 +171,21 @@ def _take(table: Table, layout: Layout, options: TextOptions) -> tuple[Readings,
             slots.append(parse_hours(next(parts), numbers, layout.hours, origin))
     parsed_stamps, where = stamps.finish(), np.concatenate(lines)
     step = extra.step(origin) or parsed_stamps.step
-    seconds, notes = to_wall(parsed_stamps, options.zone, origin)
+    seconds, notes = to_wall(parsed_stamps, settings.zone, origin)
     # American exports put the month first; only for unknown layouts is that an assumption.
     notes = [*choice.notes, *(parsed_stamps.notes if layout.kind == "csv" else ()), *notes]
     if decimal == ",":
         notes.append("Commas in numbers were read as decimal commas.")
     stamp = choice.stamp or ("start" if parsed_stamps.step is not None else None)
-    readings = Readings(origin, seconds, np.concatenate(values), names, where, choice.unit, stamp, options.zone, step)
+    readings = Readings(origin, seconds, np.concatenate(values), names, where, choice.unit, stamp, settings.zone, step)
     del values, lines
     if parsed_stamps.offsets is not None:
         readings.instants = parsed_stamps.seconds - parsed_stamps.offsets
-    readings.notes, readings.stated, readings.chosen = notes, stated_units(names), options.column is not None
+    readings.notes, readings.stated = notes, stated_units(names)
     if layout.hours is not None:
-        _number_hours(readings, np.concatenate(slots), layout.hours, options)
+        _number_hours(readings, np.concatenate(slots), layout.hours, settings)
     if layout.days is not None:
-        readings = _unroll(readings, meters, layout.days, options)
+        readings = _unroll(readings, meters, layout.days, settings)
     if layout.units is not None:
         extra.settle(readings, layout.kind)
     if layout.kind == "opower":
@@ -186,17 +195,17 @@ def _take(table: Table, layout: Layout, options: TextOptions) -> tuple[Readings,
     return readings, meters
 
 
-def _number_hours(readings: Readings, slots: NDArray[np.int64], hours: HourColumn, options: TextOptions) -> None:
+def _number_hours(readings: Readings, slots: NDArray[np.int64], hours: HourColumn, settings: ReadSettings) -> None:
     """Move bare dates to the intervals that another column numbers."""
     readings.seconds = place_slots(
-        readings.seconds, slots, hours.per_day, options.zone, readings.lines, readings.origin
+        readings.seconds, slots, hours.per_day, settings.zone, readings.lines, readings.origin
     )
     readings.stamp, readings.step, readings.instants, readings.placed = "start", 86400 // hours.per_day, None, True
     first, last = hours.base, hours.base + hours.per_day - 1
     readings.notes.append(f"Intervals are numbered {first} to {last}; number {first} starts at midnight.")
 
 
-def _unroll(readings: Readings, meters: MeterColumn, days: DayColumns, options: TextOptions) -> Readings:
+def _unroll(readings: Readings, meters: MeterColumn, days: DayColumns, settings: ReadSettings) -> Readings:
     """Put the hours of a day below each other."""
     rows, width = readings.values.shape
     values = readings.values.ravel()
@@ -209,7 +218,7 @@ def _unroll(readings: Readings, meters: MeterColumn, days: DayColumns, options: 
     known = ~np.isnan(values)
     lines, seconds = readings.lines[repeat], readings.seconds[repeat] + slots * (86400 // days.per_day)
     seconds[known] = place_slots(
-        readings.seconds[repeat][known], slots[known], days.per_day, options.zone, lines[known], readings.origin
+        readings.seconds[repeat][known], slots[known], days.per_day, settings.zone, lines[known], readings.origin
     )
     meters.chunks = [np.concatenate(meters.chunks)[repeat]] if meters.chunks else []
     return replace(
@@ -240,23 +249,13 @@ def unit_of(name: str) -> str | None:
     lowered = re.sub(r"(?<=[a-z])(?=[kKMW]W)", "_", name).lower()
     match = _UNIT.search(lowered)
     if match:
-        return _SPELLED[match[1]]
+        return SPELLED[match[1]]
     return "W" if _BARE_WATT.search(lowered) else None
-
-
-def is_register(name: str) -> bool:
-    """Tell whether a column name states that the register of a meter was read."""
-    return _REGISTER.search(name.lower()) is not None
 
 
 def stated_units(names: list[str]) -> dict[str, str]:
     """Return the columns whose names state a unit, with that unit."""
     return {name: unit for name in names if (unit := unit_of(name)) is not None}
-
-
-def as_unit(value: str) -> str:
-    """Return a unit in its usual spelling: "kwh" and "KWH" are kWh."""
-    return _SPELLED.get(value.strip().lower(), value) if isinstance(value, str) else value
 
 
 def stamp_of(name: str) -> str | None:
@@ -286,14 +285,7 @@ def pick(names: list[str], column: str | Sequence[str] | None, origin: Origin) -
         if not used:
             raise origin.error(f"no column looks like electricity; name the columns to add up: {name_list(names)}.")
         return used, [f"Left out of the sum, by their names: {name_list(left)}."] if left else []
-    wanted = [column] if isinstance(column, str) else list(column)
-    if not wanted or len(set(wanted)) != len(wanted):
-        raise ValueError(f"column must name at least one column, each once, got {column!r}; correct the list.")
-    for name in wanted:
-        check_choice(name, f"column of {origin.name}", names)
-        if names.count(name) > 1:
-            raise origin.error(f"{names.count(name)} columns are called {name!r}; give them different names.")
-    return [names.index(name) for name in wanted], []
+    return [names.index(name) for name in wanted_names(column, names, origin)], []
 
 
 def loads(names: list[str]) -> list[int]:
@@ -314,15 +306,15 @@ def to_wall(parsed: Stamps, zone: tzinfo | None, origin: Origin) -> tuple[NDArra
     return parsed.seconds, ["Timestamps state their offset from UTC; the local time as written was kept."]
 
 
-def _choose(table: Table, kind: str, options: TextOptions, taken: set[int], every: bool) -> Choice:
+def _choose(table: Table, kind: str, settings: ReadSettings, taken: set[int], every: bool) -> Choice:
     """Settle columns, unit and stamp for one format."""
-    if kind == "opower" and options.column is None:
+    if kind == "opower" and settings.column is None:
         place = _usage(table)
         assert place is not None  # detect() saw it
         return Choice([place], unit_of(table.header[place]), "start")
     places = [i for i in candidates(table) if i not in taken]
     names = [table.header[i] for i in places]
-    column, preset = options.column, None
+    column, preset = settings.column, None
     if kind == "conedison":
         preset = {"consumption": "kWh", "avg_demand": "kW"}
         lowered = {name.lower(): name for name in names}
@@ -341,8 +333,7 @@ def _choose(table: Table, kind: str, options: TextOptions, taken: set[int], ever
     if kind != "csv":
         notes.append(f"Format {kind}: column {chosen[0]!r}, timestamps taken as the {stamp} of the interval.")
     unit = units.pop() if len(units) == 1 else None
-    register = True if all(is_register(name) for name in chosen) else None
-    return Choice([places[i] for i in picked], unit, stamp, tuple(notes), register)
+    return Choice([places[i] for i in picked], unit, stamp, tuple(notes), names_register(chosen))
 
 
 def _pick_moving(
@@ -435,11 +426,14 @@ class _Extra:
         for cell, line in self.units.items():
             spelled.setdefault(as_unit(cell), line)
         first, *others = spelled
-        wrong = others[0] if others else first if first not in _SPELLED.values() else None
-        if wrong is not None and (kind == "opower" or any(unit in _SPELLED.values() for unit in spelled)):
+        wrong = others[0] if others else first if first not in SPELLED.values() else None
+        if wrong is not None and (kind == "opower" or any(unit in SPELLED.values() for unit in spelled)):
             raise readings.origin.error(
                 f"the unit is {wrong.strip()!r}; keep only the electricity rows, all in one of kWh, Wh or MWh.",
                 spelled[wrong],
             )
         if wrong is None:
             readings.unit, readings.stated = first, dict.fromkeys(readings.names, first)
+
+
+FORMAT = Format(lambda head: True, read_text)

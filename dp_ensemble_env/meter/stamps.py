@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env.meter._origin import Origin, shorten
+from dp_ensemble_env.meter.origin import Origin, shorten
 
 _PLAIN_TIME = r"\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d{1,9})?)?(?:\s*[AaPp]\.?[Mm]\.?)?"
 _TIME = (

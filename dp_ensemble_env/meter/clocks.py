@@ -1,0 +1,291 @@
+"""Clocks: time zones, the hours that their changes skip or repeat, and the clock of a Green Button file.
+
+A Green Button file states its offset from UTC and two rules for daylight saving, each eight hexadecimal digits of a
+bit field (ESPI, ``DstRuleType``):
+
+=====  ====================================================================
+bits   meaning
+=====  ====================================================================
+0-11   seconds within the hour
+12-16  hour of the wall clock at which it changes
+17-19  day of the week, 1 Monday … 7 Sunday, 0 for none
+20-24  day of the month, 0 for none
+25-27  0: on the day of the month; 1: on the day of the week on or after it;
+       2 … 6: on the first … fifth such day of the week; 7: on the last one
+28-31  month
+=====  ====================================================================
+"""
+
+from __future__ import annotations
+
+import calendar
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import NamedTuple
+from zoneinfo import ZoneInfo
+
+import numpy as np
+from numpy.typing import NDArray
+
+_HOUR, _DAY = 3600, 86400
+_WEEK = 7 * _DAY
+_NO_RULE = (0, 0xFFFFFFFF)
+
+
+# ------------------------------------------------------------------ time zones
+class Change(NamedTuple):
+    """A clock change: the UTC instant, and the offsets in seconds around it."""
+
+    instant: int
+    before: int
+    after: int
+
+
+def get_zone(timezone: str | tzinfo | None) -> tzinfo | None:
+    """Return the zone called `timezone`, or say how such names look."""
+    if timezone is None or isinstance(timezone, tzinfo):
+        return timezone
+    try:
+        return UTC if timezone == "UTC" else ZoneInfo(timezone)
+    except (LookupError, ValueError, TypeError, OSError) as error:
+        raise ValueError(
+            f"unknown timezone {timezone!r}; pass a name such as 'America/New_York' "
+            "(on Windows, pip install tzdata first)."
+        ) from error
+
+
+def clock_changes(zone: tzinfo, first: int, last: int) -> list[Change]:
+    """List the changes of the UTC offset between two UTC instants.
+
+    Offsets are compared week by week and each change is then bisected to the
+    second, so a million readings cost a few dozen look-ups per year.
+    """
+    changes = []
+    marks = [*range(first, last, _WEEK), last]
+    for low, high in zip(marks, marks[1:], strict=False):
+        before, after = _offset(zone, low), _offset(zone, high)
+        if before == after:
+            continue
+        while high - low > 1:
+            middle = (low + high) // 2
+            if _offset(zone, middle) == before:
+                low = middle
+            else:
+                high = middle
+        changes.append(Change(high, before, after))
+    return changes
+
+
+def utc_to_wall(seconds: NDArray[np.int64], zone: tzinfo) -> NDArray[np.int64]:
+    """Convert UTC seconds into seconds of the wall clock of `zone`."""
+    if not len(seconds):
+        return seconds
+    first, last = int(seconds.min()), int(seconds.max())
+    changes = clock_changes(zone, first, last)
+    offsets = np.array([_offset(zone, first), *(c.after for c in changes)], dtype=np.int64)
+    instants = np.array([c.instant for c in changes], dtype=np.int64)
+    return seconds + offsets[np.searchsorted(instants, seconds, side="right")]
+
+
+def wall_from_midnight(day: int, passed: NDArray[np.int64], zone: tzinfo) -> NDArray[np.int64]:
+    """Return what the wall clock shows so many seconds after the midnight of a day began."""
+    midnight = datetime(1970, 1, 1, tzinfo=zone) + timedelta(seconds=day)
+    offset = midnight.utcoffset()
+    return utc_to_wall(day - (int(offset.total_seconds()) if offset is not None else 0) + passed, zone)
+
+
+def skipped_hours(zone: tzinfo, first: int, last: int) -> list[tuple[int, int]]:
+    """List the wall-clock spans that do not exist (clocks go forward)."""
+    return [(c.instant + c.before, c.instant + c.after) for c in _around(zone, first, last) if c.after > c.before]
+
+
+def repeated_hours(zone: tzinfo, first: int, last: int) -> list[tuple[int, int]]:
+    """List the wall-clock spans that happen twice (clocks go back)."""
+    return [(c.instant + c.after, c.instant + c.before) for c in _around(zone, first, last) if c.after < c.before]
+
+
+def _around(zone: tzinfo, first: int, last: int) -> list[Change]:
+    # Wall-clock bounds are up to a day away from the same numbers read as UTC.
+    return clock_changes(zone, first - 86400, last + 86400)
+
+
+def _offset(zone: tzinfo, instant: int) -> int:
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=instant)
+    offset = moment.astimezone(zone).utcoffset()
+    return int(offset.total_seconds()) if offset is not None else 0
+
+
+# ------------------------------------------------------------------ stamps of the wall clock
+def is_repeated_hour(
+    repeated: NDArray[np.int64], sizes: NDArray[np.int64], zone: tzinfo | None, stamp: str
+) -> NDArray[np.bool_]:
+    """Tell which repeated stamps belong to the hour that autumn repeats.
+
+    With the time zone this is exact. Without it: a Sunday in October or
+    November, from 00:00 to 03:00, in one block of at most an hour.
+    """
+    if zone is not None:
+        mask: NDArray[np.bool_] = np.zeros(len(repeated), dtype=bool)
+        for low, high in repeated_hours(zone, int(repeated[0]), int(repeated[-1])):
+            mask |= (repeated >= low) & ((repeated <= high) if stamp == "end" else (repeated < high))
+        return np.asarray(mask & (sizes == 2))
+    days = repeated // _DAY
+    _, where = np.unique(days, return_inverse=True)
+    earliest = np.full(where.max() + 1, _DAY)
+    latest = np.zeros_like(earliest)
+    np.minimum.at(earliest, where, repeated % _DAY)
+    np.maximum.at(latest, where, repeated % _DAY)
+    short = ((latest - earliest <= _HOUR) & (latest <= 3 * _HOUR))[where]
+    return np.asarray(short & (sizes == 2) & _is_sunday(repeated) & np.isin(_month(repeated), (10, 11)))
+
+
+def skipped_spans(
+    gaps: Iterable[NDArray[np.bool_]],
+    seconds: NDArray[np.int64],
+    step: int,
+    early: tuple[int, ...],
+    zone: tzinfo | None,
+) -> list[tuple[int, int]]:
+    """List the spans that the clock skipped.
+
+    With the time zone they are known. Without it they are the gaps of exactly
+    one hour from 01:00 or 02:00 on a Sunday in March.
+    """
+    if zone is not None:
+        return skipped_hours(zone, int(seconds[0]), int(seconds[-1]))
+    spans = []
+    for mask in gaps:
+        low, high = runs(mask)
+        hour = low[(high - low) * step == _HOUR]
+        for shift in early:
+            starts = seconds[hour] + shift
+            night = _is_sunday(starts) & (_month(starts) == 3) & np.isin(starts % _DAY, (_HOUR, 2 * _HOUR))
+            spans += [(start, start + _HOUR) for start in starts[night].tolist()]
+    return spans
+
+
+def runs(mask: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return where the runs of True begin and where they have ended."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], mask, [False])).astype(np.int8)))
+    return edges[::2], edges[1::2]
+
+
+def autumn_hours(first: int, last: int, zone: tzinfo | None) -> list[int]:
+    """List the wall-clock starts of the hours that autumn may repeat, exactly when the zone is known.
+
+    Without it: 01:00 on the first Sunday in November, and 01:00 and 02:00 on the last one in October.
+    """
+    if zone is not None:
+        return [low for low, high in repeated_hours(zone, first, last) if high - low == _HOUR and first <= low <= last]
+    found = []
+    year = int(np.datetime64(first, "s").astype("datetime64[Y]").astype(np.int64))
+    while (november := int(np.datetime64(f"{year + 1970}-11-01", "s").astype(np.int64))) - 8 * _DAY <= last:
+        sunday = november + (6 - (november // _DAY + 3) % 7) % 7 * _DAY  # 0 is a Monday
+        found += [sunday + _HOUR, *(_last_october(november) + hour for hour in (_HOUR, 2 * _HOUR))]
+        year += 1
+    return sorted(low for low in found if first <= low <= last)
+
+
+def _last_october(november: int) -> int:
+    day = november - _DAY
+    return day - ((day // _DAY + 4) % 7) * _DAY  # 0 is a Sunday
+
+
+def is_sunday_in_march(second: int) -> bool:
+    """Tell whether clocks may go forward on the day of a stamp."""
+    at = np.array([second], dtype=np.int64)
+    return bool((_is_sunday(at) & (_month(at) == 3))[0])
+
+
+def _is_sunday(seconds: NDArray[np.int64]) -> NDArray[np.bool_]:
+    return np.asarray((seconds // _DAY + 4) % 7 == 0)  # 1970-01-01 was a Thursday
+
+
+def _month(seconds: NDArray[np.int64]) -> NDArray[np.int64]:
+    return seconds.astype("datetime64[s]").astype("datetime64[M]").astype(np.int64) % 12 + 1
+
+
+# ------------------------------------------------------------------ the clock of a Green Button file
+@dataclass(frozen=True)
+class Rule:
+    """A day of the year and a time of the wall clock at which it changes."""
+
+    month: int
+    kind: int
+    day: int
+    weekday: int
+    second: int
+
+    def at(self, year: int) -> datetime:
+        """Return the change in a year, on the clock before it changes."""
+        first, days = calendar.monthrange(year, self.month)
+        if self.kind == 0:
+            day = min(max(self.day, 1), days)
+        else:
+            # The first such day of the week on or after `low`.
+            low = self.day if self.kind == 1 else 1
+            day = low + (self.weekday - 1 - (first + low - 1)) % 7
+            if self.kind == 7:
+                day += 7 * ((days - day) // 7)
+            elif self.kind > 1:
+                day += 7 * (self.kind - 2)
+        return datetime(year, self.month, 1) + timedelta(days=day - 1, seconds=self.second)
+
+
+def read_rule(text: str) -> Rule | None:
+    """Decode a rule; None where the clock never changes."""
+    if not re.fullmatch(r"[0-9A-Fa-f]{1,8}", text):
+        raise ValueError(f"{text!r} is no rule of eight hexadecimal digits")
+    bits = int(text, 16)
+    if bits in _NO_RULE:
+        return None
+    second, hour, weekday = bits & 0xFFF, bits >> 12 & 31, bits >> 17 & 7
+    day, kind, month = bits >> 20 & 31, bits >> 25 & 7, bits >> 28
+    if not 1 <= month <= 12 or hour > 24 or (kind and not weekday) or (kind == 1 and not day):
+        raise ValueError(f"{text!r} names no day of the year")
+    return Rule(month, kind, day, weekday, hour * 3600 + second)
+
+
+class FileClock(tzinfo):
+    """A time zone made of an offset and two rules."""
+
+    def __init__(self, offset: int, saving: int, start: Rule, end: Rule) -> None:
+        self.offset, self.saving = timedelta(seconds=offset), timedelta(seconds=saving)
+        self.start, self.end = start, end
+
+    def _saves(self, utc: datetime) -> bool:
+        """Tell whether daylight saving holds at an instant, given as naive UTC."""
+        year = (utc + self.offset).year
+        low = self.start.at(year) - self.offset
+        high = self.end.at(year) - self.offset - self.saving
+        return low <= utc < high if low < high else not high <= utc < low  # the southern summer spans the new year
+
+    def fromutc(self, dt: datetime) -> datetime:
+        """Convert an instant."""
+        utc = dt.replace(tzinfo=None)
+        wall = utc + self.offset + (self.saving if self._saves(utc) else timedelta(0))
+        again = self._saves(utc - self.saving) and not self._saves(utc)
+        return wall.replace(tzinfo=self, fold=int(again))
+
+    def utcoffset(self, dt: datetime | None) -> timedelta:
+        """Return the offset at a wall-clock time."""
+        if dt is None:
+            return self.offset
+        wall = dt.replace(tzinfo=None, fold=0)
+        first = self._saves(wall - self.offset - self.saving)
+        later = self._saves(wall - self.offset)
+        saves = later if dt.fold else first
+        return self.offset + (self.saving if saves else timedelta(0))
+
+    def dst(self, dt: datetime | None) -> timedelta:
+        """Return how much daylight saving adds."""
+        return self.utcoffset(dt) - self.offset
+
+    def tzname(self, dt: datetime | None) -> str:
+        """Name the offset."""
+        return str(self)
+
+    def __str__(self) -> str:
+        return f"the file's own clock (UTC{self.offset.total_seconds() / 3600:+g} h and its daylight saving)"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import itertools
 from pathlib import Path
-from types import ModuleType
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,9 +20,12 @@ ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = ROOT / "scripts"
 
 
-def load(command: str) -> ModuleType:
+def load(command: str) -> Any:
     """Return the module that runs a command."""
-    return importlib.import_module(f"dp_ensemble_env.cli.{command}")
+    module = importlib.import_module(f"dp_ensemble_env.cli.{command}")
+    if hasattr(module, "main"):
+        return module
+    return SimpleNamespace(main=lambda words: importlib.import_module("dp_ensemble_env.cli").main([command, *words]))
 
 
 def random_chain(rng: np.random.Generator, n: int, density: float = 0.5) -> np.ndarray:

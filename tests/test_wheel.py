@@ -20,8 +20,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from dp_ensemble_env import __version__
-from dp_ensemble_env.cli.main import COMMANDS
-from dp_ensemble_env.cli.shell import EXTRAS
+from dp_ensemble_env.cli.main import EXTRAS, names
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -157,7 +156,7 @@ def test_commands_answer_without_extras(python, tmp_path):
     by_name = run(python.parent / "dp-ensemble", "--help", cwd=tmp_path).stdout
     as_module = run(python, "-m", "dp_ensemble_env", "--help", cwd=tmp_path).stdout
     assert by_name == as_module
-    for command in COMMANDS:
+    for command in names():
         assert command in by_name
         assert "usage:" in run(python, "-m", "dp_ensemble_env", command, "--help", cwd=tmp_path).stdout
     assert "100.0" in run(python.parent / "dp-ensemble", "evaluate", "standard", cwd=tmp_path).stdout

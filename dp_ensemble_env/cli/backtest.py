@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dp_ensemble_env.cli import options
+from dp_ensemble_env.cli import old_options as options
 from dp_ensemble_env.cli.shell import Parser, execute
 from dp_ensemble_env.experiments.backtest import METHODS, TEST_DAYS, Backtest, backtest
 from dp_ensemble_env.experiments.participants import Reading, participants

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from dp_ensemble_env.cli import options
+from dp_ensemble_env.cli import old_options as options
 from dp_ensemble_env.cli.shell import Parser, execute, keeping
 from dp_ensemble_env.experiments.datasets import (
     KINDS,

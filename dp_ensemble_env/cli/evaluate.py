@@ -11,7 +11,7 @@ from typing import Any
 from dp_ensemble_env import scenarios
 from dp_ensemble_env.agents import agent_names, evaluate, evaluate_split, make_agent
 from dp_ensemble_env.agents.hyperparams import ALGORITHMS
-from dp_ensemble_env.cli import options
+from dp_ensemble_env.cli import old_options as options
 from dp_ensemble_env.cli.shell import Parser, did_you_mean, execute
 from dp_ensemble_env.control.policies import POLICIES
 from dp_ensemble_env.envs.ensemble import EnsembleEnv

@@ -1,65 +1,188 @@
-"""One entry point for every command."""
+"""One entry point for every command: dispatch, errors of one sentence, and Ctrl-C."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import inspect
+import io
+import os
+import re
+import shlex
 import sys
+import textwrap
+import warnings
+from difflib import get_close_matches
+from typing import Any
 
-from dp_ensemble_env.cli.shell import PROGRAM, Parser, did_you_mean, guard
-
-#: Command, and what it does in a few words; `dp_ensemble_env.cli.<command>` has its ``main``.
+PROGRAM = "dp-ensemble"
+#: Commands by heading, and what each does. The class of "privacy audit" is `Audit` in `dp_ensemble_env.cli.privacy`.
 COMMANDS = {
-    "scenarios": "list the built-in problems, or show one",
-    "train": "train a learner and keep the run",
-    "evaluate": "score an agent or a run",
-    "play": "set the price by hand, beside the optimum",
-    "compare": "compare controllers: table, pictures, page",
-    "suite": "score every agent on every scenario",
-    "leaderboard": "score agents by one protocol, and make the page",
-    "plan": "make a dispatch for an event from meters",
-    "settle": "settle an event: energy, performance factor, payment",
-    "backtest": "forecast days without an event, and compare",
-    "validate": "check the policies against simulation",
-    "privacy": "state, choose, spend and attack a guarantee",
-    "reproduce": "compute the paper's figures and claims again",
-    "sweep": "run a grid of cells, here or on a cluster",
-    "dataset": "write offline data sets for Minari",
-    "tune": "search the hyper-parameters of a learner",
+    "problems and agents": {
+        "scenarios": "list the built-in problems, or show one",
+        "train": "train a learner and keep the run",
+        "evaluate": "score an agent or a run",
+        "play": "set the price by hand, beside the optimum",
+    },
+    "studies": {
+        "compare": "compare controllers: table, pictures, page",
+        "leaderboard": "score agents by one protocol, and make the page",
+        "validate": "check the policies against simulation",
+        "reproduce": "compute the paper's figures and claims again",
+        "dataset": "write offline data sets for Minari",
+    },
+    "your own meters": {
+        "backtest": "forecast days without an event, and compare",
+        "plan": "make a dispatch for an event from meters",
+        "settle": "settle an event: energy, performance factor, payment",
+    },
+    "privacy": {
+        "privacy": "compute, calibrate, spend and audit guarantees",
+    },
 }
-DESCRIPTION = """Privacy-aware demand response: problems with a known optimum, and what privacy costs.
+#: Commands that still bring a parser of their own.
+OLD = {"suite", "sweep", "tune", "train", "evaluate", "compare", "leaderboard", "reproduce", "dataset", "privacy",
+       "backtest", "plan", "settle"}  # fmt: skip
+#: The extra that brings a module.
+EXTRAS = {
+    module: extra
+    for extra, modules in {
+        "plots": "matplotlib",
+        "render": "pygame PIL",
+        "data": "pyarrow",
+        "excel": "openpyxl",
+        "simbench": "simbench",
+        "rl": "stable_baselines3 sb3_contrib torch tensorboard safetensors",
+        "tune": "optuna",
+        "minari": "minari",
+        "ray": "ray",
+        "opendp": "opendp",
+        "test": "cvxpy",
+    }.items()
+    for module in modules.split()
+}
 
-Every command explains itself: dp-ensemble COMMAND --help."""
 
-
-def build_parser() -> Parser:
-    """Describe the commands."""
-    examples = ("dp-ensemble compare --output runs/demo", "dp-ensemble evaluate standard --population single")
-    parser = Parser(prog=PROGRAM, description=DESCRIPTION, examples=examples)
-    parser.add_argument("--version", action="store_true", help="show the version and exit")
-    commands = parser.add_subparsers(metavar="COMMAND", title="commands", prog=PROGRAM)
-    for name, words in COMMANDS.items():
-        commands.add_parser(name, help=words, add_help=False)
-    return parser
+class UsageError(ValueError):
+    """The command line cannot be understood."""
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command and return its exit status."""
+    """Run one command and return its exit status: 0, 2 after an error, 130 after Ctrl-C."""
     words = sys.argv[1:] if argv is None else list(argv)
-    if words and words[0] in COMMANDS:
-        return guard(f"{PROGRAM} {words[0]}", lambda: _run(words[0], words[1:]))
+    command = next((" ".join(words[:n]) for n in (2, 1) if " ".join(words[:n]) in names()), "")
+
+    def complain(text: str) -> None:
+        with contextlib.suppress(OSError):
+            print(f"{PROGRAM} {command}".rstrip() + f": {text}", file=sys.stderr, flush=True)
+
+    def note(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
+        if issubclass(category, UserWarning):
+            complain(" ".join(str(message).split()))
+
+    with warnings.catch_warnings():
+        warnings.showwarning = note
+        try:
+            status = run(command, words[len(command.split()) :])
+            sys.stdout.flush()
+            return status
+        except SystemExit as stop:  # tyro has shown the help, or an error in a box
+            return int(stop.code or 0)
+        except BrokenPipeError:  # the reader of our output has gone
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            return 1
+        except KeyboardInterrupt as stop:
+            complain("; ".join(("interrupted", *map(str, stop.args))) + ".")
+            return 130
+        except (ValueError, OSError, ImportError, ArithmeticError) as error:
+            complain(sentence(error))
+            return 2
+
+
+def names() -> list[str]:
+    """Return the commands."""
+    return [name for group in COMMANDS.values() for name in group] + sorted(OLD)
+
+
+def run(command: str, words: list[str]) -> int:
+    """Run a command on its words; without one, show the help or the version."""
+    if command in OLD:
+        return int(importlib.import_module(f"dp_ensemble_env.cli.{command}").main(words))
+    if command:
+        options = importlib.import_module("dp_ensemble_env.cli.options")
+        module = importlib.import_module(f"dp_ensemble_env.cli.{command.split()[0]}")
+        asked = parse(getattr(module, command.split()[-1].title()), words, f"{PROGRAM} {command}")
+        options.check_finite(asked)
+        options.COMMAND_LINE.set(shlex.join([PROGRAM, *command.split(), *words]))
+        return int(asked.run())
     if words[:1] == ["--version"]:
-        from dp_ensemble_env import __version__
-
-        print(f"{PROGRAM} {__version__}")
-        return 0
-    if words and words[0] not in ("-h", "--help"):
-        kind = "option" if words[0].startswith("-") else "command"
-        hint = did_you_mean(words[0], (*COMMANDS, "--help", "--version"), f"see {PROGRAM} --help")
-        print(f"{PROGRAM}: there is no {kind} {words[0]!r}; {hint}", file=sys.stderr)
+        print(f"{PROGRAM} {importlib.import_module('dp_ensemble_env').__version__}")
+    elif words[:1] in (["-h"], ["--help"]):
+        print(overview())
+    elif words:
+        close = get_close_matches(words[0], [*names(), "--help", "--version"], 1)
+        hint = f"did you mean {close[0]!r}?" if close else f"see {PROGRAM} --help"
+        raise UsageError(f"there is no {'option' if words[0][0] == '-' else 'command'} {words[0]!r}; {hint}")
+    else:
+        print(overview(), file=sys.stderr)
         return 2
-    print(build_parser().format_help(), end="", file=sys.stdout if words else sys.stderr)
-    return 0 if words else 2
+    return 0
 
 
-def _run(command: str, words: list[str]) -> int:
-    return int(importlib.import_module(f"dp_ensemble_env.cli.{command}").main(words))
+def overview() -> str:
+    """Return the help of the program: its commands by subject."""
+    lines = [
+        f"usage: {PROGRAM} COMMAND [options]",
+        "",
+        "Privacy-aware demand response: problems with a known optimum, and what privacy\ncosts. "
+        f"Run {PROGRAM} COMMAND --help for the options of a command.",
+    ]
+    for heading, group in COMMANDS.items():
+        lines += ["", f"{heading}:", *(f"  {name:<18}{words}" for name, words in group.items())]
+    return "\n".join([*lines, "", "  --version         show the version"])
+
+
+def parse(kind: Any, words: list[str], prog: str) -> Any:
+    """Read the options of a command; what cannot be understood is one sentence, on a terminal a box."""
+    import tyro
+
+    if {"-h", "--help"} & set(words):  # tyro does not wrap a description
+        for part in inspect.cleandoc(kind.__doc__).split("\n\n"):
+            print(part if "\n  " in part else textwrap.fill(part, 80), end="\n\n")
+    marks = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff, tyro.conf.HelptextFromCommentsOff,
+             tyro.conf.DisallowNone)  # fmt: skip
+    settings: dict[str, Any] = {"prog": prog, "description": "", "args": words, "config": marks}
+    if hasattr(kind, "remembered"):
+        settings["default"] = kind.remembered(words)
+    if sys.stderr.isatty():
+        return tyro.cli(kind, **settings)
+    with contextlib.redirect_stderr(io.StringIO()) as told:
+        try:
+            return tyro.cli(kind, **settings)
+        except SystemExit as stop:
+            if not stop.code:
+                raise
+    raise UsageError(unboxed(told.getvalue()))
+
+
+def unboxed(text: str) -> str:
+    """Return what a box says as one line: the first paragraph of each of its sections."""
+    lines = [re.sub(r"\x1b\[[\d;]*m", "", line).strip(" │") for line in text.splitlines()]
+    sections = re.split(r"\n[-─]{3,}\n", "\n".join(line for line in lines if not line.startswith(("╭", "╰"))))
+    return "; ".join(" ".join(section.strip().split("\n\n")[0].split()).rstrip(".") for section in sections)
+
+
+def sentence(error: BaseException) -> str:
+    """Say what went wrong in one line, with the remedy."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ImportError) and (module := (cause.name or "").split(".")[0]) in EXTRAS:
+            return f"{module} is not installed; pip install 'dp-ensemble-env[{EXTRAS[module]}]' brings it."
+        cause = cause.__cause__ or cause.__context__
+    text = " ".join(str(error).split())
+    if isinstance(error, OSError) and error.strerror:
+        what = f"cannot use {error.filename}: " if error.filename else ""
+        return f"{what}{error.strerror.lower()}; check the name, and the room on the disk."
+    if isinstance(error, ArithmeticError):
+        return f"these data are beyond what can be computed ({text}); check their unit."
+    return text or type(error).__name__

@@ -7,7 +7,7 @@ import importlib
 from pathlib import Path
 from typing import Any
 
-from dp_ensemble_env.cli import options
+from dp_ensemble_env.cli import old_options as options
 from dp_ensemble_env.cli.shell import Parser, execute
 from dp_ensemble_env.experiments.dispatch import PlanSettings, make_plan
 from dp_ensemble_env.experiments.dispatch_report import show_plan, write_plan

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dp_ensemble_env import scenarios
-from dp_ensemble_env.cli import options
+from dp_ensemble_env.cli import old_options as options
 from dp_ensemble_env.cli.privacy_release import choose_h, declare_matrix, declare_release, declare_settings, run_release
 from dp_ensemble_env.cli.privacy_studies import declare_frontier, declare_regret, run_frontier, run_regret
 from dp_ensemble_env.cli.shell import Parser, execute

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from dp_ensemble_env.cli import options
+from dp_ensemble_env.cli import old_options as options
 from dp_ensemble_env.cli.shell import Parser
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy.adjacency import Adjacency, adjacency_from_counts

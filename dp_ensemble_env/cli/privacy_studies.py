@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from dp_ensemble_env.cli import options
+from dp_ensemble_env.cli import old_options as options
 from dp_ensemble_env.cli.shell import Parser, keeping
 from dp_ensemble_env.reporting.tables import show_table, write_csv
 from dp_ensemble_env.tools.console import Progress

@@ -6,7 +6,7 @@ import argparse
 import importlib
 from pathlib import Path
 
-from dp_ensemble_env.cli import options
+from dp_ensemble_env.cli import old_options as options
 from dp_ensemble_env.cli.shell import Parser, execute, keeping
 from dp_ensemble_env.paper.data import BUILDINGS, load_data
 from dp_ensemble_env.paper.run import ReproductionSettings, reproduce

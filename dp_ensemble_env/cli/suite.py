@@ -7,7 +7,7 @@ import importlib
 from dataclasses import replace
 from pathlib import Path
 
-from dp_ensemble_env.cli import options
+from dp_ensemble_env.cli import old_options as options
 from dp_ensemble_env.cli.shell import Parser, execute
 from dp_ensemble_env.experiments.suite import PLANNERS, SuiteSettings, run_suite
 from dp_ensemble_env.experiments.suite_learners import Budget, Learners, load_runs, train_learners

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from dp_ensemble_env.cli import options
+from dp_ensemble_env.cli import old_options as options
 from dp_ensemble_env.cli.shell import Parser, execute, keeping
 from dp_ensemble_env.experiments.sweep.backends import ClusterLostError, Place
 from dp_ensemble_env.experiments.sweep.cells import BUILT_IN, Cell, Store

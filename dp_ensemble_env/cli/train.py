@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from dp_ensemble_env.agents.hyperparams import ALGORITHMS, changes_for, hyperparameters
 from dp_ensemble_env.agents.runs import CHECKPOINTS
-from dp_ensemble_env.cli import options
+from dp_ensemble_env.cli import old_options as options
 from dp_ensemble_env.cli.shell import Parser, execute, keeping
 from dp_ensemble_env.reporting.tables import show_text
 from dp_ensemble_env.tools.console import Progress

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from dp_ensemble_env.agents.hyperparams import ALGORITHMS
-from dp_ensemble_env.cli import options
+from dp_ensemble_env.cli import old_options as options
 from dp_ensemble_env.cli.shell import Parser, execute, keeping
 from dp_ensemble_env.experiments.tuning import NAMES, TuningSettings, tune
 from dp_ensemble_env.tools.console import Progress

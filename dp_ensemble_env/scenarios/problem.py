@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from dp_ensemble_env import scenarios
 from dp_ensemble_env.chain.calendar import named_holidays
@@ -38,54 +38,97 @@ class Problem:
     notes: tuple[str, ...] = ()
 
 
-#: Settings that say how a meter file is read.
-READING = tuple(field.name for field in fields(ReadSettings))
+@dataclass(frozen=True)
+class ModelSettings:
+    """Which problem: a scenario, or your own meter."""
+
+    scenario: str = "campus-event"
+    """Built-in problem; dp-ensemble scenarios lists them."""
+    instance: int = 0
+    """Number of the scenario's training instance."""
+    levels: int | None = None
+    """Number of power levels: 20 unless given, 40 for a metered day."""
+    loads: int | None = None
+    """Loads of the ensemble: 100 unless given; with a meter, copies of the building: 1 unless given."""
+    penalty: float | None = None
+    """Discomfort in dollars per load and nat: 15 unless given; for a metered day see --response."""
 
 
 @dataclass(frozen=True)
-class ProblemSettings(ReadSettings):
+class EventSettings:
+    """The demand-response event. What is not given is the scenario's."""
+
+    date: str | None = None
+    """Day of the event; for a meter, the first working day from 2 July on in its last summer unless given."""
+    window: str | None = None
+    """Its hours, such as 11:00-15:00."""
+    incentive: float | None = None
+    """Dollars per kWh during the event."""
+    tariff: float | str | None = None
+    """Energy price in dollars per kWh, or a CSV file of prices."""
+
+
+#: Settings that say how a meter file is read.
+READING = tuple(f.name for f in fields(ReadSettings))
+
+
+@dataclass(frozen=True)
+class MeterSettings(ReadSettings):
+    """Your own meter instead of a scenario, and how its file is read."""
+
+    meter: str | None = None
+    """Meter file of one building, instead of a scenario."""
+    season: tuple[str, str] | None = None
+    """Use only readings between two days of the year, such as 06-15 09-25."""
+    exclude: tuple[str, ...] = ()
+    """Days to leave out, such as 2018-07-05."""
+    holidays: tuple[str, ...] = ("us",)
+    """Holidays, which forecast and customer baseline skip; "us" means the US federal ones."""
+
+
+@dataclass(frozen=True)
+class ForecastSettings:
+    """How the readings of a meter become the problem of one day."""
+
+    profile: Literal["building", "aggregate"] = "building"
+    """Whether the file is one building, or already the sum of all loads."""
+    dynamics: Literal["day", "pooled"] = "day"
+    """Let behaviour follow the day of the event, or use one chain for all times."""
+    temperature: str | None = None
+    """CSV file of stamps and outdoor temperatures, with a forecast for the event's day."""
+    shed_floor: float = metered.SHED_FLOOR
+    """Never push a load below this percentile of its occupied hours."""
+    response: float = metered.RESPONSE
+    """Calibrate the penalty: share of the energy that an event of $1 per kWh sheds."""
+    penalty_per_kw: float | None = None
+    """State the penalty in dollars per nat and kW of usual load instead."""
+
+
+@dataclass(frozen=True)
+class ProblemSettings(ForecastSettings, MeterSettings, EventSettings, ModelSettings):
     """Which problem, and how it is made. None leaves a setting to the scenario.
 
-    How the meter file is read, it says as `dp_ensemble_env.meter.ReadSettings`.
-
-    Attributes
-    ----------
-    scenario, instance : str, int
-        A registered problem; without effect if there is a meter.
-    meter : str, optional
-        Meter file of one building (`profile` "building"), or of all loads together ("aggregate").
-    season, exclude, holidays
-        Days to learn from, and not to; ``"us"`` among the holidays stands for the federal ones.
-    dynamics : str
-        Of a meter: ``"day"`` follows the event's day (`scenarios.metered`), ``"pooled"`` is one chain for all
-        times (`EnsembleModel.from_series`).
-    temperature, shed_floor, response, penalty_per_kw
-        With ``"day"``: a CSV file of temperatures, and see `scenarios.metered.DaySettings`.
-    date, window, incentive, tariff
-        The event; the window as ``"11:00-15:00"``, the tariff a price or the name of a CSV file.
-    levels, loads, penalty
-        Power levels, number of loads, dollars per load and nat. A meter stands for itself unless copies are asked for.
+    The fields are those of `ModelSettings`, `EventSettings`, `MeterSettings` and `ForecastSettings`, which the command
+    line shows as its options. A meter stands for itself unless copies of it are asked for.
     """
 
-    scenario: str = "campus-event"
-    instance: int = 0
-    meter: str | None = None
-    season: tuple[str, str] | None = None
-    exclude: tuple[str, ...] = ()
-    holidays: tuple[str, ...] = ("us",)
-    profile: str = "building"
-    dynamics: str = "day"
-    temperature: str | None = None
-    shed_floor: float = metered.SHED_FLOOR
-    response: float = metered.RESPONSE
-    penalty_per_kw: float | None = None
-    date: str | None = None
-    window: str | None = None
-    incentive: float | None = None
-    tariff: float | str | None = None
-    levels: int | None = None
-    loads: int | None = None
-    penalty: float | None = None
+    @classmethod
+    def of(cls, *parts: Any, **more: Any) -> ProblemSettings:
+        """Put parts together; they must fit each other."""
+        values = {f.name: getattr(part, f.name) for part in parts for f in fields(part)} | more
+        settings, plain = cls(**values), cls()
+        if settings.meter is not None:
+            if settings.scenario != plain.scenario:
+                raise ValueError("scenario and meter exclude each other: a problem is built in or made from your file.")
+            return settings
+        for part in (MeterSettings, ForecastSettings):
+            for f in fields(part):
+                if f.name not in more and getattr(settings, f.name) != getattr(plain, f.name):
+                    option = f.name.replace("_", "-")
+                    raise ValueError(
+                        f"--{option} says how a meter file is read; give one with --meter, or leave it out."
+                    )
+        return settings
 
     @property
     def title(self) -> str:

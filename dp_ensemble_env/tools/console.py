@@ -1,25 +1,137 @@
-"""Progress of long computations on stderr, drawn by rich.
+"""Tables, paragraphs and progress on the terminal, drawn by rich.
 
-Nothing is shown in the first two seconds. After that a terminal shows one line that is kept up to date and vanishes at
-the end. Elsewhere (a log, a pipe) a plain line is written after two seconds, and then every half minute.
+A table fits the terminal, or 80 columns where there is none. Columns of words wrap, numbers are never cut or folded: a
+table that is too wide even so continues in a second block below, with its first columns repeated.
+
+Progress is shown on stderr, after two seconds of silence: on a terminal one line that is kept up to date and vanishes
+at the end, elsewhere (a log, a pipe) a plain line every half minute.
 """
 
 from __future__ import annotations
 
 import math
+import re
 import sys
 import threading
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.progress import Task
     from rich.text import Text
 
 #: Seconds of silence at the beginning, and seconds between two lines where nothing can be overwritten.
 SILENT, PAUSE = 2.0, 30.0
-#: Longest line.
-COLUMNS = 80
+#: Longest line of progress, and of prose on a wide terminal.
+COLUMNS, PROSE = 80, 110
+#: A column of words is not squeezed below this.
+COMFORT = 16
+
+
+# ------------------------------------------------------------------ tables and prose
+def table(
+    title: str,
+    headings: Sequence[str],
+    rows: Iterable[Sequence[str | Text]],
+    *,
+    keep: int = 1,
+    notes: Sequence[str] = (),
+) -> None:
+    """Print a table on stdout.
+
+    Parameters
+    ----------
+    title : str
+        Printed above the table; may be empty.
+    headings : sequence of str
+        One for each column. If all are empty, none are printed.
+    rows : iterable of sequences
+        One cell for each column, styled if it is a rich ``Text``; an empty row is a line between rows. A column of
+        numbers goes to the right and never wraps.
+    keep : int
+        Leading columns that are repeated in each block of a table that is split.
+    notes : sequence of str
+        Paragraphs below the table.
+
+    Examples
+    --------
+    >>> table("", ("controller", "score"), [("ad-hoc", "18.9")])
+    controller   score
+    ──────────────────
+    ad-hoc        18.9
+    <BLANKLINE>
+    """
+    from rich import box
+    from rich.table import Table
+
+    console, lines = _console(sys.stdout), [list(row) for row in rows]
+    columns = [[str(line[i]) for line in lines if line] for i in range(len(headings))]
+    numbers = [_numeric(column) for column in columns]
+    least = [
+        _least(heading, column, numeric) for heading, column, numeric in zip(headings, columns, numbers, strict=True)
+    ]
+    if title:
+        paragraph(title)
+    for block in _blocks(least, keep, console.width):
+        drawn = Table(box=box.SIMPLE_HEAD, show_header=any(headings), show_edge=False, pad_edge=False)
+        for i in block:
+            justify = "right" if numbers[i] else "left"
+            drawn.add_column(headings[i], justify=justify, min_width=least[i], overflow="fold")  # type: ignore[arg-type]
+        for line in lines:
+            if line:
+                drawn.add_row(*(line[i] for i in block))
+            else:
+                drawn.add_section()
+        console.print(drawn)
+        console.print()
+    for note in notes:
+        paragraph(note)
+    if notes:
+        console.print()
+
+
+def paragraph(text: str) -> None:
+    """Print a paragraph on stdout, broken at spaces."""
+    console = _console(sys.stdout)
+    console.print(text, width=min(console.width, PROSE))
+
+
+def _console(stream: TextIO) -> Console:
+    from rich.console import Console
+
+    return Console(file=stream, highlight=False, markup=False, emoji=False)
+
+
+def _numeric(column: list[str]) -> bool:
+    """Say whether all cells are numbers, perhaps with a unit of few letters; dashes and nothing count as such."""
+    rest = [re.sub(r"[\W\d_]|inf|nan", "", re.sub(r"\d[eE][-+]?\d", "", cell)) for cell in column]
+    digits = [any(c.isdecimal() for c in cell) or "inf" in cell for cell in column]
+    return any(digits) and all(
+        len(words) <= 3 and (digit or not words) for words, digit in zip(rest, digits, strict=True)
+    )
+
+
+def _least(heading: str, column: list[str], numeric: bool) -> int:
+    """Return the width below which a column is not squeezed: numbers whole, words in comfort."""
+    longest = max(map(len, column), default=0)
+    word = max(map(len, heading.split()), default=0)
+    return max(word, longest if numeric else min(longest, COMFORT))
+
+
+def _blocks(least: list[int], keep: int, width: int) -> list[list[int]]:
+    """Distribute the columns over blocks that fit, the leading ones in each."""
+    keys = list(range(min(keep, len(least))))
+    blocks = [keys]
+    for i in range(len(keys), len(least)):
+        if len(blocks[-1]) > len(keys) and sum(least[j] + 3 for j in (*blocks[-1], i)) - 3 > width:
+            blocks.append(keys)
+        blocks[-1] = [*blocks[-1], i]
+    return blocks
+
+
+# ------------------------------------------------------------------ progress
 
 
 class Monitor(Protocol):

@@ -79,7 +79,7 @@ def test_calibrate(run, campus, monkeypatch):
     )
     well_seen = campus.override(counts=np.rint(5000 * campus.default))
     seen = Problem(well_seen, ProblemSettings())
-    monkeypatch.setattr("dp_ensemble_env.cli.options.load_problem", lambda args: seen)
+    monkeypatch.setattr("dp_ensemble_env.cli.old_options.load_problem", lambda args: seen)
     status, out, _ = run("calibrate", "--epsilon", 20, "--scenario", "campus-event", "--transitions", 1, "--draws", 4)
     out = " ".join(out.split())
     assert status == 0 and "$ per load" in out and "from counts" in out and PRIVATE_MARK in out

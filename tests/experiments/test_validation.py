@@ -51,7 +51,7 @@ def test_expansion_is_validated_where_it_applies(script, tmp_path):
 
 def test_very_noisy_release_agrees_too(script, tmp_path):
     """At k = 5 a noise-aware policy has entries hundreds of nats below the release: rare, never certain."""
-    status, report = run(script, "--k", "5", tmp_path=tmp_path)
+    status, report = run(script, "--privacy", "dirichlet:k=5", tmp_path=tmp_path)
     assert status == 0 and not failures(report)
 
 
@@ -175,7 +175,7 @@ def test_a_meter_file(script, tmp_path):
 
 
 def test_a_release(script, tmp_path, campus):
-    status, report = run(script, "--k", "60", "--floor", "0.01", tmp_path=tmp_path)
+    status, report = run(script, "--privacy", "dirichlet:k=60,floor=0.01", tmp_path=tmp_path)
     assert status == 0 and report["release"] == {"k": 60.0, "floor": 0.01} and report["k"] == 60.0
     saved = tmp_path / "private.json"
     DirichletMechanism(60.0, 0.01).release(campus.default, 0).save(saved)
@@ -188,14 +188,13 @@ def test_a_release(script, tmp_path, campus):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--k", "-5"], "--k: must be a positive"),
-        (["--episodes", "3"], "--episodes: must be at least 100"),
+        (["--expect", "-5"], "got -5"),
+        (["--episodes", "3"], "--episodes must be at least 100"),
         (["--meter", "no-such-file.csv"], "no-such-file.csv"),
         (["--privacy", "no-such-file.json"], "no-such-file.json"),
         (["--privacy", "dirichlit:k=5"], "did you mean 'dirichlet'"),
-        (["--floor", "0.1"], "give --k too"),
         (["--date", "yesterday"], "yesterday"),
-        (["--samples", "0"], "--samples"),
+        (["--samples", "0"], "samples must be at least 1"),
     ],
 )
 def test_bad_input_gives_one_sentence_and_status_2(script, capsys, arguments, words):
@@ -205,7 +204,6 @@ def test_bad_input_gives_one_sentence_and_status_2(script, capsys, arguments, wo
 
 
 def test_help_shows_examples_and_exit_codes(script, capsys):
-    with pytest.raises(SystemExit) as stop:
-        load("validate").main(["--help"])
+    assert load("validate").main(["--help"]) == 0
     out = capsys.readouterr().out
-    assert stop.value.code == 0 and "dp-ensemble validate --meter" in out and "Exit status" in out
+    assert "dp-ensemble validate --meter" in out and "Exit status" in out

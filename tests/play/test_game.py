@@ -169,7 +169,7 @@ def test_prices_in_the_terminal(capsys):
     ("words", "say"),
     [
         (["nowhere"], "unknown SCENARIO 'nowhere'"),
-        (["--prices", "2"], "--prices: must be numbers between -1 and 1, got 2"),
+        (["--prices", "2"], "--prices must lie in [-1, 1], got 2"),
         (["spot", "--prices", *["0"] * 49], "the day has 48 steps"),
         (["--seconds", "-1"], "--seconds"),
     ],

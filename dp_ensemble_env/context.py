@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from dp_ensemble_env.tools.validation import as_float_array, as_start, check_shape, check_stochastic
 
 FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,8 +30,9 @@ class Context:
         Where it begins: a distribution over the contexts, floats of shape (c,), or a
         list of contexts, integers, which are equally likely then. By default all are.
     features : array_like of shape (c, f), optional
-        What an observation shows of each context, numbers in [0, 1], no two rows equal.
-        By default its one-hot code.
+        What an observation shows of each context, numbers in [0, 1]. By default its
+        one-hot code. Equal rows hide which of several contexts holds; an agent with
+        memory must still be able to tell (`check_decodable`).
 
     Examples
     --------
@@ -54,8 +57,6 @@ class Context:
         check_shape(shown, (c, shown.shape[1]), "features", "one row per context")
         if shown.size and (shown.min() < 0 or shown.max() > 1):
             raise ValueError("features must lie in [0, 1], as observations do; rescale them.")
-        if len(np.unique(shown.astype(np.float32), axis=0)) < c:
-            raise ValueError("two contexts have the same features, so nobody could tell them apart; change one row.")
         values = {"transition": moves, "names": names, "start": as_start(self.start, c, "start"), "features": shown}
         for name, value in values.items():
             if isinstance(value, np.ndarray):
@@ -69,9 +70,77 @@ class Context:
     def __len__(self) -> int:
         return len(self.names)
 
+    def moves(self, t: int) -> FloatArray:
+        """Return the transition matrix (c, c) of step `t`."""
+        matrix: FloatArray = self.transition if self.transition.ndim == 2 else self.transition[t]
+        return matrix
+
     def distributions(self, horizon: int) -> FloatArray:
         """Return the distribution of the context at times 0 … T, shape (T + 1, c)."""
         rows = [self.start]
         for t in range(horizon):
-            rows.append(rows[-1] @ (self.transition if self.transition.ndim == 2 else self.transition[t]))
+            rows.append(rows[-1] @ self.moves(t))
         return np.array(rows)
+
+    # ------------------------------------------------------------ contexts that are shown in part
+    @cached_property
+    def shown(self) -> IntArray:
+        """Group of each context, (c,): contexts of one group look the same in an observation."""
+        _, first, group = np.unique(self.features.astype(np.float32), axis=0, return_index=True, return_inverse=True)
+        numbers: IntArray = np.argsort(np.argsort(first))[group.ravel()]
+        return numbers
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether an observation tells every context."""
+        return int(self.shown.max()) + 1 == len(self)
+
+    def check_decodable(self, horizon: int) -> None:
+        """Raise if an agent that remembers everything it was shown might not know the context.
+
+        It knows it if the contexts that an episode may begin with look different, and so do the contexts that may
+        follow any context that can be reached. Then the optimum for agents that see the context is the optimum for
+        agents that see its features alone.
+        """
+        if self.is_shown:
+            return
+        self._refuse_twins(np.flatnonzero(self.start > 0), "at the start")
+        reached = self.start > 0
+        for t in range(horizon):
+            moves = self.moves(t) > 0
+            for w in np.flatnonzero(reached):
+                self._refuse_twins(np.flatnonzero(moves[w]), f"at time {t + 1}, after {self.names[w]!r},")
+            reached = moves[reached].any(axis=0)
+
+    def _refuse_twins(self, contexts: IntArray, when: str) -> None:
+        groups, first = np.unique(self.shown[contexts], return_index=True)
+        if len(groups) < len(contexts):
+            second = next(i for i in range(len(contexts)) if i not in first)
+            twin = contexts[first[np.searchsorted(groups, self.shown[contexts[second]])]]
+            raise ValueError(
+                f"{when} the contexts {self.names[twin]!r} and {self.names[contexts[second]]!r} are both possible and "
+                "have the same features, so no agent could tell them apart; change one of the two rows of features."
+            )
+
+    def follow(self, t: IntArray | int, before: IntArray, group: IntArray) -> IntArray:
+        """Return the context at time `t` of each episode, from the context before it and the group shown now.
+
+        `before` is ignored where `t` is 0: what is shown there tells the start. The context must be decodable.
+        """
+        t, before, group = np.broadcast_arrays(t, before, group)
+        found = np.empty(t.shape, dtype=np.int64)
+        for i in np.ndindex(t.shape):
+            likely = self.start if t[i] == 0 else self.moves(int(t[i]) - 1)[before[i]]
+            found[i] = np.argmax(np.where(self.shown == group[i], likely, -1.0))
+        return found
+
+    # ------------------------------------------------------------ trees
+    def branching(self, horizon: int) -> tuple[int, int] | None:
+        """Return the first (time, context) that can be reached in two ways, None if time and context tell the past."""
+        reached = self.start > 0
+        for t in range(horizon):
+            ways = (self.moves(t)[reached] > 0).sum(axis=0)
+            if (ways > 1).any():
+                return t + 1, int(np.argmax(ways > 1))
+            reached = ways > 0
+        return None

@@ -149,6 +149,7 @@ class Coupling:
         return self.cost(slice(None), x).sum(axis=-1)
 
     # ------------------------------------------------------------ duality, at the times 1 ... T
+    # Multipliers and powers have shape (T,), or (T, c): one for each context.
     def bounds(self) -> tuple[FloatArray, FloatArray]:
         """Least and largest multiplier with a finite conjugate, each of shape (T,)."""
         weight = self.weight[1:]
@@ -165,12 +166,13 @@ class Coupling:
 
         Parameters
         ----------
-        multiplier : array_like of shape (T,)
+        multiplier : array_like of shape (T,) or (T, c)
             Within the `bounds`.
-        x : array_like of shape (T,)
+        x : array_like of the same shape
             Mean power at the times 1 … T.
         """
-        price, power, weight = np.asarray(multiplier, float), np.asarray(x, float), self.weight[1:]
+        price, power = np.asarray(multiplier, float), np.asarray(x, float)
+        weight = _along(self.weight[1:], price)
         miss = power - self.conjugate_derivative(price)
         if self.kind == "tracking":
             return weight * miss**2
@@ -178,18 +180,18 @@ class Coupling:
             return np.where(weight > 0, np.where(miss > 0, (weight - price) * miss, -price * miss), 0.0)
 
     def conjugate(self, multiplier: ArrayLike) -> FloatArray:
-        """Return f* at multipliers (T,) that lie within the `bounds`, shape (T,)."""
+        """Return f* at multipliers that lie within the `bounds`."""
         price = np.asarray(multiplier, float)
         if self.kind == "tracking":
-            return price * self._level_or_zero + price**2 * self._half_inverse / 2.0
-        return price * self._level_or_zero
+            return price * _along(self._level_or_zero, price) + price**2 * _along(self._half_inverse, price) / 2.0
+        return price * _along(self._level_or_zero, price)
 
     def conjugate_derivative(self, multiplier: ArrayLike) -> FloatArray:
-        """Return the derivative of f* at multipliers (T,): the power that they ask for, shape (T,)."""
+        """Return the derivative of f* at multipliers: the power that they ask for."""
         price = np.asarray(multiplier, float)
         if self.kind == "tracking":
-            return self._level_or_zero + price * self._half_inverse
-        return self._level_or_zero.copy()
+            return _along(self._level_or_zero, price) + price * _along(self._half_inverse, price)
+        return np.broadcast_to(_along(self._level_or_zero, price), price.shape).copy()
 
     @property
     def _level_or_zero(self) -> FloatArray:
@@ -224,3 +226,8 @@ class Coupling:
                 "the optimum of the hard cap."
             )
         return KINDS.index(self.kind), self.level, self.weight
+
+
+def _along(values: FloatArray, like: FloatArray) -> FloatArray:
+    """Give an array over time (T,) the axes of `like`, whose first is time."""
+    return values.reshape(-1, *(1,) * (like.ndim - 1))

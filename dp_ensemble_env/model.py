@@ -100,11 +100,14 @@ class EnsembleModel:
     context : Context, optional
         What moves by itself and concerns every load: prices, the weather, an event.
     coupling : Coupling, optional
-        A cost of the loads' mean power, a limit or a target. It needs a spread start
-        and no context.
+        A cost of the loads' mean power, a limit or a target. It needs a spread start, and
+        with a context one of which every (time, context) can be reached in one way only.
     spread_start : bool
         False: a start state is drawn from `initial`, and all loads start there. True:
         `initial` is how the loads are spread over the states at the start.
+    shares_shown : bool
+        Whether observations show how the loads are spread over the states. If not, these
+        entries are zero; without a coupling that costs the optimum nothing.
     tilt_scale : array_like of shape (T,), optional
         Nats of tilt that an action of one stands for at each decision; by default a
         bound that no optimum passes (`envs.actions.action_scale`).
@@ -131,6 +134,7 @@ class EnsembleModel:
     context: Context | None = field(default=None, repr=False)
     coupling: Coupling | None = field(default=None, repr=False)
     spread_start: bool = field(default=False, repr=False)
+    shares_shown: bool = field(default=True, repr=False)
     tilt_scale: FloatArray | None = field(default=None, repr=False)
     guess: FloatArray | None = field(default=None, repr=False)
     axes: tuple[Axis, ...] = field(default=(), repr=False)
@@ -160,6 +164,7 @@ class EnsembleModel:
             "public_fields": _as_declaration(self.public_fields),
             "nature": nature,
             "spread_start": bool(self.spread_start),
+            "shares_shown": bool(self.shares_shown),
             "tilt_scale": check_scale(self.tilt_scale, horizon),
             "guess": _as_guess(self.guess, default),
             "axes": check_axes(self.axes, n),
@@ -192,10 +197,15 @@ class EnsembleModel:
         nature = check_nature(self.nature, horizon, self.context, default.shape[-1], n)
         check_context(self.context, horizon)
         if self.coupling is not None:
-            if self.context is not None or not self.spread_start:
+            if not self.spread_start:
                 raise ValueError(
-                    "a coupling needs loads that start spread over the states and no context, since its exact optimum "
-                    "is known only there; pass spread_start=True and leave the context out."
+                    "a coupling needs loads that start spread over the states, since its exact optimum is known only "
+                    "there; pass spread_start=True."
+                )
+            if self.context is not None and (place := self.context.branching(horizon)) is not None:
+                raise ValueError(
+                    f"a coupling needs a context that tells its own past, but {self.context.names[place[1]]!r} at time "
+                    f"{place[0]} can be reached in two ways; split that context, or leave the coupling out."
                 )
             if self.coupling.horizon != horizon:
                 raise ValueError(
@@ -374,8 +384,10 @@ class EnsembleModel:
         arrays = [self.default, self.power_kw, self.utility, self.initial, self.times.astype("int64")]
         if not self.is_plain or self.spread_start:
             arrays += [np.array(self.spread_start), self.nature]
-            arrays += [] if self.context is None else list(vars(self.context).values())
+            if self.context is not None:
+                arrays += [self.context.transition, self.context.start, self.context.features]
             arrays += [] if self.coupling is None else [self.coupling.level, self.coupling.weight]
+            arrays += [] if self.shares_shown else [np.array(self.shares_shown)]
         for array in arrays:
             if isinstance(array, np.ndarray):
                 plain = array + 0.0 if array.dtype.kind == "f" else array  # zero has no sign

@@ -92,6 +92,8 @@ def check_context(context: Context | None, horizon: int) -> None:
             f"the context's transition is given for {len(context.transition)} steps but the horizon is {horizon}; give "
             "one matrix, or one for each step."
         )
+    if context is not None:
+        context.check_decodable(horizon)
 
 
 def check_utility(utility: Any, context: Context | None) -> FloatArray:

@@ -123,7 +123,7 @@ def test_a_coupling_refuses_what_is_not_convex_or_does_not_fit():
         (lambda: Coupling("quadratic", np.ones(3), np.ones(3)), "tracking"),
         (lambda: model(Coupling.limit(np.ones(3))), "5 levels"),
         (lambda: model(Coupling.limit(np.ones(5)), spread_start=False), "spread_start"),
-        (lambda: model(Coupling.limit(np.ones(5)), context=Context(np.eye(2))), "context"),
+        (lambda: model(Coupling.limit(np.ones(5)), context=Context(np.full((2, 2), 0.5))), "in two ways"),
         (lambda: solve_coupled(model(None)), "no coupling"),
         (lambda: Coupling.limit(np.ones(3)).packed(), "finite weight"),
         (lambda: Coupling.limit(np.ones(3)).check(4), "5 levels"),

@@ -131,8 +131,6 @@ def test_nature_and_context_that_do_not_fit_are_refused():
         nature_model(1).override(context=Context(np.full((5, 2, 2), 0.5)))
     with pytest.raises(ValueError, match="utility must have shape"):
         nature_model(1).override(utility=np.zeros((4, 3, 4)))
-    with pytest.raises(ValueError, match="the same features"):
-        Context(np.eye(2), features=[[0.5], [0.5]])
     with pytest.raises(ValueError, match="in \\[0, 1\\]"):
         Context(np.eye(2), features=[[0.5], [1.5]])
     with pytest.raises(ValueError, match="2 different names"):

@@ -14,6 +14,12 @@ optimum with respect to the target or the limit at `t`. What any other policy :m
 .. math:: E_Q \sum_t \gamma\,\mathrm{KL}(Q_t \| \pi^*_t)
           + \sum_t \bigl(f_t(x^Q_t) + f_t^*(\lambda_t) - \lambda_t x^Q_t\bigr).
 
+**Contexts.** If time and context tell the whole past (every `(t, w)` can be reached in one way only), the mean power
+given the context, :math:`x_t[w]`, is a function of them. Then there is one multiplier a node, and costs and conjugates
+count with the probability :math:`p_t(w)` of the node:
+:math:`D(\lambda) = J^*(U_t[w] - \lambda_t[w]\,p) + \sum_t\sum_w p_t(w) f_t^*(\lambda_t[w])`. Without a context there is
+one node a step, and its probability is one.
+
 **Finite populations.** The costs are convex, so by Jensen's inequality no policy of a finite population
 earns more in expectation than the optimum of the mean field, whatever it observes: that optimum is an
 upper bound there, approached as the population grows.
@@ -36,6 +42,7 @@ from dp_ensemble_env.control.dynamics import default_kernel, world
 from dp_ensemble_env.control.lsmdp import Solution, solve
 from dp_ensemble_env.coupling import Coupling
 from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.shapes import Tables
 from dp_ensemble_env.tools.validation import check_instance, check_positive
 
 FloatArray = NDArray[np.float64]
@@ -45,6 +52,8 @@ MARGIN = 1e-11
 #: Largest shadow price tried, in multiples of the one that is worth a nat over the whole range of power.
 HIGHEST_PRICE = 1e5
 NEWTON_STEPS = 60
+#: A gap of this size, relative to the return, needs no Newton steps: they cost as many solutions as there are nodes.
+ENOUGH = 1e-13
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -56,10 +65,10 @@ class CoupledSolution(Solution):
 
     Attributes
     ----------
-    shadow_price : ndarray of shape (T,)
-        Dollars per kW of mean power at the times 1 … T.
-    power_kw : ndarray of shape (T + 1,)
-        Mean power per load under the policy.
+    shadow_price : ndarray of shape (T,), with a context (T, c)
+        Dollars per kW of mean power at the times 1 … T; zero where a context cannot be.
+    power_kw : ndarray of shape (T + 1,), with a context (T + 1, c)
+        Mean power per load under the policy; zero where a context cannot be.
     primal, dual : float
         Expected return of the policy from the model's initial distribution, and what no policy exceeds.
     gap : float
@@ -73,7 +82,7 @@ class CoupledSolution(Solution):
     gap: float
 
     def __repr__(self) -> str:
-        times, n = self.log_desirability.shape
+        times, n = self.log_desirability.shape[0], self.log_desirability.shape[-1]
         return f"CoupledSolution({n:,} states, {times - 1:,} steps, return {self.primal:.6g}, gap {self.gap:.1e})"
 
 
@@ -129,16 +138,19 @@ def _certified(model: EnsembleModel, coupling: Coupling) -> CoupledSolution:
     """Minimise the dual, recover the policy and measure the gap."""
     dual = _Dual(model, coupling)
     price = dual.minimise()
-    price.setflags(write=False)
     at = dual.at(price)
-    if coupling.is_hard and not np.isfinite(coupling.total(at.power)):
-        raise ValueError(_infeasible(model, coupling, at, price))
-    gap = float(coupling.excess(price, at.power[1:]).sum())
-    primal = at.value + float(price @ at.power[1:]) - float(coupling.total(at.power))
+    charged = dual.nodes.expected(dual.nodes.cost(at.power))
+    if coupling.is_hard and not np.isfinite(charged):
+        raise ValueError(_infeasible(dual.nodes, at, price))
+    gap = dual.nodes.expected(dual.nodes.excess(price, at.power))
+    primal = at.value + dual.nodes.expected(price * at.power) - charged
     inherited = {item.name: getattr(at.solution, item.name) for item in fields(Solution)}
-    return CoupledSolution(
-        **inherited, shadow_price=price, power_kw=at.power, primal=primal, dual=primal + gap, gap=gap
-    )
+    first = at.occupancy[0] @ model.power_kw / np.where(at.chance[0] > 0, at.chance[0], 1.0)
+    spread = dual.nodes.spread(price), np.vstack([first, dual.nodes.spread(at.power)])
+    shadow, power = spread if model.context is not None else (spread[0][:, 0], spread[1][:, 0])
+    for array in (shadow, power):
+        array.setflags(write=False)
+    return CoupledSolution(**inherited, shadow_price=shadow, power_kw=power, primal=primal, dual=primal + gap, gap=gap)
 
 
 def _coupling_of(model: EnsembleModel) -> Coupling:
@@ -147,71 +159,132 @@ def _coupling_of(model: EnsembleModel) -> Coupling:
     return model.coupling
 
 
-class _Point:
-    """The plain problem at one vector of multipliers: solution, flows and the mean power."""
+class _Nodes:
+    """The times 1 … T and contexts that can be, one after the other, and what the coupling asks for there.
 
-    def __init__(self, model: EnsembleModel, price: FloatArray, nature: FloatArray) -> None:
-        self._model, self._nature = model, nature
-        shifted = model.utility.copy()
-        shifted[1:] -= price[:, None] * model.power_kw
-        self.solution = solve(default_kernel(model), shifted, model.discomfort_penalty, **world(model))
-        self.policy = self.solution.policy
+    `time` counts from 0 for the first of these times, so that it is an index into arrays over them.
+    """
+
+    def __init__(self, model: EnsembleModel, coupling: Coupling) -> None:
+        self.model, self.coupling = model, coupling
+        chance = np.ones((model.horizon + 1, 1))
+        if model.context is not None:
+            chance = model.context.distributions(model.horizon)
+        self.time, self.context = np.nonzero(chance[1:] > 0)
+        self.chance = chance[1:][self.time, self.context]
+        self.shape = chance[1:].shape
+
+    def spread(self, values: FloatArray) -> FloatArray:
+        """Lay values of the nodes out as (T, c), zero where no node is."""
+        out = np.zeros(self.shape)
+        out[self.time, self.context] = values
+        return out
+
+    def at(self, values: FloatArray) -> FloatArray:
+        """Take the values of the nodes from an array (T,) over time or (T, c)."""
+        return values[self.time] if values.ndim == 1 else values[self.time, self.context]
+
+    def expected(self, values: FloatArray) -> float:
+        """Return the sum over time of the mean over contexts."""
+        return float(self.chance @ values)
+
+    def cost(self, power: FloatArray) -> FloatArray:
+        """Return f at the power of each node."""
+        return np.asarray(self.coupling.cost(self.time + 1, power))
+
+    def excess(self, price: FloatArray, power: FloatArray) -> FloatArray:
+        """Return f + f* - price * power, which is zero where the two fit."""
+        return self.at(self.coupling.excess(self.spread(price), self.spread(power)))
+
+    def conjugate(self, price: FloatArray) -> FloatArray:
+        """Return f*."""
+        return self.at(self.coupling.conjugate(self.spread(price)))
+
+    def wanted(self, price: FloatArray) -> FloatArray:
+        """Return the power that prices ask for, the derivative of f*."""
+        return self.at(self.coupling.conjugate_derivative(self.spread(price)))
+
+
+class _Point:
+    """The plain problem at one vector of multipliers: solution, flows and the mean power of every node."""
+
+    def __init__(self, nodes: _Nodes, price: FloatArray, tables: Tables) -> None:
+        model = nodes.model
+        _, nature, moves, utility = tables
+        self._nodes, self._nature, self._moves = nodes, nature, moves
+        shifted = utility.copy()
+        shifted[1:] -= nodes.spread(price)[..., None] * model.power_kw
+        given = shifted if model.context is not None else shifted[:, 0]
+        self.solution = solve(default_kernel(model), given, model.discomfort_penalty, **world(model))
+        self.policy = self.solution.policy.reshape(model.horizon, nodes.shape[1], model.n_states, model.n_decisions)
         rho = np.empty_like(shifted)
-        rho[0] = model.initial
+        rho[0] = model.start_weights
         for t in range(model.horizon):
-            rho[t + 1] = rho[t] @ self.policy[t] @ nature[t]
-        self.occupancy = rho
+            rho[t + 1] = moves[t].T @ _led(rho[t], self.policy[t], nature[t])
+        self.occupancy, self.chance = rho, rho.sum(axis=-1)
         #: J*(U - price * power), the value of the plain problem from the initial distribution.
-        self.value = float(model.initial @ (-self.solution.cost_to_go[0] - model.utility[0]))
-        self.power = rho @ model.power_kw
+        value = -self.solution.cost_to_go[0].reshape(utility[0].shape) - utility[0]
+        self.value = float((model.start_weights * value).sum())
+        self.power = nodes.at(rho[1:] @ model.power_kw) / nodes.chance
 
     @cached_property
     def sensitivity(self) -> FloatArray:
-        """Derivative of the mean power at 1 … T (rows) with respect to the multipliers (columns); symmetric."""
-        model, horizon = self._model, self._model.horizon
-        ahead = np.zeros((horizon + 1, model.n_states, horizon))  # of the log-desirability
-        for t in range(horizon, 0, -1):
-            if t < horizon:
-                ahead[t] = self.policy[t] @ (self._nature[t] @ ahead[t + 1])
-            ahead[t, :, t - 1] -= model.power_kw / model.discomfort_penalty
-        out = np.empty((horizon, horizon))
-        moved = np.zeros((model.n_states, horizon))  # derivative of the occupancy
+        """Derivative of chance times mean power of the nodes (rows) by the multipliers (columns); symmetric."""
+        nodes, model, horizon = self._nodes, self._nodes.model, self._nodes.model.horizon
+        count, contexts = len(nodes.time), nodes.shape[1]
+        here = [np.flatnonzero(nodes.time == t) for t in range(horizon)]
+        ahead = np.zeros((horizon, contexts, model.n_decisions, count))  # of the tilts
+        value = np.zeros((contexts, model.n_states, count))  # of the log-desirability
+        for t in range(horizon - 1, -1, -1):
+            value[nodes.context[here[t]], :, here[t]] -= model.power_kw / model.discomfort_penalty
+            ahead[t] = self._nature[t] @ np.einsum("wv,vsk->wsk", self._moves[t], value)
+            value = self.policy[t] @ ahead[t]
+        out = np.empty((count, count))
+        moved = np.zeros((contexts, model.n_states, count))  # derivative of the occupancy
         for t in range(horizon):
-            policy, rho = self.policy[t], self.occupancy[t]
-            tilt = self._nature[t] @ ahead[t + 1]
-            flow = (rho @ policy)[:, None] * tilt - policy.T @ (rho[:, None] * (policy @ tilt))
-            moved = self._nature[t].T @ (policy.T @ moved + flow)
-            out[t] = model.power_kw @ moved
+            policy, rho, tilt = self.policy[t], self.occupancy[t], ahead[t]
+            back = policy.transpose(0, 2, 1)
+            flow = (rho[:, None] @ policy).transpose(0, 2, 1) * tilt - back @ (rho[..., None] * (policy @ tilt))
+            led = self._nature[t].transpose(0, 2, 1) @ (back @ moved + flow)
+            moved = np.einsum("wv,wsk->vsk", self._moves[t], led)
+            out[here[t]] = np.einsum("s,jsk->jk", model.power_kw, moved[nodes.context[here[t]]])
         return out
 
 
+def _led(rho: FloatArray, policy: FloatArray, nature: FloatArray) -> FloatArray:
+    """Return where the loads of each context go in one step, (c, n)."""
+    led: FloatArray = ((rho[:, None] @ policy) @ nature)[:, 0]
+    return led
+
+
 class _Dual:
-    """D and its minimum within the bounds of the multipliers."""
+    """D and its minimum within the bounds of the multipliers, one for each node."""
 
     def __init__(self, model: EnsembleModel, coupling: Coupling) -> None:
-        self._model, self._coupling = model, coupling
-        self._nature = model.tables().nature[:, 0]
+        self._model, self.nodes = model, _Nodes(model, coupling)
+        self._tables = model.tables()
         span = float(np.ptp(model.power_kw)) or 1.0
         #: The price that is worth a nat over the whole range of power.
         self._unit, self._span = model.discomfort_penalty / span, span
-        self._aim = np.where(np.isinf(coupling.weight[1:]), MARGIN * max(span, float(model.power_kw.max())), 0.0)
-        self.low, self.high = coupling.bounds()
+        aim = np.where(np.isinf(coupling.weight[1:]), MARGIN * max(span, float(model.power_kw.max())), 0.0)
+        self._aim = self.nodes.at(aim)
+        self.low, self.high = map(self.nodes.at, coupling.bounds())
         self._last: tuple[bytes, _Point] | None = None
 
     def at(self, price: FloatArray) -> _Point:
         key = price.tobytes()
         if self._last is None or self._last[0] != key:
-            self._last = key, _Point(self._model, price, self._nature)
+            self._last = key, _Point(self.nodes, price, self._tables)
         return self._last[1]
 
     def _value(self, price: FloatArray) -> tuple[float, FloatArray]:
-        at = self.at(price)
-        value = at.value + float(self._coupling.conjugate(price).sum() - self._aim @ price)
-        return value, self._coupling.conjugate_derivative(price) - self._aim - at.power[1:]
+        at, chance = self.at(price), self.nodes.chance
+        value = at.value + float(chance @ (self.nodes.conjugate(price) - self._aim * price))
+        return value, chance * (self.nodes.wanted(price) - self._aim - at.power)
 
     def minimise(self) -> FloatArray:
         """Quasi-Newton steps to the neighbourhood, then Newton steps on the multipliers that are free to move."""
-        high = np.minimum(self.high, HIGHEST_PRICE * self._unit) if self._coupling.is_hard else self.high
+        high = np.minimum(self.high, HIGHEST_PRICE * self._unit) if self.nodes.coupling.is_hard else self.high
         scale, penalty = self._unit, self._model.discomfort_penalty
 
         def scaled(y: FloatArray) -> tuple[float, FloatArray]:
@@ -224,9 +297,11 @@ class _Dual:
             jac=True,
             method="L-BFGS-B",
             bounds=list(zip(self.low / scale, high / scale, strict=True)),
-            options={"maxiter": 500, "maxcor": 20, "ftol": 1e-13, "gtol": 1e-9},
+            options={"maxiter": 2000, "maxfun": 4000, "maxcor": 30, "ftol": 1e-15, "gtol": 1e-10},
         )
-        return self._polish(np.clip(found.x * scale, self.low, high), high)
+        price = np.clip(found.x * scale, self.low, high)
+        gap = self.nodes.expected(self.nodes.excess(price, self.at(price).power))
+        return price if gap <= ENOUGH * max(1.0, abs(found.fun) * penalty) else self._polish(price, high)
 
     def _polish(self, price: FloatArray, high: FloatArray) -> FloatArray:
         """Newton steps as long as they lessen the dual or, once that is down to rounding, its gradient."""
@@ -269,22 +344,25 @@ class _Dual:
                     yield np.clip(price + min(1.0, radius / max(length, 1e-300)) * step, self.low, high)
 
     def _curvature(self) -> FloatArray:
-        """Second derivative of f*, a diagonal matrix."""
+        """Second derivative of the conjugates, a diagonal matrix."""
         zero = np.zeros_like(self.low)
-        return np.diag(self._coupling.conjugate_derivative(zero + 1.0) - self._coupling.conjugate_derivative(zero))
+        return np.diag(self.nodes.chance * (self.nodes.wanted(zero + 1.0) - self.nodes.wanted(zero)))
 
     def _merit(self, price: FloatArray, high: FloatArray) -> tuple[float, float]:
         """Return D, and the largest part of its gradient that the bounds leave, in kW."""
         value, slope = self._value(price)
-        step = np.clip(price - slope * self._unit, self.low, high) - price
+        step = np.clip(price - slope / self.nodes.chance * self._unit, self.low, high) - price
         return value, float(np.abs(step).max() / self._unit)
 
 
-def _infeasible(model: EnsembleModel, coupling: Coupling, at: _Point, price: FloatArray) -> str:
-    over = np.where(np.isinf(coupling.weight), coupling.violation(slice(None), at.power), 0.0)
-    t = int(np.argmax(over))
+def _infeasible(nodes: _Nodes, at: _Point, price: FloatArray) -> str:
+    coupling, time = nodes.coupling, nodes.time + 1
+    over = np.where(np.isinf(coupling.weight[time]), coupling.violation(time, at.power), 0.0)
+    i = int(np.argmax(over))
+    t, context = int(time[i]), nodes.model.context
+    where = "" if context is None else f" in the context {context.names[nodes.context[i]]!r}"
     return (
-        f"the loads cannot keep the hard cap of {coupling.level[t]:.6g} kW per load at time {t}: even for "
-        f"${price[t - 1]:.3g} per kW they draw {at.power[t]:.6g} kW, {over[t]:.3g} kW too much, starting from their "
+        f"the loads cannot keep the hard cap of {coupling.level[t]:.6g} kW per load at time {t}{where}: even for "
+        f"${price[i]:.3g} per kW they draw {at.power[i]:.6g} kW, {over[i]:.3g} kW too much, starting from their "
         f"distribution at time 0; raise the limit there, or give it a finite weight, which charges the excess."
     )

@@ -12,7 +12,8 @@ the joint distribution of context and state at `t`. One pass backward gives the 
 both over the nonzeros only. A tilt may also depend on the state, :math:`\tau_t[w, s, a]`: then every policy is a tilt,
 :math:`\tau = \log(\pi/P)`.
 
-A coupling charges a convex cost of the mean power (MATH 11). Around given tilts it acts as a price at its own slope.
+A coupling charges a convex cost of the mean power (MATH 11), given the context if there is one (MATH 16). Around given
+tilts it acts as a price at its own slope.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import minimize
 from scipy.special import rel_entr
 
 from dp_ensemble_env.control.dynamics import world
@@ -50,7 +52,7 @@ def policy_return(model: EnsembleModel, policy: Any) -> float:
     earned = float((model.start_weights * state_returns(model, policy)).sum())
     if model.coupling is None:
         return earned
-    return earned - float(model.coupling.total(mean_power(model, shares(model, policy))))
+    return earned - coupling_cost(model, shares(model, policy))
 
 
 def shares(model: EnsembleModel, policy: Any) -> FloatArray:
@@ -63,6 +65,22 @@ def mean_power(model: EnsembleModel, rho: FloatArray) -> FloatArray:
     """Return the mean power per load (T + 1,) of shares (T + 1, [c,] n), in kW."""
     power: FloatArray = rho.reshape(model.horizon + 1, -1, model.n_states).sum(axis=1) @ model.power_kw
     return power
+
+
+def power_by_context(model: EnsembleModel, rho: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the chance of each context (T + 1, c) and the mean power per load given it, zero where it cannot be."""
+    joint = rho.reshape(model.horizon + 1, -1, model.n_states)
+    chance = joint.sum(axis=-1)
+    power = np.divide(joint @ model.power_kw, chance, out=np.zeros_like(chance), where=chance > 0)
+    return chance, power
+
+
+def coupling_cost(model: EnsembleModel, rho: FloatArray) -> float:
+    """Return the expected cost of a coupling for shares (T + 1, [c,] n) from the model's start."""
+    assert model.coupling is not None
+    chance, power = power_by_context(model, rho)
+    times = np.arange(model.horizon + 1)[:, None]
+    return float((chance * model.coupling.cost(times, power))[1:].sum())
 
 
 def path_returns(
@@ -307,10 +325,10 @@ class ExactReturn:
         if coupling is not None:
             self._value(tau, weight, utility)
             self._gradient(tau, weight)
-            power = mean_power(self._model, self._rho)
+            chance, power = power_by_context(self._model, self._rho)
             slope = coupling_slope(coupling, power)
-            utility = utility - slope[:, None, None] * self._model.power_kw
-            extra = float(slope[1:] @ power[1:]) - float(coupling.total(power))
+            utility = utility - slope[..., None] * self._model.power_kw
+            extra = float((chance * slope * power)[1:].sum()) - coupling_cost(self._model, self._rho)
         return self._value(tau, weight, utility) + extra, self._gradient(tau, weight)
 
     def _scaled(self, tilts: ArrayLike) -> tuple[FloatArray, FloatArray]:
@@ -342,7 +360,46 @@ class ExactReturn:
 
 
 def coupling_slope(coupling: Coupling, power: FloatArray) -> FloatArray:
-    """Return the derivative of a coupling's cost by the mean power at each time, (T + 1,)."""
-    off, weight = coupling.violation(slice(None), power), coupling.weight
-    slope = 2.0 * weight * off * np.sign(power - coupling.level) if coupling.kind == "tracking" else weight * (off > 0)
+    """Return the derivative of a coupling's cost by the mean power at each time and context, (T + 1, c)."""
+    off, weight = coupling.violation(np.arange(len(power))[:, None], power), coupling.weight[:, None]
+    miss = power - coupling.level[:, None]
+    slope = 2.0 * weight * off * np.sign(miss) if coupling.kind == "tracking" else weight * (off > 0)
     return np.asarray(slope)
+
+
+def best_in_groups(
+    returns: ExactReturn, groups: ArrayLike, start: ArrayLike = 0.0, iterations: int = 400
+) -> tuple[float, FloatArray]:
+    """Search the best tilts that are equal in all contexts of a group, by L-BFGS with exact gradients.
+
+    All contexts in one group: the best open loop. Contexts that look the same in one group: the best agent without
+    memory that does not look at the shares. The best found, not proved to be the best.
+
+    Parameters
+    ----------
+    returns : ExactReturn
+    groups : array_like of int of shape (c,)
+        Number of each context's group.
+    start : array_like
+        Tilts to begin with, which broadcast to (T, number of groups, m).
+    iterations : int
+
+    Returns
+    -------
+    value : float
+        Expected return, in dollars per load.
+    tilts : ndarray of shape (T, c, m)
+    """
+    member = np.eye(int(np.max(groups)) + 1)[np.asarray(groups)]  # (c, groups)
+    horizon, _, m = returns.shape
+    first = np.broadcast_to(np.asarray(start, float), (horizon, member.shape[1], m))
+    idle = returns(0.0)
+    unit = max(abs(idle), 1e-9)
+
+    def loss(y: FloatArray) -> tuple[float, FloatArray]:
+        value, slope = returns.with_gradient(np.einsum("wg,tga->twa", member, y.reshape(first.shape)))
+        return (idle - value) / unit, -np.einsum("wg,twa->tga", member, slope).ravel() / unit
+
+    options = {"maxiter": iterations, "maxfun": 2 * iterations, "ftol": 1e-11, "gtol": 1e-9}
+    found: Any = minimize(loss, first.ravel(), jac=True, method="L-BFGS-B", options=options)
+    return idle - unit * float(found.fun), np.einsum("wg,tga->twa", member, found.x.reshape(first.shape))

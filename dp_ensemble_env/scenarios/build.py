@@ -135,7 +135,12 @@ def programme(phases_kw: ArrayLike, idle_kw: float, start: float, dwell: FloatAr
 
 
 def machines(
-    overrides: Mapping[str, Any], programme: tuple[FloatArray, FloatArray], prices: FloatArray, **fields: Any
+    overrides: Mapping[str, Any],
+    programme: tuple[FloatArray, FloatArray],
+    prices: FloatArray,
+    *,
+    factor: float = FACTOR,
+    **fields: Any,
 ) -> EnsembleModel:
     """Build the model of machines that pay `prices` (c,) in dollars per kWh, the price being known from the context."""
     default, power = programme
@@ -145,7 +150,7 @@ def machines(
     initial[0] = WAITING
     return assemble(
         overrides,
-        factor=FACTOR,
+        factor=factor,
         by_time=True,
         default=default,
         power_kw=power,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import cvxpy as cp
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from scipy.special import rel_entr
 
+from dp_ensemble_env.context import Context
 from dp_ensemble_env.control import coupled
 from dp_ensemble_env.control.coupled import _Dual, solve_coupled
 from dp_ensemble_env.control.dynamics import world
@@ -17,6 +19,7 @@ from dp_ensemble_env.control.policies import (
     solve_standard,
     tilted_policy,
 )
+from dp_ensemble_env.control.returns import ExactReturn, optimal_tilts, policy_return
 from dp_ensemble_env.coupling import Coupling
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.reporting.score import event_outcome, start_values
@@ -158,8 +161,8 @@ def test_the_gradient_and_the_curvature_of_the_dual_are_exact():
     np.testing.assert_allclose(sensitivity, sensitivity.T, atol=1e-12)
     for t in range(HORIZON):
         up, down = (dual.at(price + sign * step * np.eye(HORIZON)[t]) for sign in (1, -1))
-        assert (up.value - down.value) / (2 * step) == pytest.approx(-dual.at(price).power[t + 1], abs=1e-7)
-        np.testing.assert_allclose((up.power - down.power)[1:] / (2 * step), sensitivity[:, t], atol=1e-7)
+        assert (up.value - down.value) / (2 * step) == pytest.approx(-dual.at(price).power[t], abs=1e-7)
+        np.testing.assert_allclose((up.power - down.power) / (2 * step), sensitivity[:, t], atol=1e-7)
 
 
 def test_a_ramp_on_the_campus_is_tracked_to_rounding():
@@ -270,3 +273,134 @@ def test_the_gap_is_measured_by_the_return_or_by_a_dollar(primal, tolerance, acc
         else:
             with pytest.raises(ValueError, match="could be certified"):
                 solve_coupled(model)
+
+
+# ------------------------------------------------------------------ a coupling on a tree of contexts
+def tree_model(coupling, seed=0, n=3, **changes):
+    """Loads under a context that branches twice: seven nodes, the last four of which stay."""
+    rng = np.random.default_rng(seed)
+    moves = np.eye(7)
+    moves[0], moves[1], moves[2] = np.eye(7)[[1, 2]].mean(axis=0), [0, 0, 0, 0.2, 0.8, 0, 0], [0, 0, 0, 0, 0, 0.6, 0.4]
+    fields = {
+        "default": rows(rng, HORIZON, 7, n, n),
+        "nature": rows(rng, HORIZON, 7, n, n),
+        "power_kw": rng.uniform(0, 5, n),
+        "utility": rng.normal(0, 2, (HORIZON + 1, 7, n)),
+        "discomfort_penalty": 1.3,
+        "initial": rng.dirichlet(np.ones(n)),
+        "spread_start": True,
+        "context": Context(moves, start=[0]),
+        "coupling": coupling,
+    }
+    return EnsembleModel(**{**fields, **changes})
+
+
+TREE = {
+    "tracking": Coupling.tracking([0.0, 2.0, 1.0, 3.0, 2.5], [0.0, 2.0, 5.0, 0.0, 30.0]),
+    "limit": Coupling.limit([9.0, 2.0, 1.5, 2.5, 1.5], [9.0, 0.4, 1.0, 0.2, 3.0]),
+}
+
+
+def branches(model):
+    """Every path of contexts (T + 1) that can be, with its chance."""
+    for path in itertools.product(range(7), repeat=model.horizon + 1):
+        chance = model.context.start[path[0]] * np.prod(
+            [model.context.transition[a, b] for a, b in itertools.pairwise(path)]
+        )
+        if chance > 0:
+            yield path, chance
+
+
+def tree_flows_optimum(model):
+    """The primal problem in flows, node by node, by a conic solver."""
+    behaviour, nature, _, utility = model.tables()
+    coupling, n = model.coupling, model.n_states
+    here, gain, constraints = {(0,): cp.Constant(model.initial)}, 0, []
+    chances = {(0,): 1.0}
+    for t in range(model.horizon):
+        after, likely = {}, {}
+        for path, spread in here.items():
+            w = path[-1]
+            flow = cp.Variable((n, n), nonneg=True)
+            usual = cp.multiply(cp.reshape(spread, (n, 1), order="C") @ np.ones((1, n)), behaviour[t, w])
+            able = behaviour[t, w] > 0
+            constraints += [cp.sum(flow, axis=1) == spread, *([flow[~able] == 0] if (~able).any() else [])]
+            gain -= chances[path] * model.discomfort_penalty * cp.sum(cp.rel_entr(flow[able], usual[able]))
+            led = cp.sum(flow, axis=0) @ nature[t, w]
+            for v in np.flatnonzero(model.context.transition[w]):
+                after[*path, v], likely[*path, v] = led, chances[path] * model.context.transition[w, v]
+        for path, spread in after.items():
+            x, level, weight = spread @ model.power_kw, coupling.level[t + 1], coupling.weight[t + 1]
+            cost = cp.square(x - level) if coupling.kind == "tracking" else cp.pos(x - level)
+            gain += likely[path] * (spread @ utility[t + 1, path[-1]] - weight * cost)
+        here, chances = after, likely
+    return cp.Problem(cp.Maximize(gain), constraints).solve(solver=cp.CLARABEL)
+
+
+@pytest.mark.parametrize("kind", TREE)
+def test_the_dual_on_a_tree_finds_the_optimum_of_the_flows(kind):
+    model = tree_model(TREE[kind])
+    solution = solve_coupled(model)
+    assert solution.shadow_price.shape == (HORIZON, 7) and np.abs(solution.shadow_price).max() > 0.1
+    assert solution.primal == pytest.approx(tree_flows_optimum(model), abs=2e-5)
+    assert 0 <= solution.gap <= 1e-10
+    assert policy_return(model, solution.policy) == pytest.approx(solution.primal, abs=1e-11)
+    assert ExactReturn(model)(optimal_tilts(model)) == pytest.approx(solution.primal, abs=1e-10)
+
+
+@pytest.mark.parametrize("kind", TREE)
+def test_returns_on_a_tree_are_those_of_all_its_paths(kind):
+    """Power and cost along every path by plain loops, for random tilts; and the gradient by differences."""
+    model = tree_model(TREE[kind])
+    rng = np.random.default_rng(3)
+    tilts = rng.normal(size=(HORIZON, 7, 3))
+    policy = tilted_policy(model, tilts)
+    _, nature, _, utility = model.tables()
+    total = 0.0
+    for path, chance in branches(model):
+        rho, earned = model.initial, 0.0
+        for t in range(HORIZON):
+            here = policy[t, path[t]]
+            earned -= model.discomfort_penalty * rho @ rel_entr(here, model.default[t, path[t]]).sum(axis=1)
+            rho = rho @ here @ nature[t, path[t]]
+            earned += rho @ utility[t + 1, path[t + 1]] - model.coupling.cost(t + 1, rho @ model.power_kw)
+        total += chance * earned
+    returns = ExactReturn(model)
+    assert returns(tilts) == pytest.approx(total, rel=1e-12)
+    assert policy_return(model, policy) == pytest.approx(total, rel=1e-12)
+    gradient, step = returns.with_gradient(tilts)[1], 1e-6
+    for index in [(0, 0, 1), (1, 2, 0), (2, 3, 2), (3, 6, 1), (1, 5, 0)]:
+        moved = step * (np.arange(tilts.size).reshape(tilts.shape) == np.ravel_multi_index(index, tilts.shape))
+        slope = (returns(tilts + moved) - returns(tilts - moved)) / (2 * step)
+        assert gradient[index] == pytest.approx(slope, abs=1e-7)
+    assert gradient[1, 5, 0] == 0.0  # a context that cannot be at that time
+
+
+def test_one_context_is_none():
+    plain = coupled_model(couplings()["tracking"])
+    alone, one = solve_coupled(plain), solve_coupled(plain.override(context=Context([[1.0]])))
+    assert max(alone.gap, one.gap) < 1e-10
+    assert one.primal == pytest.approx(alone.primal, abs=1e-9)
+    np.testing.assert_allclose(one.shadow_price[:, 0], alone.shadow_price, atol=1e-6)
+
+
+def test_separate_leaves_are_separate_problems():
+    """Two contexts that never meet: the optimum is the mean of two, and each has its own shadow prices."""
+    ends = [coupled_model(couplings()["tracking"], seed=seed) for seed in (0, 1)]
+    ends[1] = ends[1].override(power_kw=ends[0].power_kw, initial=ends[0].initial)
+    stacked = {
+        name: np.stack([getattr(end, name) for end in ends], axis=1) for name in ("default", "nature", "utility")
+    }
+    both = ends[0].override(**stacked, context=Context(np.eye(2), start=[0.3, 0.7]))
+    solution, apart = solve_coupled(both), [solve_coupled(end) for end in ends]
+    assert solution.primal == pytest.approx(0.3 * apart[0].primal + 0.7 * apart[1].primal, abs=1e-9)
+    for w in range(2):
+        np.testing.assert_allclose(solution.shadow_price[:, w], apart[w].shadow_price, atol=1e-6)
+
+
+def test_a_cap_that_one_branch_cannot_keep_is_named():
+    model = tree_model(None)
+    level = np.full(HORIZON + 1, np.inf)
+    level[3] = model.power_kw.min() - 0.5
+    with pytest.raises(ValueError, match=r"at time 3 in the context 'context [3-6]'"):
+        solve_coupled(model.override(coupling=Coupling.limit(level)))

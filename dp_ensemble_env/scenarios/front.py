@@ -62,7 +62,7 @@ def front(seed: int = 0, *, discomfort_penalty: float = 12.0, shown: str = "sign
     """
     check_choice(shown, "shown", ("sign", "all"))
     public, private = streams("front", seed)
-    quality, prior = public.uniform((0.62, 0.45), (0.68, 0.55))
+    quality, prior = public.uniform((0.62, 0.44), (0.68, 0.48))
     base, high, low = public.uniform((0.05, 0.50, -0.55), (0.08, 0.70, -0.40))
     start, dwell = private.uniform(0.20, 0.35), private.uniform(0.10, 0.20, len(PHASES_KW))
     context = bulletins(quality, prior)

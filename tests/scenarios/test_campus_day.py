@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from dp_ensemble_env import scenarios
 from dp_ensemble_env.control.policies import solve_standard, standard_policy, tilted_policy
 from dp_ensemble_env.reporting.score import event_outcome
 from dp_ensemble_env.scenarios import campus_day as module
@@ -32,12 +31,6 @@ def levels_of(model):
 
 
 # ------------------------------------------------------------------ instances
-def test_equal_seeds_give_equal_models_and_others_differ(model):
-    module._data.cache_clear()
-    again, other = campus_day(1), campus_day(2)
-    assert again.fingerprint == model.fingerprint != other.fingerprint
-    assert_array_equal(again.nature, model.nature)
-    assert (other.n_states, other.horizon, other.n_decisions) == (model.n_states, model.horizon, model.n_decisions)
 
 
 def test_instances_stay_in_the_stated_ranges_and_vary():
@@ -210,10 +203,3 @@ def test_meters_follow_the_campus_with_an_activity_of_their_own():
 def test_bad_settings_are_refused(kwargs, words):
     with pytest.raises(ValueError, match=words):
         campus_day(**kwargs)
-
-
-def test_scenario_is_registered_with_its_card(model):
-    assert scenarios.environment_id("campus-day") == "dp_ensemble/CampusDay-v1"
-    assert scenarios.card("campus-day").version == 1
-    assert scenarios.make("campus-day", instance=1).fingerprint == model.fingerprint
-    assert campus_day(1, discomfort_penalty=99.0, initial=[3]).initial[3] == 1.0

@@ -118,26 +118,6 @@ def test_cars_of_different_charge_do_not_compete(model):
             assert inside.max() == pytest.approx(-inside.min(), abs=1e-12)
 
 
-def test_instances():
-    one, same, other = (scenarios.make("vehicles", instance=i) for i in (2, 2, 3))
-    assert one.fingerprint == same.fingerprint != other.fingerprint
-    first = [scenarios.make("vehicles", split=split) for split in scenarios.SPLITS]
-    for field in ("default", "utility", "nature"):
-        a, b, c = (getattr(m, field) for m in first)
-        assert min(np.abs(a - b).max(), np.abs(b - c).max(), np.abs(a - c).max()) > 1e-4
-    assert (first[0].guess == first[2].guess).all()
-    with pytest.raises(ValueError, match="no field 'battery'"):
-        scenarios.make("vehicles", battery=60.0)
-
-
-@pytest.mark.parametrize("instance", range(4))
-def test_the_optimum_fits_the_action_box(instance):
-    model = scenarios.make("vehicles", instance=instance)
-    taken = (model.default > 0).any(axis=0)
-    needed = np.abs(centred(optimal_tilts(model), model.default, taken)[..., taken]).max(axis=(1, 2))
-    assert (needed < 0.95 * model.tilt_scale).all() and needed.max() > 0.5 * model.tilt_scale.max()
-
-
 def test_feedback_and_data_matter(model):
     prober = Prober(model, effort=0.1)
     open_loop, constant = prober.open_loop(), prober.constant_tilt()

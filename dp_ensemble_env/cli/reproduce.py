@@ -8,9 +8,9 @@ from pathlib import Path
 
 from dp_ensemble_env.cli import old_options as options
 from dp_ensemble_env.cli.shell import Parser, execute, keeping
+from dp_ensemble_env.paper.claims import show_findings
 from dp_ensemble_env.paper.data import BUILDINGS, load_data
 from dp_ensemble_env.paper.run import ReproductionSettings, reproduce
-from dp_ensemble_env.paper.verdicts import show_findings
 from dp_ensemble_env.tools.console import Progress
 from dp_ensemble_env.tools.files import check_writable
 

@@ -1,4 +1,8 @@
-"""The figures of the paper's Section VI, drawn from a `Study`; PNG for the page and SVG beside it."""
+"""The figures of the paper's Section VI, drawn from a `Study`: PNG for the page and SVG beside it, with captions.
+
+Each function of `FIGURES` draws one into a file and returns the words that stand under it, which a reader can follow
+without the paper.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +16,21 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.patches import Rectangle
 
 from dp_ensemble_env.chain.calendar import select_days
-from dp_ensemble_env.paper import captions, live
-from dp_ensemble_env.paper.claims import PAPER_EPSILON, distance
-from dp_ensemble_env.paper.measures import KS, LEADING, ONE, ONE_STEP
-from dp_ensemble_env.paper.releases import DELTA
+from dp_ensemble_env.paper.claims import NAMES, PAPER_EPSILON, distance, percent
+from dp_ensemble_env.paper.data import H
+from dp_ensemble_env.paper.measures import (
+    COMPOSED,
+    DELTA,
+    FORMULA,
+    KS,
+    LEADING,
+    ONE,
+    ONE_STEP,
+    PAIR,
+    PRINTED,
+    THEOREM2,
+    WORST,
+)
 from dp_ensemble_env.paper.study import Study
 from dp_ensemble_env.reporting import plots as p
 
@@ -31,27 +46,37 @@ FONTS: Any = {
 }
 DPI = 300
 DRAWN = "mean of policies drawn"
-TITLES = {"taylor": "Taylor", "digamma": "Digamma", "average-exact": "average value", "standard": "standard"}
 
 
 def draw_all(study: Study, folder: Path) -> list[tuple[str, Path, str]]:
     """Draw every figure; return name, path of the PNG and caption."""
+    drawn = []
     with p.look(FONTS):
-        return [
-            (title, draw(study, folder / f"{name}.png"), caption(study))
-            for name, (title, row, draw, caption) in FIGURES.items()
-            if study.row is not None or not row
-        ]
+        for name, (title, row, draw) in FIGURES.items():
+            if study.row is not None or not row:
+                path = folder / f"{name}.png"
+                drawn.append((title, path, draw(study, path)))
+    return drawn
 
 
-def figure_files(study: Study) -> list[str]:
-    """Return the names of the files that `draw_all` writes."""
-    names = [name for name, (_, row, _, _) in FIGURES.items() if study.row is not None or not row]
-    return [f"{name}.{kind}" for name in (*names, live.COST, live.LOAD) for kind in ("png", "svg")]
+def _save(figure: Any, path: Path) -> None:
+    p.save(figure, path, vector=True, dpi=DPI)
+
+
+def _clock(study: Study) -> str:
+    """Time of day that Figures 5 and 6 show."""
+    return str(study.data.model.times[study.time])[11:16]
+
+
+def _some(study: Study) -> str:
+    """Say that not all successors are shown, if so."""
+    count = len(study.the_row.successors)
+    words = f" Of the row's {count} successors the three most likely are shown, rescaled to sum to one."
+    return "" if count == 3 else words
 
 
 # ------------------------------------------------------------------ Figure 3
-def _load_and_matrix(study: Study, path: Path) -> Path:
+def _load_and_matrix(study: Study, path: Path) -> str:
     data, model = study.data, study.data.model
     figure, (left, right) = p.subplots(2, 1, figsize=(p.COLUMN, 5.2), height_ratios=(1, 1.5))
     days = data.times.astype("datetime64[D]")
@@ -96,13 +121,18 @@ def _load_and_matrix(study: Study, path: Path) -> Path:
         right.add_patch(Rectangle((0.5, state - 0.5), n, 1, **frame))
     bar = figure.colorbar(image, ax=right, shrink=0.9, pad=0.03)
     bar.set_label("transition probability")
-    return p.save(figure, path, vector=True, dpi=DPI)
+    _save(figure, path)
+    text = (
+        "(a) Power of the 100 buildings together: each day's range and mean; shaded, the readings that the chain is "
+        "estimated from. (b) Default matrix: probability of going from one power level (row) to another (column) in "
+        "one step when nobody interferes; white: never seen."
+    )
+    return text + ("" if study.row is None else " Outlined: the row of Figures 4 to 6.")
 
 
 # ------------------------------------------------------------------ Figures 4 to 6
-def _releases(study: Study, path: Path) -> Path:
-    row = study.row
-    assert row is not None
+def _releases(study: Study, path: Path) -> str:
+    row = study.the_row
     figure, panels = p.subplots(2, 1, figsize=(p.COLUMN, 6.4))
     for axes, k, letter in zip(panels, KS, "ab", strict=True):
         _triangle(axes, study)
@@ -114,31 +144,40 @@ def _releases(study: Study, path: Path) -> Path:
         for values, (name, color, marker) in zip((row.row, row.adjacent), INPUTS, strict=True):
             style = {"s": 45, "color": color, "marker": marker, "ec": "white", "lw": 0.9, "zorder": 5}
             axes.scatter(*(row.on_triple(values) @ p.CORNERS), label=name, **style)
-        epsilon = study.at(study.epsilon["exact, this pair"], k)
+        epsilon = study.at(study.epsilon[PAIR], k)
         axes.set_title(f"({letter}) k = {k:g}: exact ε = {epsilon:.2f} at δ = {DELTA:g}", loc="center")
     handles, labels = panels[0].get_legend_handles_labels()
     legend = figure.legend(handles, labels, loc="outside lower center", ncols=2, handletextpad=0.2, handlelength=1.5)
     shown: list[Any] = list(legend.legend_handles)
     for handle, size in zip(shown, (14, 14, 45, 45), strict=True):
         handle.set_sizes([size])  # the small points would hardly be seen
-    return p.save(figure, path, vector=True, dpi=DPI)
+    _save(figure, path)
+    return (
+        f"{study.effort.points} private copies of row {row.state + 1}, and as many of its neighbour (h = {H:g}), "
+        "for k = 50 and k = 200. A point is three probabilities; at a corner that successor is certain. The larger k, "
+        f"the less noise, and the easier the two clouds are to tell apart.{_some(study)}"
+    )
 
 
-def _stochastic(study: Study, path: Path) -> Path:
+def _stochastic(study: Study, path: Path) -> str:
     figure, panels = p.subplots(2, 1, figsize=(p.COLUMN, 4.9), sharey=True)
     for axes, method, letter in zip(panels, ("taylor", "digamma"), "ab", strict=True):
         _pair_bars(axes, study, [(method, k) for k in KS])
         apart = ", ".join(f"{distance(study.l1[method, k])} (k = {k:g})" for k in KS)
-        axes.set_title(f"({letter}) {TITLES[method]}\nL1 distance {apart}")
-        axes.set_ylabel(f"probability at {captions.clock(study)}")
+        axes.set_title(f"({letter}) {NAMES[method]}\nL1 distance {apart}")
+        axes.set_ylabel(f"probability at {_clock(study)}")
     panels[0].set_xlabel("")
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
-    return p.save(figure, path, vector=True, dpi=DPI)
+    _save(figure, path)
+    return (
+        f"Noise-aware policies in state {study.the_row.state + 1} at {_clock(study)}, computed for the row and for its "
+        "neighbour: where the controlled ensemble goes next. The more alike the bars of a pair are, the less the "
+        "policy depends on the h = 0.03 by which the rows differ; that alone does not make it private (see the claims)."
+    )
 
 
-def _average(study: Study, path: Path) -> Path:
-    row = study.row
-    assert row is not None
+def _average(study: Study, path: Path) -> str:
+    row = study.the_row
     figure, grid = p.subplots(4, 1, figsize=(p.COLUMN, 9.0), height_ratios=(1.75, 1.75, 1, 1))
     for axes, k, letter in zip(grid[:2], KS, "ab", strict=True):
         _triangle(axes, study)
@@ -154,7 +193,7 @@ def _average(study: Study, path: Path) -> Path:
     for axes, k, letter in zip(grid[2:], KS, "cd", strict=True):
         _pair_bars(axes, study, [("average-exact", k)], study.policy_clouds[k])
         axes.set_title(f"({letter}) expectation at k = {k:g}: L1 distance {distance(study.l1['average-exact', k])}")
-        axes.set_ylabel(f"probability at {captions.clock(study)}")
+        axes.set_ylabel(f"probability at {_clock(study)}")
     grid[2].set_xlabel("")
     handles, labels = grid[0].get_legend_handles_labels()
     bars, names = grid[2].get_legend_handles_labels()
@@ -166,18 +205,25 @@ def _average(study: Study, path: Path) -> Path:
     top = max(axes.get_ylim()[1] for axes in grid[2:])
     for axes in grid[2:]:
         axes.set_ylim(0, top)
-    return p.save(figure, path, vector=True, dpi=DPI)
+    _save(figure, path)
+    share = float(study.adjacent["average-exact", 50.0][0][list(row.triple)].sum())
+    held = _some(study) and f"{_some(study)} They hold {percent(share, 0)} of the expected policy at k = 50."
+    return (
+        f"Average value approach in the same state at {_clock(study)}. (a), (b) Policies solved on "
+        f"{study.effort.points} releases of the whole matrix, and of its neighbour; large markers: the expectation of "
+        f"Proposition 3, computed exactly.{held} (c), (d) That expectation (bars, with the L1 distance between "
+        "the two inputs) and the mean of the policies drawn (crosses). The two need not agree: Proposition 3 holds z "
+        "at its true value, while every drawn policy has a z of its own."
+    )
 
 
 def _triangle(axes: Any, study: Study) -> None:
-    assert study.row is not None
-    p.triangle_axes(axes, [f"level {state + 1}" for state in study.row.triple])
+    p.triangle_axes(axes, [f"level {state + 1}" for state in study.the_row.triple])
 
 
 def _pair_bars(axes: Any, study: Study, cases: Sequence[tuple[str, float]], samples: Any = None) -> None:
     """Draw the policies of the row and of its neighbour side by side on the row's successors."""
-    row = study.row
-    assert row is not None
+    row = study.the_row
     support = row.successors
     width = 0.8 / (2 * len(cases))
     for number, case in enumerate(cases):
@@ -201,7 +247,7 @@ def _pair_bars(axes: Any, study: Study, cases: Sequence[tuple[str, float]], samp
 
 
 # ------------------------------------------------------------------ Figure 7
-def _event(study: Study, path: Path) -> Path:
+def _event(study: Study, path: Path) -> str:
     model = study.data.model
     figure, axes = p.subplots(figsize=(p.COLUMN, 4.0))
     p.power_axes(axes, model)
@@ -227,20 +273,29 @@ def _event(study: Study, path: Path) -> Path:
         axes.plot(hours, best.outcome.power_kw / 1e3, label=f"learned: {best.name}", **style)
     _below(axes, 2, handlelength=3)
     axes.margins(x=0.02)
-    return p.save(figure, path, vector=True, dpi=DPI)
+    _save(figure, path)
+    learned = ", ".join(f"{one.name} {one.outcome.score:.1f} after {one.steps:,} steps" for one in study.learned)
+    no_baseline = model.event is None or model.event.baseline_kw is None
+    return (
+        f"Power of the ensemble in the event of {str(model.times[0])[:10]}; lower is more curtailment. The "
+        "noise-aware policies expect k = 50. Ad-hoc practice: a fixed shed while the event lasts, "
+        f"{percent(study.shed_share)} of the energy used in it; its size is ours, not the paper's. Customer baseline: "
+        f"best 5 of the 10 last similar days{', not available for these data' if no_baseline else ''}. "
+        f"Trained on the spot, with their scores (0: uncontrolled, 100: optimum): {learned}; the best is drawn."
+    )
 
 
 # ------------------------------------------------------------------ Figure 8
-def _trade_off(study: Study, path: Path) -> Path:
+def _trade_off(study: Study, path: Path) -> str:
     panels = 1 if study.row is None else 2
     figure, grid = p.subplots(panels, 1, figsize=(p.COLUMN, 3.9 * panels), squeeze=False)
     ks = np.array(study.effort.ks)
     upper = grid[0, 0]
     lines = {
         "taylor": ("Taylor, exact", "taylor", "-"),
-        "taylor, paper's formula": ("Taylor, Corollary 1", "taylor", "--"),
+        f"taylor{FORMULA}": ("Taylor, Corollary 1", "taylor", "--"),
         "digamma": ("Digamma, exact", "digamma", "-"),
-        "digamma, paper's formula": ("Digamma, Corollary 2", "digamma", "--"),
+        f"digamma{FORMULA}": ("Digamma, Corollary 2", "digamma", "--"),
         "average-exact": ("averaged policy, exact", "average-exact", "-"),
         ONE: ("one release, exact", "one release", "-"),
         ONE_STEP: ("one release, one-step", "one release", "--"),
@@ -258,7 +313,24 @@ def _trade_off(study: Study, path: Path) -> Path:
     _below(upper, 2, columnspacing=0.8, handlelength=2.2)
     if study.row is not None:
         _epsilon_panel(grid[1, 0], study, ks)
-    return p.save(figure, path, vector=True, dpi=DPI)
+    _save(figure, path)
+    printed = study.cost[PRINTED]
+    near, far = (np.array(study.cost[name]) / study.cost[ONE] for name in (LEADING, ONE_STEP))
+    text = (
+        "(a) Cost of privacy against k: filled markers, the exact loss of the deployed policy (bars: two standard "
+        "errors, where they can be seen); open markers, formulas. Those of Corollaries 1 and 2 can only lie above the "
+        "exact loss. For a plan made on one release the same one-step formula gives "
+        f"{far.min():.2f} to {far.max():.2f} times the exact loss, and Corollary 3 corrected to leading order "
+        f"{near.min():.2f} to {near.max():.2f} times; as printed Corollary 3 is {min(printed):,.0f} to "
+        f"{max(printed):,.0f} dollars, which is not drawn."
+    )
+    if study.row is None:
+        return text
+    return (
+        f"{text} (b) Privacy loss at δ = {DELTA:g} of one row: by Theorem 2, exactly for the worst row with entries of "
+        f"at least {study.row.least:.3f}, and exactly for this pair; of the average of 1000 draws, as 1000 releases. "
+        "Policies by Taylor or Digamma on the true matrix have no finite ε; solved on one release they have its ε."
+    )
 
 
 def _below(axes: Any, columns: int, **options: Any) -> None:
@@ -268,10 +340,10 @@ def _below(axes: Any, columns: int, **options: Any) -> None:
 
 def _epsilon_panel(axes: Any, study: Study, ks: Any) -> None:
     styles = {
-        "average of 1000, composed": ("average of 1000, composed", p.GREEN, "D", "-"),
-        "Theorem 2, one row": ("one release, Theorem 2", p.BLACK, "s", "--"),
-        "exact, worst row": ("one release, exact, worst row", p.BLUE, "p", "-"),
-        "exact, this pair": ("one release, exact, this pair", p.SKY, "o", "-."),
+        COMPOSED: ("average of 1000, composed", p.GREEN, "D", "-"),
+        THEOREM2: ("one release, Theorem 2", p.BLACK, "s", "--"),
+        WORST: ("one release, exact, worst row", p.BLUE, "p", "-"),
+        PAIR: ("one release, exact, this pair", p.SKY, "o", "-."),
     }
     for name, (label, color, marker, line) in styles.items():
         values = np.array(study.epsilon[name])
@@ -302,7 +374,7 @@ def _k_axis(axes: Any, ks: Any) -> None:
 
 
 # ------------------------------------------------------------------ misprints
-def _misprints(study: Study, path: Path) -> Path:
+def _misprints(study: Study, path: Path) -> str:
     figure, (left, right) = p.subplots(2, 1, figsize=(p.COLUMN, 6.0))
     lines = study.misprints
     ks = np.array([line["k"] for line in lines])
@@ -337,16 +409,22 @@ def _misprints(study: Study, path: Path) -> Path:
     drawn = [line[name] for line in lines for name in ("printed cost", "corrected cost", "Monte Carlo cost")]
     right.set_ylim(min(3 * min(drawn), -0.1), 3 * max(drawn))
     _below(right, 2, handlelength=2)
-    return p.save(figure, path, vector=True, dpi=DPI)
+    _save(figure, path)
+    return (
+        "(a) E2: distance of the expected policy by Proposition 3, as printed, corrected, and by the exact integral, "
+        "from the Monte Carlo mean; in the grey zone it is Monte Carlo error alone. (b) E3: expected cost of one visit "
+        "of the row by Corollary 3 as printed and as corrected (leading order in 1/k), with Monte Carlo (two standard "
+        "errors)."
+    )
 
 
-#: Name of the file: title, whether it needs a row, how it is drawn and described.
-FIGURES: dict[str, tuple[str, bool, Callable[[Study, Path], Path], Callable[[Study], str]]] = {
-    "fig3_load_and_matrix": ("Figure 3", False, _load_and_matrix, captions.load_caption),
-    "fig4_releases": ("Figure 4", True, _releases, captions.releases_caption),
-    "fig5_taylor_digamma": ("Figure 5", True, _stochastic, captions.stochastic_caption),
-    "fig6_average_value": ("Figure 6", True, _average, captions.average_caption),
-    "fig7_event": ("Figure 7", False, _event, captions.event_caption),
-    "fig8_cost_and_privacy": ("Figure 8", False, _trade_off, captions.trade_off_caption),
-    "fig9_misprints": ("Misprints", False, _misprints, captions.misprints_caption),
+#: Name of the file: title, whether it needs a row, and the function that draws it.
+FIGURES: dict[str, tuple[str, bool, Callable[[Study, Path], str]]] = {
+    "fig3_load_and_matrix": ("Figure 3", False, _load_and_matrix),
+    "fig4_releases": ("Figure 4", True, _releases),
+    "fig5_taylor_digamma": ("Figure 5", True, _stochastic),
+    "fig6_average_value": ("Figure 6", True, _average),
+    "fig7_event": ("Figure 7", False, _event),
+    "fig8_cost_and_privacy": ("Figure 8", False, _trade_off),
+    "fig9_misprints": ("Misprints", False, _misprints),
 }

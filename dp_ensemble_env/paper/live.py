@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from dp_ensemble_env.paper.claims import CONTRADICTED, NOT_REPRODUCIBLE, Finding
+from dp_ensemble_env.paper.claims import Finding, failing, tally
 from dp_ensemble_env.paper.data import THEORY
-from dp_ensemble_env.paper.measures import LEADING, ONE
-from dp_ensemble_env.paper.releases import DELTA
+from dp_ensemble_env.paper.measures import DELTA, LEADING, ONE, WORST
 from dp_ensemble_env.paper.study import Study
-from dp_ensemble_env.paper.verdicts import all_claims, tally
 from dp_ensemble_env.reporting.charts import Chart, Explorer, Series, Stop, power_chart
 from dp_ensemble_env.reporting.plots import hours
 
@@ -70,31 +68,25 @@ def _stop(study: Study, number: int) -> Stop:
     losses = ", ".join(f"{title} ${study.cost[name][number]:,.2f}" for name, (title, _, _) in AWARE.items())
     says = f"k = {k:g}. Lost per building: {losses}; a plan on one release ${study.cost[ONE][number]:,.2f}."
     if study.row is not None:
-        says += f" One release of one row spends ε = {study.epsilon['exact, worst row'][number]:.3g} at δ = {DELTA:g}."
+        says += f" One release of one row spends ε = {study.epsilon[WORST][number]:.3g} at δ = {DELTA:g}."
     curves = {title: (study.power[name][number] / 1e3).tolist() for name, (title, _, _) in AWARE.items()}
     return Stop(float(k), f"k = {k:g}", says, curves)
 
 
 def takeaways(studies: list[Study], findings: dict[str, list[Finding]]) -> list[str]:
     """Say what holds and what does not, computed from the verdicts."""
-    found = []
+    sentences = []
     for data, mine in findings.items():
         where = "Claims that need no meter data" if data == THEORY else f"Claims on the {data}"
-        found.append(f"{where}: {tally(mine)}.")
-    failing = [
-        claim
-        for claim in all_claims(findings)
-        if not claim.set_up
-        and {claim.verdict(data).word for data in claim.readings} <= {CONTRADICTED, NOT_REPRODUCIBLE}
-    ]
-    if failing:
-        found.append(f"{len(failing)} claims fail on every data set that speaks to them; they are listed below.")
+        sentences.append(f"{where}: {tally(mine)}.")
+    if failures := failing(findings):
+        sentences.append(f"{len(failures)} claims fail on every data set that speaks to them; they are listed below.")
     for study in studies:
         best, event = study.events["standard", 0.0].curtailed_kwh, study.events
         shares = [event[name, 50.0].curtailed_kwh / best for name in AWARE]
-        found.append(
+        sentences.append(
             f"On the {study.data.title}, policies that expect noise of k = 50 shed {100 * min(shares):.0f} to "
             f"{100 * max(shares):.0f} % of the energy that the optimum sheds; the ad-hoc practice sheds "
             f"{100 * event['ad-hoc', 0.0].curtailed_kwh / best:.0f} %."
         )
-    return found
+    return sentences

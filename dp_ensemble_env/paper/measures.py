@@ -1,44 +1,77 @@
-"""The parts of Section VI: policies, the event, costs and learners, each a plain function of a model."""
+"""What Section VI measures, each a plain function of a model or of one row of its matrix.
+
+Releases of the row and how private they are; policies of adjacent rows; the event as it is played; costs; learners; and
+what the paper misprints, against Monte Carlo (E2, E3) or by reading the matrix back (E8).
+"""
 
 from __future__ import annotations
 
 import importlib.util
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.integrate import quad
+from scipy.optimize import bisect, brentq
+from scipy.special import betainc, digamma
 
 from dp_ensemble_env.agents import evaluate, make_agent
+from dp_ensemble_env.agents.practice import shed_prices
 from dp_ensemble_env.chain.markov import ensemble
-from dp_ensemble_env.control.cost import (
-    average_cost_as_printed,
-    cost_of_privacy,
-    release_cost,
-    release_cost_leading_order,
-)
+from dp_ensemble_env.control import cost as costing
+from dp_ensemble_env.control.dynamics import default_kernel
 from dp_ensemble_env.control.lsmdp import LogKernel, solve
-from dp_ensemble_env.control.policies import average_policy, digamma_policy, standard_policy, taylor_policy
+from dp_ensemble_env.control.policies import (
+    average_policy,
+    average_policy_as_printed,
+    digamma_kernel,
+    expansion_values,
+    solve_policy,
+    solve_standard,
+    standard_policy,
+    taylor_kernel,
+    tilted_policy,
+)
+from dp_ensemble_env.envs.actions import price_tilts
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.paper.releases import DRAWS
-from dp_ensemble_env.paper.row import PickedRow
+from dp_ensemble_env.paper.data import H, PickedRow
+from dp_ensemble_env.privacy.accounting.compose import RowGroup, composed_epsilon
+from dp_ensemble_env.privacy.accounting.divergence import pair_delta, pair_epsilon, worst_case_epsilon
+from dp_ensemble_env.privacy.accounting.theorem2 import theorem2_epsilon
+from dp_ensemble_env.privacy.audit import audit_samples, epsilon_lower_bound
 from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism
 from dp_ensemble_env.reporting.score import Outcome, event_outcome
 
 FloatArray = NDArray[np.float64]
-#: The paper's concentrations.
-KS = (50.0, 200.0)
+#: The paper's concentrations, and its probability of failure.
+KS, DELTA = (50.0, 200.0), 0.05
+#: Draws whose policies the paper averages.
+DRAWS = 1000
+#: Confidence of what an attack shows.
+CONFIDENCE = 0.99
 #: Figures 5 and 6 show the policy at this time of day.
 CLOCK = np.timedelta64(12 * 60 + 45, "m")
+#: Policies that expect the noise.
+AWARE = ("taylor", "digamma", "average-exact")
 
-#: Names of the costs that belong to one release or to Corollary 3.
+#: Names of the costs that belong to one release or to Corollary 3; the ending of those by the paper's own formulas.
 ONE, ONE_STEP, LEADING, PRINTED = (
     "one release",
     "one release, one-step formula",
     "one release, leading order",
     "average, Corollary 3 as printed",
+)
+FORMULA = ", paper's formula"
+#: Names of the privacy losses.
+THEOREM2, WORST, PAIR, COMPOSED = (
+    "Theorem 2, one row",
+    "exact, worst row",
+    "exact, this pair",
+    "average of 1000, composed",
 )
 
 
@@ -68,28 +101,81 @@ class Learned(NamedTuple):
     outcome: Outcome
 
 
-# ------------------------------------------------------------------ the time shown
+# ------------------------------------------------------------------ releases of the row
+def release_clouds(row: PickedRow, k: float, points: int, seed: int) -> tuple[FloatArray, FloatArray]:
+    """Draw releases of the row and of its neighbour."""
+    rng, mechanism = np.random.default_rng([seed, int(k), 4]), DirichletMechanism(k)
+    first, second = (np.exp(mechanism.sample_log(p, points, rng)) for p in (row.row, row.adjacent))
+    return first, second
+
+
+def best_accuracy(row: PickedRow, k: float) -> float:
+    """How often the best possible test names the input of one release, when both rows are equally likely, exactly."""
+    return 0.5 * (1.0 + pair_delta(0.0, row.row, row.down, row.up, k, H))  # (1 + total variation) / 2
+
+
+def kernel_errors(row: PickedRow, k: float) -> dict[str, float]:
+    """Largest error of the two log K of the row against E[log x] by quadrature, in nats."""
+    p = row.row[row.successors]
+    # E[log x] is minus the integral of Pr[x <= e^-u] over u > 0, and x has a Beta law.
+    mean = np.array([-quad(lambda u, a=k * q: betainc(a, k - a, np.exp(-u)), 0, np.inf, limit=500)[0] for q in p])
+    return {
+        method: float(np.abs([log_kernel(q, method, k) - m for q, m in zip(p, mean, strict=True)]).max())
+        for method in ("taylor", "digamma")
+    }
+
+
+def epsilons(row: PickedRow, ks: Sequence[float]) -> dict[str, list[float]]:
+    """Privacy loss at δ = 0.05 for each k: this pair of rows, and bounds for all rows with such entries."""
+    omega = row.least
+    with np.errstate(over="ignore"):  # the accountant divides by masses near zero
+        composed = [composed_epsilon(DELTA, [RowGroup(k, omega, H, DRAWS)]) for k in ks]
+    return {
+        THEOREM2: [theorem2_epsilon(k, H, omega, row.rest, 2, DELTA) for k in ks],
+        WORST: [worst_case_epsilon(DELTA, k, H, omega) for k in ks],
+        PAIR: [pair_epsilon(DELTA, row.row, row.down, row.up, k, H) for k in ks],
+        COMPOSED: composed,
+    }
+
+
+def attack_average(row: PickedRow, log_z: FloatArray, k: float, count: int, seed: int) -> float:
+    """Lower bound on the ε of a policy averaged over `DRAWS` private copies of the row, from `count` such averages."""
+    mechanism, places = DirichletMechanism(k), np.searchsorted(row.successors, [row.down, row.up])
+
+    def statistic(p: FloatArray, rng: np.random.Generator) -> FloatArray:
+        total = np.full((count, len(row.successors)), -np.inf)
+        for _ in range(DRAWS):  # in logarithms, as strong incentives make some entries very small
+            logs = mechanism.sample_log(p[row.successors], count, rng) + log_z[row.successors]
+            total = np.logaddexp(total, logs - np.logaddexp.reduce(logs, axis=1, keepdims=True))
+        difference: FloatArray = total[:, places[0]] - total[:, places[1]]
+        return difference
+
+    first, second = np.random.default_rng([seed, int(k), 9]).spawn(2)
+    shown = audit_samples(statistic(row.row, first), statistic(row.adjacent, second), DELTA, confidence=CONFIDENCE)
+    return shown.epsilon
+
+
+def attack_ceiling(count: int) -> float:
+    """Return the ε that an attacker shows who is right in every trial: half of `count` averages of either row."""
+    trials = count - count // 2
+    return epsilon_lower_bound(trials, 0, trials, DELTA, CONFIDENCE)
+
+
+# ------------------------------------------------------------------ policies
 def shown_time(model: EnsembleModel) -> int:
     """Return the decision at 12:45, or the last one before."""
     clock = model.times[:-1] - model.times[0].astype("datetime64[D]")
     return max(int(np.searchsorted(clock, CLOCK, side="right")) - 1, 0)
 
 
-# ------------------------------------------------------------------ policies
 def adjacent_policies(
     model: EnsembleModel, row: PickedRow, time: int
 ) -> dict[tuple[str, float], tuple[FloatArray, FloatArray]]:
     """Solve the problem and its neighbour by each method; keep the row's policy at the time shown."""
-    neighbour = row.adjacent_model(model)
-    methods: dict[str, Callable[[EnsembleModel, float], FloatArray]] = {
-        "standard": lambda m, k: standard_policy(m),
-        "taylor": taylor_policy,
-        "digamma": digamma_policy,
-        "average-exact": lambda m, k: average_policy(m, k, "exact"),
-    }
+    pair = (model, row.adjacent_model(model))
     return {
-        (name, k): (method(model, k)[time, row.state], method(neighbour, k)[time, row.state])
-        for name, method in methods.items()
+        (name, k): tuple(solve_policy(either, name, k)[time, row.state] for either in pair)  # type: ignore[misc]
+        for name in ("standard", *AWARE)
         for k in KS
     }
 
@@ -98,26 +184,16 @@ def sampled_policies(
     model: EnsembleModel, k: float, time: int, state: int, points: int, rng: np.random.Generator
 ) -> FloatArray:
     """Release the matrix `points` times, solve each, and keep one row's policy at one time, (points, n)."""
-    mechanism, found = DirichletMechanism(k), []
+    mechanism, parts = DirichletMechanism(k), []
     for start in range(0, points, 100):
         count = min(100, points - start)
         logs = np.stack([mechanism.release(model.default, rng).log_matrix for _ in range(count)])
-        kernel = LogKernel.from_dense(logs[:, None])
-        policy = solve(kernel, model.utility, model.discomfort_penalty).policy
-        found.append(policy[:, time, state])
-    return np.concatenate(found)
+        policy = solve(LogKernel.from_dense(logs[:, None]), model.utility, model.discomfort_penalty).policy
+        parts.append(policy[:, time, state])
+    return np.concatenate(parts)
 
 
 # ------------------------------------------------------------------ the event
-def closed_form(model: EnsembleModel, name: str, k: float, seed: int) -> FloatArray:
-    """Return the policy called `name`, computed from the true matrix."""
-    if name == "taylor":
-        return taylor_policy(model, k)
-    if name == "digamma":
-        return digamma_policy(model, k)
-    return average_policy(model, k, name.removeprefix("average-"), DRAWS, seed)
-
-
 def event_outcomes(model: EnsembleModel, seed: int) -> dict[tuple[str, float], Outcome]:
     """Play the event with every controller that needs no learning, exactly."""
     env = EnsembleEnv(model, action="policy")
@@ -127,42 +203,81 @@ def event_outcomes(model: EnsembleModel, seed: int) -> dict[tuple[str, float], O
         ("standard", 0.0): event_outcome(model, standard_policy(model)),
     }
     for k in KS:
-        for name in ("taylor", "digamma", "average-exact", "average-sampled"):
-            outcomes[name, k] = event_outcome(model, closed_form(model, name, k, seed))
+        outcomes |= {(name, k): event_outcome(model, solve_policy(model, name, k)) for name in AWARE}
+        outcomes["average-sampled", k] = event_outcome(model, average_policy(model, k, "sampled", DRAWS, seed))
     return outcomes
 
 
 def aware_outcomes(model: EnsembleModel, ks: Sequence[float]) -> dict[str, list[Outcome]]:
     """Play the event with the policies that expect the noise, for each k."""
-    names = ("taylor", "digamma", "average-exact")
-    return {name: [event_outcome(model, closed_form(model, name, k, 0)) for k in ks] for name in names}
+    return {name: [event_outcome(model, solve_policy(model, name, k)) for k in ks] for name in AWARE}
 
 
-# ------------------------------------------------------------------ cost and privacy over k
+def peak_time(model: EnsembleModel, uncontrolled_kw: FloatArray) -> int:
+    """Return the time of the peak within the event: the customer baseline's, or else the uncontrolled load's."""
+    event = model.event
+    if event is None:
+        return 1 + int(np.argmax(uncontrolled_kw[1:]))
+    load = uncontrolled_kw if event.baseline_kw is None else event.baseline_kw
+    return int(np.argmax(np.where(event.in_event, load, -np.inf)))
+
+
+def shed_policy(model: EnsembleModel, shed: float) -> FloatArray:
+    """Return the ad-hoc practice with a shed of any strength; one is the strength that is played."""
+    return tilted_policy(model, price_tilts(model, shed_prices(model, shed)))
+
+
+def largest_shed(model: EnsembleModel, kwh: float) -> float:
+    """Return the strength at which the ad-hoc practice curtails `kwh`: 0 if every one does, infinity if none does."""
+
+    def excess(log_shed: float) -> float:
+        return event_outcome(model, shed_policy(model, math.exp(log_shed))).curtailed_kwh - kwh
+
+    low, high = math.log(1e-3), math.log(1e3)
+    if excess(low) >= 0:
+        return 0.0
+    return math.inf if excess(high) <= 0 else math.exp(bisect(excess, low, high, xtol=1e-4))
+
+
+def released_outcomes(
+    model: EnsembleModel, peak: int, k: float, count: int, seed: int
+) -> tuple[FloatArray, float, float, float]:
+    """Mean power, mean curtailment at the peak with its standard error, and mean kWh of plans made on one release."""
+    rng, mechanism = np.random.default_rng([seed, int(k), 7]), DirichletMechanism(k)
+    plans = (standard_policy(model.with_default(mechanism.release(model.default, rng).matrix)) for _ in range(count))
+    outcomes = [event_outcome(model, plan) for plan in plans]
+    free = event_outcome(model, model.default_policy).power_kw[peak]
+    peaks = np.array([free - outcome.power_kw[peak] for outcome in outcomes])
+    power = np.mean([outcome.power_kw for outcome in outcomes], axis=0)
+    energy = float(np.mean([outcome.curtailed_kwh for outcome in outcomes]))
+    return power, float(peaks.mean()), float(peaks.std(ddof=1) / math.sqrt(count)), energy
+
+
+# ------------------------------------------------------------------ cost over k
 def costs(model: EnsembleModel, effort: Effort, seed: int) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
     """Cost of privacy in dollars per building from the initial distribution, for each k, with standard errors."""
     start = model.initial
 
-    def over_ks(method: str, formula: str) -> list[float]:
-        return [float(start @ cost_of_privacy(model, k, method, formula)[0]) for k in effort.ks]
+    def over_ks(cost: Callable[..., FloatArray], *arguments: str) -> list[float]:
+        return [float(start @ cost(model, k, *arguments)[0]) for k in effort.ks]
 
-    sampled = {
-        name: [release_cost(model, k, formula=formula, samples=effort.samples, rng=seed) for k in effort.ks]
-        for name, formula in ((ONE, "exact"), (ONE_STEP, "paper"))
+    means = {
+        "taylor": over_ks(costing.cost_of_privacy, "taylor", "exact"),
+        f"taylor{FORMULA}": over_ks(costing.cost_of_privacy, "taylor", "paper"),
+        "digamma": over_ks(costing.cost_of_privacy, "digamma", "exact"),
+        f"digamma{FORMULA}": over_ks(costing.cost_of_privacy, "digamma", "paper"),
+        "average-exact": over_ks(costing.cost_of_privacy, "average-exact", "exact"),
     }
-    found = {
-        "taylor": over_ks("taylor", "exact"),
-        "taylor, paper's formula": over_ks("taylor", "paper"),
-        "digamma": over_ks("digamma", "exact"),
-        "digamma, paper's formula": over_ks("digamma", "paper"),
-        "average-exact": over_ks("average-exact", "exact"),
-        **{name: [float(start @ e.mean[0]) for e in estimates] for name, estimates in sampled.items()},
-        LEADING: [float(start @ release_cost_leading_order(model, k)[0]) for k in effort.ks],
-        PRINTED: [float(start @ average_cost_as_printed(model, k)[0]) for k in effort.ks],
-    }
-    # The states share their draws, so the error of the mean over states is at most the mean of the errors.
-    errors = {name: [float(start @ e.standard_error[0]) for e in estimates] for name, estimates in sampled.items()}
-    return found, errors
+    errors = {}
+    for name, formula in ((ONE, "exact"), (ONE_STEP, "paper")):
+        drawn: dict[str, Any] = {"formula": formula, "samples": effort.samples, "rng": seed}
+        estimates = [costing.release_cost(model, k, **drawn) for k in effort.ks]
+        means[name] = [float(start @ estimate.mean[0]) for estimate in estimates]
+        # The states share their draws, so the error of the mean over states is at most the mean of the errors.
+        errors[name] = [float(start @ estimate.standard_error[0]) for estimate in estimates]
+    means[LEADING] = over_ks(costing.release_cost_leading_order)
+    means[PRINTED] = over_ks(costing.average_cost_as_printed)
+    return means, errors
 
 
 # ------------------------------------------------------------------ learners and buildings
@@ -174,21 +289,104 @@ def has_stable_baselines3() -> bool:
 def learners(model: EnsembleModel, effort: Effort, seed: int) -> list[Learned]:
     """Train Z-learning and, if Stable-Baselines3 is installed, PPO; return them best first."""
     plans: list[tuple[str, str, dict[str, Any], int]] = [
-        ("z-learning", "tilt", {"transitions": effort.z_transitions}, effort.z_transitions)
+        ("Z-learning", "tilt", {"transitions": effort.z_transitions}, effort.z_transitions)
     ]
     if has_stable_baselines3():
-        plans.append(("ppo", "price", {"steps": effort.ppo_steps, "target_score": 97.0}, effort.ppo_steps))
-    found = []
-    for algo, action, settings, steps in plans:
+        plans.append(("PPO", "price", {"steps": effort.ppo_steps, "target_score": 97.0}, effort.ppo_steps))
+    trained = []
+    for name, action, settings, steps in plans:
         env = EnsembleEnv(model, action=action)
-        agent: Any = make_agent(algo, env, seed=seed, **settings)
-        done = int(getattr(agent, "steps", 0) or steps)
-        name = {"z-learning": "Z-learning", "ppo": "PPO"}[algo]
-        found.append(Learned(name, done, evaluate(agent, env)))
-    return sorted(found, key=lambda one: -one.outcome.score)
+        agent: Any = make_agent(name.lower(), env, seed=seed, **settings)
+        trained.append(Learned(name, int(getattr(agent, "steps", 0) or steps), evaluate(agent, env)))
+    return sorted(trained, key=lambda one: -one.outcome.score)
 
 
 def building_deviation(building_kw: FloatArray, seed: int) -> float:
     """Largest relative deviation from the original over ten synthetic buildings."""
     present = building_kw[~np.isnan(building_kw) & (building_kw > 0)]
     return max(float(np.abs(ensemble(present, 1, rng=seed + i) / present - 1.0).max()) for i in range(10))
+
+
+# ------------------------------------------------------------------ misprints
+def misprint_line(model: EnsembleModel, time: int, state: int, k: float, draws: int, seed: int) -> dict[str, Any]:
+    """Compare the printed and the corrected Proposition 3 and Corollary 3 with Monte Carlo, for one visit of a row.
+
+    All of them hold z at its true value, as the paper does, so that they mean
+    the same: the expected policy, and the expected γ KL(policy ‖ optimum).
+    """
+    gamma, solution = model.discomfort_penalty, solve_standard(model)
+    support = np.flatnonzero(model.default[state])
+    p, log_z = model.default[state, support], solution.log_desirability[time + 1, support]
+    log_optimum = np.log(p) + log_z
+    log_optimum -= np.logaddexp.reduce(log_optimum)
+    optimum = np.exp(log_optimum)
+    logs = DirichletMechanism(k).sample_log(p, draws, np.random.default_rng([seed, int(k), 8])) + log_z
+    logs -= np.logaddexp.reduce(logs, axis=1, keepdims=True)
+    plans = np.exp(logs)
+    losses = gamma * np.sum(plans * (logs - log_optimum), axis=1)  # logarithms are finite where plans underflow
+    mean = plans.mean(axis=0)
+    policies = {
+        "printed": average_policy_as_printed(model, k)[time, state, support],
+        "corrected": default_kernel(model).dense(expansion_values(model, solution, k))[time, state, support],
+        "exact": average_policy(model, k, "exact")[time, state, support],
+    }
+    return {
+        "k": k,
+        "state": state,
+        **{f"{name} policy": policy.tolist() for name, policy in policies.items()},
+        **{f"{name} L1": float(np.abs(policy - mean).sum()) for name, policy in policies.items()},
+        "Monte Carlo policy": mean.tolist(),
+        "Monte Carlo policy error": (plans.std(axis=0, ddof=1) / math.sqrt(draws)).tolist(),
+        "printed sum": float(policies["printed"].sum()),
+        "printed cost": float(costing.average_cost_as_printed(model, k)[time, state]),
+        "corrected cost": gamma / (2 * (k + 1)) * float(np.sum(optimum / p * (1 - optimum))),
+        "Monte Carlo cost": float(losses.mean()),
+        "Monte Carlo cost error": float(losses.std(ddof=1) / math.sqrt(draws)),
+    }
+
+
+def recovery_error(model: EnsembleModel, method: str, k: float) -> float:
+    """Read the true matrix back from the last step of a noise-aware policy alone; return the largest error.
+
+    There z is exp(U_T / γ), which is public, and the rows of the matrix sum to
+    one, so that nothing but the policy has to be known.
+    """
+    kernel = taylor_kernel(model, k) if method == "taylor" else digamma_kernel(model, k)
+    log_z = model.utility[-1] / model.discomfort_penalty
+    logs = np.full(model.default.shape, -np.inf)  # of the policy, which itself may underflow
+    rows = np.repeat(np.arange(model.n_states), np.diff(kernel.indptr))
+    logs[rows, kernel.indices] = kernel.log_values[0] + log_z[kernel.indices]
+    logs -= np.logaddexp.reduce(logs, axis=1, keepdims=True)
+    return float(np.abs(read_back(logs, log_z, method, k) - model.default).max())
+
+
+def read_back(log_policy: FloatArray, log_z: FloatArray, method: str, k: float) -> FloatArray:
+    """Return the matrix P of which the policy is the row-normalised K(P) z."""
+    matrix = np.zeros_like(log_policy)
+    for b, row in enumerate(log_policy):
+        support = np.flatnonzero(row > -np.inf)
+        logs = row[support] - log_z[support]  # log K up to one constant a row
+
+        def entries(shift: float, logs: FloatArray = logs) -> FloatArray:
+            return np.array([_probability(value + shift, method, k) for value in logs])
+
+        # The likeliest entry lies between an equal share and one.
+        low, high = (log_kernel(p, method, k) - logs.max() for p in (1 / len(logs), 1.0))
+        shift = low if low == high else brentq(lambda c: entries(c).sum() - 1.0, low - 1e-9, high + 1e-9, xtol=1e-14)  # noqa: B023
+        matrix[b, support] = entries(shift)
+    return matrix
+
+
+def log_kernel(p: float, method: str, k: float) -> float:
+    """Return log K of one entry: the approximation of E[log x] by Taylor, or its value."""
+    if method == "taylor":
+        return math.log(p) - (1 - p) / (2 * p * (k + 1))
+    return float(digamma(k * p) - digamma(k))
+
+
+def _probability(log_k: float, method: str, k: float) -> float:
+    """Invert the kernel, which rises in p."""
+    low, high = -25.0, 1.0
+    if log_kernel(math.exp(low), method, k) >= log_k:
+        return 0.0
+    return math.exp(brentq(lambda x: log_kernel(math.exp(x), method, k) - log_k, low, high, xtol=1e-15, rtol=1e-14))

@@ -8,24 +8,26 @@ from pathlib import Path
 from dp_ensemble_env.paper import live
 from dp_ensemble_env.paper.claims import (
     ABOUT_15,
-    CONTRADICTED,
     DISTINCT,
     INDISTINCT,
     L1_TOLERANCE,
-    NOT_REPRODUCIBLE,
+    MARKS,
     SIMILAR_L1,
     SLIGHTLY,
     SLIGHTLY_DEARER,
     Finding,
     RatioSearch,
+    combine,
+    failing,
+    gather,
     percent,
+    set_up,
+    tally,
 )
-from dp_ensemble_env.paper.data import METER, THEORY
+from dp_ensemble_env.paper.data import METER, RULE, THEORY
 from dp_ensemble_env.paper.figures import draw_all
-from dp_ensemble_env.paper.row import RULE
 from dp_ensemble_env.paper.study import Study
 from dp_ensemble_env.paper.tables import Table
-from dp_ensemble_env.paper.verdicts import MARKS, Claim, all_claims, tally
 from dp_ensemble_env.reporting.charts import Explorer
 from dp_ensemble_env.reporting.page import OWNER_WORDS, Cell, Page
 from dp_ensemble_env.reporting.plots import draw_chart
@@ -147,11 +149,12 @@ def write_page(
         f"{search.settings} settings. The row was fitted to the six distances, so that it shows no more than that they "
         "are consistent with the formulas. Click a heading to sort."
     )
-    claims = all_claims(findings)
-    _claims_table(page, [claim for claim in claims if not claim.set_up], list(findings))
+    claims = gather(findings).items()
+    _claims_table(page, {words: one for words, one in claims if not set_up(one)}, list(findings))
     page.heading("Set-up", 3)
     page.text("Facts of the paper's data and event, and what takes their place here.")
-    _claims_table(page, [claim for claim in claims if claim.set_up], [data for data in findings if data != THEORY])
+    facts = {words: one for words, one in claims if set_up(one)}
+    _claims_table(page, facts, [data for data in findings if data != THEORY])
     for study in studies:
         _section(page, study, tables[study.data.title], folder / study.data.slug)
     page.heading("How this was made")
@@ -169,38 +172,34 @@ def _draw_live(explorer: Explorer, folder: Path) -> list[Path]:
 
 
 def _failures(page: Page, findings: dict[str, list[Finding]]) -> None:
-    """List the claims that were contradicted or cannot be reproduced on every data set that speaks to them."""
+    """List the claims that fail on every data set that speaks to them."""
     lines = []
-    for claim in all_claims(findings):
-        words = {data: claim.verdict(data).word for data in claim.readings}
-        if not claim.set_up and set(words.values()) <= {CONTRADICTED, NOT_REPRODUCIBLE}:
-            data = next(name for name in words if name != THEORY or len(words) == 1)
-            ours = "; ".join(f"{f.reading}: {f.ours}" if f.reading else f.ours for f in claim.readings[data])
-            lines.append(f"{claim.claim}: {words[data]}. Paper: {claim.paper}; here: {ours}.")
+    for words, by_data in failing(findings).items():
+        data = next(name for name in by_data if name != THEORY or len(by_data) == 1)
+        readings = by_data[data]
+        ours = "; ".join(f"{claim.reading}: {ours}" if claim.reading else ours for claim, ours, _ in readings)
+        lines.append(f"{words}: {combine(readings).word}. Paper: {readings[0].claim.paper}; here: {ours}.")
     if lines:
         page.text("What fails on every data set:")
         page.items(lines)
 
 
-def _claims_table(page: Page, claims: list[Claim], columns: list[str]) -> None:
+def _claims_table(page: Page, claims: dict[str, dict[str, list[Finding]]], columns: list[str]) -> None:
     rows = []
-    for claim in claims:
-        cells = [Cell("", f"{claim.claim} ({claim.place})")]
-        cells += [_verdict_cell(claim, data) for data in columns]
-        rows.append([*cells, Cell("", claim.paper)])
+    for words, by_data in claims.items():
+        claim = next(iter(by_data.values()))[0].claim
+        cells = [_verdict_cell(by_data[data]) if data in by_data else Cell("", "–") for data in columns]
+        rows.append([Cell("", f"{words} ({claim.section})"), *cells, Cell("", claim.paper)])
     page.table(("claim (section of the paper)", *columns, "paper"), rows, stack=True)
 
 
-def _verdict_cell(claim: Claim, data: str) -> Cell:
-    found = claim.readings.get(data)
-    if found is None:
-        return Cell("", "–")
-    verdict = claim.verdict(data)
-    head = f"{MARKS[verdict.word]} {verdict.word}"
-    if len(found) == 1:
-        return Cell(head, f"{found[0].ours}; {verdict.reason}.")
-    items = (f"{MARKS[f.verdict.word]} {f.reading}: {f.ours}; {f.verdict.reason}." for f in found)
-    return Cell(head, f"{verdict.reason}.", tuple(items))
+def _verdict_cell(readings: list[Finding]) -> Cell:
+    word, reason = combine(readings)
+    head = f"{MARKS[word]} {word}"
+    if len(readings) == 1:
+        return Cell(head, f"{readings[0].ours}; {reason}.")
+    items = (f"{MARKS[v.word]} {claim.reading}: {ours}; {v.reason}." for claim, ours, v in readings)
+    return Cell(head, f"{reason}.", tuple(items))
 
 
 def _section(page: Page, study: Study, tables: list[Table], folder: Path) -> None:

@@ -1,13 +1,13 @@
 """Everything Section VI of the paper measures, computed on one data set.
 
-`run_study` calls the functions of `paper.measures` and its neighbours in
-turn and collects the results in a `Study`, from which claims, tables and figures are made.
+`run_study` calls the functions of `paper.measures` in turn and collects the results in a `Study`, from which claims,
+tables and figures are made.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,38 +15,13 @@ from numpy.typing import NDArray
 
 from dp_ensemble_env.control.policies import solve_standard
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.paper.data import DataSet
-from dp_ensemble_env.paper.measures import (
-    FULL,
-    KS,
-    QUICK,
-    Effort,
-    Learned,
-    adjacent_policies,
-    aware_outcomes,
-    building_deviation,
-    costs,
-    event_outcomes,
-    learners,
-    sampled_policies,
-    shown_time,
-)
-from dp_ensemble_env.paper.misprints import misprint_line, recovery_error
-from dp_ensemble_env.paper.played import largest_shed, peak_time, released_outcomes
-from dp_ensemble_env.paper.releases import (
-    attack_average,
-    attack_ceiling,
-    best_accuracy,
-    epsilons,
-    kernel_errors,
-    release_clouds,
-)
-from dp_ensemble_env.paper.row import PickedRow, pick_row
+from dp_ensemble_env.paper import measures
+from dp_ensemble_env.paper.data import DataSet, PickedRow, pick_row
+from dp_ensemble_env.paper.measures import KS, Effort, Learned
 from dp_ensemble_env.reporting.score import Outcome
 
-__all__ = ["FULL", "QUICK", "STAGES", "Effort", "Study", "run_study"]
-
 FloatArray = NDArray[np.float64]
+Pair = tuple[FloatArray, FloatArray]
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +31,7 @@ class Study:
     Attributes
     ----------
     row : PickedRow or None
-        None leaves out `clouds`, `adjacent`, `policy_clouds`, `l1`, `epsilon`, `accuracy` and `kernel_error`.
+        None leaves out `clouds`, `accuracy`, `kernel_error`, `adjacent`, `policy_clouds`, `l1`, `epsilon`, `attack`.
     time : int
         Decision shown in Figures 5 and 6.
     clouds : dict k -> two arrays (points, n)
@@ -105,10 +80,6 @@ class Study:
     seed: int
     row: PickedRow | None
     time: int
-    clouds: dict[float, tuple[FloatArray, FloatArray]]
-    adjacent: dict[tuple[str, float], tuple[FloatArray, FloatArray]]
-    policy_clouds: dict[float, tuple[FloatArray, FloatArray]]
-    l1: dict[tuple[str, float], float]
     events: dict[tuple[str, float], Outcome]
     peak: int
     shed_limit: float
@@ -117,15 +88,19 @@ class Study:
     power: dict[str, list[FloatArray]]
     cost: dict[str, list[float]]
     cost_error: dict[str, list[float]]
-    epsilon: dict[str, list[float]]
-    accuracy: dict[float, float]
-    attack: dict[float, float]
     ceiling: float
-    kernel_error: dict[str, float]
     recovery: dict[str, float]
     misprints: list[dict[str, Any]]
     learned: list[Learned]
     deviation: float
+    clouds: dict[float, Pair] = field(default_factory=dict)
+    accuracy: dict[float, float] = field(default_factory=dict)
+    kernel_error: dict[str, float] = field(default_factory=dict)
+    adjacent: dict[tuple[str, float], Pair] = field(default_factory=dict)
+    policy_clouds: dict[float, Pair] = field(default_factory=dict)
+    l1: dict[tuple[str, float], float] = field(default_factory=dict)
+    epsilon: dict[str, list[float]] = field(default_factory=dict)
+    attack: dict[float, float] = field(default_factory=dict)
 
     @property
     def uncontrolled(self) -> FloatArray:
@@ -150,6 +125,12 @@ class Study:
         event = self.data.model.event
         return "uncontrolled load" if event is None or event.baseline_kw is None else "customer baseline"
 
+    @property
+    def the_row(self) -> PickedRow:
+        """The row, where it is known that there is one."""
+        assert self.row is not None
+        return self.row
+
     def at_peak(self, power_kw: FloatArray) -> float:
         """Return the power below the uncontrolled ensemble at the peak, kW."""
         return float(self.uncontrolled[self.peak] - power_kw[self.peak])
@@ -158,33 +139,35 @@ class Study:
         """Return the value that belongs to k."""
         return values[self.effort.ks.index(k)]
 
+    def epsilon_at(self, name: str) -> dict[float, float]:
+        """Return the privacy loss called `name` at the paper's two k."""
+        return {k: self.at(self.epsilon[name], k) for k in KS}
+
 
 #: How often `run_study` says what begins.
 STAGES = 8
-#: The parts of a study that are about the row, and empty without one.
-_OF_THE_ROW = ("clouds", "accuracy", "kernel_error", "adjacent", "policy_clouds", "l1", "epsilon", "attack")
 
 
 def run_study(data: DataSet, effort: Effort, seed: int, say: Callable[[str], None]) -> Study:
     """Compute everything; `say` is told what begins, `STAGES` times."""
     model = data.model
-    visits = None if model.counts is None else model.counts.sum(axis=1)
-    row = pick_row(model.default, model.power_kw, visits)
-    time = shown_time(model)
+    row = pick_row(model.default, model.power_kw, None if model.counts is None else model.counts.sum(axis=1))
+    time = measures.shown_time(model)
     of_the_row = _row_results(model, row, time, effort, seed, say)
     say("the event")
-    events = event_outcomes(model, seed)
-    peak = peak_time(model, events["uncontrolled", 0.0].power_kw)
-    released = {k: released_outcomes(model, peak, k, effort.releases, seed) for k in KS}
-    shed_limit = largest_shed(model, min(o.curtailed_kwh for (_, k), o in events.items() if k == 50.0))
+    events = measures.event_outcomes(model, seed)
+    peak = measures.peak_time(model, events["uncontrolled", 0.0].power_kw)
+    released = {k: measures.released_outcomes(model, peak, k, effort.releases, seed) for k in KS}
+    least = min(outcome.curtailed_kwh for (_, k), outcome in events.items() if k == 50.0)
+    shed_limit = measures.largest_shed(model, least)
     say("capacity over k")
-    aware = aware_outcomes(model, effort.ks)
+    aware = measures.aware_outcomes(model, effort.ks)
     say("cost of privacy")
-    cost, cost_error = costs(model, effort, seed)
+    cost, cost_error = measures.costs(model, effort, seed)
     say("misprints against Monte Carlo")
     state = row.state if row is not None else int(np.argmax((model.default > 0).sum(axis=1)))
-    misprints = [misprint_line(model, time, state, k, effort.draws, seed) for k in effort.ks]
-    recovery = {method: recovery_error(model, method, 50.0) for method in ("taylor", "digamma")}
+    misprints = [measures.misprint_line(model, time, state, k, effort.draws, seed) for k in effort.ks]
+    recovery = {method: measures.recovery_error(model, method, 50.0) for method in ("taylor", "digamma")}
     say("learners")
     return Study(
         data=data,
@@ -192,7 +175,6 @@ def run_study(data: DataSet, effort: Effort, seed: int, say: Callable[[str], Non
         seed=seed,
         row=row,
         time=time,
-        **of_the_row,
         events=events,
         peak=peak,
         shed_limit=shed_limit,
@@ -201,37 +183,38 @@ def run_study(data: DataSet, effort: Effort, seed: int, say: Callable[[str], Non
         power={name: [outcome.power_kw for outcome in mine] for name, mine in aware.items()},
         cost=cost,
         cost_error=cost_error,
-        ceiling=attack_ceiling(effort.attacks),
+        ceiling=measures.attack_ceiling(effort.attacks),
         recovery=recovery,
         misprints=misprints,
-        learned=learners(model, effort, seed),
-        deviation=building_deviation(data.building_kw, seed),
+        learned=measures.learners(model, effort, seed),
+        deviation=measures.building_deviation(data.building_kw, seed),
+        **of_the_row,
     )
 
 
 def _row_results(
     model: EnsembleModel, row: PickedRow | None, time: int, effort: Effort, seed: int, say: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Compute the parts named in `_OF_THE_ROW`."""
-    found: dict[str, Any] = {name: {} for name in _OF_THE_ROW}
+    """Compute what is about the row; nothing without one."""
+    results: dict[str, Any] = {}
     say("releases of the row")
     if row is not None:
-        found["clouds"] = {k: release_clouds(row, k, effort.points, seed) for k in KS}
-        found["accuracy"] = {k: best_accuracy(row, k) for k in KS}
-        found["kernel_error"] = kernel_errors(row, 50.0)
+        results["clouds"] = {k: measures.release_clouds(row, k, effort.points, seed) for k in KS}
+        results["accuracy"] = {k: measures.best_accuracy(row, k) for k in KS}
+        results["kernel_error"] = measures.kernel_errors(row, 50.0)
     say("policies of adjacent rows")
     if row is not None:
-        found["adjacent"] = adjacent_policies(model, row, time)
+        results["adjacent"] = measures.adjacent_policies(model, row, time)
+        results["l1"] = {key: float(np.abs(p - q).sum()) for key, (p, q) in results["adjacent"].items()}
+        results["policy_clouds"] = {}
         for k in KS:
-            rng = np.random.default_rng([seed, int(k), 6])
-            found["policy_clouds"][k] = tuple(
-                sampled_policies(either, k, time, row.state, effort.points, rng)
-                for either in (model, row.adjacent_model(model))
+            rng, pair = np.random.default_rng([seed, int(k), 6]), (model, row.adjacent_model(model))
+            results["policy_clouds"][k] = tuple(
+                measures.sampled_policies(either, k, time, row.state, effort.points, rng) for either in pair
             )
-        found["l1"] = {key: float(np.abs(p - q).sum()) for key, (p, q) in found["adjacent"].items()}
     say("privacy loss")
     if row is not None:
-        found["epsilon"] = epsilons(row, effort.ks)
+        results["epsilon"] = measures.epsilons(row, effort.ks)
         log_z = solve_standard(model).log_desirability[time + 1]
-        found["attack"] = {k: attack_average(row, log_z, k, effort.attacks, seed) for k in KS}
-    return found
+        results["attack"] = {k: measures.attack_average(row, log_z, k, effort.attacks, seed) for k in KS}
+    return results

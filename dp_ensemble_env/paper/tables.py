@@ -59,8 +59,7 @@ def study_tables(study: Study) -> list[Table]:
 
 
 def _row_table(study: Study) -> Table:
-    row, counts = study.row, study.data.model.counts
-    assert row is not None
+    row, counts = study.the_row, study.data.model.counts
     rows = [
         (int(a) + 1, float(row.row[a]), float(row.adjacent[a]), None if counts is None else int(counts[row.state, a]))
         for a in row.successors

@@ -1,0 +1,286 @@
+"""The judges, the table of claims on the campus, and that every claim can come out otherwise."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dp_ensemble_env.meter import PowerSeries
+from dp_ensemble_env.paper import measures
+from dp_ensemble_env.paper.claims import (
+    CONTRADICTED,
+    NOT_REPRODUCIBLE,
+    PAPER_EPSILON,
+    PAPER_L1,
+    REPRODUCED,
+    SHAPE,
+    Claim,
+    Finding,
+    RatioSearch,
+    Verdict,
+    combine,
+    counts,
+    differs,
+    falling,
+    instance_l1,
+    judge_as_private,
+    judge_claims,
+    judge_distinct,
+    judge_indistinct,
+    judge_l1,
+    judge_pair,
+    judge_private,
+    judge_setting,
+    judge_statement,
+    judge_successors,
+    judge_within,
+    search_ratio,
+    show_findings,
+)
+from dp_ensemble_env.paper.data import series_data
+from dp_ensemble_env.paper.measures import KS
+from dp_ensemble_env.paper.study import run_study
+
+
+def test_golden_verdicts(study):
+    """How many claims hold on the campus, and some that must not change unnoticed."""
+    findings = judge_claims(study, search_ratio((0.1, 0.2), (0.01, 0.1)))
+    found = {f.claim.id: f.verdict.word for f in findings}
+    assert counts(findings) == {REPRODUCED: 10, SHAPE: 10, NOT_REPRODUCIBLE: 1, CONTRADICTED: 5}
+    assert counts(findings, set_up=True) == {REPRODUCED: 8, SHAPE: 1}
+    assert found["epsilon-pair"] == NOT_REPRODUCIBLE
+    for name in ("decrease", "stochastic-private", "average-private", "fifteen-1", "accurate-policy"):
+        assert found[name] == CONTRADICTED, name
+    for name in ("ad-hoc", "slightly-less", "stronger", "average-dearer-one-release", "greater-cost"):
+        assert found[name] == REPRODUCED, name
+    assert found["average-dearer-leading"] == REPRODUCED
+    for name in ("average-dearer-exact", "average-dearer-one-step", "fifteen-2", "least-deviation"):
+        assert found[name] == CONTRADICTED, name
+    reasons = {f.claim.id: f"{f.ours} {f.verdict.reason}" for f in findings}
+    assert "5.4 % of the event's energy" in reasons["ad-hoc"] and "times as strong" in reasons["ad-hoc"]
+    assert "14:30, the customer baseline's peak" in reasons["fifteen-1"]
+    misprints = {
+        "average-dearer-printed": "(E2, E3)",
+        "stochastic-private": "(E8)",
+        "average-private": "(E9)",
+        "decrease": "(E12)",
+        "epsilon-pair": "(E13)",
+    }
+    assert all(words in reasons[name] for name, words in misprints.items())
+
+
+def test_six_published_distances_on_three_states():
+    assert instance_l1() == pytest.approx(PAPER_L1, abs=1e-4)
+    assert all(
+        f.verdict.word == REPRODUCED for f in judge_claims(None, search_ratio((0.1,), (0.1,))) if f.claim.id[:2] == "L1"
+    )
+
+
+def test_published_pair_of_epsilon_is_out_of_reach():
+    search = search_ratio()
+    assert 3 < search.ratio < 4 < PAPER_EPSILON[200.0] / PAPER_EPSILON[50.0]
+    nearest = dict(zip(KS, search.nearest, strict=True))
+    assert judge_pair((nearest, search.ratio), PAPER_EPSILON, 0.05).word == NOT_REPRODUCIBLE
+
+
+VERDICT_CASES = [
+    (judge_l1((0.05009, False, False), 0.05), REPRODUCED),
+    (judge_l1((0.01, True, False), 0.05), SHAPE),
+    (judge_l1((0.01, False, False), 0.05), NOT_REPRODUCIBLE),
+    (judge_l1((0.001, True, False), 0.05), NOT_REPRODUCIBLE),
+    (judge_l1((0.05009, False, True), 0.05), REPRODUCED),
+    (judge_l1((0.0502, True, True), 0.05), CONTRADICTED),
+    (judge_statement({"a": True, "b": True}), REPRODUCED),
+    (judge_statement({"a": True, "b": False}), SHAPE),
+    (judge_statement({"a": False}), CONTRADICTED),
+    (judge_statement({"a": True, "b": None}), SHAPE),
+    (judge_statement({"a": False, "b": None}), CONTRADICTED),
+    (judge_statement({"a": None}), SHAPE),
+    (judge_setting(20, 20, 0, "why"), REPRODUCED),
+    (judge_setting(19, 20, 0, "why"), NOT_REPRODUCIBLE),
+    (judge_within({"a": 0.12, "b": 0.18}, 0.1, 0.2, 1, "w"), REPRODUCED),
+    (judge_within({"a": 0.12, "b": 0.02}, 0.1, 0.2, 1, "w"), SHAPE),
+    (judge_within({"a": 0.12, "b": -0.01}, 0.1, 0.2, 1, "w"), SHAPE),
+    (judge_within({"a": -0.12, "b": -0.01}, 0.1, 0.2, 1, "w"), CONTRADICTED),
+    (judge_within({"a": 0.12}, -0.2, -0.1, -1, "w"), CONTRADICTED),
+    (judge_within(({"a": 0.15, "b": 0.15}, {"a": 0.02, "b": 0.02}), 0.1, 0.2, 1, "w"), REPRODUCED),
+    (judge_within(({"a": 0.15, "b": 0.15}, {"a": 0.02, "b": 0.08}), 0.1, 0.2, 1, "w"), SHAPE),
+    (judge_within(({"a": -0.15}, {"a": 0.08}), 0.1, 0.2, 1, "w"), SHAPE),
+    (judge_within(({"a": -0.15}, {"a": 0.07}), 0.1, 0.2, 1, "w"), CONTRADICTED),
+    (judge_pair(({50: 1.01, 200: 3.02}, 4), {50: 1.0, 200: 3.0}, 0.05), REPRODUCED),
+    (judge_pair(({50: 2.0, 200: 7.0}, 4), {50: 1.0, 200: 3.0}, 0.05), SHAPE),
+    (judge_pair(({50: 2.0, 200: 1.0}, 4), {50: 1.0, 200: 3.0}, 0.05), CONTRADICTED),
+    (judge_pair(({50: 2.0, 200: 7.0}, 4), {50: 1.0, 200: 5.0}, 0.05), NOT_REPRODUCIBLE),
+    (judge_successors((17, (16, 17, 18), (16, 17, 18))), REPRODUCED),
+    (judge_successors((17, (16, 17, 18, 19), (16, 17, 18))), SHAPE),
+    (judge_successors((17, (1, 17, 18), (1, 17, 18))), NOT_REPRODUCIBLE),
+    (judge_indistinct(0.55), REPRODUCED),
+    (judge_indistinct(0.7), SHAPE),
+    (judge_indistinct(0.9), CONTRADICTED),
+    (judge_distinct((0.8, 0.6)), REPRODUCED),
+    (judge_distinct((0.65, 0.6)), SHAPE),
+    (judge_distinct((0.55, 0.6)), CONTRADICTED),
+    (judge_private({"taylor": 1e-14, "digamma": 1e-14}), CONTRADICTED),
+    (judge_private({"taylor": 1e-14, "digamma": 0.2}), SHAPE),
+    (judge_private({"taylor": 0.1, "digamma": 0.2}), REPRODUCED),
+    (judge_as_private(({50: 0.3}, {50: 94.0}, 99.0)), CONTRADICTED),
+    (judge_as_private(({50: 0.3}, {50: 0.3}, 4.5)), REPRODUCED),
+    (judge_as_private(({50: 4.5}, {50: 4.4}, 4.5)), NOT_REPRODUCIBLE),
+    (judge_as_private(({50: 0.3, 200: 5.0}, {50: 4.0, 200: 4.4}, 4.5)), CONTRADICTED),
+]
+
+
+@pytest.mark.parametrize(("verdict", "word"), VERDICT_CASES)
+def test_verdict_functions(verdict, word):
+    assert verdict.word == word and verdict.reason
+
+
+def test_undecided_says_why():
+    assert "sampling error" in judge_statement({"a": None}).reason
+    assert "sampling error" in judge_within(({"a": -0.1}, {"a": 0.08}), 0.1, 0.2, 1, "w").reason
+    assert "cannot tell at k = 200" in judge_as_private(({50: 0.3, 200: 5.0}, {50: 4.0, 200: 4.4}, 4.5)).reason
+    assert (differs(1.0, 0.0), differs(-1.0, 0.4), differs(1.0, 0.5), differs(0.0, 0.0)) == (True, False, None, False)
+
+
+def test_falling_with_sampling_error():
+    assert falling([3.0, 2.0, 1.0]) and falling([1.0, 2.0]) is False and falling([1.0, 1.0]) is False
+    assert falling([3.0, 1.0, 1.1], [0.1, 0.1, 0.1])  # the rise is within two standard errors
+    assert falling([3.0, 1.0, 1.1], [0.0, 0.01, 0.01]) is False
+    assert falling([1.1, 1.0], [0.1, 0.1]) is None
+
+
+def test_a_claim_with_readings_counts_once():
+    def finding(claim, word, **more):
+        line = Claim(claim, "VI", claim, "p", lambda study: None, judge_statement, **more)
+        return Finding(line, "o", Verdict(word, "r"))
+
+    mixed = [finding("a", REPRODUCED), finding("a", CONTRADICTED)]
+    assert combine(mixed) == (SHAPE, "depends on the reading")
+    assert combine([finding("a", CONTRADICTED)] * 2).word == CONTRADICTED
+    assert combine([finding("a", NOT_REPRODUCIBLE)]) == (NOT_REPRODUCIBLE, "r")
+    everything = [*mixed, finding("b", REPRODUCED), finding("c", REPRODUCED, set_up=True)]
+    assert counts(everything) == {REPRODUCED: 1, SHAPE: 1} and counts(everything, set_up=True) == {REPRODUCED: 1}
+
+
+def other(study, **changes):
+    """Return the verdicts of a study with some results replaced."""
+    return {
+        f.claim.id: f.verdict.word for f in judge_claims(replace(study, **changes), RatioSearch(9.0, (1.0, 2.0), 1))
+    }
+
+
+def test_every_claim_can_come_out_otherwise(study):
+    """Replace the campus's results by opposite ones: the verdicts follow the numbers."""
+    flipped = {name: values[::-1] for name, values in study.epsilon.items()}
+    words = other(study, epsilon=flipped, attack={50.0: 0.2, 200.0: 0.1}, ceiling=9.0)
+    assert words["decrease"] == REPRODUCED and words["stronger"] == words["less-private"] == CONTRADICTED
+    assert words["average-private"] == REPRODUCED
+    assert words["epsilon-pair"] == CONTRADICTED  # with a search that would allow the ratio
+    assert other(study, ceiling=0.1)["average-private"] == NOT_REPRODUCIBLE
+    assert other(study, l1={key: 1.0 for key in study.l1})["similar"] == CONTRADICTED
+    endless = {**study.epsilon, "average of 1000, composed": [np.inf] * 4}
+    assert other(study)["epsilon-by-method"] == REPRODUCED
+    assert other(study, epsilon=endless)["epsilon-by-method"] == CONTRADICTED
+    words = other(study, l1=dict(PAPER_L1), accuracy={50.0: 0.8, 200.0: 0.9}, recovery={"taylor": 0.1, "digamma": 0.1})
+    assert all(words[f"L1-{m}-{k:g}"] == REPRODUCED for m, k in PAPER_L1)
+    assert (words["indistinct"], words["distinct"], words["stochastic-private"]) == (
+        CONTRADICTED,
+        REPRODUCED,
+        REPRODUCED,
+    )
+    events = dict(study.events)
+    free = study.uncontrolled
+    for k in KS:  # the average curtails 15 % less, everything else as the standard policy or just below
+        standard = study.events["standard", 0.0]
+        for name, share in (("taylor", 0.99), ("digamma", 0.99), ("average-exact", 0.8415), ("average-sampled", 0.95)):
+            events[name, k] = replace(
+                standard,
+                power_kw=free - share * (free - standard.power_kw),
+                curtailed_peak_kw=share * standard.curtailed_peak_kw,
+                curtailed_kwh=share * standard.curtailed_kwh,
+            )
+    words = other(study, events=events)
+    assert (words["fifteen-1"], words["fifteen-2"], words["least-deviation"]) == (REPRODUCED,) * 3
+    assert words["slightly-less"] == SHAPE  # 16 % is not slight
+    for share, word in ((0.85, REPRODUCED), (0.5, SHAPE), (1.2, CONTRADICTED)):  # of what Taylor and Digamma take
+        peak = share * np.mean([free[study.peak] - events["taylor", k].power_kw[study.peak] for k in KS])
+        plans = {k: (free, peak, 0.001 * peak, 0.0) for k in KS}
+        assert other(study, events=events, released=plans)["fifteen-3"] == word
+    plans = {k: (free, peak, peak, 0.0) for k in KS}
+    assert other(study, events=events, released=plans)["fifteen-3"] == SHAPE  # within the sampling error
+    events["ad-hoc", 0.0] = replace(events["ad-hoc", 0.0], curtailed_kwh=1e9)
+    events["taylor", 50.0] = replace(events["taylor", 50.0], curtailed_kwh=0.0)
+    words = other(study, events=events)
+    assert words["ad-hoc"] == CONTRADICTED and words["taylor-digamma"] == SHAPE
+    cost = dict(study.cost)
+    cost["average-exact"], cost["digamma"] = [900.0, 800.0, 700.0, 600.0], [1.01 * v for v in cost["taylor"]]
+    for name in (measures.ONE_STEP, measures.PRINTED):
+        cost[name] = [900.0, 800.0, 700.0, 600.0]
+    for name in (measures.ONE, measures.LEADING):
+        cost[name] = [0.01, 0.01, 0.01, 0.001]
+    cost["digamma, paper's formula"] = [0.5 * v for v in cost["taylor, paper's formula"]]
+    exact = {name: [1e-4] * 4 for name in study.cost_error}
+    words = other(study, cost=cost, cost_error=exact)
+    assert words["average-dearer-exact"] == words["digamma-dearer-exact"] == REPRODUCED
+    assert words["average-dearer-one-step"] == words["average-dearer-printed"] == REPRODUCED
+    assert words["average-dearer-one-release"] == words["average-dearer-leading"] == CONTRADICTED
+    assert words["digamma-dearer-paper"] == CONTRADICTED
+    vague = {name: [1e4] * 4 for name in study.cost_error}
+    words = other(study, cost=cost, cost_error=vague)
+    assert words["average-dearer-one-release"] == words["average-dearer-one-step"] == SHAPE
+    cost["digamma"] = [0.5 * v for v in cost["taylor"]]
+    words = other(study, cost=cost, capacity={name: values[::-1] for name, values in study.capacity.items()})
+    assert words["accurate-policy"] == REPRODUCED and words["digamma-dearer-exact"] == CONTRADICTED
+    assert words["less-capacity"] == CONTRADICTED
+    assert other(study, cost={n: v[::-1] for n, v in study.cost.items()})["greater-cost"] == CONTRADICTED
+    assert other(study, deviation=0.2)["buildings"] == SHAPE
+    model = study.data.model
+    later = replace(model.event, times=model.event.times + np.timedelta64(86400, "s"))
+    changes = {"discomfort_penalty": 10.0, "times": later.times, "event": later, "buildings": 50}
+    moved = replace(study, data=replace(study.data, model=replace(model, **changes)))
+    words = other(moved)
+    assert words["penalty"] == words["date"] == words["level"] == NOT_REPRODUCIBLE and words["buildings"] == SHAPE
+    short = replace(model.event, in_event=model.event.in_event & (np.arange(model.horizon + 1) > 3))
+    moved = replace(study, data=replace(study.data, model=replace(model, event=short)))
+    assert other(moved)["event"] == CONTRADICTED
+    words = other(study, row=replace(study.row, state=16))
+    assert words["successors"] == NOT_REPRODUCIBLE and words["row"] == SHAPE
+    worse = {**study.kernel_error, "digamma": 1.0}
+    assert other(study, kernel_error=worse)["accurate-kernel"] == CONTRADICTED
+
+
+def test_a_mechanism_off_the_simplex_is_noticed(study, row, monkeypatch):
+    class Leaky(measures.DirichletMechanism):
+        def sample_log(self, p, size, rng):
+            return super().sample_log(p, size, rng) + np.log(1.01)
+
+    monkeypatch.setattr(measures, "DirichletMechanism", Leaky)
+    leaky = {k: measures.release_clouds(row, k, 20, 0) for k in KS}
+    assert other(study)["simplex"] == REPRODUCED and other(study, clouds=leaky)["simplex"] == CONTRADICTED
+
+
+def test_powers_of_a_hundred_megawatts(small, quarter_hours, monkeypatch):
+    """All tilts are extreme: nothing overflows, no warning, and the claims are judged."""
+    monkeypatch.setattr(measures, "has_stable_baselines3", lambda: False)
+    series = quarter_hours("2018-06-01", 45)
+    large = PowerSeries(series.times, 600 * series.kw, series.step)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        data = series_data(large, "meter", "m", "m")
+        found = judge_claims(run_study(data, small, 0, lambda words: None), RatioSearch(3.5, (1.0, 2.0), 1))
+    assert "nan" not in " ".join(f.ours for f in found)
+    assert {f.claim.id: f.verdict.word for f in found}["stochastic-private"] == CONTRADICTED
+
+
+def test_summary_fits_a_narrow_terminal(study, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    search = search_ratio((0.1,), (0.1,))
+    show_findings({"without data": judge_claims(None, search), "synthetic campus": judge_claims(study, search)})
+    out = capsys.readouterr().out
+    assert max(len(line) for line in out.splitlines()) <= 80
+    text = " ".join(out.split())
+    assert "10 reproduced, 10 reproduced in shape, 1 not reproducible, 5 contradicted; of 9 facts" in text
+    assert "E[log x]" in out

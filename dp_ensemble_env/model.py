@@ -114,6 +114,13 @@ class EnsembleModel:
     guess : array_like, optional
         Behaviour that a textbook would suggest, of the shape of `default`: what a plan
         without data may use. By default a lazy walk.
+    support : array_like of bool, optional
+        Decisions (without nature: transitions) that are possible by public knowledge, of the shape of `default`, as a
+        textbook or the construction of the loads says, not the data. With nature the decisions that `guess` allows
+        are declared possible, if nothing else is. See `declared_support`.
+    ties : array_like of int of shape (n, m), optional
+        Decisions with equal numbers are equally likely by public knowledge, such as in states that differ in
+        something which behaviour ignores. Numbers outside the support mean nothing.
     axes : iterable of Axis
         The quantities that a state is made of, in C order, for pictures; empty if states
         are power levels.
@@ -137,6 +144,8 @@ class EnsembleModel:
     shares_shown: bool = field(default=True, repr=False)
     tilt_scale: FloatArray | None = field(default=None, repr=False)
     guess: FloatArray | None = field(default=None, repr=False)
+    support: NDArray[np.bool_] | None = field(default=None, repr=False)
+    ties: NDArray[np.int64] | None = field(default=None, repr=False)
     axes: tuple[Axis, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
@@ -167,6 +176,8 @@ class EnsembleModel:
             "shares_shown": bool(self.shares_shown),
             "tilt_scale": check_scale(self.tilt_scale, horizon),
             "guess": _as_guess(self.guess, default),
+            "support": _as_support(self.support, default),
+            "ties": _as_ties(self.ties, default),
             "axes": check_axes(self.axes, n),
         }
         check_penalty_scale(utility, checked["discomfort_penalty"])
@@ -311,6 +322,8 @@ class EnsembleModel:
             ("discomfort penalty", f"${self.discomfort_penalty:g} per nat"),
             *([] if self.context is None else [("contexts", f"{self.n_contexts} contexts")]),
             *([] if self.coupling is None else [("coupling", f"coupled by a {self.coupling.kind}")]),
+            *([] if self.support is None else [("declared public", "which decisions are possible in each state")]),
+            *([] if self.ties is None else [("declared public", "states in which behaviour is the same")]),
         ]
 
     # ------------------------------------------------------------ derived values
@@ -348,6 +361,17 @@ class EnsembleModel:
     def is_plain(self) -> bool:
         """Whether this is the paper's model: loads choose their next state, and nothing else moves or couples them."""
         return self.nature is None and self.context is None and self.coupling is None
+
+    @property
+    def declared_support(self) -> NDArray[np.bool_] | None:
+        """Decisions that are declared possible, of the shape of the default; None if nothing is declared.
+
+        With nature a decision carries what nature needs, so most of them are impossible in a state by construction; the
+        textbook's zeros say which, whatever the participants do.
+        """
+        if self.support is not None or self.nature is None or self.guess is None:
+            return self.support
+        return np.asarray(self.guess > 0)
 
     def tables(self) -> Tables:
         """Return the whole problem as plain arrays with every axis written out."""
@@ -471,6 +495,30 @@ def _as_guess(guess: Any, default: FloatArray) -> FloatArray | None:
     array = check_stochastic(guess, "guess", square=False)
     check_shape(array, default.shape, "guess", "that of default")
     return array
+
+
+def _as_support(support: Any, default: FloatArray) -> NDArray[np.bool_] | None:
+    if support is None:
+        return None
+    array = np.asarray(support)
+    if array.dtype != bool or array.shape != default.shape or not array.any(axis=-1).all():
+        raise ValueError(
+            f"support must be a boolean array of the shape of default, {default.shape}, with a possible decision in "
+            f"every state, got {array.dtype} {array.shape}."
+        )
+    return array
+
+
+def _as_ties(ties: Any, default: FloatArray) -> NDArray[np.int64] | None:
+    if ties is None:
+        return None
+    array = np.asarray(ties)
+    if array.dtype.kind not in "iu" or array.shape != default.shape[-2:] or array.min() < 0:
+        raise ValueError(
+            f"ties must be whole numbers from 0 on of shape {default.shape[-2:]}, equal ones for decisions that are "
+            f"equally likely, got {array.dtype} {array.shape}."
+        )
+    return array.astype(np.int64)
 
 
 def _as_notes(notes: Any) -> tuple[str, ...]:

@@ -177,6 +177,8 @@ def campus_day(
         nature=rebound(data.usual_kw, data.chain.power),
         tilt_scale=np.full(24, TILT_NATS),
         guess=_with_debt(np.broadcast_to(walk, (24, LEVELS, LEVELS))),
+        # Whatever is owed, behaviour is that of the level: the debt is carried along.
+        ties=np.kron(np.arange(LEVELS**2).reshape(LEVELS, LEVELS), np.ones((DEBTS, DEBTS), dtype=np.int64)),
         axes=(
             Axis("power before rebound, kW", tuple(round(float(kw)) for kw in data.chain.power)),
             Axis("debt, kWh", tuple(round(DEBT_KWH * debt) for debt in range(DEBTS))),
@@ -300,8 +302,8 @@ SCENARIO = Scenario(
             "and penalty are assumptions, chosen so that the probes tell controllers apart"
         ),
         private=(
-            "the behaviour by hour, as if estimated from meter data; levels, usual power by hour, start and prices "
-            "are declared public"
+            "the behaviour by hour, as if estimated from meter data; levels, usual power by hour, start, prices "
+            "and that behaviour ignores the debt are declared public"
         ),
         version=1,
     ),

@@ -120,6 +120,7 @@ def tracking(
         times=clock_times("2018-05-15", 0.0, STEP_HOURS, HORIZON),
         tilt_scale=np.full(HORIZON, TILT_SCALE),
         guess=TEXTBOOK.behaviour(),
+        support=TEXTBOOK.behaviour() > 0,  # a pump goes on or switches: true of every pump, whatever its owner does
         axes=(Axis("pump", SWITCH), Axis("half hours since it switched", tuple(range(MEMORY)))),
     )
 
@@ -172,9 +173,9 @@ SCENARIO = Scenario(
             "case for intelligent pool pumps in Florida (CDC 2013); hours, habits, signal and charges are synthetic"
         ),
         private=(
-            "the chain: how long owners clean and rest, and how much they differ; the signal and the start are public "
-            "(a textbook that also knew how much owners differ on average would score 91, 74, 29 and 59 on the first "
-            "four instances)"
+            "the chain: how long owners clean and rest, and how much they differ; the signal, the start and "
+            "that a pump either goes on or switches are public (a textbook that also knew how much owners differ on "
+            "average would score 91, 74, 29 and 59 on the first four instances)"
         ),
         version=1,
     ),

@@ -30,7 +30,7 @@ from dp_ensemble_env.privacy.fleet import Fleet
 from dp_ensemble_env.privacy.mechanisms import Mechanism, mechanism
 from dp_ensemble_env.privacy.mechanisms.base import make_permit
 from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism
-from dp_ensemble_env.privacy.mechanisms.fleet_sums import FleetMechanism
+from dp_ensemble_env.privacy.mechanisms.fleet_sums import OneQuery
 from dp_ensemble_env.privacy.mechanisms.laplace import LaplaceMechanism
 from dp_ensemble_env.privacy.release import Release
 from dp_ensemble_env.tools.console import Monitor, Silent
@@ -132,7 +132,7 @@ def model_of(fleet: Fleet) -> EnsembleModel:
 
 
 # ------------------------------------------------------------------ what is attacked
-def draw_sums(mechanisms: Sequence[FleetMechanism], fleet: Fleet, seed: int) -> FloatArray:
+def draw_sums(mechanisms: Sequence[OneQuery], fleet: Fleet, seed: int) -> FloatArray:
     """Draw the noisy numbers of one or several releases; all get the same seed, as in a sweep."""
     permits = [make_permit(one.event(fleet, seeding="seed"), seed, fleet) for one in mechanisms]
     return np.concatenate([one.noisy(fleet, p).ravel() for one, p in zip(mechanisms, permits, strict=True)])
@@ -211,7 +211,7 @@ def _draw_all(
         return matrix_features(releases[side][-1].matrix)
 
     found = {}
-    if isinstance(attacked, FleetMechanism):
+    if isinstance(attacked, OneQuery):
         drawer, pair = [attacked], (with_canary(fleets[1], "jumps"), fleets[1])  # no cell is dropped from the sums
         found["noisy sums"] = both("drawing sums", settings.draws, lambda s, _: draw_sums(drawer, pair[s], seed()))
     found["release"] = both("drawing releases", settings.releases, release)

@@ -27,6 +27,7 @@ _HERE = "dp_ensemble_env.privacy.mechanisms"
 _REGISTRY: Registry[type[Mechanism]] = Registry(
     "mechanism",
     {
+        "adaptive": f"{_HERE}.adaptive:AdaptiveMechanism",
         "dirichlet": f"{_HERE}.dirichlet:DirichletMechanism",
         "gaussian": f"{_HERE}.gaussian:GaussianMechanism",
         "laplace": f"{_HERE}.laplace:LaplaceMechanism",

@@ -32,8 +32,9 @@ Seeding = Literal["os-entropy", "seed", "generator"]
 SEEDINGS: tuple[str, ...] = ("os-entropy", "seed", "generator")
 SEEDED = "seeded: repeatable, hence not private against whoever knows the seed"
 Rng = np.random.Generator | int | None
-#: Terms that say what is claimed about a draw, and do not change it.
-CLAIMS = ("h", "entries")
+#: Terms that are not hashed into the stream: what is claimed about a draw, and a model, whose public part is hashed by
+#: the event, while the rest must not move the draw.
+CLAIMS = ("h", "entries", "model")
 
 
 # ------------------------------------------------------------------ events

@@ -145,7 +145,22 @@ class FleetEvent(Event):
 
 # ------------------------------------------------------------------ mechanisms
 class FleetMechanism(Mechanism):
-    """A mechanism that draws from participants: noisy numbers, and behaviour that is estimated from them alone."""
+    """A mechanism that draws from participants."""
+
+    def data_of(self, model: Any) -> Any:
+        """Return the participants of a model that has them."""
+        fleet = getattr(model, "fleet", None)
+        if fleet is None:
+            raise ValueError(
+                f"the {self.name} mechanism protects participants, and this model has none, just one matrix; draw the "
+                f"release from a Fleet, ledger.release(mechanism({self.spec!r}), fleet), and give the environment "
+                "that release; scenarios.participants simulates a fleet."
+            )
+        return fleet
+
+
+class OneQuery(FleetMechanism):
+    """A mechanism that draws noisy numbers at once, and estimates behaviour from them alone."""
 
     #: Norm of a contribution that is bounded, 1 or 2.
     norm: ClassVar[int] = 2
@@ -161,17 +176,6 @@ class FleetMechanism(Mechanism):
     @abstractmethod
     def estimate(self, layout: Layout, noisy: FloatArray, event: Any) -> FloatArray:
         """Make behaviour, (rows, m), of the noisy numbers."""
-
-    def data_of(self, model: Any) -> Any:
-        """Return the participants of a model that has them."""
-        fleet = getattr(model, "fleet", None)
-        if fleet is None:
-            raise ValueError(
-                f"the {self.name} mechanism protects participants, and this model has none, just one matrix; draw the "
-                f"release from a Fleet, ledger.release(mechanism({self.spec!r}), fleet), and give the environment "
-                "that release; scenarios.participants simulates a fleet."
-            )
-        return fleet
 
     def terms_of(self, model: Any) -> dict[str, Any]:
         """Return the model's own guess, if it has one, and with nature the support that the guess declares.
@@ -241,7 +245,7 @@ class FleetMechanism(Mechanism):
         return self.numbers(fleet, Layout.of(fleet, self.norm, guess, support), event, permit.rng)
 
 
-class NoisySums(FleetMechanism):
+class NoisySums(OneQuery):
     """A mechanism that adds noise to the sum of the contributions."""
 
     #: Kind of noise, ``"gaussian"`` or ``"laplace"``.
@@ -516,7 +520,7 @@ def shrink_rows(layout: Layout, rows: FloatArray, noise: FloatArray, seen: NDArr
     signal = max(0.0, float((precision * (apart - noise**2)).sum() / precision.sum()))
     heavy = (tail(1.0 / len(rows)) / normal_tail(1.0 / len(rows))) ** 2
     share = np.where(seen, np.minimum(1.0, heavy * noise**2 / (noise**2 + signal)), 1.0)[layout.row_of]
-    mixed = _positive(guess + (1.0 - share) * (rows - guess), (1.0 - share) * noise[layout.row_of] * units)
+    mixed = positive_mean(guess + (1.0 - share) * (rows - guess), (1.0 - share) * noise[layout.row_of] * units)
     false = (guess < LEAST_GUESS) & (rows <= tail(FALSE_JUMPS / len(rows)) * noise[layout.row_of] * units)
     mixed = np.where(false, 0.0, mixed)
     total = layout.row_sums(mixed)[layout.row_of]
@@ -524,7 +528,7 @@ def shrink_rows(layout: Layout, rows: FloatArray, noise: FloatArray, seen: NDArr
     return matrix
 
 
-def _positive(values: FloatArray, deviation: FloatArray) -> FloatArray:
+def positive_mean(values: FloatArray, deviation: FloatArray) -> FloatArray:
     """Return the means of normal variates that are known to be positive."""
     x = np.clip(values / np.maximum(deviation, 1e-300), -30.0, 9.0)  # beyond nine nothing is added
     ratio = np.exp(-0.5 * x * x - 0.5 * math.log(2.0 * math.pi) - log_ndtr(x))

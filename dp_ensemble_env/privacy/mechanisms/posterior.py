@@ -23,9 +23,9 @@ from dp_ensemble_env.privacy.accounting.losses import Losses, PosteriorLoss
 from dp_ensemble_env.privacy.fleet import Fleet
 from dp_ensemble_env.privacy.mechanisms.fleet_sums import (
     FleetEvent,
-    FleetMechanism,
     FloatArray,
     Layout,
+    OneQuery,
     normal_tail,
     shrink,
     shrink_rows,
@@ -68,7 +68,7 @@ class PosteriorEvent(FleetEvent, type="posterior"):
 
 
 @dataclass(frozen=True)
-class PosteriorMechanism(FleetMechanism):
+class PosteriorMechanism(OneQuery):
     """Release one draw from the posterior of the participants' rows.
 
     Parameters

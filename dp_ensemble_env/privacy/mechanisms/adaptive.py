@@ -1,0 +1,315 @@
+r"""Ten adaptive Gaussian queries along the curvature of the plan, for the price of one draw.
+
+Near the truth the loss of a plan is :math:`\tfrac12 e^\top H e` in the error `e` of the release, and `H` has an
+effective rank of 2 to 25 among hundreds of cells. A participant's contribution has a bounded norm, so noise that is the
+same in every cell wastes nearly all of it. `H` needs utility, nature and contexts, which are public, and an estimate of
+the behaviour, which earlier noisy answers give.
+
+**Contributions.** Participant `i` with decisions :math:`C_i` in rows that it visited :math:`R_{ib}` times has rows
+:math:`p_{ib} = C_{ib}/R_{ib}`, each trusted as far as it was seen, :math:`\omega_{ib} = R_{ib}/(R_{ib} + 30)`. Two
+kinds of query ask for vectors :math:`v_i`, the trusts at first and :math:`G\,\omega_i(p_i - p)/u` in four steps, where
+centre `p`, units `u` and shape `G` are functions of earlier answers (`curvature`):
+
+* *size*: a histogram of :math:`\|v_i\|`, from which follow the bound `B`, the median, and how many participants there
+  are, weighted by the clip;
+* *sum*: :math:`\sum_i v_i \min(1/B, 1/\|v_i\|)`.
+
+**Privacy.** Given earlier answers :math:`v_i` depends on participant `i` alone, to the last bit: it is computed by
+itself. The clipped vector is cut to a grid towards zero, and that its norm is at most one is checked in whole
+numbers; sums are whole numbers, too. One participant is in one bin. So each query has an L2 sensitivity of one, and
+with a share `s` of the budget it gets Gaussian noise of variance :math:`\sigma^2/s`. Shares are fixed beforehand and
+add up to one, hence the transcript is dominated by one Gaussian draw with multiplier :math:`\sigma`, whatever the
+adaptive choices are. Whoever saw nothing is left out of all queries. All the rest (`estimate`) is post-processing.
+
+There is one charge, before the first query. Numerical trouble afterwards makes the release the public guess, never an
+error.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dp_ensemble_env.control.lsmdp import log_probabilities
+from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.privacy.accounting.calibrate import gaussian_sigma
+from dp_ensemble_env.privacy.accounting.divergence import check_delta
+from dp_ensemble_env.privacy.fleet import Fleet
+from dp_ensemble_env.privacy.mechanisms.base import Permit, Seeding
+from dp_ensemble_env.privacy.mechanisms.curvature import SPREAD, Problem, Shape
+from dp_ensemble_env.privacy.mechanisms.estimate import Evidence, choose, mean_trust, possible
+from dp_ensemble_env.privacy.mechanisms.fleet_sums import FleetMechanism, require_fleet
+from dp_ensemble_env.privacy.mechanisms.gaussian import GaussianEvent
+from dp_ensemble_env.privacy.mechanisms.noise import GRID, add_noise, require_source
+from dp_ensemble_env.privacy.mechanisms.public import name_of, public_guess
+from dp_ensemble_env.privacy.release import Release
+from dp_ensemble_env.tools.compile import njit
+from dp_ensemble_env.tools.validation import check_instance, check_positive
+
+FloatArray = NDArray[np.float64]
+#: Shares of the budget, (size, sum): of the trusts, and of the four steps.
+VISITS = (0.02, 0.08)
+STEPS = ((0.02, 0.10), (0.02, 0.13), (0.02, 0.20), (0.02, 0.39))
+#: Isotropic part of the steps along the curvature; the first step has no curvature.
+FLOORS = (None, 0.1, 0.03, 0.01)
+#: Upper edges of the bins of a size query; there is one more, open, bin.
+EDGES = 2.0 ** (np.arange(-12, 17) / 2.0)
+#: Bins count whose number exceeds so many standard deviations of the noise.
+SEEN = 2.5
+#: Absorbs the rounding of a clip.
+MARGIN = 1.0 - 1e-12
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaptiveEvent(GaussianEvent, type="adaptive"):
+    """All queries of a release together, which cost one Gaussian draw; `problem` is a hash of what is public."""
+
+    problem: str
+
+    def stream_key(self) -> dict[str, Any]:
+        """Return what is hashed into the stream of a seeded draw; frozen, see `Event.stream_key`."""
+        return {**super().stream_key(), "problem": self.problem}
+
+    @classmethod
+    def claims(cls, events: Sequence[GaussianEvent], rows: str | int) -> tuple[str, list[str]]:
+        """Name the noise and the unit of protection."""
+        words, terms = super().claims(events, rows)
+        queries = 2 * (1 + len(STEPS))
+        return words, [*terms, f"{queries} adaptive queries whose shares of one Gaussian draw were fixed beforehand"]
+
+
+@dataclass(frozen=True)
+class AdaptiveMechanism(FleetMechanism):
+    """Release the mean behaviour of participants by queries along the curvature of the plan that it is for.
+
+    A draw takes ``model=``, of which it sees declared-public fields alone: utility, nature, contexts, start, guess,
+    support and ties. Without a model use `gaussian`.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The guarantee of one draw.
+
+    Examples
+    --------
+    >>> from dp_ensemble_env import scenarios
+    >>> from dp_ensemble_env.privacy import PrivacyLedger
+    >>> model, fleet = scenarios.make("pool-pumps"), scenarios.participants("pool-pumps", 300, days=5)
+    >>> ledger = PrivacyLedger()
+    >>> release = ledger.release(AdaptiveMechanism(epsilon=1), fleet, rng=0, model=model)
+    >>> round(ledger.spent(1e-6), 6), release.matrix.shape
+    (1.0, (48, 48))
+    """
+
+    name: ClassVar[str] = "adaptive"
+    epsilon: float
+    delta: float = 1e-6
+
+    def __post_init__(self) -> None:
+        check_positive(self.epsilon, "epsilon")
+        check_delta(self.delta)
+
+    @cached_property
+    def sigma(self) -> float:
+        """Noise multiplier of all queries together."""
+        return gaussian_sigma(self.epsilon, self.delta)
+
+    def terms_of(self, model: Any) -> dict[str, Any]:
+        """Return the model, made of its declared-public fields alone."""
+        return {"model": model.public(public_guess(model))}
+
+    def event(
+        self, data: Any, *, seeding: Seeding = "os-entropy", model: EnsembleModel | None = None, **terms: Any
+    ) -> AdaptiveEvent:
+        """Describe a draw from a fleet, of which only shape and classes are looked at."""
+        return self._event(self._problem(require_fleet(data, self.name), model), seeding)
+
+    def _event(self, problem: Problem, seeding: Seeding) -> AdaptiveEvent:
+        require_source(seeding)
+        support = problem.model.declared_support
+        return AdaptiveEvent(
+            states=problem.model.n_states,
+            guess=name_of(problem.model.guess),
+            shape=problem.model.default.shape,
+            rows=problem.rows,
+            support="" if support is None else hashlib.sha256(np.packbits(support).tobytes()).hexdigest(),
+            sigma=self.sigma,
+            problem=problem.digest,
+            seeding=seeding,
+        )
+
+    def _problem(self, fleet: Fleet, model: EnsembleModel | None) -> Problem:
+        if model is None:
+            raise ValueError(
+                "the adaptive mechanism shapes its queries by the plan that they are for, so it needs the problem: "
+                f"pass model=, or draw with 'gaussian:epsilon={self.epsilon:g}', which needs none."
+            )
+        check_instance(model, EnsembleModel, "model")
+        return Problem.of(model, fleet)
+
+    def draw(self, data: Any, permit: Permit, *, model: EnsembleModel | None = None, **terms: Any) -> Release:
+        """Draw one release.
+
+        Parameters
+        ----------
+        data : Fleet
+        permit : Permit
+        model : EnsembleModel
+            The problem that the release is for.
+        """
+        fleet = require_fleet(data, self.name)
+        problem = self._problem(fleet, model)
+        permit.covers(self._event(problem, permit.event.seeding))
+        queries = Queries(fleet, problem, self.sigma, permit.rng, permit.event.seeding)
+        try:
+            with np.errstate(all="ignore"):  # what is not finite is dealt with where it matters
+                p = _estimate(problem, queries) if problem.size else problem.guess
+            if not np.isfinite(p).all():
+                raise ArithmeticError("it is not finite")
+        except (ArithmeticError, ValueError, RuntimeError, MemoryError) as error:  # all was charged: nothing may fail
+            warnings.warn(f"the release is the public guess, since its estimate failed: {error}", stacklevel=2)
+            p = problem.guess
+        return Release(np.minimum(log_probabilities(problem.matrix(p)), 0.0), permit.event)
+
+
+def _estimate(problem: Problem, queries: Queries) -> FloatArray:
+    """Ask all queries, and return the behaviour, (cells,), that follows from the answers."""
+    p, evidence, belief = problem.guess, Evidence.none(problem), None
+    trusts = Shape(np.ones(problem.rows), 1.0, np.zeros(0), np.zeros((problem.rows, 0)))
+    bound, weight, _ = queries.size(trusts, None, VISITS[0])
+    total, deviation = queries.sum(trusts, None, bound, VISITS[1])
+    measured, error = total / weight, deviation / weight
+    for (share, main), floor in zip(STEPS, FLOORS, strict=True):
+        trust = mean_trust(problem, p, measured, error)
+        shape = problem.first_shape(trust) if floor is None else problem.shape(p, trust, floor)
+        bound, weight, number = queries.size(shape, p, share)
+        answer, deviation = queries.sum(shape, p, bound, main)
+        evidence.add(shape, p, weight * trust[problem.row], answer, deviation**2, number)
+        belief = evidence.posterior()
+        p = possible(problem, belief.mean, belief.deviation)
+    assert belief is not None
+    return choose(problem, p, belief)
+
+
+# ------------------------------------------------------------------ queries
+@dataclass(frozen=True, eq=False)
+class Queries:
+    """The only access to the participants: sizes and sums of bounded contributions, with noise.
+
+    Attributes
+    ----------
+    fleet : Fleet
+    problem : Problem
+    sigma : float
+        Noise multiplier of all queries together.
+    rng : numpy Generator
+    seeding : str
+    """
+
+    fleet: Fleet
+    problem: Problem
+    sigma: float
+    rng: np.random.Generator
+    seeding: Seeding
+
+    def size(self, shape: Shape, centre: FloatArray | None, share: float) -> tuple[float, float, float]:
+        """Return the median norm of the contributions, and the number of participants with and without the clip."""
+        whole = np.zeros(len(EDGES) + 1, dtype=np.int64)
+        for vectors in self._contributions(shape, centre):
+            whole += np.bincount(np.searchsorted(EDGES, norms(vectors)), minlength=len(whole))
+        noisy, deviation = self._noisy(whole * GRID, share)
+        above = np.cumsum(noisy) >= 0.5 * noisy.sum()
+        bound = float(EDGES[min(int(np.argmax(above)), len(EDGES) - 1)])
+        clear = noisy > SEEN * deviation
+        kept = np.where(clear, noisy, 0.0) if clear.any() else np.maximum(noisy, 0.0)
+        middle = np.append(EDGES, EDGES[-1] * math.sqrt(2.0)) / 2.0**0.25
+        return bound, max(float((kept * np.minimum(1.0, bound / middle)).sum()), 1.0), max(float(kept.sum()), 1.0)
+
+    def sum(self, shape: Shape, centre: FloatArray | None, bound: float, share: float) -> tuple[FloatArray, float]:
+        """Return the sum of the contributions, each clipped to `bound`, and the standard deviation of its noise."""
+        whole = np.zeros(len(shape.units), dtype=np.int64)
+        for vectors in self._contributions(shape, centre):
+            add_clipped(vectors, bound, whole)
+        noisy, deviation = self._noisy(whole, share)
+        return bound * noisy, bound * deviation
+
+    def _noisy(self, whole: NDArray[np.int64], share: float) -> tuple[FloatArray, float]:
+        """Add noise to sums of sensitivity one, in multiples of 1 / GRID, and leave the grid."""
+        deviation = self.sigma / math.sqrt(share)
+        return add_noise(whole, "gaussian", deviation, self.rng, self.seeding), deviation
+
+    def _contributions(self, shape: Shape, centre: FloatArray | None) -> Iterator[FloatArray]:
+        """Yield the contributions of some participants after the other before the clip; the trusts without a centre."""
+        row = self.problem.row
+        for counts in self.problem.counts(self.fleet):
+            counts = counts[counts.any(axis=1)]  # whoever saw nothing is left out of all queries
+            seen = self.problem.sums(counts)
+            trust = seen / (seen + SPREAD)
+            if centre is None:
+                yield trust
+                continue
+            apart = (counts / np.maximum(seen, 1.0)[:, row] - centre) * trust[:, row] / shape.units
+            yield shaped(apart, shape.low, shape.gain, shape.vectors, np.ascontiguousarray(shape.vectors.T))
+
+
+# One participant after the other, in loops without reductions across participants: what one contributes must not depend
+# on who else is there, not even in the last bit, as it would in a product of matrices.
+@njit(cache=True)
+def shaped(x: FloatArray, low: float, gain: FloatArray, vectors: FloatArray, across: FloatArray) -> FloatArray:
+    """Return low · x + V (gain · Vᵀx) of each participant, (participants, cells); `across` is Vᵀ."""
+    out = low * x
+    along = np.empty(len(gain))
+    for i in range(len(x)):
+        along[:] = 0.0
+        for c in range(x.shape[1]):
+            if x[i, c] != 0.0:
+                for j in range(len(gain)):
+                    along[j] += x[i, c] * vectors[c, j]
+        for j in range(len(gain)):
+            part = gain[j] * along[j]
+            for c in range(x.shape[1]):
+                out[i, c] += part * across[j, c]
+    return out
+
+
+@njit(cache=True)
+def norms(vectors: FloatArray) -> FloatArray:
+    """Return the norm of each participant's vector, zero if it is not finite."""
+    out = np.empty(len(vectors))
+    for i in range(len(vectors)):
+        square = 0.0
+        for c in range(vectors.shape[1]):
+            square += vectors[i, c] * vectors[i, c]
+        out[i] = math.sqrt(square) if math.isfinite(square) else 0.0
+    return out
+
+
+@njit(cache=True)
+def add_clipped(vectors: FloatArray, bound: float, total: NDArray[np.int64]) -> None:
+    """Add vectors over `bound`, clipped to a norm of one and cut to the grid towards zero, in multiples of 1 / GRID.
+
+    That the norm is at most one is checked in whole numbers, so it holds to the last bit.
+    """
+    size = norms(vectors)
+    cut = np.empty(vectors.shape[1], dtype=np.int64)
+    for i in range(len(vectors)):
+        if size[i] == 0.0:
+            continue
+        scale = min(1.0 / bound, 1.0 / size[i]) * MARGIN * GRID
+        square = GRID * GRID + 1
+        while square > GRID * GRID:
+            square = 0
+            for c in range(len(cut)):
+                cut[c] = int(vectors[i, c] * scale)
+                square += cut[c] * cut[c]
+            scale *= MARGIN
+        for c in range(len(cut)):
+            total[c] += cut[c]

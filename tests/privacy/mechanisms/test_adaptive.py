@@ -1,0 +1,304 @@
+"""Adaptive queries: what they cost, what one participant can move, what they may see, and what they are worth."""
+
+from __future__ import annotations
+
+import json
+import math
+import warnings
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from dp_ensemble_env import scenarios
+from dp_ensemble_env.context import Context
+from dp_ensemble_env.control.policies import as_tilt
+from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.privacy import Event, Fleet, PrivacyLedger, Release, mechanism
+from dp_ensemble_env.privacy.accounting.losses import GaussianLoss, Losses
+from dp_ensemble_env.privacy.mechanisms import adaptive
+from dp_ensemble_env.privacy.mechanisms.adaptive import GRID, STEPS, VISITS, add_clipped, norms, shaped
+from dp_ensemble_env.privacy.mechanisms.curvature import Problem
+from dp_ensemble_env.privacy.mechanisms.public import public_guess
+from dp_ensemble_env.reporting.score import event_outcome
+
+ADAPTIVE = mechanism("adaptive:epsilon=1")
+SHARES = [share for pair in (VISITS, *STEPS) for share in pair]
+
+
+@pytest.fixture(scope="module")
+def model() -> EnsembleModel:
+    """A small model with contexts, a guess and a declared support."""
+    rng, n, horizon = np.random.default_rng(0), 6, 8
+    support = np.abs(np.subtract.outer(np.arange(n), np.arange(n))) < 3
+    default, guess = (np.where(support, rng.dirichlet(np.full(n, 2.0), n), 0.0) for _ in range(2))
+    return EnsembleModel(
+        default / default.sum(axis=1, keepdims=True),
+        np.arange(n) + 1.0,
+        rng.normal(size=(horizon + 1, 2, n)),
+        0.5,
+        initial=np.eye(n)[2],
+        context=Context([[0.8, 0.2], [0.4, 0.6]], ("low", "high")),
+        spread_start=True,
+        public_fields=("levels", "initial"),
+        guess=guess / guess.sum(axis=1, keepdims=True),
+        support=support,
+    )
+
+
+@pytest.fixture(scope="module")
+def fleet(model) -> Fleet:
+    return scenarios.participants(model, 120, seed=3, days=20, heterogeneity=30.0)
+
+
+def release(fleet: Fleet, model, seed: int = 0, made=ADAPTIVE) -> Release:
+    """Draw from a generator, whose stream does not depend on the data; trouble in the estimate is an error here."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return PrivacyLedger().release(made, fleet, np.random.default_rng(seed), model=model)
+
+
+class Tape:
+    """Stands for the noise: keeps the true sums of all queries, and gives recorded answers."""
+
+    def __init__(self, answers: list[np.ndarray] | None = None) -> None:
+        self.answers, self.sums, self.scales = answers, [], []
+
+    def __call__(self, sums, kind, scale, rng, seeding):
+        drawn = rng.normal(0.0, scale, sums.shape) if self.answers is None else None
+        self.sums.append(sums.copy())
+        self.scales.append(scale)
+        return sums / GRID + drawn if self.answers is None else self.answers[len(self.sums) - 1]
+
+
+@pytest.fixture
+def recorded(model, fleet, monkeypatch):
+    """Sums and answers of one release, and a function that asks the same queries of other fleets."""
+    tape = Tape()
+
+    def noise(sums, kind, scale, rng, seeding):
+        answer = tape(sums, kind, scale, rng, seeding)
+        answers.append(answer)
+        return answer
+
+    answers: list[np.ndarray] = []
+    monkeypatch.setattr(adaptive, "add_noise", noise)
+    release(fleet, model)
+
+    def replay(other: Fleet, of=model) -> list[np.ndarray]:
+        again = Tape(answers)
+        monkeypatch.setattr(adaptive, "add_noise", again)
+        release(other, of)
+        return again.sums
+
+    return tape, replay
+
+
+def joined(fleet: Fleet, counts: np.ndarray) -> Fleet:
+    return Fleet(np.concatenate([fleet.counts, counts.astype(np.int64)]))
+
+
+def extremes(model, fleet: Fleet) -> np.ndarray:
+    """Participants who do one thing in every state, seen once or a million times, and some random ones."""
+    rng, (n, m) = np.random.default_rng(0), fleet.shape
+    allowed = model.declared_support
+    counts = np.zeros((16, n, m), dtype=np.int64)
+    for i in range(16):
+        for s in range(n):
+            options = np.flatnonzero(allowed[s])
+            chosen = options[[0, -1][i % 2]] if i < 4 else rng.choice(options)
+            counts[i, s, chosen] = (1, 10**6, 40, 10**6)[i % 4] if i < 12 or rng.random() < 0.1 else 0
+    return counts
+
+
+# ------------------------------------------------------------------ price
+def test_costs_one_gaussian_draw():
+    assert math.isclose(sum(SHARES), 1.0, rel_tol=1e-15) and len(SHARES) == 10
+
+
+def test_its_event_is_data(model, fleet):
+    event = ADAPTIVE.event(fleet, seeding="seed", model=model)
+    assert event.losses() == Losses.of({GaussianLoss(ADAPTIVE.sigma): 1})
+    assert Event.from_json(json.loads(json.dumps(event.to_json()))) == event
+    ledger = PrivacyLedger()
+    ledger.release(ADAPTIVE, fleet, 0, model=model)
+    assert ledger.releases == 1 and math.isclose(ledger.spent(1e-6), 1.0, rel_tol=1e-6)
+    assert "10 adaptive queries" in ledger.statement()
+
+
+@pytest.mark.parametrize("query", range(10))
+def test_killed_after_any_query_the_ledger_shows_all_of_it(model, fleet, monkeypatch, tmp_path, query):
+    asked = []
+
+    def killed(*arguments):
+        asked.append(arguments)
+        if len(asked) > query:
+            raise KeyboardInterrupt
+        return Tape()(*arguments)
+
+    monkeypatch.setattr(adaptive, "add_noise", killed)
+    with pytest.raises(KeyboardInterrupt):
+        PrivacyLedger(tmp_path / "ledger.jsonl").release(ADAPTIVE, fleet, 0, model=model)
+    assert math.isclose(PrivacyLedger(tmp_path / "ledger.jsonl").spent(1e-6), 1.0, rel_tol=1e-6)
+
+
+def test_the_stream_depends_on_epsilon_and_on_what_is_public(model, fleet, monkeypatch):
+    def noise_of(made, of=model) -> np.ndarray:
+        kept = []
+
+        def noise(sums, kind, scale, rng, seeding):
+            kept.append(rng.normal(size=3))
+            return sums / GRID + rng.normal(0.0, scale, sums.shape)
+
+        monkeypatch.setattr(adaptive, "add_noise", noise)
+        PrivacyLedger().release(made, fleet, 5, model=of)
+        return kept[0]
+
+    first = noise_of(ADAPTIVE)
+    assert_array_equal(first, noise_of(ADAPTIVE))
+    for other in (
+        noise_of(mechanism("adaptive:epsilon=2")),
+        noise_of(ADAPTIVE, model.override(discomfort_penalty=0.2)),
+    ):
+        assert (first != other).all()
+    assert_array_equal(first, noise_of(ADAPTIVE, model.with_default(model.guess)))  # the truth is not in it
+
+
+# ------------------------------------------------------------------ sensitivity
+def test_nobody_moves_the_answers_by_more_than_was_charged(model, fleet, recorded):
+    tape, replay = recorded
+    spent, bound = [], 1.0 / ADAPTIVE.sigma**2
+    for one in extremes(model, fleet):
+        moved = [after - before for after, before in zip(replay(joined(fleet, one[None])), tape.sums, strict=True)]
+        for change in moved:  # in whole numbers, hence to the last bit
+            assert sum(int(value) ** 2 for value in change) <= GRID**2
+        lengths = [sum(int(value) ** 2 for value in change) / GRID**2 for change in moved]
+        spent.append(sum(x / scale**2 for x, scale in zip(lengths, tape.scales, strict=True)))
+    assert max(spent) <= bound * (1 + 1e-12)
+    assert max(spent) > 0.98 * bound  # the bound is reached: nothing is wasted
+
+
+def test_a_participant_contributes_the_same_in_any_company(model, fleet, recorded):
+    tape, replay = recorded
+    order = np.random.default_rng(1).permutation(fleet.participants)
+    for before, after in zip(tape.sums, replay(Fleet(fleet.counts[order])), strict=True):
+        assert_array_equal(before, after)
+    rng = np.random.default_rng(2)
+    x, V = rng.normal(size=(7, 33)), np.ascontiguousarray(np.linalg.qr(rng.normal(size=(33, 20)))[0])
+    gain, across = rng.random(20), np.ascontiguousarray(V.T)
+    alone = np.concatenate([shaped(one[None], 0.3, gain, V, across) for one in x])
+    assert_array_equal(shaped(x, 0.3, gain, V, across), alone)
+    np.testing.assert_allclose(alone, x @ (0.3 * np.eye(33) + (V * gain) @ V.T), rtol=1e-12)
+
+
+@pytest.mark.parametrize("size", [1, 3, 400, 3000])
+@pytest.mark.parametrize("length", [1e-200, 0.7, 1.0, 1.0 + 1e-15, 1e8, 1e200, np.inf, np.nan])
+def test_a_clipped_vector_has_at_most_norm_one_to_the_last_bit(size, length):
+    rng = np.random.default_rng(size)
+    for _ in range(5):
+        vector = rng.normal(size=(1, size)) ** 3
+        vector *= length / np.linalg.norm(vector)
+        total = np.zeros(size, dtype=np.int64)
+        add_clipped(vector, 1.0, total)
+        assert sum(int(value) ** 2 for value in total) <= GRID**2
+        assert norms(vector)[0] >= 0.0
+        if length == 0.7:
+            np.testing.assert_allclose(total / GRID, vector[0], atol=1 / GRID)
+
+
+# ------------------------------------------------------------------ what it may see
+def test_no_query_moves_with_what_is_not_declared(model, fleet, recorded):
+    tape, replay = recorded
+    hidden = model.override(
+        default=np.roll(model.default, 1, axis=0), notes=("secret",), buildings=7, event=None, tilt_scale=None
+    )
+    for before, after in zip(tape.sums, replay(fleet, hidden), strict=True):
+        assert_array_equal(before, after)
+
+
+def test_an_undeclared_start_is_not_seen(model, fleet):
+    hidden = model.override(public_fields=("levels",))
+    first, second = (release(fleet, one) for one in (hidden, hidden.override(initial=[3])))
+    assert_array_equal(first.matrix, second.matrix)
+    assert (first.matrix != release(fleet, model).matrix).any()
+
+
+def test_who_saw_nothing_is_left_out(model, fleet, recorded):
+    tape, replay = recorded
+    for before, after in zip(tape.sums, replay(joined(fleet, np.zeros((300, *fleet.shape)))), strict=True):
+        assert_array_equal(before, after)
+
+
+def test_needs_a_fleet_and_a_model(model, fleet):
+    with pytest.raises(ValueError, match="gaussian:epsilon=1"):
+        ADAPTIVE.release(fleet, 0)
+    with pytest.raises(ValueError, match="Fleet"):
+        ADAPTIVE.release(model.default, 0, model=model)
+    with pytest.raises(ValueError, match="shape"):
+        ADAPTIVE.release(fleet, 0, model=scenarios.make("call"))
+
+
+# ------------------------------------------------------------------ nothing fails after the charge
+@pytest.mark.parametrize("participants", [0, 1, 5])
+def test_few_participants_release_about_the_guess(model, fleet, participants):
+    drawn = release(fleet.first(participants), model)
+    score = event_outcome(model, as_tilt(drawn, model)).score
+    assert score >= event_outcome(model, as_tilt(public_guess(model), model)).score - 0.1
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-6, 1e4])
+def test_flat_and_huge_utilities(model, fleet, scale):
+    release(fleet, model.override(utility=scale * model.utility))
+
+
+def test_identical_participants(model):
+    release(scenarios.participants(model, 40, days=5), model)
+
+
+def test_heavy_tailed_numbers_of_readings(model, fleet):
+    factor = np.random.default_rng(0).pareto(0.5, fleet.participants).clip(0, 1e4).astype(int)
+    release(Fleet(fleet.counts * factor[:, None, None]), model)
+
+
+def test_nothing_to_draw_is_answered(model, fleet):
+    matrix = np.roll(np.eye(6), 1, axis=1)
+    certain = model.override(guess=matrix, support=matrix > 0)
+    assert_array_equal(release(fleet, certain).matrix, matrix)
+
+
+def test_a_failure_after_the_charge_releases_the_guess(model, fleet, monkeypatch):
+    def fails(*arguments):
+        raise np.linalg.LinAlgError("no eigenvalues")
+
+    monkeypatch.setattr(Problem, "curvature", fails)
+    ledger = PrivacyLedger()
+    with pytest.warns(UserWarning, match="no eigenvalues"):
+        drawn = ledger.release(ADAPTIVE, fleet, 0, model=model)
+    np.testing.assert_allclose(drawn.matrix, model.guess, rtol=1e-12)
+    assert ledger.releases == 1
+
+
+# ------------------------------------------------------------------ publication
+def test_publication_draws_discrete_noise_that_costs_what_was_charged(model, fleet, monkeypatch):
+    dp = pytest.importorskip("opendp.prelude")
+    made, spent = [], []
+    plain = dp.m.make_gaussian
+
+    def watched(*arguments, **settings):
+        made.append(plain(*arguments, **settings))
+        spent.append(made[-1].map(float(GRID)))
+        return made[-1]
+
+    monkeypatch.setattr(dp.m, "make_gaussian", watched)
+    drawn = PrivacyLedger().release(ADAPTIVE, fleet, model=model)
+    assert drawn.seeding == "os-entropy" and len(made) == 10
+    assert sum(spent) <= 0.5 / ADAPTIVE.sigma**2  # zero-concentrated, by OpenDP's own map
+
+
+# ------------------------------------------------------------------ worth
+@pytest.mark.parametrize(("name", "least"), [("call", 99.5), ("vehicles", 98.5)])
+def test_a_release_pays(name, least):
+    model = scenarios.make(name, instance=15, split="test")
+    fleet = scenarios.participants(model, 1000, seed=1, heterogeneity=30.0)
+    score = event_outcome(model, as_tilt(release(fleet, model), model)).score
+    assert score >= least > 20 + event_outcome(model, as_tilt(public_guess(model), model)).score

@@ -1,0 +1,222 @@
+"""The public side of an adaptive release: cells, ties, the curvature of a plan, and the shape of a query."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.linalg import fractional_matrix_power, null_space
+
+from dp_ensemble_env import scenarios
+from dp_ensemble_env.context import Context
+from dp_ensemble_env.control.policies import as_tilt, solve_standard
+from dp_ensemble_env.control.returns import policy_return
+from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.privacy import Fleet
+from dp_ensemble_env.privacy.mechanisms import curvature
+from dp_ensemble_env.privacy.mechanisms.curvature import Problem
+
+N, M, T, C = 4, 3, 5, 2
+
+
+def behaviour(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    return rng.dirichlet(np.full(shape[-1], 3.0), shape[:-1])
+
+
+def small(seed: int = 0, lead: tuple[int, ...] = (), **changes) -> EnsembleModel:
+    """A model with nature and contexts, everything random and public."""
+    rng = np.random.default_rng(seed)
+    fields = {
+        "default": behaviour(rng, *lead, N, M),
+        "power_kw": np.arange(N) + 1.0,
+        "utility": rng.normal(size=(T + 1, C, N)),
+        "discomfort_penalty": 0.7,
+        "initial": behaviour(rng, N),
+        "nature": behaviour(rng, T, C, M, N),
+        "context": Context(behaviour(rng, C, C), ("a", "b")),
+        "spread_start": True,
+        "public_fields": ("levels", "initial"),
+    }
+    return EnsembleModel(**{**fields, **changes})
+
+
+def empty_fleet(model: EnsembleModel, classes=None) -> Fleet:
+    return Fleet.from_decisions([], model.default.shape, classes=classes)
+
+
+def loss(model: EnsembleModel, matrix: np.ndarray) -> float:
+    """What a plan loses that is made on a matrix and deployed on the model as a tilt, exactly."""
+    plan = solve_standard(model.with_default(matrix))
+    return policy_return(model, solve_standard(model).policy) - policy_return(model, as_tilt(plan, model))
+
+
+def zero_rows(problem: Problem, rng: np.random.Generator) -> np.ndarray:
+    """A change of the cells that leaves row sums alone."""
+    e = rng.normal(size=problem.size)
+    return e - (problem.sums(e) / problem.sums(np.ones(problem.size)))[problem.row]
+
+
+class TestCurvature:
+    @pytest.mark.parametrize("lead", [(), (T,), (T, C)])
+    def test_is_that_of_the_exact_loss(self, lead):
+        model, rng = small(lead=lead), np.random.default_rng(1)
+        problem = Problem.of(model, empty_fleet(model))
+        p = model.default.ravel()
+        H = problem.curvature(p, damping=np.inf)
+        for _ in range(3):
+            e = zero_rows(problem, rng)
+            step = 1e-3 / np.abs(e).max()
+            both = sum(loss(model, problem.matrix(p + sign * step * e)) for sign in (1, -1)) / 2
+            assert_allclose(both / step**2, 0.5 * e @ H @ e, rtol=2e-3)
+
+    def test_of_one_matrix_of_moves_between_levels(self):
+        rng = np.random.default_rng(3)
+        model = EnsembleModel(behaviour(rng, N, N), np.arange(N), rng.normal(size=(T + 1, N)), 0.5)
+        problem = Problem.of(model, empty_fleet(model))
+        e, p = zero_rows(problem, rng), model.default.ravel()
+        step = 1e-3 / np.abs(e).max()
+        both = sum(loss(model, problem.matrix(p + sign * step * e)) for sign in (1, -1)) / 2
+        assert_allclose(both / step**2, 0.5 * e @ problem.curvature(p, damping=np.inf) @ e, rtol=2e-3)
+
+    def test_of_a_coupled_model_is_that_at_its_shadow_prices(self):
+        model = scenarios.make("tracking")
+        problem = Problem.of(model, empty_fleet(model))
+        p = problem.guess
+        price = solve_standard(model.with_default(problem.matrix(p))).shadow_price
+        utility = model.utility.copy()
+        utility[1:] -= price[:, None] * model.power_kw
+        plain = Problem.of(model.override(coupling=None, utility=utility), empty_fleet(model))
+        assert_allclose(problem.curvature(p), plain.curvature(p), rtol=1e-9, atol=1e-12)
+
+    def test_of_tied_cells_adds_up_that_of_their_parts(self):
+        row = np.array([[0.5, 0.3, 0.2], [0.1, 0.6, 0.3]])
+        free = small(default=row[[0, 0, 1, 1]])
+        ties = np.arange(6).reshape(2, 3)[[0, 0, 1, 1]]
+        tied = free.override(ties=ties)
+        whole = Problem.of(free, empty_fleet(free)).curvature(free.default.ravel())
+        joined = Problem.of(tied, empty_fleet(free))
+        assert (joined.size, joined.rows) == (6, 2)
+        J = np.eye(6)[ties.ravel()]
+        assert_allclose(joined.curvature(row.ravel()), J.T @ whole @ J, rtol=1e-9, atol=1e-12)
+        assert_allclose(joined.matrix(row.ravel()), free.default, rtol=1e-14)
+
+    def test_large_ratios_are_damped(self):
+        model = small()
+        problem = Problem.of(model, empty_fleet(model))
+        p = model.default.ravel()
+        assert np.trace(problem.curvature(p, damping=1.0)) < np.trace(problem.curvature(p, damping=np.inf))
+
+
+class TestShape:
+    def test_is_the_fourth_root_of_the_curvature_where_rows_sum_to_zero(self):
+        model, floor = small(), 0.03
+        problem = Problem.of(model, empty_fleet(model))
+        p, trust = model.default.ravel(), np.array([0.9, 0.5, 0.1, 0.001])
+        shape = problem.shape(p, trust, floor)
+        # The same by dense linear algebra, on a basis of what rows that sum to zero can do.
+        tau = np.maximum(trust, 0.002)[problem.row]
+        root = np.sqrt(np.maximum(0.9 * p + 0.1 * problem.guess, 1e-3))
+        units, scale = root * np.sqrt(tau / 30), root / np.sqrt(30 * tau)
+        assert_allclose(shape.units, units)
+        B = null_space(np.eye(problem.rows)[problem.row].T * root)
+        H = B @ B.T @ (problem.curvature(p) * np.outer(scale, scale)) @ B @ B.T
+        phi = floor * np.trace(H) / problem.size
+        inside = B.T @ H @ B + phi * np.eye(B.shape[1])
+        G = fractional_matrix_power(inside, 0.25) / np.sqrt(np.trace(fractional_matrix_power(inside, 0.5)))
+        ours = B.T @ (shape.low * np.eye(problem.size) + (shape.vectors * shape.gain) @ shape.vectors.T) @ B
+        assert_allclose(ours, G, rtol=1e-5, atol=1e-7)
+
+    @pytest.mark.parametrize("scale", [0.0, 1e-30, 1e290])
+    def test_flat_and_huge_utilities_give_equal_weights(self, scale):
+        model = small()
+        problem = Problem.of(model, empty_fleet(model))
+        extreme = Problem(**{**vars(problem), "model": problem.model.override(utility=0 * model.utility)})
+        object.__setattr__(extreme.model, "utility", scale * model.utility)
+        with np.errstate(all="ignore"):
+            shape = extreme.shape(model.default.ravel(), np.full(N, 0.5), 0.1)
+        assert np.isfinite(shape.units).all() and np.isfinite(shape.low) and np.isfinite(shape.gain).all()
+        if scale < 1:
+            assert_allclose(shape.low, (problem.size - problem.rows) ** -0.5)
+            assert shape.vectors.shape == (problem.size, 0)
+
+    def test_many_cells_agree_with_few(self, monkeypatch):
+        model = scenarios.make("pool-pumps")
+        problem = Problem.of(model, empty_fleet(model, None))
+        trust = np.full(problem.rows, 0.5)
+        full = problem.shape(problem.guess, trust, 0.1)
+        monkeypatch.setattr(curvature, "LARGE", 10)
+        monkeypatch.setattr(curvature, "TOP", 60)
+        first, again = (problem.shape(problem.guess, trust, 0.1) for _ in range(2))
+        assert_array_equal(first.vectors, again.vectors)  # a fixed start vector
+        dense = [s.low * np.eye(problem.size) + (s.vectors * s.gain) @ s.vectors.T for s in (full, first)]
+        assert_allclose(dense[1], dense[0], atol=2e-3 * np.abs(dense[0]).max())
+
+
+class TestCells:
+    def test_undeclared_support_draws_every_cell(self):
+        model = scenarios.make("tracking").override(support=None)
+        problem = Problem.of(model, empty_fleet(model))
+        assert (problem.size, problem.declared) == (56 * 56, False)
+
+    def test_declared_support_draws_the_textbooks_cells(self):
+        model = scenarios.make("tracking")
+        problem = Problem.of(model, empty_fleet(model))
+        assert (problem.size, problem.rows, problem.declared) == (112, 56, True)
+        assert_allclose(problem.matrix(problem.guess), model.guess)
+
+    def test_the_debts_of_a_level_are_tied(self):
+        model = scenarios.make("campus-day")
+        problem = Problem.of(model, empty_fleet(model))
+        assert (problem.size, problem.rows) == (2400, 240)
+        assert_allclose(problem.matrix(problem.guess), model.guess)
+        with pytest.raises(ValueError, match="12,000 cells.*6,000 at most"):
+            Problem.of(model.override(ties=None), empty_fleet(model))
+
+    def test_rows_that_are_tied_in_part_are_refused(self):
+        ties = np.arange(12).reshape(4, 3)
+        ties[1, 0] = ties[0, 0]
+        model = small(ties=ties)
+        with pytest.raises(ValueError, match="ties must join whole rows"):
+            Problem.of(model, empty_fleet(model))
+
+    def test_private_levels_are_refused(self):
+        model = small(public_fields=())
+        with pytest.raises(ValueError, match="levels"):
+            Problem.of(model, empty_fleet(model))
+
+    def test_classes_come_with_the_fleet(self):
+        model = small(lead=(T,))
+        problem = Problem.of(model, empty_fleet(model, np.array([0, 0, 1, 1, 1])))
+        assert (problem.size, problem.rows) == (2 * N * M, 2 * N)
+        p = np.concatenate([behaviour(np.random.default_rng(i), N, M).ravel() for i in range(2)])
+        assert_array_equal(problem.matrix(p)[0], problem.matrix(p)[1])
+        assert_allclose(problem.matrix(p)[4].ravel(), p[N * M :])
+
+    def test_what_is_private_does_not_matter(self):
+        model = small()
+        other = small(default=small(5).default, notes=("private",), counts=None)
+        assert Problem.of(model, empty_fleet(model)).digest == Problem.of(other, empty_fleet(other)).digest
+        hidden = [one.override(public_fields=("levels",)) for one in (model, model.override(initial=[0]))]
+        digests = {Problem.of(one, empty_fleet(one)).digest for one in hidden}
+        assert len(digests) == 1
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"utility": np.zeros((T + 1, C, N))},
+            {"discomfort_penalty": 0.8},
+            {"initial": [0]},
+            {"guess": np.full((N, M), 1 / M)},
+            {"support": np.tri(N, M, dtype=bool)},
+            {"nature": np.full((M, N), 1 / N)},
+            {"context": Context(np.full((C, C), 0.5), ("a", "b"))},
+            {"power_kw": np.ones(N)},
+        ],
+        ids=lambda change: next(iter(change)),
+    )
+    def test_what_is_public_does(self, change):
+        model = small(guess=behaviour(np.random.default_rng(9), N, M))
+        assert (
+            Problem.of(model, empty_fleet(model)).digest
+            != Problem.of(model.override(**change), empty_fleet(model)).digest
+        )

@@ -1,8 +1,10 @@
-"""What every agent promises, and how agents are made by name."""
+"""What every agent promises, and the one registry that makes agents by name: plans and learners alike."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -11,6 +13,7 @@ from numpy.typing import NDArray
 from dp_ensemble_env.context import Context
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.envs.vector import EnsembleVectorEnv
+from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.tools.registry import Registry
 
 FloatArray = NDArray[np.float64]
@@ -35,10 +38,12 @@ class Agent(Protocol):
 class ScheduleAgent:
     """An agent whose action depends on the time alone, or on the time and the context.
 
+    `evaluate` scores such an agent exactly, without playing it.
+
     Parameters
     ----------
     actions : ndarray of shape (T, ...), or (T, c, ...) with `by_context`
-        Action of each decision, in each context.
+        Action of each decision, in each context. They are kept with all their digits and played as float32.
     name : str
     privacy : str
         What computing the actions revealed of the private matrix, in words.
@@ -47,6 +52,9 @@ class ScheduleAgent:
     by_context : bool
         Whether the actions have an axis for the context.
     """
+
+    #: What numbers are played as.
+    dtype: type[np.floating[Any]] = np.float32
 
     def __init__(
         self,
@@ -74,9 +82,21 @@ class ScheduleAgent:
     ) -> tuple[NDArray[Any], Any]:
         """Look the time, and the context, up in the observation and return the action scheduled for them."""
         time = decision_time(observation, len(self.actions), self.features.shape[1])
-        if self.by_context:
-            return self.actions[time, observed_context(observation, self.features)], state
-        return self.actions[time], state
+        key = (time, observed_context(observation, self.features)) if self.by_context else time
+        action = np.asarray(self.actions[key])
+        return action.astype(self.dtype) if action.dtype.kind == "f" else action, state
+
+    def schedule(self, model: EnsembleModel) -> NDArray[Any] | None:
+        """Return the actions (T, c, ...) that it plays in a model; None if they depend on more than time and context.
+
+        In a model with another horizon, or other features of the context, the agent is to be played.
+        """
+        shown = np.zeros((1, 0)) if model.context is None else model.context.features
+        if len(self.actions) != model.horizon or shown.shape[1] != self.features.shape[1]:
+            return None
+        if not self.by_context:
+            return np.repeat(self.actions[:, None], model.n_contexts, axis=1)
+        return self.actions[:, observed_context(shown, self.features)]
 
 
 def decision_time(observation: Any, horizon: int, features: int = 0) -> NDArray[np.int64]:
@@ -94,42 +114,80 @@ def observed_context(observation: Any, features: FloatArray) -> NDArray[np.int64
     """Read the context from observations that end with its features, those of all contexts being (c, f)."""
     array = np.asarray(observation, dtype=float)
     shown = array[..., array.shape[-1] - features.shape[1] :]
-    found: NDArray[np.int64] = np.abs(shown[..., None, :] - features).sum(axis=-1).argmin(axis=-1)
-    return found
+    nearest: NDArray[np.int64] = np.abs(shown[..., None, :] - features).sum(axis=-1).argmin(axis=-1)
+    return nearest
 
 
 # ------------------------------------------------------------------ registry
 Factory = Callable[..., Agent]
-#: The modules whose table ``FACTORIES`` makes each built-in agent, imported when it is first asked for.
-_HOMES = {
-    "practice": "uncontrolled ad-hoc best-price",
-    "analytical": "standard taylor digamma average average-sampled average-expansion average-exact",
-    "z_learning": "z-learning",
-    "sb3": "ppo a2c sac td3 dqn tqc trpo apg",
-}
-_REGISTRY: Registry[Factory] = Registry(
-    "agent",
-    {name: f"dp_ensemble_env.agents.{module}:FACTORIES" for module, names in _HOMES.items() for name in names.split()},
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How agents of one name are made.
+
+    Attributes
+    ----------
+    make : callable
+        ``make(env, **settings) -> agent``. One that learns takes ``steps`` and ``seed`` among its settings.
+    learns : bool
+        Whether making it means training it: then `dp_ensemble_env.agents.train.train` and ``dp-ensemble train`` take
+        it, and it is trained once, not anew on every instance that it is scored on.
+    """
+
+    make: Factory
+    learns: bool = False
+
+    def takes(self, setting: str) -> bool:
+        """Tell whether `make` has a setting of that name, such as ``"release"``."""
+        return setting in inspect.signature(self.make).parameters
+
+
+#: The built-in agents, by the module whose table ``KINDS`` makes them when they are first asked for.
+_PLANS = (
+    "uncontrolled ad-hoc best-price myopic without-data standard taylor digamma average-sampled average-expansion "
+    "average-exact"
 )
-agent_names = _REGISTRY.names
+_LEARNERS = {"z_learning": ["z-learning"], "sb3": ["ppo", "a2c", "sac", "td3", "dqn", "tqc", "trpo", "apg"]}
+_HOMES = {name: home for home, names in {"plans": _PLANS.split(), **_LEARNERS}.items() for name in names}
+_REGISTRY: Registry[Kind] = Registry(
+    "agent", {name: f"dp_ensemble_env.agents.{home}:KINDS" for name, home in _HOMES.items()}
+)
 
 
-def register_agent(name: str) -> Callable[[Factory], Factory]:
-    """Register ``factory(env, **kwargs) -> agent`` of your own under a name; doing it again replaces it."""
+def agent_names(learns: bool | None = None) -> tuple[str, ...]:
+    """Return the names of all agents, or of those that learn, or of those that plan; the built-in ones first."""
+    return tuple(name for name in _REGISTRY.names() if learns in (None, _learns(name)))
 
-    def decorate(factory: Factory) -> Factory:
-        _REGISTRY.register(name, factory, replace=True)
-        return factory
+
+def _learns(name: str) -> bool:
+    return _HOMES[name] != "plans" if name in _HOMES else _REGISTRY[name].learns
+
+
+def register_agent(name: str, *, learns: bool = False) -> Callable[[Factory], Factory]:
+    """Register ``make(env, **settings) -> agent`` of your own under a name; doing it again replaces it.
+
+    Parameters
+    ----------
+    name : str
+    learns : bool
+        Whether making the agent trains it. Such a function takes ``steps`` and ``seed``, both of which may be missing,
+        beside settings of its own.
+    """
+
+    def decorate(make: Factory) -> Factory:
+        _REGISTRY.register(name, Kind(make, learns), replace=True)
+        return make
 
     return decorate
 
 
-def agent_factory(name: str) -> Factory:
-    """Return what makes the agent called `name`."""
+def agent_kind(name: str) -> Kind:
+    """Return how the agents called `name` are made."""
     return _REGISTRY[name]
 
 
-def make_agent(name: str, env: Any, **kwargs: Any) -> Agent:
+def make_agent(name: str, env: Any, **settings: Any) -> Agent:
     """Make the agent called `name` for an environment.
 
     Parameters
@@ -139,11 +197,11 @@ def make_agent(name: str, env: Any, **kwargs: Any) -> Agent:
     env : gymnasium.Env or gymnasium.vector.VectorEnv
         The environment it is to act in. Agents that plan do so on its model,
         unless a release is given; agents that learn are trained in it.
-    **kwargs
+    **settings
         Settings of the agent, such as ``k=50`` or ``release=...`` for the
         analytical ones and ``steps=20_000, seed=0`` for the learners.
     """
-    return agent_factory(name)(env, **kwargs)
+    return agent_kind(name).make(env, **settings)
 
 
 def core_env(env: Any) -> Core:

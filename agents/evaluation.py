@@ -1,11 +1,16 @@
-r"""How good is an agent? Exactly in the mean field, with standard errors elsewhere.
+r"""How good is an agent? Exactly if it is a schedule, else with seeded episodes and standard errors.
 
 **Score.** With :math:`R` the agent's mean return, :math:`R_0` that of the
 uncontrolled ensemble and :math:`R^*` the optimum,
 :math:`100\,(R - R_0)/(R^* - R_0)`: 0 is uncontrolled, 100 optimal. Both ends are
 known exactly for the environment the agent is evaluated in.
 
-**Mean field.** The environment is deterministic, so one episode from each start
+**Schedules.** An agent that can say its actions for every time and context (``schedule(model)``, as `ScheduleAgent`
+has it) is a policy of the model, and its return follows from the recursion: nothing is played, in any action mode
+and, since the loads do not notice each other, for any number of loads. The actions count as the environment takes them,
+clipped to the box. Only the cost of a coupling is not linear in the loads: a finite population is played there.
+
+**Mean field.** Without contexts the environment is deterministic, so one episode of any agent from each start
 state, weighted by the model's initial distribution, is the whole truth; the
 standard error is zero.
 
@@ -39,16 +44,19 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
+from scipy.special import rel_entr
 
 from dp_ensemble_env.agents.base import Agent, Core, FloatArray, ScheduleAgent, core_env
-from dp_ensemble_env.control.policies import solve_standard
-from dp_ensemble_env.control.returns import path_returns
+from dp_ensemble_env.agents.plans import on_support
+from dp_ensemble_env.control.policies import solve_standard, tilted_policy
+from dp_ensemble_env.control.returns import mean_power, path_returns, policy_return, shares
+from dp_ensemble_env.envs import actions
 from dp_ensemble_env.envs.vector import EnsembleVectorEnv
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.reporting.score import Outcome, Returns, reference_returns, summarise
+from dp_ensemble_env.reporting.score import Outcome, Returns, start_values, summarise
 from dp_ensemble_env.tools.validation import as_float_array, check_count
 
-__all__ = ["Evaluation", "Outcome", "SeedSummary", "evaluate", "reference_returns", "seed_summary"]
+__all__ = ["Outcome", "SeedSummary", "evaluate", "scheduled_policy", "seed_summary"]
 
 #: Episodes that run side by side.
 _BATCH = 1024
@@ -56,10 +64,6 @@ _BATCH = 1024
 EPISODES, PATHS = 2000, 512
 #: Releases that an environment which draws one for each episode is evaluated on.
 RELEASES = 16
-
-
-#: The former name of what `evaluate` returns.
-Evaluation = Outcome
 
 
 def evaluate(
@@ -81,8 +85,8 @@ def evaluate(
         are the first 16 releases of its sequence; those that it has not drawn yet are charged to its ledger. With
         several instances all of them are played, with equal shares of the episodes.
     episodes : int, optional
-        For finite populations, 2,000 by default; for a mean field with contexts 512.
-        Another mean field takes one episode from each start state.
+        Where chance plays a part: for finite populations 2,000 by default, for a mean field with contexts 512.
+        Another mean field takes one episode from each start state, and a schedule none.
     seed : int
         Episode `i` is seeded with ``seed + i``.
     deterministic : bool
@@ -95,20 +99,51 @@ def evaluate(
     ):
         episodes = check_count(episodes, "episodes", 2)
     if core.redraw == "episode" or len(core.models) > 1:
-        found = _play_several(agent, core, episodes, seed, deterministic)
+        played = _play_several(agent, core, episodes, seed, deterministic)
     else:
-        found = _play(agent, _Setting.of(core, core.model), episodes, seed, deterministic)
-    buildings, weights = core.model.buildings, found.returns.weights
+        played = _play(agent, _Setting.of(core, core.model), episodes, seed, deterministic)
+    buildings, weights = core.model.buildings, played.returns.weights
     return summarise(
         core.model,
-        returns=found.returns,
-        discomfort=float(weights @ found.discomfort),
-        power_kw=buildings * (weights @ found.power),
-        uncontrolled_kw=buildings * (weights @ found.uncontrolled),
-        episodes=found.episodes,
-        exact=found.exact,
+        returns=played.returns,
+        discomfort=float(weights @ played.discomfort),
+        power_kw=buildings * (weights @ played.power),
+        uncontrolled_kw=buildings * (weights @ played.uncontrolled),
+        episodes=played.episodes,
+        exact=played.exact,
         privacy=getattr(agent, "privacy", "that of the environment it was trained in"),
     )
+
+
+def scheduled_policy(agent: Any, model: EnsembleModel, action: str) -> FloatArray | None:
+    """Return the policy (T, [c,] n, m) that an agent plays in a model; None if it is no schedule by time and context.
+
+    Parameters
+    ----------
+    agent : Agent
+        It has a policy if it has ``schedule(model)``, which returns its actions (T, c, ...) or None.
+    model : EnsembleModel
+    action : str
+        The action mode.
+    """
+    plan = agent.schedule(model) if hasattr(agent, "schedule") else None
+    if plan is None:
+        return None
+    mode, numbers = actions.mode(action), np.asarray(plan)
+    expected = (model.horizon, model.n_contexts, *mode.shape(model))
+    if numbers.shape != expected:
+        raise ValueError(
+            f"the agent's schedule has shape {numbers.shape} where action={action!r} takes (T, c, ...) = {expected}; "
+            "make the agent for this environment."
+        )
+    if mode.levels:
+        numbers = mode.choices[numbers][..., None]
+    numbers = np.clip(numbers, mode.low, 1.0, dtype=float)
+    if model.context is None:
+        numbers = numbers[:, 0]
+    if mode.basis is None:
+        return on_support(numbers, model)
+    return tilted_policy(model, actions.tilts_of(mode, model, numbers))
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,20 +179,20 @@ def _play_several(agent: Agent, core: Core, episodes: int | None, seed: int, det
     parts = [
         _play(agent, _Setting.of(core, model), share, seed + j * share, deterministic) for j, model in enumerate(models)
     ]
-    means = [
-        [
-            part.returns.weights @ values
-            for values in (*part.returns[:3], part.discomfort, part.power, part.uncontrolled)
-        ]
-        for part in parts
-    ]
+    columns = [(*part.returns[:3], part.discomfort, part.power, part.uncontrolled) for part in parts]
+    means = [[part.returns.weights @ x for x in values] for part, values in zip(parts, columns, strict=True)]
     achieved, idle, best, discomfort, power, uncontrolled = map(np.array, zip(*means, strict=True))
     returns = Returns(achieved, idle, best, np.full(count, 1.0 / count))
-    return _Played(returns, discomfort, power, uncontrolled, sum(part.episodes for part in parts), exact=False)
+    exact = core.redraw == "never" and all(part.exact for part in parts)  # all instances, but only some releases
+    return _Played(returns, discomfort, power, uncontrolled, sum(part.episodes for part in parts), exact)
 
 
 def _play(agent: Agent, core: _Setting, episodes: int | None, seed: int, deterministic: bool) -> _Played:
     model = core.model
+    if model.coupling is None or core.population is None:
+        plan = scheduled_policy(agent, model, core.action_mode)
+        if plan is not None:
+            return _expected(model, plan)
     exact = core.population is None and model.context is None
     count, states = 1, None
     if exact and not model.spread_start:
@@ -174,39 +209,46 @@ def _play(agent: Agent, core: _Setting, episodes: int | None, seed: int, determi
             _run(player, core, size, seed + done, states, deterministic, mode)
             for done, size in zip(starts, sizes, strict=True)
         ]
-        return _Runs(*(np.concatenate(columns) for columns in zip(*(_columns(p) for p in parts), strict=True)))
+        return _Runs(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
     runs = played(agent, core.action_mode)
     policies = model.default_policy, solve_standard(model).policy
     if model.coupling is not None and core.population is not None:
         idle, best = (played(_PolicyPlayer(model, policy), "policy").returns for policy in policies)
     else:
-        idle, best = (path_returns(model, policy, runs.contexts, runs.shares) for policy in policies)
+        idle, best = (path_returns(model, policy, runs.contexts, runs.start) for policy in policies)
     returns = Returns(runs.returns, idle, best, weights)
     return _Played(returns, runs.discomfort, runs.power, runs.uncontrolled, count, exact)
+
+
+def _expected(model: EnsembleModel, policy: FloatArray) -> _Played:
+    """Return what a policy earns in expectation, as one row."""
+    followed, idle = (shares(model, one) for one in (policy, model.default_policy))
+    divergence = rel_entr(policy, model.default_policy).sum(axis=-1)
+    discomfort = model.discomfort_penalty * (followed[:-1] * divergence).sum()
+    returns = Returns(*(np.array([x]) for x in (policy_return(model, policy), *start_values(model), 1.0)))
+    power, uncontrolled = (mean_power(model, rho)[None] for rho in (followed, idle))
+    return _Played(returns, np.array([discomfort]), power, uncontrolled, episodes=0, exact=True)
 
 
 class _PolicyPlayer(ScheduleAgent):
     """Plays a policy in policy mode with all its digits."""
 
+    dtype = np.float64
+
     def __init__(self, model: EnsembleModel, policy: FloatArray) -> None:
         super().__init__(policy, "policy", "unknown", model.context, by_context=model.context is not None)
 
 
-@dataclass(frozen=True, eq=False)
-class _Runs:
+class _Runs(NamedTuple):
     """One row per episode."""
 
     returns: FloatArray
     discomfort: FloatArray
     power: FloatArray  # (episodes, T + 1), kW per building
     uncontrolled: FloatArray  # the same, expected
-    shares: FloatArray  # (episodes, n), at the start
+    start: FloatArray  # (episodes, n), shares of the loads
     contexts: NDArray[np.int64]  # (episodes, T + 1)
-
-
-def _columns(runs: _Runs) -> tuple[NDArray[Any], ...]:
-    return runs.returns, runs.discomfort, runs.power, runs.uncontrolled, runs.shares, runs.contexts
 
 
 def _run(
@@ -228,7 +270,7 @@ def _run(
         autoreset_mode=AutoresetMode.DISABLED,
     )
     observation, info = env.reset(seed=seed, options=None if states is None else {"state": states})
-    shares = env.occupancy
+    start = env.occupancy
     contexts = np.empty((count, model.horizon + 1), np.int64)
     contexts[:, 0] = env.context
     power = np.empty((count, model.horizon + 1))
@@ -243,7 +285,7 @@ def _run(
         discomfort += info["discomfort"]
         power[:, t + 1] = info["power_kw"]
         contexts[:, t + 1] = env.context
-    return _Runs(returns, discomfort, power, env.default_power_kw, shares, contexts)
+    return _Runs(returns, discomfort, power, env.default_power_kw, start, contexts)
 
 
 @dataclass(frozen=True)

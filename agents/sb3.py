@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from dp_ensemble_env.agents import apg
-from dp_ensemble_env.agents.base import Factory, core_env
+from dp_ensemble_env.agents.base import Kind, core_env
 from dp_ensemble_env.agents.evaluation import evaluate
 from dp_ensemble_env.agents.hyperparams import ALGORITHMS
 from dp_ensemble_env.agents.learners import (
@@ -359,4 +359,4 @@ def _factory(algo: str) -> Callable[..., LearnedAgent]:
     return make
 
 
-FACTORIES: dict[str, Factory] = {name: _factory(name) for name in ALGORITHMS}
+KINDS: dict[str, Kind] = {name: Kind(_factory(name), learns=True) for name in ALGORITHMS}

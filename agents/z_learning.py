@@ -66,7 +66,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from dp_ensemble_env.agents.base import Factory, FloatArray, ScheduleAgent, core_env
+from dp_ensemble_env.agents.base import FloatArray, Kind, ScheduleAgent, core_env
 from dp_ensemble_env.envs.actions import action_scale
 from dp_ensemble_env.envs.vector import EnsembleVectorEnv
 from dp_ensemble_env.tools.compile import njit
@@ -391,29 +391,33 @@ class ZLearningAgent(ScheduleAgent):
     ----------
     env : gymnasium.Env or VectorEnv
         Where it learns (see `learn`) and will act.
-    transitions, exploration, seed, step_constant, **settings
+    steps : int
+        Transitions that may be observed.
+    exploration, seed, step_constant, **settings
         See `learn`.
 
     Attributes
     ----------
     learned : Learned
+    steps : int
+        Transitions observed.
     """
 
     def __init__(
         self,
         env: Any,
-        transitions: int = 300_000,
+        steps: int = 300_000,
         exploration: str = "importance",
         seed: int = 0,
         step_constant: float = 4.0,
         **settings: Any,
     ) -> None:
-        self.learned = learn(env, transitions, exploration, seed=seed, step_constant=step_constant, **settings)
-        core = core_env(env)
+        self.learned = learn(env, steps, exploration, seed=seed, step_constant=step_constant, **settings)
+        core, self.steps = core_env(env), self.learned.transitions
         private = core.release is not None
         privacy = "that of one release" if private else "none: it watched the true dynamics"
-        actions = tilt_actions(self.learned.tilt, action_scale(core.model)).astype(np.float32)
+        actions = tilt_actions(self.learned.tilt, action_scale(core.model))
         super().__init__(actions, "z-learning", privacy)
 
 
-FACTORIES: dict[str, Factory] = {"z-learning": ZLearningAgent}
+KINDS: dict[str, Kind] = {"z-learning": Kind(ZLearningAgent, learns=True)}

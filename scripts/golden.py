@@ -34,9 +34,9 @@ import gymnasium
 import numpy as np
 
 from dp_ensemble_env import scenarios
+from dp_ensemble_env.agents import evaluate, make_agent
 from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv
 from dp_ensemble_env.experiments.probes import probe, recorded
-from dp_ensemble_env.experiments.suite import PLANNERS, InstanceScorer
 from dp_ensemble_env.privacy import Fleet, PrivacyLedger, mechanism
 from dp_ensemble_env.reporting.score import start_values
 
@@ -58,9 +58,10 @@ def returns_of(scenario: str, split: str, instance: int) -> tuple[float, float]:
 
 def planner_scores(scenario: str) -> dict[str, float]:
     """Score all controllers that plan on the first training instance, exactly."""
-    model = scenarios.make(scenario)
-    scorer = InstanceScorer(model)
-    return {name: scorer(plan(model)) for name, plan in PLANNERS.items()}
+    env = EnsembleEnv(scenario, action="tilt")
+    names = {name: name for name in ("uncontrolled", "best-price", "myopic", "standard")}
+    names["public-guess"] = "without-data"
+    return {name: evaluate(make_agent(agent, env), env).score for name, agent in names.items()}
 
 
 def probe_scores(scenario: str) -> dict[str, dict[str, Any]]:

@@ -28,8 +28,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env.agents import Evaluation, evaluate
+from dp_ensemble_env.agents import evaluate
 from dp_ensemble_env.experiments.recovery import recover_environment
+from dp_ensemble_env.reporting.score import Outcome
 from dp_ensemble_env.tools.validation import check_count, check_in_range
 
 
@@ -97,7 +98,7 @@ def fit(seen: Any, wanted: Any, weights: Any, epochs: int, bar: Any, words: str)
     return network
 
 
-def run(args: argparse.Namespace) -> list[Evaluation]:
+def run(args: argparse.Namespace) -> list[Outcome]:
     """Clone with each seed and print the scores."""
     check_count(args.epochs, "--epochs")
     check_in_range(args.advantage, "--advantage", 0.0, 100.0)

@@ -157,12 +157,12 @@ def get_agent(args: argparse.Namespace, env: EnsembleEnv) -> Any:
     if args.agent not in agent_names():
         return load(args)
     settings: dict[str, Any] = {}
-    if args.agent in (*POLICIES, "average", "best-price") and args.solve_on is not None:
+    if args.agent in (*POLICIES, "best-price") and args.solve_on is not None:
         settings["release"] = draw_release(dirichlet_spec(args.solve_on), env.model, args.release_seed)
-    if args.agent in (*POLICIES, "average") and args.agent != "standard" and args.expect is not None:
+    if args.agent in POLICIES and args.agent != "standard" and args.expect is not None:
         settings["k"] = args.expect
     if args.steps is not None:
-        settings["transitions" if args.agent == "z-learning" else "steps"] = args.steps
+        settings["steps"] = args.steps
         settings["seed"] = args.seed
     return make_agent(args.agent, env, **settings)
 

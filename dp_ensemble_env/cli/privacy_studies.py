@@ -142,7 +142,7 @@ def _split(args: argparse.Namespace, model: Any, spec: str, fleet: Any, seed: in
     agent = None
     if args.learner is not None:
         private = EnsembleEnv(model.with_default(release.matrix), action=args.action)
-        budget = {"transitions" if args.learner == "z-learning" else "steps": args.steps}
+        budget = {"steps": args.steps}
         agent = make_agent(args.learner, private, seed=seed, **(budget if args.steps else {}))
     return regret.split_regret(model, release, sample=sample, agent=agent, action=args.action)
 

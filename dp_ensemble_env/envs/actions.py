@@ -192,7 +192,7 @@ def _apply(numbers: FloatArray, matrices: FloatArray) -> FloatArray:
     return found if numbers.ndim == 3 or found.shape[1] > 1 else found[:, 0]
 
 
-def centred_actions(model: EnsembleModel, tilts: FloatArray, strict: bool = True) -> NDArray[np.float32]:
+def centred_actions(model: EnsembleModel, tilts: FloatArray, strict: bool = True) -> NDArray[Any]:
     """Return the actions of the tilt mode for tilts (T, [c,] m), whose shifts do not matter.
 
     Each set of decisions that compete is centred on its own, over those that loads take
@@ -208,7 +208,7 @@ def centred_actions(model: EnsembleModel, tilts: FloatArray, strict: bool = True
             f"the tilt at time {t} is {over.max():.3g} nats wider than the action box; give the model a larger "
             "tilt_scale, or use action='policy'."
         )
-    return actions_of(TILT, model, shifted).astype(np.float32)
+    return actions_of(TILT, model, shifted)
 
 
 def nearest_choice(chosen: ActionMode, numbers: ArrayLike) -> NDArray[np.int64]:

@@ -268,7 +268,7 @@ def train_and_score(
 
     making: dict[str, Any] = {"seed": job.seed}
     if learner.algo == "z-learning":
-        making["transitions"] = learner.steps
+        making["steps"] = learner.steps
     else:
         making.update(steps=learner.steps, progress=progress, target_score=learner.level if learner.stop else None)
     agent: Any = make_agent(learner.algo, EnsembleEnv(seen, POPULATIONS[learner.env], learner.action), **making)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dp_ensemble_env.agents import Agent, evaluate
-from dp_ensemble_env.agents.practice import plan_without_data
+from dp_ensemble_env.agents.plans import plan_without_data
 from dp_ensemble_env.control.returns import ExactReturn
 from dp_ensemble_env.envs import actions
 from dp_ensemble_env.envs.ensemble import EnsembleEnv

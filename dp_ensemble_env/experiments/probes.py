@@ -33,7 +33,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import minimize
 
 from dp_ensemble_env import __version__, scenarios
-from dp_ensemble_env.agents.practice import PRICES, best_constant_price, plan_without_data
+from dp_ensemble_env.agents.plans import PRICES, best_constant_price, plan_without_data
 from dp_ensemble_env.control.policies import centred, solve_standard
 from dp_ensemble_env.control.returns import ExactReturn, myopic_tilts, optimal_tilts
 from dp_ensemble_env.envs import actions

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from dp_ensemble_env import scenarios
 from dp_ensemble_env.agents import Agent, evaluate_split
 from dp_ensemble_env.agents.generalisation import SplitOutcome
-from dp_ensemble_env.agents.practice import best_constant_price, plan_without_data
+from dp_ensemble_env.agents.plans import best_constant_price, plan_without_data
 from dp_ensemble_env.agents.statistics import Interval, interval, suite_interval
 from dp_ensemble_env.control.returns import ExactReturn, myopic_tilts, optimal_tilts
 from dp_ensemble_env.envs.actions import action_scale, price_tilts

@@ -19,7 +19,7 @@ from scipy.optimize import bisect, brentq
 from scipy.special import betainc, digamma
 
 from dp_ensemble_env.agents import evaluate, make_agent
-from dp_ensemble_env.agents.practice import shed_prices
+from dp_ensemble_env.agents.plans import shed_prices
 from dp_ensemble_env.chain.markov import ensemble
 from dp_ensemble_env.control import cost as costing
 from dp_ensemble_env.control.dynamics import default_kernel
@@ -289,7 +289,7 @@ def has_stable_baselines3() -> bool:
 def learners(model: EnsembleModel, effort: Effort, seed: int) -> list[Learned]:
     """Train Z-learning and, if Stable-Baselines3 is installed, PPO; return them best first."""
     plans: list[tuple[str, str, dict[str, Any], int]] = [
-        ("Z-learning", "tilt", {"transitions": effort.z_transitions}, effort.z_transitions)
+        ("Z-learning", "tilt", {"steps": effort.z_transitions}, effort.z_transitions)
     ]
     if has_stable_baselines3():
         plans.append(("PPO", "price", {"steps": effort.ppo_steps, "target_score": 97.0}, effort.ppo_steps))
@@ -297,7 +297,7 @@ def learners(model: EnsembleModel, effort: Effort, seed: int) -> list[Learned]:
     for name, action, settings, steps in plans:
         env = EnsembleEnv(model, action=action)
         agent: Any = make_agent(name.lower(), env, seed=seed, **settings)
-        trained.append(Learned(name, int(getattr(agent, "steps", 0) or steps), evaluate(agent, env)))
+        trained.append(Learned(name, steps if name == "Z-learning" else agent.steps, evaluate(agent, env)))
     return sorted(trained, key=lambda one: -one.outcome.score)
 
 

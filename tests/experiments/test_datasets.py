@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from gymnasium.envs.registration import EnvSpec
 from helpers import load, random_model
+from oracles import MODES, T, general_model
 
 from dp_ensemble_env import DirichletMechanism, campus_event
 from dp_ensemble_env.agents import make_agent
-from dp_ensemble_env.envs.ensemble import EnsembleEnv
+from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv
 from dp_ensemble_env.envs.spec import portable_spec
 from dp_ensemble_env.experiments import datasets as make_dataset
 from dp_ensemble_env.experiments.croissant import describe_folder, write_description
@@ -204,3 +205,43 @@ def test_episodes_of_a_scenario_are_scored_in_the_unit_of_its_references():
     for kind, score in (("uncontrolled", 0.0), ("standard", 100.0)):
         episode = make_dataset.play(env, make_agent(kind, env), 0.0, seed=0)
         assert make_dataset.episodes_score([episode], problem.model) == pytest.approx(score, abs=0.01)
+
+
+# ------------------------------------------------------------------ models with nature, context and coupling
+@pytest.mark.parametrize("mode", MODES)
+def test_episodes_of_a_data_set(mode: str) -> None:
+    for kind in ("everything", "limit"):
+        env = EnsembleEnv(general_model(kind), action=mode)
+        seeds, starts = make_dataset.draw_starts(env, 6, 3)
+        assert len(seeds) == len(starts) == 6
+        for noise in (0.0, 0.5):
+            episode = make_dataset.play(env, make_agent("ad-hoc", env), noise, seeds[0])
+            assert all(action in env.action_space for action in episode["actions"])
+            assert len(episode["infos"]["context" if kind == "everything" else "cost"]) == T + 1
+    low, high = make_dataset.reference_scores(env.model)
+    assert low < high
+    assert make_dataset.playable("standard", mode) == (mode in ("tilt", "policy"))
+
+
+def test_tilts_of_a_learner_are_played_as_policies() -> None:
+    """Noise added to policies must not change which tilt of which context they are."""
+    model = general_model("everything")
+    envs, tilts = (EnsembleVectorEnv(20, model, action=mode, autoreset_mode="DISABLED") for mode in ("policy", "tilt"))
+    agent = make_agent("standard", tilts)
+    played = make_dataset.Tilting(agent, model)
+    one, two = envs.reset(seed=0)[0], tilts.reset(seed=0)[0]
+    for _ in range(T):
+        one, reward, _, _, _ = envs.step(played.predict(one)[0])
+        two, same, _, _, _ = tilts.step(agent.predict(two)[0])
+        np.testing.assert_allclose(reward, same, atol=1e-4)
+
+
+def test_data_sets_name_scenarios() -> None:
+    assert make_dataset.is_named(ProblemSettings(scenario="campus-day", instance=2))
+    assert not make_dataset.is_named(ProblemSettings(scenario="campus-day", loads=7))
+    assert not make_dataset.is_named(ProblemSettings(scenario="my-own"))
+    problem = ProblemSettings(scenario="campus-day", instance=1).build()
+    env = make_dataset.make_env(problem, make_dataset.DatasetSettings(population="single", action="discrete"))
+    again = gymnasium.make(EnvSpec.from_json(env.spec.to_json())).unwrapped
+    assert again.model.fingerprint == problem.model.fingerprint and again.population == 1
+    assert again.action_mode == "discrete"

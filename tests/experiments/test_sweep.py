@@ -159,7 +159,7 @@ def test_seed_draws_the_release_and_trains_the_learner(tmp_path):
     assert len(set(rows.values())) == 4
     model = campus_event()
     release = DirichletMechanism(20).release(model.default, 1)
-    agent = make_agent("z-learning", EnsembleEnv(model, privacy=release), seed=1, transitions=4000)
+    agent = make_agent("z-learning", EnsembleEnv(model, privacy=release), seed=1, steps=4000)
     assert rows["k=20", "1"] == evaluate(agent, EnsembleEnv(model)).score
 
 

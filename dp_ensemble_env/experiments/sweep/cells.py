@@ -26,7 +26,7 @@ from types import ModuleType
 from typing import Any, Protocol
 
 from dp_ensemble_env.agents import agent_names, evaluate, make_agent
-from dp_ensemble_env.agents.base import agent_factory
+from dp_ensemble_env.agents.base import agent_kind
 from dp_ensemble_env.agents.hyperparams import ALGORITHMS
 from dp_ensemble_env.control.policies import POLICIES
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
@@ -142,7 +142,7 @@ def compute(config: dict[str, Any], model: EnsembleModel) -> dict[str, Any]:
     if release is not None:
         deployed = evaluate(agent, EnsembleEnv(model, population, action), seed=EPISODE_SEED)
         beside = {"without_data": score_without_data(model), "epsilon": plain(price_of(release.event))}
-    steps = agent.learned.transitions if config["method"] == "z-learning" else getattr(agent, "steps", None)
+    steps = getattr(agent, "steps", None)
     scores = {"made": made.to_dict(), "deployed": deployed.to_dict(), **beside}
     return {"steps": None if steps is None else int(steps), **scores}
 
@@ -151,7 +151,7 @@ def agent_settings(config: dict[str, Any]) -> dict[str, Any]:
     """Return what `make_agent` is given for a cell."""
     method, seed, steps = config["method"], config["seed"], config["steps"]
     if method == "z-learning":
-        return {"seed": seed, "transitions": steps}
+        return {"seed": seed, "steps": steps}
     if method in ALGORITHMS:
         return {"seed": seed, "steps": steps, "progress": lambda *news: None}  # the sweep has a progress of its own
     settings: dict[str, Any] = {}
@@ -160,7 +160,7 @@ def agent_settings(config: dict[str, Any]) -> dict[str, Any]:
     if method == "average-sampled":
         settings["seed"] = SAMPLE_SEED + seed
     if config["agents"] is not None:  # an agent of the user's gets what it takes
-        taken = inspect.signature(agent_factory(method)).parameters
+        taken = inspect.signature(agent_kind(method).make).parameters
         settings = {name: config[name] for name in ("seed", "steps") if name in taken}
     return settings
 
@@ -168,10 +168,10 @@ def agent_settings(config: dict[str, Any]) -> dict[str, Any]:
 @functools.lru_cache(maxsize=1)
 def register_agents(source: str) -> tuple[str, ...]:
     """Run a file that registers agents, and return their names."""
-    before = {name: agent_factory(name) for name in agent_names()[len(BUILT_IN) :]}
+    before = {name: agent_kind(name) for name in agent_names()[len(BUILT_IN) :]}
     module = ModuleType("sweep_agents")
     exec(compile(source, "the file of --agents", "exec"), module.__dict__)
-    after = {name: agent_factory(name) for name in agent_names()[len(BUILT_IN) :]}
+    after = {name: agent_kind(name) for name in agent_names()[len(BUILT_IN) :]}
     return tuple(name for name, factory in after.items() if before.get(name) is not factory)
 
 

@@ -1,0 +1,301 @@
+r"""Agents that plan: they compute all their actions in advance, one for each time and context.
+
+uncontrolled
+    Leave the loads alone.
+ad-hoc
+    Today's practice: during the event, and only then, a fixed shed, sized by the price of the running interval. No
+    look-ahead (it starts with the event, not with the notice) and no model.
+best-price
+    The price that earns most when it is held throughout, see `best_constant_price`.
+myopic
+    A tilt by the expected utility of the next interval alone.
+without-data
+    The optimal plan on the scenario's textbook behaviour, or on a lazy walk where there is no textbook: what a plan
+    that uses private data must beat.
+standard
+    The optimal policy.
+taylor, digamma, average-...
+    The closed-form policies that expect the noise of a Dirichlet release.
+
+A price is a tilt of the default behaviour that is linear in power, :math:`\pi_t[b] \propto P[b]\,\exp(-c_t x)` with
+:math:`x` the power rescaled to [-1, 1]; every action mode has prices, or the nearest tilts to them. A tilt is played in
+the modes ``tilt`` and ``policy``, and wherever a mode can express it. Every policy can be played in the mode
+``policy``. A plan is the actions that it plays, clipped to the box of its action mode, and is scored as such.
+
+A plan may be made on the environment's own behaviour or on a release (``release=``), and says in `privacy` what that
+means: a plan made on the true behaviour is a deterministic function of it and protects nobody, whatever noise it
+expects; one made on a release costs nothing beyond the release.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+
+from dp_ensemble_env.agents.base import Core, FloatArray, Kind, ScheduleAgent, core_env
+from dp_ensemble_env.control.policies import POLICIES, solve_policy, tilted_policy
+from dp_ensemble_env.control.returns import ExactReturn, myopic_tilts, optimal_tilts
+from dp_ensemble_env.envs import actions
+from dp_ensemble_env.envs.actions import action_scale, price_tilts
+from dp_ensemble_env.envs.tables import observed_price
+from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.privacy.mechanisms.public import public_guess
+from dp_ensemble_env.privacy.release import Release
+from dp_ensemble_env.tools.validation import check_positive
+
+PUBLIC = "nothing is revealed: it uses public prices alone"
+#: Prices between which `best_constant_price` looks for stationary ones.
+PRICES = np.linspace(-1.0, 1.0, 81)
+
+
+# ------------------------------------------------------------------ prices
+def uncontrolled(env: Any) -> ScheduleAgent:
+    """Make the agent that never interferes."""
+    core = core_env(env)
+    return play_prices(core, np.zeros(core.model.horizon), "uncontrolled", "nothing is computed")
+
+
+def ad_hoc(env: Any, shed: float = 1.0) -> ScheduleAgent:
+    r"""Make today's practice: a fixed shed in every interval of the event.
+
+    Parameters
+    ----------
+    env : gymnasium.Env
+    shed : float
+        Strength of the shed; 1 answers the price of the running interval alone,
+        with :math:`c = (max U - min U) / 2\gamma`.
+    """
+    core = core_env(env)
+    return play_prices(core, shed_prices(core.model, check_positive(shed, "shed")), "ad-hoc", PUBLIC)
+
+
+def best_price(env: Any, release: Release | None = None) -> ScheduleAgent:
+    """Make the best constant price.
+
+    Parameters
+    ----------
+    env : gymnasium.Env
+    release : Release, optional
+        Search on this private matrix instead of the environment's own.
+    """
+    core = core_env(env)
+    price = best_constant_price(planned_on(core, release))
+    private = release is not None or core.release is not None
+    privacy = "that of one release" if private else "none: one number computed from the true matrix"
+    agent = play_prices(core, np.full(core.model.horizon, price), "best-price", privacy)
+    agent.price = price  # type: ignore[attr-defined]
+    return agent
+
+
+def shed_prices(model: EnsembleModel, shed: float = 1.0) -> FloatArray:
+    r"""Return the prices (T,) of the ad-hoc rule, in units of the scale; (T, c) where there is a context.
+
+    During the event, and only then, the tilt is :math:`c = s (\max U - \min U) / 2\gamma` times the power, with `s` the
+    strength `shed`: it answers the price of the running interval alone. In a context it is the price expected of that
+    interval, and may be negative.
+    """
+    worth = np.ptp(model.utility, axis=-1)[1:] if model.context is None else _expected_worth(model)
+    strength = shed * worth / (2.0 * model.discomfort_penalty)
+    if model.event is not None:
+        inside = model.event.in_event[1:]
+        strength = np.where(inside.reshape(-1, *(1,) * (strength.ndim - 1)), strength, 0.0)
+    scale = action_scale(model).reshape(-1, *(1,) * (strength.ndim - 1))
+    prices: FloatArray = np.divide(strength, scale, out=np.zeros_like(strength), where=scale > 0)
+    return prices
+
+
+def _expected_worth(model: EnsembleModel) -> FloatArray:
+    """Dollars between the least and the greatest power in the next interval, as expected in each context, (T, c)."""
+    price = np.broadcast_to(observed_price(model).reshape(model.horizon + 1, -1), (model.horizon + 1, model.n_contexts))
+    expected = np.einsum("twv,tv->tw", model.tables().context, price[1:])
+    worth: FloatArray = expected * model.step_hours * np.ptp(model.power_kw)
+    return worth
+
+
+def best_constant_price(model: EnsembleModel) -> float:
+    """Return the price in [-1, 1] that earns most when it is held throughout; zero if none earns more than that.
+
+    It is zero, an end of the interval, or a price where the exact derivative of the return changes sign. These are
+    bracketed by 81 prices and located to 1e-12. The return may have several local maxima, and a maximum is flat, so a
+    search by values alone may stop at a lesser one, and is good to about 1e-8.
+    """
+    returns, unit = ExactReturn(model), price_tilts(model, np.ones(model.horizon))[:, None, :]
+
+    def slope(price: float) -> float:
+        return float(returns.with_gradient(np.full((1, 1, 1), price), unit)[1][0, 0, 0])
+
+    slopes = [slope(price) for price in PRICES]
+    rising = [i for i in range(len(PRICES) - 1) if slopes[i] > 0.0 >= slopes[i + 1]]
+    stationary = [float(brentq(slope, PRICES[i], PRICES[i + 1], xtol=1e-12)) for i in rising]
+    return max((0.0, *stationary, -1.0, 1.0), key=lambda price: returns(price * unit))
+
+
+# ------------------------------------------------------------------ tilts
+def myopic(env: Any) -> ScheduleAgent:
+    """Make the agent that answers the expected utility of the next interval, which is public, and looks no further."""
+    core = core_env(env)
+    return play_tilts(core, myopic_tilts(core.model), "myopic", PUBLIC, clip=True)
+
+
+def without_data(env: Any) -> ScheduleAgent:
+    """Make the plan that uses no private data (epsilon = 0)."""
+    core = core_env(env)
+    return play_tilts(core, plan_without_data(core.model), "without-data", PUBLIC, clip=True)
+
+
+def plan_without_data(model: EnsembleModel) -> FloatArray:
+    """Return the tilts (T, c, m) planned on the textbook behaviour, or on a lazy walk if there is none (epsilon = 0).
+
+    The textbook is the model's `guess`. The walk and its settings are fixed: see `PublicMechanism`.
+    """
+    return optimal_tilts(model.with_default(public_guess(model).matrix))
+
+
+# ------------------------------------------------------------------ policies
+def analytical(
+    env: Any,
+    name: str,
+    k: float | None = None,
+    release: Release | None = None,
+    samples: int = 1000,
+    seed: int | None = 0,
+) -> ScheduleAgent:
+    """Solve one of the closed-form policies and return the agent that plays it.
+
+    Parameters
+    ----------
+    env : gymnasium.Env
+        Where it will act.
+    name : str
+        One of `dp_ensemble_env.control.policies.POLICIES`.
+    k : float, optional
+        Concentration of the noise that the policy expects. By default that of
+        the release, or of the environment's release.
+    release : Release, optional
+        Solve on this private matrix instead of the environment's own. The plan is
+        then deployed as it is in the policy mode, without the moves that the loads
+        never make, and as a tilt of their behaviour elsewhere (the standard policy).
+    samples : int
+        Draws of the sampled average.
+    seed : int, optional
+        Seed of these draws; None takes the operating system's entropy.
+    """
+    core = core_env(env)
+    model, privacy = planned_on(core, release), privacy_label(core, name, release, samples)
+    if name == "standard" and core.action_mode != "policy":
+        return play_tilts(core, optimal_tilts(model), name, privacy, clip=release is not None)
+    source = release or core.release
+    if k is None and name != "standard":
+        k = source.k if source is not None else None
+    settings: dict[str, Any] = {"samples": samples, "rng": seed} if name == "average-sampled" else {}
+    policy = solve_policy(model, name, k, **settings)
+    return PolicyAgent(core, policy if release is None else on_support(policy, core.model), name, privacy)
+
+
+def planned_on(core: Core, release: Release | None) -> EnsembleModel:
+    """Return the model that a plan is made on: the environment's own, or with the behaviour of a release."""
+    return core.model if release is None else core.model.with_default(release.matrix)
+
+
+def on_support(policy: FloatArray, model: EnsembleModel) -> FloatArray:
+    """Leave out the moves that the model's loads never make; a row of which nothing is left is the default's."""
+    kept = np.where(model.default_policy > 0, policy, 0.0)
+    total = kept.sum(axis=-1, keepdims=True)
+    masked: FloatArray = np.where(total > 0, kept / np.where(total > 0, total, 1.0), model.default_policy)
+    return masked
+
+
+def privacy_label(core: Core, name: str, release: Release | None, samples: int) -> str:
+    """Say what the policy reveals of the private matrix."""
+    if release is not None or core.release is not None:
+        return "that of one release"
+    if name == "average-sampled":
+        return f"that of {samples:,} releases together"
+    expects = "" if name == "standard" else "noise-aware, not private: "
+    return f"{expects or 'none: '}computed from the true matrix"
+
+
+# ------------------------------------------------------------------ from plans to actions
+def play_prices(core: Core, prices: FloatArray, name: str, privacy: str) -> ScheduleAgent:
+    """Make the agent that plays prices (T,) or (T, c), clipped to [-1, 1], in any action mode."""
+    model, mode, clipped = core.model, actions.mode(core.action_mode), np.clip(prices, -1.0, 1.0)
+    if mode.levels:
+        numbers: NDArray[Any] = actions.nearest_choice(mode, clipped)
+    elif core.action_mode == "price":
+        numbers = clipped[..., None]
+    elif mode.basis is not None:  # exact where the basis holds the power levels, else the nearest tilt
+        numbers = actions.actions_of(mode, model, price_tilts(model, clipped))
+    elif not clipped.any():  # zero stands for the default itself, without rounding
+        numbers = np.zeros((model.horizon, *mode.shape(model)))
+    else:
+        numbers = tilted_policy(model, price_tilts(model, clipped))
+    by_context = numbers.ndim - 1 > len(mode.shape(model))  # a policy is another one in each context
+    return ScheduleAgent(numbers, name, privacy, model.context, by_context)
+
+
+def play_tilts(core: Core, tilts: FloatArray, name: str, privacy: str, *, clip: bool) -> ScheduleAgent:
+    """Make the agent that plays tilts (T, c, m) in nats; what leaves the box is clipped, or refused.
+
+    A mode of few numbers plays them only if it can express them.
+    """
+    model, mode = core.model, actions.mode(core.action_mode)
+    nats = tilts if model.context is not None else tilts[:, 0]
+    if mode.tilt:
+        numbers = actions.centred_actions(model, nats, strict=not clip)
+        return ScheduleAgent(numbers, name, privacy, model.context, by_context=model.context is not None)
+    return PolicyAgent(core, tilted_policy(model, nats), name, privacy)
+
+
+class PolicyAgent(ScheduleAgent):
+    """Plays a policy of shape (T, n, m), or (T, c, n, m) where there is a context.
+
+    Parameters
+    ----------
+    env : gymnasium.Env
+        Where it will act.
+    policy : ndarray
+    name, privacy : str
+        See `ScheduleAgent`.
+    """
+
+    def __init__(self, env: Any, policy: FloatArray, name: str = "policy", privacy: str = "unknown") -> None:
+        core = core_env(env)
+        context, expected = core.model.context, core.model.default_policy.shape
+        if np.shape(policy) != expected:
+            axes = "(T, n, n)" if core.model.is_plain else "(T, n, m)" if context is None else "(T, c, n, m)"
+            raise ValueError(
+                f"policy has shape {np.shape(policy)}, the environment needs {axes} = "
+                f"({', '.join(map(str, expected))})."
+            )
+        self.policy = policy
+        try:
+            numbers = np.stack([_encoded(core, policy[t], t) for t in range(core.model.horizon)])
+        except ValueError as error:
+            if core.action_mode == "policy":
+                raise
+            raise ValueError(
+                f"agent {name!r} cannot act in {core.action_mode} mode ({str(error).partition(';')[0]}); make the "
+                "environment with action='policy', or 'tilt' for a plan that is a tilt."
+            ) from error
+        super().__init__(numbers, name, privacy, context, by_context=context is not None)
+
+
+def _encoded(core: Core, policy_t: FloatArray, t: int) -> NDArray[Any]:
+    """Return the action of a step, or one for each context, with all digits."""
+    if policy_t.ndim == 2:
+        return core.encode_policy(policy_t, t, np.float64)
+    return np.stack([core.encode_policy(rows, t, np.float64, w) for w, rows in enumerate(policy_t)])
+
+
+KINDS: dict[str, Kind] = {
+    "uncontrolled": Kind(uncontrolled),
+    "ad-hoc": Kind(ad_hoc),
+    "best-price": Kind(best_price),
+    "myopic": Kind(myopic),
+    "without-data": Kind(without_data),
+    **{name: Kind(functools.partial(analytical, name=name)) for name in POLICIES},
+}

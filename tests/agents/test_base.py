@@ -1,0 +1,82 @@
+"""The protocol of agents, schedules, and the registry."""
+
+from __future__ import annotations
+
+import gymnasium
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from oracles import C, T, general_model
+from stable_baselines3.common.evaluation import evaluate_policy as sb3_evaluate_policy
+
+from dp_ensemble_env.agents import Agent, agent_kind, agent_names, evaluate, make_agent, register_agent
+from dp_ensemble_env.agents.base import ScheduleAgent, core_env, decision_time
+from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv
+
+
+def test_predict_takes_one_observation_or_a_batch(campus):
+    env = EnsembleEnv(campus, action="tilt")
+    agent = make_agent("standard", env)
+    observation, _ = env.reset(seed=0)
+    single, state = agent.predict(observation)
+    batch, _ = agent.predict(np.stack([observation] * 3))
+    assert isinstance(agent, Agent) and state is None and single in env.action_space
+    assert single.shape == (20,) and batch.shape == (3, 20)
+    assert_allclose(batch[2], single)
+
+
+def test_decision_time_from_the_observation():
+    horizon = 18
+    left = np.float32(1) - np.arange(horizon + 1, dtype=np.float32) / np.float32(horizon)
+    observations = np.zeros((horizon + 1, 23), np.float32)
+    observations[:, -3] = left
+    assert decision_time(observations, horizon).tolist() == [*range(18), 17]
+
+
+def test_stable_baselines_evaluates_every_agent(campus):
+    env = EnsembleEnv(campus.override(initial=[17]), action="tilt")
+    returns, _ = sb3_evaluate_policy(make_agent("standard", env), env, n_eval_episodes=2, warn=False)
+    assert returns == pytest.approx(env.optimal_return(17), rel=1e-4)
+
+
+def test_schedules_read_time_and_context() -> None:
+    model = general_model("everything")
+    env, actions = EnsembleVectorEnv(50, model, action="price"), np.arange(T * C).reshape(T, C, 1) / 100.0
+    agent = ScheduleAgent(actions, "test", "none", model.context, by_context=True)
+    observation, _ = env.reset(seed=0)
+    for t in range(T):
+        assert_allclose(agent.predict(observation)[0], actions[t, env.context], rtol=1e-7)
+        assert_allclose(agent.predict(observation[7])[0], actions[t, env.context[7]], rtol=1e-7)
+        observation, *_ = env.step(np.zeros((50, 1)))
+    assert agent.schedule(model).tolist() == actions.tolist()
+    every_time = ScheduleAgent(actions[:, 0], "test", "none", model.context)
+    assert every_time.schedule(model).tolist() == np.repeat(actions[:, :1], C, axis=1).tolist()
+    assert agent.schedule(general_model("nature")) is None  # there is no context to read
+    assert ScheduleAgent(actions[:3, 0], "short", "none", model.context).schedule(model) is None
+
+
+def test_one_registry_of_plans_and_learners(campus):
+    env = EnsembleEnv(campus)
+    plans, learners = agent_names(learns=False), agent_names(learns=True)
+    assert set(plans) | set(learners) == set(agent_names()) and not set(plans) & set(learners)
+    assert {"uncontrolled", "ad-hoc", "best-price", "myopic", "without-data", "standard", "digamma"} <= set(plans)
+    assert {"ppo", "tqc", "apg", "z-learning"} <= set(learners)
+    assert all(agent_kind(name).learns == (name in learners) for name in agent_names())
+    assert agent_kind("standard").takes("release") and not agent_kind("myopic").takes("release")
+    with pytest.raises(ValueError, match="unknown agent 'standart'.*did you mean 'standard'"):
+        make_agent("standart", env)
+    with pytest.raises(ValueError, match="'standard' exists already"):
+        register_agent("standard")(lambda env: None)
+    register_agent("mine")(lambda env: make_agent("uncontrolled", env))
+    assert "mine" in agent_names(learns=False) and evaluate(make_agent("mine", env), env).score == 0.0
+    register_agent("mine", learns=True)(lambda env, steps=1, seed=0: make_agent("uncontrolled", env))
+    assert "mine" in agent_names(learns=True)
+
+
+def test_environments_inside_wrappers_are_read_and_others_refused(campus):
+    wrapped = gymnasium.wrappers.FlattenObservation(EnsembleEnv(campus))
+    assert core_env(wrapped) is wrapped.unwrapped
+    separate = gymnasium.vector.SyncVectorEnv([lambda: EnsembleEnv(campus)] * 2)
+    assert isinstance(core_env(separate), EnsembleEnv)
+    with pytest.raises(ValueError, match="dp_ensemble environments"):
+        make_agent("uncontrolled", gymnasium.make("CartPole-v1"))

@@ -1,0 +1,233 @@
+"""Scores: exact for schedules, by paired episodes for everything else."""
+
+from __future__ import annotations
+
+import gymnasium
+import numpy as np
+import pytest
+from helpers import random_model
+from numpy.testing import assert_allclose
+from oracles import KINDS, MODES, T, general_model
+
+from dp_ensemble_env import scenarios
+from dp_ensemble_env.agents import evaluate, make_agent
+from dp_ensemble_env.agents.base import ScheduleAgent
+from dp_ensemble_env.agents.evaluation import seed_summary
+from dp_ensemble_env.agents.plans import PolicyAgent
+from dp_ensemble_env.control.policies import solve_policy
+from dp_ensemble_env.control.returns import path_returns
+from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv
+from dp_ensemble_env.experiments import validation
+from dp_ensemble_env.reporting.score import event_outcome, reference_returns, start_values
+
+
+class Player:
+    """An agent that is only known by what it plays."""
+
+    def __init__(self, agent):
+        self.predict, self.privacy = agent.predict, agent.privacy
+
+
+def random_schedule(env, seed=0):
+    """Actions by time and context, some of them beyond the box."""
+    rng, model, space = np.random.default_rng(seed), env.model, env.action_space
+    shape = model.horizon, model.n_contexts, *space.shape
+    if hasattr(space, "n"):
+        actions = rng.integers(space.n, size=shape)
+    else:
+        actions = rng.uniform(1.2 * space.low, 1.2 * space.high, shape)
+    actions = actions if model.context is not None else actions[:, 0]
+    return ScheduleAgent(actions, "random", "none", model.context, by_context=model.context is not None)
+
+
+# ------------------------------------------------------------------ schedules
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_schedule_is_scored_exactly_as_it_is_played(kind: str, mode: str) -> None:
+    """Whatever its name, in every mode, with contexts and couplings; the episodes are the oracle."""
+    for population in ("mean-field", 6):
+        env = EnsembleEnv(general_model(kind, 3), population, mode)
+        agent = random_schedule(env)
+        exact, played = evaluate(agent, env), evaluate(Player(agent), env, 400)
+        if population == 6 and env.model.coupling is not None:
+            assert not exact.exact and exact.episodes == 2000  # the loads notice each other
+            continue
+        assert exact.exact and (exact.score_error, exact.episodes) == (0.0, 0)
+        tolerance = 1e-3 if played.exact else 5 * played.score_error + 1e-3
+        assert abs(exact.score - played.score) < tolerance
+        if played.exact:
+            assert exact.mean_return == pytest.approx(played.mean_return, rel=1e-5, abs=1e-5)
+            assert exact.discomfort == pytest.approx(played.discomfort, rel=1e-4, abs=1e-5)
+            assert_allclose(exact.power_kw, played.power_kw, rtol=1e-4)
+            assert exact.curtailed_kwh == pytest.approx(played.curtailed_kwh, rel=1e-3, abs=1e-2)
+
+
+def test_a_schedule_of_a_class_of_ones_own_is_scored_exactly(campus):
+    class Steady:
+        """Shed a little, always: not one of our classes."""
+
+        def predict(self, observation, state=None, episode_start=None, deterministic=True):
+            return np.full((*np.shape(observation)[:-1], 1), 0.25, np.float32), state
+
+        def schedule(self, model):
+            return np.full((model.horizon, model.n_contexts, 1), 0.25)
+
+    env = EnsembleEnv(campus, action="price")
+    exact, played = evaluate(Steady(), env), evaluate(Player(ScheduleAgent(np.full((18, 1), 0.25), "", "")), env)
+    assert exact.exact and (exact.episodes, played.episodes) == (0, 20)
+    assert exact.score == pytest.approx(played.score, abs=1e-4) and exact.score > 10
+    with pytest.raises(ValueError, match=r"schedule has shape \(18, 1, 1\) where action='tilt' takes .* \(18, 1, 20\)"):
+        evaluate(Steady(), EnsembleEnv(campus))
+
+
+def test_a_schedule_made_elsewhere_is_played_where_it_does_not_fit(campus):
+    agent = make_agent("best-price", EnsembleEnv(campus, action="price"))
+    other = EnsembleEnv(campus.override(utility=campus.utility[:10], times=None, event=None), action="price")
+    assert evaluate(agent, other).episodes == campus.n_states  # another horizon: it reads the time by its share
+
+
+def test_several_instances_are_scored_each_against_its_own_ends():
+    models = [random_model(seed, n=4, horizon=3) for seed in range(3)]
+    env = EnsembleEnv(models, action="price")
+    agent = random_schedule(EnsembleEnv(models[0], action="price"))
+    whole, ends = evaluate(agent, env), np.array([start_values(model) for model in models])
+    earned = np.array([evaluate(agent, EnsembleEnv(model, action="price")).mean_return for model in models])
+    assert whole.exact and whole.mean_return == pytest.approx(earned.mean())
+    assert whole.score == pytest.approx(100 * (earned - ends[:, 0]).sum() / (ends[:, 1] - ends[:, 0]).sum())
+
+
+# ------------------------------------------------------------------ episodes
+def test_finite_populations_agree_with_the_exact_score(campus):
+    exact = event_outcome(campus, solve_policy(campus, "taylor", 50.0)).score
+    for population, episodes in (("single", 4000), (100, 400)):
+        env = EnsembleEnv(campus, population, "policy")
+        outcome = evaluate(Player(make_agent("taylor", env, k=50.0)), env, episodes=episodes, seed=1)
+        assert not outcome.exact and outcome.score_error > 0
+        assert abs(outcome.score - exact) < 5 * outcome.score_error
+        assert outcome.episodes == episodes
+
+
+@pytest.mark.parametrize("population", ["mean-field", 6])
+@pytest.mark.parametrize("kind", KINDS)
+def test_played_scores_of_the_two_ends(kind: str, population: str | int) -> None:
+    """Episodes are paired with both ends along their own contexts, so luck cancels."""
+    env = EnsembleEnv(general_model(kind, 6), population)
+    exact = population == "mean-field" or env.model.coupling is not None
+    for name, value in (("uncontrolled", 0.0), ("standard", 100.0)):
+        outcome = evaluate(Player(make_agent(name, env)), env, 300 if population == 6 else 40)
+        assert abs(outcome.score - value) < (1e-3 if exact else 4 * outcome.score_error + 1e-3)
+        assert outcome.exact == (population == "mean-field" and env.model.context is None)
+
+
+def test_standard_error_is_that_of_repeated_evaluations(campus):
+    env = EnsembleEnv(campus, "single", "tilt")
+    agent = Player(make_agent("standard", env))
+    repeats = [evaluate(agent, env, episodes=200, seed=1000 * i) for i in range(30)]
+    spread = np.std([r.score for r in repeats], ddof=1)
+    assert spread == pytest.approx(np.mean([r.score_error for r in repeats]), rel=0.5)
+
+
+def test_pairing_takes_the_luck_of_the_contexts_out():
+    env = EnsembleEnv("spot")
+    outcome = evaluate(Player(make_agent("without-data", env)), env)
+    achieved = outcome.standard_error / (start_values(env.model)[1] - start_values(env.model)[0]) * 100
+    assert outcome.score_error < achieved / 2
+
+
+def test_evaluation_is_repeatable_and_leaves_the_environment_alone(campus):
+    env = EnsembleEnv(campus, "single", "tilt")
+    env.reset(seed=3)
+    before = env.occupancy
+    agent = Player(make_agent("standard", env))
+    first, again = (evaluate(agent, env, episodes=300, seed=7) for _ in range(2))
+    assert first.to_dict() == again.to_dict()
+    assert_allclose(env.occupancy, before)
+    assert evaluate(agent, env, episodes=300, seed=8).mean_return != first.mean_return
+
+
+def test_a_policy_earns_along_a_path_what_it_is_said_to() -> None:
+    model, size, rng = general_model("everything", 5), 500, np.random.default_rng(0)
+    policy = model.default_policy * rng.gamma(1.0, size=model.default_policy.shape)
+    policy /= policy.sum(axis=-1, keepdims=True)
+    envs = EnsembleVectorEnv(size, model, action="policy", autoreset_mode="DISABLED")
+    agent, (observation, _) = PolicyAgent(envs, policy), envs.reset(seed=0)
+    shares, contexts, total = envs.occupancy, [envs.context], np.zeros(size)
+    for _ in range(T):
+        observation, reward, _, _, _ = envs.step(agent.predict(observation)[0])
+        contexts.append(envs.context)
+        total += reward
+    assert_allclose(total, path_returns(model, policy, np.array(contexts).T, shares), atol=1e-5)
+
+
+def test_models_without_an_event_are_evaluated_too():
+    env = EnsembleEnv(random_model(0, n=4, horizon=3), action="policy")
+    outcome = evaluate(make_agent("standard", env), env)
+    assert outcome.score == pytest.approx(100, abs=1e-9)
+    assert outcome.to_dict()["energy_cost"] is None and outcome.to_dict()["delivered_kwh"] is None
+
+
+# ------------------------------------------------------------------ a release for each episode
+@pytest.mark.parametrize("wrap", [Player, lambda agent: agent])
+def test_every_episode_is_scored_against_its_own_release(campus, wrap):
+    settings = {"privacy": "dirichlet:k=20", "release_seed": 3, "redraw": "episode"}
+    env = EnsembleEnv(campus, **settings)
+    agent, first, charged = wrap(make_agent("standard", env)), env.model, env.ledger.releases
+    outcomes = []
+    for _ in range(3):
+        outcomes.append(evaluate(agent, env, episodes=4).to_dict())
+        assert env.ledger.releases == charged + 3  # the first was there, and nothing is charged twice
+        env.reset(seed=0)
+    assert outcomes[0] == outcomes[1] == outcomes[2]
+    twin, rows = EnsembleEnv(campus, **settings), []
+    for _ in range(4):
+        twin.reset(seed=0)
+        idle, best = reference_returns(twin.model)
+        achieved = evaluate(Player(agent), EnsembleEnv(twin.model)).mean_return
+        rows.append([achieved, campus.initial @ idle, campus.initial @ best])
+    achieved, idle, best = np.array(rows).T
+    scores = 100 * (achieved - idle) / (best - idle)
+    assert scores[0] == pytest.approx(100, abs=1e-3) and scores.min() < 97  # it was planned on the first
+    outcome = outcomes[0]
+    assert outcome["score"] == pytest.approx(100 * (achieved - idle).sum() / (best - idle).sum(), abs=1e-4)
+    assert outcome["score_error"] > 0 and not outcome["exact"]
+    assert outcome["mean_return"] == pytest.approx(achieved.mean())
+    assert env.model.default.tolist() != first.default.tolist()  # three resets: the third release is in force
+
+
+@pytest.mark.parametrize("name", scenarios.BUILT_IN)
+def test_a_plan_scores_100_on_the_release_it_was_made_on_and_less_on_others(name: str) -> None:
+    settings = {"id": scenarios.environment_id(name, "tilt"), "privacy": "dirichlet:k=20"}
+    env = gymnasium.make(**settings, redraw="episode")
+    agent = make_agent("standard", env)
+    assert evaluate(agent, env, episodes=3).score < 100
+    assert evaluate(agent, gymnasium.make(**settings)).score == pytest.approx(100, abs=1e-6)
+
+
+def test_the_uncontrolled_ensemble_scores_zero_on_any_releases(campus):
+    for population in ("mean-field", "single"):
+        env = EnsembleEnv(campus, population, privacy="dirichlet:k=20", redraw="episode")
+        model, agent = env.model, make_agent("uncontrolled", env)
+        assert evaluate(agent, env, episodes=640).score == 0.0
+        played = evaluate(Player(agent), env, episodes=640)
+        assert abs(played.score) <= 4 * played.score_error + 1e-9
+        assert evaluate(Player(agent), env, episodes=2).episodes == (40 if population != "single" else 2)
+        assert env.model is model
+
+
+def test_validation_runs_on_the_release_of_the_paper(campus):
+    env = gymnasium.make("dp_ensemble/Paper-v1").unwrapped
+    problem = validation.Problem(campus, env.release, 50.0, samples=50, seed=0, episodes=200)
+    assert problem.model.fingerprint == env.model.fingerprint
+    assert validation.validate(problem, ("standard", "taylor")).agrees
+
+
+# ------------------------------------------------------------------ seeds
+def test_seed_summary_of_known_scores():
+    summary = seed_summary([90.0, 95.0, 96.0, 97.0, 20.0, 96.5, 95.5, 96.2])
+    middle = np.sort([90.0, 95.0, 96.0, 97.0, 20.0, 96.5, 95.5, 96.2])[2:6].mean()
+    assert summary.iqm == pytest.approx(middle) and summary.least == 20.0 and summary.seeds == 8
+    assert summary.low <= summary.iqm <= summary.high
+    one = seed_summary([93.0])
+    assert (one.iqm, one.low, one.high) == (93.0, 93.0, 93.0)
+    with pytest.raises(ValueError, match="empty"):
+        seed_summary([])

@@ -36,7 +36,7 @@ def test_the_seed_is_not_that_of_the_campus(tmp_path):
 
 def test_finite_population_of_a_coupled_model_has_a_standard_error(tmp_path):
     result = run(tmp_path, "best-price", "--scenario", "feeder", "--population", "3", "--episodes", "300")
-    assert result["episodes"] == 300 and 0 < result["score_error"] < 10
+    assert result["episodes"] == 300 and 0 < result["score_error"] < 20
     alone = run(tmp_path, "best-price", "--population", "single", "--action", "price")
     assert alone["exact"] and alone["episodes"] == 0
 

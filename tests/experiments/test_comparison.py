@@ -85,7 +85,7 @@ def test_learners_are_trained_scored_and_deployed(tmp_path, monkeypatch):
         assert "Learners" in (folder / "comparison.html").read_text()
     learners = [next(row for row in r["controllers"] if row["name"] == "z-learning, tilt") for r in records]
     assert learners[0]["scores"] == learners[1]["scores"] and records[0]["private"] == records[1]["private"]
-    assert len(learners[0]["scores"]) == 2 and min(learners[0]["scores"]) > 90 and learners[0]["steps"] == 20_000
+    assert len(learners[0]["scores"]) == 2 and min(learners[0]["scores"]) > 90 and learners[0]["steps"] == 18_000
     private = {row["k"]: row["scores"] for row in records[0]["private"] if row["name"] == "z-learning, tilt"}
     assert set(private) == {"50", "∞ (none)"} and 60 < private["50"][0] < private["∞ (none)"][0] < 100
 

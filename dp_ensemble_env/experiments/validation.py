@@ -1,30 +1,32 @@
 """Validate the analytical policies by simulation: theory and environment must tell the same story.
 
 Every closed-form policy is played, through the ``policy`` action mode that represents it exactly, in the three
-environments (infinitely many loads, the ensemble's buildings, one load), and three predictions are compared with
-what happened::
+environments (infinitely many loads, the ensemble's loads, one load), and its predictions are compared with what
+happened::
 
-    return          analytical: exact policy evaluation, from the start state of each episode
-    cost of privacy analytical: `cost_of_privacy`; simulated: return of the optimum less return of the policy, both
-                    from the same start states and the same seeds
-    occupancy       analytical: rho_{t+1} = rho_t policy_t, from the same start states
-    start states    analytical: the model's initial distribution (once for each finite population)
+    return          analytical: expected utility less discomfort along the contexts that came, from the shares in which
+                    the loads began; with a coupling and finitely many loads before its charge, which then depends on
+                    their luck
+    expected return analytical: exact policy evaluation over all contexts and starts
+    cost of privacy analytical: `cost_of_privacy` from the state and context in which an episode began, over all starts
+                    where loads begin spread; simulated: return of the optimum less return of the policy, both with the
+                    same seeds. Not for coupled models
+    occupancy       analytical: the expected shares, which follow the contexts that came
+    start states    analytical: the model's initial distribution (once for each population that draws it)
+    contexts        analytical: the context's own distribution at every time (once for each population)
 
-Mean field: no chance is involved, so all start states are played once and the largest difference must stay below
-1e-9 of the largest value. Finite populations: each comparison has a p-value. For returns and costs it is that of
-Student's t for the mean of (simulated - analytical of the same start state); for the occupancy it is Bernstein's
-inequality for each time and state, times their number, which is a bound and no approximation. A comparison fails
-when its p-value falls below 1e-6 divided by the number of comparisons (Bonferroni), so that a correct implementation
-fails about once in a million runs (the t part is approximate, for episodes in the hundreds or more).
-
-Models with nature, a context, a coupling or a spread start are validated by `validation_general`.
+Mean field: loads leave nothing to chance. Where no context does either, every start state is played once, or the one
+spread start; the largest difference must stay below 1e-9 of the largest value. Elsewhere each comparison has a p-value.
+For returns and costs it is that of Student's t for the mean of (simulated - analytical); for shares it is Bernstein's
+inequality for each time and state, times their number, which is a bound and no approximation. A comparison fails when
+its p-value falls below 1e-6 divided by the number of comparisons (Bonferroni): a one-in-a-million false-alarm rate
+(the t part is approximate, for episodes in the hundreds or more).
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -34,11 +36,12 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from dp_ensemble_env.control.cost import cost_of_privacy
-from dp_ensemble_env.control.lsmdp import evaluate_policy, occupancy
 from dp_ensemble_env.control.policies import POLICIES, solve_policy
+from dp_ensemble_env.control.returns import path_returns, policy_return
 from dp_ensemble_env.envs.vector import EnsembleVectorEnv
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy.release import Release
+from dp_ensemble_env.reporting.tables import plain
 from dp_ensemble_env.tools.console import Monitor, Silent
 from dp_ensemble_env.tools.validation import check_count, check_positive
 
@@ -55,7 +58,7 @@ EXACT_TOLERANCE = 1e-9
 class Problem:
     """What is validated: the true model, the release it is seen through if any, the noise that policies expect.
 
-    `samples` are the draws of the sampled average, `episodes` those of each finite population.
+    `samples` are the draws of the sampled average, `episodes` those that are played where there is chance.
     """
 
     true_model: EnsembleModel
@@ -82,24 +85,24 @@ class Problem:
         return self.true_model if self.release is None else self.true_model.with_default(self.release.matrix)
 
 
-@dataclass(frozen=True)
-class Theory:
-    """What the mathematics predicts of one policy; returns and costs by start state."""
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A policy (T, c, n, m), its expected return, and its cost of privacy (c, n) by start; None if there is none."""
 
     name: str
     policy: FloatArray
-    returns: FloatArray
+    expected: float
     cost: FloatArray | None
-    shares: FloatArray  # (n, T + 1, n): distribution at each time, by start state
 
 
-@dataclass(frozen=True)
-class Runs:
-    """What happened in the episodes of one policy and population."""
+@dataclass(frozen=True, eq=False)
+class Played:
+    """What happened in each episode: contexts (episodes, T + 1), shares (episodes, T + 1, n), returns and charges."""
 
-    start: NDArray[np.int64]
+    contexts: NDArray[np.int64]
+    shares: FloatArray
     returns: FloatArray
-    shares: FloatArray  # (T + 1, n) summed over episodes, or (episodes, T + 1, n) in the mean field
+    charged: FloatArray
 
 
 @dataclass(frozen=True)
@@ -109,12 +112,12 @@ class Comparison:
     Attributes
     ----------
     analytical, simulated, standard_error : float
-        Means over the episodes, dollars per building; for occupancy and start
-        states the two shares where they differ most.
-    p_value : float or None
-        None in the mean field, where `difference` decides.
+        Means over the episodes, dollars per load; for occupancy, start
+        states and contexts the two shares where they differ most.
     difference : float
-        Largest difference relative to the largest value in the mean field, else in standard errors.
+        Largest difference relative to the largest value where nothing is left to chance, else in standard errors.
+    p_value : float or None
+        None where nothing is left to chance, and `difference` decides.
     agrees : bool or None
         None until all comparisons of a run are known.
     """
@@ -144,18 +147,40 @@ class Report:
         return all(c.agrees for c in self.comparisons)
 
 
-# ------------------------------------------------------------------ theory
-def predict(problem: Problem, name: str) -> Theory:
-    """Solve one policy and predict its returns, its cost of privacy and its occupancy from every start state."""
+def validate(problem: Problem, names: tuple[str, ...] = POLICIES, monitor: Monitor | None = None) -> Report:
+    """Solve, simulate and compare every policy in every population."""
+    report, monitor = Report(), monitor or Silent()
+    optimum: dict[str, FloatArray] = {}
+    monitor.stage("simulating", len(names) * len(POPULATIONS))
+    for number, name in enumerate(("standard", *(name for name in names if name != "standard"))):
+        try:
+            plan = make_plan(problem, name)
+        except ValueError as error:
+            # On a plain model only the expansion does not exist for every k.
+            if name == "standard" or (problem.model.is_plain and name != "average-expansion"):
+                raise
+            report.not_applicable[name] = str(error)
+            continue
+        for done, population in enumerate(POPULATIONS, 1):
+            played = play_all(problem, plan, population)
+            if population not in optimum:
+                optimum[population] = played.returns
+                report.comparisons += compare_draws(problem.model, population, played)
+            report.comparisons += compare(problem.model, plan, population, played, optimum[population])
+            monitor.advance(number * len(POPULATIONS) + done, f"{name}, {population}")
+    judge(report)
+    return report
+
+
+def make_plan(problem: Problem, name: str) -> Plan:
+    """Solve a policy and predict what it earns."""
     model = problem.model
     drawn: dict[str, Any] = {"samples": problem.samples, "rng": problem.seed} if name == "average-sampled" else {}
     policy = solve_policy(model, name, problem.k, **drawn)
-    cost_to_go = evaluate_policy(policy, model.default, model.utility, model.discomfort_penalty)[0]
-    cost = (
-        None if name == "standard" else cost_of_privacy(model, problem.k, name, **drawn)[0]
-    )  # same draws, same policy
-    shares = np.stack([occupancy(policy, start) for start in np.eye(model.n_states)])
-    return Theory(name, policy, -cost_to_go - model.utility[0], cost, shares)
+    cost = None
+    if name != "standard" and model.coupling is None:  # same draws, same policy
+        cost = cost_of_privacy(model, problem.k, name, **drawn)[0].reshape(-1, model.n_states)
+    return Plan(name, policy.reshape(model.tables().behaviour.shape), policy_return(model, policy), cost)
 
 
 # ------------------------------------------------------------------ simulation
@@ -164,23 +189,23 @@ def loads_of(model: EnsembleModel, population: str) -> int:
     return {"mean-field": 0, "loads": model.buildings, "single": 1}[population]
 
 
-def simulate(problem: Problem, theory: Theory, population: str) -> Runs:
-    """Play a policy: one episode from every state in the mean field, else seeded ones."""
-    n = problem.model.n_states
-    size = max(1, min(1024, 4_000_000 // n**2))  # the actions of a batch are (size, n, n) numbers
-    count = n if population == "mean-field" else problem.episodes
-    parts = [play(problem, theory, population, first, min(size, count - first)) for first in range(0, count, size)]
-    join: Callable[..., FloatArray] = np.concatenate if population == "mean-field" else np.add.reduce
-    return Runs(
-        np.concatenate([part.start for part in parts]),
-        np.concatenate([part.returns for part in parts]),
-        join([part.shares for part in parts]),
-    )
+def chance(model: EnsembleModel, population: str) -> bool:
+    """Whether episodes differ by anything but the state that all loads start in."""
+    return population != "mean-field" or model.context is not None
 
 
-def play(problem: Problem, theory: Theory, population: str, first: int, count: int) -> Runs:
-    """Play episodes `first`, `first + 1`, … side by side; in the mean field these are start states, else seeds."""
-    model, exact = problem.model, population == "mean-field"
+def play_all(problem: Problem, plan: Plan, population: str) -> Played:
+    """Play seeded episodes; where there is no chance, one from every start state, or from the one spread start."""
+    model = problem.model
+    count = problem.episodes if chance(model, population) else 1 if model.spread_start else model.n_states
+    size = max(1, min(1024, 4_000_000 // (model.n_states * model.n_decisions)))  # of a batch, whose actions are kept
+    parts = [play(problem, plan, population, first, min(size, count - first)) for first in range(0, count, size)]
+    return Played(*(np.concatenate([getattr(part, name) for part in parts]) for name in Played.__annotations__))
+
+
+def play(problem: Problem, plan: Plan, population: str, first: int, count: int) -> Played:
+    """Play episodes `first`, `first + 1`, … side by side: seeds, or start states where there is no chance."""
+    model = problem.model
     env = EnsembleVectorEnv(
         count,
         problem.true_model,
@@ -189,39 +214,90 @@ def play(problem: Problem, theory: Theory, population: str, first: int, count: i
         autoreset_mode=AutoresetMode.DISABLED,
         privacy=problem.release,
     )
-    options = {"state": np.arange(first, first + count)} if exact else None
-    env.reset(seed=problem.seed + first, options=options)
-    before = env.occupancy
-    start, returns = before.argmax(axis=1), np.zeros(count)
-    seen = [before if exact else before.sum(axis=0)]
+    every = not chance(model, population) and not model.spread_start
+    env.reset(seed=problem.seed + first, options={"state": np.arange(first, first + count)} if every else None)
+    contexts, shares = [np.array(env.context)], [np.array(env.occupancy)]
+    returns, charged = np.zeros(count), np.zeros(count)
     for t in range(model.horizon):
-        action = env.encode_policy(theory.policy[t], t, dtype=np.float64)
-        _, reward, _, _, _ = env.step(np.tile(action, (count, 1, 1)))
-        returns += reward
-        seen.append(env.occupancy if exact else env.occupancy.sum(axis=0))
+        _, rewards, _, _, _ = env.step(plan.policy[t][contexts[-1]])
+        returns += rewards
+        contexts.append(np.array(env.context))
+        shares.append(np.array(env.occupancy))
+        if model.coupling is not None:
+            charged += model.coupling.cost(t + 1, shares[-1] @ model.power_kw)
     env.close()
-    return Runs(start, returns, np.stack(seen, axis=-2))
+    return Played(np.stack(contexts, axis=1), np.stack(shares, axis=1), returns, charged)
 
 
 # ------------------------------------------------------------------ comparison
-def compare(problem: Problem, theory: Theory, population: str, runs: Runs, optimum: Runs) -> list[Comparison]:
+def compare(model: EnsembleModel, plan: Plan, population: str, played: Played, optimum: FloatArray) -> list[Comparison]:
     """Set the predictions of one policy beside one population's episodes."""
-    pairs = [("return", runs.returns, theory.returns[runs.start])]
-    if theory.cost is not None:
-        pairs.append(("cost of privacy", optimum.returns - runs.returns, theory.cost[runs.start]))
-    unit = float(np.abs(theory.returns).max())
-    weights = problem.model.initial if population == "mean-field" else np.full(len(runs.start), 1.0 / len(runs.start))
+    expected = np.empty_like(played.shares)
+    returns = path_returns(model, plan.policy, played.contexts, played.shares[:, 0], expected)
+    charges = 0.0 if model.coupling is None else model.coupling.total(expected @ model.power_kw)
+    unit = max(float(np.abs(returns + charges).max()), 1.0)
+    # Where nothing is left to chance, each start state was played once.
+    every = not chance(model, population) and len(returns) > 1
+    weights = model.initial if every else np.full(len(returns), 1.0 / len(returns))
     found = []
-    for quantity, simulated, analytical in pairs:
-        means = float(weights @ analytical), float(weights @ simulated)
-        if population == "mean-field":
-            worst = float(np.abs(simulated - analytical).max() / max(unit, 1.0))
-            found.append(Comparison(theory.name, population, quantity, *means, 0.0, worst, None))
+
+    def add(quantity: str, simulated: FloatArray, analytical: Any, paired: bool = True) -> None:
+        """Compare episode by episode, or (not `paired`) the mean with a number."""
+        values = np.broadcast_to(np.asarray(analytical, dtype=float), simulated.shape)
+        means = float(weights @ values), float(weights @ simulated)
+        if population == "mean-field" and paired:
+            tested: Any = (0.0, float(np.abs(simulated - values).max()) / unit, None)
+        elif chance(model, population):
+            tested = student(simulated - values, unit)
         else:
-            error, deviation, p_value = student(simulated - analytical, unit)
-            found.append(Comparison(theory.name, population, quantity, *means, error, deviation, p_value))
-    loads = loads_of(problem.model, population)
-    return [*found, compare_occupancy(theory, population, runs, loads)]
+            tested = (0.0, abs(means[1] - means[0]) / unit, None)
+        found.append(Comparison(plan.name, population, quantity, *means, *tested))
+
+    if population == "mean-field":
+        add("return", played.returns, returns)
+    else:  # a coupling's charge depends on the luck of the loads
+        add("return", played.returns + played.charged, returns + charges)
+    if population == "mean-field" or model.coupling is None:
+        add("expected return", played.returns, plan.expected, paired=False)
+    if plan.cost is not None:
+        cost: Any = plan.cost[played.contexts[:, 0], played.shares[:, 0].argmax(axis=1)]
+        if model.spread_start:
+            cost = float((model.start_weights.reshape(plan.cost.shape) * plan.cost).sum())
+        # What the contexts bring comes after the start: with them the mean field agrees on average alone.
+        add("cost of privacy", optimum - played.returns, cost, paired=model.context is None)
+    return [*found, _compare_shares(plan, population, played, expected, loads_of(model, population))]
+
+
+def _compare_shares(plan: Plan, population: str, played: Played, expected: FloatArray, loads: int) -> Comparison:
+    """Compare the shares of all times and states; `loads` = 0 is the mean field."""
+    if loads == 0:
+        gap = np.abs(played.shares - expected)
+        place = np.unravel_index(int(np.argmax(gap)), gap.shape)
+        shown = float(expected[place]), float(played.shares[place])
+        return Comparison(plan.name, population, "occupancy", *shown, 0.0, float(gap.max()), None)
+    # Loads move on their own; those that start in different states vary less than if all had the mean's chances.
+    counts, means = played.shares.sum(axis=0) * loads, expected.sum(axis=0) * loads
+    variance = np.maximum((expected * (1.0 - expected)).sum(axis=0) * loads, 0.0)
+    return Comparison(plan.name, population, "occupancy", *bernstein(counts, means, variance, len(expected) * loads))
+
+
+def compare_draws(model: EnsembleModel, population: str, played: Played) -> list[Comparison]:
+    """Compare start states and contexts with their distributions, where they are drawn."""
+    if not chance(model, population):
+        return []
+    count, found = len(played.returns), []
+    if population != "mean-field" or not model.spread_start:
+        # Loads that start spread are drawn one by one; else one state is drawn for all of them.
+        loads = max(1, loads_of(model, population)) if model.spread_start else 1
+        total, p = count * loads, model.initial
+        spread = bernstein(played.shares[:, 0].sum(axis=0) * loads, total * p, total * p * (1.0 - p), total)
+        found.append(Comparison("any", population, "start states", *spread))
+    if model.context is not None:
+        chances = model.context.distributions(model.horizon)
+        drawn = (played.contexts[:, :, None] == np.arange(model.n_contexts)).sum(axis=0).astype(float)
+        spread = bernstein(drawn, count * chances, count * chances * (1.0 - chances), count)
+        found.append(Comparison("any", population, "contexts", *spread))
+    return found
 
 
 def student(differences: FloatArray, unit: float) -> tuple[float, float, float]:
@@ -232,28 +308,6 @@ def student(differences: FloatArray, unit: float) -> tuple[float, float, float]:
         return error, 0.0, 1.0
     deviation = mean / error if error > 0 else math.copysign(math.inf, mean)
     return error, deviation, float(2.0 * stats.t.sf(abs(deviation), count - 1))
-
-
-def compare_occupancy(theory: Theory, population: str, runs: Runs, loads: int) -> Comparison:
-    """Compare the shares of all times and states; `loads` = 0 is the mean field."""
-    if loads == 0:
-        gap = np.abs(runs.shares - theory.shares)
-        i, t, a = np.unravel_index(int(np.argmax(gap)), gap.shape)
-        shown = float(theory.shares[i, t, a]), float(runs.shares[i, t, a])
-        return Comparison(theory.name, population, "occupancy", *shown, 0.0, float(gap.max()), None)
-    counts = np.bincount(runs.start, minlength=len(theory.shares)).astype(float)
-    expected = np.einsum("b,bta->ta", counts, theory.shares) * loads
-    variance = np.einsum("b,bta->ta", counts, theory.shares * (1.0 - theory.shares)) * loads
-    found = bernstein(runs.shares * loads, expected, variance, len(runs.start) * loads)
-    return Comparison(theory.name, population, "occupancy", *found)
-
-
-def compare_starts(initial: FloatArray, population: str, runs: Runs) -> Comparison:
-    """Compare the start states that were drawn with the initial distribution."""
-    count = len(runs.start)
-    drawn = np.bincount(runs.start, minlength=len(initial)).astype(float)
-    found = bernstein(drawn, count * initial, count * initial * (1.0 - initial), count)
-    return Comparison("any", population, "start states", *found)
 
 
 def bernstein(
@@ -277,8 +331,7 @@ def bernstein(
 
 def judge(report: Report) -> None:
     """Fill in the verdicts: the threshold depends on how many comparisons there are."""
-    chance = sum(c.p_value is not None for c in report.comparisons)
-    report.threshold = FAMILY_LEVEL / max(chance, 1)
+    report.threshold = FAMILY_LEVEL / max(sum(c.p_value is not None for c in report.comparisons), 1)
     judged = []
     for c in report.comparisons:  # written so that NaN disagrees
         agrees = c.difference <= EXACT_TOLERANCE if c.p_value is None else c.p_value >= report.threshold
@@ -286,54 +339,14 @@ def judge(report: Report) -> None:
     report.comparisons = judged
 
 
-def validate(problem: Problem, names: tuple[str, ...] = POLICIES, monitor: Monitor | None = None) -> Report:
-    """Solve, simulate and compare every policy in every population."""
-    report, monitor = Report(), monitor or Silent()
-    if not problem.model.is_plain or problem.model.spread_start:
-        from dp_ensemble_env.experiments.validation_general import validate_general
-
-        return validate_general(problem, names, monitor)
-    optimum: dict[str, Runs] = {}
-    monitor.stage("simulating", len(names) * len(POPULATIONS))
-    done = 0
-    for name in ("standard", *(name for name in names if name != "standard")):
-        try:
-            theory = predict(problem, name)
-        except ValueError as error:
-            if name != "average-expansion":  # the one policy that does not exist for every k
-                raise
-            report.not_applicable[name] = str(error)
-            done += len(POPULATIONS)
-            continue
-        for population in POPULATIONS:
-            runs = simulate(problem, theory, population)
-            if population not in optimum:
-                optimum[population] = runs
-                if population != "mean-field":
-                    report.comparisons.append(compare_starts(problem.model.initial, population, runs))
-            report.comparisons += compare(problem, theory, population, runs, optimum[population])
-            done += 1
-            monitor.advance(done, f"{name}, {population}")
-    judge(report)
-    return report
-
-
-# ------------------------------------------------------------------ output
-def _settings(release: Release) -> dict[str, Any]:
-    event: Any = release.event
-    return {"k": event.k, "floor": event.floor} if event.type == "dirichlet" else {"mechanism": event.type}
-
-
 def as_json(problem: Problem, report: Report) -> str:
     """Write the whole report for machines; numbers that are not finite become null."""
-
-    def plain(value: Any) -> Any:
-        return None if isinstance(value, float) and not math.isfinite(value) else value
-
+    event: Any = None if problem.release is None else problem.release.event
+    known = event is not None and event.type == "dirichlet"
     content = {
         "agrees": report.agrees,
         "k": problem.k,
-        "release": None if problem.release is None else _settings(problem.release),
+        "release": {"k": event.k, "floor": event.floor} if known else event and {"mechanism": event.type},
         "episodes": problem.episodes,
         "seed": problem.seed,
         "family_level": FAMILY_LEVEL,

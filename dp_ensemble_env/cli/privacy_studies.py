@@ -85,7 +85,7 @@ def run_regret(args: argparse.Namespace) -> int:
     from dp_ensemble_env.agents import agent_names
     from dp_ensemble_env.envs import actions
     from dp_ensemble_env.experiments.studies import regret
-    from dp_ensemble_env.scenarios.problem import simulated
+    from dp_ensemble_env.privacy.simulation import simulated
 
     importlib.import_module("matplotlib")
     problem = options.load_problem(args)

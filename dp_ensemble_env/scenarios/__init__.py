@@ -216,15 +216,15 @@ def participants(
     """
     import numpy as np
 
-    from dp_ensemble_env.scenarios import fleets
+    from dp_ensemble_env.privacy import simulation
 
     rng, hook = np.random.default_rng(seed), None
     if isinstance(model, str):
         hook = _REGISTRY[model].participants if heterogeneity is None else None
         model = make(model, instance=instance, split=split)
     if hook is None:
-        return fleets.live(model, n, days, rng, np.inf if heterogeneity is None else heterogeneity)
-    return fleets.from_records(model, hook(model, n, days, rng))
+        return simulation.live(model, n, days, rng, np.inf if heterogeneity is None else heterogeneity)
+    return simulation.from_records(model, hook(model, n, days, rng))
 
 
 def has_participants(name: str) -> bool:

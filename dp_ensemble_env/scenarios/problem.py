@@ -7,7 +7,6 @@ build it again.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -19,11 +18,12 @@ from dp_ensemble_env.chain.event import DemandResponseEvent, check_event_day, ev
 from dp_ensemble_env.chain.tariff import Tariff
 from dp_ensemble_env.meter import PowerSeries, ReadSettings, read_meter
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.privacy.fleet import SUMMER_STEPS, Fleet
+from dp_ensemble_env.privacy.fleet import Fleet
 from dp_ensemble_env.privacy.ledger import PrivacyLedger
 from dp_ensemble_env.privacy.mechanisms import Mechanism, as_privacy
 from dp_ensemble_env.privacy.mechanisms.fleet_sums import FleetMechanism
 from dp_ensemble_env.privacy.release import Release
+from dp_ensemble_env.privacy.simulation import SimulatedFleet, simulated
 from dp_ensemble_env.scenarios import metered
 from dp_ensemble_env.scenarios.campus import HOLIDAYS
 from dp_ensemble_env.tools.files import resolved
@@ -272,7 +272,7 @@ def draw_release(
     """Draw a release of a model's behaviour with the mechanism that a spec names, or load a saved one.
 
     A mechanism that protects participants draws from the fleet, or from so many simulated participants, if any, who
-    are the same for every seed.
+    are the same for every seed. A spec may name their number itself: ``"adaptive:epsilon=1,participants=1000"``.
     """
     privacy = as_privacy(spec)
     if isinstance(privacy, Release):
@@ -281,22 +281,9 @@ def draw_release(
     data: Any = model.default
     if isinstance(privacy, FleetMechanism) and (fleet is not None or participants):
         data = _remembered_fleet(model, participants) if fleet is None else fleet
+    elif isinstance(privacy, SimulatedFleet):
+        data = privacy.data_of(model)
     return PrivacyLedger().release(privacy, data, seed, **privacy.terms_of(model))
-
-
-def simulated(
-    model: EnsembleModel,
-    number: int,
-    seed: int | Sequence[int],
-    *,
-    heterogeneity: float = 30.0,
-    days: int = 30,
-    steps: int = SUMMER_STEPS,
-) -> Fleet:
-    """Simulate participants of a model: a summer of moves between levels, or days with nature and contexts."""
-    if model.is_plain and model.default.ndim == 2:
-        return Fleet.simulate(model, number, seed, heterogeneity=heterogeneity, steps=steps)
-    return scenarios.participants(model, number, seed, days=days, heterogeneity=heterogeneity)
 
 
 _FLEETS: dict[tuple[str, int], Fleet] = {}

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["Event", "Mechanism", "Permit", "as_privacy", "kind", "mechanism", "names", "register", "remove"]
 
 _HERE = "dp_ensemble_env.privacy.mechanisms"
+#: Settings that a spec of a mechanism for participants may add, so that they are simulated.
+_SIMULATED = {"participants": "int", "heterogeneity": "float"}
 _REGISTRY: Registry[type[Mechanism]] = Registry(
     "mechanism",
     {
@@ -44,7 +46,8 @@ def mechanism(spec: str | Mechanism) -> Mechanism:
     Parameters
     ----------
     spec : str
-        Name, and after a colon its settings. A mechanism is returned as it is.
+        Name, and after a colon its settings. A mechanism is returned as it is. One that protects participants also
+        takes ``participants`` and ``heterogeneity``, and then draws from so many simulated ones of the model at hand.
 
     Examples
     --------
@@ -62,7 +65,8 @@ def mechanism(spec: str | Mechanism) -> Mechanism:
         )
     name, _, text = spec.strip().partition(":")
     chosen: Any = _REGISTRY[name.strip()]
-    known = {one.name: one for one in dataclasses.fields(chosen)}
+    fleet = chosen.of_fleet
+    known = {one.name: str(one.type) for one in dataclasses.fields(chosen)} | (_SIMULATED if fleet else {})
     settings: dict[str, Any] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         key, equals, value = (piece.strip() for piece in part.partition("="))
@@ -71,16 +75,23 @@ def mechanism(spec: str | Mechanism) -> Mechanism:
             raise ValueError(f"the setting {key!r} of {spec!r} has no value; write {key}=NUMBER.")
         if key in settings:
             raise ValueError(f"{spec!r} sets {key!r} twice; set it once.")
-        settings[key] = _read(value, str(known[key].type))
+        settings[key] = _read(value, known[key])
+    crowd = {key: settings.pop(key) for key in _SIMULATED if fleet and key in settings}
     missing = [
         one.name
-        for one in known.values()
+        for one in dataclasses.fields(chosen)
         if one.name not in settings and one.default is one.default_factory is dataclasses.MISSING
     ]
     if missing:
         raise ValueError(f"{spec!r} lacks {' and '.join(missing)}; write {name}:{missing[0]}=NUMBER.")
     made: Mechanism = chosen(**settings)
-    return made
+    if not crowd:
+        return made
+    from dp_ensemble_env.privacy.simulation import SimulatedFleet
+
+    if "participants" not in crowd:
+        raise ValueError(f"{spec!r} sets heterogeneity but not how many participants there are; add participants=1000.")
+    return SimulatedFleet(made, **crowd)  # type: ignore[arg-type]
 
 
 def as_privacy(privacy: Any) -> Mechanism | Release:

@@ -317,6 +317,8 @@ class Mechanism(ABC):
 
     #: Its name in the registry.
     name: ClassVar[str]
+    #: Whether it draws from participants.
+    of_fleet: ClassVar[bool] = False
 
     @property
     def spec(self) -> str:

@@ -286,7 +286,8 @@ class Problem:
         value = tables.utility / model.discomfort_penalty
         if model.coupling is not None:
             price = solve_standard(model.with_default(self.matrix(p))).shadow_price  # type: ignore[attr-defined]
-            value[1:] -= price[:, None, None] * model.power_kw / model.discomfort_penalty
+            by_context = price[:, None] if price.ndim == 1 else price
+            value[1:] -= by_context[..., None] * model.power_kw / model.discomfort_penalty
         with np.errstate(divide="ignore"):
             log_behaviour = np.maximum(np.log(behaviour), math.log(1e-300))
         log_z = value[-1]

@@ -147,6 +147,8 @@ class FleetEvent(Event):
 class FleetMechanism(Mechanism):
     """A mechanism that draws from participants."""
 
+    of_fleet: ClassVar[bool] = True
+
     def data_of(self, model: Any) -> Any:
         """Return the participants of a model that has them."""
         fleet = getattr(model, "fleet", None)

@@ -8,18 +8,27 @@ default depends on them.
 Which times and contexts share a matrix is the structure of a scenario, written in its code, and public: where the
 default (and the guess, if there is one) repeats itself exactly, its times and contexts form one class and
 are released together.
+
+`SimulatedFleet` is what a spec with ``participants=1000`` makes: a mechanism that draws from so many simulated
+participants of the model at hand. They depend on its behaviour, their number and their heterogeneity; the seed of a
+release moves the noise alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.privacy.fleet import Fleet
+from dp_ensemble_env.privacy.fleet import SUMMER_STEPS, Fleet
+from dp_ensemble_env.privacy.mechanisms.base import Event, Permit, Seeding
+from dp_ensemble_env.privacy.mechanisms.fleet_sums import FleetMechanism
+from dp_ensemble_env.privacy.release import Release
 from dp_ensemble_env.tools.compile import njit
 from dp_ensemble_env.tools.validation import as_float_array, check_count, check_positive
 
@@ -27,6 +36,91 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 #: Decisions that are simulated at a time.
 _BATCH = 4_000_000
+#: Rows of participants are drawn from Dir(30 · default), unless a spec says otherwise.
+HETEROGENEITY = 30.0
+#: Digits of the behaviour that the seed of a fleet depends on, so that rounding on another machine does not matter.
+_DIGITS = 6
+#: Fleets that are kept.
+_KEPT = 4
+
+
+def simulated(
+    model: EnsembleModel,
+    number: int,
+    seed: int | Sequence[int],
+    *,
+    heterogeneity: float = HETEROGENEITY,
+    days: int = 30,
+    steps: int = SUMMER_STEPS,
+) -> Fleet:
+    """Simulate participants of a model: a summer of moves between levels, or days with nature and contexts."""
+    if model.is_plain and model.default.ndim == 2:
+        return Fleet.simulate(model, number, seed, heterogeneity=heterogeneity, steps=steps)
+    return live(model, number, days, np.random.default_rng(seed), heterogeneity)
+
+
+@dataclass(frozen=True)
+class SimulatedFleet(FleetMechanism):
+    """A mechanism that draws from simulated participants of the model at hand.
+
+    Parameters
+    ----------
+    mechanism : FleetMechanism
+    participants : int
+    heterogeneity : float
+        Rows of each are drawn from Dir(heterogeneity · default).
+
+    Examples
+    --------
+    >>> from dp_ensemble_env.privacy import mechanism
+    >>> mechanism("gaussian:epsilon=1,participants=300").spec
+    'gaussian:epsilon=1,delta=1e-06,participants=300,heterogeneity=30'
+    """
+
+    name: ClassVar[str] = "simulated fleet"
+    mechanism: FleetMechanism
+    participants: int
+    heterogeneity: float = HETEROGENEITY
+    _fleets: ClassVar[dict[tuple[str, int, float], Fleet]] = {}
+
+    def __post_init__(self) -> None:
+        check_count(self.participants, "participants")
+        check_positive(self.heterogeneity, "heterogeneity", allow_inf=True)
+
+    @property
+    def spec(self) -> str:
+        """The text that makes this mechanism again."""
+        return f"{self.mechanism.spec},participants={self.participants},heterogeneity={self.heterogeneity:g}"
+
+    def data_of(self, model: Any) -> Fleet:
+        """Simulate the participants; the same for the same behaviour, number and heterogeneity."""
+        plain = hashlib.sha256(repr((model.default.shape, model.horizon, model.n_contexts)).encode())
+        for array in (model.default, model.initial):
+            plain.update(np.round(np.asarray(array, dtype=float), _DIGITS).tobytes())
+        key = (plain.hexdigest(), self.participants, self.heterogeneity)
+        if key not in self._fleets:
+            while len(self._fleets) >= _KEPT:
+                del self._fleets[next(iter(self._fleets))]
+            seed = np.frombuffer(hashlib.sha256(repr(key).encode()).digest(), "<u4").tolist()
+            self._fleets[key] = simulated(model, self.participants, seed, heterogeneity=self.heterogeneity)
+        return self._fleets[key]
+
+    def terms_of(self, model: Any) -> dict[str, Any]:
+        """Return the public terms of a draw for a model."""
+        return self.mechanism.terms_of(model)
+
+    def event(self, data: Any, *, seeding: Seeding = "os-entropy", **terms: Any) -> Event:
+        """Describe a draw before it happens; participants who exist are refused."""
+        if not any(data is fleet for fleet in self._fleets.values()):
+            raise ValueError(
+                f"participants={self.participants} simulates a fleet of a scenario; there is a Fleet already, or no "
+                f"scenario, so leave participants and heterogeneity out: {self.mechanism.spec!r}."
+            )
+        return self.mechanism.event(data, seeding=seeding, **terms)
+
+    def draw(self, data: Any, permit: Permit, **terms: Any) -> Release:
+        """Make the draw that the permit is for."""
+        return self.mechanism.draw(data, permit, **terms)
 
 
 def live(model: EnsembleModel, count: int, days: int, rng: np.random.Generator, kappa: float) -> Fleet:

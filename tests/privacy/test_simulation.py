@@ -10,8 +10,8 @@ from dp_ensemble_env import scenarios
 from dp_ensemble_env.context import Context
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy import mechanism
+from dp_ensemble_env.privacy.simulation import classes_of, context_paths
 from dp_ensemble_env.scenarios import Card
-from dp_ensemble_env.scenarios.fleets import classes_of, context_paths
 
 DAYS = 12
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gymnasium
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
@@ -9,9 +10,10 @@ from numpy.testing import assert_array_equal
 from dp_ensemble_env import scenarios
 from dp_ensemble_env.context import Context
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.privacy import mechanism
+from dp_ensemble_env.privacy import PrivacyLedger, mechanism
 from dp_ensemble_env.privacy.simulation import classes_of, context_paths
 from dp_ensemble_env.scenarios import Card
+from dp_ensemble_env.scenarios.problem import draw_release
 
 DAYS = 12
 
@@ -158,3 +160,49 @@ def test_every_scenario_has_participants_whose_release_it_takes(name):
         assert getattr(public, field) is getattr(model, field) or np.array_equal(
             getattr(public, field), getattr(model, field)
         )
+
+
+# ------------------------------------------------------------------ a fleet that a spec asks for
+class TestSimulatedFleet:
+    SPEC = "adaptive:epsilon=1,participants=60"
+
+    def test_depends_on_behaviour_number_and_heterogeneity_alone(self):
+        model, other = scenarios.make("call"), scenarios.make("call", instance=1)
+        fleet = mechanism(self.SPEC).data_of(model)
+        assert fleet.participants == 60
+        same = mechanism(self.SPEC.replace("epsilon=1", "epsilon=2")).data_of(model.override(discomfort_penalty=1.0))
+        assert same.fingerprint == fleet.fingerprint
+        others = [mechanism(self.SPEC).data_of(other), mechanism(f"{self.SPEC}1").data_of(model)]
+        others += [mechanism(f"{self.SPEC},heterogeneity=8").data_of(model)]
+        assert len({fleet.fingerprint, *(one.fingerprint for one in others)}) == 4
+
+    def test_the_seed_of_a_release_moves_the_noise_alone(self):
+        model = scenarios.make("call")
+        spec = self.SPEC.replace("epsilon=1", "epsilon=50")
+        first, again, second = (draw_release(spec, model, seed) for seed in (0, 0, 1))
+        assert_array_equal(first.matrix, again.matrix)
+        assert (first.matrix != second.matrix).any() and first.event == second.event
+
+    @pytest.mark.parametrize("name", ["call", "feeder", "tracking"])
+    @pytest.mark.parametrize("spec", ["gaussian:epsilon=1,participants=40", SPEC])
+    def test_one_string_privatises_an_id(self, name, spec):
+        env = gymnasium.make(scenarios.environment_id(name), privacy=spec, ledger=PrivacyLedger())
+        env.reset(seed=0)
+        env.step(env.action_space.sample())
+        assert env.unwrapped.release.event.type == spec.split(":")[0]
+        assert env.unwrapped.ledger.spent(1e-6) == pytest.approx(1.0)
+        assert_array_equal(env.unwrapped.release.matrix, draw_release(spec, scenarios.make(name), 0).matrix)
+
+    def test_participants_who_exist_are_refused(self):
+        fleet = scenarios.participants("call", 5, days=1)
+        with pytest.raises(ValueError, match="leave participants"):
+            draw_release(self.SPEC, scenarios.make("call"), 0, fleet=fleet)
+
+    def test_bad_specs_are_refused(self):
+        with pytest.raises(ValueError, match="participants=1000"):
+            mechanism("gaussian:epsilon=1,heterogeneity=8")
+        with pytest.raises(ValueError, match="participants"):
+            mechanism("gaussian:epsilon=1,participants=0")
+        with pytest.raises(ValueError, match="participants"):
+            mechanism("dirichlet:k=50,participants=10")
+        assert mechanism(mechanism(self.SPEC).spec) == mechanism(self.SPEC)

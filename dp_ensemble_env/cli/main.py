@@ -41,7 +41,7 @@ COMMANDS = {
     },
 }
 #: Commands that still bring a parser of their own.
-OLD = {"suite", "sweep", "tune", "train", "evaluate", "compare", "leaderboard", "reproduce", "dataset", "privacy",
+OLD = {"suite", "sweep", "tune", "compare", "leaderboard", "reproduce", "dataset", "privacy",
        "backtest", "plan", "settle"}  # fmt: skip
 #: The extra that brings a module.
 EXTRAS = {
@@ -152,8 +152,8 @@ def parse(kind: Any, words: list[str], prog: str) -> Any:
     marks = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff, tyro.conf.HelptextFromCommentsOff,
              tyro.conf.DisallowNone)  # fmt: skip
     settings: dict[str, Any] = {"prog": prog, "description": "", "args": words, "config": marks}
-    if hasattr(kind, "remembered"):
-        settings["default"] = kind.remembered(words)
+    if hasattr(kind, "remembered") and (default := kind.remembered(words)) is not None:
+        settings["default"] = default
     if sys.stderr.isatty():
         return tyro.cli(kind, **settings)
     with contextlib.redirect_stderr(io.StringIO()) as told:

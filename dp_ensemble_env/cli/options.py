@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any
+from typing import Any, Literal
 
 from dp_ensemble_env.scenarios.problem import (
     EventSettings,
@@ -48,6 +48,20 @@ class OnProblem:
         return problem
 
 
+@dataclass(frozen=True, kw_only=True)
+class InEnvironment(OnProblem):
+    """A command in one environment of the problem."""
+
+    population: int | Literal["mean-field", "single"] = "mean-field"
+    """Infinitely many loads, a single one, or a number of them."""
+    action: str = "tilt"
+    """Action mode: price, tilt, policy, discrete, or a registered one."""
+    privacy: str | None = None
+    """Let the agent see only a release: a mechanism such as dirichlet:k=50,floor=0.05, or a saved release."""
+    release_seed: int | None = 0
+    """Seed of the release."""
+
+
 def parts(settings: ProblemSettings) -> dict[str, Any]:
     """Split settings into the fields of `OnProblem`."""
     kinds = {"problem": ModelSettings, "event": EventSettings, "meter": MeterSettings, "forecast": ForecastSettings}
@@ -55,6 +69,18 @@ def parts(settings: ProblemSettings) -> dict[str, Any]:
         name: kind(**{f.name: getattr(settings, f.name) for f in fields(kind)})  # type: ignore[arg-type]
         for name, kind in kinds.items()
     }
+
+
+def differences(options: Any, others: Any) -> list[str]:
+    """Name the options of the environment in which two commands differ."""
+    names: list[str] = []
+    for f in fields(InEnvironment) if isinstance(options, InEnvironment) else fields(options):
+        one, other = getattr(options, f.name), getattr(others, f.name)
+        if is_dataclass(one):
+            names += differences(one, other)
+        elif one != other:
+            names.append(f"--{f.name.replace('_', '-')}")
+    return names
 
 
 def check_finite(options: Any) -> None:

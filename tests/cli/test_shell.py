@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -98,35 +97,6 @@ def test_the_entry_points_list_the_commands():
         assert "dp-ensemble" in done.stdout
 
 
-def test_help_without_any_extra():
-    """Modules of the extras are hidden: help works, and what is missing is named with the line that brings it."""
-    code = (
-        "import sys\n"
-        "EXTRAS = ('matplotlib', 'torch', 'stable_baselines3', 'sb3_contrib', 'optuna', 'dp_accounting',\n"
-        "          'minari', 'ray', 'tensorboard', 'pyarrow', 'pygame')\n"
-        "class Hide:\n"
-        "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name.split('.')[0] in EXTRAS:\n"
-        "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
-        "sys.meta_path.insert(0, Hide())\n"
-        "from dp_ensemble_env.cli import main\n"
-        "from dp_ensemble_env.cli.main import names\n"
-        "assert main(['--help']) == 0\n"
-        "for name in names():\n"
-        "    try:\n"
-        "        main([name, '--help'])\n"
-        "    except SystemExit as stop:\n"
-        "        assert stop.code == 0\n"
-        "assert main(['evaluate', 'standard']) == 0\n"
-        "assert main(['train', '--no-tensorboard', '--output', 'nowhere']) == 2\n"
-        "assert main(['tune']) == 2\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "pip install 'dp-ensemble-env[rl]'" in done.stderr and "pip install 'dp-ensemble-env[tune]'" in done.stderr
-    assert "Traceback" not in done.stderr and "100.00" in done.stdout
-
-
 # ------------------------------------------------------------------ bad input
 @by_words
 def test_bad_words_are_one_sentence_and_nothing_is_written(words, tmp_path, monkeypatch, capsys):
@@ -155,10 +125,7 @@ def test_bad_words_are_one_sentence_and_nothing_is_written(words, tmp_path, monk
 
 
 LATE = [
-    ["train", "--output", "file"],
-    ["train", "--scenario", "spot", "--date", "2018-07-02"],
     ["evaluate", "standard", "--json", "file/x.json"],
-    ["evaluate", "ppo", "--algo", "ppo"],
     ["compare", "--resume"],
     ["compare", "--action", "tlit"],
     ["compare", "--output", "file"],
@@ -192,23 +159,6 @@ def test_what_cannot_end_well_is_refused_before_the_work(words, tmp_path, monkey
     told = [word.removeprefix("--").split(":")[0] for word in words[1:] if word not in ("file", "standard", "spot")]
     assert any(word in err for word in told) or "/file" in err
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
-
-
-def test_names_are_corrected(capsys):
-    for words, right in (
-        (["trian"], "'train'"),
-        (["privacy", "garantee"], "'guarantee'"),
-        (["train", "--algoo", "ppo"], "'--algo'"),
-        (["compare", "--preset", "quik"], "'quick'"),
-        (["evaluate", "standart"], "'standard'"),
-        (["evaluate", "standard", "--population", "singel"], "'single'"),
-        (["evaluate", "standard", "--scenario", "campus-evnt"], "'campus-event'"),
-        (["evaluate", "standard", "--action", "tlit"], "'tilt'"),
-        (["evaluate", "standard", "--privacy", "dirichlit:k=5"], "'dirichlet'"),
-    ):
-        assert main(words) == 2
-        assert right in capsys.readouterr().err
-    assert main([]) == 2 and "train a learner" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -258,10 +208,7 @@ def write_meter(path, start="2018-06-01", days=45, unit="kw"):
 
 
 METERED = [
-    ["train", "--algo", "a2c", "--steps", "600", "--no-tensorboard", "--output", "run"],
-    ["evaluate", "standard"],
     ["compare", "--preset", "baselines", "--private", "--output", "out"],
-    ["validate", "--episodes", "100", "--samples", "20"],
     ["plan", "--draws", "100", "--output", "out"],
     ["privacy", "guarantee", "--floor", "0", "--draws", "4"],
     ["privacy", "calibrate", "--epsilon", "50", "--draws", "4"],
@@ -290,43 +237,8 @@ def test_a_day_without_readings_is_refused(command, tmp_path, capsys):
     assert "2030-07-02 lies outside the data" in capsys.readouterr().err
 
 
-def test_one_load_is_the_building_itself(tmp_path, capsys):
-    meter = write_meter(tmp_path / "shop.csv")
-    assert main(["evaluate", "standard", "--meter", meter, "--stamp", "start", "--loads", "1"]) == 0
-    assert "Results are for the metered load itself" in capsys.readouterr().err
-    assert main(["evaluate", "standard", "--meter", meter, "--stamp", "start", "--unit", "kWh"]) == 2
-    assert "unit" in capsys.readouterr().err
-    assert main(["evaluate", "standard", "--column", "a"]) == 2
-    assert "--column says how a meter file is read; give one with --meter" in capsys.readouterr().err
-
-
-# ------------------------------------------------------------------ runs remember
-def test_a_run_remembers_its_environment(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    meter = write_meter(tmp_path / "shop.csv")
-    problem = ["--meter", meter, "--stamp", "start", "--levels", "8", "--window", "13:00-15:00"]
-    settings = ["--algo", "a2c", "--steps", "600", "--no-tensorboard", "--population", "single", "--k", "50"]
-    settings += ["--release-seed", "3"]  # drawn again from the file, which must be the same
-    assert main(["train", *settings, *problem, "--output", "runs/one"]) == 0
-    kept = json.loads((tmp_path / "runs/one/results.json").read_text())["evaluation"]
-    capsys.readouterr()
-    words = ["evaluate", "runs/one", "--seed", "10000", "--json", "found.json"]
-    assert main(words) == 0
-    found = json.loads((tmp_path / "found.json").read_text())
-    assert found["score"] == kept["score"] and found["episodes"] == kept["episodes"]
-    assert main([*words, "--population", "mean-field"]) == 0
-    assert "note: --population overrides what runs/one was trained with" in capsys.readouterr().err
-    write_meter(tmp_path / "shop.csv", start="2018-06-02", days=44)
-    assert main(words) == 2
-    assert "shop.csv has changed since" in capsys.readouterr().err
-    (tmp_path / "shop.csv").unlink()
-    assert main(words) == 2
-    assert "shop.csv has gone; pass meter=" in capsys.readouterr().err
-
-
 # ------------------------------------------------------------------ Ctrl-C
 LONG = [
-    ["train", "--algo", "td3", "--no-tensorboard", "--output", "run"],
     ["compare", "--jobs", "2", "--preset", "levels", "--output", "out"],
     ["privacy", "regret", "--output", "out", "--releases", "1000"],
     ["sweep", "--methods", "sac", "--actions", "price", "--jobs", "2", "--output", "out"],
@@ -349,24 +261,6 @@ def test_ctrl_c_ends_a_command_with_one_sentence(words, tmp_path):
         for _ in range(100):
             os.killpg(process.pid, 0)
             time.sleep(0.1)
-
-
-def test_ctrl_c_while_a_command_is_imported(monkeypatch, capsys):
-    def interrupted(command, words):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(sys.modules["dp_ensemble_env.cli.main"], "run", interrupted)
-    assert main(["train"]) == 130
-    assert capsys.readouterr() == ("", "dp-ensemble train: interrupted.\n")
-
-
-def test_importing_the_package_leaves_signals_alone(tmp_path):
-    """Also in a process that is called like the command."""
-    code = (
-        "import signal, sys; sys.argv = ['dp-ensemble', 'train']\n"
-        "import dp_ensemble_env; assert signal.getsignal(2) is signal.default_int_handler"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
 
 
 def test_compare_keeps_what_was_trained(tmp_path, monkeypatch, capsys):

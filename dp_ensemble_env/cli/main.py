@@ -37,11 +37,17 @@ COMMANDS = {
         "settle": "settle an event: energy, performance factor, payment",
     },
     "privacy": {
-        "privacy": "compute, calibrate, spend and audit guarantees",
+        "privacy guarantee": "compute what a release guarantees",
+        "privacy calibrate": "find the largest k that reaches a target",
+        "privacy release": "draw one private matrix, charged to a ledger",
+        "privacy audit": "attack the mechanism and what only looks private",
+        "privacy plot": "draw epsilon against k, and the simplex",
+        "privacy frontier": "score against epsilon, with participants",
+        "privacy regret": "where each lost dollar went",
     },
 }
 #: Commands that still bring a parser of their own.
-OLD = {"suite", "sweep", "tune", "compare", "leaderboard", "reproduce", "dataset", "privacy",
+OLD = {"suite", "sweep", "tune", "compare", "leaderboard", "reproduce", "dataset",
        "backtest", "plan", "settle"}  # fmt: skip
 #: The extra that brings a module.
 EXTRAS = {
@@ -117,12 +123,13 @@ def run(command: str, words: list[str]) -> int:
         return int(asked.run())
     if words[:1] == ["--version"]:
         print(f"{PROGRAM} {importlib.import_module('dp_ensemble_env').__version__}")
-    elif words[:1] in (["-h"], ["--help"]):
+    elif {"-h", "--help"} & set(words[:2]):
         print(overview())
-    elif words:
-        close = get_close_matches(words[0], [*names(), "--help", "--version"], 1)
+    elif words and words != ["privacy"]:
+        asked = " ".join(words[: 1 + (words[0] == "privacy")])
+        close = get_close_matches(asked, [*names(), "--help", "--version"], 1)
         hint = f"did you mean {close[0]!r}?" if close else f"see {PROGRAM} --help"
-        raise UsageError(f"there is no {'option' if words[0][0] == '-' else 'command'} {words[0]!r}; {hint}")
+        raise UsageError(f"there is no {'option' if asked[0] == '-' else 'command'} {asked!r}; {hint}")
     else:
         print(overview(), file=sys.stderr)
         return 2
@@ -138,8 +145,8 @@ def overview() -> str:
         f"Run {PROGRAM} COMMAND --help for the options of a command.",
     ]
     for heading, group in COMMANDS.items():
-        lines += ["", f"{heading}:", *(f"  {name:<18}{words}" for name, words in group.items())]
-    return "\n".join([*lines, "", "  --version         show the version"])
+        lines += ["", f"{heading}:", *(f"  {name:<20}{words}" for name, words in group.items())]
+    return "\n".join([*lines, "", "  --version           show the version"])
 
 
 def parse(kind: Any, words: list[str], prog: str) -> Any:

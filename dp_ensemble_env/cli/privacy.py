@@ -1,18 +1,19 @@
-"""`dp-ensemble privacy`: state, choose, spend and attack a guarantee."""
+"""`dp-ensemble privacy ...`: compute, calibrate, spend and audit guarantees."""
 
 from __future__ import annotations
 
-import argparse
+import importlib
+import json
 import math
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+from rich.text import Text
 
 from dp_ensemble_env import scenarios
-from dp_ensemble_env.cli import old_options as options
-from dp_ensemble_env.cli.privacy_release import choose_h, declare_matrix, declare_release, declare_settings, run_release
-from dp_ensemble_env.cli.privacy_studies import declare_frontier, declare_regret, run_frontier, run_regret
-from dp_ensemble_env.cli.shell import Parser, execute
-from dp_ensemble_env.experiments.studies.attacks import CONFIDENCE, AttackSettings, attack
+from dp_ensemble_env.cli.options import OnProblem, keeping, say
+from dp_ensemble_env.experiments.studies.frontier import FrontierSettings
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy.accounting.compose import (
     RowGroup,
@@ -23,7 +24,11 @@ from dp_ensemble_env.privacy.accounting.compose import (
 )
 from dp_ensemble_env.privacy.accounting.divergence import worst_case_epsilon
 from dp_ensemble_env.privacy.accounting.theorem2 import theorem2_epsilon
-from dp_ensemble_env.privacy.adjacency import AGGREGATE_LIMIT, Adjacency
+from dp_ensemble_env.privacy.adjacency import AGGREGATE_LIMIT, Adjacency, adjacency_from_counts
+from dp_ensemble_env.privacy.fleet import Fleet
+from dp_ensemble_env.privacy.ledger import PrivacyLedger, require_guarantee
+from dp_ensemble_env.privacy.mechanisms import Mechanism, mechanism
+from dp_ensemble_env.privacy.mechanisms.fleet_sums import FleetMechanism
 from dp_ensemble_env.privacy.statement import (
     PRIVATE_MARK,
     floorless_report,
@@ -31,73 +36,565 @@ from dp_ensemble_env.privacy.statement import (
     reachable_settings,
     release_guarantee,
 )
-from dp_ensemble_env.reporting.tables import Styled, show_table, show_text
-from dp_ensemble_env.tools.console import Progress
-from dp_ensemble_env.tools.files import check_writable
+from dp_ensemble_env.reporting.tables import write_csv
+from dp_ensemble_env.scenarios.problem import ForecastSettings, MeterSettings, ProblemSettings
+from dp_ensemble_env.tools.console import Progress, paragraph, table
+from dp_ensemble_env.tools.files import atomic_write, check_writable
+from dp_ensemble_env.tools.validation import check_choice, check_count, check_positive
 
 SHARES = (0.1, 0.25, 0.5, 0.7, 0.85, 0.95)  # floors tried, as shares of the largest possible
 KS = (5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0)
 
 
-# ------------------------------------------------------------------ guarantee
-def run_guarantee(args: argparse.Namespace) -> int:
-    """Print one sentence and a table over k."""
-    rows = args.rows or 20
-    if args.floor and args.meter is not None:
-        raise ValueError("--meter has no part in a guarantee with a floor, which holds for any matrix; leave it out.")
-    scenarios.card(args.scenario)  # refuses a misspelt name
-    show_text(str(release_guarantee(args.k, args.h, args.floor, args.delta, rows, entries=args.entries)))
-    if args.floor == 0:
-        return _without_floor(args)
-    title = f"epsilon at delta={args.delta:g}, h={args.h:g}, floor={args.floor:g}"
-    headings = ("k", "Theorem 2, 1 row", "exact, 1 row", f"exact, {rows} rows", f"any entries, {rows} rows")
-    lines: list[list[str]] = []
-    with Progress("composing", len(ks := sorted({*(args.ks or KS), args.k}))) as monitor:
-        for k in ks:
-            groups = [RowGroup(k, args.floor, args.h, rows)]
-            line = [
-                f"{k:g}",
-                _theorem2(k, args),
-                number(worst_case_epsilon(args.delta, k, args.h, args.floor)),
-                number(composed_epsilon(args.delta, groups)),
-                number(renyi_epsilon(args.delta, groups, "any")),
+@dataclass(frozen=True, kw_only=True)
+class OnMatrix:
+    """A command on one matrix: of a scenario, or of a meter."""
+
+    scenario: str | None = "campus-event"
+    """Built-in problem to take the matrix from."""
+    levels: int | None = None
+    """Number of power levels."""
+    h: float = 0.03
+    """Adjacency: L1 distance of two rows."""
+    transitions: float | None = None
+    """Take h = 2C/N per row from the counts, with this C, instead of --h."""
+    delta: float = 1e-6
+    """Probability of exceeding epsilon."""
+    meter: MeterSettings = MeterSettings()
+
+    def load(self) -> tuple[str, EnsembleModel]:
+        """Build the problem, and say on stderr what was read and assumed; one matrix, not one for each step."""
+        name = self.scenario or "campus-event"
+        problem = ProblemSettings.of(self.meter, scenario=name, levels=self.levels, dynamics="pooled").build()
+        say(*problem.notes)
+        return problem.settings.title, problem.model
+
+    def adjacency(self, model: EnsembleModel) -> float | Adjacency:
+        """Take the stated adjacency, or the one that the counts give."""
+        counts: Any = model.counts
+        return self.h if self.transitions is None else adjacency_from_counts(counts, self.transitions)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfRows:
+    """A claim about rows."""
+
+    rows: int | None = None
+    """Rows that one unit touches: 20 unless given, or all on a matrix."""
+    entries: Literal["two", "any"] = "two"
+    """Entries of a row that may differ."""
+    draws: int = 32
+    """Draws for the cost in dollars."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guarantee(OnMatrix, OfRows):
+    """Say what a release guarantees, in one line and in a table over k.
+
+    Without a floor no epsilon holds in the worst case: then say what the matrix at hand supports, and which settings
+    reach a target on it.
+
+    Examples
+    --------
+      dp-ensemble privacy guarantee --k 50 --floor 0.1 --rows 20
+      dp-ensemble privacy guarantee --floor 0 --scenario campus-event
+    """
+
+    k: float = 50.0
+    """Concentration of the Dirichlet mechanism."""
+    floor: float = 0.1
+    """Least entry before the draw."""
+    ks: tuple[float, ...] = KS
+    """Values of k for the table."""
+    epsilon: float = 5.0
+    """Target to aim at where there is no floor."""
+
+    def run(self) -> int:
+        """Print one sentence and a table over k."""
+        rows = check_count(20 if self.rows is None else self.rows, "--rows")
+        if self.floor and self.meter.meter is not None:
+            raise ValueError("a guarantee with a floor holds for any matrix; leave --meter out.")
+        scenarios.card(self.scenario or "")  # refuses a misspelt name
+        paragraph(str(release_guarantee(self.k, self.h, self.floor, self.delta, rows, entries=self.entries)))
+        if self.floor == 0:
+            return self.without_floor()
+        title = f"epsilon at delta={self.delta:g}, h={self.h:g}, floor={self.floor:g}"
+        headings = ("k", "Theorem 2, 1 row", "exact, 1 row", f"exact, {rows} rows", f"any entries, {rows} rows")
+        lines: list[list[Text]] = []
+        with Progress("composing", len(ks := sorted({*self.ks, self.k}))) as monitor:
+            for k in ks:
+                groups = [RowGroup(k, self.floor, self.h, rows)]
+                line = [
+                    f"{k:g}",
+                    self.theorem2(k),
+                    number(worst_case_epsilon(self.delta, k, self.h, self.floor)),
+                    number(composed_epsilon(self.delta, groups)),
+                    number(renyi_epsilon(self.delta, groups, "any")),
+                ]
+                lines.append([Text(cell, "bold" if k == self.k else "") for cell in line])
+                monitor.advance(len(lines))
+        note = (
+            "Theorem 2: the paper's bound, corrected (omega_bar = omega, two protected entries). Exact: the dominating "
+            "pair, composed over rows as privacy-loss distributions. Any entries: rows that differ by h in total, in "
+            "any number of entries (Rényi bound), which is what removing a participant does. h is that of the "
+            "mechanism's input: mixing a row of s successors with the floor shrinks the data's h by 1 - floor*s. Note "
+            f"that {AGGREGATE_LIMIT}."
+        )
+        table(title, headings, lines, notes=(note,))
+        return 0
+
+    def without_floor(self) -> int:
+        """Say what a release without a floor is worth on the matrix at hand, and what would reach the target."""
+        with Progress("measuring the matrix"):
+            title, model = self.load()
+            h = self.adjacency(model)
+            moves = h.h if isinstance(h, Adjacency) else h
+            entries: Any = "any" if isinstance(h, Adjacency) else self.entries
+            lines = [
+                f"The matrix in what follows: {title}.",
+                str(floorless_report(model.default, self.k, moves, self.delta, entries)),
+                reach_statement(model, (self.epsilon, self.delta), h, draws=self.draws, entries=entries),
             ]
-            lines.append([Styled(cell, "bold") for cell in line] if k == args.k else line)
-            monitor.advance(len(lines))
-    note = (
-        "Theorem 2: the paper's bound, corrected (omega_bar = omega, two protected entries). Exact: the dominating "
-        "pair, composed over rows as privacy-loss distributions. Any entries: rows that differ by h in total, in any "
-        "number of entries (Rényi bound), which is what removing a participant does. h is that of the mechanism's "
-        f"input: mixing a row of s successors with the floor shrinks the data's h by 1 - floor*s. Note that "
-        f"{AGGREGATE_LIMIT}."
+        for line in lines:
+            paragraph(line)
+        return 0
+
+    def theorem2(self, k: float) -> str:
+        """Return Theorem 2's epsilon, or a dash where its rows do not fit."""
+        try:
+            return number(theorem2_epsilon(k, self.h, self.floor, self.floor, 2, self.delta))
+        except ValueError:
+            return "-"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibrate(OnMatrix, OfRows):
+    """Find the largest k that reaches a target: in the abstract, or on a matrix with its cost in dollars.
+
+    Examples
+    --------
+      dp-ensemble privacy calibrate --epsilon 8 --floor 0.1 --rows 20
+      dp-ensemble privacy calibrate --epsilon 5 --scenario campus-event
+    """
+
+    epsilon: float
+    """Target epsilon."""
+    floor: float | None = None
+    """Least entry before the draw; several are tried on a matrix unless given."""
+    scenario: str | None = None
+    """Built-in problem to take the matrix from."""
+
+    def run(self) -> int:
+        """Print the largest k for a target, in the abstract or on a matrix with its cost."""
+        if self.meter.meter is None and self.scenario is None:
+            if self.floor is None:
+                raise ValueError(
+                    "--floor is missing: give the least entry of the support, or --scenario or --meter to search over "
+                    "floors."
+                )
+            rows = 20 if self.rows is None else self.rows
+            k = calibrate_k(self.epsilon, self.delta, self.h, self.floor, rows, entries=self.entries)
+            paragraph(f"k = {k:.6g}")
+            paragraph(str(release_guarantee(k, self.h, self.floor, self.delta, rows, entries=self.entries)))
+            return 0
+        _, model = self.load()
+        h = self.adjacency(model)
+        if isinstance(h, Adjacency):
+            paragraph(str(h))
+        entries = "any" if isinstance(h, Adjacency) else self.entries
+        reached = self.search(model, h, {"draws": self.draws, "rows": self.rows or "sequential", "entries": entries})
+        touched = f"a unit touches at most {self.rows} rows" if self.rows else "all rows composed"
+        table(
+            f"settings that reach epsilon={self.epsilon:g} at delta={self.delta:g} on this matrix",
+            ("floor", "k", "cost, $ per load and event", f"cost, $ for {model.buildings} loads"),
+            [
+                [
+                    f"{s.floor:.4g}",
+                    f"{s.k:.4g}",
+                    f"{s.cost:.2f} ± {s.standard_error:.2f}",
+                    f"{s.cost * s.buildings:,.0f}",
+                ]
+                for s in reached
+            ],
+            notes=(
+                f"Exact cost of privacy over {self.draws} draws (± one standard error); adjacency {reached[0].h} "
+                f"({entries} entries), {touched} [{PRIVATE_MARK}].",
+            ),
+        )
+        return 0
+
+    def search(self, model: EnsembleModel, h: float | Adjacency, sought: dict[str, Any]) -> list[Any]:
+        """Return the settings that reach the target, the cheapest first."""
+        most = int((model.default > 0).sum(axis=-1).max())
+        shares = SHARES if self.floor is None else (self.floor * most,)
+        with Progress("trying floors", len(shares)) as monitor:
+
+            def watch(floors: Any) -> Any:
+                for count, floor in enumerate(floors):
+                    monitor.advance(count)
+                    yield floor
+
+            target = (self.epsilon, self.delta)
+            reached = list(reachable_settings(model, *target, h, shares=shares, **sought, progress=watch))
+            if not reached and self.floor is not None:
+                raise UnreachableTarget(f"no k reaches the target with --floor {self.floor:g}; leave it out.")
+            if not reached:
+                raise UnreachableTarget(reach_statement(model, target, h, **sought))
+        return reached
+
+
+@dataclass(frozen=True, kw_only=True)
+class Release(OnMatrix):
+    r"""Draw one private matrix: charged to the ledger first, then drawn, then written.
+
+    With --fleet a participant is protected: --privacy gaussian:epsilon=1, laplace or posterior.
+
+    Examples
+    --------
+      dp-ensemble privacy release --privacy dirichlet:k=23,floor=0.07 \
+          --output private.json --ledger ledger.jsonl
+      dp-ensemble privacy release --meter meter.csv --unit kWh --stamp start \
+          --privacy dirichlet:k=23,floor=0.05 --output private.json \
+          --ledger ledger.jsonl
+      dp-ensemble privacy release --fleet meters.csv --unit kW --edges 0 5 10 20 \
+          --privacy gaussian:epsilon=1 --output p.json --ledger ledger.jsonl
+    """
+
+    output: Path
+    """File for the private matrix (.json or .npz)."""
+    ledger: Path
+    """Ledger file; made if it does not exist."""
+    privacy: str = "dirichlet:k=50"
+    """The mechanism."""
+    fleet: Path | None = None
+    """Meters of the participants: a wide file, or a folder of files."""
+    edges: tuple[float, ...] | None = None
+    """Public bounds of the power levels, in kW."""
+    no_guarantee: bool = False
+    """Draw although nothing is guaranteed for all inputs."""
+    budget: tuple[float, float] | None = None
+    """Refuse to exceed this epsilon and delta."""
+    label: str = "dp-ensemble privacy release"
+    """What the release is for."""
+    epsilon: float = 5.0
+    """Target to aim at where there is no floor."""
+    seed: int | None = None
+    """Repeatable, hence NOT private; the system's entropy unless given."""
+    force: bool = False
+    """Replace what is there."""
+
+    def run(self) -> int:
+        """Draw one private matrix, book it first, and print the privacy line."""
+        if self.output.suffix not in (".json", ".npz"):
+            raise ValueError(f"--output {self.output.name} needs the ending .json or .npz.")
+        if self.output.exists() and not self.force:
+            raise ValueError(f"{self.output} exists; name another file, or add --force to replace it.")
+        drawn = mechanism(self.privacy)
+        model, data, terms = self.source(drawn)
+        if not self.no_guarantee:
+            try:
+                require_guarantee(drawn.event(data, **terms), self.delta)
+            except ValueError as error:
+                raise ValueError(f"{str(error).rstrip('.')}; or add --no-guarantee to draw it all the same.") from error
+        ledger = PrivacyLedger(self.ledger, self.budget)
+        with Progress("drawing"):
+            release = ledger.release(drawn, data, self.seed, label=self.label, **terms)
+        release.save(self.output)
+        paragraph(f"Wrote {self.output}: {release}")
+        paragraph(f"Booked in {self.ledger}: {ledger.releases} release(s) so far.")
+        if self.seed is not None:
+            paragraph("A seeded release is NOT private: anyone who knows the seed can remove the noise. To publish, "
+                      "leave --seed out.")  # fmt: skip
+        paragraph(ledger.statement(self.delta))
+        if self.no_guarantee and model is not None:
+            with Progress("looking for settings that reach a target"):
+                advice = ledger.statement(self.delta, model=model, target=(self.epsilon, self.delta))
+            private = self.output.with_name(f"{self.output.stem}-private.txt")
+            with atomic_write(private) as stream:
+                stream.write(f"Private: computed from the matrix itself. Do not publish.\n\n{advice}\n")
+            paragraph(f"What the matrix itself would support is in {private}: for the owner of the data only.")
+        return 0
+
+    def source(self, drawn: Mechanism) -> tuple[EnsembleModel | None, Any, dict[str, Any]]:
+        """Return the model, what to draw from, and the public terms of the draw."""
+        if self.fleet is None:
+            if self.edges is not None:
+                raise ValueError("--edges bounds the levels of a fleet; give the fleet with --fleet.")
+            if isinstance(drawn, FleetMechanism):
+                raise ValueError(
+                    f"the {drawn.name} mechanism protects participants; give their meters with --fleet and the public "
+                    "bounds of the power levels with --edges."
+                )
+            _, model = self.load()
+            return model, model.default, {"h": self.adjacency(model)} if drawn.name == "dirichlet" else {}
+        if self.meter.meter is not None:
+            raise ValueError("--meter is one building and --fleet are many participants; give one of them.")
+        if self.edges is None:
+            raise ValueError(
+                "--edges is missing: the bounds of the power levels must be public, so state them in kW, as in "
+                "--edges 0 5 10 20."
+            )
+        how = {name: value for name, value in vars(self.meter).items() if name not in ("meter", "column", "holidays")}
+        with Progress(f"reading {self.fleet}"):
+            given = {name: value for name, value in how.items() if value is not None}
+            return None, Fleet.read(self.fleet, edges=self.edges, **given), {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Audit:
+    """Attack the mechanism, and what only looks private.
+
+    With --participants, one more participant joins or does not, and is guessed from the release, from the plan made on
+    it and from an agent trained on it. Exit status 1 if an attack does not go as predicted.
+
+    Examples
+    --------
+      dp-ensemble privacy audit
+      dp-ensemble privacy audit --k 20 --draws 1000000
+      dp-ensemble privacy audit --participants 60 --privacy gaussian:epsilon=4
+    """
+
+    k: float = 50.0
+    """Concentration of the Dirichlet mechanism."""
+    floor: float = 0.1
+    """Least entry before the draw."""
+    h: float = 0.03
+    """Adjacency: L1 distance of two rows."""
+    delta: float = 0.05
+    """Probability of exceeding epsilon."""
+    draws: int | None = None
+    """Draws of each input: 400,000 unless given, 20,000 with --participants."""
+    samples: int = 16
+    """Draws in the attacked average."""
+    participants: int | None = None
+    """Attack the protection of one participant among so many, instead of that of a row."""
+    privacy: str | None = None
+    """The mechanism, with --participants: gaussian:epsilon=4 unless given."""
+    seed: int = 0
+    """Seed of the attack."""
+
+    def run(self) -> int:
+        """Attack a claim about rows, or one about participants; status 1 if an attack surprises."""
+        from dp_ensemble_env.experiments.studies import attacks, canaries
+
+        confidence = f"hold with confidence {attacks.CONFIDENCE:.6f} each"
+        if self.participants is None:
+            if self.privacy is not None:
+                raise ValueError("--privacy is attacked through participants; say how many, as in --participants 60.")
+            check_positive(self.k, "--k")
+            draws = 400_000 if self.draws is None else self.draws
+            settings = attacks.AttackSettings(self.k, self.floor, self.h, self.delta, draws, self.samples, self.seed)
+            with Progress("attacking") as monitor:
+                tried: list[Any] = attacks.attack(settings, monitor)
+            title = f"epsilon at delta={self.delta:g}, k={self.k:g}, h={self.h:g}, floor={self.floor:g}"
+            headings: tuple[str, ...] = ("attacked", "shown, at least", "claimed", "verdict")
+            rows = [[one.name, number(one.shown), one.claimed, one.verdict] for one in tried]
+            note = (
+                f"Lower bounds {confidence} (Clopper-Pearson, threshold from the other half); the mean of several "
+                "draws is to show more than one draw's epsilon and at most the composed one."
+            )
+        else:
+            draws = canaries.CanarySettings.draws if self.draws is None else self.draws
+            numbers = {"draws": draws, "releases": max(100, draws // 2), "agents": max(100, draws // 25)}
+            spec = self.privacy or canaries.CanarySettings.privacy
+            about = canaries.CanarySettings(spec, self.participants, **numbers, seed=self.seed)
+            with Progress("attacking") as monitor:
+                tried = canaries.attack_participants(about, monitor)
+            title = f"epsilon at delta={tried[0].delta:g} of {spec}, for one participant among {self.participants}"
+            headings, rows = canaries.HEADINGS, [list(one.cells()) for one in tried]
+            note = (
+                f"A canary participant joined, or did not; draws are counted for each. Lower bounds {confidence} "
+                "(direction and threshold from the other half). A bound of 0 shows nothing."
+            )
+        styles = ["" if one.good else "bold red" for one in tried]
+        lines = [[Text(cell, style) for cell in row] for row, style in zip(rows, styles, strict=True)]
+        table(title, headings, lines, notes=(note,))
+        return 0 if all(one.good for one in tried) else 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plot:
+    """Draw epsilon against k, and the outputs for two adjacent inputs on the simplex.
+
+    Examples
+    --------
+      dp-ensemble privacy plot
+      dp-ensemble privacy plot --output figures --k 20 100
+    """
+
+    h: float = 0.03
+    """Adjacency: L1 distance of two rows."""
+    floor: float = 0.1
+    """Least entry."""
+    rows: int = 20
+    """Rows composed."""
+    k: tuple[float, ...] = (50.0, 200.0)
+    """Panels of the simplex."""
+    row: tuple[float, float, float] = (0.2, 0.6, 0.2)
+    """Row on the simplex."""
+    points: int = 1000
+    """Draws per input."""
+    seed: int = 0
+    """Seed of the draws."""
+    output: Path = Path("figures")
+    """Folder for the pictures."""
+
+    def run(self) -> int:
+        """Draw the two pictures."""
+        from dp_ensemble_env.reporting.privacy_plots import plot_epsilon, plot_simplex
+
+        check_writable(self.output, folder=True)
+        with Progress("drawing"):
+            self.output.mkdir(parents=True, exist_ok=True)
+            simplex = self.output / "simplex.png"
+            paths = [
+                plot_simplex(simplex, list(self.row), self.h, self.k, self.points, self.seed),
+                plot_epsilon(self.output / "epsilon_against_k.png", self.h, self.floor, self.rows),
+            ]
+        for path in paths:
+            print(f"Wrote {path}")
+        return 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frontier:
+    r"""Measure the score of plans made on releases that protect a participant, against epsilon.
+
+    For several numbers of participants, mechanisms and targets, beside a plan made without data.
+
+    Examples
+    --------
+      dp-ensemble privacy frontier --participants 1000 --epsilons 1 4
+      dp-ensemble privacy frontier --instances 0 1 2 --heterogeneity 30 8 \
+          --mechanisms gaussian laplace posterior dirichlet
+    """
+
+    study: FrontierSettings = FrontierSettings(
+        instances=(0,), heterogeneity=(30.0,), epsilons=(0.5, 1.0, 2.0, 4.0), mechanisms=("gaussian",)
     )
-    show_table(title, headings, lines, left=(), notes=(note,))
-    return 0
+    output: Path = Path("runs/frontier")
+    """Folder to write to."""
+
+    def run(self) -> int:
+        """Measure, draw and write the frontier."""
+        from dp_ensemble_env.experiments.studies import frontier
+
+        importlib.import_module("matplotlib")  # learn of a missing extra before the work
+        check_writable(self.output, folder=True)
+        with Progress("measuring") as monitor, keeping(lambda: "nothing was written"):
+            points = frontier.measure(self.study, monitor)
+            monitor.stage("drawing")
+            self.output.mkdir(parents=True, exist_ok=True)
+            picture = frontier.plot(points, self.output / "frontier.png")
+        headings, rows = frontier.table(points)
+        note = (
+            "Scores deployed on the true behaviour as a tilt, mean / worst over the draws. ε = 0 is a plan on a public "
+            "guess, made without data. Participants are simulated; one participant's whole record is protected (add or "
+            "remove)."
+        )
+        table("Score against ε", headings, rows, keep=4, notes=(note,))
+        write_csv(self.output / "frontier.csv", headings, rows)
+        _write_json(self.output / "frontier.json", frontier.to_json(self.study, points))
+        print(f"Picture: {picture}\nTables:  {self.output}/frontier.csv, frontier.json")
+        return 0
 
 
-def _without_floor(args: argparse.Namespace) -> int:
-    """Say what a release without a floor is worth on the matrix at hand, and what would reach the target."""
-    with Progress("measuring the matrix"):
-        problem = options.load_problem(args)
-        h = choose_h(args, problem.model)
-        moves = h.h if isinstance(h, Adjacency) else h
-        entries: Any = "any" if isinstance(h, Adjacency) else args.entries
-        lines = [
-            f"The matrix in what follows: {problem.settings.title}.",
-            str(floorless_report(problem.model.default, args.k, moves, args.delta, entries)),
-            reach_statement(problem.model, (args.epsilon, args.delta), h, draws=args.draws, entries=entries),
-        ]
-    for line in lines:
-        show_text(line)
-    return 0
+@dataclass(frozen=True, kw_only=True)
+class Regret(OnProblem):
+    r"""Split what controllers lose against the optimum into sampling, privacy and learning; the parts add up.
 
+    Examples
+    --------
+      dp-ensemble privacy regret
+      dp-ensemble privacy regret --participants 1000 --specs gaussian:epsilon=1 \
+          --learner z-learning
+    """
 
-def _theorem2(k: float, args: argparse.Namespace) -> str:
-    """Theorem 2 needs room for its rows: a dash where it does not apply."""
-    try:
-        return number(theorem2_epsilon(k, args.h, args.floor, args.floor, 2, args.delta))
-    except ValueError:
-        return "-"
+    forecast: ForecastSettings = ForecastSettings(dynamics="pooled")
+    specs: tuple[str, ...] = ()
+    """Mechanisms to make the controllers on; a few that suit the scenario unless given."""
+    participants: int | None = None
+    """Participants to simulate: 4,000 unless given, if a mechanism protects them."""
+    days: int = 30
+    """Days to simulate for each participant (a whole summer where it only moves between levels)."""
+    heterogeneity: float = 30.0
+    """κ: a smaller value makes participants differ more."""
+    releases: int = 5
+    """Releases of each mechanism."""
+    learner: str | None = None
+    """A learner instead of the exact plan, such as z-learning."""
+    steps: int | None = None
+    """Its training budget; as tuned unless given."""
+    action: str = "tilt"
+    """Action mode: price, tilt, policy, discrete, or a registered one."""
+    seed: int = 0
+    """Seed of the first release, and of the participants."""
+    output: Path = Path("runs/regret")
+    """Folder to write to."""
+
+    def run(self) -> int:
+        """Split the losses of plans, and of a learner if one is asked for, made on releases."""
+        from dp_ensemble_env.agents import agent_names
+        from dp_ensemble_env.envs import actions
+        from dp_ensemble_env.experiments.studies import regret
+        from dp_ensemble_env.scenarios.problem import simulated
+
+        importlib.import_module("matplotlib")  # learn of a missing extra before the work
+        check_choice(self.action, "--action", actions.names())
+        check_count(self.releases, "--releases")
+        if self.learner is not None:
+            check_choice(self.learner, "--learner", agent_names())
+        model = self.load().model
+        specs = self.specs or tuple(regret.default_specs(model))
+        needed = regret.default_participants(specs)
+        number = needed if self.participants is None else check_count(self.participants, "--participants", 0)
+        if needed and not number:
+            raise ValueError("--participants is 0, but a mechanism protects participants; simulate some.")
+        check_writable(self.output, folder=True)
+        rows: list[regret.Regret] = []
+        with Progress("splitting") as monitor, keeping(lambda: "nothing was written"):
+            fleet = None
+            if number:
+                monitor.stage(f"simulating {number:,} participants")
+                fleet = simulated(model, number, self.seed, heterogeneity=self.heterogeneity, days=self.days)
+            monitor.stage("splitting", len(specs) * self.releases)
+            for spec in specs:
+                losses = []
+                for seed in range(self.seed, self.seed + self.releases):
+                    losses.append(self.split(model, spec, fleet, seed))
+                    monitor.advance(len(rows) * self.releases + len(losses), spec)
+                name = spec if self.learner is None else f"{self.learner} on {spec}"
+                rows.append(regret.mean_regret(name, losses))
+            suffix = "" if self.settings.meter is None else "-private"
+            monitor.stage("drawing")
+            self.output.mkdir(parents=True, exist_ok=True)
+            picture = regret.draw_regrets(rows, self.output / f"regret{suffix}.png")
+        note = (
+            "Dollars per load below the optimum, split exactly; plans are deployed as tilts. 'without data' is the "
+            "score of a plan on a public guess, ε = 0; ε of one release is at δ = 1e-6 (the paper's mechanism: for "
+            "h = 0.03). Computed with the true behaviour: for the owner of the data."
+        )
+        cells = [row.cells() for row in rows]
+        table("Where the dollars per load went", regret.HEADINGS, cells, notes=(note,))
+        _write_json(self.output / f"regret{suffix}.json", {"regrets": [row.to_dict() for row in rows]})
+        print(f"Picture: {picture}\nTable:   {self.output}/regret{suffix}.json")
+        return 0
+
+    def split(self, model: EnsembleModel, spec: str, fleet: Fleet | None, seed: int) -> Any:
+        """Draw one release, from the participants where the mechanism takes them, and split the loss it led to."""
+        from dp_ensemble_env.agents import make_agent
+        from dp_ensemble_env.envs.ensemble import EnsembleEnv
+        from dp_ensemble_env.experiments.studies import regret
+        from dp_ensemble_env.scenarios.problem import draw_release
+
+        release, sample, agent = draw_release(spec, model, seed, fleet=fleet), None, None
+        if fleet is not None and not spec.startswith("dirichlet"):  # which is drawn from the true behaviour
+            sample = fleet.remembered("sample", lambda: regret.sample_matrix(fleet, model.guess))
+        if self.learner is not None:
+            private = EnsembleEnv(model.with_default(release.matrix), action=self.action)
+            budget = {} if self.steps is None else {"steps": self.steps}
+            agent = make_agent(self.learner, private, seed=seed, **budget)
+        return regret.split_regret(model, release, sample=sample, agent=agent, action=self.action)
 
 
 def number(value: float) -> str:
@@ -105,269 +602,7 @@ def number(value: float) -> str:
     return "inf" if math.isinf(value) else f"{value:.4g}"
 
 
-# ------------------------------------------------------------------ calibrate
-def run_calibrate(args: argparse.Namespace) -> int:
-    """Print the largest k for a target, in the abstract or on a matrix with its cost."""
-    if args.meter is None and args.scenario is None:
-        if args.floor is None:
-            raise ValueError(
-                "--floor is missing: give the least entry of the support, or --scenario or --meter to search over "
-                "floors."
-            )
-        rows = args.rows or 20
-        k = calibrate_k(args.epsilon, args.delta, args.h, args.floor, rows, entries=args.entries)
-        show_text(f"k = {k:.6g}")
-        show_text(str(release_guarantee(k, args.h, args.floor, args.delta, rows, entries=args.entries)))
-        return 0
-    args.scenario = args.scenario or "campus-event"
-    model = options.load_problem(args).model
-    h = choose_h(args, model)
-    if isinstance(h, Adjacency):
-        show_text(str(h))
-    entries = "any" if isinstance(h, Adjacency) else args.entries
-    sought: dict[str, Any] = {"draws": args.draws, "rows": args.rows or "sequential", "entries": entries}
-    found = _search(args, model, h, sought)
-    title = f"settings that reach epsilon={args.epsilon:g} at delta={args.delta:g} on this matrix"
-    headings = ("floor", "k", "cost, $ per load and event", f"cost, $ for {model.buildings} loads")
-    lines = [
-        [f"{s.floor:.4g}", f"{s.k:.4g}", f"{s.cost:.2f} ± {s.standard_error:.2f}", f"{s.cost * s.buildings:,.0f}"]
-        for s in found
-    ]
-    touched = f"a unit touches at most {args.rows} rows" if args.rows else "all rows composed"
-    note = (
-        f"Exact cost of privacy over {args.draws} draws (± one standard error); adjacency {found[0].h} "
-        f"({entries} entries), {touched} [{PRIVATE_MARK}]."
-    )
-    show_table(title, headings, lines, left=(), notes=(note,))
-    return 0
-
-
-def _search(args: argparse.Namespace, model: EnsembleModel, h: float | Adjacency, sought: dict[str, Any]) -> list[Any]:
-    """Return the settings that reach the target, the cheapest first."""
-    most = int((model.default > 0).sum(axis=-1).max())
-    shares = SHARES if args.floor is None else (args.floor * most,)
-    with Progress("trying floors", len(shares)) as monitor:
-
-        def watch(floors: Any) -> Any:
-            for count, floor in enumerate(floors):
-                monitor.advance(count)
-                yield floor
-
-        found = reachable_settings(model, args.epsilon, args.delta, h, shares=shares, **sought, progress=watch)
-        if found:
-            return list(found)
-        if args.floor is not None:
-            raise UnreachableTarget(f"no k reaches the target with --floor {args.floor:g}; leave it out to try others.")
-        raise UnreachableTarget(reach_statement(model, (args.epsilon, args.delta), h, **sought))
-
-
-# ------------------------------------------------------------------ audit
-def run_audit(args: argparse.Namespace) -> int:
-    """Attack a claim about rows, or one about participants; status 1 if an attack surprises."""
-    return _audit_rows(args) if args.participants is None else _audit_participants(args)
-
-
-def _audit_rows(args: argparse.Namespace) -> int:
-    """Attack the Dirichlet mechanism, its mutants, a deterministic policy and an average."""
-    if args.privacy is not None:
-        raise ValueError("--privacy is attacked through participants: say how many there are, --participants 60.")
-    draws = args.draws or 400_000
-    settings = AttackSettings(args.k, args.floor, args.h, args.delta, draws, args.samples, args.seed)
-    with Progress("attacking") as monitor:
-        found = attack(settings, monitor)
-    title = f"epsilon at delta={args.delta:g}, k={args.k:g}, h={args.h:g}, floor={args.floor:g}"
-    lines = [[one.name, number(one.shown), one.claimed, one.verdict] for one in found]
-    lines = [
-        line if one.good else [Styled(cell, "bold red") for cell in line]
-        for line, one in zip(lines, found, strict=True)
-    ]
-    note = (
-        f"Lower bounds hold with confidence {CONFIDENCE:.6f} each (Clopper-Pearson, threshold from the other half); "
-        "the mean of several draws is to show more than one draw's epsilon and at most the composed one."
-    )
-    words = ("attacked", "claimed", "verdict")
-    show_table(title, ("attacked", "shown, at least", "claimed", "verdict"), lines, left=words, notes=(note,))
-    return 0 if all(one.good for one in found) else 1
-
-
-def _audit_participants(args: argparse.Namespace) -> int:
-    """Let a canary participant join or not, and guess it from all that is made of the data."""
-    from dp_ensemble_env.experiments.studies import canaries
-
-    draws = args.draws or canaries.CanarySettings.draws
-    numbers = {"draws": draws, "releases": max(100, draws // 2), "agents": max(100, draws // 25)}
-    spec = args.privacy or canaries.CanarySettings.privacy
-    settings = canaries.CanarySettings(spec, args.participants, **numbers, seed=args.seed)
-    with Progress("attacking") as monitor:
-        found = canaries.attack_participants(settings, monitor)
-    lines = [list(one.cells()) if one.good else [Styled(cell, "bold red") for cell in one.cells()] for one in found]
-    title = f"epsilon at delta={found[0].delta:g} of {spec}, for one participant among {args.participants}"
-    note = (
-        f"A canary participant joined, or did not; draws are counted for each. Lower bounds hold with confidence "
-        f"{CONFIDENCE:.6f} each (direction and threshold from the other half). A bound of 0 shows nothing."
-    )
-    show_table(title, canaries.HEADINGS, lines, left=("attacked", "verdict"), notes=(note,))
-    return 0 if all(one.good for one in found) else 1
-
-
-# ------------------------------------------------------------------ plot
-def run_plot(args: argparse.Namespace) -> int:
-    """Draw ε against k, and the outputs for two adjacent inputs on the simplex."""
-    from dp_ensemble_env.reporting.privacy_plots import plot_epsilon, plot_simplex
-
-    check_writable(args.output, folder=True)
-    with Progress("drawing"):
-        args.output.mkdir(parents=True, exist_ok=True)
-        paths = [
-            plot_simplex(args.output / "simplex.png", args.row, args.h, tuple(args.k), args.points, args.seed),
-            plot_epsilon(args.output / "epsilon_against_k.png", args.h, args.floor, args.rows),
-        ]
-    for path in paths:
-        print(f"Wrote {path}")
-    return 0
-
-
-# ------------------------------------------------------------------ arguments
-DESCRIPTION = """State, choose, spend and attack the privacy of a release.
-
-Each command explains itself: dp-ensemble privacy COMMAND --help."""
-EXAMPLES = (
-    "dp-ensemble privacy guarantee --k 50 --floor 0.1 --rows 20",
-    "dp-ensemble privacy calibrate --epsilon 8 --floor 0.1",
-    "dp-ensemble privacy release --k 23 --floor 0.07 --output p.json --ledger l.jsonl",
-    "dp-ensemble privacy audit",
-    "dp-ensemble privacy plot --output figures",
-    "dp-ensemble privacy frontier --participants 1000 --epsilons 1",
-)
-
-
-def build_parser() -> Parser:
-    """Describe the commands."""
-    parser = Parser(prog="dp-ensemble privacy", description=DESCRIPTION, examples=EXAMPLES)
-    commands = parser.add_subparsers(
-        dest="command", required=True, metavar="COMMAND", title="commands", prog=parser.prog
-    )
-    for name, words, declare, run in (
-        ("guarantee", "one line, and a table over k", _guarantee, run_guarantee),
-        ("calibrate", "the largest k that reaches a target", _calibrate, run_calibrate),
-        ("release", "draw one private matrix and book it", declare_release, run_release),
-        ("audit", "attack the mechanism and what only looks private", _audit, run_audit),
-        ("plot", "epsilon against k, and the simplex", _plot, run_plot),
-        ("frontier", "score against epsilon, with participants", declare_frontier, run_frontier),
-        ("regret", "where each lost dollar went", declare_regret, run_regret),
-    ):
-        examples, description = TEXTS[name]
-        one = commands.add_parser(name, help=words, description=description, examples=examples)
-        declare(one)
-        one.set_defaults(run=run)
-    return parser
-
-
-TEXTS = {
-    "guarantee": (
-        ("dp-ensemble privacy guarantee --k 50 --floor 0.1 --rows 20",
-         "dp-ensemble privacy guarantee --floor 0 --scenario campus-event"),
-        "Say what a release guarantees, in one line and in a table over k. Without a floor no epsilon holds in the "
-        "worst case: then say what the matrix at hand supports, and which settings reach a target on it.",
-    ),
-    "calibrate": (
-        ("dp-ensemble privacy calibrate --epsilon 8 --floor 0.1 --rows 20",
-         "dp-ensemble privacy calibrate --epsilon 5 --scenario campus-event"),
-        "Find the largest k that reaches a target: in the abstract, or with --scenario or --meter on a matrix, with "
-        "what it costs in dollars.",
-    ),
-    "release": (
-        ("dp-ensemble privacy release --k 23 --floor 0.07 --output private.json \\",
-         "    --ledger ledger.jsonl",
-         "dp-ensemble privacy release --meter meter.csv --unit kWh --stamp start \\",
-         "    --privacy dirichlet:k=23,floor=0.05 --output private.json \\",
-         "    --ledger ledger.jsonl",
-         "dp-ensemble privacy release --fleet meters.csv --unit kW --edges 0 5 10 20 \\",
-         "    --privacy gaussian:epsilon=1 --output p.json --ledger ledger.jsonl"),
-        "Draw one private matrix: booked in the ledger first, then drawn, then written. With --fleet a participant is "
-        "protected: --privacy gaussian:epsilon=1, laplace or posterior.",
-    ),
-    "audit": (
-        ("dp-ensemble privacy audit", "dp-ensemble privacy audit --k 20 --draws 1000000",
-         "dp-ensemble privacy audit --participants 60 --privacy gaussian:epsilon=4"),
-        "Attack the mechanism, and what only looks private. With --participants, one more participant joins or does "
-        "not, and is guessed from the release, from the plan made on it and from an agent trained on it. Exit status 1 "
-        "if an attack does not go as predicted.",
-    ),
-    "plot": (
-        ("dp-ensemble privacy plot", "dp-ensemble privacy plot --output figures --k 20 100"),
-        "Draw epsilon against k, and the outputs for two adjacent inputs on the simplex.",
-    ),
-    "frontier": (
-        ("dp-ensemble privacy frontier --participants 1000 --epsilons 1 4",
-         "dp-ensemble privacy frontier --instance 0 1 2 --heterogeneity 30 8 \\",
-         "    --mechanisms gaussian laplace posterior dirichlet"),
-        "Measure the score of plans made on releases that protect a participant, for several numbers of participants, "
-        "mechanisms and targets, beside a plan made without data.",
-    ),
-    "regret": (
-        ("dp-ensemble privacy regret",
-         "dp-ensemble privacy regret --participants 1000 --specs gaussian:epsilon=1 \\",
-         "    --learner z-learning"),
-        "Split what controllers lose against the optimum into sampling, privacy and learning; the parts add up.",
-    ),
-}  # fmt: skip
-
-
-def _rows(parser: Parser) -> None:
-    words = "rows that one unit touches (default 20, or all on a matrix)"
-    parser.add_argument("--rows", type=options.whole(1), metavar="N", help=words)
-    parser.add_argument("--entries", choices=("two", "any"), default="two", help="entries that may differ")
-
-
-def _draws(parser: Parser) -> None:
-    parser.add_argument("--draws", type=options.whole(1), default=32, metavar="N", help="draws for the cost in dollars")
-
-
-def _guarantee(parser: Parser) -> None:
-    declare_settings(parser, 50.0, 0.1)
-    _rows(parser)
-    words = "values of k for the table (default 5 to 500)"
-    parser.add_argument("--ks", type=options.positive, nargs="+", metavar="K", help=words)
-    words = "target to aim at where there is no floor"
-    parser.add_argument("--epsilon", type=options.positive, default=5.0, metavar="E", help=words)
-    _draws(parser)
-    declare_matrix(parser)
-
-
-def _calibrate(parser: Parser) -> None:
-    parser.add_argument("--epsilon", type=options.positive, required=True, metavar="E", help="target epsilon")
-    declare_settings(parser, None, None)
-    _rows(parser)
-    _draws(parser)
-    declare_matrix(parser, None)
-
-
-def _audit(parser: Parser) -> None:
-    declare_settings(parser, 50.0, 0.1, 0.05)
-    whole = options.whole
-    words = "draws of each input (default 400000; with --participants 20000)"
-    parser.add_argument("--draws", type=whole(4), metavar="N", help=words)
-    parser.add_argument("--samples", type=whole(1), default=16, metavar="N", help="draws in the attacked average")
-    words = "attack the protection of one participant among N, instead of that of a row"
-    parser.add_argument("--participants", type=whole(1), metavar="N", help=words)
-    helps = {"seed": "seed of the attack", "privacy": "the mechanism, with --participants (default gaussian:epsilon=4)"}
-    options.add(parser, "privacy", "seed", helps=helps)
-
-
-def _plot(parser: Parser) -> None:
-    whole, positive = options.whole, options.positive
-    parser.add_argument("--h", type=positive, default=0.03, metavar="H", help="adjacency")
-    parser.add_argument("--floor", type=positive, default=0.1, metavar="P", help="least entry")
-    parser.add_argument("--rows", type=whole(1), default=20, metavar="N", help="rows composed")
-    words = "panels of the simplex"
-    parser.add_argument("--k", type=positive, nargs="+", default=[50.0, 200.0], metavar="K", help=words)
-    words = "row on the simplex"
-    parser.add_argument("--row", type=positive, nargs=3, default=[0.2, 0.6, 0.2], metavar="P", help=words)
-    parser.add_argument("--points", type=whole(1), default=1000, metavar="N", help="draws per input")
-    options.add(parser, "output", "seed", output=Path("figures"), helps={"output": "folder for the pictures"})
-
-
-def main(argv: list[str] | None = None) -> int:
-    """Run the command."""
-    return execute(build_parser, lambda args: int(args.run(args)), argv)
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    with atomic_write(path) as stream:
+        json.dump(content, stream, indent=1)
+        stream.write("\n")

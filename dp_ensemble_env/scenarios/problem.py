@@ -123,7 +123,7 @@ class ProblemSettings(ForecastSettings, MeterSettings, EventSettings, ModelSetti
             return settings
         for part in (MeterSettings, ForecastSettings):
             for f in fields(part):
-                if f.name not in more and getattr(settings, f.name) != getattr(plain, f.name):
+                if f.name not in (*more, "dynamics") and getattr(settings, f.name) != getattr(plain, f.name):
                     option = f.name.replace("_", "-")
                     raise ValueError(
                         f"--{option} says how a meter file is read; give one with --meter, or leave it out."

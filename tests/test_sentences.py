@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from helpers import load
@@ -57,28 +56,6 @@ def test_links_that_lead_in_a_circle(tmp_path, capsys):
         PrivacyLedger(loop).release(mechanism("dirichlet:k=50,floor=0.05"), [[0.5, 0.5], [0.3, 0.7]])
 
 
-@pytest.mark.parametrize("name", ["[/red]", "runs/[bold", "a[/]b", "%s%d", "{x}"])
-def test_markup_in_the_path_of_an_agent(name, tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert "is neither an agent nor a run folder" in one_sentence(capsys, load("evaluate").main([name]))
-    Path(name).mkdir(parents=True)
-    assert "there is no model file" in one_sentence(capsys, load("evaluate").main([name]))
-
-
-@pytest.mark.parametrize(("text", "words"), [("[1, 2]", "holds a list"), ("3", "holds a int"), ("{", "not valid JSON")])
-def test_config_that_is_no_object(text, words, tmp_path, capsys):
-    (tmp_path / "config.json").write_text(text)
-    assert words in one_sentence(capsys, load("evaluate").main([str(tmp_path)]))
-
-
-@pytest.mark.parametrize(
-    "environment", [[1], {"problem": 3}, {"population": "mean-field"}, {"problem": {}, "population": "mean-field"}]
-)
-def test_config_with_a_broken_environment(environment, tmp_path, capsys):
-    (tmp_path / "config.json").write_text(json.dumps({"algo": "ppo", "environment": environment}))
-    assert "config.json" in one_sentence(capsys, load("evaluate").main([str(tmp_path)]))
-
-
 # ------------------------------------------------------------------ full disk
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 def test_a_full_disk_names_the_file_and_keeps_the_old_one(number, tmp_path, monkeypatch):
@@ -98,9 +75,9 @@ def test_a_full_disk_names_the_file_and_keeps_the_old_one(number, tmp_path, monk
 def test_a_command_on_a_full_disk(tmp_path):
     """A limit on the size of files stands for a disk without room."""
     code = (
-        "import resource, sys; from dp_ensemble_env.cli import evaluate\n"
+        "import resource, sys; from dp_ensemble_env.cli import main\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))\n"
-        f"sys.exit(evaluate.main(['uncontrolled', '--json', {str(tmp_path / 'out.json')!r}]))"
+        f"sys.exit(main(['evaluate', 'uncontrolled', '--json', {str(tmp_path / 'out.json')!r}]))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 2 and "Traceback" not in done.stderr

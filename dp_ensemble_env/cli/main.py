@@ -47,7 +47,7 @@ COMMANDS = {
     },
 }
 #: Commands that still bring a parser of their own.
-OLD = {"suite", "sweep", "tune", "compare", "leaderboard", "reproduce", "dataset",
+OLD = {"suite", "sweep", "tune", "compare", "leaderboard",
        "backtest", "plan", "settle"}  # fmt: skip
 #: The extra that brings a module.
 EXTRAS = {
@@ -174,9 +174,10 @@ def parse(kind: Any, words: list[str], prog: str) -> Any:
 
 def unboxed(text: str) -> str:
     """Return what a box says as one line: the first paragraph of each of its sections."""
-    lines = [re.sub(r"\x1b\[[\d;]*m", "", line).strip(" │") for line in text.splitlines()]
-    sections = re.split(r"\n[-─]{3,}\n", "\n".join(line for line in lines if not line.startswith(("╭", "╰"))))
-    return "; ".join(" ".join(section.strip().split("\n\n")[0].split()).rstrip(".") for section in sections)
+    lines = [re.sub(r"\x1b\[[\d;]*m", "", line).strip(" │") for line in text.splitlines()[1:]]  # after the title
+    sections = re.split(r"^[-─╰╯]{3,}$", "\n".join(lines), flags=re.MULTILINE)
+    told = [" ".join(section.strip().split("\n\n")[0].split()).rstrip(".") for section in sections]
+    return "; ".join(filter(None, told))
 
 
 def sentence(error: BaseException) -> str:

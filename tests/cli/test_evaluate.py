@@ -35,9 +35,11 @@ def test_the_seed_is_not_that_of_the_campus(tmp_path):
     assert results[0] == results[1]
 
 
-def test_finite_population_has_a_standard_error(tmp_path):
-    result = run(tmp_path, "best-price", "--population", "single", "--action", "price", "--episodes", "300")
-    assert result["episodes"] == 300 and 0 < result["score_error"] < 10
+def test_finite_population_of_a_coupled_model_has_a_standard_error(tmp_path):
+    result = run(tmp_path, "best-price", "--scenario", "feeder", "--population", "3", "--episodes", "300")
+    assert result["episodes"] == 300 and 0 < result["score_error"] < 20
+    alone = run(tmp_path, "best-price", "--population", "single", "--action", "price")
+    assert alone["exact"] and alone["episodes"] == 0
 
 
 def test_planning_on_a_release_and_deploying_on_the_truth(tmp_path):
@@ -135,7 +137,7 @@ def test_markup_in_the_path_of_an_agent(name, tmp_path, capsys, monkeypatch):
         (["ppo", "--algo", "ppo"], "leave it out"),
         (["ppo", "--split", "test"], "--instances 20"),
         (["standard", "--meter", "nowhere.csv"], "nowhere.csv"),
-        (["standard", "--population", "single", "--episodes", "0"], "episodes"),
+        (["best-price", "--scenario", "feeder", "--population", "3", "--episodes", "0"], "episodes"),
         (["standard", "--json", "/proc/no/file.json"], "cannot write"),
     ],
 )

@@ -26,20 +26,19 @@ from dp_ensemble_env.scenarios.problem import ProblemSettings
     ("script", "words"), [(load("dataset"), "dp-ensemble dataset"), (behaviour_cloning, "python docs/examples")]
 )
 def test_help_shows_examples(script, words, capsys):
-    with pytest.raises(SystemExit) as stop:
-        script.main(["--help"])
-    assert stop.value.code == 0
+    try:
+        assert script.main(["--help"]) == 0
+    except SystemExit as stop:
+        assert stop.code == 0
     assert words in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--episodes", "0"], "--episodes"),
-        (["--seed", "-1"], "--seed"),
-        (["--noise", "-0.1"], "--noise"),
-        (["--k", "0"], "--k"),
-        (["--floor", "0.1"], "give --k too"),
+        (["--episodes", "0"], "episodes must be at least 1"),
+        (["--seed", "-1"], "seed must be at least 0"),
+        (["--noise", "-0.1"], "noise must lie in"),
         (["--release-seed", "1"], "release_seed belongs to a release; pass privacy='dirichlet:k=50' too"),
         (["--kinds", "expert"], "uncontrolled"),
         (["--kinds", "standard", "--action", "price"], "pass action='tilt'"),
@@ -61,8 +60,7 @@ def test_without_minari_the_remedy_is_named(script, capsys, monkeypatch, tmp_pat
     assert "pip install" in error and "minari" in error and error.count("\n") == 1
 
 
-@pytest.mark.parametrize("option", ["--output", "--root"])
-def test_the_folder_may_be_relative(monkeypatch, tmp_path, option):
+def test_the_folder_may_be_relative(monkeypatch, tmp_path):
     """Minari would look for it below the folder that it is in at that moment."""
     from dp_ensemble_env.cli import dataset
 
@@ -71,7 +69,7 @@ def test_the_folder_may_be_relative(monkeypatch, tmp_path, option):
     monkeypatch.setattr(dataset, "minari_root", lambda: tmp_path / "else")
     monkeypatch.setattr(dataset.Target, "ids", lambda self, kinds: {})
     monkeypatch.setattr(dataset, "make_datasets", lambda problem, settings, target, *_: seen.append(target.root) or "")
-    assert dataset.main([option, "mine"]) == 0
+    assert load("dataset").main(["--output", "mine"]) == 0
     assert seen == [tmp_path / "mine"]
 
 

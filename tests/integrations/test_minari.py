@@ -22,7 +22,7 @@ from minari.dataset._storages.hdf5_storage import HDF5Storage
 
 from dp_ensemble_env import campus_event
 from dp_ensemble_env.agents import evaluate, make_agent
-from dp_ensemble_env.cli import dataset as command_line
+from dp_ensemble_env.cli import main
 from dp_ensemble_env.envs import EnsembleEnv
 from dp_ensemble_env.experiments import datasets as make_dataset
 from dp_ensemble_env.scenarios.problem import ProblemSettings
@@ -63,7 +63,7 @@ def empty(own_folder, monkeypatch):
 
 
 def make(*arguments):
-    assert command_line.main([str(one) for one in arguments]) == 0
+    assert main(["dataset", *map(str, arguments)]) == 0
 
 
 def returns_of(dataset):
@@ -265,13 +265,13 @@ def test_price_mode_has_no_standard(empty, capsys):
     assert sorted(minari.list_local_datasets()) == [
         f"dp_ensemble/meanfield-price/{kind}-v0" for kind in ("ad-hoc", "medium", "mixed", "uncontrolled")
     ]
-    assert command_line.main(["--action", "price", "--kinds", "standard"]) == 2
+    assert main(["dataset", "--action", "price", "--kinds", "standard"]) == 2
     assert "pass action='tilt'" in capsys.readouterr().err
 
 
 # ------------------------------------------------------------------ privacy
 def test_private_data_set_recovers_its_release_and_states_its_worth(empty):
-    make("--k", 50, "--floor", 0.05, "--release-seed", 3, "--kinds", "standard", "--episodes", 20)
+    make("--privacy", "dirichlet:k=50,floor=0.05", "--release-seed", 3, "--kinds", "standard", "--episodes", 20)
     dataset = minari.load_dataset("dp_ensemble/meanfield-tilt-k50-floor0_05-release3/standard-v0")
     assert replay(dataset) == 0.0
     env = dataset.recover_environment()
@@ -288,7 +288,7 @@ def test_private_data_set_recovers_its_release_and_states_its_worth(empty):
 def test_meter_data_set_needs_no_meter_file(empty, own_folder, capsys):
     meter = write_meter(own_folder / "meter.csv")
     options = ("--meter", meter, "--unit", "kW", "--stamp", "start", "--episodes", 10, "--kinds", "ad-hoc", "standard")
-    make(*options, "--k", 50, "--floor", 0.01)
+    make(*options, "--privacy", "dirichlet:k=50,floor=0.01")
     make(*options)
     assert "disclose the transition matrix" in capsys.readouterr().err
     true = ProblemSettings(meter=str(meter), unit="kW", stamp="start").build().model
@@ -319,7 +319,7 @@ def test_meter_data_set_needs_no_meter_file(empty, own_folder, capsys):
 def test_existing_data_sets_are_kept_unless_forced(empty, capsys):
     settings = ["--kinds", "ad-hoc", "--name", "x", "--noise", "0", "--episodes"]
     make(*settings, 4)
-    assert command_line.main([*settings, "5"]) == 2
+    assert main(["dataset", *settings, "5"]) == 2
     assert "--force" in capsys.readouterr().err
     assert minari.load_dataset("dp_ensemble/x/ad-hoc-v0").total_episodes == 4
     make(*settings, 5, "--force")
@@ -337,8 +337,8 @@ def test_interrupted_writing_leaves_the_former_data_set(empty, monkeypatch, caps
         raise KeyboardInterrupt
 
     monkeypatch.setattr(HDF5Storage, "update_episodes", interrupted)
-    assert command_line.main([*settings, "--force"]) == 130
-    assert command_line.main(["--kinds", "uncontrolled", "--name", "x"]) == 130
+    assert main(["dataset", *settings, "--force"]) == 130
+    assert main(["dataset", "--kinds", "uncontrolled", "--name", "x"]) == 130
     assert "complete" in capsys.readouterr().err
     monkeypatch.undo()
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(empty))

@@ -537,7 +537,7 @@ class Regret(OnProblem):
         from dp_ensemble_env.agents import agent_names
         from dp_ensemble_env.envs import actions
         from dp_ensemble_env.experiments.studies import regret
-        from dp_ensemble_env.scenarios.problem import simulated
+        from dp_ensemble_env.privacy.simulation import simulated
 
         importlib.import_module("matplotlib")  # learn of a missing extra before the work
         check_choice(self.action, "--action", actions.names())

@@ -15,7 +15,8 @@ __version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from dp_ensemble_env.chain import MarkovChain, ensemble, estimate_chain
-    from dp_ensemble_env.chain.event import DemandResponseEvent, customer_baseline
+    from dp_ensemble_env.chain.baseline import customer_baseline
+    from dp_ensemble_env.chain.event import DemandResponseEvent
     from dp_ensemble_env.chain.tariff import Tariff
     from dp_ensemble_env.control.cost import cost_of_privacy
     from dp_ensemble_env.control.lsmdp import evaluate_policy, solve
@@ -31,7 +32,8 @@ __getattr__, __dir__ = lazy(
     {
         "scenarios.campus": ("campus_building", "campus_chain", "campus_event"),
         "control.cost": ("cost_of_privacy",),
-        "chain.event": ("DemandResponseEvent", "customer_baseline"),
+        "chain.baseline": ("customer_baseline",),
+        "chain.event": ("DemandResponseEvent",),
         "chain.tariff": ("Tariff",),
         "control.lsmdp": ("evaluate_policy", "solve"),
         "chain": ("MarkovChain", "ensemble", "estimate_chain"),

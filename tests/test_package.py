@@ -26,13 +26,13 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 LAYERS = (
     ("tools",),
     ("control.kernel", "control.loops", "control.lsmdp", "control.quadrature"),
-    ("meter", "chain", "programme", "context", "coupling", "shapes", "model"),
+    ("meter", "chain", "context", "coupling", "shapes", "model"),
     ("control",),
     ("privacy",),
     ("scenarios", "samples"),
     ("envs", "reporting"),
     ("agents",),
-    ("experiments", "paper", "play"),
+    ("experiments", "paper", "dispatch", "play"),
     ("cli", "__main__"),
 )
 

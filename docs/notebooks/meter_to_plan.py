@@ -62,7 +62,7 @@ main(["backtest", *meter, "--days", "10"])
 # `plan` writes a page, a table, and a message in the format of OpenADR.
 
 # %%
-main(["plan", *meter, "--date", "2018-08-08", "--draws", "200", "--output", "plan"])
+main(["plan", *meter, "--date", "2018-08-08", "--output", "plan"])
 
 # %%
 import csv
@@ -72,7 +72,7 @@ import matplotlib.pyplot as plt
 with open("plan/dispatch.csv", newline="") as file:
     rows = list(csv.DictReader(file))
 figure, axes = plt.subplots(figsize=(6, 3.5))
-for column, label in (("uncontrolled_kw", "without control"), ("setpoint_kw", "set-points")):
+for column, label in (("forecast_kw", "without control"), ("setpoint_kw", "set-points")):
     axes.plot([float(row[column]) for row in rows], drawstyle="steps-post", label=label)
 ticks = range(0, len(rows), 4)
 axes.set_xticks(ticks, [rows[i]["start"][11:16] for i in ticks])
@@ -81,6 +81,6 @@ axes.legend()
 plt.show()
 
 # %% [markdown]
-# A plan made from readings without noise tells about them, so it goes to whoever may see the meter. To plan without
+# A plan made from readings without noise tells about them, so share it only with people who may see the meter. To plan without
 # that, read on in *Choosing a mechanism and ε*. After the event, `dp-ensemble settle` computes what was delivered
 # and paid.

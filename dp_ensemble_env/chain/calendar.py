@@ -1,4 +1,4 @@
-"""Days and steps: which stamps of a series lie in a season, on days like another, or one step apart."""
+"""Days and steps: which stamps lie in a season, on days like another or one step apart, and days not to learn from."""
 
 from __future__ import annotations
 
@@ -7,6 +7,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+#: A meter that shows one value so long stands still.
+FROZEN = np.timedelta64(6 * 3600, "s")
+#: A day with less than this share of the median day's energy is an outage.
+OUTAGE = 0.25
+#: Where more days than this share show a long run of equal readings, the meter is coarse, not stuck.
+COARSE = 0.2
 
 
 def as_step(step: Any, differences: NDArray[np.timedelta64]) -> np.timedelta64:
@@ -93,35 +100,60 @@ def similar_days(
     return alike & select_days(times, season=season, exclude=tuple(exclude))
 
 
-def us_holidays(year: int) -> tuple[str, ...]:
-    """Return the federal holidays of the United States in a year, on the days on which they are observed.
+def named_holidays(holidays: Iterable[str], stamps: Any) -> tuple[str, ...]:
+    """Write out the word ``"us"`` among `holidays`: the federal ones of every year of `stamps`, as they are observed.
 
     Examples
     --------
-    >>> us_holidays(2018)[4]
-    '2018-07-04'
+    >>> named_holidays(["us"], np.array(["2021-12-01"], dtype="datetime64[D]"))[-2:]
+    ('2022-11-24', '2022-12-26')
     """
-    fixed = [(1, 1), *([(6, 19)] if year >= 2021 else []), (7, 4), (11, 11), (12, 25)]
-    found = []
-    for month, number in fixed:
-        day = np.datetime64(f"{year}-{month:02d}-{number:02d}", "D")
-        found.append(day + np.timedelta64({5: -1, 6: 1}.get(int(day_of_week(day)), 0), "D"))
-    # Month, day of the week and which of them; -1 is the last.
-    for month, weekday, which in ((1, 0, 3), (2, 0, 3), (5, 0, -1), (9, 0, 1), (10, 0, 2), (11, 3, 4)):
-        first = np.datetime64(f"{year}-{month:02d}", "M")
-        days = np.arange(first.astype("datetime64[D]"), (first + 1).astype("datetime64[D]"))
-        found.append(days[day_of_week(days) == weekday][which - 1 if which > 0 else -1])
-    return tuple(sorted(str(day) for day in found))
-
-
-def named_holidays(holidays: Iterable[str], stamps: Any) -> tuple[str, ...]:
-    """Write out the word ``"us"`` among `holidays`: the federal ones of every year of `stamps`."""
     given = tuple(holidays)
     if "us" not in given:
         return given
-    years = np.unique(np.asarray(stamps).astype("datetime64[Y]")).astype(int) + 1970
-    named = [day for year in range(int(years.min()), int(years.max()) + 2) for day in us_holidays(year)]
-    return tuple(dict.fromkeys((*(day for day in given if day != "us"), *named)))
+    from holidays import country_holidays  # takes a while to import
+
+    years = np.asarray(stamps).astype("datetime64[Y]").astype(int) + 1970
+    federal = country_holidays("US", years=range(int(years.min()), int(years.max()) + 2))
+    # Of a holiday on a weekend the package lists the day itself and the weekday on which it is observed.
+    observed = [str(day) for day in sorted(federal) if day.weekday() < 5]
+    return tuple(dict.fromkeys((*(day for day in given if day != "us"), *observed)))
+
+
+def stale_days(stamps: NDArray[np.datetime64], kw: NDArray[Any], step: np.timedelta64) -> dict[str, str]:
+    """Return the days not to learn from, and why: ``"frozen"`` or ``"outage"``.
+
+    Frozen: one value for six hours or longer, unless every fifth day has such a run. Outage: less than a quarter
+    of the energy of the median day of its type (weekday or weekend).
+
+    Examples
+    --------
+    >>> hours = np.datetime64("2024-06-03T00:00:00") + np.arange(240) * np.timedelta64(3600, "s")
+    >>> kw = 100 + 10 * np.sin(np.arange(240) / 3)
+    >>> kw[50:56] = 104.2
+    >>> stale_days(hours, kw, np.timedelta64(3600, "s"))
+    {'2024-06-05': 'frozen'}
+    """
+    order = np.argsort(stamps)
+    stamps, kw = stamps[order], np.asarray(kw, dtype=float)[order]
+    days, index = np.unique(stamps.astype("datetime64[D]"), return_inverse=True)
+    present = ~np.isnan(kw)
+    same = np.append(False, (np.diff(kw) == 0) & (np.diff(stamps) == step))
+    place = np.arange(len(kw))
+    run = place - np.maximum.accumulate(np.where(same, 0, place)) + 1  # readings of the run that ends here
+    longest = np.zeros(len(days), dtype=int)
+    np.maximum.at(longest, index, np.where(present, run, 0))
+    frozen = longest >= max(int(FROZEN // step), 3)
+    found = {} if frozen.mean() > COARSE else {str(day): "frozen" for day in days[frozen]}
+    number = np.bincount(index[present], minlength=len(days))
+    mean = np.bincount(index[present], kw[present], minlength=len(days)) / np.maximum(number, 1)
+    kind = day_type(days)
+    for which in (0, 1):
+        alike = (kind == which) & (number > 0)
+        if alike.any():
+            low = alike & (mean < OUTAGE * np.median(mean[alike]))
+            found |= {str(day): "outage" for day in days[low]}
+    return dict(sorted(found.items()))
 
 
 def resample(

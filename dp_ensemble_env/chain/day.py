@@ -27,6 +27,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import stdtrit
 
 from dp_ensemble_env.chain.calendar import similar_days
 
@@ -41,6 +42,8 @@ PROFILE_DAYS, LEAST_DAYS = 3, 5
 #: Smaller probabilities of a move are left out: moves of ten standard deviations. What a load never does by itself it
 #: may still do when it is asked to, at its price in nats.
 LEAST_PROBABILITY = 1e-24
+#: The range of a forecast: days after which an error weighs half, and how fast it widens with the heat of the day.
+ERROR_HALF_LIFE, HEAT = 15.0, 0.3
 DAY = np.timedelta64(1, "D")
 HISTORY = np.timedelta64(3 * 3600, "s")
 
@@ -71,8 +74,8 @@ class DayPath:
         Days after which a day weighs half in the profile.
     dates : ndarray of datetime64 of shape (D,)
         Days that were left out in turn.
-    errors : ndarray of shape (D, T + 1)
-        Load of each of them less its forecast, in kW.
+    loads, errors : ndarray of shape (D, T + 1)
+        Load of each of them, and that less its forecast, in kW.
     """
 
     times: TimeArray
@@ -84,6 +87,7 @@ class DayPath:
     days: int
     half_life: float
     dates: TimeArray
+    loads: FloatArray
     errors: FloatArray
 
     def __repr__(self) -> str:
@@ -115,6 +119,29 @@ class DayPath:
         start = np.zeros(len(levels))
         start[below : below + 2] = 1.0 - (place - below), place - below
         return start
+
+
+def half_width(errors: FloatArray, loads: FloatArray, forecast: float, share: float = 0.9) -> float:
+    r"""Return half the width of the range around a forecast that should hold `share` of the days.
+
+    The errors :math:`e_i` are those of days left out, the latest last, so the range follows the season, the notice, and
+    whatever errors of successive steps have in common. Their spread is the larger of the root mean square and of the
+    one in which recent days weigh more. Days hotter than usual are forecast worse: :math:`z` standard deviations above
+    the mean `loads`, the range is :math:`\sqrt{1 + 0.3 z^2}` times as wide.
+
+    Parameters
+    ----------
+    errors, loads : ndarray of shape (D,)
+        Errors of the days left out, and what they drew.
+    forecast : float
+    share : float
+    """
+    days = len(errors)
+    weight = 0.5 ** (np.arange(days)[::-1] / ERROR_HALF_LIFE)
+    even, recent = (errors**2).sum() / max(days - 1, 1), (weight * errors**2).sum() / weight.sum()
+    heat = max((forecast - loads.mean()) / max(float(loads.std()), 1e-12 * abs(forecast), 1e-12), 0.0)
+    quantile = float(stdtrit(max(days - 1, 1), 0.5 * (1.0 + share)))
+    return float(quantile * np.sqrt(max(even * (days + 1) / days, recent) * (1.0 + HEAT * heat**2)))
 
 
 def day_path(
@@ -199,8 +226,8 @@ def _fit(
         path[0], errors[:, 0] = today[-1], 0.0
     carry, spread = _straying(errors)
     start_spread = 0.0 if measured else float(np.sqrt(np.mean(errors[:, 0] ** 2)))
-    path, dates = np.maximum(path, 0.0), dates[PROFILE_DAYS:]
-    return DayPath(times, path, carry, spread, start_spread, measured, len(known), half_life, dates, errors)
+    path, dates, loads = np.maximum(path, 0.0), dates[PROFILE_DAYS:], known[PROFILE_DAYS:, history - 1 :]
+    return DayPath(times, path, carry, spread, start_spread, measured, len(known), half_life, dates, loads, errors)
 
 
 def _features(offset: FloatArray, hour: int) -> FloatArray:

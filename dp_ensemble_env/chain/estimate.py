@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dp_ensemble_env.chain import MarkovChain, as_step, ensemble, estimate_chain, resample, similar_days
-from dp_ensemble_env.chain.event import DemandResponseEvent, TooFewDays, check_event_day, customer_baseline
+from dp_ensemble_env.chain.baseline import TooFewDays, customer_baseline
+from dp_ensemble_env.chain.event import DemandResponseEvent, check_event_day
 from dp_ensemble_env.tools.validation import (
     as_days,
     as_numeric_array,

@@ -18,6 +18,7 @@ instant and ``times[t]`` ends interval `t`, so an event of 16 quarter hours with
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -25,18 +26,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dp_ensemble_env.chain.calendar import day_of_week, similar_days
+from dp_ensemble_env.chain.calendar import day_of_week
 from dp_ensemble_env.chain.tariff import RETAIL_PRICE, EventTimeline, Tariff
 from dp_ensemble_env.tools.validation import (
     as_days,
     as_float_array,
-    as_numeric_array,
-    as_times,
-    check_choice,
     check_count,
-    check_instance,
     check_positive,
-    check_shape,
     clock,
 )
 
@@ -50,12 +46,9 @@ __all__ = [
     "DemandResponseEvent",
     "EventTimeline",
     "Tariff",
-    "TooFewDays",
     "check_event_day",
-    "customer_baseline",
     "event_day",
     "event_for",
-    "similar_days",
 ]
 
 FloatArray = NDArray[np.float64]
@@ -98,6 +91,8 @@ class DemandResponseEvent:
     tariff: Any = RETAIL_PRICE
 
     def __post_init__(self) -> None:
+        if parts := re.fullmatch(r"(\d{4})-(\d{1,2})-(\d{1,2})", str(self.date)):  # 2018-7-2 is a date
+            object.__setattr__(self, "date", "-".join(part.zfill(2) for part in parts.groups()))
         check_count(self.notice_minutes, "notice_minutes", 0)
         check_positive(self.step_minutes, "step_minutes")
         as_float_array(self.incentive, "incentive", 0)
@@ -211,120 +206,6 @@ def check_event_day(event: DemandResponseEvent, times: ArrayLike, source: str = 
             f"date {event.date} lies outside the data{f' of {source}' if source else ''}, {days.min()} to "
             f"{days.max()}; choose a day in between."
         )
-
-
-class MissingReadings(ValueError):  # noqa: N818 - named after what is wrong
-    """Readings before the event are missing that the adjustment of a baseline needs."""
-
-
-class TooFewDays(ValueError):  # noqa: N818 - named after what is wrong
-    """There are fewer complete similar days before the event than a baseline needs."""
-
-
-def customer_baseline(
-    times: ArrayLike,
-    kw: ArrayLike,
-    event: DemandResponseEvent,
-    *,
-    days: int = 10,
-    best: int = 5,
-    exclude: Iterable[str] = (),
-    adjustment: str = "none",
-) -> FloatArray:
-    """Compute the customer baseline as the utility does: best 5 of the last 10 similar days.
-
-    Similar days are earlier weekdays for an event on a weekday, and the same
-    day of the week on a weekend; `exclude` takes holidays and other event
-    days. A day with missing readings in the event's hours is passed over. Of
-    the latest `days` such days the `best` with the highest energy in the event
-    window are averaged, time step by time step.
-
-    Parameters
-    ----------
-    times, kw : array_like
-        Meter series, stamps at interval starts (see `PowerSeries`).
-    event : DemandResponseEvent
-    adjustment : {"none", "weather"}
-        ``"weather"`` scales the baseline by the ratio of actual to baseline
-        energy in the two hours that end two hours before the event, within ±20 %.
-
-    Returns
-    -------
-    ndarray of shape (T + 1,)
-        kW on the decision times of ``event.timeline()``.
-
-    Raises
-    ------
-    TooFewDays
-        A `ValueError`: the series holds fewer than `days` complete similar days before the event.
-    """
-    check_choice(adjustment, "adjustment", ("none", "weather"))
-    days, best = check_count(days, "days"), check_count(best, "best")
-    if best > days:
-        raise ValueError(f"best={best} exceeds days={days}; the baseline averages the best of the days looked at.")
-    check_instance(event, DemandResponseEvent, "event")
-    exclude = as_days(exclude, "exclude")
-    stamps = as_times(times, "times")
-    values = as_numeric_array(kw, "kw", 1)
-    check_shape(values, stamps.shape, "kw", "one reading per time")
-    order = np.argsort(stamps)
-    lookup = _Lookup(stamps[order], values[order])
-    line = event.timeline()
-    step = line.times[1] - line.times[0]
-    starts = line.times - step
-    day = np.datetime64(event.date, "D")
-    earlier = np.arange(day - DAY, stamps.min().astype("datetime64[D]") - DAY, -DAY)
-    candidates: list[tuple[float, np.timedelta64]] = []
-    for other in earlier[similar_days(earlier, day, exclude=exclude)]:
-        window = lookup(starts + (other - day), step)
-        if not np.isnan(window).any():
-            candidates.append((float(window[line.in_event].sum()), other - day))
-        if len(candidates) == days:
-            break
-    if len(candidates) < days:
-        raise TooFewDays(
-            f"only {len(candidates)} complete similar days before {event.date}, the baseline needs {days}; give a "
-            "longer series or ask for fewer days."
-        )
-    chosen = [offset for _, offset in sorted(candidates, key=lambda item: -item[0])[:best]]
-    baseline: FloatArray = np.mean([lookup(starts + offset, step) for offset in chosen], axis=0)
-    if adjustment == "weather":
-        baseline = baseline * _weather_factor(lookup, event, chosen, step)
-    return baseline
-
-
-class _Lookup:
-    """Mean power between instants of a sorted series; NaN where any reading is missing."""
-
-    def __init__(self, stamps: TimeArray, values: FloatArray) -> None:
-        self.stamps, self.values = stamps, values
-        if len(stamps) < 2:
-            raise ValueError(f"the baseline needs a meter series, got {len(stamps)} readings.")
-        self.step = np.diff(stamps).min()
-        if self.step <= np.timedelta64(0, "s"):
-            raise ValueError("times holds a stamp twice; read the file with read_meter, which settles repeats.")
-
-    def __call__(self, starts: TimeArray, length: np.timedelta64) -> FloatArray:
-        parts = max(1, int(length // self.step))
-        total = np.zeros(len(starts))
-        for part in range(parts):
-            wanted = starts + part * self.step
-            index = np.searchsorted(self.stamps, wanted, side="right") - 1
-            found = (index >= 0) & (wanted - self.stamps[np.maximum(index, 0)] < self.step)
-            total += np.where(found, self.values[np.maximum(index, 0)], np.nan)
-        return total / parts
-
-
-def _weather_factor(
-    lookup: _Lookup, event: DemandResponseEvent, offsets: list[np.timedelta64], step: np.timedelta64
-) -> float:
-    begin, _ = event.window
-    stamps = np.arange(begin - np.timedelta64(4, "h"), begin - np.timedelta64(2, "h"), step)
-    actual = lookup(stamps, step).sum()
-    usual = np.mean([lookup(stamps + offset, step).sum() for offset in offsets])
-    if not (np.isfinite(actual) and np.isfinite(usual) and usual > 0):
-        raise MissingReadings("readings are missing two to four hours before the event; use adjustment='none'.")
-    return float(np.clip(actual / usual, 0.8, 1.2))
 
 
 def _instant(date: str, text: str) -> np.datetime64:

@@ -30,7 +30,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from dp_ensemble_env.chain import by_time, levels
 from dp_ensemble_env.chain.calendar import as_step, select_days
-from dp_ensemble_env.chain.readings import Readings, adjacent_readings
 from dp_ensemble_env.tools.validation import (
     as_days,
     as_numeric_array,
@@ -251,7 +250,7 @@ def estimate_chain(
     check_choice(binning, "binning", ("width", "quantile"))
     check_choice(on_unvisited, "on_unvisited", ("error", "merge"))
     keys, free_days = by_time.check_keys(by), as_days(holidays, "holidays")
-    readings = adjacent_readings(power, times, step, start, end, season, as_days(exclude, "exclude"))
+    readings = levels.adjacent_readings(power, times, step, start, end, season, as_days(exclude, "exclude"))
     if keys and readings.stamps is None:
         raise ValueError("by= needs to know when the readings were taken; pass times=, one stamp per reading.")
     values, present = readings.values, ~np.isnan(readings.values)
@@ -281,7 +280,11 @@ def estimate_chain(
 
 
 def _by_time(
-    chain: MarkovChain, readings: Readings, pairs: NDArray[np.int64], by: tuple[str, ...], holidays: tuple[str, ...]
+    chain: MarkovChain,
+    readings: levels.Readings,
+    pairs: NDArray[np.int64],
+    by: tuple[str, ...],
+    holidays: tuple[str, ...],
 ) -> TimedChain:
     """Tell the transitions that begin at `pairs` apart by time."""
     assert readings.stamps is not None

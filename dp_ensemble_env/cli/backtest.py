@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from dp_ensemble_env.cli import old_options as options
+from dp_ensemble_env.cli.plan import add_only
 from dp_ensemble_env.cli.shell import Parser, execute
-from dp_ensemble_env.experiments.backtest import METHODS, TEST_DAYS, Backtest, backtest
-from dp_ensemble_env.experiments.participants import Reading, participants
+from dp_ensemble_env.dispatch.backtest import METHODS, TEST_DAYS, Backtest, backtest, coverage, total_coverage
+from dp_ensemble_env.dispatch.participants import Participant, participants
 from dp_ensemble_env.reporting.tables import show_table, show_text
 from dp_ensemble_env.tools.console import Progress
 from dp_ensemble_env.tools.files import atomic_write
@@ -32,7 +33,8 @@ EXAMPLES = (
 def build_parser() -> Parser:
     """Declare the options."""
     parser = Parser(prog="dp-ensemble backtest", description=DESCRIPTION, examples=EXAMPLES)
-    words = "test days, the latest there are"
+    add_only(parser)
+    words = "number of most recent test days"
     parser.add_argument("--days", type=options.whole(1, 10_000), default=TEST_DAYS, metavar="N", help=words)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the errors there as well")
     helps = {
@@ -40,28 +42,28 @@ def build_parser() -> Parser:
         "date": "test on days like this one and before it (default: weekdays, to the end of the data)",
     }
     data = tuple(name for name in options.METER if name != "profile")
-    options.add(parser, *data, "temperature", "date", "window", "levels", "seed", helps=helps)
+    options.add(parser, *data, "temperature", "date", "window", helps=helps)
     return parser
 
 
 def run(args: argparse.Namespace) -> int:
     """Test, print and write."""
-    readings = participants(options.problem_settings(args))
-    found: dict[str, Backtest] = {}
-    refused: dict[str, str] = {}
+    results: dict[str, Backtest] = {}
     with Progress("reading") as monitor:
-        for reading in readings:
-            monitor.stage(reading.name)
+        known = participants(options.problem_settings(args), args.only, monitor)
+        for one in known.used:
+            monitor.stage(one.name)
             try:
-                found[reading.name] = _one(reading, args, monitor)
+                results[one.name] = _one(one, args, monitor)
             except ValueError as error:
-                if len(readings) == 1:
+                if len(known.used) == 1:
                     raise
-                refused[reading.name] = str(error)
-    options.say_left_out(refused, len(readings))
-    for result in found.values() if len(found) == 1 else ():
-        for note in result.notes:
-            options.say(note)
+                known.refused[one.name] = str(error)
+    options.say_left_out(known.refused, len(results) + len(known.refused))
+    options.say_once(
+        [*(one.series.notes for one in known.used), *(r.notes for r in results.values() if len(results) == 1)]
+    )
+    found = results
     show(found)
     if args.json is not None:
         with atomic_write(args.json) as stream:
@@ -70,17 +72,14 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _one(reading: Reading, args: argparse.Namespace, monitor: Any) -> Backtest:
-    _, series, settings = reading.read()
-    event = settings.event(series)
+def _one(one: Participant, args: argparse.Namespace, monitor: Any) -> Backtest:
     return backtest(
-        series,
-        event,
-        settings.day_settings(),
+        one.series,
+        one.event,
+        one.settings.day_settings(),
         days=args.days,
-        temperature=settings.temperatures(),
+        temperature=one.settings.temperatures(),
         all_days=args.date is None,
-        seed=args.seed,
         monitor=monitor,
     )
 
@@ -104,7 +103,7 @@ def show(found: dict[str, Backtest]) -> None:
         show_table("Error in % of the mean load", headings, rows)
     show_text(
         "Error: mean absolute difference from the metered power in the event's hours, in per cent of the mean load. "
-        "Bias: mean of forecast less metered; against this forecast, doing nothing seems to deliver so much."
+        "Bias: mean of forecast less metered; a positive bias is energy credited for doing nothing."
     )
     results = list(found.values())
     below = sum(r.error(METHODS[0]) <= r.error("baseline, adjusted") for r in results)
@@ -114,8 +113,11 @@ def show(found: dict[str, Backtest]) -> None:
             f"The chain that follows the day errs {gain:.0f} % less than the pooled chain in the median meter, and no "
             f"more than the adjusted baseline in {below} of {len(results)}."
         )
-    inside = np.mean([r.inside for r in results])
-    show_text(f"{100 * inside:.0f} % of the days lay in the range that was to hold 90 % of them.")
+    tested = [("each meter" if len(results) > 1 else "the meter", coverage(results))]
+    if len(results) > 1 and (total := total_coverage(results)):
+        tested.append(("the sum of all", total))
+    rows = [[name, *(f"{share:.0f}" for share in shares.values())] for name, shares in tested]
+    show_table("Days in the range, %", ["90 % range of", *tested[0][1]], rows)
 
 
 def main(argv: list[str] | None = None) -> int:

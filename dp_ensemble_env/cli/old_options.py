@@ -263,15 +263,21 @@ def say(note: str) -> None:
     print(f"note: {note}", file=sys.stderr)
 
 
+def say_once(notes: list[tuple[str, ...]], most: int = 12) -> None:
+    """Print what several meters have to say, each sentence once."""
+    told = list(dict.fromkeys(note for some in notes for note in some))
+    for note in told[:most]:
+        say(note)
+    if len(told) > most:
+        say(f"{len(told) - most} more notes on single meters are left out here.")
+
+
 def say_left_out(refused: dict[str, str], meters: int) -> None:
     """Name the meters that cannot be used, with the reason; refuse to go on when none is left."""
-    alike = {why.replace(f"'{name}'", "...") for name, why in refused.items()}
-    if len(refused) == meters and len(alike) == 1:
+    if len(refused) == meters:
         raise ValueError(f"none of the {meters} meters can be used. For one: {next(iter(refused.values()))}")
     for name, why in refused.items():
         say(f"{name} is left out: {why}")
-    if len(refused) == meters:
-        raise ValueError(f"none of the {meters} meters can be used; see the notes above.")
 
 
 def privacy_spec(args: argparse.Namespace) -> str | None:

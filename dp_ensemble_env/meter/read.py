@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -98,9 +99,13 @@ def read_meters(
         By the names that `read_meter` takes. What is produced, and columns
         named like costs, temperatures or nameplates, are left out.
     """
-    chosen = _changed(settings, changes)
-    every = chosen.column is None and chosen.meter_id is None
-    return {readings.names[0]: _series(readings, chosen) for readings in _readings(path, chosen, every)}
+    return {name: make() for name, make in each_meter(path, _changed(settings, changes))}
+
+
+def each_meter(path: str | os.PathLike[str], settings: ReadSettings) -> list[tuple[str, Callable[[], PowerSeries]]]:
+    """Read every meter of a file in one pass; return names, and functions that apply the rules to one of them."""
+    every = settings.column is None and settings.meter_id is None
+    return [(one.names[0], partial(_series, one, settings)) for one in _readings(path, settings, every)]
 
 
 def meter_columns(path: str | os.PathLike[str], settings: ReadSettings | None = None, **changes: Any) -> list[str]:

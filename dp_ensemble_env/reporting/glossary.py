@@ -30,7 +30,6 @@ MARKED = {
     "set-point": "set-point",
     "set-points": "set-point",
     "rebound": "rebound",
-    "pledge": "pledge",
     "performance factor": "performance factor",
     "adjacency": "adjacency",
     "behaviour": "behaviour",

@@ -25,10 +25,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_ensemble_env.chain import resample, select_days, similar_days
-from dp_ensemble_env.chain.calendar import named_holidays
+from dp_ensemble_env.chain.baseline import TooFewDays, customer_baseline
+from dp_ensemble_env.chain.calendar import named_holidays, stale_days
 from dp_ensemble_env.chain.day import DayPath, day_path
-from dp_ensemble_env.chain.event import DemandResponseEvent, TooFewDays, check_event_day, customer_baseline
-from dp_ensemble_env.chain.stale import stale_days
+from dp_ensemble_env.chain.event import DemandResponseEvent, check_event_day
 from dp_ensemble_env.control.lsmdp import occupancy
 from dp_ensemble_env.control.policies import standard_policy
 from dp_ensemble_env.model import EnsembleModel
@@ -179,7 +179,8 @@ def metered_day(
     step = np.timedelta64(int(event.step_minutes) * 60, "s")
     stamps, kw, _ = resample(np.asarray(series.times, dtype="datetime64[s]"), np.asarray(series.kw), series.step, step)
     kw = kw / (settings.loads if settings.profile == "aggregate" else 1)
-    skipped, notes = left_out(stamps, kw, step, event.date, settings)
+    reasons, notes = left_out(stamps, kw, step, event.date, settings)
+    skipped = tuple(reasons)
     line = event.timeline()
     horizon = len(line.times) - 1
     after = int(AFTERWARDS // step)
@@ -223,8 +224,8 @@ def metered_day(
 
 def left_out(
     stamps: TimeArray, kw: FloatArray, step: np.timedelta64, date: str, settings: DaySettings
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the days not to learn from, and what to note about them."""
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Return the days not to learn from, each with the reason, and what to note about them."""
     exclude = as_days(settings.exclude, "exclude")
     holidays = as_days(named_holidays(settings.holidays, stamps), "holidays")
     before = stamps < np.datetime64(date, "D")
@@ -235,7 +236,7 @@ def left_out(
         listed = ", ".join(f"{day} ({why})" for day, why in list(stale.items())[:3])
         more = f" and {len(stale) - 3} more" if len(stale) > 3 else ""
         notes = (f"Left out of forecast and baseline: {listed}{more}.",)
-    return tuple(dict.fromkeys((*exclude, *holidays, *stale))), notes
+    return dict.fromkeys(holidays, "holiday") | dict.fromkeys(exclude, "excluded") | stale, notes
 
 
 def sheddable_floor(
@@ -277,24 +278,23 @@ def choose_penalty(day: MeteredDay, settings: DaySettings) -> tuple[float, str]:
         if share < 0.005:  # the day begins at the floor: hardly anything may be moved, whatever the penalty
             penalty, source = usual, "that of $1 per kW, since the day is at the floor and has nothing to spare"
         else:
-            penalty, share = calibrate(day, share)
+            penalty, share = calibrate(day.priced(REFERENCE_INCENTIVE), day.in_event, share)
             source = f"calibrated: an event of ${REFERENCE_INCENTIVE:g}/kWh sheds {100 * share:.3g} % of the energy"
             if share < 0.999 * settings.response:
                 source += f"; {100 * settings.response:.3g} % was asked for, the day has less to spare"
     return penalty, f"The penalty is ${penalty:.4g} per nat and load, ${penalty / usual:.3g} per kW ({source})."
 
 
-def calibrate(day: MeteredDay, share: float) -> tuple[float, float]:
-    """Return the penalty under which the optimum sheds `share` of the energy at the reference incentive.
+def calibrate(model: EnsembleModel, in_event: NDArray[np.bool_], share: float) -> tuple[float, float]:
+    """Return the penalty under which the optimum of a model at the reference incentive sheds `share` of the energy.
 
     Where that is out of reach, so much less is aimed for, and returned as well.
     """
-    model = day.priced(REFERENCE_INCENTIVE)
-    idle = mean_power(model, model.default_policy)[day.in_event].sum()
+    idle = mean_power(model, model.default_policy)[in_event].sum()
 
     def shed(penalty: float) -> float:
         tried = model.override(discomfort_penalty=penalty)
-        return float(1.0 - mean_power(tried, standard_policy(tried))[day.in_event].sum() / idle)
+        return float(1.0 - mean_power(tried, standard_policy(tried))[in_event].sum() / idle)
 
     # More penalty, less response: bisection on the logarithm, up to one that moves nothing.
     scale = float(-model.utility.min())

@@ -1,4 +1,4 @@
-"""Chains by hour and day type: counted by hand, against the chain that made the data, and on thin data."""
+"""Transition counts by hour and type of day, drawn towards the pooled chain."""
 
 from __future__ import annotations
 
@@ -9,10 +9,80 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from dp_ensemble_env.chain import MarkovChain, TimedChain, by_time, estimate_chain
-from dp_ensemble_env.chain.calendar import day_type, hour_of_day
+from dp_ensemble_env.chain.calendar import (
+    day_type,
+    hour_of_day,
+)
 from dp_ensemble_env.meter import PowerSeries
 
+
+def likelihood_by_hand(moves, fold, n, strength):
+    """Mean log-likelihood of the left-out transitions that the other days know; zero if there are none."""
+    logs = []
+    for left in np.unique(fold):
+        rest = [move for move, f in zip(moves, fold, strict=True) if f != left]
+        for cell, b, a in (move for move, f in zip(moves, fold, strict=True) if f == left):
+            leaving = [x for _, y, x in rest if y == b]
+            if a not in leaving:
+                continue
+            pooled = leaving.count(a) / len(leaving)
+            here = [x for c, y, x in rest if (c, y) == (cell, b)]
+            p = pooled if np.isinf(strength) else (here.count(a) + strength * pooled) / (len(here) + strength)
+            logs.append(np.log(p))
+    return sum(logs) / max(len(logs), 1)
+
+
+@pytest.mark.parametrize(
+    "moves",
+    [
+        [(0, 0, 0), (1, 0, 1)],  # nothing is known
+        [(0, 0, 0), (0, 0, 0), (0, 0, 1), (1, 1, 0)],  # one is known on each side, or none
+        [(0, 0, 1), (1, 0, 1), (1, 0, 0), (0, 1, 1), (1, 1, 1), (0, 0, 0), (2, 1, 0)],
+    ],
+)
+@pytest.mark.parametrize("folds", [[0, 1], [0, 1, 1], [0, 0, 1]])
+def test_transitions_that_the_other_days_do_not_know_are_left_out(moves, folds):
+    fold = np.array([folds[i % len(folds)] for i in range(len(moves))])
+    if len(np.unique(fold)) < 2:
+        fold[-1] = 1
+    found = by_time.held_out(*np.array(moves).T, fold, 2)
+    expected = [likelihood_by_hand(moves, fold, 2, strength) for strength in by_time.STRENGTHS]
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-15)
+
+
+def test_folds_strengths_and_sizes():
+    stamps = np.datetime64("2018-07-02T05", "h") + 24 * np.arange(8)
+    assert by_time.fold_of(stamps).tolist() == [0, 1, 2, 3, 4, 5, 0, 1]
+    assert by_time.fold_of(np.repeat(stamps[:2], 2)).tolist() == [0, 0, 1, 1]
+    with pytest.raises(ValueError, match="all transitions leave on one day"):
+        by_time.fold_of(stamps[:1] + np.arange(3))
+    np.testing.assert_allclose(by_time.STRENGTHS[:-1], np.logspace(-2, 5, 57))  # eight a decade
+    assert by_time.STRENGTHS[-1] == np.inf
+    assert by_time.best_strength(np.r_[0.0, 1.0, 1.0, np.zeros(55)]) == by_time.STRENGTHS[2]
+    assert by_time.grid_of(("hour",)) == (24, 1) and by_time.grid_of(("daytype",)) == (1, 2)
+
+
+def test_tables_have_at_most_so_many_entries(monkeypatch):
+    monkeypatch.setattr(by_time, "MOST_ENTRIES", 8)
+    cell, origin, target = np.array([0, 1, 1]), np.array([0, 1, 1]), np.array([1, 0, 0])
+    assert by_time.count_cells(cell, origin, target, 2, 2).tolist() == [[[0, 1], [0, 0]], [[0, 0], [2, 0]]]
+    monkeypatch.setattr(by_time, "MOST_ENTRIES", 7)
+    with pytest.raises(ValueError, match="2 matrices of 2 levels are too large"):
+        by_time.count_cells(cell, origin, target, 2, 2)
+
+
+def test_cells_are_drawn_towards_the_pooled_chain_by_their_counts():
+    pooled = np.array([[0.25, 0.75], [0.5, 0.5]])
+    counts = np.array([[[0, 0], [1, 0]], [[3, 1], [0, 9]]])
+    for strength in (0.5, 1.0, 4.0):
+        expected = (counts + strength * pooled) / (counts.sum(axis=-1, keepdims=True) + strength)
+        np.testing.assert_allclose(by_time.shrink(counts, pooled, strength), expected)
+    assert (by_time.shrink(counts, pooled, np.inf) == pooled).all()
+
+
 HOUR = np.timedelta64(3600, "s")
+
+
 BOTH = ("hour", "daytype")
 
 
@@ -35,12 +105,6 @@ def walk(tables, times, rng, holidays=()):
     return np.array(states)
 
 
-def likelihood(tables, states, times):
-    """Mean log-likelihood of a transition, cell by cell with Python's own calendar."""
-    moves = zip(times[:-1].tolist(), states[:-1], states[1:], strict=True)
-    return np.mean([np.log(tables[at.hour, int(at.weekday() >= 5), b, a]) for at, b, a in moves])
-
-
 def by_loop(states, times, n, holidays=()):
     counts = np.zeros((24, 2, n, n), dtype=int)
     for at, b, a in zip(times[:-1].tolist(), states[:-1], states[1:], strict=True):
@@ -48,7 +112,6 @@ def by_loop(states, times, n, holidays=()):
     return counts
 
 
-# ------------------------------------------------------------------ cells
 def test_hours_and_day_types_are_those_of_the_calendar():
     start = datetime(2017, 12, 28, 3, 30)
     moments = [start + timedelta(minutes=37 * i) for i in range(2000)]
@@ -147,7 +210,6 @@ def test_several_meters_are_counted_together_and_never_across():
     assert_array_equal(estimate_chain(states, edges=range(4)).counts, together.counts)
 
 
-# ------------------------------------------------------------------ the estimate
 def test_estimate_converges_to_the_chain_that_made_the_data():
     """The root mean square error of the tables falls like one over the square root of the number of days."""
     rng = np.random.default_rng(11)
@@ -160,22 +222,6 @@ def test_estimate_converges_to_the_chain_that_made_the_data():
     assert errors[1] < 0.05 and 2.5 < errors[0] / errors[1] < 6.0  # sixteen times the data: a quarter of the error
     for wrong in (np.roll(tables, 1, 0), np.roll(tables, -1, 0), tables[:, ::-1], tables.swapaxes(-1, -2)):
         assert np.sqrt(np.mean((chain.tables - wrong) ** 2)) > 3 * errors[1]
-
-
-@pytest.mark.parametrize("spread", [0.3, 0.6])
-def test_shrinkage_beats_both_extremes_on_thin_data(spread):
-    """New days are likelier under the shrunk tables than under the pooled chain or the cells' own counts."""
-    gains = []
-    for seed in range(8):
-        rng = np.random.default_rng([17, seed])
-        tables, times = truth(rng, spread=spread), stamps(24 * 70)
-        chain = estimate_chain(walk(tables, times, rng), times=times, edges=range(4), by=BOTH)
-        pooled, raw = (by_time.shrink(chain.cell_counts, chain.default, k) for k in (np.inf, 0.1))
-        fresh = walk(tables, stamps(24 * 300), rng)
-        shrunk, *others = (likelihood(one, fresh, stamps(24 * 300)) for one in (chain.tables, pooled, raw))
-        gains.append([shrunk - other for other in others])
-    mean, error = np.mean(gains, axis=0), np.std(gains, axis=0, ddof=1) / np.sqrt(len(gains))
-    assert (mean > 3 * error).all()
 
 
 @pytest.mark.parametrize("strength", [3.0, 30.0])
@@ -191,57 +237,6 @@ def test_strength_is_that_of_the_prior_which_made_the_cells(strength):
     assert strength / 1.5 < np.exp(np.mean(np.log(found))) < 1.5 * strength
 
 
-def test_cells_that_do_not_differ_are_pooled():
-    """One matrix at all times: days left out are no likelier under the cells than under the pooled chain."""
-    rng = np.random.default_rng(31)
-    times = stamps(24 * 140)
-    tables = np.broadcast_to(rng.dirichlet(np.ones(3), size=3), (24, 2, 3, 3))
-    chain = estimate_chain(walk(tables, times, rng), times=times, edges=range(4), by=BOTH)
-    assert chain.strength > 100 and np.abs(chain.tables - chain.default).max() < 0.2
-    assert np.abs(chain.tables - tables).mean() < 0.02
-
-
-def test_held_out_likelihood_against_a_loop():
-    rng = np.random.default_rng(29)
-    times = stamps(24 * 15, "2018-07-05T07:00")
-    states = walk(truth(rng), times, rng)
-    chain = estimate_chain(states, times=times, edges=range(4), by=BOTH)
-    moments = times[:-1].tolist()
-    fold = np.array([(moment.date() - moments[0].date()).days % 6 for moment in moments])
-    strengths = chain.held_out[[0, 20, 40, -1], 0]
-    expected = []
-    for strength in strengths:
-        total, scored = 0.0, 0
-        for left in range(6):
-            counts = np.zeros((24, 2, 3, 3))
-            for i in np.flatnonzero(fold != left):
-                counts[moments[i].hour, int(moments[i].weekday() >= 5), states[i], states[i + 1]] += 1
-            pooled = counts.sum((0, 1)) / counts.sum((0, 1, 3))[:, None]
-            for i in np.flatnonzero(fold == left):
-                b, a = states[i], states[i + 1]
-                cell = counts[times[i].item().hour, int(times[i].item().weekday() >= 5), b]
-                p = (
-                    pooled[b, a]
-                    if np.isinf(strength)
-                    else (cell[a] + strength * pooled[b, a]) / (cell.sum() + strength)
-                )
-                if pooled[b, a] > 0:
-                    total, scored = total + np.log(p), scored + 1
-        expected.append(total / scored)
-    assert_allclose(chain.held_out[[0, 20, 40, -1], 1], expected, rtol=1e-12)
-    assert chain.strength == chain.held_out[np.argmax(chain.held_out[:, 1]), 0]
-
-
-def test_transitions_unknown_to_the_other_days_do_not_decide():
-    """State 2 is seen on one day only: no strength explains it, and the estimate still exists."""
-    states = np.tile([0, 1], 24 * 4)
-    states[30:33] = [2, 2, 1]
-    chain = estimate_chain(states, times=stamps(states.size), edges=range(4), by="hour")
-    assert np.isfinite(chain.held_out).sum() == chain.held_out.size - 1  # but for the infinite strength
-    assert_allclose(chain.tables.sum(axis=-1), 1.0)
-
-
-# ------------------------------------------------------------------ refusals and looks
 @pytest.mark.parametrize(
     ("kwargs", "words"),
     [
@@ -261,11 +256,6 @@ def test_bad_input_is_refused_in_a_sentence(kwargs, words):
     settings = {"power": np.tile([1.0, 2.0], 24), "n_states": 2, "times": stamps(48), "by": BOTH, **kwargs}
     with pytest.raises(ValueError, match=words):
         estimate_chain(**settings)
-
-
-def test_tables_too_large_are_refused():
-    with pytest.raises(ValueError, match="48 matrices of 2,000 levels are too large.*at most 1,020 levels"):
-        estimate_chain(np.tile(np.arange(2000.0), 2), 2000, times=stamps(4000), by=BOTH)
 
 
 def test_timed_chain_is_frozen_and_shows_itself():

@@ -1,4 +1,4 @@
-"""Days, seasons and steps, against Python's own calendar."""
+"""Days, steps, holidays, and days on which a meter failed."""
 
 from __future__ import annotations
 
@@ -8,9 +8,19 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from dp_ensemble_env.chain.calendar import as_step, day_of_week, resample, select_days, similar_days
+from dp_ensemble_env.chain.calendar import (
+    as_step,
+    day_of_week,
+    named_holidays,
+    resample,
+    select_days,
+    similar_days,
+    stale_days,
+)
 
 YEARS = [date(2019, 1, 1) + timedelta(days=i) for i in range(3 * 366)]  # 2020 has a 29 February
+
+
 DAYS = np.array(YEARS, dtype="datetime64[D]")
 
 
@@ -70,3 +80,43 @@ def test_resampling_averages_whole_groups_on_the_clock():
     assert step == hour
     with pytest.raises(ValueError, match="15-minute readings, which cannot give 20-minute steps.*multiple of 15"):
         resample(times, values, quarter, np.timedelta64(1200, "s"))
+
+
+HOUR = np.timedelta64(3600, "s")
+
+
+STAMPS = np.datetime64("2024-06-03T00:00:00") + np.arange(24 * 28) * HOUR
+
+
+def load(seed=0):
+    return np.random.default_rng(seed).uniform(80, 120, len(STAMPS))
+
+
+def test_a_stuck_meter_and_an_outage_are_found_and_nothing_else():
+    assert stale_days(STAMPS, load(), HOUR) == {}
+    kw = load()
+    kw[30:36] = 97.5  # six hours on 4 June
+    kw[24 * 9 : 24 * 10] = 3.0 + np.random.default_rng(1).random(24)
+    assert stale_days(STAMPS, kw, HOUR) == {"2024-06-04": "frozen", "2024-06-12": "outage"}
+    kw[32] = np.nan  # a gap ends the run
+    assert stale_days(STAMPS, kw, HOUR) == {"2024-06-12": "outage"}
+
+
+def test_a_coarse_meter_is_not_stuck():
+    night = np.arange(len(STAMPS)) % 24 < 8
+    assert stale_days(STAMPS, np.where(night, 50.0, load()), HOUR) == {}
+
+
+def test_federal_holidays_on_the_days_on_which_they_are_observed():
+    def year(number):
+        return [day for day in named_holidays(["us"], np.array([f"{number}-06-01"], "M8[D]")) if day[:4] == str(number)]
+
+    assert year(2018) == [
+        *("2018-01-01", "2018-01-15", "2018-02-19", "2018-05-28", "2018-07-04"),
+        *("2018-09-03", "2018-10-08", "2018-11-12", "2018-11-22", "2018-12-25"),
+    ]
+    assert {"2021-06-18", "2021-07-05", "2021-12-31"} <= set(year(2021))  # Fridays and a Monday
+    assert "2020-06-19" not in year(2020)
+    written = named_holidays(("us", "2024-06-20"), STAMPS)
+    assert {"2024-06-20", "2024-07-04", "2025-01-01"} <= set(written) and "us" not in written
+    assert named_holidays(("2024-06-20",), STAMPS) == ("2024-06-20",)

@@ -1,4 +1,4 @@
-"""Estimation of the default dynamics, including the cases that real meters produced."""
+"""From a power series to a chain."""
 
 from __future__ import annotations
 
@@ -10,7 +10,55 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from dp_ensemble_env.chain.markov import MarkovChain, ensemble, estimate_chain
+from dp_ensemble_env.chain import MarkovChain, ensemble, estimate_chain
+
+LARGEST = np.finfo(float).max
+
+
+@pytest.mark.parametrize("buildings", [1, 10])
+def test_sums_of_buildings_end_before_the_doubles_do(buildings):
+    total = ensemble([0.49 * LARGEST / buildings], buildings, noise=1.0)
+    assert np.isfinite(total).all()
+    with pytest.raises(ValueError, match=f"too large for the sum of {buildings} buildings"):
+        ensemble([0.51 * LARGEST / buildings], buildings)
+
+
+def test_a_chain_in_numbers():
+    """Three levels: 0 stays or goes up by two, 1 always goes down, 2 goes to 1 or stays."""
+    default = np.array([[0.75, 0.0, 0.25], [1.0, 0.0, 0.0], [0.0, 0.5, 0.5]])
+    counts = np.array([[3, 0, 1], [4, 0, 0], [0, 3, 3]])
+    chain = MarkovChain(default, np.arange(4.0), np.array([0.5, 1.5, 2.5]), counts)
+    assert chain.summary() == {
+        "states": 3, "transitions": 14, "nonzeros": 5, "bandwidth": 2, "one_way_edges": 3, "deterministic_rows": 1,
+        "rows_without_self_loop": 1, "smallest_entry": 0.25, "fewest_observations": 4,
+    }  # fmt: skip
+    assert repr(chain) == "MarkovChain(3 levels, 5 possible moves, 14 transitions seen)"
+    assert chain.observations.tolist() == [4, 4, 6] and chain.states([0.2, 2.9]).tolist() == [0, 2]
+    with pytest.raises(ValueError, match="power holds NaN"):
+        chain.states([0.2, np.nan])
+    for wrong in (np.arange(3.0), np.arange(5.0)):
+        with pytest.raises(ValueError, match="edges"):
+            MarkovChain(default, wrong, chain.power, counts)
+
+
+def test_quantiles_that_coincide_and_numbers_of_levels():
+    power = [0.0, 3.0, 0.0, 2.0, 0.0, 4.0, 1.0]
+    with pytest.raises(ValueError, match="only 2 of 3 quantile states differ"):
+        estimate_chain(power, 3, binning="quantile")
+    assert estimate_chain(power, 3, binning="quantile", on_unvisited="merge").n_states == 2
+    for wrong in (1, 100_001):
+        with pytest.raises(ValueError, match="n_states"):
+            estimate_chain(power, wrong)
+    for wrong in (-0.1, 1.1):
+        with pytest.raises(ValueError, match="noise"):
+            ensemble(power, noise=wrong)
+
+
+def test_buildings_by_hand():
+    profile, rng = np.array([1.0, np.nan, 3.0]), np.random.default_rng(6)
+    factors = [np.clip(rng.standard_normal(3) * 0.2 / 3, -0.2, 0.2) for _ in range(4)]
+    expected = sum(profile * (1 + factor) for factor in factors)
+    np.testing.assert_allclose(ensemble(profile, 4, noise=0.2, rng=np.random.default_rng(6)), expected)
 
 
 def stamps(count, start="2018-06-30T00:00", minutes=15):
@@ -88,7 +136,6 @@ def test_power_series_brings_times_and_step():
     assert_array_equal(estimate_chain(series, 2).counts, [[0, 2], [1, 0]])
 
 
-# ------------------------------------------------------------------ degenerate cases of real meters
 def test_state_never_visited_is_named_with_its_range_and_the_remedies():
     power = [0.0, 1.0, 0.0, 10.0, 0.0]
     with pytest.raises(ValueError, match=r"leaves state 1, 2, 3 \(state 1 spans 2 to 4\).*fewer.*quantile.*merge"):
@@ -109,23 +156,12 @@ def test_merging_keeps_every_transition():
     assert (chain.observations > 0).all()
 
 
-def test_merging_to_one_state_is_refused():
-    with pytest.raises(ValueError, match="single state"):
-        estimate_chain([0.0, 0.1, 0.0, 1.0], 2, on_unvisited="merge")
-
-
 def test_thousandfold_spike_empties_the_grid_and_is_pointed_at():
     power = np.random.default_rng(0).uniform(200, 300, 1000)
     power[500] *= 1000
     with pytest.raises(ValueError, match=r"18 in all.*look at the reading 2\d{5}"):
         estimate_chain(power, 20)
     assert estimate_chain(power, 20, binning="quantile").n_states == 20
-
-
-def test_row_seen_once_is_deterministic():
-    chain = estimate_chain([0.0, 0.0, 0.0, 1.0, 0.0], 2)
-    assert_allclose(chain.default[1], [1.0, 0.0])
-    assert chain.summary()["deterministic_rows"] == 1 and chain.summary()["rows_without_self_loop"] == 1
 
 
 def test_one_way_edges_wide_bands_and_rare_entries_survive():
@@ -136,31 +172,12 @@ def test_one_way_edges_wide_bands_and_rare_entries_survive():
     assert rare.default[0, 1] == pytest.approx(1 / 500)
 
 
-def test_zero_readings_are_a_state_like_any_other():
-    chain = estimate_chain([0.0, 0.0, 5.0, 0.0, 5.0, 5.0], 2)
-    assert_array_equal(chain.counts, [[1, 2], [1, 1]])
-
-
 def test_quantiles_of_many_equal_readings():
     power = [0.0] * 50 + [1.0, 2.0, 3.0, 0.0]
     with pytest.raises(ValueError, match="quantile states differ"):
         estimate_chain(power, 10, binning="quantile")
     merged = estimate_chain(power, 10, binning="quantile", on_unvisited="merge")
     assert merged.counts.sum() == 53 and merged.n_states < 10
-
-
-def test_quantile_power_is_the_mean_reading():
-    power = np.random.default_rng(1).exponential(size=4000)
-    chain = estimate_chain(power, 4, binning="quantile")
-    state = chain.states(power)
-    for b in range(4):
-        assert chain.power[b] == pytest.approx(power[state == b].mean())
-        assert np.mean(state == b) == pytest.approx(0.25, abs=0.01)
-
-
-def test_constant_series_is_refused():
-    with pytest.raises(ValueError, match="never changes"):
-        estimate_chain([5.0] * 10, 4)
 
 
 def test_duplicate_stamps_are_refused():
@@ -216,40 +233,10 @@ def test_chain_is_frozen_and_checks_itself():
         chain.states([np.nan])
 
 
-# ------------------------------------------------------------------ ensemble
-def test_two_readings_are_enough_to_count_and_not_to_know():
-    with pytest.raises(ValueError, match="state 1"):  # one transition: the second state is never left
-        estimate_chain([1.0, 2.0], 2)
-    with pytest.raises(ValueError, match="1 readings are left"):
-        estimate_chain([1.0, np.nan], 2)
-    with pytest.raises(ValueError, match="0 readings are left"):
-        estimate_chain([np.nan, np.nan], 2)
-
-
 @pytest.mark.parametrize("n", [1, 0, 100_001])
 def test_numbers_of_states_have_limits(n):
     with pytest.raises(ValueError, match="n_states"):
         estimate_chain([1.0, 2.0, 1.0, 2.0], n)
-
-
-def test_the_noise_of_buildings_may_be_none_or_all():
-    profile = np.array([1.0, np.nan, 3.0])
-    assert_array_equal(ensemble(profile, 7, noise=0.0), 7 * profile)
-    assert (ensemble(np.ones(500), 1, noise=1.0) >= 0).all()
-    for noise in (-1e-9, 1.0 + 1e-9):
-        with pytest.raises(ValueError, match="noise"):
-            ensemble(profile, noise=noise)
-    largest = np.finfo(float).max / 20
-    assert np.isfinite(ensemble([largest], 10)).all()
-    with pytest.raises(ValueError, match="too large for the sum of 10 buildings"):
-        ensemble([1.0, -1.01 * largest], 10)
-
-
-def test_each_synthetic_building_stays_within_ten_percent():
-    profile = np.linspace(100, 300, 5000)
-    one = ensemble(profile, 1, rng=3)
-    assert np.abs(one / profile - 1).max() == pytest.approx(0.1)  # some readings are clipped, exactly at the bound
-    assert np.std(one / profile - 1) == pytest.approx(0.1 / 3, rel=0.05)
 
 
 def test_ensemble_averages_its_noise_out_and_repeats_with_its_seed():

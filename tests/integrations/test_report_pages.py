@@ -26,7 +26,7 @@ FLAGS = (
     "--disable-sync",
 )
 SIZES = {"desktop": (1280, 800), "phone": (390, 844)}
-SLIDERS = ("reproduction", "comparison", "dispatch")
+SLIDERS = ("reproduction", "comparison")
 NAMES = (*SLIDERS, "leaderboard")
 
 # The least contrast (WCAG) of any element that shows text of its own, with the worst element.
@@ -119,7 +119,7 @@ def test_every_figure_is_visible_and_nothing_sticks_out(visit, size, name):
     page = visit(size, name=name)
     width = SIZES[size][0]
     live, plain = page.locator("figure.chart .live > svg"), page.locator("figure:not(.chart) img")
-    assert live.count() == {"reproduction": 3, "comparison": 5, "dispatch": 3, "leaderboard": 2}[name]
+    assert live.count() == {"reproduction": 3, "comparison": 5, "dispatch": 1, "leaderboard": 2}[name]
     assert plain.count() == {"reproduction": 7}.get(name, 0)
     assert not any(picture.is_visible() for picture in page.locator("img.plain").all())
     for figure in (*live.all(), *plain.all()):

@@ -154,7 +154,7 @@ def test_wide_file_columns_are_chosen_and_added(file, column, kw):
 def test_the_only_column_with_a_unit_is_taken(file):
     series = read_meter(file("start,kwh,temp\n2024-07-01 00:00,1,20\n2024-07-01 01:00,2,21\n"))
     np.testing.assert_array_equal(series.kw, [1, 2])
-    assert "the only one whose name states a unit" in series.notes[0]
+    assert "the only load whose name states a unit" in series.notes[0]
 
 
 def test_columns_of_different_units_are_not_added(file):

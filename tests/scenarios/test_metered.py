@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dp_ensemble_env.chain.event import DemandResponseEvent, customer_baseline
+from dp_ensemble_env.chain.baseline import customer_baseline
+from dp_ensemble_env.chain.event import DemandResponseEvent
 from dp_ensemble_env.control.policies import standard_policy
 from dp_ensemble_env.scenarios.metered import DaySettings, mean_power, metered_day, read_temperature
 from dp_ensemble_env.scenarios.problem import ProblemSettings

@@ -51,6 +51,13 @@ _OTHER = re.compile(
     r"cost|price|\$|€|temp|humid|reactive|kvar|kva|voltage|current|factor|index|account|\bid\b|\bdst\b|\bweek|weather"
     r"|nameplate|rated|rating|capacity|contract|nominal|installed|limit"
 )
+#: Energy that leaves the site, under its many names.
+_EXPORT = re.compile(
+    r"export|inject|feed[ _-]?in|fed[ _-]?in|generat|produced|production[ _(\[]*(?:[km]?wh?\b|$)|solar"
+    r"|(?<![a-z])pv(?![a-z])|photovolt|surplus|einspeis|received|reverse|to[ _]grid|sold"
+)
+_STATISTIC = re.compile(r"(?<![a-z])(?:max(?:imum)?|min(?:imum)?|peak|avg|average|mean)(?![a-z])")
+_FILLER = re.compile(r"[^a-z0-9]+|demand|power|energy|usage|consumption")
 
 
 @dataclass(frozen=True)
@@ -271,9 +278,9 @@ def pick(names: list[str], column: str | Sequence[str] | None, origin: Origin) -
         raise origin.error("no column of numbers was found beside the timestamps; check the delimiter.")
     if column is None:
         if len(names) > 1:
-            named = [i for i, name in enumerate(names) if unit_of(name) and not _OTHER.search(name.lower())]
+            named = [i for i in loads(names) if unit_of(names[i])]
             if len(named) == 1:
-                return named, [f"Column {names[named[0]]!r} was read, the only one whose name states a unit."]
+                return named, [f"Column {names[named[0]]!r} was read, the only load whose name states a unit."]
             raise origin.error(
                 f"several columns hold numbers; pass column= with one name, a list of names to add up, "
                 f"or 'sum' for all: {name_list(names)}."
@@ -285,12 +292,37 @@ def pick(names: list[str], column: str | Sequence[str] | None, origin: Origin) -
         if not used:
             raise origin.error(f"no column looks like electricity; name the columns to add up: {name_list(names)}.")
         return used, [f"Left out of the sum, by their names: {name_list(left)}."] if left else []
-    return [names.index(name) for name in wanted_names(column, names, origin)], []
+    wanted = wanted_names(column, names, origin)
+    exported = [name for name in wanted if _EXPORT.search(name.lower())]
+    if exported and len(wanted) > 1:
+        raise origin.error(
+            f"{exported[0]!r} is energy that leaves the site and is never added to a load; leave it out."
+        )
+    return [names.index(name) for name in wanted], []
 
 
 def loads(names: list[str]) -> list[int]:
-    """Return the places of the columns whose names do not rule out electricity."""
-    return [i for i, name in enumerate(names) if not _OTHER.search(name.lower())]
+    """Return the places of the columns that may be loads; of several that describe one meter, the one to read."""
+    meters: dict[str, list[int]] = {}
+    for i, name in enumerate(names):
+        plain = re.sub(r"(?<=[a-z])(?=[kKMW]W)", "_", name).lower().replace("_", " ")
+        if not _OTHER.search(name.lower()) and not _EXPORT.search(plain):
+            meters.setdefault(_FILLER.sub("", _UNIT.sub("", _STATISTIC.sub("", plain))), []).append(i)
+    chosen = []
+    for places in meters.values():
+        mine = [names[i] for i in places]
+        statistics = any(_STATISTIC.search(name.lower().replace("_", " ")) for name in mine)
+        chosen += (
+            [min(places, key=lambda i: _rank(names[i]))] if statistics or len(set(map(unit_of, mine))) > 1 else places
+        )
+    return sorted(chosen)
+
+
+def _rank(name: str) -> tuple[bool, int]:
+    """Prefer energy, then the mean, then what is no statistic, to the highest and lowest demand."""
+    words = name.lower().replace("_", " ")
+    order = 0 if re.search(r"avg|average|mean", words) else 1 if not _STATISTIC.search(words) else 2
+    return not str(unit_of(name)).endswith("h"), order
 
 
 def to_wall(parsed: Stamps, zone: tzinfo | None, origin: Origin) -> tuple[NDArray[np.int64], list[str]]:
@@ -354,7 +386,7 @@ def _pick_moving(
 def _holds_still(cells: list[str]) -> bool:
     """Tell whether a column holds one number above zero, as a nameplate does."""
     values = {cell.strip() for cell in cells}
-    return len(cells) > 2 and len(values) == 1 and bool(to_number(values.pop()))
+    return len(cells) > 2 and len(values) == 1 and (to_number(values.pop()) or 0.0) > 0.0
 
 
 def _mostly_text(cells: list[str]) -> bool:

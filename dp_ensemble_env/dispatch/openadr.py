@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 
-from dp_ensemble_env.experiments.dispatch import Course, Plan
+from dp_ensemble_env.dispatch.plan import Course, Plan
 
 #: Time zone of the stamps where the meters do not say theirs: that of Con Edison.
 DEFAULT_ZONE = "America/New_York"
@@ -34,10 +34,8 @@ def openadr(plan: Plan, signal: str = "setpoint", timezone: str | None = None) -
     """
     zone = ZoneInfo(timezone or DEFAULT_ZONE)
     total = plan.total
-    controlled = np.flatnonzero(~total.after)[1:]  # the first entry is the interval before the first decision
-    step = total.times[1] - total.times[0]
-    day = str(total.times[total.in_event][0] - step)[:10]
-    name = f"{plan.programme.name} dispatch {day}"
+    controlled, step = np.flatnonzero(total.in_event), total.step
+    name = f"dispatch {str(total.times[controlled[0]] - step)[:10]}"
     kinds = {
         "setpoint": {"payloadType": "DISPATCH_SETPOINT", "units": "KW"},
         "price": {"payloadType": "PRICE", "units": "KWH", "currency": "USD"},
@@ -56,7 +54,7 @@ def openadr(plan: Plan, signal: str = "setpoint", timezone: str | None = None) -
         "intervalPeriod": {"start": period["start"], "duration": duration(step)},
     }
     if signal == "price":
-        prices = plan.energy_price + np.where(total.in_event, plan.price, 0.0)
+        prices = plan.energy_price + plan.price
         targets = [target(course.name) for course in plan.participants]
         event = {"eventName": name, "targets": targets, "intervals": _intervals("PRICE", prices[controlled], 5)}
         return {"program": program, "events": [{**common, **event}]}
@@ -102,8 +100,8 @@ def identifier(text: str) -> str:
 
     Examples
     --------
-    >>> identifier("CSRP dispatch 2018-07-02")
-    'csrp-dispatch-2018-07-02'
+    >>> identifier("Dispatch 2018-07-02")
+    'dispatch-2018-07-02'
     """
     return re.sub(r"[^a-z0-9_-]+", "-", text.lower()).strip("-")[:LONGEST] or "program"
 

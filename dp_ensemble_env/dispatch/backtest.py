@@ -3,6 +3,9 @@
 On each test day the readings from the notice on are hidden. What the chain of the day expects in the event's hours is
 compared with what was metered, beside the customer baseline, persistence and two chains without today's course. Every
 forecast is made from readings before its test day, and from that day's own until the notice.
+
+The 90 % range of the event's energy is tested, too: with the day's own morning and as on the day before, for each meter
+and for their sum, on all test days and on the ten with the highest forecast peak.
 """
 
 from __future__ import annotations
@@ -14,17 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_ensemble_env.chain import TimedChain, estimate_chain, resample, similar_days
-from dp_ensemble_env.chain.day import DAY, DayPath, TooFewSimilarDays, day_path
-from dp_ensemble_env.chain.event import (
-    DemandResponseEvent,
-    MissingReadings,
-    TooFewDays,
-    check_event_day,
-    customer_baseline,
-)
+from dp_ensemble_env.chain.baseline import MissingReadings, TooFewDays, customer_baseline
+from dp_ensemble_env.chain.day import DAY, DayPath, TooFewSimilarDays, day_path, half_width
+from dp_ensemble_env.chain.event import DemandResponseEvent, check_event_day
 from dp_ensemble_env.control.lsmdp import occupancy
-from dp_ensemble_env.experiments.trajectories import draw_states
-from dp_ensemble_env.scenarios.metered import LEVELS, DaySettings, left_out, level_grid
+from dp_ensemble_env.dispatch.plan import LEAST_SHARED, shared_days
+from dp_ensemble_env.scenarios.metered import DaySettings, left_out
 from dp_ensemble_env.tools.console import Monitor, Silent
 
 FloatArray = NDArray[np.float64]
@@ -39,9 +37,11 @@ METHODS = (
     "baseline, adjusted",
     "persistence",
 )
-#: Share of the days that the expected range should hold, and draws behind it.
-RANGE, DRAWS = 0.9, 400
 TEST_DAYS = 40
+#: So many test days with the highest forecast peak are the hot ones.
+HOT_DAYS = 10
+#: When the forecast is made.
+NOTICES = ("day of", "day ahead")
 #: Levels of the chains without today's course.
 PLAIN_LEVELS = 20
 
@@ -57,8 +57,8 @@ class Backtest:
         Metered power in the event's hours, kW.
     forecasts : dict of ndarray of the same shape
         By method.
-    inside : float
-        Share of the days whose energy lay in the expected range.
+    paths : dict of tuples of DayPath
+        Forecasts of the test days by `NOTICES`, over the event's hours.
     step_hours : float
     notes : tuple of str
     """
@@ -66,7 +66,7 @@ class Backtest:
     days: tuple[str, ...]
     actual: FloatArray
     forecasts: dict[str, FloatArray]
-    inside: float
+    paths: dict[str, tuple[DayPath, ...]]
     step_hours: float
     notes: tuple[str, ...] = ()
 
@@ -98,8 +98,55 @@ class Backtest:
             "mean_kw": float(self.actual.mean()),
             "methods": methods,
             "less_error_than_pooled_percent": self.gain,
-            "days_in_expected_range": self.inside,
+            "coverage_percent": coverage([self]),
         }
+
+
+def coverage(results: list[Backtest]) -> dict[str, float]:
+    """Return the share of test days in the 90 % range, in per cent, over all meters: by notice, all days and hot."""
+    found: dict[str, float] = {}
+    for notice in NOTICES:
+        tests = [
+            [(path.kw.max(), _holds([path], [row])) for path, row in zip(one.paths[notice], one.actual, strict=True)]
+            for one in results
+        ]
+        found |= _shares(notice, tests)
+    return found
+
+
+def total_coverage(results: list[Backtest]) -> dict[str, float]:
+    """Return the same for the sum of the meters, on the test days that all of them share; empty without such days."""
+    days = sorted(set.intersection(*(set(one.days) for one in results)))
+    found: dict[str, float] = {}
+    for notice in NOTICES:
+        tests = []
+        for day in days:
+            places = [one.days.index(day) for one in results]
+            paths = [one.paths[notice][place] for one, place in zip(results, places, strict=True)]
+            rows = [one.actual[place] for one, place in zip(results, places, strict=True)]
+            if len({len(row) for row in rows}) == 1:
+                tests.append((np.sum([path.kw for path in paths], axis=0).max(), _holds(paths, rows)))
+        found |= _shares(notice, [tests]) if tests else {}
+    return found
+
+
+def _shares(notice: str, tests: list[list[tuple[float, bool]]]) -> dict[str, float]:
+    hot = [sorted(rows, reverse=True)[:HOT_DAYS] for rows in tests]
+    return {
+        name: float(100.0 * np.mean([held for rows in chosen for _, held in rows]))
+        for name, chosen in ((notice, tests), (f"{notice}, hot days", hot))
+    }
+
+
+def _holds(paths: list[DayPath], rows: list[FloatArray]) -> bool:
+    """Tell whether the energy of one test day, all meters together, lay in its range."""
+    forecast, actual = sum(float(path.kw.sum()) for path in paths), sum(float(row.sum()) for row in rows)
+    errors, loads = (values.sum(axis=1) for values in shared_days(paths, [1] * len(paths)))
+    if len(errors) < LEAST_SHARED:
+        wide = sum(half_width(p.errors.sum(axis=1), p.loads.sum(axis=1), float(p.kw.sum())) for p in paths)
+    else:
+        wide = half_width(errors, loads, forecast)
+    return abs(actual - forecast) <= wide
 
 
 def backtest(
@@ -110,7 +157,6 @@ def backtest(
     days: int = TEST_DAYS,
     temperature: tuple[TimeArray, FloatArray] | None = None,
     all_days: bool = True,
-    seed: int = 0,
     monitor: Monitor | None = None,
 ) -> Backtest:
     """Forecast the last `days` similar days without an event.
@@ -128,8 +174,6 @@ def backtest(
         Stamps and degrees. Those of a test day stand for a perfect weather forecast.
     all_days : bool
         False: test on days before the event only.
-    seed : int
-        Of the draws behind the expected range.
     monitor : Monitor, optional
     """
     settings, monitor = settings or DaySettings(), monitor or Silent()
@@ -137,7 +181,8 @@ def backtest(
     step = np.timedelta64(int(event.step_minutes) * 60, "s")
     stamps, kw, _ = resample(np.asarray(series.times, dtype="datetime64[s]"), np.asarray(series.kw), series.step, step)
     end = stamps.max() + step
-    skipped, notes = left_out(stamps, kw, step, str((end + DAY).astype("datetime64[D]")), settings)
+    reasons, notes = left_out(stamps, kw, step, str((end + DAY).astype("datetime64[D]")), settings)
+    skipped = tuple(reasons)
     day = np.datetime64(event.date, "D")
     candidates = np.unique(stamps.astype("datetime64[D]"))[::-1]
     candidates = candidates[similar_days(candidates, day, settings.season, (*skipped, event.date))]
@@ -145,9 +190,8 @@ def backtest(
         candidates = candidates[candidates < day]
     tests: list[_Test] = []
     monitor.stage("forecasting", days)
-    rng = np.random.default_rng(seed)
     for other in candidates:
-        found = _forecast(stamps, kw, step, replace(event, date=str(other)), settings, skipped, temperature, rng)
+        found = _forecast(stamps, kw, step, replace(event, date=str(other)), settings, skipped, temperature)
         if found is not None:
             tests.append(found)
             monitor.advance(len(tests))
@@ -163,7 +207,7 @@ def backtest(
         tuple(test.day for test in tests),
         np.array([test.actual for test in tests]),
         {name: np.array([test.forecasts[name] for test in tests]) for name in METHODS},
-        float(np.mean([test.inside for test in tests])),
+        {notice: tuple(test.paths[i] for test in tests) for i, notice in enumerate(NOTICES)},
         float(step / np.timedelta64(3600, "s")),
         notes,
     )
@@ -174,7 +218,7 @@ class _Test:
     day: str
     actual: FloatArray
     forecasts: dict[str, FloatArray]
-    inside: bool
+    paths: tuple[DayPath, DayPath]
 
 
 def _forecast(
@@ -185,7 +229,6 @@ def _forecast(
     settings: DaySettings,
     skipped: tuple[str, ...],
     temperature: tuple[TimeArray, FloatArray] | None,
-    rng: np.random.Generator,
 ) -> _Test | None:
     """Forecast one day by every method; None where one of them lacks readings."""
     line = event.timeline()
@@ -198,8 +241,12 @@ def _forecast(
         return None
     known = stamps < line.times[0]  # whatever came later is hidden
     past, load = stamps[known], kw[known]
+    options: dict[str, Any] = {"exclude": skipped, "season": settings.season, "temperature": temperature}
     try:
-        path = day_path(past, load, step, line.times, exclude=skipped, season=settings.season, temperature=temperature)
+        day_of, ahead = (
+            _cut(day_path(past, load, step, line.times, measured=measured, **options), inside)
+            for measured in (True, False)
+        )
         plain, adjusted = (
             customer_baseline(past, load, event, exclude=skipped, adjustment=how)[inside] for how in ("none", "weather")
         )
@@ -207,27 +254,16 @@ def _forecast(
         return None
     today = past < np.datetime64(event.date, "D")
     by_hour, pooled = _chains(past[today], load[today], step, line.times, metered[0], settings, skipped)
-    expected, drawn = _chain_of_the_day(path, settings.levels, inside, rng)
-    low, high = np.quantile(drawn, [(1 - RANGE) / 2, (1 + RANGE) / 2])
-    forecasts = dict(
-        zip(
-            METHODS,
-            (expected, by_hour[inside], pooled[inside], plain, adjusted, np.full(int(inside.sum()), metered[0])),
-            strict=True,
-        )
+    persistence = np.full(int(inside.sum()), metered[0])
+    values = (day_of.kw, by_hour[inside], pooled[inside], plain, adjusted, persistence)
+    return _Test(event.date, metered[inside], dict(zip(METHODS, values, strict=True)), (day_of, ahead))
+
+
+def _cut(path: DayPath, inside: NDArray[np.bool_]) -> DayPath:
+    """Return what is needed of a path in the event's hours."""
+    return replace(
+        path, times=path.times[inside], kw=path.kw[inside], loads=path.loads[:, inside], errors=path.errors[:, inside]
     )
-    return _Test(event.date, metered[inside], forecasts, bool(low <= metered[inside].mean() <= high))
-
-
-def _chain_of_the_day(
-    path: DayPath, levels: int, inside: NDArray[np.bool_], rng: np.random.Generator
-) -> tuple[FloatArray, FloatArray]:
-    """Return the expected power in the event's hours, and draws of its mean over them."""
-    power = level_grid(path, np.inf, levels or LEVELS, len(path.kw) - 1)
-    behaviour, start = path.behaviour(power), path.start(power)
-    drawn = power[draw_states(behaviour, start, DRAWS, rng)][:, inside].mean(axis=1)
-    expected: FloatArray = (occupancy(behaviour, start) @ power)[inside]
-    return expected, drawn
 
 
 def _chains(

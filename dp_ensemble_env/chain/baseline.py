@@ -1,0 +1,216 @@
+"""The customer baseline: what a load would have drawn, by the rule of a relief programme.
+
+Similar days are earlier weekdays for an event on a weekday, and the same day of the week on a weekend. Of the latest
+`days` of them the `best` with the highest energy in the event's hours are averaged, step by step. Past events,
+holidays, days on which the meter failed and days with a missing reading are passed over. None lies further back than
+`look_back` similar days: a meter that died in spring has no baseline in summer. The *adjusted* baseline is scaled by
+the ratio of metered to baseline energy some hours before the event, within a cap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dp_ensemble_env.chain.calendar import similar_days
+from dp_ensemble_env.chain.event import DemandResponseEvent
+from dp_ensemble_env.tools.validation import (
+    as_days,
+    as_numeric_array,
+    as_times,
+    check_choice,
+    check_count,
+    check_in_range,
+    check_instance,
+    check_shape,
+)
+
+FloatArray = NDArray[np.float64]
+TimeArray = NDArray[np.datetime64]
+DAY = np.timedelta64(1, "D")
+
+
+class MissingReadings(ValueError):  # noqa: N818 - named after what is wrong
+    """Readings before the event are missing that the adjustment of a baseline needs."""
+
+
+class TooFewDays(ValueError):  # noqa: N818 - named after what is wrong
+    """There are fewer complete similar days before the event than a baseline needs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaselineRule:
+    """How a programme computes the customer baseline."""
+
+    days: int = 10
+    """Similar days that are looked at."""
+    best: int = 5
+    """Of them, so many with the highest energy are averaged."""
+    look_back: int = 30
+    """No day lies further back than so many similar days."""
+    adjust_from: float = 4.0
+    """Hours before the event at which the adjustment's hours begin."""
+    adjust_until: float = 2.0
+    """Hours before the event at which they end."""
+    cap: float = 0.2
+    """Largest adjustment, as a share."""
+
+    def __post_init__(self) -> None:
+        for name in ("days", "best", "look_back"):
+            check_count(getattr(self, name), name)
+        if self.best > self.days:
+            raise ValueError(
+                f"best={self.best} exceeds days={self.days}; the baseline averages the best of the days looked at."
+            )
+        check_in_range(self.cap, "cap", 0, 1)
+        if not self.adjust_from > self.adjust_until >= 0:
+            raise ValueError(
+                f"the adjustment's hours must end after they begin and before the event, got {self.adjust_from:g} to "
+                f"{self.adjust_until:g} hours before it; correct adjust_from and adjust_until."
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Baseline:
+    """A customer baseline and how it came about.
+
+    Attributes
+    ----------
+    kw : ndarray of shape (T + 1,)
+        On the decision times of ``event.timeline()``, unadjusted.
+    factor : float
+        Adjustment; NaN where the hours before the event were not metered.
+    chosen : tuple of str
+        Days that are averaged, the latest first.
+    rejected : dict of str
+        Days that were passed over, and why.
+    """
+
+    kw: FloatArray
+    factor: float
+    chosen: tuple[str, ...]
+    rejected: dict[str, str]
+
+
+def find_baseline(
+    times: ArrayLike,
+    kw: ArrayLike,
+    event: DemandResponseEvent,
+    rule: BaselineRule | None = None,
+    exclude: Mapping[str, str] | Iterable[str] = (),
+) -> Baseline:
+    """Compute the customer baseline of an event, with the days behind it.
+
+    Parameters
+    ----------
+    times, kw : array_like
+        Meter series, stamps at interval starts (see `PowerSeries`).
+    event : DemandResponseEvent
+    rule : BaselineRule, optional
+        By default the best 5 of the last 10 days, as Con Edison does.
+    exclude : mapping or iterable of str
+        Holidays, other event days and days on which the meter failed, with the reason if it is a mapping.
+
+    Raises
+    ------
+    TooFewDays
+        A `ValueError`: the series holds too few complete similar days before the event.
+    """
+    check_instance(event, DemandResponseEvent, "event")
+    rule = rule or BaselineRule()
+    reasons = dict(exclude) if isinstance(exclude, Mapping) else dict.fromkeys(as_days(exclude, "exclude"), "excluded")
+    stamps = as_times(times, "times")
+    values = as_numeric_array(kw, "kw", 1)
+    check_shape(values, stamps.shape, "kw", "one reading per time")
+    order = np.argsort(stamps)
+    lookup = _Lookup(stamps[order], values[order])
+    line = event.timeline()
+    step = line.times[1] - line.times[0]
+    starts = line.times - step
+    day = np.datetime64(event.date, "D")
+    earlier = np.arange(day - DAY, stamps.min().astype("datetime64[D]") - DAY, -DAY)
+    windows: dict[str, FloatArray] = {}
+    rejected: dict[str, str] = {}
+    for other in earlier[similar_days(earlier, day)][: rule.look_back]:
+        window = lookup(starts + (other - day), step)
+        if str(other) in reasons:
+            rejected[str(other)] = reasons[str(other)]
+        elif np.isnan(window).any():
+            rejected[str(other)] = "readings missing"
+        else:
+            windows[str(other)] = window
+        if len(windows) == rule.days:
+            break
+    if len(windows) < rule.days:
+        raise TooFewDays(
+            f"only {len(windows)} complete similar days lie before {event.date} (of the last {rule.look_back} such "
+            f"days), the baseline needs {rule.days}; give a longer series or ask for fewer days."
+        )
+    ranked = sorted(windows, key=lambda other: -float(windows[other][line.in_event].sum()))
+    rejected |= dict.fromkeys(ranked[rule.best :], f"not among the best {rule.best}")
+    chosen = tuple(other for other in windows if other in ranked[: rule.best])
+    baseline: FloatArray = np.mean([windows[other] for other in ranked[: rule.best]], axis=0)
+    return Baseline(baseline, _factor(lookup, event, chosen, step, rule), chosen, dict(sorted(rejected.items())))
+
+
+def customer_baseline(
+    times: ArrayLike,
+    kw: ArrayLike,
+    event: DemandResponseEvent,
+    *,
+    days: int = 10,
+    best: int = 5,
+    exclude: Iterable[str] = (),
+    adjustment: str = "none",
+) -> FloatArray:
+    """Return the customer baseline (T + 1,) in kW; ``adjustment="weather"`` scales it by the morning of the day.
+
+    See `find_baseline` for the parameters, and for the days behind it.
+    """
+    check_choice(adjustment, "adjustment", ("none", "weather"))
+    found = find_baseline(times, kw, event, BaselineRule(days=days, best=best), exclude)
+    if adjustment == "none":
+        return found.kw
+    if np.isnan(found.factor):
+        raise MissingReadings("readings are missing two to four hours before the event; use adjustment='none'.")
+    return found.kw * found.factor
+
+
+class _Lookup:
+    """Mean power between instants of a sorted series; NaN where any reading is missing."""
+
+    def __init__(self, stamps: TimeArray, values: FloatArray) -> None:
+        self.stamps, self.values = stamps, values
+        if len(stamps) < 2:
+            raise ValueError(f"the baseline needs a meter series, got {len(stamps)} readings.")
+        self.step = np.diff(stamps).min()
+        if self.step <= np.timedelta64(0, "s"):
+            raise ValueError("times holds a stamp twice; read the file with read_meter, which settles repeats.")
+
+    def __call__(self, starts: TimeArray, length: np.timedelta64) -> FloatArray:
+        parts = max(1, int(length // self.step))
+        total = np.zeros(len(starts))
+        for part in range(parts):
+            wanted = starts + part * self.step
+            index = np.searchsorted(self.stamps, wanted, side="right") - 1
+            there = (index >= 0) & (wanted - self.stamps[np.maximum(index, 0)] < self.step)
+            total += np.where(there, self.values[np.maximum(index, 0)], np.nan)
+        return total / parts
+
+
+def _factor(
+    lookup: _Lookup, event: DemandResponseEvent, chosen: tuple[str, ...], step: np.timedelta64, rule: BaselineRule
+) -> float:
+    """Return actual over baseline energy before the event, within the cap; NaN where readings are missing."""
+    begin, _ = event.window
+    early, late = (np.timedelta64(round(hours * 3600), "s") for hours in (rule.adjust_from, rule.adjust_until))
+    stamps = np.arange(begin - early, begin - late, step)
+    day = np.datetime64(event.date, "D")
+    actual = lookup(stamps, step).sum()
+    usual = np.mean([lookup(stamps + (np.datetime64(other, "D") - day), step).sum() for other in chosen])
+    if not (np.isfinite(actual) and np.isfinite(usual) and usual > 0):
+        return float("nan")
+    return float(np.clip(actual / usual, 1.0 - rule.cap, 1.0 + rule.cap))

@@ -1,0 +1,219 @@
+"""The day after: what was delivered against the baseline of a programme, and how far plan and forecast were off.
+
+Every number can be audited: a settlement holds the interval rows of baseline and meter, the days behind the baseline
+with the reasons of the others, the adjustment, and flags on the data.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dp_ensemble_env.chain import resample
+from dp_ensemble_env.chain.baseline import Baseline, find_baseline
+from dp_ensemble_env.chain.day import TooFewSimilarDays
+from dp_ensemble_env.chain.event import DemandResponseEvent, check_event_day
+from dp_ensemble_env.dispatch.programmes import Programme
+from dp_ensemble_env.reporting.tables import plain
+from dp_ensemble_env.scenarios.metered import DaySettings, left_out, metered_day
+
+FloatArray = NDArray[np.float64]
+COURSES = ("metered", "baseline", "adjusted", "forecast", "planned")
+
+
+@dataclass(frozen=True, eq=False)
+class Settlement:
+    """One participant's event; energies in kWh of the event's hours.
+
+    Attributes
+    ----------
+    name : str
+    starts : ndarray of datetime64 of shape (steps,)
+        Starts of the event's intervals.
+    step_hours : float
+    metered : ndarray of shape (steps,)
+        kW in the event.
+    baseline, adjusted : ndarray
+        Customer baseline, unadjusted and adjusted (NaN where the morning was not metered).
+    forecast : ndarray
+        What the load would have drawn without the event, by the forecast made at the notice (NaN without one).
+    planned : ndarray
+        Set-points of the plan (NaN without one).
+    source : Baseline, optional
+        The days behind the baseline; None for a total.
+    flags : tuple of str
+        What is wrong with the data of an interval; empty where nothing is.
+    notes : tuple of str
+    """
+
+    name: str
+    starts: NDArray[np.datetime64]
+    step_hours: float
+    metered: FloatArray
+    baseline: FloatArray
+    adjusted: FloatArray
+    forecast: FloatArray
+    planned: FloatArray
+    source: Baseline | None = None
+    flags: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def hours(self) -> float:
+        """Length of the event."""
+        return len(self.metered) * self.step_hours
+
+    def energy(self, which: str) -> float:
+        """Return the energy of a course, by its attribute's name."""
+        return float(getattr(self, which).sum() * self.step_hours)
+
+    def delivered(self, against: str = "baseline") -> float:
+        """Return the energy below ``"baseline"``, ``"adjusted"`` or ``"forecast"``."""
+        return self.energy(against) - self.energy("metered")
+
+    def off(self, which: str) -> float:
+        """Return how far ``"planned"`` or ``"forecast"`` was off: mean absolute difference from the meter, per cent."""
+        return float(100.0 * np.abs(getattr(self, which) - self.metered).mean() / self.metered.mean())
+
+    def intervals(self) -> list[dict[str, Any]]:
+        """Return a row for every interval: its start, the courses in kW, and the flag."""
+        return [
+            {
+                "start": str(start).replace("T", " "),
+                **{f"{which}_kw": plain(round(float(getattr(self, which)[t]), 3)) for which in COURSES},
+                "flag": self.flags[t] if self.flags else "",
+            }
+            for t, start in enumerate(self.starts)
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain numbers for JSON."""
+        content: dict[str, Any] = {"name": self.name, "hours": self.hours}
+        content |= {f"{which}_kwh": plain(self.energy(which)) for which in COURSES}
+        for which in ("baseline", "adjusted", "forecast"):
+            content[f"delivered_against_{which}_kwh"] = plain(self.delivered(which))
+        content |= {f"{which}_off_percent": plain(self.off(which)) for which in ("planned", "forecast")}
+        if self.source is not None:
+            content["baseline_days"] = list(self.source.chosen)
+            content["rejected_days"] = self.source.rejected
+            content["adjustment_factor"] = plain(self.source.factor)
+        return content | {"intervals": self.intervals(), "notes": list(self.notes)}
+
+
+def settle(
+    name: str,
+    series: Any,
+    event: DemandResponseEvent,
+    settings: DaySettings,
+    programme: Programme,
+    *,
+    planned: FloatArray | None = None,
+    temperature: Any = None,
+) -> Settlement:
+    """Settle one participant's event from its metered day.
+
+    Parameters
+    ----------
+    name : str
+    series : PowerSeries
+        With the event's day and what came before.
+    event : DemandResponseEvent
+    settings : DaySettings
+        Days to leave out; `loads` multiplies a building into its copies.
+    programme : Programme
+        How the baseline is computed, and what a missing reading means.
+    planned : ndarray, optional
+        Set-points of the event's intervals, kW.
+    temperature : pair of ndarray, optional
+        For the forecast.
+    """
+    check_event_day(event, series.times, getattr(series, "source", ""))
+    step = np.timedelta64(int(event.step_minutes) * 60, "s")
+    stamps, kw, _ = resample(np.asarray(series.times, dtype="datetime64[s]"), np.asarray(series.kw), series.step, step)
+    copies = settings.loads if settings.profile == "building" else 1
+    kw = kw * copies
+    line = event.timeline()
+    starts = line.times[line.in_event] - step
+    place = np.minimum(np.searchsorted(stamps, starts), len(stamps) - 1)
+    metered = np.where(stamps[place] == starts, kw[place], np.nan)
+    gaps = np.isnan(metered)
+    if gaps.any() and (programme.missing == "refuse" or gaps.all()):
+        raise ValueError(
+            f"{name} has {int(gaps.sum())} of {len(metered)} readings missing in the event of {event.date}, so it "
+            f"cannot be settled by the rules of {programme.name}; give a day that was metered, with date=..."
+        )
+    reasons, notes = left_out(stamps, kw, step, event.date, settings)
+    source = find_baseline(stamps, kw, event, programme, reasons)
+    baseline = source.kw[line.in_event]
+    adjusted = baseline * source.factor
+    if np.isnan(source.factor):
+        notes += ("There is no adjusted baseline: readings are missing in the hours before the event.",)
+    if gaps.any():  # such an interval delivers nothing
+        metered = np.where(gaps, adjusted if programme.adjusted else baseline, metered)
+        notes += (f"{int(gaps.sum())} of {len(metered)} intervals have no reading; they deliver nothing.",)
+    missing = np.full(len(metered), np.nan)
+    try:
+        # The penalty is of no matter to the forecast; stating one spares its calibration.
+        quick = replace(settings, penalty=1.0, penalty_per_kw=None, loads=1, profile="building")
+        day = metered_day(series, event, quick, temperature=temperature)
+        forecast = copies * day.path.kw[: len(line.times)][line.in_event]
+    except TooFewSimilarDays as error:
+        forecast, notes = missing, (*notes, f"There is no forecast: {error}")
+    hours = float(step / np.timedelta64(3600, "s"))
+    plan = missing if planned is None else np.asarray(planned, dtype=float)
+    flags = tuple("reading missing" if gap else "" for gap in gaps)
+    return Settlement(name, starts, hours, metered, baseline, adjusted, forecast, plan, source, flags, notes)
+
+
+def add_up(settlements: list[Settlement]) -> Settlement:
+    """Return the total of several participants."""
+    first = settlements[0]
+    summed = {which: np.sum([getattr(one, which) for one in settlements], axis=0) for which in COURSES}
+    return Settlement("total", first.starts, first.step_hours, **summed)
+
+
+def payment(one: Settlement, programme: Programme, contracted_kw: float | None, against: str) -> dict[str, Any]:
+    """Return performance factor and dollars of a month with this event; without a contract, those of the energy."""
+    delivered = one.delivered(against) / one.hours
+    contract = contracted_kw or 0.0
+    factor = programme.performance_factor(delivered, contract)
+    return {
+        "against": against,
+        "contracted_kw": contracted_kw,
+        "delivered_kw": delivered,
+        "performance_factor": None if contracted_kw is None else factor,
+        "reservation_payment": programme.reservation * contract * factor,
+        "energy_payment": programme.energy * max(delivered, 0.0) * one.hours,
+        "payment": programme.payment(delivered, contract, one.hours),
+    }
+
+
+# ------------------------------------------------------------------ plans of before
+@dataclass(frozen=True)
+class EarlierPlan:
+    """What `dp-ensemble plan` wrote: its day and hours, and the set-points by participant."""
+
+    date: str
+    window: str
+    setpoints: dict[str, tuple[float, ...]]
+
+
+def read_plan(path: Path) -> EarlierPlan:
+    """Read ``dispatch.json``, or the folder that holds it."""
+    file = path / "dispatch.json" if path.is_dir() else path
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        if content["kind"] != "dispatch":
+            raise KeyError("kind")
+        courses = content["participants"]
+        inside = [t for t, flag in enumerate(courses[0]["in_event"]) if flag]
+        begin, end = courses[0]["start"][inside[0]], courses[0]["end"][inside[-1]]
+        setpoints = {course["name"]: tuple(course["setpoint_kw"][t] for t in inside) for course in courses}
+        return EarlierPlan(content["date"], f"{begin[11:16]}-{end[11:16]}", setpoints)
+    except (KeyError, IndexError, TypeError, json.JSONDecodeError) as error:
+        raise ValueError(f"{file} is not a dispatch that dp-ensemble plan wrote; give its folder.") from error

@@ -1,0 +1,130 @@
+"""The customer baseline by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from dp_ensemble_env.chain.baseline import BaselineRule, TooFewDays, customer_baseline, find_baseline
+from dp_ensemble_env.chain.event import DemandResponseEvent
+
+
+def meter(days=30, level=None, start="2018-06-02"):
+    """Quarter-hourly series whose level is constant over each day, equal to the day's number."""
+    times = np.datetime64(start, "s") + np.arange(days * 96) * np.timedelta64(900, "s")
+    kw = np.repeat(np.arange(days, dtype=float) if level is None else np.asarray(level, dtype=float), 96)
+    return times, kw
+
+
+def test_best_five_of_ten_weekdays():
+    """2 July 2018 is a Monday; the ten weekdays before it end on 29 June (day 27 from 2 June) and skip weekends."""
+    times, kw = meter(32)
+    weekdays = [27, 26, 25, 24, 23, 20, 19, 18, 17, 16]
+    baseline = customer_baseline(times, kw, DemandResponseEvent())
+    assert baseline.shape == (19,)
+    assert_allclose(baseline, np.mean(sorted(weekdays)[-5:]))
+
+
+def test_best_are_chosen_by_energy_in_the_window_not_by_recency():
+    level = np.full(32, 10.0)
+    level[[16, 17, 18, 19, 20]] = [50, 51, 52, 53, 54]
+    baseline = customer_baseline(*meter(32, level), DemandResponseEvent())
+    assert_allclose(baseline, 52.0)
+
+
+def test_excluded_and_incomplete_days_are_passed_over():
+    times, kw = meter(32)
+    kw[(times >= np.datetime64("2018-06-29T12:00")) & (times < np.datetime64("2018-06-29T12:15"))] = np.nan
+    baseline = customer_baseline(times, kw, DemandResponseEvent(), exclude=["2018-06-28"])
+    used = [25, 24, 23, 20, 19, 18, 17, 16, 13, 12]
+    assert_allclose(baseline, np.mean(sorted(used)[-5:]))
+
+
+def test_weekend_events_look_at_the_same_day_of_the_week():
+    times, kw = meter(90, start="2018-04-28")  # a Saturday
+    baseline = customer_baseline(times, kw, DemandResponseEvent(date="2018-07-14"), days=3, best=1)
+    assert_allclose(baseline, (np.datetime64("2018-07-07") - np.datetime64("2018-04-28")).astype(int))
+
+
+def test_weather_adjustment_is_a_ratio_within_twenty_percent():
+    times, kw = meter(32, np.full(32, 100.0))
+    morning = (times >= np.datetime64("2018-07-02T07:00")) & (times < np.datetime64("2018-07-02T09:00"))
+    for actual, factor in ((110.0, 1.1), (300.0, 1.2), (10.0, 0.8)):
+        kw[morning] = actual
+        assert_allclose(customer_baseline(times, kw, DemandResponseEvent(), adjustment="weather"), 100 * factor)
+
+
+def test_hourly_events_average_quarter_hours():
+    times, kw = meter(32, np.full(32, 100.0))
+    kw[np.arange(kw.size) % 4 == 0] = 140.0
+    event = DemandResponseEvent(step_minutes=60, notice_minutes=60)
+    assert_allclose(customer_baseline(times, kw, event), 110.0)
+
+
+def test_the_first_reading_of_a_series_counts():
+    """The event's first interval begins at 10:15; five weekdays lie before it, the first of them without its night."""
+    times, kw = meter(8, start="2018-06-25T10:15")
+    baseline = customer_baseline(times, kw, DemandResponseEvent(), days=5, best=5)
+    assert_allclose(baseline[0], np.mean([0, 1, 2, 3, 4]))
+    with pytest.raises(TooFewDays, match="only 4 complete similar days"):
+        customer_baseline(times[1:], kw[1:], DemandResponseEvent(), days=5, best=5)
+
+
+def test_a_reading_that_is_not_there_is_missing():
+    times, kw = meter(32)
+    kept = times != np.datetime64("2018-06-29T12:00")
+    baseline = customer_baseline(times[kept], kw[kept], DemandResponseEvent())
+    assert_allclose(baseline, np.mean([26, 25, 24, 23, 20]))
+    shuffled = np.random.default_rng(0).permutation(int(kept.sum()))
+    assert_allclose(customer_baseline(times[kept][shuffled], kw[kept][shuffled], DemandResponseEvent()), baseline)
+
+
+def test_hourly_readings_serve_quarter_hours():
+    times, kw = meter(32)
+    baseline = customer_baseline(times[::4], kw[::4] + np.arange(kw.size)[::4] / 4 % 24, DemandResponseEvent())
+    days = np.mean([27, 26, 25, 24, 23])
+    assert_allclose(baseline, days + np.array([10] * 3 + [11] * 4 + [12] * 4 + [13] * 4 + [14] * 4))
+
+
+def test_the_weather_is_that_of_two_hours():
+    times, kw = meter(32, np.full(32, 100.0))
+    outside = (times < np.datetime64("2018-07-02T07:00")) | (times >= np.datetime64("2018-07-02T09:00"))
+    kw[outside & (times >= np.datetime64("2018-07-02"))] = 500.0
+    assert_allclose(customer_baseline(times, kw, DemandResponseEvent(), adjustment="weather"), 100.0)
+
+
+def test_no_day_lies_further_back_than_the_rule_allows():
+    """A meter that read zeros from June on has days in May, and no baseline from them."""
+    times, kw = meter(62, np.full(62, 100.0), start="2018-05-02")
+    dead = {str(day): "outage" for day in np.arange(np.datetime64("2018-06-01"), np.datetime64("2018-07-02"))}
+    with pytest.raises(TooFewDays, match="of the last 30 such days"):
+        find_baseline(times, kw, DemandResponseEvent(), exclude=dead)
+    found = find_baseline(times, kw, DemandResponseEvent(), BaselineRule(look_back=60), dead)
+    assert max(found.chosen) < "2018-06-01" and found.rejected["2018-06-29"] == "outage"
+
+
+def test_a_rule_is_checked():
+    with pytest.raises(ValueError, match="best=11 exceeds days=10"):
+        BaselineRule(best=11)
+    with pytest.raises(ValueError, match="cap"):
+        BaselineRule(cap=-0.1)
+
+
+def test_too_few_days_and_bad_settings_are_refused():
+    for count in (0, 1):
+        with pytest.raises(ValueError, match=f"needs a meter series, got {count} readings|times"):
+            customer_baseline(*(column[:count] for column in meter(1)), DemandResponseEvent())
+    with pytest.raises(TooFewDays, match="only 0 complete similar days"):
+        customer_baseline(*(column[:2] for column in meter(1)), DemandResponseEvent())
+    times, kw = meter(32)
+    times[5] = times[4]
+    with pytest.raises(ValueError, match="holds a stamp twice"):
+        customer_baseline(times, kw, DemandResponseEvent())
+
+    with pytest.raises(TooFewDays, match="only 5 complete similar days"):
+        customer_baseline(*meter(8, start="2018-06-25"), DemandResponseEvent())
+    with pytest.raises(ValueError, match="best=6 exceeds days=5"):
+        customer_baseline(*meter(32), DemandResponseEvent(), days=5, best=6)
+    with pytest.raises(ValueError, match="adjustment"):
+        customer_baseline(*meter(32), DemandResponseEvent(), adjustment="humidity")

@@ -1,0 +1,129 @@
+"""Event times and utility."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from dp_ensemble_env.chain.event import DemandResponseEvent, check_event_day, event_day, event_for
+from dp_ensemble_env.meter import PowerSeries
+
+
+def test_default_event_has_two_steps_of_notice_and_sixteen_of_event():
+    line = DemandResponseEvent().timeline()
+    assert len(line.times) == 19
+    assert str(line.times[0]) == "2018-07-02T10:30:00" and str(line.times[-1]) == "2018-07-02T15:00:00"
+    assert_array_equal(np.flatnonzero(line.in_event), np.arange(3, 19))  # intervals ending 11:15 … 15:00
+    assert_allclose(line.price[:3], 0.137)
+    assert_allclose(line.price[3:], 1.137)
+
+
+def test_utility_is_minus_price_power_and_quarter_hour():
+    utility = DemandResponseEvent().timeline().utility([321.0, 100.0])
+    assert utility.shape == (19, 2)
+    assert utility[5, 0] == pytest.approx(-1.137 * 321.0 / 4)
+    assert utility[1, 1] == pytest.approx(-0.137 * 100.0 / 4)
+
+
+def test_any_window_and_step():
+    event = DemandResponseEvent(start="22:00", end="02:00", step_minutes=30, notice_minutes=60, incentive=0.5)
+    line = event.timeline()
+    assert str(line.times[0]) == "2018-07-02T21:00:00" and str(line.times[-1]) == "2018-07-03T02:00:00"
+    assert line.in_event.sum() == 8 and len(line.times) == 11
+    assert line.utility([10.0])[-1, 0] == pytest.approx(-(0.137 + 0.5) * 10 * 0.5)
+    assert DemandResponseEvent(notice_minutes=0).timeline().in_event.sum() == 16
+
+
+@pytest.mark.parametrize(
+    ("minutes", "given", "step", "notice"),
+    [
+        (1, {}, 15, 30),
+        (5, {}, 15, 30),
+        (15, {}, 15, 30),
+        (10, {}, 10, 30),  # ten minutes do not make a quarter of an hour
+        (20, {}, 20, 40),
+        (60, {}, 60, 60),
+        (15, {"step_minutes": 60}, 60, 60),
+        (15, {"step_minutes": 60, "notice_minutes": 0}, 60, 0),
+    ],
+)
+def test_event_of_a_series_takes_steps_that_its_readings_can_give(minutes, given, step, notice):
+    times = np.datetime64("2018-07-02", "s") + np.arange(4) * np.timedelta64(minutes, "m")
+    series = PowerSeries(times, np.ones(4), np.timedelta64(minutes, "m"))
+    event = event_for(series, date="2019-07-01", incentive=0.5, **given)
+    assert (event.step_minutes, event.notice_minutes, event.date, event.incentive) == (step, notice, "2019-07-01", 0.5)
+
+
+@pytest.mark.parametrize(
+    ("first", "days", "date"),
+    [
+        ("2018-01-01", 365, "2018-07-02"),
+        ("2017-06-01", 800, "2018-07-02"),  # the paper's day, though 2019 has a July, too
+        ("2017-06-01", 122, "2017-07-03"),  # a Monday
+        ("2018-07-03", 60, "2018-07-03"),
+        ("2017-12-25", 4, "2017-12-27"),  # the last day may be cut short
+        ("2019-06-28", 6, "2019-07-02"),  # 1 July was a Monday
+        ("2020-07-31", 5, "2020-07-31"),  # a Friday, the last day of July
+        ("2020-08-01", 5, "2020-08-04"),
+        ("2017-07-04", 3, "2017-07-05"),  # a holiday, everywhere
+        ("2022-06-30", 8, "2022-07-05"),  # after a Saturday, a Sunday and that holiday
+        ("2016-06-01", 500, "2017-07-03"),  # the last summer of two
+    ],
+)
+def test_event_of_a_series_takes_place_on_one_of_its_days(first, days, date):
+    series = PowerSeries(np.datetime64(first, "h") + np.arange(24 * days), np.ones(24 * days), np.timedelta64(1, "h"))
+    assert event_for(series).date == date
+
+
+def test_event_day_passes_over_holidays_and_refuses_a_series_without_weekdays():
+    hours = np.datetime64("2017-12-25", "h") + np.arange(24 * 4)
+    series = PowerSeries(hours, np.ones(96), np.timedelta64(1, "h"), source="hall.csv")
+    assert event_day(series, ["2017-12-27"]) == "2017-12-26"
+    with pytest.raises(ValueError, match=r"hall.csv holds no complete weekday; give a date\."):
+        event_day(series, ["2017-12-25", "2017-12-26", "2017-12-27"])
+
+
+def test_hourly_prices_hold_from_the_start_of_the_interval():
+    prices = np.arange(24) / 100
+    line = DemandResponseEvent(tariff=list(prices), incentive=0.0).timeline()
+    assert line.price[2] == 0.10  # interval 10:45 to 11:00
+    assert line.price[3] == 0.11  # interval 11:00 to 11:15
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "words"),
+    [
+        ({"start": "eleven"}, "event time 'eleven'"),
+        ({"date": "2018-13-01"}, "event time"),
+        ({"step_minutes": 0}, "step_minutes"),
+        ({"step_minutes": 25}, "whole number of 25-minute steps"),
+        ({"notice_minutes": 20}, "notice"),
+        ({"notice_minutes": -15}, "notice_minutes"),
+        ({"incentive": np.nan}, "incentive"),
+        ({"tariff": [0.1, 0.2]}, "24 hourly prices"),
+        ({"tariff": "cheap"}, "price"),
+    ],
+)
+def test_bad_events_are_refused(kwargs, words):
+    with pytest.raises(ValueError, match=words):
+        DemandResponseEvent(**kwargs)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "steps"), [("11:00", "11:00", 96), ("22:00", "02:00", 16), ("9:00", "9:15", 1)]
+)
+def test_an_end_that_is_not_after_the_start_is_on_the_next_day(start, end, steps):
+    line = DemandResponseEvent(start=start, end=end, notice_minutes=0).timeline()
+    assert len(line.times) == steps + 1 and int(line.in_event.sum()) == steps and not line.in_event[0]
+
+
+def test_the_day_of_an_event_lies_in_the_data():
+    event, hours = DemandResponseEvent(), np.arange(24)
+    for first, inside in (("2018-07-02", True), ("2018-07-01", False), ("2018-07-03", False)):
+        times = np.datetime64(first, "h") + hours
+        if inside:
+            check_event_day(event, times)
+        else:
+            with pytest.raises(ValueError, match=f"outside the data of hall.csv, {first} to {first}"):
+                check_event_day(event, times, "hall.csv")

@@ -1,0 +1,101 @@
+"""Whose meters: loads and nothing else, one day and one step for all, and reasons for those that are left out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dp_ensemble_env.cli import main
+from dp_ensemble_env.dispatch.participants import participants
+from dp_ensemble_env.scenarios.problem import ProblemSettings
+
+HOURS = np.arange(np.datetime64("2018-05-01T00:00"), np.datetime64("2018-08-01T00:00"), np.timedelta64(1, "h"))
+
+
+def load(seed, times=HOURS):
+    """A daily shape with noise, kW."""
+    hour = (times - times.astype("datetime64[D]")) / np.timedelta64(1, "h")
+    noise = np.random.default_rng(seed).normal(0, 2, len(times))
+    return np.round(100 + 40 * np.sin((hour - 8) / 24 * 2 * np.pi) + noise, 3)
+
+
+def write(path, columns, times=HOURS):
+    rows = zip(times, *columns.values(), strict=True)
+    lines = [f"{str(time).replace('T', ' ')},{','.join(map(str, cells))}" for time, *cells in rows]
+    path.write_text("\n".join([f"interval start,{','.join(columns)}", *lines]) + "\n")
+    return path
+
+
+def names(path, **settings):
+    return [one.name for one in participants(ProblemSettings(meter=str(path), date="2018-07-16", **settings)).used]
+
+
+def test_a_meter_counts_once_and_a_thermometer_never(tmp_path):
+    kw = load(0)
+    columns = {"max demand kW": kw + 5, "min demand kW": kw - 5, "avg demand kW": kw, "temperature": kw / 5}
+    assert names(write(tmp_path / "one.csv", columns)) == ["one"]
+    assert participants(ProblemSettings(meter=str(tmp_path / "one.csv"))).used[0].series.kw[3] == kw[3]
+    columns = {"a_kWh": kw, "b_kWh": kw, "export_kWh": kw, "spot price": kw, "b_max_kW": kw, "feed-in kWh": kw}
+    wide = write(tmp_path / "wide.csv", columns)
+    assert names(wide) == ["a_kWh", "b_kWh"]
+    settings = ProblemSettings(meter=str(wide), date="2018-07-16")
+    assert [one.name for one in participants(settings, ["b_kWh"]).used] == ["b_kWh"]
+    with pytest.raises(ValueError, match="there is no participant 'c'; choose among"):
+        participants(settings, ["a_kWh", "c"])
+
+
+def test_long_files_and_folders(tmp_path):
+    path = tmp_path / "long.csv"
+    rows = [f"{str(t).replace('T', ' ')},{n},{v}" for n in "AB" for t, v in zip(HOURS, load(ord(n)), strict=True)]
+    path.write_text("\n".join(["interval start,meter,kW", *rows]) + "\n")
+    assert names(path) == ["A", "B"]
+    write(tmp_path / "other.csv", {"kW": load(1)})
+    assert names(tmp_path) == ["long A", "long B", "other"]
+
+
+def test_one_day_and_one_step_for_all(tmp_path):
+    """The first in the alphabet decides nothing: quarter hours become hours, the day is that of most."""
+    quarters = np.arange(HOURS[0], HOURS[-1] + 60, np.timedelta64(15, "m"))
+    write(tmp_path / "a.csv", {"kW": load(0, quarters)}, quarters)
+    for name in "bc":
+        write(tmp_path / f"{name}.csv", {"kW": load(1)})
+    short = HOURS < np.datetime64("2018-06-15")
+    write(tmp_path / "0.csv", {"kW": load(2)[short]}, HOURS[short])
+    known = participants(ProblemSettings(meter=str(tmp_path)))
+    assert {one.event.step_minutes for one in known.used} == {60}
+    assert {one.event.date for one in known.used} == {"2018-07-02"}
+
+
+def test_a_dead_meter_and_a_new_customer_are_left_out_and_the_others_go_on(tmp_path, capsys):
+    dead, new = load(1), load(2)
+    dead[HOURS >= np.datetime64("2018-06-01")] = 0.0
+    cells = [str(v) if t >= np.datetime64("2018-07-12") else "" for t, v in zip(HOURS, new, strict=True)]
+    path = write(tmp_path / "fleet.csv", {"good_kW": load(0), "dead_kW": dead, "new_kW": cells})
+    settings = ProblemSettings(meter=str(path), date="2018-07-16")
+    known = participants(settings)
+    assert "100 % of the 14 days" in known.refused["dead_kW"]
+    assert main(["plan", "--meter", str(path), "--date", "2018-7-16", "--output", str(tmp_path / "plan")]) == 0
+    shown = capsys.readouterr()
+    assert "note: new_kW is left out: " in shown.err and "note: dead_kW is left out: it shows zero" in shown.err
+    assert "good_kW" in shown.out and "new_kW" not in shown.out and "customer baseline" in shown.out
+    # Zeros from two weeks before the event on would pass the gate, but there is no baseline from May.
+    with pytest.raises(ValueError, match="shows zero or nothing"):
+        participants(replace(settings, column="dead_kW"))
+
+
+def test_meters_that_cannot_be_used_are_named_once(tmp_path, capsys):
+    unnamed = tmp_path / "plain.csv"
+    unnamed.write_text("time,a,b\n2018-06-01 00:00,1,2\n2018-06-01 01:00,2,3\n", encoding="utf-8")
+    assert main(["plan", "--meter", str(unnamed), "--output", str(tmp_path / "out")]) == 2
+    told = [line for line in capsys.readouterr().err.splitlines() if line.startswith(("note", "dp-ensemble"))]
+    assert len(told) == 1 and "none of the 2 meters can be used. For one:" in told[0]
+    assert "unit=" in told[0]
+    with pytest.raises(ValueError, match="holds no meter files"):
+        participants(ProblemSettings(meter=str(tmp_path / "out" if (tmp_path / "out").is_dir() else _empty(tmp_path))))
+
+
+def _empty(folder):
+    (folder / "empty").mkdir()
+    return folder / "empty"

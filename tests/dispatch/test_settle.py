@@ -1,0 +1,117 @@
+"""Settlement by hand, and what an audit needs."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from dp_ensemble_env.chain.baseline import customer_baseline
+from dp_ensemble_env.chain.event import DemandResponseEvent
+from dp_ensemble_env.cli import main
+from dp_ensemble_env.dispatch.participants import participants
+from dp_ensemble_env.dispatch.programmes import Programme, programme
+from dp_ensemble_env.dispatch.settle import add_up, payment, settle
+from dp_ensemble_env.meter import PowerSeries
+from dp_ensemble_env.scenarios.metered import DaySettings, metered_day
+
+CSRP = programme("csrp")
+
+
+@pytest.fixture(scope="module")
+def bank(fleet):
+    return participants(fleet, ["bank_kW"]).used[0]
+
+
+def test_settlement_by_hand(bank):
+    _, series, event, own = bank
+    settled = settle("bank", series, event, own.day_settings(), CSRP, planned=np.full(4, 150.0))
+    day = series.times.astype("datetime64[D]") == np.datetime64("2018-08-15")
+    metered = series.kw[day][11:15]
+    np.testing.assert_allclose(settled.metered, metered)
+    inside = event.timeline().in_event
+    for against, how in (("baseline", "none"), ("adjusted", "weather")):
+        baseline = customer_baseline(series.times, series.kw, event, exclude=["2018-07-04"], adjustment=how)[inside]
+        assert settled.delivered(against) == pytest.approx(baseline.sum() - metered.sum())
+    assert settled.off("planned") == pytest.approx(100 * np.abs(150 - metered).mean() / metered.mean())
+    forecast = metered_day(series, event, own.day_settings()).path.kw[2:6]
+    assert settled.delivered("forecast") == pytest.approx(forecast.sum() - metered.sum())
+    assert add_up([settled, settled]).delivered() == pytest.approx(2 * settled.delivered())
+    ten = settle("bank", series, event, own.day_settings(loads=10), CSRP)
+    for against in ("baseline", "forecast"):
+        assert ten.delivered(against) == pytest.approx(10 * settled.delivered(against))
+    money = payment(settled, CSRP, 50.0, "baseline")
+    assert money["payment"] == pytest.approx(CSRP.payment(settled.delivered() / 4, 50.0, 4.0))
+    assert payment(settled, CSRP, None, "baseline")["performance_factor"] is None
+
+
+def test_what_is_shed_is_delivered(bank):
+    """A day that is lowered by 20 kW in the event delivers 80 kWh more, by every measure."""
+    _, series, event, own = bank
+    before = settle("bank", series, event, own.day_settings(), CSRP)
+    begin, end = event.window
+    kw = np.where((series.times >= begin) & (series.times < end), series.kw - 20.0, series.kw)
+    after = settle("bank", PowerSeries(series.times, kw, series.step), event, own.day_settings(), CSRP)
+    for against in ("baseline", "adjusted", "forecast"):
+        assert after.delivered(against) - before.delivered(against) == pytest.approx(80.0)
+
+
+def test_ten_of_ten_worked_by_hand():
+    """Ten weekdays of 100 to 109 kW, a morning 30 % above them, 80 kW in the event: 1.2 times 104.5 less 80."""
+    event = DemandResponseEvent("2018-07-02", step_minutes=60, notice_minutes=60)
+    times = np.arange(
+        np.datetime64("2018-06-01T00", "s"), np.datetime64("2018-07-03T00", "s"), np.timedelta64(3600, "s")
+    )
+    days = times.astype("datetime64[D]")
+    kw = np.full(len(times), 104.5)
+    weekdays = [day for day in np.unique(days) if np.is_busday(day) and day < np.datetime64("2018-07-02")][-10:]
+    for number, day in enumerate(weekdays):
+        kw[days == day] = 100.0 + number
+    today = days == np.datetime64("2018-07-02")
+    kw[today] = 80.0
+    kw[today & (times < np.datetime64("2018-07-02T10"))] = 1.3 * 104.5
+    terms = programme("ten-of-ten")
+    settled = settle("x", PowerSeries(times, kw, np.timedelta64(3600, "s")), event, DaySettings(), terms)
+    np.testing.assert_allclose(settled.baseline, 104.5)
+    assert settled.source.factor == pytest.approx(1.2)
+    assert settled.delivered("adjusted") == pytest.approx(4 * (1.2 * 104.5 - 80.0))
+    assert sorted(settled.source.chosen) == [str(day) for day in weekdays]
+    # An hour without a reading delivers nothing by this rule, and is flagged; by Con Edison's it is refused.
+    kw[today & (times == np.datetime64("2018-07-02T12"))] = np.nan
+    gap = PowerSeries(times, kw, np.timedelta64(3600, "s"))
+    settled = settle("x", gap, event, DaySettings(), terms)
+    assert settled.delivered("adjusted") == pytest.approx(3 * (1.2 * 104.5 - 80.0))
+    assert [row["flag"] for row in settled.intervals()] == ["", "reading missing", "", ""]
+    with pytest.raises(ValueError, match="1 of 4 readings missing.*rules of CSRP"):
+        settle("x", gap, event, DaySettings(), CSRP)
+
+
+def test_the_days_behind_a_baseline_are_told(bank):
+    _, series, event, own = bank
+    kw = series.kw.copy()
+    kw[series.times.astype("datetime64[D]") == np.datetime64("2018-08-10")] = np.nan
+    changed = PowerSeries(series.times, kw, series.step)
+    settings = own.day_settings(exclude=("2018-08-13",))
+    settled = settle("bank", changed, event, settings, Programme(name="x"))
+    assert len(settled.source.chosen) == 5
+    assert settled.source.rejected["2018-08-10"] == "readings missing"
+    assert settled.source.rejected["2018-08-13"] == "excluded"
+    assert sum(why == "not among the best 5" for why in settled.source.rejected.values()) == 5
+
+
+def test_command(fleet, tmp_path, capsys):
+    words = ["settle", "--meter", fleet.meter, "--date", "2018-08-15", "--json", str(tmp_path / "s.json")]
+    assert main([*words, "--contracted-kw", "781"]) == 0
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 80 and "All 12 together" in out
+    content = json.loads((tmp_path / "s.json").read_text())
+    kwh = content["total"]["delivered_against_baseline_kwh"]
+    assert content["money"]["payment"] == pytest.approx(CSRP.payment(kwh / 4, 781.0, 4.0))
+    assert [one["name"] for one in content["participants"]].count("total") == 0
+    one = content["participants"][0]
+    total = sum(row["baseline_kw"] - row["metered_kw"] for row in one["intervals"])
+    assert total == pytest.approx(one["delivered_against_baseline_kwh"], abs=0.01)
+    assert len(one["baseline_days"]) == 5 and 0.8 <= one["adjustment_factor"] <= 1.2
+    assert main([*words, "--programme", "ten-of-ten"]) == 0
+    assert "ten of ten, adjusted baseline" in capsys.readouterr().out

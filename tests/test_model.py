@@ -189,8 +189,8 @@ def test_few_similar_days_are_noted_and_other_trouble_with_the_baseline_is_not_s
     model = EnsembleModel.from_series(meter(days=10, start="2018-06-25"))
     assert model.event.baseline_kw is None
     assert model.notes[-1] == (
-        "There is no customer baseline: only 5 complete similar days before 2018-07-02, the baseline needs 10; "
-        "give a longer series or ask for fewer days."
+        "There is no customer baseline: only 5 complete similar days lie before 2018-07-02 (of the last 30 such days), "
+        "the baseline needs 10; give a longer series or ask for fewer days."
     )
 
     def broken(*_, **__):

@@ -81,6 +81,6 @@ axes.legend()
 plt.show()
 
 # %% [markdown]
-# A plan made from readings without noise tells about them, so share it only with people who may see the meter. To plan without
+# A plan made from readings without noise tells about them, so it is for people who may see the meter. To plan without
 # that, read on in *Choosing a mechanism and ε*. After the event, `dp-ensemble settle` computes what was delivered
 # and paid.

@@ -16,7 +16,7 @@ from dp_ensemble_env.dispatch.private import PrivateSettings, private_plan
 from dp_ensemble_env.dispatch.report import show_plan, write_plan
 from dp_ensemble_env.scenarios.metered import MeteredDay, metered_day
 from dp_ensemble_env.tools.console import Progress
-from dp_ensemble_env.tools.files import atomic_write
+from dp_ensemble_env.tools.files import check_writable
 
 DESCRIPTION = """Make a dispatch for one event: a shed in kW for every participant, held from start to end.
 
@@ -94,9 +94,7 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError("--privacy needs the public size of a participant's connection; give --size KW.")
     with Progress("reading") as monitor:
         known = participants(settings, args.only, monitor)
-        with atomic_write(args.output / ".writable"):  # learn of a folder that cannot be written before the work
-            pass
-        (args.output / ".writable").unlink()
+        check_writable(args.output, folder=True)
         days: dict[str, MeteredDay] = {}
         if args.privacy:
             levels = {} if args.levels is None else {"levels": args.levels}

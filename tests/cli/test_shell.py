@@ -27,7 +27,7 @@ def write_meter(path, start="2018-06-01", days=45, unit="kw"):
 
 METERED = [
     ["compare", "--preset", "baselines", "--private", "--output", "out"],
-    ["plan", "--draws", "100", "--output", "out"],
+    ["plan", "--output", "out"],
 ]
 
 

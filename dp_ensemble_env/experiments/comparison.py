@@ -38,7 +38,7 @@ from dp_ensemble_env.privacy.ledger import PrivacyLedger
 from dp_ensemble_env.privacy.mechanisms import as_privacy
 from dp_ensemble_env.privacy.release import Release
 from dp_ensemble_env.privacy.statement import DEFAULT_DELTA
-from dp_ensemble_env.reporting.score import Outcome, event_outcome, start_weights
+from dp_ensemble_env.reporting.score import Outcome, event_outcome
 from dp_ensemble_env.scenarios.problem import dirichlet_spec, draw_release
 from dp_ensemble_env.tools.console import Monitor, Silent
 from dp_ensemble_env.tools.files import atomic_write
@@ -443,7 +443,7 @@ def analytical_costs(model: EnsembleModel, ks: Sequence[float], seed: int) -> di
     """
     if model.coupling is not None:
         return {}
-    finite, weights = [k for k in ks if math.isfinite(k)], start_weights(model)
+    finite, weights = [k for k in ks if math.isfinite(k)], model.start_weights
     costs = {
         name: [float((weights * cost_of_privacy(model, k, name)[0]).sum()) for k in finite]
         for name in ("taylor", "digamma", "average-exact")

@@ -42,6 +42,7 @@ from dp_ensemble_env.experiments.croissant import describe_folder, write_descrip
 from dp_ensemble_env.experiments.deployment import deploy
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.reporting.score import start_values
+from dp_ensemble_env.reporting.tables import number_text
 from dp_ensemble_env.scenarios.problem import READING, Problem, ProblemSettings, draw_release
 from dp_ensemble_env.tools.console import Monitor, Silent
 from dp_ensemble_env.tools.validation import check_choice, check_count, check_in_range
@@ -450,10 +451,10 @@ def make_datasets(
         monitor.stage(f"{kind}: writing")
         store(target.root, ids[kind], episodes, behaviours, env, facts, describe(kind, settings, facts))
         if say is not None:
-            score = round(facts["episodes_score"], 1) + 0.0
+            score = number_text(facts["episodes_score"], 1)
             distinct = facts["distinct_episodes"]
             where = "score" if core.release is None else "score on the release"
-            say(f"{ids[kind]}: {settings.episodes} episodes, {distinct} distinct, {where} {score:.1f}")
+            say(f"{ids[kind]}: {settings.episodes} episodes, {distinct} distinct, {where} {score}")
     best = "standard" if playable("standard", settings.action) else "best-price"
     if say is not None and core.release is not None:  # for the owner of the data: it stands in no data set
         say(f"The best plan on the release ({best}): {deploy(make_agent(best, env), core, problem.model)}")

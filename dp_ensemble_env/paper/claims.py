@@ -33,7 +33,7 @@ from dp_ensemble_env.paper.data import H
 from dp_ensemble_env.paper.measures import DELTA, KS
 from dp_ensemble_env.paper.study import Study
 from dp_ensemble_env.privacy.accounting.theorem2 import theorem2_epsilon
-from dp_ensemble_env.reporting.tables import Styled, show_table
+from dp_ensemble_env.tools.console import table
 
 VERDICTS = REPRODUCED, SHAPE, NOT_REPRODUCIBLE, CONTRADICTED = (
     "reproduced",
@@ -852,13 +852,15 @@ def tally(findings: Sequence[Finding]) -> str:
 
 def show_findings(findings: Mapping[str, Sequence[Finding]]) -> None:
     """Print a line for each claim and each reading of it, with a narrow column of verdicts for each data set."""
+    from rich.text import Text
+
     letters = dict(zip(findings, "ABCD", strict=False))
 
-    def marks(words: Mapping[str, str]) -> list[str]:
+    def marks(words: Mapping[str, str]) -> list[Text]:
         shown = [MARKS[words[data]] if data in words else "" for data in findings]
-        return [Styled(mark, _COLOURS[mark]) if mark else "" for mark in shown]
+        return [Text(mark, _COLOURS[mark]) if mark else Text() for mark in shown]
 
-    rows: tuple[list[tuple[str, ...]], list[tuple[str, ...]]] = ([], [])
+    rows: tuple[list[tuple[str | Text, ...]], list[tuple[str | Text, ...]]] = ([], [])
     for words, by_data in gather(findings).items():
         fact = set_up(by_data)
         paper = next(iter(by_data.values()))[0].claim.paper
@@ -869,11 +871,11 @@ def show_findings(findings: Mapping[str, Sequence[Finding]]) -> None:
             for finding in one:
                 readings.setdefault(finding.claim.reading, {})[data] = finding.verdict.word
         for reading, verdicts in readings.items() if len(readings) > 1 else ():
-            rows[fact].append((Styled(f"  · {reading}", "dim"), "", *marks(verdicts)))
+            rows[fact].append((Text(f"  · {reading}", "dim"), "", *marks(verdicts)))
     notes = [
         ", ".join(f"{mark} {word}" for word, mark in MARKS.items()) + ".",
         "A claim with several readings (·) counts once.",
         *(f"{letters[data]}: {data}, {tally(one)}." for data, one in findings.items()),
     ]
     headings = ("claim", "paper", *letters.values())
-    show_table("Claims of Section VI", headings, [*rows[0], (), *rows[1]], left=headings, notes=notes)
+    table("Claims of Section VI", headings, [*rows[0], (), *rows[1]], notes=notes)

@@ -19,7 +19,7 @@ from dp_ensemble_env.control.coupled import solve_coupled
 from dp_ensemble_env.control.policies import solve_standard
 from dp_ensemble_env.control.returns import mean_power, policy_return, shares, state_returns
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.reporting.tables import plain
+from dp_ensemble_env.reporting.tables import number_text, plain
 from dp_ensemble_env.tools.html import card
 from dp_ensemble_env.tools.validation import check_instance
 
@@ -91,18 +91,18 @@ class Outcome:
     def lines(self) -> list[tuple[str, str, str]]:
         """Return label, number and remark (unit, error) of everything that is reported, formatted for people."""
         error = "exact" if self.exact else f"± {self.score_error:.2f}, {self.episodes:,} episodes"
-        lines = [("score", _text(self.score, 2), error)]
+        lines = [("score", number_text(self.score, 2), error)]
         for label, attribute, unit, digits in _LINES:
             extra = f" ± {self.standard_error:.2f}" if attribute == "mean_return" and not self.exact else ""
-            lines.append((label, _text(getattr(self, attribute), digits), unit + extra))
+            lines.append((label, number_text(getattr(self, attribute), digits), unit + extra))
         return lines
 
     def __repr__(self) -> str:
         error = "" if self.exact else f" ± {self.score_error:.2f}"
         how = "exact" if self.exact else f"{self.episodes:,} episodes"
         return (
-            f"Outcome(score={_text(self.score, 2)}{error}, mean_return={_text(self.mean_return, 2)}, "
-            f"gap={_text(self.gap, 2)}, curtailed_kwh={_text(self.curtailed_kwh, 0)}, {how})"
+            f"Outcome(score={number_text(self.score, 2)}{error}, mean_return={number_text(self.mean_return, 2)}, "
+            f"gap={number_text(self.gap, 2)}, curtailed_kwh={number_text(self.curtailed_kwh, 0)}, {how})"
         )
 
     def _repr_html_(self) -> str:
@@ -135,16 +135,10 @@ def reference_returns(model: EnsembleModel) -> tuple[FloatArray, FloatArray]:
     return state_returns(model, model.default_policy), -solve_standard(model).cost_to_go[0] - model.utility[0]
 
 
-def start_weights(model: EnsembleModel) -> FloatArray:
-    """Return how likely each start is, ([c,] n)."""
-    return model.start_weights
-
-
 def start_values(model: EnsembleModel) -> tuple[float, float]:
     """Return the uncontrolled and the optimal expected return from the model's own start, exactly."""
     if model.coupling is None:
-        weights = start_weights(model)
-        idle, best = (float((weights * values).sum()) for values in reference_returns(model))
+        idle, best = (float((model.start_weights * values).sum()) for values in reference_returns(model))
         return idle, best
     return policy_return(model, model.default_policy), solve_coupled(model).primal
 
@@ -219,10 +213,3 @@ def score(mean_return: float, uncontrolled: float, optimum: float) -> float:
         return 100.0 if mean_return >= optimum - 1e-9 * max(1.0, abs(optimum)) else -np.inf
     value = 100.0 * (mean_return - uncontrolled) / gain
     return 0.0 if abs(value) < 1e-9 else value  # rounding alone
-
-
-def _text(value: float, digits: int) -> str:
-    """Format a number for people: a dash for none, and no minus before a zero."""
-    if np.isnan(value):
-        return "–"
-    return f"{0.0 if abs(value) < 0.5 * 10.0**-digits else value:,.{digits}f}"

@@ -180,7 +180,8 @@ def test_what_is_made_on_a_release_stands_beside_a_plan_without_data_and_its_pri
     arguments = ("--methods", "standard", "--privacy", "none", "dirichlet:k=50,floor=0.05", "--seeds", "0")
     assert sweep(tmp_path, *arguments) == 0
     said = capsys.readouterr().out
-    assert "without data" in " ".join(said.split()) and "on the release" in said and "97.14  12.5" in said
+    words = " ".join(said.split())
+    assert "without data" in words and "on the release" in words and "97.14 12.5" in words
     rows = {row["privacy"]: row for row in results(tmp_path)}
     assert rows["none"]["without_data"] == rows["none"]["epsilon"] == ""
     assert float(rows["k=50,floor=0.05"]["epsilon"]) == pytest.approx(12.48, abs=0.01)

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_ensemble_env.agents import evaluate
-from dp_ensemble_env.experiments.recovery import recover_environment
+from dp_ensemble_env.experiments.datasets import recover_environment
 from dp_ensemble_env.reporting.score import Outcome
 from dp_ensemble_env.tools.validation import check_count, check_in_range
 

@@ -478,6 +478,7 @@ class Frontier:
     def run(self) -> int:
         """Measure, draw and write the frontier."""
         from dp_ensemble_env.experiments.studies import frontier
+        from dp_ensemble_env.reporting.privacy_plots import plot_frontier
 
         importlib.import_module("matplotlib")  # learn of a missing extra before the work
         check_writable(self.output, folder=True)
@@ -485,7 +486,7 @@ class Frontier:
             points = frontier.measure(self.study, monitor)
             monitor.stage("drawing")
             self.output.mkdir(parents=True, exist_ok=True)
-            picture = frontier.plot(points, self.output / "frontier.png")
+            picture = plot_frontier(points, self.output / "frontier.png")
         headings, rows = frontier.table(points)
         note = (
             "Scores deployed on the true behaviour as a tilt, mean / worst over the draws. ε = 0 is a plan on a public "
@@ -538,6 +539,7 @@ class Regret(OnProblem):
         from dp_ensemble_env.envs import actions
         from dp_ensemble_env.experiments.studies import regret
         from dp_ensemble_env.privacy.simulation import simulated
+        from dp_ensemble_env.reporting.privacy_plots import plot_regrets
 
         importlib.import_module("matplotlib")  # learn of a missing extra before the work
         check_choice(self.action, "--action", actions.names())
@@ -568,7 +570,7 @@ class Regret(OnProblem):
             suffix = "" if self.settings.meter is None else "-private"
             monitor.stage("drawing")
             self.output.mkdir(parents=True, exist_ok=True)
-            picture = regret.draw_regrets(rows, self.output / f"regret{suffix}.png")
+            picture = plot_regrets(rows, self.output / f"regret{suffix}.png")
         note = (
             "Dollars per load below the optimum, split exactly; plans are deployed as tilts. 'without data' is the "
             "score of a plan on a public guess, ε = 0; ε of one release is at δ = 1e-6 (the paper's mechanism: for "

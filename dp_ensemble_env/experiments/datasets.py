@@ -11,6 +11,10 @@ The kinds, each a data set dp_ensemble/<name>/<kind>-v0:
 
 Every start state occurs as often as it is likely. All but uncontrolled explore with noise.
 100 times Minari's normalized score is the score of this benchmark: 0 is uncontrolled, 100 the optimum.
+
+A Minari data set says by *entry point*, the path of a Python object, how its environment is made, and
+``dataset.recover_environment()`` imports and calls whatever that is. `recover_environment` does so for registered
+environments only.
 """
 
 from __future__ import annotations
@@ -35,9 +39,9 @@ from dp_ensemble_env import __version__, scenarios
 from dp_ensemble_env.agents import Agent, evaluate, make_agent
 from dp_ensemble_env.agents.base import decision_time, observed_context
 from dp_ensemble_env.envs import actions
+from dp_ensemble_env.envs import spec as portable
 from dp_ensemble_env.envs.actions import action_scale
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
-from dp_ensemble_env.envs.spec import portable_spec
 from dp_ensemble_env.experiments.croissant import describe_folder, write_description
 from dp_ensemble_env.experiments.deployment import deploy
 from dp_ensemble_env.model import EnsembleModel
@@ -47,6 +51,8 @@ from dp_ensemble_env.scenarios.problem import READING, Problem, ProblemSettings,
 from dp_ensemble_env.tools.console import Monitor, Silent
 from dp_ensemble_env.tools.validation import check_choice, check_count, check_in_range
 
+#: What makes an environment whose model is in the description as numbers.
+MAKER = f"{portable.__name__}:make_env"
 BEHAVIOURS = ("uncontrolled", "ad-hoc", "medium", "standard")
 KINDS = (*BEHAVIOURS, "mixed")
 MEDIUM_SCORE = 50.0
@@ -123,7 +129,43 @@ def make_env(problem: Problem, settings: DatasetSettings) -> gymnasium.Env[Any, 
             **chosen,
         )
     release = None if settings.privacy is None else draw_release(settings.privacy, model, settings.release_seed)
-    return gymnasium.make(portable_spec(model, release, **chosen))
+    return gymnasium.make(portable.portable_spec(model, release, **chosen))
+
+
+def check_spec(spec: EnvSpec | None) -> EnvSpec:
+    """Return a description of an environment that names registered things only; refuse any other."""
+    if spec is None:
+        raise ValueError("the data set does not say what its environment is; make the environment yourself.")
+    known = EnvSpec(portable.PORTABLE, MAKER) if spec.id == portable.PORTABLE else gymnasium.registry.get(spec.id)
+    if known is None:
+        raise ValueError(f"the data set names the environment {spec.id!r}, which is not registered; import it first.")
+    named = [
+        ("entry point", spec.entry_point == known.entry_point, spec.entry_point),
+        ("vector entry point", spec.vector_entry_point in (None, known.vector_entry_point), spec.vector_entry_point),
+    ]
+    named += [
+        ("wrapper", str(wrapper.entry_point).startswith("gymnasium.wrappers."), wrapper.entry_point)
+        for wrapper in spec.additional_wrappers or ()
+    ]
+    for what, fine, name in named:
+        if not fine:
+            raise ValueError(
+                f"the data set of {spec.id} names the {what} {name!r}, which is not that of the registered "
+                "environment; it would be executed, so the data set is refused."
+            )
+    return spec
+
+
+def recover_environment(dataset: Any, **arguments: Any) -> gymnasium.Env[Any, Any]:
+    """Make the environment of a Minari data set, whose description is checked first.
+
+    Parameters
+    ----------
+    dataset : minari.MinariDataset
+    **arguments
+        Passed to ``gymnasium.make``.
+    """
+    return gymnasium.make(check_spec(dataset.env_spec), **arguments)
 
 
 def is_named(problem: ProblemSettings) -> bool:
@@ -275,13 +317,8 @@ def count_distinct(episodes: list[dict[str, Any]]) -> int:
 
 def episodes_score(episodes: list[dict[str, Any]], model: EnsembleModel) -> float:
     """Score the mean return of episodes: 100 times Minari's normalized score."""
-    low, high = reference_scores(model)
+    low, high = start_values(model)
     return 100.0 * (float(np.mean([sum(one["rewards"]) for one in episodes])) - low) / (high - low)
-
-
-def reference_scores(model: EnsembleModel) -> tuple[float, float]:
-    """Return the exact expected returns of the uncontrolled ensemble and of the optimum."""
-    return start_values(model)
 
 
 # ------------------------------------------------------------------ storage
@@ -314,7 +351,7 @@ def store(
     from minari.namespace import create_namespace, list_local_namespaces
 
     model = env.unwrapped.model  # type: ignore[attr-defined]
-    low, high = reference_scores(model)
+    low, high = start_values(model)
     namespace, _, title = dataset_id.rpartition("/")
     with tempfile.TemporaryDirectory(dir=root, prefix=".making-") as hidden:
         with minari_folder(Path(hidden)), warnings.catch_warnings():
@@ -422,7 +459,8 @@ def make_datasets(
         target.root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ValueError(f"cannot make the folder {target.root}: {error.strerror}; choose another.") from error
-    turns = {kind: mixture(settings.action) if kind == "mixed" else [kind] for kind in settings.kinds}
+    mixture = [kind for kind in BEHAVIOURS if playable(kind, settings.action)]
+    turns = {kind: mixture if kind == "mixed" else [kind] for kind in settings.kinds}
     agents = {
         kind: medium(core, settings.seed, monitor) if kind == "medium" else make_agent(kind, env)
         for kind in BEHAVIOURS
@@ -500,11 +538,6 @@ def describe(kind: str, settings: DatasetSettings, facts: Mapping[str, Any]) -> 
 def noise_of(kind: str, noise: float) -> float:
     """Return the noise of a kind: none where nobody interferes."""
     return 0.0 if kind == "uncontrolled" else noise
-
-
-def mixture(action: str) -> list[str]:
-    """Return the behaviours that take turns in mixed data."""
-    return [kind for kind in BEHAVIOURS if playable(kind, action)]
 
 
 def playable(kind: str, action: str) -> bool:

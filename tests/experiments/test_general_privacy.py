@@ -17,6 +17,7 @@ from dp_ensemble_env.experiments.comparison import ComparisonSettings, analytica
 from dp_ensemble_env.experiments.studies import frontier, regret
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy import mechanism
+from dp_ensemble_env.reporting.privacy_plots import plot_frontier
 from dp_ensemble_env.scenarios import Card
 from dp_ensemble_env.scenarios.problem import draw_release, simulated
 
@@ -87,7 +88,7 @@ def test_the_frontier_stands_beside_the_models_own_guess(tmp_path):
             assert point.mean == pytest.approx(point.public)  # too few to hide in
         elif point.mechanism == "gaussian":
             assert point.public + 1 < point.worst <= 100
-    assert frontier.plot(found, tmp_path / "frontier.png").stat().st_size > 5000
+    assert plot_frontier(found, tmp_path / "frontier.png").stat().st_size > 5000
     headings, rows = frontier.table(found)
     assert len(rows) == 3 and rows[0][:4] == ["0", "30", "gaussian", "2"]
 
@@ -100,7 +101,7 @@ def test_participants_that_a_scenario_describes_have_no_kappa(tmp_path):
     found = frontier.measure(settings)
     assert len(found) == 1 and frontier.table(found)[1][0][1] == "own"
     assert json.loads(json.dumps(frontier.to_json(settings, found)))["points"][0]["heterogeneity"] is None
-    assert frontier.plot(found, tmp_path / "frontier.png").exists()
+    assert plot_frontier(found, tmp_path / "frontier.png").exists()
 
 
 def test_a_loss_is_split_without_a_rest():

@@ -21,7 +21,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -203,7 +202,7 @@ def _adjacency(fleet: Fleet, support: Any) -> tuple[Any, Any]:
     return chain.adjacency.h, chain.support.sum(axis=-1).ravel()
 
 
-# ------------------------------------------------------------------ as a table, as plain values, as a picture
+# ------------------------------------------------------------------ as a table, as plain values
 def table(found: Sequence[Point]) -> tuple[list[str], list[list[str]]]:
     """Return headings and rows: one row for each instance, κ, mechanism and ε, "mean / worst" for each number."""
     numbers = sorted({point.participants for point in found})
@@ -235,73 +234,3 @@ def to_json(settings: FrontierSettings, found: Sequence[Point]) -> dict[str, Any
     """Return settings and points as plain values; a score that does not exist is None."""
     plain = [{k: None if v != v else v for k, v in asdict(point).items()} for point in found]
     return {"settings": asdict(settings), "points": plain}
-
-
-def plot(found: Sequence[Point], path: Path) -> Path:
-    """Draw score against ε: a row of panels for each instance and κ, a panel for each number of participants.
-
-    One mechanism on one instance fits into one panel, with letters that a telephone can show.
-    """
-    from dp_ensemble_env.reporting import plots
-
-    cases = sorted({(point.instance, -np.nan_to_num(point.heterogeneity)) for point in found})
-    numbers = sorted({point.participants for point in found})
-    names = list(dict.fromkeys(point.mechanism for point in found))
-    if len(cases) == len(names) == 1 and len(numbers) <= 5:
-        return _plot_one(found, numbers, path)
-    colours = dict(zip(names, (plots.BLUE, plots.ORANGE, plots.GREEN, plots.PINK), strict=False))
-    with plots.look():
-        size = (1.1 + 1.7 * len(numbers), 0.6 + 1.6 * len(cases))
-        figure, grid = plots.subplots(len(cases), len(numbers), figsize=size, sharex=True, sharey=True, squeeze=False)
-        for row, (instance, minus) in zip(grid, cases, strict=True):
-            for axes, number in zip(row, numbers, strict=True):
-                case = (instance, minus, number)
-                mine = [p for p in found if (p.instance, -np.nan_to_num(p.heterogeneity), p.participants) == case]
-                _panel(axes, mine, colours)
-                spread = f"κ = {-minus:g}, " if minus else ""
-                axes.set_title(f"N = {number:,}, {spread}instance {instance}", fontsize=7)
-            row[0].set_ylabel("score on the truth")
-        for axes in grid[-1]:
-            axes.set_xlabel("ε")
-        grid[0, 0].legend(fontsize=6.5)
-        return plots.save(figure, path)
-
-
-def _plot_one(found: Sequence[Point], numbers: Sequence[int], path: Path) -> Path:
-    from dp_ensemble_env.reporting import plots
-
-    colours = (plots.BLUE, plots.ORANGE, plots.GREEN, plots.PINK, plots.SKY)
-    with plots.look():
-        figure, axes = plots.subplots(figsize=(3.2, 2.4))
-        for number, colour, marker in reversed(list(zip(numbers, colours, "osD^v", strict=False))):
-            mine = sorted((p for p in found if p.participants == number and p.reached), key=lambda p: p.epsilon)
-            if mine:
-                label = f"{number:,} participants"
-                x = [p.epsilon for p in mine]
-                axes.plot(x, [p.mean for p in mine], color=colour, marker=marker, ms=5, lw=1.6, label=label)
-        axes.axhline(found[0].public, color=plots.BLACK, ls="--", lw=1.3, label="plan without data")
-        ticks = sorted({p.epsilon for p in found})
-        axes.set_xscale("log")
-        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-        axes.minorticks_off()
-        axes.tick_params(labelsize=8.5)
-        axes.set_xlabel("privacy loss ε (smaller is more private)", fontsize=8.5)
-        axes.set_ylabel("score", fontsize=8.5)
-        axes.legend(fontsize=7.5, ncol=2, frameon=False, loc="lower center", bbox_to_anchor=(0.45, 1.0))
-        return plots.save(figure, path)
-
-
-def _panel(axes: Any, found: Sequence[Point], colours: dict[str, str]) -> None:
-    from dp_ensemble_env.reporting import plots
-
-    for marker, (name, colour) in zip("osD^", colours.items(), strict=False):
-        mine = sorted((p for p in found if p.mechanism == name and p.reached), key=lambda p: p.epsilon)
-        x = [p.epsilon for p in mine]
-        axes.plot(x, [p.mean for p in mine], color=colour, marker=marker, ms=3, lw=1.2, label=name)
-        axes.plot(x, [p.worst for p in mine], color=colour, lw=0.8, ls=":")
-    axes.axhline(found[0].public, color=plots.BLACK, ls="--", lw=1, label="public guess, ε = 0")
-    ticks = sorted({p.epsilon for p in found})
-    low = min(85.0, found[0].public - 3.0)  # what is far below the public guess is not drawn
-    axes.set(xscale="log", ylim=(low, 100.5 + 0.02 * (85.0 - low)))
-    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-    axes.minorticks_off()

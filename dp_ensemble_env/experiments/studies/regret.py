@@ -18,9 +18,8 @@ behaviour: it is for research, not for publication beside a private release.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -182,29 +181,3 @@ def mean_regret(name: str, parts: Iterable[Regret]) -> Regret:
     rows = list(parts)
     fields = (*PARTS, "total", "score", "without_data", "epsilon")
     return Regret(name, **{field: float(np.mean([getattr(row, field) for row in rows])) for field in fields})
-
-
-def draw_regrets(rows: Sequence[Regret], path: Path) -> Path:
-    """Draw the parts of each controller's loss side by side in one bar; negative parts to the left of zero."""
-    from dp_ensemble_env.reporting import plots as p
-
-    with p.look():
-        figure, axes = p.subplots(figsize=(7.5, 0.5 * len(rows) + 1.6))
-        left, right = np.zeros(len(rows)), np.zeros(len(rows))
-        places = np.arange(len(rows))
-        for part, colour, hatch in zip(PARTS, (p.SKY, p.BLUE, p.ORANGE), ("", "///", "..."), strict=True):
-            values = np.array([getattr(row, part) for row in rows])
-            start = np.where(values >= 0, right, left)
-            axes.barh(places, values, left=start, color=colour, hatch=hatch, edgecolor="white", label=part)
-            right, left = right + np.maximum(values, 0.0), left + np.minimum(values, 0.0)
-        for place, row in zip(places, rows, strict=True):
-            price = f"ε = {row.price}" if np.isfinite(row.epsilon) else "no ε"
-            axes.annotate(f" {row.score:.1f}, {price}", (right[place], place), va="center")
-        axes.set_yticks(places, [row.name for row in rows])
-        axes.invert_yaxis()
-        axes.axvline(0.0, color="0.4", lw=0.8)
-        words = f"score and ε at the bars; without data {rows[0].without_data:.1f}, ε = 0" if rows else ""
-        axes.set(xlabel=f"$ per building below the optimum ({words})")
-        axes.margins(x=0.25)
-        axes.legend(loc="lower right")
-        return p.save(figure, path)

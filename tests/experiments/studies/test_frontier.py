@@ -11,6 +11,7 @@ import pytest
 from dp_ensemble_env.experiments.studies import frontier
 from dp_ensemble_env.experiments.studies.frontier import FrontierSettings, Point
 from dp_ensemble_env.privacy import Fleet, mechanism
+from dp_ensemble_env.reporting.privacy_plots import plot_frontier
 from dp_ensemble_env.scenarios.campus import campus_event
 
 SMALL = FrontierSettings(
@@ -77,5 +78,5 @@ def test_points_are_plain_values_and_a_picture(found, tmp_path):
     content = json.loads(json.dumps(frontier.to_json(SMALL, found)))
     assert content["settings"]["draws"] == 2 and content["points"][3]["mean"] is None
     assert content["points"][0]["public"] == found[0].public
-    path = frontier.plot(found, tmp_path / "frontier.png")
+    path = plot_frontier(found, tmp_path / "frontier.png")
     assert path.read_bytes()[:4] == b"\x89PNG"

@@ -10,8 +10,9 @@ from dp_ensemble_env.agents import make_agent
 from dp_ensemble_env.control.lsmdp import evaluate_policy
 from dp_ensemble_env.control.policies import solve_standard, tilted_policy
 from dp_ensemble_env.envs import EnsembleEnv
-from dp_ensemble_env.experiments.studies.regret import HEADINGS, PARTS, Regret, draw_regrets, mean_regret, split_regret
+from dp_ensemble_env.experiments.studies.regret import HEADINGS, PARTS, Regret, mean_regret, split_regret
 from dp_ensemble_env.privacy import PrivacyLedger, mechanism
+from dp_ensemble_env.reporting.privacy_plots import plot_regrets
 
 
 def value(model, matrix):
@@ -48,7 +49,7 @@ def test_mean_and_picture(campus, tmp_path):
     assert mean.privacy == pytest.approx((rows[0].privacy + rows[1].privacy) / 2)
     assert mean.cells()[0] == "k = 20" and len(mean.cells()) == len(HEADINGS) and mean.cells()[-1] == "none"
     assert mean.to_dict()["epsilon"] is None
-    assert draw_regrets([mean, *rows], tmp_path / "regret.png").stat().st_size > 5000
+    assert plot_regrets([mean, *rows], tmp_path / "regret.png").stat().st_size > 5000
 
 
 def test_the_cents_of_the_table_add_up():

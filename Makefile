@@ -69,34 +69,34 @@ format: $(VENV)/.dev ## Reformat the code
 
 docs: $(VENV)/.docs ## Build the documentation site into site/
 	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going -b html docs site
-	@$(BIN)/python tests/tools/site.py site
+	@$(BIN)/python scripts/links.py site
 	@echo "The site is in site/index.html"
 
 scenario-pages: $(VENV)/.dev ## Write the pages and pictures of the scenarios from what was recorded
-	$(BIN)/python -m dp_ensemble_env.experiments.scenario_pages --pictures
+	$(BIN)/python scripts/pages.py --pictures
 
 notebooks: $(VENV)/.dev ## Run the notebooks and write them with what they print
-	$(BIN)/python tests/tools/notebooks.py
+	$(BIN)/python scripts/notebooks.py
 
 speed: $(VENV)/.dev ## Measure the speed of solver and environments as ratios in one run
 	$(BIN)/python scripts/speed.py solver
 	$(BIN)/python scripts/speed.py env
 
 licences: $(VENV)/.dev ## Check the licences of what is installed against the list in pyproject.toml
-	$(BIN)/python tests/tools/licences.py
+	$(BIN)/python scripts/licences.py
 
 audit: $(VENV)/.created ## Look for known vulnerabilities in what is locked; fails if there are any
-	@$(BIN)/python tests/tools/audit.py
+	@$(BIN)/python scripts/audit.py
 
 lock: ## Write the lock files anew after a change of pyproject.toml or constraints.txt (development; needs the network)
 	@$(PYTHON) -m venv build/lock && build/lock/bin/python -m pip install --quiet --disable-pip-version-check "uv>=0.5"
-	build/lock/bin/python tests/tools/lock.py
+	build/lock/bin/python scripts/lock.py
 
 mutants: $(VENV)/.dev ## Change the code in a sample of places and see whether the tests notice: make mutants SAMPLE=40
 	nice -n 10 $(BIN)/python scripts/mutants.py --sample $(or $(SAMPLE),60) $(MUTANTS_ARGS)
 
 soak: $(VENV)/.dev ## Kill, race and fuzz for some minutes, and count what was lost: make soak MINUTES=5
-	$(BIN)/python tests/tools/soak.py --minutes $(or $(MINUTES),5) $(SOAK_ARGS)
+	$(BIN)/python scripts/soak.py --minutes $(or $(MINUTES),5) $(SOAK_ARGS)
 
 clean: ## Remove the virtual environments, the site and caches; keeps runs/
 	rm -rf .venv* build site .pytest_cache .mypy_cache .ruff_cache .hypothesis

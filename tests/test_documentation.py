@@ -13,9 +13,10 @@ import sys
 import tomllib
 from pathlib import Path
 
+import links
+import notebooks
 import numpy as np
 import pytest
-from tools import notebooks, site
 
 from dp_ensemble_env.cli.main import OLD, main, names, parse
 
@@ -195,16 +196,16 @@ def test_every_library_page_is_run_by_an_integration_test():
 
 
 def test_the_check_of_the_site_sees_what_is_wrong(tmp_path):
-    head = "".join(f'<meta name="{tag}" content="words">' for tag in site.TAGS)
+    head = "".join(f'<meta name="{tag}" content="words">' for tag in links.TAGS)
     good = f'{head}<h1 id="top">A</h1><a href="b.html#end">b</a><img alt="a" src="a.png"><p>Copyright us</p>'
     (tmp_path / "a.html").write_text(good)
     (tmp_path / "b.html").write_text(f'{head}<p id="end">B</p><a href="a.html#top">a</a> Copyright us')
     (tmp_path / "a.png").write_bytes(b"")
-    assert site.problems(tmp_path) == []
+    assert links.problems(tmp_path) == []
     broken = good.replace("#end", "#nowhere").replace("a.png", "c.png").replace('alt="a"', "").replace("Copyright", "")
     (tmp_path / "a.html").write_text(broken.replace("og:title", "title"))
-    found = " ".join(site.problems(tmp_path))
+    found = " ".join(links.problems(tmp_path))
     for words in ("no such place", "c.png, which is not there", "without a description", "no footer", "no og:title"):
         assert words in found
-    assert len(site.problems(tmp_path)) == 5
-    assert site.problems(tmp_path / "empty") != []
+    assert len(links.problems(tmp_path)) == 5
+    assert links.problems(tmp_path / "empty") != []

@@ -8,10 +8,11 @@ import subprocess
 import tomllib
 from types import SimpleNamespace
 
+import licences
 import pytest
 from helpers import ROOT
-from tools import licences
-from tools.lock import TARGETS, TORCH, entries
+
+from lock import TARGETS, TORCH, entries
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 

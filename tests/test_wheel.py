@@ -169,7 +169,6 @@ def test_commands_answer_without_extras(python, tmp_path):
     [
         ("train", "rl"),
         ("compare", "plots"),
-        ("tune", "tune"),
         ("dataset", "minari"),
         ("reproduce", "plots"),
         ("privacy plot", "plots"),

@@ -15,7 +15,7 @@ our own:
 ``bins``
     Number of prices that DQN chooses from (`gymnasium.wrappers.DiscretizeAction`).
 
-They were found with `dp-ensemble tune`; ``docs/tuning.md`` gives the command of each
+They were found with `scripts/tuning.py`; ``docs/tuning.md`` gives the command of each
 study and ``docs/tuning/`` its summary. Rewards are of unit scale (``reward="unit"``); the
 horizon is part of the task, so nothing is discounted.
 

@@ -47,7 +47,7 @@ COMMANDS = {
     },
 }
 #: Commands that still bring a parser of their own.
-OLD = {"suite", "sweep", "tune", "compare", "leaderboard",
+OLD = {"suite", "sweep", "compare", "leaderboard",
        "backtest", "plan", "settle"}  # fmt: skip
 #: The extra that brings a module.
 EXTRAS = {

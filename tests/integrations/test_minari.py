@@ -45,7 +45,7 @@ def made(tmp_path_factory):
     """What the command of the page makes: all kinds of the mean field in tilt mode."""
     folder = tmp_path_factory.mktemp("minari")
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "MINARI_DATASETS_PATH": str(folder)}
-    subprocess.run([sys.executable, "scripts/dataset.py"], cwd=ROOT, env=environment, check=True)
+    subprocess.run([sys.executable, "-m", "dp_ensemble_env", "dataset"], cwd=ROOT, env=environment, check=True)
     return folder
 
 

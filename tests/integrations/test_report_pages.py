@@ -70,11 +70,11 @@ CONTRAST = """
 def pages(tmp_path_factory: pytest.TempPathFactory, shell: Any) -> dict[str, Path]:
     """Make a page of every kind; all are built by one template."""
     folder = tmp_path_factory.mktemp("pages")
-    shell(f"python {ROOT}/scripts/reproduce.py --quick --output {folder}")
+    shell(f"python -m dp_ensemble_env reproduce --quick --output {folder}")
     shell(f"python {ROOT}/scripts/compare.py --preset baselines --private 10 50 --releases 1 --output {folder}")
-    shell(f"python {ROOT}/scripts/plan.py --draws 100 --output {folder}")
+    shell(f"python -m dp_ensemble_env plan --draws 100 --output {folder}")
     few = "--scenarios spot call --planners uncontrolled public-guess standard --instances 2 --repeats 1"
-    shell(f"python {ROOT}/scripts/leaderboard.py {few} --output {folder}/rows --page {folder}/leaderboard.html")
+    shell(f"python -m dp_ensemble_env leaderboard {few} --output {folder}/rows --page {folder}/leaderboard.html")
     return {name: folder / f"{name}.html" for name in NAMES}
 
 

@@ -21,7 +21,7 @@ def test_real_simbench_profile():
 
 
 def test_case_study_on_a_profile(own_folder, shell):
-    shell(f"python {ROOT}/scripts/reproduce.py --quick --simbench G1-A --output out")
+    shell("python -m dp_ensemble_env reproduce --quick --simbench G1-A --output out")
     content = json.loads((own_folder / "out" / "reproduction.json").read_text())
     assert "SimBench G1-A" in json.dumps(content["tally"])
     assert (own_folder / "out" / "simbench" / "fig7_event.png").stat().st_size > 10_000

@@ -201,7 +201,7 @@ def models(rng: np.random.Generator, folder: Path) -> None:
     default /= default.sum(axis=1, keepdims=True)
     utility = rng.normal(size=(horizon + 1, n)) * 10.0 ** rng.uniform(-3, 3)
     penalty = float(np.abs(utility).max() * 10.0 ** rng.uniform(-3, 3))
-    model = EnsembleModel(default=default, power_kw=np.arange(n), utility=utility, discomfort_penalty=penalty)
+    model = EnsembleModel(default=default, power_kw=np.arange(float(n)), utility=utility, discomfort_penalty=penalty)
     solution = solve_standard(model)
     nothing = evaluate_policy(np.stack([model.default] * horizon), model.default, utility, penalty)
     best = evaluate_policy(solution.policy, model.default, utility, penalty)
@@ -210,7 +210,8 @@ def models(rng: np.random.Generator, folder: Path) -> None:
     require(bool((best <= nothing + scale).all()), "the optimum is worse than doing nothing")
     require(bool(np.allclose(best, solution.cost_to_go, atol=scale)), "the optimum does not cost what it says")
     mode = str(rng.choice(["price", "tilt", "policy"]))
-    env = EnsembleEnv(model, population=["mean-field", "single", 3][int(rng.integers(0, 3))], action=mode)
+    populations: tuple[str | int, ...] = ("mean-field", "single", 3)
+    env = EnsembleEnv(model, populations[int(rng.integers(0, 3))], mode)
     env.reset(seed=int(rng.integers(0, 2**31)))
     env.action_space.seed(int(rng.integers(0, 2**31)))
     over = False

@@ -1,5 +1,7 @@
 """Search hyper-parameters of a learner with Optuna, and keep a summary of the study.
 
+``python scripts/tuning.py --algo ppo --action price --steps 50000 --trials 20`` writes it to runs/tuning.
+
 Trial 0 is what `dp_ensemble_env.agents.hyperparams` holds now, so a study says what the search
 gained. Training seeds begin at 1000, apart from those that results are reported
 for. The same settings give the same study on one machine.
@@ -23,6 +25,8 @@ from dp_ensemble_env.agents.hyperparams import ALGORITHMS, LINEAR, changes_for, 
 from dp_ensemble_env.agents.statistics import interquartile_mean
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.experiments.suite_learners import training_models
+from dp_ensemble_env.tools.console import Progress
+from dp_ensemble_env.tools.files import check_writable
 from dp_ensemble_env.tools.validation import check_choice, check_count
 
 FIRST_SEED = 1000
@@ -56,8 +60,8 @@ class TuningSettings:
         Environment steps of each training run.
     trials : int
         Settings to try.
-    seeds : int
-        Training seeds per setting.
+    repeats : int
+        Training runs of each setting.
     scenario : str
         Where it is trained: the campus event, or the training instances of another scenario.
     instances : int
@@ -69,14 +73,14 @@ class TuningSettings:
     action: str = "price"
     steps: int = 50_000
     trials: int = 20
-    seeds: int = 1
+    repeats: int = 1
     scenario: str = DEFAULT_SCENARIO
     instances: int = 5
 
     def __post_init__(self) -> None:
         check_choice(self.algo, "algo", ALGORITHMS)
         check_choice(self.population, "population", NAMES)
-        for name in ("steps", "trials", "seeds"):
+        for name in ("steps", "trials", "repeats"):
             check_count(getattr(self, name), name)
         check_choice(self.scenario, "scenario", scenarios.names())
         check_count(self.instances, "instances", 1, len(scenarios.instances("validation")))
@@ -96,7 +100,7 @@ class TuningSettings:
         asked = f"--algo {self.algo} --population {self.population} --action {self.action}"
         if self.general:
             asked += f" --scenario {self.scenario} --instances {self.instances}"
-        return f"dp-ensemble tune {asked} --steps {self.steps} --trials {self.trials} --repeats {self.seeds}"
+        return f"python scripts/tuning.py {asked} --steps {self.steps} --trials {self.trials} --repeats {self.repeats}"
 
 
 # ------------------------------------------------------------------ search spaces
@@ -238,15 +242,15 @@ def tune(
     env = EnsembleEnv(settings.scenario, settings.population, settings.action)
     models = training_models(settings.scenario, None) if settings.general else ()
     interval = max(1, settings.steps // 4) if settings.general else None  # as the suite trains
-    total = settings.trials * settings.seeds * settings.steps
+    total = settings.trials * settings.repeats * settings.steps
     own, tuned = beginning(settings, env.model.horizon)
 
     def objective(trial: Any) -> float:
         changes, began = {**own, **suggest(trial, settings.algo, tuned)}, time.perf_counter()
         trial.set_user_attr("hyperparams", changes)
         agents = []
-        for i in range(settings.seeds):
-            before = (trial.number * settings.seeds + i) * settings.steps
+        for i in range(settings.repeats):
+            before = (trial.number * settings.repeats + i) * settings.steps
             training = TrainingSettings(FIRST_SEED + i, settings.steps, interval=interval, hyperparams=changes)
 
             def report(done: int, planned: int, score: float, before: int = before) -> None:
@@ -315,3 +319,28 @@ def _keep(path: Path, settings: TuningSettings, study: Any) -> None:
         "trials": trials,
     }
     write_json(path, content)
+
+
+def main(settings: TuningSettings, output: Path = Path("runs/tuning")) -> int:
+    """Search hyper-parameters of a learner with Optuna.
+
+    Parameters
+    ----------
+    settings : TuningSettings
+    output : Path
+        Folder of the summary.
+    """
+    check_writable(output, folder=True)
+    with Progress("tuning") as monitor:
+
+        def progress(done: int, planned: int, score: float) -> None:
+            monitor.advance(done, f"score {score:.1f}", planned)
+
+        tune(settings, output, lambda text: print(text, flush=True), progress)
+    return 0
+
+
+if __name__ == "__main__":
+    import tyro
+
+    tyro.cli(main, config=(tyro.conf.OmitArgPrefixes,))

@@ -318,7 +318,7 @@ def draw(root: Path) -> None:
 def main() -> None:
     """Write everything into a clone of the project."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--root", type=Path, default=Path(), help="folder of the project")
+    parser.add_argument("--root", type=Path, default=Path(__file__).parents[1], help="folder of the project")
     parser.add_argument("--pictures", action="store_true", help="draw the pictures, too")
     args = parser.parse_args()
     for path, text in texts(args.root).items():

@@ -12,7 +12,7 @@ import tempfile
 import venv
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 #: A version with known vulnerabilities: where it passes, the data are out of reach (a mirror may have the files alone).
 KNOWN = "pillow==9.0.0"
 

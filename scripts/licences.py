@@ -12,8 +12,9 @@ import tomllib
 from collections.abc import Iterable, Iterator
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 #: Words of licences as packages write them, and the identifier of each; the first that fits counts.
 WORDS = (
     (r"apache[ -]?(software )?(license)?,? ?(version )?2?", "Apache-2.0"),
@@ -69,11 +70,12 @@ def needed(extras: Iterable[str]) -> Iterator[metadata.Distribution]:
 
 def licences_of(package: metadata.Distribution) -> set[str]:
     """Return the identifiers that a package states, by expression, classifier or words."""
-    told = package.metadata.get("License-Expression")
+    stated: Any = package.metadata  # a message, whose type says less
+    told = stated.get("License-Expression")
     if told:
         return {part for part in re.split(r"\s+(?:AND|OR|WITH)\s+|[()]", told) if part.strip()}
-    classifiers = [c.rpartition("::")[2] for c in package.metadata.get_all("Classifier", []) if c.startswith("License")]
-    texts = [text for text in classifiers if "OSI Approved" not in text] or [package.metadata.get("License") or ""]
+    classifiers = [c.rpartition("::")[2] for c in stated.get_all("Classifier", []) if c.startswith("License")]
+    texts = [text for text in classifiers if "OSI Approved" not in text] or [stated.get("License") or ""]
     return {found for text in texts if (found := _identifier(text[:200])) is not None}
 
 

@@ -6,12 +6,12 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pages
 import pytest
 
 from dp_ensemble_env import scenarios
 from dp_ensemble_env.cli.main import main
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
-from dp_ensemble_env.experiments import scenario_pages as pages
 from dp_ensemble_env.experiments.probes import recorded
 from dp_ensemble_env.experiments.suite_report import capability_table, table
 from dp_ensemble_env.experiments.suite_report import recorded as recorded_suite
@@ -75,7 +75,7 @@ def test_cards_fit_80_columns_and_say_everything(name, capsys, monkeypatch):
     printed = capsys.readouterr().out
     assert max(map(len, printed.splitlines())) <= 80
     labels = {line[:15].strip() for line in printed.splitlines()[1:]}
-    needed = {"story", "states", "private", "sources", "environment", "animation", "probes", "learners"}
+    needed = {"story", "states", "private", "sources", "environment", "probes", "learners"}
     assert needed | {f"{mode} mode" for mode in pages.MODES} <= labels
     flat = " ".join(printed.split())
     one = recorded(name)[0]

@@ -28,6 +28,7 @@ class Page(HTMLParser):
         self.feed(path.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note links, anchors and tags."""
         given = {name: value or "" for name, value in attrs}
         self.links += [given[name] for name in ("href", "src") if name in given]
         self.anchors |= {given[name] for name in ("id", "name") if name in given}
@@ -37,6 +38,7 @@ class Page(HTMLParser):
             self.unnamed.append(given.get("src", "")[:60])
 
     def handle_data(self, data: str) -> None:
+        """Note the words."""
         self.words.append(data)
 
 

@@ -14,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 LOCK = ROOT / "lock"
 #: What is installed by each command, by extra.
 TARGETS = {"demo": ("plots", "rl"), "test": ("dev",)}

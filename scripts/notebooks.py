@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-FOLDER = Path(__file__).parents[2] / "docs" / "notebooks"
+FOLDER = Path(__file__).parents[1] / "docs" / "notebooks"
 
 
 def cells(text: str) -> list[tuple[str, str]]:

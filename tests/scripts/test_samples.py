@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import samples as make
 
 from dp_ensemble_env import samples
 from dp_ensemble_env.meter import meter_columns, read_meter
-from dp_ensemble_env.samples import make
 
 
 def test_the_files_are_those_that_the_script_makes(tmp_path):

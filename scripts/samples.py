@@ -1,4 +1,4 @@
-"""Make the sample files: ``python -m dp_ensemble_env.samples.make [FOLDER]``.
+"""Make the sample files: ``python scripts/samples.py [FOLDER]``.
 
 Everything is simulated from fixed seeds. The twelve participants are the synthetic campus building in twelve sizes,
 each with an activity of its own every day and noise of its own; some hardly know weekends, one works by night.
@@ -127,4 +127,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent)
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[1] / "dp_ensemble_env" / "samples")

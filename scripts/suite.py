@@ -1,9 +1,0 @@
-"""`dp-ensemble suite` for those who have the repository."""
-
-import sys
-
-if __name__ == "__main__":
-    sys.argv[:1] = ["dp-ensemble", "suite"]
-    from dp_ensemble_env.cli import main
-
-    sys.exit(main())

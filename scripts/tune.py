@@ -1,9 +1,0 @@
-"""`dp-ensemble tune` for those who have the repository."""
-
-import sys
-
-if __name__ == "__main__":
-    sys.argv[:1] = ["dp-ensemble", "tune"]
-    from dp_ensemble_env.cli import main
-
-    sys.exit(main())

@@ -16,6 +16,9 @@ from dp_ensemble_env.scenarios.campus import campus_event
 settings.register_profile("suite", deadline=None, derandomize=True, max_examples=60)
 settings.load_profile("suite")
 
+# Folders have fixtures of their own. They hold no doctests, and modules of one name cannot be collected together.
+collect_ignore_glob = ["*/conftest.py"]
+
 # Whoever starts the tests in the background may have switched Ctrl-C off, which the programs they start would inherit.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -73,8 +73,9 @@ def _after_gaps(
         return mask
     highest = float(np.delete(values, beside).max())
     count = 0
+    usual = _usual(seconds, values, beside, step)
     for places, side in sides:
-        found = _lumps(values, places, empty[gaps], highest)
+        found = _lumps(values, places, empty[gaps], highest, _expected(usual, seconds[places], empty[gaps], side, step))
         for place, gap in zip(places[found].tolist(), empty[gaps][found].tolist(), strict=True):
             count += 1
             row = int(rows[place])
@@ -96,19 +97,48 @@ def _after_gaps(
     return mask
 
 
+def _usual(
+    seconds: NDArray[np.int64], values: NDArray[np.float64], beside: NDArray[np.intp], step: int
+) -> NDArray[np.float64]:
+    """Return the median reading of every interval of the day, without the readings beside gaps; NaN where unknown."""
+    slots = np.delete(seconds % _DAY // step, beside)
+    order = np.argsort(slots, kind="stable")
+    parts = np.split(np.delete(values, beside)[order], np.flatnonzero(np.diff(slots[order])) + 1)
+    usual = np.full(-(-_DAY // step), np.nan)
+    usual[np.unique(slots)] = [np.median(part) for part in parts]
+    return usual
+
+
+def _expected(
+    usual: NDArray[np.float64], seconds: NDArray[np.int64], gaps: NDArray[np.int64], side: int, step: int
+) -> NDArray[np.float64]:
+    """Return the energy that the usual day holds in each gap and the reading beside it."""
+    there = np.where(np.isnan(usual), np.nanmedian(usual), usual)
+    whole, summed = there.sum(), np.append(0.0, np.cumsum(np.tile(there, 2)))
+    days, rest = np.divmod(gaps + 1, len(there))
+    slots = (seconds % _DAY // step - (gaps if side else 0)) % len(there)  # of the first interval
+    return np.asarray(days * whole + summed[slots + rest] - summed[slots])
+
+
 def _lumps(
-    values: NDArray[np.float64], places: NDArray[np.intp], gaps: NDArray[np.int64], highest: float
+    values: NDArray[np.float64],
+    places: NDArray[np.intp],
+    gaps: NDArray[np.int64],
+    highest: float,
+    expected: NDArray[np.float64],
 ) -> NDArray[np.bool_]:
     """Tell which readings carry the energy of their gap.
 
     One proves it when it is above whatever the meter reads elsewhere and about
-    as large as the gap is long. Where one does, the others beside gaps are
-    taken for the same when they are nearer to that than to an ordinary reading.
+    as large as the gap is long, by the readings around it or by the same hours of other days.
+    Where one does, the others beside gaps are taken for the same when they are nearer to that than
+    to an ordinary reading.
     """
     around = [np.r_[max(p - 4, 0) : max(p - 1, 0), p + 2 : p + 5] for p in places]
     usual = np.array([np.median(values[a[a < len(values)]]) if (a < len(values)).any() else 0.0 for a in around])
     value, times = values[places], gaps + 1
-    fits = (usual > 0) & (value > 0.4 * usual * times) & (value < 2.5 * usual * times)
+    near = [(usual > 0) & (value > 0.4 * size) & (value < 2.5 * size) for size in (usual * times, expected)]
+    fits = near[0] | near[1]
     proved = fits & (value > 1.2 * highest)
     return np.asarray(fits & (value > usual * np.sqrt(times)) if proved.any() else proved)
 

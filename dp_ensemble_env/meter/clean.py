@@ -56,6 +56,10 @@ def make_series(readings: Readings, rules: ReadSettings) -> PowerSeries:
     codes[lumped] = _CATCH_UP
     # A missing part makes the sum missing.
     total = readings.values.sum(axis=1) if len(readings.names) > 1 else readings.values[:, 0]
+    if np.isnan(total).all():
+        count = len(readings.names)
+        lack = f"no interval has a reading of every one of the {count} columns" if count > 1 else "no reading is left"
+        raise origin.error(f"{lack}, so the series would be empty; choose another column or period.")
     if len(readings.names) > 1:
         notes.append(f"Added up {len(readings.names)} columns; the sum is missing where one of them is.")
     line, backwards = _sort(readings, total, codes)

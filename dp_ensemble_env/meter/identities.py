@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_ensemble_env.meter.formats.text import Table, to_number
-from dp_ensemble_env.meter.origin import Origin, Readings, join, name_list
+from dp_ensemble_env.meter.origin import UNITS, MeterFileError, Origin, Readings, join, name_list
 from dp_ensemble_env.meter.settings import ReadSettings
 from dp_ensemble_env.tools.validation import check_choice
 
@@ -24,6 +24,31 @@ _IDENTITY = re.compile(
     rf"(?:{_WHAT})(?: ?(?:id|no|number|name|key|code|serial|type))?"
     r"|(?:id|serial|serial ?number|name|flow|flow ?direction|direction|type|kind|unique ?id)"
 )
+
+#: Energy that leaves the site, under its many names.
+_EXPORTED = re.compile(
+    r"export|inject|feed[ _-]?in|fed[ _-]?in|generat|produced|production[ _(\[]*(?:[km]?wh?\b|$)|solar"
+    r"|(?<![a-z])pv(?![a-z])|photovolt|surplus|einspeis|received|reverse|to[ _]grid|sold"
+)
+#: What is metered as well, and is not electricity.
+_FUEL = re.compile(
+    r"(?<![a-z])(?:natural )?gas(?! ?station)(?![a-z])|(?<![a-z])(?:water|steam|propane|therms?|heating oil)(?![a-z])"
+)
+
+
+def is_export(name: str) -> bool:
+    """Tell a name for energy that leaves the site."""
+    return _EXPORTED.search(re.sub(r"(?<=[a-z])(?=[kKMW]W)", " ", name).lower().replace("_", " ")) is not None
+
+
+def is_fuel(name: str) -> bool:
+    """Tell a name for gas, water or heat."""
+    return _FUEL.search(name.lower().replace("_", " ")) is not None
+
+
+def not_electricity(name: str, origin: Origin) -> MeterFileError:
+    """Return the refusal of a fuel, whatever its unit."""
+    return origin.error(f"{name!r} is not electricity, whatever its unit; give the electricity meter.")
 
 
 @dataclass
@@ -103,6 +128,7 @@ def choose_meter(readings: Readings, column: MeterColumn, wanted: str | None, or
         return readings
     parts = split_meters(readings, column)
     if wanted == "sum":
+        parts = {name: part for name, part in parts.items() if not is_export(name)} or parts
         for name, part in parts.items():
             part.names = [f"{name} {one}" for one in part.names] if len(part.names) > 1 else [name]
         return join(list(parts.values()))
@@ -153,11 +179,16 @@ def choose_channels(channels: list[Channel], settings: ReadSettings, every: bool
     if settings.meter_id is not None:
         raise origin.error("meter_id is for tables; pass column= with the name of a channel.")
     loads, column, names = usable(channels), settings.column, [channel.name for channel in channels]
-    if every and loads:
+    if every and loads and loads[0].direction == LOAD:
         return [channel.readings for channel in loads]
     if column is not None and (column != "sum" or "sum" in names):
         chosen = [channels[names.index(name)] for name in wanted_names(column, names, origin)]
         return [_combine(chosen, channels, asked=True)]
+    if loads and loads[0].direction == NET:
+        raise origin.error(
+            f"{name_list(loads, 20)} is net of what was produced on site, so it is no load; export what is delivered, "
+            "or pass column= with its name and negatives='keep' to read it as it is."
+        )
     if not loads:
         raise origin.error(
             f"no readings in Wh or W of electricity that was used were found, only {name_list(channels, 20)}; "
@@ -186,6 +217,9 @@ def wanted_names(column: str | Sequence[str], names: list[str], origin: Origin) 
 
 
 def _combine(chosen: list[Channel], channels: list[Channel], asked: bool) -> Readings:
+    for channel in chosen:
+        if channel.direction == OTHER and channel.unit in (*UNITS, ""):
+            raise not_electricity(str(channel.name), channel.readings.origin)
     odd = [channel for channel in chosen if channel.direction in (PRODUCED, OTHER)]
     if odd and len(chosen) > 1:
         raise chosen[0].readings.origin.error(f"{odd[0]} is no load and cannot be added to one; leave it out.")

@@ -1,18 +1,137 @@
-"""Green Button files: clocks, directions, registers, usage points and long intervals."""
+"""Green Button XML."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-from zoneinfo import ZoneInfo
+import re
+import sys
+from datetime import UTC, datetime
 
 import numpy as np
 import pytest
-from test_meter_sources import block, entry, feed, link, reading_type
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from meter_files import LOCAL, NEW_YEAR, block, entry, feed, link, reading_type
 
 from dp_ensemble_env.meter import meter_columns, read_meter, read_meters
-from dp_ensemble_env.meter.clocks import FileClock, read_rule
+from dp_ensemble_env.meter.settings import MOST
 
 NAN = float("nan")
+
+
+@pytest.mark.parametrize("type_first", [True, False])
+def test_green_button_energy(file, type_first):
+    parts = [entry(reading_type(72, 3)), entry(block([1, 2, None, 4]))]
+    series = read_meter(file(feed(LOCAL, *(parts if type_first else parts[::-1]))))
+    np.testing.assert_array_equal(series.kw, [4, 8, NAN, 16])
+    assert series.times[0] == np.datetime64("2024-01-01T00:00:00") and series.step == np.timedelta64(900, "s")
+    assert any("UTC-5 h all year" in note for note in series.notes)
+
+
+def test_green_button_power_and_several_blocks(file):
+    text = feed(LOCAL, entry(block([3000, 4000])), entry(reading_type(38)), entry(block([5000], NEW_YEAR + 1800)))
+    np.testing.assert_array_equal(read_meter(file(text)).kw, [3, 4, 5])
+
+
+def test_green_button_negative_power_of_ten_and_utf16(file):
+    text = feed(LOCAL, entry(reading_type(72, -3)), entry(block([2_000_000, 1_000_000], step=3600)), head="")
+    np.testing.assert_allclose(read_meter(file(text.encode("utf-16"))).kw, [2, 1], rtol=1e-15)
+
+
+def test_green_button_time_zone(file):
+    text = feed(entry(reading_type()), entry(block([1000, 2000], start=1720000800, step=3600)))  # 10:00 UTC
+    with pytest.raises(ValueError, match="does not state its time zone; pass timezone="):
+        read_meter(file(text))
+    summer = read_meter(file(text), timezone="America/New_York")
+    assert summer.times[0] == np.datetime64("2024-07-03T06:00:00")
+    # The file's own offset is that of standard time.
+    text = feed(LOCAL, entry(reading_type()), entry(block([1000, 2000], start=1720000800, step=3600)))
+    assert read_meter(file(text)).times[0] == np.datetime64("2024-07-03T05:00:00")
+
+
+def two_meters():
+    related = [
+        link("related", "/RT/1") + link("related", "/MR/1/IB"),
+        link("related", "/RT/2") + link("related", "/MR/2/IB"),
+    ]
+    return feed(
+        LOCAL,
+        entry("<MeterReading/>", link("self", "/MR/1") + related[0], "house"),
+        entry("<MeterReading/>", link("self", "/MR/2") + related[1], "garage"),
+        entry(block([1000, 2000], step=3600), link("up", "/MR/1/IB")),
+        entry(block([7, 8], step=3600), link("up", "/MR/2/IB")),
+        entry(reading_type(72, 0), link("self", "/RT/1")),
+        entry(reading_type(72, 3), link("self", "/RT/2")),
+    )
+
+
+def test_green_button_meters_are_told_apart_by_their_links(file):
+    path = file(two_meters())
+    assert meter_columns(path) == ["house", "garage"]
+    with pytest.raises(ValueError, match=r"pass column=.*'house' \(delivered, Wh\), 'garage' \(delivered, Wh\)"):
+        read_meter(path)
+    np.testing.assert_array_equal(read_meter(path, column="house").kw, [1, 2])
+    np.testing.assert_array_equal(read_meter(path, column="garage").kw, [7, 8])
+    for column in ("sum", ["house", "garage"]):
+        np.testing.assert_array_equal(read_meter(path, column=column).kw, [8, 10])
+
+
+def test_green_button_leaves_out_what_is_not_electricity(file):
+    path = file(two_meters().replace("<uom>72</uom>", "<uom>169</uom>", 1))
+    assert meter_columns(path) == ["garage"]
+    np.testing.assert_array_equal(read_meter(path).kw, [7, 8])
+    with pytest.raises(ValueError, match=r"no readings in Wh .*'readings' \(not electricity, uom 169\)"):
+        read_meter(file(feed(LOCAL, entry(reading_type(169)), entry(block([1, 2])))))
+
+
+def test_green_button_without_reading_type_needs_a_unit(file):
+    path = file(feed(LOCAL, entry(block([1000, 2000], step=3600))))
+    with pytest.raises(ValueError, match="no ReadingType.*pass unit="):
+        read_meter(path)
+    np.testing.assert_array_equal(read_meter(path, unit="Wh").kw, [1, 2])
+
+
+BOMB = """<?xml version="1.0"?>
+<!DOCTYPE feed [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]>
+<feed>&b;</feed>"""
+
+
+GOOD = feed(LOCAL, entry(reading_type()), entry(block([1, 2])))
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        (BOMB, r"line 2: the file declares a document type or an entity"),
+        ('<!DOCTYPE feed SYSTEM "file:///etc/passwd"><feed/>', "line 1: the file declares a document type"),
+        (GOOD[:-30], "the XML is broken"),
+        (GOOD.replace("UTF-8", "x-unknown"), "XML declares an encoding|XML is broken .unknown encoding"),
+        (GOOD.replace("UTF-8", "utf-7"), "XML declares an encoding"),
+        ("<feed/>", "no IntervalReading was found"),
+        (GOOD.replace("<value>2", "<value>two"), r"line \d+: cannot read 'two' in <value> as a whole number"),
+        (GOOD.replace("<value>2", "<value>" + "9" * 30), "as a whole number"),
+        (GOOD.replace(f"<start>{NEW_YEAR + 900}</start>", ""), r"the IntervalReading has no <start>"),
+        (GOOD.replace(str(NEW_YEAR + 900), "99999999999"), "not between 1900 and 2200"),
+        (GOOD.replace("<duration>900", "<duration>300", 1), r"line \d+: the interval lasts"),
+        (GOOD.replace("<powerOfTenMultiplier>0", "<powerOfTenMultiplier>99"), "out of range"),
+        (feed(LOCAL, entry(reading_type()), entry(reading_type(38)), entry(block([1, 2]))), "several ReadingTypes"),
+        ("<a>" * 200, "nested too deeply"),
+    ],
+)
+def test_green_button_refusals(file, text, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        read_meter(file(text))
+    assert "\n" not in str(caught.value)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.integers(1, 10**6), min_size=2, max_size=40), st.sampled_from([300, 900, 3600]))
+def test_green_button_round_trip(tmp_path, values, step):
+    path = tmp_path / "usage.xml"
+    path.write_text(feed(LOCAL, entry(block(values, step=step)), entry(reading_type())))
+    series = read_meter(path, spikes="keep")
+    np.testing.assert_allclose(series.kw, np.array(values) * 3.6 / step, rtol=1e-14)
+
+
 #: The second Sunday in March and the first in November, both at 02:00, and the same in Europe and Sydney.
 AMERICA = ("360E2000", "B40E2000")
 
@@ -30,47 +149,8 @@ def kind(uom=72, power=0, **more):
     return reading_type(uom, power).replace("</ReadingType>", f"{tags}</ReadingType>")
 
 
-@pytest.fixture
-def file(tmp_path):
-    def write(text):
-        path = tmp_path / "usage.xml"
-        path.write_text(text)
-        return path
-
-    return write
-
-
 def utc(text):
     return int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp())
-
-
-@pytest.mark.parametrize(
-    "rules, offset, zone",
-    [
-        (AMERICA, -18000, "America/New_York"),
-        (("3E0E2000", "AE0E3000"), 3600, "Europe/Berlin"),
-        (("A40E2000", "440E3000"), 36000, "Australia/Sydney"),
-    ],
-)
-def test_the_rules_of_a_file_give_the_clock_of_its_zone(rules, offset, zone):
-    clock = FileClock(offset, 3600, read_rule(rules[0]), read_rule(rules[1]))
-    true = ZoneInfo(zone)
-    for hour in range(0, 3 * 8766, 1):
-        instant = datetime(2022, 1, 1, tzinfo=UTC) + timedelta(hours=hour)
-        mine, theirs = instant.astimezone(clock), instant.astimezone(true)
-        assert mine.replace(tzinfo=None) == theirs.replace(tzinfo=None), instant
-        assert mine.utcoffset() == theirs.utcoffset() and mine.fold == theirs.fold
-
-
-def test_rules_by_day_of_the_month_and_none():
-    assert read_rule("FFFFFFFF") is None
-    fixed = read_rule(f"{(4 << 28) | (15 << 20) | (3 << 12):08X}")
-    assert fixed.at(2024) == datetime(2024, 4, 15, 3)
-    after = read_rule(f"{(3 << 28) | (1 << 25) | (8 << 20) | (7 << 17) | (2 << 12):08X}")  # Sunday on or after the 8th
-    assert after.at(2024) == datetime(2024, 3, 10, 2) and after.at(2020) == datetime(2020, 3, 8, 2)
-    for bad in ("xyz", "F0000001", "30002000F"):
-        with pytest.raises(ValueError, match="rule|day of the year"):
-            read_rule(bad)
 
 
 def test_the_file_s_own_daylight_saving_is_applied(file):
@@ -228,3 +308,81 @@ def test_a_file_with_several_clocks_needs_one(file):
     with pytest.raises(ValueError, match="several time zones; pass timezone="):
         read_meter(file(text))
     assert read_meter(file(text), timezone="America/Chicago").kw.tolist() == [0.004, 0.008]
+
+
+def test_green_button_has_limits(file, monkeypatch):
+    text = feed(LOCAL, entry(reading_type()), entry(block([1, 2])), entry(block([3, 4]), link("up", "/other")))
+    monkeypatch.setitem(MOST, "meters", 1)
+    with pytest.raises(ValueError, match="more than 1 meters"):
+        read_meter(file(text, "u.xml"))
+    monkeypatch.setitem(MOST, "meters", 10)
+    monkeypatch.setitem(MOST, "readings", 3)
+    with pytest.raises(ValueError, match="more than 3 readings"):
+        read_meter(file(text, "u.xml"))
+    monkeypatch.setitem(MOST, "readings", 1000)
+    monkeypatch.setitem(MOST, "bytes in one XML token", 100_000)
+    for token in ('<feed a="', "<feed><!-- ", "<" + "a" * 10):
+        with pytest.raises(ValueError, match="more than 100,000 bytes in one XML token"):
+            read_meter(file(token + "x" * 2_000_000, "u.xml"))
+
+
+def test_green_button_time_grows_with_the_meters_and_not_with_their_square(file):
+    def parse(count):
+        entries = [LOCAL]
+        for i in range(count):
+            related = link("related", f"/RT/{i}") + link("related", f"/MR/{i}/IB")
+            entries += [
+                entry("<MeterReading/>", link("self", f"/MR/{i}") + related, f"m{i}"),
+                entry(block([1000, 2000], step=3600), link("up", f"/MR/{i}/IB")),
+                entry(reading_type(), link("self", f"/RT/{i}")),
+            ]
+        path = file(feed(*entries), "many.xml")
+        calls = 0
+
+        def count_calls(frame, event, argument):
+            nonlocal calls
+            calls += event == "call"
+
+        sys.setprofile(count_calls)
+        try:
+            found = meter_columns(path)
+        finally:
+            sys.setprofile(None)
+        assert len(found) == count
+        return calls
+
+    assert parse(400) < 5 * parse(100)
+
+
+def test_what_is_not_electricity_stays_refused_with_a_unit(file):
+    """Gas in uom 72 or without a known unit: naming one does not make it electricity."""
+    text = feed(LOCAL, entry(kind(commodity=7)), entry(block([1, 2, 3], step=3600)))
+    for unit in (None, "Wh"):
+        with pytest.raises(ValueError, match="not electricity"):
+            read_meter(file(text), unit=unit)
+    with pytest.raises(ValueError, match="'ReadingType|readings' .* not electricity"):
+        read_meter(file(text), column=meter_names(text, file), unit="Wh")
+
+
+def meter_names(text, file):
+    with pytest.raises(ValueError) as caught:
+        read_meter(file(text))
+    return re.search(r"only '(.*?)'", str(caught.value))[1]
+
+
+def test_one_interval_of_no_seconds_or_without_a_value_does_not_refuse_a_file(file):
+    good = block([1000, 2000, 3000], step=3600)
+    end = NEW_YEAR + 3 * 3600
+    empty = f"<IntervalReading><timePeriod><duration>0</duration><start>{end}</start></timePeriod></IntervalReading>"
+    text = feed(LOCAL, entry(reading_type()), entry(good.replace("</IntervalBlock>", f"{empty}</IntervalBlock>")))
+    series = read_meter(file(text))
+    np.testing.assert_allclose(series.kw, [1, 2, 3])
+    assert any("0 seconds" in note for note in series.notes)
+
+
+def test_net_metering_is_refused_with_the_remedy(file):
+    text = feed(LOCAL, entry(kind(flowDirection=4)), entry(block([1000, 2000], step=3600)))
+    with pytest.raises(ValueError, match="net of what was produced.*pass column="):
+        read_meter(file(text))
+    with pytest.raises(ValueError, match="net of what was produced"):
+        read_meters(file(text))

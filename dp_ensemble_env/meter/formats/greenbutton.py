@@ -302,6 +302,11 @@ def _readings(block: _Block, name: str, factor: float, zone: tzinfo, origin: Ori
     """Bring the readings of a block to the wall clock, those of several intervals interval by interval."""
     starts, durations, lines = (np.asarray(x, dtype=np.int64) for x in (block.start, block.duration, block.line))
     values = np.asarray(block.value, dtype=np.float64) * factor
+    notes = []
+    if len(starts) > 2 and (durations == 0).sum() == 1:  # some exports close with one
+        real = durations != 0
+        starts, durations, lines, values = starts[real], durations[real], lines[real], values[real]
+        notes.append("One reading of 0 seconds was left out.")
     check_years(starts, lines, origin)
     if register:  # instants, whose duration says nothing
         wall = utc_to_wall(starts, zone)
@@ -313,10 +318,11 @@ def _readings(block: _Block, name: str, factor: float, zone: tzinfo, origin: Ori
     turn = np.arange(int(parts.sum())) - np.repeat(np.cumsum(parts) - parts, parts)
     wall = utc_to_wall(np.repeat(starts, parts) + step * turn, zone)
     shares = np.repeat(values / parts, parts)
-    found = Readings(origin, wall, shares[:, None], [name], np.repeat(lines, parts), None, "start", zone, step)
+    readings = Readings(origin, wall, shares[:, None], [name], np.repeat(lines, parts), None, "start", zone, step)
+    readings.notes += notes
     if (parts > 1).any():
-        _mark_lumps(found, parts, wall, turn)
-    return found
+        _mark_lumps(readings, parts, wall, turn)
+    return readings
 
 
 def _parts(durations: NDArray[np.int64], lines: NDArray[np.int64], origin: Origin) -> tuple[int, NDArray[np.int64]]:

@@ -27,6 +27,7 @@ from dp_ensemble_env.meter.stamps import check_years
 
 MARKET = timezone(timedelta(hours=10))
 _DAY = 86400
+_HEAD = re.compile(rb'"?100"?\s*,\s*"?NEM12|"?200"?(?:,[^,\r\n]*){7},"?\d+"?(?:,[^\r\n]*)?\r?\n"?300"?,"?\d{8}')
 
 
 @dataclass
@@ -43,8 +44,8 @@ class _Stream:
 
 
 def is_nem12(head: bytes) -> bool:
-    """Tell a NEM12 file by its first bytes."""
-    return re.match(rb'"?100"?\s*,\s*"?NEM12', head.lstrip(b"\xef\xbb\xbf \r\n\t")) is not None
+    """Tell a NEM12 file by its first bytes: its header, or a channel with its first day where that was cut off."""
+    return _HEAD.match(head.lstrip(b"\xef\xbb\xbf \r\n\t")) is not None
 
 
 def read_nem12(path: Path, settings: ReadSettings, every: bool) -> list[Readings]:
@@ -92,6 +93,15 @@ def _add_day(stream: _Stream, row: list[str], line: int, origin: Origin) -> None
     count = 1440 // stream.minutes
     if len(row) < count + 3:
         raise origin.error(f"the day has {max(len(row) - 3, 0)} readings where {count} are expected; correct it.", line)
+    held = next(
+        (i for i, cell in enumerate(row[2:]) if re.fullmatch(r"[AEFNSV]\d{0,2}", cell.strip())), count
+    )  # quality
+    if held != count:
+        raise origin.error(
+            f"the day has {held} readings where the header's {stream.minutes} minutes give {count}; correct the "
+            "interval in the record 200.",
+            line,
+        )
     day = row[1].strip()
     try:
         at = np.datetime64(f"{day[:4]}-{day[4:6]}-{day[6:]}", "D") if re.fullmatch(r"[0-9]{8}", day) else None

@@ -34,6 +34,9 @@ from dp_ensemble_env.meter.identities import (
     MeterColumn,
     choose_meter,
     find_identities,
+    is_export,
+    is_fuel,
+    not_electricity,
     split_meters,
     wanted_names,
 )
@@ -50,11 +53,6 @@ _END = re.compile(r"(?<![a-z])end(?![a-rt-z])|ending|\bto\b|\bbis\b")
 _OTHER = re.compile(
     r"cost|price|\$|€|temp|humid|reactive|kvar|kva|voltage|current|factor|index|account|\bid\b|\bdst\b|\bweek|weather"
     r"|nameplate|rated|rating|capacity|contract|nominal|installed|limit"
-)
-#: Energy that leaves the site, under its many names.
-_EXPORT = re.compile(
-    r"export|inject|feed[ _-]?in|fed[ _-]?in|generat|produced|production[ _(\[]*(?:[km]?wh?\b|$)|solar"
-    r"|(?<![a-z])pv(?![a-z])|photovolt|surplus|einspeis|received|reverse|to[ _]grid|sold"
 )
 _STATISTIC = re.compile(r"(?<![a-z])(?:max(?:imum)?|min(?:imum)?|peak|avg|average|mean)(?![a-z])")
 _FILLER = re.compile(r"[^a-z0-9]+|demand|power|energy|usage|consumption")
@@ -111,6 +109,7 @@ def read_text(path: Path, settings: ReadSettings, every: bool) -> list[Readings]
 def read_table(source: Source, settings: ReadSettings, every: bool) -> list[Readings]:
     """Read a table in one of the known layouts: the wanted readings, or those of every meter by itself."""
     table = find_table(source)
+    _refuse_fuel(table)
     layout = _lay_out(table, detect(table), settings, every)
     readings, meters = _take(table, layout, settings)
     if not every:
@@ -122,7 +121,16 @@ def read_table(source: Source, settings: ReadSettings, every: bool) -> list[Read
         )
         for name, part in split_meters(readings, meters).items()
         for i in range(len(part.names))
+        if not is_export(name)
     ]
+
+
+def _refuse_fuel(table: Table) -> None:
+    """Refuse a table whose rows say that they are of gas, water or heat."""
+    place = table.index("commodity", "fuel", "fuel type", "energy type", "utility", "service type", "type")
+    cells = {cell.strip() for cell in table.cells(place)} if place is not None else set()
+    if cells and all(map(is_fuel, cells)):
+        raise not_electricity(cells.pop(), table.origin)
 
 
 def _named(readings: Readings, name: str) -> Readings:
@@ -293,7 +301,7 @@ def pick(names: list[str], column: str | Sequence[str] | None, origin: Origin) -
             raise origin.error(f"no column looks like electricity; name the columns to add up: {name_list(names)}.")
         return used, [f"Left out of the sum, by their names: {name_list(left)}."] if left else []
     wanted = wanted_names(column, names, origin)
-    exported = [name for name in wanted if _EXPORT.search(name.lower())]
+    exported = [name for name in wanted if is_export(name)]
     if exported and len(wanted) > 1:
         raise origin.error(
             f"{exported[0]!r} is energy that leaves the site and is never added to a load; leave it out."
@@ -306,7 +314,7 @@ def loads(names: list[str]) -> list[int]:
     meters: dict[str, list[int]] = {}
     for i, name in enumerate(names):
         plain = re.sub(r"(?<=[a-z])(?=[kKMW]W)", "_", name).lower().replace("_", " ")
-        if not _OTHER.search(name.lower()) and not _EXPORT.search(plain):
+        if not (_OTHER.search(name.lower()) or is_export(name) or is_fuel(name)):
             meters.setdefault(_FILLER.sub("", _UNIT.sub("", _STATISTIC.sub("", plain))), []).append(i)
     chosen = []
     for places in meters.values():
@@ -356,6 +364,9 @@ def _choose(table: Table, kind: str, settings: ReadSettings, taken: set[int], ev
         column = column or next((n for n in names if n.lower() == "realpower"), None)
     picked, notes = _pick_moving(table, places, names, column, every)
     chosen = [names[i] for i in picked]
+    for name in chosen:
+        if is_fuel(name):
+            raise not_electricity(name, table.origin)
     units = {(preset or {}).get(name.lower()) or unit_of(name) for name in chosen}
     if len(units) > 1 and None not in units and not every:
         raise table.origin.error(f"the columns to add up have different units ({', '.join(sorted(map(str, units)))}).")

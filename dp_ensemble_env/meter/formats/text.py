@@ -247,7 +247,8 @@ def take_columns(table: Table, wanted: Sequence[int]) -> Iterator[Columns]:
     width = len(table.header)
     for rows, numbers in table.source.rows(table.delimiter, table.first):
         # wanted[0] is the timestamp: where it is blank, the whole row may be.
-        if set(map(len, rows)) != {width} or not all(map(str.strip, map(itemgetter(wanted[0]), rows))):
+        uneven = set(map(len, rows)) != {width}
+        if uneven or not _ABSENT.isdisjoint(row[wanted[0]].strip().lower() for row in rows):
             rows, numbers = _check_widths(rows, numbers, width, max(wanted) + 1, table)
         columns = [list(map(itemgetter(place), rows)) for place in wanted]
         for column in columns:
@@ -390,10 +391,10 @@ def _no_readings(source: Source) -> ValueError:
 def _check_widths(
     rows: Rows, numbers: NDArray[np.int64], width: int, least: int, table: Table
 ) -> tuple[Rows, NDArray[np.int64]]:
-    """Drop blank rows and refuse rows with too few or too many cells."""
+    """Drop rows without any content and refuse rows with too few or too many cells."""
     kept = []
     for i, row in enumerate(rows):
-        if not any(cell.strip() for cell in row):
+        if all(cell.strip().lower() in _ABSENT for cell in row):
             continue
         if len(row) < least or (len(row) > width and any(cell.strip() for cell in row[width:])):
             hint = "; quote numbers that hold a comma" if table.delimiter == "," and len(row) > width else ""

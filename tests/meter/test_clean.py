@@ -1,0 +1,192 @@
+"""The rules that make an even series."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import numpy as np
+import pytest
+
+from dp_ensemble_env.meter import Gap, read_meter
+
+
+def test_gaps_are_noted(file):
+    rows = "2024-07-01 00:00,1\n2024-07-01 01:00,\n2024-07-01 02:00,3\n2024-07-01 05:00,4\n2024-07-01 06:00,5\n"
+    assert read_meter(file(f"start,kW\n{rows}")).notes == (
+        "3 intervals without a reading, in 2 gaps; nothing was filled in. The longest gap, 2 intervals, starts at "
+        "2024-07-01 03:00:00.",
+    )
+
+
+NAN = float("nan")
+
+
+def hours(day, values, first=0):
+    return [(f"{day} {first + i:02}:00", value) for i, value in enumerate(values)]
+
+
+def at(text):
+    return np.datetime64(text, "s")
+
+
+def test_mixed_order_is_sorted_and_noted(file):
+    rows = hours("2024-07-01", [1, 2, 3, 4])
+    series = read_meter(file([rows[0], rows[2], rows[1], rows[3]]))
+    np.testing.assert_array_equal(series.kw, [1, 2, 3, 4])
+    assert series.notes == ("The rows were not in order of time (1 step back); they were sorted.",)
+
+
+def test_descending_is_turned_round_and_noted(file):
+    series = read_meter(file(hours("2024-07-01", [1, 2, 3, 4])[::-1]))
+    np.testing.assert_array_equal(series.kw, [1, 2, 3, 4])
+    assert series.notes == ("The file is newest first; it was turned round.",)
+
+
+def test_missing_rows_and_empty_cells_are_gaps_never_filled(file):
+    rows = hours("2024-07-01", [1, "", "NA", 4, 5, 6, 7])
+    del rows[4:6]
+    series = read_meter(file(rows))
+    np.testing.assert_array_equal(series.kw, [1, NAN, NAN, 4, NAN, NAN, 7])
+    assert series.gaps == (
+        Gap(at("2024-07-01T01:00"), at("2024-07-01T03:00"), 2, "empty"),
+        Gap(at("2024-07-01T04:00"), at("2024-07-01T06:00"), 2, "missing"),
+    )
+    assert series.missing == 4
+
+
+@pytest.mark.parametrize("word", ["", "NA", "n/a", "NaN", "null", "-", "#N/A", "None"])
+def test_words_for_a_missing_reading(file, word):
+    np.testing.assert_array_equal(read_meter(file(hours("2024-07-01", [1, word, 3]))).kw, [1, NAN, 3])
+
+
+def test_step_is_the_most_common_difference_and_strays_are_refused(file):
+    rows = hours("2024-07-01", [1, 2, 3, 4])
+    with pytest.raises(ValueError, match=r"line 6: 2024-07-01 03:07:00 does not lie on the 60-minute grid"):
+        read_meter(file([*rows, ("2024-07-01 03:07", 5)]))
+    with pytest.raises(ValueError, match=r"line 2: 2024-06-30 23:59:00 does not lie on the 60-minute grid"):
+        read_meter(file([("2024-06-30 23:59", 5), *rows]))
+
+
+def autumn(day, second=(20, 40)):
+    rows = [(f"{day} {clock}", v) for clock, v in zip(("00:30", "01:00", "01:30"), (1, 10, 20), strict=True)]
+    return [*rows, (f"{day} 01:00", second[0]), (f"{day} 01:30", second[1]), (f"{day} 02:00", 5)]
+
+
+def test_repeats_outside_autumn_are_conflicts(file):
+    with pytest.raises(ValueError, match=r"lines 3 and 5 both give 2024-07-07T01:00:00 but differ \(10 and 20\)"):
+        read_meter(file(autumn("2024-07-07")))
+    with pytest.raises(ValueError, match="lines 3 and 5"):  # a Saturday
+        read_meter(file(autumn("2024-11-02")))
+    with pytest.raises(ValueError, match="lines 3 and 5"):  # Berlin changed the week before
+        read_meter(file(autumn("2024-11-03")), timezone="Europe/Berlin")
+
+
+def test_three_readings_of_an_autumn_hour_are_a_conflict(file):
+    with pytest.raises(ValueError, match="lines 3 and 5"):
+        read_meter(file([*autumn("2024-11-03"), ("2024-11-03 01:00", 7)]))
+
+
+def test_identical_repeats_are_kept_once(file):
+    rows = hours("2024-07-01", [1, 2, 3])
+    series = read_meter(file([rows[0], *rows, rows[1]]))
+    np.testing.assert_array_equal(series.kw, [1, 2, 3])
+    assert "Dropped 2 repeated readings that said the same." in series.notes
+    filled = read_meter(file([rows[0], (rows[1][0], ""), rows[1], rows[2]]))
+    np.testing.assert_array_equal(filled.kw, [1, 2, 3])
+    assert filled.gaps == ()
+
+
+# Values --------------------------------------------------------------------
+
+
+def test_negative_readings(file):
+    path = file(hours("2024-07-01", [1, 2, -3, 4]))
+    with pytest.raises(ValueError, match=r"line 4: the reading -3 of 'kW' is negative .*negatives='missing'"):
+        read_meter(path)
+    missing = read_meter(path, negatives="missing")
+    np.testing.assert_array_equal(missing.kw, [1, 2, NAN, 4])
+    assert missing.gaps[0].reason == "negative" and missing.notes == ("Made missing: 1 negative reading.",)
+    kept = read_meter(path, negatives="keep")
+    np.testing.assert_array_equal(kept.kw, [1, 2, -3, 4])
+    assert kept.notes == ("Kept: 1 negative reading.",)
+
+
+def test_zero_readings(file):
+    path = file(hours("2024-07-01", [1, 0, *[0] * 6, 4, 0, 5]))
+    kept = read_meter(path)
+    assert kept.missing == 0 and kept.notes[0] == "Kept: 8 zero readings."
+    assert kept.notes[1].startswith("1 run of zeros longer than 6 hours, possibly outages; the longest, 7 intervals")
+    missing = read_meter(path, zeros="missing")
+    assert [(gap.intervals, gap.reason) for gap in missing.gaps] == [(7, "zero"), (1, "zero")]
+    short = read_meter(file(hours("2024-07-01", [1, *[0] * 6, 4])))
+    assert short.notes == ("Kept: 6 zero readings.",)
+    with pytest.raises(ValueError, match="line 3: the reading 0 of 'kW' is zero"):
+        read_meter(path, zeros="error")
+
+
+def test_a_thousandfold_spike(file):
+    values = [100 + 10 * (i % 5) for i in range(24)]
+    values[7] *= 1000
+    path = file(hours("2024-07-01", values))
+    with pytest.raises(ValueError, match=r"line 9: the reading 120000 of 'kW' is more than 20 times .* 140 .*spikes="):
+        read_meter(path)
+    missing = read_meter(path, spikes="missing")
+    assert missing.gaps == (Gap(at("2024-07-01T07:00"), at("2024-07-01T08:00"), 1, "spike"),)
+    assert np.nanmax(missing.kw) == 140
+    assert read_meter(path, spikes="keep").kw[7] == 120000
+
+
+def test_three_spikes_in_a_short_file_do_not_hide_each_other(file):
+    values = [5.0] * 24
+    for i in (3, 9, 15):
+        values[i] = 5000.0
+    series = read_meter(file(hours("2024-07-01", values)), spikes="missing")
+    assert [gap.start.item().hour for gap in series.gaps] == [3, 9, 15]
+
+
+def test_a_house_with_rare_big_loads_has_no_spikes(file):
+    rng = np.random.default_rng(3)
+    values = rng.gamma(2.0, 0.15, 24 * 60)
+    values[rng.random(len(values)) < 0.03] += 11.0  # charging a car
+    start = at("2024-05-01T00:00")
+    rows = [(start + np.timedelta64(3600 * i, "s"), f"{v:.4f}") for i, v in enumerate(values)]
+    np.testing.assert_allclose(read_meter(file(rows)).kw, values, atol=5e-5)
+
+
+def test_values_are_judged_column_by_column(tmp_path):
+    path = tmp_path / "wide.csv"
+    rows = [f"2024-07-01 {h:02}:00,{1000 + h},{200 if h == 5 else 1}" for h in range(24)]
+    path.write_text("\n".join(["start,big,small", *rows]))
+    with pytest.raises(ValueError, match=r"line 7: the reading 200 of 'small'"):
+        read_meter(path, column="sum", unit="kW")
+    series = read_meter(path, column="sum", unit="kW", spikes="missing")
+    assert series.missing == 1 and series.gaps[0].reason == "spike" and series.kw[0] == 1001
+
+
+def ticks(first, count, minutes):
+    return [datetime.fromisoformat(first) + timedelta(minutes=minutes * i) for i in range(count)]
+
+
+# Stamps ------------------------------------------------------------------------
+
+
+def test_midnight_with_the_date_of_the_day_that_ends(file):
+    rows = []
+    for day in (1, 2, 3):
+        rows += [f"2024-07-0{day} {h:02}:00,{day * 100 + h}" for h in range(1, 24)] + [
+            f"2024-07-0{day} 00:00,{day * 100 + 24}"
+        ]
+    for order in (rows, rows[::-1]):
+        series = read_meter(file(["interval end,kW", *order]))
+        assert series.times[0] == at("2024-07-01T00:00") and series.missing == 0
+        np.testing.assert_array_equal(series.kw, [100 * d + h for d in (1, 2, 3) for h in range(1, 25)])
+        assert any("3 midnights at the end of a day had the date of that day" in note for note in series.notes)
+    with pytest.raises(ValueError, match=r"line 25: 00:00 stands after the last interval of its date.*stamp='end'"):
+        read_meter(file(["interval start,kW", *rows]))
+
+
+@pytest.mark.parametrize("days, name", [(1, "daily"), (7, "weekly"), (30, "monthly")])
+def test_days_and_months_are_refused_by_name(file, days, name):
+    rows = [f"{t:%Y-%m-%d},{i + 1}" for i, t in enumerate(ticks("2024-01-01", 12, 1440 * days))]
+    with pytest.raises(ValueError, match=f"the readings are {name} .*export readings of an hour or less"):
+        read_meter(file(["start,kWh", *rows]))

@@ -1,0 +1,80 @@
+"""NEM12 files."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dp_ensemble_env.meter import meter_columns, read_meter
+
+
+def at(text):
+    return np.datetime64(text, "s")
+
+
+# NEM12 -------------------------------------------------------------------------------
+
+
+def nem12(*channels):
+    lines = ["100,NEM12,202407020800,MDP1,RETAILER"]
+    for suffix, unit, values, quality in channels:
+        lines.append(f"200,NEM1200001,E1B1,1,{suffix},N1,METER1,{unit},30,20240801")
+        for day, scale in (("20240701", 1), ("20240702", 2)):
+            lines.append(f"300,{day}," + ",".join(str(v * scale) for v in values) + f",{quality},,,20240702120000,")
+    return [*lines, "900"]
+
+
+def test_nem12(file):
+    values = [round(0.5 + 0.01 * i, 2) for i in range(48)]
+    path = file(nem12(("E1", "kWh", values, "A"), ("B1", "kWh", [9] * 48, "A")))
+    series = read_meter(path)
+    np.testing.assert_allclose(series.kw, [2 * v * s for s in (1, 2) for v in values], rtol=1e-12)
+    assert series.times[0] == at("2024-07-01T00:00") and series.step == np.timedelta64(1800, "s")
+    assert any("'NEM1200001 B1' (meter point NEM1200001, produced, kWh)" in note for note in series.notes)
+    assert meter_columns(path) == ["NEM1200001 E1"]
+    # Adelaide is half an hour behind market time.
+    assert read_meter(path, timezone="Australia/Adelaide").times[0] == at("2024-06-30T23:30")
+
+
+def test_nem12_channels_and_nulls(file):
+    values = list(range(1, 49))
+    lines = nem12(("E1", "kWh", values, "V"), ("E2", "kWh", values, "A"), ("Q1", "kvarh", values, "A"))
+    lines.insert(3, "400,1,2,N")
+    lines.insert(4, "400,3,48,A")
+    path = file(lines)
+    with pytest.raises(ValueError, match="several meters or channels .*'NEM1200001 E1' .*'NEM1200001 E2'"):
+        read_meter(path)
+    series = read_meter(path, column="NEM1200001 E1")
+    assert np.flatnonzero(np.isnan(series.kw)).tolist() == [0, 1]
+    both = read_meter(path, column=["NEM1200001 E1", "NEM1200001 E2"])
+    np.testing.assert_array_equal(both.kw[2:4], [12, 16])
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda t: t.replace(",30,2024", ",7,2024"), "line 2: the record 200 does not state its interval"),
+        (lambda t: t.replace("300,20240701,1,", "300,20240701,"), "line 3: .* is infinite|no number|readings where"),
+        (lambda t: t.replace("20240702,2", "20241332,2"), "line 4: '20241332' is not a day"),
+        (lambda t: t.replace("300,20240701,1", "300,20240701,x"), "line 3: a reading is no number"),
+        (lambda t: t.replace("\n900", "\n999,1"), "'999' is no record of NEM12"),
+        (lambda t: "100,NEM12,1,A,B\n300,20240701,1\n", "before any record 200"),
+        (lambda t: "100,NEM12,1,A,B\n900\n", "no record 300"),
+    ],
+)
+def test_nem12_refusals(file, change, message):
+    text = change("\n".join(nem12(("E1", "kWh", list(range(1, 49)), "A"))))
+    with pytest.raises(ValueError, match=message) as caught:
+        read_meter(file(text))
+    assert "\n" not in str(caught.value)
+
+
+def test_nem12_without_its_first_record(file):
+    lines = nem12(("E1", "kWh", [1.0] * 48, "A"))[1:]
+    np.testing.assert_allclose(read_meter(file(lines)).kw, np.repeat([2.0, 4.0], 48))
+
+
+def test_nem12_whose_header_contradicts_the_number_of_readings(file):
+    """A day of 96 quarter hours under a header of 30 minutes would lose half of them."""
+    with pytest.raises(ValueError, match=r"line 3: the day has 96 readings where the header's 30 minutes give 48"):
+        read_meter(file(nem12(("E1", "kWh", [1.0] * 96, "A"))))

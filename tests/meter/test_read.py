@@ -1,0 +1,391 @@
+"""From a path to a series: formats, settings, limits, damaged and foreign files."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import socket
+import subprocess
+import sys
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from meter_files import LOCAL, block, entry, feed, reading_type, write_parquet
+
+from dp_ensemble_env.meter import meter_columns, read_meter, read_meters
+from dp_ensemble_env.meter.read import FORMATS
+from dp_ensemble_env.meter.settings import MOST
+from dp_ensemble_env.privacy import Fleet
+
+NAN = float("nan")
+
+
+def stamps(series):
+    return [str(t).replace("T", " ")[:16] for t in series.times]
+
+
+def test_unknown_unit_and_stamp_are_refused_with_the_arguments_to_pass(file):
+    path = file("timestamp,reading\n2024-07-01 00:00,1\n2024-07-01 01:00,2\n")
+    with pytest.raises(ValueError, match=r"unit of 'reading' nor .*start or the end.*pass unit=.*and stamp="):
+        read_meter(path)
+    with pytest.raises(ValueError, match="start or the end of its interval; pass stamp="):
+        read_meter(path, unit="kWh")
+    with pytest.raises(ValueError, match="unit of 'reading'; pass unit="):
+        read_meter(path, stamp="start")
+    np.testing.assert_array_equal(read_meter(path, unit="kWh", stamp="start").kw, [1, 2])
+
+
+def test_a_unit_that_contradicts_the_header_is_refused(file):
+    path = file("start,use_kWh\n2024-07-01 00:00,1\n2024-07-01 00:30,2\n")
+    sentence = (
+        "meter.csv: the file states that 'use_kWh' is in kWh, which unit='kW' contradicts; leave unit out, or correct "
+        "the file if it is wrong."
+    )
+    with pytest.raises(ValueError) as refusal:
+        read_meter(path, unit="kW")
+    assert str(refusal.value) == sentence
+    for unit in ("kWh", "kwh", "KWH"):
+        np.testing.assert_array_equal(read_meter(path, unit=unit).kw, [2, 4])
+    with pytest.raises(ValueError, match="'b_kWh' is in kWh, which unit='kW'"):
+        read_meter(file("start,a,b_kWh\n2024-07-01 00:00,1,1\n2024-07-01 00:30,2,2\n"), column="sum", unit="kW")
+    with pytest.raises(ValueError, match="unknown unit 'hp'"):
+        read_meter(path, unit="hp")
+
+
+def test_what_a_format_takes_for_granted_may_be_changed_and_is_noted(file):
+    series = read_meter(file("DateTime,RealPower\n7/1/2024 0:00,1\n7/1/2024 0:30,2\n"), unit="MW", stamp="end")
+    np.testing.assert_array_equal(series.kw, [1000, 2000])
+    assert stamps(series)[0] == "2024-06-30 23:30"
+    assert "By its format or header the file has unit 'kW'; 'MW' was used, as asked." in series.notes
+    assert "By its format or header the file has stamp 'start'; 'end' was used, as asked." in series.notes
+
+
+WIDE = "timestamp,a,b,c,temperature\n2024-07-01 00:00,1,10,100,20\n2024-07-01 01:00,2,,200,21\n"
+
+
+BAD = {
+    "empty": ("", "the file is empty"),
+    "blank": ("\n \n", "the file is empty"),
+    "header only": ("start,kW\n", "one line and no readings"),
+    "one row": ("start,kW\n2024-07-01 00:00,1\n", "holds 1 reading, and a series needs two"),
+    "one stamp": ("start,kW\n2024-07-01 00:00,1\n2024-07-01 00:00,1\n", "all readings carry one timestamp"),
+    "binary": (bytes(range(256)), "this is a binary file"),
+    "workbook": (b"PK\x03\x04rest", "Excel workbook"),
+    "false utf-16": (b"\xff\xfea", "UTF-16"),
+    "prose": ("Dear reader,\nthere are no readings here,\n", "no column of timestamps"),
+    "bad stamp": ("start,kW\n2024-07-01 00:00,1\n2024-07-01 0x:00,1\n", r"line 3: cannot read '2024-07-01 0x:00'"),
+    "bad first stamp": ("start,kW\nsoon,1\n2024-07-01 00:00,1\n", r"line 2: cannot read 'soon' as a timestamp"),
+    "no stamp": ("start,kW\n2024-07-01 00:00,1\n,1\n", r"line 3: the timestamp is empty"),
+    "foreign stamp": ("start,kW\n2024-07-01 00:00,1\n2024-07-01 ٠0:00,1\n", r"line 3: cannot read"),
+    "no such day": ("start,kW\n2024-02-28 00:00,1\n2024-02-30 00:00,1\n", r"line 3: '2024-02-30 00:00' is not a time"),
+    "no such hour": ("start,kW\n2024-02-28 00:00,1\n2024-02-28 25:00,1\n", r"line 3: .* is not a time"),
+    "bad number": ("start,kW\n2024-07-01 00:00,1\n2024-07-01 01:00,1.2.3\n", r"line 3: cannot read '1.2.3' in column"),
+    "infinite": ("start,kW\n2024-07-01 00:00,1\n2024-07-01 01:00,inf\n", r"line 3: cannot read 'inf'"),
+    "underscore": ("start,kW\n2024-07-01 00:00,1\n2024-07-01 01:00,1_0\n", r"line 3: cannot read '1_0'"),
+    "too many cells": ("start,kW\n2024-07-01 00:00,1\n2024-07-01 01:00,1,5\n", r"line 3: the row has 3 cells"),
+    "too few cells": ("start,kW\n2024-07-01 00:00,1\n2024-07-01 01:00\n", r"line 3: the row has 1 cells"),
+    "footer": ("start,kW\n2024-07-01 00:00,1\n2024-07-01 01:00,2\nTotal,3\n", r"line 4: cannot read 'Total'"),
+    "open quote": ('start,kW\n2024-07-01 00:00,1\n2024-07-01 01:00,"' + "1\n" * 80, r"line 3: the cell .* is 160 char"),
+    "far apart": (
+        "start,kW\n1950-01-01 00:00:00,1\n1950-01-01 00:00:01,1\n2024-01-01 00:00:00,1\n",
+        r"line 4: 3 readings are spread over",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_files_are_refused_in_one_sentence(file, name):
+    content, message = BAD[name]
+    with pytest.raises(ValueError, match=message) as caught:
+        read_meter(file(content), unit="kW", stamp="start")
+    assert str(caught.value).startswith("meter.csv") and "\n" not in str(caught.value)
+
+
+def test_paths_that_are_no_files(tmp_path):
+    with pytest.raises(FileNotFoundError, match="there is no file"):
+        read_meter(tmp_path / "absent.csv")
+    with pytest.raises(ValueError, match="is a folder"):
+        read_meter(tmp_path)
+    with pytest.raises(ValueError, match="path must be the name of a file"):
+        read_meter(7)
+
+
+@pytest.mark.parametrize(
+    "argument, value",
+    [("format", "xls"), ("unit", "kVA"), ("stamp", "middle"), ("spikes", "drop"), ("date_order", "ymd"), ("zeros", 0)],
+)
+def test_unknown_options_are_refused(file, argument, value):
+    with pytest.raises(ValueError, match=f"unknown {argument}"):
+        read_meter(file(WIDE), **{argument: value})
+
+
+def test_format_that_the_file_does_not_have(file):
+    with pytest.raises(ValueError, match="not of format 'nem12'; pass format='auto'"):
+        read_meter(file(WIDE), format="nem12")
+
+
+def test_importing_the_module_needs_no_optional_package():
+    code = (
+        "import sys, dp_ensemble_env.meter; print(*[m for m in ('pandas', 'pyarrow', 'simbench') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
+SAMPLES = {
+    0: ({}, [3702, 4104]),
+    1: ({"column": "library", "unit": "kWh", "stamp": "start"}, [103.2, 108.9]),
+    2: ({}, [6, 10]),
+    3: ({}, [6, 10]),
+    4: ({}, [5098.7, 5120.4]),
+    5: ({}, [925.5, 1026.0]),
+    6: ({"meter_id": "sum", "stamp": "start"}, [30, 32]),
+}
+
+
+@pytest.mark.parametrize("number", SAMPLES)
+def test_the_samples_of_the_manual_can_be_read(file, number):
+    page = Path(__file__).parents[2] / "docs" / "meter_data.md"
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    samples = [text for language, text in blocks if not language]
+    assert len(samples) == len(SAMPLES)
+    arguments, kw = SAMPLES[number]
+    np.testing.assert_allclose(read_meter(file(samples[number]), **arguments).kw, kw, rtol=1e-12)
+
+
+LAYOUTS = {
+    "iso": ("%Y-%m-%d %H:%M:%S", ",", "."),
+    "german": ("%d.%m.%Y %H:%M", ";", ","),
+    "american": ("%m/%d/%Y %I:%M:%S %p", "\t", "."),
+    "pipes": ("%Y/%m/%dT%H:%M", "|", "."),
+}
+
+
+READING = st.one_of(st.none(), st.floats(0.01, 1e4).map(lambda x: float(f"{x:.6g}")))
+
+
+ANY_FILE = [HealthCheck.function_scoped_fixture]
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=ANY_FILE)
+@given(
+    kw=st.lists(READING, min_size=2, max_size=60).filter(lambda kw: any(value is not None for value in kw)),
+    layout=st.sampled_from(sorted(LAYOUTS)),
+    step=st.sampled_from([5, 15, 30, 60]),
+    day=st.integers(0, 9000),
+    end=st.booleans(),
+    reverse=st.booleans(),
+)
+def test_a_series_written_in_any_layout_is_read_back(tmp_path, kw, layout, step, day, end, reverse):
+    pattern, delimiter, decimal = LAYOUTS[layout]
+    first = datetime(2001, 1, 1) + timedelta(days=day)
+    times = [first + timedelta(minutes=step * i) for i in range(len(kw))]
+    rows = []
+    for time, value in zip(times, kw, strict=True):
+        written = (time + timedelta(minutes=step * end)).strftime(pattern)
+        rows.append(written + delimiter + ("" if value is None else repr(value).replace(".", decimal)))
+    path = tmp_path / "round.csv"
+    path.write_text("\n".join([f"{'end' if end else 'start'}{delimiter}kW", *(rows[::-1] if reverse else rows)]))
+    series = read_meter(path, spikes="keep")
+    np.testing.assert_array_equal(series.times, np.array(times, dtype="datetime64[s]"))
+    np.testing.assert_array_equal(series.kw, [NAN if value is None else value for value in kw])
+    assert series.missing == kw.count(None)
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=ANY_FILE)
+@given(st.binary(max_size=300))
+def test_random_bytes_are_refused_with_a_value_error(tmp_path, content):
+    path = tmp_path / "random.csv"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="random.csv"):
+        read_meter(path, unit="kW", stamp="start")
+
+
+CELL = st.sampled_from(
+    ["2024-07-01 00:00", "7/1/2024", "24:00", "1", "-1", "1,5", '"', "", "NA", "1e9", "kW", "é", "\x1a"]
+)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=ANY_FILE)
+@given(st.lists(st.lists(CELL, max_size=4), max_size=8), st.sampled_from(",;\t|"))
+def test_odd_tables_are_read_or_refused_with_a_value_error(tmp_path, rows, delimiter):
+    path = tmp_path / "odd.csv"
+    path.write_text("start,kW\n" + "\n".join(delimiter.join(row) for row in rows), encoding="utf-8")
+    try:
+        series = read_meter(path, unit="kW")
+    except ValueError as error:
+        assert "\n" not in str(error)
+    else:
+        assert len(series) >= 1
+
+
+GOOD = "start,kW\n" + "".join(f"2024-07-01 {h:02}:00,{h + 1}\n" for h in range(24))
+
+
+# What is no file -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("read", [read_meter, read_meters, meter_columns])
+def test_what_is_no_regular_file_is_refused_unopened(tmp_path, read):
+    fifo = tmp_path / "pipe.csv"
+    os.mkfifo(fifo)
+    with pytest.raises(ValueError, match=r"pipe.csv is a fifo \(named pipe\); give the name of a regular file"):
+        read(fifo)
+    with pytest.raises(ValueError, match="/dev/zero is a device"):
+        read("/dev/zero")
+    with pytest.raises(ValueError, match="is a folder; give the name of a file in it"):
+        read(tmp_path)
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "s"))
+        with pytest.raises(ValueError, match="is a socket"):
+            read(tmp_path / "s")
+
+
+def test_links_in_a_circle(tmp_path):
+    (tmp_path / "a.csv").symlink_to(tmp_path / "b.csv")
+    (tmp_path / "b.csv").symlink_to(tmp_path / "a.csv")
+    with pytest.raises(ValueError, match="symbolic link that leads back to itself"):
+        read_meter(tmp_path / "a.csv")
+    with pytest.raises(ValueError, match="symbolic link that leads back to itself"):
+        Fleet.read(tmp_path / "a.csv", edges=[0, 1, 2])
+    with pytest.raises(ValueError, match="symbolic link that leads back to itself"):
+        Fleet.read(tmp_path, edges=[0, 1, 2])
+    with pytest.raises(FileNotFoundError, match="there is no file"):
+        read_meter(tmp_path / "none" / "b.csv")
+
+
+def test_the_factor_that_a_refusal_names_is_enough(file, monkeypatch):
+    monkeypatch.setitem(MOST, "bytes", 100)
+    with pytest.raises(ValueError) as caught:
+        read_meter(file(GOOD))
+    factor = float(str(caught.value).rpartition("limits=")[2].rstrip("."))
+    assert len(read_meter(file(GOOD), limits=factor)) == 24
+
+
+def test_meters_have_a_limit(file, monkeypatch):
+    monkeypatch.setitem(MOST, "meters", 3)
+    rows = "".join(f"2024-07-01 00:00,m{i},1\n2024-07-01 01:00,m{i},2\n" for i in range(5))
+    with pytest.raises(ValueError, match="more than 3 meters"):
+        read_meters(file("start,meter,kW\n" + rows))
+    assert len(read_meters(file("start,meter,kW\n" + rows), limits=2)) == 5
+    wide = "start," + ",".join(f"b{i}" for i in range(5)) + "\n"
+    wide += "".join(f"2024-07-01 0{h}:00,{h + 1},{h + 2},{h + 3},{h + 4},{h + 5}\n" for h in range(4))
+    with pytest.raises(ValueError, match="more than 3 meters"):
+        read_meters(file(wide), unit="kW")
+    np.testing.assert_array_equal(read_meter(file(wide), unit="kW", column="b0").kw, [1, 2, 3, 4])
+
+
+# Damage ------------------------------------------------------------------------
+
+ANY = dict(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def samples(folder):
+    """One small good file of each kind."""
+    found = folder / "good"
+    if not found.exists():
+        found.mkdir()
+        times = np.datetime64("2024-07-01", "ms") + np.arange(30) * np.timedelta64(900_000, "ms")
+        write_parquet(found / "m.parquet", start=times, a_kw=np.arange(30.0), b_kw=np.ones(30))
+        (found / "m.csv").write_text(GOOD)
+        days = "Date," + ",".join(f"HE{h:02}" for h in range(1, 25)) + ",kWh unit\n"
+        (found / "d.csv").write_text(days + "".join(f"7/{d}/2024," + "1," * 24 + "\n" for d in (1, 2)))
+        (found / "l.csv").write_text("Date,Hour,Meter,kWh\n" + "".join(f"7/1/2024,{h},A,{h}\n" for h in range(1, 25)))
+        (found / "u.xml").write_text(feed(LOCAL, entry(reading_type()), entry(block(list(range(20))))))
+        nem = "100,NEM12,1,A,B\n200,N1,E1,1,E1,N1,M,kWh,30,\n300,20240701," + "1," * 48 + "A,,,1,\n900\n"
+        (found / "n.csv").write_text(nem)
+        openpyxl = importlib.import_module("openpyxl")
+        book = openpyxl.Workbook()
+        book.active.append(["start", "kW"])
+        for i, t in enumerate(times.tolist()):
+            book.active.append([t, i])
+        book.save(found / "w.xlsx")
+    return sorted(found.iterdir())
+
+
+@settings(**ANY)
+@given(
+    which=st.integers(0, 6), cuts=st.lists(st.tuples(st.floats(0, 1), st.binary(max_size=3)), min_size=1, max_size=4)
+)
+def test_damaged_files_are_read_or_refused_in_one_sentence(tmp_path, which, cuts):
+    original = samples(tmp_path)[which]
+    content = bytearray(original.read_bytes())
+    for place, junk in cuts:
+        at = int(place * len(content))
+        content[at : at + len(junk)] = junk
+        if not junk:
+            del content[at:]
+    path = tmp_path / f"damaged{original.suffix}"
+    path.write_bytes(bytes(content))
+    for read in (read_meter, read_meters, lambda path, **_: meter_columns(path)):
+        try:
+            read(path, unit="kW" if which not in (3, 4) else None, stamp="start")
+        except ValueError as error:
+            assert "\n" not in str(error) and len(str(error)) < 2000
+
+
+WORDS = st.sampled_from(
+    [
+        "1525132800",
+        "01-May-2018",
+        "2018-05-01",
+        "5/1/2018 0:00 to 0:15",
+        "HE01",
+        "HE24",
+        "1",
+        "24",
+        "25",
+        "hour",
+        "date",
+    ]
+    + ["meter", "A", "1.5", "", "kWh", "00:00", "24:00", "–", "Cumulative kWh", "Hour Ending", "0:00 - 0:15", "1e400"]
+)
+
+
+@settings(**ANY)
+@given(st.lists(st.lists(WORDS, min_size=1, max_size=5), min_size=1, max_size=9))
+def test_odd_shapes_are_read_or_refused_with_a_value_error(tmp_path, rows):
+    path = tmp_path / "odd.csv"
+    path.write_text("\n".join(",".join(row) for row in rows), encoding="utf-8")
+    for more in ({}, {"timezone": "America/New_York"}, {"meter_id": "A"}, {"column": "sum"}):
+        try:
+            read_meter(path, unit="kWh", stamp="end", **more)
+        except ValueError as error:
+            assert "\n" not in str(error)
+
+
+# ------------------------------------------------------------------ a stranger's format
+RECIPE = next(
+    code
+    for code in re.findall(
+        r"```python\n(.*?)```", (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text(), re.DOTALL
+    )
+    if "register_format" in code
+)
+
+
+def test_a_stranger_s_format_is_read_here_and_in_a_second_process(file):
+    """The recipe of CONTRIBUTING, run from outside the package: pulses of 10 Wh in quarter hours, an hour missing."""
+    rows = [f"2024-07-01T{h:02}:{m:02} {100 + m}" for h in (0, 2) for m in (0, 15, 30, 45)]
+    path = file("\n".join(["#pulses", *rows]), "counter.txt")
+    with pytest.raises(ValueError, match="counter.txt"):
+        read_meter(path)
+    exec(compile(RECIPE, "recipe", "exec"), {})
+    try:
+        series = read_meter(path)
+        np.testing.assert_allclose(series.kw[:4], [4.0, 4.6, 5.2, 5.8])
+        assert (len(series), series.missing, meter_columns(path)) == (12, 4, ["pulses"])
+        with pytest.raises(ValueError, match="the file is not of format 'pulses'"):
+            read_meter(file(GOOD, "other.csv"), format="pulses")
+        with pytest.raises(ValueError, match="'pulses' exists already"):
+            exec(compile(RECIPE, "recipe", "exec"), {})
+    finally:
+        FORMATS.remove("pulses")
+    code = f"{RECIPE}\nfrom dp_ensemble_env.meter import read_meter\nprint(read_meter({str(path)!r}).kw[0])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "4.0"

@@ -1,0 +1,67 @@
+"""The series itself: gaps, checks, parts, words."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+from dp_ensemble_env.meter import Gap, PowerSeries
+
+NAN = float("nan")
+
+
+def at(text):
+    return np.datetime64(text, "s")
+
+
+# The series ----------------------------------------------------------------
+
+
+def make(values, **kwargs):
+    times = at("2024-07-01T00:00") + np.timedelta64(21600, "s") * np.arange(len(values))
+    return PowerSeries(times, np.array(values, dtype=float), np.timedelta64(6, "h"), **kwargs)
+
+
+def test_series_finds_its_gaps():
+    series = make([1, NAN, NAN, 4])
+    assert series.gaps == (Gap(at("2024-07-01T06:00"), at("2024-07-01T18:00"), 2, "missing"),)
+    assert series.step == np.timedelta64(21600, "s")
+
+
+def test_series_checks_itself():
+    good = make([1, 2, 3])
+    with pytest.raises(ValueError, match=r"times\[2\] .* does not follow times\[1\] by 21600 s"):
+        PowerSeries(good.times + np.array([0, 0, 60]).astype("timedelta64[s]"), good.kw, good.step)
+    with pytest.raises(ValueError, match="times has 3 entries and kw 2"):
+        PowerSeries(good.times, good.kw[:2], good.step)
+    with pytest.raises(ValueError, match=r"kw\[1\] is infinite"):
+        make([1, np.inf])
+    with pytest.raises(ValueError, match="step must be positive"):
+        PowerSeries(good.times, good.kw, np.timedelta64(0, "s"))
+    with pytest.raises(ValueError, match="gaps must cover exactly"):
+        make([1, NAN], gaps=())
+    with pytest.raises(ValueError, match="1-D array of datetime64"):
+        PowerSeries(np.arange(3), good.kw, good.step)
+
+
+def test_between_is_half_open_and_clips_gaps():
+    series = make([1, NAN, NAN, 4, 5])
+    part = series.between("2024-07-01T12:00", "2024-07-02")
+    np.testing.assert_array_equal(part.kw, [NAN, 4])
+    assert part.gaps == (Gap(at("2024-07-01T12:00"), at("2024-07-01T18:00"), 1, "missing"),)
+    with pytest.raises(ValueError, match="choose times from 2024-07-01 00:00 to 2024-07-02 00:00"):
+        series.between("2025-01-01", "2025-01-02")
+    with pytest.raises(ValueError, match="start must be a time"):
+        series.between("noon", "2025-01-02")
+
+
+def test_summary_and_pickle():
+    series = make([1, NAN, 3], source="x.csv", notes=("A note.",))
+    lines = str(series).splitlines()
+    assert lines[0] == "x.csv: 3 intervals of 360 minutes, 2024-07-01 00:00 to 2024-07-01 18:00"
+    assert lines[1] == "  power: lowest 1, mean 2, highest 3 kW"
+    assert lines[2] == "  missing: 1 interval in 1 gap"
+    assert lines[-1] == "  note: A note."
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(series)).kw, series.kw)

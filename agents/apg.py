@@ -33,6 +33,7 @@ from dp_ensemble_env.agents.learners import check_value, population_of
 from dp_ensemble_env.agents.runs import Record
 from dp_ensemble_env.envs import actions, functional
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
+from dp_ensemble_env.envs.tables import AHEAD
 from dp_ensemble_env.model import EnsembleModel
 
 Layers = list[tuple[NDArray[np.float32], NDArray[np.float32]]]
@@ -104,18 +105,23 @@ class GradientPolicy:
             raise ValueError(f"{path} holds no policy of apg: its layers do not fit each other.")
         if table is not None:
             inputs, outputs = layers[0][0].shape[1], len(layers[-1][1])
-            if table.ndim != 3 or table.shape[2] != outputs or min(table.shape[:2]) < 1 or table.shape[1] + 2 > inputs:
+            if (
+                table.ndim != 3
+                or table.shape[2] != outputs
+                or min(table.shape[:2]) < 1
+                or table.shape[1] + AHEAD > inputs
+            ):
                 raise ValueError(f"{path} holds no policy of apg: its table does not fit its layers.")
         return cls(layers, table)
 
 
 def decision_of(observation: Any, table: Sequence[int]) -> Any:
-    """Return the numbers of the decisions that observations (..., n + 3 + f) ask for; `table` is its shape.
+    """Return the numbers of the decisions that observations (..., n + 1 + AHEAD + f) ask for; `table` is its shape.
 
-    The part of the horizon that is left stands before two prices and the features of the context. Works in NumPy and
-    PyTorch; what no environment shows is taken for the first or the last decision.
+    The part of the horizon that is left stands before what is known ahead and the features of the context. Works in
+    NumPy and PyTorch; what no environment shows is taken for the first or the last decision.
     """
-    horizon, left = table[0], observation[..., observation.shape[-1] - 2 - table[1]]
+    horizon, left = table[0], observation[..., observation.shape[-1] - AHEAD - table[1]]
     number = (horizon * (1.0 - left)).round().clip(0, horizon - 1)
     if isinstance(number, (np.ndarray, np.generic)):
         return np.nan_to_num(number).astype(np.intp)
@@ -167,7 +173,7 @@ class Trainer:
     ) -> None:
         import torch
 
-        made = [EnsembleEnv(model, "mean-field", action) for model in models]
+        made = [EnsembleEnv(model, "mean-field", action, reward="dollars") for model in models]
         self.params = [functional.make(env, backend="torch", dtype="float32") for env in made]
         self.settings, self.seed, self.total = settings, seed, total
         self.steps = 0
@@ -182,7 +188,7 @@ class Trainer:
         groups = [{"params": list(self.weights), "times": 1.0}]
         self.table: Any = None
         if settings.get("clock"):
-            shape = self.params[0].horizon, int(self.params[0].clock.shape[-1]) - 2, sizes[-1]
+            shape = self.params[0].horizon, int(self.params[0].clock.shape[-1]) - AHEAD, sizes[-1]
             self.table = torch.zeros(shape, requires_grad=True)
             self.weights.append(self.table)
             groups.append({"params": [self.table], "times": TABLE_RATE})

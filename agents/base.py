@@ -10,8 +10,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env.context import Context
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
+from dp_ensemble_env.envs.tables import Layout, layout_of
 from dp_ensemble_env.envs.vector import EnsembleVectorEnv
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.tools.registry import Registry
@@ -47,8 +47,9 @@ class ScheduleAgent:
     name : str
     privacy : str
         What computing the actions revealed of the private matrix, in words.
-    context : Context, optional
-        That of the model it acts in: what observations end with.
+    layout : Layout, optional
+        Where time and context stand in an observation (``env.unwrapped.layout``); by default as where there is no
+        context.
     by_context : bool
         Whether the actions have an axis for the context.
     """
@@ -61,11 +62,11 @@ class ScheduleAgent:
         actions: NDArray[Any],
         name: str,
         privacy: str,
-        context: Context | None = None,
+        layout: Layout | None = None,
         by_context: bool = False,
     ) -> None:
         self.actions, self.name, self.privacy = np.asarray(actions), name, privacy
-        self.features = np.zeros((1, 0)) if context is None else context.features
+        self.layout = Layout(len(self.actions)) if layout is None else layout
         self.by_context = by_context
 
     def __repr__(self) -> str:
@@ -81,8 +82,8 @@ class ScheduleAgent:
         deterministic: bool = True,
     ) -> tuple[NDArray[Any], Any]:
         """Look the time, and the context, up in the observation and return the action scheduled for them."""
-        time = decision_time(observation, len(self.actions), self.features.shape[1])
-        key = (time, observed_context(observation, self.features)) if self.by_context else time
+        time = self.layout.time(observation)
+        key = (time, self.layout.context(observation)) if self.by_context else time
         action = np.asarray(self.actions[key])
         return action.astype(self.dtype) if action.dtype.kind == "f" else action, state
 
@@ -91,31 +92,12 @@ class ScheduleAgent:
 
         In a model with another horizon, or other features of the context, the agent is to be played.
         """
-        shown = np.zeros((1, 0)) if model.context is None else model.context.features
-        if len(self.actions) != model.horizon or shown.shape[1] != self.features.shape[1]:
+        shown = layout_of(model).features
+        if len(self.actions) != model.horizon or shown.shape[1] != self.layout.features.shape[1]:
             return None
         if not self.by_context:
             return np.repeat(self.actions[:, None], model.n_contexts, axis=1)
-        return self.actions[:, observed_context(shown, self.features)]
-
-
-def decision_time(observation: Any, horizon: int, features: int = 0) -> NDArray[np.int64]:
-    """Read the number of the decision from observations of shape (n + 3 + f,) or (batch, n + 3 + f).
-
-    The part of the horizon that is left stands before two prices and the `f`
-    features of the context. At the end of an episode there is no decision, and the
-    last one is returned.
-    """
-    left = np.asarray(observation, dtype=float)[..., -3 - features]
-    return np.clip(np.rint((1.0 - left) * horizon), 0, horizon - 1).astype(np.int64)
-
-
-def observed_context(observation: Any, features: FloatArray) -> NDArray[np.int64]:
-    """Read the context from observations that end with its features, those of all contexts being (c, f)."""
-    array = np.asarray(observation, dtype=float)
-    shown = array[..., array.shape[-1] - features.shape[1] :]
-    nearest: NDArray[np.int64] = np.abs(shown[..., None, :] - features).sum(axis=-1).argmin(axis=-1)
-    return nearest
+        return self.actions[:, self.layout.context(shown)]
 
 
 # ------------------------------------------------------------------ registry

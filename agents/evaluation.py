@@ -51,6 +51,7 @@ from dp_ensemble_env.agents.plans import on_support
 from dp_ensemble_env.control.policies import solve_standard, tilted_policy
 from dp_ensemble_env.control.returns import mean_power, path_returns, policy_return, shares
 from dp_ensemble_env.envs import actions
+from dp_ensemble_env.envs.tables import Layout
 from dp_ensemble_env.envs.vector import EnsembleVectorEnv
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.reporting.score import Outcome, Returns, start_values, summarise
@@ -153,10 +154,11 @@ class _Setting:
     model: EnsembleModel
     population: int | None
     action_mode: str
+    layout: Layout
 
     @classmethod
     def of(cls, core: Core, model: EnsembleModel) -> _Setting:
-        return cls(model, core.population, core.action_mode)
+        return cls(model, core.population, core.action_mode, core.layout)
 
 
 class _Played(NamedTuple):
@@ -214,7 +216,7 @@ def _play(agent: Agent, core: _Setting, episodes: int | None, seed: int, determi
     runs = played(agent, core.action_mode)
     policies = model.default_policy, solve_standard(model).policy
     if model.coupling is not None and core.population is not None:
-        idle, best = (played(_PolicyPlayer(model, policy), "policy").returns for policy in policies)
+        idle, best = (played(_PolicyPlayer(core, policy), "policy").returns for policy in policies)
     else:
         idle, best = (path_returns(model, policy, runs.contexts, runs.start) for policy in policies)
     returns = Returns(runs.returns, idle, best, weights)
@@ -236,8 +238,8 @@ class _PolicyPlayer(ScheduleAgent):
 
     dtype = np.float64
 
-    def __init__(self, model: EnsembleModel, policy: FloatArray) -> None:
-        super().__init__(policy, "policy", "unknown", model.context, by_context=model.context is not None)
+    def __init__(self, core: _Setting, policy: FloatArray) -> None:
+        super().__init__(policy, "policy", "unknown", core.layout, by_context=core.model.context is not None)
 
 
 class _Runs(NamedTuple):
@@ -268,6 +270,8 @@ def _run(
         population="mean-field" if core.population is None else core.population,
         action=core.action_mode if mode is None else mode,
         autoreset_mode=AutoresetMode.DISABLED,
+        reward="dollars",
+        ahead=core.layout.ahead,
     )
     observation, info = env.reset(seed=seed, options=None if states is None else {"state": states})
     start = env.occupancy

@@ -11,6 +11,7 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvWrapper
 
 from dp_ensemble_env.agents.hyperparams import cosine_space, tilts_of_weights
+from dp_ensemble_env.envs.tables import AHEAD, Layout
 
 
 class ClockFeatures(BaseFeaturesExtractor):
@@ -24,21 +25,26 @@ class ClockFeatures(BaseFeaturesExtractor):
     Parameters
     ----------
     observation_space : gymnasium.spaces.Box
-        That of the ensemble: n shares, the part of the horizon left, two prices, the
-        features of the context.
+        That of the ensemble.
     horizon : int
         Number of decisions, T.
-    context_features : int
-        How many numbers the context has.
+    ahead, context_features : int
+        How many prices, limits or targets an observation has, and how many features of the context.
     coupled : bool
         Whether there is a coupling.
     """
 
     def __init__(
-        self, observation_space: gymnasium.spaces.Box, horizon: int, context_features: int = 0, coupled: bool = False
+        self,
+        observation_space: gymnasium.spaces.Box,
+        horizon: int,
+        context_features: int = 0,
+        coupled: bool = False,
+        ahead: int = AHEAD,
     ) -> None:
-        self.horizon, self.n_states = horizon, observation_space.shape[0] - 3 - context_features
-        self.kept = 2 + context_features if context_features or coupled else 0
+        known = ahead + context_features
+        self.horizon, self.n_states = horizon, observation_space.shape[0] - 1 - known
+        self.kept = known if context_features or coupled else 0
         super().__init__(observation_space, features_dim=horizon + self.n_states + self.kept)
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
@@ -51,12 +57,10 @@ class ClockFeatures(BaseFeaturesExtractor):
         )
 
 
-def clock_kwargs(horizon: int, context_features: int = 0, coupled: bool = False) -> dict[str, Any]:
+def clock_kwargs(layout: Layout, coupled: bool = False) -> dict[str, Any]:
     """Return the policy_kwargs that install `ClockFeatures`."""
-    settings: dict[str, Any] = {"horizon": horizon}
-    settings |= ({"context_features": context_features} if context_features else {}) | (
-        {"coupled": True} if coupled else {}
-    )
+    shown = {"context_features": layout.features.shape[1], "ahead": layout.ahead, "coupled": coupled}
+    settings = {"horizon": layout.horizon, **shown}
     return {"features_extractor_class": ClockFeatures, "features_extractor_kwargs": settings}
 
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from dp_ensemble_env.agents.hyperparams import ALGORITHMS, hyperparameters
 from dp_ensemble_env.envs import actions
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
+from dp_ensemble_env.envs.tables import layout_of
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.tools.validation import check_choice, check_count
 
@@ -152,8 +153,8 @@ def algorithm_arguments(settings: dict[str, Any], model: EnsembleModel, venv: An
         if isinstance(arguments.get(key), str):
             arguments[key] = _schedule(arguments[key])
     if settings.get("clock"):
-        shown = 0 if model.context is None else model.context.features.shape[1]
-        clock = clock_kwargs(model.horizon, shown, model.coupling is not None)
+        ahead = venv.get_attr("layout")[0].ahead
+        clock = clock_kwargs(layout_of(model, ahead), model.coupling is not None)
         arguments["policy_kwargs"] = {**arguments.get("policy_kwargs", {}), **clock}
     if settings.get("noise_type") == "normal":
         size = venv.action_space.shape
@@ -181,13 +182,13 @@ def training_env(core: EnsembleEnv, settings: dict[str, Any], models: Sequence[E
     """Make environments like `core`: native and batched, or one by one behind Gymnasium's discretising wrapper.
 
     They run the model that `core` runs: its release, if it has one, so that training is post-processing. If there are
-    `models`, each episode draws one of these instead. Rewards are of unit scale.
+    `models`, each episode draws one of these instead. Rewards are points.
     """
     from dp_ensemble_env.agents.features import CosineWeights
 
     count = check_count(settings["n_envs"], "n_envs")
-    task: dict[str, Any] = {"model": models or core.model, "population": population_of(core), "reward": "unit"}
-    task["action"] = core.action_mode
+    task: dict[str, Any] = {"model": models or core.model, "population": population_of(core)}
+    task |= {"action": core.action_mode, "ahead": core.layout.ahead}
     if "bins" not in settings:
         from dp_ensemble_env.envs.sb3 import EnsembleVecEnv
 

@@ -234,7 +234,7 @@ def play_prices(core: Core, prices: FloatArray, name: str, privacy: str) -> Sche
     else:
         numbers = tilted_policy(model, price_tilts(model, clipped))
     by_context = numbers.ndim - 1 > len(mode.shape(model))  # a policy is another one in each context
-    return ScheduleAgent(numbers, name, privacy, model.context, by_context)
+    return ScheduleAgent(numbers, name, privacy, core.layout, by_context)
 
 
 def play_tilts(core: Core, tilts: FloatArray, name: str, privacy: str, *, clip: bool) -> ScheduleAgent:
@@ -246,7 +246,7 @@ def play_tilts(core: Core, tilts: FloatArray, name: str, privacy: str, *, clip: 
     nats = tilts if model.context is not None else tilts[:, 0]
     if mode.tilt:
         numbers = actions.centred_actions(model, nats, strict=not clip)
-        return ScheduleAgent(numbers, name, privacy, model.context, by_context=model.context is not None)
+        return ScheduleAgent(numbers, name, privacy, core.layout, by_context=model.context is not None)
     return PolicyAgent(core, tilted_policy(model, nats), name, privacy)
 
 
@@ -281,7 +281,7 @@ class PolicyAgent(ScheduleAgent):
                 f"agent {name!r} cannot act in {core.action_mode} mode ({str(error).partition(';')[0]}); make the "
                 "environment with action='policy', or 'tilt' for a plan that is a tilt."
             ) from error
-        super().__init__(numbers, name, privacy, context, by_context=context is not None)
+        super().__init__(numbers, name, privacy, core.layout, by_context=context is not None)
 
 
 def _encoded(core: Core, policy_t: FloatArray, t: int) -> NDArray[Any]:

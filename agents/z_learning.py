@@ -246,7 +246,12 @@ class Explorer:
         self._seed: int | None = int(moves.generate_state(1)[0])
         self._starts = np.random.default_rng(starts)
         self._env = EnsembleVectorEnv(
-            episodes, core.model, population="single", action="tilt", autoreset_mode=AutoresetMode.DISABLED
+            episodes,
+            core.model,
+            population="single",
+            action="tilt",
+            autoreset_mode=AutoresetMode.DISABLED,
+            reward="dollars",
         )
 
     def play(self, tilt: FloatArray, exploring_starts: bool = False) -> Experience:
@@ -417,7 +422,7 @@ class ZLearningAgent(ScheduleAgent):
         private = core.release is not None
         privacy = "that of one release" if private else "none: it watched the true dynamics"
         actions = tilt_actions(self.learned.tilt, action_scale(core.model))
-        super().__init__(actions, "z-learning", privacy)
+        super().__init__(actions, "z-learning", privacy, core.layout)
 
 
 KINDS: dict[str, Kind] = {"z-learning": Kind(ZLearningAgent, learns=True)}

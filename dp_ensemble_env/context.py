@@ -95,6 +95,20 @@ class Context:
         """Whether an observation tells every context."""
         return int(self.shown.max()) + 1 == len(self)
 
+    def as_shown(self, table: FloatArray) -> FloatArray:
+        """Average a table (times, c, …) over the contexts that look the same, by their chances at that time.
+
+        What an observation shows by time and context then tells no more of the context than its features do.
+        """
+        if self.is_shown:
+            return table
+        chance = self.distributions(len(table) - 1)
+        alike = self.shown[:, None] == self.shown  # (c, c)
+        weights = np.where(alike, chance[:, None, :], 0.0)
+        weights = np.where(weights.sum(axis=-1, keepdims=True) > 0, weights, np.eye(len(self)))  # cannot be reached
+        mean: FloatArray = np.einsum("twv,tv...->tw...", weights / weights.sum(axis=-1, keepdims=True), table)
+        return mean
+
     def check_decodable(self, horizon: int) -> None:
         """Raise if an agent that remembers everything it was shown might not know the context.
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from dp_ensemble_env import scenarios
 from dp_ensemble_env.envs import actions
-from dp_ensemble_env.envs.tables import reward_unit
+from dp_ensemble_env.envs.tables import AHEAD, Row
 from dp_ensemble_env.experiments.capabilities import DEMANDING
 from dp_ensemble_env.experiments.probes import Probes, recorded
 from dp_ensemble_env.experiments.suite_report import NOTE, capability_table, definitions, markdown, table
@@ -200,10 +200,10 @@ def ids(name: str) -> list[str]:
 def _observation(model: EnsembleModel) -> str:
     """Say what is observed."""
     features = 0 if model.context is None else model.context.features.shape[1]
-    shape = model.n_states + 3 + features
+    shape = model.n_states + 1 + AHEAD + features
     more = f", and {features} numbers for the context" if features else ""
-    pair = "the price now and next" if model.coupling is None else "the limit or target now and next"
-    return f"`Box(0, 1, ({shape},))`: the shares of the {model.n_states} states, the time that is left, {pair}{more}"
+    ahead = f"the {'prices' if model.coupling is None else 'limits or targets'} of the next {AHEAD} steps"
+    return f"`Box(0, 1, ({shape},))`: the shares of the {model.n_states} states, the time that is left, {ahead}{more}"
 
 
 def _actions(model: EnsembleModel) -> str:
@@ -221,8 +221,8 @@ def _reward(model: EnsembleModel) -> str:
     coupling = "" if model.coupling is None else ", less the cost of the limit or target"
     return (
         f"the utility of the states that are reached, less {model.discomfort_penalty:.3g} $ per nat of divergence from "
-        f"the default behaviour{coupling}; in units of {reward_unit(model):.3g} $ per load, the largest utility. "
-        'With `reward="dollars"` it is in dollars'
+        f"the default behaviour{coupling}. In points it is what an action gains over leaving the loads alone from here "
+        f'on; one point is {Row.of(model).point:.3g} $ per load. With `reward="dollars"` it is in dollars'
     )
 
 

@@ -149,7 +149,7 @@ def batch(scenario: str, population: str) -> Timer:
     """Return the timer of a batch, in this checkout or in an older one, which had threads."""
     if old := importlib.util.find_spec("dp_ensemble_env.envs.threads"):
         importlib.import_module(old.name).set_threads(1)
-    reward: dict[str, Any] = {"rewards" if old else "reward": "unit"}
+    reward: dict[str, Any] = {"rewards": "unit"} if old else {"reward": "points"}
     return stepper(envs.EnsembleVectorEnv(BATCH, scenario, population, "tilt", **reward))
 
 

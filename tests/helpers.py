@@ -14,6 +14,7 @@ from scipy.special import rel_entr
 
 from dp_ensemble_env.context import Context
 from dp_ensemble_env.coupling import Coupling
+from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv
 from dp_ensemble_env.model import EnsembleModel
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -49,6 +50,22 @@ def random_model(seed: int, n: int = 6, horizon: int = 5, density: float = 0.5, 
         utility=-rng.uniform(0, 60, (horizon + 1, n)),
         discomfort_penalty=float(rng.uniform(2, 20)),
     )
+
+
+class TiltEnv(EnsembleEnv):
+    """The environment with tilts and dollars, as the paper has them, unless it is said otherwise."""
+
+    def __init__(self, model: Any = None, population: Any = "mean-field", action: str = "tilt", **more: Any) -> None:
+        super().__init__(model, population, action, **{"reward": "dollars", **more})
+
+
+class TiltVectorEnv(EnsembleVectorEnv):
+    """Many of them."""
+
+    def __init__(
+        self, num_envs: int, model: Any = None, population: Any = "mean-field", action: str = "tilt", **more: Any
+    ) -> None:
+        super().__init__(num_envs, model, population, action, **{"reward": "dollars", **more})
 
 
 def fake_simbench(folder: Path, monkeypatch: pytest.MonkeyPatch, rows: list[str]) -> None:

@@ -140,7 +140,7 @@ def test_the_scenario_has_an_id_and_the_mechanism_a_text():
 
 
 def test_a_basis_moves_the_mean_field_as_its_definition_says():
-    env = EnsembleEnv("campus-event", action="two-prices")
+    env = EnsembleEnv("campus-event", action="two-prices", reward="dollars")
     model = env.model
     env.reset(options={"state": 15})
     x = np.array([0.3, -0.7])
@@ -197,7 +197,8 @@ def test_the_release_survives_its_file(tmp_path):
     for name in ("release.json", "release.npz"):
         loaded = Release.load(release.save(tmp_path / name))
         assert loaded.event == release.event and loaded.digest == release.digest
-        assert EnsembleEnv(EnsembleModel(np.eye(3), np.arange(3.0), -np.ones((3, 3)), 1.0), privacy=loaded).release
+        model = EnsembleModel(np.eye(3), np.arange(3.0), -np.ones((3, 3)), 1.0)
+        assert EnsembleEnv(model, privacy=loaded, reward="dollars").release
 
 
 def test_a_permit_is_for_one_kind_of_draw():

@@ -270,7 +270,7 @@ SHOWN = random_model(3, varying=True)
             "EnsembleVectorEnv(3 at a time, 20 states, 18 steps, 1 load, tilt mode, true behaviour)",
         ),
         (campus_event().tables(), "Tables(behaviour 18x1x20x20, nature 18x1x20x20, context 18x1x1, utility 19x1x20)"),
-        (functional.make("campus-event"), "Params(20 states, 18 steps, observation 23, action 20)"),
+        (functional.make("campus-event"), "Params(20 states, 18 steps, observation 25, action 20)"),
         (release_cost(SHOWN, 9.0, samples=2, rng=0), "CostEstimate(mean and standard error, 5 steps by 6 states)"),
     ],
 )

@@ -16,7 +16,7 @@ our own:
     Number of prices that DQN chooses from (`gymnasium.wrappers.DiscretizeAction`).
 
 They were found with `scripts/tuning.py`; ``docs/tuning.md`` gives the command of each
-study and ``docs/tuning/`` its summary. Rewards are of unit scale (``reward="unit"``); the
+study and ``docs/tuning/`` its summary. They were tuned with rewards of order one; the
 horizon is part of the task, so nothing is discounted.
 
 `rl_zoo3` reads the same numbers, one algorithm and action mode at a time, though
@@ -289,9 +289,9 @@ def zoo_settings(algo: str, scenario: str, action: str) -> Settings:
         settings["env_wrapper"].append({f"{__name__}.CosineActions": {"cosines": cosines}})
     if settings.pop("clock", False):
         from dp_ensemble_env.agents.features import clock_kwargs
+        from dp_ensemble_env.envs.tables import layout_of
 
         model = scenarios.make(scenario)
-        shown = 0 if model.context is None else model.context.features.shape[1]
-        clock = clock_kwargs(model.horizon, shown, model.coupling is not None)
+        clock = clock_kwargs(layout_of(model), model.coupling is not None)
         settings["policy_kwargs"] = {**settings["policy_kwargs"], **clock}
     return settings

@@ -17,7 +17,7 @@ from dp_ensemble_env.envs import actions, step
 from dp_ensemble_env.envs.encode import encode_policy
 from dp_ensemble_env.envs.private import Behaviour
 from dp_ensemble_env.envs.settings import EnvSettings
-from dp_ensemble_env.envs.tables import Row, reward_unit, stack
+from dp_ensemble_env.envs.tables import Layout, Row, layout_of, stack
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy.release import Release
 from dp_ensemble_env.tools.validation import as_float_array, check_count
@@ -48,9 +48,10 @@ class Batch:
     def __init__(self, settings: EnvSettings, size: int, autoreset: bool = False) -> None:
         self.behaviour = Behaviour(settings)
         self.mode, self.infos = settings.action, settings.infos
-        self.redraw, self.loads, self.reward = settings.redraw, settings.loads, settings.reward
+        self.redraw, self.loads = settings.redraw, settings.loads
+        self.reward, self.ahead = settings.reward, settings.ahead
         self.size, self.autoreset = size, autoreset
-        self.rows = [Row.of(model) for model in self.behaviour.models]
+        self.rows = [Row.of(model, self.ahead) for model in self.behaviour.models]
         self._stack()
         model, chosen = self.behaviour.models[0], actions.mode(self.mode)
         self.choices = chosen.choices if chosen.levels else None
@@ -69,7 +70,7 @@ class Batch:
             path=np.zeros((size, model.horizon + 1), np.int64),
             moves=np.zeros((size, 2), np.uint64),
             episodes=np.zeros((size, 2), np.uint64),
-            best=np.zeros(size),
+            best=np.zeros((size, 2)),
         )
         self._plain_state = tuple(self.state)
         self._warned = False
@@ -111,7 +112,10 @@ class Batch:
         step.reset(self.problem, self._plain_state, mask, states, given, contexts, observations, values)
         if self.model.coupling is not None:  # the optimum is not linear in the start, so it is solved for a chosen one
             for i in np.flatnonzero(mask & (states != -1)).tolist():
-                self.state.best[i] = self.optimal_return(self.state.start[i], None, self._row(i))
+                row, start = self._row(i), self.state.start[i]
+                best = self.optimal_return(start, None, row)
+                gain = best - row.left_alone.returns(start)
+                self.state.best[i] = best, gain / row.point if row.point else 0.0
 
     def step(self, action: Any, shape: tuple[int, ...], observations: NDArray[np.float32], values: FloatArray) -> None:
         """Move all environments by actions of `shape`, or raise and change nothing."""
@@ -182,7 +186,8 @@ class Batch:
         # All are drawn before any is put in its place: a refusal leaves the episodes under way as they are.
         before = self.behaviour.models, self.behaviour.release
         try:
-            drawn = {index: Row.of(self.behaviour.draw(index)) for index in wanted if index not in self._drawn_for}
+            missing = [index for index in wanted if index not in self._drawn_for]
+            drawn = {index: Row.of(self.behaviour.draw(index), self.ahead) for index in missing}
         except BaseException:
             self.behaviour.models, self.behaviour.release = before
             raise
@@ -241,7 +246,7 @@ class Batch:
     def observe(self, observations: NDArray[np.float32]) -> None:
         """Write the present observations."""
         clock = np.stack([row.clock for row in self.rows])
-        observations[:, : self.model.n_states] = self.occupancy
+        observations[:, : self.model.n_states] = self.occupancy if self.model.shares_shown else 0.0
         observations[:, self.model.n_states :] = clock[self.state.row, np.maximum(self.state.time, 0), self.context]
 
     def _row(self, i: int) -> Row:
@@ -265,7 +270,7 @@ class Batch:
             power_kw=power,
             default_power_kw=self.default_power(i),
             rewards=rewards,
-            optimal_return=float(self.state.best[i]),
+            optimal_return=float(self.state.best[i, 0]),
             privacy=self.behaviour.line(),
             contexts=None if model.context is None else self._past(i).copy(),
         )
@@ -404,9 +409,19 @@ class BatchView:
         return self._batch.row.solution.policy
 
     @property
-    def reward_unit(self) -> float:
-        """Dollars per load that a reward of one stands for."""
-        return reward_unit(self.model) if self._batch.reward == "unit" else 1.0
+    def row(self) -> Row:
+        """The model in force with its solution and its tables."""
+        return self._batch.row
+
+    @property
+    def layout(self) -> Layout:
+        """Where time, prices and context stand in an observation."""
+        return layout_of(self.model, self._batch.ahead)
+
+    @property
+    def dollars_per_point(self) -> float:
+        """Dollars per load that a point is worth: a hundredth of what the optimum gains over uncontrolled loads."""
+        return self._batch.row.point
 
     def optimal_return(self, state: int | ArrayLike, context: int | None = None) -> float:
         """Return the largest expected return in $/load from a start state, or from a distribution over them.

@@ -40,8 +40,7 @@ class EnsembleEnv(BatchView, gymnasium.Env[NDArray[np.float32], NDArray[np.float
     `env.unwrapped.optimal_return(state)`.
 
     Every scenario has an id, such as `dp_ensemble/Spot-v1`, and one for each action mode, such as
-    `dp_ensemble/Spot-tilt-v1`; without a mode it takes prices. Their rewards are of unit scale. All ids take
-    `population`:
+    `dp_ensemble/Spot-tilt-v1`; without a mode it takes prices. All ids take `population`:
 
     | population | loads |
     |------------|-------|
@@ -81,43 +80,55 @@ class EnsembleEnv(BatchView, gymnasium.Env[NDArray[np.float32], NDArray[np.float
 
     ## Observation Space
 
-    `Box(0, 1, (n + 3,), float32)`, or `(n + 3 + f,)` with a context that has `f` features:
+    `Box(0, 1, (n + 5,), float32)`, or `(n + 5 + f,)` with a context that has `f` features:
 
     | index | observation | min | max | unit |
     |-------|-------------|-----|-----|------|
-    | 0 … n−1 | share of the loads at each power level | 0 | 1 | |
+    | 0 … n−1 | share of the loads in each state | 0 | 1 | |
     | n | part of the horizon that is left | 0 | 1 | |
-    | n+1 | price of the interval that begins now | 0 | 1 | highest price of the event |
-    | n+2 | price of the interval after it | 0 | 1 | highest price of the event |
-    | n+3 … n+2+f | features of the context, by default its one-hot code | 0 | 1 | |
+    | n+1 … n+4 | price of the interval that begins now, and of the three after it | 0 | 1 | highest price |
+    | n+5 … n+4+f | features of the context, by default its one-hot code | 0 | 1 | |
 
     The price is the model's energy price plus the incentive forgone. A model without an event shows the slope of the
-    least-squares line of −utility on energy. Prices are scaled by the highest one (and shifted if some are negative).
-    With a context they are the prices expected in it. With a coupling its limit or target at the ends of the two
-    intervals stands in their place, in parts of the greatest power (1 where there is no limit): that is what
-    instances differ in.
+    least-squares line of −utility on energy. Prices are scaled by the highest one (and shifted if some are negative);
+    the last one is repeated at the end. With a context they are the prices expected in it. With a coupling its limit or
+    target at the ends of the four intervals stands in their place, in parts of the greatest power (1 where there is no
+    limit): that is what instances differ in. `ahead` changes the number of intervals; `Paper-v1` shows two.
+    `env.unwrapped.layout` reads time and context from an observation.
 
     ## Rewards
 
-    Dollars per load: $\sum_a \rho_{t+1}[a] U_{t+1}[a] - \gamma \sum_b \rho_t[b]\,\mathrm{KL}(\pi_t[b] \|
-    \mathrm{default}[b])$ with $\rho$ the shares. Undiscounted; the return of the optimal policy from state `b` is
-    $\gamma \log z_0[b] - U_0[b]$ on average (exactly, in the mean field without a context). With nature, $\rho_{t+1}$
-    is where it leads; with a context, $U_{t+1}$ is that of the context on arrival; the cost of a coupling is taken off
-    the utility. `reward="unit"` divides rewards, and nothing else, by `env.unwrapped.reward_unit`: the largest
-    utility in size, a public number.
+    A reward says by how much the action of this step beats leaving the loads alone from now on, in *points*. Leaving
+    them alone earns 0 at every step, and the best plan collects 100 in an episode on average. So an episode's return,
+    averaged over the start distribution, is the score that everything in this package reports.
+
+    In formulas, with $y$ and $y^0$ the decisions to expect under the action and without it, and $G_t[w, a]$ the
+    utility to expect after decision `a` if nobody interferes later, a reward is $100/(R^* - R^0)$ times
+    $\sum_a (y_a - y^0_a) G_t[w, a] - \gamma \sum_b \rho_t[b]\,\mathrm{KL}(\pi_t[b] \| \mathrm{default}[b])$, with $R^*$
+    and $R^0$ the optimal and the uncontrolled return. No optimum moves (without discounting), and the luck of the next
+    context is not in it. The reward looks ahead for the agent: even one that maximises the next reward alone does
+    well. The expectation is taken before any move is drawn, in every population; only the cost that a coupling has by
+    the fluctuation of a finite population is missing. With a release all of this is computed from the release.
+
+    `reward="dollars"` is the paper's: dollars per load, $\sum_a \rho_{t+1}[a] U_{t+1}[a]$ less the same discomfort,
+    with $\rho$ the shares. The return of the optimal policy from state `b` is then $\gamma \log z_0[b] - U_0[b]$ on
+    average (exactly, in the mean field without a context). With nature, $\rho_{t+1}$ is where it leads; with a context,
+    $U_{t+1}$ is that of the context on arrival; the cost of a coupling is taken off.
 
     `info` has these keys at `reset` and at every `step`:
 
     | key | type | meaning | unit |
     |-----|------|---------|------|
     | `time` | int | decisions taken so far | |
-    | `utility` | float | first part of the reward (0 at reset) | $ per load |
+    | `utility` | float | first part of the reward in dollars (0 at reset) | $ per load |
     | `discomfort` | float | second part, which is subtracted (0 at reset) | $ per load |
     | `power_kw` | float | mean power of a load | kW |
     | `optimal_return` | float | optimal expected return of this episode, from its start | $ per load |
+    | `optimal_points` | float | the same, less that of uncontrolled loads | points |
 
-    With a context also `context`, the number of the present one; with a coupling also `cost`, the kW per load by
-    which the limit is passed or the target missed, for constrained learning; with `instance=None` also `instance`.
+    With a context also `context`, the number of the present one; with a coupling also `coupling_cost`, the third part
+    of the reward in dollars, which is subtracted, and `cost`, the kW per load by which the limit is passed or the
+    target missed, for constrained learning; with `instance=None` also `instance`.
     With `infos="all"`, which takes time, also `occupancy` and `default_occupancy`, `float64` arrays of shape (n,): the
     shares, and what they would be expected to be in the same contexts had nobody interfered; and `curtailment_kw`, the
     power of the latter less `power_kw`.
@@ -179,7 +190,8 @@ class EnsembleEnv(BatchView, gymnasium.Env[NDArray[np.float32], NDArray[np.float
     | `model` | `None` | an `EnsembleModel`, a list of them (each episode draws one), or the name of a scenario |
     | `population` | `"mean-field"` | `"mean-field"`, `"single"` or a number of loads |
     | `action` | `"tilt"` | `"price"`, `"tilt"`, `"policy"`, `"discrete"`, or one that you registered; set by the id |
-    | `reward` | `"dollars"` | `"dollars"`, or `"unit"`: of order one; set by the id |
+    | `reward` | `"points"` | `"points"`, or `"dollars"` |
+    | `ahead` | `4` | for how many steps ahead observations show the price, limit or target |
     | `scenario` | `None` | set by the id, which then refuses `model` |
     | `instance` | `0` | an instance of the scenario; `None` draws one of the split at each reset |
     | `split` | `"train"` | the set that the instance belongs to: `"train"`, `"validation"` or `"test"` |
@@ -226,8 +238,8 @@ class EnsembleEnv(BatchView, gymnasium.Env[NDArray[np.float32], NDArray[np.float
         self._batch = Batch(EnvSettings.of(model, population, action, **options), 1)
         self.observation_space, self.action_space = self._batch.observation_space, self._batch.action_space
         self._horizon, self._width, self._shape = self.model.horizon, self._batch.width, self._batch.action_shape
-        self._values = np.zeros((step.MISS + 1, 1))
-        self._time, self._optimal = -1, 0.0
+        self._values = np.zeros((step.VALUES, 1))
+        self._time, self._optimal = -1, [0.0, 0.0]
         self._coupled = self.model.coupling is not None
         self._more = (
             self._batch.infos == "all" or self._coupled or self._batch.several or self.model.context is not None
@@ -261,7 +273,7 @@ class EnsembleEnv(BatchView, gymnasium.Env[NDArray[np.float32], NDArray[np.float
         self._stream_source = self._np_random
         observation = np.empty((1, self._width), np.float32)
         batch.reset(_EVERYONE, np.array([state]), given[None, :], np.array([context]), observation, self._values)
-        self._time, self._optimal = 0, float(batch.state.best[0])
+        self._time, self._optimal = 0, batch.state.best[0].tolist()
         values = self._values[:, 0].tolist()
         if self.render_mode is not None:
             self._power, self._rewards = [values[step.POWER]], []
@@ -277,7 +289,7 @@ class EnsembleEnv(BatchView, gymnasium.Env[NDArray[np.float32], NDArray[np.float
         values = self._values[:, 0].tolist()
         if self.render_mode is not None:
             self._power.append(values[step.POWER])
-            self._rewards.append(values[step.UTILITY] - values[step.DISCOMFORT])
+            self._rewards.append(values[step.UTILITY] - values[step.CHARGE] - values[step.DISCOMFORT])
             if self.render_mode == "human":
                 self.render()
         return observation[0], values[step.REWARD], self._time == self._horizon, False, self._info(values)
@@ -288,7 +300,8 @@ class EnsembleEnv(BatchView, gymnasium.Env[NDArray[np.float32], NDArray[np.float
             "utility": values[step.UTILITY],
             "discomfort": values[step.DISCOMFORT],
             "power_kw": values[step.POWER],
-            "optimal_return": self._optimal,
+            "optimal_return": self._optimal[0],
+            "optimal_points": self._optimal[1],
         }
         if self._more:
             self._tell_more(info, values)
@@ -299,7 +312,7 @@ class EnsembleEnv(BatchView, gymnasium.Env[NDArray[np.float32], NDArray[np.float
         if self.model.context is not None:
             info["context"] = self.context
         if self._coupled:
-            info["cost"] = values[step.MISS]
+            info["cost"], info["coupling_cost"] = values[step.MISS], values[step.CHARGE]
         if self._batch.several:
             info["instance"] = int(self._batch.state.row[0])
         if self._batch.infos == "all":

@@ -33,7 +33,7 @@ from gymnasium import spaces
 
 from dp_ensemble_env.envs import actions
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
-from dp_ensemble_env.envs.tables import clock_of
+from dp_ensemble_env.envs.tables import Row
 from dp_ensemble_env.envs.vector import EnsembleVectorEnv
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.shapes import sizes
@@ -59,20 +59,25 @@ class Params:
         Distributions of the loads and of the context at the start.
     basis : array of shape (T or 1, c or 1, d, m)
         Tilts in nats of the action mode; in tilt mode the scale, (T, 1, 1, 1); empty where actions are policies.
-    clock : array of shape (T + 1, c, 3 + f)
+    clock : array of shape (T + 1, c, 1 + ahead + f)
         What an observation holds after the shares.
     level, weight : arrays of shape (T + 1,)
         Of the coupling; zero weights without one.
-    penalty, unit : arrays without axes
-        Dollars per nat, and the dollars that rewards are measured in.
+    worth, later : arrays of shape (T, c, m) and (T, c, L, m)
+        Utility and power to expect after a decision if nobody interferes later, for rewards in points; the power at
+        the L times and contexts that may come.
+    later_time, later_chance : arrays of shape (T, c, L)
+    penalty, point : arrays without axes
+        Dollars per nat, and the dollars that a point is worth.
     loads : int
         Number of loads, 0 for the mean field.
     mode : str
         ``"basis"``, ``"tilt"``, ``"policy"`` or ``"discrete"``.
     levels : int
         Number of discrete actions.
-    tracking, spread : bool
-        Whether the coupling is a target (else a limit), and whether loads start spread over the states.
+    tracking, spread, shown, points : bool
+        Whether the coupling is a target (else a limit), loads start spread over the states, observations show the
+        shares, and rewards are points (else dollars).
     """
 
     behaviour: Array
@@ -86,13 +91,19 @@ class Params:
     clock: Array
     level: Array
     weight: Array
+    worth: Array
+    later: Array
+    later_time: Array
+    later_chance: Array
     penalty: Array
-    unit: Array
+    point: Array
     loads: int = 0
     mode: str = "basis"
     levels: int = 0
     tracking: bool = False
     spread: bool = False
+    shown: bool = True
+    points: bool = True
 
     @property
     def horizon(self) -> int:
@@ -176,7 +187,7 @@ def make(
     >>> state, observation = reset(params, np.random.default_rng(0))
     >>> state, observation, reward, done, info = step(params, state, np.zeros(1), np.random.default_rng(0))
     >>> observation.shape, bool(done), round(float(info["discomfort"]), 12)
-    ((23,), False, 0.0)
+    ((25,), False, 0.0)
     """
     check_choice(backend, "backend", BACKENDS)
     check_choice(dtype, "dtype", ("float64", "float32"))
@@ -188,7 +199,7 @@ def make(
         )
     if len(env.models) > 1:
         raise ValueError("the parameters are those of one instance; choose it: instance=0.")
-    settings, model = env.settings, env.model
+    settings, model, row = env.settings, env.model, env.row
     chosen = actions.mode(settings.action)
     tables = model.tables()
     flat = np.zeros(model.horizon + 1)
@@ -202,11 +213,13 @@ def make(
         "initial": model.initial,
         "start": np.ones(1) if model.context is None else model.context.start,
         "basis": actions.action_scale(model).reshape(-1, 1, 1, 1) if chosen.tilt else actions.basis_of(chosen, model),
-        "clock": clock_of(model),
+        "clock": row.clock,
         "level": flat if coupling is None else np.where(coupling.weight > 0, coupling.level, 0.0),
         "weight": flat if coupling is None else coupling.weight,
         "penalty": np.array(model.discomfort_penalty),
-        "unit": np.array(env.reward_unit),
+        "worth": row.left_alone.worth,
+        **_ahead(row),
+        "point": np.array(row.point),
     }
     return Params(
         **{name: _array(backend, array, dtype, device) for name, array in arrays.items()},
@@ -215,6 +228,8 @@ def make(
         levels=chosen.levels,
         tracking=coupling is not None and coupling.kind == "tracking",
         spread=model.spread_start,
+        shown=model.shares_shown,
+        points=settings.reward == "points",
     )
 
 
@@ -243,9 +258,8 @@ def reset(params: Params, key: Key, batch: tuple[int, ...] = ()) -> tuple[State,
 def step(params: Params, state: State, action: Array, key: Key) -> tuple[State, Array, Array, Array, dict[str, Array]]:
     """Move one step; return the new state, the observation, the reward, whether the episode is over, and the parts.
 
-    The parts are ``utility`` (less what a coupling charges) and ``discomfort`` in dollars per load, ``power_kw`` per
-    load, and ``cost``, the violation of a coupling, as in the info of the environments. Actions are clipped to their
-    box.
+    The parts are ``utility``, ``discomfort`` and ``coupling_cost`` in dollars per load, ``power_kw`` per load, and
+    ``cost``, the violation of a coupling, as in the info of the environments. Actions are clipped to their box.
     """
     xp = _namespace(params)
     key_context, key_decision, key_nature = _split(xp, key, 3)
@@ -253,28 +267,28 @@ def step(params: Params, state: State, action: Array, key: Key) -> tuple[State, 
     time = xp.where(over, params.horizon - 1, state.time)
     policy, divergence = control(params, time, state.context, action)
     nature = params.nature[time, state.context]
+    decided = xp.matmul(state.shares[..., None, :], policy)
+    discomfort = params.penalty * xp.sum(state.shares * divergence, axis=-1)
     if params.loads == 0:
-        decided = xp.matmul(state.shares[..., None, :], policy)
-        shares = xp.matmul(decided, nature)[..., 0, :]
-        states, mean_divergence = state.states, xp.sum(state.shares * divergence, axis=-1)
+        shares, states = xp.matmul(decided, nature)[..., 0, :], state.states
     else:
         loads = xp.sort(state.states, axis=-1)  # equal loads have no names: in the order of the compiled step
         decision = _draw(xp, _rows(xp, policy, loads), _uniform(params, key_decision, tuple(loads.shape)))
         decision = xp.sort(decision, axis=-1)
         states = _draw(xp, _rows(xp, nature, decision), _uniform(params, key_nature, tuple(loads.shape)))
         shares = _shares(xp, params, states)
-        mean_divergence = xp.sum(state.shares * divergence, axis=-1)
     moves = params.moves[time, state.context]
     context = _draw(xp, moves, _uniform(params, key_context, tuple(state.context.shape)))
     utility = xp.sum(shares * params.utility[time + 1, context], axis=-1)
-    discomfort = params.penalty * mean_divergence
     power = xp.sum(shares * params.power, axis=-1)
     violation, charge = _coupling(xp, params, time + 1, power)
-    utility = utility - charge
-    reward = (utility - discomfort) / params.unit
+    if params.points:
+        reward = (_advantage(xp, params, time, state, decided[..., 0, :]) - discomfort) / params.point
+    else:
+        reward = utility - charge - discomfort
     moved = State(time + 1, context, shares, states)
     moved = State(*(_choose(xp, over, old, new) for old, new in zip(state, moved, strict=True)))
-    info = {"utility": utility, "discomfort": discomfort, "power_kw": power, "cost": violation}
+    info = {"utility": utility, "discomfort": discomfort, "power_kw": power, "cost": violation, "coupling_cost": charge}
     zero = xp.zeros_like(reward)
     info = {name: xp.where(over, zero, value) for name, value in info.items()}
     return moved, observe(params, moved), xp.where(over, zero, reward), moved.time >= params.horizon, info
@@ -295,7 +309,8 @@ def step_autoreset(
 def observe(params: Params, state: State) -> Array:
     """Return the observation: shares, part of the horizon left, prices, features of the context."""
     xp = _namespace(params)
-    return xp.concat([state.shares, params.clock[state.time, state.context]], axis=-1)
+    shares = state.shares if params.shown else xp.zeros_like(state.shares)
+    return xp.concat([shares, params.clock[state.time, state.context]], axis=-1)
 
 
 def control(params: Params, time: Array, context: Array, action: Array) -> tuple[Array, Array]:
@@ -322,6 +337,32 @@ def control(params: Params, time: Array, context: Array, action: Array) -> tuple
     policy = weights / gain
     mean = xp.sum(policy * xp.where(default > 0, shifted, 0.0), axis=-1)
     return policy, mean - xp.log(gain)[..., 0]
+
+
+def _advantage(xp: Any, params: Params, time: Array, state: State, decided: Array) -> Array:
+    """Return the dollars that decisions (…, m) gain over leaving the loads alone from here on, discomfort aside."""
+    usual = xp.matmul(state.shares[..., None, :], params.behaviour[time, state.context])[..., 0, :]
+    gain = xp.sum((decided - usual) * params.worth[time, state.context], axis=-1)
+    if params.later.shape[2] == 0:
+        return gain
+    power, when = params.later[time, state.context], xp.astype(params.later_time[time, state.context], time.dtype)
+    expected = (xp.sum(power * y[..., None, :], axis=-1) for y in (usual, decided))
+    alone, controlled = (_coupling(xp, params, when, kw)[1] for kw in expected)
+    return gain + xp.sum(params.later_chance[time, state.context] * (alone - controlled), axis=-1)
+
+
+def _ahead(row: Row) -> dict[str, Any]:
+    """Return what may come after each (time, context), as many entries for each as the longest has."""
+    first, shape = row.left_alone.first, row.left_alone.worth.shape
+    width = int(np.diff(first).max())
+    place = np.minimum(first[:-1, None] + np.arange(width), max(first[-1] - 1, 0))
+    time, chance, power = (array[place] for array in row.left_alone.ahead)
+    chance = np.where(np.arange(width) < np.diff(first)[:, None], chance, 0.0)
+    return {
+        "later": power.reshape(*shape[:2], width, shape[2]),
+        "later_time": time.reshape(*shape[:2], width),
+        "later_chance": chance.reshape(*shape[:2], width),
+    }
 
 
 def _kind(chosen: actions.ActionMode) -> str:
@@ -369,7 +410,7 @@ def _register() -> None:
     if not _REGISTERED:
         import jax
 
-        fixed = ["loads", "mode", "levels", "tracking", "spread"]
+        fixed = ["loads", "mode", "levels", "tracking", "spread", "shown", "points"]
         data = [field.name for field in fields(Params) if field.name not in fixed]
         jax.tree_util.register_dataclass(Params, data_fields=data, meta_fields=fixed)
         _REGISTERED = True

@@ -12,14 +12,14 @@ from dp_ensemble_env.scenarios import NAMESPACE
 #: The action modes that every scenario has an id for; the id without one takes prices.
 ACTIONS = ("price", "tilt", "policy", "discrete")
 #: What an id without an action mode takes. A price is one number, and unit noise about zero explores it well enough.
-#: Rewards in dollars are so large that learners with their usual settings mostly learn their mean.
-DEFAULT_ACTION, REWARD = "price", "unit"
+DEFAULT_ACTION = "price"
 #: The environment of the paper.
 PAPER = f"{NAMESPACE}/Paper-v1"
 PAPER_SETTINGS = {
     "scenario": "campus-event",
     "action": "tilt",
     "reward": "dollars",
+    "ahead": 2,
     "privacy": "dirichlet:k=50,floor=0.05,h=0.03",
 }
 
@@ -43,8 +43,7 @@ def environment_ids() -> list[str]:
 def register_scenario(name: str) -> None:
     """Register the ids of a scenario: ``Spot-v1``, which takes prices, and ``Spot-tilt-v1`` for each action mode."""
     for action in (None, *ACTIONS):
-        kwargs = {"scenario": name, "action": action or DEFAULT_ACTION, "reward": REWARD}
-        _register(scenarios.environment_id(name, action), kwargs)
+        _register(scenarios.environment_id(name, action), {"scenario": name, "action": action or DEFAULT_ACTION})
 
 
 def _register(env_id: str, kwargs: dict[str, Any]) -> None:

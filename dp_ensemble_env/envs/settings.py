@@ -11,6 +11,7 @@ import numpy as np
 
 from dp_ensemble_env import scenarios
 from dp_ensemble_env.envs import actions
+from dp_ensemble_env.envs.tables import AHEAD
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy.mechanisms import Mechanism, as_privacy
 from dp_ensemble_env.privacy.release import Release
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 POPULATIONS = ("mean-field", "single")
 REDRAWS = ("never", "episode")
 INFOS = ("basic", "all")
-REWARDS = ("dollars", "unit")
+REWARDS = ("points", "dollars")
 #: A release, or what draws one.
 Privacy = Mechanism | Release
 AnyPath = str | os.PathLike[str]
@@ -35,6 +36,7 @@ class Options(TypedDict, total=False):
     instance: int | None
     split: str
     reward: str
+    ahead: int
     privacy: Privacy | AnyPath | None
     ledger: PrivacyLedger | AnyPath | None
     release_seed: int | None
@@ -53,7 +55,8 @@ class EnvSettings:
     models: tuple[EnsembleModel, ...]
     population: str | int = "mean-field"
     action: str = "tilt"
-    reward: str = "dollars"
+    reward: str = "points"
+    ahead: int = AHEAD
     privacy: Privacy | None = None
     ledger: PrivacyLedger | AnyPath | None = None
     release_seed: int = 0
@@ -65,6 +68,7 @@ class EnvSettings:
         check_choice(self.reward, "reward", REWARDS)
         check_choice(self.redraw, "redraw", REDRAWS)
         check_choice(self.infos, "infos", INFOS)
+        check_count(self.ahead, "ahead", 0)
         _ = self.loads  # raises if it is not a population
         if self.privacy is None and (self.redraw != "never" or self.ledger is not None):
             raise ValueError(

@@ -104,6 +104,8 @@ def _further_numbers(model: EnsembleModel) -> Numbers:
     }
     if model.spread_start:
         found["spread_start"] = True
+    if not model.shares_shown:
+        found["shares_shown"] = False
     if (context := model.context) is not None:
         arrays = {name: getattr(context, name).tolist() for name in ("transition", "start", "features")}
         found["context"] = {**arrays, "names": list(context.names)}

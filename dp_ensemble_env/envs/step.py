@@ -9,6 +9,17 @@ context `w` moves by itself. With :math:`e = \exp \ell` and :math:`g = P e` the 
     q[a] = e[a] \sum_s \frac{\rho[s]}{g[s]} P[s,a], \qquad \rho' = q N, \qquad
     \sum_s \rho[s]\,\mathrm{KL}_s = \sum_a q[a]\,\ell[a] - \sum_s \rho[s]\log g[s] .
 
+**Rewards** are dollars, or points (MATH 15): the advantage over leaving the loads alone from here on, in parts of what
+the optimum gains over the uncontrolled loads. With :math:`y` the decisions *expected* under the action and
+:math:`y^0` those of the same loads left alone, before any move is drawn and in every population,
+
+.. math:: r_t = \frac{100}{R^* - R^0}\Big(\sum_a (y_a - y^0_a)\,G_t[w, a] - \gamma\,\mathrm{KL}
+    - \sum_{\tau>t} \big(f_\tau(y\,H_{t\tau}) - f_\tau(y^0 H_{t\tau})\big)\Big)
+
+with :math:`G` the utility to be expected after a decision if nobody interferes later, :math:`H_{t\tau}[a]` the power
+to be expected then, and :math:`f` the cost of a coupling (with a context, the mean over the contexts that may come).
+The expected return is the score.
+
 `Problem` holds the tables, `State` the environments side by side. Every table has a leading axis of *rows*, the
 instances or releases that are in play; ``State.row`` says which one each environment plays. Both are passed as plain
 tuples, which cost a third of the time of named ones at a call, and get their names inside.
@@ -34,8 +45,9 @@ from dp_ensemble_env.tools.compile import njit
 BASIS, TILT, POLICY = 0, 1, 2
 #: Couplings: a target that is missed by a square, a limit that is passed by a multiple.
 TARGET, LIMIT = 1, 2
-#: Rows of ``values``; the last is the kW by which a limit is passed or a target missed.
-REWARD, UTILITY, DISCOMFORT, POWER, MISS = 0, 1, 2, 3, 4
+#: Rows of ``values``; the last two are a coupling's: the kW by which a limit is passed or a target missed, its cost.
+REWARD, UTILITY, DISCOMFORT, POWER, MISS, CHARGE = 0, 1, 2, 3, 4, 5
+VALUES = 6
 #: Returned by `step`: some action was clipped to the box. Below zero: an environment needs a reset. Above: a NaN.
 CLIPPED = 1
 #: Tilts no larger than this can be exponentiated as they are.
@@ -66,12 +78,19 @@ class Problem(NamedTuple):
     initial: Any  #: (R, n) distribution at the start
     first: Any  #: (R, c) distribution of the first context
     moves: Any  #: (R, T or 1, c, c) of the context
-    optimum: Any  #: (R, c, n) optimal return
+    optimum: Any  #: (R, c, n, 2) optimal return in dollars and in points
+    worth: Any  #: (R, T, c, m) dollars to expect after a decision if nobody interferes later, G
+    later: Any  #: (R, L, m) kW to expect after a decision at the L times and contexts ahead of all of them, H
+    later_time: Any  #: (R, L)
+    later_chance: Any  #: (R, L)
+    later_first: Any  #: (R, T c + 1) where those ahead of each time and context begin
     penalty: Any  #: (R,) dollars per nat
-    unit: Any  #: (R,) dollars that a reward of one stands for
+    point: Any  #: (R,) dollars that a reward of one stands for
     mode: int
     loads: int  #: 0 is the mean field
     coupling: int
+    points: int  #: whether rewards are points, else dollars
+    shown: int  #: whether observations show the shares
     spread: int  #: whether loads are spread over the states by `initial`, or all start in one state
     random_row: int  #: whether an episode draws its row
     autoreset: int  #: whether a step after the end begins the next episode
@@ -88,7 +107,7 @@ class State(NamedTuple):
     path: Any  #: (B, T + 1) contexts
     moves: Any  #: (B, 2) stream of the moves
     episodes: Any  #: (B, 2) stream of rows, contexts and starts
-    best: Any  #: (B,) optimal return from the start
+    best: Any  #: (B, 2) optimal return from the start, in dollars and in points
 
 
 # ------------------------------------------------------------------ the step
@@ -105,6 +124,7 @@ def step(problem: Any, state: Any, action: Any, obs: Any, values: Any) -> int:
         return verdict
     n, m = p.power.shape[1], action.shape[1] if p.mode == TILT else p.basis.shape[4]
     tilt, chosen, pi, moved = np.empty(m), np.empty(m), np.empty(m), np.empty(n)
+    expected, usual = np.empty(m), np.empty(m)
     for i in range(s.time.size):
         t = s.time[i]
         if t == p.block.shape[0]:
@@ -117,6 +137,10 @@ def step(problem: Any, state: Any, action: Any, obs: Any, values: Any) -> int:
             here = s.where[i]
             divergence = policy_row(p.mode, p.starts, p.decisions, default, here, basis, action, i, pi)
             first = p.starts[here]
+            if p.points == 1:
+                expected[:], usual[:] = 0.0, 0.0
+                expect(p.starts, p.decisions, default, here, 1.0, pi, expected, usual)
+                values[REWARD, i] = advantage(p, r, t, w, expected, usual, divergence)
             here = p.decisions[first + pick(pi, 0, p.starts[here + 1] - first, uniform(s.moves, i))]
             if p.nature_starts.size > 0:
                 first, last = p.nature_starts[here], p.nature_starts[here + 1]
@@ -124,9 +148,11 @@ def step(problem: Any, state: Any, action: Any, obs: Any, values: Any) -> int:
             arrive_alone(p, s, i, t + 1, here, divergence, obs, values)
             continue
         if p.loads == 0 and fill_tilt(p, basis, action, i, tilt) <= SAFE_NATS:
-            divergence = decide_together(p, default, s.counts[i], tilt, pi, chosen)
+            divergence = decide_together(p, default, s.counts[i], tilt, pi, chosen, usual)
         else:
-            divergence = decide_by_rows(p, s, i, default, basis, action, pi, chosen)
+            divergence = decide_by_rows(p, s, i, default, basis, action, pi, chosen, expected, usual)
+        if p.points == 1:
+            values[REWARD, i] = advantage(p, r, t, w, chosen if p.loads == 0 else expected, usual, divergence)
         by_nature(p, s, i, nature, chosen, moved)
         arrive(p, s, i, t + 1, divergence, moved, obs, values)
     return verdict
@@ -173,11 +199,11 @@ def fill_tilt(p: Any, basis: Any, action: Any, i: int, tilt: Any) -> float:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def decide_together(p: Any, default: Any, shares: Any, tilt: Any, warm: Any, chosen: Any) -> float:
+def decide_together(p: Any, default: Any, shares: Any, tilt: Any, warm: Any, chosen: Any, usual: Any) -> float:
     """Send the mean field to decisions by exponentials that all rows share; return the divergence."""
     for a in range(tilt.size):
         warm[a] = math.exp(tilt[a])
-        chosen[a] = 0.0
+        chosen[a], usual[a] = 0.0, 0.0
     divergence = 0.0
     for s in range(shares.size):
         here = shares[s]
@@ -186,9 +212,12 @@ def decide_together(p: Any, default: Any, shares: Any, tilt: Any, warm: Any, cho
             for e in range(first, last):
                 g += default[e] * warm[p.decisions[e]]
             divergence -= here * math.log(g)
-            here /= g
+            warmed = here / g
             for e in range(first, last):
-                chosen[p.decisions[e]] += default[e] * here
+                chosen[p.decisions[e]] += default[e] * warmed
+            if p.points == 1:
+                for e in range(first, last):
+                    usual[p.decisions[e]] += default[e] * here
     for a in range(tilt.size):
         chosen[a] *= warm[a]
         divergence += chosen[a] * tilt[a]
@@ -196,15 +225,19 @@ def decide_together(p: Any, default: Any, shares: Any, tilt: Any, warm: Any, cho
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def decide_by_rows(p: Any, s: Any, i: int, default: Any, basis: Any, action: Any, pi: Any, chosen: Any) -> float:
+def decide_by_rows(
+    p: Any, s: Any, i: int, default: Any, basis: Any, action: Any, pi: Any, chosen: Any, expected: Any, usual: Any
+) -> float:
     """Do the same row by row: for policies, very wide tilts and finite populations, whose loads are counted."""
-    chosen[:] = 0.0
+    chosen[:], expected[:], usual[:] = 0.0, 0.0, 0.0
     divergence = 0.0
     for b in range(s.counts.shape[1]):
         here = s.counts[i, b]
         if here > 0.0:
             first, last = p.starts[b], p.starts[b + 1]
             divergence += here * policy_row(p.mode, p.starts, p.decisions, default, b, basis, action, i, pi)
+            if p.points == 1:
+                expect(p.starts, p.decisions, default, b, here / max(1, p.loads), pi, expected, usual)
             for _ in range(int(here) if p.loads > 0 else 0):
                 chosen[p.decisions[first + pick(pi, 0, last - first, uniform(s.moves, i))]] += 1.0
             for e in range(first, last if p.loads == 0 else first):
@@ -244,6 +277,46 @@ def policy_row(
     return divergence if divergence > NOISE else 0.0
 
 
+# ------------------------------------------------------------------ points
+@njit(cache=True, nogil=True, error_model="numpy")
+def expect(starts: Any, decisions: Any, default: Any, b: int, share: float, pi: Any, expected: Any, usual: Any) -> None:
+    """Add the decisions of a share of loads in state `b`: as the policy has them, and as they would be left alone."""
+    first = starts[b]
+    for e in range(first, starts[b + 1]):
+        expected[decisions[e]] += share * pi[e - first]
+        usual[decisions[e]] += share * default[e]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def advantage(p: Any, r: int, t: int, w: int, expected: Any, usual: Any, divergence: float) -> float:
+    """Return what an action gains over leaving the loads alone from here on, in points."""
+    gain, worth = -p.penalty[r] * divergence, p.worth[r, t, w]
+    for a in range(expected.size):
+        gain += (expected[a] - usual[a]) * worth[a]
+    node = t * p.first.shape[1] + w
+    for k in range(p.later_first[r, node], p.later_first[r, node + 1]):
+        power, alone, u = 0.0, 0.0, p.later_time[r, k]
+        for a in range(expected.size):
+            power += expected[a] * p.later[r, k, a]
+            alone += usual[a] * p.later[r, k, a]
+        saved = charge(p, r, u, miss_of(p, r, u, alone)) - charge(p, r, u, miss_of(p, r, u, power))
+        gain += p.later_chance[r, k] * saved
+    return float(gain / p.point[r])
+
+
+@njit(inline="always", error_model="numpy")
+def miss_of(p: Any, r: int, t: int, power: float) -> float:
+    """Return the kW by which a limit is passed or a target missed."""
+    off = power - p.level[r, t] if p.weight[r, t] > 0.0 else 0.0
+    return abs(off) if p.coupling == TARGET else max(off, 0.0)
+
+
+@njit(inline="always", error_model="numpy")
+def charge(p: Any, r: int, t: int, miss: float) -> float:
+    """Return what a coupling charges for it in dollars."""
+    return float(p.weight[r, t] * (miss * miss if p.coupling == TARGET else miss))
+
+
 # ------------------------------------------------------------------ nature
 @njit(cache=True, nogil=True, error_model="numpy")
 def by_nature(p: Any, s: Any, i: int, nature: Any, chosen: Any, moved: Any) -> None:
@@ -271,7 +344,7 @@ def arrive(p: Any, s: Any, i: int, t: int, divergence: float, moved: Any, obs: A
     for b in range(moved.size):
         x = moved[b] * share
         s.counts[i, b] = moved[b]
-        obs[i, b] = x
+        obs[i, b] = x if p.shown == 1 else 0.0
         utility += x * worth[b]
         power += x * level[b]
     report(p, s, i, t, divergence, utility, power, obs, values)
@@ -286,7 +359,7 @@ def arrive_alone(p: Any, s: Any, i: int, t: int, here: int, divergence: float, o
     s.where[i] = here
     for b in range(p.power.shape[1]):
         obs[i, b] = 0.0
-    obs[i, here] = 1.0
+    obs[i, here] = float(p.shown)
     report(p, s, i, t, divergence, p.utility[r, t, s.path[i, t], here], p.power[r, here], obs, values)
 
 
@@ -295,17 +368,16 @@ def report(
     p: Any, s: Any, i: int, t: int, divergence: float, utility: float, power: float, obs: Any, values: Any
 ) -> None:
     """Charge the coupling, and write the reward, its parts and the rest of the observation."""
-    r, miss = s.row[i], 0.0
-    if p.coupling > 0 and p.weight[r, t] > 0.0:
-        off = power - p.level[r, t]
-        miss = abs(off) if p.coupling == TARGET else max(off, 0.0)
-        utility -= p.weight[r, t] * (miss * miss if p.coupling == TARGET else miss)
-    cost = p.penalty[r] * divergence
-    values[REWARD, i] = (utility - cost) / p.unit[r]
+    r = s.row[i]
+    miss = miss_of(p, r, t, power) if p.coupling > 0 else 0.0
+    cost, charged = p.penalty[r] * divergence, charge(p, r, t, miss)
+    if p.points == 0:
+        values[REWARD, i] = utility - charged - cost
     values[UTILITY, i] = utility
     values[DISCOMFORT, i] = cost
     values[POWER, i] = power
     values[MISS, i] = miss
+    values[CHARGE, i] = charged
     s.time[i] = t
     watch(p, s, i, t, obs)
 
@@ -359,14 +431,15 @@ def begin(p: Any, s: Any, i: int, state: int, context: int, shares: Any, obs: An
     for _ in range(p.loads):
         s.where[i] = state if state >= 0 else pick(shares, 0, n, uniform(s.moves, i))
         s.counts[i, s.where[i]] += 1.0
-    power, best, w = 0.0, 0.0, s.path[i, 0]
+    power, best, points, w = 0.0, 0.0, 0.0, s.path[i, 0]
     for b in range(n):
         shares[b] = s.counts[i, b] / max(1, p.loads)
         s.start[i, b] = shares[b]
-        obs[i, b] = shares[b]
+        obs[i, b] = shares[b] if p.shown == 1 else 0.0
         power += shares[b] * p.power[r, b]
-        best += shares[b] * p.optimum[r, w, b]
-    s.best[i], s.time[i] = best, 0
+        best += shares[b] * p.optimum[r, w, b, 0]
+        points += shares[b] * p.optimum[r, w, b, 1]
+    s.best[i, 0], s.best[i, 1], s.time[i] = best, points, 0
     values[:, i] = 0.0
     values[POWER, i] = power
     watch(p, s, i, 0, obs)

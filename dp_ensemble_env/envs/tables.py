@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -15,10 +15,13 @@ from dp_ensemble_env.control.kernel import Solution
 from dp_ensemble_env.control.policies import solve_standard
 from dp_ensemble_env.envs import step
 from dp_ensemble_env.envs.actions import ActionMode, action_scale, basis_of
+from dp_ensemble_env.envs.points import LeftAlone, dollars_per_point
 from dp_ensemble_env.model import EnsembleModel
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+#: For how many steps ahead an observation shows the price, limit or target.
+AHEAD = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,24 +35,43 @@ class Row:
         The optimal control.
     optimum : ndarray of shape (c, n)
         Optimal return from each context and state; with a coupling, that of the model's own start throughout.
-    clock : ndarray of shape (T + 1, c, 3 + f)
+    left_alone : LeftAlone
+        The loads that nobody interferes with.
+    point : float
+        Dollars per load that a point is worth; zero if there is nothing to gain.
+    clock : ndarray of shape (T + 1, c, 1 + ahead + f)
         Observations after the shares.
     """
 
     model: EnsembleModel
     solution: Solution
     optimum: FloatArray
+    left_alone: LeftAlone
+    point: float
     clock: FloatArray
 
     @classmethod
-    def of(cls, model: EnsembleModel) -> Row:
+    def of(cls, model: EnsembleModel, ahead: int = AHEAD) -> Row:
         """Solve a model."""
-        solution = solve_standard(model)
+        solution, left_alone = solve_standard(model), LeftAlone.of(model)
         if isinstance(solution, CoupledSolution):
-            optimum = np.full((1, model.n_states), solution.primal)
+            optimum, best = np.full((model.n_contexts, model.n_states), solution.primal), solution.primal
         else:
             optimum = model.discomfort_penalty * solution.log_desirability[0] - model.utility[0]
-        return cls(model, solution, optimum.reshape(model.n_contexts, model.n_states), clock_of(model))
+            best = float((model.start_weights * optimum).sum())
+        point = dollars_per_point(left_alone.returns(model.initial), best, model.discomfort_penalty)
+        optimum = optimum.reshape(model.n_contexts, model.n_states)
+        return cls(model, solution, optimum, left_alone, point, clock_of(model, ahead))
+
+    @property
+    def optimum_points(self) -> FloatArray:
+        """The optimal return from each context and state in points, (c, n); zero if there is nothing to gain."""
+        if not self.point:
+            return np.zeros_like(self.optimum)
+        coupled = self.model.coupling is not None
+        alone = self.left_alone.returns(self.model.initial) if coupled else self.left_alone.value
+        points: FloatArray = (self.optimum - alone) / self.point
+        return points
 
     @cached_property
     def step_matrices(self) -> FloatArray:
@@ -78,7 +100,7 @@ class Row:
         return np.concatenate([so_far @ model.power_kw, ahead])
 
 
-# ------------------------------------------------------------------ observations and rewards
+# ------------------------------------------------------------------ observations
 def observed_price(model: EnsembleModel) -> FloatArray:
     """Return the price in $/kWh of each interval 0 … T, shape (T + 1,) or (T + 1, c).
 
@@ -95,26 +117,70 @@ def observed_price(model: EnsembleModel) -> FloatArray:
     return result
 
 
-def clock_of(model: EnsembleModel) -> FloatArray:
-    """Return the observations after the shares at times 0 … T in each context, shape (T + 1, c, 3 + f).
+def clock_of(model: EnsembleModel, ahead: int = AHEAD) -> FloatArray:
+    """Return the observations after the shares at times 0 … T in each context, shape (T + 1, c, 1 + ahead + f).
 
-    The fraction of the horizon left, the expected price of the interval that begins now and of the one after it (the
+    The fraction of the horizon left, the expected prices of the interval that begins now and of those after it (the
     last one is repeated at the end), and the features of the context. Prices are shifted and scaled so that the lowest
     of them and 0 $/kWh, and the highest and 0, span [0, 1]. With a coupling its levels stand in their place, in parts
     of the greatest power: they differ from instance to instance.
     """
     horizon, c, moves = model.horizon, model.n_contexts, model.tables().context
     unit = np.broadcast_to(_unit_price(model) if model.coupling is None else _level(model), (horizon + 1, c))
-    now, following = unit.copy(), unit.copy()
-    for t in range(horizon):
-        now[t] = moves[t] @ unit[t + 1]
-    for t in range(horizon):
-        following[t] = moves[t] @ now[t + 1]
-    left = np.broadcast_to(((horizon - np.arange(horizon + 1)) / horizon)[:, None], (horizon + 1, c))
-    features = np.zeros((1, 0)) if model.context is None else model.context.features
+    left = (horizon - np.arange(horizon + 1)) / horizon
+    columns, expected = [np.broadcast_to(left[:, None], (horizon + 1, c))], unit
+    for _ in range(ahead):
+        expected = np.concatenate([np.einsum("twv,tv->tw", moves, expected[1:]), unit[-1:]])
+        columns.append(expected if model.context is None else model.context.as_shown(expected))
+    features = layout_of(model).features
     shown = np.broadcast_to(features, (horizon + 1, c, features.shape[1]))
     # A mean of numbers in [0, 1] may leave it by a rounding step.
-    return np.concatenate([np.clip(np.stack([left, now, following], axis=-1), 0.0, 1.0), shown], axis=-1)
+    return np.concatenate([np.clip(np.stack(columns, axis=-1), 0.0, 1.0), shown], axis=-1)
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Where things stand in an observation: shares, fraction of the horizon left, what is known ahead, context.
+
+    Attributes
+    ----------
+    horizon : int
+        Number of decisions.
+    features : ndarray of shape (c, f)
+        What is shown of each context; of shape (1, 0) without one.
+    ahead : int
+        Number of prices, limits or targets.
+    """
+
+    horizon: int
+    features: FloatArray = field(default_factory=lambda: np.zeros((1, 0)))
+    ahead: int = AHEAD
+
+    @property
+    def known(self) -> int:
+        """How many numbers follow the fraction of the horizon: those known ahead, and the features of the context."""
+        return self.ahead + int(self.features.shape[1])
+
+    def states(self, size: int) -> int:
+        """Return the number of shares in an observation of `size` numbers."""
+        return size - 1 - self.known
+
+    def time(self, observation: Any) -> IntArray:
+        """Read the number of the decision from observations (…, size); at the end of an episode the last one."""
+        left = np.asarray(observation, dtype=float)[..., -1 - self.known]
+        return np.clip(np.rint((1.0 - left) * self.horizon), 0, self.horizon - 1).astype(np.int64)
+
+    def context(self, observation: Any) -> IntArray:
+        """Read the context from observations (…, size)."""
+        array = np.asarray(observation, dtype=float)
+        shown = array[..., array.shape[-1] - self.features.shape[1] :]
+        nearest: IntArray = np.abs(shown[..., None, :] - self.features).sum(axis=-1).argmin(axis=-1)
+        return nearest
+
+
+def layout_of(model: EnsembleModel, ahead: int = AHEAD) -> Layout:
+    """Return where things stand in the observations of a model."""
+    return Layout(model.horizon, np.zeros((1, 0)) if model.context is None else model.context.features, ahead)
 
 
 def _unit_price(model: EnsembleModel) -> FloatArray:
@@ -131,18 +197,6 @@ def _level(model: EnsembleModel) -> FloatArray:
     return np.clip(model.coupling.level / most, 0.0, 1.0)[:, None]
 
 
-def reward_unit(model: EnsembleModel) -> float:
-    """Return the dollars that a reward of unit scale is measured in: the largest utility in size; public.
-
-    A coupling counts with its cost at the least and the greatest power, where it is largest.
-    """
-    largest = float(np.abs(model.utility[1:]).max())
-    if model.coupling is not None:
-        times = np.arange(1, model.horizon + 1)
-        largest += max(float(model.coupling.cost(times, x).max()) for x in (model.power_kw.min(), model.power_kw.max()))
-    return largest if largest > 0 else 1.0
-
-
 # ------------------------------------------------------------------ stacking
 def stack(
     rows: Sequence[Row], mode: ActionMode, loads: int, reward: str, autoreset: bool, random_row: bool
@@ -154,6 +208,11 @@ def stack(
     """
     models = [row.model for row in rows]
     _check_alike(models)
+    if reward == "points" and not all(row.point > 0 for row in rows):
+        raise ValueError(
+            "the optimum earns no more than loads that are left alone, so there is nothing to score in points; use "
+            "reward='dollars'."
+        )
     first, c = models[0], models[0].n_contexts
     starts, decisions, behaviour = nonzeros([model.default for model in models])
     natures = [model.nature for model in models if model.nature is not None]
@@ -173,7 +232,7 @@ def stack(
         nature=nature[2],
         nature_block=_blocks(np.eye(1) if first.nature is None else first.nature, first.horizon, c),
         basis=_stacked([_basis(mode, model) for model in models]),
-        utility=_stacked([model.utility.reshape(first.horizon + 1, c, -1) for model in models]),
+        utility=_stacked([model.tables().utility for model in models]),
         power=_stacked([model.power_kw for model in models]),
         clock=_stacked([row.clock for row in rows]),
         level=_stacked([flat if one is None else one.level for one in couplings]),
@@ -181,12 +240,19 @@ def stack(
         initial=_stacked([model.initial / model.initial.sum() for model in models]),
         first=_stacked([np.ones(1) if model.context is None else model.context.start for model in models]),
         moves=_stacked([_moves(model) for model in models]),
-        optimum=_stacked([row.optimum for row in rows]),
+        optimum=_stacked([np.stack([row.optimum, row.optimum_points], axis=-1) for row in rows]),
+        worth=_stacked([row.left_alone.worth for row in rows]),
+        later=_padded([row.left_alone.ahead.power for row in rows]),
+        later_time=_padded([row.left_alone.ahead.time for row in rows]),
+        later_chance=_padded([row.left_alone.ahead.chance for row in rows]),
+        later_first=np.stack([row.left_alone.first for row in rows]),
         penalty=_stacked([np.float64(model.discomfort_penalty) for model in models]),
-        unit=_stacked([np.float64(reward_unit(model) if reward == "unit" else 1.0) for model in models]),
+        point=_stacked([np.float64(row.point) for row in rows]),
         mode=step.POLICY if mode.basis is None else step.TILT if mode.tilt else step.BASIS,
         loads=loads,
         coupling=kind,
+        points=int(reward == "points"),
+        shown=int(first.shares_shown),
         spread=int(first.spread_start),
         random_row=int(random_row),
         autoreset=int(autoreset),
@@ -231,18 +297,24 @@ def _stacked(arrays: Sequence[Any]) -> FloatArray:
     return np.ascontiguousarray(np.stack(arrays), dtype=np.float64)
 
 
+def _padded(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Stack arrays of different lengths, the shorter ones followed by zeros."""
+    longest = max(map(len, arrays))
+    out = np.zeros((len(arrays), longest, *arrays[0].shape[1:]), arrays[0].dtype)
+    for row, one in zip(out, arrays, strict=True):
+        row[: len(one)] = one
+    return out
+
+
 def _check_alike(models: Sequence[EnsembleModel]) -> None:
     """Refuse models that cannot be played side by side."""
 
     def shape(model: EnsembleModel) -> tuple[Any, ...]:
         nature, coupling = model.nature, model.coupling
         return (
-            *(model.n_states, model.n_decisions, model.n_contexts, model.horizon, model.spread_start),
-            *(
-                model.default.shape,
-                None if nature is None else nature.shape,
-                None if coupling is None else coupling.kind,
-            ),
+            *(model.n_states, model.n_decisions, model.n_contexts, model.horizon),
+            *(model.spread_start, model.shares_shown, model.default.shape),
+            *(None if nature is None else nature.shape, None if coupling is None else coupling.kind),
         )
 
     if len({shape(model) for model in models}) != 1:

@@ -161,7 +161,7 @@ class EnsembleVectorEnv(BatchView, VectorEnv[NDArray[np.float32], NDArray[np.flo
         return observations, infos
 
     def _blank(self) -> tuple[NDArray[np.float32], FloatArray]:
-        return np.empty((self.num_envs, self._batch.width), np.float32), np.empty((step.MISS + 1, self.num_envs))
+        return np.empty((self.num_envs, self._batch.width), np.float32), np.empty((step.VALUES, self.num_envs))
 
     def _infos(self, values: FloatArray, present: BoolArray) -> dict[str, Any]:
         batch = self._batch
@@ -170,12 +170,13 @@ class EnsembleVectorEnv(BatchView, VectorEnv[NDArray[np.float32], NDArray[np.flo
             "utility": values[step.UTILITY],
             "discomfort": values[step.DISCOMFORT],
             "power_kw": values[step.POWER],
-            "optimal_return": batch.state.best.copy(),
+            "optimal_return": batch.state.best[:, 0].copy(),
+            "optimal_points": batch.state.best[:, 1].copy(),
         }
         if self.model.context is not None:
             infos["context"] = self.context
         if self.model.coupling is not None:
-            infos["cost"] = values[step.MISS]
+            infos["cost"], infos["coupling_cost"] = values[step.MISS], values[step.CHARGE]
         if batch.several:
             infos["instance"] = batch.state.row.copy()
         if batch.infos == "all":
@@ -202,7 +203,7 @@ class EnsembleVectorEnv(BatchView, VectorEnv[NDArray[np.float32], NDArray[np.flo
         if self._history is not None:
             now = self._batch.state.time[mask], np.flatnonzero(mask)
             self._history[0][now] = values[step.POWER, mask]
-            self._history[1][now] = values[step.UTILITY, mask] - values[step.DISCOMFORT, mask]
+            self._history[1][now] = (values[step.UTILITY] - values[step.CHARGE] - values[step.DISCOMFORT])[mask]
 
     def _seed_streams(self, seeds: Sequence[int | None] | None, mask: BoolArray) -> None:
         fresh = self._stream_source is None or self._stream_source is not self._np_random

@@ -37,11 +37,11 @@ from numpy.typing import NDArray
 
 from dp_ensemble_env import __version__, scenarios
 from dp_ensemble_env.agents import Agent, evaluate, make_agent
-from dp_ensemble_env.agents.base import decision_time, observed_context
 from dp_ensemble_env.envs import actions
 from dp_ensemble_env.envs import spec as portable
 from dp_ensemble_env.envs.actions import action_scale
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
+from dp_ensemble_env.envs.tables import layout_of
 from dp_ensemble_env.experiments.croissant import describe_folder, write_description
 from dp_ensemble_env.experiments.deployment import deploy
 from dp_ensemble_env.model import EnsembleModel
@@ -129,7 +129,7 @@ def make_env(problem: Problem, settings: DatasetSettings) -> gymnasium.Env[Any, 
             **chosen,
         )
     release = None if settings.privacy is None else draw_release(settings.privacy, model, settings.release_seed)
-    return gymnasium.make(portable.portable_spec(model, release, **chosen))
+    return gymnasium.make(portable.portable_spec(model, release, reward="dollars", **chosen))
 
 
 def check_spec(spec: EnvSpec | None) -> EnvSpec:
@@ -203,12 +203,12 @@ class Tilting:
     ) -> tuple[NDArray[np.floating], Any]:
         """Return the tilted default matrices of the present decisions."""
         action, state = self.agent.predict(observation, state, episode_start, deterministic)
-        model, context = self.model, self.model.context
-        time = decision_time(observation, model.horizon, 0 if context is None else context.features.shape[1])
+        model, layout = self.model, layout_of(self.model)
+        time = layout.time(observation)
         tilt = np.asarray(action, float) * action_scale(model)[time][..., None]
         default = model.default_policy[time]
-        if context is not None:
-            default = model.default_policy[time, observed_context(observation, context.features)]
+        if model.context is not None:
+            default = model.default_policy[time, layout.context(observation)]
         with np.errstate(divide="ignore"):
             logs = np.log(default) + tilt[..., None, :]
         return np.exp(logs - np.logaddexp.reduce(logs, axis=-1, keepdims=True)).astype(np.float32), state

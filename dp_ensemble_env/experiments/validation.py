@@ -212,6 +212,7 @@ def play(problem: Problem, plan: Plan, population: str, first: int, count: int) 
         loads_of(model, population) or "mean-field",
         "policy",
         autoreset_mode=AutoresetMode.DISABLED,
+        reward="dollars",
         privacy=problem.release,
     )
     every = not chance(model, population) and not model.spread_start

@@ -72,7 +72,7 @@ class Game:
         self.days = {"you": Day(), "optimum": _whole_day(self.model, seed, True)}
         self.days["uncontrolled"] = _whole_day(self.model, seed, False)
         self.prices: list[float] = []
-        self.env = EnsembleEnv(self.model, action="price", render_mode=render_mode)
+        self.env = EnsembleEnv(self.model, action="price", reward="dollars", render_mode=render_mode)
         self.days["you"].begin(self.env.reset(seed=seed)[1])
 
     @property
@@ -148,7 +148,7 @@ class Game:
 
 def _whole_day(model: EnsembleModel, seed: int, optimal: bool) -> Day:
     """Play the same day with the optimal policy, or without interfering."""
-    env = EnsembleEnv(model, action="policy" if optimal else "price")
+    env = EnsembleEnv(model, action="policy" if optimal else "price", reward="dollars")
     agent: Any = make_agent("standard", env) if optimal else None
     observation, info = env.reset(seed=seed)
     day, done = Day(), False

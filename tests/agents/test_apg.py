@@ -170,14 +170,14 @@ def test_loaded_without_torch_and_without_code(tmp_path):
     code = (
         "import sys; from dp_ensemble_env.agents.sb3 import load_agent; "
         f"agent = load_agent({str(tmp_path / 'runs' / 'one')!r}, {str(tmp_path / 'runs')!r}); "
-        "import numpy as np; print(repr(agent)); print(agent.predict(np.full(23, 0.5))[0].tolist()); "
+        "import numpy as np; print(repr(agent)); print(agent.predict(np.full(25, 0.5))[0].tolist()); "
         "assert 'torch' not in sys.modules and 'stable_baselines3' not in sys.modules"
     )
     run = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert run.returncode == 0, run.stderr
     shown, action = run.stdout.splitlines()
     assert shown == repr(agent)
-    np.testing.assert_allclose(json.loads(action), agent.predict(np.full(23, 0.5))[0], atol=1e-6)
+    np.testing.assert_allclose(json.loads(action), agent.predict(np.full(25, 0.5))[0], atol=1e-6)
 
 
 def test_files_without_a_table_still_load(tmp_path):
@@ -185,8 +185,8 @@ def test_files_without_a_table_still_load(tmp_path):
     layers = short().model.layers
     save_policy(tmp_path / "old.safetensors", GradientPolicy(layers), "apg")
     old = load_policy(tmp_path / "old.safetensors")[0]
-    assert repr(old) == "GradientPolicy(23 - 64 - 64 - 20)" and old.table is None
-    seen = np.random.default_rng(0).uniform(size=(5, 23))
+    assert repr(old) == "GradientPolicy(25 - 64 - 64 - 20)" and old.table is None
+    seen = np.random.default_rng(0).uniform(size=(5, 25))
     np.testing.assert_array_equal(old.predict(seen)[0], GradientPolicy(layers).predict(seen)[0])
 
 

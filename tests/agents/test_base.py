@@ -10,7 +10,7 @@ from oracles import C, T, general_model
 from stable_baselines3.common.evaluation import evaluate_policy as sb3_evaluate_policy
 
 from dp_ensemble_env.agents import Agent, agent_kind, agent_names, evaluate, make_agent, register_agent
-from dp_ensemble_env.agents.base import ScheduleAgent, core_env, decision_time
+from dp_ensemble_env.agents.base import ScheduleAgent, core_env
 from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv
 
 
@@ -25,34 +25,26 @@ def test_predict_takes_one_observation_or_a_batch(campus):
     assert_allclose(batch[2], single)
 
 
-def test_decision_time_from_the_observation():
-    horizon = 18
-    left = np.float32(1) - np.arange(horizon + 1, dtype=np.float32) / np.float32(horizon)
-    observations = np.zeros((horizon + 1, 23), np.float32)
-    observations[:, -3] = left
-    assert decision_time(observations, horizon).tolist() == [*range(18), 17]
-
-
 def test_stable_baselines_evaluates_every_agent(campus):
     env = EnsembleEnv(campus.override(initial=[17]), action="tilt")
     returns, _ = sb3_evaluate_policy(make_agent("standard", env), env, n_eval_episodes=2, warn=False)
-    assert returns == pytest.approx(env.optimal_return(17), rel=1e-4)
+    assert returns == pytest.approx(100, rel=1e-4)
 
 
 def test_schedules_read_time_and_context() -> None:
     model = general_model("everything")
     env, actions = EnsembleVectorEnv(50, model, action="price"), np.arange(T * C).reshape(T, C, 1) / 100.0
-    agent = ScheduleAgent(actions, "test", "none", model.context, by_context=True)
+    agent = ScheduleAgent(actions, "test", "none", env.layout, by_context=True)
     observation, _ = env.reset(seed=0)
     for t in range(T):
         assert_allclose(agent.predict(observation)[0], actions[t, env.context], rtol=1e-7)
         assert_allclose(agent.predict(observation[7])[0], actions[t, env.context[7]], rtol=1e-7)
         observation, *_ = env.step(np.zeros((50, 1)))
     assert agent.schedule(model).tolist() == actions.tolist()
-    every_time = ScheduleAgent(actions[:, 0], "test", "none", model.context)
+    every_time = ScheduleAgent(actions[:, 0], "test", "none", env.layout)
     assert every_time.schedule(model).tolist() == np.repeat(actions[:, :1], C, axis=1).tolist()
     assert agent.schedule(general_model("nature")) is None  # there is no context to read
-    assert ScheduleAgent(actions[:3, 0], "short", "none", model.context).schedule(model) is None
+    assert ScheduleAgent(actions[:3, 0], "short", "none", env.layout).schedule(model) is None
 
 
 def test_one_registry_of_plans_and_learners(campus):

@@ -298,7 +298,7 @@ def test_a_foreign_model_needs_consent_before_it_is_opened(tmp_path):
     agent = run(tmp_path / "mine")
     agent.model.save(folder / "model.zip")
     loaded = load_agent(folder, tmp_path / "runs", allow_code=True)
-    observation = np.zeros(23, np.float32)
+    observation = np.zeros(25, np.float32)
     np.testing.assert_array_equal(loaded.predict(observation)[0], agent.predict(observation)[0])
     whole = (folder / "model.zip").read_bytes()
     for size in (10, len(whole) // 2, len(whole) - 30):

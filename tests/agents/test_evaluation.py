@@ -17,6 +17,7 @@ from dp_ensemble_env.agents.plans import PolicyAgent
 from dp_ensemble_env.control.policies import solve_policy
 from dp_ensemble_env.control.returns import path_returns
 from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv
+from dp_ensemble_env.envs.tables import layout_of
 from dp_ensemble_env.experiments import validation
 from dp_ensemble_env.reporting.score import event_outcome, reference_returns, start_values
 
@@ -37,7 +38,7 @@ def random_schedule(env, seed=0):
     else:
         actions = rng.uniform(1.2 * space.low, 1.2 * space.high, shape)
     actions = actions if model.context is not None else actions[:, 0]
-    return ScheduleAgent(actions, "random", "none", model.context, by_context=model.context is not None)
+    return ScheduleAgent(actions, "random", "none", layout_of(model), by_context=model.context is not None)
 
 
 # ------------------------------------------------------------------ schedules
@@ -149,7 +150,7 @@ def test_a_policy_earns_along_a_path_what_it_is_said_to() -> None:
     model, size, rng = general_model("everything", 5), 500, np.random.default_rng(0)
     policy = model.default_policy * rng.gamma(1.0, size=model.default_policy.shape)
     policy /= policy.sum(axis=-1, keepdims=True)
-    envs = EnsembleVectorEnv(size, model, action="policy", autoreset_mode="DISABLED")
+    envs = EnsembleVectorEnv(size, model, action="policy", autoreset_mode="DISABLED", reward="dollars")
     agent, (observation, _) = PolicyAgent(envs, policy), envs.reset(seed=0)
     shares, contexts, total = envs.occupancy, [envs.context], np.zeros(size)
     for _ in range(T):

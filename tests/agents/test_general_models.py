@@ -23,7 +23,7 @@ def test_the_clock_of_learners_keeps_the_context() -> None:
     extractor = features.ClockFeatures(env.observation_space, T, 3)
     observation, _ = env.reset(seed=0)
     shown = extractor(torch.as_tensor(observation)[None]).numpy()[0]
-    assert shown.shape == (T + N + 5,) == (extractor.features_dim,)
+    assert shown.shape == (T + N + 7,) == (extractor.features_dim,)
     assert shown[:T].tolist() == [1, 0, 0, 0, 0, 0]
     np.testing.assert_array_equal(shown[T : T + N], observation[:N])
     np.testing.assert_array_equal(shown[T + N :], observation[N + 1 :])
@@ -50,7 +50,7 @@ def test_a_learner_trains_on_instances_and_resumes_where_it_was(tmp_path: Path) 
     whole = train("ppo", env, settings, models=models)
     again = train("ppo", env, settings, models=models, keep=RunFolder(tmp_path / "run"))
     alone = train("ppo", env, settings)
-    observation = np.full((1, 7), 0.3, np.float32)
+    observation = np.full((1, 9), 0.3, np.float32)
     one, two, three = (agent.predict(observation)[0] for agent in (whole, again, alone))
     assert one == pytest.approx(two) and one != pytest.approx(three)
     with pytest.raises(ValueError, match="another configuration"):

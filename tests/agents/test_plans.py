@@ -44,7 +44,7 @@ def rollout(env, agent, state):
 @pytest.mark.parametrize("name", POLICIES)
 def test_score_three_ways(campus, name):
     """Closed form (cost of privacy), exact policy evaluation and environment rollouts agree."""
-    env = EnsembleEnv(campus, action="policy")
+    env = EnsembleEnv(campus, action="policy", reward="dollars")
     agent = make_agent(name, env, **settings(name))
     outcome, exact = evaluate(agent, env), event_outcome(campus, agent.policy)
     assert outcome.exact and outcome.score == pytest.approx(exact.score, abs=1e-9)

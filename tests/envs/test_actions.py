@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
+from helpers import TiltEnv, TiltVectorEnv
 from oracles import C, EpisodeKey, M, T, divergences, general_model, tilted
 
-from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv, actions, functional
+from dp_ensemble_env.envs import actions, functional
 from dp_ensemble_env.model import EnsembleModel
 
 #: Two directions for each decision, at each time, in each context.
@@ -44,10 +45,10 @@ def at(basis: np.ndarray, t: int, w: int) -> np.ndarray:
 def test_a_basis_moves_the_ensemble_as_tilts_computed_by_hand_do(shape, population, register) -> None:
     basis, model = SHAPES[shape], general_model("everything", 2)
     register("mine", lambda model: basis)
-    env = EnsembleEnv(model, population, "mine")
+    env = TiltEnv(model, population, "mine")
     params, key = functional.make(env), EpisodeKey(model, 5)
     assert env.action_space.shape == (2,)
-    tables, by_hand = model.tables(), EnsembleEnv(model, population, "policy")
+    tables, by_hand = model.tables(), TiltEnv(model, population, "policy")
     state, _ = functional.reset(params, key.begin())
     env.reset(seed=5), by_hand.reset(seed=5)
     for t, action in enumerate(np.random.default_rng(1).uniform(-1, 1, (T, 2))):
@@ -71,7 +72,7 @@ def test_a_basis_of_each_instance(register) -> None:
     """Rows have bases of their own."""
     models = [general_model("everything", seed) for seed in range(3)]
     register("mine", lambda model: BASES * model.utility[0, 0, 0])
-    env, alike = EnsembleEnv(models, action="mine"), [EnsembleEnv([model] * 3, action="mine") for model in models]
+    env, alike = TiltEnv(models, action="mine"), [TiltEnv([model] * 3, action="mine") for model in models]
     for seed in range(6):
         twin = alike[env.reset(seed=seed)[1]["instance"]]
         twin.reset(seed=seed)
@@ -103,10 +104,10 @@ def test_what_is_no_basis_is_refused(register) -> None:
         name = "wrong-" + "x".join(map(str, shape))
         register(name, lambda model, shape=shape: np.ones(shape))
         with pytest.raises(ValueError, match="basis"):
-            EnsembleEnv(model, action=name)
+            TiltEnv(model, action=name)
     register("wrong", lambda model: np.full((2, M), np.nan))
     with pytest.raises(ValueError, match="basis"):
-        EnsembleVectorEnv(2, model, action="wrong")
+        TiltVectorEnv(2, model, action="wrong")
 
 
 def test_the_scale_covers_what_is_at_stake(campus: EnsembleModel) -> None:
@@ -115,6 +116,6 @@ def test_the_scale_covers_what_is_at_stake(campus: EnsembleModel) -> None:
     np.testing.assert_allclose(actions.action_scale(campus), expected, rtol=1e-12)
     narrow = campus.override(tilt_scale=np.full(18, 0.01))
     assert (actions.action_scale(narrow) == 0.01).all()
-    env = EnsembleEnv(narrow)
+    env = TiltEnv(narrow)
     with pytest.raises(ValueError, match="times wider than the action box"):
         env.encode_policy(env.optimal_policy[0], 0)

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import random_model
+from helpers import TiltEnv, TiltVectorEnv, random_model
 from oracles import KINDS, MODES, M, T, general_model
 
-from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv, step
+from dp_ensemble_env.envs import step
 from dp_ensemble_env.privacy.ledger import PrivacyBudgetExceeded, PrivacyLedger
 
 SPEC = "dirichlet:k=20,floor=0.1"
@@ -20,11 +20,11 @@ def test_one_compiled_form_serves_every_model_mode_population_and_layout() -> No
     """A second one would take seconds of compilation in the middle of somebody's episode."""
     for kind in KINDS:
         for mode in MODES:
-            env = EnsembleEnv(general_model(kind), 3, mode)
+            env = TiltEnv(general_model(kind), 3, mode)
             env.reset(seed=0)
             env.step(env.action_space.sample())
     model = general_model("everything")
-    env, envs = EnsembleEnv(model), EnsembleVectorEnv(3, model)
+    env, envs = TiltEnv(model), TiltVectorEnv(3, model)
     env.reset(), envs.reset()
     env.step(np.broadcast_to(0.1, (M,)))
     envs.step(np.broadcast_to(np.zeros(M), (3, M)))
@@ -40,7 +40,7 @@ def test_one_compiled_form_serves_every_model_mode_population_and_layout() -> No
 
 
 # ------------------------------------------------------------------ releases
-def played(envs: EnsembleVectorEnv) -> list[np.ndarray]:
+def played(envs: TiltVectorEnv) -> list[np.ndarray]:
     """The matrix that each sub-environment plays."""
     return [envs._batch.rows[row].model.default for row in envs._batch.state.row]
 
@@ -48,9 +48,9 @@ def played(envs: EnsembleVectorEnv) -> list[np.ndarray]:
 def test_staggered_episodes_play_the_releases_of_their_numbers() -> None:
     model = random_model(0)
     settings = {"privacy": SPEC, "redraw": "episode"}
-    releases = [one.default for one in EnsembleEnv(model, **settings).released_models(12)]
+    releases = [one.default for one in TiltEnv(model, **settings).released_models(12)]
     for mode in ("DISABLED", "NEXT_STEP", "SAME_STEP"):
-        envs, rng = EnsembleVectorEnv(4, model, autoreset_mode=mode, **settings), np.random.default_rng(1)
+        envs, rng = TiltVectorEnv(4, model, autoreset_mode=mode, **settings), np.random.default_rng(1)
         envs.reset(seed=0)
         episode = np.zeros(4, int)
         for _ in range(9):
@@ -72,7 +72,7 @@ def test_a_refused_release_leaves_the_episodes_under_way_alone() -> None:
     """Two episode numbers begin at once, and the budget is enough for one of them."""
     model = random_model(0)
     ledger = PrivacyLedger()
-    envs = EnsembleVectorEnv(2, model, privacy=SPEC, redraw="episode", autoreset_mode="DISABLED", ledger=ledger)
+    envs = TiltVectorEnv(2, model, privacy=SPEC, redraw="episode", autoreset_mode="DISABLED", ledger=ledger)
     envs.reset(seed=0)
     envs.reset(options={"reset_mask": np.array([True, False])})
     envs.step(np.zeros((2, 6)))
@@ -95,7 +95,7 @@ def test_a_refused_release_leaves_the_episodes_under_way_alone() -> None:
 
 
 def test_a_bad_seed_is_refused_before_a_release_is_drawn() -> None:
-    env = EnsembleEnv(random_model(0), privacy=SPEC, redraw="episode", ledger=PrivacyLedger())
+    env = TiltEnv(random_model(0), privacy=SPEC, redraw="episode", ledger=PrivacyLedger())
     env.reset(seed=0)
     matrix, charged = env.release.matrix, env.ledger.releases
     for seed in (-1, 1.5):
@@ -106,10 +106,10 @@ def test_a_bad_seed_is_refused_before_a_release_is_drawn() -> None:
 
 
 def test_what_is_told_of_the_optimum_is_that_of_the_played_release() -> None:
-    envs = EnsembleVectorEnv(2, random_model(0), privacy=SPEC, redraw="episode", autoreset_mode="DISABLED")
+    envs = TiltVectorEnv(2, random_model(0), privacy=SPEC, redraw="episode", autoreset_mode="DISABLED")
     envs.reset(seed=0)
     _, infos = envs.reset(options={"reset_mask": np.array([True, False]), "state": 3})
-    alone = [EnsembleEnv(model).optimal_return(3) for model in envs.released_models(2)]
+    alone = [TiltEnv(model).optimal_return(3) for model in envs.released_models(2)]
     assert infos["optimal_return"][0] == pytest.approx(alone[1], rel=1e-12)
     assert envs.optimal_return(3) == pytest.approx(alone[1], rel=1e-12)  # the latest is in force
     assert infos["_optimal_return"].tolist() == [True, False]
@@ -127,8 +127,8 @@ def through_a_store(thing: Any) -> Any:
 @pytest.mark.parametrize("population", ["mean-field", "single", 9])
 def test_environments_that_come_out_of_a_store_go_on(population: str | int, settings: dict) -> None:
     model = general_model("everything")
-    env = EnsembleEnv(model, population, **settings)
-    envs = EnsembleVectorEnv(3, model, population, autoreset_mode="SAME_STEP", **settings)
+    env = TiltEnv(model, population, **settings)
+    envs = TiltVectorEnv(3, model, population, autoreset_mode="SAME_STEP", **settings)
     env.reset(seed=0), envs.reset(seed=0)
     env.step(np.full(M, 0.1))
     away, batch = through_a_store(env), through_a_store(envs)

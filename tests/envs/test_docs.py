@@ -67,7 +67,7 @@ def test_documented_info_keys_and_types_are_the_real_ones() -> None:
     for info in (env.reset()[1], env.step(np.zeros(20))[4]):
         assert {key: type(value).__name__ for key, value in info.items()} == documented
     more = {"occupancy", "default_occupancy", "curtailment_kw"}
-    assert all(f"`{name}`" in section("Rewards") for name in (*more, "context", "cost", "instance"))
+    assert all(f"`{name}`" in section("Rewards") for name in (*more, "context", "cost", "coupling_cost", "instance"))
     assert set(EnsembleEnv("campus-event", infos="all").reset()[1]) == {*documented, *more}
     vector = EnsembleVectorEnv(2, "campus-event").reset()[1]
     assert {key for key in vector if not key.startswith("_")} == set(documented)
@@ -86,8 +86,8 @@ def test_documented_spaces_are_the_real_ones() -> None:
         assert actual.shape == eval(shape, {"n": 20, "m": 20})  # noqa: S307 - our own docstring
         assert actual.dtype == np.float32
     observation = EnsembleEnv("campus-event").observation_space
-    assert "`Box(0, 1, (n + 3,), float32)`" in section("Observation Space")
-    assert observation.shape == (23,) and observation.dtype == np.float32
+    assert "`Box(0, 1, (n + 5,), float32)`" in section("Observation Space")
+    assert observation.shape == (25,) and observation.dtype == np.float32
     for row in table("Observation Space", "index"):
         assert row[2:4] == ["0", "1"]
 

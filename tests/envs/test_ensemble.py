@@ -9,13 +9,12 @@ import pickle
 import gymnasium
 import numpy as np
 import pytest
-from helpers import random_model
+from helpers import TiltEnv, TiltVectorEnv, random_model
 from oracles import KINDS, MODES, M, N, T, general_model, policy_of
 
-from dp_ensemble_env.agents.base import decision_time, observed_context
 from dp_ensemble_env.context import Context
-from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv, batch
-from dp_ensemble_env.envs.tables import observed_price, reward_unit
+from dp_ensemble_env.envs import batch
+from dp_ensemble_env.envs.tables import AHEAD, layout_of, observed_price
 from dp_ensemble_env.model import EnsembleModel
 
 POPULATIONS = ("mean-field", "single", 100)
@@ -28,22 +27,24 @@ def same(left: tuple, right: tuple) -> None:
     assert left[1:] == right[1:]
 
 
-def twins(model: EnsembleModel | str, *args: object, **settings: object) -> tuple[EnsembleEnv, EnsembleEnv]:
-    pair = EnsembleEnv(model, *args, **settings), EnsembleEnv(model, *args, **settings)
+def twins(model: EnsembleModel | str, *args: object, **settings: object) -> tuple[TiltEnv, TiltEnv]:
+    pair = TiltEnv(model, *args, **settings), TiltEnv(model, *args, **settings)
     for env in pair:
         env.reset(seed=1)
     return pair
 
 
 # ------------------------------------------------------------------ observations and infos
-def test_observations_hold_time_and_prices(campus: EnsembleModel) -> None:
-    env = EnsembleEnv(campus)
+@pytest.mark.parametrize("ahead", [AHEAD, 2, 0])
+def test_observations_hold_time_and_prices(campus: EnsembleModel, ahead: int) -> None:
+    env = TiltEnv(campus, ahead=ahead)
     observation, _ = env.reset(seed=0)
     price = campus.event.price / campus.event.price.max()
     for t in range(campus.horizon + 1):
         assert observation[20] == np.float32((18 - t) / 18)
-        assert observation[21] == np.float32(price[min(t + 1, 18)])
-        assert observation[22] == np.float32(price[min(t + 2, 18)])
+        shown = [price[min(t + j, 18)] for j in range(1, ahead + 1)]
+        np.testing.assert_array_equal(observation[21:], np.array(shown, np.float32))
+        assert env.layout.time(observation) == min(t, 17) and env.layout.states(len(observation)) == 20
         if t < campus.horizon:
             observation, _, terminated, truncated, info = env.step(np.zeros(20, np.float32))
             assert terminated == (t == 17) and truncated is False and info["time"] == t + 1
@@ -54,8 +55,8 @@ def test_observations_show_expected_prices_and_features() -> None:
     model = general_model("everything", 3)
     features = np.array([[0.0, 0.5], [0.25, 0.5], [0.25, 1.0]])
     model = model.override(context=Context(model.context.transition, features=features))
-    env = EnsembleEnv(model, action="price")
-    assert env.observation_space.shape == (N + 5,)
+    env = TiltEnv(model, action="price")
+    assert env.observation_space.shape == (N + 7,)
     centred = model.power_kw - model.power_kw.mean()
     price = -(model.utility @ centred) / (centred @ centred) / model.step_hours
     price = (price - min(price.min(), 0)) / (max(price.max(), 0) - min(price.min(), 0))
@@ -64,11 +65,12 @@ def test_observations_show_expected_prices_and_features() -> None:
     for t in range(T + 1):
         w = info["context"]
         path.append(w)
-        now = moves[t][w] @ price[t + 1] if t < T else price[T, w]
-        following = now if t >= T - 1 else moves[t][w] @ moves[t + 1] @ price[t + 2]
-        np.testing.assert_allclose(observation[N:], [(T - t) / T, now, following, *features[w]], atol=1e-6)
-        assert observed_context(observation, features) == w
-        assert decision_time(observation, T, 2) == min(t, T - 1)
+        shown, chance = [], np.eye(3)[w]
+        for u in range(t, t + 4):  # the last price is repeated
+            chance = chance @ moves[u] if u < T else chance
+            shown.append(chance @ price[min(u + 1, T)])
+        np.testing.assert_allclose(observation[N:], [(T - t) / T, *shown, *features[w]], atol=1e-6)
+        assert layout_of(model).context(observation) == w and layout_of(model).time(observation) == min(t, T - 1)
         if t < T:
             observation, _, _, _, info = env.step(env.action_space.sample())
     assert len(set(path)) > 1
@@ -76,18 +78,18 @@ def test_observations_show_expected_prices_and_features() -> None:
 
 def test_observations_show_the_level_of_a_coupling() -> None:
     model = general_model("limit")
-    observation, _ = EnsembleEnv(model).reset()
+    observation, _ = TiltEnv(model).reset()
     level = np.clip(model.coupling.level / model.power_kw.max(), 0, 1)
-    np.testing.assert_allclose(observation[N:], [1.0, level[1], level[2]], atol=1e-7)
+    np.testing.assert_allclose(observation[N:], [1.0, *level[1:5]], atol=1e-7)
 
 
 @pytest.mark.parametrize("infos", ["basic", "all"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_info_keys_are_the_same_at_reset_and_step(kind: str, infos: str) -> None:
     model = general_model(kind)
-    env = EnsembleEnv(model, infos=infos)
-    basic = ["time", "utility", "discomfort", "power_kw", "optimal_return"]
-    more = ["context"] * (model.context is not None) + ["cost"] * (model.coupling is not None)
+    env = TiltEnv(model, infos=infos)
+    basic = ["time", "utility", "discomfort", "power_kw", "optimal_return", "optimal_points"]
+    more = ["context"] * (model.context is not None) + ["cost", "coupling_cost"] * (model.coupling is not None)
     every = ["occupancy", "default_occupancy", "curtailment_kw"] * (infos == "all")
     found = [env.reset(seed=0)[1], *(env.step(env.action_space.sample())[4] for _ in range(T))]
     for info in found:
@@ -97,7 +99,7 @@ def test_info_keys_are_the_same_at_reset_and_step(kind: str, infos: str) -> None
 
 
 def test_curtailment_is_uncontrolled_less_actual_power(campus: EnsembleModel) -> None:
-    env = EnsembleEnv(campus, action="price", infos="all")
+    env = TiltEnv(campus, action="price", infos="all")
     _, info = env.reset(options={"state": 15})
     uncontrolled = np.eye(20)[15]
     assert info["power_kw"] == campus.power_kw[15] and info["curtailment_kw"] == 0.0
@@ -110,19 +112,20 @@ def test_curtailment_is_uncontrolled_less_actual_power(campus: EnsembleModel) ->
     assert info["curtailment_kw"] > 0  # a positive price lowers the power
 
 
-def test_rewards_of_unit_scale(campus: EnsembleModel) -> None:
-    for model in (campus, general_model("everything"), general_model("target")):
-        env, unit = EnsembleEnv(model), EnsembleEnv(model, reward="unit")
-        env.reset(seed=0), unit.reset(seed=0)
-        action = env.action_space.sample()
-        one, two = env.step(action), unit.step(action)
-        assert one[1] == one[4]["utility"] - one[4]["discomfort"] and env.reward_unit == 1.0
-        assert two[1] == one[1] / unit.reward_unit and one[4] == two[4]
-        assert unit.reward_unit == reward_unit(model) >= np.abs(model.utility[1:]).max()
+def test_the_parts_in_info_are_the_reward_in_dollars_under_either_reward(campus: EnsembleModel) -> None:
+    for model in (campus, general_model("everything"), general_model("target"), general_model("limit")):
+        dollars, points = TiltEnv(model), TiltEnv(model, reward="points")
+        dollars.reset(seed=0), points.reset(seed=0)
+        for _ in range(T):
+            action = dollars.action_space.sample()
+            one, two = dollars.step(action), points.step(action)
+            parts = one[4]
+            assert one[1] == parts["utility"] - parts.get("coupling_cost", 0.0) - parts["discomfort"]
+            assert one[4] == two[4] and one[1] != two[1]
 
 
 def test_public_attributes_are_typed_and_documented() -> None:
-    for cls in (EnsembleEnv, EnsembleVectorEnv):
+    for cls in (TiltEnv, TiltVectorEnv):
         for name in ("model", "release", "ledger", "optimal_policy", "action_mode", "population", "occupancy"):
             attribute = inspect.getattr_static(cls, name)
             assert attribute.__doc__ and "return" in attribute.fget.__annotations__
@@ -133,7 +136,7 @@ def test_public_attributes_are_typed_and_documented() -> None:
 
 # ------------------------------------------------------------------ seeds
 def test_seeds_fix_the_episode(campus: EnsembleModel) -> None:
-    env = EnsembleEnv(campus, "single")
+    env = TiltEnv(campus, "single")
 
     def episode(seed: int | None) -> list[float]:
         env.reset(seed=seed)
@@ -146,7 +149,7 @@ def test_seeds_fix_the_episode(campus: EnsembleModel) -> None:
     replaced = episode(None)
     env.np_random = np.random.default_rng(5)
     assert episode(None) == replaced
-    unseeded = [EnsembleEnv(campus, "single") for _ in range(2)]
+    unseeded = [TiltEnv(campus, "single") for _ in range(2)]
     assert len({tuple(one.reset()[0]) + (one._batch.state.moves[0, 0],) for one in unseeded}) == 2
 
 
@@ -194,7 +197,7 @@ def test_actions_of_any_layout_mean_the_same_and_keep_their_digits() -> None:
     strided[::2] = base
     rewards = []
     for action in (base, frozen, strided[::2], base.tolist(), base.astype(np.float64), base.astype(">f4")):
-        env = EnsembleEnv(general_model("everything"))
+        env = TiltEnv(general_model("everything"))
         env.reset(seed=0)
         rewards.append(env.step(action)[1])
     assert len(set(rewards)) == 1
@@ -210,7 +213,7 @@ def test_actions_of_any_layout_mean_the_same_and_keep_their_digits() -> None:
 
 def test_discrete_actions_are_prices() -> None:
     model = general_model("everything")
-    discrete, price = EnsembleEnv(model, action="discrete"), EnsembleEnv(model, action="price")
+    discrete, price = TiltEnv(model, action="discrete"), TiltEnv(model, action="price")
     assert discrete.action_space.n == 11
     for k in range(11):
         discrete.reset(seed=1), price.reset(seed=1)
@@ -220,8 +223,8 @@ def test_discrete_actions_are_prices() -> None:
     for wrong in (11, -1, 0.5, np.array([3]), np.array([0.3], np.float32), None, "5"):
         with pytest.raises(ValueError, match="discrete action"):
             discrete.step(wrong)
-    same(EnsembleEnv(model, action="discrete").reset(seed=1), discrete.reset(seed=1))
-    envs = EnsembleVectorEnv(3, random_model(0, density=1.0), action="discrete")
+    same(TiltEnv(model, action="discrete").reset(seed=1), discrete.reset(seed=1))
+    envs = TiltVectorEnv(3, random_model(0, density=1.0), action="discrete")
     envs.reset(seed=0, options={"state": 2})
     _, _, _, _, info = envs.step(np.array([0, 5, 10]))
     assert (info["discomfort"] > 0).tolist() == [True, False, True]
@@ -229,7 +232,7 @@ def test_discrete_actions_are_prices() -> None:
 
 def test_stepping_past_the_end_or_before_the_start_is_refused() -> None:
     for population in POPULATIONS:
-        env = EnsembleEnv(random_model(0), population)
+        env = TiltEnv(random_model(0), population)
         with pytest.raises(gymnasium.error.ResetNeeded, match="reset"):
             env.step(np.zeros(6))
         env.reset(seed=0)
@@ -245,7 +248,7 @@ def test_stepping_past_the_end_or_before_the_start_is_refused() -> None:
 # ------------------------------------------------------------------ encoding
 def test_encode_policy_round_trip_and_refusals(campus: EnsembleModel) -> None:
     rng = np.random.default_rng(1)
-    tilts, prices = EnsembleEnv(campus), EnsembleEnv(campus, action="price")
+    tilts, prices = TiltEnv(campus), TiltEnv(campus, action="price")
     policy = policy_of(campus, "tilt", rng.uniform(-1, 1, 20), 3)
     again = tilts.encode_policy(policy, 3, np.float64)
     np.testing.assert_allclose(policy_of(campus, "tilt", again, 3), policy, atol=1e-10)
@@ -255,13 +258,13 @@ def test_encode_policy_round_trip_and_refusals(campus: EnsembleModel) -> None:
     for env in (tilts, prices):
         with pytest.raises(ValueError, match="action='policy'"):
             env.encode_policy(other, 0)
-    np.testing.assert_array_equal(EnsembleEnv(campus, action="policy").encode_policy(other, 0, np.float64), other)
+    np.testing.assert_array_equal(TiltEnv(campus, action="policy").encode_policy(other, 0, np.float64), other)
     with pytest.raises(ValueError, match="past the last decision"):
         tilts.encode_policy(campus.default, 18)
     with pytest.raises(ValueError, match="never do"):
         tilts.encode_policy(np.eye(20)[::-1], 0)
     with pytest.raises(ValueError, match="name one"):
-        EnsembleVectorEnv(2, general_model("everything")).encode_policy(np.full((N, M), 1 / M), 0)
+        TiltVectorEnv(2, general_model("everything")).encode_policy(np.full((N, M), 1 / M), 0)
 
 
 # ------------------------------------------------------------------ arguments and options
@@ -289,13 +292,13 @@ def test_bad_options_are_refused_and_change_nothing(options: object, message: st
     same(env.step(np.zeros(M)), twin.step(np.zeros(M)))
     same(env.reset(), twin.reset())
     with pytest.raises(ValueError, match=message):
-        EnsembleVectorEnv(2, general_model("everything")).reset(options=options)
+        TiltVectorEnv(2, general_model("everything")).reset(options=options)
 
 
 def test_unknown_options_are_ignored_and_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch, "_IGNORED", set())
     model = random_model(0)
-    envs = [EnsembleEnv(model), EnsembleVectorEnv(2, model)]
+    envs = [TiltEnv(model), TiltVectorEnv(2, model)]
     expected = [env.reset(seed=3, options={"state": 4})[0] for env in envs]
     with pytest.warns(UserWarning, match="ignores the option 'difficulty'; it knows state, occupancy, context") as seen:
         for env, observation in zip(envs, expected, strict=True):
@@ -328,7 +331,7 @@ def test_unknown_options_are_ignored_and_named_once(monkeypatch: pytest.MonkeyPa
     ],
 )
 def test_bad_arguments_are_refused(settings: dict, message: str) -> None:
-    for make in (EnsembleEnv, lambda **more: EnsembleVectorEnv(2, **more)):
+    for make in (TiltEnv, lambda **more: TiltVectorEnv(2, **more)):
         with pytest.raises(ValueError, match=message):
             make(**{"model": "campus-event", **settings})
 
@@ -337,7 +340,7 @@ def test_bad_arguments_are_refused(settings: dict, message: str) -> None:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("kind", "population"), [("everything", 30), ("target", "mean-field"), ("context", "single")])
 def test_copies_and_pickles_go_the_same_way(kind: str, population: str | int, mode: str) -> None:
-    env = EnsembleEnv(general_model(kind), population, mode, infos="all")
+    env = TiltEnv(general_model(kind), population, mode, infos="all")
     env.reset(seed=1)
     env.action_space.seed(3)
     actions = [env.action_space.sample() for _ in range(T)]
@@ -354,7 +357,7 @@ def test_copies_and_pickles_go_the_same_way(kind: str, population: str | int, mo
 
 
 def test_returned_arrays_are_not_reused() -> None:
-    env = EnsembleEnv(random_model(0), infos="all")
+    env = TiltEnv(random_model(0), infos="all")
     found = [env.reset(seed=0), *(env.step(np.full(6, 0.1)) for _ in range(3))]
     kept = [(one[0].copy(), one[-1]["occupancy"].copy()) for one in found]
     env.reset()

@@ -6,6 +6,7 @@ from dataclasses import MISSING, fields
 
 import numpy as np
 import pytest
+from helpers import TiltEnv
 from scipy.special import rel_entr
 
 from dp_ensemble_env import scenarios
@@ -14,7 +15,6 @@ from dp_ensemble_env.control.policies import standard_policy
 from dp_ensemble_env.coupling import Coupling
 from dp_ensemble_env.envs import functional
 from dp_ensemble_env.envs.actions import action_scale, power_direction
-from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.reporting.score import start_values
 from dp_ensemble_env.scenarios.campus import campus_event
@@ -71,8 +71,8 @@ def test_a_step_in_torch_is_that_in_numpy(name, mode):
     import torch
 
     model, rng = MODELS[name], np.random.default_rng(0)
-    plain, params = (functional.make(model, action=mode, reward="unit", backend=one) for one in ("numpy", "torch"))
-    space, key = EnsembleEnv(model, action=mode).action_space, torch.Generator().manual_seed(0)
+    plain, params = (functional.make(model, action=mode, reward="points", backend=one) for one in ("numpy", "torch"))
+    space, key = TiltEnv(model, action=mode).action_space, torch.Generator().manual_seed(0)
     space.seed(0)
     state, _ = functional.reset(plain, rng, (4,))
     for _ in range(model.horizon):
@@ -94,7 +94,7 @@ def test_a_step_in_torch_is_that_in_numpy(name, mode):
 @pytest.mark.parametrize("name", scenarios.BUILT_IN)
 def test_every_scenario_and_action_mode_in_single_precision(name, mode):
     """A few steps from the environment's own state and context, on a test instance."""
-    env = EnsembleEnv(name, action=mode, instance=1, split="test", reward="unit")
+    env = TiltEnv(name, action=mode, instance=1, split="test", reward="points")
     env.action_space.seed(1)
     params, key = functional.make(env, dtype="float32"), np.random.default_rng(0)
     nobody = np.zeros(0, np.int64)
@@ -127,7 +127,7 @@ def play(params, policy, runs, seed):
 @pytest.mark.parametrize("name", ["everything", "spread", "campus"])
 def test_the_optimum_earns_what_the_recursion_says(name, population):
     model = MODELS[name]
-    params = functional.make(model, action="policy", population=population)
+    params = functional.make(model, action="policy", population=population, reward="dollars")
     runs = 4000 if name != "campus" else 500
     total, state = play(params, standard_policy(model), runs, 0)
     assert abs(total.mean() - start_values(model)[1]) < 4 * total.std() / np.sqrt(runs)
@@ -139,9 +139,10 @@ def test_the_optimum_earns_what_the_recursion_says(name, population):
 
 def test_the_coupled_optimum_is_reached_exactly():
     for name in ("target", "limit"):
-        params = functional.make(MODELS[name], action="policy")
-        total, _ = play(params, standard_policy(MODELS[name]), 1, 0)
-        assert total[0] == pytest.approx(start_values(MODELS[name])[1], rel=1e-7)
+        for reward, best in (("dollars", start_values(MODELS[name])[1]), ("points", 100.0)):
+            params = functional.make(MODELS[name], action="policy", reward=reward)
+            total, _ = play(params, standard_policy(MODELS[name]), 1, 0)
+            assert total[0] == pytest.approx(best, rel=1e-7)
 
 
 def test_after_the_end_nothing_moves_and_autoreset_begins_anew():
@@ -178,7 +179,7 @@ def test_the_mean_field_is_differentiable():
 
 
 def test_an_environment_is_taken_as_it_is():
-    env = EnsembleEnv("campus-event", action="price", privacy="dirichlet:k=20")
+    env = TiltEnv("campus-event", action="price", privacy="dirichlet:k=20")
     params = functional.make(env)
     np.testing.assert_allclose(params.behaviour[0, 0], env.release.matrix, rtol=1e-12)
     with pytest.raises(ValueError, match="leave action out"):
@@ -286,13 +287,14 @@ def test_sizes_are_said():
         assert repr(params) == f"Params({N} states, {T} steps, observation {params.observation_size}, action {shape})"
 
 
-def test_rewards_are_utility_less_discomfort_in_units():
-    for unit in ("unit", "dollars"):
+def test_dollars_are_utility_less_discomfort():
+    for unit in ("points", "dollars"):
         params, key = functional.make(everything(), action="tilt", reward=unit), np.random.default_rng(0)
         state, _ = functional.reset(params, key, (3,))
         for t in range(T):
             state, _, reward, done, info = functional.step(params, state, np.full((3, M), 0.3), key)
-            np.testing.assert_allclose(reward, (info["utility"] - info["discomfort"]) / params.unit, rtol=1e-12)
+            dollars = info["utility"] - info["discomfort"]
+            assert np.allclose(reward, dollars, rtol=1e-12) == (unit == "dollars")
             np.testing.assert_allclose(info["power_kw"], state.shares @ params.power, rtol=1e-12)
             expected = (state.shares * params.utility[t + 1, state.context]).sum(axis=1)
             np.testing.assert_allclose(info["utility"], expected, rtol=1e-12)

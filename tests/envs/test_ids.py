@@ -63,19 +63,21 @@ def test_every_scenario_has_an_id_for_each_action_mode() -> None:
     for name in NAMES:
         for mode in (None, *ACTIONS):
             spec = gymnasium.spec(scenarios.environment_id(name, mode))
-            assert spec.kwargs == {"scenario": name, "action": mode or "price", "reward": "unit"}
+            assert spec.kwargs == {"scenario": name, "action": mode or "price"}
             assert spec.max_episode_steps is None  # the horizon terminates, nothing truncates: no TimeLimit
 
 
-def test_an_id_without_a_mode_takes_prices_and_pays_rewards_of_order_one() -> None:
+def test_an_id_without_a_mode_takes_prices_and_pays_points() -> None:
     env, dollars = gymnasium.make("dp_ensemble/CampusEvent-v1"), gymnasium.make(CAMPUS, reward="dollars")
     assert (env.unwrapped.action_mode, dollars.unwrapped.action_mode) == ("price", "tilt")
-    unit = np.abs(env.unwrapped.model.utility[1:]).max()
-    for one, scale in ((env, unit), (dollars, 1.0)):
-        one.reset(seed=0)
-        _, reward, _, _, info = one.step(np.linspace(0.2, 0.4, one.action_space.shape[0], dtype=np.float32))
-        assert info["discomfort"] > 0
-        assert reward * scale == pytest.approx(info["utility"] - info["discomfort"], rel=1e-12)
+    policy, total = env.unwrapped.optimal_policy, 0.0
+    best = gymnasium.make("dp_ensemble/CampusEvent-policy-v1")
+    _, info = best.reset(seed=0)
+    total = sum(best.step(policy[t])[1] for t in range(18))
+    assert total == pytest.approx(info["optimal_points"], rel=1e-9) and 50 < total < 200
+    dollars.reset(seed=0)
+    _, reward, _, _, info = dollars.step(np.linspace(0.2, 0.4, 20, dtype=np.float32))
+    assert reward == info["utility"] - info["discomfort"] and info["discomfort"] > 0
 
 
 def test_the_environment_of_the_paper() -> None:
@@ -84,12 +86,18 @@ def test_the_environment_of_the_paper() -> None:
         "scenario": "campus-event",
         "action": "tilt",
         "reward": "dollars",
+        "ahead": 2,
         "privacy": "dirichlet:k=50,floor=0.05,h=0.03",
     }
     env = gymnasium.make(PAPER).unwrapped
     event = env.release.event
     assert (event.k, event.floor) == (50, 0.05) and set(event.h) == {0.03}
-    assert (env.model.n_states, env.model.horizon, env.population, env.reward_unit) == (20, 18, None, 1.0)
+    assert (env.model.n_states, env.model.horizon, env.population) == (20, 18, None)
+    observation, _ = env.reset(seed=0)
+    price = env.model.event.price / env.model.event.price.max()
+    assert observation.shape == (23,) and observation[20:].tolist() == [1.0, *np.float32(price[1:3]).tolist()]
+    _, reward, _, _, info = env.step(np.linspace(-1, 1, 20))
+    assert reward == info["utility"] - info["discomfort"]
     assert env.ledger.releases == 1
     check_env(env, skip_render_check=True)
 
@@ -126,7 +134,7 @@ def test_all_arguments_work_by_id(settings: dict) -> None:
     if "privacy" in settings:
         settings = {**settings, "ledger": PrivacyLedger()}
     env, batch = gymnasium.make(SPOT, **settings), gymnasium.make_vec(SPOT, num_envs=2, **settings)
-    direct = EnsembleEnv("spot", **{"action": "price", "reward": "unit", **settings})
+    direct = EnsembleEnv("spot", **{"action": "price", **settings})
     env.action_space.seed(0)
     action = env.action_space.sample()
     expected = direct.reset(seed=3)[0], direct.step(action)
@@ -153,7 +161,7 @@ def test_twin_rollouts_are_equal_and_stay_in_their_spaces(name: str) -> None:
     model, mode = one.unwrapped.model, one.unwrapped.action_mode
     shown = 0 if model.context is None else model.context.features.shape[1]
     shapes = {"price": (1,), "tilt": (model.n_decisions,), "policy": model.default.shape[-2:], "discrete": ()}
-    assert one.observation_space.shape == (model.n_states + 3 + shown,) and one.action_space.shape == shapes[mode]
+    assert one.observation_space.shape == (model.n_states + 5 + shown,) and one.action_space.shape == shapes[mode]
     first, second = one.reset(seed=0), two.reset(seed=0)
     assert data_equivalence(first, second, exact=True) and first[0] in one.observation_space
     one.action_space.seed(0)

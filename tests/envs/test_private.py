@@ -11,11 +11,10 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.envs.registration import EnvSpec
-from helpers import random_model
+from helpers import TiltEnv, TiltVectorEnv, random_model
 
 from dp_ensemble_env.control.dynamics import default_kernel
 from dp_ensemble_env.control.lsmdp import solve
-from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy import ledger as ledger_module
 from dp_ensemble_env.privacy.ledger import PrivacyBudgetExceeded, PrivacyLedger
@@ -26,13 +25,13 @@ CAMPUS, SPEC = "dp_ensemble/CampusEvent-tilt-v1", "dirichlet:k=20,floor=0.1"
 
 
 def test_environments_with_one_seed_have_one_release_that_the_ledger_knows() -> None:
-    first, second = (EnsembleEnv("campus-event", privacy="dirichlet:k=50,floor=0.01", release_seed=3) for _ in range(2))
+    first, second = (TiltEnv("campus-event", privacy="dirichlet:k=50,floor=0.01", release_seed=3) for _ in range(2))
     assert first.release.digest == second.release.digest
     assert first.ledger.knows(second.release) and first.ledger.releases == 1
 
 
 def test_dynamics_and_reference_are_one_release(campus: EnsembleModel) -> None:
-    env = EnsembleEnv(campus, privacy="dirichlet:k=50,floor=0.01", release_seed=7)
+    env = TiltEnv(campus, privacy="dirichlet:k=50,floor=0.01", release_seed=7)
     expected = DirichletMechanism(50, 0.01).release(campus.default, 7)
     np.testing.assert_array_equal(env.release.matrix, expected.matrix)
     np.testing.assert_array_equal(env.model.default, expected.matrix)
@@ -53,22 +52,22 @@ def test_dynamics_and_reference_are_one_release(campus: EnsembleModel) -> None:
 
 
 def test_without_privacy_it_is_the_true_model(campus: EnsembleModel) -> None:
-    env = EnsembleEnv(campus)
+    env = TiltEnv(campus)
     assert env.release is None and env.model is campus
     assert env.ledger.spent(1e-6) == math.inf and env.ledger.releases == 0
     assert "none" in env._batch.behaviour.line()
 
 
 def test_the_default_release_seed_is_zero(campus: EnsembleModel) -> None:
-    one, two = (EnsembleEnv(campus, privacy=SPEC, release_seed=seed) for seed in (None, 0))
+    one, two = (TiltEnv(campus, privacy=SPEC, release_seed=seed) for seed in (None, 0))
     np.testing.assert_array_equal(one.release.matrix, two.release.matrix)
     assert one.release.reproducible and "seeded" in one._batch.behaviour.line()
-    other = EnsembleEnv(campus, privacy=SPEC, release_seed=1)
+    other = TiltEnv(campus, privacy=SPEC, release_seed=1)
     assert np.abs(other.release.matrix - one.release.matrix).max() > 0.01
 
 
 def test_resets_and_seeds_never_redraw(campus: EnsembleModel) -> None:
-    env = EnsembleEnv(campus, privacy=SPEC)
+    env = TiltEnv(campus, privacy=SPEC)
     matrix = env.release.matrix
     for seed in (None, 0, 1, 2):
         env.reset(seed=seed)
@@ -78,25 +77,25 @@ def test_resets_and_seeds_never_redraw(campus: EnsembleModel) -> None:
 
 def test_an_environment_made_from_a_draw_keeps_no_private_matrix(campus: EnsembleModel) -> None:
     secret = campus.default.tobytes()
-    env = EnsembleEnv(campus, privacy=SPEC)
+    env = TiltEnv(campus, privacy=SPEC)
     assert secret not in pickle.dumps(env)
-    assert secret in pickle.dumps(EnsembleEnv(campus))
+    assert secret in pickle.dumps(TiltEnv(campus))
 
 
 def test_release_made_elsewhere(campus: EnsembleModel, tmp_path: Path) -> None:
     release = DirichletMechanism(30, 0.01).release(campus.default)
-    env = EnsembleEnv(campus, privacy=release)
+    env = TiltEnv(campus, privacy=release)
     np.testing.assert_array_equal(env.model.default, release.matrix)
     assert env.ledger.releases == 1 and not env.release.reproducible
     assert "repeatable" not in env._batch.behaviour.line()
     path = release.save(tmp_path / "release.json")
-    np.testing.assert_array_equal(EnsembleEnv(campus, privacy=path).model.default, release.matrix)
+    np.testing.assert_array_equal(TiltEnv(campus, privacy=path).model.default, release.matrix)
     ledger = PrivacyLedger().record(release)
-    assert EnsembleEnv(campus, privacy=release, ledger=ledger).ledger.releases == 1  # charged where it was drawn
+    assert TiltEnv(campus, privacy=release, ledger=ledger).ledger.releases == 1  # charged where it was drawn
 
 
 def test_redraw_is_charged_once_each(campus: EnsembleModel) -> None:
-    env = EnsembleEnv(campus, privacy=SPEC, redraw="episode", release_seed=3)
+    env = TiltEnv(campus, privacy=SPEC, redraw="episode", release_seed=3)
     assert env.ledger.releases == 1
     seen = []
     for episode in range(1, 5):
@@ -106,14 +105,14 @@ def test_redraw_is_charged_once_each(campus: EnsembleModel) -> None:
         np.testing.assert_array_equal(env.model.default, env.release.matrix)
         env.step(np.zeros(20))
     assert all(np.abs(a - b).max() > 0.01 for a, b in zip(seen, seen[1:], strict=False))
-    twin = EnsembleEnv(campus, privacy=SPEC, redraw="episode", release_seed=3)
+    twin = TiltEnv(campus, privacy=SPEC, redraw="episode", release_seed=3)
     for matrix in seen:
         twin.reset()
         np.testing.assert_array_equal(twin.release.matrix, matrix)
 
 
 def test_redraw_changes_the_optimum_it_reports(campus: EnsembleModel) -> None:
-    env = EnsembleEnv(campus, privacy="dirichlet:k=5", redraw="episode")
+    env = TiltEnv(campus, privacy="dirichlet:k=5", redraw="episode")
     for _ in range(3):
         _, info = env.reset(options={"state": 10})
         log_z = solve(default_kernel(env.model), env.model.utility, env.model.discomfort_penalty).log_desirability
@@ -137,7 +136,7 @@ def spent_after(releases: int) -> float:
 
 def test_spent_budget_refuses_the_next_redraw() -> None:
     budget = (0.5 * (spent_after(3) + spent_after(4)), 1e-3)
-    env = EnsembleEnv(budget_model(), privacy=SPEC, redraw="episode", ledger=PrivacyLedger(budget=budget))
+    env = TiltEnv(budget_model(), privacy=SPEC, redraw="episode", ledger=PrivacyLedger(budget=budget))
     for _ in range(3):
         env.reset(seed=0)
     before, matrix = env.occupancy, env.release.matrix
@@ -153,9 +152,7 @@ def test_spent_budget_refuses_the_batch_and_leaves_it_as_it_was() -> None:
     budget = (0.5 * (spent_after(2) + spent_after(3)), 1e-3)
     for mode in ("NEXT_STEP", "SAME_STEP"):
         ledger = PrivacyLedger(budget=budget)
-        envs = EnsembleVectorEnv(
-            4, budget_model(), 100, privacy=SPEC, redraw="episode", ledger=ledger, autoreset_mode=mode
-        )
+        envs = TiltVectorEnv(4, budget_model(), 100, privacy=SPEC, redraw="episode", ledger=ledger, autoreset_mode=mode)
         envs.reset(seed=0)
         action = np.zeros((4, 3))
         with pytest.raises(PrivacyBudgetExceeded):
@@ -169,9 +166,9 @@ def test_spent_budget_refuses_the_batch_and_leaves_it_as_it_was() -> None:
 
 def test_a_first_release_beyond_the_budget_is_refused() -> None:
     with pytest.raises(PrivacyBudgetExceeded):
-        EnsembleEnv(budget_model(), privacy=SPEC, ledger=PrivacyLedger(budget=(1e-3, 1e-6)))
+        TiltEnv(budget_model(), privacy=SPEC, ledger=PrivacyLedger(budget=(1e-3, 1e-6)))
     with pytest.raises(PrivacyBudgetExceeded, match="floor"):
-        EnsembleEnv(budget_model(), privacy="dirichlet:k=20", ledger=PrivacyLedger(budget=(5.0, 1e-6)))
+        TiltEnv(budget_model(), privacy="dirichlet:k=20", ledger=PrivacyLedger(budget=(5.0, 1e-6)))
 
 
 def test_sub_environments_with_one_ledger_are_charged_once(tmp_path: Path) -> None:
@@ -181,29 +178,29 @@ def test_sub_environments_with_one_ledger_are_charged_once(tmp_path: Path) -> No
     assert ledger.releases == 1
     path = tmp_path / "ledger.jsonl"
     for _ in range(2):
-        env = EnsembleEnv("campus-event", privacy=SPEC, ledger=path)
+        env = TiltEnv("campus-event", privacy=SPEC, ledger=path)
     assert env.ledger.releases == 1
-    EnsembleEnv("campus-event", privacy=SPEC, ledger=path, release_seed=1)
+    TiltEnv("campus-event", privacy=SPEC, ledger=path, release_seed=1)
     assert PrivacyLedger(path).releases == 2
 
 
 def test_environments_of_one_process_share_a_ledger() -> None:
     settings = {"model": "campus-event", "privacy": "dirichlet:k=50,floor=0.05"}
-    one, two = (EnsembleEnv(release_seed=seed, **settings) for seed in (0, 1))
-    alone = EnsembleEnv(release_seed=0, ledger=PrivacyLedger(), **settings).ledger.spent(1e-6)
+    one, two = (TiltEnv(release_seed=seed, **settings) for seed in (0, 1))
+    alone = TiltEnv(release_seed=0, ledger=PrivacyLedger(), **settings).ledger.spent(1e-6)
     together = PrivacyLedger()
     for seed in (0, 1):
         together.release(DirichletMechanism(50, 0.05), campus_event().default, seed)
     assert one.ledger is two.ledger is PrivacyLedger.of_process()
     assert one.ledger.spent(1e-6) == together.spent(1e-6) > 1.3 * alone
     assert "2 Dirichlet releases" in one._batch.behaviour.line()
-    EnsembleVectorEnv(3, release_seed=1, **settings)  # the same draw: not charged again
-    EnsembleEnv("campus-event")  # the true dynamics: nothing is private there, and nothing is published by running them
+    TiltVectorEnv(3, release_seed=1, **settings)  # the same draw: not charged again
+    TiltEnv("campus-event")  # the true dynamics: nothing is private there, and nothing is published by running them
     release = DirichletMechanism(50, 0.05).release(campus_event().default)
     for _ in range(2):
-        third = EnsembleEnv("campus-event", privacy=release)
+        third = TiltEnv("campus-event", privacy=release)
     assert third.ledger is one.ledger and one.ledger.releases == 3 and math.isfinite(one.ledger.spent(1e-6))
-    apart = EnsembleEnv(ledger=PrivacyLedger(budget=(100.0, 1e-6)), **settings)  # told otherwise
+    apart = TiltEnv(ledger=PrivacyLedger(budget=(100.0, 1e-6)), **settings)  # told otherwise
     assert apart.ledger is not one.ledger and apart.ledger.releases == 1
 
 
@@ -212,7 +209,7 @@ def test_a_copy_brings_its_charges_along(monkeypatch: pytest.MonkeyPatch) -> Non
     for settings in ({"privacy": SPEC}, {"privacy": SPEC, "redraw": "episode"}, {"privacy": given}):
         with monkeypatch.context() as elsewhere:
             elsewhere.setattr(ledger_module, "_OF_PROCESS", PrivacyLedger())
-            env = EnsembleEnv(budget_model(), **settings)
+            env = TiltEnv(budget_model(), **settings)
             env.reset()
             env.reset()
             copies = pickle.loads(pickle.dumps(env)), copy.deepcopy(env)
@@ -233,11 +230,11 @@ def test_a_release_given_with_a_ledger_must_be_in_it(tmp_path: Path) -> None:
         ledger.release(DirichletMechanism(20, 0.1), model.default),
         DirichletMechanism(20, 0.1).release(model.default),
     )
-    assert EnsembleEnv(model, privacy=charged, ledger=tmp_path / "ledger.jsonl").ledger.releases == 1
+    assert TiltEnv(model, privacy=charged, ledger=tmp_path / "ledger.jsonl").ledger.releases == 1
     with pytest.raises(ValueError, match="the ledger has no entry for this release"):
-        EnsembleEnv(model, privacy=smuggled, ledger=ledger)
+        TiltEnv(model, privacy=smuggled, ledger=ledger)
     ledger.record(smuggled)
-    assert EnsembleEnv(model, privacy=smuggled, ledger=ledger).ledger.releases == 2
+    assert TiltEnv(model, privacy=smuggled, ledger=ledger).ledger.releases == 2
 
 
 def test_a_list_of_one_private_model_does_not_leave_in_the_spec() -> None:
@@ -259,23 +256,23 @@ def test_nothing_is_drawn_before_it_is_charged(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(DirichletMechanism, "draw", watched)
     ledger = PrivacyLedger(budget=(0.001, 1e-6))
     with pytest.raises(PrivacyBudgetExceeded):
-        EnsembleEnv(budget_model(), privacy=SPEC, ledger=ledger)
+        TiltEnv(budget_model(), privacy=SPEC, ledger=ledger)
     assert drawn == []
     ledger = PrivacyLedger()
     for _ in range(2):
-        EnsembleEnv(budget_model(), privacy=SPEC, ledger=ledger)
+        TiltEnv(budget_model(), privacy=SPEC, ledger=ledger)
     assert drawn == [1, 1] and ledger.releases == 1
 
 
 def test_a_refusal_among_several_releases_leaves_the_model_in_force() -> None:
     """One sub-environment is ahead: the next reset needs two releases, and the budget allows one."""
     model, one = budget_model(), PrivacyLedger()
-    EnsembleEnv(model, privacy=SPEC, ledger=one)
+    TiltEnv(model, privacy=SPEC, ledger=one)
     event = next(iter(one.charges))
     three = PrivacyLedger().record(event, times=3).spent(1e-3)
     ledger = PrivacyLedger(budget=(three * (1 + 1e-9), 1e-3))
     settings = {"privacy": SPEC, "redraw": "episode", "ledger": ledger, "autoreset_mode": "DISABLED"}
-    envs = EnsembleVectorEnv(3, model, **settings)
+    envs = TiltVectorEnv(3, model, **settings)
     envs.reset(seed=0)
     envs.reset(options={"reset_mask": np.array([True, False, False])})
     envs.reset(options={"reset_mask": np.array([False, True, False])})  # the same release again
@@ -291,21 +288,21 @@ def test_a_refusal_among_several_releases_leaves_the_model_in_force() -> None:
 def test_another_adjacency_is_charged_again() -> None:
     """The same seeded draw under a wider h protects less: it is an entry of its own."""
     model, ledger = budget_model(), PrivacyLedger()
-    narrow = EnsembleEnv(model, privacy=f"{SPEC},h=0.01", ledger=ledger)
+    narrow = TiltEnv(model, privacy=f"{SPEC},h=0.01", ledger=ledger)
     spent = ledger.spent(1e-3)
-    EnsembleEnv(model, privacy=f"{SPEC},h=0.01", ledger=ledger)
+    TiltEnv(model, privacy=f"{SPEC},h=0.01", ledger=ledger)
     assert ledger.releases == 1
-    wide = EnsembleEnv(model, privacy=f"{SPEC},h=0.1", ledger=ledger)
+    wide = TiltEnv(model, privacy=f"{SPEC},h=0.1", ledger=ledger)
     assert ledger.releases == 2 and ledger.spent(1e-3) > spent
-    alone = EnsembleEnv(model, privacy=f"{SPEC},h=0.1", ledger=PrivacyLedger()).ledger.spent(1e-3)
+    alone = TiltEnv(model, privacy=f"{SPEC},h=0.1", ledger=PrivacyLedger()).ledger.spent(1e-3)
     assert spent < alone <= ledger.spent(1e-3) < math.inf
     np.testing.assert_array_equal(narrow.release.matrix, wide.release.matrix)
-    EnsembleEnv(model, privacy=SPEC, ledger=ledger)  # the ledger's own h
+    TiltEnv(model, privacy=SPEC, ledger=ledger)  # the ledger's own h
     assert {event.h for event in ledger.charges} == {(0.01,), (0.1,), (0.03,)}
 
 
 def test_copies_keep_release_and_ledger() -> None:
-    env = EnsembleEnv(budget_model(), privacy=SPEC, redraw="episode")
+    env = TiltEnv(budget_model(), privacy=SPEC, redraw="episode")
     env.reset(seed=0)
     other = copy.deepcopy(env)
     np.testing.assert_array_equal(other.release.matrix, env.release.matrix)
@@ -317,7 +314,7 @@ def test_copies_keep_release_and_ledger() -> None:
 
 def test_a_copy_in_the_process_spends_the_same_budget() -> None:
     ledger = PrivacyLedger()
-    env = EnsembleEnv(budget_model(), privacy=SPEC, redraw="episode", ledger=ledger)
+    env = TiltEnv(budget_model(), privacy=SPEC, redraw="episode", ledger=ledger)
     twin = copy.deepcopy(env)
     env.reset(), twin.reset(), twin.reset()
     assert twin.ledger is ledger and ledger.releases == 2
@@ -327,7 +324,7 @@ def test_a_copy_in_the_process_spends_the_same_budget() -> None:
 
 def test_time_varying_default_is_released_whole() -> None:
     model = random_model(0, n=4, horizon=3, varying=True)
-    env = EnsembleEnv(model, privacy="dirichlet:k=40")
+    env = TiltEnv(model, privacy="dirichlet:k=40")
     assert env.release.matrix.shape == (3, 4, 4)
     env.reset(options={"state": 2})
     total = sum(env.step(env.encode_policy(env.optimal_policy[t], dtype=np.float64))[1] for t in range(3))
@@ -353,7 +350,7 @@ def test_time_varying_default_is_released_whole() -> None:
 )
 def test_contradictory_privacy_arguments_are_refused(settings: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        EnsembleEnv("campus-event", **settings)
+        TiltEnv("campus-event", **settings)
 
 
 def test_the_name_of_a_draw_tells_nothing_without_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

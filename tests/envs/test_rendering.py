@@ -9,11 +9,10 @@ import re
 import gymnasium
 import numpy as np
 import pytest
-from helpers import random_model
+from helpers import TiltEnv, TiltVectorEnv, random_model
 
 from dp_ensemble_env.context import Context
 from dp_ensemble_env.coupling import Coupling
-from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.shapes import Axis
 
@@ -44,7 +43,7 @@ def test_frames_have_the_promised_form(population: str | int) -> None:
 
 
 def test_bars_are_as_high_as_the_shares(campus: EnsembleModel) -> None:
-    env = EnsembleEnv(campus, render_mode="rgb_array")
+    env = TiltEnv(campus, render_mode="rgb_array")
     shares = np.zeros(20)
     shares[[2, 12]] = 0.25, 0.75
     env.reset(options={"occupancy": shares})
@@ -60,7 +59,7 @@ def test_bars_are_as_high_as_the_shares(campus: EnsembleModel) -> None:
 
 
 def test_power_trace_grows_to_the_right(campus: EnsembleModel) -> None:
-    env = EnsembleEnv(campus, render_mode="rgb_array")
+    env = TiltEnv(campus, render_mode="rgb_array")
     env.reset(seed=0)
     reach = []
     for _ in range(4):
@@ -70,7 +69,7 @@ def test_power_trace_grows_to_the_right(campus: EnsembleModel) -> None:
 
 
 def test_text_shows_numbers(campus: EnsembleModel) -> None:
-    env = EnsembleEnv(campus, 100, render_mode="ansi", privacy="dirichlet:k=50,floor=0.01")
+    env = TiltEnv(campus, 100, render_mode="ansi", privacy="dirichlet:k=50,floor=0.01")
     env.reset(seed=0, options={"state": 12})
     total = 0.0
     for _ in range(4):
@@ -112,7 +111,7 @@ def test_odd_models_can_be_drawn(mode: str) -> None:
         random_model(3, n=3, horizon=200),
     ]
     for model in models:
-        env = EnsembleEnv(model, render_mode=mode)
+        env = TiltEnv(model, render_mode=mode)
         env.reset(seed=0)
         env.render()
         for value in (1.0, -1.0):  # everything to one end: the longest bars and the longest outline
@@ -124,8 +123,8 @@ def test_odd_models_can_be_drawn(mode: str) -> None:
 
 @pytest.mark.parametrize("mode", ["rgb_array", "ansi"])
 def test_vector_frames_equal_single_ones(campus: EnsembleModel, mode: str) -> None:
-    envs = EnsembleVectorEnv(2, campus, 100, render_mode=mode)
-    single = EnsembleEnv(campus, 100, render_mode=mode)
+    envs = TiltVectorEnv(2, campus, 100, render_mode=mode)
+    single = TiltEnv(campus, 100, render_mode=mode)
     envs.reset(seed=3)
     single.reset(seed=4)
     action = np.full((2, 20), 0.3, np.float32)
@@ -141,20 +140,20 @@ def test_vector_frames_equal_single_ones(campus: EnsembleModel, mode: str) -> No
 
 
 def test_render_without_mode_or_reset_says_so() -> None:
-    env = EnsembleEnv("spot")
+    env = TiltEnv("spot")
     with pytest.warns(UserWarning, match="render_mode"):
         assert env.render() is None
     with pytest.raises(gymnasium.error.ResetNeeded):
-        EnsembleEnv("spot", render_mode="ansi").render()
+        TiltEnv("spot", render_mode="ansi").render()
 
 
 def test_missing_pygame_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "pygame", None)
-    env = EnsembleEnv("spot", render_mode="rgb_array")
+    env = TiltEnv("spot", render_mode="rgb_array")
     env.reset()
     with pytest.raises(gymnasium.error.DependencyNotInstalled, match="pip install pygame-ce"):
         env.render()
-    assert "Privacy" in (lambda e: (e.reset(), e.render())[1])(EnsembleEnv("spot", render_mode="ansi"))
+    assert "Privacy" in (lambda e: (e.reset(), e.render())[1])(TiltEnv("spot", render_mode="ansi"))
 
 
 def general_model(**changes) -> EnsembleModel:
@@ -173,7 +172,7 @@ def general_model(**changes) -> EnsembleModel:
 
 
 def test_states_are_shown_along_their_axes_and_split() -> None:
-    env = EnsembleEnv(general_model(), render_mode="rgb_array")
+    env = TiltEnv(general_model(), render_mode="rgb_array")
     env.reset(seed=0)
     frame = env.render()
     off, on = (pixels(frame[:, :372], color) for color in rendering.WORDS[:2])
@@ -182,7 +181,7 @@ def test_states_are_shown_along_their_axes_and_split() -> None:
         centre = round(56 + (level + 0.5) / 3 * (372 - 56))
         heights = [np.sum((part[:, 1] == centre) & (part[:, 0] > 80)) for part in (off, on)]
         assert heights[0] / (heights[0] + heights[1]) == pytest.approx(below / (below + above), abs=0.03)
-    text = EnsembleEnv(general_model(), render_mode="ansi")
+    text = TiltEnv(general_model(), render_mode="ansi")
     text.reset(seed=0)
     shown = text.render()
     assert "temperature (°C)" in shown and "off 60%, on 40%" in shown and ", calm\n" in shown
@@ -190,7 +189,7 @@ def test_states_are_shown_along_their_axes_and_split() -> None:
 
 
 def test_contexts_so_far_and_the_expected_price_are_shown() -> None:
-    env = EnsembleEnv(general_model(), render_mode="rgb_array")
+    env = TiltEnv(general_model(), render_mode="rgb_array")
     env.reset(seed=0)
     for _ in range(3):
         env.step(np.zeros(6, np.float32))
@@ -204,7 +203,7 @@ def test_contexts_so_far_and_the_expected_price_are_shown() -> None:
     assert scene.runs() == [(0, 0, 1), (1, 1, 3)] and scene.context_name == "windy"
     prices = scene.price
     assert prices[0] > 0 and (prices[1:] < 0).all()  # consumption is worth a dollar when it is windy
-    vector = EnsembleVectorEnv(2, general_model(), render_mode="rgb_array")
+    vector = TiltVectorEnv(2, general_model(), render_mode="rgb_array")
     vector.reset(seed=0)
     assert len(vector.render()) == 2
 
@@ -213,12 +212,12 @@ def test_contexts_so_far_and_the_expected_price_are_shown() -> None:
 def test_limits_and_targets_are_drawn(kind: str) -> None:
     coupling = getattr(Coupling, kind)(np.array([1.0, 1.2, 0.8, 0.8, 1.0]), 3.0)
     model = general_model(context=None, utility=np.zeros((5, 6)), coupling=coupling)
-    env = EnsembleEnv(model, render_mode="rgb_array")
+    env = TiltEnv(model, render_mode="rgb_array")
     env.reset(seed=0)
     line = pixels(env.render()[74:262, 444:784], rendering.PURPLE)
     rows = {int(t): np.median(line[np.abs(line[:, 1] - (t - 0.5) * 85) < 20][:, 0]) for t in (1, 2, 4)}
     assert rows[1] < rows[4] < rows[2]  # higher on the screen is more power
-    text = EnsembleEnv(model, render_mode="ansi")
+    text = TiltEnv(model, render_mode="ansi")
     text.reset(seed=0)
     text.step(np.zeros(6, np.float32))
     assert f"{'target' if kind == 'tracking' else 'limit'} 1.200 kW" in text.render()
@@ -226,7 +225,7 @@ def test_limits_and_targets_are_drawn(kind: str) -> None:
 
 @pytest.mark.parametrize("restart", [False, True])
 def test_pictures_survive_that_others_quit_pygame(restart: bool) -> None:
-    env, window = EnsembleEnv("spot", render_mode="rgb_array"), EnsembleEnv("spot", render_mode="human")
+    env, window = TiltEnv("spot", render_mode="rgb_array"), TiltEnv("spot", render_mode="human")
     env.reset(seed=0), window.reset(seed=0)
     frame = env.render()
     pygame.quit()

@@ -8,6 +8,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.envs.registration import EnvSpec
+from helpers import TiltEnv
 from oracles import KINDS, N, T, general_model
 
 from dp_ensemble_env.envs import EnsembleEnv
@@ -44,10 +45,10 @@ def test_a_portable_spec_gives_the_same_environment(kind: str) -> None:
     model = general_model(kind).override(
         axes=[Axis("state", range(N))], tilt_scale=np.linspace(9, 3, T), guess=general_model(kind, 1).default
     )
-    again = remade(portable_spec(model, action="tilt", population=40, reward="unit"))
+    again = remade(portable_spec(model, action="tilt", population=40, reward="points"))
     assert again.model.fingerprint == model.fingerprint and again.model.axes == model.axes
     np.testing.assert_array_equal(again.model.guess, model.guess)
-    same_way(EnsembleEnv(model, 40, reward="unit"), again)
+    same_way(TiltEnv(model, 40, reward="points"), again)
 
 
 def test_a_model_with_an_event_and_its_release(campus: EnsembleModel) -> None:

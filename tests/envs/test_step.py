@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from helpers import random_chain, random_model
+from helpers import TiltEnv, TiltVectorEnv, random_chain, random_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import KINDS, MODES, C, EpisodeKey, N, Stream, T, divergences, general_model, policy_of
@@ -18,7 +18,7 @@ from dp_ensemble_env.context import Context
 from dp_ensemble_env.control.lsmdp import evaluate_policy
 from dp_ensemble_env.control.policies import solve_standard
 from dp_ensemble_env.coupling import Coupling
-from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv, functional, step
+from dp_ensemble_env.envs import functional, step
 from dp_ensemble_env.envs.actions import action_scale
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.reporting.score import start_values
@@ -26,7 +26,7 @@ from dp_ensemble_env.reporting.score import start_values
 POPULATIONS = ("mean-field", "single", 9, 30)
 
 
-def play(env: EnsembleEnv, policy: np.ndarray, dtype: type = np.float64, **options: object) -> float:
+def play(env: TiltEnv, policy: np.ndarray, dtype: type = np.float64, **options: object) -> float:
     """Play a policy (T, n, m) or (T, c, n, m) for an episode and return what it earns."""
     env.reset(seed=0, options=options)
     total = 0.0
@@ -36,7 +36,7 @@ def play(env: EnsembleEnv, policy: np.ndarray, dtype: type = np.float64, **optio
     return total
 
 
-def sampled(envs: EnsembleVectorEnv, policy: np.ndarray, seed: int, **options: object) -> tuple[np.ndarray, np.ndarray]:
+def sampled(envs: TiltVectorEnv, policy: np.ndarray, seed: int, **options: object) -> tuple[np.ndarray, np.ndarray]:
     """Play a policy once in every sub-environment; return what each earns, and its optimum."""
     _, infos = envs.reset(seed=seed, options=options)
     total, best = np.zeros(envs.num_envs), infos["optimal_return"]
@@ -57,7 +57,7 @@ def test_the_random_numbers_are_xoroshiro128() -> None:
 
 def compare(model: EnsembleModel, population: str | int, mode: str, seed: int = 0, steps: int | None = None) -> None:
     """Follow two sub-environments through two episodes by the pure functions, fed with the same random numbers."""
-    envs = EnsembleVectorEnv(2, model, population, mode, reward="unit", infos="all")
+    envs = TiltVectorEnv(2, model, population, mode, reward="points", infos="all")
     params, keys = functional.make(envs), [EpisodeKey(model, seed + i) for i in range(2)]
     observations, infos = envs.reset(seed=seed)
     envs.action_space.seed(seed)
@@ -130,7 +130,7 @@ def test_the_mean_field_is_the_sum_over_all_paths_of_a_load(kind: str) -> None:
     model = small_model(kind)
     tables, tilts = model.tables(), np.random.default_rng(3).uniform(-1, 1, (3, 2))
     for seed in range(3):
-        env = EnsembleEnv(model, infos="all")
+        env = TiltEnv(model, infos="all")
         env.reset(seed=seed)
         contexts, found = [env.context], []
         for tilt in tilts:
@@ -165,7 +165,7 @@ def test_the_mean_field_is_the_sum_over_all_paths_of_a_load(kind: str) -> None:
 @pytest.mark.parametrize("population", ["mean-field", "single", 100])
 def test_the_zero_action_costs_exactly_nothing(campus: EnsembleModel, population: str | int, mode: str) -> None:
     for model in (campus, general_model("everything")):
-        env = EnsembleEnv(model, population, mode, infos="all")
+        env = TiltEnv(model, population, mode, infos="all")
         env.reset(seed=5)
         zero = 5 if mode == "discrete" else np.zeros(env.action_space.shape, np.float32)
         for t in range(model.horizon):
@@ -185,7 +185,7 @@ def test_what_is_forbidden_now_is_not_done_however_attractive(population: str | 
     """A move that the default knows at other times or in other contexts only."""
     model = general_model("everything", 2).override(nature=None, default=general_model("context", 2).default)
     for scale in (2.0, 2000.0):
-        env = EnsembleEnv(model.override(tilt_scale=np.full(T, scale)), population, mode)
+        env = TiltEnv(model.override(tilt_scale=np.full(T, scale)), population, mode)
         for seed in range(20):
             env.reset(seed=seed)
             for t in range(T):
@@ -204,7 +204,7 @@ def test_tilts_of_thousands_of_nats(population: str | int) -> None:
     assert action_scale(model)[0] > 2_000
     compare(model, population, "tilt", seed=1)
     compare(general_model("everything").override(tilt_scale=np.full(T, 2000.0)), population, "tilt")
-    env = EnsembleEnv(model, population)
+    env = TiltEnv(model, population)
     log_z = solve_standard(model).log_desirability
     env.reset(seed=0, options={"state": 2})
     total = 0.0
@@ -219,7 +219,7 @@ def test_tilts_of_thousands_of_nats(population: str | int) -> None:
 def test_entries_of_a_policy_below_the_range_of_exponentials(population: str | int) -> None:
     """A probability of 1e-320 is as good as zero in every population, and the discomfort is that of the rest."""
     model = EnsembleModel(np.tile([0.5, 0.3, 0.2], (3, 1)), [1.0, 2.0, 3.0], np.zeros((2, 3)), 1.0)
-    env = EnsembleEnv(model, population, "policy")
+    env = TiltEnv(model, population, "policy")
     seen = np.zeros(3)
     for seed in range(50):
         env.reset(seed=seed)
@@ -232,7 +232,7 @@ def test_entries_of_a_policy_below_the_range_of_exponentials(population: str | i
 # ------------------------------------------------------------------ the optimum
 @pytest.mark.parametrize("mode", ["tilt", "policy"])
 def test_the_optimal_policy_earns_the_optimal_return_in_the_mean_field(campus: EnsembleModel, mode: str) -> None:
-    env = EnsembleEnv(campus, action=mode)
+    env = TiltEnv(campus, action=mode)
     for state in range(0, 20, 3):
         exact = env.optimal_return(state)
         assert play(env, env.optimal_policy, state=state) == pytest.approx(exact, abs=1e-9)
@@ -242,7 +242,7 @@ def test_the_optimal_policy_earns_the_optimal_return_in_the_mean_field(campus: E
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_optimal_return_is_that_of_the_solver(kind: str) -> None:
     model = general_model(kind)
-    env = EnsembleEnv(model)
+    env = TiltEnv(model)
     _, info = env.reset(seed=2)
     if model.coupling is None:
         value = model.discomfort_penalty * solve_standard(model).log_desirability[0] - model.utility[0]
@@ -258,7 +258,7 @@ def test_the_optimal_return_is_that_of_the_solver(kind: str) -> None:
 def test_the_optimum_of_a_coupled_model_is_the_certified_one(kind: str) -> None:
     model = general_model(kind)
     for mode in ("tilt", "policy"):
-        env = EnsembleEnv(model, action=mode)
+        env = TiltEnv(model, action=mode)
         best = env.reset()[1]["optimal_return"]
         assert best == pytest.approx(start_values(model)[1], rel=1e-12)
         assert play(env, env.optimal_policy) == pytest.approx(best, rel=1e-6)
@@ -272,7 +272,7 @@ def test_the_optimum_of_a_coupled_model_is_the_certified_one(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["everything", "nature by context", "context"])
 def test_the_optimal_policy_earns_the_optimum_over_contexts(kind: str, population: str | int) -> None:
     model, size = general_model(kind, 4), 4000
-    envs = EnsembleVectorEnv(size, model, population, autoreset_mode="DISABLED")
+    envs = TiltVectorEnv(size, model, population, autoreset_mode="DISABLED")
     total, best = sampled(envs, envs.optimal_policy, 1)
     assert abs((total - best).mean()) < 4 * (total - best).std() / np.sqrt(size)
     assert abs(total.mean() - start_values(model)[1]) < 4 * total.std() / np.sqrt(size)
@@ -282,7 +282,7 @@ def test_the_optimal_policy_earns_the_optimum_over_contexts(kind: str, populatio
 @pytest.mark.parametrize("mode", ["tilt", "policy"])
 def test_the_optimal_policy_in_finite_populations(campus: EnsembleModel, population: str | int, mode: str) -> None:
     size = 1_000 if population == 100 else 4_000 if mode == "tilt" else 1_000
-    envs = EnsembleVectorEnv(size, campus, population, mode, autoreset_mode="DISABLED")
+    envs = TiltVectorEnv(size, campus, population, mode, autoreset_mode="DISABLED")
     total, _ = sampled(envs, envs.optimal_policy, 1, state=12)
     assert abs(total.mean() - envs.optimal_return(12)) < 3.5 * total.std(ddof=1) / np.sqrt(size)
     # The loads move independently: a hundred of them vary a tenth as much as one.
@@ -298,7 +298,7 @@ def test_any_policy_earns_what_policy_evaluation_says() -> None:
         cost = evaluate_policy(
             policy, model.default, model.utility, model.discomfort_penalty, nature=model.tables().nature[:, 0]
         )
-        env = EnsembleEnv(model, action="policy")
+        env = TiltEnv(model, action="policy")
         for state in range(N):
             expected = -cost[0, state] - model.utility[0, state]
             assert play(env, policy, state=state) == pytest.approx(expected, rel=1e-10)
@@ -311,12 +311,12 @@ def test_any_policy_earns_what_policy_evaluation_says_over_contexts() -> None:
     nature, moves = model.tables().nature, model.context.transition
     cost = evaluate_policy(policy, model.default, model.utility, model.discomfort_penalty, nature=nature, context=moves)
     expected = model.context.start @ -(cost[0] + model.utility[0]) @ model.initial
-    total, _ = sampled(EnsembleVectorEnv(size, model, action="policy", autoreset_mode="DISABLED"), policy, 0)
+    total, _ = sampled(TiltVectorEnv(size, model, action="policy", autoreset_mode="DISABLED"), policy, 0)
     assert abs(total.mean() - expected) < 4 * total.std() / np.sqrt(size)
 
 
 def check_box(model: EnsembleModel) -> None:
-    env = EnsembleEnv(model)
+    env = TiltEnv(model)
     policy = env.optimal_policy.reshape(model.horizon, -1, *env.optimal_policy.shape[-2:])
     for t, w in np.ndindex(policy.shape[:2]):
         action = env.encode_policy(policy[t, w], t, np.float64, w)
@@ -344,8 +344,8 @@ def test_finite_populations_are_the_mean_field_on_average(kind: str, mode: str, 
     model, size = general_model(kind, 1), 4000 if loads < 100 else 400
     if model.context is not None:
         model = model.override(context=Context(np.eye(C)))
-    envs = EnsembleVectorEnv(size, model, loads, mode, autoreset_mode="DISABLED")
-    mean = EnsembleEnv(model, action=mode)
+    envs = TiltVectorEnv(size, model, loads, mode, autoreset_mode="DISABLED")
+    mean = TiltEnv(model, action=mode)
     options = {"context": 0} | ({} if model.spread_start else {"state": 3})
     envs.reset(seed=5, options=options)
     mean.reset(options=options)
@@ -374,13 +374,13 @@ def test_finite_populations_are_the_mean_field_on_average(kind: str, mode: str, 
 
 def test_populations_converge_to_the_mean_field_at_the_rate_of_chance(campus: EnsembleModel) -> None:
     actions = np.random.default_rng(0).uniform(-0.3, 0.3, (6, 20))
-    limit = EnsembleEnv(campus)
+    limit = TiltEnv(campus)
     limit.reset(options={"state": 10})
     for action in actions:
         limit.step(action)
     sizes, distance = [25, 400, 6_400], []
     for size in sizes:
-        envs = EnsembleVectorEnv(150, campus, size)
+        envs = TiltVectorEnv(150, campus, size)
         envs.reset(seed=size, options={"state": 10})
         for action in actions:
             envs.step(np.broadcast_to(action, (150, 20)))
@@ -395,7 +395,7 @@ def test_populations_converge_to_the_mean_field_at_the_rate_of_chance(campus: En
 def test_no_population_beats_the_optimum_on_average(population: int) -> None:
     for seed in range(3):
         model = random_model(seed)
-        envs = EnsembleVectorEnv(1000, model, population)
+        envs = TiltVectorEnv(1000, model, population)
         envs.reset(seed=seed, options={"state": 0})
         rng, total = np.random.default_rng(seed), np.zeros(1000)
         for _ in range(model.horizon):
@@ -405,29 +405,29 @@ def test_no_population_beats_the_optimum_on_average(population: int) -> None:
 
 # ------------------------------------------------------------------ starts and contexts
 def test_starts_follow_the_initial_distribution(campus: EnsembleModel) -> None:
-    envs = EnsembleVectorEnv(20_000, campus, "single")
+    envs = TiltVectorEnv(20_000, campus, "single")
     envs.reset(seed=0)
     counts, kept = envs.occupancy.sum(axis=0), campus.initial > 0
     assert counts[~kept].sum() == 0
     assert stats.chisquare(counts[kept], campus.initial[kept] * 20_000).pvalue > 1e-7
     model = general_model("nature by time")  # spread: each load on its own
-    envs = EnsembleVectorEnv(5000, model, 20, "tilt")
+    envs = TiltVectorEnv(5000, model, 20, "tilt")
     envs.reset(seed=0)
     counts = envs.occupancy * 20
     np.testing.assert_allclose(counts, np.rint(counts), atol=1e-9)
     np.testing.assert_allclose(counts.mean(axis=0), 20 * model.initial, atol=0.15)
     np.testing.assert_allclose(counts.var(axis=0), 20 * model.initial * (1 - model.initial), rtol=0.12)
-    assert (EnsembleEnv(model).reset(seed=3)[0][:N] == model.initial.astype(np.float32)).all()
+    assert (TiltEnv(model).reset(seed=3)[0][:N] == model.initial.astype(np.float32)).all()
 
 
 def test_a_start_from_a_distribution(campus: EnsembleModel) -> None:
     shares = np.zeros(20)
     shares[[3, 9]] = 0.25, 0.75
-    env = EnsembleEnv(campus)
+    env = TiltEnv(campus)
     _, info = env.reset(options={"occupancy": shares})
     np.testing.assert_array_equal(env.occupancy, shares)
     assert info["optimal_return"] == pytest.approx(env.optimal_return(shares), rel=1e-12)
-    envs = EnsembleVectorEnv(2_000, campus, 100)
+    envs = TiltVectorEnv(2_000, campus, 100)
     envs.reset(seed=0, options={"occupancy": shares})
     assert set(np.flatnonzero(envs.occupancy.sum(axis=0))) == {3, 9}
     assert envs.occupancy[:, 9].mean() == pytest.approx(0.75, abs=6 * np.sqrt(0.1875 / 200_000))
@@ -438,7 +438,7 @@ def test_a_start_from_a_distribution(campus: EnsembleModel) -> None:
 
 
 def test_spreading_the_start_gives_the_mean_over_the_starts(campus: EnsembleModel) -> None:
-    env, spread = EnsembleEnv(campus), EnsembleEnv(campus.override(spread_start=True))
+    env, spread = TiltEnv(campus), TiltEnv(campus.override(spread_start=True))
     actions, totals = np.random.default_rng(0).uniform(-1, 1, (18, 20)), []
     for state in range(20):
         env.reset(options={"state": state})
@@ -452,7 +452,7 @@ def test_contexts_and_starts_depend_on_the_seed_alone() -> None:
     """Neither population nor mode nor actions change those of the first and later episodes."""
     model, paths = general_model("everything"), []
     for population, mode in itertools.product(("mean-field", "single", 7), MODES):
-        envs = EnsembleVectorEnv(3, model, population, mode)
+        envs = TiltVectorEnv(3, model, population, mode)
         seen, (observation, infos) = [], envs.reset(seed=11)
         envs.action_space.seed(len(paths))
         for _ in range(3 * (T + 1)):
@@ -468,7 +468,7 @@ def test_contexts_and_starts_depend_on_the_seed_alone() -> None:
 
 def test_contexts_move_by_their_matrix() -> None:
     model, size = general_model("everything", 2), 20_000
-    envs = EnsembleVectorEnv(size, model, action="price", autoreset_mode="DISABLED")
+    envs = TiltVectorEnv(size, model, action="price", autoreset_mode="DISABLED")
     envs.reset(seed=0)
     before = envs.context
     np.testing.assert_allclose(np.bincount(before, minlength=C) / size, model.context.start, atol=0.015)
@@ -485,7 +485,7 @@ def test_contexts_move_by_their_matrix() -> None:
 @pytest.mark.parametrize("population", ["mean-field", 9])
 def test_a_chosen_context_does_not_change_the_numbers_that_are_drawn(population: str | int) -> None:
     model = general_model("everything").override(context=Context(np.full((C, C), 1 / C)))  # each follows each
-    env, paths = EnsembleEnv(model, population), []
+    env, paths = TiltEnv(model, population), []
     for first in (None, *range(C)):
         _, info = env.reset(seed=4, options={} if first is None else {"context": first})
         assert first is None or info["context"] == env.context == first
@@ -500,8 +500,8 @@ def test_a_chosen_context_does_not_change_the_numbers_that_are_drawn(population:
 def test_a_model_in_disguise_is_the_model(campus: EnsembleModel, population: str | int) -> None:
     """A single context that shows nothing changes no bit; nature that does nothing changes the draws alone."""
     still = Context([[1.0]], features=np.zeros((1, 0)))
-    plain, disguised = EnsembleEnv(campus, population), EnsembleEnv(campus.override(context=still), population)
-    nature = EnsembleEnv(campus.override(nature=np.eye(20)), population)
+    plain, disguised = TiltEnv(campus, population), TiltEnv(campus.override(context=still), population)
+    nature = TiltEnv(campus.override(nature=np.eye(20)), population)
     assert plain.observation_space == disguised.observation_space == nature.observation_space
     for env in (plain, disguised, nature):
         env.reset(seed=1)
@@ -524,10 +524,10 @@ def instances(count: int = 3) -> list[EnsembleModel]:
 @pytest.mark.parametrize("mode", MODES)
 def test_each_episode_plays_the_tables_of_its_own_instance(population: str | int, mode: str) -> None:
     models, names = instances(), set()
-    settings = {"reward": "unit", "infos": "all"}
-    env = EnsembleEnv(models, population, mode, **settings)
-    alike = [EnsembleEnv([model] * 3, population, mode, **settings) for model in models]  # draw rows as well
-    batch = EnsembleVectorEnv(2, models, population, mode, **settings)
+    settings = {"reward": "points", "infos": "all"}
+    env = TiltEnv(models, population, mode, **settings)
+    alike = [TiltEnv([model] * 3, population, mode, **settings) for model in models]  # draw rows as well
+    batch = TiltVectorEnv(2, models, population, mode, **settings)
     env.action_space.seed(0)
     for seed in range(12):
         observation, info = env.reset(seed=seed)
@@ -553,7 +553,7 @@ def test_each_episode_plays_the_tables_of_its_own_instance(population: str | int
 
 def test_a_list_of_one_is_that_model() -> None:
     model = general_model("everything")
-    env, alone = EnsembleEnv([model], 9), EnsembleEnv(model, 9)
+    env, alone = TiltEnv([model], 9), TiltEnv(model, 9)
     assert env.reset(seed=3)[1] == alone.reset(seed=3)[1]
     action = env.action_space.sample()
     one, two = env.step(action), alone.step(action)
@@ -562,7 +562,7 @@ def test_a_list_of_one_is_that_model() -> None:
 
 
 def test_instances_are_drawn_by_the_seed_and_equally_often() -> None:
-    envs = EnsembleVectorEnv(3000, "spot", action="price", instance=None, autoreset_mode="SAME_STEP")
+    envs = TiltVectorEnv(3000, "spot", action="price", instance=None, autoreset_mode="SAME_STEP")
     drawn = envs.reset(seed=0)[1]["instance"]
     assert len(envs.models) == 20 == len(scenarios.instances("train"))
     assert stats.chisquare(np.bincount(drawn, minlength=20)).pvalue > 1e-6
@@ -578,7 +578,7 @@ def test_instances_are_drawn_by_the_seed_and_equally_often() -> None:
 
 
 def test_a_single_environment_knows_the_optimum_of_the_instance_it_plays() -> None:
-    env = EnsembleEnv("spot", instance=None)
+    env = TiltEnv("spot", instance=None)
     for seed in range(4):
         _, info = env.reset(seed=seed)
         assert env.model is env.models[info["instance"]]
@@ -589,14 +589,14 @@ def test_a_single_environment_knows_the_optimum_of_the_instance_it_plays() -> No
 
 def test_what_cannot_be_played_side_by_side_is_refused() -> None:
     with pytest.raises(ValueError, match="choose it: instance=0"):
-        EnsembleEnv("spot", instance=None, privacy="dirichlet:k=50,floor=0.01")
+        TiltEnv("spot", instance=None, privacy="dirichlet:k=50,floor=0.01")
     with pytest.raises(ValueError, match="equal numbers of states"):
-        EnsembleEnv([random_model(0, n=4), random_model(1, n=5)])
+        TiltEnv([random_model(0, n=4), random_model(1, n=5)])
     for wrong in ([], ["spot"], [random_model(0), None]):
         with pytest.raises(ValueError, match="at least one EnsembleModel"):
-            EnsembleEnv(wrong)
+            TiltEnv(wrong)
     with pytest.raises(ValueError, match="leave them out"):
-        EnsembleEnv([random_model(0)], instance=None)
+        TiltEnv([random_model(0)], instance=None)
 
 
 # ------------------------------------------------------------------ odd models, random ones
@@ -630,13 +630,13 @@ def odd_models() -> dict[str, EnsembleModel]:
 def test_odd_models_keep_the_invariants(name: str, mode: str) -> None:
     model = odd_models()[name]
     for population in ("mean-field", 30, 1):
-        drive(EnsembleEnv(model, population, mode), seed=0, episodes=2)
-    env, state = EnsembleEnv(model, action="policy"), model.n_states // 2
+        drive(TiltEnv(model, population, mode), seed=0, episodes=2)
+    env, state = TiltEnv(model, action="policy"), model.n_states // 2
     within = 1e-8 if name == "rows off by 1e-9" else 1e-9  # the environment divides rows by their sums
     assert play(env, env.optimal_policy, state=state) == pytest.approx(env.optimal_return(state), rel=within, abs=1e-9)
 
 
-def drive(env: EnsembleEnv, seed: int, episodes: int = 1) -> None:
+def drive(env: TiltEnv, seed: int, episodes: int = 1) -> None:
     """Random episodes; the mean-field return can never exceed the optimum."""
     rng = np.random.default_rng(seed)
     for _ in range(episodes):
@@ -673,21 +673,21 @@ def test_random_models_through_random_actions(
     seed: int, n: int, horizon: int, density: float, varying: bool, mode: str, population: str | int, penalty: float
 ) -> None:
     model = random_model(seed, n, horizon, density, varying).override(discomfort_penalty=penalty)
-    drive(EnsembleEnv(model, population, mode), seed)
+    drive(TiltEnv(model, population, mode), seed)
 
 
 @settings(max_examples=20)
 @given(seed=st.integers(0, 2**31), k=st.floats(0.5, 500.0), mode=st.sampled_from(("price", "tilt", "policy")))
 def test_random_releases_through_random_actions(seed: int, k: float, mode: str) -> None:
     privacy = f"dirichlet:k={k}"
-    drive(EnsembleEnv(random_model(seed), "mean-field", mode, privacy=privacy, release_seed=seed % 1000), seed)
+    drive(TiltEnv(random_model(seed), "mean-field", mode, privacy=privacy, release_seed=seed % 1000), seed)
 
 
 def test_the_discomfort_is_gamma_times_the_mean_divergence() -> None:
     """Given where the loads are, the price of an action has no noise; in every population."""
     for population in POPULATIONS:
         model = general_model("everything", 3)
-        env = EnsembleEnv(model, population)
+        env = TiltEnv(model, population)
         env.reset(seed=1)
         env.action_space.seed(1)
         for t in range(T):

@@ -9,10 +9,9 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from helpers import random_model
+from helpers import TiltEnv, TiltVectorEnv, random_model
 from oracles import MODES, M, T, general_model
 
-from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv
 from dp_ensemble_env.model import EnsembleModel
 
 POPULATIONS = ("mean-field", "single", 40)
@@ -21,7 +20,7 @@ PRIVATE = {"privacy": "dirichlet:k=30", "redraw": "episode"}
 
 def single_steps(model: EnsembleModel, seed: int, actions: np.ndarray, *args: object, **settings: object) -> list:
     """One environment with NEXT_STEP autoreset, written out."""
-    env = EnsembleEnv(model, *args, **settings)
+    env = TiltEnv(model, *args, **settings)
     observation, info = env.reset(seed=seed)
     out = [(observation, 0.0, False, info)]
     for action in actions:
@@ -34,7 +33,7 @@ def single_steps(model: EnsembleModel, seed: int, actions: np.ndarray, *args: ob
     return out
 
 
-@pytest.mark.parametrize("settings", [{"infos": "all", "reward": "unit"}, PRIVATE], ids=["true", "redrawn"])
+@pytest.mark.parametrize("settings", [{"infos": "all", "reward": "points"}, PRIVATE], ids=["true", "redrawn"])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("population", POPULATIONS)
 @pytest.mark.parametrize("kind", ["plain", "everything", "target"])
@@ -44,7 +43,7 @@ def test_rows_equal_single_environments_bit_for_bit(
     if kind == "target" and settings is PRIVATE:
         settings = {"privacy": "dirichlet:k=30"}  # solving a coupled model for each release takes long
     model, size, steps = general_model(kind), 3, 2 * T + 4
-    envs = EnsembleVectorEnv(size, model, population, mode, **settings)
+    envs = TiltVectorEnv(size, model, population, mode, **settings)
     envs.action_space.seed(0)
     actions = np.stack([envs.action_space.sample() for _ in range(steps)])
     observations, infos = envs.reset(seed=11)
@@ -72,8 +71,8 @@ def test_autoreset_modes_equal_the_synchronous_vectoriser(
 ) -> None:
     """Observations, rewards, ends, infos with their masks, final_obs and final_info, as Gymnasium has them."""
     model = general_model("everything")
-    ours = EnsembleVectorEnv(3, model, population, autoreset_mode=autoreset, **settings)
-    theirs = SyncVectorEnv([lambda: EnsembleEnv(model, population, **settings)] * 3, autoreset_mode=autoreset)
+    ours = TiltVectorEnv(3, model, population, autoreset_mode=autoreset, **settings)
+    theirs = SyncVectorEnv([lambda: TiltEnv(model, population, **settings)] * 3, autoreset_mode=autoreset)
     assert ours.metadata["autoreset_mode"] is autoreset and ours.autoreset_mode is autoreset
     compare(ours.reset(seed=2), theirs.reset(seed=2))
     rng = np.random.default_rng(0)
@@ -107,8 +106,8 @@ def compare_infos(ours: dict, theirs: dict) -> None:
 def test_some_are_reset_and_others_go_on(population: str | int) -> None:
     """Out of step with each other, the sub-environments still equal single ones."""
     model = general_model("everything")
-    envs = EnsembleVectorEnv(3, model, population, autoreset_mode="DISABLED")
-    singles = [EnsembleEnv(model, population) for _ in range(3)]
+    envs = TiltVectorEnv(3, model, population, autoreset_mode="DISABLED")
+    singles = [TiltEnv(model, population) for _ in range(3)]
     envs.reset(seed=0)
     for i, single in enumerate(singles):
         single.reset(seed=i)
@@ -132,7 +131,7 @@ def test_some_are_reset_and_others_go_on(population: str | int) -> None:
 
 
 def test_pictures_of_those_that_go_on_keep_their_past() -> None:
-    envs = EnsembleVectorEnv(2, random_model(0), render_mode="ansi", autoreset_mode="DISABLED")
+    envs = TiltVectorEnv(2, random_model(0), render_mode="ansi", autoreset_mode="DISABLED")
     envs.reset(seed=0)
     envs.step(np.full((2, 6), 0.3))
     before = envs.render()
@@ -143,7 +142,7 @@ def test_pictures_of_those_that_go_on_keep_their_past() -> None:
 
 def test_options_and_seeds_of_each_sub_environment() -> None:
     model = general_model("everything")
-    envs = EnsembleVectorEnv(3, model)
+    envs = TiltVectorEnv(3, model)
     envs.reset(options={"state": [4, 0, 2]})
     np.testing.assert_array_equal(envs.occupancy.argmax(axis=1), [4, 0, 2])
     shares = np.random.default_rng(0).dirichlet(np.ones(5), 3)
@@ -153,9 +152,9 @@ def test_options_and_seeds_of_each_sub_environment() -> None:
     expected = [envs.optimal_return(row, w) for row, w in zip(shares, (2, 0, 1), strict=True)]
     np.testing.assert_allclose(infos["optimal_return"], expected, rtol=1e-12)
     one = envs.reset(seed=[7, None, 3])[0]
-    np.testing.assert_array_equal(one[0], EnsembleEnv(model).reset(seed=7)[0])
-    np.testing.assert_array_equal(one[2], EnsembleEnv(model).reset(seed=3)[0])
-    assert EnsembleVectorEnv(3, model).reset(seed=[7, None, 3])[0].shape == one.shape
+    np.testing.assert_array_equal(one[0], TiltEnv(model).reset(seed=7)[0])
+    np.testing.assert_array_equal(one[2], TiltEnv(model).reset(seed=3)[0])
+    assert TiltVectorEnv(3, model).reset(seed=[7, None, 3])[0].shape == one.shape
 
 
 @pytest.mark.parametrize(
@@ -172,7 +171,7 @@ def test_options_and_seeds_of_each_sub_environment() -> None:
     ],
 )
 def test_bad_resets_are_refused(options: dict | None, seed: object, message: str) -> None:
-    envs = EnsembleVectorEnv(3, random_model(0))
+    envs = TiltVectorEnv(3, random_model(0))
     with pytest.raises(ValueError, match=message):
         envs.reset(seed=seed, options=options)
     envs.reset(seed=0)
@@ -185,9 +184,7 @@ def test_bad_actions_are_refused_and_change_nothing(
     population: str | int, autoreset: AutoresetMode, redraw: str
 ) -> None:
     settings = {} if redraw == "never" else PRIVATE
-    envs, twin = (
-        EnsembleVectorEnv(3, random_model(0), population, autoreset_mode=autoreset, **settings) for _ in range(2)
-    )
+    envs, twin = (TiltVectorEnv(3, random_model(0), population, autoreset_mode=autoreset, **settings) for _ in range(2))
     with pytest.raises(gymnasium.error.ResetNeeded, match="environment 0"):
         envs.step(np.zeros((3, 6)))
     envs.reset(seed=0), twin.reset(seed=0)
@@ -208,7 +205,7 @@ def test_bad_actions_are_refused_and_change_nothing(
 
 
 def test_a_restarting_environment_ignores_its_action() -> None:
-    envs, twin = (EnsembleVectorEnv(2, random_model(0), autoreset_mode="NEXT_STEP") for _ in range(2))
+    envs, twin = (TiltVectorEnv(2, random_model(0), autoreset_mode="NEXT_STEP") for _ in range(2))
     for one in (envs, twin):
         one.reset(seed=0)
         one.step(np.zeros((2, 6)))
@@ -225,7 +222,7 @@ def test_a_restarting_environment_ignores_its_action() -> None:
 
 
 def test_actions_outside_the_box_are_clipped_with_one_warning() -> None:
-    envs, twin = (EnsembleVectorEnv(3, random_model(0)) for _ in range(2))
+    envs, twin = (TiltVectorEnv(3, random_model(0)) for _ in range(2))
     envs.reset(seed=0), twin.reset(seed=0)
     far = np.random.default_rng(0).uniform(-3, 3, (3, 6))
     with pytest.warns(UserWarning, match="clipped") as caught:
@@ -236,7 +233,7 @@ def test_actions_outside_the_box_are_clipped_with_one_warning() -> None:
 
 def test_returned_arrays_are_not_reused() -> None:
     for mode in AutoresetMode:
-        envs = EnsembleVectorEnv(4, random_model(0), autoreset_mode=mode, infos="all")
+        envs = TiltVectorEnv(4, random_model(0), autoreset_mode=mode, infos="all")
         found = [envs.reset(seed=0), *(envs.step(np.zeros((4, 6), np.float32)) for _ in range(5))]
         for a, b in zip(found, found[1:], strict=False):
             assert not np.shares_memory(a[0], b[0])
@@ -249,7 +246,7 @@ def test_returned_arrays_are_not_reused() -> None:
 
 @pytest.mark.parametrize("population", POPULATIONS)
 def test_copies_of_a_vector_environment(population: str | int) -> None:
-    envs = EnsembleVectorEnv(3, general_model("everything"), population)
+    envs = TiltVectorEnv(3, general_model("everything"), population)
     envs.reset(seed=5)
     action = np.full((3, M), 0.1, np.float32)
     envs.step(action)
@@ -261,7 +258,7 @@ def test_copies_of_a_vector_environment(population: str | int) -> None:
 
 def test_uncontrolled_power_is_expected_in_the_contexts_that_came_up() -> None:
     model = general_model("everything")
-    envs = EnsembleVectorEnv(2, model, "single")
+    envs = TiltVectorEnv(2, model, "single")
     envs.reset(seed=0)
     envs.step(np.full((2, M), 0.5))
     tables, moves = model.tables(), model.context.transition
@@ -278,7 +275,7 @@ def test_uncontrolled_power_is_expected_in_the_contexts_that_came_up() -> None:
 
 
 def test_wrappers_of_vector_environments() -> None:
-    envs = EnsembleVectorEnv(3, random_model(0))
+    envs = TiltVectorEnv(3, random_model(0))
     envs = gymnasium.wrappers.vector.DictInfoToList(gymnasium.wrappers.vector.RecordEpisodeStatistics(envs))
     envs.reset(seed=0)
     total = np.zeros(3)
@@ -292,13 +289,13 @@ def test_wrappers_of_vector_environments() -> None:
 
 def test_sizes_and_modes_are_checked() -> None:
     with pytest.raises(ValueError, match="num_envs"):
-        EnsembleVectorEnv(0, "spot")
+        TiltVectorEnv(0, "spot")
     with pytest.raises(ValueError, match="autoreset_mode"):
-        EnsembleVectorEnv(2, "spot", autoreset_mode="never")
+        TiltVectorEnv(2, "spot", autoreset_mode="never")
 
 
 def test_seeds_that_are_no_integers_are_refused() -> None:
-    envs = EnsembleVectorEnv(2, "campus-event")
+    envs = TiltVectorEnv(2, "campus-event")
     for seed in (1.7, "ab", [1.7, 2], [-1, 2], -1):
         with pytest.raises(ValueError, match="seed must be an integer"):
             envs.reset(seed=seed)

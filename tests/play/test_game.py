@@ -36,7 +36,7 @@ def test_the_score_is_that_of_the_environment():
     game = Game("campus-event", seed=5)
     returns = []
     for price in (0.3, 0.0):
-        env = EnsembleEnv(scenarios.make("campus-event"), action="price")
+        env = EnsembleEnv(scenarios.make("campus-event"), action="price", reward="dollars")
         optimum, rewards, over = env.reset(seed=5)[1]["optimal_return"], [], False
         while not over:
             _, reward, over, _, _ = env.step(np.array([price], np.float32))

@@ -146,7 +146,7 @@ def test_an_environment_takes_the_strangers_release_but_cannot_draw_it(strangers
     release = Release.load(folder / "release.json")
     model = EnsembleModel(DEFAULT, np.arange(2.0), -np.ones((3, 2)), 1.0)
     ledger = PrivacyLedger(folder / "ledger.jsonl")
-    env = EnsembleEnv(model, privacy=release, ledger=ledger)
+    env = EnsembleEnv(model, privacy=release, ledger=ledger, reward="dollars")
     assert env.release.digest == release.digest and ledger.releases == 2  # it was paid for already
     with pytest.raises(ValueError, match="the permit is for"):
         mechanism("dirichlet:k=5").draw(DEFAULT, make_permit(release.event, 0, DEFAULT))

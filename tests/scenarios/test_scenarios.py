@@ -103,7 +103,7 @@ def test_simple_controllers_leave_room(coupled):
 
 def test_few_loads_earn_less_than_the_mean_field(coupled):
     solution = solve_coupled(coupled)
-    env, returns = EnsembleEnv(coupled, population=20, action="policy"), []
+    env, returns = EnsembleEnv(coupled, population=20, action="policy", reward="dollars"), []
     for seed in range(12):
         env.reset(seed=seed)
         returns.append(sum(env.step(policy)[1] for policy in solution.policy))

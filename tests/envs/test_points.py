@@ -1,0 +1,264 @@
+"""Rewards in points: the advantage over leaving the loads alone, whose sum over an episode is the score."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers import random_model
+from oracles import KINDS, MODES, T, divergences, general_model, policy_of
+
+from dp_ensemble_env import scenarios
+from dp_ensemble_env.control.policies import tilted_policy
+from dp_ensemble_env.control.returns import optimal_tilts, policy_return
+from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv, functional
+from dp_ensemble_env.envs.tables import Row
+from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.reporting.score import start_values
+from dp_ensemble_env.scenarios.depot import depot
+
+UNCOUPLED = [kind for kind in KINDS if kind not in ("target", "limit")]
+
+
+def score_of(model: EnsembleModel, policy: np.ndarray) -> float:
+    """Score a policy (T, c, n, m) by the recursion."""
+    idle, best = start_values(model)
+    return 100.0 * (policy_return(model, policy.reshape(model.default_policy.shape)) - idle) / (best - idle)
+
+
+def random_policy(model: EnsembleModel, rng: np.random.Generator) -> np.ndarray:
+    """A policy that is no tilt, with rows of zeros where the behaviour has them, (T, c, n, m)."""
+    weights = model.tables().behaviour * rng.gamma(0.5, size=model.tables().behaviour.shape)
+    weights += 1e-6 * model.tables().behaviour
+    return weights / weights.sum(axis=-1, keepdims=True)
+
+
+def tables_by_hand(model: EnsembleModel) -> tuple[np.ndarray, np.ndarray]:
+    """The worth of decisions and the value of states if nobody interferes, entry by entry."""
+    P, N, W, U = model.tables()
+    horizon, c, n, m = P.shape
+    G, V = np.zeros((horizon, c, m)), np.zeros((horizon + 1, c, n))
+    for t in reversed(range(horizon)):
+        for w in range(c):
+            for a in range(m):
+                G[t, w, a] = sum(
+                    W[t, w, v] * N[t, w, a, s] * (U[t + 1, v, s] + V[t + 1, v, s]) for v in range(c) for s in range(n)
+                )
+            V[t, w] = P[t, w] @ G[t, w]
+    return G, V
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("population", ["mean-field", "single", 9])
+@pytest.mark.parametrize("kind", UNCOUPLED)
+def test_a_reward_is_the_advantage_over_leaving_the_loads_alone(kind: str, population: str | int, mode: str) -> None:
+    model = general_model(kind, 2)
+    (G, _), (idle, best) = tables_by_hand(model), start_values(model)
+    env = EnsembleEnv(model, population, mode)
+    assert env.dollars_per_point == pytest.approx((best - idle) / 100, rel=1e-12)
+    env.action_space.seed(0)
+    env.reset(seed=1)
+    for t in range(T):
+        before, w, action = env.occupancy, env.context, env.action_space.sample()
+        policy, default = policy_of(model, mode, action, t, w), model.tables().behaviour[t, w]
+        gain = before @ (policy - default) @ G[t, w]
+        gain -= model.discomfort_penalty * before @ divergences(policy, default)
+        assert env.step(action)[1] == pytest.approx(100 * gain / (best - idle), rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["target", "limit"])
+@pytest.mark.parametrize("population", ["mean-field", "single", 9])
+def test_with_a_coupling_the_cost_to_come_is_counted(kind: str, population: str | int) -> None:
+    """The cost is that of the expected shares, followed forward by hand from what the action leads to."""
+    model = general_model(kind, 3)
+    tables, (idle, best) = model.tables(), start_values(model)
+
+    def ahead(shares: np.ndarray, t: int) -> float:
+        """Return what loads with these shares at t earn from then on if nobody interferes."""
+        total = shares @ tables.utility[t, 0] - model.coupling.cost(t, shares @ model.power_kw)
+        for u in range(t, T):
+            shares = shares @ tables.behaviour[u, 0] @ tables.nature[u, 0]
+            total += shares @ tables.utility[u + 1, 0] - model.coupling.cost(u + 1, shares @ model.power_kw)
+        return total
+
+    env = EnsembleEnv(model, population, "tilt")
+    env.action_space.seed(0)
+    env.reset(seed=1)
+    for t in range(T):
+        before, action = env.occupancy, env.action_space.sample()
+        policy, default = policy_of(model, "tilt", action, t), tables.behaviour[t, 0]
+        gain = ahead(before @ policy @ tables.nature[t, 0], t + 1) - ahead(
+            before @ default @ tables.nature[t, 0], t + 1
+        )
+        gain -= model.discomfort_penalty * before @ divergences(policy, default)
+        assert env.step(action)[1] == pytest.approx(100 * gain / (best - idle), rel=1e-9, abs=1e-9)
+
+
+def expected_points(row: Row, policy: np.ndarray) -> float:
+    """Sum the rewards of a policy (T, c, n, m) over all starts and contexts, from the tables of the step."""
+    model, left_alone, total = row.model, row.left_alone, 0.0
+    behaviour, nature, moves, _ = model.tables()
+    joint = np.array(model.start_weights).reshape(model.n_contexts, -1)
+    for t in range(model.horizon):
+        decided, usual = (np.einsum("ws,wsa->wa", joint, x[t]) for x in (policy, behaviour))
+        total += ((decided - usual) * left_alone.worth[t]).sum()
+        total -= model.discomfort_penalty * (joint * divergences(policy[t], behaviour[t])).sum()
+        if model.coupling is not None:
+            chances = joint.sum(axis=1)
+            for w in np.flatnonzero(chances):
+                node = slice(*left_alone.first[t * len(chances) + w :][:2])
+                time, chance, power = (array[node] for array in left_alone.ahead)
+                costs = [chance @ model.coupling.cost(time, power @ (y[w] / chances[w])) for y in (usual, decided)]
+                total += chances[w] * (costs[0] - costs[1])
+        joint = moves[t].T @ np.einsum("wa,waz->wz", decided, nature[t])
+    return total / row.point
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_expected_return_of_any_policy_is_its_score(kind: str) -> None:
+    model = general_model(kind, 4)
+    rng, row, (G, V) = np.random.default_rng(0), Row.of(model), tables_by_hand(model)
+    np.testing.assert_allclose(row.left_alone.worth, G, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(row.left_alone.value, V[0], rtol=1e-12, atol=1e-12)
+    for policy in (random_policy(model, rng) for _ in range(3)):
+        score = score_of(model, policy)
+        assert expected_points(row, policy) == pytest.approx(score, rel=1e-9, abs=1e-9)
+        if model.coupling is not None:  # one start, no chance: an episode is the whole truth
+            env = EnsembleEnv(model, action="policy")
+            env.reset(seed=0)
+            assert sum(env.step(policy[t, 0])[1] for t in range(T)) == pytest.approx(score, rel=1e-9, abs=1e-9)
+
+
+def test_on_a_tree_of_contexts_the_return_is_the_score_as_well() -> None:
+    """The cost to come is expected over the contexts that may follow, in the tables and in the step."""
+    model = depot(0)
+    row, rng = Row.of(model), np.random.default_rng(0)
+    policies = [row.solution.policy, random_policy(model, rng)]
+    for policy, score in zip(policies, (100.0, score_of(model, policies[1])), strict=True):
+        assert expected_points(row, policy) == pytest.approx(score, rel=1e-5)
+    size = 200
+    envs = EnsembleVectorEnv(size, model, action="policy", autoreset_mode="DISABLED")
+    env = EnsembleEnv(model, action="policy")
+    envs.reset(seed=0), env.reset(seed=0)
+    params, keys = functional.make(envs), np.random.default_rng(0)
+    zero = sum(abs(env.step(np.zeros(env.action_space.shape))[1]) for _ in range(model.horizon))
+    total = np.zeros(size)
+    for t in range(model.horizon):
+        contexts, shares = envs.context, envs.occupancy
+        reward = envs.step(policies[0][t][contexts])[1]
+        state = functional.State(np.full(size, t), contexts, shares, np.zeros((size, 0), int))
+        np.testing.assert_allclose(functional.step(params, state, policies[0][t][contexts], keys)[2], reward, atol=1e-9)
+        total += reward
+    assert zero < 1e-9 and abs(total.mean() - 100) < 4 * total.std() / np.sqrt(size)
+
+
+@pytest.mark.parametrize("name", scenarios.BUILT_IN)
+def test_both_rewards_rank_policies_alike(name: str) -> None:
+    model, rng = scenarios.make(name, instance=1), np.random.default_rng(0)
+    row, tilts = Row.of(model), optimal_tilts(model)
+    points, dollars = [], []
+    for _ in range(50):  # the optimum, stretched, turned round and spoiled
+        spoiled = rng.normal(0.3, 1.0) * tilts + rng.normal(0.0, 0.3, tilts.shape)
+        policy = tilted_policy(model, spoiled if model.context is not None else spoiled[:, 0])
+        points.append(expected_points(row, policy.reshape(model.tables().behaviour.shape)))
+        dollars.append(policy_return(model, policy))
+    np.testing.assert_array_equal(np.argsort(points), np.argsort(dollars))
+    idle, best = start_values(model)
+    np.testing.assert_allclose(points, 100 * (np.array(dollars) - idle) / (best - idle), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("population", ["single", 9])
+def test_sampled_returns_average_the_score_with_less_luck(population: str | int) -> None:
+    model, size = general_model("everything", 4), 4000
+    policy = random_policy(model, np.random.default_rng(1))
+    settings = {"population": population, "action": "policy", "autoreset_mode": "DISABLED"}
+    totals = {}
+    for reward in ("points", "dollars"):
+        envs = EnsembleVectorEnv(size, model, reward=reward, **settings)
+        envs.reset(seed=3)
+        totals[reward] = sum(envs.step(policy[t][envs.context])[1] for t in range(T))
+    points, score = totals["points"], score_of(model, policy)
+    assert abs(points.mean() - score) < 4 * points.std() / np.sqrt(size)
+    assert points.std() < totals["dollars"].std() / envs.dollars_per_point  # the context's luck is not in it
+
+
+@pytest.mark.parametrize("population", [20, 200])
+@pytest.mark.parametrize("name", ["feeder", "tracking"])
+def test_a_coupled_population_misses_the_cost_of_its_own_fluctuation(name: str, population: int) -> None:
+    """The rewards charge the expected power, so they pass over what its fluctuation costs: measured and printed."""
+    model, size = scenarios.make(name), 200
+    policy = Row.of(model).solution.policy
+    envs = EnsembleVectorEnv(size, model, population, "policy", autoreset_mode="DISABLED", reward="points")
+    envs.reset(seed=0)
+    idle, best = start_values(model)
+    points, dollars = np.zeros(size), np.zeros(size)
+    for rows in policy:
+        _, reward, _, _, info = envs.step(np.broadcast_to(rows, (size, *rows.shape)))
+        points += reward
+        dollars += info["utility"] - info["discomfort"] - info["coupling_cost"]
+    realised = 100 * (dollars - idle) / (best - idle)
+    missed, error = (points - realised).mean(), (points - realised).std() / np.sqrt(size)
+    print(f"{name}, {population} loads: return {points.mean():.1f} points, {missed:.1f} ± {error:.1f} above the score")
+    assert points.mean() <= 100 + 4 * points.std() / np.sqrt(size)
+    assert missed > 0  # a convex cost: E f(x) > f(E x)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("population", ["mean-field", "single", 9])
+def test_a_zero_action_earns_nothing(population: str | int, mode: str) -> None:
+    for model in (general_model("everything"), scenarios.make("campus-event"), general_model("target")):
+        env = EnsembleEnv(model, population, mode)
+        zero = 5 if mode == "discrete" else np.zeros(env.action_space.shape, np.float32)
+        env.reset(seed=0)
+        assert max(abs(env.step(zero)[1]) for _ in range(model.horizon)) < 1e-10
+
+
+def test_two_truths_with_one_release_give_equal_rewards() -> None:
+    from dp_ensemble_env.privacy import mechanism
+
+    truths = [random_model(seed).override(power_kw=np.arange(6.0), utility=random_model(9).utility) for seed in (1, 2)]
+    truths = [truth.override(discomfort_penalty=5.0) for truth in truths]
+    release = mechanism("dirichlet:k=20,floor=0.05").release(truths[0].default, 0)
+    assert np.abs(truths[0].default - truths[1].default).max() > 0.1
+    rewards = []
+    for truth in truths:
+        env = EnsembleEnv(truth, action="tilt", privacy=release)
+        env.action_space.seed(0)
+        _, info = env.reset(seed=0)
+        rewards.append([info["optimal_points"], *(env.step(env.action_space.sample())[1] for _ in range(5))])
+    assert rewards[0] == rewards[1]
+
+
+def test_a_release_drawn_anew_has_its_own_points() -> None:
+    env = EnsembleEnv(random_model(1), action="policy", privacy="dirichlet:k=20,floor=0.05", redraw="episode")
+    for _ in range(3):
+        _, info = env.reset(seed=0, options={"state": 2})
+        policy, total = env.optimal_policy, 0.0
+        total = sum(env.step(policy[t])[1] for t in range(5))
+        idle = policy_return(env.model.override(initial=[2]), env.model.default_policy)
+        assert total == pytest.approx((env.optimal_return(2) - idle) / env.dollars_per_point, rel=1e-9)
+        assert total == pytest.approx(info["optimal_points"], rel=1e-9)
+
+
+def test_nothing_to_gain_is_refused_with_the_remedy() -> None:
+    rng = np.random.default_rng(0)
+    equal = EnsembleModel(rng.dirichlet(np.ones(3), 3), [1.0, 2.0, 3.0], -np.ones((4, 3)), 1.0)
+    stiff = random_model(0).override(discomfort_penalty=1e8)
+    for model in (equal, stiff, EnsembleModel(np.eye(2), [1.0, 2.0], rng.normal(size=(4, 2)), 1.0)):
+        with pytest.raises(ValueError, match="nothing to score in points; use reward='dollars'"):
+            EnsembleEnv(model, action="tilt")
+        assert EnsembleEnv(model, action="tilt", reward="dollars").reset()[1]["optimal_points"] == 0.0
+
+
+def test_the_optimum_of_an_episode_in_points() -> None:
+    """From one start it is more or less than 100, on average over the start distribution 100."""
+    for kind in UNCOUPLED:
+        model = general_model(kind, 5)
+        row = Row.of(model)
+        weights = np.array(model.start_weights).reshape(row.optimum_points.shape)
+        assert (weights * row.optimum_points).sum() == pytest.approx(100.0, rel=1e-12)
+    env = EnsembleEnv(general_model("target"), action="tilt")
+    assert env.reset()[1]["optimal_points"] == pytest.approx(100.0, rel=1e-12)
+    _, info = env.reset(options={"state": 4})
+    model = env.model.override(initial=[4])
+    idle, best = start_values(model)
+    assert info["optimal_points"] == pytest.approx((best - idle) / env.dollars_per_point, rel=1e-9)

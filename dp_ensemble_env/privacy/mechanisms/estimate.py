@@ -6,8 +6,9 @@ row, times a number of days that is fitted.
 *Behaviour.* Every answer is a linear measurement of the behaviour with known noise, so all that was asked so far adds
 up to an information matrix and a vector. The prior is normal around the guess, its size is chosen by marginal
 likelihood, and rows sum to one. Cells are then made possible: with a declared support by the mean of a normal variate
-that is known to be positive, unless the guess all but excludes the cell; where every cell is drawn by emptying cells
-that noise could have made, and filling what is missing from the guess.
+that is known to be positive, which does not lift a cell that the guess all but excludes above both guess and posterior
+mean unless it stands out of the noise; where every cell is drawn by emptying cells that noise could have made, and
+filling what is missing from the guess.
 
 *Choice.* Of the release, the guess and their mean the one is taken whose plan earns most on behaviours that are drawn
 from the posterior. So a fleet that is too small does no harm.
@@ -32,7 +33,7 @@ FloatArray = NDArray[np.float64]
 TRUST_ERROR, LEAST_ERROR = 0.5, 0.002
 #: Least guess that the prior's variance is made of.
 PRIOR_LEAST = 0.01
-#: On a declared support a cell with a guess below this is emptied if noise could have made it.
+#: On a declared support noise does not lift a cell with a guess below this.
 UNLIKELY = 0.005
 #: Precision with which rows sum to one.
 STIFF = 1e7
@@ -138,8 +139,8 @@ def possible(problem: Problem, mean: FloatArray, deviation: FloatArray) -> Float
     guess, size = problem.guess, problem.size
     high = normal_tail(1.0 / size)
     if problem.declared:
-        made_up = (guess < UNLIKELY) & (mean <= high * deviation)
-        p = np.where(made_up, 0.0, positive_mean(mean, deviation))
+        p, made_up = positive_mean(mean, deviation), (guess < UNLIKELY) & (mean <= high * deviation)
+        p = np.where(made_up, np.minimum(p, np.maximum(mean, guess)), p)
     else:
         limit = np.where(guess < LEAST_GUESS, normal_tail(FALSE_JUMPS / size), high)
         p = np.where(mean > limit * deviation, mean, 0.0)

@@ -82,8 +82,14 @@ class TestPossible:
         mean[1] = -0.02
         p = possible(declared(problem), mean, deviation)
         assert (p > 0).all()
-        unlikely = Problem(**{**vars(declared(problem)), "guess": np.where(np.arange(16) == 1, 0.004, problem.guess)})
-        assert possible(unlikely, mean, deviation)[1] == 0.0
+
+    @pytest.mark.parametrize(("mean", "kept"), [(-0.02, 0.004), (0.01, 0.01), (0.03, 0.03003)])
+    def test_noise_does_not_lift_an_unlikely_cell(self, problem, mean, kept):
+        guess = np.where(np.arange(16) == 1, 0.004, problem.guess)
+        unlikely = Problem(**{**vars(declared(problem)), "guess": guess})
+        noisy = problem.guess.copy()
+        noisy[:2] = 1.0 - kept - noisy[2:N].sum(), mean
+        assert_allclose(possible(unlikely, noisy, np.full(16, 0.01))[1], kept, rtol=0.02)
 
     def test_rows_sum_to_one_whatever_comes(self, problem):
         for one in (problem, declared(problem)):

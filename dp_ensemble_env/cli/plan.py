@@ -109,14 +109,15 @@ def run(args: argparse.Namespace) -> int:
             )
             plan = make_plan(days, args.target, settings.response, monitor)
         monitor.stage("drawing")
+        zones = {one.name: one.settings.timezone for one in known.used}
         page = write_plan(
-            args.output, plan, signal=signal, timezone=args.timezone, command=args.command_line, dollars=args.dollars
+            args.output, plan, signal=signal, zones=zones, command=args.command_line, dollars=args.dollars
         )
     options.say(f"The event is on {known.used[0].event.date}" + ("." if args.date else "; pass date=... to choose."))
     options.say_once(
         [*(one.series.notes for one in known.used), *(days[name].notes for name in days if len(days) == 1)]
     )
-    if args.timezone is None:
+    if not any(zones.values()):
         options.say(f"Stamps in openadr.json are those of {DEFAULT_ZONE}; pass timezone=... for another zone.")
     show_plan(plan, args.dollars)
     print(f"Page:  {page}\nFiles: {page.parent}/dispatch.csv, dispatch.json, openadr.json")

@@ -12,61 +12,66 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 
-from dp_ensemble_env.dispatch.plan import Course, Plan
+from dp_ensemble_env.dispatch.plan import Plan
 
 #: Time zone of the stamps where the meters do not say theirs: that of Con Edison.
 DEFAULT_ZONE = "America/New_York"
+KINDS = {
+    "setpoint": {"payloadType": "DISPATCH_SETPOINT", "units": "KW"},
+    "price": {"payloadType": "PRICE", "units": "KWH", "currency": "USD"},
+}
 #: Longest name and target.
 LONGEST = 128
 
 
-def openadr(plan: Plan, signal: str = "setpoint", timezone: str | None = None) -> dict[str, Any]:
+def openadr(
+    plan: Plan, signal: str = "setpoint", timezone: str | None = None, zones: dict[str, str] | None = None
+) -> dict[str, Any]:
     """Return ``{"program": ..., "events": [...]}``, ready for JSON.
 
     Parameters
     ----------
     plan : Plan
     signal : {"setpoint", "price"}
-        One event for each participant with its set-points in kW, or one event for all with the price of a kWh, tariff
-        included.
+        One event for each participant with its set-points in kW, or one for all participants of a time zone with the
+        price of a kWh, tariff included.
     timezone : str, optional
         By default that of New York.
+    zones : dict of str, optional
+        Time zones of participants that have another.
     """
-    zone = ZoneInfo(timezone or DEFAULT_ZONE)
-    total = plan.total
+    total, names = plan.total, [course.name for course in plan.participants]
+    first = timezone or DEFAULT_ZONE
+    places = {name: (zones or {}).get(name, first) for name in names}
     controlled, step = np.flatnonzero(total.in_event), total.step
-    name = f"dispatch {str(total.times[controlled[0]] - step)[:10]}"
-    kinds = {
-        "setpoint": {"payloadType": "DISPATCH_SETPOINT", "units": "KW"},
-        "price": {"payloadType": "PRICE", "units": "KWH", "currency": "USD"},
-    }
-    descriptor = {"objectType": "EVENT_PAYLOAD_DESCRIPTOR", **kinds[signal]}
-    period = _period(total.times[controlled[0]] - step, step, len(controlled), zone)
+    begin = total.times[controlled[0]] - step
+    name = f"dispatch {str(begin)[:10]}"
+    descriptor = {"objectType": "EVENT_PAYLOAD_DESCRIPTOR", **KINDS[signal]}
     program = {
         "programName": name[:LONGEST],
-        "intervalPeriod": period,
+        "intervalPeriod": {"start": _local(begin, first), "duration": duration(step * len(controlled))},
         "payloadDescriptors": [descriptor],
-        "targets": [target(course.name) for course in plan.participants],
+        "targets": list(map(target, names)),
     }
-    common = {
-        "programID": identifier(name),
-        "payloadDescriptors": [descriptor],
-        "intervalPeriod": {"start": period["start"], "duration": duration(step)},
-    }
+
+    def event(title: str, whose: list[str], values: Any, digits: int) -> dict[str, Any]:
+        return {
+            "programID": identifier(name),
+            "eventName": title,
+            "targets": list(map(target, whose)),
+            "payloadDescriptors": [descriptor],
+            "intervalPeriod": {"start": _local(begin, places[whose[0]]), "duration": duration(step)},
+            "intervals": _intervals(str(descriptor["payloadType"]), values, digits),
+        }
+
     if signal == "price":
-        prices = plan.energy_price + plan.price
-        targets = [target(course.name) for course in plan.participants]
-        event = {"eventName": name, "targets": targets, "intervals": _intervals("PRICE", prices[controlled], 5)}
-        return {"program": program, "events": [{**common, **event}]}
-    events = [_setpoints(course, name, controlled) for course in plan.participants]
-    return {"program": program, "events": [{**common, **event} for event in events]}
-
-
-def _setpoints(course: Course, name: str, controlled: Any) -> dict[str, Any]:
+        prices = (plan.energy_price + plan.price)[controlled]
+        groups = [[one for one in names if places[one] == zone] for zone in dict.fromkeys(places.values())]
+        return {"program": program, "events": [event(name, group, prices, 5) for group in groups]}
+    courses = plan.participants
     return {
-        "eventName": f"{name}, {course.name}",
-        "targets": [target(course.name)],
-        "intervals": _intervals("DISPATCH_SETPOINT", course.setpoint[controlled], 3),
+        "program": program,
+        "events": [event(f"{name}, {one.name}", [one.name], one.setpoint[controlled], 3) for one in courses],
     }
 
 
@@ -77,9 +82,8 @@ def _intervals(kind: str, values: Any, digits: int) -> list[dict[str, Any]]:
     ]
 
 
-def _period(start: np.datetime64, step: np.timedelta64, number: int, zone: ZoneInfo) -> dict[str, str]:
-    local = start.astype("datetime64[s]").item().replace(tzinfo=zone)
-    return {"start": local.isoformat(), "duration": duration(step * number)}
+def _local(instant: np.datetime64, zone: str) -> str:
+    return str(instant.astype("datetime64[s]").item().replace(tzinfo=ZoneInfo(zone)).isoformat())
 
 
 def duration(length: np.timedelta64) -> str:

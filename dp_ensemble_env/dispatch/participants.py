@@ -3,10 +3,14 @@
 A file is read once, whatever the number of its meters. Columns that are no load (temperatures, prices, exports, the
 demand statistics of another column) are no participants. One that cannot be used is left out with the reason, and the
 others go on.
+
+Sites in other time zones are listed in a file ``sites.csv`` of the folder, in lines such as ``depot,America/Chicago``:
+the name of a file without its ending, and its zone.
 """
 
 from __future__ import annotations
 
+import csv
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -16,12 +20,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dp_ensemble_env.chain.event import DemandResponseEvent
+from dp_ensemble_env.meter.clocks import get_zone
 from dp_ensemble_env.meter.read import each_meter
 from dp_ensemble_env.scenarios.campus import HOLIDAYS, SUMMER, campus_aggregate, campus_building
 from dp_ensemble_env.scenarios.problem import ProblemSettings
 from dp_ensemble_env.tools.console import Monitor, Silent
 
 #: Endings of the files that are read from a folder.
+SITES = "sites.csv"
 METER_FILES = (".csv", ".parquet", ".tsv", ".txt", ".xml", ".xlsx")
 #: A meter that shows nothing or zero for half of so many days before the event is dead.
 DEAD_DAYS, DEAD_SHARE = 14, 0.5
@@ -78,11 +84,13 @@ def participants(settings: ProblemSettings, only: Sequence[str] = (), monitor: M
     monitor.stage("reading")
     read: dict[str, Any] = {}
     refused: dict[str, str] = {}
+    zones: dict[str, str | None] = {}
     last: ValueError | None = None
     if settings.meter is None:
         settings, read["campus"] = _campus(settings), campus_series()
     else:
-        for name, make in _meters(Path(settings.meter), settings):
+        for name, make, zone in _meters(Path(settings.meter), settings):
+            zones[name] = zone
             if only and name not in only:
                 continue
             try:
@@ -97,7 +105,7 @@ def participants(settings: ProblemSettings, only: Sequence[str] = (), monitor: M
         if event.date is not None and (reason := _dead(series, event.date)):
             refused[name] = reason
         else:
-            used.append(Participant(name, series, event, settings))
+            used.append(Participant(name, series, event, replace(settings, timezone=zones.get(name))))
     if not used:
         if len(refused) == 1 and last is not None:
             raise last
@@ -115,24 +123,39 @@ def _campus(settings: ProblemSettings) -> ProblemSettings:
     return replace(settings, season=season, holidays=HOLIDAYS, profile="aggregate", loads=loads)
 
 
-def _meters(path: Path, settings: ProblemSettings) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Yield the names of meters, and functions that read them."""
+def _meters(path: Path, settings: ProblemSettings) -> Iterator[tuple[str, Callable[[], Any], str | None]]:
+    """Yield the names of meters, functions that read them, and the time zones of their sites."""
     if not path.is_dir():
         meters = each_meter(path, settings)
         for name, make in meters:
-            yield (path.stem if len(meters) == 1 and settings.column is None else name), make
+            yield (path.stem if len(meters) == 1 and settings.column is None else name), make, settings.timezone
         return
-    files = sorted(file for file in path.iterdir() if file.suffix.lower() in METER_FILES)
+    zones = site_zones(path)
+    files = sorted(file for file in path.iterdir() if file.suffix.lower() in METER_FILES and file.name != SITES)
     if not files:
         raise ValueError(f"the folder {path} holds no meter files ({', '.join(METER_FILES)}); give another folder.")
     for file in files:
+        zone = zones.get(file.stem, settings.timezone)
         try:
-            meters = each_meter(file, settings)
+            meters = each_meter(file, replace(settings, timezone=zone))
         except ValueError as error:
-            yield file.stem, _raising(error)
+            yield file.stem, _raising(error), None
             continue
         for name, make in meters:
-            yield (file.stem if len(meters) == 1 else f"{file.stem} {name}"), make
+            yield (file.stem if len(meters) == 1 else f"{file.stem} {name}"), make, zone
+
+
+def site_zones(path: Path) -> dict[str, str]:
+    """Return the time zones that ``sites.csv`` gives to the files of a folder; none without that file."""
+    if not (path / SITES).is_file():
+        return {}
+    with (path / SITES).open(newline="", encoding="utf-8-sig") as stream:
+        rows = [[cell.strip() for cell in row] for row in csv.reader(stream) if any(cell.strip() for cell in row)]
+    for row in rows:
+        if len(row) != 2:
+            raise ValueError(f"{path / SITES} holds {','.join(row)!r}; write lines such as 'depot,America/Chicago'.")
+        get_zone(row[1])
+    return {name: zone for name, zone in rows}
 
 
 def _raising(error: ValueError) -> Callable[[], Any]:

@@ -29,11 +29,16 @@ WARNING = (
 
 
 def write_plan(
-    folder: Path, plan: Plan, *, signal: str, timezone: str | None, command: str, dollars: bool = False
+    folder: Path, plan: Plan, *, signal: str, zones: dict[str, str | None], command: str, dollars: bool = False
 ) -> Path:
     """Write all files; return the page's path."""
     write_csv(folder / "dispatch.csv", COLUMNS, rows(plan))
-    for name, content in (("dispatch.json", as_dict(plan, command)), ("openadr.json", openadr(plan, signal, timezone))):
+    known = {name: zone for name, zone in zones.items() if zone}
+    first = next(iter(known.values()), None)
+    for name, content in (
+        ("dispatch.json", as_dict(plan, command)),
+        ("openadr.json", openadr(plan, signal, first, known)),
+    ):
         with atomic_write(folder / name) as stream:
             json.dump(content, stream, indent=1)
             stream.write("\n")

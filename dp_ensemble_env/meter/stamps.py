@@ -86,7 +86,8 @@ class StampColumn:
     bad: dict[bool, tuple[str, int]] = field(default_factory=dict)
     numeric: bool = False
     dotted: bool = True
-    lengths: dict[int, int] = field(default_factory=dict)
+    #: Lengths of intervals that are written with both ends: how often, and the first line.
+    lengths: dict[int, list[int]] = field(default_factory=dict)
 
     def add(self, cells: Sequence[str], lines: NDArray[np.int64]) -> None:
         """Parse a chunk, naming the first line that is no timestamp."""
@@ -109,7 +110,7 @@ class StampColumn:
                 zoned[rows] = True
                 continue
             _fill(fields, rows, block, match)
-            self._measure(fields["clock"][rows], block, match)
+            self._measure(fields["clock"][rows], block, match, lines[rows])
             numeric[rows] = match["a"] is not None
             self.dotted &= match["a"] is None or match["s2"] == "."
             zoned[rows] = match["zone"] is not None
@@ -126,7 +127,9 @@ class StampColumn:
             raise self._no_time(cells[int(np.argmax(wrong))], int(lines[int(np.argmax(wrong))]))
         self.chunks.append(_Chunk(month_first, day_first, fields["offset"].astype(np.int32) if zoned.any() else None))
 
-    def _measure(self, clock: NDArray[np.int64], block: NDArray[np.uint8], match: re.Match[str]) -> None:
+    def _measure(
+        self, clock: NDArray[np.int64], block: NDArray[np.uint8], match: re.Match[str], lines: NDArray[np.int64]
+    ) -> None:
         """Count the lengths of the intervals that are written with both ends."""
         if match["tail"] is None:
             return
@@ -136,9 +139,21 @@ class StampColumn:
         spans = (end - clock) % _DAY
         spans = np.where(spans % 300 == 240, spans + 60, spans)  # 00:14 means the whole of that minute
         spans = np.where(spans % 60 == 59, spans + 1, spans)
-        values, counts = np.unique(spans, return_counts=True)
-        for value, count in zip(values.tolist(), counts.tolist(), strict=True):
-            self.lengths[value] = self.lengths.get(value, 0) + count
+        values, first, counts = np.unique(spans, return_index=True, return_counts=True)
+        for value, place, count in zip(values.tolist(), first.tolist(), counts.tolist(), strict=True):
+            self.lengths.setdefault(value, [0, int(lines[place])])[0] += count
+
+    def _step(self) -> int | None:
+        """Return the one length of interval; another is refused, unless clocks changed in it."""
+        step = max(self.lengths, key=lambda length: self.lengths[length][0], default=None)
+        for length, (_, line) in self.lengths.items():
+            if step and (length - step) % _DAY not in (0, 3600, _DAY - 3600):
+                raise self.origin.error(
+                    f"the interval lasts {length // 60} minutes where most last {step // 60}; correct it or remove "
+                    "the line.",
+                    line,
+                )
+        return step or None
 
     def _note_order(
         self,
@@ -180,8 +195,7 @@ class StampColumn:
         offsets = None
         if "zoned" in self.seen:
             offsets = np.concatenate([c.offsets for c in chunks if c.offsets is not None]).astype(np.int64)
-        step = max(self.lengths, key=lambda length: self.lengths[length]) if self.lengths else None
-        return Stamps(seconds, offsets, notes, step or None)
+        return Stamps(seconds, offsets, notes, self._step())
 
     def _month_first(self) -> tuple[bool, list[str]]:
         """Decide between month/day and day/month by the values above twelve."""

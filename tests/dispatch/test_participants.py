@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -66,6 +67,27 @@ def test_one_day_and_one_step_for_all(tmp_path):
     known = participants(ProblemSettings(meter=str(tmp_path)))
     assert {one.event.step_minutes for one in known.used} == {60}
     assert {one.event.date for one in known.used} == {"2018-07-02"}
+
+
+def test_sites_have_time_zones_of_their_own(tmp_path, capsys):
+    """11:00 is an instant of each site: stamps in UTC become its own clock, and so does the start that is sent."""
+    folder = tmp_path / "meters"
+    folder.mkdir()
+    for name in ("boston", "chicago"):
+        stamps = [f"{str(time).replace('T', ' ')}Z" for time in HOURS]
+        rows = [f"{stamp},{value}" for stamp, value in zip(stamps, load(0), strict=True)]
+        (folder / f"{name}.csv").write_text("\n".join(["start,kW", *rows]) + "\n")
+    (folder / "sites.csv").write_text("boston,America/New_York\nchicago,America/Chicago\n")
+    settings = ProblemSettings(meter=str(folder), date="2018-07-16")
+    east, west = participants(settings).used
+    assert east.series.times[0] - west.series.times[0] == np.timedelta64(3600, "s")
+    assert main(["plan", "--meter", str(folder), "--date", "2018-07-16", "--output", str(tmp_path / "plan")]) == 0
+    events = json.loads((tmp_path / "plan" / "openadr.json").read_text())["events"]
+    starts = [event["intervalPeriod"]["start"] for event in events]
+    assert starts == ["2018-07-16T11:00:00-04:00", "2018-07-16T11:00:00-05:00"]
+    (folder / "sites.csv").write_text("boston\n")
+    with pytest.raises(ValueError, match="write lines such as 'depot,America/Chicago'"):
+        participants(settings)
 
 
 def test_a_dead_meter_and_a_new_customer_are_left_out_and_the_others_go_on(tmp_path, capsys):

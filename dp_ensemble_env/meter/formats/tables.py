@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import tzinfo
 from pathlib import Path
 
@@ -40,11 +40,11 @@ from dp_ensemble_env.meter.identities import (
     split_meters,
     wanted_names,
 )
-from dp_ensemble_env.meter.origin import SPELLED, Origin, Readings, as_unit, name_list
+from dp_ensemble_env.meter.origin import SPELLED, UNITS, Origin, Readings, as_unit, name_list
 from dp_ensemble_env.meter.read import Format
 from dp_ensemble_env.meter.registers import names_register
 from dp_ensemble_env.meter.settings import ReadSettings
-from dp_ensemble_env.meter.stamps import StampColumn, Stamps, match_clock, match_stamp, parse_stamps
+from dp_ensemble_env.meter.stamps import StampColumn, Stamps, match_clock, match_stamp
 
 _UNIT = re.compile(r"(?<![a-z])(kwh|mwh|wh|kw|mw)(?![a-z])")
 _BARE_WATT = re.compile(r"[(\[]\s*w\s*[)\]]|^w$|^watts?$|(?:power|^p)[ _]w$|_watts?$")
@@ -91,13 +91,12 @@ class Layout:
     days: DayColumns | None
     meters: list[int]
     units: int | None
-    ends: int | None
 
     @property
     def wanted(self) -> list[int]:
         """Every column to take: stamps, readings, meters, and what else there is."""
         hours = None if self.hours is None else self.hours.column
-        extra = [i for i in (self.ends, self.units, hours) if i is not None]
+        extra = [i for i in (self.units, hours) if i is not None]
         return [*self.stamps, *self.choice.columns, *self.meters, *extra]
 
 
@@ -156,9 +155,8 @@ def _lay_out(table: Table, kind: str, settings: ReadSettings, every: bool) -> La
     if days is None:
         settings.limit("meters", len(choice.columns), table.origin)
     meters = find_identities(table, [*taken, *choice.columns])
-    ends = table.index("end time") if kind == "opower" else None
     units = table.index("units", "unit", "uom", "unit of measure") if choice.unit is None or kind == "opower" else None
-    return Layout(kind, choice, stamps, hours, days, meters, units, ends)
+    return Layout(kind, choice, stamps, hours, days, meters, units)
 
 
 def _take(table: Table, layout: Layout, settings: ReadSettings) -> tuple[Readings, MeterColumn]:
@@ -168,7 +166,8 @@ def _take(table: Table, layout: Layout, settings: ReadSettings) -> tuple[Reading
     names = [table.header[i] for i in choice.columns]
     stamps = StampColumn(origin, settings.date_order)
     meters = MeterColumn(layout.meters, ", ".join(table.header[i] for i in layout.meters), settings)
-    values, slots, lines, extra = [], [], [], _Extra()
+    values, slots, lines = [], [], []
+    units: dict[str, int] = {}  # as spelled, with the first line of each
     for columns, numbers in take_columns(table, layout.wanted):
         parts = iter(columns)
         first = [next(parts) for _ in layout.stamps]
@@ -178,21 +177,21 @@ def _take(table: Table, layout: Layout, settings: ReadSettings) -> tuple[Reading
         values.append(np.column_stack(parsed))
         lines.append(numbers.astype(np.int32))
         meters.add([next(parts) for _ in layout.meters], origin)
-        if layout.ends is not None:
-            extra.measure(first[1], next(parts), numbers, origin)
         if layout.units is not None:
-            extra.unit_of(next(parts), numbers)
+            for cell, line in zip(next(parts), numbers.tolist(), strict=True):
+                units.setdefault(as_unit(cell), line)
         if layout.hours is not None:
             slots.append(parse_hours(next(parts), numbers, layout.hours, origin))
     parsed_stamps, where = stamps.finish(), np.concatenate(lines)
-    step = extra.step(origin) or parsed_stamps.step
     seconds, notes = to_wall(parsed_stamps, settings.zone, origin)
     # American exports put the month first; only for unknown layouts is that an assumption.
     notes = [*choice.notes, *(parsed_stamps.notes if layout.kind == "csv" else ()), *notes]
     if decimal == ",":
         notes.append("Commas in numbers were read as decimal commas.")
     stamp = choice.stamp or ("start" if parsed_stamps.step is not None else None)
-    readings = Readings(origin, seconds, np.concatenate(values), names, where, choice.unit, stamp, settings.zone, step)
+    readings = Readings(
+        origin, seconds, np.concatenate(values), names, where, choice.unit, stamp, settings.zone, parsed_stamps.step
+    )
     del values, lines
     if parsed_stamps.offsets is not None:
         readings.instants = parsed_stamps.seconds - parsed_stamps.offsets
@@ -202,7 +201,7 @@ def _take(table: Table, layout: Layout, settings: ReadSettings) -> tuple[Reading
     if layout.days is not None:
         readings = _unroll(readings, meters, layout.days, settings)
     if layout.units is not None:
-        extra.settle(readings, layout.kind)
+        _settle_unit(readings, units, layout.kind)
     if layout.kind == "opower":
         readings.notes.append("Format opower: START TIME is the start of the interval, END TIME its last minute.")
     counted = layout.days is not None or layout.hours is not None or parsed_stamps.step is not None
@@ -412,71 +411,28 @@ def _usage(table: Table) -> int | None:
     return next((i for i, name in enumerate(lowered) if re.match(r"(usage|import|consumption)\b", name)), None)
 
 
-def _opower_stamps(table: Table) -> tuple[int, int]:
-    date, start = table.index("date"), table.index("start time")
-    assert date is not None and start is not None  # detect() saw them
-    return date, start
+def _opower_stamps(table: Table) -> tuple[int, ...]:
+    places = (table.index("date"), table.index("start time"), table.index("end time"))
+    return tuple(place for place in places if place is not None)
 
 
 def _joined(columns: list[list[str]]) -> list[str]:
-    return [f"{date.strip()} {clock.strip()}" for date, clock in zip(*columns, strict=True)]
+    """Write date and clock, or date, start and end, as one stamp."""
+    parts = (map(str.strip, column) for column in columns)
+    return list(map(("{} {} to {}" if len(columns) == 3 else "{} {}").format, *parts))
 
 
-@dataclass
-class _Extra:
-    """What some formats say in columns of their own: the end of the interval, and the unit."""
-
-    lengths: dict[int, list[int]] = field(default_factory=dict)
-    units: dict[str, int] = field(default_factory=dict)
-
-    def measure(self, starts: list[str], ends: list[str], lines: NDArray[np.int64], origin: Origin) -> None:
-        """Count the lengths of the intervals, and keep the first line of each."""
-        low, high = (
-            parse_stamps([f"2000-01-01 {cell.strip()}" for cell in cells], lines, origin).seconds
-            for cells in (starts, ends)
+def _settle_unit(readings: Readings, units: dict[str, int], kind: str) -> None:
+    """Take the unit of all rows, or name the first row that has another."""
+    first, *others = units
+    wrong = others[0] if others else first if first not in UNITS else None
+    if wrong is not None and (kind == "opower" or any(unit in UNITS for unit in units)):
+        raise readings.origin.error(
+            f"the unit is {wrong.strip()!r}; keep only the electricity rows, all in one of kWh, Wh or MWh.",
+            units[wrong],
         )
-        spans = (high - low) % 86400
-        spans = np.where(spans % 300 == 240, spans + 60, spans)  # 00:14 means the whole of that minute
-        spans = np.where(spans == 0, 86400, spans)
-        values, first, counts = np.unique(spans, return_index=True, return_counts=True)
-        for value, place, count in zip(values.tolist(), first.tolist(), counts.tolist(), strict=True):
-            self.lengths.setdefault(value, [0, int(lines[place])])[0] += count
-
-    def step(self, origin: Origin) -> int | None:
-        """Return the one length of interval, and name the first line that has another."""
-        if not self.lengths:
-            return None
-        step = max(self.lengths, key=lambda length: self.lengths[length][0])
-        others = [(line, length) for length, (_, line) in self.lengths.items() if length != step]
-        if others:
-            line, length = min(others)
-            raise origin.error(
-                f"the interval lasts {length // 60} minutes where most last {step // 60}; "
-                "correct it or remove the line.",
-                line,
-            )
-        return step
-
-    def unit_of(self, cells: list[str], lines: NDArray[np.int64]) -> None:
-        """Collect the units that occur, with the first line of each."""
-        for place, cell in enumerate(cells):
-            if cell not in self.units:
-                self.units[cell] = int(lines[place])
-
-    def settle(self, readings: Readings, kind: str) -> None:
-        """Take the unit of all rows, or name the first row that has another."""
-        spelled: dict[str, int] = {}
-        for cell, line in self.units.items():
-            spelled.setdefault(as_unit(cell), line)
-        first, *others = spelled
-        wrong = others[0] if others else first if first not in SPELLED.values() else None
-        if wrong is not None and (kind == "opower" or any(unit in SPELLED.values() for unit in spelled)):
-            raise readings.origin.error(
-                f"the unit is {wrong.strip()!r}; keep only the electricity rows, all in one of kWh, Wh or MWh.",
-                spelled[wrong],
-            )
-        if wrong is None:
-            readings.unit, readings.stated = first, dict.fromkeys(readings.names, first)
+    if wrong is None:
+        readings.unit, readings.stated = first, dict.fromkeys(readings.names, first)
 
 
 FORMAT = Format(lambda head: True, read_text)

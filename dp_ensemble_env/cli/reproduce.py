@@ -28,12 +28,15 @@ class Reproduce:
       dp-ensemble reproduce --quick
       dp-ensemble reproduce --meter meter.csv --unit kWh --column HALL
       dp-ensemble reproduce --simbench G1-A
+      dp-ensemble reproduce --matrix chain.csv
     """
 
     quick: bool = False
     """A smaller run: fewer samples, short training."""
     simbench: str | None = None
     """Also a SimBench load profile, such as G1-A (needs simbench)."""
+    matrix: Path | None = None
+    """Also the case study on a square matrix (CSV or .npy), and whether it is a policy that gives counts away."""
     meter: MeterSettings = MeterSettings()
     date: str | None = None
     """Day of the event of your own meter or of the profile."""
@@ -52,9 +55,10 @@ class Reproduce:
         importlib.import_module("matplotlib")  # learn of a missing extra before the work
         settings = ReproductionSettings(self.output, self.quick, self.seed, COMMAND_LINE.get())
         with Progress("reading") as monitor, keeping(lambda: "stopped before it was done, run it again"):
-            sets = load_data(problem, self.simbench)
+            sets = load_data(problem, self.simbench, self.matrix)
             for data in sets[1:]:
-                say(*data.notes, f"results of {data.title} are for {BUILDINGS} noisy copies of the building.")
+                copies = f"results of {data.title} are for {BUILDINGS} noisy copies of the building."
+                say(*data.notes, *([] if data.slug == "matrix" else [copies]))
             check_writable(self.output, folder=True)
             page, findings = reproduce(settings, sets, monitor)
         show_findings(findings)

@@ -39,6 +39,7 @@ from dp_ensemble_env.envs.actions import price_tilts
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.paper.data import H, PickedRow
+from dp_ensemble_env.paper.disclosure import Disclosure, disclose, tilted
 from dp_ensemble_env.privacy.accounting.compose import RowGroup, composed_epsilon
 from dp_ensemble_env.privacy.accounting.divergence import pair_delta, pair_epsilon, worst_case_epsilon
 from dp_ensemble_env.privacy.accounting.theorem2 import theorem2_epsilon
@@ -343,6 +344,13 @@ def misprint_line(model: EnsembleModel, time: int, state: int, k: float, draws: 
         "Monte Carlo cost": float(losses.mean()),
         "Monte Carlo cost error": float(losses.std(ddof=1) / math.sqrt(draws)),
     }
+
+
+def disclosed_counts(model: EnsembleModel, time: int) -> Disclosure | None:
+    """Tilt the chain of the model's own counts by z, publish it, and read matrix and counts back without z."""
+    if model.counts is None:
+        return None
+    return disclose(tilted(model.counts, solve_standard(model).log_desirability[time + 1]))
 
 
 def recovery_error(model: EnsembleModel, method: str, k: float) -> float:

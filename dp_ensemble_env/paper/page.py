@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
+
 from dp_ensemble_env.paper import live
 from dp_ensemble_env.paper.claims import (
     ABOUT_15,
@@ -141,6 +143,14 @@ def write_page(
     page.heading("Where the paper is misprinted", short="Misprints")
     page.text("The verdicts refer to these by their numbers.")
     page.definitions(MISPRINTS)
+    for study in studies:
+        if study.disclosed is not None and study.disclosed.counts is not None:
+            right = bool(np.all(study.disclosed.counts == np.asarray(study.data.model.counts)))
+            page.text(
+                f"E8 shown on the {study.data.title}: the counts, one more of each, were made a matrix, tilted by the "
+                f"z of Figures 5 and 6, and published. From the published matrix alone, z unknown: {study.disclosed}, "
+                f"{'all' if right else 'not all'} of them right."
+            )
     page.heading("Claims")
     page.items(RULES)
     page.text(

@@ -17,6 +17,7 @@ from dp_ensemble_env.control.policies import solve_standard
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.paper import measures
 from dp_ensemble_env.paper.data import DataSet, PickedRow, pick_row
+from dp_ensemble_env.paper.disclosure import Disclosure
 from dp_ensemble_env.paper.measures import KS, Effort, Learned
 from dp_ensemble_env.reporting.score import Outcome
 
@@ -67,6 +68,8 @@ class Study:
         Largest error of log K as E[log x], in nats, at k = 50.
     recovery : dict method -> float
         Largest error of the true matrix as read back from the policy at k = 50.
+    disclosed : Disclosure or None
+        What the counts' own matrix, tilted at the time shown, gives away; None without counts.
     misprints : list of dict
         One line per k.
     learned : list of Learned
@@ -90,6 +93,7 @@ class Study:
     cost_error: dict[str, list[float]]
     ceiling: float
     recovery: dict[str, float]
+    disclosed: Disclosure | None
     misprints: list[dict[str, Any]]
     learned: list[Learned]
     deviation: float
@@ -185,6 +189,7 @@ def run_study(data: DataSet, effort: Effort, seed: int, say: Callable[[str], Non
         cost_error=cost_error,
         ceiling=measures.attack_ceiling(effort.attacks),
         recovery=recovery,
+        disclosed=measures.disclosed_counts(model, time),
         misprints=misprints,
         learned=measures.learners(model, effort, seed),
         deviation=measures.building_deviation(data.building_kw, seed),

@@ -69,6 +69,7 @@ def test_page_is_self_contained_and_says_how_it_was_made(reproduced):
         f"numpy {np.__version__}",
         "Synthetic, no meter was read",
         "E13",
+        "transitions come back as whole numbers, all of them right",
         "Row 18",
     ):
         assert words in page, words

@@ -1,0 +1,52 @@
+"""A policy made from a count matrix gives matrix and counts back, without z and without the matrix."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dp_ensemble_env.control.policies import standard_policy
+from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.paper.disclosure import disclose, read_matrix, tilted
+
+
+def test_a_known_count_matrix_comes_back_from_the_policy_alone(campus):
+    """Tilt it, publish the policy, recover matrix and counts: to the last transition, also from six digits."""
+    matrix = (campus.counts + 1.0) / (campus.counts + 1.0).sum(axis=1, keepdims=True)
+    model = EnsembleModel(matrix, campus.power_kw, campus.utility, campus.discomfort_penalty)
+    for published in (standard_policy(model)[4], np.round(standard_policy(model)[-1], 12)):
+        found = disclose(published)
+        np.testing.assert_array_equal(found.counts, campus.counts)
+        np.testing.assert_allclose(found.matrix, matrix, rtol=1e-12)
+        assert found.products >= (campus.counts == 0).sum() and np.ptp(found.log_z) > 0.5
+        assert "9,887 transitions come back" in str(found)
+    last = disclose(standard_policy(model)[-1]).log_z
+    utility = campus.utility[-1] / campus.discomfort_penalty
+    np.testing.assert_allclose(last, utility - utility.mean(), atol=1e-9)
+
+
+def test_what_is_no_count_matrix_gives_no_counts(campus):
+    rng = np.random.default_rng(0)
+    noisy = rng.dirichlet(np.ones(20), size=20)
+    assert disclose(noisy).counts is None and "no counts come back" in str(disclose(noisy))
+    shifted = tilted(campus.counts, np.linspace(0, 3, 20))
+    shifted[3] *= np.exp(0.01 * rng.standard_normal(20))
+    assert disclose(shifted / shifted.sum(axis=1, keepdims=True)).counts is None
+
+
+def test_a_matrix_is_read_from_a_file(tmp_path, campus):
+    policy = tilted(campus.counts, np.linspace(0, -2, 20))
+    np.savetxt(tmp_path / "policy.csv", policy, delimiter=",")
+    np.save(tmp_path / "counts.npy", campus.counts + 1.0)
+    np.testing.assert_array_equal(disclose(read_matrix(tmp_path / "policy.csv")).counts, campus.counts)
+    np.testing.assert_array_equal(disclose(read_matrix(tmp_path / "counts.npy")).counts, campus.counts)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("a,b\n1,2\n", "no matrix of numbers"), ("1,2,3\n1,2,3\n", "must be square"), ("1,0\n0,0\n", "no empty row")],
+)
+def test_other_files_are_refused(tmp_path, text, words):
+    (tmp_path / "m.csv").write_text(text)
+    with pytest.raises(ValueError, match=words):
+        read_matrix(tmp_path / "m.csv")

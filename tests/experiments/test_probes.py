@@ -258,7 +258,5 @@ def test_the_command_prints_and_writes_them(tmp_path, capsys):
     assert float(line["public_guess"]) == row["public_guess"]
     assert main(["scenarios", "spot"]) == 0
     assert "price mode" in capsys.readouterr().out
-    assert main(["scenarios", "--record"]) == 2
-    assert "--probe" in capsys.readouterr().err
     assert main(["scenarios", "--probe", "spto"]) == 2
     assert "spot" in capsys.readouterr().err

@@ -47,8 +47,7 @@ COMMANDS = {
     },
 }
 #: Commands that still bring a parser of their own.
-OLD = {"suite", "sweep", "compare", "leaderboard",
-       "backtest", "plan", "settle"}  # fmt: skip
+OLD = {"suite", "sweep", "compare", "leaderboard"}
 #: The extra that brings a module.
 EXTRAS = {
     module: extra

@@ -62,6 +62,33 @@ class InEnvironment(OnProblem):
     """Seed of the release."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class OnMeters:
+    """A command on the meters of several participants, or on the synthetic campus."""
+
+    meter: MeterSettings = MeterSettings()
+    only: tuple[str, ...] = ()
+    """Participants by name; every load of the file or folder unless given."""
+    date: str | None = None
+    """Day of the event; the first working day from 2 July on in the last summer unless given."""
+    window: str | None = None
+    """Its hours, such as 11:00-15:00."""
+    temperature: str | None = None
+    """CSV file of stamps and outdoor temperatures, with a forecast for the event's day."""
+
+    def settings(self, **more: Any) -> ProblemSettings:
+        """Return the problem as one set of settings."""
+        event = {"date": self.date, "window": self.window, "temperature": self.temperature}
+        return ProblemSettings.of(self.meter, **(event | more))
+
+
+def say_left_out(refused: dict[str, str], used: int) -> None:
+    """Name the meters that cannot be used, with the reason; refuse to go on when none is left."""
+    if refused and not used:
+        raise ValueError(f"none of the {len(refused)} meters can be used. For one: {next(iter(refused.values()))}")
+    say(*(f"{name} is left out: {why}" for name, why in refused.items()))
+
+
 def parts(settings: ProblemSettings) -> dict[str, Any]:
     """Split settings into the fields of `OnProblem`."""
     kinds = {"problem": ModelSettings, "event": EventSettings, "meter": MeterSettings, "forecast": ForecastSettings}
@@ -94,9 +121,10 @@ def check_finite(options: Any) -> None:
                 raise ValueError(f"--{f.name.replace('_', '-')} must be a finite number, got {one}.")
 
 
-def say(*notes: str) -> None:
-    """Print notes on stderr."""
-    for note in notes:
+def say(*notes: str, most: int = 1000) -> None:
+    """Print notes on stderr, each once."""
+    told = list(dict.fromkeys(notes))
+    for note in [*told[:most], *([f"{len(told) - most} more notes are left out here."] if len(told) > most else [])]:
         print(f"note: {note}", file=sys.stderr)
 
 

@@ -77,7 +77,7 @@ class MeterSettings(ReadSettings):
     """Your own meter instead of a scenario, and how its file is read."""
 
     meter: str | None = None
-    """Meter file of one building, instead of a scenario."""
+    """Your own meter file, instead of a scenario; plan, settle and backtest take several meters, or a folder."""
     season: tuple[str, str] | None = None
     """Use only readings between two days of the year, such as 06-15 09-25."""
     exclude: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""The documentation of the scenarios, written from their cards, their recorded probes and the recorded suite.
+"""The documentation of the scenarios, written from their cards, their recorded probes and the recorded leaderboard.
 
 ``make scenario-pages`` writes the table in the README, a page for each scenario with its picture, and the page that
 compares them. A test keeps the files equal to what this module writes.
@@ -7,7 +7,6 @@ compares them. A test keeps the files equal to what this module writes.
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import textwrap
 from pathlib import Path
@@ -15,12 +14,12 @@ from pathlib import Path
 import numpy as np
 
 from dp_ensemble_env import scenarios
+from dp_ensemble_env.agents.statistics import interval
 from dp_ensemble_env.envs import actions
 from dp_ensemble_env.envs.tables import AHEAD, Row
-from dp_ensemble_env.experiments.capabilities import DEMANDING
 from dp_ensemble_env.experiments.probes import Probes, recorded
-from dp_ensemble_env.experiments.suite_report import NOTE, capability_table, definitions, markdown, table
-from dp_ensemble_env.experiments.suite_report import recorded as recorded_suite
+from dp_ensemble_env.experiments.runner import read_results
+from dp_ensemble_env.experiments.standings import Standings, by_problem, markdown
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.tools.files import atomic_write
 
@@ -29,6 +28,8 @@ BEGIN, END = "<!-- scenarios: written by make scenario-pages -->", "<!-- end of 
 MODES = ("price", "discrete", "tilt", "policy")
 #: How many seeds are looked at for an episode with many contexts.
 SEEDS = 20
+#: A scenario tests feedback, or data, where the open loop, or the public guess, scores no more.
+DEMANDING = 85.0
 READING = (
     "Scores of the instance that the ids play, 0 = uncontrolled, 100 = optimum, computed exactly in the mean field. "
     "*Open loop*: the best tilts by the clock alone, blind to the context. *Public guess*: the plan made without "
@@ -39,6 +40,10 @@ READING = (
     "where it is above the first number, and everything at the second. A scenario tests *feedback* where the open loop "
     f"leaves {100 - DEMANDING:g} points or more, *data* where the public guess does, and *constraint* where the "
     "aggregate has a limit or a target."
+)
+NOTE = (
+    "Interquartile mean over test instances. Agents that plan are made on each instance, or on a release of it, and "
+    "scored exactly; learners play instances that they never saw. [Leaderboard](leaderboard.md) has the intervals."
 )
 #: The same in short, for the README.
 SHORT = (
@@ -85,9 +90,8 @@ def readme_section() -> str:
     return f"{BEGIN}\n\n{probe_table('docs/scenarios/')}\n{_filled(SHORT)}\n\n{END}"
 
 
-def overview() -> str:
+def overview(standings: Standings) -> str:
     """Return the page on all scenarios."""
-    suite = recorded_suite()
     stories = "\n".join(
         _item(
             f"[{scenarios.card(name).title}](scenarios/{name}.md), `{scenarios.environment_id(name)}`: "
@@ -95,10 +99,7 @@ def overview() -> str:
         )
         for name in scenarios.BUILT_IN
     )
-    given = "".join(f" {title}: {words}." for title, words in suite.learners.items())
-    how = _filled(f"{NOTE} Made by `{suite_command()}`.{given}")
-    meanings = "\n".join(_item("*{}*:{}".format(*text.split(":", 1))) for text in definitions(suite))
-    pictures = "\n".join(f"![What {agent} can do]({_capability_picture(agent)})" for agent in suite.agents)
+    headings, rows = by_problem(standings)
     return f"""<!-- Written by make scenario-pages. -->
 # The scenarios
 
@@ -118,18 +119,8 @@ arguments. A version is frozen: whatever changes the numbers of a scenario gets 
 
 ## What agents score on instances that they never saw
 
-{markdown(*table(suite))}
-{how}
-
-## What agents can do
-
-{markdown(*capability_table(suite))}
-{meanings}
-
-A dash: not measured. The pictures show the same numbers, 0 for the reference and 100 for the optimum; lines are 95 %
-intervals.
-
-{pictures}
+{markdown(headings, rows)}
+{_filled(NOTE)}
 
 ```{{toctree}}
 :hidden:
@@ -138,7 +129,7 @@ intervals.
 """
 
 
-def page(name: str) -> str:
+def page(name: str, standings: Standings) -> str:
     """Return the page of a scenario: its card."""
     card, model = scenarios.card(name), scenarios.make(name)
     size = f"{model.n_states} states, {model.horizon} decisions of {60 * model.step_hours:g} minutes"
@@ -189,7 +180,7 @@ sequences. How the numbers of instance 0 were found:
 
 ## Leaderboard
 
-{_leaderboard(name, card)}"""
+{_leaderboard(name, standings)}"""
 
 
 def ids(name: str) -> list[str]:
@@ -226,20 +217,22 @@ def _reward(model: EnsembleModel) -> str:
     )
 
 
-def _leaderboard(name: str, card: scenarios.Card) -> str:
+def _leaderboard(name: str, standings: Standings) -> str:
     """Return what agents reach on the test instances, best first."""
-    suite = recorded_suite()
-    given = {agent: of["given"] for agent, of in (card.learners or {}).items()}
-    found = [(agent, suite.of(agent)[name].score) for agent in suite.agents if name in suite.of(agent)]
-    found.sort(key=lambda pair: -pair[1].value)
-    rows = [[agent, given.get(agent, "planned"), str(score).replace("-", "\N{MINUS SIGN}")] for agent, score in found]
+    agents = [agent for agent in standings.agents if name in standings.rows[agent]]
+    scores = {agent: interval(standings.of(agent)[name]) for agent in agents}
+    agents.sort(key=lambda agent: -scores[agent].value)
+    minus = "\N{MINUS SIGN}"
+    rows = [
+        [agent, standings.knows(agent), str(scores[agent]).replace("-", minus), standings.epsilon(agent, name)]
+        for agent in agents
+    ]
     words = (
-        "Interquartile mean over 20 test instances, with its 95 % bootstrap interval. *Planned*: made anew on "
-        "each instance (public-guess without its data); learners were trained once and play instances that they never "
-        "saw. All scenarios: [The scenarios](../scenarios.md). Several runs, and other budgets: "
-        "[Leaderboard](../leaderboard.md)."
+        "Interquartile mean over ten test instances, with its 95 % bootstrap interval, and the ε of one release at "
+        "δ = 1e-6. *Made with*: the truth of each instance, a release of it, training instances, or nothing private. "
+        "All scenarios: [Leaderboard](../leaderboard.md)."
     )
-    return f"{markdown(['agent', 'given', 'score on test instances'], rows)}\n{_filled(words)}\n"
+    return f"{markdown(['agent', 'made with', 'score on test instances', 'ε'], rows)}\n{_filled(words)}\n"
 
 
 def _filled(text: str) -> str:
@@ -258,23 +251,18 @@ def first_sentence(text: str) -> str:
     return re.split(r"(?<=[.:])\s+(?=[A-Z])", text)[0].rstrip(":")
 
 
-def suite_command() -> str:
-    """Return the command that recorded the suite, without where it was written."""
-    command: str = json.loads(scenarios.SUITE.read_text(encoding="utf-8"))["command"]
-    return re.sub(r" --(record|output \S+)", "", command)
-
-
 def texts(root: Path) -> dict[Path, str]:
     """Return what every written file should hold."""
     readme = (root / "README.md").read_text(encoding="utf-8")
     if BEGIN not in readme or END not in readme:
         raise ValueError(f"{root / 'README.md'} has no place for the scenarios; put {BEGIN} and {END} there.")
     before, rest = readme.split(BEGIN, 1)
+    standings = Standings(read_results(root / "docs" / "leaderboard.json")[1])
     found = {
         root / "README.md": before + readme_section() + rest.split(END, 1)[1],
-        root / "docs" / "scenarios.md": overview(),
+        root / "docs" / "scenarios.md": overview(standings),
     }
-    return found | {root / "docs" / "scenarios" / f"{name}.md": page(name) for name in scenarios.BUILT_IN}
+    return found | {root / "docs" / "scenarios" / f"{name}.md": page(name, standings) for name in scenarios.BUILT_IN}
 
 
 # ------------------------------------------------------------------ pictures
@@ -297,22 +285,12 @@ def animation(name: str, path: Path) -> Path:
     return animate(make_agent("standard", env), env, path, name="optimal", seed=seed)
 
 
-def _capability_picture(agent: str) -> str:
-    from dp_ensemble_env.experiments.suite_figures import picture_name
-
-    return f"images/suite/{picture_name(agent)}"
-
-
 def draw(root: Path) -> None:
     """Write the pictures."""
-    from dp_ensemble_env.experiments.suite_figures import draw_all
-
-    images = root / "docs" / "images"
-    for folder in (images / "scenarios", images / "suite"):
-        folder.mkdir(parents=True, exist_ok=True)
+    images = root / "docs" / "images" / "scenarios"
+    images.mkdir(parents=True, exist_ok=True)
     for name in scenarios.BUILT_IN:
-        animation(name, images / "scenarios" / f"{name}.gif")
-    draw_all(recorded_suite(), images / "suite")
+        animation(name, images / f"{name}.gif")
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ gained. Training seeds begin at 1000, apart from those that results are reported
 for. The same settings give the same study on one machine.
 
 Settings of the campus event are found on the event itself. Settings of another scenario have to serve on instances that
-the learner never saw, so each trial trains on the training instances, as `suite` and `leaderboard` do, and is scored on
+the learner never saw, so each trial trains on the training instances, as the leaderboard does, and is scored on
 validation instances: the interquartile mean over instances and seeds counts.
 """
 
@@ -24,7 +24,6 @@ from dp_ensemble_env.agents.generalisation import evaluate_split
 from dp_ensemble_env.agents.hyperparams import ALGORITHMS, LINEAR, changes_for, hyperparameters
 from dp_ensemble_env.agents.statistics import interquartile_mean
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
-from dp_ensemble_env.experiments.suite_learners import training_models
 from dp_ensemble_env.tools.console import Progress
 from dp_ensemble_env.tools.files import check_writable
 from dp_ensemble_env.tools.validation import check_choice, check_count
@@ -240,8 +239,9 @@ def tune(
     from dp_ensemble_env.agents.sb3 import TrainingSettings, train
 
     env = EnsembleEnv(settings.scenario, settings.population, settings.action)
-    models = training_models(settings.scenario, None) if settings.general else ()
-    interval = max(1, settings.steps // 4) if settings.general else None  # as the suite trains
+    numbers = scenarios.instances("train") if settings.general else ()
+    models = [scenarios.make(settings.scenario, instance=i) for i in numbers]
+    interval = max(1, settings.steps // 4) if settings.general else None  # as the leaderboard trains
     total = settings.trials * settings.repeats * settings.steps
     own, tuned = beginning(settings, env.model.horizon)
 

@@ -18,7 +18,7 @@ import notebooks
 import numpy as np
 import pytest
 
-from dp_ensemble_env.cli.main import OLD, main, names, parse
+from dp_ensemble_env.cli.main import main, names, parse
 
 README = Path(__file__).parent.parent / "README.md"
 PAGES = [README, *sorted((README.parent / "docs").glob("*.md"))]
@@ -130,10 +130,7 @@ def test_every_command_line_of_the_documentation_is_understood():
             command = next((" ".join(words[1:n]) for n in (3, 2) if " ".join(words[1:n]) in names()), None)
             assert command, f"{page.name}: {words}"
             module = importlib.import_module(f"dp_ensemble_env.cli.{words[1]}")
-            if command in OLD:
-                module.build_parser().parse_args(words[2:])
-            else:
-                parse(getattr(module, command.split()[-1].title()), words[1 + len(command.split()) :], page.name)
+            parse(getattr(module, command.split()[-1].title()), words[1 + len(command.split()) :], page.name)
             seen.add(words[1])
     assert {"train", "evaluate", "compare", "plan", "reproduce"} <= seen
 

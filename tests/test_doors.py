@@ -19,7 +19,8 @@ from dp_ensemble_env import EnsembleModel, scenarios
 from dp_ensemble_env.agents import evaluate, make_agent
 from dp_ensemble_env.cli import main
 from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv, actions
-from dp_ensemble_env.experiments.comparison import ComparisonSettings, Learner, compare
+from dp_ensemble_env.experiments.compare import Grid, data_sets
+from dp_ensemble_env.experiments.runner import compute
 from dp_ensemble_env.privacy import (
     Event,
     Losses,
@@ -289,17 +290,16 @@ def test_agents_are_scored_between_uncontrolled_and_optimal(name):
 @pytest.mark.parametrize("name", STRANGERS)
 def test_a_comparison_takes_each_of_them(name, tmp_path):
     settings = STRANGERS[name]
-    learner = Learner("a2c", "mean-field", settings["action"], 1152, 1)
-    chosen = ComparisonSettings(
-        learners=(learner,), private=(), privacy=(settings.get("privacy", "public"),), releases=1, episodes=10
-    )
-    found = compare(scenarios.make(settings["model"]), chosen)
-    scores = {row.name: row.evaluation.score for row in found.rows}
-    assert scores["standard"] == pytest.approx(100.0, abs=1e-4) and scores["uncontrolled"] == 0.0
-    assert np.isfinite(scores[learner.title])
-    deployed = {row.name: row.scores for row in found.private}
-    assert all(np.isfinite(values).all() and max(values) <= 100.0 + 1e-4 for values in deployed.values())
-    assert "standard, as a tilt" in deployed
+    grid = Grid(
+        agents=("uncontrolled", "best-price", "standard:action=tilt", "a2c:steps=1152"), actions=(settings["action"],),
+        privacy=("none", settings.get("privacy", "public")), seeds=("0",), episodes=10,
+    )  # fmt: skip
+    sets = data_sets([settings["model"]])
+    supplies, _ = grid.supplies(sets)
+    rows = {(row.cell.agent, row.cell.privacy): row for row in (compute(c, supplies) for c in grid.cells(sets)[0])}
+    assert all(row.error is None and max(row.scores) <= 100.0 + 1e-4 for row in rows.values())
+    assert rows["standard", None].scores == [pytest.approx(100.0, abs=1e-4)]
+    assert rows["uncontrolled", None].scores == [0.0] and len(rows) == 1 + 3 * 2
 
 
 @pytest.mark.torch

@@ -95,37 +95,3 @@ def test_cells_of_exported_tables_are_no_formulas(tmp_path):
         "'=1+1", "'+cmd", "'-cmd|' /C calc'!A0", "'@SUM(A1)", "'\tx", "plain", "-1.5", "1e5", "a=b"
     ]  # fmt: skip
     assert all(line.endswith(",-2.5") for line in lines[1:])
-    from dp_ensemble_env.experiments.sweep.report import write_csv as write_sweep
-
-    write_sweep(tmp_path / "b.csv", [{"data": "=1+1", "score": -3.0}])
-    assert (tmp_path / "b.csv").read_text() == "data,score\n'=1+1,-3.0\n"
-
-
-# ------------------------------------------------------------------ sweeps
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"result": [1]},
-        {"result": {"steps": None, "made": 3, "deployed": {}}},
-        {"result": {"steps": "many", "made": {}, "deployed": {}}},
-        {"run": {"cpu_seconds": "long", "software": {}}},
-        {"run": {"cpu_seconds": 1.0, "software": [1]}},
-        {"run": 7},
-        {"result": None, "error": {"type": 3, "message": None}},
-        {"result": None, "error": "it failed"},
-    ],
-)
-def test_sweep_cells_of_wrong_types_count_as_missing(change, tmp_path):
-    from dp_ensemble_env.experiments.sweep.cells import Cell, Store
-
-    side = {"score": 1.0, "gap": 2.0, "mean_return": 3.0}
-    cell = Cell({"method": "standard"}, "campus")
-    record = {
-        "config": cell.config, "error": None, "run": {"cpu_seconds": 1.0, "software": {"python": "3"}},
-        "result": {"steps": None, "made": side, "deployed": side},
-    }  # fmt: skip
-    store = Store(tmp_path)
-    store.save(cell, record)
-    assert store.load(cell) == record
-    store.path(cell).write_text(json.dumps({**record, **change}))
-    assert store.load(cell) is None

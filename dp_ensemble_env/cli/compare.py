@@ -1,140 +1,160 @@
-"""`dp-ensemble compare`: controllers side by side."""
+"""`dp-ensemble compare`: agents side by side."""
 
 from __future__ import annotations
 
-import argparse
 import importlib
-import math
-from dataclasses import asdict, replace
+import sys
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from statistics import median
+from typing import Annotated, Any
 
-from dp_ensemble_env.cli import old_options as options
-from dp_ensemble_env.cli.shell import Parser, execute, keeping
-from dp_ensemble_env.envs import actions
-from dp_ensemble_env.experiments.comparison import PRESETS, ComparisonSettings, Store, compare
-from dp_ensemble_env.experiments.comparison_report import show_all, write_all
-from dp_ensemble_env.experiments.comparison_takeaways import takeaways
-from dp_ensemble_env.experiments.suite_report import load as load_suite
+import tyro
+
+from dp_ensemble_env.cli.options import COMMAND_LINE, OnProblem, keeping, parts, say
+from dp_ensemble_env.experiments.backends import ClusterLostError, Place
+from dp_ensemble_env.experiments.compare import Brought, DataSet, Grid, data_sets, read_grid
+from dp_ensemble_env.experiments.runner import Cell, Row, Store, Supplies, results, run, write_results
+from dp_ensemble_env.experiments.standings import Standings, show, write_page, write_rows
 from dp_ensemble_env.reporting.page import OWNER_ONLY
-from dp_ensemble_env.reporting.tables import show_text
 from dp_ensemble_env.tools.console import Progress
 from dp_ensemble_env.tools.files import check_writable
-from dp_ensemble_env.tools.validation import check_choice
-
-DESCRIPTION = """Compare controllers on one demand-response event: tables, CSV, JSON, pictures and one HTML page.
-
-Every controller is scored between 0 (uncontrolled) and 100 (the exact optimum of the environment it is scored in).
-"Trained on private, deployed on true": the controller sees a release of the matrix only, and is scored on the true
-one."""
-#: How many of the findings the terminal shows at the end; the page has them all.
-MOST = 3
-EXPECT = "noise that the noise-aware policies expect"
-EXAMPLES = (
-    "dp-ensemble compare --output runs/demo",
-    "dp-ensemble compare --preset baselines --meter meter.csv --unit kW",
-    "dp-ensemble compare --preset levels --jobs 2 --resume",
-    "dp-ensemble compare --scenario spot --suite runs/suite",
-)
 
 
-def build_parser() -> Parser:
-    """Declare the options."""
-    parser = Parser(prog="dp-ensemble compare", description=DESCRIPTION, examples=EXAMPLES)
-    parser.add_argument(
-        "--preset",
-        choices=sorted(PRESETS),
-        default="quick",
-        help="baselines trains no learner, quick a PPO for half a minute, levels all of them with several seeds",
-    )
-    words = "k of the releases to plan and train on; inf is the truth; give no number to leave them out"
-    parser.add_argument(
-        "--private", type=concentration, nargs="*", default=[10.0, 50.0, 200.0, math.inf], metavar="K",
-        help=f"{words} (default 10 50 200 inf)",
-    )  # fmt: skip
-    whole = options.whole
-    parser.add_argument("--expect", type=options.positive, default=50.0, metavar="K", help=EXPECT)
-    parser.add_argument("--releases", type=whole(1), default=5, metavar="N", help="releases of each k, for planners")
-    words = "participants to simulate for a mechanism that protects them"
-    parser.add_argument("--participants", type=whole(1), default=4000, metavar="N", help=words)
-    parser.add_argument("--episodes", type=whole(2), default=2000, metavar="N", help="episodes in finite populations")
-    words = "also show the results that dp-ensemble suite left in this folder (default: do not)"
-    parser.add_argument("--suite", type=Path, metavar="FOLDER", help=words)
-    helps = {
-        "privacy": "also train on releases of this mechanism, such as dirichlet:k=50,floor=0.05",
-        "action": "action mode of the learner of the quick preset (default price)",
-        "resume": "take over what an interrupted comparison has trained",
-    }
-    options.add(parser, *options.PROBLEM, "action", "privacy", helps=helps, action=None)
-    options.add(parser, "seed", "jobs", "output", "resume", helps=helps, output=Path("runs/compare"))
-    return parser
+@dataclass(frozen=True, kw_only=True)
+class Compare(OnProblem):
+    """Compare agents: tables, CSV, JSON, pictures and one HTML page.
+
+    Computes the grid agents x privacy x actions x populations x seeds x problems. An agent is made on the true
+    behaviour or on a release, and scored on the true behaviour: 0 = uncontrolled, 100 = the exact optimum. Beside it
+    stand the score of a plan without data and the epsilon that was spent.
+
+    Every finished cell is a file in the output folder and is never computed again: after a crash, Ctrl-C or the loss
+    of the cluster, the same command does the rest. Failed cells are tried again.
+
+    Exit status: 0 all cells done, 1 some failed, 2 bad input, 3 the cluster was lost, 130 interrupted.
+
+    Examples
+    --------
+      dp-ensemble compare --output runs/demo
+      dp-ensemble compare --agents standard ppo:action=price,steps=20000 --jobs 2
+      dp-ensemble compare --agents standard taylor --actions policy --seeds 0-99
+      dp-ensemble compare --meter meter.csv --unit kW --stamp start
+      dp-ensemble compare --file study.toml --backend ray --address auto
+    """
+
+    grid: Grid = Grid()
+    scenarios: tuple[str, ...] = ()
+    """Several built-in problems, NAME or NAME:INSTANCE."""
+    meters: tuple[str, ...] = ()
+    """Several meter files, one problem each."""
+    file: Path | None = None
+    """TOML file with the same names; options override it."""
+    imports: Annotated[tuple[Path, ...], tyro.conf.arg(name="import")] = ()
+    """Python files that register agents, scenarios and the like, or are agents themselves."""
+    place: Place = field(default_factory=Place)
+    output: Path = Path("runs/compare")
+    """Folder for cells, tables and page."""
+    listed: Annotated[bool, tyro.conf.arg(name="list")] = False
+    """Say what is done and missing, and compute nothing."""
+    summary_only: bool = False
+    """Write and show what is done, and compute nothing."""
+
+    @classmethod
+    def remembered(cls, words: list[str]) -> Compare | None:
+        """Return the settings of a grid file as defaults; a file that is not there is refused later."""
+        path = Path(words[words.index("--file") + 1]) if "--file" in words[:-1] else None
+        if path is None or not path.is_file():
+            return None
+        read = read_grid(path)
+        return cls(grid=read.grid, scenarios=read.scenarios, meters=read.meters, file=path, **parts(read.base))
+
+    def sets(self) -> list[DataSet]:
+        """Return the problems."""
+        base, folder = self.settings, Path()
+        tables: tuple[Any, ...] = ()
+        if self.file is not None:
+            tables, folder = read_grid(self.file).data, self.file.parent
+        meters = (*self.meters, *(() if base.meter is None else (base.meter,)))
+        return data_sets((*self.scenarios, *tables), meters, replace(base, meter=None), folder)
+
+    def run(self) -> int:
+        """Compute the grid, or say how it stands."""
+        self.place.check()
+        brought = Brought.read(self.imports) if self.imports else None
+        sets = self.sets()
+        cells, skipped = self.grid.cells(sets, brought)
+        for reason in skipped:
+            print(f"left out: {reason}", file=sys.stderr)
+        for module in needed(cells):
+            importlib.import_module(module)  # a missing extra is told before the work
+        store = Store(self.output)
+        if self.listed:
+            print(state(cells, store))
+            return 0
+        if self.summary_only:
+            rows = [row for cell in cells if (row := store.load(cell)) is not None]
+            return self.report(rows, sets, Supplies())
+        check_writable(self.output, folder=True)
+        supplies, notes = self.grid.supplies(sets, brought)
+        say(*notes)
+        try:
+            rows = compute(cells, store, self.place, supplies)
+        except ClusterLostError as error:
+            print(
+                f"dp-ensemble compare: {error}; what is done is kept, the same command does the rest.", file=sys.stderr
+            )
+            return 3
+        return self.report(rows, sets, supplies)
+
+    def report(self, rows: list[Row], sets: list[DataSet], supplies: Supplies) -> int:
+        """Write and print what was computed; return the exit status."""
+        order = {name: i for i, name in enumerate(data.name for data in sets)}
+        rows = sorted(rows, key=lambda row: (row.cell.seed, order[row.cell.data]))
+        private = any(data.settings.meter is not None for data in sets)
+        suffix = OWNER_ONLY if private else ""
+        standings, content = Standings(rows), results(rows, COMMAND_LINE.get())
+        write_results(self.output / f"results{suffix}.json", content)
+        write_rows(self.output / f"results{suffix}.csv", [row for row in rows if row.error is None])
+        model = next(iter(supplies.models.values()), None) if len(sets) == 1 else None
+        page = write_page(self.output / f"compare{suffix}.html", standings, "Comparison", content, model=model,
+                          private=private, suffix=suffix)  # fmt: skip
+        show(standings)
+        failed = sum(row.error is not None for row in rows)
+        print(f"{len(rows) - failed:,} cells done, {failed:,} failed\nTables: {self.output}/results{suffix}.csv, .json")
+        print(f"Page:   {page}")
+        return 1 if failed else 0
 
 
-def concentration(text: str) -> float:
-    """Read a k, which may be infinite."""
-    return math.inf if text in ("inf", "none") else options.positive(text)
+def needed(cells: list[Cell]) -> tuple[str, ...]:
+    """Return the modules of extras that the cells and their page need."""
+    return ("matplotlib", *(("stable_baselines3",) if any("hyperparams" in cell.settings for cell in cells) else ()))
 
 
-def comparison_settings(args: argparse.Namespace) -> ComparisonSettings:
-    """Gather what is compared."""
-    learners = PRESETS[args.preset]
-    if args.action is not None:
-        if args.preset != "quick":
-            raise ValueError("--action is that of the quick preset's learner; leave it out with other presets.")
-        check_choice(args.action, "--action", actions.names())
-        learners = tuple(replace(learner, action=args.action) for learner in learners)
-    everywhere = ("mean-field", "100 loads", "single")
-    return ComparisonSettings(
-        learners=learners,
-        k=args.expect,
-        private=tuple(args.private),
-        privacy=() if args.privacy is None else (args.privacy,),
-        participants=args.participants,
-        releases=args.releases,
-        episodes=args.episodes,
-        environments=everywhere if args.preset == "levels" else everywhere[:1],
-        seed=args.seed,
-        jobs=args.jobs,
-    )
+def compute(cells: list[Cell], store: Store, place: Place, supplies: Supplies) -> list[Row]:
+    """Run cells with a progress bar; Ctrl-C says what is kept."""
+    rows: list[Row] = []
+    kept = "finished cells are kept, the same command does the rest"
+    with keeping(lambda: f"{sum(r.error is None for r in rows):,} {kept}"), Progress("cells", len(cells)) as bar:
+        for row in run(cells, store, place, bar, supplies):
+            rows.append(row)
+    return rows
 
 
-def run(args: argparse.Namespace) -> int:
-    """Measure, write and print."""
-    settings = comparison_settings(args)
-    if args.resume and not args.output.exists():
-        raise ValueError(f"there is no comparison in {args.output} to resume; leave --resume out to start one.")
-    if args.suite is not None:
-        load_suite(args.suite)  # learn of a folder without one before the work
-    problem = options.load_problem(args)
-    for module in ("matplotlib", *(("stable_baselines3",) if settings.learners else ())):
-        importlib.import_module(module)  # learn of a missing extra before the work
-    check_writable(args.output, folder=True)
-    store = Store(args.output / "trained", problem.model, settings)
-    if not args.resume:
-        store.remove()
-    with Progress("comparing") as monitor, keeping(lambda: _kept(store)):
-        found = compare(problem.model, settings, monitor, store)
-        monitor.stage("drawing")
-        told: dict[str, Any] = {"preset": args.preset, **asdict(settings), "problem": problem.settings.to_dict()}
-        told["output"] = args.output
-        results = found.rows, found.private, found.costs, args.command_line, found.notes
-        suffix = "" if problem.settings.meter is None else OWNER_ONLY
-        page = write_all(args.output, told, problem.model, *results, suffix, args.suite)
-    store.remove()
-    show_all(found.rows, found.private, found.notes)
-    tables = f"table{suffix}.csv, comparison{suffix}.json"
-    print(f"Pictures: {page.parent}/*{suffix}.png\nTables:   {page.parent}/{tables}\n")
-    for sentence in takeaways(problem.model, found.rows, found.private)[:MOST]:
-        show_text(sentence)
-    print(f"\nPage: {page}")
-    return 0
+def state(cells: list[Cell], store: Store) -> str:
+    """Say how many cells are done, and estimate the rest from cells of the same agent, action and budget."""
 
+    def kind(cell: Cell) -> tuple[Any, ...]:
+        return cell.agent, cell.action, cell.population, cell.steps
 
-def _kept(store: Store) -> str:
-    count = len(store)
-    return f"{count} trained learners are kept, --resume takes them over" if count else "nothing was trained yet"
-
-
-def main(argv: list[str] | None = None) -> int:
-    """Run the command."""
-    return execute(build_parser, run, argv)
+    rows = {cell.key: store.load(cell) for cell in cells}
+    seconds: dict[tuple[Any, ...], list[float]] = {}
+    for row in rows.values():
+        if row is not None and row.error is None:
+            seconds.setdefault(kind(row.cell), []).append(row.compute["cpu_seconds"])
+    left = [cell for cell in cells if (row := rows[cell.key]) is None or row.error is not None]
+    failed = sum(row is not None and row.error is not None for row in rows.values())
+    known = [median(seconds[kind(cell)]) for cell in left if kind(cell) in seconds]
+    counts = f"{len(cells):,} cells: {len(cells) - len(left):,} done, {failed:,} failed, {len(left) - failed:,} missing"
+    guess = f"; left: {sum(known):,.0f} s of one core" if left else ""
+    return f"{counts}{guess}{f', and {len(left) - len(known):,} cells of unknown cost' * (len(known) < len(left))}."

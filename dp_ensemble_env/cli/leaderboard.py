@@ -1,166 +1,100 @@
-"""`dp-ensemble leaderboard`: the whole protocol, one results file, and the page made from it."""
+"""`dp-ensemble leaderboard`: the frozen protocol, one results file, and the page made from it."""
 
 from __future__ import annotations
 
-import argparse
-import contextlib
 import sys
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-from dp_ensemble_env import scenarios
-from dp_ensemble_env.cli import old_options as options
-from dp_ensemble_env.cli.shell import Parser, execute, keeping
-from dp_ensemble_env.experiments.leaderboard import (
-    Protocol,
-    Submission,
-    is_sound,
-    read_results,
-    results,
-    write_results,
-)
-from dp_ensemble_env.experiments.leaderboard_report import Standing, show, write_page
-from dp_ensemble_env.experiments.suite import PLANNERS
-from dp_ensemble_env.experiments.suite_learners import Budget
-from dp_ensemble_env.experiments.sweep.backends import ClusterLostError, Place
-from dp_ensemble_env.experiments.sweep.cells import Store
-from dp_ensemble_env.tools.console import Progress
+import tyro
+
+from dp_ensemble_env.cli.compare import compute, state
+from dp_ensemble_env.cli.options import COMMAND_LINE
+from dp_ensemble_env.experiments import standings
+from dp_ensemble_env.experiments.backends import ClusterLostError, Place
+from dp_ensemble_env.experiments.leaderboard import PLANNERS, Protocol, read_submission, write_page
+from dp_ensemble_env.experiments.runner import Store, Supplies, read_results, results, write_results
 from dp_ensemble_env.tools.files import check_writable
+from dp_ensemble_env.tools.validation import check_choice
 
-DESCRIPTION = """Score agents by one protocol: scenarios x agents x seeds x splits.
-
-Every row is kept as soon as it is done, so the same command goes on where it was stopped. At the end there is one
-results file with versions, seeds, compute and digests, from which the tables and the page are made."""
-EXAMPLES = (
-    "dp-ensemble leaderboard --scenarios campus-event --instances 3",
-    "dp-ensemble leaderboard --train ppo:price:50000 --jobs 2",
-    "dp-ensemble leaderboard --submit my_agent.py --allow-code --action price",
-    "dp-ensemble leaderboard --from docs/leaderboard.json",
-)
 RESULTS = "leaderboard.json"
 
 
-def build_parser() -> Parser:
-    """Declare the options."""
-    parser = Parser(prog="dp-ensemble leaderboard", description=DESCRIPTION, examples=EXAMPLES)
-    parser.add_argument("--scenarios", nargs="+", default=[], metavar="NAME", help="only these (default: all)")
-    words = f"planners to score: {', '.join(PLANNERS)} (default: all)"
-    parser.add_argument("--planners", nargs="*", default=list(PLANNERS), metavar="NAME", help=words)
-    words = "train this learner on the training instances, e.g. ppo:price:50000; may be repeated"
-    parser.add_argument("--train", action="append", type=Budget.parse, default=[], metavar="A:MODE:N", help=words)
-    words = "mechanisms; planners that use data are made on releases, too (default: dirichlet:k=50,floor=0.05)"
-    parser.add_argument("--privacy", nargs="*", default=["dirichlet:k=50,floor=0.05"], metavar="SPEC", help=words)
-    words = "training runs of a learner and releases of an instance"
-    parser.add_argument("--repeats", type=options.whole(1), default=3, metavar="N", help=words)
-    words = "sets of instances to score (default: train test)"
-    parser.add_argument("--splits", nargs="+", default=["train", "test"], metavar="NAME", help=words)
-    words = "only the first N instances of each split (default: all)"
-    parser.add_argument("--instances", type=options.whole(1), metavar="N", help=words)
-    words = "a Python file with predict; it alone is scored, beside --planners if those are given"
-    parser.add_argument("--submit", type=Path, metavar="FILE", help=words)
-    parser.add_argument("--allow-code", action="store_true", help="run the code of the submitted file")
-    options.add(parser, "action", "output", "jobs", action="price", output=Path("runs/leaderboard"), jobs=None,
-                helps={"action": "action mode of the submitted file: price, tilt, policy, discrete"})  # fmt: skip
-    parser.set_defaults(jobs=None)
-    where = parser.add_argument_group("where and how")
-    options.add_place(where)
-    where.add_argument("--list", action="store_true", help="say what is done and missing, and run nothing")
-    words = "write and show the rows that are done, and run nothing"
-    where.add_argument("--summary-only", action="store_true", help=words)
-    where.add_argument("--from", dest="source", type=Path, metavar="FILE", help="show a results file, and run nothing")
-    words = "write a page there, too: a report (.html), or tables for the site (.md); the results file goes beside it"
-    where.add_argument("--page", type=Path, metavar="FILE", help=words)
-    return parser
+@dataclass(frozen=True, kw_only=True)
+class Leaderboard:
+    """Score agents by one protocol: agents x seeds x scenarios, on test instances.
 
+    Planners are made on each test instance, or on a release of it; learners are trained on training instances. Every
+    row is kept as soon as it is done, so the same command goes on where it was stopped. At the end there is one results
+    file with versions, seeds, compute and digests, from which the tables and the page are made.
 
-def protocol_of(args: argparse.Namespace) -> Protocol:
-    """Read the protocol that the options describe."""
-    submission = None
-    planners = tuple(args.planners)
-    if args.submit is not None:
-        submission = Submission.read(args.submit, args.action, args.allow_code)
-        if planners == tuple(PLANNERS):  # nobody asked for them
-            planners = ()
-    found = Protocol(
-        tuple(args.scenarios),
-        planners,
-        tuple(args.train),
-        tuple(args.privacy),
-        args.repeats,
-        tuple(dict.fromkeys(args.splits)),
-        args.instances,
-        submission,
-    )
-    if not found.rows():
-        raise ValueError("there is no agent to score; give --planners, --train or --submit.")
-    return found
+    Exit status: 0 all rows done, 1 some failed, 2 bad input, 3 the cluster was lost, 130 interrupted.
 
+    Examples
+    --------
+      dp-ensemble leaderboard --scenarios campus-event --instances 3
+      dp-ensemble leaderboard --agents ppo:action=price,steps=50000 --jobs 2
+      dp-ensemble leaderboard --submit my_agent.py --allow-code --action price
+      dp-ensemble leaderboard --from docs/leaderboard.json
+    """
 
-def run_rows(args: argparse.Namespace, protocol: Protocol, place: Place) -> tuple[dict[str, Any], int]:
-    """Run the rows that are missing; return the results and the number of rows that failed."""
-    rows, store = protocol.rows(), Store(args.output, is_sound)
-    records = {row.key: record for row in rows if (record := store.load(row)) is not None and not record["error"]}
-    todo = [row for row in rows if row.key not in records]
-    if args.list:
-        print(f"{len(rows):,} rows: {len(records):,} done, {len(todo):,} missing; they are kept in {args.output}.")
-        return {}, 0
-    if args.summary_only:
-        if not records:
-            raise ValueError(f"no row of this protocol is in {args.output}; leave --summary-only out to run it.")
-        return results(rows, records, args.command_line), 0
-    check_writable(args.output, folder=True)
-    failed = 0
-    with (
-        keeping(lambda: f"{len(records):,} finished rows are kept, the same command does the rest"),
-        Progress("rows", len(rows)) as bar,
-    ):
-        bar.begin_at(len(records))
-        with contextlib.closing(place.run(list(todo), protocol.study, args.output / "ray.log", bar.say)) as found:
-            for row, record in found:
-                store.save(row, record)
-                if record["error"] is not None:
-                    failed += 1
-                    bar.say(f"failed: {row.title}: {record['error']['message']}")
-                else:
-                    records[row.key] = record
-                bar.advance(len(records) + failed, row.title)
-    return results(rows, records, args.command_line), failed
+    protocol: Protocol = Protocol()
+    submit: Path | None = None
+    """A Python file with predict or make(env); it alone is scored, unless --agents names others."""
+    allow_code: bool = False
+    """Run the code of the submitted file."""
+    action: str = "price"
+    """Action mode of the submitted file."""
+    place: Place = field(default_factory=Place)
+    output: Path = Path("runs/leaderboard")
+    """Folder for the rows and the results file."""
+    listed: Annotated[bool, tyro.conf.arg(name="list")] = False
+    """Say what is done and missing, and compute nothing."""
+    source: Annotated[Path | None, tyro.conf.arg(name="from")] = None
+    """Show a results file, and compute nothing."""
+    page: Path | None = None
+    """Write a page there, too: a report (.html), or tables for the site (.md); the results file goes beside it."""
 
-
-def run(args: argparse.Namespace) -> int:
-    """Run what is missing, write the results file, and show it."""
-    failed = 0
-    if args.source is not None:
-        content = read_results(args.source)
-    else:
-        place = options.place_of(args)
-        protocol = protocol_of(args)
-        try:
-            content, failed = run_rows(args, protocol, place)
-        except ClusterLostError as error:
-            print(f"dp-ensemble leaderboard: {error}; finished rows are kept.", file=sys.stderr)
-            return 3
-        if args.list:
-            return 0
-        write_results(args.output / RESULTS, content)
-    splits = {name for row in content["rows"] for name in row["config"]["splits"]}
-    split = next((name for name in reversed(scenarios.SPLITS) if name in splits), "test")
-    show(Standing(content, split))
-    if args.page is not None:
-        check_writable(args.page)
-        if args.page.suffix == ".html":
-            from dp_ensemble_env.experiments.leaderboard_page import write_html
-
-            write_html(args.page, content, split)
+    def run(self) -> int:
+        """Compute what is missing, write the results file, and show it."""
+        failed = 0
+        self.place.check()
+        if self.source is not None:
+            content, rows = read_results(self.source)
         else:
-            write_page(args.page, content, split)
-        write_results(args.page.with_name(RESULTS), content)
-        print(f"Page:    {args.page}")
-    if args.source is None:
-        print(f"Results: {args.output / RESULTS}")
-    return 1 if failed else 0
+            protocol, brought = self.protocol, None
+            if self.submit is not None:
+                from dp_ensemble_env.envs import actions
 
-
-def main(argv: list[str] | None = None) -> int:
-    """Run the command."""
-    return execute(build_parser, run, argv)
+                check_choice(self.action, "--action", actions.names())
+                brought = read_submission(self.submit, self.allow_code)
+                protocol = replace(protocol, agents=()) if protocol.agents == PLANNERS else protocol
+            cells, store = protocol.cells(brought, self.action), Store(self.output)
+            if self.listed:
+                print(state(cells, store))
+                return 0
+            check_writable(self.output, folder=True)
+            try:
+                rows = compute(cells, store, self.place, Supplies({}, {} if brought is None else brought.sources))
+            except ClusterLostError as error:
+                print(f"dp-ensemble leaderboard: {error}; finished rows are kept.", file=sys.stderr)
+                return 3
+            failed = sum(row.error is not None for row in rows)
+            places = {cell.key: i for i, cell in enumerate(cells)}
+            rows = sorted((row for row in rows if row.error is None), key=lambda row: places[row.cell.key])
+            content = results(rows, COMMAND_LINE.get())
+            write_results(self.output / RESULTS, content)
+        ranked = standings.Standings(rows)
+        standings.show(ranked)
+        if self.page is not None:
+            check_writable(self.page)
+            if self.page.suffix == ".html":
+                standings.write_page(self.page, ranked, "Leaderboard", content)
+            else:
+                write_page(self.page, content, rows)
+            write_results(self.page.with_name(RESULTS), content)
+            print(f"Page:    {self.page}")
+        if self.source is None:
+            print(f"Results: {self.output / RESULTS}")
+        return 1 if failed else 0

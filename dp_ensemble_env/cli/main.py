@@ -46,8 +46,6 @@ COMMANDS = {
         "privacy regret": "where each lost dollar went",
     },
 }
-#: Commands that still bring a parser of their own.
-OLD = {"suite", "sweep", "compare", "leaderboard"}
 #: The extra that brings a module.
 EXTRAS = {
     module: extra
@@ -106,13 +104,11 @@ def main(argv: list[str] | None = None) -> int:
 
 def names() -> list[str]:
     """Return the commands."""
-    return [name for group in COMMANDS.values() for name in group] + sorted(OLD)
+    return [name for group in COMMANDS.values() for name in group]
 
 
 def run(command: str, words: list[str]) -> int:
     """Run a command on its words; without one, show the help or the version."""
-    if command in OLD:
-        return int(importlib.import_module(f"dp_ensemble_env.cli.{command}").main(words))
     if command:
         options = importlib.import_module("dp_ensemble_env.cli.options")
         module = importlib.import_module(f"dp_ensemble_env.cli.{command.split()[0]}")

@@ -123,9 +123,6 @@ def card(name: str) -> list[tuple[str, str]]:
     ]
     if known := recorded(name):
         rows += _probes(known[0])
-    for learner, of in (about.learners or {}).items():
-        interval = f"95 % interval [{of['low']:.1f}, {of['high']:.1f}]"
-        rows.append(("learners", f"{learner} ({of['given']}): {of['iqm']:.1f} on test instances, {interval}"))
     return [(subject, text) for subject, text in rows if text]
 
 

@@ -1,1 +1,1 @@
-"""Whole experiments, for import: comparison, validation, data sets, sweeps, the paper's case study."""
+"""Whole experiments, for import: the runner and its protocols, validation, data sets."""

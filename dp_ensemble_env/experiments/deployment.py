@@ -8,9 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dp_ensemble_env.agents import Agent, evaluate
-from dp_ensemble_env.agents.plans import plan_without_data
-from dp_ensemble_env.control.returns import ExactReturn
+from dp_ensemble_env.agents import Agent, evaluate, make_agent
 from dp_ensemble_env.envs import actions
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.model import EnsembleModel
@@ -19,7 +17,6 @@ from dp_ensemble_env.privacy.mechanisms.base import Event
 from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletEvent
 from dp_ensemble_env.privacy.mechanisms.fleet_sums import FleetEvent
 from dp_ensemble_env.privacy.statement import DEFAULT_DELTA
-from dp_ensemble_env.reporting.score import score, start_values
 from dp_ensemble_env.reporting.tables import plain
 
 
@@ -68,7 +65,8 @@ class Deployed:
 
 def score_without_data(truth: EnsembleModel) -> float:
     """Score on the true behaviour of the plan made without data, which costs ε = 0."""
-    return score(ExactReturn(truth)(plan_without_data(truth)), *start_values(truth))
+    env = EnsembleEnv(truth, action="tilt")
+    return evaluate(make_agent("without-data", env), env).score
 
 
 @lru_cache(maxsize=256)

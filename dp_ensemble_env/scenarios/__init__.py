@@ -47,9 +47,8 @@ __all__ = [
 _SIZES = {"train": 20, "validation": 10, "test": 20}
 SPLITS = tuple(_SIZES)
 NAMESPACE = "dp_ensemble"
-#: The recorded probes of all scenarios, and the recorded suite: what agents score on the test instances.
+#: The recorded probes of all scenarios.
 RECORD = Path(__file__).parent / "probes.json"
-SUITE = Path(__file__).parent / "suite.json"
 
 
 @dataclass(frozen=True)
@@ -66,9 +65,6 @@ class Card:
         A scenario whose meaning changes gets a new version, and a new environment id.
     probes : dict or None
         Recorded scores of simple controllers for this version: ``"date"``, ``"package"`` and ``"instances"``.
-    learners : dict or None
-        Recorded scores of learners on the test instances for this version: for each the interquartile mean with its
-        95 % interval (``"iqm"``, ``"low"``, ``"high"``), and the data that it was ``"given"``.
     """
 
     title: str
@@ -78,7 +74,6 @@ class Card:
     private: str = "the default behaviour"
     version: int = 0
     probes: dict[str, Any] | None = field(default=None, repr=False, compare=False)
-    learners: dict[str, dict[str, Any]] | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -135,21 +130,13 @@ def register(
 def card(name: str) -> Card:
     """Return the card of a scenario, with the records of this version."""
     found = _REGISTRY[name].card
-    probes, suite = _content(RECORD).get(name), _content(SUITE)
+    probes = _content(RECORD).get(name)
     if found.probes is None and probes is not None and probes["version"] == found.version:
         found = replace(found, probes=probes)
-    if found.learners is None and suite.get("scenario_versions", {}).get(name) == found.version:
-        given = suite["learners"]
-        learners = {
-            entry["agent"]: {key: entry[key] for key in ("iqm", "low", "high")} | {"given": given[entry["agent"]]}
-            for entry in suite["entries"]
-            if entry["scenario"] == name and entry["agent"] in given
-        }
-        found = replace(found, learners=learners)
     return found
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=1)
 def _content(path: Path) -> dict[str, Any]:
     content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     return content

@@ -9,9 +9,10 @@ import pytest
 from helpers import write_meter
 
 from dp_ensemble_env import scenarios
+from dp_ensemble_env.agents.plans import best_constant_price
 from dp_ensemble_env.cli import main
 from dp_ensemble_env.control.returns import ExactReturn
-from dp_ensemble_env.experiments.suite import constant_price
+from dp_ensemble_env.envs.actions import price_tilts
 from dp_ensemble_env.reporting.score import score, start_values
 
 
@@ -57,7 +58,8 @@ def test_a_split_is_scored_with_interval_and_gap(tmp_path, capsys):
     printed = capsys.readouterr().out
     for split, key in (("test", "scores"), ("train", "training_scores")):
         models = [scenarios.make("spot", instance=i, split=split) for i in range(3)]
-        by_hand = [score(ExactReturn(one)(constant_price(one)), *start_values(one)) for one in models]
+        held = [price_tilts(one, np.full((one.horizon, one.n_contexts), best_constant_price(one))) for one in models]
+        by_hand = [score(ExactReturn(one)(x), *start_values(one)) for one, x in zip(models, held, strict=True)]
         np.testing.assert_allclose(found[key], [by_hand], atol=1.5)  # the agent is played in 512 episodes
     assert found["low"] <= found["iqm"] <= found["high"] and found["split"] == "test"
     assert found["gap"]["value"] == pytest.approx(

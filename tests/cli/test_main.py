@@ -9,11 +9,10 @@ import sys
 import pytest
 
 from dp_ensemble_env.cli import main
-from dp_ensemble_env.cli.main import EXTRAS, OLD, names, parse
+from dp_ensemble_env.cli.main import EXTRAS, names, parse
 from dp_ensemble_env.cli.options import keeping
 
 entry = importlib.import_module("dp_ensemble_env.cli.main")
-NEW = [name for name in names() if name not in OLD]
 
 
 def kind(name):
@@ -21,7 +20,7 @@ def kind(name):
     return getattr(importlib.import_module(f"dp_ensemble_env.cli.{name.split()[0]}"), name.split()[-1].title())
 
 
-@pytest.mark.parametrize("name", NEW)
+@pytest.mark.parametrize("name", names())
 def test_help_fits_80_columns_and_its_examples_are_understood(name, capsys):
     assert main([*name.split(), "--help"]) == 0
     text = capsys.readouterr().out
@@ -109,7 +108,7 @@ from dp_ensemble_env.cli import main
 from dp_ensemble_env.cli.main import names
 assert main(['--help']) == 0 and not {{'numba', 'torch', 'matplotlib', 'scipy'}} & set(sys.modules)
 assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-for name in {NEW}:
+for name in {names()}:
     assert main([*name.split(), '--help']) == 0
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)

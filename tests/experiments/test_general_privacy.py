@@ -1,4 +1,4 @@
-"""Privacy studies of a scenario with nature and contexts: frontier, split of the loss, and the private table."""
+"""Privacy studies of a scenario with nature and contexts: frontier and split of the loss."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from dp_ensemble_env.context import Context
 from dp_ensemble_env.control.dynamics import world
 from dp_ensemble_env.control.lsmdp import evaluate_policy
 from dp_ensemble_env.control.policies import solve_standard, tilted_policy
-from dp_ensemble_env.experiments.comparison import ComparisonSettings, analytical_costs, private_rows
 from dp_ensemble_env.experiments.studies import frontier, regret
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy import mechanism
@@ -121,23 +120,6 @@ def test_a_loss_is_split_without_a_rest():
     assert found.without_data == pytest.approx(score(model, model.guess), abs=1e-6)
     unseen = regret.sample_matrix(fleet.first(0), model.guess)
     np.testing.assert_allclose(unseen, model.guess, rtol=1e-12)
-
-
-def test_the_private_table_has_a_row_for_participants_and_the_score_without_data():
-    model = scenarios.make(NAME)
-    settings = ComparisonSettings(
-        learners=(), private=(50.0,), privacy=("gaussian:epsilon=2",), participants=3000, releases=2
-    )
-    rows = private_rows(model, settings, {})
-    as_tilt = {row.spec: row for row in rows if row.name == "standard, as a tilt"}
-    mine = as_tilt["gaussian:epsilon=2"]
-    assert mine.epsilon == pytest.approx(2.0, abs=1e-6)
-    assert mine.without_data == pytest.approx(score(model, model.guess), abs=1e-6)
-    assert min(mine.scores) > mine.without_data + 1
-    expected = [score(model, draw_release("gaussian:epsilon=2", model, i, 3000).matrix) for i in range(2)]
-    np.testing.assert_allclose(mine.scores, expected, atol=1e-6)
-    costs = analytical_costs(model, (50.0,), 0)
-    assert all(len(cost) == 1 and np.isfinite(cost[0]) and cost[0] > 0 for cost in costs.values())
 
 
 def test_the_commands_take_the_scenario(tmp_path, capsys, monkeypatch):

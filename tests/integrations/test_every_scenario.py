@@ -1,4 +1,4 @@
-"""Every scenario in Minari, TorchRL, Stable-Baselines3 and the sweep: by its id and nothing else."""
+"""Every scenario in Minari, TorchRL, Stable-Baselines3 and a comparison: by its id and nothing else."""
 
 from __future__ import annotations
 
@@ -92,12 +92,12 @@ def test_stable_baselines3_trains_by_the_id(name: str) -> None:
     )
 
 
-def test_one_sweep_goes_over_every_scenario(own_folder: Path) -> None:
-    words = ["--methods", "uncontrolled", "standard", "--actions", "tilt", "policy", "--k", "none", "--seeds", "0"]
-    assert main(["sweep", *words, "--scenarios", *NAMES, "--output", "out"]) == 0
+def test_one_comparison_goes_over_every_scenario(own_folder: Path) -> None:
+    words = ["--agents", "uncontrolled", "standard", "--actions", "tilt", "policy", "--privacy", "none"]
+    assert main(["compare", *words, "--scenarios", *NAMES, "--output", "out"]) == 0
     with Path("out/results.csv").open() as stream:
         rows = list(csv.DictReader(stream))
     assert len(rows) == 2 * 2 * len(NAMES) and {row["data"] for row in rows} == set(NAMES)
     for row in rows:
-        expected = 0.0 if row["method"] == "uncontrolled" else 100.0
-        assert float(row["made_score"]) == pytest.approx(expected, abs=0.1), row
+        expected = 0.0 if row["agent"] == "uncontrolled" else 100.0
+        assert float(row["score"]) == pytest.approx(expected, abs=0.1), row

@@ -26,8 +26,8 @@ FLAGS = (
     "--disable-sync",
 )
 SIZES = {"desktop": (1280, 800), "phone": (390, 844)}
-SLIDERS = ("reproduction", "comparison")
-NAMES = (*SLIDERS, "leaderboard")
+SLIDERS = ("reproduction",)
+NAMES = (*SLIDERS, "compare", "leaderboard")
 
 # The least contrast (WCAG) of any element that shows text of its own, with the worst element.
 CONTRAST = """
@@ -71,9 +71,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory, shell: Any) -> dict[str, Pat
     """Make a page of every kind; all are built by one template."""
     folder = tmp_path_factory.mktemp("pages")
     shell(f"python -m dp_ensemble_env reproduce --quick --output {folder}")
-    shell(f"python {ROOT}/scripts/compare.py --preset baselines --private 10 50 --releases 1 --output {folder}")
-    shell(f"python -m dp_ensemble_env plan --draws 100 --output {folder}")
-    few = "--scenarios spot call --planners uncontrolled public-guess standard --instances 2 --repeats 1"
+    shell(f"python {ROOT}/scripts/compare.py --seeds 0 --output {folder}")
+    few = "--scenarios spot call --agents uncontrolled without-data standard --instances 2 --seeds 1"
     shell(f"python -m dp_ensemble_env leaderboard {few} --output {folder}/rows --page {folder}/leaderboard.html")
     return {name: folder / f"{name}.html" for name in NAMES}
 
@@ -119,7 +118,7 @@ def test_every_figure_is_visible_and_nothing_sticks_out(visit, size, name):
     page = visit(size, name=name)
     width = SIZES[size][0]
     live, plain = page.locator("figure.chart .live > svg"), page.locator("figure:not(.chart) img")
-    assert live.count() == {"reproduction": 3, "comparison": 5, "dispatch": 1, "leaderboard": 2}[name]
+    assert live.count() == {"reproduction": 3, "compare": 2, "leaderboard": 2}[name]
     assert plain.count() == {"reproduction": 7}.get(name, 0)
     assert not any(picture.is_visible() for picture in page.locator("img.plain").all())
     for figure in (*live.all(), *plain.all()):
@@ -182,8 +181,8 @@ def test_slider_moves_the_operating_point_and_the_load_by_keyboard(visit, name):
 
 
 def test_values_and_series_by_mouse_and_keyboard(visit):
-    page = visit(name="comparison")
-    chart = page.locator("figure.chart").first
+    page = visit(name="compare")
+    chart = page.locator("figure.chart").last
     svg, values = chart.locator(".live > svg"), chart.locator(".values")
     lines = chart.locator("path[data-name]")
     box = svg.bounding_box()
@@ -208,7 +207,7 @@ def test_values_and_series_by_mouse_and_keyboard(visit):
 
 
 def test_words_are_explained_and_focus_is_seen(visit):
-    page = visit(name="comparison")
+    page = visit(name="compare")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
     term, tip = page.locator("a.term").first, page.locator("#tip")

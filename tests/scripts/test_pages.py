@@ -13,8 +13,8 @@ from dp_ensemble_env import scenarios
 from dp_ensemble_env.cli.main import main
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.experiments.probes import recorded
-from dp_ensemble_env.experiments.suite_report import capability_table, table
-from dp_ensemble_env.experiments.suite_report import recorded as recorded_suite
+from dp_ensemble_env.experiments.runner import read_results
+from dp_ensemble_env.experiments.standings import Standings, by_problem
 from dp_ensemble_env.reporting.animation import HEIGHT, WIDTH
 
 ROOT = Path(__file__).parents[2]
@@ -38,7 +38,7 @@ def test_the_readme_shows_every_mode_of_every_scenario_as_recorded():
         assert ("feedback" in row) == (one.open_loop <= 85) and ("data" in row) == (one.public_guess <= 85)
 
 
-def test_every_scenario_and_every_agent_has_its_picture():
+def test_every_scenario_has_its_picture():
     image = pytest.importorskip("PIL.Image")
     total = 0
     for name in scenarios.BUILT_IN:
@@ -46,26 +46,17 @@ def test_every_scenario_and_every_agent_has_its_picture():
         with image.open(path) as picture:
             assert picture.size == (WIDTH, HEIGHT) and picture.n_frames == 1 + scenarios.make(name).horizon
         total += path.stat().st_size
-    for agent in recorded_suite().agents:
-        path = ROOT / "docs" / pages._capability_picture(agent)
-        total += path.stat().st_size
     assert total < 2_500_000
 
 
-def test_the_recorded_suite_covers_every_scenario_and_shows_learners():
-    suite = recorded_suite()
-    assert suite.scenarios == list(scenarios.BUILT_IN)
-    assert {"uncontrolled", "best-price", "myopic", "public-guess", "standard"} < set(suite.agents)
-    assert suite.learners and set(suite.learners) < set(suite.agents)
+def test_the_recorded_leaderboard_covers_every_scenario_and_shows_learners():
+    standings = Standings(read_results(ROOT / "docs" / "leaderboard.json")[1])
+    assert standings.problems == list(scenarios.BUILT_IN)
+    assert {"uncontrolled", "best-price", "myopic", "without-data", "standard"} < set(standings.agents)
+    assert {standings.knows(agent) for agent in standings.agents} >= {"other instances", "a release"}
     overview = (ROOT / "docs" / "scenarios.md").read_text(encoding="utf-8")
-    for _, rows in (table(suite), capability_table(suite)):
-        for row in rows:
-            assert " | ".join(row) in overview
-    for name in scenarios.BUILT_IN:
-        learners = scenarios.card(name).learners
-        assert set(learners) == set(suite.learners)
-        for agent, of in learners.items():
-            assert of["iqm"] == pytest.approx(suite.of(agent)[name].score.value, abs=0.02)
+    for row in by_problem(standings)[1]:
+        assert " | ".join(row) in overview
 
 
 @pytest.mark.parametrize("name", scenarios.BUILT_IN)
@@ -75,7 +66,7 @@ def test_cards_fit_80_columns_and_say_everything(name, capsys, monkeypatch):
     printed = capsys.readouterr().out
     assert max(map(len, printed.splitlines())) <= 80
     labels = {line[:15].strip() for line in printed.splitlines()[1:]}
-    needed = {"story", "states", "private", "sources", "environment", "probes", "learners"}
+    needed = {"story", "states", "private", "sources", "environment", "probes"}
     assert needed | {f"{mode} mode" for mode in pages.MODES} <= labels
     flat = " ".join(printed.split())
     one = recorded(name)[0]
@@ -91,7 +82,7 @@ def test_pages_state_the_spaces_of_the_environments(name):
     assert f"`tilt` {env.action_space.shape[0]};" in page and "`discrete` 11 prices" in page
     assert f"less {env.model.discomfort_penalty:.3g} $ per nat" in page
     best = page.split("## Leaderboard")[1]
-    assert best.index("| standard | planned | 100.0") < best.index("| uncontrolled | planned | 0.0")
+    assert best.index("| standard | the truth | 100.0 | ∞") < best.index("| uncontrolled | nothing | 0.0 | 0")
 
 
 def test_a_readme_without_a_place_is_refused(tmp_path):

@@ -1,8 +1,7 @@
-"""Sweeps on a real Ray cluster of several nodes, which are killed while it works."""
+"""Comparisons on a real Ray cluster of several nodes, which are killed while it works."""
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import shutil
@@ -16,7 +15,6 @@ import pytest
 from ray.cluster_utils import Cluster
 
 ROOT = Path(__file__).parents[2]
-SCRIPTS = ROOT / "scripts"
 #: An agent that notes who runs it and with which code, and from the third seed on waits until a file appears; one
 #: that fails, and one that kills its worker every time.
 AGENTS = """
@@ -26,7 +24,7 @@ import numpy as np
 import dp_ensemble_env.agents as agents
 from dp_ensemble_env.agents.base import ScheduleAgent, core_env, register_agent
 
-HERE = Path(os.environ["SWEEP_TEST_FOLDER"])
+HERE = Path(os.environ["RAY_TEST_FOLDER"])
 
 def constant(env, price):
     return ScheduleAgent(np.full((core_env(env).model.horizon, 1), price, np.float32), "constant", "nothing")
@@ -47,21 +45,22 @@ def faulty(env, seed):
         os.kill(os.getpid(), 9)
     return constant(env, 0.2)
 """
-GATED = ("--methods", "gated", "--actions", "price", "--k", "none", "50", "--seeds", "0-4")
+GATED = ("--agents", "gated", "--actions", "price", "--privacy", "none", "dirichlet:k=50", "--seeds", "0-4")
+COMPARE = (sys.executable, "-m", "dp_ensemble_env", "compare", "--import", "own_agents.py")
 
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory):
     """The nodes' cache, with the code unpacked as the nodes do and the functions that are compiled here already."""
-    from dp_ensemble_env.experiments.sweep import cluster
-    from dp_ensemble_env.experiments.sweep.cells import Study
+    from dp_ensemble_env.experiments import cluster
+    from dp_ensemble_env.experiments.runner import Supplies
 
     home = tmp_path_factory.mktemp("cache")
     patch = pytest.MonkeyPatch()
     patch.setenv("XDG_CACHE_HOME", str(home))
     patch.setenv("PYTHONPATH", "")
     patch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "5")  # instead of a minute
-    package = cluster.pack(Study({}))
+    package = cluster.pack(Supplies())
     code = Path(cluster.unpack(package["code"], package["digest"]))
     for folder, place in (("dp_ensemble_env", "dp_ensemble_env"), ("agents", "dp_ensemble_env/agents")):
         for path in (ROOT / folder).rglob("*.py"):
@@ -93,15 +92,15 @@ def clusters(cache):
 
 
 @pytest.fixture
-def sweeps(tmp_path, monkeypatch):
-    """Return a function that starts a sweep as a user does; what is left of it is killed afterwards."""
+def comparisons(tmp_path, monkeypatch):
+    """Return a function that starts a comparison as a user does; what is left of it is killed afterwards."""
     (tmp_path / "own_agents.py").write_text(AGENTS)
-    monkeypatch.setenv("SWEEP_TEST_FOLDER", str(tmp_path))
+    monkeypatch.setenv("RAY_TEST_FOLDER", str(tmp_path))
     running = []
 
     def start(folder, *arguments, cluster=None):
-        command = [sys.executable, str(SCRIPTS / "sweep.py"), *arguments, "--agents", "own_agents.py"]
-        command += ["--output", folder] + (["--backend", "ray", "--address", cluster.address] if cluster else [])
+        command = [*COMPARE, *arguments, "--output", folder]
+        command += ["--backend", "ray", "--address", cluster.address] if cluster else []
         with open(f"{folder}.txt", "wb") as stream:
             process = subprocess.Popen(
                 command, stdout=stream, stderr=stream, env={**os.environ, "PYTHONPATH": str(ROOT)}
@@ -142,23 +141,28 @@ def waiting(count, folder, finished=4):
 
 def files(folder):
     """Inode and time of every cell, which show whether it was written again."""
-    found = Path(folder, "cells").glob("[!.]*.json")
-    return {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in found}
+    return {
+        path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in Path(folder, "cells").glob("[!.]*.json")
+    }
 
 
 def tables(folder):
-    return [Path(folder, name).read_bytes() for name in ("results.csv", "results.json", "summary.csv")]
+    """The table as it is written, and the digest of all results."""
+    return Path(folder, "results.csv").read_bytes(), json.loads(Path(folder, "results.json").read_text())["digest"]
 
 
-def rows(folder, name="results.csv"):
-    with Path(folder, name).open() as stream:
-        return list(csv.DictReader(stream))
+def rows(folder):
+    return json.loads(Path(folder, "results.json").read_text())["rows"]
+
+
+def nodes_of(folder):
+    return {row["compute"]["node"] for row in rows(folder)}
 
 
 def without_ray(folder, *grid):
     """Run the same cells in this process, and return the tables."""
-    command = [sys.executable, str(SCRIPTS / "sweep.py"), *grid, "--agents", "own_agents.py", "--output", "local"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "SWEEP_TEST_FOLDER": str(folder)}
+    command = [*COMPARE, *grid, "--output", "local"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "RAY_TEST_FOLDER": str(folder)}
     subprocess.run(command, cwd=folder, env=environment, check=True, stdout=subprocess.DEVNULL)
     return tables(folder / "local")
 
@@ -172,24 +176,23 @@ def reference(tmp_path_factory):
     return without_ray(folder, *GATED)
 
 
-def test_one_node_two_nodes_and_no_ray_give_the_same_tables(clusters, sweeps, tmp_path):
-    grid = ("--methods", "standard", "best-price", "z-learning", "ppo", "--actions", "price", "tilt", "--k", "50",
-            "--seeds", "0-1", "--steps", "5000", "ppo=2304")  # fmt: skip
+def test_one_node_two_nodes_and_no_ray_give_the_same_tables(clusters, comparisons, tmp_path):
+    grid = ("--agents", "standard:action=tilt", "best-price:action=price", "z-learning:action=tilt,steps=5000",
+            "ppo:action=price,steps=2304", "--privacy", "dirichlet:k=50", "--seeds", "0-1")  # fmt: skip
     cluster, _ = clusters(1)
-    status, words = finish(sweeps("one", *grid, cluster=cluster), "one")
+    status, words = finish(comparisons("one", *grid, cluster=cluster), "one")
     assert status == 0, words
     cluster.add_node(num_cpus=1)
-    status, words = finish(sweeps("two", *grid, cluster=cluster), "two")
+    status, words = finish(comparisons("two", *grid, cluster=cluster), "two")
     assert status == 0, words
-    assert len({row["node"] for row in rows("one", "times.csv")}) == 1
-    assert len({row["node"] for row in rows("two", "times.csv")}) == 2
-    assert len(rows("two")) == 2 * 6
+    assert len(nodes_of("one")) == 1 and len(nodes_of("two")) == 2
+    assert len(rows("two")) == 2 * 4
     assert tables("one") == tables("two") == without_ray(tmp_path, *grid)
 
 
-def test_killed_node_and_killed_worker_lose_only_what_they_were_at(clusters, sweeps, cache, reference):
+def test_killed_node_and_killed_worker_lose_only_what_they_were_at(clusters, comparisons, cache, reference):
     cluster, nodes = clusters(2)
-    process = sweeps("out", *GATED, cluster=cluster)
+    process = comparisons("out", *GATED, cluster=cluster)
     wait_for(lambda: waiting(2, "out"), process, "out")
     before = files("out")
     victim = next(pid for seed, pid in started() if seed >= 2)
@@ -201,7 +204,7 @@ def test_killed_node_and_killed_worker_lose_only_what_they_were_at(clusters, swe
     Path("open").touch()
     status, words = finish(process, "out")
     assert status == 0, words
-    assert "10 of 10 cells done, 0 failed" in words
+    assert "10 cells done, 0 failed" in words
     assert before.items() <= files("out").items()
     assert len(started()) == 10 + 2  # the cell of the killed worker and that of the killed node were begun twice
     assert tables("out") == reference
@@ -209,73 +212,73 @@ def test_killed_node_and_killed_worker_lose_only_what_they_were_at(clusters, swe
     assert all(path.read_text().startswith(str(cache)) for path in Path("started").glob("*"))
 
 
-def test_killed_head_ends_the_sweep_and_keeps_what_is_done(clusters, sweeps, reference):
+def test_killed_head_ends_the_comparison_and_keeps_what_is_done(clusters, comparisons, reference):
     cluster, _ = clusters(2)
-    process = sweeps("out", *GATED, cluster=cluster)
+    process = comparisons("out", *GATED, cluster=cluster)
     wait_for(lambda: waiting(2, "out"), process, "out")
     before = files("out")
     cluster.remove_node(cluster.head_node, allow_graceful=False)
     status, words = finish(process, "out")
     assert status == 3
     last = words.strip().splitlines()[-1]
-    assert "Ray cluster" in last and "4 finished cells are kept, the same command does the rest" in last
+    assert "Ray cluster" in last and "what is done is kept, the same command does the rest" in last
     assert "Traceback" not in words
     assert files("out") == before and len(before) == 4
     Path("open").touch()
     fresh, _ = clusters(1)
     done = len(started())
-    status, words = finish(sweeps("out", *GATED, cluster=fresh), "out")
+    status, words = finish(comparisons("out", *GATED, cluster=fresh), "out")
     assert status == 0, words
     assert len(started()) == done + 6
     assert before.items() <= files("out").items()
     assert tables("out") == reference
 
 
-def test_killed_driver_keeps_what_is_done_and_frees_the_cluster(clusters, sweeps, reference):
+def test_killed_driver_keeps_what_is_done_and_frees_the_cluster(clusters, comparisons, reference):
     cluster, _ = clusters(1)
-    process = sweeps("out", *GATED, cluster=cluster)
+    process = comparisons("out", *GATED, cluster=cluster)
     wait_for(lambda: waiting(1, "out"), process, "out")
     before = files("out")
     process.kill()
     process.wait()
-    other = sweeps("faulty", "--methods", "faulty", "--actions", "price", "--k", "none", "--seeds", "0-3",
+    other = comparisons("faulty", "--agents", "faulty", "--actions", "price", "--privacy", "none", "--seeds", "0-3",
                    cluster=cluster)  # fmt: skip
     status, words = finish(other, "faulty")  # the only CPU is free again although the gate is closed
     assert status == 1, words
-    assert [row["seed"] for row in rows("faulty")] == ["0", "3"]
-    failed = {f["cell"]: f for f in json.loads(Path("faulty/results.json").read_text())["failed"]}
-    assert failed["faulty, none, price, seed 1, campus-event"]["type"] == "ZeroDivisionError"
-    assert "WorkerCrashedError" in failed["faulty, none, price, seed 2, campus-event"]["message"]
+    assert [row["cell"]["seed"] for row in rows("faulty")] == [0, 3]
+    kept = [json.loads(path.read_text()) for path in Path("faulty", "cells").glob("[!.]*.json")]
+    failed = {row["cell"]["seed"]: row["error"] for row in kept if row["error"]}
+    assert failed[1]["type"] == "ZeroDivisionError" and "WorkerCrashedError" in failed[2]["message"]
     assert files("out") == before and len(before) == 4
     Path("open").touch()
-    status, words = finish(sweeps("out", *GATED, cluster=cluster), "out")
+    status, words = finish(comparisons("out", *GATED, cluster=cluster), "out")
     assert status == 0, words
     assert before.items() <= files("out").items() and len(files("out")) == 10
     assert tables("out") == reference
 
 
-def test_ray_of_its_own_ends_with_the_sweep(sweeps, cache, reference):
+def test_ray_of_its_own_ends_with_the_comparison(comparisons, cache, reference):
     Path("open").touch()
-    status, words = finish(sweeps("out", *GATED, "--backend", "ray", "--jobs", "1"), "out")
+    status, words = finish(comparisons("out", *GATED, "--backend", "ray", "--jobs", "1"), "out")
     assert status == 0, words
     assert tables("out") == reference
-    (node,) = {row["node"] for row in rows("out", "times.csv")}
+    (node,) = nodes_of("out")
     assert node
     for _ in range(600):  # a worker may take a moment to notice
         if not any(Path("/proc", str(pid)).exists() for _, pid in started()):
             break
         time.sleep(0.1)
     else:
-        raise AssertionError("workers outlive the sweep")
+        raise AssertionError("workers outlive the comparison")
 
 
-def test_unreachable_cluster_gets_one_sentence(sweeps, monkeypatch):
+def test_unreachable_cluster_gets_one_sentence(comparisons, monkeypatch):
     monkeypatch.setenv("RAY_gcs_rpc_server_connect_timeout_s", "1")
 
     class Nowhere:
         address = "127.0.0.1:1"
 
-    status, words = finish(sweeps("out", *GATED, cluster=Nowhere), "out")
+    status, words = finish(comparisons("out", *GATED, cluster=Nowhere), "out")
     assert status == 3 and "Traceback" not in words
     assert "cannot reach the Ray cluster at 127.0.0.1:1" in words
     assert not files("out")

@@ -1,7 +1,7 @@
-"""Cells of a sweep as Ray tasks.
+"""Cells as Ray tasks.
 
-The driver ships what the tasks need as one object in Ray's store: the project's code, the models of the data sets,
-and the file of --agents. The nodes need the third-party packages, but neither this project nor a disk in common.
+The driver ships what the tasks need as one object in Ray's store: the project's code, the models of meter files and
+the text of imported files. The nodes need the third-party packages, but neither this project nor a disk in common.
 The code is unpacked once per node into a folder named after its content, so compiled functions are found again.
 """
 
@@ -34,8 +34,8 @@ _ready: dict[str, Any] = {}
 
 
 # ------------------------------------------------------------------ driver
-def drive(pipe: Connection, cells: list[Any], study: Any, address: str | None, jobs: int | None, log: str) -> None:
-    """Connect to the cluster, keep it busy, and send every record through the pipe; meant to be a process."""
+def drive(pipe: Connection, cells: list[Any], supplies: Any, address: str | None, jobs: int | None, log: str) -> None:
+    """Connect to the cluster, keep it busy, and send every row through the pipe; meant to be a process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with open(log, "ab", buffering=0) as stream:  # Ray's own messages, and its last words
         for number in (1, 2):
@@ -54,8 +54,8 @@ def drive(pipe: Connection, cells: list[Any], study: Any, address: str | None, j
             **settings,
         )
         pipe.send(("connected", None))
-        for record in _submit(ray, cells, pack(study), pipe):
-            pipe.send(("record", record))
+        for row in _submit(ray, cells, pack(supplies), pipe):
+            pipe.send(("row", row))
         pipe.send(("end", None))
     except (BrokenPipeError, ConnectionResetError):  # nobody listens any more
         pass
@@ -68,8 +68,8 @@ def drive(pipe: Connection, cells: list[Any], study: Any, address: str | None, j
         ray.shutdown()
 
 
-def _submit(ray: Any, cells: list[Any], package: dict[str, Any], pipe: Connection) -> Iterator[dict[str, Any]]:
-    """Yield the records; no more tasks are submitted at a time than keep the cluster busy."""
+def _submit(ray: Any, cells: list[Any], package: dict[str, Any], pipe: Connection) -> Iterator[Any]:
+    """Yield the rows; no more tasks are submitted at a time than keep the cluster busy."""
     remote = ray.remote(num_cpus=1, max_retries=RETRIES)(run_shipped)
     shared, queue = ray.put(package), iter(cells)
     flying: dict[Any, Any] = {}
@@ -95,44 +95,45 @@ def _submit(ray: Any, cells: list[Any], package: dict[str, Any], pipe: Connectio
             except (ray.exceptions.RuntimeEnvSetupError, ray.exceptions.RaySystemError):
                 raise
             except ray.exceptions.RayError as error:
-                from dp_ensemble_env.experiments.sweep.cells import lost_record
+                from dp_ensemble_env.experiments.runner import lost
 
-                yield lost_record(cell, f"{type(error).__name__}: {' '.join(str(error).split())[:400]}")
+                yield lost(cell, f"{type(error).__name__}: {' '.join(str(error).split())[:400]}")
 
 
-def pack(study: Any) -> dict[str, Any]:
-    """Return what a node needs: the code as a zip file, its digest, and the pickled study."""
+def pack(supplies: Any) -> dict[str, Any]:
+    """Return what a node needs: the code as a zip file, its digest, and the pickled supplies."""
     files = {}
     for package in ("dp_ensemble_env", "dp_ensemble_env.agents"):  # in the repository the agents' folder is elsewhere
         home = Path(str(importlib.import_module(package).__file__)).parent
-        files.update({f"{package.replace('.', '/')}/{path.relative_to(home)}": path for path in home.rglob("*.py")})
+        names = [path for path in home.rglob("*") if path.suffix in (".py", ".json", ".toml")]
+        files.update({f"{package.replace('.', '/')}/{path.relative_to(home)}": path for path in names})
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in sorted(files):
             archive.writestr(zipfile.ZipInfo(name), files[name].read_bytes())
     code = buffer.getvalue()
-    return {"code": code, "digest": hashlib.sha256(code).hexdigest()[:32], "study": pickle.dumps(study)}
+    return {"code": code, "digest": hashlib.sha256(code).hexdigest()[:32], "supplies": pickle.dumps(supplies)}
 
 
 # ------------------------------------------------------------------ nodes
-def run_shipped(package: dict[str, Any], cell: bytes) -> dict[str, Any]:
-    """Run a cell with the code that was shipped. This function travels by value: it may rely on nothing of ours."""
+def run_shipped(package: dict[str, Any], cell: bytes) -> Any:
+    """Compute a cell with the code that was shipped. This function travels by value: it may rely on nothing of ours."""
     import ray
 
     digest = package["digest"]
     if digest not in _ready:
         sys.path.insert(0, unpack(package["code"], digest))
-        _ready[digest] = pickle.loads(package["study"])
-    from dp_ensemble_env.experiments.sweep.cells import run_cell
+        _ready[digest] = pickle.loads(package["supplies"])
+    from dp_ensemble_env.experiments.runner import compute
 
-    record = run_cell(pickle.loads(cell), _ready[digest])
-    record["run"]["node"] = ray.get_runtime_context().get_node_id()
-    return record
+    row = compute(pickle.loads(cell), _ready[digest])
+    row.compute["node"] = ray.get_runtime_context().get_node_id()
+    return row
 
 
 def unpack(code: bytes, digest: str) -> str:
     """Unpack the code into the user's cache, unless it is there; several workers may do so at once."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dp_ensemble_sweep"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dp_ensemble_env"
     target = cache / digest
     if not target.is_dir():
         cache.mkdir(parents=True, exist_ok=True)

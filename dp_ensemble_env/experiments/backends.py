@@ -1,0 +1,253 @@
+"""Where cells are computed: in this process, in several, or on a Ray cluster.
+
+Each backend is a generator that takes cells and yields their rows in the order in which they are done. None of them
+writes a result: the caller does, so no disk needs to be shared. Each worker process has one thread for numerical
+libraries: cells run side by side, and results do not depend on the number of cores.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import multiprocessing
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any, Literal
+
+from dp_ensemble_env.experiments import cluster
+from dp_ensemble_env.experiments.runner import Cell, Row, Supplies, compute, lost
+from dp_ensemble_env.tools.validation import check_count
+
+Rows = Generator[Row, None, None]
+#: Times that a task may take its process with it before it counts as failed.
+DEATHS = 2
+#: What numerical libraries read when they are imported.
+ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL", "NUMBA")}
+# A forked copy of a process that has used threads may hang, so workers start afresh.
+_context = multiprocessing.get_context("spawn")
+
+
+class ClusterLostError(Exception):
+    """The Ray cluster cannot be reached, or is gone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where cells are computed."""
+
+    jobs: int | None = None
+    """Cells at a time on this machine: one unless given, with Ray all cores."""
+    backend: Literal["local", "ray"] = "local"
+    """Compute on this machine, or on a Ray cluster."""
+    address: str | None = None
+    """Address of the Ray cluster, or auto; without it Ray is started on this machine."""
+
+    def check(self) -> None:
+        """Refuse what cannot work."""
+        if self.jobs is not None:
+            check_count(self.jobs, "--jobs", 1)
+        if self.address is not None and self.backend != "ray":
+            raise ValueError("--address is that of a Ray cluster; add --backend ray.")
+        if self.address is not None and self.jobs is not None:
+            raise ValueError(
+                "--jobs is for this machine; a cluster computes as many cells as it has CPUs, so leave it out."
+            )
+        if self.backend == "ray" and importlib.util.find_spec("ray") is None:
+            raise ImportError("Ray is not installed; pip install 'dp-ensemble-env[ray]', or leave --backend ray out.")
+
+    def run(self, cells: list[Cell], supplies: Supplies, log: Path, note: Callable[[str], None]) -> Rows:
+        """Yield the row of each cell, as they are done."""
+        self.check()
+        if not cells:
+            return
+        if self.backend == "ray":
+            yield from on_ray(cells, supplies, self.address, self.jobs, log, note)
+        elif self.jobs is not None and self.jobs > 1:
+            for cell, row in in_processes(compute, cells, supplies, self.jobs):
+                yield lost(cell, str(row)) if isinstance(row, Died) else row
+        else:
+            for cell in cells:
+                yield compute(cell, supplies)
+
+
+# ------------------------------------------------------------------ processes
+@dataclass(frozen=True)
+class Died:
+    """In place of a result: the task's process died `times` times, at last with this exit status."""
+
+    times: int
+    status: int | None
+
+    def __str__(self) -> str:
+        """Say it in words."""
+        return f"its process died {self.times} times, at last with exit status {self.status}."
+
+
+@dataclass(eq=False)
+class _Worker:
+    """A process, our end of the pipe to it, and the task it is working on with the deaths that task has caused."""
+
+    process: Any
+    pipe: Connection
+    task: Any = None
+    deaths: int = 0
+
+
+def in_processes(
+    work: Callable[[Any, Any], Any], tasks: Iterable[Any], shared: Any, jobs: int
+) -> Generator[tuple[Any, Any], None, None]:
+    """Yield each task with ``work(task, shared)``, in the order in which they are done.
+
+    Parameters
+    ----------
+    work : callable
+        A function of a module; `shared` is sent to a process once.
+    tasks : iterable
+        None of them may be None.
+    jobs : int
+        Processes at a time.
+
+    Notes
+    -----
+    A task that raised ends the generator with the same error; one that keeps killing its process yields `Died`, and no
+    other task suffers. When the generator is closed, by Ctrl-C for instance, the processes are killed.
+    """
+    queue: deque[tuple[Any, int]] = deque((task, 0) for task in tasks)
+    workers: list[_Worker] = []
+    try:
+        while queue or any(worker.task is not None for worker in workers):
+            while queue and len(workers) < jobs:
+                workers.append(_start(work, shared))
+            for worker in workers:
+                if worker.task is None and queue:
+                    worker.task, worker.deaths = queue.popleft()
+                    with contextlib.suppress(OSError):  # it died while idle; reading from it will tell
+                        worker.pipe.send(worker.task)
+            ready = wait([worker.pipe for worker in workers])
+            for worker in [worker for worker in workers if worker.pipe in ready]:
+                task = worker.task
+                try:
+                    kind, result = worker.pipe.recv()
+                except (EOFError, OSError):
+                    workers.remove(worker)
+                    worker.process.join()
+                    if task is None:
+                        continue
+                    if worker.deaths + 1 < DEATHS:
+                        queue.appendleft((task, worker.deaths + 1))
+                        continue
+                    kind, result = "result", Died(DEATHS, worker.process.exitcode)
+                if kind == "error":
+                    raise result
+                worker.task = None
+                yield task, result
+    finally:
+        for worker in workers:
+            worker.process.kill()
+        for worker in workers:
+            worker.process.join()
+
+
+@contextlib.contextmanager
+def for_children() -> Iterator[None]:
+    """Start processes that have one thread and do not hear Ctrl-C, which is their parent's business."""
+    resource_tracker.ensure_running()  # else starting the first process would start it, and unblock the signal
+    before = {name: os.environ.get(name) for name in ONE_THREAD}
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if hasattr(signal, "pthread_sigmask") else None
+    os.environ.update(ONE_THREAD)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+        if blocked is not None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
+def _start(work: Callable[..., Any], shared: Any) -> _Worker:
+    ours, theirs = _context.Pipe()
+    process = _context.Process(target=_serve, args=(theirs, work, shared), daemon=True)
+    with for_children():
+        process.start()
+    theirs.close()  # so that the end of the process is the end of the pipe
+    return _Worker(process, ours)
+
+
+def _serve(pipe: Connection, work: Callable[..., Any], shared: Any) -> None:
+    """Work on tasks until the other end of the pipe is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_follow_parent, daemon=True).start()
+    try:
+        while True:
+            task = pipe.recv()
+            try:
+                answer: tuple[str, Any] = ("result", work(task, shared))
+            except Exception as error:
+                answer = ("error", error)
+            pipe.send(answer)
+    except (EOFError, OSError):
+        return
+
+
+def _follow_parent() -> None:
+    """End this process when its parent ends, in the middle of a task if need be."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    wait([parent.sentinel])
+    os._exit(1)
+
+
+# ------------------------------------------------------------------ Ray
+def on_ray(
+    cells: list[Cell],
+    supplies: Supplies,
+    address: str | None,
+    jobs: int | None,
+    log: Path,
+    note: Callable[[str], None],
+) -> Rows:
+    """Compute the cells on a Ray cluster, or on one started for the purpose; `note` is told what the cluster lacks.
+
+    Ray lives in a process of its own: when the cluster goes down Ray ends the
+    process that was connected to it, and what has arrived must outlive that.
+    """
+    ours, theirs = _context.Pipe()
+    log.parent.mkdir(parents=True, exist_ok=True)
+    settings = (theirs, cells, supplies, address, jobs, str(log))
+    process = _context.Process(target=cluster.drive, args=settings, daemon=True)
+    with for_children():
+        process.start()
+    theirs.close()
+    problem = "cannot start Ray here" if address is None else f"cannot reach the Ray cluster at {address}"
+    try:
+        while True:
+            try:
+                kind, content = ours.recv()
+            except (EOFError, OSError):
+                raise ClusterLostError(f"{problem} (details: {log})") from None
+            if kind == "lost":
+                raise ClusterLostError(f"{content} (details: {log})")
+            if kind == "connected":
+                problem = "the connection to the Ray cluster was lost"
+            elif kind == "note":
+                note(f"{content}.")
+            elif kind == "end":
+                return
+            else:
+                yield content
+    finally:
+        ours.close()
+        process.join(10)  # it sees that nobody listens, and says goodbye to the cluster
+        if process.is_alive():
+            process.terminate()
+            process.join()

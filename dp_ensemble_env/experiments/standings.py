@@ -1,0 +1,393 @@
+"""From rows to tables, charts and one page.
+
+Scores of an agent come as matrices (seeds, instances), one for each problem. What is made of them follows Agarwal et
+al. (2021): interquartile means, performance profiles and the probability of improvement
+(`dp_ensemble_env.agents.statistics`). Agents are grouped by what they were made with; each score stands beside that of
+the plan without data and the ε that it cost.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dp_ensemble_env.agents.statistics import (
+    Interval,
+    interval,
+    performance_profile,
+    pooled_interval,
+    probability_of_improvement,
+)
+from dp_ensemble_env.experiments.runner import Cell, Row
+from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.reporting.charts import COLORS, Chart, Series, hours, power_chart
+from dp_ensemble_env.reporting.page import OWNER_WORDS, Page
+from dp_ensemble_env.reporting.tables import write_csv
+from dp_ensemble_env.tools.console import table
+
+Scores = dict[str, NDArray[np.float64]]
+Table = tuple[list[str], list[list[str]]]
+#: What agents may be made with, in the order of the tables.
+KNOWLEDGE = ("the truth", "a release", "other instances", "nothing")
+#: Of the performance profiles.
+THRESHOLDS = (0, 25, 50, 75, 90, 95, 97, 99)
+#: The agent that others are put beside: it uses no data (ε = 0).
+HONEST = "without-data"
+TITLES = {
+    "overall": "Scores on the true behaviour",
+    "problems": "By problem: interquartile mean",
+    "releases": "Made on releases, beside the plan without data",
+    "profiles": "Performance profiles: per cent of all runs on all instances that score above …",
+    "improvement": "Probability of improvement: how probably the row scores above the column",
+    "units": "In the units of a utility",
+}
+NOTES = {
+    "overall": "Score: the interquartile mean of all runs on all instances, with its 95 % bootstrap interval; 0 = "
+    "uncontrolled, 100 = the exact optimum of each instance. Without data: the plan that uses none, on the same "
+    "instances. ε is that of one release at δ = 1e-6; ∞ means no guarantee. CPU s: processor seconds.",
+    "releases": "Deployed: the score on the true behaviour. Where it is below the score without data, the data were "
+    "not worth their price. On the release itself the exact plan scores 100.",
+    "units": "Dollars per load: below the optimum, discomfort, and the bill for energy. Kilowatt-hours of all loads: "
+    "curtailed against the uncontrolled ones, and delivered against the customer baseline.",
+}
+#: Fields of an outcome that the tables and the CSV file give, with their headings.
+UNITS = {
+    "gap": "gap, $", "discomfort": "discomfort", "energy_cost": "energy, $", "curtailed_kwh": "curtailed",
+    "delivered_kwh": "delivered",
+}  # fmt: skip
+_DASHES = ("", "6 4", "2 3")
+#: How many agents a chart shows before anybody clicks.
+_FIRST = 5
+
+
+def show_privacy(spec: str | None) -> str:
+    """Write a mechanism for tables: the paper's by its k, others as they are given; different ones never look alike."""
+    return "none" if spec is None else spec.removeprefix("dirichlet:")
+
+
+def line_names(cells: Sequence[Cell]) -> dict[str, str]:
+    """Return a name for the line of each cell, by key: the agent, and what tells it from other lines of that agent."""
+    labels = {cell.key: cell.label or cell.agent for cell in cells}
+    varying: dict[str, set[str]] = {}
+    for part in ("action", "population"):
+        values: dict[str, set[Any]] = {}
+        for cell in cells:
+            values.setdefault(labels[cell.key], set()).add(getattr(cell, part))
+        for label, several in values.items():
+            varying.setdefault(label, set()).update({part} if len(several) > 1 else ())
+    names = {}
+    for cell in cells:
+        label = labels[cell.key]
+        parts = [label, *([cell.action] if "action" in varying[label] or cell.steps is not None else [])]
+        parts += [str(cell.population)] if "population" in varying[label] else []
+        parts += [show_privacy(cell.privacy)] if cell.privacy is not None else []
+        names[cell.key] = ", ".join(parts)
+    return names
+
+
+class Standings:
+    """The scores of rows by agent and problem; rows that failed are left out."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        kept = [row for row in rows if row.error is None]
+        if not kept:
+            raise ValueError("there are no finished rows to show; compute some first.")
+        names = line_names([row.cell for row in kept])
+        self.rows: dict[str, dict[str, list[Row]]] = {}
+        for row in kept:
+            self.rows.setdefault(names[row.cell.key], {}).setdefault(row.cell.data, []).append(row)
+        self.problems = list(dict.fromkeys(row.cell.data for row in kept))
+        self._overall = {name: pooled_interval(self.of(name)) for name in self.rows}
+        self.agents = sorted(self.rows, key=self._place)
+
+    def _place(self, agent: str) -> tuple[int, bool, float]:
+        """Order by knowledge; an agent that was not scored on all problems comes last in its group."""
+        return KNOWLEDGE.index(self.knows(agent)), not self.whole(agent), -self.overall(agent).value
+
+    def all(self, agent: str) -> list[Row]:
+        """Return all rows of an agent."""
+        return [row for rows in self.rows[agent].values() for row in rows]
+
+    def of(self, agent: str, what: str = "scores") -> Scores:
+        """Return the matrices (seeds, instances) of an agent by problem."""
+        return {name: np.array([getattr(row, what) for row in rows]) for name, rows in self.rows[agent].items()}
+
+    def knows(self, agent: str) -> str:
+        """Return what an agent was made with."""
+        return self.all(agent)[0].cell.knows
+
+    def whole(self, agent: str) -> bool:
+        """Tell whether an agent was scored on all problems."""
+        return len(self.rows[agent]) == len(self.problems)
+
+    def overall(self, agent: str) -> Interval:
+        """Return the interquartile mean of all scores."""
+        return self._overall[agent]
+
+    def epsilon(self, agent: str, problem: str | None = None) -> str:
+        """Return the largest ε of an agent's rows, for people."""
+        rows = self.all(agent) if problem is None else self.rows[agent][problem]
+        return show_epsilon(max(row.epsilon for row in rows))
+
+    def total(self, agent: str, name: str) -> float | None:
+        """Return the sum of a part of the compute over all rows of an agent."""
+        values = [row.compute.get(name) for row in self.all(agent)]
+        return None if None in values else float(sum(values))  # type: ignore[arg-type]
+
+    @property
+    def single(self) -> bool:
+        """Whether there is one problem with one instance, so that outcomes have units."""
+        return len(self.problems) == 1 and all(len(row.deployed) == 1 for name in self.rows for row in self.all(name))
+
+
+def show_epsilon(value: float) -> str:
+    """Write ε for people."""
+    return "∞" if math.isinf(value) else f"{value:.3g}"
+
+
+def _number(value: float, digits: int = 1) -> str:
+    """Write a number without a minus before a zero; a dash for none."""
+    if math.isnan(value):
+        return "–"
+    return f"{0.0 if abs(value) < 0.5 * 10.0**-digits else value:,.{digits}f}"
+
+
+# ------------------------------------------------------------------ tables
+def overall(standings: Standings) -> Table:
+    """One line for each agent."""
+    rows: list[list[str]] = []
+    before = ""
+    for agent in standings.agents:
+        of, steps = standings.of(agent), standings.total(agent, "steps")
+        knows = standings.knows(agent)
+        partly = "" if standings.whole(agent) else f" ({len(of)} of {len(standings.problems)})"
+        beside = pooled_interval(standings.of(agent, "without_data")).value
+        line = ["" if knows == before else knows, f"{agent}{partly}", str(standings.overall(agent)), _number(beside)]
+        line += [standings.epsilon(agent), str(max(map(len, of.values())))]
+        line += ["–" if steps is None else f"{steps:,.0f}", _number(standings.total(agent, "cpu_seconds") or 0, 0)]
+        rows.append(line)
+        before = knows
+    return ["made with", "agent", "score", "without data", "ε", "seeds", "steps", "CPU s"], rows
+
+
+def by_problem(standings: Standings) -> Table:
+    """One line for each problem, one column for each agent, and the plan without data."""
+    matrices = {agent: standings.of(agent) for agent in standings.agents}
+    beside = {
+        name: matrix for agent in standings.agents for name, matrix in standings.of(agent, "without_data").items()
+    }
+    rows = []
+    for name in standings.problems:
+        line = [_number(interval(of[name]).value) if name in of else "–" for of in matrices.values()]
+        rows.append([name, _number(interval(beside[name]).value), *line])
+    return ["problem", "without data", *standings.agents], rows
+
+
+def releases(standings: Standings) -> Table:
+    """Every agent that was made on releases, problem by problem."""
+    rows = []
+    for agent in standings.agents:
+        if standings.knows(agent) != "a release":
+            continue
+        for name, matrix in standings.of(agent).items():
+            made = [outcome.score for row in standings.rows[agent][name] for outcome in row.made]
+            beside = interval(standings.of(agent, "without_data")[name]).value
+            line = [_number(interval(matrix).value), _number(beside), standings.epsilon(agent, name)]
+            rows.append([agent, name, *line, _number(interval([made]).value if made else math.nan)])
+    return ["agent", "problem", "deployed", "without data", "ε", "on release"], rows
+
+
+def profiles(standings: Standings) -> Table:
+    """One line for each agent, one column for each threshold."""
+    rows = []
+    for agent in standings.agents:
+        shares = performance_profile(standings.of(agent), THRESHOLDS)
+        rows.append([agent, *(f"{100 * share:.0f}" for share in shares)])
+    return ["agent", *(f"> {threshold}" for threshold in THRESHOLDS)], rows
+
+
+def improvement(standings: Standings) -> Table:
+    """Every agent against the one without data, and against the next in the table."""
+    rows = []
+    for agent, following in zip(standings.agents, [*standings.agents[1:], ""], strict=True):
+        rows.append([agent, *(_chance(standings, agent, other) for other in (HONEST, following))])
+    return ["agent", f"above {HONEST}", "above the next"], rows
+
+
+def _chance(standings: Standings, agent: str, other: str) -> str:
+    if other not in standings.rows or other == agent:
+        return "–"
+    one, two = standings.of(agent), standings.of(other)
+    if not set(one) & set(two):
+        return "–"
+    chance = probability_of_improvement(one, two)
+    low, value, high = (f"{100 * x:.0f}" for x in (chance.low, chance.value, chance.high))
+    return f"{value} %" if low == value == high else f"{value} % [{low}, {high}]"
+
+
+def units(standings: Standings) -> Table:
+    """One line for each agent: means over its rows in dollars and kilowatt-hours."""
+    rows = []
+    for agent in standings.agents:
+        outcomes = [outcome for row in standings.all(agent) for outcome in row.deployed]
+        digits = [0 if name.endswith("kwh") else 2 for name in UNITS]
+        means = (np.mean([getattr(outcome, name) for outcome in outcomes]) for name in UNITS)
+        rows.append([agent, *map(_number, map(float, means), digits)])
+    return ["agent", *UNITS.values()], rows
+
+
+def tables(standings: Standings) -> dict[str, Table]:
+    """Return all tables that the rows have something for, by their names."""
+    made = {"overall": overall(standings)}
+    if len(standings.problems) > 1:
+        made["problems"] = by_problem(standings)
+    if (private := releases(standings))[1]:
+        made["releases"] = private
+    if standings.single:
+        made["units"] = units(standings)
+    else:
+        made["profiles"] = profiles(standings)
+        made["improvement"] = improvement(standings)
+    return made
+
+
+def show(standings: Standings) -> None:
+    """Print all tables."""
+    for name, (headings, rows) in tables(standings).items():
+        keep = 2 if name in ("overall", "releases") else 1
+        table(TITLES[name], headings, rows, keep=keep, notes=[NOTES[name]] if name in NOTES else [])
+
+
+def markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Write a table in Markdown, numbers to the right."""
+    marks = ["---", *("---:" for _ in headings[1:])]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in (headings, marks, *rows))
+
+
+def write_rows(path: Path, rows: Sequence[Row]) -> Path:
+    """Write one line for each finished cell and instance, the same wherever it was computed."""
+    headings = ["data", "split", "instance", "agent", "action", "population", "privacy", "seed", "steps", "score"]
+    headings += ["score_error", *UNITS, "made_score", "without_data", "epsilon", "key"]
+    lines = []
+    for row in rows:
+        cell, made = row.cell, [outcome.score for outcome in row.made]
+        for i, (instance, outcome, beside) in enumerate(
+            zip(cell.instances, row.deployed, row.without_data, strict=True)
+        ):
+            line: list[Any] = [cell.data, cell.split, instance, cell.label or cell.agent, cell.action, cell.population]
+            line += [show_privacy(cell.privacy), cell.seed, cell.steps, outcome.score, outcome.score_error]
+            line += [getattr(outcome, name) for name in UNITS]
+            lines.append([*line, made[i] if i < len(made) else None, beside, row.epsilon, cell.key])
+    return write_csv(path, headings, lines)
+
+
+# ------------------------------------------------------------------ the page
+def takeaways(standings: Standings) -> list[str]:
+    """Say who leads, and whether private data were worth their price: never without the score that costs nothing."""
+    best = max(standings.agents, key=lambda agent: (standings.whole(agent), standings.overall(agent).value))
+    many = len(standings.problems)
+    beside = pooled_interval(standings.of(best, "without_data"))
+    said = [
+        f"{best} leads with a score of {standings.overall(best)} over {many} problem{'s' * (many > 1)}.",
+        f"The plan without data (ε = 0) scores {beside} there.",
+    ]
+    private = [agent for agent in standings.agents if standings.knows(agent) == "a release"]
+    if private:
+        first = max(private, key=lambda agent: standings.overall(agent).value)
+        deployed, beside_it = standings.of(first), standings.of(first, "without_data")
+        above = [name for name in deployed if interval(deployed[name]).value > interval(beside_it[name]).value]
+        said.append(
+            f"Of what was made on a release, {first} (ε = {standings.epsilon(first)}) scores best: "
+            f"{standings.overall(first)}. It is above the plan without data in {len(above)} of {len(deployed)} "
+            f"problem{'s' * (len(deployed) > 1)}."
+        )
+    return said
+
+
+def charts(standings: Standings, model: EnsembleModel | None = None) -> dict[str, tuple[Chart, str]]:
+    """Return the figures that the rows have something for, each with its caption."""
+    names = standings.agents
+    scores = [standings.overall(name) for name in names]
+    notes = [f"{one.value:.1f} [{one.low:.1f}, {one.high:.1f}], ε = {standings.epsilon(name)}"
+             for one, name in zip(scores, names, strict=True)]  # fmt: skip
+    points = Series("score", [s.value for s in scores], list(range(len(names))), line=False, dots=True, notes=notes)
+    title = "Score, with its 95 % interval"
+    ranked = Chart(title, "score (0 = uncontrolled, 100 = optimum)", "", [points], rows=names, x_name="score")
+    made = {"scores": (ranked, "")}
+    above = tuple(range(0, 100, 2))
+    shares = {name: (100 * performance_profile(standings.of(name), above)).tolist() for name in names}
+    lines = [_line(name, above, y, i) for i, (name, y) in enumerate(shares.items())]
+    if not standings.single:
+        profile = Chart("Performance profiles", "score", "per cent of all runs above", lines, x_name="score above",
+                        unit=" %")  # fmt: skip
+        made["profiles"] = (profile, "The higher a line, the more runs score above the value below it.")
+    curves = [(name, row.curve) for name in names for row in standings.all(name)[:1] if len(row.curve) > 1]
+    if curves:
+        lines = [
+            _line(name, [steps for steps, _ in curve], [score for _, score in curve], i)
+            for i, (name, curve) in enumerate(curves)
+        ]
+        learning = Chart("Learning curves", "steps", "score where it is trained", lines, x_name="steps")
+        made["learning"] = (learning, "One training run of each learner.")
+    if model is not None and standings.single:
+        clock, powers = hours(model).tolist(), {n: standings.all(n)[0].deployed[0].power_kw / 1e3 for n in names}
+        lines = [_line(n, clock, y.tolist(), i) for i, (n, y) in enumerate(powers.items()) if len(y) == len(clock)]
+        made["event"] = (power_chart(model, "Power", lines), "Mean power on the true behaviour, first seed.")
+    return made
+
+
+def _line(name: str, x: Sequence[float], y: Sequence[float], number: int) -> Series:
+    dash = _DASHES[number // len(COLORS) % len(_DASHES)]
+    shown = number < _FIRST or name in (HONEST, "uncontrolled")
+    return Series(name, x, y, color=COLORS[number % len(COLORS)], dash=dash, shown=shown)
+
+
+def write_page(
+    path: Path,
+    standings: Standings,
+    title: str,
+    content: Mapping[str, Any],
+    *,
+    model: EnsembleModel | None = None,
+    private: bool = False,
+    suffix: str = "",
+) -> Path:
+    """Write the page, and its pictures beside it; importing matplotlib.
+
+    Parameters
+    ----------
+    path : path
+    standings : Standings
+    title : str
+    content : mapping
+        The results file: command, versions and digest.
+    model : EnsembleModel, optional
+        The problem, if there is one with one instance: its power over the event is drawn.
+    private : bool
+        Whether the page shows what only the owner of a meter should see.
+    suffix : str
+        Of the pictures' names.
+    """
+    from dp_ensemble_env.reporting.plots import draw_chart
+
+    page, figures = Page(title), charts(standings, model)
+    drawn = {name: draw_chart(chart, path.with_name(f"{name}{suffix}.png")) for name, (chart, _) in figures.items()}
+    if private:
+        page.warning(OWNER_WORDS)
+    page.takeaways(takeaways(standings), figures["scores"][0], drawn["scores"])
+    for name, (headings, rows) in tables(standings).items():
+        page.heading(TITLES[name], short=TITLES[name].partition(":")[0])
+        page.table(headings, rows)
+        if name in NOTES:
+            page.text(NOTES[name])
+    for name, (chart, caption) in figures.items():
+        if caption:
+            page.heading(chart.title, short=chart.title)
+            page.chart(chart, drawn[name], caption)
+    page.colophon(content["command"], content["versions"], f"Digest of all rows: `{content['digest'][:16]}…`.")
+    return page.write(path)

@@ -1,1 +1,0 @@
-"""The parts of `dp-ensemble sweep`: cells, grid, backends, cluster, report."""

@@ -45,7 +45,12 @@ from dp_ensemble_env.tools.validation import (
 
 FloatArray = NDArray[np.float64]
 #: What a model may declare to be public knowledge.
-DECLARABLE = ("levels", "initial", "baseline", "notes")
+DECLARABLE = ("levels", "utility", "penalty", "initial", "baseline", "notes")
+#: Fields that are public always; what is neither here nor declarable never leaves.
+ALWAYS_PUBLIC = (
+    *("buildings", "times", "nature", "context", "coupling", "spread_start", "shares_shown", "tilt_scale"),
+    *("guess", "support", "ties", "axes"),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,9 +95,9 @@ class EnsembleModel:
         days and numbers of readings, never of powers or transitions. No part of the
         fingerprint.
     public_fields : iterable of str
-        What is public by declaration, of ``"levels"`` (`power_kw` and `utility`),
+        What is public by declaration, of ``"levels"`` (`power_kw`), ``"utility"``, ``"penalty"``,
         ``"initial"``, ``"baseline"`` (of the event) and ``"notes"``; see `public`. By
-        default the levels alone. Penalty, number of buildings, times and prices are
+        default the first three. Number of buildings, times and prices are
         public always, and so is what follows; `default` and `counts` never are.
     nature : array_like of shape (m, n), (T, m, n) or (T or 1, c, m, n), optional
         Where each decision leads, row-stochastic: the physics that nobody controls.
@@ -136,7 +141,7 @@ class EnsembleModel:
     event: EventTimeline | None = field(default=None, repr=False)
     counts: NDArray[np.int64] | None = field(default=None, repr=False)
     notes: tuple[str, ...] = field(default=(), repr=False)
-    public_fields: Iterable[str] = field(default=("levels",), repr=False)
+    public_fields: Iterable[str] = field(default=("levels", "utility", "penalty"), repr=False)
     nature: FloatArray | None = field(default=None, repr=False)
     context: Context | None = field(default=None, repr=False)
     coupling: Coupling | None = field(default=None, repr=False)
@@ -280,7 +285,7 @@ class EnsembleModel:
         return cls(
             buildings=buildings,
             discomfort_penalty=discomfort_penalty,
-            public_fields=public,
+            public_fields=("utility", "penalty", *public),  # they follow from arguments and the levels
             **series_fields(
                 power,
                 event,
@@ -427,8 +432,9 @@ class EnsembleModel:
         """Return a model built from public fields and a release alone: what may be handed out.
 
         The release takes the place of the default. What is not declared in
-        `public_fields` is left out: all start states are equally likely then, and there is
-        no baseline and no note. Counts are always left out.
+        `public_fields` is left out: all start states are equally likely then, there is
+        no baseline and no note, and the utility is what the levels cost at the event's prices. Counts are always
+        left out, and so is every field that is not named here.
 
         Parameters
         ----------
@@ -438,7 +444,8 @@ class EnsembleModel:
         Raises
         ------
         ValueError
-            If the power levels are private: without them there is no problem to hand out.
+            If the power levels or the penalty are private, or a utility that does not follow from prices: without
+            them there is no problem to hand out.
 
         Examples
         --------
@@ -447,22 +454,44 @@ class EnsembleModel:
         >>> model.public(mechanism("public").release(model.default)).initial
         array([0.5, 0.5])
         """
+        self.check_publishable()
+        event = self.event
+        if event is not None and "baseline" not in self.public_fields:
+            event = replace(event, baseline_kw=None)
+        utility = self.utility
+        if "utility" not in self.public_fields and event is not None:
+            utility = -event.price[:, None] * self.power_kw * self.step_hours
+        return EnsembleModel(
+            default=release.matrix,
+            power_kw=self.power_kw,
+            utility=utility,
+            discomfort_penalty=self.discomfort_penalty,
+            initial=self.initial if "initial" in self.public_fields else None,
+            event=event,
+            notes=self.notes if "notes" in self.public_fields else (),
+            public_fields=DECLARABLE,
+            **{name: getattr(self, name) for name in ALWAYS_PUBLIC},
+        )
+
+    def check_publishable(self) -> None:
+        """Refuse a model of which nothing may be handed out, before a release is paid for; see `public`."""
         if "levels" not in self.public_fields:
             raise ValueError(
                 "the power levels come from the private series (its extremes are the outermost edges), so nothing "
                 "built on them may be handed out; if they are public knowledge declare it: "
                 "EnsembleModel.from_series(..., public=['levels'])."
             )
-        event = self.event
-        if event is not None and "baseline" not in self.public_fields:
-            event = replace(event, baseline_kw=None)
-        return self.override(
-            default=release.matrix,
-            initial=self.initial if "initial" in self.public_fields else None,
-            event=event,
-            notes=self.notes if "notes" in self.public_fields else (),
-            public_fields=DECLARABLE,
-        )
+        if "penalty" not in self.public_fields:
+            raise ValueError(
+                f"the discomfort penalty of {self.discomfort_penalty:.4g} was computed from private readings, so "
+                "nothing built on it may be handed out; state the penalty (penalty=...), or declare it to be public: "
+                "public_fields=['penalty']."
+            )
+        if "utility" not in self.public_fields and (self.event is None or not self.is_plain):
+            raise ValueError(
+                "the utility was computed from private readings and does not follow from an event's prices, so nothing "
+                "built on it may be handed out; declare it, public_fields=['utility'], or give the model an event."
+            )
 
     def override(self, **changes: Any) -> EnsembleModel:
         """Return a copy with some fields changed; a misspelt name is refused.

@@ -28,7 +28,7 @@ from dp_ensemble_env.chain.event import DemandResponseEvent
 from dp_ensemble_env.context import Context
 from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv, functional
 from dp_ensemble_env.envs.spec import portable_spec
-from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.model import DECLARABLE, EnsembleModel
 from dp_ensemble_env.privacy import Fleet, PrivacyLedger, Release, adjacency_from_counts, mechanism
 from dp_ensemble_env.privacy import ledger as ledger_module
 from dp_ensemble_env.privacy.mechanisms import dirichlet
@@ -410,9 +410,9 @@ def test_a_page_made_from_a_private_environment_is_clean(tmp_path: Path) -> None
         )
         stop = Stop(0, "start", repr(env.model.initial.tolist()), {"start": env.model.initial.tolist()})
         picture = draw_chart(chart, tmp_path / "chart.png")
-        page.takeaways([*env.model.notes, env.ledger.statement()], chart, picture)
+        page.takeaways([*env.model.notes, str(env.ledger.statement())], chart, picture)
         page.explorer(Explorer("start", chart, chart, [stop]), [picture] * 2, ["", repr(env.model.power_kw)])
-        page.items([*env.model.notes, env._batch.behaviour.line(), env.ledger.statement(), repr(env.settings)])
+        page.items([*env.model.notes, env._batch.behaviour.line(), str(env.ledger.statement()), repr(env.settings)])
         page.table(["state", "start"], [[str(i), repr(float(p))] for i, p in enumerate(env.model.initial)])
         page.table(["row"], [[repr(row)] for row in env.model.default.tolist()])
         pages[name] = leaks(page.write(tmp_path / f"{name}.html").read_bytes(), model)
@@ -430,7 +430,7 @@ def test_only_what_is_declared_public_is_kept() -> None:
     assert public.counts is None and public.notes == () and public.event.baseline_kw is None
     np.testing.assert_array_equal(public.utility, model.utility)
     np.testing.assert_array_equal(public.event.price, model.event.price)
-    declared = private_model(public_fields=["levels", "initial", "baseline", "notes"]).public(release)
+    declared = private_model(public_fields=DECLARABLE).public(release)
     np.testing.assert_array_equal(declared.initial, INITIAL)
     np.testing.assert_array_equal(declared.event.baseline_kw, BASELINE)
     assert declared.notes == (NOTE,) and declared.counts is None
@@ -452,7 +452,7 @@ def test_private_levels_are_refused_with_the_remedy() -> None:
     hours = np.datetime64("2018-06-01T00:00") + np.arange(96 * 40) * np.timedelta64(15, "m")
     kw = 50 + 10 * np.sin(np.arange(96 * 40) * 2 * np.pi / 96) + np.random.default_rng(0).normal(size=96 * 40)
     metered = EnsembleModel.from_series(kw, times=hours, n_states=5)
-    assert metered.public_fields == ()
+    assert metered.public_fields == ("utility", "penalty")  # they follow from arguments and the levels
     with pytest.raises(ValueError, match="power levels"):
         EnsembleEnv(metered, privacy="dirichlet:k=50")
     opened_up = EnsembleModel.from_series(kw, times=hours, n_states=5, public=["levels", "initial"])

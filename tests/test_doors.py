@@ -190,7 +190,7 @@ def test_the_ledger_charges_the_mechanism_before_it_draws(tmp_path):
     with pytest.raises(PrivacyBudgetExceeded, match="above the budget"):
         ledger.release(coin, default, rng)
     assert rng.bit_generator.state == state and ledger.releases == 1  # refused before anything was drawn
-    assert "coin" in ledger.statement() and "1 release" in ledger.statement()
+    assert "coin" in str(ledger.statement()) and "1 release" in str(ledger.statement())
 
 
 def test_the_release_survives_its_file(tmp_path):

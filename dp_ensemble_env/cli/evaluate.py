@@ -242,4 +242,4 @@ def show(name: str, env: EnsembleEnv, result: Outcome, deployed: Deployed | None
         paragraph(str(deployed))
     table(f"{name} in {title(env)}", ("", "", ""), result.lines())
     paragraph(f"Privacy of the agent: {result.privacy}.")
-    paragraph(env.ledger.statement())
+    paragraph(str(env.ledger.statement()))

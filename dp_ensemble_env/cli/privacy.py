@@ -28,14 +28,16 @@ from dp_ensemble_env.privacy.adjacency import AGGREGATE_LIMIT, Adjacency, adjace
 from dp_ensemble_env.privacy.fleet import Fleet
 from dp_ensemble_env.privacy.ledger import PrivacyLedger, require_guarantee
 from dp_ensemble_env.privacy.mechanisms import Mechanism, mechanism
+from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletEvent
 from dp_ensemble_env.privacy.mechanisms.fleet_sums import FleetMechanism
-from dp_ensemble_env.privacy.statement import (
+from dp_ensemble_env.privacy.reachable import (
     PRIVATE_MARK,
+    advice,
     floorless_report,
     reach_statement,
     reachable_settings,
-    release_guarantee,
 )
+from dp_ensemble_env.privacy.statement import release_guarantee
 from dp_ensemble_env.reporting.tables import write_csv
 from dp_ensemble_env.scenarios.problem import ForecastSettings, MeterSettings, ProblemSettings
 from dp_ensemble_env.tools.console import Progress, paragraph, table
@@ -115,7 +117,7 @@ class Guarantee(OnMatrix, OfRows):
         if self.floor and self.meter.meter is not None:
             raise ValueError("a guarantee with a floor holds for any matrix; leave --meter out.")
         scenarios.card(self.scenario or "")  # refuses a misspelt name
-        paragraph(str(release_guarantee(self.k, self.h, self.floor, self.delta, rows, entries=self.entries)))
+        paragraph(release_guarantee(self.k, self.h, self.floor, self.delta, rows, entries=self.entries))
         if self.floor == 0:
             return self.without_floor()
         title = f"epsilon at delta={self.delta:g}, h={self.h:g}, floor={self.floor:g}"
@@ -195,7 +197,7 @@ class Calibrate(OnMatrix, OfRows):
             rows = 20 if self.rows is None else self.rows
             k = calibrate_k(self.epsilon, self.delta, self.h, self.floor, rows, entries=self.entries)
             paragraph(f"k = {k:.6g}")
-            paragraph(str(release_guarantee(k, self.h, self.floor, self.delta, rows, entries=self.entries)))
+            paragraph(release_guarantee(k, self.h, self.floor, self.delta, rows, entries=self.entries))
             return 0
         _, model = self.load()
         h = self.adjacency(model)
@@ -270,6 +272,10 @@ class Release(OnMatrix):
     """Meters of the participants: a wide file, or a folder of files."""
     edges: tuple[float, ...] | None = None
     """Public bounds of the power levels, in kW."""
+    step_minutes: float = 15.0
+    """Public time between the participants' readings, in minutes."""
+    id_column: str | None = None
+    """Column of a long file that names the participant of each line."""
     no_guarantee: bool = False
     """Draw although nothing is guaranteed for all inputs."""
     budget: tuple[float, float] | None = None
@@ -305,13 +311,17 @@ class Release(OnMatrix):
         if self.seed is not None:
             paragraph("A seeded release is NOT private: anyone who knows the seed can remove the noise. To publish, "
                       "leave --seed out.")  # fmt: skip
-        paragraph(ledger.statement(self.delta))
-        if self.no_guarantee and model is not None:
+        card = ledger.statement(self.delta)
+        page, _ = card.save(self.output)
+        paragraph(f"Privacy card: {page}")
+        paragraph(str(card))
+        event = ledger.priced(drawn.event(data, **terms))
+        if self.no_guarantee and model is not None and isinstance(event, DirichletEvent) and event.bare:
             with Progress("looking for settings that reach a target"):
-                advice = ledger.statement(self.delta, model=model, target=(self.epsilon, self.delta))
+                words = advice(model, event, (self.epsilon, self.delta))
             private = self.output.with_name(f"{self.output.stem}-private.txt")
             with atomic_write(private) as stream:
-                stream.write(f"Private: computed from the matrix itself. Do not publish.\n\n{advice}\n")
+                stream.write(f"Private: computed from the matrix itself. Do not publish.\n\n{words}\n")
             paragraph(f"What the matrix itself would support is in {private}: for the owner of the data only.")
         return 0
 
@@ -337,7 +347,8 @@ class Release(OnMatrix):
         how = {name: value for name, value in vars(self.meter).items() if name not in ("meter", "column", "holidays")}
         with Progress(f"reading {self.fleet}"):
             given = {name: value for name, value in how.items() if value is not None}
-            return None, Fleet.read(self.fleet, edges=self.edges, **given), {}
+            declared: dict[str, Any] = {"step_minutes": self.step_minutes, "id_column": self.id_column}
+            return None, Fleet.read(self.fleet, edges=self.edges, **declared, **given), {}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -102,7 +102,7 @@ class Train(InEnvironment):
         report(agent, folder, self.target)
         if (deployed := deploy(agent, env, model)) is not None:
             paragraph(str(deployed))
-            paragraph(env.ledger.statement())
+            paragraph(str(env.ledger.statement()))
         return 0
 
     def environment(self) -> dict[str, Any]:

@@ -48,6 +48,8 @@ class Behaviour:
         self._mechanism: Mechanism | None = None
         self._true: EnsembleModel | None = None
         privacy = settings.privacy
+        if privacy is not None:
+            settings.models[0].check_publishable()  # before anything is charged
         if isinstance(privacy, Release):
             self.release = _check_release(privacy, settings.models[0])
             self.models = (settings.models[0].public(privacy),)
@@ -83,6 +85,7 @@ class Behaviour:
             release = Release(self._mechanism.release(data, seed, **terms).log_matrix, event.public)
         if release is None or not self.ledger.knows(release):
             release = self.ledger.release(self._mechanism, data, seed, label=label, **terms)
+            self.ledger.declare(*self._true.public_fields)
         self.models, self.release = (self._true.public(release),), release
         self._charged.append((label, event.public, release.digest))
         return self.models[0]
@@ -107,7 +110,7 @@ class Behaviour:
             )
         event = self.ledger.priced(release.event)
         if not known:
-            self.ledger.record(release, label=ELSEWHERE)
+            self.ledger.record(release, label=ELSEWHERE).declare(*self.settings.models[0].public_fields)
         self._charged.append((ELSEWHERE, event.public, release.digest))
 
     # ------------------------------------------------------------ what was spent
@@ -163,8 +166,7 @@ class Behaviour:
         """Leave everything private behind: a copy that is handed out cannot draw again."""
         state = dict(self.__dict__)
         if self.release is not None:
-            ledger = None if self._ledger is None else self._ledger.handed_out()
-            state.update(_true=None, settings=self.public_settings(), _ledger=ledger)
+            state.update(_true=None, settings=self.public_settings())
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -177,8 +179,6 @@ class Behaviour:
         """Copy within the process: the twin may draw again, and shares the ledger, as it would share a file."""
         twin = Behaviour.__new__(Behaviour)
         memo[id(self)] = twin
-        if self._ledger is not None:  # a copy would allow the budget to be spent twice
-            memo[id(self._ledger)] = self._ledger
         twin.__dict__.update({name: copy.deepcopy(value, memo) for name, value in self.__dict__.items()})
         return twin
 

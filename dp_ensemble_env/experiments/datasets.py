@@ -454,7 +454,7 @@ def make_datasets(
     monitor, ids = monitor or Silent(), target.ids(settings.kinds)
     env = make_env(problem, settings)
     core: Any = env.unwrapped
-    privacy = NOT_PRIVATE if core.release is None else core.ledger.statement()
+    privacy = NOT_PRIVATE if core.release is None else str(core.ledger.statement())
     try:
         target.root.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any
 
 _MODULES = {
-    "accounting.calibrate": "gaussian_delta gaussian_epsilon gaussian_sigma",
+    "accounting.calibrate": "concentrated_sigma gaussian_delta gaussian_epsilon gaussian_sigma",
     "accounting.compose": (
         "RowGroup UnreachableTarget calibrate_groups calibrate_k composed_delta composed_epsilon largest_k "
         "renyi_epsilon vanishing_k_composed"
@@ -18,8 +18,9 @@ _MODULES = {
         "adjacent_row pair_delta pair_epsilon renyi_divergence renyi_limit vanishing_k_delta vanishing_k_epsilon "
         "worst_case_delta worst_case_epsilon"
     ),
+    "accounting.accountant": "Accountant NeighboringRelation total_delta total_epsilon",
     "accounting.losses": (
-        "GaussianLoss LaplaceLoss Loss Losses NoBound PosteriorLoss PureLoss RenyiLoss RowLoss total_epsilon"
+        "ConcentratedLoss GaussianLoss LaplaceLoss Loss Losses NoBound PosteriorLoss PureLoss RenyiLoss RowLoss"
     ),
     "accounting.theorem2": "theorem2_epsilon",
     "adjacency": "Adjacency DeviceChain adjacency_from_counts chain_from_devices",
@@ -34,10 +35,8 @@ _MODULES = {
     "mechanisms.posterior": "PosteriorMechanism",
     "mechanisms.public": "PublicMechanism",
     "release": "Release",
-    "statement": (
-        "FloorlessReport Guarantee Setting floorless_report privacy_cost reach_statement reachable_settings "
-        "release_guarantee"
-    ),
+    "reachable": "FloorlessReport Setting floorless_report privacy_cost reach_statement reachable_settings",
+    "statement": "PrivacyCard release_guarantee",
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names.split()}
 

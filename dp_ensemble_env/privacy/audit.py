@@ -43,9 +43,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
+from dp_ensemble_env.privacy.accounting.accountant import total_epsilon
 from dp_ensemble_env.privacy.accounting.calibrate import gaussian_epsilon
 from dp_ensemble_env.privacy.accounting.divergence import adjacent_row
-from dp_ensemble_env.privacy.accounting.losses import GaussianLoss, total_epsilon
+from dp_ensemble_env.privacy.accounting.losses import GaussianLoss
 from dp_ensemble_env.privacy.fleet import Fleet
 from dp_ensemble_env.privacy.mechanisms.base import Event
 from dp_ensemble_env.tools.validation import as_float_array, check_choice, check_count, check_in_range, check_rng

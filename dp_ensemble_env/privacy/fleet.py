@@ -6,8 +6,7 @@ context where behaviour depends on them. The mechanisms that protect participant
 it. The unit of protection is everything that one participant ever contributed, in whatever rows:
 adjacent fleets differ by one participant, added or removed.
 
-Two things must not come from the same private data. The edges of the levels are given,
-or declared public with `public_levels`; the support of a Dirichlet release is given.
+Two things must not come from the same private data: the edges of the levels, and the support of a Dirichlet release.
 The number of participants is private, too: no text of a fleet tells it.
 """
 
@@ -24,9 +23,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
-from dp_ensemble_env.chain.calendar import select_days
 from dp_ensemble_env.chain.walks import stationary
 from dp_ensemble_env.privacy.adjacency import DeviceChain, adjacency_from_counts, check_states
+from dp_ensemble_env.privacy.reading import read_participants
 from dp_ensemble_env.tools.compile import njit
 from dp_ensemble_env.tools.validation import (
     as_days,
@@ -41,8 +40,6 @@ FloatArray = NDArray[np.float64]
 T = TypeVar("T")
 #: A summer of quarter hours: a hundred days.
 SUMMER_STEPS = 9600
-#: Endings of the files that are read from a folder.
-METER_FILES = (".csv", ".parquet", ".tsv", ".txt", ".xlsx", ".xml")
 #: Participants that are walked through at a time.
 _CHUNK = 500
 #: Counts that are written out at a time.
@@ -100,6 +97,10 @@ class Fleet:
         self._table, self.shape, self.classes = table, shape, classes
         self._dense = None
         self._known: dict[Any, Any] = {}
+        #: Participants whose own lines could not be read, and why. Private: for the operator alone.
+        self.left_out: dict[str, str] = {}
+        #: What is public of this fleet by declaration; a ledger keeps it with the draws.
+        self.declared: tuple[str, ...] = ()
 
     @classmethod
     def _of(cls, table: csr_array, shape: tuple[int, ...], classes: NDArray[np.int64] | None) -> Fleet:
@@ -260,36 +261,53 @@ class Fleet:
         cls,
         path: str | os.PathLike[str],
         *,
-        edges: ArrayLike | None = None,
-        public_levels: int | None = None,
+        edges: ArrayLike,
+        step_minutes: float,
+        layout: str | None = None,
+        id_column: str | None = None,
+        delimiter: str = ",",
         season: tuple[str, str] | None = None,
         exclude: Iterable[str] = (),
         **reader: Any,
     ) -> Fleet:
-        """Read one participant from every meter of a file, or of all meter files of a folder.
+        """Read participants from meter files, each from its own lines alone; `reading` says how.
 
-        A wide CSV has one participant a column, a Green Button file one a usage point.
+        Everything here is declared, hence public: none of it may come from the readings.
 
         Parameters
         ----------
         path : str or path
+            A file with many participants, or a folder.
         edges : array_like of shape (n + 1,)
-            Public bounds of the levels, in kW. Readings beyond them belong to the outermost levels.
-        public_levels : int, optional
-            Instead of `edges`: so many equal levels between the least and the largest
-            reading of all. These two readings are thereby declared public.
+            Bounds of the levels, in kW. Readings beyond them belong to the outermost levels.
+        step_minutes : float
+            Time between readings. Finer ones are averaged; a participant whose readings are coarser is left out.
+        layout : {"files", "wide", "long"}, optional
+            One participant a file, a column, or an id; by default that of a folder, of a file, or of `id_column`.
+        id_column : str, optional
+            Column that names the participant of each line; it joins the meters of one.
+        delimiter : str
+            Between the cells of a text file.
         season, exclude
             Month-days and days, as in `dp_ensemble_env.chain.estimate_chain`.
         **reader
             Settings of `dp_ensemble_env.meter.read_meter`, such as ``unit="kW"``.
         """
-        if (edges is None) == (public_levels is None):
-            raise ValueError(
-                "the bounds of the levels must not come from private readings by accident: give edges=, or declare the "
-                "extremes of the readings public with public_levels=20."
-            )
-        states, n = read_states(Path(path), reader, edges, public_levels, season, as_days(exclude, "exclude"))
-        return cls.from_states(states, n)
+        bounds = as_numeric_array(edges, "edges", 1)
+        if len(bounds) < 3 or not (np.diff(bounds) > 0).all():
+            raise ValueError("edges must increase, and bound at least two levels: give three numbers in kW or more.")
+        days = as_days(exclude, "exclude")
+        kept, left_out = read_participants(Path(path), reader, step_minutes, layout, id_column, delimiter, season, days)
+        n = len(bounds) - 1
+        counts = np.zeros((len(kept), n, n), dtype=np.int64)
+        for index, meters in enumerate(kept.values()):
+            for kw in meters:
+                levels = np.clip(np.searchsorted(bounds, kw, side="right") - 1, 0, n - 1)
+                counts[index] += transitions(np.where(np.isnan(kw), -1, levels), n)
+        fleet = cls(counts)
+        fleet.left_out = left_out
+        fleet.declared = ("level edges", f"step of {step_minutes:g} minutes", "layout and settings of the meter files")
+        return fleet
 
     @classmethod
     def simulate(
@@ -405,57 +423,6 @@ def transitions(states: NDArray[np.int64], n: int) -> NDArray[np.int64]:
     origin, target = states[:-1], states[1:]
     valid = (origin >= 0) & (target >= 0)
     return np.bincount(origin[valid] * n + target[valid], minlength=n * n).reshape(n, n)
-
-
-# ------------------------------------------------------------------ meters
-def read_states(
-    path: Path,
-    reader: dict[str, Any],
-    edges: ArrayLike | None,
-    public_levels: int | None,
-    season: tuple[str, str] | None,
-    exclude: Any,
-) -> tuple[list[NDArray[np.int64]], int]:
-    """Return the levels of every meter, -1 in gaps, and their number; see `Fleet.read`."""
-    series = _series(path, reader)
-    steps = {one.step for one in series}
-    if len(steps) > 1:
-        raise ValueError(
-            f"the meters in {path} have readings every {' and '.join(map(str, sorted(steps)))}; a fleet needs one "
-            "step for all, so read them apart."
-        )
-    power = [np.where(select_days(one.times, None, None, season, exclude), one.kw, np.nan) for one in series]
-    bounds = _bounds(edges, public_levels, power)
-    levels = [np.searchsorted(bounds, one, side="right") - 1 for one in power]
-    last = len(bounds) - 2
-    states = [np.where(np.isnan(kw), -1, np.clip(b, 0, last)) for kw, b in zip(power, levels, strict=True)]
-    return states, last + 1
-
-
-def _series(path: Path, reader: dict[str, Any]) -> list[Any]:
-    """Read every meter of a file, or of every meter file of a folder."""
-    from dp_ensemble_env.meter import read_meters
-
-    if not path.is_dir():
-        return list(read_meters(path, **reader).values())
-    files = sorted(file for file in path.iterdir() if file.suffix.lower() in METER_FILES)
-    if not files:
-        raise ValueError(f"the folder {path} holds no meter files ({', '.join(METER_FILES)}); give another folder.")
-    return [one for file in files for one in _series(file, reader)]
-
-
-def _bounds(edges: ArrayLike | None, public_levels: int | None, power: list[FloatArray]) -> FloatArray:
-    if edges is None:
-        assert public_levels is not None
-        n = check_count(public_levels, "public_levels", 2)
-        every = np.concatenate(power)
-        if np.isnan(every).all() or np.nanmin(every) == np.nanmax(every):
-            raise ValueError("the readings do not differ, so they have one level and nothing to release.")
-        return np.linspace(np.nanmin(every), np.nanmax(every), n + 1)
-    bounds = as_numeric_array(edges, "edges", 1)
-    if len(bounds) < 3 or not (np.diff(bounds) > 0).all():
-        raise ValueError("edges must increase, and bound at least two levels: give three numbers in kW or more.")
-    return bounds
 
 
 # ------------------------------------------------------------------ simulation

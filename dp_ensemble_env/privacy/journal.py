@@ -14,8 +14,7 @@ the next step, and only then does the caller draw. So wherever a process is kill
 * fewer lines than the head counts, or another line where the head points, are refused;
 * a last line that lacks only its newline is whole, and the newline is put back.
 
-A file that is to replace another is announced by the head, too, with the digest of the old
-one, so that an interrupted replacement leaves the old file in force. None of this stops a
+A file is written anew only where there was none, its head first. None of this stops a
 forger who rewrites both files; it is there for accidents, editors and careless copies.
 
 An entry holds the event of a draw *and* its losses, so that a process composes it without the code of its mechanism.
@@ -60,7 +59,6 @@ _KEY = secrets.token_bytes(32)
 class _Head(NamedTuple):
     entries: int
     chain: str
-    replaces: str | None = None
 
 
 @contextmanager
@@ -94,15 +92,14 @@ def linked(chain: str, content: Line) -> tuple[str, str]:
     return json.dumps({**content, "chain": digest}) + "\n", digest
 
 
-def replace(path: Path, contents: Iterable[Line]) -> Position:
-    """Write a whole file anew, head first; the old file stays in force until the new one is there."""
+def begin(path: Path, contents: Iterable[Line]) -> Position:
+    """Write a new file, head first."""
     chain, lines = "", []
     for content in contents:
         line, chain = linked(chain, content)
         lines.append(line)
     text = "".join(lines)
-    old = hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else None
-    _write_head(path, _Head(len(lines), chain, old))
+    _write_head(path, _Head(len(lines), chain))
     with atomic_write(path) as stream:
         stream.write(text)
     _flush_folder(path)
@@ -178,15 +175,13 @@ def read(path: Path, position: Position) -> tuple[list[Line], Position]:
             raise ValueError(f"{path} {NO_LEDGER}")
     if head is None:
         raise ValueError(f"the ledger {path} has lost its head, so nobody can tell whether it is whole; {RESTORE}.")
-    if position == START and head.replaces == hashlib.sha256(data).hexdigest():
-        head = None  # the replacement that it announces never came, so the old file stands as it is
     return _chained(path, data, position, head)
 
 
 def _read_head(path: Path) -> _Head | None:
     try:
         content = json.loads(_head_path(path).read_bytes())
-        return _Head(int(content["entries"]), str(content["chain"]), content.get("replaces"))
+        return _Head(int(content["entries"]), str(content["chain"]))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -201,13 +196,13 @@ def _parsed(line: bytes) -> Line | None:
     return content if isinstance(content, dict) else None
 
 
-def _chained(path: Path, data: bytes, position: Position, head: _Head | None) -> tuple[list[Line], Position]:
+def _chained(path: Path, data: bytes, position: Position, head: _Head) -> tuple[list[Line], Position]:
     contents = []
     seen = {position.entries: position.chain}
     for line in data.splitlines(keepends=True):
         number = position.entries + 1
         content = _parsed(line)
-        if content is None and not line.endswith(b"\n") and head is not None and head.entries < number:
+        if content is None and not line.endswith(b"\n") and head.entries < number:
             _drop(path, position, len(line))
             break
         _check_link(path, number, content, position.chain, cut=not line.endswith(b"\n"))
@@ -220,14 +215,14 @@ def _chained(path: Path, data: bytes, position: Position, head: _Head | None) ->
             with path.open("ab") as stream:
                 stream.write(b"\n")
             position = position._replace(offset=position.offset + 1)
-    if head is not None and head.entries > position.entries:
+    if head.entries > position.entries:
         raise ValueError(
             f"the ledger {path} ends after {position.entries} lines, but its head counts {head.entries}: the last ones "
             f"were deleted; {RESTORE}."
         )
-    if head is not None and seen.get(head.entries, head.chain) != head.chain:
+    if seen.get(head.entries, head.chain) != head.chain:
         raise ValueError(f"entry {head.entries} of the ledger {path} is not the one that its head knows; {RESTORE}.")
-    if head is None or head.entries < position.entries:
+    if head.entries < position.entries:
         _write_head(path, _Head(position.entries, position.chain))
     return contents, position
 

@@ -16,9 +16,12 @@ matrix (Taylor, Digamma; E8) is no release but a disclosure: ε = ∞.
 
 A draw without a floor has ε = ∞ as well: no bound holds for all inputs.
 
-Nothing computed from the private matrix is kept here. What is kept are settings, the
-public support's row sizes, h, and the losses that follow from them; if h came from counts the entry is marked, the file
-stays with its owner, and what leaves (`to_json`, a copied environment) goes without that h.
+Nothing computed from the private matrix is kept here. What is kept are settings, the public support's row sizes, h,
+the losses that follow from them, and what was declared to be public (believed, not checked); if h came from counts the
+entry is marked, the file stays with its owner, and what leaves (`to_json`, a copied environment) goes without that h.
+
+**What spends cannot be copied.** A copy within the process is the ledger itself, a ledger with a file is opened again,
+and what leaves the process without a file is a *record*, which refuses every charge.
 
 **It fails closed.** The file is one JSON object a line, each chained to the one before it
 by a digest, and an entry is on disk *before* the draw it pays for is made; `journal` tells
@@ -37,13 +40,13 @@ import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dp_ensemble_env.privacy import journal
+from dp_ensemble_env.privacy.accounting.accountant import Accountant
 from dp_ensemble_env.privacy.accounting.divergence import check_delta
-from dp_ensemble_env.privacy.accounting.losses import Losses, Rows, total_epsilon
+from dp_ensemble_env.privacy.accounting.losses import Rows
 from dp_ensemble_env.privacy.mechanisms.base import (
     Disclosure,
     Event,
@@ -51,96 +54,26 @@ from dp_ensemble_env.privacy.mechanisms.base import (
     Permit,
     PostProcessing,
     Rng,
-    make_permit,
+    check_terms,
     seeding_of,
+    stream_identity,
+    stream_of,
 )
 from dp_ensemble_env.privacy.mechanisms.dirichlet import PAPER_H, DirichletEvent
 from dp_ensemble_env.privacy.release import Release
 from dp_ensemble_env.tools.validation import check_choice, check_count, check_in_range, check_positive
 
+if TYPE_CHECKING:
+    from dp_ensemble_env.privacy.statement import PrivacyCard
+
+#: Terms of a draw that are public because somebody says so.
+TERMS_DECLARED = ("guess", "support")
 #: How the label of a draw begins that an environment has named.
 NAMED = "environment release "
 
 
 class PrivacyBudgetExceeded(ValueError):  # noqa: N818 - the name says what happened
     """A release would spend more than the ledger's budget."""
-
-
-@dataclass
-class Account:
-    """What was charged, in order and in sum, and what still fits into the budget.
-
-    Equal charges are counted, so a thousand redraws are one convolution power and not a thousand convolutions;
-    how many more of the same fit is found once by bisection.
-
-    Attributes
-    ----------
-    rows : {"sequential", "parallel"} or int
-        How rows compose, unless a call says otherwise.
-    budget : (epsilon, delta) or None
-    log : list of (label, charge, number of equal draws in a row)
-    charges : dict
-        How often each different charge was made.
-    """
-
-    rows: Rows = "sequential"
-    budget: tuple[float, float] | None = None
-    log: list[tuple[str, Event, int]] = field(default_factory=list)
-    charges: dict[Event, int] = field(default_factory=dict)
-    _known: dict[Event, tuple[int, int | None]] = field(default_factory=dict, repr=False)  # totals: fit, do not
-    _losses: dict[Event, Losses] = field(default_factory=dict, repr=False)
-
-    def epsilon(self, delta: float, rows: Rows | None = None) -> float:
-        """Return the ε at `delta` of all charges; infinity where no guarantee holds for all inputs."""
-        return self._total(delta, self.rows if rows is None else rows, self.charges)
-
-    def excess(self, charge: Event, times: int) -> str | None:
-        """Say by how much the budget would be exceeded; None if it would not. Cheap when a charge repeats."""
-        if self.budget is None or isinstance(charge, PostProcessing):
-            return None
-        wanted = self.charges.get(charge, 0) + times
-        fits, fails = self._known.get(charge, (0, None))
-        if wanted <= fits:
-            return None
-        if fails is None and self._fits(charge, 2 * wanted):
-            self._known[charge] = (2 * wanted, None)
-            return None
-        if (fails is None or wanted < fails) and self._fits(charge, wanted):
-            low, high = wanted, 2 * wanted if fails is None else fails
-            while high - low > 1:  # the last number of such draws that fits, found once
-                middle = (low + high) // 2
-                low, high = (middle, high) if self._fits(charge, middle) else (low, middle)
-            self._known[charge] = (low, high)
-            return None
-        epsilon = self._total(self.budget[1], self.rows, {**self.charges, charge: wanted})
-        return (
-            f"would bring the total to epsilon={epsilon:.4g} at delta={self.budget[1]:g}, above the budget of "
-            f"{self.budget[0]:g}; {charge.remedy}."
-        )
-
-    def _fits(self, charge: Event, total: int) -> bool:
-        assert self.budget is not None
-        return self._total(self.budget[1], self.rows, {**self.charges, charge: total}) <= self.budget[0]
-
-    def add(self, label: str, charge: Event, times: int) -> None:
-        """Count an entry."""
-        self._losses_of(charge)  # refuses an event without a price
-        if not isinstance(charge, PostProcessing):  # what fits of one charge is known while the others stand still
-            self._known = {charge: self._known[charge]} if charge in self._known else {}
-        self.charges[charge] = self.charges.get(charge, 0) + times
-        if self.log and self.log[-1][:2] == (label, charge):
-            self.log[-1] = (label, charge, self.log[-1][2] + times)
-        else:
-            self.log.append((label, charge, times))
-
-    def _losses_of(self, charge: Event) -> Losses:
-        if charge not in self._losses:
-            self._losses[charge] = charge.losses()
-        return self._losses[charge]
-
-    def _total(self, delta: float, rows: Rows, charges: dict[Event, int]) -> float:
-        counted = [(x, n * times) for event, times in charges.items() for x, n in self._losses_of(event).counted(rows)]
-        return total_epsilon(delta, counted)
 
 
 class PrivacyLedger:
@@ -165,10 +98,12 @@ class PrivacyLedger:
     >>> noise = mechanism("dirichlet:k=50,floor=0.1")
     >>> default = [[0.6, 0.4], [0.3, 0.7]]
     >>> ledger = PrivacyLedger(budget=(2.0, 1e-3))
-    >>> release = ledger.release(noise, default, h=0.03)
-    >>> round(ledger.spent(1e-3), 2), round(ledger.spent(1e-3, rows="parallel"), 2)
+    >>> release = ledger.release(noise, default, rng=0, h=0.03)
+    >>> round(ledger.get_epsilon(1e-3), 2), round(ledger.get_epsilon(1e-3, rows="parallel"), 2)
     (1.56, 1.05)
-    >>> ledger.authorize(noise.event(default, h=0.03))
+    >>> ledger.would_exceed(release.event)
+    True
+    >>> ledger.release(noise, default, rng=1, h=0.03)
     Traceback (most recent call last):
     dp_ensemble_env.privacy.ledger.PrivacyBudgetExceeded: this release would bring the total to epsilon=2.336 at \
 delta=0.001, above the budget of 2; use what was released already (post-processing is free), or a smaller k.
@@ -182,11 +117,12 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
         rows: Rows | None = None,
         h: float | None = None,
     ) -> None:
-        account = Account(check_rows("sequential" if rows is None else rows), check_budget(budget))
-        moved = check_in_range(PAPER_H if h is None else h, "h", 0, 2)
-        self._path, self._account, self._h = None if path is None else Path(path), account, moved
-        self._digests: set[str] = set()
+        self._path = None if path is None else Path(path)
+        self._start(
+            check_rows("sequential" if rows is None else rows), check_budget(budget), PAPER_H if h is None else h
+        )
         self._position = journal.START
+        self._is_record = False
         if self._path is not None:
             with journal.locked(self._path):
                 self._open(self._path)
@@ -196,6 +132,14 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
                     f"the ledger {path} has {name}={own!r}, not {asked!r}; open it without {name} to go on under its "
                     "own, or start another ledger."
                 )
+
+    def _start(self, rows: Rows, budget: tuple[float, float] | None, h: float) -> None:
+        """Begin with nothing spent."""
+        self._accountant = Accountant(rows, budget)
+        self._h = check_in_range(h, "h", 0, 2)
+        self._log: list[tuple[str, Event, int]] = []
+        self._digests: set[str] = set()
+        self._declared: list[str] = []
 
     @staticmethod
     def of_process() -> PrivacyLedger:
@@ -221,12 +165,12 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
     @property
     def budget(self) -> tuple[float, float] | None:
         """The (epsilon, delta) that must not be exceeded, if there is one."""
-        return self._account.budget
+        return self._accountant.budget
 
     @property
     def rows(self) -> Rows:
         """How rows compose, unless a call says otherwise."""
-        return self._account.rows
+        return self._accountant.rows
 
     # ------------------------------------------------------------ recording
     def charge(
@@ -244,7 +188,7 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
         rng : numpy Generator or int, optional
             By default the operating system's entropy.
         data
-            What will be drawn from. Needed with an integer seed, whose random stream depends
+            What will be drawn from. Needed with a seed or a Generator: the random stream depends
             on the event, the terms and the data, so that no two draws share one.
         **terms
             Public terms of the draw, such as ``support=``.
@@ -259,19 +203,11 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
             raise ValueError(
                 f"the event is of a draw seeded by {event.seeding!r}, but rng={rng!r} was given; make both agree."
             )
-        permit = make_permit(event, rng, data, terms, check_count(times, "times"))
-        self._record(event, label, times)
-        return permit
+        identity = stream_identity(event, rng, data, terms)
+        self._record(event, label, check_count(times, "times"))
+        return Permit(event, stream_of(rng, identity), times)
 
-    def release(
-        self,
-        mechanism: Mechanism,
-        data: Any,
-        rng: Rng = None,
-        *,
-        label: str = "",
-        **terms: Any,
-    ) -> Release:
+    def release(self, mechanism: Mechanism, data: Any, rng: Rng = None, *, label: str = "", **terms: Any) -> Release:
         """Charge one draw, and only then make it.
 
         Parameters
@@ -286,19 +222,16 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
         **terms
             Public terms of the draw, such as ``support=`` and ``h=``.
         """
+        check_terms(mechanism, terms)
         event = mechanism.event(data, seeding=seeding_of(rng), **terms)
-        release = mechanism.draw(data, self.charge(event, label, rng=rng, data=data, **terms), **terms)
+        permit = self.charge(event, label, rng=rng, data=data, **terms)
+        self.declare(*getattr(data, "declared", ()), *(name for name in TERMS_DECLARED if terms.get(name) is not None))
+        release = mechanism.draw(data, permit, **terms)
         self._note(release.digest)
         return release
 
     def record(
-        self,
-        release: Release | Event,
-        h: Any = None,
-        label: str = "",
-        *,
-        times: int = 1,
-        entries: str | None = None,
+        self, release: Release | Event, h: Any = None, label: str = "", *, times: int = 1, entries: str | None = None
     ) -> PrivacyLedger:
         """Charge a release that was drawn elsewhere, or an event; return the ledger itself.
 
@@ -323,13 +256,13 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
         if not isinstance(release, Release):
             self._record(event, label, times)
             return self
-        self._record_anyway(event, label, times, "the release was drawn already and is on record, but")
+        self._record(event, label, times, "the release was drawn already and is on record, but")
         self._note(release.digest)
         return self
 
     def record_deterministic(self, label: str = "") -> PrivacyLedger:
         """Record the publication of a deterministic function of the true data (E8): ε is infinite from here on."""
-        self._record_anyway(Disclosure(), label, 1, "the disclosure is on record, but it")
+        self._record(Disclosure(), label, 1, "the disclosure is on record, but it")
         return self
 
     def record_post_processing(self, label: str = "") -> PrivacyLedger:
@@ -337,14 +270,22 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
         self._record(PostProcessing(), label, 1)
         return self
 
-    def authorize(
-        self, release: Release | Event, h: Any = None, *, times: int = 1, entries: str | None = None
-    ) -> PrivacyLedger:
-        """Raise `PrivacyBudgetExceeded` if `times` such releases would exceed the budget; record nothing."""
-        event = self._event_of(release, h, entries)
-        with self._current() as account:
-            _require(account, event, check_count(times, "times"))
+    def declare(self, *what: str) -> PrivacyLedger:
+        """Note what was declared to be public, such as ``"levels"``: believed, not checked, and printed with ε."""
+        for one in what:
+            with self._current():
+                if one not in self._declared:
+                    self._write({"declared": one})
+                    self._declared.append(one)
         return self
+
+    def would_exceed(
+        self, release: Release | Event, h: Any = None, *, times: int = 1, entries: str | None = None
+    ) -> bool:
+        """Whether `times` such releases would exceed the budget; nothing is recorded."""
+        event = self._event_of(release, h, entries)
+        with self._current() as accountant:
+            return accountant.would_exceed(event, check_count(times, "times"))
 
     def knows(self, release: Release) -> bool:
         """Whether the release was drawn under this ledger, or recorded in it."""
@@ -358,7 +299,7 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
     def name_of(self, draw: str) -> str:
         """Return a name for a seeded draw that is the same whenever it is repeated, and tells nothing without our key.
 
-        A plain hash of seed and data would tell whoever guesses the seed which of two data sets was drawn from. The
+        A plain hash of seed and data would tell anyone who guesses the seed which of two data sets was drawn from. The
         key is the process's own, or lies beside the ledger's file (``<name>.key``); where it is lost, draws that are
         repeated are charged again.
         """
@@ -372,7 +313,7 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
         self._read()
         named = label.startswith(NAMED) and not any(label == known for known, _, _ in self.entries)
         if named or digest not in self._digests:
-            self._record_anyway(self.priced(event), label, 1, "the release was drawn already and is on record, but")
+            self._record(self.priced(event), label, 1, "the release was drawn already and is on record, but")
             self._note(digest)
         return self
 
@@ -388,18 +329,27 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
         """Return the event as it is charged: with the ledger's own adjacency where a Dirichlet draw states none."""
         return event.under(self.h) if isinstance(event, DirichletEvent) and not event.h else event
 
-    def _record(self, event: Event, label: str, times: int) -> None:
-        with self._current() as account:
-            _require(account, event, times)
-            self._add(label, event, times)
-
-    def _record_anyway(self, event: Event, label: str, times: int, words: str) -> None:
-        """Record what has happened already, and say afterwards if it overspends."""
-        with self._current() as account:
-            over = account.excess(event, times)
-            self._add(label, event, times)
+    def _record(self, event: Event, label: str, times: int, happened: str = "") -> None:
+        """Record a draw that fits the budget, or one that has `happened` already and may then be refused."""
+        if self._is_record:
+            raise ValueError(
+                "this is a copy of a ledger, which cannot spend; charge the original, or keep it in a file that "
+                "several processes share: PrivacyLedger(path)."
+            )
+        with self._current() as accountant:
+            over = accountant.excess(event, times)
+            if over is None or happened:
+                self._write(journal.to_line(str(label), event, times))
+                self._count(str(label), event, times)
         if over is not None:
-            raise PrivacyBudgetExceeded(f"{words} {over}")
+            raise PrivacyBudgetExceeded(f"{happened or 'this release'} {over}")
+
+    def _count(self, label: str, event: Event, times: int) -> None:
+        self._accountant.compose(event, times)
+        if self._log and self._log[-1][:2] == (label, event):
+            self._log[-1] = (label, event, self._log[-1][2] + times)
+        else:
+            self._log.append((label, event, times))
 
     def _note(self, digest: str) -> None:
         """Keep the digest of a release that was paid for."""
@@ -410,46 +360,37 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
 
     # ------------------------------------------------------------ the file
     @contextmanager
-    def _current(self) -> Iterator[Account]:
+    def _current(self) -> Iterator[Accountant]:
         """Hold the lock, having read what other processes have added since."""
         with journal.locked(self.path):
             self._refresh()
-            yield self._account
+            yield self._accountant
 
-    def _read(self) -> Account:
+    def _read(self) -> Accountant:
         """Read what other processes have added since, and let go of the lock."""
-        with self._current() as account:
-            return account
-
-    def _add(self, label: str, event: Event, times: int) -> None:
-        """Put an entry on disk, then count it. Called within `_current`."""
-        if self.path is not None:
-            self._write(journal.to_line(str(label), event, times))
-        self._account.add(str(label), event, times)
+        with self._current() as accountant:
+            return accountant
 
     def _header(self) -> journal.Line:
         budget = None if self.budget is None else list(self.budget)
         settings = {"budget": budget, "rows": self.rows, "h": self.h}
         return {"format": journal.FORMAT, "version": journal.VERSION, **settings}
 
-    def _lines(self) -> list[journal.Line]:
-        entries = [journal.to_line(*entry) for entry in self._account.log]
-        return [self._header(), *entries, *({"drawn": digest} for digest in sorted(self._digests))]
-
     def _write(self, line: journal.Line) -> None:
+        """Put a line on disk, before what it says is counted. Called within `_current`."""
         if self.path is not None:
             self._position = journal.append(self.path, line, self._position)
 
     def _open(self, path: Path) -> None:
         """Read the file, or begin it."""
         if journal.is_new(path):
-            self._position = journal.replace(path, self._lines())
+            self._position = journal.begin(path, [self._header()])
             return
         asked = self.budget
         self._refresh()
         if asked is not None and self.budget is None:
             self._write({"budget": list(asked)})
-            self._account.budget = asked
+            self._accountant.budget = asked
         elif asked is not None and asked != self.budget:
             raise ValueError(
                 f"the ledger {path} has the budget {self.budget}, not {asked}; open it without a budget to go "
@@ -463,124 +404,138 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
         lines, position = journal.read(self.path, before)
         if before == journal.START:
             header = journal.check_header(lines.pop(0), self.path)
-            self._account = Account(check_rows(header["rows"]), check_budget(header["budget"]))
-            self._h, self._digests = float(header["h"]), set()
+            self._start(check_rows(header["rows"]), check_budget(header["budget"]), float(header["h"]))
         for number, line in enumerate(lines, position.entries - len(lines) + 1):
-            self._take(number, line)
+            try:
+                self._take(line)
+            except (KeyError, TypeError, AttributeError, ValueError) as error:
+                raise ValueError(
+                    f"entry {number} of the ledger {self.path} is damaged ({error}); {journal.RESTORE}."
+                ) from error
         self._position = position
 
-    def _take(self, number: int, line: journal.Line) -> None:
-        try:
-            if set(line) == {"drawn"}:
-                self._digests.add(str(line["drawn"]))
-            elif set(line) == {"budget"}:
-                self._account.budget = check_budget(line["budget"])
-            else:
-                self._account.add(*journal.from_line(line))
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise ValueError(
-                f"entry {number} of the ledger {self.path} is damaged ({error}); {journal.RESTORE}."
-            ) from error
+    def _take(self, line: journal.Line) -> None:
+        if set(line) == {"drawn"}:
+            self._digests.add(str(line["drawn"]))
+        elif set(line) == {"declared"}:
+            self._declared.append(str(line["declared"]))
+        elif set(line) == {"budget"}:
+            self._accountant.budget = check_budget(line["budget"])
+        else:
+            self._count(*journal.from_line(line))
 
-    def __getstate__(self) -> dict[str, Any]:
-        # A ledger with a file is the file: a copy reads it again.
-        if self.path is None:
-            return self.__dict__
-        account = Account(self.rows, self.budget)
-        return {**self.__dict__, "_position": journal.START, "_account": account, "_digests": set()}
+    # ------------------------------------------------------------ copies
+    def __copy__(self) -> PrivacyLedger:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> PrivacyLedger:
+        return self  # a copy would allow the budget to be spent twice
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.path is not None:  # a ledger with a file is the file
+            return PrivacyLedger, (self.path,)
+        return PrivacyLedger.from_json, (self.to_json(),)
+
+    def to_json(self) -> str:
+        """Return the ledger as JSON text that may leave: the ledger's own h stands for one computed from counts."""
+        lines = [journal.to_line(label, self.priced(event.public), times) for label, event, times in self.entries]
+        extra = {"entries": lines, "drawn": sorted(self._digests), "declared": self._declared}
+        return json.dumps({**self._header(), **extra}, indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> PrivacyLedger:
+        """Read what `to_json` wrote: a record of what was spent, which refuses every charge."""
+        try:
+            content = json.loads(text)
+            journal.check_header(content)
+            ledger = cls(budget=content["budget"], rows=content["rows"], h=content["h"])
+            for line in content["entries"]:
+                ledger._take(line)
+            ledger._digests.update(map(str, content["drawn"]))
+            ledger._declared.extend(map(str, content["declared"]))
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise ValueError(f"this is no ledger ({error}); pass the text that PrivacyLedger.to_json wrote.") from error
+        ledger._is_record = True
+        return ledger
+
+    def save(self, path: str | os.PathLike[str]) -> PrivacyLedger:
+        """Move a ledger that was kept in memory into a new file, where it goes on; return the ledger itself."""
+        self._read()
+        if self.path is not None or self._is_record:
+            raise ValueError(f"only a ledger in memory is saved, and this one {self._kept}; copy its file instead.")
+        file = Path(path)
+        with journal.locked(file):
+            if file.exists() or not journal.is_new(file):
+                raise ValueError(f"{file} exists, and what it has on record was spent; name a new file.")
+            entries = [journal.to_line(*entry) for entry in self._log]
+            notes = [{"drawn": digest} for digest in sorted(self._digests)]
+            declared = [{"declared": one} for one in self._declared]
+            self._position = journal.begin(file, [self._header(), *entries, *notes, *declared])
+            self._path = file
+        return self
+
+    @property
+    def _kept(self) -> str:
+        return f"is kept in {self.path}" if self.path is not None else "is a copy that cannot spend"
 
     # ------------------------------------------------------------ reading
-    def spent(self, delta: float, rows: Rows | None = None) -> float:
+    def get_epsilon(self, delta: float, rows: Rows | None = None) -> float:
         """Return the ε at `delta` of everything recorded; infinity where no guarantee holds for all inputs."""
         check_delta(delta)
-        return self._read().epsilon(delta, None if rows is None else check_rows(rows))
+        return self._read().get_epsilon(delta, None if rows is None else check_rows(rows))
+
+    def get_delta(self, epsilon: float, rows: Rows | None = None) -> float:
+        """Return the δ at `epsilon` of everything recorded; one where no guarantee holds for all inputs."""
+        return self._read().get_delta(epsilon, None if rows is None else check_rows(rows))
+
+    def spent(self, delta: float, rows: Rows | None = None) -> float:
+        """Return the ε at `delta` of everything recorded, as `get_epsilon` does."""
+        return self.get_epsilon(delta, rows)
 
     def remaining(self, rows: Rows | None = None) -> float:
         """Return how much ε is left at the budget's δ (infinity without a budget)."""
-        return math.inf if self.budget is None else max(0.0, self.budget[0] - self.spent(self.budget[1], rows))
+        return math.inf if self.budget is None else max(0.0, self.budget[0] - self.get_epsilon(self.budget[1], rows))
 
-    def statement(
-        self,
-        delta: float | None = None,
-        rows: Rows | None = None,
-        *,
-        model: Any = None,
-        target: tuple[float, float] | None = None,
-    ) -> str:
-        """Return one line: what was spent, under which adjacency, on which assumptions.
+    def statement(self, delta: float | None = None, rows: Rows | None = None) -> PrivacyCard:
+        """Return the privacy card: what was spent, whom it protects, on which assumptions; it prints as one line.
 
         Parameters
         ----------
         delta : float, optional
             By default the budget's, or 1e-6.
         rows : {"sequential", "parallel"} or int, optional
-        model : EnsembleModel, optional
-            The private model. With it, a line without a guarantee (no floor) also
-            says what its smallest entry would support and which settings reach
-            `target`, at what cost; that part must not be published and says so.
-        target : (epsilon, delta), optional
         """
-        from dp_ensemble_env.privacy import statement
+        from dp_ensemble_env.privacy.statement import PrivacyCard
 
-        goal = check_budget(target) or statement.DEFAULT_TARGET
-        return statement.ledger_statement(self, delta, self.rows if rows is None else check_rows(rows), model, goal)
+        return PrivacyCard.of(self, delta, self.rows if rows is None else check_rows(rows))
 
     def __str__(self) -> str:
-        return self.statement()
+        return str(self.statement())
 
     def __repr__(self) -> str:
         return f"PrivacyLedger({self.releases} releases, path={self.path}, budget={self.budget})"
 
     @property
     def entries(self) -> tuple[tuple[str, Event, int], ...]:
-        """What was recorded, in order: label, charge, number of equal draws in a row."""
-        return tuple(self._read().log)
+        """What was recorded, in order: label, event, number of equal draws in a row."""
+        self._read()
+        return tuple(self._log)
 
     @property
     def charges(self) -> dict[Event, int]:
-        """How often each different charge was made."""
+        """How often each different event was charged."""
         return dict(self._read().charges)
+
+    @property
+    def declared(self) -> tuple[str, ...]:
+        """What was declared to be public; believed, not checked."""
+        self._read()
+        return tuple(self._declared)
 
     @property
     def releases(self) -> int:
         """Number of matrices drawn."""
         return sum(times for _, charge, times in self.entries if charge.draws)
-
-    def to_json(self) -> str:
-        """Return the ledger as JSON text that may leave: the ledger's own h stands for one computed from counts."""
-        lines = [journal.to_line(label, self.priced(event.public), times) for label, event, times in self.entries]
-        return json.dumps({**self._header(), "entries": lines, "drawn": sorted(self._digests)}, indent=1)
-
-    @classmethod
-    def from_json(cls, text: str) -> PrivacyLedger:
-        """Read what `to_json` wrote (kept in memory, not tied to a file)."""
-        try:
-            content = json.loads(text)
-            journal.check_header(content)
-            ledger = cls(budget=content["budget"], rows=content["rows"], h=content["h"])
-            for line in content["entries"]:
-                ledger._account.add(*journal.from_line(line))
-            ledger._digests.update(map(str, content.get("drawn", ())))
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise ValueError(f"this is no ledger ({error}); pass the text that PrivacyLedger.to_json wrote.") from error
-        return ledger
-
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write a copy of the ledger as a ledger file, with its head (atomic replace)."""
-        self._read()
-        with journal.locked(Path(path)):
-            journal.replace(Path(path), self._lines())
-        return Path(path)
-
-    def handed_out(self) -> PrivacyLedger:
-        """Return what goes along with an environment that leaves: a copy without what is private, or the path."""
-        return self if self.path is not None else PrivacyLedger.from_json(self.to_json())
-
-
-def _require(account: Account, event: Event, times: int) -> None:
-    over = account.excess(event, times)
-    if over is not None:
-        raise PrivacyBudgetExceeded(f"this release {over}")
 
 
 def require_guarantee(event: Event, delta: float, rows: Rows = "sequential", *, h: float = PAPER_H) -> float:

@@ -88,7 +88,9 @@ def assemble(
     **fields
         Of `EnsembleModel`. By default the start is spread over the loads, and public like the levels.
     """
-    model = EnsembleModel(**{"spread_start": True, "public_fields": ("levels", "initial"), **fields})
+    model = EnsembleModel(
+        **{"spread_start": True, "public_fields": ("levels", "utility", "penalty", "initial"), **fields}
+    )
     if factor is not None:
         model = model.override(tilt_scale=tilt_scale(model, factor, by_time))
     return model.override(**overrides) if overrides else model

@@ -207,7 +207,8 @@ def metered_day(
         buildings=settings.loads,
         initial=path.start(levels),
         event=line,
-        public_fields=("levels",),
+        # The utility holds the forecast, and a penalty that is not stated is calibrated on the readings.
+        public_fields=("levels",) if settings.penalty is None else ("levels", "penalty"),
     )
     day = MeteredDay(model, path, floor, event, stamps, kw, skipped, ())
     day = replace(day, model=day.priced(float(event.incentive)))

@@ -221,7 +221,6 @@ class ProblemSettings(ForecastSettings, MeterSettings, EventSettings, ModelSetti
         else:
             try:
                 model = metered.metered_day(series, event, self.day_settings(), temperature=self.temperatures()).model
-                public = f"{public}, and so do the floor and a penalty calibrated on it"
             except TooFewSimilarDays as error:
                 model = self._pooled(series, event)
                 notes = (f"One chain for all times is used: {error}",)

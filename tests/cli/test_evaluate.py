@@ -85,7 +85,7 @@ def test_a_run_remembers_its_environment_and_options_override_it(tmp_path, monke
     meter = write_meter(tmp_path / "shop.csv", days=40)
     problem = ["--meter", str(meter), "--stamp", "start", "--levels", "8", "--window", "13:00-15:00"]
     settings = ["--algo", "a2c", "--steps", "600", "--no-tensorboard", "--population", "single"]
-    private = ["--privacy", "dirichlet:k=50", "--release-seed", "3"]  # drawn again from the file
+    private = ["--privacy", "dirichlet:k=50", "--release-seed", "3", "--penalty", "150"]  # drawn again from the file
     assert main(["train", *settings, *private, *problem, "--output", "runs/one"]) == 0
     kept = json.loads((tmp_path / "runs/one/results.json").read_text())["evaluation"]
     capsys.readouterr()

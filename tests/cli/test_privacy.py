@@ -17,7 +17,7 @@ from dp_ensemble_env.privacy import (
 )
 from dp_ensemble_env.privacy.accounting.compose import RowGroup
 from dp_ensemble_env.privacy.mechanisms import fleet_sums
-from dp_ensemble_env.privacy.statement import PRIVATE_MARK
+from dp_ensemble_env.privacy.reachable import PRIVATE_MARK
 
 
 @pytest.fixture

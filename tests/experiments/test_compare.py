@@ -143,7 +143,7 @@ def test_a_grid_file_is_overruled_by_options_and_finds_files_beside_it(tmp_path,
     (tmp_path / "study" / "grid.toml").write_text(
         'agents = ["standard", "ppo:steps=576"]\nprivacy = ["none", "dirichlet:k=50"]\nseeds = "0-2"\nlevels = 6\n'
         'data = ["campus-event", '
-        '{ meter = "meter.csv", name = "shop", unit = "kW", stamp = "start", date = "2018-07-02" }]\n'
+        '{ meter = "meter.csv", name = "shop", unit = "kW", stamp = "start", date = "2018-07-02", penalty = 150 }]\n'
     )
     monkeypatch.chdir(tmp_path)
     found = cells("--file", "study/grid.toml")

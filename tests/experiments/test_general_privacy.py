@@ -47,7 +47,7 @@ def switches(seed: int) -> EnsembleModel:
         nature=nature,
         context=Context([[0.8, 0.2], [0.4, 0.6]]),
         guess=guess,
-        public_fields=("levels", "initial"),
+        public_fields=("levels", "utility", "penalty", "initial"),
     )
 
 

@@ -276,7 +276,7 @@ def test_private_data_set_recovers_its_release_and_states_its_worth(empty):
     assert replay(dataset) == 0.0
     env = dataset.recover_environment()
     assert env.spec.kwargs["action"] == "tilt"
-    statement = env.unwrapped.ledger.statement()
+    statement = str(env.unwrapped.ledger.statement())
     assert "-approximate differential privacy for 1 release at k=50" in statement
     assert dataset.storage.metadata["description"].endswith(statement)
     result = evaluate(make_agent("uncontrolled", env), env)

@@ -1,4 +1,4 @@
-"""Fleets: where participants come from, and what is kept of them."""
+"""Tests of `fleet`."""
 
 from __future__ import annotations
 
@@ -7,19 +7,88 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from dp_ensemble_env.chain.walks import stationary
-from dp_ensemble_env.privacy import Fleet
+from dp_ensemble_env.privacy import Fleet, mechanism
+from dp_ensemble_env.privacy.mechanisms import fleet_sums as shared
 
-CHAIN = np.array([[0.7, 0.2, 0.1], [0.25, 0.5, 0.25], [0.0, 0.4, 0.6]])
-WIDE = """time,north (kW),south (kW)
-2024-07-01 00:00,1.0,5.0
-2024-07-01 00:15,2.5,5.0
-2024-07-01 00:30,,1.0
-2024-07-01 00:45,2.5,0.5
-2024-07-01 01:00,9.0,2.5
-"""
+#: Two times, two contexts, three states, two or four decisions.
+WIDE, TALL = (2, 2, 3, 4), (2, 2, 3, 2)
+
+RNG = np.random.default_rng(0)
+
+GUESS = RNG.dirichlet(np.ones(4), WIDE[:-1])
+
+SUPPORT = np.ones(WIDE, dtype=bool)
+SUPPORT[0, :, 0, 1:] = False  # two rows with one possible decision
+SUPPORT[1, 1, 2, 2:] = False
+
+INSIDE = np.where(SUPPORT, GUESS, 0.0) / np.where(SUPPORT, GUESS, 0.0).sum(axis=-1, keepdims=True)
+
+#: Both times are alike in context 0.
+CLASSES = np.array([[0, 1], [0, 2]])
+
+CASES = {
+    "every cell": (WIDE, {}, None),
+    "a guess": (WIDE, {"guess": GUESS}, None),
+    "a support": (WIDE, {"guess": INSIDE, "support": SUPPORT}, None),
+    "classes": (TALL, {}, CLASSES),
+    "one matrix": ((3, 2), {}, None),
+}
+
+
+def drawn_shape(shape, classes):
+    return shape if classes is None else (int(classes.max()) + 1, *shape[-2:])
+
+
+def layout_of(case, norm):
+    shape, terms, classes = CASES[case]
+    empty = Fleet(np.zeros((0, *drawn_shape(shape, classes)), dtype=int), classes=classes)
+    return shared.Layout.of(empty, norm, **terms)
+
+
+SPECS = ("gaussian:epsilon=1", "laplace:epsilon=1", "posterior:epsilon=1")
+
 #: Levels 0, 1 and 2 of the two columns with the bounds 0, 2, 4, 6: 0 1 - 1 2 and 2 2 0 0 1.
 NORTH = [[0, 1, 0], [0, 0, 1], [0, 0, 0]]
+
 SOUTH = [[1, 1, 0], [0, 0, 0], [1, 0, 1]]
+
+CHAIN = np.array([[0.7, 0.2, 0.1], [0.25, 0.5, 0.25], [0.0, 0.4, 0.6]])
+
+
+def test_decisions_are_counted_by_state_time_and_context():
+    rng = np.random.default_rng(7)
+    records = [np.stack([rng.integers(0, size, number) for size in WIDE], axis=1) for number in (0, 5, 60)]
+    counted = np.zeros((3, *WIDE), dtype=int)
+    for person, rows in enumerate(records):
+        for t, w, s, a in rows:
+            counted[person, t, w, s, a] += 1
+    fleet = Fleet.from_decisions(records, WIDE)
+    assert_array_equal(fleet.counts, counted)
+    assert fleet.shape == WIDE and fleet.participants == 3 and repr(fleet) == "Fleet(2 x 2 x 3 x 4)"
+    assert_array_equal(fleet.first(2).counts, counted[:2])
+    classed = Fleet.from_decisions(records, WIDE, classes=CLASSES)
+    assert_array_equal(classed.counts[:, 0], counted[:, :, 0].sum(axis=1))
+    assert_array_equal(classed.counts[:, 1:], counted[:, :, 1])
+    assert classed.shape == WIDE and classed.drawn_shape == (3, 3, 4)
+    # However it is stored, a fleet makes the same sums.
+    assert_array_equal(layout_of("every cell", 2).sums(fleet), layout_of("every cell", 2).sums(Fleet(counted)))
+
+
+def test_records_that_fit_no_model_are_refused():
+    for records, words in (
+        ([[[0, 0, 3, 0]]], "record 0 of participant 0 has 3 in column 2, but the shape"),
+        ([[], [[0, 0, 0, -1]]], "participant 1 has -1 in column 3"),
+        ([[[0, 1, 2]]], "rows of 4 whole numbers"),
+        ([[[0.0, 0.0, 0.0, 0.0]]], "rows of 4 whole numbers"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            Fleet.from_decisions(records, WIDE)
+    with pytest.raises(ValueError, match="that of a default"):
+        Fleet.from_decisions([], (3,))
+    with pytest.raises(ValueError, match="classes must be whole numbers from 0 on"):
+        Fleet.from_decisions([], WIDE, classes=[[0, 1], [3, 1]])
+    with pytest.raises(ValueError, match="support"):
+        mechanism(SPECS[0]).release(Fleet(np.ones((1, *WIDE), dtype=int)), 1, guess=GUESS, support=SUPPORT[0])
 
 
 def test_transitions_are_counted_but_not_across_gaps():
@@ -47,76 +116,6 @@ def test_counts_are_kept_small_and_cannot_be_changed():
             Fleet(wrong)
 
 
-# ------------------------------------------------------------------ meters
-def test_a_wide_file_has_one_participant_a_column(tmp_path):
-    path = tmp_path / "fleet.csv"
-    path.write_text(WIDE)
-    fleet = Fleet.read(path, edges=[0, 2, 4, 6], stamp="start")
-    assert_array_equal(fleet.counts, [NORTH, SOUTH])  # 9 kW lies beyond the edges, in the outermost level
-
-
-def test_a_folder_has_the_participants_of_all_its_files(tmp_path):
-    north, south = (tmp_path / f"{name}.csv" for name in "ab")
-    rows = [line.split(",") for line in WIDE.splitlines()]
-    north.write_text("\n".join(",".join(row[:2]) for row in rows))
-    south.write_text("\n".join(",".join((row[0], row[2])) for row in rows))
-    (tmp_path / "notes.md").write_text("not a meter")
-    assert_array_equal(Fleet.read(tmp_path, edges=[0, 2, 4, 6], stamp="start").counts, [NORTH, SOUTH])
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match="holds no meter files"):
-        Fleet.read(tmp_path / "empty", edges=[0, 1, 2])
-
-
-def test_usage_points_of_a_green_button_file_are_participants(tmp_path):
-    first, second = [250, 625, None, 625, 2250], [1250, 1250, 250, 125, 625]  # Wh in a quarter hour
-    path = tmp_path / "usage.xml"
-    path.write_text(green_button({"a": first, "b": second}))
-    fleet = Fleet.read(path, edges=[0, 2, 4, 6], timezone="UTC")
-    assert_array_equal(fleet.counts, [NORTH, SOUTH])
-
-
-def green_button(meters: dict[str, list[int | None]]) -> str:
-    def entry(content, title="", **links):
-        refs = "".join(f'<link rel="{rel}" href="{href}"/>' for rel, hrefs in links.items() for href in hrefs)
-        body = f'<content xmlns="http://naesb.org/espi">{content}</content>'
-        return f"<entry><title>{title}</title>{refs}{body}</entry>"
-
-    kind = "<ReadingType><powerOfTenMultiplier>0</powerOfTenMultiplier><uom>72</uom></ReadingType>"
-    entries = [entry(kind, self=["ReadingType/1"])]
-    for name, values in meters.items():
-        readings = "".join(
-            f"<IntervalReading><timePeriod><duration>900</duration><start>{1704085200 + 900 * i}</start></timePeriod>"
-            f"<value>{value}</value></IntervalReading>\n"
-            for i, value in enumerate(values)
-            if value is not None
-        )
-        blocks = f"MeterReading/{name}/IntervalBlock"
-        entries.append(entry("<MeterReading/>", name, self=[f"MeterReading/{name}"], related=[blocks, "ReadingType/1"]))
-        entries.append(entry(f"<IntervalBlock>{readings}</IntervalBlock>", up=[blocks]))
-    return '<?xml version="1.0"?>\n<feed xmlns="http://www.w3.org/2005/Atom">\n' + "\n".join(entries) + "</feed>"
-
-
-def test_levels_come_from_readings_only_when_their_extremes_are_declared_public(tmp_path):
-    path = tmp_path / "fleet.csv"
-    path.write_text(WIDE)
-    for wrong in ({}, {"edges": [0, 1, 2], "public_levels": 2}):
-        with pytest.raises(ValueError, match="must not come from private readings by accident"):
-            Fleet.read(path, stamp="start", **wrong)
-    declared = Fleet.read(path, public_levels=2, stamp="start")
-    assert_array_equal(declared.counts, Fleet.read(path, edges=[0.5, 4.75, 9.0], stamp="start").counts)
-    with pytest.raises(ValueError, match="edges must increase"):
-        Fleet.read(path, edges=[0, 2, 1], stamp="start")
-    assert Fleet.read(path, edges=[0, 2, 4], stamp="start", exclude=["2024-07-01"]).counts.sum() == 0
-
-
-def test_meters_with_different_steps_are_refused(tmp_path):
-    (tmp_path / "a.csv").write_text("time,kw\n2024-07-01 00:00,1\n2024-07-01 00:15,2\n2024-07-01 00:30,2\n")
-    (tmp_path / "b.csv").write_text("time,kw\n2024-07-01 00:00,1\n2024-07-01 01:00,2\n2024-07-01 02:00,2\n")
-    with pytest.raises(ValueError, match="one step for all"):
-        Fleet.read(tmp_path, edges=[0, 1, 2], stamp="start")
-
-
-# ------------------------------------------------------------------ simulation
 def test_alike_participants_follow_the_matrix():
     fleet = Fleet.simulate(CHAIN, 40, seed=3, heterogeneity=np.inf, steps=5000)
     counts = fleet.counts.sum(axis=0, dtype=float)
@@ -146,7 +145,6 @@ def test_a_simulation_is_fixed_by_its_seed():
         Fleet.simulate(np.stack([CHAIN, CHAIN]), 1)
 
 
-# ------------------------------------------------------------------ the paper's mechanism
 def test_no_participant_moves_a_row_of_the_pooled_chain_by_more_than_h():
     rng = np.random.default_rng(0)
     support = np.ones((3, 3), dtype=bool)

@@ -1,4 +1,4 @@
-"""The file of a ledger line by line: what is read where, and what is noticed when it was touched."""
+"""Tests of `journal`."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import json
 import pytest
 
 from dp_ensemble_env.privacy import journal
-from dp_ensemble_env.privacy.journal import START, Position, append, is_new, locked, read, replace
+from dp_ensemble_env.privacy.journal import START, Position, append, begin, is_new, locked, read
 
 
 @pytest.fixture
 def written(tmp_path):
     """A file of three lines, and the positions after two and after three."""
     path = tmp_path / "ledger.jsonl"
-    two = replace(path, [{"a": 1}, {"b": 2}])
+    two = begin(path, [{"a": 1}, {"b": 2}])
     return path, two, append(path, {"c": 3}, two)
 
 

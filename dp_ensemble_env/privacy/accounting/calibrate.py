@@ -31,6 +31,7 @@ that is not proven count as infinite.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +42,9 @@ from dp_ensemble_env.tools.validation import check_count, check_positive
 
 #: Orders at which Rényi divergences are evaluated.
 ORDERS = 1.0 + np.unique(np.concatenate([np.geomspace(1e-4, 1e4, 600), np.linspace(0.02, 20.0, 200)]))
+
+#: From here on an ε is refused: e to its power is no number, and nobody is protected.
+LARGEST_EPSILON = 1e6
 
 
 def gaussian_delta(epsilon: float, sigma: float) -> float:
@@ -77,7 +81,7 @@ def gaussian_sigma(epsilon: float, delta: float) -> float:
     >>> round(gaussian_sigma(1.0, 1e-6), 3)
     4.225
     """
-    check_positive(epsilon, "epsilon")
+    check_epsilon(epsilon)
     check_delta(delta)
     low = high = 1.0
     while gaussian_delta(epsilon, high) > delta:
@@ -88,6 +92,46 @@ def gaussian_sigma(epsilon: float, delta: float) -> float:
     while gaussian_epsilon(delta, sigma) > epsilon:  # so that it fits a budget of just this size
         sigma *= 1.0 + 1e-10
     return sigma
+
+
+def concentrated_sigma(epsilon: float, delta: float) -> float:
+    """Return the least noise multiplier of *discrete* Gaussian noise that is proven to be (epsilon, delta)-private.
+
+    The proof is by zCDP with ρ = 1/2σ², as that of OpenDP, and needs a little more noise than continuous noise does.
+
+    Examples
+    --------
+    >>> round(concentrated_sigma(1.0, 1e-6), 3)
+    4.531
+    """
+    check_epsilon(epsilon)
+    check_delta(delta)
+
+    def excess(log_sigma: float) -> float:
+        return renyi_to_epsilon(delta, ORDERS, ORDERS / (2.0 * math.exp(2.0 * log_sigma))) - epsilon
+
+    return math.exp(_least(excess, math.log(1e-4)))
+
+
+def check_epsilon(epsilon: float) -> float:
+    """Check that ε is positive, and small enough to mean something."""
+    if check_positive(epsilon, "epsilon") > LARGEST_EPSILON:
+        raise ValueError(
+            f"epsilon={epsilon:g} protects nobody: a release may then tell everything; choose at most "
+            f"{LARGEST_EPSILON:g}, serious values are below 10."
+        )
+    return epsilon
+
+
+def _least(excess: Callable[[float], float], low: float) -> float:
+    """Return where a falling function becomes negative, from above; searched from `low` on."""
+    high = low + 1.0
+    while excess(high) > 0:
+        low, high = high, high + 1.0
+    while high - low > 1e-12:
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if excess(middle) > 0 else (low, middle)
+    return high
 
 
 # ------------------------------------------------------------------ posterior draws
@@ -120,17 +164,11 @@ def posterior_prior(epsilon: float, delta: float, rows: int) -> float:
     >>> round(renyi_to_epsilon(1e-6, ORDERS, posterior_renyi(ORDERS, prior, 20)), 6)
     1.0
     """
-    check_positive(epsilon, "epsilon")
+    check_epsilon(epsilon)
     check_delta(delta)
     rows = check_count(rows, "rows")
 
     def excess(log_prior: float) -> float:
         return renyi_to_epsilon(delta, ORDERS, posterior_renyi(ORDERS, math.exp(log_prior), rows)) - epsilon
 
-    low, high = 0.0, 1.0
-    while excess(high) > 0:
-        low, high = high, high + 1.0
-    while high - low > 1e-12:
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if excess(middle) > 0 else (low, middle)
-    return math.exp(high) * (1.0 + 1e-9)
+    return math.exp(_least(excess, 0.0)) * (1.0 + 1e-9)

@@ -1,4 +1,4 @@
-r"""Privacy losses as data: the closed family that events are stored with, and what several cost together.
+r"""Privacy losses as data: the closed family that events are stored with.
 
 A loss knows its Rényi divergences and, where a dominating pair is known, its privacy-loss distribution. It needs
 nothing else to be composed with any other, and it is written as JSON: any process composes an entry of a ledger
@@ -17,10 +17,11 @@ probability 1/2 each. So the two lose :math:`d - 2T` with :math:`T = \sum\min(t_
 the one are stochastically larger, and with them δ(ε) for every ε ≥ 0. Both
 pairs are symmetric, which gives ε < 0 as well.
 
-*Together.* Losses of Dirichlet rows alone are composed by `compose`, which is exact for a single row. A mixture is
-composed by convolving the distributions with ``dp-accounting``, on one grid and rounded to the pessimistic side, or,
-where a loss has no distribution or the package is missing, by adding Rényi divergences. Both are upper bounds, and
-the smaller one is returned.
+*Pure.* Randomised response with the probabilities :math:`p = e^\varepsilon/(1 + e^\varepsilon)` and :math:`q = 1 - p`
+dominates every (ε, 0)-private draw. Its curve has two terms, :math:`\delta(x) = (p - e^x q)_+ + (q - e^x p)_+`. The
+second one matters below :math:`-\varepsilon` alone, and without it a total falls when something is added.
+
+`accountant` says what several losses cost together.
 """
 
 from __future__ import annotations
@@ -28,25 +29,15 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env.privacy.accounting.calibrate import ORDERS, gaussian_epsilon, posterior_renyi, renyi_to_epsilon
-from dp_ensemble_env.privacy.accounting.compose import (
-    LEAST_CONVOLVED_DELTA,
-    RowGroup,
-    can_convolve,
-    composed_epsilon,
-    grid_step,
-    has_grid,
-    pessimistic_pmf,
-    row_pmf,
-)
+from dp_ensemble_env.privacy.accounting.calibrate import ORDERS, posterior_renyi
+from dp_ensemble_env.privacy.accounting.compose import RowGroup, pessimistic_pmf, row_pmf
 from dp_ensemble_env.privacy.accounting.divergence import (
     ENTRIES,
     Entries,
@@ -54,13 +45,11 @@ from dp_ensemble_env.privacy.accounting.divergence import (
     renyi_divergence,
     renyi_limit,
 )
-from dp_ensemble_env.tools.validation import check_choice, check_count, check_in_range, check_positive
+from dp_ensemble_env.tools.validation import check_choice, check_count, check_positive
 
 FloatArray = NDArray[np.float64]
 #: How rows of a draw compose: "sequential" (all), "parallel" (the worst of each matrix), or so many of each matrix.
 Rows = str | int
-#: Grid step of the distributions of a mixture, where no Dirichlet row asks for a finer one.
-_STEP = 1e-3
 
 
 # ------------------------------------------------------------------ the family
@@ -78,6 +67,11 @@ class Loss(ABC):
     def distribution(self, step: float) -> Any | None:
         """Return a pessimistic privacy-loss distribution of ``dp-accounting`` on this grid; None if none is known."""
         return None
+
+    @property
+    def reach(self) -> float:
+        """About how large the loss is at most, which decides whether a grid can hold it; 0 if that is known to fit."""
+        return 0.0
 
 
 @dataclass(frozen=True)
@@ -101,6 +95,11 @@ class PureLoss(Loss):
     def __post_init__(self) -> None:
         check_positive(self.epsilon, "epsilon")
 
+    @property
+    def reach(self) -> float:
+        """Its ε."""
+        return self.epsilon
+
     def renyi(self, orders: FloatArray) -> FloatArray:
         """Return the divergences of randomised response."""
         log_p, log_q = -np.logaddexp(0.0, -self.epsilon), -np.logaddexp(0.0, self.epsilon)
@@ -115,8 +114,10 @@ class PureLoss(Loss):
 
         def delta_at(grid: FloatArray) -> FloatArray:
             log_q = -np.logaddexp(0.0, self.epsilon)  # of the rarer answer, lost beside one from epsilon = 37 on
-            curve: FloatArray = np.maximum(-np.expm1(log_q) - np.exp(grid + log_q), 0.0)
-            return curve
+            p, q = -np.expm1(log_q), np.exp(log_q)
+            likelier = np.maximum(p - np.exp(grid + log_q), 0.0)
+            rarer = np.maximum(q - p * np.exp(np.minimum(grid, 0.0)), 0.0)
+            return np.asarray(likelier + rarer)
 
         return _symmetric(pessimistic_pmf(delta_at, self.epsilon, step))
 
@@ -131,6 +132,11 @@ class GaussianLoss(Loss):
     def __post_init__(self) -> None:
         check_positive(self.sigma, "sigma")
 
+    @property
+    def reach(self) -> float:
+        """Its mean and ten standard deviations."""
+        return 0.5 / self.sigma**2 + 10.0 / self.sigma
+
     def renyi(self, orders: FloatArray) -> FloatArray:
         """Return λ / (2σ²)."""
         return orders / (2.0 * self.sigma**2)
@@ -143,6 +149,21 @@ class GaussianLoss(Loss):
 
 
 @dataclass(frozen=True)
+class ConcentratedLoss(Loss):
+    """A draw that is ρ-zCDP, as discrete Gaussian noise is proven to be; no distribution is known."""
+
+    kind: ClassVar[str] = "zcdp"
+    rho: float
+
+    def __post_init__(self) -> None:
+        check_positive(self.rho, "rho")
+
+    def renyi(self, orders: FloatArray) -> FloatArray:
+        """Return ρλ."""
+        return orders * self.rho
+
+
+@dataclass(frozen=True)
 class LaplaceLoss(Loss):
     """A Laplace draw whose scale is the L1 sensitivity over `epsilon`."""
 
@@ -151,6 +172,11 @@ class LaplaceLoss(Loss):
 
     def __post_init__(self) -> None:
         check_positive(self.epsilon, "epsilon")
+
+    @property
+    def reach(self) -> float:
+        """Its ε."""
+        return self.epsilon
 
     def renyi(self, orders: FloatArray) -> FloatArray:
         """Return the divergences of one coordinate with the whole shift."""
@@ -242,7 +268,8 @@ class RenyiLoss(Loss):
 
 
 FAMILY: dict[str, Any] = {
-    loss.kind: loss for loss in (NoBound, PureLoss, GaussianLoss, LaplaceLoss, RowLoss, PosteriorLoss, RenyiLoss)
+    loss.kind: loss
+    for loss in (NoBound, PureLoss, GaussianLoss, ConcentratedLoss, LaplaceLoss, RowLoss, PosteriorLoss, RenyiLoss)
 }
 
 
@@ -333,56 +360,3 @@ def _close(one: Any, other: Any) -> bool:
     if isinstance(one, float) or isinstance(other, float):
         return math.isclose(one, other, rel_tol=1e-9)
     return bool(one == other)
-
-
-# ------------------------------------------------------------------ together
-def total_epsilon(delta: float, counted: Iterable[tuple[Loss, int]]) -> float:
-    """Return ε at `delta` of losses that occur so and so often; infinity where no bound holds for all inputs."""
-    counts: dict[Loss, int] = {}
-    for loss, number in counted:
-        counts[loss] = counts.get(loss, 0) + number
-    if NoBound() in counts:
-        return math.inf
-    gaussian = {loss: number for loss, number in counts.items() if isinstance(loss, GaussianLoss)}
-    if gaussian:  # together they are one Gaussian draw, exactly
-        together = sum(number / loss.sigma**2 for loss, number in gaussian.items()) ** -0.5
-        counts = {GaussianLoss(together): 1, **{loss: n for loss, n in counts.items() if loss not in gaussian}}
-        if len(counts) == 1 and delta > 0:
-            return gaussian_epsilon(delta, together)
-    rows = {loss: number for loss, number in counts.items() if isinstance(loss, RowLoss)}
-    if len(rows) == len(counts):
-        # A bound for any number of entries covers two; so one "any" among the rows makes all "any".
-        wide: Entries = "any" if any(loss.entries == "any" for loss in rows) else "two"
-        groups = [RowGroup(loss.k, loss.omega, loss.h, number) for loss, number in rows.items()]
-        return composed_epsilon(delta, groups, wide)
-    return _mixed_epsilon(delta, tuple(counts.items()))
-
-
-@lru_cache(maxsize=1024)
-def _mixed_epsilon(delta: float, counted: tuple[tuple[Loss, int], ...]) -> float:
-    """Compose losses of different kinds; both ways bound ε from above."""
-    check_in_range(delta, "delta", 0, 1)
-    rows = [RowGroup(x.k, x.omega, x.h, number) for x, number in counted if isinstance(x, RowLoss)]
-    pure = sum(n * x.epsilon if isinstance(x, (PureLoss, LaplaceLoss)) else math.inf for x, n in counted)
-    if delta == 0:
-        return float(pure)
-    bound = min(float(pure), _renyi_epsilon(delta, dict(counted)))
-    if delta < LEAST_CONVOLVED_DELTA or not can_convolve() or not has_grid(tuple(rows)):
-        return bound
-    step = min(_STEP, grid_step(tuple(rows))) if rows else _STEP
-    total = None
-    for loss, number in counted:
-        one = loss.distribution(step)
-        if one is None:
-            return bound
-        one = one.self_compose(number) if number > 1 else one
-        total = one if total is None else total.compose(one)
-    assert total is not None
-    return min(bound, float(total.get_epsilon_for_delta(delta)))
-
-
-def _renyi_epsilon(delta: float, counts: Mapping[Loss, int]) -> float:
-    total = np.zeros(ORDERS.shape)
-    for loss, number in counts.items():
-        total += number * loss.renyi(ORDERS)
-    return renyi_to_epsilon(delta, ORDERS, total)

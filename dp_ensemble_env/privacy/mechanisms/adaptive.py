@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 
 from dp_ensemble_env.control.lsmdp import log_probabilities
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.privacy.accounting.calibrate import gaussian_sigma
+from dp_ensemble_env.privacy.accounting.calibrate import check_epsilon, concentrated_sigma, gaussian_sigma
 from dp_ensemble_env.privacy.accounting.divergence import check_delta
 from dp_ensemble_env.privacy.fleet import Fleet
 from dp_ensemble_env.privacy.mechanisms.base import Permit, Seeding
@@ -52,7 +52,7 @@ from dp_ensemble_env.privacy.mechanisms.noise import GRID, add_noise, require_so
 from dp_ensemble_env.privacy.mechanisms.public import name_of, public_guess
 from dp_ensemble_env.privacy.release import Release
 from dp_ensemble_env.tools.compile import njit
-from dp_ensemble_env.tools.validation import check_instance, check_positive
+from dp_ensemble_env.tools.validation import check_instance
 
 FloatArray = NDArray[np.float64]
 #: Shares of the budget, (size, sum): of the trusts, and of the four steps.
@@ -114,7 +114,7 @@ class AdaptiveMechanism(FleetMechanism):
     delta: float = 1e-6
 
     def __post_init__(self) -> None:
-        check_positive(self.epsilon, "epsilon")
+        check_epsilon(self.epsilon)
         check_delta(self.delta)
 
     @cached_property
@@ -122,13 +122,16 @@ class AdaptiveMechanism(FleetMechanism):
         """Noise multiplier of all queries together."""
         return gaussian_sigma(self.epsilon, self.delta)
 
+    @cached_property
+    def published_sigma(self) -> float:
+        """That of a published draw, whose discrete noise is proven by zCDP; the ρ of its queries add up."""
+        return concentrated_sigma(self.epsilon, self.delta) * (1.0 + 1e-12)
+
     def terms_of(self, model: Any) -> dict[str, Any]:
         """Return the model, made of its declared-public fields alone."""
         return {"model": model.public(public_guess(model))}
 
-    def event(
-        self, data: Any, *, seeding: Seeding = "os-entropy", model: EnsembleModel | None = None, **terms: Any
-    ) -> AdaptiveEvent:
+    def event(self, data: Any, *, seeding: Seeding = "os-entropy", model: EnsembleModel | None = None) -> AdaptiveEvent:
         """Describe a draw from a fleet, of which only shape and classes are looked at."""
         return self._event(self._problem(require_fleet(data, self.name), model), seeding)
 
@@ -141,7 +144,7 @@ class AdaptiveMechanism(FleetMechanism):
             shape=problem.model.default.shape,
             rows=problem.rows,
             support="" if support is None else hashlib.sha256(np.packbits(support).tobytes()).hexdigest(),
-            sigma=self.sigma,
+            sigma=self.published_sigma if seeding == "os-entropy" else self.sigma,
             problem=problem.digest,
             seeding=seeding,
         )
@@ -155,7 +158,7 @@ class AdaptiveMechanism(FleetMechanism):
         check_instance(model, EnsembleModel, "model")
         return Problem.of(model, fleet)
 
-    def draw(self, data: Any, permit: Permit, *, model: EnsembleModel | None = None, **terms: Any) -> Release:
+    def draw(self, data: Any, permit: Permit, *, model: EnsembleModel | None = None) -> Release:
         """Draw one release.
 
         Parameters
@@ -168,7 +171,8 @@ class AdaptiveMechanism(FleetMechanism):
         fleet = require_fleet(data, self.name)
         problem = self._problem(fleet, model)
         permit.covers(self._event(problem, permit.event.seeding))
-        queries = Queries(fleet, problem, self.sigma, permit.rng, permit.event.seeding)
+        sigma = self.published_sigma if permit.event.seeding == "os-entropy" else self.sigma
+        queries = Queries(fleet, problem, sigma, permit.rng, permit.event.seeding)
         try:
             with np.errstate(all="ignore"):  # what is not finite is dealt with where it matters
                 p = _estimate(problem, queries) if problem.size else problem.guess

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import builtins
 import hashlib
+import inspect
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
+from dp_ensemble_env.privacy.accounting.accountant import NeighboringRelation
 from dp_ensemble_env.privacy.accounting.losses import Losses, NoBound
 from dp_ensemble_env.tools.validation import check_choice, check_rng
 
@@ -30,11 +32,12 @@ if TYPE_CHECKING:
 
 Seeding = Literal["os-entropy", "seed", "generator"]
 SEEDINGS: tuple[str, ...] = ("os-entropy", "seed", "generator")
-SEEDED = "seeded: repeatable, hence not private against whoever knows the seed"
+SEEDED = "seeded: repeatable, hence not private against anyone who knows the seed"
 Rng = np.random.Generator | int | None
 #: Terms that are not hashed into the stream: what is claimed about a draw, and a model, whose public part is hashed by
 #: the event, while the rest must not move the draw.
 CLAIMS = ("h", "entries", "model")
+_NO_TERMS = ("data", "seeding")
 
 
 # ------------------------------------------------------------------ events
@@ -130,6 +133,11 @@ class Event:
     def digest(self) -> str:
         """Hash of the whole description."""
         return _hash(self.to_fields())
+
+    @property
+    def relation(self) -> NeighboringRelation | None:
+        """Which data sets count as neighbours; None where nothing is claimed."""
+        return None
 
     @property
     def remedy(self) -> str:
@@ -267,19 +275,40 @@ def make_permit(event: Event, rng: Rng, data: Any, terms: Mapping[str, Any] | No
 
     **No two draws share a stream of random numbers.** Two releases made of the same stream at
     different settings can be solved for the true data, and two made of it from different data
-    differ by just what the data differ by, whether or not anyone knows the seed. So an integer
-    seed is mixed with the whole event of the draw, its terms (support, clip, ...; the adjacency is
-    but a claim) and the data. A `Generator` is taken as it is, since it moves on with every draw.
+    differ by just what the data differ by, whether or not anyone knows the seed. So a seed, or the
+    next numbers of a `Generator` (which may have been copied), is mixed with the whole event of the
+    draw, its terms (support, clip, ...; the adjacency is but a claim) and the data.
     """
-    if rng is None or isinstance(rng, np.random.Generator):
-        return Permit(event, np.random.default_rng(rng), times)
+    return Permit(event, stream_of(rng, stream_identity(event, rng, data, terms)), times)
+
+
+def stream_identity(event: Event, rng: Rng, data: Any, terms: Mapping[str, Any] | None = None) -> list[int]:
+    """Return what tells the stream of this draw from others; no random number is taken yet."""
+    if rng is None:
+        return []
     check_rng(rng)  # refuses what is no seed
     if data is None:
-        raise ValueError("the stream of a seeded draw depends on its data; pass charge(event, rng=seed, data=data).")
+        raise ValueError("the stream of a seeded draw depends on its data; pass charge(event, rng=rng, data=data).")
     given = {name: value for name, value in (terms or {}).items() if name not in CLAIMS and value is not None}
     drawn = {name: fingerprint(given[name]) for name in sorted(given)}
     identity = hashlib.sha256(f"{_hash(event.stream_key())} {drawn} {fingerprint(data)}".encode()).digest()
-    return Permit(event, np.random.default_rng([int(rng), *np.frombuffer(identity, "<u4").tolist()]), times)
+    return [int(word) for word in np.frombuffer(identity, "<u4")]
+
+
+def stream_of(rng: Rng, identity: list[int]) -> np.random.Generator:
+    """Return the random stream of a draw."""
+    if rng is None:
+        return np.random.default_rng()
+    seed = rng.integers(2**32, size=8).tolist() if isinstance(rng, np.random.Generator) else [int(rng)]
+    return np.random.default_rng([*seed, *identity])
+
+
+def check_terms(mechanism: Mechanism, terms: Mapping[str, Any]) -> None:
+    """Refuse a term of a draw that the mechanism does not know; a misspelt one would change nothing, silently."""
+    known = inspect.signature(mechanism.event).parameters
+    if not any(one.kind is inspect.Parameter.VAR_KEYWORD for one in known.values()):
+        for name in terms:
+            check_choice(name, f"term of a {mechanism.name} draw", [one for one in known if one not in _NO_TERMS])
 
 
 def _hash(content: dict[str, Any]) -> str:
@@ -336,11 +365,14 @@ class Mechanism(ABC):
         return {}
 
     @abstractmethod
-    def event(self, data: Any, *, seeding: Seeding = "os-entropy", **terms: Any) -> Event:
-        """Describe a draw from `data` before it happens; settings that cannot be drawn are refused."""
+    def event(self, data: Any, *args: Any, **terms: Any) -> Event:
+        """Describe a draw from `data` before it happens; settings that cannot be drawn are refused.
+
+        A mechanism names the terms that it takes, ``seeding="os-entropy"`` first; others are then refused.
+        """
 
     @abstractmethod
-    def draw(self, data: Any, permit: Permit, **terms: Any) -> Release:
+    def draw(self, data: Any, permit: Permit, *args: Any, **terms: Any) -> Release:
         """Make the draw that the permit is for."""
 
     def release(self, data: Any, rng: Rng = None, **terms: Any) -> Release:
@@ -358,5 +390,6 @@ class Mechanism(ABC):
         **terms
             Public terms of the draw, such as ``support=``.
         """
+        check_terms(self, terms)
         event = self.event(data, seeding=seeding_of(rng), **terms)
         return self.draw(data, make_permit(event, rng, data, terms), **terms)

@@ -20,6 +20,12 @@ Two things are done differently from a plain ``rng.dirichlet``:
 The support is treated as public: the mechanism never moves mass to an entry
 outside it, so whoever sees the output sees the support.
 
+**Publication.** A draw from the system's entropy is made by Pólya's urn (`noise.polya_urn`): a row holds whole
+numbers of tickets, `weight` in all, and releases ``(balls of a + ½)/(balls + |S|/2)``. That is a function of a
+draw of :math:`\mathrm{Dir}(\tilde k\tilde p)` with :math:`\tilde k \le k` and a row :math:`\tilde p` that is rounded to
+tickets, so the guarantee of that draw holds. Rounding moves a row by at most one ticket an entry: the claim is
+computed with an h that is larger by :math:`2|S|` tickets and a least entry that is smaller by one.
+
 What a draw costs: row `b` with ``|S_b|`` successors, drawn with floor ω, is the
 dominating pair of `accounting.divergence` with least entry ω and adjacency
 ``(1 − ω|S_b|) h_b``: mixing with the uniform row shrinks the difference of two inputs
@@ -28,6 +34,7 @@ by that factor. A row with one successor reveals nothing and costs nothing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, cast
@@ -35,11 +42,13 @@ from typing import Any, ClassVar, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dp_ensemble_env.privacy.accounting.accountant import NeighboringRelation
 from dp_ensemble_env.privacy.accounting.compose import RowGroup
 from dp_ensemble_env.privacy.accounting.divergence import ENTRIES, Entries
 from dp_ensemble_env.privacy.accounting.losses import Loss, Losses, NoBound, RowLoss, Rows
 from dp_ensemble_env.privacy.adjacency import AGGREGATE_LIMIT, COUNTS_ARE_DATA, COUNTS_LIMIT, Adjacency, DeviceChain
 from dp_ensemble_env.privacy.mechanisms.base import Event, Mechanism, Permit, Seeding
+from dp_ensemble_env.privacy.mechanisms.noise import polya_urn
 from dp_ensemble_env.privacy.release import Release
 from dp_ensemble_env.tools.validation import (
     as_float_array,
@@ -53,6 +62,8 @@ from dp_ensemble_env.tools.validation import (
 
 #: The adjacency of the paper's case study, taken where none is given and always named in what is printed.
 PAPER_H = 0.03
+#: Tickets of a published row, and balls drawn from its urn.
+TICKETS, BALLS = 2**46, 2**14
 H_SOURCES = ("stated", "counts", "devices")
 _LIMITS = (("stated", AGGREGATE_LIMIT), ("counts", COUNTS_LIMIT))
 
@@ -78,6 +89,8 @@ class DirichletEvent(Event, type="dirichlet"):
     steps : int
         Number of matrices, one for each time and context, that the rows belong to: one
         unit may touch rows of each of them.
+    balls, weight : int
+        Of a published draw: balls drawn from the urn of each row, and tickets that it holds at the start.
     """
 
     k: float
@@ -87,6 +100,8 @@ class DirichletEvent(Event, type="dirichlet"):
     entries: Entries = "two"
     h_source: str = "stated"
     steps: int = 1
+    balls: int = 0
+    weight: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -133,7 +148,7 @@ class DirichletEvent(Event, type="dirichlet"):
     def stream_key(self) -> dict[str, Any]:
         """Return what is hashed into the stream of a seeded draw; frozen, see `Event.stream_key`."""
         settings = {"type": "dirichlet", "k": self.k, "floor": self.floor, "seeding": self.seeding}
-        support = {"successors": self.successors, "steps": self.steps}
+        support = {"successors": self.successors, "steps": self.steps}  # a published draw has no stream to fix
         return {**settings, **support, "h": (), "entries": "two", "h_source": "stated"}
 
     def losses(self) -> Losses:
@@ -142,16 +157,27 @@ class DirichletEvent(Event, type="dirichlet"):
         for moved in self._moved.reshape(self.steps, -1):
             sizes, numbers = np.unique(moved[moved > 0], return_counts=True)
             pairs = zip(sizes[::-1].tolist(), numbers[::-1].tolist(), strict=True)
-            if self.floor > 0:
-                by_matrix.append({RowLoss(self.k, self.floor, h, self.entries): number for h, number in pairs})
+            if self.least > 0:
+                by_matrix.append({RowLoss(self.k, self.least, h, self.entries): number for h, number in pairs})
             elif len(sizes):
                 by_matrix.append({NoBound(): int(numbers.sum())})
         return Losses.of(*by_matrix)
 
     @property
+    def relation(self) -> NeighboringRelation:
+        """One participant where the adjacency comes from devices, else rows that move by h."""
+        devices = self.h_source == "devices"
+        return NeighboringRelation.ADD_OR_REMOVE_ONE if devices else NeighboringRelation.CHANGE_ROWS
+
+    @property
     def public(self) -> DirichletEvent:
         """The event without an h that was computed from private counts."""
         return self if self.h_source == "stated" else self.drawn
+
+    @property
+    def least(self) -> float:
+        """Least entry of the mechanism's input: the floor, of a published draw less one ticket."""
+        return self.floor - 1.0 / self.weight if self.weight and self.floor else self.floor
 
     @property
     def row_h(self) -> NDArray[np.float64]:
@@ -170,6 +196,8 @@ class DirichletEvent(Event, type="dirichlet"):
         sizes = np.array(self.successors, dtype=float)
         moved = np.broadcast_to(np.array(self.h or (PAPER_H,)), sizes.shape)
         left = np.maximum(0.0, 1.0 - self.floor * sizes) * moved
+        if self.weight:  # rounding to tickets moves a row, too
+            left = np.where(left > 0, np.minimum(left + 2.0 * sizes / self.weight, 2.0), left)
         return np.where(sizes > 1, np.where(left > 1e-15, left, 0.0), -1.0)
 
     @property
@@ -206,6 +234,8 @@ class DirichletEvent(Event, type="dirichlet"):
             how.get(str(rows), f"a unit touches at most {rows} rows of each matrix"),
             "assumes a public support" + (f" and floor {min(floors):.4g}" if min(floors) > 0 else ""),
         ]
+        if any(event.balls for event in events):
+            terms.append(f"published rows are drawn by Pólya's urn, {max(e.balls for e in events)} balls each")
         sources = {event.h_source for event in events}
         terms.extend(text for source, text in _LIMITS if source in sources)
         if sources != {"stated"}:
@@ -220,7 +250,7 @@ def row_groups(event: DirichletEvent, rows: Rows) -> list[RowGroup]:
     """
     row_h = event.row_h if rows == "sequential" else event.touched(1 if rows == "parallel" else int(rows))
     values, counts = np.unique(row_h[row_h > 0], return_counts=True)
-    return [RowGroup(event.k, event.floor, float(h), int(n)) for h, n in zip(values, counts, strict=True)]
+    return [RowGroup(event.k, event.least, float(h), int(n)) for h, n in zip(values, counts, strict=True)]
 
 
 def _pooled(data: Any, clip: int | None, support: ArrayLike | None) -> DeviceChain | None:
@@ -284,7 +314,6 @@ class DirichletMechanism(Mechanism):
         h: Any = None,
         entries: str | None = None,
         clip: int | None = None,
-        **terms: Any,
     ) -> DirichletEvent:
         """Describe a draw from a matrix: of it, only the support is looked at, which counts as public.
 
@@ -312,16 +341,20 @@ class DirichletMechanism(Mechanism):
         permit: Permit,
         *,
         support: ArrayLike | None = None,
+        h: Any = None,
+        entries: str | None = None,
         clip: int | None = None,
-        **terms: Any,
     ) -> Release:
-        """Draw one private matrix."""
+        """Draw one private matrix; h and entries are claims about it."""
         chain = _pooled(data, clip, support)
         inputs = self.floored(data, support) if chain is None else self.floored(chain.default, chain.support)
         drawn = inputs > 0
         permit.covers(self._event(drawn, permit.event.seeding))
         log_matrix = np.full(inputs.shape, -np.inf)
-        log_matrix[drawn] = log_gamma_variates(self.k * inputs[drawn], permit.rng)
+        if permit.event.seeding == "os-entropy":
+            log_matrix = self._published(inputs)
+        else:
+            log_matrix[drawn] = log_gamma_variates(self.k * inputs[drawn], permit.rng)
         log_matrix -= np.logaddexp.reduce(log_matrix, axis=-1, keepdims=True)
         if chain is not None:
             log_matrix = cast(Any, data).spread(log_matrix)
@@ -329,7 +362,27 @@ class DirichletMechanism(Mechanism):
 
     def _event(self, drawn: NDArray[np.bool_], seeding: Seeding) -> DirichletEvent:
         steps = int(np.prod(drawn.shape[:-2]))
-        return DirichletEvent(float(self.k), float(self.floor), _row_sizes(drawn), seeding=seeding, steps=steps)
+        event = DirichletEvent(float(self.k), float(self.floor), _row_sizes(drawn), seeding=seeding, steps=steps)
+        return replace(event, balls=BALLS, weight=self._urn[0]) if seeding == "os-entropy" else event
+
+    @property
+    def _urn(self) -> tuple[int, int]:
+        """Tickets of a row at the start, and tickets that a ball adds: their ratio is k, rounded down."""
+        if self.k >= 1:
+            return TICKETS, max(1, math.ceil(TICKETS / self.k))
+        return max(1, math.floor(self.k * TICKETS)), TICKETS
+
+    def _published(self, inputs: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Draw every row from its urn; logarithms of numbers that are in proportion to the release."""
+        weight, added = self._urn
+        counts = np.zeros(inputs.shape)
+        for place in np.ndindex(inputs.shape[:-1]):
+            cells = np.flatnonzero(inputs[place])
+            tickets = [int(math.floor(share * weight)) for share in inputs[place][cells].tolist()]
+            tickets[int(np.argmax(tickets))] += weight - sum(tickets)  # what rounding has left goes to the largest
+            counts[place][cells] = polya_urn(tickets, added, BALLS) + 0.5
+        with np.errstate(divide="ignore"):
+            return np.log(counts)
 
     def floored(self, default: ArrayLike, support: ArrayLike | None = None) -> NDArray[np.float64]:
         """Return the mechanism's input: `default` mixed with uniform rows so that entries are >= floor.

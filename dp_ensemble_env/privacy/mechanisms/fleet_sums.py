@@ -60,9 +60,10 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_ndtr
 
 from dp_ensemble_env.control.lsmdp import log_probabilities
+from dp_ensemble_env.privacy.accounting.accountant import NeighboringRelation
 from dp_ensemble_env.privacy.fleet import Fleet
 from dp_ensemble_env.privacy.mechanisms.base import Event, Mechanism, Permit, Seeding
-from dp_ensemble_env.privacy.mechanisms.noise import GRID, add_noise, require_source
+from dp_ensemble_env.privacy.mechanisms.noise import GRID, add_noise, check_proven, require_source
 from dp_ensemble_env.privacy.mechanisms.public import LAZY_WALK, PublicMechanism, name_of
 from dp_ensemble_env.privacy.release import Release
 from dp_ensemble_env.tools.validation import check_count, check_stochastic
@@ -83,6 +84,7 @@ _LEAST_SIZE = 0.1
 UNIT = "protects everything that one participant ever contributed (adjacent fleets differ by one participant)"
 NO_SUPPORT = "every cell was drawn, so no support is assumed"
 SUPPORT = "assumes that the declared support is public"
+PROVEN = "published noise is discrete and drawn by OpenDP, and the claim is what it proves ({})"
 
 
 def require_fleet(data: Any, name: str) -> Fleet:
@@ -123,6 +125,11 @@ class FleetEvent(Event):
         super().__post_init__()
         check_count(self.states, "states", 2)
         check_count(self.rows, "rows", 0)
+
+    @property
+    def relation(self) -> NeighboringRelation:
+        """Fleets that differ by one participant."""
+        return NeighboringRelation.ADD_OR_REMOVE_ONE
 
     @property
     def touched(self) -> int:
@@ -179,6 +186,10 @@ class OneQuery(FleetMechanism):
     def estimate(self, layout: Layout, noisy: FloatArray, event: Any) -> FloatArray:
         """Make behaviour, (rows, m), of the noisy numbers."""
 
+    @staticmethod
+    def check_source(seeding: Seeding) -> None:
+        """Refuse a draw for publication whose source of noise is not installed."""
+
     def terms_of(self, model: Any) -> dict[str, Any]:
         """Return the model's own guess, if it has one, and with nature the support that the guess declares.
 
@@ -206,10 +217,11 @@ class OneQuery(FleetMechanism):
         seeding: Seeding = "os-entropy",
         guess: ArrayLike | None = None,
         support: ArrayLike | None = None,
-        **terms: Any,
     ) -> FleetEvent:
         """Describe a draw from a fleet, of which only the shape is looked at."""
-        return self.describe(**self.about(require_fleet(data, self.name), guess, support), seeding=seeding)
+        about = self.about(require_fleet(data, self.name), guess, support)
+        self.check_source(seeding)
+        return self.describe(**about, seeding=seeding)
 
     def draw(
         self,
@@ -218,7 +230,6 @@ class OneQuery(FleetMechanism):
         *,
         guess: ArrayLike | None = None,
         support: ArrayLike | None = None,
-        **terms: Any,
     ) -> Release:
         """Draw one release.
 
@@ -250,37 +261,39 @@ class OneQuery(FleetMechanism):
 class NoisySums(OneQuery):
     """A mechanism that adds noise to the sum of the contributions."""
 
-    #: Kind of noise, ``"gaussian"`` or ``"laplace"``.
+    #: Kind of noise, ``"gaussian"`` or ``"laplace"``, and the largest norm of a contribution with its count.
     noise: ClassVar[str]
+    sensitivity: ClassVar[float]
 
     @staticmethod
     @abstractmethod
     def tail(probability: float) -> float:
         """Return how many standard deviations the noise exceeds with about this probability."""
 
-    @property
     @abstractmethod
-    def scale(self) -> float:
-        """Scale of the noise on each sum, as `noise.add_noise` takes it."""
+    def scale(self, event: Any) -> float:
+        """Return the scale of the noise on each sum, as `noise.add_noise` takes it."""
 
-    @property
+    def deviation(self, event: Any) -> float:
+        """Return the standard deviation of that noise."""
+        return self.scale(event)
+
+    @staticmethod
     @abstractmethod
-    def deviation(self) -> float:
-        """Standard deviation of that noise."""
+    def cost(event: Any) -> float:
+        """Return what the published draw is charged for, in the units of OpenDP's map: ρ or ε."""
 
-    def event(self, data: Any, *, seeding: Seeding = "os-entropy", **terms: Any) -> FleetEvent:
-        """Describe a draw from a fleet, of which only the shape is looked at."""
-        require_fleet(data, self.name)
-        require_source(seeding)
-        return super().event(data, seeding=seeding, **terms)
+    check_source = staticmethod(require_source)
 
     def numbers(self, fleet: Fleet, layout: Layout, event: Any, rng: np.random.Generator) -> FloatArray:
         """Return the noisy sums."""
-        return add_noise(layout.sums(fleet), self.noise, self.scale, rng, event.seeding)
+        if event.seeding == "os-entropy":
+            check_proven(self.noise, self.scale(event), self.sensitivity, self.cost(event))
+        return add_noise(layout.sums(fleet), self.noise, self.scale(event), rng, event.seeding)
 
     def estimate(self, layout: Layout, noisy: FloatArray, event: Any) -> FloatArray:
         """Divide the sums by the weights of the rows, and shrink the result to the guess."""
-        return layout.estimate(noisy, self.deviation, self.tail)
+        return layout.estimate(noisy, self.deviation(event), self.tail)
 
 
 # ------------------------------------------------------------------ contributions
@@ -453,18 +466,22 @@ def _lazy_walk(n: int, norm: int) -> Layout:
     return Layout(PublicMechanism().release(np.empty((n, n))).matrix, norm)
 
 
-def trusted_rows(fleet: Fleet, layout: Layout | None = None) -> FloatArray:
-    """Return the sum of the participants' rows, each counted as far as it is trusted: at most one a participant."""
+def trusted_rows(fleet: Fleet, layout: Layout | None = None, *, grid: bool = False) -> FloatArray:
+    """Return the sum of the participants' rows, each counted as far as it is trusted: at most one a participant.
+
+    With `grid`, in whole multiples of 1 / GRID: each participant's numbers are cut off towards zero.
+    """
     chosen = Layout.of(fleet, 2) if layout is None else layout
-    return fleet.remembered(("trusted rows", chosen._key), lambda: _trusted_rows(fleet, chosen))
 
+    def summed() -> FloatArray:
+        total = np.zeros(chosen.guess.size)
+        for counts in fleet.chunks(chosen.cells):
+            shares, trust = chosen.shares(counts)
+            some = shares * trust[:, chosen.row_of]
+            total[chosen.cells] += (np.trunc(some * (GRID * (1.0 - 1e-12))) if grid else some).sum(axis=0)
+        return total.reshape(chosen.guess.shape)
 
-def _trusted_rows(fleet: Fleet, layout: Layout) -> FloatArray:
-    total = np.zeros(layout.guess.size)
-    for counts in fleet.chunks(layout.cells):
-        shares, trust = layout.shares(counts)
-        total[layout.cells] += (shares * trust[:, layout.row_of]).sum(axis=0)
-    return total.reshape(layout.guess.shape)
+    return fleet.remembered(("trusted rows", grid, chosen._key), summed)
 
 
 # ------------------------------------------------------------------ estimates

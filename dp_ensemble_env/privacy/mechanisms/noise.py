@@ -1,6 +1,21 @@
-"""Noise on sums of whole numbers: exact and cryptographic for publication, NumPy's in experiments."""
+r"""Sources of noise: exact, discrete and cryptographic for publication, NumPy's in experiments.
+
+The doubles that a sampler can reach betray its input, so nothing that is published is drawn in floating point.
+
+*Sums* of whole numbers get discrete Gaussian or Laplace noise of OpenDP, whose own map says what that costs:
+ρ-zCDP with :math:`\rho = \Delta^2/2s^2`, or ε. `check_proven` asks the map before anything is drawn.
+
+*Dirichlet draws* are published by Pólya's urn. It holds :math:`w_a` tickets of each colour; each of M balls takes
+the colour of a ticket drawn at random, and D tickets of that colour are added. The numbers of balls are
+:math:`\mathrm{Multinomial}(M, \mathrm{Dir}(w/D))`: a function of the Dirichlet draw, so its guarantee holds, and
+nothing but whole numbers is computed.
+"""
 
 from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +26,9 @@ from dp_ensemble_env.tools.validation import check_choice
 FloatArray = NDArray[np.float64]
 #: Contributions are cut off to multiples of one over this, so that sums and published noise are whole numbers.
 GRID = 2**24
+#: Tickets of all balls and colours together: random numbers of 64 bits choose among them.
+MOST_TICKETS = 2**62
+_WORD = 2**64
 
 
 def require_source(seeding: Seeding) -> None:
@@ -25,6 +43,32 @@ def require_source(seeding: Seeding) -> None:
             ) from error
 
 
+def _measurement(kind: str, scale: float) -> Any:
+    """Return OpenDP's discrete noise on a vector of whole numbers, for a scale in units of the grid."""
+    import opendp.prelude as dp
+
+    dp.enable_features("contrib")
+    domain = dp.vector_domain(dp.atom_domain(T="i64"))
+    if kind == "gaussian":
+        return dp.m.make_gaussian(domain, dp.l2_distance(T="f64"), scale=scale * GRID)
+    return dp.m.make_laplace(domain, dp.l1_distance(T="i64"), scale=scale * GRID)
+
+
+def proven(kind: str, scale: float, sensitivity: float) -> float:
+    """Return what OpenDP's own map proves for such noise: ρ of zCDP for a Gaussian, ε for Laplace noise."""
+    distance: Any = sensitivity * GRID if kind == "gaussian" else int(np.ceil(sensitivity * GRID))
+    return float(_measurement(kind, scale).map(distance))
+
+
+def check_proven(kind: str, scale: float, sensitivity: float, most: float) -> None:
+    """Refuse to draw published noise of which OpenDP proves less than is claimed."""
+    if (shown := proven(kind, scale, sensitivity)) > most:
+        raise ValueError(
+            f"{kind} noise of scale {scale!r} is proven to cost {shown!r}, more than the {most!r} that was charged; "
+            "charge what is drawn."
+        )
+
+
 def add_noise(
     sums: NDArray[np.int64], kind: str, scale: float, rng: np.random.Generator, seeding: Seeding
 ) -> FloatArray:
@@ -37,14 +81,49 @@ def add_noise(
     if seeding != "os-entropy":
         drawn = rng.normal(0.0, scale, sums.shape) if kind == "gaussian" else rng.laplace(0.0, scale, sums.shape)
         return np.asarray(sums / GRID + drawn)
-    import opendp.prelude as dp
+    return np.array(_measurement(kind, scale)([int(value) for value in sums]), dtype=float) / GRID
 
-    dp.enable_features("contrib")
-    domain = dp.vector_domain(dp.atom_domain(T="i64"))
-    # One part in a million more: on this grid the δ of discrete and continuous noise differ by less.
-    wide = scale * GRID * (1.0 + 1e-6)
-    if kind == "gaussian":
-        draw = dp.m.make_gaussian(domain, dp.l2_distance(T="f64"), scale=wide)
-    else:
-        draw = dp.m.make_laplace(domain, dp.l1_distance(T="i64"), scale=wide)
-    return np.array(draw([int(value) for value in sums]), dtype=float) / GRID
+
+# ------------------------------------------------------------------ Pólya's urn
+def polya_urn(
+    tickets: Sequence[int] | NDArray[np.int64], added: int, balls: int, entropy: Callable[[int], bytes] = os.urandom
+) -> NDArray[np.int64]:
+    """Return how many of `balls` balls have each colour: Multinomial(balls, Dir(tickets / added)).
+
+    Parameters
+    ----------
+    tickets : sequence of int
+        Tickets of each colour at the start.
+    added : int
+        Tickets that a ball adds to its colour.
+    balls : int
+    entropy : callable
+        Returns so many random bytes; by default those of the operating system.
+    """
+    ends = np.cumsum(np.asarray(tickets, dtype=np.uint64))
+    start = int(ends[-1])
+    if start + balls * added > MOST_TICKETS:
+        raise ValueError(f"an urn of {start} tickets cannot hold {balls} balls of {added}; draw fewer balls.")
+    chosen = _below(np.uint64(start) + np.arange(balls, dtype=np.uint64) * np.uint64(added), entropy)
+    fresh = chosen < start
+    # A ticket that a ball has added leads to that ball, and so on to one that drew a ticket of the start.
+    leads = np.where(fresh, np.arange(balls), (chosen - np.where(fresh, chosen, start)) // np.uint64(added)).astype(
+        np.int64
+    )
+    while not np.array_equal(further := leads[leads], leads):
+        leads = further
+    colours = np.searchsorted(ends, chosen[leads], side="right")
+    return np.bincount(colours, minlength=len(ends))
+
+
+def _below(limits: NDArray[np.uint64], entropy: Callable[[int], bytes]) -> NDArray[np.uint64]:
+    """Draw a whole number below each limit, exactly: words beyond the last whole multiple are drawn again."""
+    drawn = np.zeros(len(limits), dtype=np.uint64)
+    left = np.arange(len(limits))
+    while left.size:
+        words = np.frombuffer(entropy(8 * left.size), dtype="<u8")
+        limit = limits[left]
+        fits = words <= np.uint64(_WORD - 1) - (np.uint64(_WORD - 1) % limit + np.uint64(1)) % limit
+        drawn[left[fits]] = words[fits] % limit[fits]
+        left = left[~fits]
+    return drawn

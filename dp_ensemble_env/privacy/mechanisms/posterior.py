@@ -6,10 +6,16 @@ in the form of independent Gamma variates, whose totals are released too. `accou
 costs: the prior α must be large, as a small parameter gives a participant away, and the larger the more
 rows there are, since a participant may have been seen in all of them. The prior is known,
 so it is subtracted again, and what is left is treated as the other mechanisms treat their noisy sums.
+
+A published draw is made by Pólya's urn: contributions are cut off to multiples of 1/GRID, all cells and one more, whose
+parameter :math:`c` is known, share one urn, and the balls of a cell over those of the known one, times :math:`c`, stand
+for its Gamma variate. Their law is Multinomial(M, Dir(α, c)), a function of the Gamma variates and of one that depends
+on no data.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,7 +23,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dp_ensemble_env.privacy.accounting.calibrate import posterior_prior
+from dp_ensemble_env.privacy.accounting.calibrate import check_epsilon, posterior_prior
 from dp_ensemble_env.privacy.accounting.divergence import check_delta
 from dp_ensemble_env.privacy.accounting.losses import Losses, PosteriorLoss
 from dp_ensemble_env.privacy.fleet import Fleet
@@ -31,16 +37,21 @@ from dp_ensemble_env.privacy.mechanisms.fleet_sums import (
     shrink_rows,
     trusted_rows,
 )
+from dp_ensemble_env.privacy.mechanisms.noise import GRID, polya_urn
 from dp_ensemble_env.tools.validation import check_positive
 
+#: Balls of a published draw at most.
+MOST_BALLS = 2**22
 _prior = lru_cache(maxsize=64)(posterior_prior)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PosteriorEvent(FleetEvent, type="posterior"):
-    """A posterior draw: prior count of every cell, and the number of rows that a participant touches."""
+    """A posterior draw: prior count of every cell, and of a published draw the balls and the known parameter."""
 
     prior: float
+    balls: int = 0
+    known: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -63,7 +74,8 @@ class PosteriorEvent(FleetEvent, type="posterior"):
     def claims(cls, events: Sequence[PosteriorEvent], rows: str | int) -> tuple[str, list[str]]:
         """Name the prior and the unit of protection."""
         least = min(event.prior for event in events)
-        terms = [*cls.terms(events), "drawn by NumPy in floating point, not by OpenDP"]
+        urn = max(event.balls for event in events)
+        terms = [*cls.terms(events), *([f"published by Pólya's urn, {urn} balls"] if urn else [])]
         return f" by posterior sampling with prior counts of {least:.4g}", terms
 
 
@@ -82,16 +94,25 @@ class PosteriorMechanism(OneQuery):
     delta: float = 1e-6
 
     def __post_init__(self) -> None:
-        check_positive(self.epsilon, "epsilon")
+        check_epsilon(self.epsilon)
         check_delta(self.delta)
 
     def describe(self, **about: Any) -> PosteriorEvent:
         """Return the event of a draw."""
         prior = _prior(float(self.epsilon), float(self.delta), about.get("rows", about["states"]))
-        return PosteriorEvent(prior=prior, **about)
+        if about["seeding"] != "os-entropy":
+            return PosteriorEvent(prior=prior, **about)
+        cells = about.get("rows", about["states"]) * about["shape"][-1] if "shape" in about else about["states"] ** 2
+        known = math.ceil(prior * cells)
+        return PosteriorEvent(prior=prior, balls=min(MOST_BALLS, 32 * known), known=known, **about)
 
     def numbers(self, fleet: Fleet, layout: Layout, event: Any, rng: np.random.Generator) -> FloatArray:
-        """Return the Gamma variates."""
+        """Return the Gamma variates, of a published draw the balls that stand for them."""
+        if event.balls:
+            sums = trusted_rows(fleet, layout, grid=True).ravel()[layout.cells].astype(np.int64)
+            prior = math.ceil(event.prior * GRID)
+            balls = polya_urn([*(sums + prior).tolist(), event.known * GRID], GRID, event.balls)
+            return np.asarray(balls[:-1] * (event.known / max(int(balls[-1]), 1)))
         return np.asarray(rng.standard_gamma(event.prior + trusted_rows(fleet, layout).ravel()[layout.cells]))
 
     def estimate(self, layout: Layout, noisy: FloatArray, event: Any) -> FloatArray:

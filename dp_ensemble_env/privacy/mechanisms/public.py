@@ -100,14 +100,12 @@ class PublicMechanism(Mechanism):
         guess = getattr(model, "guess", None)
         return {} if guess is None else {"guess": guess}
 
-    def event(
-        self, data: Any, *, seeding: Seeding = "os-entropy", guess: ArrayLike | None = None, **terms: Any
-    ) -> PublicEvent:
+    def event(self, data: Any, *, seeding: Seeding = "os-entropy", guess: ArrayLike | None = None) -> PublicEvent:
         """Describe the guess; only the shape of the data is looked at. Nothing is random, so nothing is seeded."""
         shape, name = np.shape(data), name_of(guess)
         return PublicEvent(stay=self.stay, decay=self.decay, reach=int(self.reach), shape=shape, guess=name)
 
-    def draw(self, data: Any, permit: Permit, *, guess: ArrayLike | None = None, **terms: Any) -> Release:
+    def draw(self, data: Any, permit: Permit, *, guess: ArrayLike | None = None) -> Release:
         """Return the guess for as many levels as the data have.
 
         Parameters

@@ -35,7 +35,7 @@ def small(seed: int = 0, lead: tuple[int, ...] = (), **changes) -> EnsembleModel
         "nature": behaviour(rng, T, C, M, N),
         "context": Context(behaviour(rng, C, C), ("a", "b")),
         "spread_start": True,
-        "public_fields": ("levels", "initial"),
+        "public_fields": ("levels", "utility", "penalty", "initial"),
     }
     return EnsembleModel(**{**fields, **changes})
 
@@ -196,7 +196,8 @@ class TestCells:
         model = small()
         other = small(default=small(5).default, notes=("private",), counts=None)
         assert Problem.of(model, empty_fleet(model)).digest == Problem.of(other, empty_fleet(other)).digest
-        hidden = [one.override(public_fields=("levels",)) for one in (model, model.override(initial=[0]))]
+        two = (model, model.override(initial=[0]))
+        hidden = [one.override(public_fields=("levels", "utility", "penalty")) for one in two]
         digests = {Problem.of(one, empty_fleet(one)).digest for one in hidden}
         assert len(digests) == 1
 

@@ -1,0 +1,100 @@
+"""Tests of `noise`: exact, discrete sources for publication."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import special, stats
+
+from dp_ensemble_env.privacy import DirichletMechanism, Fleet, PrivacyLedger, mechanism
+from dp_ensemble_env.privacy.accounting.calibrate import concentrated_sigma
+from dp_ensemble_env.privacy.mechanisms.noise import MOST_TICKETS, check_proven, polya_urn, proven
+
+
+def dirichlet_multinomial(count: np.ndarray, alpha: np.ndarray) -> float:
+    """Return the probability of these numbers of balls."""
+    balls, total = count.sum(), alpha.sum()
+    log = special.gammaln(total) + special.gammaln(balls + 1) - special.gammaln(balls + total)
+    log += (special.gammaln(count + alpha) - special.gammaln(alpha) - special.gammaln(count + 1)).sum()
+    return math.exp(log)
+
+
+@pytest.mark.parametrize(("tickets", "added"), [((3, 1, 2), 1), ((3, 1, 2), 4), ((1 << 44, 1 << 45, 1 << 44), 1 << 44)])
+def test_the_urn_is_dirichlet_multinomial(tickets, added):
+    balls, draws, rng = 4, 20_000, np.random.default_rng(1)
+    counts = np.array([polya_urn(tickets, added, balls, rng.bytes) for _ in range(draws)])
+    assert (counts.sum(axis=1) == balls).all()
+    cells = [np.array((a, b, balls - a - b)) for a in range(balls + 1) for b in range(balls + 1 - a)]
+    expected = np.array([draws * dirichlet_multinomial(cell, np.array(tickets) / added) for cell in cells])
+    seen = np.array([(counts == cell).all(axis=1).sum() for cell in cells])
+    assert expected.sum() == pytest.approx(draws) and stats.chisquare(seen, expected).pvalue > 1e-6
+    wrong = np.array([draws * dirichlet_multinomial(cell, np.array(tickets) / added * 1.2) for cell in cells])
+    assert stats.chisquare(seen, wrong).pvalue < 1e-6  # another k would be noticed
+
+
+def test_an_urn_that_words_cannot_index_is_refused():
+    with pytest.raises(ValueError, match="cannot hold"):
+        polya_urn([MOST_TICKETS], 1, 1)
+    assert polya_urn([5, 0], 1, 100).tolist() == [100, 0]  # no ticket, no ball
+
+
+def test_published_dirichlet_rows_are_whole_numbers_of_balls_with_the_right_spread():
+    row = np.array([[0.6, 0.3, 0.1, 0.0], [0.0, 0.0, 0.0, 1.0]])
+    made = DirichletMechanism(k=20, floor=0.05)
+    draws = np.array([made.release(row).matrix[0] for _ in range(300)])
+    balls = draws * (2**14 + 1.5) - 0.5
+    assert np.abs(balls[:, :3] - np.rint(balls[:, :3])).max() < 1e-6 and not draws[:, 3].any()
+    p = made.floored(row)[0]
+    assert (np.abs(draws.mean(axis=0) - p) <= 5 * np.sqrt(p * (1 - p) / 21 / 300)).all()
+    assert draws[:, :3].var(axis=0) == pytest.approx(p[:3] * (1 - p[:3]) / 21, rel=0.5)
+    event = made.event(row)
+    assert (event.balls, event.weight) == (2**14, 2**46) and made.event(row, seeding="seed").balls == 0
+    ((loss, _),) = event.losses().counted("parallel")
+    assert loss.h == pytest.approx(0.85 * 0.03, abs=1e-12) and loss.h > 0.85 * 0.03 and 0.05 > loss.omega > 0.05 - 1e-12
+
+
+@pytest.mark.parametrize("k", [1e-3, 0.7, 1.0, 333.3, 1e20])
+def test_the_urn_never_holds_more_of_the_truth_than_k_says(k):
+    weight, added = DirichletMechanism(k)._urn
+    assert weight / added <= k and (weight / added >= 0.999 * k or added == 1) and weight + 2**14 * added < MOST_TICKETS
+
+
+def test_published_posterior_draws_are_balls_and_as_good_as_gamma_variates():
+    fleet = Fleet.simulate(np.array([[0.8, 0.2], [0.3, 0.7]]), 4000, seed=2, steps=300)
+    made = mechanism("posterior:epsilon=2")
+    event = made.event(fleet)
+    assert event.balls == min(2**22, 32 * event.known) and event.known == math.ceil(4 * event.prior)
+    seeded = np.mean([made.release(fleet, seed).matrix for seed in range(6)], axis=0)
+    published = np.mean([made.release(fleet).matrix for _ in range(6)], axis=0)
+    np.testing.assert_allclose(published, seeded, atol=0.05)
+
+
+@pytest.mark.parametrize(("spec", "most"), [("gaussian:epsilon=1", 1.0), ("laplace:epsilon=0.7", 0.7)])
+def test_opendp_proves_what_a_published_draw_is_charged_for(spec, most):
+    dp = pytest.importorskip("opendp.prelude")
+    made, fleet = mechanism(spec), Fleet.simulate(np.full((3, 3), 1 / 3), 20, seed=1, steps=50)
+    event = made.event(fleet)
+    shown = proven(made.noise, made.scale(event), made.sensitivity)
+    assert shown <= made.cost(event)
+    if made.name == "gaussian":  # its own conversion, from zCDP to (epsilon, delta)
+        space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64")
+        noise = dp.c.make_zCDP_to_approxDP(dp.m.make_gaussian(*space, scale=float(event.sigma)))
+        shown = noise.map(1.0).epsilon(1e-6)
+        before = dp.c.make_zCDP_to_approxDP(dp.m.make_gaussian(*space, scale=4.2247)).map(1.0).epsilon(1e-6)
+        assert before == pytest.approx(1.078, abs=2e-3)  # the exact continuous calibration is not what is proven
+    assert most * 0.999 < shown <= most + 1e-6
+    assert PrivacyLedger().record(event).get_epsilon(1e-6) == pytest.approx(most, abs=1e-5)
+    assert made.event(fleet, seeding="seed").losses() != event.losses()
+    with pytest.raises(ValueError, match="more than the .* that was charged"):
+        check_proven(made.noise, 0.9 * made.scale(event), made.sensitivity, made.cost(event))
+
+
+@pytest.mark.parametrize("name", ["gaussian", "laplace", "posterior"])
+@pytest.mark.parametrize("epsilon", [1e12, 1e300])
+def test_an_epsilon_that_protects_nobody_is_refused_in_one_sentence(name, epsilon):
+    with pytest.raises(ValueError, match=r"protects nobody: .* choose at most 1e\+06"):
+        mechanism(f"{name}:epsilon={epsilon}")
+    with pytest.raises(ValueError, match="protects nobody"):
+        concentrated_sigma(epsilon, 1e-6)

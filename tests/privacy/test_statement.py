@@ -1,0 +1,140 @@
+"""Tests of `statement`."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from dp_ensemble_env.privacy import (
+    DirichletMechanism,
+    Fleet,
+    NeighboringRelation,
+    PrivacyLedger,
+    adjacency_from_counts,
+    mechanism,
+)
+from dp_ensemble_env.privacy import adjacency as adjacency_module
+from dp_ensemble_env.privacy.adjacency import AGGREGATE_LIMIT
+from dp_ensemble_env.privacy.mechanisms.public import PublicMechanism
+from dp_ensemble_env.privacy.statement import BEFOREHAND, NO_FLOOR, TWO_UNITS, release_guarantee
+
+SPECS = ("gaussian:epsilon=1", "laplace:epsilon=1", "posterior:epsilon=1")
+
+GUESS = PublicMechanism().release(np.eye(4)).matrix
+
+DEFAULT = np.array([[0.5, 0.3, 0.2], [0.4, 0.6, 0.0], [0.0, 0.0, 1.0]])
+
+MECHANISM = DirichletMechanism(k=50, floor=0.1)
+
+PLAN = MECHANISM.event(DEFAULT)
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_the_statement_names_the_participant(spec):
+    ledger = PrivacyLedger()
+    ledger.release(mechanism(spec), Fleet.simulate(GUESS, 10, seed=1, steps=50), rng=0)
+    line = str(ledger.statement(1e-6))
+    assert "everything that one participant ever contributed" in line and "no support is assumed" in line
+    assert "seeded" in line and line.startswith("Privacy: (1")
+
+
+def test_the_limit_of_aggregate_power_is_documented_where_it_is_met(campus):
+    assert "one building takes" in " ".join((adjacency_from_counts.__doc__ or "").split())
+    assert "E14" in (adjacency_module.__doc__ or "")
+    mechanism = DirichletMechanism(k=50, floor=0.05)
+    stated, counted = PrivacyLedger(), PrivacyLedger()
+    stated.release(mechanism, campus.default, rng=0, h=0.03)
+    counted.release(mechanism, campus.default, rng=0, h=adjacency_from_counts(campus.counts, 1))
+    assert AGGREGATE_LIMIT in str(stated.statement())
+    assert "one building takes part in all of them" in str(counted.statement())
+    assert "publish it only if the counts may be public" in str(counted.statement())
+
+
+def test_the_line_with_a_floor():
+    line = str(PrivacyLedger(budget=(20.0, 1e-6)).record(PLAN, 0.03).statement())
+    spent = PrivacyLedger().record(PLAN, 0.03).spent(1e-6)
+    assert line.startswith(f"Privacy: ({spent:.4g}, 1e-06)-approximate differential privacy for 1 release at k=50")
+    for part in ("two entries by h=0.03", "all 2 drawn rows composed", "public support and floor 0.1"):
+        assert part in line
+    assert f"{20 - spent:.4g} left" in line
+    assert "\n" not in line and "seed" not in line and "Pólya" in line
+    assert "one row of each matrix" in str(PrivacyLedger().record(PLAN, 0.03).statement(0.05, rows="parallel"))
+
+
+def test_a_sum_over_two_units_of_protection_says_whom_it_protects():
+    fleet = Fleet.simulate(DEFAULT, participants=20, seed=0, steps=50)
+    ledger = PrivacyLedger()
+    ledger.release(mechanism("gaussian:epsilon=1"), fleet, 0)
+    assert TWO_UNITS not in str(ledger.statement())
+    ledger.record(PLAN, 0.03)
+    assert TWO_UNITS in str(ledger.statement())
+
+
+@pytest.mark.parametrize("rng", [0, np.random.default_rng(0)])
+def test_a_seeded_release_says_so_in_every_line(rng):
+    ledger = PrivacyLedger()
+    ledger.release(MECHANISM, DEFAULT, rng, h=0.03)
+    assert "not private against anyone who knows the seed" in str(ledger.statement())
+
+
+def test_the_line_without_a_floor(campus):
+    ledger = PrivacyLedger()
+    ledger.release(DirichletMechanism(50), campus.default, rng=0, h=0.03)
+    line = str(ledger.statement())
+    assert "no guarantee (epsilon = infinity" in line and NO_FLOOR in line and ledger.statement().epsilon == math.inf
+
+
+def test_several_settings_are_claimed_as_fixed_beforehand():
+    fleet = Fleet.simulate(DEFAULT, participants=20, seed=0, steps=50)
+    ledger = PrivacyLedger()
+    for _ in range(2):
+        ledger.release(mechanism("gaussian:epsilon=1"), fleet, np.random.default_rng(0))
+    assert BEFOREHAND not in str(ledger.statement())
+    ledger.release(mechanism("laplace:epsilon=0.5"), fleet, 0)
+    assert BEFOREHAND in str(ledger.statement()) and BEFOREHAND in ledger.statement().assumptions
+
+
+@pytest.mark.parametrize("rng", [None, 0])
+def test_every_number_of_the_card_is_the_ledgers(tmp_path, rng):
+    fleet = Fleet.simulate(DEFAULT, participants=20, seed=0, steps=50)
+    ledger = PrivacyLedger(budget=(3.0, 1e-5))
+    release = ledger.release(mechanism("gaussian:epsilon=1,delta=1e-5"), fleet, rng, guess=np.full((3, 3), 1 / 3))
+    card = ledger.statement()
+    page, data = card.save(release.save(tmp_path / "release.json"))
+    assert (page.name, data.name) == ("release.card.md", "release.card.json")
+    content = json.loads(data.read_text())
+    assert content["epsilon"] == card.epsilon == ledger.get_epsilon(1e-5) == pytest.approx(1.0, abs=1e-6)
+    assert content["delta"] == 1e-5 and 1e-5 == pytest.approx(ledger.get_delta(card.epsilon), rel=1e-3)
+    assert content["curve"] == [[delta, ledger.get_epsilon(delta)] for delta in (1e-3, 1e-5, 1e-6, 1e-9)]
+    assert content["relation"] == ["ADD_OR_REMOVE_ONE"] and NeighboringRelation["ADD_OR_REMOVE_ONE"]
+    assert content["declared"] == ["guess"] and content["model"].startswith("central")
+    assert "one participant" in content["unit"][0] and any("joint privacy" in one for one in content["not_covered"])
+    assert ("cryptographic" in content["noise"][0]) == (rng is None)
+    assert any("OpenDP" in one and "zCDP" in one for one in content["assumptions"]) == (rng is None)
+    text = page.read_text()
+    assert len(text.splitlines()) < 60 and str(card) in text
+    for heading in (
+        "Unit of protection",
+        "Neighbouring relation",
+        "Bound on contributions",
+        "Not covered",
+        "Assumptions",
+    ):
+        assert f"**{heading}**" in text
+    assert "dp-accounting" in content["accounting"] and "dp-ensemble-env" in content["implementation"]
+
+
+def test_a_card_without_a_guarantee_is_plain_json(tmp_path):
+    ledger = PrivacyLedger().record_deterministic("a plan")
+    content = json.loads(ledger.statement().save(tmp_path / "x.json")[1].read_text())
+    assert content["epsilon"] == "infinity" and content["curve"][0][1] == "infinity"
+    assert "epsilon is infinite" in str(ledger.statement())
+
+
+def test_what_one_dirichlet_release_would_guarantee():
+    assert "(12.16, 1e-06)" in release_guarantee(50, 0.03, 0.1, 1e-6, 20)
+    assert "in total (L1 distance)" in release_guarantee(50, 0.03, 0.1, 1e-6, 20, entries="any")
+    assert "No guarantee" in (text := release_guarantee(50, 0.03, 0.0, 1e-6)) and "set a floor" in text

@@ -197,8 +197,8 @@ def analytical(
 
 
 def planned_on(core: Core, release: Release | None) -> EnsembleModel:
-    """Return the model that a plan is made on: the environment's own, or with the behaviour of a release."""
-    return core.model if release is None else core.model.with_default(release.matrix)
+    """Return the model that a plan is made on: the environment's own, or what may be handed out with a release."""
+    return core.model if release is None else core.model.public(release)
 
 
 def on_support(policy: FloatArray, model: EnsembleModel) -> FloatArray:

@@ -16,6 +16,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -26,15 +27,18 @@ from numpy.typing import NDArray
 from dp_ensemble_env.agents import make_agent
 from dp_ensemble_env.chain.event import DemandResponseEvent
 from dp_ensemble_env.context import Context
+from dp_ensemble_env.control.policies import as_tilt
 from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv, functional
 from dp_ensemble_env.envs.spec import portable_spec
-from dp_ensemble_env.model import DECLARABLE, EnsembleModel
+from dp_ensemble_env.experiments import datasets
+from dp_ensemble_env.model import ALWAYS_PUBLIC, DECLARABLE, EnsembleModel
 from dp_ensemble_env.privacy import Fleet, PrivacyLedger, Release, adjacency_from_counts, mechanism
 from dp_ensemble_env.privacy import ledger as ledger_module
 from dp_ensemble_env.privacy.mechanisms import dirichlet
 from dp_ensemble_env.reporting.charts import Chart, Explorer, Series, Stop
 from dp_ensemble_env.reporting.page import Page
 from dp_ensemble_env.reporting.plots import draw_chart
+from dp_ensemble_env.scenarios.metered import DaySettings, metered_day
 
 #: An id that takes a model.
 ID = "canary/Model-v1"
@@ -255,6 +259,79 @@ def test_what_leaves_depends_on_nothing_but_the_release(redraw: str, monkeypatch
     assert {name for name in first if first[name] != second[name]} == set()
 
 
+def office(seed: int) -> SimpleNamespace:
+    """Return sixty days of hourly readings, with enough above the floor to spare."""
+    rng, hour = np.random.default_rng(seed), np.arange(24 * 60)
+    stamps = np.datetime64("2024-06-16T00:00", "s") + hour * np.timedelta64(3600, "s")
+    scale = np.repeat(np.append(rng.uniform(0.7, 1.2, 59), 1.0 + 0.1 * seed), 24)
+    kw = scale * (200.0 + 150.0 * np.exp(-0.5 * ((hour % 24 - 13) / 3.5) ** 2)) + rng.normal(0.0, 3.0, len(hour))
+    return SimpleNamespace(times=stamps, kw=kw, step=np.timedelta64(3600, "s"), source="office", notes=())
+
+
+def metered(seed: int) -> EnsembleModel:
+    """Return a metered day on stated levels: utility, start, baseline and notes come from the readings."""
+    event = DemandResponseEvent("2024-08-14", step_minutes=60, notice_minutes=60)
+    day = metered_day(office(seed), event, DaySettings(levels=6, penalty=40.0))
+    return day.model.override(power_kw=np.linspace(100.0, 450.0, 6))
+
+
+def from_series(seed: int) -> EnsembleModel:
+    """Return a chain for all times, on stated levels."""
+    series, event = office(seed), DemandResponseEvent("2024-08-14", step_minutes=60, notice_minutes=60)
+    model = EnsembleModel.from_series(series, event, n_states=6, public=["levels"])
+    levels = np.linspace(100.0, 450.0, 6)
+    return model.override(power_kw=levels, utility=model.event.utility(levels))
+
+
+PAIRS = {
+    "counts": lambda: (private_model(), private_model(default=COUNTS.T / COUNTS.sum(axis=0)[:, None], counts=COUNTS.T,
+                                                      initial=INITIAL[::-1].copy(), notes=["Other."])),
+    "metered day": lambda: (metered(0), metered(1)),
+    "series": lambda: (from_series(0), from_series(1)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_two_data_sets_and_one_release_leave_equal_bytes(pair: str, tmp_path: Path) -> None:
+    """Models, specs, plans, data sets, observations, rewards and the card tell of the release and of nothing else."""
+    models = PAIRS[pair]()
+    assert not np.array_equal(models[0].default, models[1].default)
+    assert pair == "counts" or not np.array_equal(models[0].initial, models[1].initial)
+    release = mechanism(SPEC).release(models[0].default, 0)
+    sides = []
+    for model in models:
+        ledger = PrivacyLedger().record(release)
+        env = EnsembleEnv(model, "single", "tilt", privacy=release, ledger=ledger, reward="dollars")
+        crowd = EnsembleEnv(model, 30, "price", privacy=release, infos="all", ledger=ledger)
+        steady = np.full(env.action_space.shape, 0.2)
+        seen = [[env.reset(seed=seed), *(env.step(steady) for _ in range(3))] for seed in range(5)]
+        seen.append([crowd.reset(seed=1), crowd.step(np.full(crowd.action_space.shape, 0.5))])
+        plan = make_agent("standard", env)
+        page, data = ledger.statement().save(tmp_path / "release.json")
+        sides.append(
+            {
+                "model": pickle.dumps(model.public(release)),
+                "spec": portable_spec(model, release).to_json().encode(),
+                "environment": pickle.dumps(env),
+                "seen": pickle.dumps(seen),
+                "plan": pickle.dumps([plan.predict(step[0])[0] for step in seen[0]]),
+                "tilt": as_tilt(release, model.public(release)).tobytes(),
+                "data set": pickle.dumps(datasets.play(env, make_agent("standard", env), 0.01, 3)),
+                "ledger": ledger.to_json().encode(),
+                "card": page.read_bytes() + data.read_bytes(),
+            }
+        )
+    assert {name for name in sides[0] if sides[0][name] != sides[1][name]} == set()
+    assert pickle.dumps(models[0]) != pickle.dumps(models[1])
+
+
+def test_every_field_of_a_model_is_private_or_public_by_name() -> None:
+    """A field that is added later does not leave until somebody has decided that it may."""
+    declared = {"power_kw", "utility", "discomfort_penalty", "initial", "event", "notes", "public_fields"}
+    fields = set(EnsembleModel.__dataclass_fields__)
+    assert fields == {*ALWAYS_PUBLIC, *declared, "default", "counts"}
+
+
 #: Decisions of a model with nature and contexts, as distinctive as the counts above.
 DECISIONS = np.array(
     [
@@ -378,7 +455,6 @@ def test_run_folder_and_checkpoint_are_clean(tmp_path: Path) -> None:
 
 
 def test_saved_releases_ledgers_and_data_sets_are_clean(tmp_path: Path) -> None:
-    from dp_ensemble_env.experiments import datasets
     from dp_ensemble_env.scenarios.problem import Problem, ProblemSettings
 
     model = private_model()

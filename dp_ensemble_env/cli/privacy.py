@@ -604,7 +604,7 @@ class Regret(OnProblem):
         if fleet is not None and not spec.startswith("dirichlet"):  # which is drawn from the true behaviour
             sample = fleet.remembered("sample", lambda: regret.sample_matrix(fleet, model.guess))
         if self.learner is not None:
-            private = EnsembleEnv(model.with_default(release.matrix), action=self.action)
+            private = EnsembleEnv(model.public(release), action=self.action)
             budget = {} if self.steps is None else {"steps": self.steps}
             agent = make_agent(self.learner, private, seed=seed, **budget)
         return regret.split_regret(model, release, sample=sample, agent=agent, action=self.action)

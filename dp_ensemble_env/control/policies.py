@@ -299,9 +299,10 @@ def as_tilt(plan_or_matrix: Solution | ArrayLike | Any, model: EnsembleModel) ->
         One of
 
         - a `lsmdp.Solution`;
-        - a matrix of shape (n, n), or anything with a `matrix`, such as a
-          `Release`: the standard policy is solved on it first, with the
+        - a matrix of shape (n, n): the standard policy is solved on it first, with the
           model's utility and penalty;
+        - anything with a `matrix`, such as a `Release`: the standard policy is solved
+          on what may be handed out with it, `EnsembleModel.public`;
         - a policy of shape (T, n, n) that is optimal for one (n, n) matrix
           under the model's utility and penalty. The last step gives that
           matrix away (E8), and with it the attraction. Any other policy is
@@ -337,7 +338,10 @@ def as_tilt(plan_or_matrix: Solution | ArrayLike | Any, model: EnsembleModel) ->
         check_plain(model)
         ahead = _attraction_of(array, model)[1:]
         return tilted_policy(model, ahead - ahead.max(axis=1, keepdims=True))
-    return tilted_policy(model, solve_standard(model.with_default(array)).tilt)
+    given = hasattr(plan_or_matrix, "matrix")
+    return tilted_policy(
+        model, solve_standard(model.public(plan_or_matrix) if given else model.with_default(array)).tilt
+    )
 
 
 def check_plain(model: EnsembleModel) -> None:

@@ -69,6 +69,7 @@ def private_plan(participants: list[Participant], response: float, settings: Pri
     ledger = PrivacyLedger()
     protects = isinstance(mechanism, FleetMechanism)
     release = ledger.release(mechanism, fleet if protects else lazy_walk(len(power)), settings.seed)
+    ledger.declare("connection size", "number of participants")
     model = _model(np.asarray(release.matrix), power, event, response)
     solution = solve_standard(model)
     rng = np.random.default_rng(0)  # of the simulated participants, which know nothing but the release

@@ -19,6 +19,9 @@ from dp_ensemble_env.privacy.mechanisms.fleet_sums import FleetEvent
 from dp_ensemble_env.privacy.statement import DEFAULT_DELTA
 from dp_ensemble_env.reporting.tables import plain
 
+#: What a score on the true behaviour is marked with; such a score is no part of what leaves.
+ON_TRUTH = "on the truth: not private"
+
 
 @dataclass(frozen=True)
 class Deployed:
@@ -27,9 +30,9 @@ class Deployed:
     Attributes
     ----------
     deployed : float
-        Score on the true behaviour.
+        Score on the true behaviour; not private.
     without_data : float
-        Score there of a plan on a public guess, ε = 0.
+        Score there of a plan on a public guess, ε = 0; not private either.
     on_release : float
         Score on the release itself, which says little: the exact plan has 100 there.
     epsilon, delta : float
@@ -48,7 +51,7 @@ class Deployed:
     def __str__(self) -> str:
         return (
             f"Score on the release {self.on_release:.1f}, deployed {self.deployed:.1f}, without data "
-            f"{self.without_data:.1f}.\n{self.privacy}"
+            f"{self.without_data:.1f} (the last two {ON_TRUTH}).\n{self.privacy}"
         )
 
     @property
@@ -59,8 +62,10 @@ class Deployed:
         return f"Privacy: ε = {self.epsilon:.3g} at δ = {self.delta:g}{self.protects and ' for '}{self.protects}."
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain numbers; None for an infinite ε."""
-        return {name: plain(value) for name, value in asdict(self).items()}
+        """Return plain numbers, and which of them are not private; None for an infinite ε."""
+        return {name: plain(value) for name, value in asdict(self).items()} | {
+            "not_private": ["deployed", "without_data"]
+        }
 
 
 def score_without_data(truth: EnsembleModel) -> float:

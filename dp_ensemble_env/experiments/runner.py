@@ -336,7 +336,7 @@ def _scores(cell: Cell, supplies: Supplies) -> tuple[dict[str, Any], int | None]
     agent: Any = None
     if cell.training:
         models = [supplies.model(cell, i, "train") for i in range(cell.training)]
-        seen = [model if (r := drawn(model)) is None else model.with_default(r.matrix) for model in models]
+        seen = [model if (r := drawn(model)) is None else model.public(r) for model in models]
         agent = _made(cell, environment(seen))
         made = [score(agent, environment(model), i) for i, model in enumerate(seen[: len(cell.instances)])]
     for i in cell.instances:

@@ -82,7 +82,7 @@ class Problem:
     @property
     def model(self) -> EnsembleModel:
         """The model that the environments run."""
-        return self.true_model if self.release is None else self.true_model.with_default(self.release.matrix)
+        return self.true_model if self.release is None else self.true_model.public(self.release)
 
 
 @dataclass(frozen=True, eq=False)

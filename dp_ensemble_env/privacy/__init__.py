@@ -24,7 +24,7 @@ _MODULES = {
     ),
     "accounting.theorem2": "theorem2_epsilon",
     "adjacency": "Adjacency DeviceChain adjacency_from_counts chain_from_devices",
-    "audit": "AuditResult audit_average audit_epsilon audit_function audit_samples epsilon_lower_bound",
+    "audit": "AuditResult audit_average audit_epsilon audit_files audit_function audit_samples epsilon_lower_bound",
     "fleet": "Fleet",
     "ledger": "PrivacyBudgetExceeded PrivacyLedger require_guarantee",
     "mechanisms": "mechanism",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -12,10 +13,12 @@ from dp_ensemble_env.control.lsmdp import solve
 from dp_ensemble_env.privacy import (
     DirichletMechanism,
     Fleet,
+    GaussianMechanism,
     PrivacyLedger,
     RowGroup,
     audit_average,
     audit_epsilon,
+    audit_files,
     audit_function,
     audit_samples,
     composed_epsilon,
@@ -35,6 +38,7 @@ from dp_ensemble_env.privacy.audit import (
     with_canary,
 )
 from dp_ensemble_env.privacy.mechanisms.fleet_sums import Layout
+from dp_ensemble_env.privacy.mechanisms.noise import GRID
 
 H, DELTA, OMEGA, K = 0.03, 0.05, 0.1, 50.0
 
@@ -239,3 +243,54 @@ def test_a_deterministic_function_of_two_inputs_is_unbounded_or_shows_nothing():
     rng = np.random.default_rng(5)
     with pytest.raises(ValueError, match="the function is random"):
         audit_pair(lambda fleet: rng.normal(), *fleets)
+
+
+# ------------------------------------------------------------------ from the file on
+STAMPS = np.datetime64("2024-07-01T00:00") + np.arange(24 * 20) * np.timedelta64(1, "h")
+#: Planted participants: readings by stamp. Each would change what others contribute if anything were inferred from all.
+OUTLIERS = {
+    "jumps from end to end": lambda t: [f"{1e9 * (i % 2)}" for i in range(len(t))],
+    "never leaves its level": lambda t: ["1.5"] * len(t),
+    "another decimal sign": lambda t: [f"{i % 6},5" for i in range(len(t))],
+    "no number at all": lambda t: ["off"] * len(t),
+    "one reading": lambda t: ["3.0", *[""] * (len(t) - 1)],
+    "negative": lambda t: [f"-{i % 5}" for i in range(len(t))],
+    "every other hour": lambda t: ["2.0" if i % 2 else "" for i in range(len(t))],
+}
+
+
+def planted_files(folder, outlier, participants=12):
+    rng = np.random.default_rng(3)
+    others = np.clip(2.0 + np.cumsum(rng.choice([-0.5, 0.0, 0.5], (len(STAMPS), participants)), axis=0), 0.1, 5.9)
+    columns = [[f"{kw:.2f}" for kw in column] for column in others.T]
+    for name, extra in (("present", [OUTLIERS[outlier](STAMPS)]), ("absent", [])):
+        head = ["time", *(f"m{i} (kW)" for i in range(participants)), *["planted (kW)"] * len(extra)]
+        rows = zip([str(stamp).replace("T", " ") for stamp in STAMPS], *columns, *extra, strict=True)
+        (folder / f"{name}.csv").write_text("\n".join(";".join(row) for row in [head, *rows]) + "\n")
+    return folder / "present.csv", folder / "absent.csv"
+
+
+DECLARED = {"edges": [0, 2, 4, 6], "step_minutes": 60, "stamp": "start", "delimiter": ";"}
+
+
+@pytest.mark.parametrize("outlier", OUTLIERS)
+def test_a_claim_holds_from_the_file_on(outlier, tmp_path):
+    shown, claim = audit_files(GaussianMechanism(4.0, 1e-6), *planted_files(tmp_path, outlier), draws=1000, **DECLARED)
+    assert shown.epsilon <= claim.epsilon == pytest.approx(4.0, rel=1e-6)
+
+
+@dataclass(frozen=True)
+class TooSensitive(GaussianMechanism):
+    """Everybody contributes a fifth more than is charged."""
+
+    def numbers(self, fleet, layout, event, rng):
+        return super().numbers(fleet, layout, event, rng) + 0.2 * layout.sums(fleet) / GRID
+
+
+def test_a_planted_sensitivity_is_caught_from_the_file_on(tmp_path):
+    files = planted_files(tmp_path, "jumps from end to end")
+    settings = {"draws": 6000, "confidence": 0.999, **DECLARED}
+    honest, claim = audit_files(GaussianMechanism(4.0, 1e-6), *files, **settings)
+    caught, same = audit_files(TooSensitive(4.0, 1e-6), *files, **settings)
+    assert same == claim and honest.epsilon <= claim.epsilon < caught.epsilon
+    assert honest.epsilon > 0.7 * claim.epsilon  # the attack is nearly as strong as the claim allows

@@ -14,7 +14,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -66,6 +66,13 @@ def total_epsilon(delta: float, counted: Iterable[tuple[Loss, int]]) -> float:
     counts = _merged(counted)
     if NoBound() in counts:
         return math.inf
+    if rounding := sum(number * loss.rounding for loss, number in counts.items() if isinstance(loss, RowLoss)):
+        counts = _merged((replace(x, rounding=0.0) if isinstance(x, RowLoss) else x, n) for x, n in counts.items())
+    return rounding + _exact_epsilon(delta, counts)
+
+
+def _exact_epsilon(delta: float, counts: dict[Loss, int]) -> float:
+    """Return the same of losses without rounding."""
     if delta > 0 and len(counts) == 1 and isinstance(only := next(iter(counts)), GaussianLoss):
         return gaussian_epsilon(delta, only.sigma)
     rows = {loss: number for loss, number in counts.items() if isinstance(loss, RowLoss)}

@@ -45,7 +45,7 @@ from dp_ensemble_env.privacy.accounting.divergence import (
     renyi_divergence,
     renyi_limit,
 )
-from dp_ensemble_env.tools.validation import check_choice, check_count, check_positive
+from dp_ensemble_env.tools.validation import check_choice, check_count, check_in_range, check_positive
 
 FloatArray = NDArray[np.float64]
 #: How rows of a draw compose: "sequential" (all), "parallel" (the worst of each matrix), or so many of each matrix.
@@ -195,15 +195,20 @@ class LaplaceLoss(Loss):
 
 @dataclass(frozen=True)
 class RowLoss(Loss):
-    """One row of a Dirichlet release: its dominating pair, or the Rényi bound for moves of any entries."""
+    """One row of a Dirichlet release: its dominating pair, or the Rényi bound for moves of any entries.
+
+    `rounding` bounds what rounding adds to the loss of every outcome of a published row; the accountant adds it to ε.
+    """
 
     kind: ClassVar[str] = "dirichlet-row"
     k: float
     omega: float
     h: float
     entries: Entries = "two"
+    rounding: float = 0.0
 
     def __post_init__(self) -> None:
+        check_in_range(self.rounding, "rounding", 0, math.inf)
         check_row_settings(self.k, self.h, self.omega)
         check_choice(self.entries, "entries", ENTRIES)
 

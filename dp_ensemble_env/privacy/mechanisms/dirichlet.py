@@ -23,8 +23,12 @@ outside it, so whoever sees the output sees the support.
 **Publication.** A draw from the system's entropy is made by Pólya's urn (`noise.polya_urn`): a row holds whole
 numbers of tickets, `weight` in all, and releases ``(balls of a + ½)/(balls + |S|/2)``. That is a function of a
 draw of :math:`\mathrm{Dir}(\tilde k\tilde p)` with :math:`\tilde k \le k` and a row :math:`\tilde p` that is rounded to
-tickets, so the guarantee of that draw holds. Rounding moves a row by at most one ticket an entry: the claim is
-computed with an h that is larger by :math:`2|S|` tickets and a least entry that is smaller by one.
+tickets, so the guarantee of that draw holds. Tickets are rounded down, each entry by itself, and what is left goes to
+the first entry. So rows that are h apart stay within h and :math:`2|S|` tickets, which the claim is computed with, and
+with a least entry that is smaller by `SLACK` tickets. Of two rows that differ in two entries the first entry may become
+a third, by at most two tickets. Let a row between them differ from the one in two entries and from the other by those
+tickets: the dominating pair covers the first step, and `rounding_loss` bounds the second for *every* outcome. As
+outcomes that are bounded everywhere add up, whatever is composed, the accountant adds it to ε.
 
 What a draw costs: row `b` with ``|S_b|`` successors, drawn with floor ω, is the
 dominating pair of `accounting.divergence` with least entry ω and adjacency
@@ -64,6 +68,8 @@ from dp_ensemble_env.tools.validation import (
 PAPER_H = 0.03
 #: Tickets of a published row, and balls drawn from its urn.
 TICKETS, BALLS = 2**46, 2**14
+#: Tickets by which rounding may lower the least entry of a row.
+SLACK = 4
 H_SOURCES = ("stated", "counts", "devices")
 _LIMITS = (("stated", AGGREGATE_LIMIT), ("counts", COUNTS_LIMIT))
 
@@ -151,14 +157,23 @@ class DirichletEvent(Event, type="dirichlet"):
         support = {"successors": self.successors, "steps": self.steps}  # a published draw has no stream to fix
         return {**settings, **support, "h": (), "entries": "two", "h_source": "stated"}
 
+    @property
+    def concentration(self) -> float:
+        """k, of a published draw that of the urn."""
+        weight, added = urn(self.k)
+        return weight / added if self.weight else self.k
+
     def losses(self) -> Losses:
         """Return the losses of the drawn rows, of an event without an h under that of the paper."""
         by_matrix: list[dict[Loss, int]] = []
+        k, least, entries, more = self.concentration, self.least, self.entries, 0.0
+        if self.weight and least > 0 and entries == "two":
+            more = rounding_loss(k, self.weight, least, self.balls)
         for moved in self._moved.reshape(self.steps, -1):
             sizes, numbers = np.unique(moved[moved > 0], return_counts=True)
             pairs = zip(sizes[::-1].tolist(), numbers[::-1].tolist(), strict=True)
-            if self.least > 0:
-                by_matrix.append({RowLoss(self.k, self.least, h, self.entries): number for h, number in pairs})
+            if least > 0:
+                by_matrix.append({RowLoss(k, least, h, entries, more): number for h, number in pairs})
             elif len(sizes):
                 by_matrix.append({NoBound(): int(numbers.sum())})
         return Losses.of(*by_matrix)
@@ -176,8 +191,8 @@ class DirichletEvent(Event, type="dirichlet"):
 
     @property
     def least(self) -> float:
-        """Least entry of the mechanism's input: the floor, of a published draw less one ticket."""
-        return self.floor - 1.0 / self.weight if self.weight and self.floor else self.floor
+        """Least entry of the mechanism's input: the floor, of a published draw less what rounding takes."""
+        return max(0.0, self.floor - SLACK / self.weight) if self.weight and self.floor else self.floor
 
     @property
     def row_h(self) -> NDArray[np.float64]:
@@ -243,6 +258,32 @@ class DirichletEvent(Event, type="dirichlet"):
         return settings, terms
 
 
+def urn(k: float) -> tuple[int, int]:
+    """Return the tickets of a row at the start, and the tickets that a ball adds: their ratio is k, rounded down."""
+    if k >= 1:
+        return TICKETS, max(1, math.ceil(TICKETS / k))
+    return max(1, math.floor(k * TICKETS)), TICKETS
+
+
+def rounding_loss(k: float, weight: int, least: float, balls: int) -> float:
+    r"""Return how much the logarithm of any outcome's probability moves when two tickets change hands.
+
+    A colour with the parameter :math:`\alpha` that is drawn n times contributes
+    :math:`\alpha(\alpha+1)\cdots(\alpha+n-1)` to the probability of the numbers of balls, and the sum of the
+    parameters stays. With t more it grows by at most :math:`t\sum 1/(\alpha+i) \le t(1/\alpha + \log(1 + n/\alpha))`
+    in logarithms; the colour that loses t moves the other way.
+    """
+    alpha, moved = k * least, 2.0 * k / weight
+    return moved * (1.0 / alpha + math.log1p(balls / alpha))
+
+
+def rounded(row: NDArray[np.float64], weight: int) -> list[int]:
+    """Return the tickets of a row of positive entries, `weight` in all."""
+    tickets = [int(math.floor(share * weight)) for share in row.tolist()]
+    tickets[0] += weight - sum(tickets)
+    return tickets
+
+
 def row_groups(event: DirichletEvent, rows: Rows) -> list[RowGroup]:
     """Return the rows of a release that are charged, equal ones together.
 
@@ -250,7 +291,7 @@ def row_groups(event: DirichletEvent, rows: Rows) -> list[RowGroup]:
     """
     row_h = event.row_h if rows == "sequential" else event.touched(1 if rows == "parallel" else int(rows))
     values, counts = np.unique(row_h[row_h > 0], return_counts=True)
-    return [RowGroup(event.k, event.least, float(h), int(n)) for h, n in zip(values, counts, strict=True)]
+    return [RowGroup(event.concentration, event.least, float(h), int(n)) for h, n in zip(values, counts, strict=True)]
 
 
 def _pooled(data: Any, clip: int | None, support: ArrayLike | None) -> DeviceChain | None:
@@ -363,24 +404,15 @@ class DirichletMechanism(Mechanism):
     def _event(self, drawn: NDArray[np.bool_], seeding: Seeding) -> DirichletEvent:
         steps = int(np.prod(drawn.shape[:-2]))
         event = DirichletEvent(float(self.k), float(self.floor), _row_sizes(drawn), seeding=seeding, steps=steps)
-        return replace(event, balls=BALLS, weight=self._urn[0]) if seeding == "os-entropy" else event
-
-    @property
-    def _urn(self) -> tuple[int, int]:
-        """Tickets of a row at the start, and tickets that a ball adds: their ratio is k, rounded down."""
-        if self.k >= 1:
-            return TICKETS, max(1, math.ceil(TICKETS / self.k))
-        return max(1, math.floor(self.k * TICKETS)), TICKETS
+        return replace(event, balls=BALLS, weight=urn(self.k)[0]) if seeding == "os-entropy" else event
 
     def _published(self, inputs: NDArray[np.float64]) -> NDArray[np.float64]:
         """Draw every row from its urn; logarithms of numbers that are in proportion to the release."""
-        weight, added = self._urn
+        weight, added = urn(self.k)
         counts = np.zeros(inputs.shape)
         for place in np.ndindex(inputs.shape[:-1]):
             cells = np.flatnonzero(inputs[place])
-            tickets = [int(math.floor(share * weight)) for share in inputs[place][cells].tolist()]
-            tickets[int(np.argmax(tickets))] += weight - sum(tickets)  # what rounding has left goes to the largest
-            counts[place][cells] = polya_urn(tickets, added, BALLS) + 0.5
+            counts[place][cells] = polya_urn(rounded(inputs[place][cells], weight), added, BALLS) + 0.5
         with np.errstate(divide="ignore"):
             return np.log(counts)
 

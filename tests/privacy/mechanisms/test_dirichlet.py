@@ -12,10 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
+from scipy.special import gammaln
 
 from dp_ensemble_env.privacy import Fleet, PrivacyLedger, mechanism
-from dp_ensemble_env.privacy.accounting.losses import RowLoss
+from dp_ensemble_env.privacy.accounting.accountant import total_epsilon
+from dp_ensemble_env.privacy.accounting.losses import PureLoss, RowLoss
 from dp_ensemble_env.privacy.adjacency import AGGREGATE_LIMIT, COUNTS_ARE_DATA, COUNTS_LIMIT
+from dp_ensemble_env.privacy.mechanisms import dirichlet
 from dp_ensemble_env.privacy.mechanisms.base import Permit
 from dp_ensemble_env.privacy.mechanisms.dirichlet import (
     PAPER_H,
@@ -425,3 +428,44 @@ def test_no_participant_moves_a_dirichlet_row_of_a_fleet_by_more_than_h():
     assert release.matrix.shape == TALL
     assert_array_equal(release.matrix[0, 0], release.matrix[1, 0])
     assert np.abs(release.matrix[0, 1] - release.matrix[1, 1]).max() > 1e-3
+
+
+# ------------------------------------------------------------------ rounding to tickets
+@pytest.mark.parametrize("seed", range(40))
+def test_rounded_neighbours_differ_in_two_entries_and_by_two_tickets_in_the_first(seed):
+    rng = np.random.default_rng(seed)
+    n, weight, h = int(rng.integers(3, 9)), [2**46, 1000, 64][seed % 3], 0.1
+    row = 0.06 + (1.0 - 0.06 * n) * rng.dirichlet(np.ones(n))
+    i, j = rng.permutation(n)[:2]
+    other = row.copy()
+    other[i], other[j] = row[i] - 0.5 * h * (row[i] > 0.06 + 0.5 * h), row[j] + 0.5 * h * (row[i] > 0.06 + 0.5 * h)
+    moved = np.array(dirichlet.rounded(row, weight)) - np.array(dirichlet.rounded(other, weight))
+    assert moved.sum() == 0 and set(np.flatnonzero(moved)) <= {0, i, j}
+    assert abs(moved[i] + moved[j]) <= 2 or 0 in (i, j)
+    assert np.abs(moved).sum() <= h * weight + 2 * n
+    assert min(dirichlet.rounded(row, weight)) >= 0.06 * weight - dirichlet.SLACK
+
+
+def test_the_loss_of_two_tickets_bounds_every_outcome():
+    weight, added, balls = 400, 40, 30  # so few tickets that rounding shows
+    alpha = np.array([60, 100, 240]) / added
+    moved = alpha + np.array([2, 0, -2]) / added
+    worst = 0.0
+    for first in range(balls + 1):
+        for second in range(balls + 1 - first):
+            counts = np.array([first, second, balls - first - second])
+            logs = [(gammaln(one + counts) - gammaln(one)).sum() for one in (alpha, moved)]
+            worst = max(worst, abs(logs[0] - logs[1]))
+    bound = dirichlet.rounding_loss(weight / added, weight, 58 / weight, balls)
+    assert 0.5 * bound < worst <= bound
+
+
+def test_a_published_draw_is_charged_for_its_urn():
+    event = DirichletMechanism(50, floor=0.05).event(np.full((4, 4), 0.25))
+    (loss, number), *_ = event.losses().counted("sequential")
+    assert number == 4 and 0 < loss.rounding < 1e-10 and loss.omega < 0.05 and loss.k <= 50
+    seeded = DirichletMechanism(50, floor=0.05).event(np.full((4, 4), 0.25), seeding="seed")
+    published, plain = (PrivacyLedger().record(one, 0.03).spent(1e-6) for one in (event, seeded))
+    assert plain <= published < plain * (1 + 1e-6)
+    totals = [total_epsilon(1e-6, [(replace(loss, rounding=x), 2), (PureLoss(0.1), 1)]) for x in (0.0, 0.5)]
+    assert totals[1] == 1.0 + totals[0]  # of each row

@@ -10,6 +10,7 @@ from scipy import special, stats
 
 from dp_ensemble_env.privacy import DirichletMechanism, Fleet, PrivacyLedger, mechanism
 from dp_ensemble_env.privacy.accounting.calibrate import concentrated_sigma
+from dp_ensemble_env.privacy.mechanisms.dirichlet import urn
 from dp_ensemble_env.privacy.mechanisms.noise import MOST_TICKETS, check_proven, polya_urn, proven
 
 
@@ -57,7 +58,7 @@ def test_published_dirichlet_rows_are_whole_numbers_of_balls_with_the_right_spre
 
 @pytest.mark.parametrize("k", [1e-3, 0.7, 1.0, 333.3, 1e20])
 def test_the_urn_never_holds_more_of_the_truth_than_k_says(k):
-    weight, added = DirichletMechanism(k)._urn
+    weight, added = urn(k)
     assert weight / added <= k and (weight / added >= 0.999 * k or added == 1) and weight + 2**14 * added < MOST_TICKETS
 
 

@@ -36,8 +36,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dp_ensemble_env.privacy.accounting.divergence import check_delta, vanishing_k_epsilon
-from dp_ensemble_env.tools.validation import as_float_array, check_count, check_positive, state_list
+from dp_ensemble_env.tools.validation import as_float_array, check_count, state_list
 
 #: Said wherever a chain of aggregate power meets a privacy statement.
 AGGREGATE_LIMIT = (
@@ -79,18 +78,6 @@ class Adjacency:
     def thin(self) -> tuple[int, ...]:
         """Rows too thinly observed to protect anyone: one participant may own half of what was seen, or all."""
         return tuple(int(row) for row in np.flatnonzero(self.h >= 1.0))
-
-    def out_of_reach(self, epsilon: float, delta: float, floor: float, successors: ArrayLike) -> tuple[int, ...]:
-        """Rows that alone exceed (epsilon, delta) at this floor, however small k is."""
-        check_positive(epsilon, "epsilon")
-        check_delta(delta)
-        sizes = np.asarray(successors)
-        rows = []
-        for row, (h, size) in enumerate(zip(self.h, sizes, strict=True)):
-            left = max(0.0, 1.0 - floor * size) * h
-            if size > 1 and vanishing_k_epsilon(delta, left, floor) > epsilon:
-                rows.append(row)
-        return tuple(rows)
 
     def __str__(self) -> str:
         text = (

@@ -12,7 +12,6 @@ from dp_ensemble_env.privacy import (
     adjacency_from_counts,
     chain_from_devices,
     composed_epsilon,
-    vanishing_k_epsilon,
 )
 from dp_ensemble_env.privacy.adjacency import AGGREGATE_LIMIT
 
@@ -117,13 +116,6 @@ def test_the_formula_for_all_ways_to_take_a_participant_away():
         table = np.zeros((4, 4))
         table[0] = counts
         assert distance <= adjacency_from_counts(table, owned).h[0] + 1e-12
-
-
-def test_rows_out_of_reach_at_a_floor():
-    adjacency = adjacency_from_counts([[500, 500, 0], [5, 5, 2], [10, 0, 0]], 1)
-    rows = adjacency.out_of_reach(1.0, 1e-6, 0.1, [2, 3, 1])
-    assert rows == (1,)  # the single-successor row costs nothing
-    assert vanishing_k_epsilon(1e-6, 0.7 * 2 / 12, 0.1) > 1.0 >= vanishing_k_epsilon(1e-6, 0.8 * 2 / 1000, 0.1)
 
 
 @pytest.mark.parametrize(

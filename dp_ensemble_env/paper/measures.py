@@ -243,9 +243,12 @@ def largest_shed(model: EnsembleModel, kwh: float) -> float:
 def released_outcomes(
     model: EnsembleModel, peak: int, k: float, count: int, seed: int
 ) -> tuple[FloatArray, float, float, float]:
-    """Mean power, mean curtailment at the peak with its standard error, and mean kWh of plans made on one release."""
+    """Mean power, mean curtailment at the peak with its standard error, and mean kWh of plans made on one release.
+
+    As in the paper, the plans know all but the matrix; what may be handed out besides is `EnsembleModel.public`.
+    """
     rng, mechanism = np.random.default_rng([seed, int(k), 7]), DirichletMechanism(k)
-    plans = (standard_policy(model.public(mechanism.release(model.default, rng))) for _ in range(count))
+    plans = (standard_policy(model.with_default(mechanism.release(model.default, rng).matrix)) for _ in range(count))
     outcomes = [event_outcome(model, plan) for plan in plans]
     free = event_outcome(model, model.default_policy).power_kw[peak]
     peaks = np.array([free - outcome.power_kw[peak] for outcome in outcomes])

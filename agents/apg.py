@@ -28,17 +28,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env.agents.hyperparams import hyperparameters
-from dp_ensemble_env.agents.learners import check_value, population_of
+from dp_ensemble_env.agents.learners import population_of
 from dp_ensemble_env.agents.runs import Record
+from dp_ensemble_env.agents.settings import changed, schedule, tuned_settings
 from dp_ensemble_env.envs import actions, functional
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.envs.tables import AHEAD
 from dp_ensemble_env.model import EnsembleModel
 
 Layers = list[tuple[NDArray[np.float32], NDArray[np.float32]]]
-#: What can be set.
-KEYS = ("n_envs", "n_timesteps", "learning_rate", "max_grad_norm", "clock", "policy_kwargs")
 NAME = "apg"
 #: The table learns at so many times the rate of the network: a step of Adam moves one entry by the rate, and all
 #: weights of a network, each of which moves the action.
@@ -55,8 +53,7 @@ class GradientPolicy:
     layers : list of (weight, bias)
         Weights of shape (outputs, inputs), as PyTorch has them.
     table : ndarray of shape (T, 1 + f, outputs), optional
-        What is added at each decision: an action, and one for each feature of the context. Without it, as in
-        older files, the network acts alone.
+        What is added at each decision: an action, and one for each feature of the context.
     """
 
     def __init__(self, layers: Layers, table: NDArray[np.float32] | None = None) -> None:
@@ -129,7 +126,7 @@ def decision_of(observation: Any, table: Sequence[int]) -> Any:
 
 
 # ------------------------------------------------------------------ settings
-def settings_of(core: EnsembleEnv, changes: Mapping[str, Any]) -> dict[str, Any]:
+def settings_of(core: EnsembleEnv, changes: Mapping[str, Any], scenario: str | None = None) -> dict[str, Any]:
     """Return the tuned settings with the changes, whose names and values are checked."""
     mode = actions.mode(core.action_mode)
     if mode.basis is None or mode.levels:
@@ -137,20 +134,7 @@ def settings_of(core: EnsembleEnv, changes: Mapping[str, Any]) -> dict[str, Any]
             f"apg follows the gradient of tilts, which action={core.action_mode!r} has none of; pass action='tilt' or "
             "'price'."
         )
-    settings = hyperparameters(NAME, population_of(core), core.action_mode)
-    for name, value in changes.items():
-        if name not in KEYS:
-            raise ValueError(f"apg has no hyper-parameter {name!r}; it has {', '.join(KEYS)}.")
-        check_value(name, value)
-    settings.update(changes)
-    return settings
-
-
-def rate_at(rate: float | str, done: float) -> float:
-    """Return the learning rate when a share `done` of the training is over; ``"lin_0.01"`` falls to zero."""
-    falling = isinstance(rate, str)
-    start = float(str(rate).removeprefix("lin_"))
-    return start * (1.0 - done) if falling else start
+    return changed(NAME, tuned_settings(NAME, population_of(core), core.action_mode, scenario), changes)
 
 
 # ------------------------------------------------------------------ training
@@ -176,6 +160,7 @@ class Trainer:
         made = [EnsembleEnv(model, "mean-field", action, reward="dollars") for model in models]
         self.params = [functional.make(env, backend="torch", dtype="float32") for env in made]
         self.settings, self.seed, self.total = settings, seed, total
+        self.rate = schedule(settings["learning_rate"])
         self.steps = 0
         hidden = settings["policy_kwargs"].get("net_arch", [64, 64])
         sizes = [self.params[0].observation_size, *hidden, self.params[0].action_shape[0]]
@@ -246,8 +231,9 @@ class Trainer:
         self.optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.weights, self.settings["max_grad_norm"])
+        left = 1.0 - self.steps / self.total
         for group in self.optimizer.param_groups:
-            group["lr"] = group["times"] * rate_at(self.settings["learning_rate"], self.steps / self.total)
+            group["lr"] = group["times"] * (self.rate(left) if callable(self.rate) else self.rate)
         self.optimizer.step()
         self.steps += self.chunk
 

@@ -10,6 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from dp_ensemble_env.agents.learners import LIBRARIES
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.envs.tables import Layout, layout_of
 from dp_ensemble_env.envs.vector import EnsembleVectorEnv
@@ -130,8 +131,8 @@ _PLANS = (
     "uncontrolled ad-hoc best-price myopic without-data standard taylor digamma average-sampled average-expansion "
     "average-exact"
 )
-_LEARNERS = {"z_learning": ["z-learning"], "sb3": ["ppo", "a2c", "sac", "td3", "dqn", "tqc", "trpo", "apg"]}
-_HOMES = {name: home for home, names in {"plans": _PLANS.split(), **_LEARNERS}.items() for name in names}
+_MODULES = {"plans": _PLANS.split(), "z_learning": ["z-learning"], "train": [*LIBRARIES, "apg"]}
+_HOMES = {name: home for home, names in _MODULES.items() for name in names}
 _REGISTRY: Registry[Kind] = Registry(
     "agent", {name: f"dp_ensemble_env.agents.{home}:KINDS" for name, home in _HOMES.items()}
 )
@@ -158,10 +159,15 @@ def register_agent(name: str, *, learns: bool = False) -> Callable[[Factory], Fa
     """
 
     def decorate(make: Factory) -> Factory:
-        _REGISTRY.register(name, Kind(make, learns), replace=True)
+        register_kind(name, Kind(make, learns))
         return make
 
     return decorate
+
+
+def register_kind(name: str, kind: Kind) -> None:
+    """Register how agents of a name are made; doing it again replaces it."""
+    _REGISTRY.register(name, kind, replace=True)
 
 
 def agent_kind(name: str) -> Kind:

@@ -1,4 +1,4 @@
-"""Trained learners, and how they are loaded: from files without code, or with consent from those that have it."""
+"""Trained learners, and how they are loaded, from files without code."""
 
 from __future__ import annotations
 
@@ -10,15 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env.agents.hyperparams import tilts_of_weights
-from dp_ensemble_env.agents.learners import algorithm_class, price_list
 from dp_ensemble_env.agents.runs import POLICY, digest_of, read_object
+from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy.release import Release
 from dp_ensemble_env.tools.files import resolved
-from dp_ensemble_env.tools.validation import check_count
-
-#: A model as Stable-Baselines3 saves it: an archive with pickles in it.
-FOREIGN = "model.zip"
 
 
 @dataclass(repr=False)
@@ -31,8 +26,9 @@ class LearnedAgent:
         The learner of Stable-Baselines3; of an agent that was loaded, its policy.
     name : str
         The algorithm.
-    prices : ndarray, optional
-        What the numbers that a discrete learner returns stand for.
+    codes : ndarray of shape (k, d), optional
+        What the learner's `k` choices, or units of its `k` numbers, stand for in actions of `d` numbers; by default its
+        actions stand for themselves.
     privacy : str
         What the training revealed, in words.
     curve : list of (int, float)
@@ -41,18 +37,15 @@ class LearnedAgent:
         Environment steps that were taken.
     seconds : float
         Wall-clock time of the training.
-    decisions : int
-        Of how many decisions the tilts are, if the learner returns weights of cosines instead of tilts; else 0.
     """
 
     model: Any
     name: str
-    prices: NDArray[np.floating] | None = None
+    codes: NDArray[np.float32] | None = None
     privacy: str = "that of the environment it was trained in"
     curve: list[tuple[int, float]] = field(default_factory=list)
     steps: int = 0
     seconds: float = 0.0
-    decisions: int = 0
 
     def __repr__(self) -> str:
         last = f", score {self.curve[-1][1]:.1f}" if self.curve else ""
@@ -63,11 +56,14 @@ class LearnedAgent:
     ) -> tuple[NDArray[np.floating], Any]:
         """Return the action and the hidden state, as `stable_baselines3` does."""
         action, state = self.model.predict(observation, state, episode_start, deterministic)
-        if self.prices is not None:
-            action = self.prices[np.asarray(action)][..., None]
-        if self.decisions:
-            action = tilts_of_weights(action, self.decisions)
+        if self.codes is not None:
+            chosen = np.asarray(action)
+            action = self.codes[chosen] if chosen.dtype.kind in "iu" else np.clip(chosen @ self.codes, -1.0, 1.0)
         return action, state
+
+    def schedule(self, model: EnsembleModel) -> NDArray[Any] | None:
+        """Return the actions (T, c, ...) that it plays in a model, if it learned a schedule; else None."""
+        return self.model.schedule(model) if hasattr(self.model, "schedule") else None
 
     def save(self, path: str | os.PathLike[str], binding: dict[str, Any] | None = None) -> str:
         """Write the policy and what is known of its training to a file without code; return the file's digest.
@@ -79,85 +75,42 @@ class LearnedAgent:
         binding : dict, optional
             Digests of the configuration, the release and the ledger that it belongs to.
         """
-        from dp_ensemble_env.agents.policy_files import save_policy
+        from dp_ensemble_env.agents.policy_file import save_policy
 
         about = {
-            "prices": None if self.prices is None else [float(price) for price in self.prices],
-            "decisions": self.decisions, "privacy": self.privacy, "curve": self.curve, "steps": self.steps,
-            "seconds": self.seconds, "binding": binding or {},
+            "codes": None if self.codes is None else self.codes.tolist(), "privacy": self.privacy, "curve": self.curve,
+            "steps": self.steps, "seconds": self.seconds, "binding": binding or {},
         }  # fmt: skip
-        return save_policy(path, getattr(self.model, "policy", self.model), self.name, about)
+        return save_policy(path, self.model, self.name, about)
 
 
-def safe_path(path: str | os.PathLike[str], folder: str | os.PathLike[str]) -> Path:
-    """Return the resolved path, which must lie in `folder` after links are followed."""
-    inside, target = resolved(folder), resolved(path)
-    if not target.is_relative_to(inside):
-        raise ValueError(
-            f"{path} lies outside {folder}, and models of Stable-Baselines3 execute code when they are loaded; move it "
-            "there, or allow it explicitly if you trust it."
-        )
-    return target
+def load_agent(path: str | os.PathLike[str]) -> LearnedAgent:
+    """Load the agent of a run folder or of a ``policy.safetensors``; nothing in the file is executed.
 
-
-def load_agent(
-    path: str | os.PathLike[str],
-    folder: str | os.PathLike[str] = "runs",
-    *,
-    algo: str | None = None,
-    allow_code: bool = False,
-    allow_outside: bool = False,
-) -> LearnedAgent:
-    """Load the agent of a run folder or of a file.
-
-    A ``policy.safetensors`` holds no code and may lie anywhere. A ``model.zip`` of Stable-Baselines3 executes code when
-    it is loaded; that must be allowed.
-
-    Parameters
-    ----------
-    path : path
-        A run folder, a ``policy.safetensors``, or a ``model.zip``.
-    folder : path
-        A ``model.zip`` is loaded from in here only.
-    algo : str, optional
-        Needed for a ``model.zip`` that has no ``config.json`` beside it.
-    allow_code : bool
-        Load a ``model.zip``, and execute what is in it.
-    allow_outside : bool
-        Load a ``model.zip`` from anywhere.
+    A model as Stable-Baselines3 saves it executes code when it is loaded, so it is not loaded here: load it with the
+    class that it belongs to, if you trust its author, and evaluate it as it is, ``evaluate(PPO.load(file), env)``.
     """
     file = resolved(path)
     if file.is_dir():
-        file = file / (POLICY if (file / POLICY).exists() or not (file / FOREIGN).exists() else FOREIGN)
+        file = file / POLICY
     if not file.is_file():
-        raise ValueError(f"there is no model file {file}; train one with dp-ensemble train.")
-    if file.suffix == ".safetensors":
-        return _load(file)
-    if not allow_outside:
-        safe_path(path, folder)
-        file = safe_path(file, folder)  # the file itself may be a link
-    if not allow_code:
-        raise ValueError(
-            f"{file} is a model of Stable-Baselines3, and loading it executes code that is in it; if you trust whoever "
-            "wrote it, pass allow_code=True."
-        )
-    return _load_foreign(file, algo)
+        raise ValueError(f"there is no policy file {file}; train an agent with dp-ensemble train.")
+    return _load(file)
 
 
 def _load(file: Path) -> LearnedAgent:
-    from dp_ensemble_env.agents.policy_files import load_policy
+    from dp_ensemble_env.agents.policy_file import load_policy
 
     policy, weights = load_policy(file)
     try:
         about = weights.settings["about"]
         check_binding(file, about["binding"])
-        prices = None if about["prices"] is None else np.array(about["prices"], np.float32)
+        codes = None if about["codes"] is None else np.array(about["codes"], np.float32)
+        if codes is not None and not (codes.ndim == 2 and np.isfinite(codes).all()):
+            raise ValueError(f"{file} holds codes of actions that are not a table of finite numbers; train again.")
         curve = [(int(steps), float(score)) for steps, score in about["curve"]]
         told = str(about["privacy"]), curve, int(about["steps"]), float(about["seconds"])
-        decisions = check_count(about.get("decisions", 0), "decisions", 0, 100_000)  # earlier files do not say
-        if decisions and (prices is not None or policy.action_space.shape[0] > decisions):
-            raise ValueError(f"{file} speaks of {decisions} decisions, which do not fit its policy; train again.")
-        return LearnedAgent(policy, str(weights.settings["algo"]), prices, *told, decisions)
+        return LearnedAgent(policy, str(weights.settings["algo"]), codes, *told)
     except (KeyError, TypeError) as error:
         raise ValueError(f"{file} does not say what it needs to about its training ({error}).") from error
 
@@ -172,23 +125,3 @@ def check_binding(file: Path, binding: dict[str, Any]) -> None:
             raise ValueError(
                 f"{file} belongs to another run than {beside}, or one of them was changed; restore them from a copy."
             )
-
-
-def _load_foreign(file: Path, algo: str | None) -> LearnedAgent:
-    """Load a model of Stable-Baselines3, which executes code."""
-    beside = file.parent / "config.json"
-    config = read_object(beside) if beside.exists() else {}
-    name = algo or config.get("algo")
-    if name is None:
-        raise ValueError(f"{file} has no config.json beside it; say which algorithm it is with algo=...")
-    kind = algorithm_class(name)
-    try:
-        model = kind.load(file, device="cpu")
-    except Exception as error:  # whatever its pickles raise
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise ValueError(f"{file} is no model of {name}, or it is damaged ({reason}).") from error
-    params = config.get("hyperparams") or {}
-    agent = LearnedAgent(model, name, price_list(params))
-    if params.get("cosines"):  # the box says of how many decisions, see `cosine_space`
-        agent.decisions = round(float(2.0 * model.action_space.high[0]) ** 2)
-    return agent

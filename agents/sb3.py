@@ -1,362 +1,262 @@
-"""Learners from Stable-Baselines3 and sb3-contrib, trained on the native vector environment.
+"""Training with Stable-Baselines3: what its networks see, and segments with their own seeds (imports torch).
 
-::
-
-    from dp_ensemble_env.agents.sb3 import TrainingSettings, train
-
-    env = gymnasium.make("dp_ensemble/Spot-v1")
-    agent = train("ppo", env, TrainingSettings(seed=0))
-    steps, score = agent.curve[-1]
-
-torch and Stable-Baselines3 are imported when something is trained or loaded.
+Training is cut into segments. At each cut the learner is scored, everything is saved in one file
+(`dp_ensemble_env.agents.checkpoint`), and environments and random generators are seeded afresh from (seed, steps so
+far). A run that is resumed from the file therefore continues exactly as the run that was never stopped, and the file
+needs to hold nothing of the environment, whose matrix may be private.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, field
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from dp_ensemble_env.agents import apg
-from dp_ensemble_env.agents.base import Kind, core_env
-from dp_ensemble_env.agents.evaluation import evaluate
-from dp_ensemble_env.agents.hyperparams import ALGORITHMS
-from dp_ensemble_env.agents.learners import (
-    algorithm_arguments,
-    algorithm_class,
-    check_changes,
-    population_of,
-    price_list,
-    privacy_of,
-    settings_of,
-    training_env,
-)
-from dp_ensemble_env.agents.loading import LearnedAgent, load_agent, safe_path
-from dp_ensemble_env.agents.runs import (
-    CHECKPOINTS,
-    POLICY,
-    Record,
-    check_config,
-    digest_of,
-    open_folder,
-    read_object,
-    write_json,
-)
-from dp_ensemble_env.envs.ensemble import EnsembleEnv
-from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.reporting.score import Outcome
-from dp_ensemble_env.tools.console import Progress
-from dp_ensemble_env.tools.files import atomic_write, sole_writer
-from dp_ensemble_env.tools.validation import check_count
+import gymnasium
+import numpy as np
+import torch
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.logger import Logger, configure
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 
-__all__ = ["LearnedAgent", "RunFolder", "TrainingSettings", "load_agent", "safe_path", "train"]
+from dp_ensemble_env.agents.learners import algorithm_arguments, algorithm_class, training_env
+from dp_ensemble_env.agents.runs import Record
+from dp_ensemble_env.envs.ensemble import EnsembleEnv
+from dp_ensemble_env.envs.tables import AHEAD, layout_of
+from dp_ensemble_env.model import EnsembleModel
 
 #: Called with the steps done, the steps planned and the latest score.
-Callback = Callable[[int, int, float], None]
+Progress = Callable[[int, int, float], None]
+#: What a learner counts, beside its networks and optimizers.
+_COUNTERS = (
+    *("num_timesteps", "_n_updates", "_episode_num", "_n_calls", "exploration_rate"),
+    *("_num_timesteps_at_start", "_current_progress_remaining", "_total_timesteps"),
+)
+#: Statistics of the latest episodes, which are logged.
+_LATEST = ("ep_info_buffer", "ep_success_buffer")
+#: The arrays of a replay buffer; what is not filled yet is not kept.
+_BUFFER = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
 
-#: Finite populations are scored with these episodes while training, and with others at the end.
-WATCH_SEED, FINAL_SEED = 5_000_000, 10_000
-CUTS = 20
+
+# ------------------------------------------------------------------ what the networks see
+class ClockFeatures(BaseFeaturesExtractor):
+    """The occupancy and the number of the decision in one-hot code.
+
+    Prices depend on time alone, so they are left out, unless there is a context: then
+    they and its features stay. With a coupling its levels, which stand in their place,
+    stay, too: instances differ in them. With this code a linear policy can hold a different
+    action for every decision.
+
+    Parameters
+    ----------
+    observation_space : gymnasium.spaces.Box
+        That of the ensemble.
+    horizon : int
+        Number of decisions, T.
+    context_features, ahead : int
+        How many features of the context an observation has, and how many prices, limits or targets.
+    coupled : bool
+        Whether there is a coupling.
+    """
+
+    def __init__(
+        self,
+        observation_space: gymnasium.spaces.Box,
+        horizon: int,
+        context_features: int = 0,
+        coupled: bool = False,
+        ahead: int = AHEAD,
+    ) -> None:
+        known = ahead + context_features
+        self.horizon, self.n_states = horizon, observation_space.shape[0] - 1 - known
+        self.kept = known if context_features or coupled else 0
+        super().__init__(observation_space, features_dim=horizon + self.n_states + self.kept)
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        """Return features of shape (batch, T + n), and with a context its prices and features."""
+        left = observations[:, self.n_states]
+        time = ((1.0 - left) * self.horizon).round().long().clamp(0, self.horizon - 1)
+        code = torch.nn.functional.one_hot(time, self.horizon).to(observations.dtype)
+        return torch.cat(
+            [code, observations[:, : self.n_states], observations[:, self.n_states + 1 :][:, : self.kept]], 1
+        )
+
+
+def clock_kwargs(model: EnsembleModel, ahead: int = AHEAD) -> dict[str, Any]:
+    """Return the policy_kwargs that install `ClockFeatures` for a model."""
+    shown = {"context_features": layout_of(model).features.shape[1], "coupled": model.coupling is not None}
+    settings = {"horizon": model.horizon, "ahead": ahead, **shown}
+    return {"features_extractor_class": ClockFeatures, "features_extractor_kwargs": settings}
 
 
 # ------------------------------------------------------------------ training
-@dataclass(frozen=True)
-class TrainingSettings:
-    """How a learner is trained.
-
-    Attributes
-    ----------
-    seed : int
-        Seed of networks, exploration and episodes.
-    total_steps : int, optional
-        Budget of environment steps over all sub-environments, by default the
-        tuned one. It is not exceeded: what is less than a rollout is left over.
-    target_score : float, optional
-        Stop at the first cut with at least this score.
-    interval : int, optional
-        Steps between cuts (score and checkpoint), by default a twentieth.
-    hyperparams : mapping
-        Changes to the tuned hyper-parameters.
-    """
-
-    seed: int = 0
-    total_steps: int | None = None
-    target_score: float | None = None
-    interval: int | None = None
-    hyperparams: Mapping[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        check_count(self.seed, "seed", 0, 2**31 - 1)
-        for name in ("total_steps", "interval"):
-            if getattr(self, name) is not None:
-                check_count(getattr(self, name), name)
-        if self.target_score is not None and not self.target_score <= 100:
-            raise ValueError(f"target_score must be at most 100, the optimum, got {self.target_score:g}.")
-        check_changes(self.hyperparams)
-
-
-@dataclass(frozen=True)
-class RunFolder:
-    """Where a run is kept; `dp_ensemble_env.agents.training` says what the folder will hold.
-
-    Attributes
-    ----------
-    path : path
-    resume : bool
-        Continue the run that is there, which must have the same configuration.
-    tensorboard : bool
-        Log to ``tensorboard/``.
-    environment : mapping
-        How the environment was made, to make it again from the folder.
-    """
-
-    path: Path
-    resume: bool = False
-    tensorboard: bool = False
-    environment: Mapping[str, Any] = field(default_factory=dict)
-
-    def check(self) -> None:
-        """Refuse a folder with a run that is not to be resumed, and one without a run that is."""
-        home = Path(self.path)
-        there = (home / "config.json").exists()
-        left = [name for name in (*CHECKPOINTS, POLICY, "ledger.json") if (home / name).exists()]
-        if left and not there:
-            raise ValueError(
-                f"{home} holds {left[0]} of a run whose config.json is gone; restore that, or choose another folder."
-            )
-        if self.resume and not there:
-            raise ValueError(f"there is no run in {self.path} to resume; leave resume=True out to start one.")
-        if there and not self.resume:
-            raise ValueError(f"{self.path} already holds a run; resume it with resume=True, or choose another folder.")
-
-
-def train(
-    algo: str,
-    env: Any = None,
-    settings: TrainingSettings = TrainingSettings(),  # noqa: B008 - frozen
-    *,
-    keep: RunFolder | None = None,
-    progress: Callback | None = None,
-    models: Sequence[EnsembleModel] = (),
-) -> LearnedAgent:
-    """Train a learner by interaction with an environment alone.
+class LibraryTrainer:
+    """A learner of a library with the environments that it is trained in.
 
     Parameters
     ----------
     algo : str
-        One of `dp_ensemble_env.agents.hyperparams.ALGORITHMS`.
-    env : gymnasium.Env, optional
-        Environments like this one are trained in; it is left alone. By default the
-        mean field of the campus event, in price mode.
-    settings : TrainingSettings
-    keep : RunFolder, optional
-        Where to keep the run.
-    progress : callable, optional
-        Called with steps done, steps planned and the latest score. By default
-        training that takes over two seconds says so on stderr.
+    core : EnsembleEnv
+        Environments like this one are trained in.
+    settings : dict
+    seed, total : int
+        Seed of everything, and steps of the whole training.
     models : sequence of EnsembleModel
-        Each episode of the training draws one of these instead of the environment's models
-        (`apg`: each update takes the next one), which still score the learner along the way.
-        Rewards are in the unit of each.
-
-    Returns
-    -------
-    LearnedAgent
+        See `training_env`.
+    log : path, optional
+        Where to write logs for TensorBoard; nothing is written before `learn`.
     """
-    kind = apg.Trainer if algo == apg.NAME else algorithm_class(algo)
-    core: Any = EnsembleEnv("campus-event", action="price") if env is None else core_env(env)
-    models = models or (core.models if len(core.models) > 1 else ())
-    if kind is apg.Trainer:
-        params = apg.settings_of(core, settings.hyperparams)
-    else:
-        params = settings_of(kind, algo, population_of(core), core.action_mode, settings.hyperparams)
-    run = _plan(algo, core, params, settings, models)
-    if keep is not None:
-        keep.check()
-        check_config(keep.path, {**run.config, "environment": dict(keep.environment)})
-    if progress is not None:
-        return _train(kind, core, params, run, keep, progress)
-    with Progress(f"training {algo}", run.total) as monitor:
-        return _train(
-            kind, core, params, run, keep,
-            lambda done, planned, score: monitor.advance(done, f"score {score:.1f}"),
-        )  # fmt: skip
+
+    def __init__(
+        self,
+        algo: str,
+        core: EnsembleEnv,
+        settings: dict[str, Any],
+        seed: int,
+        total: int,
+        models: Sequence[EnsembleModel] = (),
+        log: Path | None = None,
+    ) -> None:
+        kind, self.venv = algorithm_class(algo), training_env(core, settings, models)
+        self.seed, self.total, self.log = seed, total, log
+        try:
+            arguments = algorithm_arguments(settings, core.model, self.venv)
+            self.policy = kind(settings["policy"], self.venv, seed=seed, device="cpu", **arguments)
+        except (AssertionError, TypeError, ValueError, RuntimeError) as error:
+            reason = str(error).strip().rstrip(".") or type(error).__name__
+            raise ValueError(f"{kind.__name__} cannot be trained here with these settings: {reason}.") from error
+
+    def predict(self, *arguments: Any, **more: Any) -> tuple[Any, Any]:
+        """Act by the policy as it is now."""
+        action: tuple[Any, Any] = self.policy.predict(*arguments, **more)
+        return action
+
+    def learn(self, record: Record, **notes: Any) -> None:
+        """Train from where the record stands to the end or the target; `notes` are the arguments of `Segments`."""
+        # Asked to log nowhere, configure makes a folder all the same.
+        logger = Logger(None, []) if self.log is None else configure(str(self.log), ["tensorboard"])
+        self.policy.set_logger(logger)
+        callback = Segments(record, seed=self.seed, **notes)
+        self.policy.learn(self.total - record.steps, callback=callback, reset_num_timesteps=False)
+        self.venv.close()
+
+    def checkpoint_state(self) -> dict[str, Any]:
+        """Return everything that is needed to go on; random generators are seeded afresh."""
+        model = self.policy
+        state: dict[str, Any] = {
+            "parameters": model.get_parameters(),
+            "variables": {name: getattr(model, name) for name in model._get_torch_save_params()[1]},
+            "counters": {name: getattr(model, name) for name in _COUNTERS if hasattr(model, name)},
+            "latest": {name: list(getattr(model, name) or ()) for name in _LATEST},
+        }
+        buffer = getattr(model, "replay_buffer", None)
+        if buffer is not None:
+            filled = buffer.buffer_size if buffer.full else buffer.pos
+            state["buffer"] = {name: getattr(buffer, name)[:filled] for name in _BUFFER if hasattr(buffer, name)}
+            state["position"] = [int(buffer.pos), bool(buffer.full)]
+        return state
+
+    def restore_state(self, state: dict[str, Any]) -> None:
+        """Go back to where `checkpoint_state` was called."""
+        model = self.policy
+        model.set_parameters(state["parameters"], exact_match=True, device="cpu")
+        for name in model._get_torch_save_params()[1]:
+            getattr(model, name).data.copy_(state["variables"][name])
+        for name, value in state["counters"].items():
+            if name in _COUNTERS:
+                setattr(model, name, value)
+        for name in _LATEST:
+            setattr(model, name, deque(state["latest"][name], maxlen=model._stats_window_size))
+        buffer = getattr(model, "replay_buffer", None)
+        if buffer is not None:
+            for name in _BUFFER:
+                if hasattr(buffer, name):
+                    kept = np.asarray(state["buffer"][name])
+                    getattr(buffer, name)[: len(kept)] = kept
+            buffer.pos, buffer.full = state["position"]
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """A training run, checked: its steps, its cuts and the configuration that identifies it."""
+class Segments(BaseCallback):
+    """Score, save and reseed at every cut; stop at the target.
 
-    algo: str
-    settings: TrainingSettings
-    total: int
-    interval: int
-    config: dict[str, Any]
-    models: Sequence[EnsembleModel] = ()
+    Parameters
+    ----------
+    record : Record
+        Filled in along the way.
+    seed : int
+    interval : int
+        Steps between cuts; a cut waits for the end of the rollout under way.
+    score : callable
+        Returns the score of the learner as it is.
+    target : float, optional
+        Training stops at the first cut with at least this score.
+    save : callable, optional
+        Called at every cut, after the score was noted.
+    progress : callable, optional
+    """
 
-
-def _plan(
-    algo: str,
-    core: EnsembleEnv,
-    params: dict[str, Any],
-    settings: TrainingSettings,
-    models: Sequence[EnsembleModel] = (),
-) -> _Plan:
-    whole = core.model.horizon if algo == apg.NAME else 1  # apg plays whole episodes
-    chunk = int(params["n_envs"] * params.get("n_steps", whole))
-    total = params["n_timesteps"] if settings.total_steps is None else settings.total_steps
-    total = check_count(total, "total_steps") // chunk * chunk
-    if total < chunk:
-        raise ValueError(f"total_steps must be at least {chunk}, one rollout of {params['n_envs']} environments.")
-    interval = max(1, total // CUTS) if settings.interval is None else settings.interval
-    config: dict[str, Any] = {
-        "algo": algo, "population": population_of(core), "action": core.action_mode, "model": core.model.fingerprint,
-        "seed": settings.seed, "total_steps": total, "target_score": settings.target_score, "interval": interval,
-        "hyperparams": params,
-    }  # fmt: skip
-    if models:
-        config["instances"] = [model.fingerprint for model in models]
-    return _Plan(algo, settings, total, interval, config, models)
-
-
-def _train(
-    kind: Any, core: EnsembleEnv, params: dict[str, Any], run: _Plan, keep: RunFolder | None, progress: Callback
-) -> LearnedAgent:
-    from dp_ensemble_env.agents import training
-
-    home = None if keep is None else Path(keep.path)
-    venv = None if kind is apg.Trainer else training_env(core, params, run.models)
-    with training.one_thread():
-        if venv is None:
-            learner = kind(run.models or [core.model], core.action_mode, params, run.settings.seed, run.total)
-        else:
-            learner = _start(kind, params, core.model, venv, run.settings.seed)
-        # Nothing is written before the learner has accepted its settings.
-        with nullcontext() if home is None else sole_writer(home, "training"):
-            record, binding = (Record(), {}) if keep is None else _open(keep, run, core, learner)
-            if venv is not None:
-                _log(learner, home if keep is not None and keep.tensorboard else None)
-            agent = LearnedAgent(learner, run.algo, price_list(params), privacy_of(core))
-            agent.decisions = core.model.n_decisions if "cosines" in params else 0
-            _learn(agent, record, core, run, home, progress, binding)
-            if venv is None:
-                agent.model = learner.policy  # all that acting needs
-            if home is not None:
-                _finish(agent, home, evaluate(agent, core, seed=FINAL_SEED), binding, core.release is not None)
-    if venv is not None:
-        venv.close()
-    return agent
-
-
-def _open(keep: RunFolder, run: _Plan, core: EnsembleEnv, learner: Any) -> tuple[Record, dict[str, Any]]:
-    """Open the run folder, which is ours alone now, and bring the learner to where its checkpoint stands."""
-    from dp_ensemble_env.agents import checkpoints
-
-    home, config = Path(keep.path), {**run.config, "environment": dict(keep.environment)}
-    keep.check()  # another process may have been here since
-    check_config(home, config)
-    begun = checkpoints.there(home)
-    if not begun:
-        if core.release is not None and not core.release.reproducible:  # nobody can draw it again
-            core.release.save(home / "release.json")
-        open_folder(home, config)
-        with atomic_write(home / "ledger.json") as stream:
-            stream.write(core.ledger.to_json() + "\n")
-    elif not (home / "ledger.json").exists():
-        raise ValueError(f"the ledger of the run, {home / 'ledger.json'}, is gone; restore it from a copy.")
-    binding = {
-        "config": digest_of(config),
-        "release": None if core.release is None else core.release.digest,
-        "ledger": digest_of(read_object(home / "ledger.json")),
-    }
-    return checkpoints.restore(home, learner, binding) or Record(), binding
-
-
-def _learn(
-    agent: LearnedAgent,
-    record: Record,
-    core: EnsembleEnv,
-    run: _Plan,
-    home: Path | None,
-    progress: Callback,
-    binding: dict[str, Any],
-) -> None:
-    """Run the learner from where the record stands to the end, the target or the budget."""
-    from dp_ensemble_env.agents import checkpoints, training
-
-    target = run.settings.target_score
-
-    def save() -> None:
-        assert home is not None
-        checkpoints.save_checkpoint(home, agent.model, record, binding)
-        write_json(home / "results.json", {"finished": False, **record.__dict__})
-
-    def score() -> float:
-        return evaluate(agent, core, seed=WATCH_SEED).score
-
-    kept = None if home is None else save
-    done = bool(record.curve) and (record.steps >= run.total or (target is not None and record.curve[-1][1] >= target))
-    if not done and run.algo == apg.NAME:
-        agent.model.learn(record, interval=run.interval, score=score, target=target, save=kept, progress=progress)
-    elif not done:
-        callback = training.Segments(
-            record,
-            seed=run.settings.seed,
-            interval=run.interval,
-            score=score,
-            target=target,
-            save=kept,
-            progress=progress,
-        )
-        agent.model.learn(run.total - record.steps, callback=callback, reset_num_timesteps=False)
-    agent.curve, agent.steps, agent.seconds = record.curve, record.steps, record.seconds
-
-
-def _start(kind: Any, params: dict[str, Any], model: EnsembleModel, venv: Any, seed: int) -> Any:
-    """Make the learner."""
-    arguments = algorithm_arguments(params, model, venv)
-    try:
-        return kind(params["policy"], venv, seed=seed, device="cpu", **arguments)
-    except (AssertionError, TypeError, ValueError, RuntimeError) as error:
-        reason = str(error).strip().rstrip(".") or type(error).__name__
-        raise ValueError(f"{kind.__name__} does not take these hyper-parameters: {reason}.") from error
-
-
-def _log(learner: Any, home: Path | None) -> None:
-    from stable_baselines3.common.logger import Logger, configure
-
-    # Asked to log nowhere, configure makes a folder all the same.
-    learner.set_logger(Logger(None, []) if home is None else configure(str(home / "tensorboard"), ["tensorboard"]))
-
-
-def _finish(agent: LearnedAgent, home: Path, outcome: Outcome, binding: dict[str, Any], private: bool) -> None:
-    agent.save(home / POLICY, binding)
-    result = {"steps": agent.steps, "seconds": agent.seconds, "curve": agent.curve, "privacy": agent.privacy}
-    scored = {"scored_on": "the release" if private else "the true behaviour", "evaluation": outcome.to_dict()}
-    write_json(home / "results.json", {"finished": True, **result, **scored})
-
-
-# ------------------------------------------------------------------ by name
-def _factory(algo: str) -> Callable[..., LearnedAgent]:
-    def make(
-        env: Any,
+    def __init__(
+        self,
+        record: Record,
         *,
-        path: str | os.PathLike[str] | None = None,
-        load_folder: str | os.PathLike[str] = "runs",
-        steps: int | None = None,
-        progress: Callback | None = None,
-        allow_code: bool = False,
-        **settings: Any,
-    ) -> LearnedAgent:
-        """Train in an environment like `env`, or load the agent in `path`."""
-        if path is not None:
-            return load_agent(path, load_folder, algo=algo, allow_code=allow_code)
-        return train(algo, env, TrainingSettings(total_steps=steps, **settings), progress=progress)
+        seed: int,
+        interval: int,
+        score: Callable[[], float],
+        target: float | None = None,
+        save: Callable[[], None] | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        super().__init__()
+        self.record, self.seed, self.interval, self.score = record, seed, interval, score
+        self.target, self.save, self.progress = target, save, progress
+        self.reached = False
+        self._since = time.perf_counter()
+        self._before = record.seconds
 
-    return make
+    def _on_training_start(self) -> None:
+        self.planned = int(self.model._total_timesteps)
+        self._next = self.num_timesteps
+
+    def _on_rollout_start(self) -> None:
+        if self.num_timesteps < self._next or self.reached:
+            return
+        if not self.record.curve or self.record.curve[-1][0] < self.num_timesteps:  # else: resumed right here
+            self._note()
+        self._next = (self.num_timesteps // self.interval + 1) * self.interval
+        begin_segment(self.model, self.seed)
+
+    def _on_step(self) -> bool:
+        if self.progress is not None:
+            self.progress(self.num_timesteps, self.planned, self.record.curve[-1][1])
+        return not self.reached
+
+    def _on_training_end(self) -> None:
+        if not self.reached:
+            self._note()
+
+    def _note(self) -> None:
+        score = self.score()
+        self.record.curve.append((int(self.num_timesteps), score))
+        self.record.steps = int(self.num_timesteps)
+        self.record.seconds = self._before + time.perf_counter() - self._since
+        self.reached = self.target is not None and score >= self.target
+        self.logger.record("score", score)
+        self.logger.dump(self.num_timesteps)
+        if self.save is not None:
+            self.save()
 
 
-KINDS: dict[str, Kind] = {name: Kind(_factory(name), learns=True) for name in ALGORITHMS}
+def begin_segment(model: BaseAlgorithm, seed: int) -> None:
+    """Seed the generators from (seed, steps) and begin new episodes everywhere."""
+    assert model.env is not None
+    words = np.random.SeedSequence([seed, int(model.num_timesteps)]).generate_state(2)
+    model.set_random_seed(int(words[0] >> 1))
+    model.env.seed(int(words[1] >> 1))
+    model._last_obs = model.env.reset()  # type: ignore[assignment]
+    model._last_episode_starts = np.ones((model.env.num_envs,), dtype=bool)
+    if model.use_sde:  # the rollout drew its noise before the generators were seeded
+        noisy: Any = getattr(model, "actor", None) or model.policy
+        noisy.reset_noise(model.env.num_envs)

@@ -2,7 +2,7 @@
 
 ``python scripts/tuning.py --algo ppo --action price --steps 50000 --trials 20`` writes it to runs/tuning.
 
-Trial 0 is what `dp_ensemble_env.agents.hyperparams` holds now, so a study says what the search
+Trial 0 is what ``agents/hyperparams.toml`` holds now, so a study says what the search
 gained. Training seeds begin at 1000, apart from those that results are reported
 for. The same settings give the same study on one machine.
 
@@ -21,7 +21,7 @@ from typing import Any
 
 from dp_ensemble_env import scenarios
 from dp_ensemble_env.agents.generalisation import evaluate_split
-from dp_ensemble_env.agents.hyperparams import ALGORITHMS, LINEAR, changes_for, hyperparameters
+from dp_ensemble_env.agents.settings import scenario_changes, tuned_settings
 from dp_ensemble_env.agents.statistics import interquartile_mean
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.tools.console import Progress
@@ -42,7 +42,8 @@ LAMBDAS = (0.5, 1.0)
 #: The scenario that settings are tuned on unless another is named.
 DEFAULT_SCENARIO = "campus-event"
 #: Policies of learners that have the time in one-hot code.
-NETS: dict[str, Any] = {"linear": LINEAR["net_arch"], "small": {"pi": [64, 64], "vf": [64, 64]}}
+ALGORITHMS = ("ppo", "a2c", "trpo", "sac", "tqc", "td3", "dqn", "apg")
+NETS: dict[str, Any] = {"linear": {"pi": [], "vf": [64, 64]}, "small": {"pi": [64, 64], "vf": [64, 64]}}
 NAMES = ("mean-field", "single")
 
 
@@ -83,7 +84,7 @@ class TuningSettings:
             check_count(getattr(self, name), name)
         check_choice(self.scenario, "scenario", scenarios.names())
         check_count(self.instances, "instances", 1, len(scenarios.instances("validation")))
-        found = hyperparameters(self.algo, self.population, self.action)  # refuses what does not go together
+        found = tuned_settings(self.algo, self.population, self.action)  # refuses what does not go together
         if self.general and "bins" in found:
             home = f"scenario={DEFAULT_SCENARIO!r}"
             raise ValueError(f"{self.algo} does not train on several instances; tune it on {home}.")
@@ -204,8 +205,9 @@ def present(algo: str, settings: dict[str, Any]) -> dict[str, Any]:
 # ------------------------------------------------------------------ the study
 def beginning(settings: TuningSettings, horizon: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return what differs from the campus event's settings, and all settings, of trial 0."""
-    tuned = hyperparameters(settings.algo, settings.population, settings.action)
-    own = changes_for(settings.algo, settings.scenario, settings.action, settings.population)
+    tuned = tuned_settings(settings.algo, settings.population, settings.action)
+    field = settings.population == "mean-field"
+    own = scenario_changes(settings.algo, settings.scenario, settings.action) if field else {}
     if "n_steps" in tuned and "n_steps" not in own:  # rollouts are whole episodes
         own["n_steps"] = horizon
         if settings.general:  # of all instances
@@ -236,7 +238,7 @@ def tune(
     """
     import optuna
 
-    from dp_ensemble_env.agents.sb3 import TrainingSettings, train
+    from dp_ensemble_env.agents.train import TrainingSettings, train
 
     env = EnsembleEnv(settings.scenario, settings.population, settings.action)
     numbers = scenarios.instances("train") if settings.general else ()

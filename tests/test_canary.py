@@ -433,10 +433,10 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 def run_folder(env: EnsembleEnv, folder: Path) -> dict[str, bytes]:
     """Train for two rollouts, and return what the run folder holds."""
-    from dp_ensemble_env.agents.sb3 import RunFolder, TrainingSettings, train
+    from dp_ensemble_env.agents.train import RunFolder, TrainingSettings, train
 
     changes = {"n_envs": 4, "n_steps": 18, "batch_size": 24, "n_epochs": 1}
-    settings = TrainingSettings(seed=0, total_steps=144, interval=72, hyperparams=changes)
+    settings = TrainingSettings(seed=0, steps=144, interval=72, hyperparams=changes)
     train("ppo", env, settings, keep=RunFolder(folder))
     return files_of(folder)
 

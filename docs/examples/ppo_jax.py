@@ -191,10 +191,10 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
         f"{found['compile']:.1f} s to compile"
     )
     if args.beside:
-        from dp_ensemble_env.agents.sb3 import TrainingSettings
-        from dp_ensemble_env.agents.sb3 import train as train_sb3
+        from dp_ensemble_env.agents.train import TrainingSettings
+        from dp_ensemble_env.agents.train import train as train_sb3
 
-        agent = train_sb3("ppo", env, TrainingSettings(args.seed, 200_000, target_score=args.target, interval=2_880))
+        agent = train_sb3("ppo", env, TrainingSettings(args.seed, 200_000, target=args.target, interval=2_880))
         found["beside"] = agent.seconds
         score = agent.curve[-1][1]
         print(f"Stable-Baselines3: score {score:.1f} after {agent.steps:,} steps in {agent.seconds:.1f} s")

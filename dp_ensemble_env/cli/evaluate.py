@@ -11,7 +11,6 @@ from typing import Any, Literal
 from tyro.conf import Positional
 
 from dp_ensemble_env.agents import agent_names, evaluate, evaluate_split, make_agent
-from dp_ensemble_env.agents.hyperparams import ALGORITHMS
 from dp_ensemble_env.cli.options import InEnvironment, differences, parts, say
 from dp_ensemble_env.control.policies import POLICIES
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
@@ -60,12 +59,6 @@ class Evaluate(InEnvironment):
     """Score a whole set of instances instead of one."""
     instances: int | None = None
     """With --split, only the first N of the set."""
-    allow_code: bool = False
-    """Load a Stable-Baselines3 model.zip, which runs the code in it (run folders do not need this)."""
-    models: Path = Path("runs")
-    """With --allow-code, load from this folder only."""
-    algo: str | None = None
-    """Algorithm of a model file that has no config.json beside it."""
     seed: int = 0
     """Seed of everything random except the release."""
     json: Path | None = None
@@ -95,10 +88,6 @@ class Evaluate(InEnvironment):
         """Evaluate one agent."""
         if self.agent not in agent_names() and not Path(self.agent).exists():
             check_choice(self.agent, "agent (no run folder or model file either)", agent_names())
-        if self.algo is not None:
-            check_choice(self.algo, "--algo", ALGORITHMS)
-            if self.agent in agent_names():
-                raise ValueError("--algo belongs to a model file that does not say what it holds; leave it out.")
         check_count(self.seed, "--seed", 0, 2**31 - 1)
         for path in filter(None, (self.json, self.animate)):
             check_writable(path)
@@ -132,7 +121,7 @@ class Evaluate(InEnvironment):
         trained, settings = self.remembered([self.agent]), self.settings
         if settings != ProblemSettings(scenario=settings.scenario, instance=settings.instance):
             raise ValueError("--split takes a scenario's instances as they are; leave --meter and changes to it out.")
-        if self.agent in (*ALGORITHMS, "z-learning"):
+        if self.agent in agent_names(learns=True):
             raise ValueError(
                 f"{self.agent} would be trained on every instance anew; train it once with dp-ensemble train "
                 "--instances 20 and give the folder of the run."
@@ -204,9 +193,9 @@ class Evaluate(InEnvironment):
 
     def load_agent(self) -> Any:
         """Load the agent of a run folder or model file."""
-        from dp_ensemble_env.agents.sb3 import load_agent
+        from dp_ensemble_env.agents.loading import load_agent
 
-        return load_agent(self.agent, self.models, algo=self.algo, allow_code=self.allow_code)
+        return load_agent(self.agent)
 
     def check_animation(self, file: Path) -> None:
         """Learn of what is missing before the work."""

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 from tyro.conf import UseAppendAction
 
-from dp_ensemble_env.agents.hyperparams import ALGORITHMS, changes_for, hyperparameters
+from dp_ensemble_env.agents import agent_names
 from dp_ensemble_env.agents.runs import CHECKPOINTS
+from dp_ensemble_env.agents.settings import tuned_settings
 from dp_ensemble_env.cli.options import InEnvironment, keeping
 from dp_ensemble_env.tools.console import Progress, paragraph
 from dp_ensemble_env.tools.files import check_writable
 from dp_ensemble_env.tools.validation import check_choice, check_count
 
 if TYPE_CHECKING:
-    from dp_ensemble_env.agents.sb3 import RunFolder
+    from dp_ensemble_env.agents.train import RunFolder
     from dp_ensemble_env.envs.settings import Privacy
     from dp_ensemble_env.model import EnsembleModel
 
@@ -71,17 +72,17 @@ class Train(InEnvironment):
 
     def run(self) -> int:
         """Train with progress, and say how it went."""
-        from dp_ensemble_env.agents.sb3 import RunFolder, TrainingSettings, train
+        from dp_ensemble_env.agents.train import RunFolder, TrainingSettings, train
         from dp_ensemble_env.envs.ensemble import EnsembleEnv
         from dp_ensemble_env.experiments.deployment import deploy
 
-        check_choice(self.algo, "--algo", ALGORITHMS)
+        check_choice(self.algo, "--algo", agent_names(learns=True))
         check_count(self.seed, "--seed", 0, 2**31 - 1)
         for name, value in (("--steps", self.steps), ("--interval", self.interval)):
             check_count(1 if value is None else value, name)
-        hyperparameters(self.algo, "mean-field", self.action)  # refuses modes that it does not know
-        changes = {**self.tuned(), **set_options(self.set)}
-        settings = TrainingSettings(self.seed, self.steps, self.target, self.interval, changes)
+        tuned_settings(self.algo, "mean-field", self.action)  # refuses modes that it does not know
+        settings = TrainingSettings(self.seed, self.steps, self.target, self.interval, set_options(self.set))
+        scenario = self.settings.scenario if self.settings.meter is None else None
         logs = not self.no_tensorboard
         if logs and importlib.util.find_spec("tensorboard") is None:
             raise ImportError("TensorBoard is missing; pip install 'dp-ensemble-env[rl]', or pass --no-tensorboard.")
@@ -98,7 +99,7 @@ class Train(InEnvironment):
             def progress(done: int, planned: int, score: float) -> None:
                 monitor.advance(done, f"{done:,} of {planned:,} steps, score {score:.1f}", planned)
 
-            agent = train(self.algo, env, settings, keep=keep, progress=progress, models=models)
+            agent = train(self.algo, env, settings, keep=keep, progress=progress, models=models, scenario=scenario)
         report(agent, folder, self.target)
         if (deployed := deploy(agent, env, model)) is not None:
             paragraph(str(deployed))
@@ -125,13 +126,6 @@ class Train(InEnvironment):
             parts.append(self.settings.title)
         parts += [] if self.instances is None else [f"{self.instances}instances"]
         return re.sub(r"[^\w.-]+", "_", "-".join([*parts, f"seed{self.seed}"]))
-
-    def tuned(self) -> dict[str, Any]:
-        """Return what the scenario changes in the settings."""
-        settings = self.settings
-        if settings.meter is not None:
-            return {}
-        return changes_for(self.algo, settings.scenario, self.action, self.population)
 
     def training_instances(self) -> list[EnsembleModel]:
         """Make the instances to train on; none if there is to be but one."""

@@ -24,11 +24,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
+from scipy.fft import idct
 
 from dp_ensemble_env.control.policies import centred
 from dp_ensemble_env.envs.registration import ACTIONS
@@ -101,6 +103,32 @@ def price_basis(model: EnsembleModel) -> FloatArray:
 def tilt_basis(model: EnsembleModel) -> FloatArray:
     """Return one row for each decision, shape (T, m, m)."""
     return action_scale(model)[:, None, None] * np.eye(model.n_decisions)
+
+
+def cosine_waves(count: int, decisions: int) -> FloatArray:
+    """Return the slowest cosines over the decisions, one in each row (DCT, type II), as shares of the scale.
+
+    Rows are orthogonal and their root mean square is 1/2. The first is a constant, which moves nothing where all
+    decisions compete.
+    """
+    waves: FloatArray = idct(np.eye(min(count, decisions), decisions), axis=1, norm="ortho")
+    waves *= 0.5 * np.sqrt(decisions)
+    return waves
+
+
+def cosine_basis(model: EnsembleModel, count: int) -> FloatArray:
+    """Return the tilts of cosines over the decisions, shape (T, d, m): what few loads do moves with what many do."""
+    return action_scale(model)[:, None, None] * cosine_waves(count, model.n_decisions)
+
+
+def cosines(count: int) -> str:
+    """Return the name of the mode whose numbers weigh the `count` slowest cosines, registering it first if need be."""
+    if count < 2:
+        raise ValueError(f"one cosine is a constant and moves nothing, got cosines={count}; pass at least 2.")
+    name = f"cosines-{count}"
+    if name not in names():
+        register(name, partial(cosine_basis, count=count))
+    return name
 
 
 PRICE = ActionMode(price_basis)

@@ -49,7 +49,8 @@ class EnvSettings:
     """What an environment is made of; see `EnsembleEnv` for the meaning of each.
 
     `of` makes one from the arguments as users write them. Here `privacy` is a mechanism, a
-    release or None, and `models` holds one model, or the instances among which each episode draws.
+    release or None, `models` holds one model, or the instances among which each episode draws, and `scenario` is the
+    name of the scenario that they come from, if they were chosen by it.
     """
 
     models: tuple[EnsembleModel, ...]
@@ -62,6 +63,7 @@ class EnvSettings:
     release_seed: int = 0
     redraw: str = "never"
     infos: str = "basic"
+    scenario: str | None = None
 
     def __post_init__(self) -> None:
         check_choice(self.action, "action", actions.names())
@@ -97,6 +99,7 @@ class EnvSettings:
                 raise TypeError(f"got an unexpected keyword argument {name!r}: {error}") from None
         scenario, split = options.pop("scenario", None), options.pop("split", "train")
         models = _models(model, scenario, options.pop("instance", 0), split)
+        options["scenario"] = model if isinstance(model, str) else scenario
         privacy, seed = options.pop("privacy", None), options.pop("release_seed", None)
         options["privacy"] = None if privacy is None else as_privacy(privacy)
         options["release_seed"] = 0 if seed is None else _check_seed(seed)

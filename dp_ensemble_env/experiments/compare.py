@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 from dp_ensemble_env import scenarios
 from dp_ensemble_env.agents import agent_names
 from dp_ensemble_env.agents.base import agent_kind
-from dp_ensemble_env.agents.hyperparams import ALGORITHMS, changes_for, hyperparameters
+from dp_ensemble_env.agents.learners import LIBRARIES
+from dp_ensemble_env.agents.settings import tuned_settings
 from dp_ensemble_env.envs import actions
 from dp_ensemble_env.experiments import runner
 from dp_ensemble_env.experiments.runner import NOISE_AWARE, PUBLIC, Cell, Supplies, scenario_problem
@@ -32,7 +33,7 @@ from dp_ensemble_env.tools.validation import check_choice, check_count
 #: Settings of a problem that a scenario has, too; the others say how a meter file is read.
 OF_SCENARIOS = ("date", "window", "incentive", "tariff", "levels", "loads", "penalty")
 #: Settings of a library's learner that are not hyper-parameters.
-OF_TRAINING = ("target_score", "interval")
+OF_TRAINING = ("target", "interval")
 
 
 # ------------------------------------------------------------------ agents
@@ -72,11 +73,9 @@ class AgentSpec:
 
     def made(self, scenario: str, action: str, population: str | int) -> dict[str, Any]:
         """Return the fields of a cell that say how the agent is made: the hyper-parameters in force are among them."""
-        if self.name not in ALGORITHMS:
+        if self.name not in (*LIBRARIES, "apg"):
             return {"settings": dict(self.settings), "steps": self.steps}
-        tuned = hyperparameters(self.name, population, action) | changes_for(self.name, scenario, action, population)
-        if actions.mode(action).levels:
-            tuned.pop("bins", None)  # the choices are there already
+        tuned = tuned_settings(self.name, population, action, scenario)
         tuned |= {name: value for name, value in self.settings.items() if name not in OF_TRAINING}
         others = {name: value for name, value in self.settings.items() if name in OF_TRAINING}
         return {"settings": {**others, "hyperparams": tuned}, "steps": self.steps or int(tuned["n_timesteps"])}

@@ -231,7 +231,7 @@ def medium(core: EnsembleEnv, seed: int, monitor: Monitor) -> Agent:
     def progress(done: int, planned: int, score: float) -> None:
         monitor.advance(max(score, 0.0), f"{done:,} steps, score {score:.1f} of {MEDIUM_SCORE:g}")
 
-    agent: Any = make_agent(learner, home, seed=seed, target_score=MEDIUM_SCORE, interval=1, progress=progress)
+    agent: Any = make_agent(learner, home, seed=seed, target=MEDIUM_SCORE, interval=1, progress=progress)
     if agent.curve[-1][1] < MEDIUM_SCORE:
         raise ValueError(
             f"{learner} ended at the score {agent.curve[-1][1]:.1f} without passing {MEDIUM_SCORE:g}; leave medium and "

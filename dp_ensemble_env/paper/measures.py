@@ -296,7 +296,7 @@ def learners(model: EnsembleModel, effort: Effort, seed: int) -> list[Learned]:
         ("Z-learning", "tilt", {"steps": effort.z_transitions}, effort.z_transitions)
     ]
     if has_stable_baselines3():
-        plans.append(("PPO", "price", {"steps": effort.ppo_steps, "target_score": 97.0}, effort.ppo_steps))
+        plans.append(("PPO", "price", {"steps": effort.ppo_steps, "target": 97.0}, effort.ppo_steps))
     trained = []
     for name, action, settings, steps in plans:
         env = EnsembleEnv(model, action=action)

@@ -124,7 +124,7 @@ def test_markup_in_the_path_of_an_agent(name, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["evaluate", name]) == 2 and name in capsys.readouterr().err
     (tmp_path / name).mkdir(parents=True)
-    assert main(["evaluate", name]) == 2 and "there is no model file" in capsys.readouterr().err
+    assert main(["evaluate", name]) == 2 and "there is no policy file" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,6 @@ def test_markup_in_the_path_of_an_agent(name, tmp_path, capsys, monkeypatch):
         (["standard", "--scenario", "campus-evnt"], "did you mean 'campus-event'"),
         (["standard", "--privacy", "dirichlit:k=5"], "did you mean 'dirichlet'"),
         (["standard", "--column", "a"], "--column says how a meter file is read; give one with --meter"),
-        (["ppo", "--algo", "ppo"], "leave it out"),
         (["ppo", "--split", "test"], "--instances 20"),
         (["standard", "--meter", "nowhere.csv"], "nowhere.csv"),
         (["best-price", "--scenario", "feeder", "--population", "3", "--episodes", "0"], "episodes"),

@@ -61,10 +61,10 @@ def test_a_grid_is_balanced_and_spends_seeds_where_they_matter():
 
 
 def test_an_agent_is_written_with_its_settings():
-    spec = AgentSpec.parse("ppo:action=price,steps=500,learning_rate=0.1,target_score=90")
+    spec = AgentSpec.parse("ppo:action=price,steps=500,learning_rate=0.1,target=90")
     made = spec.made("spot", "price", "mean-field")
-    assert spec.label == "ppo:learning_rate=0.1,target_score=90" and made["steps"] == 500
-    assert made["settings"]["target_score"] == 90 and made["settings"]["hyperparams"]["learning_rate"] == 0.1
+    assert spec.label == "ppo:learning_rate=0.1,target=90" and made["steps"] == 500
+    assert made["settings"]["target"] == 90 and made["settings"]["hyperparams"]["learning_rate"] == 0.1
     assert made["settings"]["hyperparams"]["n_steps"] == 48  # the scenario's change
     assert AgentSpec.parse("ppo").made("campus-event", "price", "mean-field")["steps"] == 50_000
     assert AgentSpec.parse({"agent": "taylor", "k": 20}).settings == {"k": 20}

@@ -13,12 +13,14 @@ import rl_zoo3.enjoy
 import rl_zoo3.train
 from stable_baselines3 import PPO
 
-from dp_ensemble_env.agents.hyperparams import HYPERPARAMS
+from dp_ensemble_env.agents.learners import LIBRARIES
+from dp_ensemble_env.agents.settings import recorded
 
 ID = "dp_ensemble/CampusEvent-v1"
 IDS = {"price": ID, "tilt": "dp_ensemble/CampusEvent-tilt-v1"}
-PAIRS = [(algo, action) for algo, table in HYPERPARAMS.items() for action in dict.fromkeys(a for _, a in table)]
-MODULES = [pair for pair in PAIRS if pair[0] != "apg"]  # ours alone; rl_zoo3 trains Stable-Baselines3's
+#: The name of each learner there, and the action modes that it was tuned for.
+MODULES = [(algo, action) for algo in LIBRARIES for action in recorded(algo)["mean-field"]]
+THEIRS = {"recurrent-ppo": "ppo_lstm"}
 RUN = f"logs/ppo/{ID.replace('/', '-')}_1"
 
 
@@ -67,14 +69,14 @@ def run(monkeypatch, module, *arguments, env=ID):
 
 @pytest.mark.parametrize(("algo", "action"), MODULES)
 def test_every_module_trains_evaluates_and_plays(algo, action, monkeypatch, capsys):
-    name = f"dp_ensemble_env.agents.hyperparams.{algo}_{action}"
+    name, theirs = f"dp_ensemble_env.agents.zoo.{algo.replace('-', '_')}", THEIRS.get(algo, algo)
     settings = importlib.import_module(name).hyperparams[IDS[action]]
     steps = settings["n_envs"] * settings.get("n_steps", 50)
     steps = max(steps, settings.get("learning_starts", 0) + 10 * settings["n_envs"])
     budget = ("-n", str(steps), "--eval-freq", str(steps // 2), "--eval-episodes", "1")
     fixed, env = ("--seed", "0", "--num-threads", "1"), IDS[action]
-    run(monkeypatch, rl_zoo3.train, "--algo", algo, "-conf", name, *budget, *fixed, env=env)
-    run(monkeypatch, rl_zoo3.enjoy, "--algo", algo, "-f", "logs", "--no-render", "-n", "36", env=env)
+    run(monkeypatch, rl_zoo3.train, "--algo", theirs, "-conf", name, *budget, *fixed, env=env)
+    run(monkeypatch, rl_zoo3.enjoy, "--algo", theirs, "-f", "logs", "--no-render", "-n", "36", env=env)
     printed = capsys.readouterr().out
     assert "Eval num_timesteps" in printed and "2 Episodes" in printed and "Mean episode length: 18.00" in printed
 
@@ -85,7 +87,7 @@ def test_arguments_of_the_environment_reach_training_and_playing(monkeypatch, ca
         "--algo",
         "ppo",
         "-conf",
-        "dp_ensemble_env.agents.hyperparams.ppo_price",
+        "dp_ensemble_env.agents.zoo.ppo",
         "-n",
         "288",
         "--eval-freq",

@@ -19,11 +19,11 @@ def test_study_begins_with_the_present_settings_and_is_reproducible(tmp_path):
     for name in ("a", "b"):
         assert tuning.main(settings, tmp_path / name) == 0
         summaries.append(json.loads((tmp_path / name / "a2c-mean-field-price.json").read_text()))
-    from dp_ensemble_env.agents.hyperparams import hyperparameters
+    from dp_ensemble_env.agents.settings import tuned_settings
 
     first, second = ([(t["value"], t["params"]) for t in s["trials"]] for s in summaries)
     assert first == second and len(first) == 3
-    now = hyperparameters("a2c", "mean-field", "price")
+    now = tuned_settings("a2c", "mean-field", "price")
     assert first[0][1]["n_envs"] == now["n_envs"] and first[0][1]["gae_lambda"] == pytest.approx(now["gae_lambda"])
     assert summaries[0]["best_value"] == max(value for value, _ in first)
     with pytest.raises(ValueError, match="trials must be at least 1"):
@@ -34,8 +34,7 @@ def test_study_of_a_scenario_trains_on_training_and_scores_on_validation_instanc
     """What a trial is worth: the interquartile mean over validation instances, of runs on all training instances."""
     from dp_ensemble_env import scenarios
     from dp_ensemble_env.agents import evaluate
-    from dp_ensemble_env.agents.hyperparams import changes_for
-    from dp_ensemble_env.agents.sb3 import TrainingSettings, train
+    from dp_ensemble_env.agents.train import TrainingSettings, train
     from dp_ensemble_env.envs.ensemble import EnsembleEnv
 
     steps = 3 * 20 * 48  # three updates, each on an instance of its own
@@ -46,8 +45,8 @@ def test_study_of_a_scenario_trains_on_training_and_scores_on_validation_instanc
     models = [scenarios.make("spot", instance=i) for i in scenarios.instances("train")]
     expected = []
     for seed in (1000, 1001):
-        settings = TrainingSettings(seed, steps, interval=steps // 4, hyperparams=changes_for("apg", "spot", "tilt"))
-        agent = train("apg", EnsembleEnv(models[0]), settings, models=models)
+        settings = TrainingSettings(seed, steps, interval=steps // 4)
+        agent = train("apg", EnsembleEnv(models[0]), settings, models=models, scenario="spot")
         played = [EnsembleEnv("spot", instance=i, split="validation") for i in range(4)]
         expected.append([evaluate(agent, env, 200, 10_000).score for env in played])
     (trial,) = study["trials"]
@@ -71,10 +70,9 @@ def test_every_study_can_begin_with_the_present_settings():
     import optuna
 
     from dp_ensemble_env import scenarios
-    from dp_ensemble_env.agents.hyperparams import ALGORITHMS
 
     begun = set()
-    for algo in ALGORITHMS:
+    for algo in tuning.ALGORITHMS:
         for scenario in sorted(page.stem for page in (ROOT / "docs" / "scenarios").glob("*.md")):
             horizon = scenarios.make(scenario).horizon
             for population in tuning.NAMES:
@@ -92,4 +90,4 @@ def test_every_study_can_begin_with_the_present_settings():
                     tuning.suggest(trial, algo, tuned)  # Optuna refuses what is not among the choices
                     assert {name: trial.params[name] for name in now} == pytest.approx(now)
                     begun.add((algo, action))
-    assert {algo for algo, _ in begun} == set(ALGORITHMS) and ("ppo", "tilt") in begun
+    assert {algo for algo, _ in begun} == set(tuning.ALGORITHMS) and ("ppo", "tilt") in begun

@@ -11,26 +11,13 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections import deque
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from dp_ensemble_env.agents.runs import CHECKPOINTS, Record
 from dp_ensemble_env.agents.weights import Weights, load_weights, pack, save_weights, unpack
 
 NEWEST, OLDER = CHECKPOINTS
-#: What a learner counts, beside its networks and optimizers.
-_COUNTERS = (
-    *("num_timesteps", "_n_updates", "_episode_num", "_n_calls", "exploration_rate"),
-    *("_num_timesteps_at_start", "_current_progress_remaining", "_total_timesteps"),
-)
-#: Statistics of the latest episodes, which are logged.
-_LATEST = ("ep_info_buffer", "ep_success_buffer")
-#: The arrays of a replay buffer; what is not filled yet is not kept.
-_BUFFER = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
-
 #: Digests of configuration, release and ledger, by name.
 Binding = dict[str, Any]
 
@@ -41,10 +28,10 @@ def there(home: Path) -> bool:
 
 
 # ------------------------------------------------------------------ writing
-def save_checkpoint(home: Path, model: Any, record: Record, binding: Binding) -> None:
+def save_checkpoint(home: Path, trainer: Any, record: Record, binding: Binding) -> None:
     """Write a new checkpoint; the last one becomes the older one."""
     arrays: dict[str, Any] = {}
-    settings = {"record": record.__dict__, "binding": binding, "learner": pack(_state(model), arrays)}
+    settings = {"record": record.__dict__, "binding": binding, "learner": pack(trainer.checkpoint_state(), arrays)}
     _keep(home)
     save_weights(home / NEWEST, arrays, settings)
 
@@ -62,26 +49,8 @@ def _keep(home: Path) -> None:
         os.replace(newest, home / OLDER)
 
 
-def _state(model: Any) -> dict[str, Any]:
-    if hasattr(model, "checkpoint_state"):  # a learner of our own
-        return dict(model.checkpoint_state())
-    variables = model._get_torch_save_params()[1]
-    state: dict[str, Any] = {
-        "parameters": model.get_parameters(),
-        "variables": {name: getattr(model, name) for name in variables},
-        "counters": {name: getattr(model, name) for name in _COUNTERS if hasattr(model, name)},
-        "latest": {name: list(getattr(model, name) or ()) for name in _LATEST},
-    }
-    buffer = getattr(model, "replay_buffer", None)
-    if buffer is not None:
-        filled = buffer.buffer_size if buffer.full else buffer.pos
-        state["buffer"] = {name: getattr(buffer, name)[:filled] for name in _BUFFER if hasattr(buffer, name)}
-        state["position"] = [int(buffer.pos), bool(buffer.full)]
-    return state
-
-
 # ------------------------------------------------------------------ reading
-def restore(home: Path, model: Any, binding: Binding) -> Record | None:
+def restore(home: Path, trainer: Any, binding: Binding) -> Record | None:
     """Bring a new learner to where the checkpoint stands; return the record, or None if there is no checkpoint.
 
     If the newest checkpoint is damaged the older one is taken, with a warning. One that belongs to another run is
@@ -102,7 +71,7 @@ def restore(home: Path, model: Any, binding: Binding) -> Record | None:
         if faults:
             steps = weights.settings["record"]["steps"]
             warnings.warn(f"{faults[0]}; the run goes on from the one before it, at {steps:,} steps.", stacklevel=2)
-        return _load(home / name, model, weights)
+        return _load(home / name, trainer, weights)
     raise ValueError(f"{'; '.join(faults)}; there is no older checkpoint: remove {home} to start again.")
 
 
@@ -119,33 +88,12 @@ def _check(path: Path, weights: Weights, binding: Binding) -> None:
         )
 
 
-def _load(path: Path, model: Any, weights: Weights) -> Record:
+def _load(path: Path, trainer: Any, weights: Weights) -> Record:
     try:
         record = Record(**weights.settings["record"])
         record.curve = [(int(steps), float(score)) for steps, score in record.curve]
-        _apply(model, unpack(weights.settings["learner"], weights.arrays))
+        trainer.restore_state(unpack(weights.settings["learner"], weights.arrays))
     except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise ValueError(f"{path} does not fit the learner of this run ({reason}).") from error
     return record
-
-
-def _apply(model: Any, state: dict[str, Any]) -> None:
-    if hasattr(model, "restore_state"):
-        model.restore_state(state)
-        return
-    model.set_parameters(state["parameters"], exact_match=True, device="cpu")
-    for name in model._get_torch_save_params()[1]:
-        getattr(model, name).data.copy_(state["variables"][name])
-    for name, value in state["counters"].items():
-        if name in _COUNTERS:
-            setattr(model, name, value)
-    for name in _LATEST:
-        setattr(model, name, deque(state["latest"][name], maxlen=model._stats_window_size))
-    buffer = getattr(model, "replay_buffer", None)
-    if buffer is not None:
-        for name in _BUFFER:
-            if hasattr(buffer, name):
-                kept = np.asarray(state["buffer"][name])
-                getattr(buffer, name)[: len(kept)] = kept
-        buffer.pos, buffer.full = state["position"]

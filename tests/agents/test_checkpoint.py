@@ -6,23 +6,21 @@ import importlib
 import json
 import multiprocessing
 import os
-import pickle
 import shutil
 
-import numpy as np
 import pytest
 
 importlib.import_module("stable_baselines3")
 
 from dp_ensemble_env import DirichletMechanism  # noqa: E402
-from dp_ensemble_env.agents import evaluate  # noqa: E402
-from dp_ensemble_env.agents.sb3 import RunFolder, TrainingSettings, load_agent, train  # noqa: E402
+from dp_ensemble_env.agents.loading import load_agent  # noqa: E402
+from dp_ensemble_env.agents.train import RunFolder, TrainingSettings, train  # noqa: E402
 from dp_ensemble_env.agents.weights import load_weights, save_weights  # noqa: E402
 from dp_ensemble_env.envs.ensemble import EnsembleEnv  # noqa: E402
 from dp_ensemble_env.tools.files import sole_writer  # noqa: E402
 
 PRIVATE = {"privacy": "dirichlet:k=50,floor=0.05"}
-SETTINGS = {"total_steps": 720, "interval": 144, "hyperparams": {"n_envs": 8}}
+SETTINGS = {"steps": 720, "interval": 144, "hyperparams": {"n_envs": 8}}
 NEWEST, OLDER = "checkpoint.safetensors", "checkpoint-older.safetensors"
 
 
@@ -159,7 +157,7 @@ def test_a_folder_that_may_not_be_written_to_is_one_sentence(tmp_path, monkeypat
 
 @pytest.mark.parametrize("moment", ["configuration", "policy", "results"])
 def test_a_run_that_was_stopped_while_it_wrote_goes_on(moment, trained, tmp_path, monkeypatch):
-    import dp_ensemble_env.agents.sb3 as sb3
+    import dp_ensemble_env.agents.train as training
 
     def stopping(real, when):
         def write(*arguments):
@@ -172,9 +170,9 @@ def test_a_run_that_was_stopped_while_it_wrote_goes_on(moment, trained, tmp_path
         return write
 
     names = {"configuration": "open_folder", "policy": "_finish", "results": "write_json"}
-    real = getattr(sb3, names[moment])
+    real = getattr(training, names[moment])
     with monkeypatch.context() as patch:
-        patch.setattr(sb3, names[moment], stopping(real, lambda a: moment != "results" or "evaluation" in a[1]))
+        patch.setattr(training, names[moment], stopping(real, lambda a: moment != "results" or "evaluation" in a[1]))
         with pytest.raises(CrashError):
             run(tmp_path / "run")
     assert run(tmp_path / "run", resume=True).curve == load_agent(trained).curve
@@ -214,7 +212,7 @@ def test_without_any_whole_checkpoint_the_run_says_so(tmp_path):
 
 def test_the_newest_is_there_while_the_next_is_written(tmp_path, monkeypatch):
     """A kill at any moment leaves a whole checkpoint under one of the two names."""
-    import dp_ensemble_env.agents.checkpoints as checkpoints
+    import dp_ensemble_env.agents.checkpoint as checkpoints
 
     folder, seen = tmp_path / "run", []
 
@@ -260,88 +258,3 @@ def test_what_a_killed_run_left_is_cleaned_up(tmp_path):
         path.write_bytes(b"half")
     run(folder, resume=True)
     assert not left.exists() and other.exists()
-
-
-# ------------------------------------------------------------------ no code without consent
-class Bomb:
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return (os.mkdir, (str(self.path),))
-
-
-def test_a_run_holds_no_pickle_and_loads_without_one(tmp_path, monkeypatch):
-    agent = run(tmp_path / "run")
-    for path in (tmp_path / "run").iterdir():
-        assert not path.read_bytes().startswith((b"\x80", b"PK")), path.name
-    import torch
-
-    for module in (pickle, torch):
-        monkeypatch.setattr(module, "load", lambda *a, **k: pytest.fail("unpickled"))
-    monkeypatch.setattr(pickle, "loads", lambda *a, **k: pytest.fail("unpickled"))
-    env = EnsembleEnv("campus-event", action="price")
-    assert evaluate(load_agent(tmp_path / "run"), env).score == evaluate(agent, env).score
-    assert run(tmp_path / "run", resume=True).curve == agent.curve
-
-
-def test_a_foreign_model_needs_consent_before_it_is_opened(tmp_path):
-    folder = tmp_path / "runs" / "theirs"
-    folder.mkdir(parents=True)
-    (folder / "config.json").write_text('{"algo": "a2c"}')
-    (folder / "model.zip").write_bytes(pickle.dumps(Bomb(tmp_path / "boom")))
-    with pytest.raises(ValueError, match=r"executes code that is in it; .* pass allow_code=True"):
-        load_agent(folder, tmp_path / "runs")
-    assert not (tmp_path / "boom").exists()
-    with pytest.raises(ValueError, match=r"model\.zip is no model of a2c, or it is damaged"):
-        load_agent(folder, tmp_path / "runs", allow_code=True)
-    agent = run(tmp_path / "mine")
-    agent.model.save(folder / "model.zip")
-    loaded = load_agent(folder, tmp_path / "runs", allow_code=True)
-    observation = np.zeros(25, np.float32)
-    np.testing.assert_array_equal(loaded.predict(observation)[0], agent.predict(observation)[0])
-    whole = (folder / "model.zip").read_bytes()
-    for size in (10, len(whole) // 2, len(whole) - 30):
-        (folder / "model.zip").write_bytes(whole[:size])
-        with pytest.raises(ValueError, match="or it is damaged"):
-            load_agent(folder, tmp_path / "runs", allow_code=True)
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"algo": "os.system"}, "can be built"),
-        ({"agent": "other"}, "but of 'other'"),
-        ({"observation_space": {"type": "pickle"}}, "the type 'pickle'"),
-        ({"policy": {"dict": [["activation_fn", {"dict": [["class", "system"]]}]]}}, "can be built .'system'"),
-        ({"policy": {"dict": [["net_arch", [10**9]]]}}, "wider than its weights"),
-        ({"policy": {"dict": [["nonsense", 1]]}}, "nonsense"),
-        ({"about": {}}, "does not say what it needs to"),
-    ],
-)
-def test_a_description_names_known_parts_only(change, words, finished):
-    path = finished / "policy.safetensors"
-    weights = load_weights(path)
-    save_weights(path, weights.arrays, {**weights.settings, **change})
-    with pytest.raises(ValueError, match=words):
-        load_agent(path)
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda array: np.full_like(array, np.nan), "that is not finite"),
-        (lambda array: np.full_like(array, np.inf), "that is not finite"),
-        (lambda array: array[:, :-1], "can be built .*size mismatch"),
-        (lambda array: array.T, "can be built .*size mismatch"),
-        (lambda array: None, "can be built .*Missing key"),
-    ],
-)
-def test_weights_that_do_not_fit_or_are_no_numbers_are_refused(change, words, finished):
-    path = finished / "policy.safetensors"
-    weights = load_weights(path)
-    name = "policy.action_net.weight"
-    arrays = {**weights.arrays, name: change(weights.arrays[name])}
-    save_weights(path, {key: array for key, array in arrays.items() if array is not None}, weights.settings)
-    with pytest.raises(ValueError, match=words):
-        load_agent(path)

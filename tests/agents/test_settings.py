@@ -1,0 +1,113 @@
+"""Settings of learners: data, the nearest where nothing is recorded, and the one rule for changes."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+import tomllib
+
+import pytest
+from helpers import ROOT
+
+from dp_ensemble_env import scenarios
+from dp_ensemble_env.agents.settings import (
+    changed,
+    check_value,
+    defaults_of,
+    falling_from,
+    recorded,
+    scenario_changes,
+    schedule,
+    tuned_settings,
+)
+
+MEAN_FIELD = "mean-field"
+DATA = tomllib.loads((ROOT / "agents" / "hyperparams.toml").read_text(encoding="utf-8"))
+
+
+def test_settings_are_copies_and_fall_back_to_the_nearest():
+    tuned_settings("ppo", MEAN_FIELD, "price")["policy_kwargs"]["net_arch"] = "spoiled"
+    table = recorded("ppo")
+    assert table == DATA["ppo"] and tuned_settings("ppo", MEAN_FIELD, "price") == table[MEAN_FIELD]["price"]
+    rows = tuned_settings("ppo", 100, "policy")
+    assert {**rows, "cosines": 6} == table[MEAN_FIELD]["tilt"] and "cosines" not in rows  # which stand for tilts
+    assert tuned_settings("sac", "single", "price") == DATA["sac"][MEAN_FIELD]["price"]
+    assert tuned_settings("ppo", 1, "price") == table["single"]["price"] != table[MEAN_FIELD]["price"]
+    with pytest.raises(ValueError, match="price mode only"):
+        tuned_settings("dqn", MEAN_FIELD, "tilt")
+    assert "bins" not in tuned_settings("dqn", MEAN_FIELD, "discrete")  # the choices are there already
+    assert tuned_settings("nobody's", MEAN_FIELD, "price") == {"n_envs": 8, "n_timesteps": 100_000}
+
+
+def test_a_scenario_changes_the_settings_of_its_mean_field():
+    changes = scenario_changes("ppo", "call", "price")
+    found = tuned_settings("ppo", MEAN_FIELD, "price", "call")
+    assert found == DATA["ppo"][MEAN_FIELD]["price"] | changes and changes["n_steps"] == 64
+    assert tuned_settings("ppo", "single", "price", "call") == DATA["ppo"]["single"]["price"]
+    assert tuned_settings("apg", MEAN_FIELD, "tilt", "call")["clock"] is False
+
+
+def test_what_is_recorded_makes_whole_rollouts_of_undiscounted_episodes():
+    for algo, table in DATA.items():
+        for population in set(table) - {"scenarios"}:
+            for settings in table[population].values():
+                assert settings.get("gamma", 1.0) == 1.0  # the score is undiscounted
+                if "n_steps" in settings and "batch_size" in settings:
+                    assert settings["n_envs"] * settings["n_steps"] % settings["batch_size"] == 0, algo
+    for name in DATA["ppo"]["scenarios"]:
+        settings = tuned_settings("ppo", MEAN_FIELD, "price", name)
+        assert settings["n_steps"] == scenarios.make(name).horizon
+        assert settings["n_envs"] * settings["n_steps"] % settings["batch_size"] == 0
+    pages = {page.stem for page in (ROOT / "docs" / "scenarios").glob("*.md")}
+    assert set(DATA["ppo"]["scenarios"]) == pages - {"campus-event"}
+
+
+@pytest.mark.parametrize(
+    ("value", "likes"),
+    [
+        (0.5, [1.0]), (3, [2.0]), (3, [7]), (64.0, [7]), (0, [0]), (3, [0]), (-1, [-1]), (4, [-1]), (True, [False]),
+        ("lin_0.01", [0.1]), ("lin_0.01", ["lin_1"]), (0.1, ["lin_1", 0.3]), ("auto", [0.1, "auto"]), ("Lstm", ["Mlp"]),
+        ({"net_arch": [8]}, [{}]), ({"net_arch": [8]}, [None]), (None, [0.1, None]), (0.2, [None]),
+    ],
+)  # fmt: skip
+def test_values_of_the_default_s_type_and_sign_are_taken(value, likes):
+    check_value("x", value, *likes)
+
+
+@pytest.mark.parametrize(
+    ("value", "likes"),
+    [
+        ("abc", [0.1]), ("abc", [3]), ("abc", ["lin_1"]), ("abc", [None]), ("nan", [0.1]), (0, [0.1]), (0, [3]),
+        (-1, [3]), (-0.1, [0.0]), (math.nan, [0.1]), (math.inf, [3]), (math.nan, [None]), (2.5, [3]), (1, [True]),
+        (True, [3]), (3, ["Mlp"]), ([1], [3]), (3, [{}]), (None, [3]),
+    ],
+)  # fmt: skip
+def test_other_values_are_refused(value, likes):
+    with pytest.raises(ValueError, match="the hyper-parameter x must be finite, and of the type and sign of"):
+        check_value("x", value, *likes)
+
+
+def test_changes_know_the_names_of_settings_and_arguments():
+    def algorithm(env, rate=0.1, batch=4, name=None, seed=0, **rest):
+        """Stand for a class of a library."""
+
+    defaults = defaults_of(algorithm)
+    assert defaults == {"rate": 0.1, "batch": 4, "name": None}
+    assert changed("mine", {"rate": 0.2, "n_envs": 3}, {"batch": 8}, defaults) == {"rate": 0.2, "n_envs": 3, "batch": 8}
+    with pytest.raises(ValueError, match="unknown hyper-parameter of mine 'bach'.*did you mean 'batch'"):
+        changed("mine", {}, {"bach": 8}, defaults)
+    with pytest.raises(ValueError, match="unknown hyper-parameter of mine 'seed'"):
+        changed("mine", {}, {"seed": 8}, defaults)
+
+
+def test_schedules_fall_linearly_to_zero():
+    assert [schedule("lin_0.4")(left) for left in (1.0, 0.5, 0.0)] == [0.4, 0.2, 0.0] and schedule(0.1) == 0.1
+    for text in ("cosine_1", "lin_x", "lin_0", "lin_-1", "lin_nan", "lin_inf", "lin"):
+        with pytest.raises(ValueError, match="'lin_0.001'"):
+            falling_from(text)
+
+
+def test_settings_can_be_read_without_torch():
+    code = "import sys, dp_ensemble_env.agents.train; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,90 @@
+"""A stranger's file, here and in a second process: the recipe for agents of CONTRIBUTING.md."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from helpers import ROOT
+
+from dp_ensemble_env.agents import agent_kind, agent_names, evaluate, make_agent
+from dp_ensemble_env.agents.loading import load_agent
+from dp_ensemble_env.agents.train import RunFolder, TrainingSettings, train
+from dp_ensemble_env.envs import EnsembleEnv
+from dp_ensemble_env.tools import plugins
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split("## A new agent")[1].split("\n## ")[0]
+    file = tmp_path / "mine.py"
+    file.write_text("\n".join(re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)))
+    return file
+
+
+def test_a_stranger_s_agents_are_scored_trained_and_kept(recipe, tmp_path):
+    digest = plugins.load_file(recipe)
+    first = agent_kind("steady")
+    assert plugins.load_file(recipe) == digest and agent_kind("steady") is first  # the same content runs once
+    assert "steady" in agent_names(learns=False) and "lucky" in agent_names(learns=True)
+    for action in ("price", "tilt", "policy"):
+        env = EnsembleEnv("spot", action=action)
+        assert evaluate(make_agent("steady", env), env).exact
+    env = EnsembleEnv("spot", action="price")
+    best = max(evaluate(make_agent("steady", env, price=p), env).score for p in np.linspace(-0.5, 0.5, 11))
+    agent = train(
+        "lucky", env, TrainingSettings(steps=20 * 48, hyperparams={"spread": 0.4}), keep=RunFolder(tmp_path / "run")
+    )
+    assert best - 3 < agent.curve[-1][1] <= evaluate(make_agent("best-price", env), env).score + 1e-9
+    assert evaluate(load_agent(tmp_path / "run"), env).score == agent.curve[-1][1]
+    with pytest.raises(ValueError, match="spread must be finite, and of the type and sign of 0.5; got 0"):
+        train("lucky", env, TrainingSettings(hyperparams={"spread": 0}))
+
+
+def test_a_second_process_does_the_same(recipe, tmp_path):
+    plugins.load_file(recipe)
+    env = EnsembleEnv("spot", action="price")
+    here = evaluate(make_agent("lucky", env, steps=480, seed=3), env).score
+    code = (
+        "import json, sys\n"
+        "from dp_ensemble_env.tools import plugins\n"
+        "digest = plugins.load_file(sys.argv[1])\n"
+        "from dp_ensemble_env.agents import evaluate\n"
+        "from dp_ensemble_env.agents.train import RunFolder, TrainingSettings, train\n"
+        "from dp_ensemble_env.envs import EnsembleEnv\n"
+        "env = EnsembleEnv('spot', action='price')\n"
+        "agent = train('lucky', env, TrainingSettings(3, 480), keep=RunFolder(sys.argv[2]))\n"
+        "print(json.dumps([digest, evaluate(agent, env).score]))\n"
+    )
+    command = [sys.executable, "-c", code, str(recipe), str(tmp_path / "run")]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert json.loads(done.stdout) == [plugins.load_file(recipe), pytest.approx(here)]
+    assert evaluate(load_agent(tmp_path / "run"), env).score == pytest.approx(here)  # here nobody needs the code
+
+
+def test_files_that_fail_are_named(tmp_path):
+    (tmp_path / "wrong.py").write_text("register = 1 / 0")
+    with pytest.raises(ValueError, match=r"wrong\.py cannot be imported: ZeroDivisionError"):
+        plugins.load_file(tmp_path / "wrong.py")
+    with pytest.raises(ValueError, match="there is no file .*missing.py to import"):
+        plugins.load_file(tmp_path / "missing.py")
+
+
+def test_entry_points_of_installed_packages_are_imported(tmp_path, monkeypatch):
+    home = tmp_path / "theirs-1.0.dist-info"
+    home.mkdir()
+    (home / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
+    (home / "entry_points.txt").write_text(f"[{plugins.GROUP}]\ntheirs = their_plugin\n")
+    (tmp_path / "their_plugin.py").write_text(
+        "from dp_ensemble_env.agents import make_agent, register_agent\n"
+        "register_agent('theirs')(lambda env: make_agent('ad-hoc', env))\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert plugins.load_entry_points() == ("theirs",) and "theirs" in agent_names()
+    (home / "entry_points.txt").write_text(f"[{plugins.GROUP}]\ntheirs = no_such_module\n")
+    with pytest.raises(ValueError, match=r"the plugin 'theirs' \(no_such_module\) cannot be imported"):
+        plugins.load_entry_points()

@@ -85,7 +85,11 @@ def training_env(core: EnsembleEnv, settings: dict[str, Any], models: Sequence[E
     the cosines.
     """
     count = check_count(settings["n_envs"], "n_envs")
-    task: dict[str, Any] = {"model": models or core.model, "population": population_of(core), "ahead": core.layout.ahead}
+    task: dict[str, Any] = {
+        "model": models or core.model,
+        "population": population_of(core),
+        "ahead": core.layout.ahead,
+    }
     task["action"] = actions.cosines(settings["cosines"]) if "cosines" in settings else core.action_mode
     if "bins" not in settings:
         from dp_ensemble_env.envs.sb3 import EnsembleVecEnv

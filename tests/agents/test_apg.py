@@ -96,7 +96,7 @@ def test_table_learns_what_a_network_smooths_over():
         train("apg", env, TrainingSettings(**settings, hyperparams={"clock": clock})).curve[-1][1]
         for clock in (True, False)
     ]
-    assert scores[0] > 98 and scores[0] > scores[1] + 3
+    assert scores[0] > 98 and scores[0] > scores[1] + 2
 
 
 # ------------------------------------------------------------------ learning

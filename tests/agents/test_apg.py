@@ -88,15 +88,18 @@ def test_table_adds_an_action_by_time_and_context(scenario):
     assert np.isfinite(trainer.predict(observation)[0]).all()  # after the end, where nobody acts
 
 
-def test_table_learns_what_a_network_smooths_over():
-    """The optimum of a day jumps with its event; the network alone needs ten times as many steps for less."""
+def test_table_learns_faster_than_the_network_alone():
+    """The optimum of a day jumps with its event: after ten updates five seeds led by 12 to 20 points.
+
+    It is a head start, not a limit: after thirty updates the same five led by 2.2 to 2.5 (99.6 against 97.3).
+    """
     env = EnsembleEnv("campus-day")
-    settings = {"steps": 30 * 20 * 24, "interval": 10**6}
-    scores = [
+    settings = {"steps": 10 * 20 * 24, "interval": 10**6}
+    table, network = (
         train("apg", env, TrainingSettings(**settings, hyperparams={"clock": clock})).curve[-1][1]
         for clock in (True, False)
-    ]
-    assert scores[0] > 98 and scores[0] > scores[1] + 2
+    )
+    assert table > 90 and table > network + 8
 
 
 # ------------------------------------------------------------------ learning

@@ -14,9 +14,8 @@ RLLIB := .venv-rllib
 LOWEST := .venv-lowest
 OTHER = .venv-$(notdir $(PYTHON))
 # What may depend on the versions of Python and of libraries: readers, mathematics, one of each kind of release and environment.
-SMALL := tests/chain tests/meter tests/control tests/privacy/test_mechanism.py tests/privacy/test_participant_mechanisms.py \
-  $(addprefix tests/envs/test_,$(addsuffix .py,step ensemble vector)) \
-  $(wildcard $(addprefix tests/test_,$(addsuffix .py,coupling event model package tariff)))
+SMALL := tests/chain tests/meter tests/control tests/privacy/mechanisms \
+  $(addprefix tests/envs/test_,$(addsuffix .py,step ensemble vector)) $(addprefix tests/test_,$(addsuffix .py,coupling model package))
 # Python compiles a module when it is first imported; to compile all of them when they are installed takes a minute more.
 export PIP_NO_COMPILE := 1
 CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -41,7 +40,7 @@ test: $(VENV)/.dev ## Run the test suite
 
 # Another Numba throws away what ours has compiled, so it has a place of its own.
 test-lowest: $(LOWEST)/.done ## Run part of the tests with the lowest versions declared
-	NUMBA_CACHE_DIR=$(abspath $(LOWEST))/compiled $(LOWEST)/bin/python -m pytest -n auto -m "not slow" $(SMALL) tests/agents/test_agents.py tests/agents/test_sb3.py $(PYTEST_ARGS)
+	NUMBA_CACHE_DIR=$(abspath $(LOWEST))/compiled $(LOWEST)/bin/python -m pytest -n auto -m "not slow" $(SMALL) $(addprefix tests/agents/test_,$(addsuffix .py,base plans sb3)) $(PYTEST_ARGS)
 
 # Tests that are marked torch are left out: it is a large download.
 test-python: ## Run part of the core tests, without torch, on another Python: make test-python PYTHON=python3.13

@@ -132,13 +132,14 @@ def needed(cells: list[Cell]) -> tuple[str, ...]:
 
 
 def compute(cells: list[Cell], store: Store, place: Place, supplies: Supplies) -> list[Row]:
-    """Run cells with a progress bar; Ctrl-C says what is kept."""
+    """Run cells with a progress bar, and return the rows in the order of the cells; Ctrl-C says what is kept."""
     rows: list[Row] = []
     kept = "finished cells are kept, the same command does the rest"
     with keeping(lambda: f"{sum(r.error is None for r in rows):,} {kept}"), Progress("cells", len(cells)) as bar:
         for row in run(cells, store, place, bar, supplies):
             rows.append(row)
-    return rows
+    places = {cell.key: i for i, cell in enumerate(cells)}
+    return sorted(rows, key=lambda row: places[row.cell.key])
 
 
 def state(cells: list[Cell], store: Store) -> str:

@@ -81,8 +81,7 @@ class Leaderboard:
                 print(f"dp-ensemble leaderboard: {error}; finished rows are kept.", file=sys.stderr)
                 return 3
             failed = sum(row.error is not None for row in rows)
-            places = {cell.key: i for i, cell in enumerate(cells)}
-            rows = sorted((row for row in rows if row.error is None), key=lambda row: places[row.cell.key])
+            rows = [row for row in rows if row.error is None]
             content = results(rows, COMMAND_LINE.get())
             write_results(self.output / RESULTS, content)
         ranked = standings.Standings(rows)

@@ -18,7 +18,8 @@ SHORT = ["--total-steps", "600", "--epochs", "2"]
 
 
 def load(file):
-    agent = ppo_single_file.PPOAgent(23, 1, 0.0)
+    env = gymnasium.make("dp_ensemble_env:dp_ensemble/CampusEvent-v1")
+    agent = ppo_single_file.PPOAgent(env.observation_space.shape[0], env.action_space.shape[0], 0.0)
     agent.load_state_dict(torch.load(file, weights_only=True))
     return agent
 

@@ -185,6 +185,7 @@ def test_values_and_series_by_mouse_and_keyboard(visit):
     chart = page.locator("figure.chart").last
     svg, values = chart.locator(".live > svg"), chart.locator(".values")
     lines = chart.locator("path[data-name]")
+    svg.scroll_into_view_if_needed()
     box = svg.bounding_box()
     page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 0.5 * box["height"])
     assert values.is_visible() and "uncontrolled" in values.inner_text() and ":" in values.inner_text()

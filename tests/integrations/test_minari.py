@@ -293,10 +293,10 @@ def test_meter_data_set_needs_no_meter_file(empty, own_folder, capsys):
     assert "disclose the transition matrix" in capsys.readouterr().err
     true = ProblemSettings(meter=str(meter), unit="kW", stamp="start", penalty=5.0).build().model
     meter.unlink()
-    dataset = minari.load_dataset("dp_ensemble/meanfield-tilt-meter/standard-v0")
+    dataset = minari.load_dataset("dp_ensemble/meanfield-tilt-penalty5-meter/standard-v0")
     assert replay(dataset) == 0.0
     assert np.array_equal(dataset.recover_environment().unwrapped.model.default, true.default)
-    dataset = minari.load_dataset("dp_ensemble/meanfield-tilt-meter-k50-floor0_01/standard-v0")
+    dataset = minari.load_dataset("dp_ensemble/meanfield-tilt-penalty5-meter-k50-floor0_01/standard-v0")
     assert replay(dataset) == 0.0
     env = dataset.recover_environment()
     assert env.unwrapped.release.seeding == "os-entropy" and env.unwrapped.release.k == 50
@@ -304,13 +304,13 @@ def test_meter_data_set_needs_no_meter_file(empty, own_folder, capsys):
     secrets = [value for value in true.default[true.default > 0] if len(repr(float(value))) > 12]
     assert len(secrets) > 50
     # Neither the matrix nor the counts nor the folder of this machine are in the files.
-    for file in (empty / "dp_ensemble" / "meanfield-tilt-meter-k50-floor0_01").rglob("*"):
+    for file in (empty / "dp_ensemble" / "meanfield-tilt-penalty5-meter-k50-floor0_01").rglob("*"):
         if file.is_file():
             content = file.read_bytes()
             assert str(own_folder).encode() not in content
             for value in secrets:
                 assert repr(float(value)).encode() not in content and value.tobytes() not in content
-    kinds = [minari.load_dataset(f"dp_ensemble/meanfield-tilt-meter-k50-floor0_01/{kind}-v0") for kind in
+    kinds = [minari.load_dataset(f"dp_ensemble/meanfield-tilt-penalty5-meter-k50-floor0_01/{kind}-v0") for kind in
              ("ad-hoc", "standard")]  # fmt: skip
     assert kinds[0].env_spec == kinds[1].env_spec  # one release for both
 

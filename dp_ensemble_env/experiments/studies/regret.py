@@ -149,7 +149,7 @@ def default_specs(model: EnsembleModel) -> list[str]:
     """Return mechanisms that suit a model: the paper's where behaviour is one matrix of moves, else participants'."""
     if model.is_plain and model.default.ndim == 2:
         return ["public", "dirichlet:k=50", "dirichlet:k=50,floor=0.05"]
-    return ["public", "dirichlet:k=50", "gaussian:epsilon=1", "gaussian:epsilon=4"]
+    return ["public", "dirichlet:k=50", "gaussian:epsilon=1", "adaptive:epsilon=1"]
 
 
 def default_participants(specs: Iterable[str]) -> int:

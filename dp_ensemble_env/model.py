@@ -530,11 +530,9 @@ def _as_support(support: Any, default: FloatArray) -> NDArray[np.bool_] | None:
     if support is None:
         return None
     array = np.asarray(support)
-    if array.dtype != bool or array.shape != default.shape or not array.any(axis=-1).all():
-        raise ValueError(
-            f"support must be a boolean array of the shape of default, {default.shape}, with a possible decision in "
-            f"every state, got {array.dtype} {array.shape}."
-        )
+    check_shape(array, default.shape, "support", "that of default")
+    if array.dtype != bool or not array.any(axis=-1).all():
+        raise ValueError(f"support must be True where a decision is possible, in every state; got {array.dtype} values.")
     return array
 
 
@@ -542,11 +540,9 @@ def _as_ties(ties: Any, default: FloatArray) -> NDArray[np.int64] | None:
     if ties is None:
         return None
     array = np.asarray(ties)
-    if array.dtype.kind not in "iu" or array.shape != default.shape[-2:] or array.min() < 0:
-        raise ValueError(
-            f"ties must be whole numbers from 0 on of shape {default.shape[-2:]}, equal ones for decisions that are "
-            f"equally likely, got {array.dtype} {array.shape}."
-        )
+    check_shape(array, default.shape[-2:], "ties", "a number for each decision in each state")
+    if array.dtype.kind not in "iu" or array.min() < 0:
+        raise ValueError(f"ties must be whole numbers from 0 on, equal for equally likely decisions; got {array.dtype}.")
     return array.astype(np.int64)
 
 

@@ -133,9 +133,7 @@ class AdaptiveMechanism(FleetMechanism):
 
     def event(self, data: Any, *, seeding: Seeding = "os-entropy", model: EnsembleModel | None = None) -> AdaptiveEvent:
         """Describe a draw from a fleet, of which only shape and classes are looked at."""
-        return self._event(self._problem(require_fleet(data, self.name), model), seeding)
-
-    def _event(self, problem: Problem, seeding: Seeding) -> AdaptiveEvent:
+        problem = self._problem(data, model)
         require_source(seeding)
         support = problem.model.declared_support
         return AdaptiveEvent(
@@ -149,7 +147,8 @@ class AdaptiveMechanism(FleetMechanism):
             seeding=seeding,
         )
 
-    def _problem(self, fleet: Fleet, model: EnsembleModel | None) -> Problem:
+    def _problem(self, data: Any, model: EnsembleModel | None) -> Problem:
+        fleet = require_fleet(data, self.name)
         if model is None:
             raise ValueError(
                 "the adaptive mechanism shapes its queries by the plan that they are for, so it needs the problem: "
@@ -168,11 +167,10 @@ class AdaptiveMechanism(FleetMechanism):
         model : EnsembleModel
             The problem that the release is for.
         """
-        fleet = require_fleet(data, self.name)
-        problem = self._problem(fleet, model)
-        permit.covers(self._event(problem, permit.event.seeding))
+        problem = self._problem(data, model)
+        permit.covers(self.event(data, seeding=permit.event.seeding, model=model))
         sigma = self.published_sigma if permit.event.seeding == "os-entropy" else self.sigma
-        queries = Queries(fleet, problem, sigma, permit.rng, permit.event.seeding)
+        queries = Queries(data, problem, sigma, permit.rng, permit.event.seeding)
         try:
             with np.errstate(all="ignore"):  # what is not finite is dealt with where it matters
                 p = _estimate(problem, queries) if problem.size else problem.guess
@@ -193,7 +191,7 @@ def _estimate(problem: Problem, queries: Queries) -> FloatArray:
     measured, error = total / weight, deviation / weight
     for (share, main), floor in zip(STEPS, FLOORS, strict=True):
         trust = mean_trust(problem, p, measured, error)
-        shape = problem.first_shape(trust) if floor is None else problem.shape(p, trust, floor)
+        shape = problem.shape(p, trust, floor)
         bound, weight, number = queries.size(shape, p, share)
         answer, deviation = queries.sum(shape, p, bound, main)
         evidence.add(shape, p, weight * trust[problem.row], answer, deviation**2, number)
@@ -206,17 +204,7 @@ def _estimate(problem: Problem, queries: Queries) -> FloatArray:
 # ------------------------------------------------------------------ queries
 @dataclass(frozen=True, eq=False)
 class Queries:
-    """The only access to the participants: sizes and sums of bounded contributions, with noise.
-
-    Attributes
-    ----------
-    fleet : Fleet
-    problem : Problem
-    sigma : float
-        Noise multiplier of all queries together.
-    rng : numpy Generator
-    seeding : str
-    """
+    """The only access to the participants: sizes and sums of bounded contributions, with noise."""
 
     fleet: Fleet
     problem: Problem

@@ -125,18 +125,9 @@ class Problem:
         cell[drawn] = number
         tied = np.bincount(number, guess[drawn], len(row)) / np.maximum(np.bincount(number, minlength=len(row)), 1)
         sums = np.bincount(row, tied, row.max(initial=-1) + 1)
-        lead = fleet.shape[:-2]
+        lead, fixed = fleet.shape[:-2], np.where(drawn, 0.0, guess)
         classes = np.arange(math.prod(lead)).reshape(lead) if fleet.classes is None else fleet.classes
-        return cls(
-            model.public(given),
-            classes,
-            cell,
-            np.where(drawn, 0.0, guess),
-            row,
-            place,
-            tied / sums[row],
-            support is not None,
-        )
+        return cls(model.public(given), classes, cell, fixed, row, place, tied / sums[row], support is not None)
 
     # ------------------------------------------------------------ cells
     @property
@@ -212,32 +203,26 @@ class Problem:
         if self.classes.ndim != 1 or len(self.cell) == 1 or level.max(initial=0) != target.max(initial=0):
             return None
 
-        def apart(x: IntArray) -> FloatArray:
-            return np.abs(np.subtract.outer(x, x)).astype(float)
-
-        near = 0.5 * (np.exp(-apart(target)) + np.exp(-apart(target - level))) * np.exp(-apart(level) / 2.0)
-        near *= 0.7 * 0.5 ** apart(time)
+        later, higher, to, by = (np.abs(np.subtract.outer(x, x)) for x in (time, level, target, target - level))
+        near = 0.7 * 0.5**later * np.exp(-higher / 2.0) * 0.5 * (np.exp(-to) + np.exp(-by))
         near[np.diag_indices_from(near)] += 0.3 + 1e-9
         return np.asarray(np.linalg.cholesky(near), dtype=float)
 
     # ------------------------------------------------------------ dynamics
-    def _forward(self, t: int, rho: FloatArray, policy: FloatArray) -> FloatArray:
-        decided = np.einsum("ws,wsa->wa", rho, policy)
-        nature = None if self.model.nature is None else self._tables.nature[t]
-        reached = decided if nature is None else np.einsum("wa,was->ws", decided, nature)
-        return np.asarray(self._tables.context[t].T @ reached)
-
     @cached_property
     def _tables(self) -> Any:
         return self.model.tables()
 
-    @property
-    def _start(self) -> FloatArray:
-        return np.atleast_2d(self.model.start_weights)
+    def _forward(self, t: int, rho: FloatArray, policy: FloatArray) -> FloatArray:
+        """Return the shares (c, n) one step later."""
+        decided = np.einsum("ws,wsa->wa", rho, policy)
+        if self.model.nature is not None:
+            decided = np.einsum("wa,was->ws", decided, self._tables.nature[t])
+        return np.asarray(self._tables.context[t].T @ decided)
 
     def visits(self, p: FloatArray) -> list[FloatArray]:
         """Forecast how often rows are visited in an episode without control; for plain levels also in the long run."""
-        behaviour, rho, often = self.by_class(p), self._start, np.zeros(self.row_at.shape)
+        behaviour, rho, often = self.by_class(p), np.atleast_2d(self.model.start_weights), np.zeros(self.row_at.shape)
         for t, kind in enumerate(self.kind):
             np.add.at(often, kind, rho)
             rho = self._forward(t, rho, behaviour[kind])
@@ -255,7 +240,7 @@ class Problem:
         policy, ratio = self._optimum(p, behaviour)
         horizon, contexts = self.kind.shape
         single = np.float32 if self.size > LARGE else np.float64
-        occupied = [self._start]
+        occupied = [np.atleast_2d(self.model.start_weights)]
         for t in range(horizon - 1):
             occupied.append(self._forward(t, occupied[t], policy[t]))
         H, dz = np.zeros((self.size, self.size)), np.zeros((contexts, behaviour.shape[1], self.size))
@@ -265,13 +250,9 @@ class Problem:
             ahead = ahead if self.model.nature is None else np.matmul(tables.nature[t], ahead)  # δℓ
             mean, decided = np.matmul(policy[t], ahead), np.einsum("ws,wsa->wa", occupied[t], policy[t])
             if low < self.size:  # cells before this one come later in time, or not at all
-                parts = ((decided, ahead), (occupied[t], mean))
-                X, Y = (
-                    (np.sqrt(weight)[..., None] * values).reshape(-1, self.size)[weight.ravel() > 1e-9, low:]
-                    for weight, values in parts
-                )
-                X, Y = X.astype(single), Y.astype(single)
-                H[low:, low:] += X.T @ X - Y.T @ Y
+                for sign, weight, values in ((1.0, decided, ahead), (-1.0, occupied[t], mean)):
+                    X = (np.sqrt(weight)[..., None] * values).reshape(-1, self.size)[weight.ravel() > 1e-9, low:]
+                    H[low:, low:] += sign * (X.astype(single).T @ X.astype(single))
             dz = mean
             for w, kind in enumerate(self.kind[t]):
                 s, a = np.nonzero(self.cell[kind] >= 0)
@@ -304,33 +285,31 @@ class Problem:
         return policy, ratio
 
     # ------------------------------------------------------------ queries
-    def first_shape(self, trust: FloatArray) -> Shape:
-        """Return the first query: no curvature, in units of the guess."""
-        spread = np.sqrt(np.maximum(trust, LEAST_TRUST) / SPREAD)[self.row]
-        return self._isotropic(np.sqrt(np.maximum(self.guess, FIRST_LEAST)) * spread)
-
-    def shape(self, p: FloatArray, trust: FloatArray, floor: float) -> Shape:
+    def shape(self, p: FloatArray, trust: FloatArray, floor: float | None) -> Shape:
         """Return a query along the curvature at p: G = (H' + φI)^¼ / √tr (H' + φI)^½, φ = `floor` · tr H' / cells.
 
-        H' is the curvature in units of what participants are expected to contribute, on rows that sum to zero.
+        H' is the curvature in units of what participants are expected to contribute, on rows that sum to zero. Without
+        a floor, and where utilities are flat, G is the same in all directions.
         """
         trust = np.maximum(trust, LEAST_TRUST)[self.row]
-        root = np.sqrt(np.maximum((1.0 - MIX) * p + MIX * self.guess, LEAST))
-        units, scale = root * np.sqrt(trust / SPREAD), root * np.sqrt(trust / SPREAD) / trust
-        H = self.curvature(p) * scale[:, None] * scale[None, :]
-        if not np.isfinite(H).all() or np.trace(H) <= FLAT * self.model.discomfort_penalty:
-            return self._isotropic(units)
+        mixed = np.maximum((1.0 - MIX) * p + MIX * self.guess, LEAST)
+        root = np.sqrt(np.maximum(self.guess, FIRST_LEAST) if floor is None else mixed)
+        units = root * np.sqrt(trust / SPREAD)
+        even = Shape(units, max(self.size - self.rows, 1) ** -0.5, np.zeros(0), np.zeros((self.size, 0)))
+        if floor is None:
+            return even
+        H = self.curvature(p) * (units / trust)[:, None] * (units / trust)[None, :]
+        if not np.isfinite(H).all():
+            return even
         normal = root / np.sqrt(self.sums(root**2))[self.row]
         for _ in range(2):  # rows sum to zero: project on both sides
             H = (H - self.sums(H * normal)[:, self.row] * normal).T
         H = (H + H.T) / 2.0
         trace = float(np.trace(H))
         if not trace > FLAT * self.model.discomfort_penalty:
-            return self._isotropic(units)
-        if self.size <= LARGE:
-            values, vectors = eigh(H)
-        else:
-            values, vectors = eigsh(H, k=TOP, which="LA", v0=np.cos(np.arange(self.size)))
+            return even
+        start = np.cos(np.arange(self.size))  # fixed, so that equal answers give equal queries
+        values, vectors = eigh(H) if self.size <= LARGE else eigsh(H, k=TOP, which="LA", v0=start)
         phi = floor * trace / self.size
         kept = values > NEGLIGIBLE * phi
         values, vectors = values[kept], np.ascontiguousarray(vectors[:, kept])
@@ -338,9 +317,6 @@ class Problem:
         total = math.sqrt(phi) * (self.size - self.rows) + float((half - math.sqrt(phi)).sum())
         low = phi**0.25 / math.sqrt(total)
         return Shape(units, low, np.sqrt(half / total) - low, vectors)
-
-    def _isotropic(self, units: FloatArray) -> Shape:
-        return Shape(units, (self.size - self.rows) ** -0.5, np.zeros(0), np.zeros((self.size, 0)))
 
 
 def _number(drawn: NDArray[np.bool_], ties: IntArray | None) -> tuple[IntArray, IntArray, IntArray]:
@@ -352,23 +328,14 @@ def _number(drawn: NDArray[np.bool_], ties: IntArray | None) -> tuple[IntArray, 
     _, first, inverse = np.unique(every, return_index=True, return_inverse=True)
     order = np.argsort(first)  # cells of a row follow each other
     number, first = np.argsort(order)[inverse.ravel()], first[order]
-    leader = (k * n + s)[first]
-    row = np.unique(leader, return_inverse=True)[1].ravel()
     own = k * n + s
-    same_row = leader[number] == _least(own, leader[number])
-    cells_of = np.bincount(own, minlength=len(drawn) * n)
+    row = np.unique(own[first], return_inverse=True)[1].ravel()
+    one_row = len(np.unique(own * (len(row) + 1) + row[number])) == len(np.unique(own))
     once = len(np.unique(own * (len(row) + 1) + number)) == len(number)
-    if not (same_row.all() and once and (cells_of[own] == cells_of[leader[number]]).all()):
+    if not (one_row and once and (np.bincount(own)[own] == np.bincount(row)[row[number]]).all()):
         raise ValueError(
             "ties must join whole rows: two states with one equal number have all numbers equal on the support, each "
             "once; correct EnsembleModel.ties."
         )
     level, target = (np.unique(index[first], return_inverse=True)[1].ravel() for index in (s, a))
     return number, row, np.stack([k[first], level, target])
-
-
-def _least(group: IntArray, values: IntArray) -> IntArray:
-    """Return for each entry the least value of its group."""
-    least = np.full(int(group.max(initial=0)) + 1, np.iinfo(np.int64).max)
-    np.minimum.at(least, group, values)
-    return least[group]

@@ -6,9 +6,9 @@ row, times a number of days that is fitted.
 *Behaviour.* Every answer is a linear measurement of the behaviour with known noise, so all that was asked so far adds
 up to an information matrix and a vector. The prior is normal around the guess, its size is chosen by marginal
 likelihood, and rows sum to one. Cells are then made possible: with a declared support by the mean of a normal variate
-that is known to be positive, which does not lift a cell that the guess all but excludes above both guess and posterior
-mean unless it stands out of the noise; where every cell is drawn by emptying cells that noise could have made, and
-filling what is missing from the guess.
+that is known to be positive, but a cell that the guess all but excludes keeps its posterior mean, and nothing below two
+standard deviations; where every cell is drawn by emptying cells that noise could have made, and filling what is missing
+from the guess.
 
 *Choice.* Of the release, the guess and their mean the one is taken whose plan earns most on behaviours that are drawn
 from the posterior. So a fleet that is too small does no harm.
@@ -33,8 +33,8 @@ FloatArray = NDArray[np.float64]
 TRUST_ERROR, LEAST_ERROR = 0.5, 0.002
 #: Least guess that the prior's variance is made of.
 PRIOR_LEAST = 0.01
-#: On a declared support noise does not lift a cell with a guess below this.
-UNLIKELY = 0.005
+#: On a declared support a cell with a guess below this is empty, unless it is so many standard deviations above zero.
+UNLIKELY, STANDS_OUT = 0.005, 2.0
 #: Precision with which rows sum to one.
 STIFF = 1e7
 #: Behaviours that the choice is made on, and the range of scores that counts.
@@ -80,25 +80,11 @@ class Evidence:
         return cls(problem, np.zeros((problem.size, problem.size)), np.zeros(problem.size))
 
     def add(
-        self,
-        shape: Shape,
-        centre: FloatArray,
-        weight: FloatArray,
-        answer: FloatArray,
-        variance: float,
-        number: float,
+        self, shape: Shape, centre: FloatArray, weight: FloatArray, answer: FloatArray, variance: float, number: float
     ) -> None:
-        """Add an answer S = G diag(weight / units)(P - centre) + noise + sampling of variance `number` G².
+        """Add an answer: G diag(weight / units)(P - centre), noise of this variance, sampling of variance `number` G².
 
-        Parameters
-        ----------
-        shape : Shape
-        centre : ndarray of shape (cells,)
-        weight : ndarray of shape (cells,)
-            Participants, weighted by trust and clip, that stand behind each cell.
-        answer : ndarray of shape (cells,)
-        variance, number : float
-            Variance of the noise, and number of participants.
+        `weight` says how many participants, by trust and clip, stand behind each cell; `number` how many there are.
         """
         low, high, V = shape.low, shape.low + shape.gain, shape.vectors
         rest, main = low / (variance + number * low**2), high / (variance + number * high**2)
@@ -140,7 +126,7 @@ def possible(problem: Problem, mean: FloatArray, deviation: FloatArray) -> Float
     high = normal_tail(1.0 / size)
     if problem.declared:
         p, made_up = positive_mean(mean, deviation), (guess < UNLIKELY) & (mean <= high * deviation)
-        p = np.where(made_up, np.minimum(p, np.maximum(mean, guess)), p)
+        p = np.where(made_up, np.where(mean > STANDS_OUT * deviation, mean, 0.0), p)
     else:
         limit = np.where(guess < LEAST_GUESS, normal_tail(FALSE_JUMPS / size), high)
         p = np.where(mean > limit * deviation, mean, 0.0)

@@ -83,7 +83,7 @@ class TestPossible:
         p = possible(declared(problem), mean, deviation)
         assert (p > 0).all()
 
-    @pytest.mark.parametrize(("mean", "kept"), [(-0.02, 0.00373), (0.01, 0.01), (0.03, 0.03003)])
+    @pytest.mark.parametrize(("mean", "kept"), [(-0.02, 0.0), (0.019, 0.0), (0.021, 0.021), (0.03, 0.03003)])
     def test_noise_does_not_lift_an_unlikely_cell(self, problem, mean, kept):
         guess = np.where(np.arange(16) == 1, 0.004, problem.guess)
         unlikely = Problem(**{**vars(declared(problem)), "guess": guess})

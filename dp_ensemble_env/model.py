@@ -532,7 +532,7 @@ def _as_support(support: Any, default: FloatArray) -> NDArray[np.bool_] | None:
     array = np.asarray(support)
     check_shape(array, default.shape, "support", "that of default")
     if array.dtype != bool or not array.any(axis=-1).all():
-        raise ValueError(f"support must be True where a decision is possible, in every state; got {array.dtype} values.")
+        raise ValueError(f"support must be True where a decision is possible, in every state; got {array.dtype}.")
     return array
 
 
@@ -542,7 +542,7 @@ def _as_ties(ties: Any, default: FloatArray) -> NDArray[np.int64] | None:
     array = np.asarray(ties)
     check_shape(array, default.shape[-2:], "ties", "a number for each decision in each state")
     if array.dtype.kind not in "iu" or array.min() < 0:
-        raise ValueError(f"ties must be whole numbers from 0 on, equal for equally likely decisions; got {array.dtype}.")
+        raise ValueError(f"ties must be whole numbers from 0 on, equal for decisions as likely; got {array.dtype}.")
     return array.astype(np.int64)
 
 

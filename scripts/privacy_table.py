@@ -1,103 +1,131 @@
 """Measure what a participant's protection is worth on every scenario, and write the table of docs/privacy.md.
 
-    python scripts/privacy_table.py measure first rest      # adds rows to docs/privacy.jsonl; resumes where it stopped
-    python scripts/privacy_table.py write                   # writes the table between its markers
+    python scripts/privacy_table.py measure FOLDER      # cells of the runner, kept in FOLDER; resumes where it stopped
+    python scripts/privacy_table.py write FOLDER        # records the finished rows, and writes the table from them
 
-A row is one release on one test instance: simulated participants, a plan on the release, its score deployed on the truth
-as a tilt, the score of the plan without data, and that of the plan on the sample's own estimate.
+A cell is one release seed on some test instances: a plan on the release of simulated participants, deployed on the
+truth as a tilt. The agent `sample` plans on the participants' own pooled estimate, which protects nobody.
 """
 
 from __future__ import annotations
 
-import json
+import math
 import sys
-import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 from dp_ensemble_env import scenarios
-from dp_ensemble_env.experiments.studies.frontier import deployed_score
+from dp_ensemble_env.agents import make_agent, register_agent
+from dp_ensemble_env.experiments.backends import Place
+from dp_ensemble_env.experiments.runner import (
+    Cell,
+    Row,
+    Store,
+    Supplies,
+    model_key,
+    read_results,
+    results,
+    run,
+    scenario_problem,
+    write_results,
+)
 from dp_ensemble_env.experiments.studies.regret import sample_matrix
 from dp_ensemble_env.privacy import mechanism
-from dp_ensemble_env.privacy.mechanisms.public import public_guess
-from dp_ensemble_env.scenarios.problem import draw_release
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
-RECORD, PAGE = DOCS / "privacy.jsonl", DOCS / "privacy.md"
+RECORD, PAGE = DOCS / "privacy.json", DOCS / "privacy.md"
 BEGIN, END = "<!-- table: scripts/privacy_table.py -->", "<!-- end of table -->"
-LARGE = ("campus-day",)  # half a minute a release
-#: Rounds: participants, epsilon, instances and releases of each.
-ROUNDS = {
-    "first": [(1000, 1.0, 5, 1)],
-    "rest": [(1000, 1.0, 10, 4)],
-    "elsewhere": [(300, 1.0, 5, 1), (300, 4.0, 5, 1), (1000, 4.0, 5, 1)],
-    "small": [(1000, 0.5, 5, 1), (100, 1.0, 5, 1), (50, 1.0, 5, 1), (5, 1.0, 5, 1)],
-}
-COLUMNS = ((1000, 1.0), (300, 1.0), (300, 4.0), (1000, 4.0))
+#: In the order in which they are measured; the last takes half a minute a release.
+SCENARIOS = (*"thermostats vehicles feeder tracking call spot pool-pumps campus-event campus-day".split(),)
+#: Participants and epsilon, test instances, and releases on each.
+MAIN, OTHERS = (1000, 1.0, 10, 4), ((300, 1.0, 5, 1), (1000, 4.0, 5, 1), (300, 4.0, 5, 1))
+#: What the two scenarios declare, and what releases them without it: with ties undone there are too many cells.
+UNDECLARED = (("tracking", "support", "adaptive"), ("campus-day", "ties", "gaussian"))
+COLUMNS = tuple((n, epsilon) for n, epsilon, *_ in (MAIN, *OTHERS))
 
 
-def cells(words: list[str]) -> Iterator[tuple[str, int, int, float, int]]:
-    """Yield scenario, instance, participants, epsilon and release seed."""
-    named = [word for word in words if word in scenarios.names()]
-    for word in words:
-        for participants, epsilon, instances, releases in ROUNDS.get(word, []):
-            for seed in range(releases):
-                for instance in range(instances):
-                    for name in named or [name for name in scenarios.names() if name not in LARGE]:
-                        yield name, instance, participants, epsilon, seed
+@register_agent("sample")
+def make_sample(env: Any, participants: int) -> Any:
+    """Plan on the pooled estimate of the participants that a release would be drawn from."""
+    model = env.unwrapped.model
+    fleet: Any = mechanism(f"adaptive:epsilon=1,participants={participants}").data_of(model)  # type: ignore[attr-defined]
+    estimate = sample_matrix(fleet, model.guess)
+    return make_agent("standard", env, release=mechanism("public").release(model.default, guess=estimate))
 
 
-def measure(words: list[str]) -> None:
-    """Add the rows that are missing."""
-    known = {tuple(row["cell"]) for row in rows()}
-    for cell in cells(words):
-        if cell in known:
-            continue
-        name, instance, participants, epsilon, seed = cell
-        model = scenarios.make(name, instance=instance, split="test")
-        spec, begin = f"adaptive:epsilon={epsilon:g},participants={participants}", time.process_time()
-        release = draw_release(spec, model, seed)
-        row: dict[str, Any] = {"cell": cell, "score": deployed_score(model, release)}
-        row["seconds"] = round(time.process_time() - begin, 2)
-        row["without_data"] = deployed_score(model, public_guess(model))
-        row["sample"] = deployed_score(model, sample_matrix(mechanism(spec).data_of(model), model.guess))
-        with RECORD.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+def cells(instances: int | None = None, releases: int | None = None) -> Iterator[Cell]:
+    """Yield all cells, or those of fewer instances and releases, the most wanted ones first."""
+
+    def of(problem: dict[str, Any], setting: tuple[int, float, int, int], kind: str = "adaptive") -> Iterator[Cell]:
+        n, epsilon, many, seeds = setting
+        where = {"problem": problem, "split": "test", "instances": tuple(range(instances or many))}
+        for seed in range(releases or seeds):
+            spec = f"{kind}:epsilon={epsilon:g},participants={n}"
+            yield Cell(agent="standard", privacy=spec, seed=seed, data=problem["scenario"], **where)
+        if epsilon == 1.0 and n == MAIN[0] and not problem["overrides"]:
+            yield Cell(agent="sample", settings={"participants": n}, data=problem["scenario"], **where)
+
+    for name in SCENARIOS:
+        yield from of(scenario_problem(name), MAIN)
+    for setting in OTHERS:
+        for name in SCENARIOS:
+            yield from of(scenario_problem(name), setting)
+    for name, field, kind in UNDECLARED:
+        yield from of(scenario_problem(name, **{field: None}), (*MAIN[:2], 5, 1), kind)
 
 
-def rows() -> list[dict[str, Any]]:
-    """Read what was measured."""
-    return [json.loads(line) for line in RECORD.read_text(encoding="utf-8").splitlines()] if RECORD.exists() else []
+def supplies() -> Supplies:
+    """Return the models without their declarations, which scenarios do not make."""
+    models = {}
+    for name, field, _ in UNDECLARED:
+        for i in range(5):
+            model = scenarios.make(name, instance=i, split="test")
+            models[model_key(scenario_problem(name, **{field: None}), i)] = replace(model, **{field: None})
+    return Supplies(models=models)
 
 
-def table() -> str:
+def table(rows: Iterable[Row]) -> str:
     """Return the table: mean / worst score of the releases, and how many there are."""
-    found: dict[tuple[str, int, float], list[dict[str, Any]]] = defaultdict(list)
-    for row in rows():
-        name, _, participants, epsilon, _ = row["cell"]
-        found[name, participants, epsilon].append(row)
+    scores, beside = defaultdict(list), defaultdict(list)
+    for row in rows:
+        title = row.cell.problem["scenario"] + "".join(f", no {field}" for field in row.cell.problem["overrides"])
+        if row.cell.agent == "sample":
+            beside[title, "sample"] += row.scores
+            continue
+        beside[title, "without data"] += row.without_data
+        kind, _, words = str(row.cell.privacy).partition(":")
+        asked = dict(word.split("=") for word in words.split(","))
+        title += "" if kind == "adaptive" else f" (`{kind}`)"
+        scores[title, int(asked["participants"]), float(asked["epsilon"])] += row.scores
     heads = [f"N = {n:,}, ε = {epsilon:g}" for n, epsilon in COLUMNS]
     lines = [f"| scenario | without data | sample | {' | '.join(heads)} |", "|---" * (3 + len(heads)) + "|"]
-    for name in sorted({name for name, _, _ in found}, key=scenarios.names().index):
-        first = found[name, *COLUMNS[0]]
-        texts = [f"{mean(row[key] for row in first):.1f}" for key in ("without_data", "sample")]
+    for title in dict.fromkeys(title for title, *_ in scores):
+        plain = title.split(" (")[0]
+        means = (beside[plain, "without data"], beside[plain, "sample"])
+        texts = [f"{mean(values):.1f}" if values else "" for values in means]
         for column in COLUMNS:
-            scores = [row["score"] for row in found[name, *column]]
-            texts.append(f"{mean(scores):.1f} / {min(scores):.1f} ({len(scores)})" if scores else "–")
-        lines.append(f"| {name} | {' | '.join(texts)} |")
+            one = scores[title, *column]
+            texts.append(f"{mean(one):.1f} / {math.floor(10 * min(one)) / 10:.1f} ({len(one)})" if one else "")
+        lines.append(f"| {title} | {' | '.join(texts)} |")
     return "\n".join(lines)
 
 
 def main() -> None:
-    """Measure, or write the table."""
-    command, *words = sys.argv[1:] or ["write"]
+    """Measure, or record what is measured and write the table."""
+    command, *folder = sys.argv[1:] or ["write"]
     if command == "measure":
-        measure(words)
+        for row in run(cells(), Store(Path(folder[0])), Place(), supplies=supplies()):
+            print(row.cell.title, [round(score, 2) for score in row.scores], flush=True)
+    elif folder:
+        kept = (Store(Path(folder[0])).load(cell) for cell in cells())
+        write_results(RECORD, results((row for row in kept if row is not None), "scripts/privacy_table.py"))
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    PAGE.write_text(f"{before}{BEGIN}\n{table()}\n{END}{rest.partition(END)[2]}", encoding="utf-8")
+    text = f"{before}{BEGIN}\n{table(read_results(RECORD)[1])}\n{END}{rest.partition(END)[2]}"
+    PAGE.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

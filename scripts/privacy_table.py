@@ -13,7 +13,6 @@ import math
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -62,7 +61,7 @@ def cells(instances: int | None = None, releases: int | None = None) -> Iterator
 
     def of(problem: dict[str, Any], setting: tuple[int, float, int, int], kind: str = "adaptive") -> Iterator[Cell]:
         n, epsilon, many, seeds = setting
-        where = {"problem": problem, "split": "test", "instances": tuple(range(instances or many))}
+        where: dict[str, Any] = {"problem": problem, "split": "test", "instances": tuple(range(instances or many))}
         for seed in range(releases or seeds):
             spec = f"{kind}:epsilon={epsilon:g},participants={n}"
             yield Cell(agent="standard", privacy=spec, seed=seed, data=problem["scenario"], **where)
@@ -84,13 +83,14 @@ def supplies() -> Supplies:
     for name, field, _ in UNDECLARED:
         for i in range(5):
             model = scenarios.make(name, instance=i, split="test")
-            models[model_key(scenario_problem(name, **{field: None}), i)] = replace(model, **{field: None})
+            models[model_key(scenario_problem(name, **{field: None}), i)] = model.override(**{field: None})
     return Supplies(models=models)
 
 
 def table(rows: Iterable[Row]) -> str:
     """Return the table: mean / worst score of the releases, and how many there are."""
-    scores, beside = defaultdict(list), defaultdict(list)
+    scores: dict[tuple[str, int, float], list[float]] = defaultdict(list)
+    beside: dict[tuple[str, str], list[float]] = defaultdict(list)
     for row in rows:
         title = row.cell.problem["scenario"] + "".join(f", no {field}" for field in row.cell.problem["overrides"])
         if row.cell.agent == "sample":

@@ -96,9 +96,10 @@ def table(rows: Iterable[Row]) -> str:
         if row.cell.agent == "sample":
             beside[title, "sample"] += row.scores
             continue
-        beside[title, "without data"] += row.without_data
         kind, _, words = str(row.cell.privacy).partition(":")
         asked = dict(word.split("=") for word in words.split(","))
+        if (int(asked["participants"]), float(asked["epsilon"])) == COLUMNS[0]:  # on the instances of the first column
+            beside[title, "without data"] += row.without_data
         title += "" if kind == "adaptive" else f" (`{kind}`)"
         scores[title, int(asked["participants"]), float(asked["epsilon"])] += row.scores
     heads = [f"N = {n:,}, ε = {epsilon:g}" for n, epsilon in COLUMNS]

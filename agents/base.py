@@ -82,9 +82,15 @@ class ScheduleAgent:
         episode_start: Any = None,
         deterministic: bool = True,
     ) -> tuple[NDArray[Any], Any]:
-        """Look the time, and the context, up in the observation and return the action scheduled for them."""
-        time = self.layout.time(observation)
-        key = (time, self.layout.context(observation)) if self.by_context else time
+        """Look the time, and the context, up in the observation and return the action scheduled for them.
+
+        Where the context is shown in part the state is the context of the last observation, and needed; the first
+        observation of an episode does not look at it.
+        """
+        key: Any = self.layout.time(observation)
+        if self.by_context:
+            context = self.layout.follow(observation, state)
+            key, state = (key, context), state if self.layout.hidden is None else context
         action = np.asarray(self.actions[key])
         return action.astype(self.dtype) if action.dtype.kind == "f" else action, state
 
@@ -98,6 +104,8 @@ class ScheduleAgent:
             return None
         if not self.by_context:
             return np.repeat(self.actions[:, None], model.n_contexts, axis=1)
+        if self.layout.hidden is not None:
+            return self.actions if np.array_equal(shown, self.layout.features) else None
         return self.actions[:, self.layout.context(shown)]
 
 

@@ -19,6 +19,7 @@ from gymnasium import spaces
 from dp_ensemble_env.agents.apg import NAME, GradientPolicy
 from dp_ensemble_env.agents.base import ScheduleAgent
 from dp_ensemble_env.agents.weights import Weights, load_weights, pack, save_weights, unpack
+from dp_ensemble_env.context import Context
 from dp_ensemble_env.envs.tables import Layout
 
 #: Parts of a policy's description that only training needs.
@@ -55,6 +56,8 @@ def save_policy(path: str | os.PathLike[str], policy: Any, algo: str, about: Map
         return save_weights(path, policy.arrays, {"agent": NAME, **settings})
     if isinstance(policy, ScheduleAgent):
         arrays = {"actions": policy.actions, "features": policy.layout.features}
+        if (hidden := policy.layout.hidden) is not None:
+            arrays |= {"transition": hidden.transition, "start": hidden.start}
         seen = {"horizon": policy.layout.horizon, "ahead": policy.layout.ahead, "by_context": policy.by_context}
         return save_weights(path, arrays, {"agent": SCHEDULE, **seen, **settings})
     networks = getattr(policy, "policy", policy)
@@ -145,7 +148,9 @@ def load_policy(path: str | os.PathLike[str]) -> tuple[Any, Weights]:
 
 def _schedule(weights: Weights) -> ScheduleAgent:
     arrays, settings = weights.arrays, weights.settings
-    layout = Layout(int(settings["horizon"]), arrays["features"], int(settings["ahead"]))
+    features = arrays["features"]
+    hidden = Context(arrays["transition"], (), arrays["start"], features) if "transition" in arrays else None
+    layout = Layout(int(settings["horizon"]), features, int(settings["ahead"]), hidden)
     agent = ScheduleAgent(arrays["actions"], settings["algo"], "", layout, bool(settings["by_context"]))
     contexts = (layout.horizon, len(layout.features))[: 1 + agent.by_context]
     if layout.features.ndim != 2 or agent.actions.shape[: len(contexts)] != contexts:

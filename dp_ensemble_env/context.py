@@ -33,6 +33,9 @@ class Context:
         What an observation shows of each context, numbers in [0, 1]. By default its
         one-hot code. Equal rows hide which of several contexts holds; an agent with
         memory must still be able to tell (`check_decodable`).
+    signs : iterable of str, optional
+        A name for each different row of features, in the order in which they first appear: what infos, pictures and
+        reports call a context that is shown in part. By default the names, if all contexts are shown, or numbers.
 
     Examples
     --------
@@ -44,6 +47,7 @@ class Context:
     names: tuple[str, ...] = ()
     start: Any = field(default=None, repr=False)
     features: Any = field(default=None, repr=False)
+    signs: tuple[str, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         moves = check_stochastic(self.transition, "transition")
@@ -63,6 +67,14 @@ class Context:
                 value = value.copy()
                 value.setflags(write=False)
             object.__setattr__(self, name, value)
+        groups = int(self.shown.max()) + 1
+        signs = tuple(str(sign) for sign in self.signs or ())
+        if isinstance(self.signs, str) or (signs and len(set(signs)) != groups) or len(signs) > groups:
+            raise ValueError(
+                f"signs must be {groups} different names, one for each row of features, got {self.signs!r}."
+            )
+        signs = signs or (names if groups == c else tuple(f"sign {group}" for group in range(groups)))
+        object.__setattr__(self, "signs", signs)
 
     def __repr__(self) -> str:
         return f"Context({', '.join(self.names)})"
@@ -94,6 +106,13 @@ class Context:
     def is_shown(self) -> bool:
         """Whether an observation tells every context."""
         return int(self.shown.max()) + 1 == len(self)
+
+    def chances(self, t: int, w: int) -> FloatArray:
+        """Return the chance of each context (c,) at time `t`, given what is shown of context `w`."""
+        if self.is_shown:
+            return np.eye(len(self))[w]
+        weights = np.where(self.shown == self.shown[w], self.distributions(t)[-1], 0.0)
+        return weights / weights.sum() if weights.sum() > 0 else np.eye(len(self))[w]
 
     def as_shown(self, table: FloatArray) -> FloatArray:
         """Average a table (times, c, …) over the contexts that look the same, by their chances at that time.

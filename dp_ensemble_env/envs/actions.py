@@ -225,10 +225,12 @@ def centred_actions(model: EnsembleModel, tilts: FloatArray, strict: bool = True
 
     Each set of decisions that compete is centred on its own, over those that loads take
     at that time and in that context; others are clipped to the box. What loads do take
-    must fit, unless not `strict`.
+    in contexts that can be reached must fit, unless not `strict`.
     """
     taken = (model.default_policy > 0).any(axis=-2)
     shifted, scale = centred(tilts, model.default, taken), _by_time(action_scale(model), tilts)
+    if model.context is not None:
+        taken = taken & (model.context.distributions(model.horizon)[:-1, :, None] > 0)
     over = np.where(taken, np.abs(shifted) - scale * (1.0 + 1e-6), -np.inf)
     if strict and over.max() > 1e-9:
         t = int(np.argmax(over.reshape(model.horizon, -1).max(axis=1)))

@@ -126,12 +126,19 @@ class EnsembleEnv(BatchView, gymnasium.Env[NDArray[np.float32], NDArray[np.float
     | `optimal_return` | float | optimal expected return of this episode, from its start | $ per load |
     | `optimal_points` | float | the same, less that of uncontrolled loads | points |
 
-    With a context also `context`, the number of the present one; with a coupling also `coupling_cost`, the third part
-    of the reward in dollars, which is subtracted, and `cost`, the kW per load by which the limit is passed or the
-    target missed, for constrained learning; with `instance=None` also `instance`.
+    With a context also `context`, the number of the present one (contexts that look the same have one number); with a
+    coupling also `coupling_cost`, the third part of the reward in dollars, which is subtracted, and `cost`, the kW per
+    load by which the limit is passed or the target missed, for constrained learning; with `instance=None` also
+    `instance`.
     With `infos="all"`, which takes time, also `occupancy` and `default_occupancy`, `float64` arrays of shape (n,): the
     shares, and what they would be expected to be in the same contexts had nobody interfered; and `curtailment_kw`, the
-    power of the latter less `power_kw`.
+    power of the latter less `power_kw`. Where the model hides the shares both arrays are zeros, as in observations.
+
+    **Contexts shown in part.** Contexts with equal features look the same in observations, infos, pictures and
+    `env.spec`; expected prices are averaged over them. An agent that remembers what it was shown can always tell them
+    apart. The reward, and so `utility`, may depend on the hidden context: an agent that is fed its rewards is not
+    without memory. The simulator knows the context: `env.unwrapped`, a pickle and the state of
+    `dp_ensemble_env.envs.functional` hold it, so keep them from an agent that is to be tested.
 
     ## Starting State
 
@@ -310,14 +317,15 @@ class EnsembleEnv(BatchView, gymnasium.Env[NDArray[np.float32], NDArray[np.float
     def _tell_more(self, info: dict[str, Any], values: list[float]) -> None:
         """Add what not every environment tells."""
         if self.model.context is not None:
-            info["context"] = self.context
+            info["context"] = int(self.model.context.shown[self.context])
         if self._coupled:
             info["cost"], info["coupling_cost"] = values[step.MISS], values[step.CHARGE]
         if self._batch.several:
             info["instance"] = int(self._batch.state.row[0])
         if self._batch.infos == "all":
             default = self.default_occupancy
-            info["occupancy"], info["default_occupancy"] = self.occupancy, default
+            seen = float(self.model.shares_shown)
+            info["occupancy"], info["default_occupancy"] = seen * self.occupancy, seen * default
             info["curtailment_kw"] = self._batch.curtailment(0, default, values[step.POWER])
 
     # ------------------------------------------------------------ what is going on

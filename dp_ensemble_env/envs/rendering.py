@@ -220,7 +220,7 @@ class Renderer:
             x0, _ = axes.at(start, axes.y[0])
             x1, _ = axes.at(max(end, start + 0.5), axes.y[0])
             self._pygame.draw.rect(self._canvas, BANDS[context % len(BANDS)], (x0, axes.top - 20, max(2, x1 - x0), 15))
-            name = scene.model.context.names[context] if scene.model.context is not None else ""
+            name = scene.sign(context)
             if self._font(14).size(name)[0] + 4 <= x1 - x0:
                 self._text(name, (x0 + 3, axes.top - 18), 14)
 
@@ -297,7 +297,7 @@ def as_text(scene: Scene, width: int = 40) -> str:
     """Write a scene for a terminal: bars are the shares, a bar's ``|`` the uncontrolled share."""
     groups, table = scene.groups(), scene.split(scene.occupancy)
     shares, default = table.sum(axis=1), scene.split(scene.default_occupancy).sum(axis=1)
-    top = max(shares.max(), default.max())
+    top = max(shares.max(), default.max()) or 1.0
     lines = [scene.headline, scene.money, ""]
     if scene.model.axes:
         lines += [groups.label]

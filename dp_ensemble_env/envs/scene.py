@@ -73,13 +73,17 @@ class Scene:
         """Name of the present context, empty where there is none."""
         if self.model.context is None or self.contexts is None:
             return ""
-        return self.model.context.names[int(self.contexts[-1])]
+        return self.sign(int(self.model.context.shown[self.contexts[-1]]))
+
+    def sign(self, group: int) -> str:
+        """Return the name of contexts that look the same, by the number of their group."""
+        return "" if self.model.context is None else self.model.context.signs[group]
 
     def runs(self) -> list[tuple[int, int, int]]:
-        """Return the contexts so far as runs: the context, the time it came and the time it went."""
+        """Return the contexts so far as runs: the group that is shown, the time it came and the time it went."""
         if self.model.context is None or self.contexts is None:
             return []
-        path = np.asarray(self.contexts)
+        path = self.model.context.shown[self.contexts]
         starts = np.flatnonzero(np.concatenate([[True], path[1:] != path[:-1]]))
         ends = [*starts[1:], len(path) - 1]
         return [(int(path[a]), int(a), int(b)) for a, b in zip(starts, ends, strict=True)]
@@ -92,7 +96,7 @@ class Scene:
             return price
         shown = np.empty(len(price))
         shown[: self.time + 1] = price[np.arange(self.time + 1), self.contexts]
-        chance = np.eye(self.model.n_contexts)[int(self.contexts[-1])]
+        chance = self.model.context.chances(self.time, int(self.contexts[-1]))
         for t in range(self.time, self.model.horizon):
             moves = self.model.context.transition
             chance = chance @ (moves if moves.ndim == 2 else moves[t])

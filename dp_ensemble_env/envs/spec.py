@@ -108,7 +108,7 @@ def _further_numbers(model: EnsembleModel) -> Numbers:
         found["shares_shown"] = False
     if (context := model.context) is not None:
         arrays = {name: getattr(context, name).tolist() for name in ("transition", "start", "features")}
-        found["context"] = {**arrays, "names": list(context.names)}
+        found["context"] = {**arrays, "names": list(context.names), "signs": list(context.signs)}
     if (coupling := model.coupling) is not None:
         level = [float(kw) if np.isfinite(kw) else None for kw in coupling.level]  # JSON has no infinity
         found["coupling"] = {"kind": coupling.kind, "level": level, "weight": coupling.weight.tolist()}

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dp_ensemble_env.context import Context
 from dp_ensemble_env.control.coupled import CoupledSolution
 from dp_ensemble_env.control.kernel import Solution
 from dp_ensemble_env.control.policies import solve_standard
@@ -92,7 +93,8 @@ class Row:
         """Return the uncontrolled power at times 0 … T: in the contexts that came up, then as expected now."""
         model, so_far = self.model, self.uncontrolled(start, path)
         joint = np.zeros((model.n_contexts, model.n_states))  # probability of each context, times the shares in it
-        joint[path[-1]] = so_far[-1]
+        chance = np.ones(1) if model.context is None else model.context.chances(len(path) - 1, int(path[-1]))
+        joint[:] = chance[:, None] * so_far[-1]
         ahead, moves = [], model.tables().context
         for t in range(len(path) - 1, model.horizon):
             joint = moves[t].T @ np.einsum("ws,wsz->wz", joint, self.step_matrices[t])
@@ -150,11 +152,14 @@ class Layout:
         What is shown of each context; of shape (1, 0) without one.
     ahead : int
         Number of prices, limits or targets.
+    hidden : Context, optional
+        The context, where observations show it in part and an agent has to follow it.
     """
 
     horizon: int
     features: FloatArray = field(default_factory=lambda: np.zeros((1, 0)))
     ahead: int = AHEAD
+    hidden: Context | None = None
 
     @property
     def known(self) -> int:
@@ -171,16 +176,37 @@ class Layout:
         return np.clip(np.rint((1.0 - left) * self.horizon), 0, self.horizon - 1).astype(np.int64)
 
     def context(self, observation: Any) -> IntArray:
-        """Read the context from observations (…, size)."""
+        """Read the context from observations (…, size); the first of those that look the same."""
         array = np.asarray(observation, dtype=float)
         shown = array[..., array.shape[-1] - self.features.shape[1] :]
         nearest: IntArray = np.abs(shown[..., None, :] - self.features).sum(axis=-1).argmin(axis=-1)
         return nearest
 
+    def follow(self, observation: Any, before: Any) -> IntArray:
+        """Return the context of observations (…, size), from the contexts one step earlier if it is shown in part.
+
+        Raises
+        ------
+        ValueError
+            If `before` is None although an episode is under way: what was shown earlier is needed to tell the context.
+        """
+        shown = self.context(observation)
+        if self.hidden is None:
+            return shown
+        time = self.time(observation)
+        if before is None and time.any():
+            raise ValueError(
+                "the observation shows the context in part, and state is None in the middle of an episode; call "
+                "predict from the first observation on and pass the state that it returned."
+            )
+        return self.hidden.follow(time, np.zeros_like(time) if before is None else before, self.hidden.shown[shown])
+
 
 def layout_of(model: EnsembleModel, ahead: int = AHEAD) -> Layout:
     """Return where things stand in the observations of a model."""
-    return Layout(model.horizon, np.zeros((1, 0)) if model.context is None else model.context.features, ahead)
+    context = model.context
+    features = np.zeros((1, 0)) if context is None else context.features
+    return Layout(model.horizon, features, ahead, None if context is None or context.is_shown else context)
 
 
 def _unit_price(model: EnsembleModel) -> FloatArray:

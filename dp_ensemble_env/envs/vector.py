@@ -174,14 +174,15 @@ class EnsembleVectorEnv(BatchView, VectorEnv[NDArray[np.float32], NDArray[np.flo
             "optimal_points": batch.state.best[:, 1].copy(),
         }
         if self.model.context is not None:
-            infos["context"] = self.context
+            infos["context"] = self.model.context.shown[self.context]
         if self.model.coupling is not None:
             infos["cost"], infos["coupling_cost"] = values[step.MISS], values[step.CHARGE]
         if batch.several:
             infos["instance"] = batch.state.row.copy()
         if batch.infos == "all":
-            infos["occupancy"], infos["default_occupancy"] = self.occupancy, self.default_occupancy
-            each = zip(range(self.num_envs), infos["default_occupancy"], values[step.POWER], strict=True)
+            default, seen = self.default_occupancy, float(self.model.shares_shown)
+            infos["occupancy"], infos["default_occupancy"] = seen * self.occupancy, seen * default
+            each = zip(range(self.num_envs), default, values[step.POWER], strict=True)
             infos["curtailment_kw"] = np.array([batch.curtailment(*one) for one in each])
         return {**infos, **{f"_{key}": present for key in infos}}
 

@@ -181,7 +181,7 @@ class _Painter(Renderer):
         for context, start, end in ours.runs():
             (x0, _), (x1, _) = axes.at(start, self._power[0]), axes.at(end, self._power[0])
             self._pygame.draw.rect(self._canvas, BANDS[context % len(BANDS)], (x0, axes.top - 22, x1 - x0, 20))
-            name = "" if model.context is None else model.context.names[context]
+            name = ours.sign(context)
             if self._font(SMALL - 4).size(name)[0] + 6 <= x1 - x0:
                 self._text(name, (x0 + 4, axes.top - 20), SMALL - 4)
         for tick in _ticks(*self._power, count=3):

@@ -150,7 +150,7 @@ def gate(night: Night) -> Context:
     words = [" ".join(SIZES[k] for k in history) for history in nodes]
     news = np.array([*(1 + history[-1] for history in nodes), *[0] * half])
     names = (*(f"{word}, announced" for word in words), *words)
-    return Context(moves, names, start=start, features=np.eye(1 + chances)[news])
+    return Context(moves, names, start=start, features=np.eye(1 + chances)[news], signs=(*SIZES, "no news"))
 
 
 def arrivals(night: Night) -> FloatArray:

@@ -31,8 +31,6 @@ FloatArray = NDArray[np.float64]
 
 #: Quarter hours with a bulletin, of silence, and of storm or calm; and how often that happens in a day.
 BULLETINS, SILENT, EVENT, ROUNDS = 12, 8, 4, 2
-#: Factor of the scale of tilts: prices differ more than those of spot.
-FACTOR = 4.2
 #: What may be shown.
 SIGNS = ("misses", "comes", "silence", "storm", "calm")
 
@@ -62,8 +60,8 @@ def front(seed: int = 0, *, discomfort_penalty: float = 12.0, shown: str = "sign
     """
     check_choice(shown, "shown", ("sign", "all"))
     public, private = streams("front", seed)
-    quality, prior = public.uniform((0.62, 0.44), (0.68, 0.48))
-    base, high, low = public.uniform((0.05, 0.50, -0.55), (0.08, 0.70, -0.40))
+    quality, prior = public.uniform((0.62, 0.44), (0.68, 0.47))
+    base, high, low = public.uniform((0.05, 0.60, -0.55), (0.08, 0.70, -0.45))
     start, dwell = private.uniform(0.20, 0.35), private.uniform(0.10, 0.20, len(PHASES_KW))
     context = bulletins(quality, prior)
     if shown == "all":
@@ -74,7 +72,6 @@ def front(seed: int = 0, *, discomfort_penalty: float = 12.0, shown: str = "sign
         overrides,
         programme(PHASES_KW, IDLE_KW, start, dwell),
         prices,
-        factor=FACTOR,
         context=context,
         discomfort_penalty=discomfort_penalty,
         shares_shown=shown == "all",
@@ -116,7 +113,7 @@ def bulletins(
         moves[t, storm:] = opening if phase == length - 1 else np.eye(size)[storm:]
     signs = np.array([*[w % 3 for w in range(storm)], 3, 4])
     names = [f"{w // 3} of the bulletins, {SIGNS[w % 3]}" for w in range(storm)]
-    return Context(moves, (*names, "storm", "calm"), start=opening, features=np.eye(len(SIGNS))[signs])
+    return Context(moves, (*names, "storm", "calm"), start=opening, features=np.eye(len(SIGNS))[signs], signs=SIGNS)
 
 
 def believed(comes: int, heard: int, quality: float, prior: float) -> float:

@@ -13,9 +13,11 @@ from helpers import TiltEnv, TiltVectorEnv, random_model
 from oracles import KINDS, MODES, M, N, T, general_model, policy_of
 
 from dp_ensemble_env.context import Context
-from dp_ensemble_env.envs import batch
+from dp_ensemble_env.envs import EnsembleEnv, actions, batch
 from dp_ensemble_env.envs.tables import AHEAD, layout_of, observed_price
 from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.scenarios.depot import depot
+from dp_ensemble_env.scenarios.front import front
 
 POPULATIONS = ("mean-field", "single", 100)
 #: How far outside the box float32 rounding goes.
@@ -364,3 +366,44 @@ def test_returned_arrays_are_not_reused() -> None:
     for one, (observation, shares) in zip(found, kept, strict=True):
         np.testing.assert_array_equal(one[0], observation)
         np.testing.assert_array_equal(one[-1]["occupancy"], shares)
+
+
+# ------------------------------------------------------------------ contexts that are shown in part
+def _hidden_pair(name):
+    """A model, and two paths of contexts that look the same throughout: they differ in what is hidden."""
+    if name == "front":  # the second has heard one bulletin more that said that the storm comes
+        path = np.array([3 * j + y for j, y in ((0, 0), (1, 1), (1, 0), (2, 1), (2, 0), (2, 0))])
+        return front(0), path, path + np.where(np.arange(6) > 0, 3, 0)
+    path = np.array([0, 30, 30, 30])  # the first wave was small, or (once it has arrived) large
+    return depot(0), path, path + np.array([0, 0, 1, 1])
+
+
+@pytest.mark.parametrize("population", ["mean-field", "single", 30])
+@pytest.mark.parametrize("name", ["front", "depot"])
+def test_what_is_hidden_of_the_context_is_hidden_everywhere(name, population):
+    model, *paths = _hidden_pair(name)
+    for mode in actions.names():
+        seen = []
+        for path in paths:
+            env = EnsembleEnv(model, population, mode, reward="dollars", infos="all", render_mode="ansi")
+            env.action_space.seed(1)
+            shown = [env.reset(seed=3, options={"context": int(path[0])})]
+            env._batch.state.path[0, : len(path)] = path
+            pictures = [env.render()]
+            for _ in path[1:]:
+                shown.append(env.step(env.action_space.sample()))
+                pictures.append(env.render())
+            assert env.context == path[-1]  # the simulator knows
+            assert not any(word in pictures[-1] for word in model.context.names if word not in model.context.signs)
+            frame = env._batch.scene(0, np.zeros(1), np.zeros(0))
+            seen.append((shown, pictures, frame.price, frame.default_power_kw, frame.runs(), str(env.spec)))
+        assert paths[0][-1] != paths[1][-1]
+        np.testing.assert_equal(seen[0], seen[1])
+
+
+def test_a_model_that_hides_its_shares_hides_them_in_infos_too():
+    for shown, hidden in (("sign", True), ("all", False)):
+        env = EnsembleEnv(front(0, shown=shown), infos="all")
+        observation, info = env.reset(seed=0)
+        assert (not info["occupancy"].any()) == (not info["default_occupancy"].any()) == hidden
+        assert (not observation[:13].any()) == hidden and env.occupancy.sum() == pytest.approx(1.0)

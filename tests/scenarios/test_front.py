@@ -99,7 +99,7 @@ def test_prices_move_in_the_storm_alone():
     price = -model.utility[1:] / (0.25 * model.power_kw)
     assert_allclose(price, np.broadcast_to(price[:1, :, :1], price.shape), rtol=1e-12)
     base, high, low = price[0, 0, 0], price[0, -2, 0], price[0, -1, 0]
-    assert 0.05 <= base <= 0.08 and 0.5 <= high <= 0.7 and -0.55 <= low <= -0.4
+    assert 0.05 <= base <= 0.08 and 0.6 <= high <= 0.7 and -0.55 <= low <= -0.45
     assert_allclose(price[0, :-2, 0], base, rtol=1e-12)
     assert model.initial[0] == 0.5
 

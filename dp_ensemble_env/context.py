@@ -109,10 +109,11 @@ class Context:
 
     def chances(self, t: int, w: int) -> FloatArray:
         """Return the chance of each context (c,) at time `t`, given what is shown of context `w`."""
+        itself: FloatArray = np.eye(len(self))[w]
         if self.is_shown:
-            return np.eye(len(self))[w]
-        weights = np.where(self.shown == self.shown[w], self.distributions(t)[-1], 0.0)
-        return weights / weights.sum() if weights.sum() > 0 else np.eye(len(self))[w]
+            return itself
+        weights: FloatArray = np.where(self.shown == self.shown[w], self.distributions(t)[-1], 0.0)
+        return weights / weights.sum() if weights.sum() > 0 else itself
 
     def as_shown(self, table: FloatArray) -> FloatArray:
         """Average a table (times, c, …) over the contexts that look the same, by their chances at that time.

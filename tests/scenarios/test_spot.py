@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from dp_ensemble_env.scenarios import spot
+from dp_ensemble_env.experiments.probes import Prober
+from dp_ensemble_env.scenarios import card, make, spot
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -19,3 +20,25 @@ def test_prices_of_spot_lie_in_their_ranges(seed):
     stay = np.diag(model.context.transition)
     assert (stay >= 0.92).all() and (stay <= 0.95).all()
     assert_allclose(model.context.start @ model.context.transition, model.context.start, atol=1e-12)
+
+
+def test_british_regimes_are_the_root_of_the_half_hourly_ones_on_the_same_furnaces():
+    model, synthetic = make("spot", regimes="gb"), make("spot")
+    quarter = model.context.transition
+    counts = np.array(spot.GB_COUNTS, dtype=float)
+    assert_allclose(quarter @ quarter, counts / counts.sum(axis=1, keepdims=True), atol=1e-12)
+    assert_allclose(np.diag(quarter), [0.822, 0.965, 0.844], atol=1e-3)
+    assert (np.linalg.eigvals(quarter) > 0).all()  # the principal root
+    assert_allclose(-model.utility[1:, :, -1] / (0.25 * model.power_kw[-1]), [[-0.021, 0.080, 0.189]] * 48)
+    assert_allclose(model.context.start @ quarter, model.context.start, atol=1e-12)
+    assert_allclose(model.default, synthetic.default)
+    with pytest.raises(ValueError, match="regimes"):
+        make("spot", regimes="fr")
+
+
+def test_the_card_says_what_a_plan_by_the_clock_scores_with_either_regimes():
+    scores = [Prober(make("spot", regimes=regimes)).open_loop() for regimes in ("synthetic", "gb")]
+    assert_allclose(scores, [7.7, 85.8], atol=1.0)
+    about = card("spot")
+    assert all(f"scores {score:.1f}" in about.story for score in scores)
+    assert "taken as dollars" in about.sources and "Elexon" in about.sources

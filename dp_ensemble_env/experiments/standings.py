@@ -52,7 +52,8 @@ NOTES = {
     "instances. ε is that of one release at δ = 1e-6; ∞ means no guarantee. CPU s: processor seconds.",
     "releases": "Deployed: the score on the true behaviour, which is not private. Where it is below the score without "
     "data, the data were not worth their price. On the release itself the exact plan scores 100.",
-    "units": "Dollars per load: below the optimum, discomfort, and the bill for energy. Kilowatt-hours of all loads: "
+    "units": "Dollars per load: below the optimum, discomfort (by the penalty, a design weight and not a measured "
+    "preference), and the bill for energy. Kilowatt-hours of all loads: "
     "curtailed against the uncontrolled ones, and delivered against the customer baseline.",
 }
 #: Fields of an outcome that the tables and the CSV file give, with their headings.

@@ -29,7 +29,7 @@ FloatArray = NDArray[np.float64]
 _LINES = (
     ("mean return", "mean_return", "$/building", 2),
     ("gap to the optimum", "gap", "$/building", 3),
-    ("discomfort", "discomfort", "$/building", 2),
+    ("discomfort, by the design weight", "discomfort", "$/building", 2),
     ("energy cost", "energy_cost", "$/building", 2),
     ("curtailed over the event, mean", "curtailment_kw", "kW", 0),
     ("curtailed at the peak", "curtailed_peak_kw", "kW", 0),
@@ -51,7 +51,8 @@ class Outcome:
     gap : float
         Dollars by which the mean return misses the optimum of the same start states.
     discomfort, energy_cost : float
-        What the loads' owners bear, and the bill at the energy price (NaN without an event).
+        Divergence times the penalty, a design weight and no measured cost, and the bill at the energy
+        price (NaN without an event).
     curtailment_kw : float
         Power below the uncontrolled ensemble, mean over the event.
     curtailed_peak_kw, curtailed_kwh : float

@@ -14,7 +14,7 @@ from dp_ensemble_env.context import Context
 from dp_ensemble_env.control import coupled
 from dp_ensemble_env.control.coupled import _Dual, solve_coupled
 from dp_ensemble_env.control.dynamics import world
-from dp_ensemble_env.control.lsmdp import occupancy
+from dp_ensemble_env.control.lsmdp import occupancy, solve
 from dp_ensemble_env.control.policies import (
     solve_standard,
     tilted_policy,
@@ -23,6 +23,7 @@ from dp_ensemble_env.control.returns import ExactReturn, optimal_tilts, policy_r
 from dp_ensemble_env.coupling import Coupling
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.reporting.score import event_outcome, start_values
+from dp_ensemble_env.scenarios import make
 from dp_ensemble_env.scenarios.campus import campus_event
 
 HORIZON = 4
@@ -404,3 +405,23 @@ def test_a_cap_that_one_branch_cannot_keep_is_named():
     level[3] = model.power_kw.min() - 0.5
     with pytest.raises(ValueError, match=r"at time 3 in the context 'context [3-6]'"):
         solve_coupled(model.override(coupling=Coupling.limit(level)))
+
+
+def test_mirror_descent_of_mean_field_control_reaches_the_certified_optimum_of_tracking():
+    """Linearise objective and discomfort at the last policy, and stay near it by a KL divergence of the paths."""
+    model, rate = make("tracking"), 0.015
+    with np.errstate(divide="ignore"):
+        logs = usual = np.broadcast_to(np.log(model.default), (model.horizon, *model.default.shape))
+    able = np.isfinite(usual)
+    mix = rate * model.discomfort_penalty
+    for _ in range(800):
+        power = power_of(model, np.exp(logs))
+        slope = 2.0 * model.coupling.weight * (power - model.coupling.level)
+        kernel = np.where(able, (1.0 - mix) * np.where(able, logs, 0.0) + mix * np.where(able, usual, 0.0), -np.inf)
+        policy = solve(kernel, model.utility - slope[:, None] * model.power_kw, 1.0 / rate).policy
+        with np.errstate(divide="ignore"):
+            logs = np.log(policy)
+    optimum = solve_coupled(model)
+    assert optimum.gap < 1e-9
+    assert policy_return(model, policy) == pytest.approx(optimum.primal, abs=1e-6)
+    np.testing.assert_allclose(power_of(model, policy), optimum.power_kw, atol=1e-4)

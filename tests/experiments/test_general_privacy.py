@@ -130,7 +130,7 @@ def test_the_commands_take_the_scenario(tmp_path, capsys, monkeypatch):
     out = capsys.readouterr().out
     assert "gaussian:epsilon=1" in out and "without data" in out
     found = json.loads((tmp_path / "regret.json").read_text())["regrets"]
-    assert {row["name"] for row in found} == {"public", "dirichlet:k=50", "gaussian:epsilon=1", "gaussian:epsilon=4"}
+    assert {row["name"] for row in found} == {"public", "dirichlet:k=50", "gaussian:epsilon=1", "adaptive:epsilon=1"}
     assert found[1]["sampling"] == pytest.approx(0.0, abs=1e-9)  # drawn from the truth itself
     assert main(["frontier", *few, "--participants", "100", "--epsilons", "1", "--draws", "1", "--days", "2"]) == 0
     assert "ε = 0" in capsys.readouterr().out

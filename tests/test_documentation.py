@@ -9,7 +9,6 @@ import json
 import re
 import shlex
 import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
@@ -53,17 +52,6 @@ def test_every_block_runs_and_prints_what_it_promises(page, tmp_path, monkeypatc
         if expected:
             assert output.getvalue() == expected
     assert page != README or sum(bool(expected) for _, expected in blocks(page)) >= 1
-
-
-@pytest.mark.parametrize("name", ["mechanism", "scenario", "basis"])
-def test_recipes_are_those_that_the_test_of_the_doors_runs(name):
-    doors = (README.parent / "tests" / "test_doors.py").read_text(encoding="utf-8")
-    (recipe,) = re.findall(rf"# \[{name}\]\n(.*?)# \[/{name}\]", doors, flags=re.DOTALL)
-    quoted = [code for code, _ in blocks(README.parent / "CONTRIBUTING.md")]
-    assert recipe in quoted
-    # With the imports that stand before it, and nothing else, a recipe runs; in a process of its own, as it registers.
-    code = quoted[quoted.index(recipe) - 1] + recipe
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_glossary_explains_the_words_of_the_design():

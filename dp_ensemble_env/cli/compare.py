@@ -11,9 +11,9 @@ from typing import Annotated, Any
 
 import tyro
 
-from dp_ensemble_env.cli.options import COMMAND_LINE, OnProblem, keeping, parts, say
+from dp_ensemble_env.cli.options import BROUGHT, COMMAND_LINE, OnProblem, keeping, parts, say
 from dp_ensemble_env.experiments.backends import ClusterLostError, Place
-from dp_ensemble_env.experiments.compare import Brought, DataSet, Grid, data_sets, read_grid
+from dp_ensemble_env.experiments.compare import DataSet, Grid, data_sets, read_grid
 from dp_ensemble_env.experiments.runner import Cell, Row, Store, Supplies, results, run, write_results
 from dp_ensemble_env.experiments.standings import Standings, show, write_page, write_rows
 from dp_ensemble_env.reporting.page import OWNER_ONLY
@@ -50,8 +50,6 @@ class Compare(OnProblem):
     """Several meter files, one problem each."""
     file: Path | None = None
     """TOML file with the same names; options override it."""
-    imports: Annotated[tuple[Path, ...], tyro.conf.arg(name="import")] = ()
-    """Python files that register agents, scenarios and the like, or are agents themselves."""
     place: Place = field(default_factory=Place)
     output: Path = Path("runs/compare")
     """Folder for cells, tables and page."""
@@ -81,7 +79,7 @@ class Compare(OnProblem):
     def run(self) -> int:
         """Compute the grid, or say how it stands."""
         self.place.check()
-        brought = Brought.read(self.imports) if self.imports else None
+        brought = BROUGHT.get()
         sets = self.sets()
         cells, skipped = self.grid.cells(sets, brought)
         for reason in skipped:

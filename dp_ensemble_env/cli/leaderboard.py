@@ -10,7 +10,7 @@ from typing import Annotated
 import tyro
 
 from dp_ensemble_env.cli.compare import compute, state
-from dp_ensemble_env.cli.options import COMMAND_LINE
+from dp_ensemble_env.cli.options import BROUGHT, COMMAND_LINE
 from dp_ensemble_env.experiments import standings
 from dp_ensemble_env.experiments.backends import ClusterLostError, Place
 from dp_ensemble_env.experiments.leaderboard import PLANNERS, Protocol, read_submission, write_page
@@ -63,20 +63,23 @@ class Leaderboard:
         if self.source is not None:
             content, rows = read_results(self.source)
         else:
-            protocol, brought = self.protocol, None
+            protocol, brought, submission = self.protocol, BROUGHT.get(), None
             if self.submit is not None:
                 from dp_ensemble_env.envs import actions
 
                 check_choice(self.action, "--action", actions.names())
-                brought = read_submission(self.submit, self.allow_code)
+                submission = read_submission(self.submit, self.allow_code)
                 protocol = replace(protocol, agents=()) if protocol.agents == PLANNERS else protocol
-            cells, store = protocol.cells(brought, self.action), Store(self.output)
+            cells, store = protocol.cells(submission, self.action, brought), Store(self.output)
             if self.listed:
                 print(state(cells, store))
                 return 0
             check_writable(self.output, folder=True)
             try:
-                rows = compute(cells, store, self.place, Supplies({}, {} if brought is None else brought.sources))
+                sources = {
+                    name: text for one in (brought, submission) if one is not None for name, text in one.sources.items()
+                }
+                rows = compute(cells, store, self.place, Supplies({}, sources))
             except ClusterLostError as error:
                 print(f"dp-ensemble leaderboard: {error}; finished rows are kept.", file=sys.stderr)
                 return 3

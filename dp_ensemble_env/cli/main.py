@@ -13,6 +13,7 @@ import sys
 import textwrap
 import warnings
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
 PROGRAM = "dp-ensemble"
@@ -111,10 +112,14 @@ def run(command: str, words: list[str]) -> int:
     """Run a command on its words; without one, show the help or the version."""
     if command:
         options = importlib.import_module("dp_ensemble_env.cli.options")
+        options.COMMAND_LINE.set(shlex.join([PROGRAM, *command.split(), *words]))
+        files, words = imported(words)
+        importlib.import_module("dp_ensemble_env.tools.plugins").load_entry_points()
+        compare = importlib.import_module("dp_ensemble_env.experiments.compare") if files else None
+        options.BROUGHT.set(None if compare is None else compare.Brought.read(files))
         module = importlib.import_module(f"dp_ensemble_env.cli.{command.split()[0]}")
         asked = parse(getattr(module, command.split()[-1].title()), words, f"{PROGRAM} {command}")
         options.check_finite(asked)
-        options.COMMAND_LINE.set(shlex.join([PROGRAM, *command.split(), *words]))
         return int(asked.run())
     if words[:1] == ["--version"]:
         print(f"{PROGRAM} {importlib.import_module('dp_ensemble_env').__version__}")
@@ -131,6 +136,22 @@ def run(command: str, words: list[str]) -> int:
     return 0
 
 
+def imported(words: list[str]) -> tuple[list[Path], list[str]]:
+    """Take the files of ``--import`` out of the words of a command; every command takes them."""
+    files: list[Path] = []
+    rest: list[str] = []
+    left = iter(words)
+    for word in left:
+        name, equals, value = word.partition("=")
+        if name != "--import":
+            rest.append(word)
+        elif (value := value if equals else next(left, "")) and not value.startswith("--"):
+            files.append(Path(value))
+        else:
+            raise UsageError("--import needs a Python file that registers something")
+    return files, rest
+
+
 def overview() -> str:
     """Return the help of the program: its commands by subject."""
     lines = [
@@ -141,6 +162,9 @@ def overview() -> str:
     ]
     for heading, group in COMMANDS.items():
         lines += ["", f"{heading}:", *(f"  {name:<20}{words}" for name, words in group.items())]
+    lines += ["", "every command:"]
+    lines += ["  --import FILE       run a Python file first, which registers your own agents,"]
+    lines += ["                      scenarios, mechanisms, action modes or meter formats"]
     return "\n".join([*lines, "", "  --version           show the version"])
 
 

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from dp_ensemble_env.scenarios.problem import (
     EventSettings,
@@ -23,6 +23,11 @@ from dp_ensemble_env.scenarios.problem import (
     ProblemSettings,
 )
 
+if TYPE_CHECKING:
+    from dp_ensemble_env.experiments.compare import Brought
+
+#: What `--import` brought, if anything.
+BROUGHT: ContextVar[Brought | None] = ContextVar("brought", default=None)
 #: The command line as it was typed, for the pages that name it.
 COMMAND_LINE: ContextVar[str] = ContextVar("command line", default="")
 

@@ -315,14 +315,12 @@ class Brought:
         """Run files, each of which registers agents, scenarios, mechanisms or action modes, or is an agent itself."""
         sources: dict[str, str] = {}
         names: set[str] = set()
-        before = _registered()
         for path in paths:
             try:
                 sources[path.stem] = path.read_text(encoding="utf-8")
             except (OSError, UnicodeDecodeError) as error:
                 raise ValueError(f"cannot read {path}: {error}; give a Python file.") from error
-            names.update(runner.bring(sources[path.stem], path.stem))
-            names |= _registered() - before
+            names |= runner.bring(sources[path.stem], path.stem)
             if not names:
                 raise ValueError(f"{path} brings nothing; register an agent, or define predict or make(env).")
         return cls(sources, frozenset(names))
@@ -332,9 +330,3 @@ class Brought:
         parts = {(name or "").partition(":")[0] for name in names}
         text = json.dumps(dict(self.sources), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest() if parts & self.names else None
-
-
-def _registered() -> set[str]:
-    from dp_ensemble_env.privacy import mechanisms
-
-    return {*agent_names(), *scenarios.names(), *mechanisms.names(), *actions.names()}

@@ -42,8 +42,10 @@ class Protocol:
     instances: int = 10
     """The first so many test instances."""
 
-    def cells(self, brought: Brought | None = None, action: str = "price") -> list[Cell]:
-        """Return the cells, seed by seed; `brought` is a submission, which acts in the action mode given."""
+    def cells(
+        self, submission: Brought | None = None, action: str = "price", brought: Brought | None = None
+    ) -> list[Cell]:
+        """Return the cells, seed by seed; the submission acts in the action mode given."""
         for name in self.scenarios:
             check_choice(name, "scenario", scenarios.names())
         check_count(self.seeds, "seeds", 1)
@@ -54,7 +56,7 @@ class Protocol:
         makers = [
             (runner.seed_matters(made["agent"], made["privacy"]), {**self._place(name), **made})
             for name in names
-            for made in (*self._agents(name), *self._submitted(brought, action))
+            for made in (*self._agents(name, brought), *self._submitted(submission, action))
         ]
         if not makers:
             raise ValueError("there is no agent to score; name some with --agents, or submit one.")
@@ -67,7 +69,7 @@ class Protocol:
         return {"problem": scenario_problem(name), "data": name, "split": "test", "instances": numbers,
                 "episodes": EPISODES}  # fmt: skip
 
-    def _agents(self, scenario: str) -> list[dict[str, Any]]:
+    def _agents(self, scenario: str, brought: Brought | None) -> list[dict[str, Any]]:
         """Return what decides each agent; learners see the true training instances, planners also releases."""
         made: list[dict[str, Any]] = []
         for spec in map(AgentSpec.parse, self.agents):
@@ -82,6 +84,9 @@ class Protocol:
             made.append(about)
             if not learns and spec.name not in PUBLIC:
                 made += [{**about, "privacy": text} for text in self.privacy]
+        if brought is not None:
+            for about in made:
+                about["code"] = brought.digest_for(about["agent"], scenario, about["privacy"], about["action"])
         return made
 
     def _submitted(self, brought: Brought | None, action: str) -> list[dict[str, Any]]:

@@ -34,8 +34,7 @@ import numpy as np
 
 import dp_ensemble_env
 from dp_ensemble_env import scenarios
-from dp_ensemble_env.agents import Agent, agent_names, evaluate, make_agent, register_agent
-from dp_ensemble_env.agents.base import Kind, agent_kind
+from dp_ensemble_env.agents import Agent, agent_kind, evaluate, make_agent, register_agent
 from dp_ensemble_env.control.policies import POLICIES
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.experiments.deployment import price_of, score_without_data
@@ -44,6 +43,7 @@ from dp_ensemble_env.privacy.release import Release
 from dp_ensemble_env.reporting.provenance import versions
 from dp_ensemble_env.reporting.score import Outcome
 from dp_ensemble_env.scenarios.problem import draw_release
+from dp_ensemble_env.tools import plugins
 from dp_ensemble_env.tools.console import Progress
 from dp_ensemble_env.tools.files import atomic_write
 
@@ -293,6 +293,7 @@ def compute(cell: Cell, supplies: Supplies) -> Row:
     result: dict[str, Any] = {}
     steps, error = None, None
     try:
+        _installed_plugins()
         for name, source in supplies.code.items():
             bring(source, name)
         result, steps = _scores(cell, supplies)
@@ -378,37 +379,24 @@ def seed_matters(name: str, privacy: str | None) -> bool:
     return agent_kind(name).learns or agent_kind(name).takes("seed")
 
 
-@functools.lru_cache(maxsize=8)
-def _executed(source: str, name: str) -> dict[str, Kind]:
-    before = {known: agent_kind(known) for known in agent_names() if known not in _BUILT_IN}
-    module = ModuleType("stranger")
-    try:
-        exec(compile(source, name, "exec"), module.__dict__)
-    except Exception as error:
-        raise ValueError(f"{name} cannot be run: {type(error).__name__}: {error}.") from error
-    fresh = {known: agent_kind(known) for known in agent_names() if known not in _BUILT_IN}
-    kinds = {known: kind for known, kind in fresh.items() if before.get(known) is not kind}
-    maker = getattr(module, "make", None)
-    if not kinds and (callable(maker) or callable(getattr(module, "predict", None))):
-        kinds[name] = Kind(functools.partial(_submitted, module))
-        if callable(maker) and "seed" in inspect.signature(maker).parameters:
-            kinds[name] = Kind(functools.partial(_submitted_with_seed, module))
-    return kinds
-
-
-_BUILT_IN = frozenset(agent_names())
-
-
-def bring(source: str, name: str) -> tuple[str, ...]:
-    """Run a stranger's file, and return the names of the agents it brings.
+def bring(source: str, name: str) -> frozenset[str]:
+    """Run a stranger's file, and return the names of what it brings.
 
     The file registers what it brings, or it is an agent itself: it has ``predict``, or ``make(env)`` or
     ``make(env, seed)`` that returns an agent. Such an agent is called by the name of its file.
     """
-    kinds = _executed(source, name)
-    for known, kind in kinds.items():
-        register_agent(known, learns=kind.learns)(kind.make)
-    return tuple(kinds)
+    plugin = plugins.load_source(source.encode(), name)
+    maker = getattr(plugin.module, "make", None)
+    if plugin.names or not (callable(maker) or callable(getattr(plugin.module, "predict", None))):
+        return plugin.names
+    seeded = callable(maker) and "seed" in inspect.signature(maker).parameters
+    register_agent(name)(functools.partial(_submitted_with_seed if seeded else _submitted, plugin.module))
+    return frozenset({name})
+
+
+@functools.cache
+def _installed_plugins() -> tuple[str, ...]:
+    return plugins.load_entry_points()
 
 
 def _submitted(module: ModuleType, env: EnsembleEnv, **settings: Any) -> Agent:

@@ -15,6 +15,8 @@ from typing import Any, Generic, TypeVar
 from dp_ensemble_env.tools.validation import check_choice
 
 T = TypeVar("T")
+#: Every registry of this process.
+REGISTRIES: list[Registry[Any]] = []
 
 
 class Registry(Generic[T]):
@@ -35,10 +37,15 @@ class Registry(Generic[T]):
         self._entries: dict[str, T] = {}
         #: Called with the name of every entry that is registered.
         self.watchers: list[Callable[[str], None]] = []
+        REGISTRIES.append(self)
 
     def names(self) -> tuple[str, ...]:
         """All names, the built-in ones first."""
         return (*self._places, *(name for name in self._entries if name not in self._places))
+
+    def added(self) -> dict[str, T]:
+        """Return the entries that were registered from outside."""
+        return {name: entry for name, entry in self._entries.items() if name not in self._places}
 
     def __contains__(self, name: object) -> bool:
         return name in self._places or name in self._entries

@@ -13,7 +13,7 @@ from helpers import write_meter
 
 from dp_ensemble_env import scenarios
 from dp_ensemble_env.cli.compare import Compare
-from dp_ensemble_env.cli.main import main, parse
+from dp_ensemble_env.cli.main import imported, main, parse
 from dp_ensemble_env.control.policies import solve_standard, tilted_policy
 from dp_ensemble_env.experiments.compare import AgentSpec, Brought, Grid, data_sets
 from dp_ensemble_env.experiments.runner import Supplies, compute, read_results
@@ -35,8 +35,9 @@ def constant(env, seed, steps=None):
 
 
 def cells(*words: str):
-    asked = parse(Compare, list(words), "dp-ensemble compare")
-    brought = Brought.read(asked.imports) if asked.imports else None
+    files, rest = imported(list(words))
+    asked = parse(Compare, rest, "dp-ensemble compare")
+    brought = Brought.read(files) if files else None
     return asked.grid.cells(asked.sets(), brought)[0]
 
 

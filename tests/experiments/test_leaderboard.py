@@ -74,7 +74,7 @@ def test_a_submission_is_one_file_and_needs_consent(tmp_path, capsys):
     file.write_text(CONSTANT.format(0.5))  # another file is another cell
     assert main([*asked, "--allow-code"]) == 0
     assert min(read_results(tmp_path / "run" / "leaderboard.json")[1][0].scores) > 50
-    for text, words in (("(", "cannot be run"), ("x = 1", "brings nothing")):
+    for text, words in (("(", "cannot be imported"), ("x = 1", "brings nothing")):
         file.write_text(text)
         assert main([*asked, "--allow-code"]) == 2 and words in capsys.readouterr().err
     file.write_text("def predict(observation, **more):\n    raise RuntimeError('broken')\n")

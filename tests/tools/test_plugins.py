@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 
+import helpers
 import numpy as np
 import pytest
-from helpers import ROOT
 
 from dp_ensemble_env.agents import agent_kind, agent_names, evaluate, make_agent
 from dp_ensemble_env.agents.loading import load_agent
@@ -20,9 +19,8 @@ from dp_ensemble_env.tools import plugins
 
 @pytest.fixture
 def recipe(tmp_path):
-    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split("## A new agent")[1].split("\n## ")[0]
     file = tmp_path / "mine.py"
-    file.write_text("\n".join(re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)))
+    file.write_text(helpers.recipe("A new agent"))
     return file
 
 
@@ -52,7 +50,7 @@ def test_a_second_process_does_the_same(recipe, tmp_path):
     code = (
         "import json, sys\n"
         "from dp_ensemble_env.tools import plugins\n"
-        "digest = plugins.load_file(sys.argv[1])\n"
+        "digest = plugins.load_file(sys.argv[1]).digest\n"
         "from dp_ensemble_env.agents import evaluate\n"
         "from dp_ensemble_env.agents.train import RunFolder, TrainingSettings, train\n"
         "from dp_ensemble_env.envs import EnsembleEnv\n"
@@ -62,7 +60,7 @@ def test_a_second_process_does_the_same(recipe, tmp_path):
     )
     command = [sys.executable, "-c", code, str(recipe), str(tmp_path / "run")]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
-    assert json.loads(done.stdout) == [plugins.load_file(recipe), pytest.approx(here)]
+    assert json.loads(done.stdout) == [plugins.load_file(recipe).digest, pytest.approx(here)]
     assert evaluate(load_agent(tmp_path / "run"), env).score == pytest.approx(here)  # here nobody needs the code
 
 

@@ -1,105 +1,38 @@
-"""A stranger's mechanism, scenario and action basis, registered from this file and used everywhere.
-
-`CONTRIBUTING.md` quotes the three recipes below word by word.
-"""
+"""The recipes of CONTRIBUTING.md: what a stranger's file registers works everywhere, here and in other processes."""
 
 from __future__ import annotations
 
-import math
+import subprocess
+import sys
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
 import pytest
+from helpers import recipe
 from numpy.testing import assert_allclose, assert_array_equal
 
 from dp_ensemble_env import EnsembleModel, scenarios
 from dp_ensemble_env.agents import evaluate, make_agent
-from dp_ensemble_env.cli import main
 from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv, actions
 from dp_ensemble_env.experiments.compare import Grid, data_sets
-from dp_ensemble_env.experiments.runner import compute
+from dp_ensemble_env.experiments.runner import compute, read_results
 from dp_ensemble_env.privacy import (
     Event,
-    Losses,
-    Mechanism,
-    Permit,
     PrivacyBudgetExceeded,
     PrivacyLedger,
-    PureLoss,
     Release,
     mechanism,
     mechanisms,
 )
 from dp_ensemble_env.scenarios import Card
+from dp_ensemble_env.tools.plugins import load_source
 
-
-# [mechanism]
-@dataclass(frozen=True)
-class CoinEvent(Event, type="coin"):
-    """Each of the rows is replaced by the uniform row unless a coin falls well."""
-
-    epsilon: float
-    rows: int
-
-    def losses(self) -> Losses:
-        return Losses.of({PureLoss(self.epsilon): self.rows})
-
-
-@dataclass(frozen=True)
-class CoinMechanism(Mechanism):
-    """Randomised response: a row points to its likeliest successor, or, by a coin, to another one."""
-
-    name: ClassVar[str] = "coin"
-    epsilon: float = 1.0
-
-    def event(self, data: Any, *, seeding: Any = "os-entropy", **terms: Any) -> CoinEvent:
-        return CoinEvent(self.epsilon, len(data), seeding=seeding)
-
-    def draw(self, data: Any, permit: Permit, **terms: Any) -> Release:
-        permit.covers(self.event(data, seeding=permit.event.seeding))
-        n = len(data)
-        honest = permit.rng.random(n) < math.exp(self.epsilon) / (math.exp(self.epsilon) + n - 1)
-        shift = permit.rng.integers(1, n, size=n)
-        target = (np.argmax(data, axis=1) + np.where(honest, 0, shift)) % n
-        matrix = np.full((n, n), 0.5 / n) + 0.5 * np.eye(n)[target]
-        return Release(np.log(matrix), permit.event)
-
-
-mechanisms.register("coin", CoinMechanism)
-# [/mechanism]
-
-
-# [scenario]
-def two_level(seed: int, penalty: float = 2.0) -> EnsembleModel:
-    """Loads that are on or off, and an hour in which power is dear."""
-    stay = 0.7 + 0.2 * np.random.default_rng(seed).random()
-    power = np.array([0.0, 5.0])
-    price = np.array([0.1, 0.1, 0.8, 0.8, 0.1])
-    return EnsembleModel(
-        default=[[stay, 1 - stay], [1 - stay, stay]],
-        power_kw=power,
-        utility=-price[:, None] * power / 4,
-        discomfort_penalty=penalty,
-    )
-
-
-scenarios.register("two-level", two_level, Card(title="Two levels", story="Loads are on or off.", sources="synthetic"))
-# [/scenario]
-
-
-# [basis]
-def two_prices(model: EnsembleModel) -> np.ndarray:
-    """One price for the lower half of the levels and one for the upper half, as tilts in nats by time."""
-    power = 2.0 * (model.power_kw - model.power_kw.min()) / np.ptp(model.power_kw) - 1.0
-    halves = -np.stack([np.minimum(power, 0.0), np.maximum(power, 0.0)])
-    return actions.action_scale(model)[:, None, None] * halves
-
-
-actions.register("two-prices", two_prices)
-# [/basis]
+TITLES = {"mechanism": "A new mechanism", "scenario": "A new scenario", "basis": "A new action basis",
+          "agent": "A new agent", "format": "A new meter format"}  # fmt: skip
+MODULES = {name: load_source(recipe(TITLES[name]).encode(), name).module for name in ("mechanism", "scenario", "basis")}
+CoinMechanism, two_level = MODULES["mechanism"].CoinMechanism, MODULES["scenario"].two_level
+two_prices = MODULES["basis"].two_prices
 
 SPEC = "coin:epsilon=1.5"
 #: What a comparison or a training is run with, for each of the three strangers.
@@ -233,7 +166,7 @@ def test_an_event_that_nobody_priced_is_refused():
     assert not ledger.entries
 
 
-# ------------------------------------------------------------------ doors
+# ------------------------------------------------------------------ names
 def test_names_are_taken_once_and_mistakes_are_named():
     with pytest.raises(ValueError, match="the mechanism 'coin' exists already"):
         mechanisms.register("coin", CoinMechanism)
@@ -311,18 +244,48 @@ def test_a_short_training_with_each_of_them(name):
     assert evaluate(agent, env).score == pytest.approx(agent.curve[-1][1], abs=1e-6)
 
 
-@pytest.mark.torch
-def test_the_command_line_knows_them(capsys, tmp_path, monkeypatch):
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    """The five recipes as files, the options that import them, and their folder as the current one."""
     monkeypatch.chdir(tmp_path)
-    assert main(["scenarios"]) == 0
-    assert "two-level" in capsys.readouterr().out
-    words = ["evaluate", "standard", "--scenario", "two-level", "--privacy", SPEC, "--json", str(tmp_path / "a.json")]
-    assert main(words) == 0
-    assert "coin" in capsys.readouterr().out
-    assert main(["evaluate", "best-price", "--scenario", "two-level", "--action", "two-prices"]) == 0
-    folder = Path("runs") / "mine"
-    training = ["--algo", "a2c", "--steps", "576", "--set", "n_envs=8", "--no-tensorboard", "--output", str(folder)]
-    assert main(["train", "--scenario", "two-level", "--privacy", SPEC, "--action", "two-prices", *training]) == 0
-    capsys.readouterr()
-    assert main(["evaluate", str(folder)]) == 0  # the run remembers all three
-    assert "coin" in capsys.readouterr().out
+    words = []
+    for name, title in TITLES.items():
+        (tmp_path / f"{name}.py").write_text(recipe(title))
+        words += ["--import", f"{name}.py"]
+    return words
+
+
+def command(*words, status=0):
+    """Run the program in a process of its own, which knows nothing of what is registered here."""
+    done = subprocess.run([sys.executable, "-m", "dp_ensemble_env", *words], capture_output=True, text=True)
+    assert done.returncode == status, done.stderr
+    return done.stdout + done.stderr
+
+
+def test_in_another_process_every_command_takes_all_of_them(files, tmp_path):
+    problem = ["--scenario", "two-level", "--privacy", SPEC, "--action", "two-prices"]
+    assert "unknown agent" in command("evaluate", "steady", *problem, status=2)
+    shown = command("evaluate", "steady", *problem, *files)
+    assert "coin" in shown and "exact" in shown
+    command("train", "--algo", "lucky", "--steps", "60", "--output", "run", *problem, *files)
+    assert "coin" in command("evaluate", "run", *files)
+    rows = "\n".join(f"2024-07-{d:02}T{h:02}:{m:02} {100 + m + h}" for d in range(1, 31) for h in range(24)
+                     for m in (0, 15, 30, 45))  # fmt: skip
+    (tmp_path / "counter.txt").write_text(f"#pulses\n{rows}\n")
+    assert "counter.txt" in command("evaluate", "standard", "--meter", "counter.txt", status=2)
+    command("evaluate", "standard", "--meter", "counter.txt", "--date", "2024-07-24", "--penalty", "5", *files)
+    assert "cannot read missing.py" in command("scenarios", "--import", "missing.py", status=2)
+    assert "--import needs" in command("scenarios", "--import", status=2)
+
+
+def test_workers_and_the_leaderboard_take_them(files, tmp_path):
+    agents = ["--agents", "steady", "standard:action=tilt", "lucky:action=two-prices,steps=60"]
+    more = [*agents, "--scenarios", "two-level", "--jobs", "2", *files]
+    command("compare", *more, "--privacy", "none", SPEC, "--actions", "two-prices", "--seeds", "0", "--output", "a")
+    command("leaderboard", *more, "--privacy", SPEC, "--seeds", "1", "--instances", "2", "--output", "b")
+    for name in ("a/results.json", "b/leaderboard.json"):
+        _, rows = read_results(tmp_path / name)
+        scores = {(row.cell.agent, row.cell.privacy): row.scores[0] for row in rows}
+        assert {agent for agent, _ in scores} == {"steady", "standard", "lucky"}
+        assert all(row.error is None and row.cell.code for row in rows)
+        assert scores["standard", None] == pytest.approx(100.0, abs=1e-4) and scores["standard", SPEC] < 100.0

@@ -2,9 +2,9 @@
 
 The files are aggregates of the Low Carbon London trial (2013): half-hourly means of the households on a dynamic and on
 a flat tariff, and counts of moves between levels of consumption at the normal price. The response is the log of dynamic
-over flat mean, less a regression on half hours far from other prices: harmonics of the day, also for days of rest, and
-a few of them by season and by the flat group's log anomaly. A model gives the shape of the response; its amplitude is
-fitted on half of the episodes and scored on the others. FOLDER (``docs``) gets the page's figures and picture.
+over flat mean, less a regression on half hours far from other prices: harmonics of the day, also for days of rest, some
+by season and by the flat group's log anomaly. A model gives the shape of the response; its amplitude is fitted on half
+of the episodes and scored on the others. FOLDER (``docs``) gets the figures and the picture.
 """
 
 import json
@@ -24,8 +24,7 @@ REST = ((DATE + 1) % 7 >= 5) | np.isin(DATE, (0, 87, 90, 125, 146, 237, 358, 359
 NORMAL, HIGH, LOW = 11.76, 67.20, 3.99  # pence per kWh
 AHEAD, ALONE = "tilt with foresight, label", "tilt without foresight, label"
 Array = np.ndarray[Any, Any]
-#: By half hour: the price's label (1 high, −1 low), the response, whether it is clean; then the slots of each episode.
-Year = tuple[Array, Array, Array, list[Array]]
+Year = tuple[Array, Array, Array, list[Array]]  # by half hour: label (1 high, −1 low), response, clean; then episodes
 
 
 def read_year(path: Path) -> Year:
@@ -109,9 +108,8 @@ def study(year: Year, path: Path) -> tuple[dict[str, Any], dict[str, Array]]:
     total = np.array([(response[e] ** 2 - noise[e]).sum() for e in episodes])
     fits = {name: gain(response, episodes, shape) for name, shape in shapes.items()}
     lines = {"observed": response} | {name: fits[name][1] @ shapes[name] for name in (AHEAD, ALONE)}
-    skill = {k: estimate(f[0], total) for k, f in fits.items()}
-    gains = {k: estimate(fits[ALONE][0] - f[0], total) for k, f in fits.items() if k != ALONE}
-    figures: dict[str, Any] = {"episodes": len(episodes), "skill": skill, "gain without foresight": gains}
+    figures: dict[str, Any] = {"episodes": len(episodes), "skill": {k: estimate(f[0], total) for k, f in fits.items()}}
+    figures["gain without foresight"] = {k: estimate(fits[ALONE][0] - fits[k][0], total) for k in fits if k != ALONE}
     for name, w, move in (("high", 1, (HIGH - NORMAL) / 100), ("low", -1, (NORMAL - LOW) / 100)):
         near = ahead(-0.03 * w * (label == w)) / 0.03  # of the response's size: it is not quite linear
         own, first = [e[label[e] == w] for e in episodes], np.array([e[0] for e in episodes if label[e[0]] == w])
@@ -142,9 +140,11 @@ def draw(year: Year, lines: dict[str, Array], path: Path) -> None:
 
 
 if __name__ == "__main__":
-    year, folder = read_year(Path(sys.argv[1])), Path(sys.argv[3] if len(sys.argv) > 3 else "docs")
-    figures, lines = study(year, Path(sys.argv[2]))
+    paths = [Path(word) for word in [*sys.argv[1:], "docs"][:3]]
+    if not all(path.exists() for path in paths[:2]) or len(sys.argv) < 3:
+        sys.exit(__doc__)
+    figures, lines = study(year := read_year(paths[0]), paths[1])
     for part, name in ((key, name) for key in list(figures)[1:] for name in figures[key]):
         print(f"{part:22} {name:40} {{:7.3f}} [{{:.3f}}, {{:.3f}}]".format(*figures[part][name]))
-    (folder / "people.json").write_text(json.dumps(figures, indent=1) + "\n")
-    draw(year, lines, folder / "images" / "people.png")
+    (paths[2] / "people.json").write_text(json.dumps(figures, indent=1) + "\n")
+    draw(year, lines, paths[2] / "images" / "people.png")

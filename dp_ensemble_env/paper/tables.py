@@ -88,7 +88,7 @@ def _event_table(study: Study) -> Table:
     for name, _, o in study.learned:
         most, peak = float((free - o.power_kw).max()), study.at_peak(o.power_kw)
         rows.append((f"learned: {name}", None, o.score, o.gap, peak, most, o.curtailed_kwh))
-    headings = ("controller", "k", "score", "gap, $/building", "at the peak, kW", "at most, kW", "in the event, kWh")
+    headings = ("controller", "k", "score", "gap, $/load", "at the peak, kW", "at most, kW", "in the event, kWh")
     errors = " and ".join(f"{error:,.0f} kW (k = {k:g})" for k, (_, _, error, _) in study.released.items())
     text = (
         f"Curtailment against the uncontrolled ensemble: at {study.peak_clock}, the {study.peak_of}'s peak within the "

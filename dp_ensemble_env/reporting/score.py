@@ -27,10 +27,10 @@ FloatArray = NDArray[np.float64]
 
 #: What `Outcome.lines` shows: label, attribute, unit, digits.
 _LINES = (
-    ("mean return", "mean_return", "$/building", 2),
-    ("gap to the optimum", "gap", "$/building", 3),
-    ("discomfort, by the design weight", "discomfort", "$/building", 2),
-    ("energy cost", "energy_cost", "$/building", 2),
+    ("mean return", "mean_return", "$/load", 2),
+    ("gap to the optimum", "gap", "$/load", 3),
+    ("discomfort, by the design weight", "discomfort", "$/load", 2),
+    ("energy cost", "energy_cost", "$/load", 2),
     ("curtailed over the event, mean", "curtailment_kw", "kW", 0),
     ("curtailed at the peak", "curtailed_peak_kw", "kW", 0),
     ("curtailed over the event", "curtailed_kwh", "kWh", 0),
@@ -40,7 +40,7 @@ _LINES = (
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Outcome:
-    """What a policy or an agent achieved; money in dollars per building, power and energy of the whole ensemble.
+    """What a policy or an agent achieved; money in dollars per load, power and energy of the whole ensemble.
 
     Attributes
     ----------

@@ -283,7 +283,8 @@ def choose_penalty(day: MeteredDay, settings: DaySettings) -> tuple[float, str]:
             source = f"calibrated: an event of ${REFERENCE_INCENTIVE:g}/kWh sheds {100 * share:.3g} % of the energy"
             if share < 0.999 * settings.response:
                 source += f"; {100 * settings.response:.3g} % was asked for, the day has less to spare"
-    return penalty, f"The penalty is ${penalty:.4g} per nat and load, ${penalty / usual:.3g} per kW ({source})."
+    size = f"${penalty:.4g} per nat and load, ${penalty / usual:.3g} per kW ({source})"
+    return penalty, f"The penalty is {size}: a design weight, not a measured cost."
 
 
 def calibrate(model: EnsembleModel, in_event: NDArray[np.bool_], share: float) -> tuple[float, float]:

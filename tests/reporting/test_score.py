@@ -69,7 +69,7 @@ def test_words_and_json():
     )
     assert outcome.lines()[:2] == [
         ("score", "0.00", "± 0.13, 2,000 episodes"),
-        ("mean return", "-1,234.57", "$/building ± 1.50"),
+        ("mean return", "-1,234.57", "$/load ± 1.50"),
     ]
     assert "that of &lt;one&gt; release" in outcome._repr_html_() and "38,516 kWh" in outcome._repr_html_()
     content = json.loads(json.dumps(outcome.to_dict(), allow_nan=False))

@@ -125,13 +125,11 @@ $(VENV)/.docs: $(VENV)/.created $(REQUIREMENTS)
 	@$(PIP) -e ".[docs]"
 	@touch $@
 
-# Of SimBench only a data file is read, so its own requirements are left out.
 $(INTEGRATIONS)/.done: $(REQUIREMENTS)
 	@echo "Installing the RL libraries in $(INTEGRATIONS) (several minutes the first time) ..."
 	@$(CHECK_PYTHON)
 	@$(PYTHON) -m venv $(INTEGRATIONS)
 	@$(INTEGRATIONS)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[integrations]"
-	@$(INTEGRATIONS)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps simbench
 	@touch $@
 
 # uv finds the lowest versions that fit together, pip installs them; torch stays at the version of constraints.txt.

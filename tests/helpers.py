@@ -10,7 +10,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pytest
 from scipy.special import rel_entr
 
 from dp_ensemble_env.context import Context
@@ -73,16 +72,6 @@ class TiltVectorEnv(EnsembleVectorEnv):
         self, num_envs: int, model: Any = None, population: Any = "mean-field", action: str = "tilt", **more: Any
     ) -> None:
         super().__init__(num_envs, model, population, action, **{"reward": "dollars", **more})
-
-
-def fake_simbench(folder: Path, monkeypatch: pytest.MonkeyPatch, rows: list[str]) -> None:
-    """Put an installed SimBench with a few readings in the way of imports."""
-    data = folder / "simbench" / "networks" / "1-complete_data-mixed-all-0-sw"
-    data.mkdir(parents=True)
-    (folder / "simbench" / "__init__.py").write_text("raise RuntimeError('located, never imported')")
-    text = "\n".join(["time;G0-A_qload;G0-A_pload;G1-A_pload;H0-A_pload", *rows])
-    (data / "LoadProfile.csv").write_text(text)
-    monkeypatch.syspath_prepend(str(folder))
 
 
 def write_meter(path: Path, days: int = 28) -> Path:

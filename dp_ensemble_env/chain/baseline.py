@@ -171,12 +171,12 @@ def customer_baseline(
     See `find_baseline` for the parameters, and for the days behind it.
     """
     check_choice(adjustment, "adjustment", ("none", "weather"))
-    found = find_baseline(times, kw, event, BaselineRule(days=days, best=best), exclude)
+    baseline = find_baseline(times, kw, event, BaselineRule(days=days, best=best), exclude)
     if adjustment == "none":
-        return found.kw
-    if np.isnan(found.factor):
+        return baseline.kw
+    if np.isnan(baseline.factor):
         raise MissingReadings("readings are missing two to four hours before the event; use adjustment='none'.")
-    return found.kw * found.factor
+    return baseline.kw * baseline.factor
 
 
 class _Lookup:

@@ -33,7 +33,7 @@ def as_step(step: Any, differences: NDArray[np.timedelta64]) -> np.timedelta64:
     return one
 
 
-def _words(value: Any) -> str:
+def _written(value: Any) -> str:
     """Write one or several dates."""
     return "" if value is None else " ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
@@ -64,7 +64,7 @@ def select_days(
             chosen &= ~np.isin(days, np.array([np.datetime64(day, "D") for day in exclude]))
     except (TypeError, ValueError, OverflowError) as error:
         named = {"start": start, "end": end, "season": season, "exclude": exclude}
-        given = ", ".join(f"{name}={_words(value)!r}" for name, value in named.items() if _words(value))
+        given = ", ".join(f"{name}={_written(value)!r}" for name, value in named.items() if _written(value))
         raise ValueError(
             f"cannot read a date in {given}; write days as 2018-07-02, and the ends of a season as 06-15 and 09-25."
         ) from error
@@ -144,7 +144,7 @@ def stale_days(stamps: NDArray[np.datetime64], kw: NDArray[Any], step: np.timede
     longest = np.zeros(len(days), dtype=int)
     np.maximum.at(longest, index, np.where(present, run, 0))
     frozen = longest >= max(int(FROZEN // step), 3)
-    found = {} if frozen.mean() > COARSE else {str(day): "frozen" for day in days[frozen]}
+    stale = {} if frozen.mean() > COARSE else {str(day): "frozen" for day in days[frozen]}
     number = np.bincount(index[present], minlength=len(days))
     mean = np.bincount(index[present], kw[present], minlength=len(days)) / np.maximum(number, 1)
     kind = day_type(days)
@@ -152,8 +152,8 @@ def stale_days(stamps: NDArray[np.datetime64], kw: NDArray[Any], step: np.timede
         alike = (kind == which) & (number > 0)
         if alike.any():
             low = alike & (mean < OUTAGE * np.median(mean[alike]))
-            found |= {str(day): "outage" for day in days[low]}
-    return dict(sorted(found.items()))
+            stale |= {str(day): "outage" for day in days[low]}
+    return dict(sorted(stale.items()))
 
 
 def resample(

@@ -1,6 +1,6 @@
 r"""Dynamics that follow one day: where the load is heading, and how it strays from there.
 
-A chain that knows neither the time of day nor how today began cannot say what a building would have drawn in the
+A chain that knows neither the time of day nor how today began cannot say what a load would have drawn in the
 afternoon. This one can. It is built in three steps, from similar days *before* the day in question alone.
 
 **The path** :math:`m_t`. Every day is compared with a profile, the mean of the similar days before it, recent ones

@@ -97,16 +97,16 @@ def _what_results_are_for(profile: str, buildings: int, metered: bool) -> str:
 
 def _how_thin(chain: MarkovChain, n_states: int) -> list[str]:
     """Refuse fewer transitions than levels; return what to note about few of them."""
-    found = int(chain.counts.sum())
-    if found < n_states:
+    moves = int(chain.counts.sum())
+    if moves < n_states:
         raise ValueError(
-            f"the series holds {found} transitions between adjacent readings, too few for n_states={n_states}; give a "
+            f"the series holds {moves} transitions between adjacent readings, too few for n_states={n_states}; give a "
             "longer series or ask for fewer levels."
         )
     notes = []
-    if found < TRANSITIONS_PER_LEVEL * n_states:
+    if moves < TRANSITIONS_PER_LEVEL * n_states:
         notes.append(
-            f"The readings are thin for {n_states} levels: {found:,} transitions, fewer than {TRANSITIONS_PER_LEVEL} a "
+            f"The readings are thin for {n_states} levels: {moves:,} transitions, fewer than {TRANSITIONS_PER_LEVEL} a "
             "level. Ask for fewer levels or give a longer series."
         )
     if chain.n_states < n_states:

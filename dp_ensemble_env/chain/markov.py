@@ -111,23 +111,6 @@ class MarkovChain:
             raise ValueError("power holds NaN, which belongs to no state; drop the missing readings first.")
         return levels.digitize(values, self.edges)
 
-    def summary(self) -> dict[str, Any]:
-        """Return the facts that tell a regular matrix from a real one."""
-        support = self.default > 0
-        off = support & ~np.eye(self.n_states, dtype=bool)
-        rows, columns = np.nonzero(support)
-        return {
-            "states": self.n_states,
-            "transitions": int(self.counts.sum()),
-            "nonzeros": int(support.sum()),
-            "bandwidth": int(np.abs(rows - columns).max()),
-            "one_way_edges": int((off & ~off.T).sum()),
-            "deterministic_rows": int((support.sum(axis=1) == 1).sum()),
-            "rows_without_self_loop": int((np.diag(self.default) == 0).sum()),
-            "smallest_entry": float(self.default[support].min()),
-            "fewest_observations": int(self.observations.min()),
-        }
-
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class TimedChain(MarkovChain):

@@ -11,8 +11,8 @@ import math
 import sys
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass, fields, is_dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, fields, is_dataclass, make_dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from dp_ensemble_env.scenarios.problem import (
     EventSettings,
@@ -85,6 +85,19 @@ class OnMeters:
         """Return the problem as one set of settings."""
         event = {"date": self.date, "window": self.window, "temperature": self.temperature}
         return ProblemSettings.of(self.meter, **(event | more))
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnMetersBriefly(OnMeters):
+    """The same; how files are read is left to the help of `dp-ensemble backtest`."""
+
+    @classmethod
+    def shown(cls) -> type:
+        """Return the command as its help shows it."""
+        import tyro
+
+        field: Any = ("meter", Annotated[MeterSettings, tyro.conf.Suppress], MeterSettings())
+        return make_dataclass(cls.__name__, [field], bases=(cls,), frozen=True, kw_only=True)
 
 
 def say_left_out(refused: dict[str, str], used: int) -> None:

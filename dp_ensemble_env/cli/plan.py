@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from dp_ensemble_env.cli.options import COMMAND_LINE, OnMeters, say, say_left_out
+from dp_ensemble_env.cli.options import COMMAND_LINE, OnMetersBriefly, say, say_left_out
 from dp_ensemble_env.dispatch.openadr import DEFAULT_ZONE
 from dp_ensemble_env.dispatch.participants import Participants, participants
 from dp_ensemble_env.dispatch.plan import make_plan
@@ -19,10 +19,11 @@ from dp_ensemble_env.tools.files import check_writable
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan(OnMeters):
+class Plan(OnMetersBriefly):
     """Make a dispatch for one event: a shed in kW for every participant, held from start to end.
 
-    Meters are one file, a file with several meters, or a folder. Each participant's load is forecast from its own
+    Meters are one file, a file with several meters, or a folder: --meter. `dp-ensemble backtest --help` lists the
+    options that say how files are read, such as --unit and --stamp. Each participant's load is forecast from its own
     readings until the notice; give --date of a day in the data, or a later one. The price of the event is --incentive,
     or the one at which all together shed the kW of --shed. How much a price sheds is your assumption: --response.
 

@@ -27,19 +27,13 @@ class Reproduce:
     --------
       dp-ensemble reproduce --quick
       dp-ensemble reproduce --meter meter.csv --unit kWh --column HALL
-      dp-ensemble reproduce --simbench G1-A
-      dp-ensemble reproduce --matrix chain.csv
     """
 
     quick: bool = False
     """A smaller run: fewer samples, short training."""
-    simbench: str | None = None
-    """Also a SimBench load profile, such as G1-A (needs simbench)."""
-    matrix: Path | None = None
-    """Also the case study on a square matrix (CSV or .npy), and whether it is a policy that gives counts away."""
     meter: MeterSettings = MeterSettings()
     date: str | None = None
-    """Day of the event of your own meter or of the profile."""
+    """Day of the event of your own meter."""
     seed: int = 0
     """Seed of everything random but the buildings."""
     output: Path = Path("runs/reproduction")
@@ -50,15 +44,14 @@ class Reproduce:
         if str(self.output) in ("", "."):
             raise ValueError("--output is empty; give it the name of a folder.")
         problem = ProblemSettings.of(self.meter, date=self.date)
-        if problem.meter is None and self.simbench is None and problem.date is not None:
+        if problem.meter is None and problem.date is not None:
             raise ValueError("--date is the day of your own meter's event; give one with --meter, or leave it out.")
         importlib.import_module("matplotlib")  # learn of a missing extra before the work
         settings = ReproductionSettings(self.output, self.quick, self.seed, COMMAND_LINE.get())
         with Progress("reading") as monitor, keeping(lambda: "stopped before it was done, run it again"):
-            sets = load_data(problem, self.simbench, self.matrix)
+            sets = load_data(problem)
             for data in sets[1:]:
-                copies = f"results of {data.title} are for {BUILDINGS} noisy copies of the building."
-                say(*data.notes, *([] if data.slug == "matrix" else [copies]))
+                say(*data.notes, f"results of {data.title} are for {BUILDINGS} noisy copies of the building.")
             check_writable(self.output, folder=True)
             page, findings = reproduce(settings, sets, monitor)
         show_findings(findings)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dp_ensemble_env.cli.options import OnMeters, say, say_left_out
+from dp_ensemble_env.cli.options import OnMetersBriefly, say, say_left_out
 from dp_ensemble_env.dispatch.participants import participants
 from dp_ensemble_env.dispatch.programmes import Programme, programme
 from dp_ensemble_env.dispatch.settle import EarlierPlan, Settlement, add_up, payment, read_plan, settle
@@ -25,12 +25,14 @@ HEADINGS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settle(OnMeters):
+class Settle(OnMetersBriefly):
     """Settle an event from the metered day: energy delivered against the customer baseline, and payment.
 
     The baseline follows the rules of the programme; it is shown unadjusted and adjusted to the morning of the day. With
     --plan, date, hours and set-points are those of the plan. The JSON file holds what an audit needs: every interval,
     the days behind the baseline and the reasons of the others, the adjustment, and flags on the data.
+
+    dp-ensemble backtest --help lists --meter and the options that say how files are read.
 
     Examples
     --------

@@ -104,20 +104,20 @@ class Backtest:
 
 def coverage(results: list[Backtest]) -> dict[str, float]:
     """Return the share of test days in the 90 % range, in per cent, over all meters: by notice, all days and hot."""
-    found: dict[str, float] = {}
+    shares: dict[str, float] = {}
     for notice in NOTICES:
         tests = [
             [(path.kw.max(), _holds([path], [row])) for path, row in zip(one.paths[notice], one.actual, strict=True)]
             for one in results
         ]
-        found |= _shares(notice, tests)
-    return found
+        shares |= _shares(notice, tests)
+    return shares
 
 
 def total_coverage(results: list[Backtest]) -> dict[str, float]:
     """Return the same for the sum of the meters, on the test days that all of them share; empty without such days."""
     days = sorted(set.intersection(*(set(one.days) for one in results)))
-    found: dict[str, float] = {}
+    shares: dict[str, float] = {}
     for notice in NOTICES:
         tests = []
         for day in days:
@@ -126,8 +126,8 @@ def total_coverage(results: list[Backtest]) -> dict[str, float]:
             rows = [one.actual[place] for one, place in zip(results, places, strict=True)]
             if len({len(row) for row in rows}) == 1:
                 tests.append((np.sum([path.kw for path in paths], axis=0).max(), _holds(paths, rows)))
-        found |= _shares(notice, [tests]) if tests else {}
-    return found
+        shares |= _shares(notice, [tests]) if tests else {}
+    return shares
 
 
 def _shares(notice: str, tests: list[list[tuple[float, bool]]]) -> dict[str, float]:
@@ -191,9 +191,9 @@ def backtest(
     tests: list[_Test] = []
     monitor.stage("forecasting", days)
     for other in candidates:
-        found = _forecast(stamps, kw, step, replace(event, date=str(other)), settings, skipped, temperature)
-        if found is not None:
-            tests.append(found)
+        test = _forecast(stamps, kw, step, replace(event, date=str(other)), settings, skipped, temperature)
+        if test is not None:
+            tests.append(test)
             monitor.advance(len(tests))
         if len(tests) == days:
             break

@@ -1,7 +1,7 @@
 """A dispatch that can be followed: one shed per participant, held from start to end, and what it saves.
 
 Each participant's problem is that of its metered day (`scenarios.metered`). One event price for all of them is given,
-or found so that together they shed a target. How much energy a participant sheds at that price is a stated assumption,
+or chosen so that together they shed a target. How much energy a participant sheds at that price is a stated assumption,
 its *response*; the exactly optimal policy says how much less it is where the floor is near.
 
 **Set-points.** A load cannot follow the shape of a policy, but it can hold a shed: in interval `t` of the event it

@@ -124,7 +124,7 @@ def settle(
         With the event's day and what came before.
     event : DemandResponseEvent
     settings : DaySettings
-        Days to leave out; `loads` multiplies a building into its copies.
+        Days to leave out; `loads` multiplies a metered load into its copies.
     programme : Programme
         How the baseline is computed, and what a missing reading means.
     planned : ndarray, optional

@@ -1,6 +1,6 @@
 """Meter files, read into one clean power series.
 
-`read_meter` takes delimited text (one meter, or one column per building),
+`read_meter` takes delimited text (one meter, or one column per meter),
 Con Edison and Opower exports, campus SCADA exports, Green Button XML, NEM12,
 Excel and parquet, and returns a `PowerSeries`: average kW at the interval starts of the
 local wall clock, evenly spaced, NaN where a reading is missing. Nothing is
@@ -52,7 +52,6 @@ This module needs NumPy and the standard library; pyarrow is imported only to
 read parquet, openpyxl only to read Excel.
 """
 
-from dp_ensemble_env.meter.formats.simbench import simbench_profile
 from dp_ensemble_env.meter.read import meter_columns, read_meter, read_meters, register_format
 from dp_ensemble_env.meter.series import Gap, PowerSeries
 from dp_ensemble_env.meter.settings import ReadSettings
@@ -65,5 +64,4 @@ __all__ = [
     "read_meter",
     "read_meters",
     "register_format",
-    "simbench_profile",
 ]

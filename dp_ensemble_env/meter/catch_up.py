@@ -20,7 +20,7 @@ _DEED = {
 }
 
 
-def settle_lumps(readings: Readings, rule: str, step: int, stamp: str) -> NDArray[np.bool_]:
+def settle_catch_up(readings: Readings, rule: str, step: int, stamp: str) -> NDArray[np.bool_]:
     """Apply the rule to lumped readings; return which rows were made missing."""
     lumped = np.zeros(len(readings.seconds), dtype=bool)
     if readings.lumped is not None:
@@ -75,8 +75,10 @@ def _after_gaps(
     count = 0
     usual = _usual(seconds, values, beside, step)
     for places, side in sides:
-        found = _lumps(values, places, empty[gaps], highest, _expected(usual, seconds[places], empty[gaps], side, step))
-        for place, gap in zip(places[found].tolist(), empty[gaps][found].tolist(), strict=True):
+        lumps = _carry_gap(
+            values, places, empty[gaps], highest, _expected(usual, seconds[places], empty[gaps], side, step)
+        )
+        for place, gap in zip(places[lumps].tolist(), empty[gaps][lumps].tolist(), strict=True):
             count += 1
             row = int(rows[place])
             if rule == "keep":
@@ -120,7 +122,7 @@ def _expected(
     return np.asarray(days * whole + summed[slots + rest] - summed[slots])
 
 
-def _lumps(
+def _carry_gap(
     values: NDArray[np.float64],
     places: NDArray[np.intp],
     gaps: NDArray[np.int64],
@@ -219,14 +221,14 @@ def _ratio(values: NDArray[np.float64], slots: int) -> float:
 def _other_nights(values: NDArray[np.float64], starts: NDArray[np.int64], low: int, step: int) -> float:
     """Return the highest such ratio of the same hour in the four weeks around, or of other hours of that day."""
     slots = _HOUR // step
-    found = []
+    ratios = []
     shifts = [days * _DAY for days in range(-14, 15) if days] + [hours * _HOUR for hours in (-5, -4, -3, 3, 4, 5, 6, 7)]
     for shift in shifts:
         first = int(np.searchsorted(starts, low + shift - 2 * _HOUR))
         night = slice(first, first + 5 * slots)
         if len(starts[night]) == 5 * slots and starts[night][-1] - starts[first] == 5 * _HOUR - step:
-            found.append(_ratio(values[night], slots))
-    known = [ratio for ratio in found if not np.isnan(ratio)]
+            ratios.append(_ratio(values[night], slots))
+    known = [ratio for ratio in ratios if not np.isnan(ratio)]
     return max(known) if known else np.inf
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env.meter.catch_up import settle_lumps
+from dp_ensemble_env.meter.catch_up import settle_catch_up
 from dp_ensemble_env.meter.clocks import is_repeated_hour, runs, skipped_spans
 from dp_ensemble_env.meter.origin import UNITS, Origin, Readings, plural
 from dp_ensemble_env.meter.registers import difference, is_register
@@ -51,7 +51,7 @@ def make_series(readings: Readings, rules: ReadSettings) -> PowerSeries:
     stamp = _stamp(readings)
     if not register:
         _mend_midnights(readings, stamp)
-    lumped = settle_lumps(readings, rules.catch_up, _guess_step(readings), stamp)
+    lumped = settle_catch_up(readings, rules.catch_up, _guess_step(readings), stamp)
     codes = _judge_values(readings, rules)
     codes[lumped] = _CATCH_UP
     # A missing part makes the sum missing.

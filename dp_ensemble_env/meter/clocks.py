@@ -179,13 +179,13 @@ def autumn_hours(first: int, last: int, zone: tzinfo | None) -> list[int]:
     """
     if zone is not None:
         return [low for low, high in repeated_hours(zone, first, last) if high - low == _HOUR and first <= low <= last]
-    found = []
+    hours = []
     year = int(np.datetime64(first, "s").astype("datetime64[Y]").astype(np.int64))
     while (november := int(np.datetime64(f"{year + 1970}-11-01", "s").astype(np.int64))) - 8 * _DAY <= last:
         sunday = november + (6 - (november // _DAY + 3) % 7) % 7 * _DAY  # 0 is a Monday
-        found += [sunday + _HOUR, *(_last_october(november) + hour for hour in (_HOUR, 2 * _HOUR))]
+        hours += [sunday + _HOUR, *(_last_october(november) + hour for hour in (_HOUR, 2 * _HOUR))]
         year += 1
-    return sorted(low for low in found if first <= low <= last)
+    return sorted(low for low in hours if first <= low <= last)
 
 
 def _last_october(november: int) -> int:

@@ -80,7 +80,7 @@ class MeterColumn:
 
 def find_identities(table: Table, taken: Sequence[int]) -> list[int]:
     """Return the columns that tell meters apart, by their names and by what they hold."""
-    found = []
+    places = []
     for place, name in enumerate(table.header):
         plain = re.sub(r"[ _-]+", " ", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name)).strip().lower()
         if place in taken or not _IDENTITY.fullmatch(plain):
@@ -88,8 +88,8 @@ def find_identities(table: Table, taken: Sequence[int]) -> list[int]:
         cells = [cell.strip() for cell in table.cells(place)]
         fractions = [cell for cell in cells if (to_number(cell) or 0) % 1 != 0]
         if not fractions and (len(set(cells)) <= max(1, len(cells) // 2) or not any(map(_is_number, cells))):
-            found.append(place)
-    return found
+            places.append(place)
+    return places
 
 
 def _is_number(cell: str) -> bool:

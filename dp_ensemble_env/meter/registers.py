@@ -60,9 +60,9 @@ def difference(readings: Readings) -> Readings:
     intervals get equal shares and are marked as lumped.
     """
     parts = [_difference(readings.part(slice(None), [i])) for i in range(len(readings.names))]
-    found = parts[0] if len(parts) == 1 else join(parts)
-    found.notes.append("The values are states of a register; the energy is their differences.")
-    return found
+    energy = parts[0] if len(parts) == 1 else join(parts)
+    energy.notes.append("The values are states of a register; the energy is their differences.")
+    return energy
 
 
 def _difference(readings: Readings) -> Readings:
@@ -93,7 +93,7 @@ def _difference(readings: Readings) -> Readings:
             line.lines[off[0] + 1],
         )
     turn = np.arange(int(shares.sum())) - np.repeat(np.cumsum(shares) - shares, shares)
-    found = replace(
+    energies = replace(
         line,
         seconds=np.repeat(line.seconds[:-1], shares) + step * turn,
         values=np.repeat(energy / shares, shares)[:, None],
@@ -105,10 +105,10 @@ def _difference(readings: Readings) -> Readings:
         step=step,
     )
     if resets:
-        found.notes.append(
+        energies.notes.append(
             f"The register was set back {plural(resets, 'time')}; the energy of those intervals is missing."
         )
-    return found
+    return energies
 
 
 def _wrap(energy: NDArray[np.float64], values: NDArray[np.float64], readings: Readings) -> int:

@@ -1,11 +1,11 @@
 """The data sets of the case study, and which row of a matrix the paper's Figures 4 to 6 are drawn for.
 
-The synthetic campus is always there, a meter and a SimBench profile if they are given.
+The synthetic campus is always there, a meter if one is given.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from dp_ensemble_env.chain.event import check_event_day, event_day, event_for
 from dp_ensemble_env.chain.markov import ensemble, select_days
-from dp_ensemble_env.chain.walks import stationary
-from dp_ensemble_env.meter import PowerSeries, simbench_profile
+from dp_ensemble_env.meter import PowerSeries
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.paper.disclosure import disclose, read_matrix
 from dp_ensemble_env.privacy.accounting.divergence import adjacent_row
 from dp_ensemble_env.scenarios.campus import HOLIDAYS, SUMMER, campus_aggregate, campus_building, campus_event
 from dp_ensemble_env.scenarios.problem import ProblemSettings
@@ -75,36 +73,25 @@ class DataSet:
     notes: tuple[str, ...] = ()
 
 
-def load_data(
-    problem: ProblemSettings | None = None, simbench: str | None = None, matrix: Path | None = None
-) -> list[DataSet]:
+def load_data(problem: ProblemSettings | None = None) -> list[DataSet]:
     """Load every data set that is asked for; the campus comes first.
 
     Parameters
     ----------
     problem : ProblemSettings, optional
         How to read a meter file, and the day of the event.
-    simbench : str, optional
-        Name of a SimBench profile.
-    matrix : Path, optional
-        File with a square matrix that takes the place of the campus's own.
     """
     problem = problem or ProblemSettings()
     series = None if problem.meter is None else problem.read()  # refused before the campus is made
-    chain = None if matrix is None else matrix_data(matrix)
     sets = [campus_data()]
     if problem.meter is not None and series is not None:
         file, column = Path(problem.meter), problem.column
         title = file.stem if column in (None, "sum") else str(column)
         origin = f"File {file.name}" + ("" if column is None else f", column {column}")
-        if title in (THEORY, sets[0].title) or title.startswith("SimBench "):
+        if title in (THEORY, sets[0].title):
             title = f"meter {title}"  # every data set needs a name of its own
         sets.append(series_data(series, METER, title, origin, problem.date))
-    if simbench is not None:
-        series = simbench_profile(simbench)
-        origin = f"SimBench standard load profile {simbench} (2016, scaled to a peak of 1000 kW, ODbL licence)"
-        sets.append(series_data(series, "simbench", f"SimBench {simbench}", origin, problem.date))
-    return sets if chain is None else [*sets, chain]
+    return sets
 
 
 def campus_data() -> DataSet:
@@ -116,26 +103,6 @@ def campus_data() -> DataSet:
     )
     kw = campus_aggregate()
     return DataSet("campus", "synthetic campus", provenance, campus_event(), year.times, kw, year.kw, SUMMER)
-
-
-def matrix_data(path: Path) -> DataSet:
-    """Put a square matrix of any size in the place of the campus's own, between the same powers and prices."""
-    campus, default = campus_data(), read_matrix(path)
-    model, found = campus.model, disclose(default)
-    power = np.linspace(model.power_kw[0], model.power_kw[-1], len(default))
-    changed = model.override(
-        default=default,
-        power_kw=power,
-        utility=np.stack([np.interp(power, model.power_kw, row) for row in model.utility]),  # linear in power
-        initial=stationary(default),
-    )
-    provenance = (
-        f"File {path.name}: a matrix of {len(default)} levels, spread evenly over the campus's powers, in its event; "
-        f"the ensemble starts in the matrix's own steady state. Figure 3 (a) shows the campus. Read as a "
-        f"policy: {found}."
-    )
-    title = f"matrix {path.stem}"
-    return replace(campus, slug="matrix", title=title, provenance=provenance, model=changed, notes=(str(found),))
 
 
 def series_data(series: PowerSeries, slug: str, title: str, origin: str, date: str | None = None) -> DataSet:

@@ -10,7 +10,6 @@ Nothing but the published matrix is needed.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -90,18 +89,3 @@ def tilted(counts: ArrayLike, log_z: ArrayLike) -> FloatArray:
     logs = np.log(np.asarray(counts, dtype=float) + 1.0) + np.asarray(log_z, dtype=float)
     policy: FloatArray = np.exp(logs - np.logaddexp.reduce(logs, axis=1, keepdims=True))
     return policy
-
-
-def read_matrix(path: str | Path) -> FloatArray:
-    """Read a square matrix of probabilities or counts from a CSV file or a NumPy one; its rows then sum to one."""
-    file = Path(path)
-    try:
-        values = np.load(file) if file.suffix == ".npy" else np.loadtxt(file, delimiter=",", ndmin=2)
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{file} is no matrix of numbers ({error}); give a CSV file without headings.") from error
-    if values.ndim != 2 or values.shape[0] != values.shape[1] or len(values) < 2:
-        raise ValueError(f"the matrix in {file} has the shape {values.shape}; it must be square, 2 x 2 or larger.")
-    if not (np.isfinite(values).all() and (values >= 0).all() and (values.sum(axis=1) > 0).all()):
-        raise ValueError(f"the matrix in {file} must have entries of at least 0 and no empty row.")
-    matrix: FloatArray = values / values.sum(axis=1, keepdims=True)
-    return matrix

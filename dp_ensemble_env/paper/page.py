@@ -136,7 +136,7 @@ def write_page(
         page.heading(f"Move k: {study.data.title}")
         page.explorer(explorer, drawn, live.CAPTIONS)
     page.heading("What holds and what does not", short="What holds")
-    page.items([f"{_subject(data)}: {tally(found)}." for data, found in findings.items()])
+    page.items([f"{_subject(data)}: {tally(one)}." for data, one in findings.items()])
     _failures(page, findings)
     page.heading("Symbols and words", short="Symbols")
     page.definitions(SYMBOLS)

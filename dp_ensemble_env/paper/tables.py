@@ -28,7 +28,7 @@ class Table:
 
     def shown(self) -> list[tuple[str, ...]]:
         """Format the cells for people."""
-        return [tuple(map(_words, row)) for row in self.rows]
+        return [tuple(map(_written, row)) for row in self.rows]
 
     def records(self) -> list[dict[str, Any]]:
         """Return one dictionary per row, ready for JSON."""
@@ -39,7 +39,7 @@ class Table:
         return write_csv(folder / f"{self.name}.csv", self.headings, self.rows)
 
 
-def _words(cell: Any) -> str:
+def _written(cell: Any) -> str:
     if isinstance(cell, float):
         return "–" if not math.isfinite(cell) else f"{cell:,.0f}" if abs(cell) >= 1000 else f"{cell:.4g}"
     return "–" if cell is None else str(cell)

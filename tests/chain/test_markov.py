@@ -28,10 +28,6 @@ def test_a_chain_in_numbers():
     default = np.array([[0.75, 0.0, 0.25], [1.0, 0.0, 0.0], [0.0, 0.5, 0.5]])
     counts = np.array([[3, 0, 1], [4, 0, 0], [0, 3, 3]])
     chain = MarkovChain(default, np.arange(4.0), np.array([0.5, 1.5, 2.5]), counts)
-    assert chain.summary() == {
-        "states": 3, "transitions": 14, "nonzeros": 5, "bandwidth": 2, "one_way_edges": 3, "deterministic_rows": 1,
-        "rows_without_self_loop": 1, "smallest_entry": 0.25, "fewest_observations": 4,
-    }  # fmt: skip
     assert repr(chain) == "MarkovChain(3 levels, 5 possible moves, 14 transitions seen)"
     assert chain.observations.tolist() == [4, 4, 6] and chain.states([0.2, 2.9]).tolist() == [0, 2]
     with pytest.raises(ValueError, match="power holds NaN"):
@@ -46,12 +42,9 @@ def test_quantiles_that_coincide_and_numbers_of_levels():
     with pytest.raises(ValueError, match="only 2 of 3 quantile states differ"):
         estimate_chain(power, 3, binning="quantile")
     assert estimate_chain(power, 3, binning="quantile", on_unvisited="merge").n_states == 2
-    for wrong in (1, 100_001):
+    for wrong in (1, 0, 100_001):
         with pytest.raises(ValueError, match="n_states"):
             estimate_chain(power, wrong)
-    for wrong in (-0.1, 1.1):
-        with pytest.raises(ValueError, match="noise"):
-            ensemble(power, noise=wrong)
 
 
 def test_buildings_by_hand():
@@ -164,22 +157,6 @@ def test_thousandfold_spike_empties_the_grid_and_is_pointed_at():
     assert estimate_chain(power, 20, binning="quantile").n_states == 20
 
 
-def test_one_way_edges_wide_bands_and_rare_entries_survive():
-    cycle = [0.0, 1.0, 2.0, 3.0]  # up one by one, down in one leap
-    facts = estimate_chain(cycle * 50, 4).summary()
-    assert facts["bandwidth"] == 3 and facts["one_way_edges"] == 4 and facts["rows_without_self_loop"] == 4
-    rare = estimate_chain([0.0] * 500 + [1.0, 0.0], 2)
-    assert rare.default[0, 1] == pytest.approx(1 / 500)
-
-
-def test_quantiles_of_many_equal_readings():
-    power = [0.0] * 50 + [1.0, 2.0, 3.0, 0.0]
-    with pytest.raises(ValueError, match="quantile states differ"):
-        estimate_chain(power, 10, binning="quantile")
-    merged = estimate_chain(power, 10, binning="quantile", on_unvisited="merge")
-    assert merged.counts.sum() == 53 and merged.n_states < 10
-
-
 def test_duplicate_stamps_are_refused():
     times = stamps(4)
     times[2] = times[1]
@@ -223,20 +200,10 @@ def test_any_list_is_estimated_or_refused(power, n):
     assert_allclose(chain.default.sum(axis=1), 1.0)
 
 
-def test_chain_is_frozen_and_checks_itself():
+def test_chain_is_frozen():
     chain = estimate_chain([1.0, 2, 1, 2, 1], 2)
     with pytest.raises(ValueError, match="read-only"):
         chain.default[0, 0] = 1
-    with pytest.raises(ValueError, match="edges"):
-        MarkovChain(chain.default, chain.edges[:-1], chain.power, chain.counts)
-    with pytest.raises(ValueError, match="NaN"):
-        chain.states([np.nan])
-
-
-@pytest.mark.parametrize("n", [1, 0, 100_001])
-def test_numbers_of_states_have_limits(n):
-    with pytest.raises(ValueError, match="n_states"):
-        estimate_chain([1.0, 2.0, 1.0, 2.0], n)
 
 
 def test_ensemble_averages_its_noise_out_and_repeats_with_its_seed():
@@ -250,7 +217,13 @@ def test_ensemble_averages_its_noise_out_and_repeats_with_its_seed():
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
-    [({"buildings": 0}, "buildings"), ({"noise": 2.0}, "noise"), ({"rng": "seed"}, "Generator"), ({"rng": -1}, "rng")],
+    [
+        ({"buildings": 0}, "buildings"),
+        ({"noise": -0.1}, "noise"),
+        ({"noise": 1.1}, "noise"),
+        ({"rng": "seed"}, "Generator"),
+        ({"rng": -1}, "rng"),
+    ],
 )
 def test_ensemble_refuses(arguments, words):
     with pytest.raises(ValueError, match=words):

@@ -32,6 +32,16 @@ def test_help_fits_80_columns_and_its_examples_are_understood(name, capsys):
         parse(kind(name), words[len(name.split()) :], name)
 
 
+def test_the_help_of_plan_is_short_and_that_of_backtest_lists_the_options_of_reading(capsys):
+    for name, most in (("plan", 25), ("settle", 25), ("backtest", 25)):
+        assert main([name, "--help"]) == 0
+        text = capsys.readouterr().out
+        assert sum(line.startswith("│ -") for line in text.splitlines()) <= most
+        assert ("--date-order" in text) == (name == "backtest")
+    plan = parse(kind("plan"), ["--date-order", "dmy", "--meter", "x.csv"], "plan")
+    assert (plan.meter.date_order, plan.meter.meter) == ("dmy", "x.csv")
+
+
 def test_overview_names_every_command_by_subject(capsys):
     assert main(["--help"]) == 0
     text = capsys.readouterr().out

@@ -11,7 +11,6 @@ from dp_ensemble_env.chain.event import event_day
 from dp_ensemble_env.meter import PowerSeries
 from dp_ensemble_env.paper import measures
 from dp_ensemble_env.paper.data import H, load_data, pick_row, series_data
-from dp_ensemble_env.paper.disclosure import tilted
 from dp_ensemble_env.scenarios.campus import HOLIDAYS
 from dp_ensemble_env.scenarios.problem import ProblemSettings
 
@@ -95,21 +94,6 @@ def test_series_keeps_its_own_step_and_season(data, quarter_hours):
     assert str(found.model.times[measures.shown_time(found.model)]) == "2018-07-02T12:00:00"
     assert str(data.model.times[measures.shown_time(data.model)]) == "2018-07-02T12:45:00"
     assert series_data(series, "meter", "m", "m", "2018-06-12").season is None  # before the summer: all readings
-
-
-def test_a_matrix_of_any_size_takes_the_place_of_the_campus(data, tmp_path):
-    """Between the same powers and prices, from its own steady state; it says whether it gives counts away."""
-    counts = 40 * np.eye(12, dtype=int) + 9 * np.eye(12, k=1, dtype=int) + 5 * np.eye(12, k=-1, dtype=int)
-    np.savetxt(tmp_path / "policy.csv", tilted(counts, np.linspace(0, 2, 12)), delimiter=",")
-    found = load_data(matrix=tmp_path / "policy.csv")[1]
-    model = found.model
-    assert found.title == "matrix policy" and f"{counts.sum():,} transitions come back" in found.notes[0]
-    np.testing.assert_allclose(model.initial @ model.default, model.initial, atol=1e-12)
-    assert model.power_kw[[0, -1]] == pytest.approx(data.model.power_kw[[0, -1]])
-    np.testing.assert_allclose(model.utility[:, [0, -1]], data.model.utility[:, [0, -1]])
-    whole = tmp_path / "campus.npy"
-    np.save(whole, data.model.default)
-    np.testing.assert_allclose(load_data(matrix=whole)[1].model.utility, data.model.utility, rtol=1e-9)
 
 
 @pytest.fixture

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from dp_ensemble_env.control.policies import standard_policy
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.paper.disclosure import disclose, read_matrix, tilted
+from dp_ensemble_env.paper.disclosure import disclose, tilted
 
 
 def test_a_known_count_matrix_comes_back_from_the_policy_alone(campus):
@@ -32,21 +31,3 @@ def test_what_is_no_count_matrix_gives_no_counts(campus):
     shifted = tilted(campus.counts, np.linspace(0, 3, 20))
     shifted[3] *= np.exp(0.01 * rng.standard_normal(20))
     assert disclose(shifted / shifted.sum(axis=1, keepdims=True)).counts is None
-
-
-def test_a_matrix_is_read_from_a_file(tmp_path, campus):
-    policy = tilted(campus.counts, np.linspace(0, -2, 20))
-    np.savetxt(tmp_path / "policy.csv", policy, delimiter=",")
-    np.save(tmp_path / "counts.npy", campus.counts + 1.0)
-    np.testing.assert_array_equal(disclose(read_matrix(tmp_path / "policy.csv")).counts, campus.counts)
-    np.testing.assert_array_equal(disclose(read_matrix(tmp_path / "counts.npy")).counts, campus.counts)
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [("a,b\n1,2\n", "no matrix of numbers"), ("1,2,3\n1,2,3\n", "must be square"), ("1,0\n0,0\n", "no empty row")],
-)
-def test_other_files_are_refused(tmp_path, text, words):
-    (tmp_path / "m.csv").write_text(text)
-    with pytest.raises(ValueError, match=words):
-        read_matrix(tmp_path / "m.csv")

@@ -28,21 +28,21 @@ def read_excel(path: Path, settings: ReadSettings, every: bool) -> list[Readings
         raise
     except Exception as error:  # a damaged workbook raises whatever zipfile, zlib and the XML parser run into
         raise broken(error, "workbook", "save the sheet as CSV", origin) from None
-    found, reasons = [], []
+    with_readings, reasons = [], []
     for title, sheet in sheets.items():
         try:
             find_table(sheet)
         except ValueError as error:
             reasons.append(error)
         else:
-            found.append(title)
-    if not found:
+            with_readings.append(title)
+    if not with_readings:
         raise reasons[0] if reasons else origin.error("the workbook has no sheet; save the readings as CSV.")
-    if len(found) > 1:
-        raise origin.error(f"several sheets hold readings ({name_list(found)}); leave one, or save it as CSV.")
-    parts = read_table(sheets[found[0]], settings, every)
+    if len(with_readings) > 1:
+        raise origin.error(f"several sheets hold readings ({name_list(with_readings)}); leave one, or save it as CSV.")
+    parts = read_table(sheets[with_readings[0]], settings, every)
     for readings in parts if len(sheets) > 1 else ():
-        readings.notes.insert(0, f"Sheet {found[0]!r} was read.")
+        readings.notes.insert(0, f"Sheet {with_readings[0]!r} was read.")
     return parts
 
 

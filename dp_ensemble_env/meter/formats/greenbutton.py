@@ -237,19 +237,19 @@ class _Index:
 
     @staticmethod
     def _by_link(feed: _Feed, kind: str) -> dict[str, _Entry]:
-        found: dict[str, _Entry] = {}
+        by_link: dict[str, _Entry] = {}
         for entry in feed.entries:
             if kind in entry.kinds:
                 for href in (*entry.hrefs("self"), *entry.hrefs("related")):
-                    found.setdefault(href, entry)
-        return found
+                    by_link.setdefault(href, entry)
+        return by_link
 
     def meter(self, key: str) -> _Entry | None:
         return _find(self.meter_by_link, key)
 
     def point(self, meter: _Entry | None, key: str) -> _Entry | None:
         links = [*(meter.hrefs("up") + meter.hrefs("self") if meter else ()), key]
-        return next((found for link in links if (found := _find(self.point_by_link, link))), self.only_point)
+        return next((point for link in links if (point := _find(self.point_by_link, link))), self.only_point)
 
 
 def _find(by_link: dict[str, _Entry], link: str) -> _Entry | None:
@@ -321,7 +321,7 @@ def _readings(block: _Block, name: str, factor: float, zone: tzinfo, origin: Ori
     readings = Readings(origin, wall, shares[:, None], [name], np.repeat(lines, parts), None, "start", zone, step)
     readings.notes += notes
     if (parts > 1).any():
-        _mark_lumps(readings, parts, wall, turn)
+        _mark_long(readings, parts, wall, turn)
     return readings
 
 
@@ -341,7 +341,7 @@ def _parts(durations: NDArray[np.int64], lines: NDArray[np.int64], origin: Origi
     return step, np.where(several, durations // max(step, 1), 1)
 
 
-def _mark_lumps(readings: Readings, parts: NDArray[np.int64], wall: NDArray[np.int64], turn: NDArray[np.int64]) -> None:
+def _mark_long(readings: Readings, parts: NDArray[np.int64], wall: NDArray[np.int64], turn: NDArray[np.int64]) -> None:
     """Tell readings of the hour that autumn repeats from those that stand for a gap."""
     firsts = np.cumsum(parts) - parts
     lumped = np.zeros(len(wall), dtype=bool)

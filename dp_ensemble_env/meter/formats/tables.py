@@ -245,17 +245,17 @@ def candidates(table: Table) -> list[int]:
     """Return the columns that hold numbers and are not the timestamps."""
     width = len(table.header)
     clocks = {i for row in table.sample for i, cell in enumerate(row[:width]) if match_stamp(cell) or match_clock(cell)}
-    found = []
+    places = []
     for i in range(width):
         cells = table.cells(i)
         numbers = [to_number(cell, decimal) for cell in cells for decimal in ".,"]
         # One number in the sample makes a candidate; a later cell that is none is refused with its line.
         if i not in {*clocks, *table.stamps} and any(x is not None for x in numbers) and not _mostly_text(cells):
-            found.append(i)
+            places.append(i)
     # The number of a meter or of an hour is no reading, unless there is nothing else.
     hours = find_hours(table, "end")
     labels = {*find_identities(table, table.stamps), *([hours.column] if hours else ())}
-    return [i for i in found if i not in labels] or found
+    return [i for i in places if i not in labels] or places
 
 
 def unit_of(name: str) -> str | None:

@@ -264,16 +264,16 @@ def find_decimal(table: Table, wanted: Sequence[int]) -> str:
     """
     if table.delimiter == "," and not getattr(table.source, "quoted", True):
         return "."  # Every comma separates two cells.
-    found = False
+    commas = False
     for columns, _ in take_columns(table, [table.stamps[0], *wanted]):
         with_comma = [cell.strip() for column in columns[1:] for cell in column if "," in cell]
-        found = found or bool(with_comma)
+        commas = commas or bool(with_comma)
         if table.delimiter == ";":
             if any(cell.rfind(".") > cell.rfind(",") for cell in with_comma):
                 return "."
         elif not all(_THOUSANDS.fullmatch(cell) for cell in with_comma):
             return ","
-    return "," if found and table.delimiter == ";" else "."
+    return "," if commas and table.delimiter == ";" else "."
 
 
 def parse_numbers(

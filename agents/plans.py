@@ -223,12 +223,8 @@ def privacy_label(core: Core, name: str, release: Release | None, samples: int) 
 def play_prices(core: Core, prices: FloatArray, name: str, privacy: str) -> ScheduleAgent:
     """Make the agent that plays prices (T,) or (T, c), clipped to [-1, 1], in any action mode."""
     model, mode, clipped = core.model, actions.mode(core.action_mode), np.clip(prices, -1.0, 1.0)
-    if mode.levels:
-        numbers: NDArray[Any] = actions.nearest_choice(mode, clipped)
-    elif core.action_mode == "price":
-        numbers = clipped[..., None]
-    elif mode.basis is not None:  # exact where the basis holds the power levels, else the nearest tilt
-        numbers = actions.actions_of(mode, model, price_tilts(model, clipped))
+    if mode.basis is not None:  # exact where the basis holds the power levels and the box is wide enough
+        numbers: NDArray[Any] = actions.actions_of(mode, model, price_tilts(model, clipped))
     elif not clipped.any():  # zero stands for the default itself, without rounding
         numbers = np.zeros((model.horizon, *mode.shape(model)))
     else:

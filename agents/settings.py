@@ -46,14 +46,16 @@ def tuned_settings(algo: str, population: str | int, action: str, scenario: str 
     """Return the settings of an algorithm for a population, an action mode and a scenario.
 
     Where nothing was tuned the nearest settings stand in: those of the mean field for other populations, those of tilts
-    for whole policies, those of prices for other action modes of few numbers, and the library's own for an algorithm
-    without any. Only the mean field has settings by scenario.
+    for whole policies, those of prices for other action modes of few numbers. Signals and algorithms without any take
+    the library's own. Only the mean field has settings by scenario.
     """
     table = recorded(algo)
     mode, field = actions.mode(action), table.get(MEAN_FIELD, {})
     nearest = "tilt" if action in ("tilt", "policy") else "price"  # a mode of few numbers is explored like a price
     own = table.get("single" if population == 1 else str(population), {})
-    settings: Settings = own.get(action) or own.get(nearest) or field.get(nearest) or field.get("price") or {}
+    settings: Settings = own.get(action) or field.get(action) or {}
+    if not settings and (action != "signals" or "bins" in field.get("price", {})):
+        settings = own.get(nearest) or field.get(nearest) or field.get("price") or {}
     if "bins" in settings and nearest == "tilt":
         raise ValueError(f"{algo} chooses from a list of prices, so it works in price mode only; pass action='price'.")
     if population == MEAN_FIELD and scenario is not None:

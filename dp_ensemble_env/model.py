@@ -126,6 +126,9 @@ class EnsembleModel:
     ties : array_like of int of shape (n, m), optional
         Decisions with equal numbers are equally likely by public knowledge, such as in states that differ in
         something which behaviour ignores. Numbers outside the support mean nothing.
+    scenario : str
+        Name of the scenario that it is an instance of; empty for a model of your own. Its
+        environments take the signals that were recorded with the scenario.
     axes : iterable of Axis
         The quantities that a state is made of, in C order, for pictures; empty if states
         are power levels.
@@ -152,6 +155,7 @@ class EnsembleModel:
     support: NDArray[np.bool_] | None = field(default=None, repr=False)
     ties: NDArray[np.int64] | None = field(default=None, repr=False)
     axes: tuple[Axis, ...] = field(default=(), repr=False)
+    scenario: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
         default, nature, utility = self._checked_tables()
@@ -184,6 +188,7 @@ class EnsembleModel:
             "support": _as_support(self.support, default),
             "ties": _as_ties(self.ties, default),
             "axes": check_axes(self.axes, n),
+            "scenario": str(self.scenario),
         }
         check_penalty_scale(utility, checked["discomfort_penalty"])
         for name, value in checked.items():

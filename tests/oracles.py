@@ -10,10 +10,11 @@ from scipy.special import rel_entr
 from dp_ensemble_env.context import Context
 from dp_ensemble_env.coupling import Coupling
 from dp_ensemble_env.envs.actions import action_scale
+from dp_ensemble_env.envs.signals import signals_basis, signals_of
 from dp_ensemble_env.model import EnsembleModel
 
 N, M, C, T = 5, 4, 3, 6
-MODES = ("price", "tilt", "policy", "discrete")
+MODES = ("signals", "price", "tilt", "policy", "discrete")
 #: Shapes in front of behaviour, nature, moves of the context and utility; with coupling and spread start or not.
 KINDS: dict[str, dict[str, Any]] = {
     "plain": {"behaviour": ()},
@@ -73,9 +74,12 @@ def policy_of(model: EnsembleModel, mode: str, action: Any, t: int, w: int = 0) 
         return np.where(total > 0, masked / np.where(total > 0, total, 1.0), default)
     if mode == "tilt":
         return tilted(default, np.asarray(action, float) * action_scale(model)[t])
+    if mode == "signals":
+        return tilted(default, np.asarray(action, float) @ signals_basis(model)[t, w])
     price = -1.0 + 0.2 * float(action) if mode == "discrete" else float(action[0])
     power = model.tables().nature.mean(axis=(0, 1)) @ model.power_kw
-    return tilted(default, -price * (2.0 * (power - power.min()) / np.ptp(power) - 1.0) * action_scale(model)[t])
+    nats = signals_of(model).price[t, w]
+    return tilted(default, -price * (2.0 * (power - power.min()) / np.ptp(power) - 1.0) * nats)
 
 
 def divergences(policy: np.ndarray, default: np.ndarray) -> np.ndarray:

@@ -11,7 +11,8 @@ numbers eleven prices in [-1, 1]. A mode of your own is a function that returns 
 
     actions.register("two-prices", lambda model: np.stack([low_levels, high_levels]))
 
-**The scale** of tilts and prices is the model's `tilt_scale`, or else
+``"signals"`` (the default), ``"price"`` and ``"discrete"`` are in units in which the optimum is of order one, found on
+public models (`dp_ensemble_env.envs.signals`). **The scale** of tilts is the model's `tilt_scale`, or else
 :math:`s_t = \sum_{\tau>t} (\max U_\tau - \min U_\tau)/(2\gamma)`, the spread over the states in the context
 where it is widest. It depends on public quantities only. The optimal tilt at `t` is the expected
 :math:`\log z_{t+1}` up to a constant, and one step of the recursion widens :math:`\log z` by no more than
@@ -34,6 +35,7 @@ from scipy.fft import idct
 
 from dp_ensemble_env.control.policies import centred
 from dp_ensemble_env.envs.registration import ACTIONS
+from dp_ensemble_env.envs.signals import power_direction, price_basis, signals_basis
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.tools.registry import Registry
 from dp_ensemble_env.tools.validation import as_float_array
@@ -85,21 +87,6 @@ class ActionMode:
         return 0.0 if self.basis is None else -1.0
 
 
-def power_direction(model: EnsembleModel) -> FloatArray:
-    """Return the power that decisions lead to, rescaled to [-1, 1]; zeros if it is always the same."""
-    power = model.decision_power
-    low, high = power.min(), power.max()
-    if high == low:
-        return np.zeros(model.n_decisions)
-    direction: FloatArray = 2.0 * (power - low) / (high - low) - 1.0
-    return direction
-
-
-def price_basis(model: EnsembleModel) -> FloatArray:
-    """Return the tilts of a price of one, shape (T, 1, m): a positive price lowers the power."""
-    return -action_scale(model)[:, None, None] * power_direction(model)
-
-
 def tilt_basis(model: EnsembleModel) -> FloatArray:
     """Return one row for each decision, shape (T, m, m)."""
     return action_scale(model)[:, None, None] * np.eye(model.n_decisions)
@@ -131,6 +118,7 @@ def cosines(count: int) -> str:
     return name
 
 
+SIGNALS = ActionMode(signals_basis)
 PRICE = ActionMode(price_basis)
 TILT = ActionMode(tilt_basis, tilt=True)
 POLICY = ActionMode(None)
@@ -247,8 +235,9 @@ def nearest_choice(chosen: ActionMode, numbers: ArrayLike) -> NDArray[np.int64]:
 
 
 def price_tilts(model: EnsembleModel, prices: FloatArray) -> FloatArray:
-    """Return the tilts (T, [c,] m) of one price for each decision, as in price mode."""
-    return tilts_of(PRICE, model, prices[..., None])
+    """Return the tilts (T, [c,] m) of prices (T,) or (T, c) in parts of the scale of tilts; they lower the power."""
+    tilts: FloatArray = -prices[..., None] * _by_time(action_scale(model), prices[..., None]) * power_direction(model)
+    return tilts
 
 
 def _by_time(scale: FloatArray, like: FloatArray) -> FloatArray:

@@ -40,7 +40,7 @@ class EnsembleEnv(BatchView, gymnasium.Env[NDArray[np.float32], NDArray[np.float
     `env.unwrapped.optimal_return(state)`.
 
     Every scenario has an id, such as `dp_ensemble/Spot-v1`, and one for each action mode, such as
-    `dp_ensemble/Spot-tilt-v1`; without a mode it takes prices. All ids take `population`:
+    `dp_ensemble/Spot-tilt-v1`; without a mode it takes signals. All ids take `population`:
 
     | population | loads |
     |------------|-------|
@@ -64,10 +64,17 @@ class EnsembleEnv(BatchView, gymnasium.Env[NDArray[np.float32], NDArray[np.float
 
     | mode | space | meaning |
     |------|-------|---------|
-    | `"price"` | `Box(-1, 1, (1,))` | one virtual price: tilt = −action · s_t · (power rescaled to [−1, 1]) |
+    | `"signals"` | `Box(-1, 1, (k,))` | k ≤ 8 directions: tilt = Σ_j action_j · u_j(t, context) · d_j |
+    | `"price"` | `Box(-1, 1, (1,))` | one virtual price: tilt = −action · u(t, context) · (power in [−1, 1]) |
     | `"tilt"` | `Box(-1, 1, (m,))` | attraction of each decision: tilt = action · s_t; contains the optimum |
-    | `"policy"` | `Box(0, 1, (n, m))` | the probabilities of the decisions themselves |
+    | `"policy"` | `Box(0, 1, (n, m))` | the probabilities of the decisions themselves; contains the optimum |
     | `"discrete"` | `Discrete(11)` | eleven prices from −1 to 1 in steps of 0.2; 5 leaves the loads alone |
+
+    *Signals* are what most learners should use. Their directions $d_j$ and units $u_j$ (nats) were found on eight
+    design instances of the scenario that nobody plays, so that optimal actions are of order one; a model of your own
+    takes those of its textbook, or of lazy walks (`dp_ensemble_env.envs.signals`). They say which few directions matter
+    and how hard to push when, not which way. Units follow what is shown of the context by half, so a constant action
+    already scores something (the probes of each scenario say how much).
 
     A policy is masked to the support of the default and normalised row by row; an all-zero row means the default.
     A tilt gives every load the policy row $\pi[b] \propto \mathrm{default}[b]\,\exp(\mathrm{tilt})$. The scale
@@ -196,7 +203,7 @@ class EnsembleEnv(BatchView, gymnasium.Env[NDArray[np.float32], NDArray[np.float
     |----------|---------|---------|
     | `model` | `None` | an `EnsembleModel`, a list of them (each episode draws one), or the name of a scenario |
     | `population` | `"mean-field"` | `"mean-field"`, `"single"` or a number of loads |
-    | `action` | `"tilt"` | `"price"`, `"tilt"`, `"policy"`, `"discrete"`, or one that you registered; set by the id |
+    | `action` | `"tilt"` | `"signals"`, `"price"`, `"tilt"`, `"policy"`, `"discrete"` or your own; ids set it |
     | `reward` | `"points"` | `"points"`, or `"dollars"` |
     | `ahead` | `4` | for how many steps ahead observations show the price, limit or target |
     | `scenario` | `None` | set by the id, which then refuses `model` |

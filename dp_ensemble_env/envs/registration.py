@@ -9,10 +9,10 @@ from gymnasium.envs.registration import register, registry
 from dp_ensemble_env import scenarios
 from dp_ensemble_env.scenarios import NAMESPACE
 
-#: The action modes that every scenario has an id for; the id without one takes prices.
-ACTIONS = ("price", "tilt", "policy", "discrete")
-#: What an id without an action mode takes. A price is one number, and unit noise about zero explores it well enough.
-DEFAULT_ACTION = "price"
+#: The action modes that every scenario has an id for; the id without one takes signals.
+ACTIONS = ("signals", "price", "tilt", "policy", "discrete")
+#: What an id without an action mode takes: few numbers, in units that unit noise about zero explores well.
+DEFAULT_ACTION = "signals"
 #: The environment of the paper.
 PAPER = f"{NAMESPACE}/Paper-v1"
 PAPER_SETTINGS = {
@@ -41,7 +41,7 @@ def environment_ids() -> list[str]:
 
 
 def register_scenario(name: str) -> None:
-    """Register the ids of a scenario: ``Spot-v1``, which takes prices, and ``Spot-tilt-v1`` for each action mode."""
+    """Register the ids of a scenario: ``Spot-v1``, which takes signals, and ``Spot-tilt-v1`` for each action mode."""
     for action in (None, *ACTIONS):
         _register(scenarios.environment_id(name, action), {"scenario": name, "action": action or DEFAULT_ACTION})
 

@@ -138,6 +138,7 @@ def _models(model: Any, scenario: str | None, instance: int | None, split: str) 
             f"model must be an EnsembleModel or the name of a scenario, got {type(model).__name__}; a private matrix "
             "goes into privacy=."
         )
+    check_choice(split, "split", scenarios.SPLITS)
     if instance is None:
         return tuple(scenarios.make(name, instance=i, split=split) for i in scenarios.instances(split))
     return (scenarios.make(name, instance=instance, split=split),)

@@ -104,6 +104,8 @@ def _further_numbers(model: EnsembleModel) -> Numbers:
     }
     if model.spread_start:
         found["spread_start"] = True
+    if model.scenario:
+        found["scenario"] = model.scenario
     if not model.shares_shown:
         found["shares_shown"] = False
     if (context := model.context) is not None:

@@ -46,6 +46,8 @@ __all__ = [
 #: Instances to train on, to choose settings with, and to report, which share no seed; how many results are about.
 _SIZES = {"train": 20, "validation": 10, "test": 20}
 SPLITS = tuple(_SIZES)
+#: Instances that nobody plays: the signals of a scenario's environments were found on them.
+DESIGN, _DESIGN_SIZE = "design", 8
 NAMESPACE = "dp_ensemble"
 #: The recorded probes of all scenarios.
 RECORD = Path(__file__).parent / "probes.json"
@@ -160,13 +162,14 @@ def make(name: str, *, instance: int = 0, split: str = "train", **overrides: Any
     20
     """
     number = check_count(instance, "instance", 0, 999_999)
-    seed = number + 1_000_000 * SPLITS.index(check_choice(split, "split", SPLITS))
+    splits = (*SPLITS, DESIGN)
+    seed = number + 1_000_000 * splits.index(check_choice(split, "split", splits))
     factory = _REGISTRY[name].factory
     known = inspect.signature(factory).parameters
     if all(parameter.kind is not parameter.VAR_KEYWORD for parameter in known.values()):
         for setting in overrides:  # a factory that takes any keyword refuses misspelt ones itself
             check_choice(setting, f"setting of the scenario {name!r}", list(known)[1:])
-    return factory(seed, **overrides)
+    return factory(seed, **overrides).override(scenario=name)
 
 
 def participants(
@@ -227,7 +230,7 @@ def instances(split: str) -> range:
     >>> [len(instances(split)) for split in SPLITS]
     [20, 10, 20]
     """
-    return range(_SIZES[check_choice(split, "split", SPLITS)])
+    return range(_DESIGN_SIZE if split == DESIGN else _SIZES[check_choice(split, "split", SPLITS)])
 
 
 def environment_id(name: str, action: str | None = None) -> str:

@@ -60,7 +60,7 @@ def crash_after(steps):
 
 # ------------------------------------------------------------------ every learner
 @pytest.mark.parametrize("algo", TINY)
-def test_every_learner_trains_resumes_and_is_loaded(algo, tmp_path, campus):
+def test_every_learner_trains_resumes_and_is_loaded(algo, tmp_path):
     """A run that was cut ends as the whole one; the file without code plays as the learner did; memory included."""
     assert set(TINY) == {*LIBRARIES, "apg"}
     whole = tiny(algo, **STEPS, folder=tmp_path / "whole")
@@ -75,7 +75,7 @@ def test_every_learner_trains_resumes_and_is_loaded(algo, tmp_path, campus):
     assert results["finished"] and results["evaluation"]["score"] == whole.curve[-1][1]
     again = tiny(algo, **STEPS, folder=tmp_path / "cut", resume=True)  # nothing is left to do
     assert again.curve == whole.curve
-    env, loaded = EnsembleEnv(campus, action="price"), load_agent(tmp_path / "cut")
+    env, loaded = EnsembleEnv("campus-event", action="price"), load_agent(tmp_path / "cut")
     outcome = evaluate(loaded, env)
     assert outcome.exact and outcome.score == pytest.approx(whole.curve[-1][1], abs=1e-9)
     assert (loaded.curve, loaded.steps, loaded.privacy) == (whole.curve, whole.steps, whole.privacy)

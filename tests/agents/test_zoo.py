@@ -33,7 +33,7 @@ def test_every_id_has_settings_for_every_learner(algo):
 
 def test_settings_are_those_of_the_scenario():
     for name in scenarios.BUILT_IN:
-        settings = ppo[scenarios.environment_id(name)]
+        settings = ppo[scenarios.environment_id(name, "price")]
         expected = tuned_settings("ppo", "mean-field", "price", name)
         assert {key: settings[key] for key in expected} == expected and settings["env_wrapper"] == []
     for name in ("spot", "feeder"):  # a context and a coupling are part of what the clock's features keep
@@ -42,7 +42,7 @@ def test_settings_are_those_of_the_scenario():
         assert kwargs["features_extractor_class"] is ClockFeatures
         ClockFeatures(gymnasium.make(env_id).observation_space, **kwargs["features_extractor_kwargs"])
         assert kwargs["features_extractor_kwargs"]["horizon"] == scenarios.make(name).horizon
-    bins = zoo.dqn.hyperparams["dp_ensemble/Spot-v1"]["env_wrapper"]
+    bins = zoo.dqn.hyperparams["dp_ensemble/Spot-price-v1"]["env_wrapper"]
     assert bins == [{"gymnasium.wrappers.DiscretizeAction": {"bins": 21}}]
 
 
@@ -51,7 +51,7 @@ def test_what_rl_zoo3_writes_into_the_settings_does_not_come_back():
     before = copy.deepcopy(dict(ppo))
     for settings in ppo.values():
         settings["learning_rate"] = print
-        settings["policy_kwargs"]["net_arch"] = "spoiled"
+        settings.setdefault("policy_kwargs", {})["net_arch"] = "spoiled"
         settings["env_wrapper"].append(3)
         del settings["policy"]
     assert dict(ppo) == before

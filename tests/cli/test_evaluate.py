@@ -53,7 +53,7 @@ def test_planning_on_a_release_and_deploying_on_the_truth(tmp_path):
 
 def test_a_split_is_scored_with_interval_and_gap(tmp_path, capsys):
     """Each instance between its own uncontrolled loads and its own optimum, by hand."""
-    words = ("--scenario", "spot", "--action", "price", "--split", "test", "--instances", "3")
+    words = ("--scenario", "spot", "--action", "tilt", "--split", "test", "--instances", "3")
     found = run(tmp_path, "best-price", *words)
     printed = capsys.readouterr().out
     for split, key in (("test", "scores"), ("train", "training_scores")):

@@ -83,7 +83,7 @@ def test_documented_spaces_are_the_real_ones() -> None:
             continue
         low, high, shape = re.fullmatch(r"`Box\((-?\d), (\d), (\(.*\))\)`", space).groups()
         assert (actual.low == float(low)).all() and (actual.high == float(high)).all()
-        assert actual.shape == eval(shape, {"n": 20, "m": 20})  # noqa: S307 - our own docstring
+        assert actual.shape == eval(shape, {"n": 20, "m": 20, "k": 6})  # noqa: S307 - our own docstring
         assert actual.dtype == np.float32
     observation = EnsembleEnv("campus-event").observation_space
     assert "`Box(0, 1, (n + 5,), float32)`" in section("Observation Space")

@@ -15,6 +15,7 @@ from dp_ensemble_env.control.policies import standard_policy
 from dp_ensemble_env.coupling import Coupling
 from dp_ensemble_env.envs import functional
 from dp_ensemble_env.envs.actions import action_scale, power_direction
+from dp_ensemble_env.envs.signals import signals_of
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.reporting.score import start_values
 from dp_ensemble_env.scenarios.campus import campus_event
@@ -206,8 +207,12 @@ def test_actions_are_clipped_to_their_box_and_tilt_the_rows(mode):
         action = rng.uniform(-2, 2, size)
         policy, divergence = functional.control(params, np.asarray(t), np.asarray(context), action)
         numbers = np.clip(action, -1, 1)
-        tilt = numbers * action_scale(model)[t] * (1.0 if mode == "tilt" else -power_direction(model))
-        for found, expected in zip((policy, divergence), by_hand(params.behaviour[t, context], tilt), strict=True):
+        unit = (
+            action_scale(model)[t] if mode == "tilt" else -signals_of(model).price[t, context] * power_direction(model)
+        )
+        for found, expected in zip(
+            (policy, divergence), by_hand(params.behaviour[t, context], numbers * unit), strict=True
+        ):
             np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
 
 

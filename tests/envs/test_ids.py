@@ -63,13 +63,13 @@ def test_every_scenario_has_an_id_for_each_action_mode() -> None:
     for name in NAMES:
         for mode in (None, *ACTIONS):
             spec = gymnasium.spec(scenarios.environment_id(name, mode))
-            assert spec.kwargs == {"scenario": name, "action": mode or "price"}
+            assert spec.kwargs == {"scenario": name, "action": mode or "signals"}
             assert spec.max_episode_steps is None  # the horizon terminates, nothing truncates: no TimeLimit
 
 
-def test_an_id_without_a_mode_takes_prices_and_pays_points() -> None:
+def test_an_id_without_a_mode_takes_signals_and_pays_points() -> None:
     env, dollars = gymnasium.make("dp_ensemble/CampusEvent-v1"), gymnasium.make(CAMPUS, reward="dollars")
-    assert (env.unwrapped.action_mode, dollars.unwrapped.action_mode) == ("price", "tilt")
+    assert (env.unwrapped.action_mode, dollars.unwrapped.action_mode) == ("signals", "tilt")
     policy, total = env.unwrapped.optimal_policy, 0.0
     best = gymnasium.make("dp_ensemble/CampusEvent-policy-v1")
     _, info = best.reset(seed=0)
@@ -134,7 +134,7 @@ def test_all_arguments_work_by_id(settings: dict) -> None:
     if "privacy" in settings:
         settings = {**settings, "ledger": PrivacyLedger()}
     env, batch = gymnasium.make(SPOT, **settings), gymnasium.make_vec(SPOT, num_envs=2, **settings)
-    direct = EnsembleEnv("spot", **{"action": "price", **settings})
+    direct = EnsembleEnv("spot", **{"action": "signals", **settings})
     env.action_space.seed(0)
     action = env.action_space.sample()
     expected = direct.reset(seed=3)[0], direct.step(action)
@@ -161,7 +161,8 @@ def test_twin_rollouts_are_equal_and_stay_in_their_spaces(name: str) -> None:
     model, mode = one.unwrapped.model, one.unwrapped.action_mode
     shown = 0 if model.context is None else model.context.features.shape[1]
     shapes = {"price": (1,), "tilt": (model.n_decisions,), "policy": model.default.shape[-2:], "discrete": ()}
-    assert one.observation_space.shape == (model.n_states + 5 + shown,) and one.action_space.shape == shapes[mode]
+    assert one.observation_space.shape == (model.n_states + 5 + shown,)
+    assert one.action_space.shape == {**shapes, "signals": (6,)}[mode]
     first, second = one.reset(seed=0), two.reset(seed=0)
     assert data_equivalence(first, second, exact=True) and first[0] in one.observation_space
     one.action_space.seed(0)

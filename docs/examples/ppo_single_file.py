@@ -3,7 +3,7 @@
 
 Examples
 --------
-    python docs/examples/ppo_single_file.py                                    one price for the built-in campus
+    python docs/examples/ppo_single_file.py                                    signals for the built-in campus
     python docs/examples/ppo_single_file.py --seed 3 --total-steps 20000
     python docs/examples/ppo_single_file.py --population single --num-envs 128 --total-steps 200000 --batch-size 576 \
 --learning-rate 0.003
@@ -47,7 +47,7 @@ class Args:
     """Every setting, with its default."""
 
     env_id: str = "dp_ensemble/CampusEvent-v1"
-    """environment; its id says what an action is, a price here and tilts in dp_ensemble/Spot-tilt-v1"""
+    """environment; its id says what an action is, signals here and tilts in dp_ensemble/Spot-tilt-v1"""
     population: str = "mean-field"
     """loads: mean-field, single or a number"""
     seed: int = 0
@@ -179,7 +179,7 @@ def train(args: Args, progress: Progress) -> tuple[PPOAgent, float]:
 
 def check(args: Args, file: Path) -> None:
     """Refuse what cannot work before the training, not after it."""
-    boxes = [i for i in environment_ids() if gymnasium.spec(i).kwargs["action"] in ("price", "tilt")]
+    boxes = [i for i in environment_ids() if gymnasium.spec(i).kwargs["action"] in ("signals", "price", "tilt")]
     check_choice(args.env_id, "--env-id", boxes)
     if not args.population.isdecimal():
         check_choice(args.population, "--population", ["mean-field", "single"])

@@ -11,13 +11,13 @@
 import gymnasium
 import numpy as np
 
-env = gymnasium.make("dp_ensemble_env:dp_ensemble/CampusEvent-v1")
+env = gymnasium.make("dp_ensemble_env:dp_ensemble/CampusEvent-price-v1")
 print("observation", env.observation_space.shape, "action", env.action_space.shape)
 observation, info = env.reset(seed=0)
 print(f"{info['power_kw']:.0f} kW a building at the start; best possible return {info['optimal_return']:.0f} $")
 
 # %% [markdown]
-# The observation holds the share of the buildings at each of 20 power levels, the time that is left, and two
+# The observation holds the share of the buildings at each of 20 power levels, the time that is left, and four
 # prices. The action is one number: a *virtual price* between −1 and 1 that makes high power levels less attractive.
 # **Zero always means: leave the loads alone.**
 #
@@ -51,7 +51,7 @@ for name, outcome in scores.items():
 # ## A learner
 #
 # `make_agent("ppo", ...)` trains Stable-Baselines3's PPO with settings that were tuned for these environments. Six
-# thousand steps take a few seconds; fifty thousand reach 98.
+# thousand steps take a few seconds.
 
 # %%
 scores["ppo"] = evaluate(make_agent("ppo", env, steps=6_000, seed=0), env)

@@ -73,8 +73,9 @@ class EnsembleEnv(BatchView, gymnasium.Env[NDArray[np.float32], NDArray[np.float
     *Signals* are what most learners should use. Their directions $d_j$ and units $u_j$ (nats) were found on eight
     design instances of the scenario that nobody plays, so that optimal actions are of order one; a model of your own
     takes those of its textbook, or of lazy walks (`dp_ensemble_env.envs.signals`). They say which few directions matter
-    and how hard to push when, not which way. Units follow what is shown of the context by half, so a constant action
-    already scores something (the probes of each scenario say how much).
+    and how hard to push when, and in some scenarios even which way: all ones score 97 on the campus event, 92 on the
+    campus day and 40 on the feeder. Units follow what is shown of the context by half, so a constant action already
+    scores something. An `EnsembleEnv` made without an id takes tilts unless `action` says otherwise.
 
     A policy is masked to the support of the default and normalised row by row; an all-zero row means the default.
     A tilt gives every load the policy row $\pi[b] \propto \mathrm{default}[b]\,\exp(\mathrm{tilt})$. The scale

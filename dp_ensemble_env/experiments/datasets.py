@@ -542,4 +542,4 @@ def noise_of(kind: str, noise: float) -> float:
 
 def playable(kind: str, action: str) -> bool:
     """Tell whether a kind can be played in an action mode."""
-    return not (kind == "standard" and action in ("price", "discrete"))
+    return not (kind == "standard" and action not in ("tilt", "policy"))

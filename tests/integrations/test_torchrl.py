@@ -9,14 +9,15 @@ import torch
 from torchrl.envs import GymEnv, GymWrapper, check_env_specs
 
 ID = "dp_ensemble_env:dp_ensemble/CampusEvent-v1"
-HORIZON = 18
+HORIZON, SIGNALS = 18, 6
 
 
 def act(tensordict):
     """Depend on everything that is seen, so that a wrong observation shows in the rewards."""
     seen = tensordict["observation"]
     weights = torch.linspace(-1.0, 1.0, seen.shape[-1])
-    return tensordict.set("action", torch.tanh((seen * weights).sum(-1, keepdim=True)))
+    number = torch.tanh((seen * weights).sum(-1, keepdim=True))
+    return tensordict.set("action", number.repeat_interleave(SIGNALS, -1))
 
 
 def assert_episode_is_ours(episode):

@@ -181,9 +181,11 @@ def _units(model: EnsembleModel, amplitudes: FloatArray, design: bool) -> FloatA
         return average
 
     if design:
-        return np.maximum(np.sqrt(square), FLOOR * np.sqrt(mean(square)))
+        floored: FloatArray = np.maximum(np.sqrt(square), FLOOR * np.sqrt(mean(square)))
+        return floored
     total = square.sum(axis=-1, keepdims=True)
-    return np.sqrt(square + SHARE**2 * np.maximum(total, SHARE**2 * mean(total)))
+    units: FloatArray = np.sqrt(square + SHARE**2 * np.maximum(total, SHARE**2 * mean(total)))
+    return units
 
 
 # ------------------------------------------------------------------ the record

@@ -36,7 +36,7 @@ from dp_ensemble_env import __version__, scenarios
 from dp_ensemble_env.agents.plans import PRICES, best_constant_price, plan_without_data
 from dp_ensemble_env.control.policies import centred, solve_standard
 from dp_ensemble_env.control.returns import ExactReturn, myopic_tilts, optimal_tilts
-from dp_ensemble_env.envs import actions
+from dp_ensemble_env.envs import actions, signals
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.reporting.score import score, start_values
 from dp_ensemble_env.reporting.tables import plain
@@ -151,7 +151,7 @@ class Prober:
         self.iterations = max(10, int(400 * check_positive(effort, "effort")))
         self.low, self.high = start_values(model)
         self.scale = actions.action_scale(model)[:, None, None]
-        self.direction = -actions.power_direction(model)
+        self.direction = -signals.power_direction(model)
         self.best = optimal_tilts(model)
         self.how: dict[str, str] = {}
 

@@ -30,7 +30,7 @@ def test_loop_of_the_page(run_page):
     possible = []
     for state in range(20):
         env.reset(options={"state": state})
-        possible.append(sum(env.step(np.array([0.2]))[1] for _ in range(18)))
+        possible.append(sum(env.step(np.full(6, 0.2))[1] for _ in range(18)))
     for total in names["totals"]:  # every episode is one of ours, whole
         assert np.isclose(possible, total, rtol=1e-9).any()
 

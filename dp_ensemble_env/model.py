@@ -49,7 +49,7 @@ DECLARABLE = ("levels", "utility", "penalty", "initial", "baseline", "notes")
 #: Fields that are public always; what is neither here nor declarable never leaves.
 ALWAYS_PUBLIC = (
     *("buildings", "times", "nature", "context", "coupling", "spread_start", "shares_shown", "tilt_scale"),
-    *("guess", "support", "ties", "axes"),
+    *("guess", "support", "ties", "axes", "scenario"),
 )
 
 

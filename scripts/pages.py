@@ -105,8 +105,8 @@ def overview(standings: Standings) -> str:
 
 Nine control problems, each with an environment id, an exact optimum, instances by number in disjoint sets for training,
 validation and test, and a card (`dp-ensemble scenarios NAME`). Ids exist for every action mode, such as
-`dp_ensemble/Spot-tilt-v1`; the one without a mode takes signals. `population=`, `instance=`, `split=` and `privacy=` are
-arguments. A version is frozen: whatever changes the numbers of a scenario gets a new one.
+`dp_ensemble/Spot-tilt-v1`; the one without a mode takes signals. `population=`, `instance=`, `split=` and `privacy=`
+are arguments. A version is frozen: whatever changes the numbers of a scenario gets a new one.
 
 {stories}
 

@@ -54,10 +54,10 @@ def tuned_settings(algo: str, population: str | int, action: str, scenario: str 
     nearest = "tilt" if action in ("tilt", "policy") else "price"  # a mode of few numbers is explored like a price
     own = table.get("single" if population == 1 else str(population), {})
     settings: Settings = own.get(action) or field.get(action) or {}
-    if not settings and (action != "signals" or "bins" in field.get("price", {})):
-        settings = own.get(nearest) or field.get(nearest) or field.get("price") or {}
-    if "bins" in settings and nearest == "tilt":
+    if action in ("signals", "tilt", "policy") and "bins" in field.get("price", {}):
         raise ValueError(f"{algo} chooses from a list of prices, so it works in price mode only; pass action='price'.")
+    if not settings and action != "signals":
+        settings = own.get(nearest) or field.get(nearest) or field.get("price") or {}
     if population == MEAN_FIELD and scenario is not None:
         settings |= scenario_changes(algo, scenario, action)
     if not mode.tilt:

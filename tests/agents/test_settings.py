@@ -35,7 +35,7 @@ def test_settings_are_copies_and_fall_back_to_the_nearest():
     assert tuned_settings("sac", "single", "price") == DATA["sac"][MEAN_FIELD]["price"]
     assert tuned_settings("ppo", 1, "price") == table["single"]["price"] != table[MEAN_FIELD]["price"]
     with pytest.raises(ValueError, match="price mode only"):
-        tuned_settings("dqn", MEAN_FIELD, "tilt")
+        tuned_settings("dqn", MEAN_FIELD, "signals")
     assert "bins" not in tuned_settings("dqn", MEAN_FIELD, "discrete")  # the choices are there already
     assert tuned_settings("nobody's", MEAN_FIELD, "price") == {"n_envs": 8, "n_timesteps": 100_000}
 

@@ -17,7 +17,7 @@ from dp_ensemble_env.agents.learners import LIBRARIES
 from dp_ensemble_env.agents.settings import recorded
 
 ID = "dp_ensemble/CampusEvent-v1"
-IDS = {"price": ID, "tilt": "dp_ensemble/CampusEvent-tilt-v1"}
+IDS = {"price": "dp_ensemble/CampusEvent-price-v1", "tilt": "dp_ensemble/CampusEvent-tilt-v1"}
 #: The name of each learner there, and the action modes that it was tuned for.
 MODULES = [(algo, action) for algo in LIBRARIES for action in recorded(algo)["mean-field"]]
 THEIRS = {"recurrent-ppo": "ppo_lstm"}

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("population", ["mean-field", 100, "single"])
-@pytest.mark.parametrize("action", ["price", "tilt"])
+@pytest.mark.parametrize("action", ["signals", "price", "tilt"])
 def test_check_env_has_nothing_to_say(population, action):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -26,7 +26,7 @@ def test_page(run_page):
     names = run_page("stable_baselines3")
     assert 90 <= names["plain"] <= 100 and names["untuned"].num_timesteps == 49_152
     assert 95 <= names["short"] <= 100
-    assert 97 <= names["score"] <= 100 and names["steps"] == 49_824
+    assert 95 <= names["score"] <= 100 and names["steps"] == 49_824
 
 
 def test_command_of_the_page(shell_commands, shell):

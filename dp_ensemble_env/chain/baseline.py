@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dp_ensemble_env.chain.calendar import similar_days
+from dp_ensemble_env.chain.calendar import Lookup, similar_days
 from dp_ensemble_env.chain.event import DemandResponseEvent
 from dp_ensemble_env.tools.validation import (
     as_days,
@@ -126,7 +126,7 @@ def find_baseline(
     values = as_numeric_array(kw, "kw", 1)
     check_shape(values, stamps.shape, "kw", "one reading per time")
     order = np.argsort(stamps)
-    lookup = _Lookup(stamps[order], values[order])
+    lookup = Lookup(stamps[order], values[order])
     line = event.timeline()
     step = line.times[1] - line.times[0]
     starts = line.times - step
@@ -179,30 +179,8 @@ def customer_baseline(
     return baseline.kw * baseline.factor
 
 
-class _Lookup:
-    """Mean power between instants of a sorted series; NaN where any reading is missing."""
-
-    def __init__(self, stamps: TimeArray, values: FloatArray) -> None:
-        self.stamps, self.values = stamps, values
-        if len(stamps) < 2:
-            raise ValueError(f"the baseline needs a meter series, got {len(stamps)} readings.")
-        self.step = np.diff(stamps).min()
-        if self.step <= np.timedelta64(0, "s"):
-            raise ValueError("times holds a stamp twice; read the file with read_meter, which settles repeats.")
-
-    def __call__(self, starts: TimeArray, length: np.timedelta64) -> FloatArray:
-        parts = max(1, int(length // self.step))
-        total = np.zeros(len(starts))
-        for part in range(parts):
-            wanted = starts + part * self.step
-            index = np.searchsorted(self.stamps, wanted, side="right") - 1
-            there = (index >= 0) & (wanted - self.stamps[np.maximum(index, 0)] < self.step)
-            total += np.where(there, self.values[np.maximum(index, 0)], np.nan)
-        return total / parts
-
-
 def _factor(
-    lookup: _Lookup, event: DemandResponseEvent, chosen: tuple[str, ...], step: np.timedelta64, rule: BaselineRule
+    lookup: Lookup, event: DemandResponseEvent, chosen: tuple[str, ...], step: np.timedelta64, rule: BaselineRule
 ) -> float:
     """Return actual over baseline energy before the event, within the cap; NaN where readings are missing."""
     begin, _ = event.window

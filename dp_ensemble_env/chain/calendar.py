@@ -176,5 +176,28 @@ def resample(
     return times, np.where(count == size, mean, np.nan), wanted
 
 
+class Lookup:
+    """Mean power between instants of a sorted series; NaN where any reading is missing."""
+
+    def __init__(self, stamps: NDArray[np.datetime64], values: NDArray[np.float64]) -> None:
+        self.stamps, self.values = stamps, values
+        if len(stamps) < 2:
+            raise ValueError(f"a meter series needs two readings or more, got {len(stamps)}.")
+        self.step = np.diff(stamps).min()
+        if self.step <= np.timedelta64(0, "s"):
+            raise ValueError("times holds a stamp twice; read the file with read_meter, which settles repeats.")
+
+    def __call__(self, starts: NDArray[np.datetime64], length: np.timedelta64) -> NDArray[np.float64]:
+        """Return the mean power of intervals of a length."""
+        parts = max(1, int(length // self.step))
+        total = np.zeros(len(starts))
+        for part in range(parts):
+            wanted = starts + part * self.step
+            index = np.searchsorted(self.stamps, wanted, side="right") - 1
+            there = (index >= 0) & (wanted - self.stamps[np.maximum(index, 0)] < self.step)
+            total += np.where(there, self.values[np.maximum(index, 0)], np.nan)
+        return total / parts
+
+
 def _day_of_month(days: Any) -> Any:
     return (days - days.astype("datetime64[M]")).astype(int) + 1

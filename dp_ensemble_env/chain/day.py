@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from dp_ensemble_env.chain.calendar import similar_days
+from dp_ensemble_env.chain.calendar import Lookup, similar_days
 
 FloatArray = NDArray[np.float64]
 TimeArray = NDArray[np.datetime64]
@@ -173,13 +173,13 @@ def day_path(
     measured : bool
         False: ignore the day's own readings, as when planning the day before.
     """
-    series, history = _Even(stamps, kw, step), max(1, int(HISTORY // step))
+    series, history = Lookup(stamps, kw), max(1, int(HISTORY // step))
     starts = times[0] - step * np.arange(history, 0, -1)
     starts = np.concatenate([starts, times[1:] - step])  # (history + T): the last of the first `history` is entry 0
     day = times[0].astype("datetime64[D]")
     earlier = np.arange(day - DAY, stamps.min().astype("datetime64[D]") - DAY, -DAY)[::-1]
     earlier = earlier[similar_days(earlier, day, season, exclude)] if len(earlier) else earlier
-    known = np.array([series(starts + (other - day)) for other in earlier]).reshape(len(earlier), len(starts))
+    known = np.array([series(starts + (other - day), step) for other in earlier]).reshape(len(earlier), len(starts))
     whole = ~np.isnan(known).any(axis=1)
     earlier, known = earlier[whole], known[whole]
     if len(known) < PROFILE_DAYS + LEAST_DAYS:
@@ -187,7 +187,7 @@ def day_path(
             f"only {len(known)} complete similar days lie before {day}, and a forecast of the day learns from "
             f"{PROFILE_DAYS + LEAST_DAYS} or more; give a longer series or a later date."
         )
-    today = series(starts[:history]) if measured else np.full(history, np.nan)
+    today = series(starts[:history], step) if measured else np.full(history, np.nan)
     warmth = None if temperature is None else _warmth(temperature, [*earlier, day], starts - day)
     return _fit(times, earlier, known, today, warmth, history, int(np.timedelta64(3600, "s") // step) or 1)
 
@@ -308,18 +308,3 @@ def _normal_rows(mean: FloatArray, sd: float, levels: FloatArray) -> FloatArray:
         tilt -= np.clip(off / np.maximum(variance, 1e-12), -4.0 / sd, 4.0 / sd)
     law[law < LEAST_PROBABILITY] = 0.0
     return np.asarray(law / law.sum(axis=1, keepdims=True))
-
-
-class _Even:
-    """Readings by their interval's start; NaN where there are none."""
-
-    def __init__(self, stamps: TimeArray, kw: FloatArray, step: np.timedelta64) -> None:
-        self.origin, self.step = stamps.min(), step
-        place = ((stamps - self.origin) // step).astype(int)
-        self.values = np.full(int(place.max()) + 1, np.nan)
-        self.values[place] = kw
-
-    def __call__(self, starts: TimeArray) -> FloatArray:
-        place = ((starts - self.origin) // self.step).astype(int)
-        inside = (place >= 0) & (place < len(self.values))
-        return np.where(inside, self.values[np.where(inside, place, 0)], np.nan)

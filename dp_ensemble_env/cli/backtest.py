@@ -6,8 +6,6 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from dp_ensemble_env.cli.options import OnMeters, say, say_left_out
 from dp_ensemble_env.dispatch import backtest as tested
 from dp_ensemble_env.dispatch.backtest import METHODS, TEST_DAYS, coverage, total_coverage
@@ -21,9 +19,9 @@ from dp_ensemble_env.tools.validation import check_count
 class Backtest(OnMeters):
     """Forecast days without an event as if one had been called, and compare with what was metered.
 
-    The chain that follows the day stands beside the customer baseline (best 5 of 10, unadjusted and adjusted to the
-    morning), persistence (the last reading), and the chains that do not know today's course. No forecast sees its test
-    day beyond the notice. A file with several meters, or a folder, is tested meter by meter.
+    The forecast that follows the day stands beside the customer baseline (best 5 of 10, unadjusted and adjusted to the
+    morning) and persistence (the last reading). No forecast sees its test day beyond the notice. A file with several
+    meters, or a folder, is tested meter by meter.
 
     Examples
     --------
@@ -81,11 +79,8 @@ def show(results: dict[str, tested.Backtest]) -> None:
         title = f"{name}: {len(one.days)} days without an event, {one.days[0]} to {one.days[-1]}"
         table(title, ("forecast", "error, %", "bias, %", "bias, kWh an event"), rows)
     else:
-        rows = [
-            [name, f"{len(r.days)}", *(f"{r.error(m):.1f}" for m in METHODS), f"{r.gain:.0f}"]
-            for name, r in results.items()
-        ]
-        table("Error in % of the mean load", ("meter", "days", *METHODS, "less than pooled, %"), rows)
+        rows = [[name, f"{len(r.days)}", *(f"{r.error(m):.1f}" for m in METHODS)] for name, r in results.items()]
+        table("Error in % of the mean load", ("meter", "days", *METHODS), rows)
     paragraph(
         "Error: mean absolute difference from the metered power in the event's hours, in per cent of the mean load. "
         "Bias: mean of forecast less metered; a positive bias is energy credited for doing nothing."
@@ -94,8 +89,8 @@ def show(results: dict[str, tested.Backtest]) -> None:
     if len(several) > 1:
         below = sum(r.error(METHODS[0]) <= r.error("baseline, adjusted") for r in several)
         paragraph(
-            f"The chain that follows the day errs {np.median([r.gain for r in several]):.0f} % less than the pooled "
-            f"chain in the median meter, and no more than the adjusted baseline in {below} of {len(several)}."
+            f"The forecast that follows the day errs no more than the adjusted baseline for {below} of {len(several)} "
+            "meters."
         )
         if total := total_coverage(several):
             shares.append(("the sum of all", total))

@@ -1,8 +1,8 @@
 """How well the uncontrolled load is forecast: days without an event, forecast as if one had been called.
 
 On each test day the readings from the notice on are hidden. What the chain of the day expects in the event's hours is
-compared with what was metered, beside the customer baseline, persistence and two chains without today's course. Every
-forecast is made from readings before its test day, and from that day's own until the notice.
+compared with what was metered, beside the customer baseline and persistence. Every forecast is
+made from readings before its test day, and from that day's own until the notice.
 
 The 90 % range of the event's energy is tested, too: with the day's own morning and as on the day before, for each meter
 and for their sum, on all test days and on the ten with the highest forecast peak.
@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env.chain import TimedChain, estimate_chain, resample, similar_days
+from dp_ensemble_env.chain import resample, similar_days
 from dp_ensemble_env.chain.baseline import MissingReadings, TooFewDays, customer_baseline
+from dp_ensemble_env.chain.calendar import Lookup
 from dp_ensemble_env.chain.day import DAY, DayPath, TooFewSimilarDays, day_path, half_width
 from dp_ensemble_env.chain.event import DemandResponseEvent, check_event_day
-from dp_ensemble_env.control.lsmdp import occupancy
 from dp_ensemble_env.dispatch.plan import LEAST_SHARED, shared_days
 from dp_ensemble_env.scenarios.metered import DaySettings, left_out
 from dp_ensemble_env.tools.console import Monitor, Silent
@@ -29,21 +29,12 @@ FloatArray = NDArray[np.float64]
 TimeArray = NDArray[np.datetime64]
 
 #: The methods, in the order of the tables.
-METHODS = (
-    "follows the day",
-    "chain by hour",
-    "pooled chain",
-    "baseline",
-    "baseline, adjusted",
-    "persistence",
-)
+METHODS = ("follows the day", "baseline", "baseline, adjusted", "persistence")
 TEST_DAYS = 40
 #: So many test days with the highest forecast peak are the hot ones.
 HOT_DAYS = 10
 #: When the forecast is made.
 NOTICES = ("day of", "day ahead")
-#: Levels of the chains without today's course.
-PLAIN_LEVELS = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,11 +73,6 @@ class Backtest:
         """Return the bias in kWh of an event."""
         return float((self.forecasts[method] - self.actual).sum(axis=1).mean() * self.step_hours)
 
-    @property
-    def gain(self) -> float:
-        """Per cent by which the error lies below that of the pooled chain."""
-        return 100.0 * (1.0 - self.error(METHODS[0]) / self.error("pooled chain"))
-
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers for JSON."""
         methods = {
@@ -97,7 +83,6 @@ class Backtest:
             "days": list(self.days),
             "mean_kw": float(self.actual.mean()),
             "methods": methods,
-            "less_error_than_pooled_percent": self.gain,
             "coverage_percent": coverage([self]),
         }
 
@@ -232,10 +217,7 @@ def _forecast(
 ) -> _Test | None:
     """Forecast one day by every method; None where one of them lacks readings."""
     line = event.timeline()
-    place = np.searchsorted(stamps, line.times - step)
-    metered = np.where(
-        stamps[np.minimum(place, len(stamps) - 1)] == line.times - step, kw[np.minimum(place, len(kw) - 1)], np.nan
-    )
+    metered = Lookup(stamps, kw)(line.times - step, step)
     inside = line.in_event
     if np.isnan(metered[inside]).any() or np.isnan(metered[0]):
         return None
@@ -252,10 +234,8 @@ def _forecast(
         )
     except (TooFewSimilarDays, TooFewDays, MissingReadings):
         return None
-    today = past < np.datetime64(event.date, "D")
-    by_hour, pooled = _chains(past[today], load[today], step, line.times, metered[0], settings, skipped)
     persistence = np.full(int(inside.sum()), metered[0])
-    values = (day_of.kw, by_hour[inside], pooled[inside], plain, adjusted, persistence)
+    values = (day_of.kw, plain, adjusted, persistence)
     return _Test(event.date, metered[inside], dict(zip(METHODS, values, strict=True)), (day_of, ahead))
 
 
@@ -264,29 +244,3 @@ def _cut(path: DayPath, inside: NDArray[np.bool_]) -> DayPath:
     return replace(
         path, times=path.times[inside], kw=path.kw[inside], loads=path.loads[:, inside], errors=path.errors[:, inside]
     )
-
-
-def _chains(
-    stamps: TimeArray,
-    kw: FloatArray,
-    step: np.timedelta64,
-    times: TimeArray,
-    start_kw: float,
-    settings: DaySettings,
-    skipped: tuple[str, ...],
-) -> tuple[FloatArray, FloatArray]:
-    """Return what the chain by hour and day type and the pooled chain expect at `times`."""
-    chain = estimate_chain(
-        kw,
-        PLAIN_LEVELS,
-        times=stamps,
-        step=step,
-        on_unvisited="merge",
-        season=settings.season,
-        exclude=skipped,
-        by=("hour", "daytype"),
-    )
-    assert isinstance(chain, TimedChain)
-    start = np.eye(chain.n_states)[chain.states([start_kw])[0]]
-    pooled = np.broadcast_to(chain.default, (len(times) - 1, *chain.default.shape))
-    return occupancy(chain.at(times[:-1]), start) @ chain.power, occupancy(pooled, start) @ chain.power

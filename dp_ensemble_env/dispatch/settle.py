@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from dp_ensemble_env.chain import resample
 from dp_ensemble_env.chain.baseline import Baseline, find_baseline
+from dp_ensemble_env.chain.calendar import Lookup
 from dp_ensemble_env.chain.day import TooFewSimilarDays
 from dp_ensemble_env.chain.event import DemandResponseEvent, check_event_day
 from dp_ensemble_env.dispatch.programmes import Programme
@@ -139,8 +140,7 @@ def settle(
     kw = kw * copies
     line = event.timeline()
     starts = line.times[line.in_event] - step
-    place = np.minimum(np.searchsorted(stamps, starts), len(stamps) - 1)
-    metered = np.where(stamps[place] == starts, kw[place], np.nan)
+    metered = Lookup(stamps, kw)(starts, step)
     gaps = np.isnan(metered)
     if gaps.any() and (programme.missing == "refuse" or gaps.all()):
         raise ValueError(

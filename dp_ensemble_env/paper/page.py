@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
-from dp_ensemble_env.paper import live
 from dp_ensemble_env.paper.claims import (
     ABOUT_15,
     DISTINCT,
     INDISTINCT,
     L1_TOLERANCE,
     MARKS,
+    NAMES,
     SIMILAR_L1,
     SLIGHTLY,
     SLIGHTLY_DEARER,
@@ -30,9 +30,9 @@ from dp_ensemble_env.paper.data import METER, RULE, THEORY
 from dp_ensemble_env.paper.figures import draw_all
 from dp_ensemble_env.paper.study import Study
 from dp_ensemble_env.paper.tables import Table
-from dp_ensemble_env.reporting.charts import Explorer
+from dp_ensemble_env.reporting.charts import Chart, Series, power_chart
 from dp_ensemble_env.reporting.page import OWNER_WORDS, Cell, Page
-from dp_ensemble_env.reporting.plots import draw_chart
+from dp_ensemble_env.reporting.plots import draw_chart, hours
 
 INTRODUCTION = (
     "A demand-response aggregator steers the power of 100 buildings. Left alone, the ensemble moves between power "
@@ -122,19 +122,13 @@ def write_page(
     page = Page("Privacy-aware load ensemble control: the case study, computed again")
     if any(study.data.slug == METER for study in studies):
         page.warning(OWNER_WORDS)
-    explorers = [live.explore(study) for study in studies]
-    pictures = [
-        _draw_live(explorer, folder / study.data.slug) for explorer, study in zip(explorers, studies, strict=True)
-    ]
-    first = (explorers[0].load_at_start(), pictures[0][1]) if studies else ()
-    page.takeaways(live.takeaways(studies, findings), *first)
+    chart = event_chart(studies[0])
+    picture = draw_chart(chart, folder / studies[0].data.slug / "event.png", vector=True)
+    page.takeaways(takeaways(studies, findings), chart, picture)
     page.heading("About this page", short="About")
     page.text(INTRODUCTION)
     if quick:
         page.text("This is a quick run: fewer samples and grid points, and learners trained for a short while only.")
-    for explorer, drawn, study in zip(explorers, pictures, studies, strict=True):
-        page.heading(f"Move k: {study.data.title}")
-        page.explorer(explorer, drawn, live.CAPTIONS)
     page.heading("What holds and what does not", short="What holds")
     page.items([f"{_subject(data)}: {tally(one)}." for data, one in findings.items()])
     _failures(page, findings)
@@ -176,9 +170,44 @@ def _subject(data: str) -> str:
     return "claims that need no meter data" if data == THEORY else data
 
 
-def _draw_live(explorer: Explorer, folder: Path) -> list[Path]:
-    charts = {live.COST: explorer.frontier, live.LOAD: explorer.load_at_start()}
-    return [draw_chart(chart, folder / f"{name}.png", vector=True) for name, chart in charts.items()]
+def event_chart(study: Study) -> Chart:
+    """Power in the event: left alone, by today's practice, by the optimum, by policies that expect k = 50, learned."""
+    clock = hours(study.data.model).tolist()
+    looks = {
+        ("uncontrolled", 0.0): ("uncontrolled", "red", ""),
+        ("ad-hoc", 0.0): ("ad-hoc practice", "black", "8 3 2 3"),
+        ("standard", 0.0): ("standard (optimum)", "blue", ""),
+        ("taylor", 50.0): ("Taylor", "orange", "6 4"),
+        ("digamma", 50.0): ("Digamma", "pink", "3 3"),
+        ("average-exact", 50.0): ("average value", "green", ""),
+    }
+    lines = [
+        Series(title, clock, (study.events[key].power_kw / 1e3).tolist(), color=color, dash=dash)
+        for key, (title, color, dash) in looks.items()
+    ]
+    for best in study.learned[:1]:
+        power = (best.outcome.power_kw / 1e3).tolist()
+        lines.append(Series(f"learned: {best.name}", clock, power, color="sky", dash="2 3", shown=False))
+    return power_chart(study.data.model, f"The event, {study.data.title}", lines)
+
+
+def takeaways(studies: list[Study], findings: dict[str, list[Finding]]) -> list[str]:
+    """Say what holds and what does not, computed from the verdicts."""
+    sentences = []
+    for data, mine in findings.items():
+        where = "Claims that need no meter data" if data == THEORY else f"Claims on the {data}"
+        sentences.append(f"{where}: {tally(mine)}.")
+    if failures := failing(findings):
+        sentences.append(f"{len(failures)} claims fail on every data set that speaks to them; they are listed below.")
+    for study in studies:
+        best, event = study.events["standard", 0.0].curtailed_kwh, study.events
+        shares = [event[name, 50.0].curtailed_kwh / best for name in NAMES]
+        sentences.append(
+            f"On the {study.data.title}, policies that expect noise of k = 50 shed {100 * min(shares):.0f} to "
+            f"{100 * max(shares):.0f} % of the energy that the optimum sheds; the ad-hoc practice sheds "
+            f"{100 * event['ad-hoc', 0.0].curtailed_kwh / best:.0f} %."
+        )
+    return sentences
 
 
 def _failures(page: Page, findings: dict[str, list[Finding]]) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -51,13 +51,17 @@ def reproduce(
 
     monitor, started = monitor or Silent(), time.perf_counter()
     monitor.stage("computing", len(sets) * STAGES + 2)
-    say = _counter(monitor)
+    done = count()
+
+    def say(words: str) -> None:
+        monitor.advance(next(done), words)
+
     say("Theorem 2 searched for the published ε")
     search = search_ratio()
     studies, findings = [], {THEORY: judge_claims(None, search)}
     for data in sets:
         effort = QUICK if settings.quick else FULL
-        studies.append(run_study(data, effort, settings.seed, _titled(say, data.title)))
+        studies.append(run_study(data, effort, settings.seed, lambda words, title=data.title: say(f"{title}: {words}")))
         findings[data.title] = judge_claims(studies[-1], search)
     say("figures and page")
     tables = {study.data.title: study_tables(study) for study in studies}
@@ -70,20 +74,6 @@ def reproduce(
     page = write_page(settings.output, studies, tables, findings, search, made, settings.quick, suffix)
     _record(settings, studies, tables, findings, search, suffix)
     return page, findings
-
-
-def _counter(monitor: Monitor) -> Callable[[str], None]:
-    done = [-1]
-
-    def say(words: str) -> None:
-        done[0] += 1
-        monitor.advance(done[0], words)
-
-    return say
-
-
-def _titled(say: Callable[[str], None], title: str) -> Callable[[str], None]:
-    return lambda words: say(f"{title}: {words}")
 
 
 def _how(settings: ReproductionSettings, sets: list[DataSet], seconds: float) -> list[str]:

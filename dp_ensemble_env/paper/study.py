@@ -52,8 +52,6 @@ class Study:
         Policies solved on single releases.
     capacity, cost : dict name -> values for each of `effort.ks`
         Energy curtailed in the event, kWh, and dollars per building.
-    power : dict name -> arrays (T + 1,) for each of `effort.ks`
-        Power of the ensemble under the policies that expect the noise, kW.
     cost_error : dict name -> standard errors
         Of the costs that are Monte Carlo means.
     epsilon : dict name -> values for each of `effort.ks`
@@ -88,7 +86,6 @@ class Study:
     shed_limit: float
     released: dict[float, tuple[FloatArray, float, float, float]]
     capacity: dict[str, list[float]]
-    power: dict[str, list[FloatArray]]
     cost: dict[str, list[float]]
     cost_error: dict[str, list[float]]
     ceiling: float
@@ -184,7 +181,6 @@ def run_study(data: DataSet, effort: Effort, seed: int, say: Callable[[str], Non
         shed_limit=shed_limit,
         released=released,
         capacity={name: [outcome.curtailed_kwh for outcome in mine] for name, mine in aware.items()},
-        power={name: [outcome.power_kw for outcome in mine] for name, mine in aware.items()},
         cost=cost,
         cost_error=cost_error,
         ceiling=measures.attack_ceiling(effort.attacks),

@@ -7,8 +7,8 @@ read off a figure.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -114,42 +114,6 @@ class Chart:
         window = None if self.window is None else rounded(self.window)
         rows = None if self.rows is None else list(self.rows)
         return {**plain, "x_ticks": ticks, "window": window, "rows": rows, "series": [s.spec() for s in self.series]}
-
-
-@dataclass(frozen=True, eq=False)
-class Stop:
-    """One place of a slider: where on the frontier's x axis, in words, and the curves that belong to it."""
-
-    x: float
-    text: str
-    says: str
-    curves: Mapping[str, Sequence[float]] = field(default_factory=dict)
-
-    def spec(self) -> dict[str, Any]:
-        """Return plain values for JSON."""
-        curves = {name: rounded(y) for name, y in self.curves.items()}
-        return {"x": rounded([self.x])[0], "text": self.text, "says": self.says, "curves": curves}
-
-
-@dataclass(frozen=True, eq=False)
-class Explorer:
-    """A slider that moves the operating point on a frontier, and the curves of another chart with it."""
-
-    label: str
-    frontier: Chart
-    load: Chart
-    stops: Sequence[Stop]
-    start: int = 0
-
-    def load_at_start(self) -> Chart:
-        """Return the second chart as it is before anybody moves the slider."""
-        curves = self.stops[self.start].curves
-        series = [_with_y(one, curves.get(one.name)) for one in self.load.series]
-        return Chart(**{**vars(self.load), "series": series})
-
-
-def _with_y(series: Series, y: Sequence[float] | None) -> Series:
-    return series if y is None else Series(**{**vars(series), "y": y})
 
 
 def rounded(values: Any) -> list[float | None]:

@@ -1,4 +1,4 @@
-/* What moves on a page: charts drawn from their JSON, sliders that move an operating point, words, sorted tables.
+/* What moves on a page: charts drawn from their JSON, words, sorted tables.
    Everything works with a mouse, a finger and a keyboard, and nothing is loaded. */
 (function () {
   "use strict";
@@ -50,9 +50,6 @@
       this.spec = JSON.parse(figure.querySelector("script").textContent);
       this.live = figure.querySelector(".live");
       this.hidden = new Set(this.spec.series.filter((s) => !s.shown).map((s) => s.name));
-      this.curves = {}; // what the slider puts in the place of a series
-      this.every = []; // all that it may put there, so that the axes stay
-      this.at = null; // the operating point
       this.cursor = null;
       html("p", { className: "title", textContent: this.spec.title }, this.live);
       this.svg = node("svg", { tabindex: 0, role: "img" }, this.live);
@@ -85,8 +82,7 @@
     }
 
     shown() {
-      return this.spec.series.filter((s) => !this.hidden.has(s.name))
-        .map((s) => ({ ...s, y: this.curves[s.name] || s.y }));
+      return this.spec.series.filter((s) => !this.hidden.has(s.name));
     }
 
     frame(series) {
@@ -95,8 +91,7 @@
       const left = rows ? Math.min(0.42 * wide, 8 + 6.9 * Math.max(...rows.map((r) => r.length))) : 46;
       const some = (values) => values.filter((v) => v !== null && (!spec.log_y || rows || v > 0));
       const xs = this.spec.series.flatMap((s) => s.x);
-      const ys = some(series.flatMap((s) => [...s.y, ...(s.low || []), ...(s.high || [])])
-        .concat(...this.every.filter((e) => !this.hidden.has(e[0])).map((e) => e[1])));
+      const ys = some(series.flatMap((s) => [...s.y, ...(s.low || []), ...(s.high || [])]));
       let low = Math.min(...ys), high = Math.max(...ys);
       if (!ys.length) { low = spec.log_y ? 1 : 0; high = spec.log_y ? 10 : 1; }
       const room = spec.log_y ? 1.15 : 0.05 * (high - low || 1);
@@ -136,7 +131,6 @@
         node("text", { x: 2, y: 11 }, svg, spec.y_label);
       }
       for (const one of series) this.line(one);
-      if (this.at !== null) this.operating(series);
       this.hand = node("line", { y1: 20, y2: tall - 44, stroke: "var(--ink)", visibility: "hidden" }, svg);
       if (this.cursor !== null) this.read(this.cursor);
     }
@@ -155,18 +149,6 @@
       for (const p of series.dots ? points : []) {
         node("circle", { cx: x.of(p[0]), cy: y.of(p[1]), r: 4, style: `fill:${colour(series)}` }, this.svg);
         if (series.notes) node("text", { x: x.of(p[0]) + 9, y: y.of(p[1]) + 4 }, this.svg, series.notes[p[2]]);
-      }
-    }
-
-    operating(series) {
-      const { x, y, tall } = this.places;
-      const line = { x1: x.of(this.at), x2: x.of(this.at), y1: 20, y2: tall - 44, stroke: "var(--muted)" };
-      node("line", { ...line, "stroke-dasharray": "3 3", class: "operating" }, this.svg);
-      for (const one of series) {
-        const i = one.x.indexOf(this.at);
-        if (i < 0 || one.y[i] === null) continue;
-        const style = `fill:${colour(one)};stroke:var(--ink);stroke-width:1.5`;
-        node("circle", { cx: x.of(this.at), cy: y.of(one.y[i]), r: 7, style, class: "operating" }, this.svg);
       }
     }
 
@@ -233,25 +215,6 @@
     }
   }
 
-  /* A slider moves the operating point on one chart, and the curves of another with it. */
-  function explorer(section, charts) {
-    const stops = JSON.parse(section.querySelector("script.stops").textContent);
-    const [frontier, load] = [...section.querySelectorAll("figure.chart")].map((figure) => charts.get(figure));
-    const input = section.querySelector("input"), output = section.querySelector("output");
-    load.every = stops.flatMap((stop) => Object.entries(stop.curves));
-    const move = () => {
-      const stop = stops[Number(input.value)];
-      input.setAttribute("aria-valuetext", stop.text);
-      output.textContent = stop.says;
-      frontier.at = stop.x;
-      load.curves = stop.curves;
-      frontier.draw();
-      load.draw();
-    };
-    input.addEventListener("input", move);
-    move();
-  }
-
   function words() {
     const tip = html("div", { id: "tip", hidden: true }, document.body);
     tip.setAttribute("role", "tooltip");
@@ -300,7 +263,6 @@
   const charts = new Map();
   document.querySelectorAll("figure.chart").forEach((figure) => charts.set(figure, new Chart(figure)));
   window.reportCharts = charts;
-  document.querySelectorAll(".explorer").forEach((section) => explorer(section, charts));
   document.querySelectorAll("th button").forEach(sortable);
   words();
   mark();

@@ -16,7 +16,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dp_ensemble_env.reporting.charts import Chart, Explorer
+from dp_ensemble_env.reporting.charts import Chart
 from dp_ensemble_env.reporting.glossary import anchor, definitions, link_terms
 from dp_ensemble_env.tools.files import atomic_write
 
@@ -108,24 +108,6 @@ class Page:
     def chart(self, chart: Chart, picture: Path, caption: str) -> None:
         """Add a live figure, with the picture that takes its place on paper."""
         self.parts.append(self._figure(chart, picture, caption))
-
-    def explorer(self, explorer: Explorer, pictures: Sequence[Path], captions: Sequence[str]) -> None:
-        """Add a slider with the two figures that it moves."""
-        stops = [stop.spec() for stop in explorer.stops]
-        name = f"slider-{len(self.parts)}"
-        slider = (
-            f'<input id="{name}" type="range" min="0" max="{len(stops) - 1}" step="1" value="{explorer.start}">'
-            f'<output for="{name}"></output>'
-        )
-        figures = (
-            self._figure(chart, picture, caption)
-            for chart, picture, caption in zip((explorer.frontier, explorer.load), pictures, captions, strict=True)
-        )
-        self.parts.append(
-            f'<div class="explorer"><div class="control"><label for="{name}">{html.escape(explorer.label)}</label>'
-            f'{slider}</div><script type="application/json" class="stops">{_json(stops)}</script>'
-            f'<div class="pair">{"".join(figures)}</div></div>'
-        )
 
     @contextmanager
     def side_by_side(self) -> Iterator[None]:

@@ -113,7 +113,7 @@ def test_a_rule_is_checked():
 
 def test_too_few_days_and_bad_settings_are_refused():
     for count in (0, 1):
-        with pytest.raises(ValueError, match=f"needs a meter series, got {count} readings|times"):
+        with pytest.raises(ValueError, match=f"needs two readings or more, got {count}|times"):
             customer_baseline(*(column[:count] for column in meter(1)), DemandResponseEvent())
     with pytest.raises(TooFewDays, match="only 0 complete similar days"):
         customer_baseline(*(column[:2] for column in meter(1)), DemandResponseEvent())

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from dp_ensemble_env.reporting.charts import Chart, Explorer, Series, Stop
+from dp_ensemble_env.reporting.charts import Chart, Series
 from dp_ensemble_env.reporting.plots import draw_chart
 
 
@@ -24,15 +24,6 @@ def test_a_chart_is_plain_and_rounded():
 def test_an_unknown_colour_is_refused():
     with pytest.raises(ValueError, match="color must be one of blue"):
         line(color="mauve").spec()
-
-
-def test_the_plain_picture_shows_the_slider_where_it_starts():
-    load = Chart("t", "x", "y", [line(), line(name="b")])
-    explorer = Explorer(
-        "k", load, load, [Stop(1, "k = 1", "s", {"a": [5, 6]}), Stop(2, "k = 2", "s", {"a": [7, 8]})], 1
-    )
-    shown = explorer.load_at_start()
-    assert shown.series[0].y == [7, 8] and shown.series[1].y is load.series[1].y
 
 
 def test_every_kind_of_chart_is_drawn(tmp_path):

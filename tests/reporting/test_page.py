@@ -7,7 +7,7 @@ from importlib import resources
 
 import pytest
 
-from dp_ensemble_env.reporting.charts import COLORS, Chart, Explorer, Series, Stop
+from dp_ensemble_env.reporting.charts import COLORS, Chart, Series
 from dp_ensemble_env.reporting.page import Cell, Page
 from dp_ensemble_env.reporting.plots import draw_chart
 
@@ -59,17 +59,13 @@ def test_what_was_found_comes_first_and_contents_lead_everywhere(tmp_path, chart
 
 def test_charts_carry_their_data_and_their_picture(tmp_path, chart):
     page, picture = Page("p"), draw_chart(chart, tmp_path / "a.png")
-    page.explorer(Explorer("k", chart, chart, [Stop(1, "one", "says", {"a": [5, 6]})]), [picture] * 2, ["c", "d"])
     with page.side_by_side():
-        page.chart(chart, picture, "e")
+        page.chart(chart, picture, "c")
+        page.chart(chart, picture, "d")
     text = page.write(tmp_path / "p.html").read_text(encoding="utf-8")
-    assert text.count('<img class="plain"') == 3 and text.count("<script") == text.count("</script>") == 5
+    assert text.count('<img class="plain"') == 2 and text.count("<script") == text.count("</script>") == 3
     specs = [json.loads(found) for found in re.findall(r'<script type="application/json">(.*?)</script>', text)]
-    assert specs == [chart.spec()] * 3
-    stops = re.search(r'class="stops">(.*?)</script>', text)
-    assert stops is not None and json.loads(stops[1]) == [
-        {"x": 1.0, "text": "one", "says": "says", "curves": {"a": [5, 6]}}
-    ]
+    assert specs == [chart.spec()] * 2
 
 
 def test_nothing_can_be_loaded(tmp_path):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -61,7 +63,7 @@ def reproduce(
     studies, findings = [], {THEORY: judge_claims(None, search)}
     for data in sets:
         effort = QUICK if settings.quick else FULL
-        studies.append(run_study(data, effort, settings.seed, lambda words, title=data.title: say(f"{title}: {words}")))
+        studies.append(run_study(data, effort, settings.seed, partial(_say_of, say, data.title)))
         findings[data.title] = judge_claims(studies[-1], search)
     say("figures and page")
     tables = {study.data.title: study_tables(study) for study in studies}
@@ -74,6 +76,10 @@ def reproduce(
     page = write_page(settings.output, studies, tables, findings, search, made, settings.quick, suffix)
     _record(settings, studies, tables, findings, search, suffix)
     return page, findings
+
+
+def _say_of(say: Callable[[str], None], title: str, words: str) -> None:
+    say(f"{title}: {words}")
 
 
 def _how(settings: ReproductionSettings, sets: list[DataSet], seconds: float) -> list[str]:

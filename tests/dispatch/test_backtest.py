@@ -27,9 +27,8 @@ def campus():
 
 def test_on_the_campus_the_day_is_followed(campus):
     _, tested = campus
-    assert tested.error(METHODS[0]) < 0.6 * tested.error("persistence") and tested.error(METHODS[0]) <= tested.error(
-        "baseline, adjusted"
-    )
+    assert tested.error(METHODS[0]) < 0.6 * tested.error("persistence")
+    assert tested.error(METHODS[0]) <= tested.error("baseline, adjusted")
     assert abs(tested.bias(METHODS[0])) < 1.5  # doing nothing delivers about nothing
     assert tested.bias("baseline") > 3  # the best five of ten days are high ones
     assert len(tested.days) == 25 and "2018-09-03" not in tested.days

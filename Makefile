@@ -4,13 +4,14 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 REQUIREMENTS := pyproject.toml constraints.txt
 # What `make demo` and `make test` install is locked: versions and hashes.
 LOCKED = $(BIN)/python lock/install.py
 LOCKS := pyproject.toml lock/install.py $(wildcard lock/*.txt)
 INTEGRATIONS := .venv-integrations
 RLLIB := .venv-rllib
+DOCS := .venv-docs
+RELEASE := .venv-release
 LOWEST := .venv-lowest
 OTHER = .venv-$(notdir $(PYTHON))
 # What may depend on the versions of Python and of libraries: readers, mathematics, one of each kind of release and environment.
@@ -23,7 +24,7 @@ CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' |
 
 .DEFAULT_GOAL := help
 .PHONY: help demo reproduce test test-lowest test-python test-integrations lint types format docs scenario-pages notebooks speed \
-  lock licences audit mutants soak clean
+  dist lock licences audit mutants soak clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -67,10 +68,15 @@ format: $(VENV)/.dev ## Reformat the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(VENV)/.docs ## Build the documentation site into site/
-	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going -b html docs site
-	@$(BIN)/python scripts/links.py site
+docs: $(DOCS)/.done ## Build the documentation site into site/
+	$(DOCS)/bin/python -m sphinx --quiet --fail-on-warning --keep-going -b html docs site
+	@$(DOCS)/bin/python scripts/links.py site
 	@echo "The site is in site/index.html"
+
+dist: $(RELEASE)/.done ## Build the wheel and the sdist into dist/ and check what PyPI will show
+	@rm -rf dist
+	$(RELEASE)/bin/python -m build --quiet --outdir dist .
+	$(RELEASE)/bin/python -m twine check --strict dist/*
 
 scenario-pages: $(VENV)/.dev ## Write the pages and pictures of the scenarios from what was recorded
 	$(BIN)/python scripts/pages.py --pictures
@@ -99,7 +105,7 @@ soak: $(VENV)/.dev ## Kill, race and fuzz for some minutes, and count what was l
 	$(BIN)/python scripts/soak.py --minutes $(or $(MINUTES),5) $(SOAK_ARGS)
 
 clean: ## Remove the virtual environments, the site and caches; keeps runs/
-	rm -rf .venv* build site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv* build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.created:
@@ -120,9 +126,18 @@ $(VENV)/.dev: $(VENV)/.created $(LOCKS)
 	@$(BIN)/python -m dp_ensemble_env.envs.precompile
 	@touch $@ $(VENV)/.demo
 
-$(VENV)/.docs: $(VENV)/.created $(REQUIREMENTS)
-	@echo "Installing what the documentation site needs ..."
-	@$(PIP) -e ".[docs]"
+# A place of its own: what other targets install must not hide what the site misses.
+$(DOCS)/.done: $(REQUIREMENTS)
+	@echo "Installing what the documentation site needs in $(DOCS) (a minute the first time) ..."
+	@$(CHECK_PYTHON)
+	@$(PYTHON) -m venv $(DOCS)
+	@$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
+	@touch $@
+
+$(RELEASE)/.done:
+	@$(CHECK_PYTHON)
+	@$(PYTHON) -m venv $(RELEASE)
+	@$(RELEASE)/bin/python -m pip install --quiet --disable-pip-version-check "build>=1.2" "twine>=6"
 	@touch $@
 
 $(INTEGRATIONS)/.done: $(REQUIREMENTS)

@@ -27,9 +27,10 @@ version = release
 language = "en"
 description = "Reinforcement-learning benchmark for privacy-aware demand response, with a known optimum"
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon", "sphinx_copybutton"]
 myst_heading_anchors = 3
 myst_enable_extensions = ["dollarmath"]
+myst_dmath_allow_space = myst_dmath_allow_digits = False  # "$15" is money
 # Links between pages are checked; the types in docstrings are prose ("array of shape (n,)") and are not.
 nitpicky = True
 nitpick_ignore_regex = [("py:.*", ".*")]

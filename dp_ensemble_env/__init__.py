@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import dp_ensemble_env.envs  # noqa: F401 - registers the environments
 from dp_ensemble_env.tools.registry import lazy
 
-__version__ = "0.2.0"
+__version__ = "1.0.0rc1"
 
 if TYPE_CHECKING:
     from dp_ensemble_env.chain import MarkovChain, ensemble, estimate_chain

@@ -29,9 +29,8 @@ CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' |
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
 
-demo: $(VENV)/.demo ## Compare the controllers, PPO among them; writes runs/demo
-	$(BIN)/dp-ensemble compare --agents uncontrolled ad-hoc best-price without-data standard ppo:action=price,steps=20000 \
-	  --privacy none dirichlet:k=50,floor=0.05 dirichlet:k=200,floor=0.05 --seeds 0-1 --jobs 2 --output runs/demo
+demo: $(VENV)/.demo ## See what a private plan and PPO reach on the scenario "call"; writes runs/demo
+	$(BIN)/python -m dp_ensemble_env.experiments.demo runs/demo
 
 reproduce: $(VENV)/.demo ## Make the paper's figures and check its claims; writes runs/reproduction
 	$(BIN)/dp-ensemble reproduce --output runs/reproduction $(REPRODUCE_ARGS)

@@ -174,7 +174,7 @@ def total_chart(plan: Plan) -> Chart:
     ticks = [(float(h), f"{h % 24:g}") for h in range(math.ceil(edges[0]), math.floor(edges[-1]) + 1)]
     window = clock[total.in_event]
     about: dict[str, Any] = {"clock": True, "unit": " kW", "x_ticks": ticks}
-    about["window"] = (float(window[0] - hours), float(window[-1]))
+    about["windows"] = [(float(window[0] - hours), float(window[-1]))]
     return Chart("The event, all participants", "hour of the day", "power, kW", series, **about)
 
 

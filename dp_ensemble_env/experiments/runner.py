@@ -23,7 +23,7 @@ import resource
 import socket
 import time
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from importlib import metadata
 from pathlib import Path
@@ -260,10 +260,13 @@ class Supplies:
         Models that cannot be made from a cell alone, such as that of a meter file, by `model_key`.
     code : mapping of str to str
         Texts of files that bring agents, scenarios and the like, by their names.
+    news : callable, optional
+        ``news(step, steps, score)``: hears how a training goes, where cells are computed in this process.
     """
 
     models: Mapping[str, EnsembleModel] = field(default_factory=dict)
     code: Mapping[str, str] = field(default_factory=dict)
+    news: Callable[[int, int, float], None] | None = None
 
     def model(self, cell: Cell, instance: int, split: str) -> EnsembleModel:
         """Return the model of an instance."""
@@ -280,6 +283,11 @@ def model_key(problem: Mapping[str, Any], instance: int) -> str:
 def _scenario_model(problem: str, instance: int, split: str) -> EnsembleModel:
     content = json.loads(problem)
     return scenarios.make(content["scenario"], instance=instance, split=split, **content["overrides"])
+
+
+@functools.lru_cache(maxsize=4)
+def _release(spec: str, model: EnsembleModel, seed: int) -> Release:
+    return draw_release(spec, model, seed)
 
 
 @functools.lru_cache(maxsize=20)
@@ -327,7 +335,7 @@ def _scores(cell: Cell, supplies: Supplies) -> tuple[dict[str, Any], int | None]
         return EnsembleEnv(model, cell.population, cell.action, privacy=release)
 
     def drawn(model: EnsembleModel) -> Release | None:
-        release = None if cell.privacy is None else draw_release(cell.privacy, model, cell.seed)
+        release = None if cell.privacy is None else _release(cell.privacy, model, cell.seed)
         prices.extend([] if release is None else [price_of(release.event)])
         return release
 
@@ -338,14 +346,14 @@ def _scores(cell: Cell, supplies: Supplies) -> tuple[dict[str, Any], int | None]
     if cell.training:
         models = [supplies.model(cell, i, "train") for i in range(cell.training)]
         seen = [model if (r := drawn(model)) is None else model.public(r) for model in models]
-        agent = _made(cell, environment(seen))
+        agent = _made(cell, environment(seen), supplies)
         made = [score(agent, environment(model), i) for i, model in enumerate(seen[: len(cell.instances)])]
     for i in cell.instances:
         truth = supplies.model(cell, i, cell.split)
         if not cell.training:
             release = drawn(truth)
             home = environment(truth, release)
-            agent = _made(cell, home)
+            agent = _made(cell, home, supplies)
             made += [] if release is None else [score(agent, home, i)]
         deployed.append(score(agent, environment(truth), i))
         beside.append(_without_data(truth))
@@ -358,7 +366,7 @@ def _scores(cell: Cell, supplies: Supplies) -> tuple[dict[str, Any], int | None]
     return {**scores, "epsilon": epsilon, "curve": curve}, None if steps is None else int(steps)
 
 
-def _made(cell: Cell, env: EnsembleEnv) -> Agent:
+def _made(cell: Cell, env: EnsembleEnv, supplies: Supplies) -> Agent:
     """Make the agent of a cell; it is given the seed and the steps if it takes them."""
     kind, settings = agent_kind(cell.agent), json.loads(json.dumps(dict(cell.settings)))
     if kind.learns or kind.takes("seed"):
@@ -366,7 +374,7 @@ def _made(cell: Cell, env: EnsembleEnv) -> Agent:
     if cell.steps is not None and (kind.learns or kind.takes("steps")):
         settings["steps"] = cell.steps
     if kind.takes("progress"):
-        settings["progress"] = lambda *news: None  # the runner has a progress of its own
+        settings["progress"] = supplies.news or (lambda *news: None)  # the runner has a progress of its own
     if cell.agent in NOISE_AWARE and cell.privacy is None:
         settings.setdefault("k", math.inf)
     return make_agent(cell.agent, env, **settings)

@@ -151,10 +151,14 @@ class PrivacyCard:
         plain: dict[str, Any] = json.loads(json.dumps(asdict(self)).replace("Infinity", '"infinity"'))
         return plain
 
-    def markdown(self) -> str:
-        """Return the card as one page."""
-        curve = "".join(f"\n| {delta:g} | {_number(epsilon)} |" for delta, epsilon in self.curve)
-        fields = [
+    def entries(self) -> list[tuple[str, str]]:
+        """Return the fields by their names, each as one text."""
+        return [
+            (name, value if isinstance(value, str) else "; ".join(value) or "none") for name, value in self._fields()
+        ]
+
+    def _fields(self) -> list[tuple[str, str | tuple[str, ...]]]:
+        return [
             ("Flavour", self.flavour),
             ("Unit of protection", self.unit),
             ("Neighbouring relation", self.relation),
@@ -169,7 +173,11 @@ class PrivacyCard:
             ("Assumptions", self.assumptions),
             ("Not covered", self.not_covered),
         ]
-        body = "\n".join(_entry(name, value) for name, value in fields)
+
+    def markdown(self) -> str:
+        """Return the card as one page."""
+        curve = "".join(f"\n| {delta:g} | {_number(epsilon)} |" for delta, epsilon in self.curve)
+        body = "\n".join(_entry(name, value) for name, value in self._fields())
         return f"# Privacy card\n\n{self.line}\n\n{body}\n\n| δ | ε |\n|---|---|{curve}\n"
 
     def save(self, path: str | os.PathLike[str]) -> tuple[Path, Path]:

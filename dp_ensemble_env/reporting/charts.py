@@ -34,8 +34,8 @@ class Series:
         One of `COLORS`.
     dash : str
         Lengths of strokes and gaps in pixels, such as ``"6 3"``; empty for a full line.
-    line, dots : bool
-        What is drawn.
+    line, dots, bars : bool
+        What is drawn; bars lie in rows, from zero to x.
     shown : bool
         Whether it is visible at first; a click on the legend shows it.
     low, high : sequences of float, optional
@@ -51,6 +51,7 @@ class Series:
     dash: str = ""
     line: bool = True
     dots: bool = False
+    bars: bool = False
     shown: bool = True
     low: Sequence[float] | None = None
     high: Sequence[float] | None = None
@@ -61,7 +62,7 @@ class Series:
         if self.color not in COLORS:
             raise ValueError(f"color must be one of {', '.join(COLORS)}; got {self.color!r}.")
         plain: dict[str, Any] = {
-            name: getattr(self, name) for name in ("name", "color", "dash", "line", "dots", "shown")
+            name: getattr(self, name) for name in ("name", "color", "dash", "line", "dots", "bars", "shown")
         }
         plain |= {"x": rounded(self.x), "y": rounded(self.y)}
         for name in ("low", "high"):
@@ -87,8 +88,10 @@ class Chart:
         What follows a value, with a space before it.
     clock : bool
         Whether x is the hour of a day.
-    window : (float, float), optional
-        Hours of the event, shaded.
+    windows : sequence of (float, float)
+        Hours of events, shaded.
+    marks : sequence of (float, text)
+        Places on the x axis that a line across the figure shows.
     rows : sequence of str, optional
         Names of rows, if y counts rows from the top; then values are read off the x axis.
     """
@@ -103,17 +106,22 @@ class Chart:
     x_name: str = ""
     unit: str = ""
     clock: bool = False
-    window: tuple[float, float] | None = None
+    windows: Sequence[tuple[float, float]] = ()
+    marks: Sequence[tuple[float, str]] = ()
     rows: Sequence[str] | None = None
 
     def spec(self) -> dict[str, Any]:
         """Return plain values for JSON."""
         names = ("title", "x_label", "y_label", "log_x", "log_y", "x_name", "unit", "clock")
         plain: dict[str, Any] = {name: getattr(self, name) for name in names}
-        ticks = None if self.x_ticks is None else [[rounded([x])[0], text] for x, text in self.x_ticks]
-        window = None if self.window is None else rounded(self.window)
+        plain["x_ticks"] = None if self.x_ticks is None else _named(self.x_ticks)
+        plain |= {"windows": [rounded(span) for span in self.windows], "marks": _named(self.marks)}
         rows = None if self.rows is None else list(self.rows)
-        return {**plain, "x_ticks": ticks, "window": window, "rows": rows, "series": [s.spec() for s in self.series]}
+        return {**plain, "rows": rows, "series": [s.spec() for s in self.series]}
+
+
+def _named(places: Sequence[tuple[float, str]]) -> list[Any]:
+    return [[rounded([x])[0], text] for x, text in places]
 
 
 def rounded(values: Any) -> list[float | None]:
@@ -129,17 +137,22 @@ def rounded(values: Any) -> list[float | None]:
 
 def power_chart(model: EnsembleModel, title: str, series: Sequence[Series]) -> Chart:
     """Power over time, with the event's hours and the customer baseline."""
-    clock, window, lines = hours(model), None, list(series)
+    clock, lines = hours(model), list(series)
+    windows: list[tuple[float, float]] = []
     if model.event is not None and model.event.in_event.any():
         inside = clock[model.event.in_event]
-        window = (float(inside[0] - model.step_hours), float(inside[-1]))
+        windows = [(float(inside[0] - model.step_hours), float(inside[-1]))]
         if model.event.baseline_kw is not None:
             baseline = (model.event.baseline_kw / 1e3).tolist()
             lines.append(Series("customer baseline", clock.tolist(), baseline, color="grey", dash="2 3"))
-    whose = f"mean power of {model.buildings} buildings, MW"
-    ticks = [(float(h), f"{h % 24:g}") for h in range(math.ceil(clock[0]), math.floor(clock[-1]) + 1)]
-    about: dict[str, Any] = {"clock": True, "window": window, "x_ticks": ticks, "unit": " MW"}
+    whose = f"mean power of {model.buildings} loads, MW"
+    about: dict[str, Any] = {"clock": True, "windows": windows, "x_ticks": hour_ticks(clock), "unit": " MW"}
     return Chart(title, "hour of the day (end of the interval)", whose, lines, **about)
+
+
+def hour_ticks(clock: NDArray[np.float64]) -> list[tuple[float, str]]:
+    """Return the full hours of a clock, with their names."""
+    return [(float(h), f"{h % 24:g}") for h in range(math.ceil(clock[0]), math.floor(clock[-1]) + 1)]
 
 
 def hours(model: EnsembleModel) -> NDArray[np.float64]:

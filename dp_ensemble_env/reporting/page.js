@@ -71,6 +71,7 @@
         const style = { stroke: colour(series), "stroke-width": 2.5, "stroke-dasharray": series.dash };
         if (series.line) node("line", { x1: 0, x2: 26, y1: 5, y2: 5, ...style }, key);
         if (series.dots) node("circle", { cx: 13, cy: 5, r: 4, fill: colour(series) }, key);
+        if (series.bars) node("rect", { x: 3, y: 0, width: 20, height: 10, fill: colour(series) }, key);
         button.append(series.name);
         button.setAttribute("aria-pressed", !this.hidden.has(series.name));
         button.addEventListener("click", () => {
@@ -90,7 +91,7 @@
       const tall = rows ? 26 * rows.length + 52 : Math.max(250, Math.min(340, 0.6 * wide));
       const left = rows ? Math.min(0.42 * wide, 8 + 6.9 * Math.max(...rows.map((r) => r.length))) : 46;
       const some = (values) => values.filter((v) => v !== null && (!spec.log_y || rows || v > 0));
-      const xs = this.spec.series.flatMap((s) => s.x);
+      const xs = [...this.spec.series.flatMap((s) => s.bars ? [0, ...s.x] : s.x), ...spec.marks.map((m) => m[0])];
       const ys = some(series.flatMap((s) => [...s.y, ...(s.low || []), ...(s.high || [])]));
       let low = Math.min(...ys), high = Math.max(...ys);
       if (!ys.length) { low = spec.log_y ? 1 : 0; high = spec.log_y ? 10 : 1; }
@@ -111,13 +112,13 @@
       svg.setAttribute("viewBox", `0 0 ${wide} ${tall}`);
       svg.setAttribute("aria-label", `${spec.title}. ${spec.y_label} against ${spec.x_label}. Arrow keys read the values.`);
       const axis = { stroke: "var(--line)" };
-      if (spec.window) {
-        const [a, b] = spec.window.map(x.of);
+      for (const span of spec.windows) {
+        const [a, b] = span.map(x.of);
         node("rect", { x: a, y: 20, width: b - a, height: tall - 64, style: "fill:var(--window)" }, svg);
         node("text", { x: a + 4, y: tall - 50 }, svg, "event");
       }
       for (const [v, text] of y.ticks) {
-        node("line", { x1: left, x2: wide - 4, y1: y.of(v), y2: y.of(v), ...axis }, svg);
+        if (!series.some((s) => s.bars)) node("line", { x1: left, x2: wide - 4, y1: y.of(v), y2: y.of(v), ...axis }, svg);
         const most = Math.floor((left - 8) / 6.9), short = text.length > most ? text.slice(0, most - 1) + "…" : text;
         node("text", { x: left - 6, y: y.of(v) + 4, "text-anchor": "end" }, svg, spec.rows ? short : text);
       }
@@ -126,9 +127,15 @@
         const half = 3.4 * text.length, middle = Math.min(x.of(v), wide - half);
         node("text", { x: middle, y: tall - 26, "text-anchor": "middle" }, svg, text);
       }
-      node("text", { x: (left + wide) / 2, y: tall - 7, "text-anchor": "middle" }, svg, spec.x_label);
+      const middle = Math.max(3.2 * spec.x_label.length, Math.min((left + wide) / 2, wide - 3.2 * spec.x_label.length));
+      node("text", { x: middle, y: tall - 7, "text-anchor": "middle" }, svg, spec.x_label);
       if (!spec.rows) {
         node("text", { x: 2, y: 11 }, svg, spec.y_label);
+      }
+      for (const [v, text] of spec.marks) {
+        const at = x.of(v), half = 3.4 * text.length;
+        node("line", { x1: at, x2: at, y1: 16, y2: tall - 44, stroke: "var(--grey)", "stroke-dasharray": "4 3", "stroke-width": 1.5 }, svg);
+        node("text", { x: Math.max(left + half, Math.min(at, wide - half)), y: 11, "text-anchor": "middle" }, svg, text);
       }
       for (const one of series) this.line(one);
       this.hand = node("line", { y1: 20, y2: tall - 44, stroke: "var(--ink)", visibility: "hidden" }, svg);
@@ -146,9 +153,12 @@
       }
       const style = `stroke:${colour(series)};fill:none;stroke-width:2.2`;
       if (series.line) node("path", { d: path(points), style, "stroke-dasharray": series.dash, "data-name": series.name }, this.svg);
-      for (const p of series.dots ? points : []) {
-        node("circle", { cx: x.of(p[0]), cy: y.of(p[1]), r: 4, style: `fill:${colour(series)}` }, this.svg);
-        if (series.notes) node("text", { x: x.of(p[0]) + 9, y: y.of(p[1]) + 4 }, this.svg, series.notes[p[2]]);
+      for (const p of series.dots || series.bars ? points : []) {
+        const [from, to] = [x.of(0), x.of(p[0])].sort((a, b) => a - b), fill = { style: `fill:${colour(series)}` };
+        if (series.bars) node("rect", { x: from, y: y.of(p[1]) - 8, width: to - from, height: 16, ...fill }, this.svg);
+        else node("circle", { cx: x.of(p[0]), cy: y.of(p[1]), r: 4, ...fill }, this.svg);
+        const edge = "paint-order:stroke;stroke:var(--paper);stroke-width:4px";
+        if (series.notes) node("text", { x: x.of(p[0]) + 9, y: y.of(p[1]) + 4, style: edge }, this.svg, series.notes[p[2]]);
       }
     }
 

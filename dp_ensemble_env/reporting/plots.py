@@ -107,7 +107,7 @@ def power_axes(axes: Any, model: EnsembleModel) -> None:
         if model.event.baseline_kw is not None:
             baseline = model.event.baseline_kw / 1e3
             axes.plot(clock, baseline, color=GREY, ls=(0, (2, 2)), lw=1.5, label="customer baseline")
-    axes.set(xlabel="hour of the day (end of the interval)", ylabel=f"mean power of {model.buildings} buildings, MW")
+    axes.set(xlabel="hour of the day (end of the interval)", ylabel=f"mean power of {model.buildings} loads, MW")
 
 
 #: The colours of charts by name; on a page they come from its style sheet.
@@ -119,18 +119,25 @@ def draw_chart(chart: Chart, path: Path, vector: bool = False) -> Path:
     """Draw the plain picture of a chart: what is shown before anybody clicks."""
     series = [one for one in chart.series if one.shown]
     figure, axes = subplots(figsize=(PAGE, 4.0 if chart.rows is None else 0.26 * len(chart.rows) + 1.0))
-    if chart.window is not None:
-        axes.axvspan(*chart.window, color=WINDOW, lw=0, zorder=0)
-        axes.text(chart.window[0] + 0.05, 0.02, "event", color="0.35", transform=axes.get_xaxis_transform())
+    for span in chart.windows:
+        axes.axvspan(*span, color=WINDOW, lw=0, zorder=0)
+        axes.text(span[0] + 0.05, 0.02, "event", color="0.35", transform=axes.get_xaxis_transform())
+    for place, text in chart.marks:
+        axes.axvline(place, color=GREY, ls=(0, (3, 2)), lw=1.2)
+        axes.text(place, 1.01, text, color="0.35", ha="center", transform=axes.get_xaxis_transform())
     for one in series:
         dash = (0, [float(part) / 2 for part in one.dash.split()]) if one.dash else "-"
         style: dict[str, Any] = {"ls": dash if one.line else "none", "marker": "o" if one.dots else None}
-        axes.plot(one.x, one.y, color=NAMED[one.color], lw=1.6, ms=4, label=one.name, **style)
+        if one.bars:
+            axes.barh(one.y, one.x, 0.6, color=NAMED[one.color], label=one.name)
+        else:
+            axes.plot(one.x, one.y, color=NAMED[one.color], lw=1.6, ms=4, label=one.name, **style)
         if one.low is not None and one.high is not None:
             axes.fill_between(one.x, one.low, one.high, color=NAMED[one.color], alpha=0.2, lw=0)
         for x, y, note in zip(one.x, one.y, one.notes or (), strict=False):
             axes.annotate(note, (x, y), (7, 0), textcoords="offset points", va="center")
-    axes.set(xlabel=chart.x_label, ylabel=chart.y_label, title=chart.title)
+    axes.set(xlabel=chart.x_label, ylabel=chart.y_label)
+    axes.set_title(chart.title, pad=18 if chart.marks else None)
     if chart.log_x:
         axes.set_xscale("log")
         plain_log(axes.xaxis)
@@ -147,7 +154,7 @@ def draw_chart(chart: Chart, path: Path, vector: bool = False) -> Path:
         axes.margins(x=0.12)
     if len(series) > 1:
         figure.legend(loc="outside lower center", ncols=min(3, len(series)))
-    return save(figure, path, vector)
+    return save(figure, path, vector, dpi=110)
 
 
 class _PlainLog(LogFormatter):

@@ -1,0 +1,224 @@
+"""The demonstration: what a plan loses on one scenario when every participant is protected.
+
+``make demo`` runs it. Four cells of the runner, a line at the best open-loop plan, and one page; cells that are done
+are kept. Every sentence is made from the numbers of the run.
+"""
+
+from __future__ import annotations
+
+import sys
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dp_ensemble_env import scenarios
+from dp_ensemble_env.agents import make_agent
+from dp_ensemble_env.agents.base import Agent
+from dp_ensemble_env.envs.ensemble import EnsembleEnv
+from dp_ensemble_env.experiments.backends import Place
+from dp_ensemble_env.experiments.compare import AgentSpec
+from dp_ensemble_env.experiments.probes import Prober
+from dp_ensemble_env.experiments.runner import Cell, Row, Store, Supplies, results, run, scenario_problem, write_results
+from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.privacy.ledger import PrivacyLedger
+from dp_ensemble_env.privacy.release import Release
+from dp_ensemble_env.privacy.statement import PrivacyCard
+from dp_ensemble_env.reporting.charts import Chart, Series, hour_ticks, hours
+from dp_ensemble_env.reporting.page import Page
+from dp_ensemble_env.scenarios.problem import draw_release
+from dp_ensemble_env.tools.console import Progress, paragraph, table
+
+SCENARIO = "call"
+PRIVACY = "adaptive:epsilon=1,participants=1000"
+PPO = "ppo:action=signals,steps=30000,n_envs=8,n_steps=256"
+COMMAND = "make demo"
+#: What is shown, in the order of the bars: name, agent, and whether it is made on the release.
+SHOWN = (
+    ("without data", "without-data", False),
+    ("private plan", "standard", True),
+    ("private PPO", PPO, True),
+    ("all data", "standard", False),
+)
+
+
+def cells() -> dict[str, Cell]:
+    """Return the cells by the names that are shown."""
+    made = {}
+    for name, agent, private in SHOWN:
+        spec = AgentSpec.parse(agent)
+        action = spec.action or "tilt"
+        about: dict[str, Any] = {"problem": scenario_problem(SCENARIO), "agent": spec.name, "action": action}
+        about |= spec.made(SCENARIO, action, "mean-field")
+        made[name] = Cell(**about, privacy=PRIVACY if private else None, data=SCENARIO, label=name)
+    return made
+
+
+def demo(folder: Path) -> tuple[Path, list[str]]:
+    """Compute what is missing, write the page, print the table; return the page and the sentences."""
+    truth = scenarios.make(SCENARIO)
+    with Progress("planning") as monitor:
+
+        def news(step: int, steps: int, score: float) -> None:
+            monitor.stage(f"PPO learns on the release, score {score:.0f}", steps)
+            monitor.advance(step)
+
+        planned = cells()
+        rows = {
+            row.cell.label: row for row in run(planned.values(), Store(folder), Place(), monitor, Supplies(news=news))
+        }
+        for name in planned:
+            if (error := rows[name].error) is not None:
+                raise ValueError(f"{name} failed: {error['message']}")
+        monitor.stage("searching the best open-loop plan")
+        open_loop = Prober(truth).open_loop()
+        monitor.stage("drawing")
+        release = draw_release(PRIVACY, truth, planned["private plan"].seed)
+        ledger = PrivacyLedger()
+        ledger.record(release.event)
+        card, said = ledger.statement(), sentences(rows, open_loop)
+        content = results(rows.values(), COMMAND)
+        write_results(folder / "results.json", content)
+        card.save(folder / "release.json")
+        page = write_page(folder, rows, open_loop, said, card, day(truth, release), content)
+    show(rows, open_loop, card)
+    return page, said
+
+
+# ------------------------------------------------------------------ words
+def sentences(rows: dict[str, Row], open_loop: float) -> list[str]:
+    """Say in three sentences what came out."""
+    without, plan, ppo, everything = (rows[name].scores[0] for name, *_ in SHOWN)
+    epsilon, steps = rows["private plan"].epsilon, rows["private PPO"].compute["steps"]
+    return [
+        f"With a release that protects each participant at ε = {epsilon:.3g}, the exact plan scores {plan:.1f} on the "
+        f"loads' real behaviour, {_difference(plan, everything)} the plan with all data.",
+        f"Without data a plan scores {without:.1f}, {_difference(without, plan)} the private one; the best schedule "
+        f"that looks at the clock alone (open loop) scores {open_loop:.1f}.",
+        f"PPO, trained for {steps:,} steps on the same release, scores {ppo:.1f}, {_difference(ppo, plan)} the exact "
+        "plan.",
+    ]
+
+
+def _difference(value: float, other: float) -> str:
+    gap = round(value, 1) - round(other, 1)
+    return "as much as" if gap == 0 else f"{abs(gap):.1f} points {'above' if gap > 0 else 'below'}"
+
+
+def show(rows: dict[str, Row], open_loop: float, card: PrivacyCard) -> None:
+    """Print the scores and the privacy."""
+    lines = [[name, f"{row.scores[0]:.1f}", _epsilon(row)] for name, row in rows.items()]
+    lines.append(["open loop (a bound for schedules)", f"{open_loop:.1f}", "∞"])
+    table(
+        title(), ("", "score", "ε"), lines, notes=["Score on the real behaviour: 0 = nobody interferes, 100 = optimum."]
+    )
+    paragraph(str(card))
+
+
+def _epsilon(row: Row) -> str:
+    return f"{row.epsilon:.3g}" if np.isfinite(row.epsilon) else "∞"
+
+
+def title() -> str:
+    """Return the scenario and the question."""
+    return f"{scenarios.card(SCENARIO).title}: how good is a plan that protects every participant?"
+
+
+# ------------------------------------------------------------------ the page
+def day(truth: EnsembleModel, release: Release) -> Chart:
+    """Draw the first day of the environment on which the lines are called: power under three plans."""
+    private = EnsembleEnv(truth, action="tilt", privacy=release)
+    plain = EnsembleEnv(truth, action="tilt")
+    assert truth.context is not None
+    called = [name.startswith("event") for name in truth.context.names]
+    days = ((seed, _played(None, plain, seed)[1]) for seed in count())
+    seed, contexts = next((seed, path) for seed, path in days if any(called[w] for w in path))
+    players: dict[str, Agent | None] = {
+        "nobody interferes": None,
+        "without data": make_agent("without-data", plain),
+        "private plan": make_agent("standard", private),
+        "all data": make_agent("standard", plain),
+    }
+    clock = hours(truth)
+    looks = zip(players, ("grey", "orange", "blue", "green"), ("", "2 3", "", "6 4"), strict=True)
+    lines = [Series(name, clock.tolist(), _played(players[name], plain, seed)[0].tolist(), color=color, dash=dash)
+             for name, color, dash in looks]  # fmt: skip
+    ends = np.flatnonzero(np.diff([False, *(called[w] for w in contexts), False]))
+    spans = [(float(clock[a] - truth.step_hours), float(clock[b - 1])) for a, b in ends.reshape(-1, 2)]
+    about: dict[str, Any] = {"clock": True, "unit": " kW", "windows": spans, "x_ticks": hour_ticks(clock)[::2]}
+    return Chart("A day with a call", "hour of the day", "mean power of a load, kW", lines, **about)
+
+
+def _played(agent: Agent | None, env: EnsembleEnv, seed: int) -> tuple[NDArray[np.float64], list[int]]:
+    """Play one day, and return the mean power of a load and the contexts."""
+    state: Any = None
+    observation, info = env.reset(seed=seed)
+    power, contexts = [info["power_kw"]], [int(info["context"])]
+    for _ in range(env.model.horizon):
+        action: Any = np.zeros(env.action_space.shape or (), np.float32)
+        if agent is not None:
+            action, state = agent.predict(observation, state)
+        observation, _, _, _, info = env.step(action)
+        power.append(info["power_kw"])
+        contexts.append(int(info["context"]))
+    return np.array(power), contexts
+
+
+def bars(rows: dict[str, Row], open_loop: float) -> Chart:
+    """Draw the scores as bars, and open loop as a line."""
+    names, scores = list(rows), [row.scores[0] for row in rows.values()]
+    notes = [f"{score:.1f}, ε = {_epsilon(row)}" for score, row in zip(scores, rows.values(), strict=True)]
+    plans = [i for i, name in enumerate(names) if name != "private PPO"]
+    other = [i for i, name in enumerate(names) if name == "private PPO"]
+    series = [
+        Series(label, [scores[i] for i in of], of, color=color, line=False, bars=True, notes=[notes[i] for i in of])
+        for label, of, color in (("exact plan", plans, "blue"), ("PPO, trained on the release", other, "orange"))
+    ]
+    marks = [(open_loop, f"open loop {open_loop:.1f}")]
+    return Chart("Score on the real behaviour", "score (0 = nobody interferes, 100 = optimum)", "", series,
+                 rows=names, x_name="score", marks=marks)  # fmt: skip
+
+
+def write_page(
+    folder: Path,
+    rows: dict[str, Row],
+    open_loop: float,
+    said: list[str],
+    card: PrivacyCard,
+    event: Chart,
+    content: dict[str, Any],
+) -> Path:
+    """Write the page, and its pictures beside it; importing matplotlib."""
+    from dp_ensemble_env.reporting.plots import draw_chart
+
+    page, scores = Page(title()), bars(rows, open_loop)
+    page.takeaways(said, scores, draw_chart(scores, folder / "scores.png"))
+    page.heading("The scenario")
+    page.text(scenarios.card(SCENARIO).story)
+    page.heading("A day with a call")
+    page.chart(event, draw_chart(event, folder / "day.png"), "The first day drawn on which the lines are called. The "
+               "private plan knows the release alone, and plays on the real behaviour.")  # fmt: skip
+    page.heading("Privacy card")
+    page.text(card.line)
+    page.definitions(card.entries())
+    page.colophon(content["command"], content["versions"], f"Digest of all rows: `{content['digest'][:16]}…`.")
+    return page.write(folder / "demo.html")
+
+
+def main() -> int:
+    """Run the demonstration; what comes last are its sentences."""
+    try:
+        page, said = demo(Path(sys.argv[1] if len(sys.argv) > 1 else "runs/demo"))
+    except KeyboardInterrupt:
+        print("interrupted; finished cells are kept, the same command does the rest.", file=sys.stderr)
+        return 130
+    print(f"\nPage: {page}\n")
+    for sentence in said:
+        paragraph(sentence)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

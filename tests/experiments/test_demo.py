@@ -1,0 +1,72 @@
+"""The demonstration: its sentences and its page are made of the rows."""
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dp_ensemble_env import scenarios
+from dp_ensemble_env.experiments import demo
+from dp_ensemble_env.experiments.runner import Row, Store, read_outcome
+
+
+def row(cell: Any, score: float, epsilon: float, steps: int | None = None) -> Row:
+    outcome = {"score": score, "exact": True, "power_kw": []}
+    return Row(cell=cell, deployed=(read_outcome(outcome),), without_data=(6.0,), epsilon=epsilon,
+               compute={"steps": steps, "cpu_seconds": 1.0})  # fmt: skip
+
+
+@pytest.fixture
+def rows() -> dict[str, Row]:
+    numbers = {
+        "without data": (6.0, 0.0),
+        "private plan": (90.04, 1.0),
+        "private PPO": (91.0, 1.0, 28672),
+        "all data": (100.0, np.inf),
+    }
+    return {name: row(cell, *numbers[name]) for name, cell in demo.cells().items()}
+
+
+def test_sentences_are_made_of_the_numbers(rows):
+    first, second, third = demo.sentences(rows, 7.61)
+    assert "ε = 1" in first and "scores 90.0" in first and "10.0 points below the plan with all data" in first
+    assert "scores 6.0, 84.0 points below" in second and second.endswith("7.6.")
+    assert "28,672 steps" in third and "91.0, 1.0 points above the exact plan" in third
+
+
+def test_what_is_private_is_made_on_a_release_for_participants(rows):
+    cells = demo.cells()
+    assert {name for name, cell in cells.items() if cell.knows == "a release"} == {"private plan", "private PPO"}
+    assert cells["private PPO"].settings["hyperparams"]["n_envs"] == 8 and cells["private PPO"].steps == 30_000
+    chart = demo.bars(rows, 7.61)
+    assert chart.rows == list(rows) and chart.marks == [(7.61, "open loop 7.6")]
+    shown = {chart.rows[y]: x for one in chart.series for x, y in zip(one.x, one.y, strict=True)}
+    assert shown == {name: row.scores[0] for name, row in rows.items()}
+
+
+def test_page_is_small_and_begins_with_scenario_and_question(rows, tmp_path, monkeypatch, capsys):
+    store = Store(tmp_path)
+    for one in rows.values():
+        store.save(one)
+    monkeypatch.setattr(demo.Prober, "open_loop", lambda self: 7.61)
+    monkeypatch.setattr(demo, "PRIVACY", "dirichlet:k=50,floor=0.05")  # drawn in no time
+    monkeypatch.setattr(demo, "run", lambda *settings: iter(rows.values()))
+    monkeypatch.setattr("sys.argv", ["demo", str(tmp_path)])
+    assert demo.main() == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    page = tmp_path / "demo.html"
+    text = page.read_text(encoding="utf-8")
+    assert page.stat().st_size < 300_000 and text.count("<figure") == 2
+    title = re.search("<h1>(.*?)</h1>", text)[1]
+    assert title.startswith(scenarios.card(demo.SCENARIO).title) and title.endswith("?")
+    assert printed.endswith(" ".join(demo.sentences(rows, 7.61)))
+    assert (tmp_path / "release.card.md").exists() and (tmp_path / "results.json").exists()
+
+
+def test_ctrl_c_says_what_is_kept(monkeypatch, capsys):
+    def stop(*settings: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(demo, "demo", stop)
+    assert demo.main() == 130 and "finished cells are kept" in capsys.readouterr().err

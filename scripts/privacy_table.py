@@ -1,10 +1,12 @@
-"""Measure what a participant's protection is worth on every scenario, and write the table of docs/privacy.md.
+"""Measure what a participant's protection is worth on every scenario, and write the tables of docs/privacy.md.
 
     python scripts/privacy_table.py measure FOLDER      # cells of the runner, kept in FOLDER; resumes where it stopped
-    python scripts/privacy_table.py write FOLDER        # records the finished rows, and writes the table from them
+    python scripts/privacy_table.py train FOLDER        # the cells of the learner
+    python scripts/privacy_table.py write FOLDER        # records the finished rows, and writes the tables from them
 
 A cell is one release seed on some test instances: a plan on the release of simulated participants, deployed on the
-truth as a tilt. The agent `sample` plans on the participants' own pooled estimate, which protects nobody.
+truth as a tilt. The agent `sample` plans on the participants' own pooled estimate, which protects nobody. A learner's
+cell is one training: on the truth, on a release, or on the public guess.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import math
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -37,7 +40,7 @@ from dp_ensemble_env.privacy import mechanism
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 RECORD, PAGE = DOCS / "privacy.json", DOCS / "privacy.md"
-BEGIN, END = "<!-- table: scripts/privacy_table.py -->", "<!-- end of table -->"
+BEGIN, END = "<!-- {}: scripts/privacy_table.py -->", "<!-- end of {} -->"
 #: In the order in which they are measured; the last takes half a minute a release.
 SCENARIOS = (*"thermostats vehicles feeder tracking call spot pool-pumps campus-event campus-day".split(),)
 #: Participants and epsilon, test instances, and releases on each.
@@ -45,6 +48,11 @@ MAIN, OTHERS = (1000, 1.0, 10, 4), ((300, 1.0, 5, 1), (1000, 4.0, 5, 1), (300, 4
 #: What the two scenarios declare, and what releases them without it: with ties undone there are too many cells.
 UNDECLARED = (("tracking", "support", "adaptive"), ("campus-day", "ties", "gaussian"))
 COLUMNS = tuple((n, epsilon) for n, epsilon, *_ in (MAIN, *OTHERS))
+#: Stable-Baselines3's PPO at its defaults; the 2,048 steps before each update are taken in eight environments.
+LEARNER = {"hyperparams": {"n_envs": 8, "n_steps": 256}, "interval": 25_000}
+#: Steps of a training, and where three seeds are trained instead of one.
+STEPS, SEEDS = 100_000, {"spot": 3, "call": 3, "thermostats": 3}
+KNOWLEDGE = {"the truth": None, "a release": "adaptive:epsilon=1,participants=1000", "the public guess": "public"}
 
 
 @register_agent("sample")
@@ -77,6 +85,16 @@ def cells(instances: int | None = None, releases: int | None = None) -> Iterator
         yield from of(scenario_problem(name, **{field: None}), (*MAIN[:2], 5, 1), kind)
 
 
+def trainings() -> Iterator[Cell]:
+    """Yield the trainings of the learner on the first test instance, the most wanted ones first."""
+    for name in (*SEEDS, *(name for name in SCENARIOS if name not in SEEDS)):
+        where: dict[str, Any] = {"problem": scenario_problem(name), "split": "test", "data": name}
+        for seed in range(SEEDS.get(name, 1)):
+            for spec in KNOWLEDGE.values():
+                how = {"settings": LEARNER, "steps": STEPS, "action": "signals"}
+                yield Cell(agent="ppo", privacy=spec, seed=seed, **how, **where)
+
+
 def supplies() -> Supplies:
     """Return the models without their declarations, which scenarios do not make."""
     models = {}
@@ -92,6 +110,8 @@ def table(rows: Iterable[Row]) -> str:
     scores: dict[tuple[str, int, float], list[float]] = defaultdict(list)
     beside: dict[tuple[str, str], list[float]] = defaultdict(list)
     for row in rows:
+        if row.cell.agent == "ppo":
+            continue
         title = row.cell.problem["scenario"] + "".join(f", no {field}" for field in row.cell.problem["overrides"])
         if row.cell.agent == "sample":
             beside[title, "sample"] += row.scores
@@ -115,17 +135,45 @@ def table(rows: Iterable[Row]) -> str:
     return "\n".join(lines)
 
 
+def learned(rows: Iterable[Row]) -> str:
+    """Return the table of the learner: mean score by what it was trained on, and how many seeds."""
+    scores: dict[tuple[str, str | None], list[float]] = defaultdict(list)
+    beside = {}
+    for row in rows:
+        if row.cell.agent == "ppo":
+            scores[row.cell.data, row.cell.privacy] += row.scores
+            beside[row.cell.data] = mean(row.without_data)
+    lines = [f"| scenario | plan without data | PPO on {' | PPO on '.join(KNOWLEDGE)} | seeds |"]
+    lines.append("|---" * (3 + len(KNOWLEDGE)) + "|")
+    for name in beside:
+        many = [scores[name, spec] for spec in KNOWLEDGE.values()]
+        texts = [f"{mean(one):.1f}" if one else "" for one in many]
+        lines.append(f"| {name} | {beside[name]:.1f} | {' | '.join(texts)} | {len(many[1])} |")
+    return "\n".join(lines)
+
+
+def _same(cell: Cell) -> str:
+    """Name a cell whatever the version of the package: rows that were recorded stand until they are measured anew."""
+    return replace(cell, version="").key
+
+
 def main() -> None:
-    """Measure, or record what is measured and write the table."""
+    """Measure, or record what is measured and write the tables."""
     command, *folder = sys.argv[1:] or ["write"]
-    if command == "measure":
-        for row in run(cells(), Store(Path(folder[0])), Place(), supplies=supplies()):
+    if command in ("measure", "train"):
+        wanted = cells() if command == "measure" else trainings()
+        for row in run(wanted, Store(Path(folder[0])), Place(), supplies=supplies()):
             print(row.cell.title, [round(score, 2) for score in row.scores], flush=True)
     elif folder:
-        kept = (Store(Path(folder[0])).load(cell) for cell in cells())
-        write_results(RECORD, results((row for row in kept if row is not None), "scripts/privacy_table.py"))
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    text = f"{before}{BEGIN}\n{table(read_results(RECORD)[1])}\n{END}{rest.partition(END)[2]}"
+        store = Store(Path(folder[0]))
+        found = {_same(row.cell): row for row in read_results(RECORD)[1]}
+        found |= {_same(cell): row for cell in (*cells(), *trainings()) if (row := store.load(cell)) is not None}
+        kept = [found[_same(cell)] for cell in (*cells(), *trainings()) if _same(cell) in found]
+        write_results(RECORD, results(kept, "scripts/privacy_table.py"))
+    rows, text = read_results(RECORD)[1], PAGE.read_text(encoding="utf-8")
+    for name, made in (("table", table(rows)), ("learner", learned(rows))):
+        before, _, rest = text.partition(BEGIN.format(name))
+        text = f"{before}{BEGIN.format(name)}\n{made}\n{END.format(name)}{rest.partition(END.format(name))[2]}"
     PAGE.write_text(text, encoding="utf-8")
 
 

@@ -1,13 +1,13 @@
 """Private numbers are planted in a model; nothing that leaves a private environment may hold one of them.
 
-Every artefact is searched byte by byte: for the numbers as text, and for floats and integers at every offset, in both
-byte orders and both widths, after compressed and encoded parts were opened.
+Every artefact is searched byte by byte, for the numbers as text and for floats and integers at every offset, after
+compressed and encoded parts were opened. Two data sets with one release must leave equal bytes.
 """
 
 from __future__ import annotations
 
 import base64
-import gzip
+import copy
 import io
 import json
 import pickle
@@ -35,9 +35,6 @@ from dp_ensemble_env.model import ALWAYS_PUBLIC, DECLARABLE, EnsembleModel
 from dp_ensemble_env.privacy import Fleet, PrivacyLedger, Release, adjacency_from_counts, mechanism
 from dp_ensemble_env.privacy import ledger as ledger_module
 from dp_ensemble_env.privacy.mechanisms import dirichlet
-from dp_ensemble_env.reporting.charts import Chart, Explorer, Series, Stop
-from dp_ensemble_env.reporting.page import Page
-from dp_ensemble_env.reporting.plots import draw_chart
 from dp_ensemble_env.scenarios.metered import DaySettings, metered_day
 
 #: An id that takes a model.
@@ -76,15 +73,43 @@ def private_model(**changes: Any) -> EnsembleModel:
     return EnsembleModel(**{**fields, **changes})
 
 
+#: Decisions of a model with nature and contexts, as distinctive as the counts above.
+DECISIONS = np.array(
+    [
+        [[512_305_679, 120_406_793, 367_287_531], [320_406_809, 610_305_697, 69_287_497]],
+        [[230_507_903, 710_305_691, 59_186_409], [540_608_909, 190_705_433, 268_685_661]],
+        [[40_608_903, 340_608_911, 618_782_189], [86_019_761, 30_507_893, 883_472_353]],
+        [[912_305_681, 20_406_791, 67_287_531], [150_608_917, 420_705_439, 428_685_647]],
+    ]
+).swapaxes(0, 1)[None]
+
+
+def general_model() -> EnsembleModel:
+    """Behaviour that depends on a context, where nature decides with the loads."""
+    rng = np.random.default_rng(5)
+    return EnsembleModel(
+        default=DECISIONS / DECISIONS.sum(axis=-1, keepdims=True),
+        power_kw=[1.0, 2.0, 3.0, 4.0],
+        utility=rng.normal(size=(19, 2, 4)),
+        discomfort_penalty=5.0,
+        buildings=30,
+        initial=INITIAL,
+        notes=[NOTE],
+        nature=rng.dirichlet(np.ones(4), 3),
+        context=Context([[0.9, 0.1], [0.3, 0.7]]),
+        guess=np.full(DECISIONS.shape, 1.0 / 3.0),
+        tilt_scale=np.full(18, 2.0),
+    )
+
+
 def canaries(model: EnsembleModel) -> dict[str, NDArray[Any]]:
     """Name the numbers that must not leave."""
-    share = np.cumsum(INITIAL) / INITIAL.sum()
     return {
         "default": model.default[model.default > 0],
         "logs": np.log(model.default[model.default > 0]),
-        "initial": np.concatenate([INITIAL, share[:-1]]),
+        "initial": np.concatenate([INITIAL, np.cumsum(INITIAL)[:-1] / INITIAL.sum()]),
         "baseline": np.concatenate([BASELINE, BASELINE / model.buildings]),
-        "counts": COUNTS[COUNTS > 0],
+        "counts": np.concatenate([COUNTS[COUNTS > 0], DECISIONS.ravel()]),
         "adjacency": np.unique(adjacency_from_counts(COUNTS, 100_000_000).h),
     }
 
@@ -100,8 +125,6 @@ def opened(data: bytes, depth: int = 4) -> Iterator[bytes]:
             for name in archive.namelist():
                 yield name.encode()
                 yield from opened(archive.read(name), depth - 1)
-    if data[:2] == b"\x1f\x8b":
-        yield from opened(gzip.decompress(data), depth - 1)
     for start in (match.start() for match in re.finditer(rb"x[\x01\x5e\x9c\xda]", data)):
         try:
             inner = zlib.decompressobj().decompress(data[start:])
@@ -194,10 +217,15 @@ def with_ledger(**more: Any) -> dict[str, Any]:
     return {"privacy": SPEC, "ledger": PrivacyLedger(), **more}
 
 
+def fleet_release(model: EnsembleModel) -> Release:
+    """A release of participants whose decisions are planted, too."""
+    made, fleet = mechanism("gaussian:epsilon=1"), Fleet(np.repeat(DECISIONS[None], 50, axis=0))
+    return PrivacyLedger.of_process().release(made, fleet, rng=7, **made.terms_of(model))
+
+
 WAYS = {
     "mechanism": lambda model: {"privacy": SPEC, "release_seed": 91},
     "own ledger": lambda model: with_ledger(),
-    "release": lambda model: {"privacy": mechanism(SPEC).release(model.default)},
     "charged release, h from counts": lambda model: {
         "privacy": PrivacyLedger.of_process().release(
             mechanism(SPEC), model.default, h=adjacency_from_counts(COUNTS, 100_000_000)
@@ -205,22 +233,23 @@ WAYS = {
     },
     "redraw": lambda model: with_ledger(redraw="episode"),
     "public": lambda model: {"privacy": "public"},
+    "participants": lambda model: {"privacy": fleet_release(model)},
 }
+CASES = [("plain", way) for way in WAYS if way != "participants"]
+CASES += [("general", way) for way in WAYS if "counts" not in way]
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_nothing_private_is_in_any_object_that_leaves(way: str) -> None:
-    model = private_model()
+@pytest.mark.parametrize(("kind", "way"), CASES)
+def test_nothing_private_is_in_any_object_that_leaves(kind: str, way: str) -> None:
+    model = private_model() if kind == "plain" else general_model()
     found = objects(model, **WAYS[way](model))
+    shown = found["model"]
+    assert (shown.nature is None) == (shown.context is None) == (kind == "plain")
     for name, value in found.items():
         data = pickle.dumps(value)
         assert leaks(data, model) == set(), f"{name}, pickled"
-        again = pickle.loads(data)
-        assert leaks(pickle.dumps(again), model) == set(), f"{name}, pickled again"
-    for name in ("spec", "portable"):
-        if way == "mechanism" or name == "portable":
-            text = found[name].to_json() if name == "portable" else repr(found[name])
-            assert leaks(text.encode(), model) == set(), name
+        assert leaks(pickle.dumps(pickle.loads(data)), model) == set(), f"{name}, pickled again"
+    assert leaks(found["portable"].to_json().encode(), model) == set()
 
 
 @pytest.mark.parametrize("redraw", ["never", "episode"])
@@ -275,19 +304,10 @@ def metered(seed: int) -> EnsembleModel:
     return day.model.override(power_kw=np.linspace(100.0, 450.0, 6))
 
 
-def from_series(seed: int) -> EnsembleModel:
-    """Return a chain for all times, on stated levels."""
-    series, event = office(seed), DemandResponseEvent("2024-08-14", step_minutes=60, notice_minutes=60)
-    model = EnsembleModel.from_series(series, event, n_states=6, public=["levels"])
-    levels = np.linspace(100.0, 450.0, 6)
-    return model.override(power_kw=levels, utility=model.event.utility(levels))
-
-
 PAIRS = {
     "counts": lambda: (private_model(), private_model(default=COUNTS.T / COUNTS.sum(axis=0)[:, None], counts=COUNTS.T,
                                                       initial=INITIAL[::-1].copy(), notes=["Other."])),
     "metered day": lambda: (metered(0), metered(1)),
-    "series": lambda: (from_series(0), from_series(1)),
 }  # fmt: skip
 
 
@@ -332,97 +352,31 @@ def test_every_field_of_a_model_is_private_or_public_by_name() -> None:
     assert fields == {*ALWAYS_PUBLIC, *declared, "default", "counts"}
 
 
-#: Decisions of a model with nature and contexts, as distinctive as the counts above.
-DECISIONS = np.array(
-    [
-        [[512_305_679, 120_406_793, 367_287_531], [320_406_809, 610_305_697, 69_287_497]],
-        [[230_507_903, 710_305_691, 59_186_409], [540_608_909, 190_705_433, 268_685_661]],
-        [[40_608_903, 340_608_911, 618_782_189], [86_019_761, 30_507_893, 883_472_353]],
-        [[912_305_681, 20_406_791, 67_287_531], [150_608_917, 420_705_439, 428_685_647]],
-    ]
-).swapaxes(0, 1)[None]
-
-
-def general_model() -> EnsembleModel:
-    """Behaviour that depends on a context, where nature decides with the loads."""
-    rng = np.random.default_rng(5)
-    return EnsembleModel(
-        default=DECISIONS / DECISIONS.sum(axis=-1, keepdims=True),
-        power_kw=[1.0, 2.0, 3.0, 4.0],
-        utility=rng.normal(size=(19, 2, 4)),
-        discomfort_penalty=5.0,
-        buildings=30,
-        initial=INITIAL,
-        notes=[NOTE],
-        nature=rng.dirichlet(np.ones(4), 3),
-        context=Context([[0.9, 0.1], [0.3, 0.7]]),
-        guess=np.full(DECISIONS.shape, 1.0 / 3.0),
-        tilt_scale=np.full(18, 2.0),
-    )
-
-
-def fleet_release(model: EnsembleModel) -> Release:
-    """A release of participants whose decisions are planted, too."""
-    made, fleet = mechanism("gaussian:epsilon=1"), Fleet(np.repeat(DECISIONS[None], 50, axis=0))
-    return PrivacyLedger.of_process().release(made, fleet, rng=7, **made.terms_of(model))
-
-
-GENERAL_WAYS = {
-    "mechanism": WAYS["mechanism"],
-    "release of participants": lambda model: {"privacy": fleet_release(model)},
-    "redraw": lambda model: with_ledger(redraw="episode"),
-    "public": WAYS["public"],
-}
-
-
-@pytest.mark.parametrize("way", GENERAL_WAYS)
-def test_nothing_private_of_a_model_with_nature_and_contexts_is_in_any_object_that_leaves(way: str) -> None:
-    model = general_model()
-    found = objects(model, **GENERAL_WAYS[way](model))
-    shown = found["environment"].unwrapped.model
-    assert shown.nature is not None and shown.context is not None and shown.guess is not None
-    for name, value in found.items():
-        data = pickle.dumps(value)
-        assert leaks(data, model) == set(), f"{name}, pickled"
-        assert not any(holds(part, DECISIONS.ravel()) for part in opened(data)), f"{name}, pickled"
-    assert leaks(found["portable"].to_json().encode(), model) == set()
-    # The positive control: what runs the true behaviour holds what was planted.
-    assert {"default", "initial", "notes"} <= leaks(pickle.dumps(EnsembleEnv(model)), model)
-
-
 def test_the_search_finds_what_it_should_when_nothing_is_private() -> None:
     """The positive control: the same objects of an environment on the true dynamics hold what was planted."""
-    model = private_model()
+    model, general = private_model(), general_model()
     found = {name: leaks(pickle.dumps(value), model) for name, value in objects(model).items()}
-    everything = {"default", "logs", "initial", "baseline", "counts", "notes"}
-    for name in ("environment", "unwrapped", "crowd", "vector", "loads", "settings", "model", "batch", "spec"):
-        assert found[name] >= everything - {"logs"}, name
-    assert found["portable"] >= {"default", "initial"} and found["remade"] >= {"default", "initial"}
-    assert found["functions"] >= {"default", "initial"}
+    for name in ("environment", "crowd", "vector", "loads", "settings", "model", "batch", "spec"):
+        assert found[name] >= {"default", "initial", "baseline", "counts", "notes"}, name
+    for name in ("portable", "remade", "functions"):
+        assert found[name] >= {"default", "initial"}, name
     assert found["release"] == set()
-    assert leaks(portable_spec(model).to_json().encode(), model) >= {"default", "initial"}
+    assert {"default", "initial", "notes"} <= leaks(pickle.dumps(EnsembleEnv(general)), general)
 
 
-@pytest.mark.parametrize("wrap", ["plain", "zip", "gzip", "npz", "base64", "float32", "big endian", "text", "shifted"])
-def test_the_search_looks_everywhere(wrap: str) -> None:
-    model, numbers = private_model(), np.array([0.5, INITIAL[1], 0.25])
-    buffer = io.BytesIO()
-    if wrap == "zip":
-        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-            archive.writestr("a", pickle.dumps(numbers))
-    elif wrap == "npz":
-        np.savez_compressed(buffer, numbers=numbers)
-    plain = numbers.tobytes()
-    data = {
-        "plain": plain,
-        "gzip": gzip.compress(plain),
-        "base64": b'{"x": "' + base64.b64encode(plain) + b'"}',
-        "float32": numbers.astype("f4").tobytes(),
-        "big endian": pickle.dumps(INITIAL[1].item()),
-        "text": json.dumps([round(INITIAL[1], 10)]).encode(),
-        "shifted": b"abc" + plain,
-    }.get(wrap, buffer.getvalue())
-    assert leaks(data, model) == {"initial"}
+def test_the_search_looks_everywhere() -> None:
+    model, numbers, buffer = private_model(), np.array([0.5, INITIAL[1], 0.25]), io.BytesIO()
+    np.savez_compressed(buffer, numbers=numbers)
+    for data in (
+        b"abc" + numbers.tobytes(),
+        buffer.getvalue(),
+        zlib.compress(numbers.tobytes()),
+        b'{"x": "' + base64.b64encode(numbers.tobytes()) + b'"}',
+        numbers.astype("f4").tobytes(),
+        pickle.dumps(INITIAL[1].item()),
+        json.dumps([round(INITIAL[1], 10)]).encode(),
+    ):
+        assert leaks(data, model) == {"initial"}
     assert leaks(np.array([0.5, 0.25, 0.75]).tobytes(), model) == set()
 
 
@@ -454,9 +408,7 @@ def test_run_folder_and_checkpoint_are_clean(tmp_path: Path) -> None:
     assert "notes" in leaks(files["config.json"], model)
 
 
-def test_saved_releases_ledgers_and_data_sets_are_clean(tmp_path: Path) -> None:
-    from dp_ensemble_env.scenarios.problem import Problem, ProblemSettings
-
+def test_saved_releases_and_ledgers_are_clean(tmp_path: Path) -> None:
     model = private_model()
     ledger = PrivacyLedger(tmp_path / "owner" / "ledger.jsonl")
     h = adjacency_from_counts(COUNTS, 100_000_000)
@@ -466,34 +418,13 @@ def test_saved_releases_ledgers_and_data_sets_are_clean(tmp_path: Path) -> None:
         assert leaks(release.save(tmp_path / name).read_bytes(), model) == set(), name
     for text in (ledger.to_json(), repr(ledger), str(release), repr(release)):
         assert leaks(text.encode(), model) == set()
-    settings = datasets.DatasetSettings(privacy=SPEC, episodes=8)
-    for private, expected in ((settings, set()), (datasets.DatasetSettings(episodes=8), {"default", "initial"})):
-        env = datasets.make_env(Problem(model, ProblemSettings(levels=4), model.notes), private)
-        seeds, _ = datasets.draw_starts(env, 8, 0)
-        episodes = [datasets.play(env, make_agent("standard", env), 0.01, seed) for seed in seeds]
-        data = pickle.dumps(episodes) + env.spec.to_json().encode()
-        assert leaks(data, model) >= expected and (expected or not leaks(data, model))
 
 
-def test_a_page_made_from_a_private_environment_is_clean(tmp_path: Path) -> None:
+def test_a_picture_of_a_private_environment_is_clean() -> None:
     model = private_model()
-    pages = {}
-    for name, privacy in (("private", with_ledger()), ("true", {})):
-        env = play(EnsembleEnv(model, render_mode="rgb_array", **privacy))
-        page = Page(name)
-        chart = Chart(
-            "start", "state", "share", [Series(str(row), range(4), row) for row in env.model.default.tolist()]
-        )
-        stop = Stop(0, "start", repr(env.model.initial.tolist()), {"start": env.model.initial.tolist()})
-        picture = draw_chart(chart, tmp_path / "chart.png")
-        page.takeaways([*env.model.notes, str(env.ledger.statement())], chart, picture)
-        page.explorer(Explorer("start", chart, chart, [stop]), [picture] * 2, ["", repr(env.model.power_kw)])
-        page.items([*env.model.notes, env._batch.behaviour.line(), str(env.ledger.statement()), repr(env.settings)])
-        page.table(["state", "start"], [[str(i), repr(float(p))] for i, p in enumerate(env.model.initial)])
-        page.table(["row"], [[repr(row)] for row in env.model.default.tolist()])
-        pages[name] = leaks(page.write(tmp_path / f"{name}.html").read_bytes(), model)
-        assert (leaks(env.render().tobytes(), model) == set()) or not privacy
-    assert pages["private"] == set() and pages["true"] >= {"default", "initial", "notes"}
+    env = play(EnsembleEnv(model, render_mode="rgb_array", **with_ledger()))
+    texts = [repr(env.settings), env._batch.behaviour.line(), str(env.ledger.statement()), repr(env.model)]
+    assert leaks(env.render().tobytes() + "".join(texts).encode(), model) == set()
 
 
 # ------------------------------------------------------------------ declarations
@@ -525,19 +456,9 @@ def test_private_levels_are_refused_with_the_remedy() -> None:
         private_model(public_fields=["level"])
     with pytest.raises(ValueError, match="list of names"):
         private_model(public_fields="levels")
-    hours = np.datetime64("2018-06-01T00:00") + np.arange(96 * 40) * np.timedelta64(15, "m")
-    kw = 50 + 10 * np.sin(np.arange(96 * 40) * 2 * np.pi / 96) + np.random.default_rng(0).normal(size=96 * 40)
-    metered = EnsembleModel.from_series(kw, times=hours, n_states=5)
-    assert metered.public_fields == ("utility", "penalty")  # they follow from arguments and the levels
-    with pytest.raises(ValueError, match="power levels"):
-        EnsembleEnv(metered, privacy="dirichlet:k=50")
-    opened_up = EnsembleModel.from_series(kw, times=hours, n_states=5, public=["levels", "initial"])
-    np.testing.assert_array_equal(EnsembleEnv(opened_up, privacy="dirichlet:k=50").model.initial, opened_up.initial)
 
 
 def test_an_unpickled_environment_cannot_draw_again_but_a_copy_in_the_process_can() -> None:
-    import copy
-
     env = EnsembleEnv(private_model(), privacy=SPEC, redraw="episode")
     env.reset(seed=0)
     away, twin = pickle.loads(pickle.dumps(env)), copy.deepcopy(env)

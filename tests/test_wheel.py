@@ -171,7 +171,7 @@ def test_commands_answer_without_extras(python, tmp_path):
         ("compare", "plots"),
         ("dataset", "minari"),
         ("reproduce", "plots"),
-        ("privacy plot", "plots"),
+        ("privacy frontier", "plots"),
         ("compare --backend ray", "ray"),
     ],
 )

@@ -42,7 +42,6 @@ COMMANDS = {
         "privacy calibrate": "find the largest k that reaches a target",
         "privacy release": "draw one private matrix, charged to a ledger",
         "privacy audit": "attack the mechanism and what only looks private",
-        "privacy plot": "draw epsilon against k, and the simplex",
         "privacy frontier": "score against epsilon, with participants",
         "privacy regret": "where each lost dollar went",
     },

@@ -7,36 +7,21 @@ import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from rich.text import Text
 
-from dp_ensemble_env import scenarios
 from dp_ensemble_env.cli.options import OnProblem, keeping, say
 from dp_ensemble_env.experiments.studies.frontier import FrontierSettings
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.privacy.accounting.compose import (
-    RowGroup,
-    UnreachableTarget,
-    calibrate_k,
-    composed_epsilon,
-    renyi_epsilon,
-)
+from dp_ensemble_env.privacy.accounting.compose import RowGroup, calibrate_k, composed_epsilon, renyi_epsilon
 from dp_ensemble_env.privacy.accounting.divergence import worst_case_epsilon
 from dp_ensemble_env.privacy.accounting.theorem2 import theorem2_epsilon
-from dp_ensemble_env.privacy.adjacency import AGGREGATE_LIMIT, Adjacency, adjacency_from_counts
+from dp_ensemble_env.privacy.adjacency import AGGREGATE_LIMIT, adjacency_from_counts
 from dp_ensemble_env.privacy.fleet import Fleet
 from dp_ensemble_env.privacy.ledger import PrivacyLedger, require_guarantee
 from dp_ensemble_env.privacy.mechanisms import Mechanism, mechanism
-from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletEvent
 from dp_ensemble_env.privacy.mechanisms.fleet_sums import FleetMechanism
-from dp_ensemble_env.privacy.reachable import (
-    PRIVATE_MARK,
-    advice,
-    floorless_report,
-    reach_statement,
-    reachable_settings,
-)
 from dp_ensemble_env.privacy.statement import release_guarantee
 from dp_ensemble_env.reporting.tables import write_csv
 from dp_ensemble_env.scenarios.problem import ForecastSettings, MeterSettings, ProblemSettings
@@ -44,82 +29,49 @@ from dp_ensemble_env.tools.console import Progress, paragraph, table
 from dp_ensemble_env.tools.files import atomic_write, check_writable
 from dp_ensemble_env.tools.validation import check_choice, check_count, check_positive
 
-SHARES = (0.1, 0.25, 0.5, 0.7, 0.85, 0.95)  # floors tried, as shares of the largest possible
 KS = (5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0)
 
 
 @dataclass(frozen=True, kw_only=True)
-class OnMatrix:
-    """A command on one matrix: of a scenario, or of a meter."""
+class OfRows:
+    """A claim about rows of the Dirichlet mechanism's input."""
 
-    scenario: str | None = "campus-event"
-    """Built-in problem to take the matrix from."""
-    levels: int | None = None
-    """Number of power levels."""
+    floor: float = 0.1
+    """Least entry before the draw."""
     h: float = 0.03
     """Adjacency: L1 distance of two rows."""
-    transitions: float | None = None
-    """Take h = 2C/N per row from the counts, with this C, instead of --h."""
     delta: float = 1e-6
     """Probability of exceeding epsilon."""
-    meter: MeterSettings = MeterSettings()
-
-    def load(self) -> tuple[str, EnsembleModel]:
-        """Build the problem, and say on stderr what was read and assumed; one matrix, not one for each step."""
-        name = self.scenario or "campus-event"
-        problem = ProblemSettings.of(self.meter, scenario=name, levels=self.levels, dynamics="pooled").build()
-        say(*problem.notes)
-        return problem.settings.title, problem.model
-
-    def adjacency(self, model: EnsembleModel) -> float | Adjacency:
-        """Take the stated adjacency, or the one that the counts give."""
-        counts: Any = model.counts
-        return self.h if self.transitions is None else adjacency_from_counts(counts, self.transitions)
-
-
-@dataclass(frozen=True, kw_only=True)
-class OfRows:
-    """A claim about rows."""
-
-    rows: int | None = None
-    """Rows that one unit touches: 20 unless given, or all on a matrix."""
+    rows: int = 20
+    """Rows that one unit touches."""
     entries: Literal["two", "any"] = "two"
     """Entries of a row that may differ."""
-    draws: int = 32
-    """Draws for the cost in dollars."""
+
+    def sentence(self, k: float) -> str:
+        """Say what a release at this k guarantees."""
+        return release_guarantee(k, self.h, self.floor, self.delta, self.rows, entries=self.entries)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Guarantee(OnMatrix, OfRows):
+class Guarantee(OfRows):
     """Say what a release guarantees, in one line and in a table over k.
-
-    Without a floor no epsilon holds in the worst case: then say what the matrix at hand supports, and which settings
-    reach a target on it.
 
     Examples
     --------
       dp-ensemble privacy guarantee --k 50 --floor 0.1 --rows 20
-      dp-ensemble privacy guarantee --floor 0 --scenario campus-event
     """
 
     k: float = 50.0
     """Concentration of the Dirichlet mechanism."""
-    floor: float = 0.1
-    """Least entry before the draw."""
     ks: tuple[float, ...] = KS
     """Values of k for the table."""
-    epsilon: float = 5.0
-    """Target to aim at where there is no floor."""
 
     def run(self) -> int:
         """Print one sentence and a table over k."""
-        rows = check_count(20 if self.rows is None else self.rows, "--rows")
-        if self.floor and self.meter.meter is not None:
-            raise ValueError("a guarantee with a floor holds for any matrix; leave --meter out.")
-        scenarios.card(self.scenario or "")  # refuses a misspelt name
-        paragraph(release_guarantee(self.k, self.h, self.floor, self.delta, rows, entries=self.entries))
+        rows = check_count(self.rows, "--rows")
+        paragraph(self.sentence(self.k))
         if self.floor == 0:
-            return self.without_floor()
+            return 0
         title = f"epsilon at delta={self.delta:g}, h={self.h:g}, floor={self.floor:g}"
         headings = ("k", "Theorem 2, 1 row", "exact, 1 row", f"exact, {rows} rows", f"any entries, {rows} rows")
         lines: list[list[Text]] = []
@@ -137,28 +89,11 @@ class Guarantee(OnMatrix, OfRows):
                 monitor.advance(len(lines))
         note = (
             "Theorem 2: the paper's bound, corrected (omega_bar = omega, two protected entries). Exact: the dominating "
-            "pair, composed over rows as privacy-loss distributions. Any entries: rows that differ by h in total, in "
-            "any number of entries (Rényi bound), which is what removing a participant does. h is that of the "
-            "mechanism's input: mixing a row of s successors with the floor shrinks the data's h by 1 - floor*s. Note "
-            f"that {AGGREGATE_LIMIT}."
+            "pair, composed over rows. Any entries: rows that differ by h in total, in any number of entries, which is "
+            "what removing a participant does. h is that of the mechanism's input: mixing a row of s successors with "
+            f"the floor shrinks the data's h by 1 - floor*s. Note that {AGGREGATE_LIMIT}."
         )
         table(title, headings, lines, notes=(note,))
-        return 0
-
-    def without_floor(self) -> int:
-        """Say what a release without a floor is worth on the matrix at hand, and what would reach the target."""
-        with Progress("measuring the matrix"):
-            title, model = self.load()
-            h = self.adjacency(model)
-            moves = h.h if isinstance(h, Adjacency) else h
-            entries: Any = "any" if isinstance(h, Adjacency) else self.entries
-            lines = [
-                f"The matrix in what follows: {title}.",
-                str(floorless_report(model.default, self.k, moves, self.delta, entries)),
-                reach_statement(model, (self.epsilon, self.delta), h, draws=self.draws, entries=entries),
-            ]
-        for line in lines:
-            paragraph(line)
         return 0
 
     def theorem2(self, k: float) -> str:
@@ -170,83 +105,27 @@ class Guarantee(OnMatrix, OfRows):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Calibrate(OnMatrix, OfRows):
-    """Find the largest k that reaches a target: in the abstract, or on a matrix with its cost in dollars.
+class Calibrate(OfRows):
+    """Find the largest k that reaches a target.
 
     Examples
     --------
       dp-ensemble privacy calibrate --epsilon 8 --floor 0.1 --rows 20
-      dp-ensemble privacy calibrate --epsilon 5 --scenario campus-event
     """
 
     epsilon: float
     """Target epsilon."""
-    floor: float | None = None
-    """Least entry before the draw; several are tried on a matrix unless given."""
-    scenario: str | None = None
-    """Built-in problem to take the matrix from."""
 
     def run(self) -> int:
-        """Print the largest k for a target, in the abstract or on a matrix with its cost."""
-        if self.meter.meter is None and self.scenario is None:
-            if self.floor is None:
-                raise ValueError(
-                    "--floor is missing: give the least entry of the support, or --scenario or --meter to search over "
-                    "floors."
-                )
-            rows = 20 if self.rows is None else self.rows
-            k = calibrate_k(self.epsilon, self.delta, self.h, self.floor, rows, entries=self.entries)
-            paragraph(f"k = {k:.6g}")
-            paragraph(release_guarantee(k, self.h, self.floor, self.delta, rows, entries=self.entries))
-            return 0
-        _, model = self.load()
-        h = self.adjacency(model)
-        if isinstance(h, Adjacency):
-            paragraph(str(h))
-        entries = "any" if isinstance(h, Adjacency) else self.entries
-        reached = self.search(model, h, {"draws": self.draws, "rows": self.rows or "sequential", "entries": entries})
-        touched = f"a unit touches at most {self.rows} rows" if self.rows else "all rows composed"
-        table(
-            f"settings that reach epsilon={self.epsilon:g} at delta={self.delta:g} on this matrix",
-            ("floor", "k", "cost, $ per load and event", f"cost, $ for {model.buildings} loads"),
-            [
-                [
-                    f"{s.floor:.4g}",
-                    f"{s.k:.4g}",
-                    f"{s.cost:.2f} ± {s.standard_error:.2f}",
-                    f"{s.cost * s.buildings:,.0f}",
-                ]
-                for s in reached
-            ],
-            notes=(
-                f"Exact cost of privacy over {self.draws} draws (± one standard error); adjacency {reached[0].h} "
-                f"({entries} entries), {touched} [{PRIVATE_MARK}].",
-            ),
-        )
+        """Print the largest k for a target, and what it guarantees."""
+        k = calibrate_k(self.epsilon, self.delta, self.h, self.floor, self.rows, entries=self.entries)
+        paragraph(f"k = {k:.6g}")
+        paragraph(self.sentence(k))
         return 0
-
-    def search(self, model: EnsembleModel, h: float | Adjacency, sought: dict[str, Any]) -> list[Any]:
-        """Return the settings that reach the target, the cheapest first."""
-        most = int((model.default > 0).sum(axis=-1).max())
-        shares = SHARES if self.floor is None else (self.floor * most,)
-        with Progress("trying floors", len(shares)) as monitor:
-
-            def watch(floors: Any) -> Any:
-                for count, floor in enumerate(floors):
-                    monitor.advance(count)
-                    yield floor
-
-            target = (self.epsilon, self.delta)
-            reached = list(reachable_settings(model, *target, h, shares=shares, **sought, progress=watch))
-            if not reached and self.floor is not None:
-                raise UnreachableTarget(f"no k reaches the target with --floor {self.floor:g}; leave it out.")
-            if not reached:
-                raise UnreachableTarget(reach_statement(model, target, h, **sought))
-        return reached
 
 
 @dataclass(frozen=True, kw_only=True)
-class Release(OnMatrix):
+class Release:
     r"""Draw one private matrix: charged to the ledger first, then drawn, then written.
 
     With --fleet a participant is protected: --privacy gaussian:epsilon=1, laplace or posterior.
@@ -268,6 +147,17 @@ class Release(OnMatrix):
     """Ledger file; made if it does not exist."""
     privacy: str = "dirichlet:k=50"
     """The mechanism."""
+    scenario: str = "campus-event"
+    """Built-in problem to take the matrix from."""
+    levels: int | None = None
+    """Number of power levels."""
+    h: float = 0.03
+    """Adjacency: L1 distance of two rows."""
+    transitions: float | None = None
+    """Take h = 2C/N per row from the counts, with this C, instead of --h."""
+    delta: float = 1e-6
+    """Probability of exceeding epsilon."""
+    meter: MeterSettings = MeterSettings()
     fleet: Path | None = None
     """Meters of the participants: a wide file, or a folder of files."""
     edges: tuple[float, ...] | None = None
@@ -282,8 +172,6 @@ class Release(OnMatrix):
     """Refuse to exceed this epsilon and delta."""
     label: str = "dp-ensemble privacy release"
     """What the release is for."""
-    epsilon: float = 5.0
-    """Target to aim at where there is no floor."""
     seed: int | None = None
     """Repeatable, hence NOT private; the system's entropy unless given."""
     force: bool = False
@@ -296,7 +184,7 @@ class Release(OnMatrix):
         if self.output.exists() and not self.force:
             raise ValueError(f"{self.output} exists; name another file, or add --force to replace it.")
         drawn = mechanism(self.privacy)
-        model, data, terms = self.source(drawn)
+        data, terms = self.source(drawn)
         if not self.no_guarantee:
             try:
                 require_guarantee(drawn.event(data, **terms), self.delta)
@@ -315,18 +203,10 @@ class Release(OnMatrix):
         page, _ = card.save(self.output)
         paragraph(f"Privacy card: {page}")
         paragraph(str(card))
-        event = ledger.priced(drawn.event(data, **terms))
-        if self.no_guarantee and model is not None and isinstance(event, DirichletEvent) and event.bare:
-            with Progress("looking for settings that reach a target"):
-                words = advice(model, event, (self.epsilon, self.delta))
-            private = self.output.with_name(f"{self.output.stem}-private.txt")
-            with atomic_write(private) as stream:
-                stream.write(f"Private: computed from the matrix itself. Do not publish.\n\n{words}\n")
-            paragraph(f"What the matrix itself would support is in {private}: for the owner of the data only.")
         return 0
 
-    def source(self, drawn: Mechanism) -> tuple[EnsembleModel | None, Any, dict[str, Any]]:
-        """Return the model, what to draw from, and the public terms of the draw."""
+    def source(self, drawn: Mechanism) -> tuple[Any, dict[str, Any]]:
+        """Return what to draw from, and the public terms of the draw."""
         if self.fleet is None:
             if self.edges is not None:
                 raise ValueError("--edges bounds the levels of a fleet; give the fleet with --fleet.")
@@ -335,8 +215,12 @@ class Release(OnMatrix):
                     f"the {drawn.name} mechanism protects participants; give their meters with --fleet and the public "
                     "bounds of the power levels with --edges."
                 )
-            _, model = self.load()
-            return model, model.default, {"h": self.adjacency(model)} if drawn.name == "dirichlet" else {}
+            settings = ProblemSettings.of(self.meter, scenario=self.scenario, levels=self.levels, dynamics="pooled")
+            problem = settings.build()  # one matrix, not one for each step
+            say(*problem.notes)
+            model, counts = problem.model, cast(Any, problem.model.counts)
+            h = self.h if self.transitions is None else adjacency_from_counts(counts, self.transitions)
+            return model.default, {"h": h} if drawn.name == "dirichlet" else {}
         if self.meter.meter is not None:
             raise ValueError("--meter is one building and --fleet are many participants; give one of them.")
         if self.edges is None:
@@ -348,7 +232,7 @@ class Release(OnMatrix):
         with Progress(f"reading {self.fleet}"):
             given = {name: value for name, value in how.items() if value is not None}
             declared: dict[str, Any] = {"step_minutes": self.step_minutes, "id_column": self.id_column}
-            return None, Fleet.read(self.fleet, edges=self.edges, **declared, **given), {}
+            return Fleet.read(self.fleet, edges=self.edges, **declared, **given), {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -421,50 +305,6 @@ class Audit:
         lines = [[Text(cell, style) for cell in row] for row, style in zip(rows, styles, strict=True)]
         table(title, headings, lines, notes=(note,))
         return 0 if all(one.good for one in tried) else 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plot:
-    """Draw epsilon against k, and the outputs for two adjacent inputs on the simplex.
-
-    Examples
-    --------
-      dp-ensemble privacy plot
-      dp-ensemble privacy plot --output figures --k 20 100
-    """
-
-    h: float = 0.03
-    """Adjacency: L1 distance of two rows."""
-    floor: float = 0.1
-    """Least entry."""
-    rows: int = 20
-    """Rows composed."""
-    k: tuple[float, ...] = (50.0, 200.0)
-    """Panels of the simplex."""
-    row: tuple[float, float, float] = (0.2, 0.6, 0.2)
-    """Row on the simplex."""
-    points: int = 1000
-    """Draws per input."""
-    seed: int = 0
-    """Seed of the draws."""
-    output: Path = Path("figures")
-    """Folder for the pictures."""
-
-    def run(self) -> int:
-        """Draw the two pictures."""
-        from dp_ensemble_env.reporting.privacy_plots import plot_epsilon, plot_simplex
-
-        check_writable(self.output, folder=True)
-        with Progress("drawing"):
-            self.output.mkdir(parents=True, exist_ok=True)
-            simplex = self.output / "simplex.png"
-            paths = [
-                plot_simplex(simplex, list(self.row), self.h, self.k, self.points, self.seed),
-                plot_epsilon(self.output / "epsilon_against_k.png", self.h, self.floor, self.rows),
-            ]
-        for path in paths:
-            print(f"Wrote {path}")
-        return 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -35,7 +35,6 @@ _MODULES = {
     "mechanisms.posterior": "PosteriorMechanism",
     "mechanisms.public": "PublicMechanism",
     "release": "Release",
-    "reachable": "FloorlessReport Setting floorless_report privacy_cost reach_statement reachable_settings",
     "statement": "PrivacyCard release_guarantee",
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names.split()}

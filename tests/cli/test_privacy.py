@@ -17,7 +17,6 @@ from dp_ensemble_env.privacy import (
 )
 from dp_ensemble_env.privacy.accounting.compose import RowGroup
 from dp_ensemble_env.privacy.mechanisms import fleet_sums
-from dp_ensemble_env.privacy.reachable import PRIVATE_MARK
 
 
 @pytest.fixture
@@ -41,29 +40,18 @@ def test_guarantee_prints_a_sentence_and_a_table(run):
     assert cells[4] == pytest.approx(composed_epsilon(1e-6, [RowGroup(50, 0.1, 0.03, 20)], "any"), rel=1e-3)
 
 
-def test_guarantee_without_a_floor_says_so_and_names_settings(run):
-    status, out, _ = run("guarantee", "--floor", 0, "--draws", 4, "--epsilon", 15)
-    out = " ".join(out.split())
-    assert status == 0 and "No guarantee (epsilon = infinity" in out
-    assert "supports no epsilon" in out and "To reach (15, 1e-06) on this matrix: floor=" in out
-    assert out.count(f"[{PRIVATE_MARK}]") == 2
+def test_guarantee_without_a_floor_says_so(run):
+    status, out, _ = run("guarantee", "--floor", 0)
+    assert status == 0 and "No guarantee (epsilon = infinity" in " ".join(out.split())
 
 
-def test_calibrate(run, campus, monkeypatch):
+def test_calibrate(run):
     status, out, _ = run("calibrate", "--epsilon", 8, "--floor", 0.1)
     assert status == 0
     assert float(out.split("k = ")[1].split()[0]) == pytest.approx(calibrate_k(8, 1e-6, 0.03, 0.1, 20), rel=1e-4)
     status, out, err = run("calibrate", "--epsilon", 1, "--floor", 0.1)
-    assert (
-        status == 2 and not out and "does not fall below 4.821; raise the floor above" in err and err.count("\n") == 1
-    )
-    well_seen = campus.override(counts=np.rint(5000 * campus.default))
-    monkeypatch.setattr("dp_ensemble_env.cli.privacy.OnMatrix.load", lambda self: ("campus", well_seen))
-    status, out, _ = run("calibrate", "--epsilon", 20, "--scenario", "campus-event", "--transitions", 1, "--draws", 4)
-    out = " ".join(out.split())
-    assert status == 0 and "$ per load" in out and "from counts" in out and PRIVATE_MARK in out
-    assert run("calibrate", "--epsilon", 0.01, "--scenario", "campus-event")[0] == 2
-    assert "--floor is missing" in run("calibrate", "--epsilon", 1)[2]
+    assert status == 2 and not out and err.count("\n") == 1
+    assert "does not fall below 4.821; raise the floor above" in err
 
 
 def test_release_draws_from_the_system_and_books_first(run, tmp_path, campus):
@@ -108,7 +96,7 @@ def test_a_seeded_release_is_declared_not_private(run, tmp_path):
 
 
 def test_release_needs_a_ledger_and_a_guarantee_or_the_word_that_there_is_none(run, tmp_path):
-    words = ["--output", tmp_path / "x.json", "--epsilon", 15]
+    words = ["--output", tmp_path / "x.json"]
     status, _, err = run("release", *words)
     assert status == 2 and "--ledger" in err
     words += ["--ledger", tmp_path / "l.jsonl"]
@@ -116,11 +104,7 @@ def test_release_needs_a_ledger_and_a_guarantee_or_the_word_that_there_is_none(r
     assert status == 2 and "no epsilon that holds for all inputs" in err and "--no-guarantee" in err
     assert not list(tmp_path.iterdir())  # nothing was drawn, charged or written
     status, out, _ = run("release", *words, "--no-guarantee")
-    out = " ".join(out.split())
-    assert status == 0 and "no guarantee (epsilon = infinity" in out and PRIVATE_MARK not in out
-    advice = (tmp_path / "x-private.txt").read_text()  # what depends on the matrix has a file of its own
-    assert advice.startswith("Private:") and "To reach (15, 1e-06) on this matrix" in advice
-    assert advice.count(PRIVATE_MARK) == 2
+    assert status == 0 and "no guarantee (epsilon = infinity" in " ".join(out.split())
 
 
 def test_release_of_a_meter_file(run, tmp_path):
@@ -191,14 +175,6 @@ def test_audit_of_participants_reports_a_false_claim(run, monkeypatch):
     assert status == 1 and "BROKEN" in out
 
 
-def test_plot_writes_two_pictures(run, tmp_path):
-    status, out, _ = run("plot", "--output", tmp_path / "figures", "--points", 100, "--rows", 3)
-    assert status == 0
-    for name in ("epsilon_against_k.png", "simplex.png"):
-        content = (tmp_path / "figures" / name).read_bytes()
-        assert content.startswith(b"\x89PNG") and len(content) > 20_000 and name in out
-
-
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -216,8 +192,6 @@ def test_plot_writes_two_pictures(run, tmp_path):
         (["audit", "--floor", "0.4"], "leave room"),
         (["audit", "--draws", "1"], "draws must be at least 4"),
         (["audit", "--privacy", "gaussian:epsilon=1"], "--participants 60"),
-        (["plot", "--row", "0.5", "0.4", "0.3", "--points", "10"], "sum to 1"),
-        (["plot", "--row", "0.2", "0.01", "0.79", "--points", "10"], "below h/2"),
         (["frontier", "--mechanisms", "gausian"], "did you mean 'gaussian'"),
         (["frontier", "--delta", "3"], "delta must lie in (0, 1)"),
         (["regret", "--learner", "z-lerning"], "did you mean 'z-learning'"),

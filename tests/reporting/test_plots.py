@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib import pyplot as plt
 
 from dp_ensemble_env.reporting import plots
-from dp_ensemble_env.reporting.privacy_plots import plot_simplex
+from dp_ensemble_env.reporting.privacy_plots import plot_regrets
 
 
 def test_importing_changes_nothing_of_matplotlib():
@@ -21,10 +21,10 @@ def test_importing_changes_nothing_of_matplotlib():
 
 
 def test_drawing_leaves_no_trace_and_does_not_depend_on_the_session(tmp_path):
-    plain = plot_simplex(tmp_path / "plain.png", points=20).read_bytes()
+    plain = plot_regrets([], tmp_path / "plain.png").read_bytes()
     with matplotlib.style.context("dark_background"):
         before, backend = dict(matplotlib.rcParams), matplotlib.get_backend()
-        dark = plot_simplex(tmp_path / "dark.png", points=20).read_bytes()
+        dark = plot_regrets([], tmp_path / "dark.png").read_bytes()
         assert dict(matplotlib.rcParams) == before and matplotlib.get_backend() == backend
     assert dark == plain and not plt.get_fignums()
 

@@ -88,11 +88,10 @@ def cells(instances: int | None = None, releases: int | None = None) -> Iterator
 def trainings() -> Iterator[Cell]:
     """Yield the trainings of the learner on the first test instance, the most wanted ones first."""
     for name in (*SEEDS, *(name for name in SCENARIOS if name not in SEEDS)):
-        where: dict[str, Any] = {"problem": scenario_problem(name), "split": "test", "data": name}
+        how: dict[str, Any] = {"settings": LEARNER, "steps": STEPS, "action": "signals", "data": name}
         for seed in range(SEEDS.get(name, 1)):
             for spec in KNOWLEDGE.values():
-                how = {"settings": LEARNER, "steps": STEPS, "action": "signals"}
-                yield Cell(agent="ppo", privacy=spec, seed=seed, **how, **where)
+                yield Cell(problem=scenario_problem(name), agent="ppo", split="test", privacy=spec, seed=seed, **how)
 
 
 def supplies() -> Supplies:
@@ -161,17 +160,20 @@ def main() -> None:
     """Measure, or record what is measured and write the tables."""
     command, *folder = sys.argv[1:] or ["write"]
     if command in ("measure", "train"):
-        wanted = cells() if command == "measure" else trainings()
-        for row in run(wanted, Store(Path(folder[0])), Place(), supplies=supplies()):
+        for row in run(
+            cells() if command == "measure" else trainings(), Store(Path(folder[0])), Place(), supplies=supplies()
+        ):
             print(row.cell.title, [round(score, 2) for score in row.scores], flush=True)
     elif folder:
         store = Store(Path(folder[0]))
         found = {_same(row.cell): row for row in read_results(RECORD)[1]}
-        found |= {_same(cell): row for cell in (*cells(), *trainings()) if (row := store.load(cell)) is not None}
-        kept = [found[_same(cell)] for cell in (*cells(), *trainings()) if _same(cell) in found]
-        write_results(RECORD, results(kept, "scripts/privacy_table.py"))
-    rows, text = read_results(RECORD)[1], PAGE.read_text(encoding="utf-8")
-    for name, made in (("table", table(rows)), ("learner", learned(rows))):
+        for cell in (wanted := [*cells(), *trainings()]):
+            if (measured := store.load(cell)) is not None:
+                found[_same(cell)] = measured
+        rows = [found[_same(cell)] for cell in wanted if _same(cell) in found]
+        write_results(RECORD, results(rows, "scripts/privacy_table.py"))
+    recorded, text = read_results(RECORD)[1], PAGE.read_text(encoding="utf-8")
+    for name, made in (("table", table(recorded)), ("learner", learned(recorded))):
         before, _, rest = text.partition(BEGIN.format(name))
         text = f"{before}{BEGIN.format(name)}\n{made}\n{END.format(name)}{rest.partition(END.format(name))[2]}"
     PAGE.write_text(text, encoding="utf-8")

@@ -1,6 +1,6 @@
 """The documentation of the scenarios, written from their cards, their recorded probes and the recorded leaderboard.
 
-``make scenario-pages`` writes the table in the README, a page for each scenario with its picture, and the page that
+``make scenario-pages`` writes the gallery in the README, a page for each scenario with its picture, and the page that
 compares them. A test keeps the files equal to what this module writes.
 """
 
@@ -19,12 +19,13 @@ from dp_ensemble_env.envs import actions
 from dp_ensemble_env.envs.tables import AHEAD, Row
 from dp_ensemble_env.experiments.probes import Probes, recorded
 from dp_ensemble_env.experiments.runner import read_results
-from dp_ensemble_env.experiments.standings import Standings, by_problem, markdown
+from dp_ensemble_env.experiments.standings import HONEST, Standings, by_problem, markdown
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.tools.files import atomic_write
 
-#: Between these lines of the README stands the table.
+#: Between these lines of the README stands the gallery; how many pictures stand side by side.
 BEGIN, END = "<!-- scenarios: written by make scenario-pages -->", "<!-- end of scenarios -->"
+ACROSS = 4
 MODES = ("price", "discrete", "tilt", "policy")
 #: How many seeds are looked at for an episode with many contexts.
 SEEDS = 20
@@ -45,13 +46,8 @@ NOTE = (
     "Interquartile mean over test instances. Agents that plan are made on each instance, or on a release of it, and "
     "scored exactly; learners play instances that they never saw. [Leaderboard](leaderboard.md) has the intervals."
 )
-#: The same in short, for the README.
-SHORT = (
-    "Exact scores of the instance that the ids play. *Open loop*: the best plan by the clock alone. *Public guess*: "
-    "the plan made without data. Action modes: the best constant action / the best possible. A scenario tests "
-    f"*feedback* where the open loop leaves {100 - DEMANDING:g} points or more, *data* where the public guess does, "
-    "and a *constraint* where there is a limit or a target. [More](docs/scenarios.md)."
-)
+#: Below the gallery.
+SHORT = "Left: uncontrolled; right: optimal. [What each of them tests](docs/scenarios.md)."
 
 
 # ------------------------------------------------------------------ tables
@@ -87,7 +83,13 @@ def _number(value: float) -> str:
 # ------------------------------------------------------------------ pages
 def readme_section() -> str:
     """Return what stands between the marks in the README."""
-    return f"{BEGIN}\n\n{probe_table('docs/scenarios/')}\n{_filled(SHORT)}\n\n{END}"
+    cells = [
+        f"[![{name}](docs/images/scenarios/{name}.gif)<br>{name}](docs/scenarios/{name}.md)"
+        for name in scenarios.BUILT_IN
+    ]
+    cells += [""] * (-len(cells) % ACROSS)
+    rows = [cells[i : i + ACROSS] for i in range(0, len(cells), ACROSS)]
+    return f"{BEGIN}\n\n{markdown(rows[0], rows[1:])}\n{_filled(SHORT)}\n\n{END}"
 
 
 def overview(standings: Standings) -> str:
@@ -282,7 +284,30 @@ def animation(name: str, path: Path) -> Path:
         return len(seen)
 
     seed = max(range(SEEDS if env.model.context is not None else 1), key=contexts)
-    return animate(make_agent("standard", env), env, path, name="optimal", seed=seed)
+    return animate(make_agent("standard", env), env, path, name="optimal", score=100.0, seed=seed)
+
+
+def ranking(standings: Standings, path: Path) -> Path:
+    """Draw the score of every agent with its interval, wide enough for a telephone and no wider."""
+    from dp_ensemble_env.reporting.plots import save, subplots
+
+    agents = sorted(standings.agents, key=lambda name: standings.overall(name).value)
+    scores = [standings.overall(name) for name in agents]
+    figure, axes = subplots(figsize=(4.6, 0.3 * len(agents) + 1.0), layout="constrained")
+    for row, (name, one) in enumerate(zip(agents, scores, strict=True)):
+        reach = [[one.value - one.low], [one.high - one.value]]
+        axes.errorbar([one.value], [row], xerr=reach, fmt="o", color="C0", ms=5, capsize=3)
+        left = one.value > 55  # the number stands on the side with more space
+        place, side = (one.low - 3, "right") if left else (one.high + 3, "left")
+        text = f"{one.value + 0.0:.0f}, ε = {standings.epsilon(name)}"
+        axes.text(place, row, text, ha=side, va="center", fontsize=8, backgroundcolor="white")
+        if name == HONEST:
+            axes.axvline(one.value, color="0.6", ls=":", lw=1, zorder=0)
+    axes.axvline(100, color="0.6", ls="--", lw=1)
+    axes.set_yticks(range(len(agents)), [name.replace(", ", ",\n", 1) if len(name) > 18 else name for name in agents])
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set(xlabel="score (100 = optimum, dotted = without data)", xlim=(-8, 108), xticks=range(0, 101, 25))
+    return save(figure, path, dpi=150)
 
 
 def draw(root: Path) -> None:
@@ -291,6 +316,7 @@ def draw(root: Path) -> None:
     images.mkdir(parents=True, exist_ok=True)
     for name in scenarios.BUILT_IN:
         animation(name, images / f"{name}.gif")
+    ranking(Standings(read_results(root / "docs" / "leaderboard.json")[1]), images.parent / "leaderboard.png")
 
 
 def main() -> None:

@@ -110,7 +110,7 @@ class Evaluate(InEnvironment):
 
                 monitor.stage("drawing")
                 name = "optimal" if self.agent == "standard" else Path(self.agent).name
-                animate(agent, env, self.animate, name=name, seed=self.seed)
+                animate(agent, env, self.animate, name=name, score=result.score, seed=self.seed)
         show(self.agent, env, result, deployed)
         if self.animate:
             print(f"Animation: {self.animate}")

@@ -57,7 +57,9 @@ def check_suffix(path: Path) -> None:
         raise ValueError(f"{path} must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]} to become an animation.")
 
 
-def animate(agent: Agent, env: EnsembleEnv, path: Path, *, name: str = "agent", seed: int = 0) -> Path:
+def animate(
+    agent: Agent, env: EnsembleEnv, path: Path, *, name: str = "agent", score: float | None = None, seed: int = 0
+) -> Path:
     """Play one episode and write it beside the uncontrolled one.
 
     Parameters
@@ -69,16 +71,18 @@ def animate(agent: Agent, env: EnsembleEnv, path: Path, *, name: str = "agent", 
         A GIF, an animated PNG or a WebP file, by its ending.
     name : str
         What the agent is called in the picture.
+    score : float, optional
+        Its score, which is shown beside the 0 of the uncontrolled loads.
     seed : int
         Of the episode.
     """
     check_suffix(path)
-    frames = _frames(agent, env, name, seed)
+    frames = _frames(agent, env, name, score, seed)
     _write(frames, path)
     return path
 
 
-def _frames(agent: Agent, env: EnsembleEnv, name: str, seed: int) -> list[NDArray[np.uint8]]:
+def _frames(agent: Agent, env: EnsembleEnv, name: str, score: float | None, seed: int) -> list[NDArray[np.uint8]]:
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     ours, idle = _twin(env, env.action_mode), _twin(env, "tilt")
     observation, _ = ours.reset(seed=seed)
@@ -90,7 +94,7 @@ def _frames(agent: Agent, env: EnsembleEnv, name: str, seed: int) -> list[NDArra
         observation = ours.step(action)[0]
         idle.step(nothing)
         scenes.append((idle.scene(), ours.scene()))
-    painter = _Painter(name, scenes[-1])
+    painter = _Painter(name, score, scenes[-1])
     return [painter.paint(*pair) for pair in scenes]
 
 
@@ -118,10 +122,10 @@ def _write(frames: list[NDArray[np.uint8]], path: Path) -> None:
 class _Painter(Renderer):
     """Draw two scenes on one canvas, with limits that hold for the whole episode."""
 
-    def __init__(self, name: str, last: tuple[Scene, Scene]) -> None:
+    def __init__(self, name: str, score: float | None, last: tuple[Scene, Scene]) -> None:
         super().__init__("rgb_array", 1)
         self._canvas = self._pygame.Surface((WIDTH, HEIGHT))
-        self._name = name
+        self._name, self._score = name, score
         idle, ours = last
         traces = [idle.power_kw, ours.power_kw]
         if ours.limit is not None:
@@ -205,11 +209,6 @@ class _Painter(Renderer):
             x, _ = axes.at(t, 0.0)
             at = (min(max(x, 26), WIDTH - 34), axes.bottom + 8)
             self._text(clock_text(model.times[t]), at, SMALL, GREY, align="centre")
-        for x, scene, color in ((52, idle, ORANGE), (362, ours, BLUE)):
-            self._text(f"reward so far {_money(scene.rewards.sum())}", (x, HEIGHT - 26), SMALL, color)
-
-
-def _money(dollars: float) -> str:
-    """Write dollars a load with three digits or so."""
-    digits = 0 if abs(dollars) >= 100 else 2
-    return f"{dollars + 0.0:,.{digits}f} $".replace("-", "\N{MINUS SIGN}")
+        if self._score is not None:
+            for x, score, color in ((52, 0.0, ORANGE), (362, self._score, BLUE)):
+                self._text(f"score {score + 0.0:.0f}".replace("-", "\N{MINUS SIGN}"), (x, HEIGHT - 30), MIDDLE, color)

@@ -54,6 +54,8 @@ def learner_settings(
         settings.pop("cosines", None)
     elif not actions.mode(core.action_mode).tilt:
         raise ValueError("cosines stand for tilts; pass action='tilt', or leave cosines out.")
+    if settings.get("frame_stack", 1) > 1 and settings.get("clock"):
+        raise ValueError("the clock reads a single observation; pass clock=False with frame_stack.")
     return settings
 
 
@@ -82,8 +84,17 @@ def training_env(core: EnsembleEnv, settings: dict[str, Any], models: Sequence[E
 
     They run the model that `core` runs: its release, if it has one, so that training is post-processing. If there are
     `models`, each episode draws one of these instead. Rewards are points. With ``cosines`` their action mode is that of
-    the cosines.
+    the cosines; with ``frame_stack`` an observation is the last so many, one after the other.
     """
+    venv = _plain_env(core, settings, models)
+    if (frames := settings.get("frame_stack", 1)) == 1:
+        return venv
+    from stable_baselines3.common.vec_env import VecFrameStack
+
+    return VecFrameStack(venv, frames)
+
+
+def _plain_env(core: EnsembleEnv, settings: dict[str, Any], models: Sequence[EnsembleModel]) -> Any:
     count = check_count(settings["n_envs"], "n_envs")
     task: dict[str, Any] = {
         "model": models or core.model,

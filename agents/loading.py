@@ -37,6 +37,8 @@ class LearnedAgent:
         Environment steps that were taken.
     seconds : float
         Wall-clock time of the training.
+    frame_stack : int
+        How many of the last observations the learner sees at once; the state of `predict` keeps them.
     """
 
     model: Any
@@ -46,6 +48,7 @@ class LearnedAgent:
     curve: list[tuple[int, float]] = field(default_factory=list)
     steps: int = 0
     seconds: float = 0.0
+    frame_stack: int = 1
 
     def __repr__(self) -> str:
         last = f", score {self.curve[-1][1]:.1f}" if self.curve else ""
@@ -55,11 +58,25 @@ class LearnedAgent:
         self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = True
     ) -> tuple[NDArray[np.floating], Any]:
         """Return the action and the hidden state, as `stable_baselines3` does."""
+        frames, state = (None, state) if self.frame_stack == 1 or state is None else state
+        if self.frame_stack > 1:
+            observation = frames = self._stacked(np.asarray(observation), frames, episode_start)
         action, state = self.model.predict(observation, state, episode_start, deterministic)
+        if self.frame_stack > 1:
+            state = frames, state
         if self.codes is not None:
             chosen = np.asarray(action)
             action = self.codes[chosen] if chosen.dtype.kind in "iu" else np.clip(chosen @ self.codes, -1.0, 1.0)
         return action, state
+
+    def _stacked(self, observation: Any, before: Any, episode_start: Any) -> NDArray[np.float32]:
+        """Return the last observations, the newest at the end and zeros before the episode, as `VecFrameStack` does."""
+        width = observation.shape[-1]
+        if before is None:
+            before = np.zeros((*observation.shape[:-1], self.frame_stack * width), observation.dtype)
+        elif episode_start is not None:
+            before = np.where(np.asarray(episode_start).reshape(observation.shape[:-1])[..., None], 0.0, before)
+        return np.concatenate([before[..., width:], observation], axis=-1).astype(np.float32)
 
     def schedule(self, model: EnsembleModel) -> NDArray[Any] | None:
         """Return the actions (T, c, ...) that it plays in a model, if it learned a schedule; else None."""
@@ -79,7 +96,7 @@ class LearnedAgent:
 
         about = {
             "codes": None if self.codes is None else self.codes.tolist(), "privacy": self.privacy, "curve": self.curve,
-            "steps": self.steps, "seconds": self.seconds, "binding": binding or {},
+            "steps": self.steps, "seconds": self.seconds, "frame_stack": self.frame_stack, "binding": binding or {},
         }  # fmt: skip
         return save_policy(path, self.model, self.name, about)
 
@@ -109,7 +126,7 @@ def _load(file: Path) -> LearnedAgent:
         if codes is not None and not (codes.ndim == 2 and np.isfinite(codes).all()):
             raise ValueError(f"{file} holds codes of actions that are not a table of finite numbers; train again.")
         curve = [(int(steps), float(score)) for steps, score in about["curve"]]
-        told = str(about["privacy"]), curve, int(about["steps"]), float(about["seconds"])
+        told = str(about["privacy"]), curve, int(about["steps"]), float(about["seconds"]), int(about["frame_stack"])
         return LearnedAgent(policy, str(weights.settings["algo"]), codes, *told)
     except (KeyError, TypeError) as error:
         raise ValueError(f"{file} does not say what it needs to about its training ({error}).") from error

@@ -25,7 +25,7 @@ MEAN_FIELD = "mean-field"
 #: Settings that are not arguments of an algorithm, with values of their types; ``hyperparams.toml`` explains them.
 OWN: Settings = {
     "n_envs": 8, "n_timesteps": 100_000, "policy": "MlpPolicy", "clock": False, "cosines": 0, "bins": 21,
-    "noise_type": "normal", "noise_std": 0.1,
+    "noise_type": "normal", "noise_std": 0.1, "frame_stack": 1,
 }  # fmt: skip
 #: Arguments of algorithms that are not for settings.
 _FIXED = ("env", "seed", "steps", "device", "verbose", "tensorboard_log", "progress", "_init_setup_model")

@@ -260,6 +260,7 @@ def _train(run: _Plan, core: EnsembleEnv, keep: RunFolder | None, progress: Call
         with nullcontext() if home is None else sole_writer(home, "training"):
             record, binding = (Record(), {}) if keep is None else _open(keep, run, core, trainer)
             agent = LearnedAgent(trainer, run.algo, codes_of(run.params, core), privacy_of(core))
+            agent.frame_stack = run.params.get("frame_stack", 1)
             _learn(agent, record, core, run, home, progress, binding)
             agent.model = trainer.policy  # all that acting needs
             if home is not None:

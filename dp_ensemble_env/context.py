@@ -107,6 +107,12 @@ class Context:
         """Whether an observation tells every context."""
         return int(self.shown.max()) + 1 == len(self)
 
+    @property
+    def words(self) -> str:
+        """What is shown of the contexts, in words."""
+        signs = ", ".join(self.signs)
+        return signs if self.is_shown else f"{len(self)}, of which observations show {signs}"
+
     def chances(self, t: int, w: int) -> FloatArray:
         """Return the chance of each context (c,) at time `t`, given what is shown of context `w`."""
         itself: FloatArray = np.eye(len(self))[w]

@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 
 from dp_ensemble_env import scenarios
-from dp_ensemble_env.agents.statistics import interval
 from dp_ensemble_env.envs import actions
 from dp_ensemble_env.envs.tables import AHEAD, Row
 from dp_ensemble_env.experiments.probes import Probes, recorded
@@ -105,8 +104,8 @@ def overview(standings: Standings) -> str:
     return f"""<!-- Written by make scenario-pages. -->
 # The scenarios
 
-Nine control problems, each with an environment id, an exact optimum, instances by number in disjoint sets for training,
-validation and test, and a card (`dp-ensemble scenarios NAME`). Ids exist for every action mode, such as
+Eleven control problems, each with an environment id, an exact optimum, instances by number in disjoint sets for
+training, validation and test, and a card (`dp-ensemble scenarios NAME`). Ids exist for every action mode, such as
 `dp_ensemble/Spot-tilt-v1`; the one without a mode takes signals. `population=`, `instance=`, `split=` and `privacy=`
 are arguments. A version is frozen: whatever changes the numbers of a scenario gets a new one.
 
@@ -131,13 +130,13 @@ are arguments. A version is frozen: whatever changes the numbers of a scenario g
 """
 
 
-def page(name: str, standings: Standings) -> str:
+def page(name: str) -> str:
     """Return the page of a scenario: its card."""
     card, model = scenarios.card(name), scenarios.make(name)
     size = f"{model.n_states} states, {model.horizon} decisions of {60 * model.step_hours:g} minutes"
     facts = [
         ("States", card.states),
-        ("Contexts", "" if model.context is None else ", ".join(model.context.names)),
+        ("Contexts", "" if model.context is None else model.context.words),
         ("Size", f"{size}, {model.buildings:,} loads"),
         ("Private", card.private),
         ("Sources", card.sources),
@@ -179,10 +178,7 @@ env = gymnasium.make("dp_ensemble_env:{scenarios.environment_id(name)}")
 sequences. How the numbers of instance 0 were found:
 
 {hows}
-
-## Leaderboard
-
-{_leaderboard(name, standings)}"""
+"""
 
 
 def ids(name: str) -> list[str]:
@@ -219,24 +215,6 @@ def _reward(model: EnsembleModel) -> str:
     )
 
 
-def _leaderboard(name: str, standings: Standings) -> str:
-    """Return what agents reach on the test instances, best first."""
-    agents = [agent for agent in standings.agents if name in standings.rows[agent]]
-    scores = {agent: interval(standings.of(agent)[name]) for agent in agents}
-    agents.sort(key=lambda agent: -scores[agent].value)
-    minus = "\N{MINUS SIGN}"
-    rows = [
-        [agent, standings.knows(agent), str(scores[agent]).replace("-", minus), standings.epsilon(agent, name)]
-        for agent in agents
-    ]
-    words = (
-        "Interquartile mean over ten test instances, with its 95 % bootstrap interval, and the ε of one release at "
-        "δ = 1e-6. *Made with*: the truth of each instance, a release of it, training instances, or nothing private. "
-        "All scenarios: [Leaderboard](../leaderboard.md)."
-    )
-    return f"{markdown(['agent', 'made with', 'score on test instances', 'ε'], rows)}\n{_filled(words)}\n"
-
-
 def _filled(text: str) -> str:
     return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
 
@@ -264,7 +242,7 @@ def texts(root: Path) -> dict[Path, str]:
         root / "README.md": before + readme_section() + rest.split(END, 1)[1],
         root / "docs" / "scenarios.md": overview(standings),
     }
-    return found | {root / "docs" / "scenarios" / f"{name}.md": page(name, standings) for name in scenarios.BUILT_IN}
+    return found | {root / "docs" / "scenarios" / f"{name}.md": page(name) for name in scenarios.BUILT_IN}
 
 
 # ------------------------------------------------------------------ pictures
@@ -274,7 +252,7 @@ def animation(name: str, path: Path) -> Path:
     from dp_ensemble_env.envs.ensemble import EnsembleEnv
     from dp_ensemble_env.reporting.animation import animate
 
-    env = EnsembleEnv(name, action="tilt")
+    env = EnsembleEnv(scenarios.make(name, shares_shown=True), action="tilt")  # pictures show what agents may not see
     nothing = np.zeros(env.action_space.shape or (), np.float32)
 
     def contexts(seed: int) -> int:

@@ -115,7 +115,7 @@ def card(name: str) -> list[tuple[str, str]]:
     rows = [
         ("story", about.story),
         ("states", about.states),
-        ("contexts", "" if model.context is None else ", ".join(model.context.names)),
+        ("contexts", "" if model.context is None else model.context.words),
         ("size", f"{facts}, {model.buildings} loads"),
         ("private", about.private),
         ("sources", about.sources),

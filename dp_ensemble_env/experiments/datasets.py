@@ -259,9 +259,11 @@ def play(env: gymnasium.Env[Any, Any], agent: Agent, noise: float, seed: int) ->
     core: Any = env.unwrapped
     rng = np.random.default_rng([seed, 1])
     observation, info = env.reset(seed=seed)
-    observations, infos, actions, rewards, done = [observation], [info], [], [], False
+    observations, infos, actions, done, memory = [observation], [info], [], False, None
+    rewards: list[Any] = []
     while not done:
-        action = np.asarray(agent.predict(observation)[0], core.action_space.dtype)
+        action, memory = agent.predict(observation, memory, np.array([not rewards]))
+        action = np.asarray(action, core.action_space.dtype)
         if noise > 0:
             action = explore(action, core.action_mode, noise, rng)
         observation, reward, done, _, info = env.step(action)

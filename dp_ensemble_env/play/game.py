@@ -151,10 +151,12 @@ def _whole_day(model: EnsembleModel, seed: int, optimal: bool) -> Day:
     env = EnsembleEnv(model, action="policy" if optimal else "price", reward="dollars")
     agent: Any = make_agent("standard", env) if optimal else None
     observation, info = env.reset(seed=seed)
-    day, done = Day(), False
+    day, done, memory = Day(), False, None
     day.begin(info)
+    action = np.zeros(1, np.float32)
     while not done:
-        action = np.zeros(1, np.float32) if agent is None else agent.predict(observation, deterministic=True)[0]
+        if agent is not None:
+            action, memory = agent.predict(observation, memory, deterministic=True)
         observation, reward, done, _, info = env.step(action)
         day.note(float(reward), info)
     return day

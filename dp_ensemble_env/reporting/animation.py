@@ -46,7 +46,9 @@ SUFFIXES = (".gif", ".png", ".webp")
 class Agent(Protocol):
     """What is asked of an agent here: Stable-Baselines3's `predict`."""
 
-    def predict(self, observation: Any, *, deterministic: bool) -> tuple[Any, Any]:
+    def predict(
+        self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = True
+    ) -> tuple[Any, Any]:
         """Return the action, and the agent's state."""
         ...
 
@@ -88,9 +90,9 @@ def _frames(agent: Agent, env: EnsembleEnv, name: str, score: float | None, seed
     observation, _ = ours.reset(seed=seed)
     idle.reset(seed=seed)
     nothing = np.zeros(idle.action_space.shape or (), dtype=np.float32)
-    scenes = [(idle.scene(), ours.scene())]
-    for _ in range(ours.model.horizon):
-        action, _ = agent.predict(observation, deterministic=True)
+    scenes, memory = [(idle.scene(), ours.scene())], None
+    for t in range(ours.model.horizon):
+        action, memory = agent.predict(observation, memory, np.array([t == 0]), deterministic=True)
         observation = ours.step(action)[0]
         idle.step(nothing)
         scenes.append((idle.scene(), ours.scene()))

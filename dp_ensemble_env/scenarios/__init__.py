@@ -102,6 +102,8 @@ _HOMES = {
     "call": ("call", 1),
     "feeder": ("feeder", 1),
     "tracking": ("tracking", 1),
+    "front": ("front", 1),
+    "depot": ("depot", 1),
 }
 #: Their names mean the same everywhere.
 BUILT_IN = tuple(_HOMES)

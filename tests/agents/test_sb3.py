@@ -15,6 +15,7 @@ stable_baselines3, sb3_contrib = map(importlib.import_module, ("stable_baselines
 
 from dp_ensemble_env import scenarios  # noqa: E402
 from dp_ensemble_env.agents.learners import codes_of, learner_settings, training_env  # noqa: E402
+from dp_ensemble_env.agents.loading import LearnedAgent  # noqa: E402
 from dp_ensemble_env.agents.sb3 import ClockFeatures  # noqa: E402
 from dp_ensemble_env.envs import EnsembleEnv, actions  # noqa: E402
 from dp_ensemble_env.envs.sb3 import EnsembleVecEnv  # noqa: E402
@@ -43,6 +44,29 @@ def test_the_clock_keeps_the_context():
     assert shown[:T].tolist() == [1, 0, 0, 0, 0, 0]
     np.testing.assert_array_equal(shown[T : T + N], observation[:N])
     np.testing.assert_array_equal(shown[T + N :], observation[N + 1 :])
+
+
+def test_the_last_observations_are_stacked_as_in_training():
+    """Acting keeps the frames in its state; over the end of an episode they are what VecFrameStack shows."""
+    core = EnsembleEnv("front", action="signals")
+    stacked, plain = training_env(core, {"n_envs": 2, "frame_stack": 3}), training_env(core, {"n_envs": 2})
+    seen: list[np.ndarray] = []
+
+    class Watcher:
+        def predict(self, observation, state=None, episode_start=None, deterministic=True):
+            seen.append(observation)
+            return np.zeros((2, 6), np.float32), state
+
+    agent = LearnedAgent(Watcher(), "ppo", frame_stack=3)
+    for env in (stacked, plain):
+        env.seed(1)
+    expected, observation, starts, state = stacked.reset(), plain.reset(), np.ones(2, bool), None
+    for _ in range(core.model.horizon + 3):
+        action, state = agent.predict(observation, state, starts)
+        np.testing.assert_array_equal(seen[-1], expected)
+        expected, (observation, _, starts, _) = stacked.step(action)[0], plain.step(action)
+    with pytest.raises(ValueError, match="clock"):
+        learner_settings("ppo", core, {"frame_stack": 3, "clock": True})
 
 
 # ------------------------------------------------------------------ what they earn

@@ -13,7 +13,7 @@ from helpers import TiltEnv, TiltVectorEnv, random_model
 from oracles import KINDS, MODES, M, N, T, general_model, policy_of
 
 from dp_ensemble_env.context import Context
-from dp_ensemble_env.envs import EnsembleEnv, actions, batch
+from dp_ensemble_env.envs import EnsembleEnv, batch
 from dp_ensemble_env.envs.tables import AHEAD, layout_of, observed_price
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.scenarios.depot import depot
@@ -382,7 +382,7 @@ def _hidden_pair(name):
 @pytest.mark.parametrize("name", ["front", "depot"])
 def test_what_is_hidden_of_the_context_is_hidden_everywhere(name, population):
     model, *paths = _hidden_pair(name)
-    for mode in actions.names():
+    for mode in MODES:
         seen = []
         for path in paths:
             env = EnsembleEnv(model, population, mode, reward="dollars", infos="all", render_mode="ansi")

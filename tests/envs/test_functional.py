@@ -99,15 +99,15 @@ def test_every_scenario_and_action_mode_in_single_precision(name, mode):
     env.action_space.seed(1)
     params, key = functional.make(env, dtype="float32"), np.random.default_rng(0)
     nobody = np.zeros(0, np.int64)
-    _, info = env.reset(seed=0)
+    env.reset(seed=0)
     for t in range(4):
-        before = functional.State(np.asarray(t), np.asarray(info.get("context", 0)), env.occupancy, nobody)
+        before = functional.State(np.asarray(t), np.asarray(env.context), env.occupancy, nobody)
         action = env.action_space.sample()
         observation, reward, _, _, info = env.step(action)
         after, seen, earned, _, parts = functional.step(params, before, np.asarray(action), key)
         np.testing.assert_allclose(after.shares, env.occupancy, rtol=0, atol=2e-6)
         assert parts["discomfort"] == pytest.approx(info["discomfort"], rel=1e-4, abs=1e-4)
-        if int(after.context) == info.get("context", 0):  # contexts are drawn apart
+        if int(after.context) == env.context:  # contexts are drawn apart
             assert earned == pytest.approx(reward, rel=1e-4, abs=1e-4)
             np.testing.assert_allclose(seen, observation, rtol=0, atol=2e-5)
 

@@ -172,7 +172,7 @@ def test_twin_rollouts_are_equal_and_stay_in_their_spaces(name: str) -> None:
         assert data_equivalence(found, same, exact=True) and found[0] in one.observation_space
         assert np.isfinite(found[1]) and found[2] == (t == model.horizon - 1) and not found[3]
         assert list(found[4]) == list(first[1])
-        assert found[0][: model.n_states].sum() == pytest.approx(1.0, abs=1e-5)
+        assert found[0][: model.n_states].sum() == pytest.approx(float(model.shares_shown), abs=1e-5)
     assert data_equivalence(one.reset(seed=0), first, exact=True)
 
 

@@ -81,7 +81,8 @@ def compare(model: EnsembleModel, population: str | int, mode: str, seed: int = 
                 if params.loads:
                     counts = np.bincount(states[i].states, minlength=model.n_states)
                     np.testing.assert_array_equal(envs._batch.state.counts[i], counts)
-                np.testing.assert_allclose(infos["occupancy"][i], states[i].shares, atol=1e-12)
+                np.testing.assert_allclose(envs.occupancy[i], states[i].shares, atol=1e-12)
+                np.testing.assert_array_equal(infos["occupancy"][i], model.shares_shown * envs.occupancy[i])
         if steps is not None:
             return
         observations, _, _, _, infos = envs.step(actions)  # the next episode begins

@@ -79,3 +79,14 @@ def test_time_left_leaves_out_the_work_of_earlier_runs():
     assert task.time_remaining == 240.0 and str(console._line(task)) == "work, 60 %, 0:04:00 left"
     progress.advance(100)
     assert str(console._line(task)) == "work, 100 %, 0:01:00 so far"
+
+
+def test_numbers_are_never_cut(capsys):
+    """Where names and headings are wide, they wrap, and every number stays whole within 80 columns."""
+    names = ["Cockatoo_education_Evangeline", "court"]
+    headings = ("meter", "days", "follows the day", "baseline", "baseline, adjusted", "persistence")
+    console.table("", headings, [[name, "40", "12.25", "13.25", "14.25", "15.25"] for name in names])
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    (row,) = [line for line in lines if line.startswith("court")]
+    assert row.split() == ["court", "40", "12.25", "13.25", "14.25", "15.25"]

@@ -95,8 +95,8 @@ def make_series(readings: Readings, rules: ReadSettings) -> PowerSeries:
 
 def _unit(readings: Readings, rules: ReadSettings) -> tuple[str, bool]:
     """Return the unit and whether a register was read, or say which arguments settle unit and stamp."""
-    if readings.unit is None and readings.lacks:
-        raise readings.origin.error(readings.lacks)
+    if readings.refusal:
+        raise readings.origin.error(readings.refusal)
     register = is_register(readings, rules.cumulative)
     unknown, remedies = [], []
     if readings.unit is None:

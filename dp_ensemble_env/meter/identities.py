@@ -27,13 +27,17 @@ _IDENTITY = re.compile(
 
 #: Energy that leaves the site, under its many names.
 _EXPORTED = re.compile(
-    r"export|inject|feed[ _-]?in|fed[ _-]?in|generat|produced|production[ _(\[]*(?:[km]?wh?\b|$)|solar"
-    r"|(?<![a-z])pv(?![a-z])|photovolt|surplus|einspeis|received|reverse|to[ _]grid|sold"
+    r"export|inject|inje[kc]t|inyect|feed[ _-]?in|fed[ _-]?in|generat|produced|production[ _(\[]*(?:[km]?wh?\b|$)"
+    r"|solar|(?<![a-z])pv(?![a-z])|photovolt|microgen|surplus|excess|einspeis|speisung|teruglever|received|returned"
+    r"|reverse|outgoing|outflow|back-?(?:flow|feed)|to[ _]grid|(?<![a-z])(?:sold|sent|yield)(?![a-z])"
+    r"|negative active|(?<!\d)2\.8\.\d|(?<![a-z])a-(?![a-z\d])|(?<!\S)-a(?![a-z\d])"
 )
 #: What is metered as well, and is not electricity.
 _FUEL = re.compile(
-    r"(?<![a-z])(?:natural )?gas(?! ?station)(?![a-z])|(?<![a-z])(?:water|steam|propane|therms?|heating oil)(?![a-z])"
+    r"(?<![a-z])(?:natural )?gas(?! ?station)(?![a-z])|(?<![a-z])(?:water|steam|propane|therms?|ccf)(?![a-z])"
+    r"|heating oil|district (?:heat|cool)"
 )
+_NET = re.compile(r"(?<![a-z])net(?![a-z])")
 
 
 def is_export(name: str) -> bool:
@@ -44,6 +48,22 @@ def is_export(name: str) -> bool:
 def is_fuel(name: str) -> bool:
     """Tell a name for gas, water or heat."""
     return _FUEL.search(name.lower().replace("_", " ")) is not None
+
+
+def refuse_net(readings: Readings, settings: ReadSettings) -> Readings:
+    """Mark readings that are net of what a site produces, by their names, unless they were asked for by name."""
+    net = [name for name in readings.names if _NET.search(name.lower().replace("_", " "))]
+    if net and settings.column in (None, "sum"):
+        readings.refusal = net_metering(repr(net[0]))
+    return readings
+
+
+def net_metering(name: str) -> str:
+    """Return the refusal of net metering, with the remedy."""
+    return (
+        f"{name} is net of what was produced on site, so it is no load; export what is delivered, or pass column= with "
+        "its name and negatives='keep' to read it as it is."
+    )
 
 
 def not_electricity(name: str, origin: Origin) -> MeterFileError:
@@ -185,10 +205,7 @@ def choose_channels(channels: list[Channel], settings: ReadSettings, every: bool
         chosen = [channels[names.index(name)] for name in wanted_names(column, names, origin)]
         return [_combine(chosen, channels, asked=True)]
     if loads and loads[0].direction == NET:
-        raise origin.error(
-            f"{name_list(loads, 20)} is net of what was produced on site, so it is no load; export what is delivered, "
-            "or pass column= with its name and negatives='keep' to read it as it is."
-        )
+        raise origin.error(net_metering(name_list(loads, 20)))
     if not loads:
         raise origin.error(
             f"no readings in Wh or W of electricity that was used were found, only {name_list(channels, 20)}; "

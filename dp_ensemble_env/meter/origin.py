@@ -64,8 +64,8 @@ class Readings:
         Readings that are parts of one that lasts several intervals, by the file's own account.
     instants : (n,) int64 or None
         The stamps in UTC, where they are known.
-    lacks : str
-        What the file lacks to be read, as a complaint to be raised when nothing makes up for it.
+    refusal : str
+        Why this meter is refused once it is asked for; empty where it is not.
     placed : bool
         Whether the stamps are starts of intervals for sure, since the intervals are numbered.
     """
@@ -84,15 +84,17 @@ class Readings:
     register: bool | None = None
     lumped: NDArray[np.bool_] | None = None
     instants: NDArray[np.int64] | None = None
-    lacks: str = ""
+    refusal: str = ""
     placed: bool = False
 
     def part(self, rows: NDArray[Any] | slice, columns: list[int] | None = None) -> Readings:
         """Return some of the rows, and some of the columns."""
         places = list(range(len(self.names))) if columns is None else columns
         names = [self.names[i] for i in places]
+        stated = {name: unit for name, unit in self.stated.items() if name in names}
         return replace(
             self,
+            unit=self.unit or (next(iter(stated.values())) if len(stated) == len(names) == 1 else None),
             seconds=self.seconds[rows],
             values=self.values[rows][:, places],
             lines=self.lines[rows],
@@ -100,7 +102,7 @@ class Readings:
             instants=None if self.instants is None else self.instants[rows],
             names=names,
             notes=list(self.notes),
-            stated={name: unit for name, unit in self.stated.items() if name in names},
+            stated=stated,
         )
 
 

@@ -112,7 +112,7 @@ def meter_columns(path: str | os.PathLike[str], settings: ReadSettings | None = 
     """List the columns or channels of a file that hold a load: names to pass as ``column``."""
     chosen = _changed(settings, changes)
     chosen = replace(chosen, timezone=chosen.timezone or "UTC", column=None, meter_id=None)
-    return [readings.names[0] for readings in _readings(path, chosen, every=True)]
+    return [one.names[0] for one in _readings(path, chosen, every=True) if not one.refusal]
 
 
 def _changed(settings: ReadSettings | None, changes: dict[str, Any]) -> ReadSettings:

@@ -76,9 +76,10 @@ def table(
         paragraph(title)
     for block in _blocks(least, keep, console.width):
         drawn = Table(box=box.SIMPLE_HEAD, show_header=any(headings), show_edge=False, pad_edge=False)
-        for i in block:
+        widths = _widths([least[i] for i in block], [_natural(headings[i], columns[i]) for i in block], console.width)
+        for i, width in zip(block, widths, strict=True):
             justify = "right" if numbers[i] else "left"
-            drawn.add_column(headings[i], justify=justify, min_width=least[i], overflow="fold")  # type: ignore[arg-type]
+            drawn.add_column(headings[i], justify=justify, width=width, overflow="fold")  # type: ignore[arg-type]
         for line in lines:
             if line:
                 drawn.add_row(*(line[i] for i in block))
@@ -118,6 +119,21 @@ def _least(heading: str, column: list[str], numeric: bool) -> int:
     longest = max(map(len, column), default=0)
     word = max(map(len, heading.split()), default=0)
     return max(word, longest if numeric else min(longest, COMFORT))
+
+
+def _natural(heading: str, column: list[str]) -> int:
+    """Return the width at which nothing in a column wraps."""
+    return max(max((len(line) for cell in (heading, *column) for line in cell.splitlines()), default=0), 1)
+
+
+def _widths(least: list[int], natural: list[int], width: int) -> list[int]:
+    """Give each column its least width, and what is left over to the first ones that would wrap."""
+    widths = [min(pair) for pair in zip(least, natural, strict=True)]
+    spare = width - sum(widths) - 3 * (len(widths) - 1)
+    for i, wanted in enumerate(natural):
+        more = max(min(wanted - widths[i], spare), 0)
+        widths[i], spare = widths[i] + more, spare - more
+    return widths
 
 
 def _blocks(least: list[int], keep: int, width: int) -> list[list[int]]:

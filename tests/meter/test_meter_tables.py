@@ -159,7 +159,8 @@ def test_a_nameplate_is_not_the_load(file):
 
 
 @pytest.mark.parametrize("name", ["export kWh", "kWh injected", "feed-in kWh", "PV kWh", "Solar production (kWh)",
-                                  "generation_kWh", "kWh received", "Einspeisung kWh", "exported_kWh"])  # fmt: skip
+                                  "generation_kWh", "kWh received", "Einspeisung kWh", "exported_kWh", "kWh returned",
+                                  "1-0:2.8.0 kWh", "A- kWh", "Teruglevering kWh", "outgoing_kWh"])  # fmt: skip
 def test_energy_that_leaves_the_site_is_never_added_to_the_load(file, name):
     path = file(f"start,import kWh,{name}\n2024-07-01 00:00,1,10\n2024-07-01 01:00,2,20\n")
     assert meter_columns(path) == ["import kWh"]
@@ -169,6 +170,29 @@ def test_energy_that_leaves_the_site_is_never_added_to_the_load(file, name):
     long = f"start,channel,kWh\n2024-07-01 00:00,import,1\n2024-07-01 00:00,{name},9\n2024-07-01 01:00,import,2\n"
     np.testing.assert_allclose(read_meter(file(long, "long.csv"), meter_id="sum").kw, [1, 2])
     assert meter_columns(file(long, "long.csv")) == ["import"]
+    alone = file(f"start,{name}\n2024-07-01 00:00,1\n2024-07-01 01:00,2\n", "alone.csv")
+    with pytest.raises(ValueError, match="is no load by its name; pass column="):
+        read_meters(alone)
+    np.testing.assert_allclose(read_meter(alone, column=name).kw, [1, 2])
+
+
+def test_columns_without_a_load_are_refused_and_each_has_its_own_unit(file):
+    rows = [f"2024-07-01 {h:02}:00,{h + 1},{h + 2},{h + 3},{h + 4}" for h in range(5)]
+    mixed = read_meters(file(["start,a_kW,dry bulb,b_MW,outdoor temperature", *rows]))
+    assert {name: series.kw[0] for name, series in mixed.items()} == {"a_kW": 1.0, "b_MW": 3000.0}
+    assert "Not read as loads: 'dry bulb', 'outdoor temperature'." in mixed["a_kW"].notes
+    with pytest.raises(ValueError, match="no column is a load by its name"):
+        read_meters(file(["start,wind,price,tariff,HDD", *rows]), unit="kW")
+    with pytest.raises(ValueError, match="'temperature' is no load by its name"):
+        read_meters(file("start,temperature\n2024-07-01 00:00,1\n2024-07-01 01:00,2\n"), unit="kW")
+
+
+def test_net_metering_is_refused_with_the_remedy(file):
+    path = file("start,net kWh,house_kWh\n2024-07-01 00:00,-1,2\n2024-07-01 01:00,2,2\n")
+    assert meter_columns(path) == ["house_kWh"]
+    with pytest.raises(ValueError, match="'net kWh' is net of what was produced on site.*negatives='keep'"):
+        read_meter(path, column="sum")
+    np.testing.assert_allclose(read_meter(path, column="net kWh", negatives="keep").kw, [-1, 2])
 
 
 def test_a_sum_of_nothing_is_an_error(file):

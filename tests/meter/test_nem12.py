@@ -78,3 +78,5 @@ def test_nem12_whose_header_contradicts_the_number_of_readings(file):
     """A day of 96 quarter hours under a header of 30 minutes would lose half of them."""
     with pytest.raises(ValueError, match=r"line 3: the day has 96 readings where the header's 30 minutes give 48"):
         read_meter(file(nem12(("E1", "kWh", [1.0] * 96, "A"))))
+    with pytest.raises(ValueError, match=r"line 3: the day has \d+ readings where"):  # without a quality
+        read_meter(file(nem12(("E1", "kWh", [1.0] * 96, ""))))

@@ -46,6 +46,8 @@ def test_parquet_refusals(tmp_path, monkeypatch):
     path = write_parquet(tmp_path / "m.parquet", start=[TIMES[0], None, TIMES[2]], kw=[1.0, 2.0, 3.0])
     with pytest.raises(ValueError, match="row 2: the timestamp is empty"):
         read_meter(path)
+    path = write_parquet(tmp_path / "m.parquet", start=[*TIMES[:2], None], kw=[1.0, 2.0, None])
+    np.testing.assert_array_equal(read_meter(path).kw, [1.0, 2.0])  # a row of nothing says nothing
     with pytest.raises(ValueError, match="no column of timestamps"):
         read_meter(write_parquet(tmp_path / "m.parquet", kw=[1.0, 2.0]))
     path.write_bytes(b"PAR1 and nothing else")

@@ -292,7 +292,7 @@ def _channel(
     if stated in _UOM.values():
         readings.unit, readings.stated[name] = stated, stated
     elif direction == LOAD and unit is None:
-        readings.lacks = "the file holds no ReadingType, so the unit is unknown; pass unit='Wh' or unit='W'."
+        readings.refusal = "the file holds no ReadingType, so the unit is unknown; pass unit='Wh' or unit='W'."
     point = index.point(meter, key)
     where = (point.title or next(iter(point.hrefs("self")), "").rpartition("/")[2]) if point else ""
     return Channel(name, f"usage point {where}" if where else "", direction, stated, readings)

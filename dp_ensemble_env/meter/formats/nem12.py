@@ -93,9 +93,9 @@ def _add_day(stream: _Stream, row: list[str], line: int, origin: Origin) -> None
     count = 1440 // stream.minutes
     if len(row) < count + 3:
         raise origin.error(f"the day has {max(len(row) - 3, 0)} readings where {count} are expected; correct it.", line)
-    held = next(
-        (i for i, cell in enumerate(row[2:]) if re.fullmatch(r"[AEFNSV]\d{0,2}", cell.strip())), count
-    )  # quality
+    cells = [cell.strip() for cell in row[2:]]
+    quality = (i for i, cell in enumerate(cells) if re.fullmatch(r"[AEFNSV]\d{0,2}", cell))
+    held = next(quality, max(i for i, cell in enumerate(cells, 1) if cell or i == count))
     if held != count:
         raise origin.error(
             f"the day has {held} readings where the header's {stream.minutes} minutes give {count}; correct the "

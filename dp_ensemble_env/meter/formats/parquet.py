@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from dp_ensemble_env.meter.clocks import get_zone, utc_to_wall
 from dp_ensemble_env.meter.formats.tables import loads, pick, stamp_of, stated_units, to_wall, unit_of
-from dp_ensemble_env.meter.origin import Origin, Readings, broken
+from dp_ensemble_env.meter.identities import refuse_net
+from dp_ensemble_env.meter.origin import Origin, Readings, broken, name_list
 from dp_ensemble_env.meter.read import Format
 from dp_ensemble_env.meter.registers import names_register
 from dp_ensemble_env.meter.settings import ReadSettings
@@ -23,9 +24,9 @@ def read_parquet(path: Path, settings: ReadSettings, every: bool) -> list[Readin
     if settings.meter_id is not None:
         raise origin.error("meter_id is for text and Excel tables; store one column a meter, and pass column=.")
     file, names, time = _open(path, origin, settings)
-    places, notes = (loads(names), []) if every else pick(names, settings.column, origin)
+    places, notes = (loads(names), []) if every and len(names) > 1 else pick(names, settings.column, origin)
     if not places:
-        places = list(range(len(names)))
+        raise origin.error(f"no column is a load by its name; pass column= with one of {name_list(names)}.")
     chosen = [names[i] for i in places]
     table, values = _decode(file, time, chosen, origin, settings)
     lines = np.arange(1, len(values) + 1, dtype=np.int64)
@@ -39,7 +40,10 @@ def read_parquet(path: Path, settings: ReadSettings, every: bool) -> list[Readin
         )
     column = table[time]
     if column.null_count:
-        raise origin.error("the timestamp is empty; drop such rows.", 1 + int(np.argmax(column.is_null().to_numpy())))
+        empty = column.is_null().to_numpy()
+        if (lost := empty & ~np.isnan(values).all(axis=1)).any():
+            raise origin.error("the timestamp is empty; drop such rows.", 1 + int(np.argmax(lost)))
+        column, values, lines = column.drop_null(), values[~empty], lines[~empty]
     seconds, zone, more = _times(column, lines, origin, settings)
     units = {unit_of(name) for name in chosen}
     unit = units.pop() if len(units) == 1 else None
@@ -47,7 +51,8 @@ def read_parquet(path: Path, settings: ReadSettings, every: bool) -> list[Readin
         origin, seconds, values, chosen, lines, unit, stamp_of(time), zone, None, notes + more, stated_units(chosen)
     )
     readings.register = names_register(chosen)
-    return [readings.part(slice(None), [i]) for i in range(len(chosen))] if every else [readings]
+    parts = [readings.part(slice(None), [i]) for i in range(len(chosen))] if every else [readings]
+    return [refuse_net(part, settings) for part in parts]
 
 
 def _open(path: Path, origin: Origin, settings: ReadSettings) -> tuple[Any, list[str], str]:

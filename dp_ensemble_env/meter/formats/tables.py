@@ -37,6 +37,7 @@ from dp_ensemble_env.meter.identities import (
     is_export,
     is_fuel,
     not_electricity,
+    refuse_net,
     split_meters,
     wanted_names,
 )
@@ -51,8 +52,9 @@ _BARE_WATT = re.compile(r"[(\[]\s*w\s*[)\]]|^w$|^watts?$|(?:power|^p)[ _]w$|_wat
 _START = re.compile(r"start|begin|from\b|beginn|\bvon\b")
 _END = re.compile(r"(?<![a-z])end(?![a-rt-z])|ending|\bto\b|\bbis\b")
 _OTHER = re.compile(
-    r"cost|price|\$|€|temp|humid|reactive|kvar|kva|voltage|current|factor|index|account|\bid\b|\bdst\b|\bweek|weather"
-    r"|nameplate|rated|rating|capacity|contract|nominal|installed|limit"
+    r"cost|price|tariff|\$|€|temp|°|humid|reactive|kvar|kva|voltage|current|factor|index|account|\bid\b|\bdst\b|\bweek"
+    r"|weather|dew ?point|(?:dry|wet) ?bulb|\bwind\b|irradian|radiation|occupancy|degree"
+    r"|\b(?:co2|oat|hdd|cdd|lmp)\b|nameplate|rated|rating|capacity|contract|nominal|installed|limit"
 )
 _STATISTIC = re.compile(r"(?<![a-z])(?:max(?:imum)?|min(?:imum)?|peak|avg|average|mean)(?![a-z])")
 _FILLER = re.compile(r"[^a-z0-9]+|demand|power|energy|usage|consumption")
@@ -112,16 +114,14 @@ def read_table(source: Source, settings: ReadSettings, every: bool) -> list[Read
     layout = _lay_out(table, detect(table), settings, every)
     readings, meters = _take(table, layout, settings)
     if not every:
-        return [choose_meter(readings, meters, settings.meter_id, table.origin)]
-    several = len(readings.names) > 1
-    return [
-        _named(
-            part.part(slice(None), [i]), " ".join(filter(None, (name, part.names[i] if several or not name else "")))
-        )
-        for name, part in split_meters(readings, meters).items()
-        for i in range(len(part.names))
-        if not is_export(name)
-    ]
+        return [refuse_net(choose_meter(readings, meters, settings.meter_id, table.origin), settings)]
+    several, found = len(readings.names) > 1, []
+    for name, part in split_meters(readings, meters).items():
+        for i, column in enumerate(part.names):
+            if not is_export(name):
+                title = " ".join(filter(None, (name, column if several or not name else "")))
+                found.append(refuse_net(_named(part.part(slice(None), [i]), title), settings))
+    return found
 
 
 def _refuse_fuel(table: Table) -> None:
@@ -284,6 +284,8 @@ def pick(names: list[str], column: str | Sequence[str] | None, origin: Origin) -
     if not names:
         raise origin.error("no column of numbers was found beside the timestamps; check the delimiter.")
     if column is None:
+        if len(names) == 1 and (is_export(names[0]) or (_is_other(names[0]) and unit_of(names[0]) is None)):
+            raise origin.error(f"{names[0]!r} is no load by its name; pass column={names[0]!r} to read it as it is.")
         if len(names) > 1:
             named = [i for i in loads(names) if unit_of(names[i])]
             if len(named) == 1:
@@ -313,7 +315,7 @@ def loads(names: list[str]) -> list[int]:
     meters: dict[str, list[int]] = {}
     for i, name in enumerate(names):
         plain = re.sub(r"(?<=[a-z])(?=[kKMW]W)", "_", name).lower().replace("_", " ")
-        if not (_OTHER.search(name.lower()) or is_export(name) or is_fuel(name)):
+        if not (_is_other(name) or is_export(name) or is_fuel(name)):
             meters.setdefault(_FILLER.sub("", _UNIT.sub("", _STATISTIC.sub("", plain))), []).append(i)
     chosen = []
     for places in meters.values():
@@ -323,6 +325,11 @@ def loads(names: list[str]) -> list[int]:
             [min(places, key=lambda i: _rank(names[i]))] if statistics or len(set(map(unit_of, mine))) > 1 else places
         )
     return sorted(chosen)
+
+
+def _is_other(name: str) -> bool:
+    """Tell a name for money, weather, time, or the size of a connection."""
+    return _OTHER.search(name.lower().replace("_", " ")) is not None
 
 
 def _rank(name: str) -> tuple[bool, int]:
@@ -384,8 +391,12 @@ def _pick_moving(
     """Choose columns; of several, one that never changes is a nameplate and is not chosen unasked."""
     still = [i for i, place in enumerate(places) if _holds_still(table.cells(place))]
     moving = [i for i in loads(names) if i not in still]
-    if every and column is None:
-        return moving or list(range(len(names))), []
+    if every and column is None and len(names) > 1:
+        chosen = moving or loads(names)
+        left = [name for i, name in enumerate(names) if i not in chosen]
+        if not chosen:
+            raise table.origin.error(f"no column is a load by its name; pass column= with one of {name_list(names)}.")
+        return chosen, [f"Not read as loads: {name_list(left, 10)}."] if left else []
     if column is None and still and moving and len(moving) < len(places):
         picked, notes = pick([names[i] for i in moving], None, table.origin)
         left = name_list([names[i] for i in still])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -101,23 +102,32 @@ def similar_days(
 
 
 def named_holidays(holidays: Iterable[str], stamps: Any) -> tuple[str, ...]:
-    """Write out the word ``"us"`` among `holidays`: the federal ones of every year of `stamps`, as they are observed.
+    """Write out countries among `holidays`, such as ``"us"`` or ``"gb-eng"``: theirs in every year of `stamps`.
 
     Examples
     --------
     >>> named_holidays(["us"], np.array(["2021-12-01"], dtype="datetime64[D]"))[-2:]
     ('2022-11-24', '2022-12-26')
     """
-    given = tuple(holidays)
-    if "us" not in given:
-        return given
-    from holidays import country_holidays  # takes a while to import
+    found: list[str] = []
+    for word in holidays:
+        if not re.fullmatch(r"[A-Za-z]{2}(-\w+)?", str(word)):
+            found.append(word)
+            continue
+        from holidays import country_holidays  # takes a while to import
 
-    years = np.asarray(stamps).astype("datetime64[Y]").astype(int) + 1970
-    federal = country_holidays("US", years=range(int(years.min()), int(years.max()) + 2))
-    # Of a holiday on a weekend the package lists the day itself and the weekday on which it is observed.
-    observed = [str(day) for day in sorted(federal) if day.weekday() < 5]
-    return tuple(dict.fromkeys((*(day for day in given if day != "us"), *observed)))
+        country, _, part = word.upper().partition("-")
+        years = np.asarray(stamps).astype("datetime64[Y]").astype(int) + 1970
+        span = range(int(years.min()), int(years.max()) + 2)
+        try:
+            days = country_holidays(country, subdiv=part or None, years=span)
+        except NotImplementedError:
+            raise ValueError(
+                f"holidays={word!r} names no country that is known; write 'us', 'gb-eng', or the days themselves."
+            ) from None
+        # Of a holiday on a weekend the package lists the day itself and the weekday on which it is observed.
+        found += [str(day) for day in sorted(days) if day.weekday() < 5]
+    return tuple(dict.fromkeys(found))
 
 
 def stale_days(stamps: NDArray[np.datetime64], kw: NDArray[Any], step: np.timedelta64) -> dict[str, str]:

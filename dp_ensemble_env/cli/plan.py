@@ -76,32 +76,48 @@ class Plan(OnMetersBriefly):
         settings = self.settings(**{name: getattr(self, name) for name in names})
         days: dict[str, MeteredDay] = {}
         with Progress("reading") as monitor:
-            if self.privacy is not None and self.size is None:
-                raise ValueError("--privacy needs the public size of a participant's connection; give --size KW.")
-            known = participants(settings, self.only, monitor)
+            self.check()
             check_writable(self.output, folder=True)
+            known = participants(settings, self.only, monitor, dead=self.privacy is not None)
             if self.privacy is not None and self.size is not None:
                 levels = {} if self.levels is None else {"levels": self.levels}
-                private = PrivateSettings(
+                how = PrivateSettings(
                     self.privacy, self.size, seed=self.release_seed, show_true=self.show_true, **levels
                 )
-                plan = private_plan(known.used, self.response, private)
+                plan = private_plan(known.used, self.response, how)
             else:
                 days = read_days(known, monitor, measured=not self.day_ahead)
                 say_left_out(known.refused, len(days))
                 plan = make_plan(days, self.shed, self.response, monitor)
             monitor.stage("drawing")
             zones = {one.name: one.settings.timezone for one in known.used}
-            how = {"signal": self.signal if self.privacy is None else "price", "command": COMMAND_LINE.get()}
-            page = write_plan(self.output, plan, zones=zones, dollars=self.dollars, **how)
+            signal = self.signal if self.privacy is None else "price"
+            page = write_plan(
+                self.output, plan, signal=signal, zones=zones, dollars=self.dollars, command=COMMAND_LINE.get()
+            )
+        if self.privacy is not None:
+            say_left_out(known.refused, len(known.used))
         say(f"The event is on {known.used[0].event.date}" + ("." if self.date else "; pass date=... to choose."))
-        say(*(note for one in known.used for note in one.series.notes),
+        say(*(note for one in known.used for note in one.series.notes if self.privacy is None),
             *(note for day in days.values() for note in day.notes if len(days) == 1), most=12)  # fmt: skip
         if not any(zones.values()):
             say(f"Stamps in openadr.json are those of {DEFAULT_ZONE}; pass timezone=... for another zone.")
         show_plan(plan, self.dollars)
         print(f"Page:  {page}\nFiles: {page.parent}/dispatch.csv, dispatch.json, openadr.json")
         return 0
+
+    def check(self) -> None:
+        """Refuse options that a private plan cannot follow."""
+        if self.privacy is None:
+            return
+        if self.size is None:
+            raise ValueError("--privacy needs the public size of a participant's connection; give --size KW.")
+        for name in ("shed", "temperature", "shed_floor", "profile", "loads", "day_ahead"):
+            if getattr(self, name) != getattr(type(self), name):
+                raise ValueError(
+                    f"--{name.replace('_', '-')} would need the readings, and a private plan is computed from the "
+                    "release alone; leave it out, or leave --privacy out."
+                )
 
 
 def read_days(known: Participants, monitor: Monitor, measured: bool) -> dict[str, MeteredDay]:

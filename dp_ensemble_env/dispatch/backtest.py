@@ -99,9 +99,14 @@ def coverage(results: list[Backtest]) -> dict[str, float]:
     return shares
 
 
+def common_days(results: list[Backtest]) -> list[str]:
+    """Return the test days that all meters share."""
+    return sorted(set.intersection(*(set(one.days) for one in results)))
+
+
 def total_coverage(results: list[Backtest]) -> dict[str, float]:
     """Return the same for the sum of the meters, on the test days that all of them share; empty without such days."""
-    days = sorted(set.intersection(*(set(one.days) for one in results)))
+    days = common_days(results)
     shares: dict[str, float] = {}
     for notice in NOTICES:
         tests = []

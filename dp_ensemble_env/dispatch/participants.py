@@ -65,7 +65,9 @@ def campus_series() -> CampusSeries:
     return CampusSeries(year.times, campus_aggregate(), year.step)
 
 
-def participants(settings: ProblemSettings, only: Sequence[str] = (), monitor: Monitor | None = None) -> Participants:
+def participants(
+    settings: ProblemSettings, only: Sequence[str] = (), monitor: Monitor | None = None, *, dead: bool = False
+) -> Participants:
     """Read the meters that the settings name; without a meter, the synthetic campus.
 
     Parameters
@@ -74,6 +76,8 @@ def participants(settings: ProblemSettings, only: Sequence[str] = (), monitor: M
     only : sequence of str
         Names of the participants; by default every load of the file or folder.
     monitor : Monitor, optional
+    dead : bool
+        Keep dead meters: who takes part in a private plan must not depend on the readings.
 
     Raises
     ------
@@ -102,7 +106,7 @@ def participants(settings: ProblemSettings, only: Sequence[str] = (), monitor: M
         raise ValueError(f"there is no participant {missing[0]!r}; choose among {', '.join(list(read)[:20])}.")
     used: list[Participant] = []
     for name, series, event in _events(read, settings):
-        if event.date is not None and (reason := _dead(series, event.date)):
+        if not dead and (reason := _dead(series, event.date)):
             refused[name] = reason
         else:
             used.append(Participant(name, series, event, replace(settings, timezone=zones.get(name))))

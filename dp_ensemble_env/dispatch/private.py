@@ -78,6 +78,9 @@ def private_plan(participants: list[Participant], response: float, settings: Pri
     course, total = _courses(model, solution, simulated, len(participants))
     guess = solve_standard(model.with_default(lazy_walk(len(power))))
     told = _worth(model, solution, guess, simulated, "participants simulated from the release")
+    if np.allclose(release.matrix, lazy_walk(len(power)), rtol=0.0, atol=1e-3):  # unlikely jumps are emptied
+        told = ("The release says no more than the public guess, so this is the plan without data; more participants "
+                "or a larger epsilon would tell more.", *told)  # fmt: skip
     if settings.show_true:
         true = [_own(fleet.counts[i], model.default) for i in range(len(participants))]
         told += _worth(model, solution, guess, true, "the true meters, which is not covered by ε")

@@ -69,7 +69,7 @@ class DaySettings:
     shed_floor : float
         Percentile of the occupied hours below which no event may push.
     season, exclude, holidays
-        Days to learn from, and not to; ``"us"`` among the holidays stands for the federal ones.
+        Days to learn from, and not to; a holiday may be a country, such as ``"us"`` or ``"gb-eng"``.
     adjustment : str
         Of the customer baseline, "none" or "weather".
     measured : bool

@@ -83,7 +83,7 @@ class MeterSettings(ReadSettings):
     exclude: tuple[str, ...] = ()
     """Days to leave out, such as 2018-07-05."""
     holidays: tuple[str, ...] = ("us",)
-    """Holidays, which forecast and customer baseline skip; "us" means the US federal ones."""
+    """Holidays, which forecast and customer baseline skip: days, or a country such as us or gb-eng."""
 
 
 @dataclass(frozen=True)

@@ -120,3 +120,7 @@ def test_federal_holidays_on_the_days_on_which_they_are_observed():
     written = named_holidays(("us", "2024-06-20"), STAMPS)
     assert {"2024-06-20", "2024-07-04", "2025-01-01"} <= set(written) and "us" not in written
     assert named_holidays(("2024-06-20",), STAMPS) == ("2024-06-20",)
+    english = named_holidays(("gb-eng",), np.array(["2013-06-01"], "M8[D]"))
+    assert {"2013-03-29", "2013-08-26", "2013-12-26"} <= set(english) and "2013-08-05" not in english  # Scotland's
+    with pytest.raises(ValueError, match="'xx' names no country"):
+        named_holidays(("xx",), STAMPS)

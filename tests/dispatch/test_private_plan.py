@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dp_ensemble_env.cli import main
 from dp_ensemble_env.dispatch.participants import participants
 from dp_ensemble_env.dispatch.private import PrivateSettings, private_plan
 from dp_ensemble_env.dispatch.report import as_dict
@@ -57,8 +58,26 @@ def test_numbers_are_those_of_a_load_that_behaves_as_released(known):
     assert total.shed_kwh == pytest.approx(len(known) * each.shed_kwh)
     assert total.error_kwh == pytest.approx(np.sqrt(len(known)) * each.error_kwh)
     # Planned on the public guess, the plan is that without data.
-    ours, without = re.findall(r"[\d.]+(?= of 100|\.$)", plan.notes[""][0])
-    assert ours == without
+    ours, without = re.findall(r"[\d.]+(?= of 100|\.$)", plan.notes[""][1])
+    assert ours == without and "says no more than the public guess" in plan.notes[""][0]
+    few = private_plan(known[:1], 0.15, PrivateSettings("gaussian:epsilon=4", 300.0))
+    assert few.notes[""] == plan.notes[""]  # one participant cannot be told from none
+
+
+def test_the_readings_decide_nothing_else(fleet, tmp_path, capsys):
+    words = ["plan", "--meter", fleet.meter, "--date", fleet.date, "--privacy", "gaussian:epsilon=4"]
+    words += ["--output", str(tmp_path)]
+    assert main(words) == 2 and "give --size KW" in capsys.readouterr().err
+    for option in (["--shed", "9"], ["--day-ahead"], ["--loads", "2"]):
+        assert main([*words, "--size", "300", *option]) == 2
+        assert "is computed from the release alone" in capsys.readouterr().err
+    dead = participants(fleet, ["bank_kW"]).used[0].series
+    silent = replace(fleet, meter=str(tmp_path / "dead.csv"))
+    rows = [f"{str(time).replace('T', ' ')},0.0" for time in dead.times]
+    (tmp_path / "dead.csv").write_text("\n".join(["interval start,kW", *rows]) + "\n")
+    assert len(participants(silent, dead=True).used) == 1
+    with pytest.raises(ValueError, match="zero or nothing"):
+        participants(silent)
 
 
 def test_what_does_not_protect_participants_is_refused(known):

@@ -81,10 +81,10 @@ def show(results: dict[str, tested.Backtest]) -> None:
     else:
         rows = [[name, f"{len(r.days)}", *(f"{r.error(m):.1f}" for m in METHODS)] for name, r in results.items()]
         table("Error in % of the mean load", ("meter", "days", *METHODS), rows)
-    paragraph(
-        "Error: mean absolute difference from the metered power in the event's hours, in per cent of the mean load. "
-        "Bias: mean of forecast less metered; a positive bias is energy credited for doing nothing."
-    )
+    told = "Error: mean absolute difference from the metered power in the event's hours, in per cent of the mean load."
+    if len(several) == 1:
+        told += " Bias: mean of forecast less metered; a positive bias is energy credited for doing nothing."
+    paragraph(told)
     shares = [("each meter" if len(several) > 1 else "the meter", coverage(several))]
     if len(several) > 1:
         below = sum(r.error(METHODS[0]) <= r.error("baseline, adjusted") for r in several)
@@ -93,6 +93,6 @@ def show(results: dict[str, tested.Backtest]) -> None:
             "meters."
         )
         if total := total_coverage(several):
-            shares.append((f"the sum, on {len(common_days(several))} days", total))
+            shares.append((f"sum, {len(common_days(several))} days", total))
     inside = [[name, *(f"{share:.0f}" for share in by.values())] for name, by in shares]
     table("Days in the range, %", ("90 % range of", *shares[0][1]), inside)

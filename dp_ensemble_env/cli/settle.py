@@ -18,11 +18,6 @@ from dp_ensemble_env.tools.console import Monitor, Progress, paragraph, table
 from dp_ensemble_env.tools.files import atomic_write
 from dp_ensemble_env.tools.validation import check_positive
 
-HEADINGS = (
-    "participant", "baseline, kWh", "metered, kWh", "delivered, kWh", "adjusted, kWh", "by forecast, kWh",
-    "plan off, %", "forecast off, %",
-)  # fmt: skip
-
 
 @dataclass(frozen=True, kw_only=True)
 class Settle(OnMetersBriefly):
@@ -120,18 +115,21 @@ class Settle(OnMetersBriefly):
 
 def show(settled: list[Settlement], total: Settlement, terms: Programme, money: dict[str, Any]) -> None:
     """Print energies and money."""
+    headings = ["participant", "baseline, kWh", "metered, kWh", "delivered, kWh", "adjusted, kWh", "by forecast, kWh"]
     rows = []
     for one in settled:
         energies = [one.energy("baseline"), one.energy("metered"), one.delivered("baseline"), one.delivered("adjusted")]
-        energies.append(one.delivered("forecast"))
-        errors = [one.off("planned"), one.off("forecast")]
-        rows.append([one.name, *(_number(x, 0) for x in energies), *(_number(x, 1) for x in errors)])
-    table("Energy in the event", HEADINGS, rows)
-    paragraph(
-        "Delivered: baseline less metered; adjusted: the baseline scaled to the morning of the day; by forecast: what "
-        "the load would have drawn by the forecast made at the notice, less metered. Off: mean absolute difference "
-        "from the meter. The forecast is of the load without an event."
+        rows.append([one.name, *(_number(x, 0) for x in (*energies, one.delivered("forecast")))])
+    told = (
+        "Delivered: baseline less metered. Adjusted: the same for the baseline scaled to the morning of the day. By "
+        "forecast: the same for the forecast of the load without an event, made at the notice."
     )
+    if not np.isnan(total.planned).any():
+        headings.append("plan off, %")
+        rows = [[*row, _number(one.off("planned"), 1)] for row, one in zip(rows, settled, strict=True)]
+        told += " Plan off: mean absolute difference of set-points and meter."
+    table("Energy in the event", headings, rows)
+    paragraph(told)
     if len(settled) > 1:
         paragraph(
             f"All {len(settled)} together: {total.energy('baseline'):,.0f} kWh baseline, "

@@ -57,6 +57,31 @@ def test_what_is_shed_is_delivered(bank):
         assert after.delivered(against) - before.delivered(against) == pytest.approx(80.0)
 
 
+def test_a_tower_is_settled_exact_to_the_kilowatt_hour(tmp_path, capsys):
+    """Five days of 2,715.5 kW and five lower ones, a warm morning, 9,160 kWh in the event: 1,702 and 3,874 kWh."""
+    times = np.arange(np.datetime64("2018-06-01T00:00"), np.datetime64("2018-07-03T00:00"), np.timedelta64(15, "m"))
+    days = times.astype("datetime64[D]")
+    weekdays = [day for day in np.unique(days) if np.is_busday(day)][-11:-1]
+    kw = np.full(len(times), 1800.0)
+    for number, day in enumerate(weekdays):
+        kw[days == day] = 2715.5 if number % 2 else 2000.0
+    today = days == np.datetime64("2018-07-02")
+    kw[today] = np.where(times[today] < np.datetime64("2018-07-02T10:00"), 1.3 * 2715.5, 2290.0)
+    rows = [f"{str(time).replace('T', ' ')},{value}" for time, value in zip(times, kw, strict=True)]
+    (tmp_path / "tower.csv").write_text("\n".join(["interval start,kW", *rows]) + "\n")
+    words = ["settle", "--meter", str(tmp_path / "tower.csv"), "--date", "2018-7-2", "--contracted-kw", "2000"]
+    assert main([*words, "--json", str(tmp_path / "s.json")]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    for number in ("10,862 9,160 1,702 3,874", "426 kW delivered on average of 2,000 kW", "performance factor 0.21"):
+        assert number in out
+    (one,) = json.loads((tmp_path / "s.json").read_text())["participants"]
+    assert one["adjustment_factor"] == pytest.approx(1.2) and len(one["intervals"]) == 16
+    assert sorted(one["baseline_days"]) == [str(day) for day in weekdays[1::2]]
+    # 1,702 kWh / 4 h = 425.5 kW: $18 for each kW of the month, $1 for each kWh.
+    money = json.loads((tmp_path / "s.json").read_text())["money"]
+    assert money["payment"] == pytest.approx(18 * 425.5 + 1702)
+
+
 def test_ten_of_ten_worked_by_hand():
     """Ten weekdays of 100 to 109 kW, a morning 30 % above them, 80 kW in the event: 1.2 times 104.5 less 80."""
     event = DemandResponseEvent("2018-07-02", step_minutes=60, notice_minutes=60)

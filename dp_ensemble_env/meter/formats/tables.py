@@ -399,8 +399,8 @@ def _pick_moving(
         return chosen, [f"Not read as loads: {name_list(left, 10)}."] if left else []
     if column is None and still and moving and len(moving) < len(places):
         picked, notes = pick([names[i] for i in moving], None, table.origin)
-        left = name_list([names[i] for i in still])
-        return [moving[i] for i in picked], [*notes, f"Not taken for a load, since it holds one value: {left}."]
+        one_value = name_list([names[i] for i in still])
+        return [moving[i] for i in picked], [*notes, f"Not taken for a load, since it holds one value: {one_value}."]
     return pick(names, column, table.origin)
 
 

@@ -45,6 +45,8 @@ from dp_ensemble_env.envs.tables import observed_price
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy.mechanisms.public import public_guess
 from dp_ensemble_env.privacy.release import Release
+from dp_ensemble_env.scenarios import environment_id
+from dp_ensemble_env.scenarios import names as scenario_names
 from dp_ensemble_env.tools.validation import check_positive
 
 PUBLIC = "nothing is revealed: it uses public prices alone"
@@ -243,7 +245,7 @@ def play_tilts(core: Core, tilts: FloatArray, name: str, privacy: str, *, clip: 
     if mode.tilt:
         numbers = actions.centred_actions(model, nats, strict=not clip)
         return ScheduleAgent(numbers, name, privacy, core.layout, by_context=model.context is not None)
-    return PolicyAgent(core, tilted_policy(model, nats), name, privacy)
+    return PolicyAgent(core, tilted_policy(model, nats), name, privacy, needs="tilt")
 
 
 class PolicyAgent(ScheduleAgent):
@@ -256,9 +258,13 @@ class PolicyAgent(ScheduleAgent):
     policy : ndarray
     name, privacy : str
         See `ScheduleAgent`.
+    needs : str
+        The action mode that a refusal names.
     """
 
-    def __init__(self, env: Any, policy: FloatArray, name: str = "policy", privacy: str = "unknown") -> None:
+    def __init__(
+        self, env: Any, policy: FloatArray, name: str = "policy", privacy: str = "unknown", needs: str = "policy"
+    ) -> None:
         core = core_env(env)
         context, expected = core.model.context, core.model.default_policy.shape
         if np.shape(policy) != expected:
@@ -273,9 +279,12 @@ class PolicyAgent(ScheduleAgent):
         except ValueError as error:
             if core.action_mode == "policy":
                 raise
+            scenario = core.model.scenario
+            where = (
+                "" if scenario not in scenario_names() else f" ({environment_id(scenario, needs).partition('/')[2]})"
+            )
             raise ValueError(
-                f"agent {name!r} cannot act in {core.action_mode} mode ({str(error).partition(';')[0]}); make the "
-                "environment with action='policy', or 'tilt' for a plan that is a tilt."
+                f"agent {name!r} needs {needs} actions, not {core.action_mode}; use action={needs!r}{where}."
             ) from error
         super().__init__(numbers, name, privacy, core.layout, by_context=context is not None)
 

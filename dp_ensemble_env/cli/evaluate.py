@@ -40,7 +40,7 @@ class Evaluate(InEnvironment):
     Examples
     --------
       dp-ensemble evaluate standard
-      dp-ensemble evaluate runs/ppo-mean-field-price-seed0
+      dp-ensemble evaluate runs/ppo-call-signals-seed0
       dp-ensemble evaluate digamma --action policy --privacy dirichlet:k=50
       dp-ensemble evaluate best-price --meter meter.csv --unit kW
       dp-ensemble evaluate best-price --scenario spot --split test
@@ -185,7 +185,9 @@ class Evaluate(InEnvironment):
         if self.agent not in agent_names():
             return self.load_agent()
         settings: dict[str, Any] = {}
-        if self.agent in POLICIES and self.agent != "standard" and self.expect is not None:
+        if self.agent in POLICIES and self.agent != "standard":
+            if self.expect is None and (env.release is None or env.release.event.type != "dirichlet"):
+                raise ValueError(f"agent {self.agent!r} expects noise; say how much, as in --expect 50.")
             settings["k"] = self.expect
         if self.steps is not None:
             settings |= {"steps": self.steps, "seed": self.seed}

@@ -32,7 +32,7 @@ class Play:
       dp-ensemble play campus-event --prices 0 0.4 0.4 0.3
     """
 
-    scenario: Positional[str] = "campus-event"
+    scenario: Positional[str] = "call"
     """Built-in problem; dp-ensemble scenarios lists them."""
     instance: int = 0
     """Number of the scenario's training instance."""

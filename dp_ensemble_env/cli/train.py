@@ -58,8 +58,8 @@ class Train(InEnvironment):
     """Draw one of the first N training instances for each episode; --instance alone unless given."""
     no_tensorboard: bool = False
     """Write no TensorBoard logs."""
-    action: str = "price"
-    """Action mode: price, tilt, policy, discrete, or a registered one."""
+    action: str = "signals"
+    """Action mode: signals, price, tilt, policy, discrete, or a registered one."""
     release_seed: int | None = None
     """Seed of the release: 0 for a scenario unless given, none for a meter: anyone who knows the seed can remove the
     noise."""
@@ -118,12 +118,11 @@ class Train(InEnvironment):
 
     def title(self) -> str:
         """Name the run after its settings."""
-        loads = f"{self.population}loads" if isinstance(self.population, int) else self.population
-        parts = [self.algo, loads, self.action]
+        parts = [self.algo, self.settings.title, self.action]
+        if self.population != "mean-field":
+            parts.append(f"{self.population}loads" if isinstance(self.population, int) else self.population)
         if self.privacy is not None:
-            parts.append(self.privacy.removeprefix("dirichlet:").replace("=", ""))
-        if self.settings.meter is not None or self.settings.scenario != "campus-event":
-            parts.append(self.settings.title)
+            parts.append(self.privacy.replace(":", "-").replace("=", ""))
         parts += [] if self.instances is None else [f"{self.instances}instances"]
         return re.sub(r"[^\w.-]+", "_", "-".join([*parts, f"seed{self.seed}"]))
 

@@ -42,7 +42,7 @@ class Game:
 
     Parameters
     ----------
-    scenario : str, default "campus-event"
+    scenario : str, default "call"
     instance : int, default 0
     seed : int, default 0
         Of the day: its start, and its contexts, which are the same for all players.
@@ -65,7 +65,7 @@ class Game:
     """
 
     def __init__(
-        self, scenario: str = "campus-event", *, instance: int = 0, seed: int = 0, render_mode: str | None = None
+        self, scenario: str = "call", *, instance: int = 0, seed: int = 0, render_mode: str | None = None
     ) -> None:
         self.scenario, self.seed = scenario, seed
         self.model: EnsembleModel = scenarios.make(scenario, instance=instance)

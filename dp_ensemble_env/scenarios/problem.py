@@ -42,7 +42,7 @@ class Problem:
 class ModelSettings:
     """Which problem: a scenario, or your own meter."""
 
-    scenario: str = "campus-event"
+    scenario: str = "call"
     """Built-in problem; dp-ensemble scenarios lists them."""
     instance: int = 0
     """Number of the scenario's training instance."""
@@ -56,7 +56,7 @@ class ModelSettings:
 
 @dataclass(frozen=True)
 class EventSettings:
-    """The demand-response event. What is not given is the scenario's."""
+    """The event of campus-event or of your meter. What is not given is the scenario's."""
 
     date: str | None = None
     """Day of the event; for a meter, the first working day from 2 July on in its last summer unless given."""
@@ -68,6 +68,8 @@ class EventSettings:
     """Energy price in dollars per kWh, or a CSV file of prices."""
 
 
+#: Scenarios whose event and levels can be changed.
+WITH_EVENT = ("campus-event",)
 #: Settings that say how a meter file is read.
 READING = tuple(f.name for f in fields(ReadSettings))
 
@@ -186,6 +188,13 @@ class ProblemSettings(ForecastSettings, MeterSettings, EventSettings, ModelSetti
         return _given(n_states=self.levels, buildings=self.loads, discomfort_penalty=self.penalty)
 
     def _from_scenario(self) -> Problem:
+        if self.scenario in scenarios.BUILT_IN and self.scenario not in WITH_EVENT:
+            for name in (*(f.name for f in fields(EventSettings)), "levels"):
+                if getattr(self, name) is not None:
+                    raise ValueError(
+                        f"scenario {self.scenario!r} is as it is and takes no --{name}; leave it out, or use "
+                        f"--scenario {WITH_EVENT[0]} or your own --meter."
+                    )
         overrides = {**self._model_fields(), **self._event_fields()}
         model = scenarios.make(self.scenario, instance=self.instance, **overrides)
         return Problem(model, self, model.notes)

@@ -15,6 +15,8 @@ from dp_ensemble_env.control.returns import ExactReturn
 from dp_ensemble_env.envs.actions import price_tilts
 from dp_ensemble_env.reporting.score import score, start_values
 
+CAMPUS = ("--scenario", "campus-event")
+
 
 def run(tmp_path, *arguments):
     path = tmp_path / "result.json"
@@ -26,28 +28,31 @@ def test_named_agents_are_scored(tmp_path, capsys):
     assert run(tmp_path, "standard")["score"] == pytest.approx(100, abs=1e-2)
     out = capsys.readouterr().out
     assert "100.00" in out and "exact" in out and "Privacy" in out
-    noise_aware = run(tmp_path, "taylor", "--action", "policy", "--expect", "50")
+    noise_aware = run(tmp_path, "taylor", *CAMPUS, "--action", "policy", "--expect", "50")
     assert 80 < noise_aware["score"] < 100 and noise_aware["privacy"].startswith("noise-aware, not private")
 
 
 def test_the_seed_is_not_that_of_the_campus(tmp_path):
     """An agent trained on the campus is scored on the same campus, whatever the seed of the episodes."""
-    results = [run(tmp_path, "best-price", "--action", "price", "--seed", seed)["mean_return"] for seed in ("0", "3")]
+    results = [
+        run(tmp_path, "best-price", *CAMPUS, "--action", "price", "--seed", seed)["mean_return"] for seed in ("0", "3")
+    ]
     assert results[0] == results[1]
 
 
 def test_finite_population_of_a_coupled_model_has_a_standard_error(tmp_path):
     result = run(tmp_path, "best-price", "--scenario", "feeder", "--population", "3", "--episodes", "300")
     assert result["episodes"] == 300 and 0 < result["score_error"] < 20
-    alone = run(tmp_path, "best-price", "--population", "single", "--action", "price")
+    alone = run(tmp_path, "best-price", *CAMPUS, "--population", "single", "--action", "price")
     assert alone["exact"] and alone["episodes"] == 0
 
 
 def test_planning_on_a_release_and_deploying_on_the_truth(tmp_path):
-    result = run(tmp_path, "standard", "--action", "policy", "--privacy", "dirichlet:k=50")
+    private = (*CAMPUS, "--action", "policy", "--privacy", "dirichlet:k=50")
+    result = run(tmp_path, "standard", *private)
     assert result["score"] == pytest.approx(100, abs=1e-2) and result["privacy"] == "that of one release"
     assert 0 < result["deployed"]["deployed"] < 99.9
-    other = run(tmp_path, "standard", "--action", "policy", "--privacy", "dirichlet:k=50", "--release-seed", "1")
+    other = run(tmp_path, "standard", *private, "--release-seed", "1")
     assert other["deployed"]["deployed"] != result["deployed"]["deployed"]
 
 
@@ -84,7 +89,7 @@ def test_a_run_remembers_its_environment_and_options_override_it(tmp_path, monke
     monkeypatch.chdir(tmp_path)
     meter = write_meter(tmp_path / "shop.csv", days=40)
     problem = ["--meter", str(meter), "--stamp", "start", "--levels", "8", "--window", "13:00-15:00"]
-    settings = ["--algo", "a2c", "--steps", "600", "--no-tensorboard", "--population", "single"]
+    settings = ["--algo", "a2c", "--action", "price", "--steps", "600", "--no-tensorboard", "--population", "single"]
     private = ["--privacy", "dirichlet:k=50", "--release-seed", "3", "--penalty", "150"]  # drawn again from the file
     assert main(["train", *settings, *private, *problem, "--output", "runs/one"]) == 0
     kept = json.loads((tmp_path / "runs/one/results.json").read_text())["evaluation"]
@@ -131,8 +136,10 @@ def test_markup_in_the_path_of_an_agent(name, tmp_path, capsys, monkeypatch):
     ("arguments", "words"),
     [
         (["standart"], "did you mean 'standard'"),
-        (["digamma"], "needs k"),
-        (["digamma", "--expect", "50"], "not a tilt"),
+        (["digamma"], "--expect 50"),
+        (["digamma", "--expect", "50"], "agent 'digamma' needs policy actions, not tilt"),
+        (["standard", "--action", "price"], "use action='tilt' (Call-tilt-v1)"),
+        (["standard", "--window", "11:00-15:00"], "takes no --window"),
         (["standard", "--scenario", "campus-evnt"], "did you mean 'campus-event'"),
         (["standard", "--privacy", "dirichlit:k=5"], "did you mean 'dirichlet'"),
         (["standard", "--column", "a"], "--column says how a meter file is read; give one with --meter"),

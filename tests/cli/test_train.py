@@ -21,7 +21,8 @@ pytest.importorskip("stable_baselines3")
 
 from dp_ensemble_env.agents.weights import load_weights  # noqa: E402
 
-RUN = ["train", "--algo", "a2c", "--set", "n_envs=8", "--no-tensorboard"]
+PLAIN = ["train", "--algo", "a2c", "--action", "price", "--set", "n_envs=8", "--no-tensorboard"]
+RUN = [*PLAIN, "--scenario", "campus-event"]
 
 
 def results(folder):
@@ -96,7 +97,7 @@ def test_the_release_of_a_meter_has_no_seed_that_could_undo_it(tmp_path, capsys,
     monkeypatch.chdir(tmp_path)
     write_meter(tmp_path / "meter.csv", days=40)
     data = ["--meter", "meter.csv", "--stamp", "start", "--unit", "kW", "--levels", "6", "--target", "-500"]
-    arguments = [*RUN, *data, "--privacy", "dirichlet:k=50,floor=0.05", "--steps", "432"]
+    arguments = [*PLAIN, *data, "--privacy", "dirichlet:k=50,floor=0.05", "--steps", "432"]
     assert main(arguments) == 2 and "was computed from private readings" in capsys.readouterr().err
     arguments += ["--penalty", "150"]
     for name in ("a", "b"):
@@ -127,7 +128,7 @@ def test_the_release_of_a_meter_has_no_seed_that_could_undo_it(tmp_path, capsys,
         (["--privacy", "dirichlet:k=-5"], "got -5"),
         (["--action", "prize"], "did you mean 'price'"),
         (["--scenario", "spot", "--date", "2018-07-02"], "date"),
-        (["--resume"], "there is no run in runs/ppo-mean-field-price-seed0 to resume"),
+        (["--resume"], "there is no run in runs/ppo-call-signals-seed0 to resume"),
         (["--set", "n_envs=0"], "n_envs"),
         (["--set", "n_env=3"], "did you mean 'n_envs'"),
         (["--set", "n_envs"], "takes name=value"),

@@ -32,6 +32,6 @@ def test_page(run_page):
 def test_command_of_the_page(shell_commands, shell):
     (command,) = shell_commands("stable_baselines3")
     shell(f"{command.replace('scripts/', f'{ROOT}/scripts/')} --steps 2880")
-    results = json.loads(Path("runs/ppo-mean-field-price-seed0/results.json").read_text())
+    results = json.loads(Path("runs/ppo-campus-event-price-seed0/results.json").read_text())
     assert results["finished"] and results["steps"] == 2880
     assert 0 < results["evaluation"]["score"] <= 100  # better than doing nothing after ten rollouts

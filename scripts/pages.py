@@ -7,9 +7,11 @@ compares them. A test keeps the files equal to what this module writes.
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -77,6 +79,18 @@ def probe_table(link: str) -> str:
 
 def _number(value: float) -> str:
     return "–" if np.isnan(value) else f"{value + 0.0:.1f}".replace("-", "−")
+
+
+def listing(standings: Standings) -> str:
+    """Return what `dp-ensemble scenarios` says beside the probes: what each tests, and what PPO reaches."""
+    ppo = [agent for agent in standings.agents if standings.all(agent)[0].cell.agent == "ppo"]
+    of = standings.of(min(ppo, key=lambda agent: standings.all(agent)[0].cell.action != "signals"))
+    content: dict[str, dict[str, Any]] = {
+        name: {"tests": needs(name, recorded(name)[0])} for name in scenarios.BUILT_IN if recorded(name)
+    }
+    for name, scores in of.items():
+        content[name]["ppo"] = round(interval(scores).value, 1)
+    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
 
 
 # ------------------------------------------------------------------ pages
@@ -241,6 +255,7 @@ def texts(root: Path) -> dict[Path, str]:
     found = {
         root / "README.md": before + readme_section() + rest.split(END, 1)[1],
         root / "docs" / "scenarios.md": overview(standings),
+        root / "dp_ensemble_env" / "scenarios" / scenarios.LISTING.name: listing(standings),
     }
     return found | {root / "docs" / "scenarios" / f"{name}.md": page(name) for name in scenarios.BUILT_IN}
 

@@ -115,7 +115,8 @@ class Compare(OnProblem):
         write_results(self.output / f"results{suffix}.json", content)
         write_rows(self.output / f"results{suffix}.csv", [row for row in rows if row.error is None])
         model = next(iter(supplies.models.values()), None) if len(sets) == 1 else None
-        page = write_page(self.output / f"compare{suffix}.html", standings, "Comparison", content, model=model,
+        title = f"Which agent does best on {', '.join(standings.problems)}?"
+        page = write_page(self.output / f"compare{suffix}.html", standings, title, content, model=model,
                           private=private, suffix=suffix)  # fmt: skip
         show(standings)
         failed = sum(row.error is not None for row in rows)

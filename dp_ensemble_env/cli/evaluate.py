@@ -11,11 +11,13 @@ from typing import Any, Literal
 from tyro.conf import Positional
 
 from dp_ensemble_env.agents import agent_names, evaluate, evaluate_split, make_agent
+from dp_ensemble_env.agents.evaluation import scheduled_policy
 from dp_ensemble_env.cli.options import InEnvironment, differences, parts, say
 from dp_ensemble_env.control.policies import POLICIES
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.experiments.deployment import Deployed, deploy
-from dp_ensemble_env.reporting.score import Outcome
+from dp_ensemble_env.reporting.score import Outcome, Tenths, tenths
+from dp_ensemble_env.reporting.tables import number_text
 from dp_ensemble_env.scenarios.problem import ProblemSettings
 from dp_ensemble_env.tools.console import Progress, paragraph, table
 from dp_ensemble_env.tools.files import atomic_write, check_writable
@@ -103,7 +105,10 @@ class Evaluate(InEnvironment):
             agent = self.make_agent(env)
             result = evaluate(agent, env, episodes=self.episodes, seed=self.seed)
             deployed = deploy(agent, env, problem.model)
+            policy = None if self.population == "single" else scheduled_policy(agent, env.model, env.action_mode)
+            shared = None if policy is None else tenths(env.model, policy)
             content = {"agent": self.agent, "environment": title(env), **result.to_dict()}
+            content["tenths"] = None if shared is None else {k: v.tolist() for k, v in shared._asdict().items()}
             self.write({**content, "deployed": None if deployed is None else deployed.to_dict()})
             if self.animate:
                 from dp_ensemble_env.reporting.animation import animate
@@ -111,7 +116,9 @@ class Evaluate(InEnvironment):
                 monitor.stage("drawing")
                 name = "optimal" if self.agent == "standard" else Path(self.agent).name
                 animate(agent, env, self.animate, name=name, score=result.score, seed=self.seed)
-        show(self.agent, env, result, deployed)
+        show(f"{self.settings.title}: {self.agent}, {title(env)}", env, result, deployed)
+        if shared is not None:
+            show_tenths(shared)
         if self.animate:
             print(f"Animation: {self.animate}")
         return 0
@@ -146,8 +153,8 @@ class Evaluate(InEnvironment):
             made = {"agent": self.agent, "population": self.population, "action": self.action}
             self.write({**made, **outcome.to_dict()})
         how = "made on each instance" if by_name else "as it was trained"
-        where = f"{settings.scenario}, {self.population}, {self.action} mode"
-        table(f"{self.agent} on {where} ({how})", ("", "", ""), outcome.lines())
+        where = f"{settings.scenario}: {self.agent}, {self.population}, {self.action} mode"
+        table(f"{where} ({how})", ("", "", ""), outcome.lines())
         return 0
 
     def make_env(self, model: Any) -> EnsembleEnv:
@@ -227,10 +234,17 @@ def title(env: EnsembleEnv) -> str:
     return f"{loads}, {env.action_mode} mode" + (f", on a release ({env.release.event.type})" if env.release else "")
 
 
-def show(name: str, env: EnsembleEnv, result: Outcome, deployed: Deployed | None) -> None:
-    """Print the report; of an agent in a private environment, what it does on the true behaviour comes first."""
+def show(heading: str, env: EnsembleEnv, result: Outcome, deployed: Deployed | None) -> None:
+    """Print the report, with one line on privacy; of an agent on a release, how it is deployed comes first."""
     if deployed is not None:
         paragraph(str(deployed))
-    table(f"{name} in {title(env)}", ("", "", ""), result.lines())
-    paragraph(f"Privacy of the agent: {result.privacy}.")
-    paragraph(str(env.ledger.statement()))
+    table(heading, ("", "", ""), result.lines())
+    if deployed is None:
+        paragraph(f"Privacy: {result.privacy}." if env.release is None else str(env.ledger.statement()))
+
+
+def show_tenths(shared: Tenths) -> None:
+    """Print who gives how much."""
+    rows = [[f"{i}", *(number_text(x, 0) for x in line)] for i, line in enumerate(zip(*shared, strict=True), 1)]
+    note = "Tenths of the loads by what they would use uncontrolled, most first; exact expectations from their start."
+    table("Who gives how much", ("tenth", "uncontrolled, kWh", "delivered, kWh", "discomfort, $"), rows, notes=[note])

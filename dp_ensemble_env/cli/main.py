@@ -19,23 +19,16 @@ from typing import Any
 PROGRAM = "dp-ensemble"
 #: Commands by heading, and what each does. The class of "privacy audit" is `Audit` in `dp_ensemble_env.cli.privacy`.
 COMMANDS = {
-    "problems and agents": {
+    "benchmark": {
         "scenarios": "list the built-in problems, or show one",
         "train": "train a learner and keep the run",
         "evaluate": "score an agent or a run",
         "play": "set the price by hand, beside the optimum",
-    },
-    "studies": {
         "compare": "compare controllers: table, pictures, page",
         "leaderboard": "score agents by one protocol, and make the page",
         "validate": "check the policies against simulation",
         "reproduce": "compute the paper's figures and claims again",
         "dataset": "write offline data sets for Minari",
-    },
-    "your own meters": {
-        "backtest": "forecast days without an event, and compare",
-        "plan": "make a dispatch for an event from meters",
-        "settle": "settle an event: energy, performance factor, payment",
     },
     "privacy": {
         "privacy guarantee": "compute what a release guarantees",
@@ -44,6 +37,11 @@ COMMANDS = {
         "privacy audit": "attack the mechanism and what only looks private",
         "privacy frontier": "score against epsilon, with participants",
         "privacy regret": "where each lost dollar went",
+    },
+    "meters": {
+        "backtest": "forecast days without an event, and compare",
+        "plan": "make a dispatch for an event from meters",
+        "settle": "settle an event: energy, performance factor, payment",
     },
 }
 #: The extra that brings a module.

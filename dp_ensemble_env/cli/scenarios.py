@@ -13,7 +13,7 @@ from tyro.conf import Positional
 from dp_ensemble_env import scenarios
 from dp_ensemble_env.cli.options import keeping
 from dp_ensemble_env.experiments.probes import Probes, probe, recorded
-from dp_ensemble_env.reporting.tables import write_csv
+from dp_ensemble_env.reporting.tables import number_text, write_csv
 from dp_ensemble_env.tools.console import Progress, table
 from dp_ensemble_env.tools.files import atomic_write, check_writable
 from dp_ensemble_env.tools.validation import check_count
@@ -28,6 +28,11 @@ COLUMNS = {
     "myopic": "myopic",
     "price ceiling": "price_ceiling",
 }
+LIST = ("name", "load", "tests", "open loop", "without data", "PPO")
+LIST_NOTE = (
+    "0 = uncontrolled, 100 = optimum. Open loop: the best tilts by time alone. Without data: the plan on public "
+    "knowledge. PPO: by the leaderboard's protocol, on test instances."
+)
 NOTE = (
     "0 = uncontrolled, 100 = optimum; exact, in the mean field. Open loop: best tilts by time alone. Public guess: "
     "plan without data. Random: best of 100 sequences. Price ceiling: best prices by time and context."
@@ -72,9 +77,7 @@ class Scenarios:
         if self.json or self.csv:
             raise ValueError("--json and --csv write the probes; give --probe too.")
         if not self.names:
-            listed = [(name, scenarios.card(name).title, scenarios.environment_id(name)) for name in scenarios.names()]
-            note = "Show one with dp-ensemble scenarios NAME."
-            table("Scenarios", ("name", "title", "environment"), listed, notes=(note,))
+            table("Scenarios", LIST, map(line, scenarios.names()), notes=(LIST_NOTE, "Show one: scenarios NAME."))
         for name in self.names:
             table(f"{name}: {scenarios.card(name).title}", ("", ""), card(name))
         return 0
@@ -106,6 +109,14 @@ class Scenarios:
             keys = [key for key in flat[0] if key != "how"]
             write_csv(self.csv, keys, [[row[key] for key in keys] for row in flat])
         return 0
+
+
+def line(name: str) -> list[str]:
+    """Return a scenario's line in the list of all."""
+    known, listed = recorded(name), scenarios.listing(name)
+    scores = [known[0].open_loop, known[0].public_guess] if known else [np.nan, np.nan]
+    numbers = [number_text(score, 1) for score in (*scores, listed.get("ppo", np.nan))]
+    return [name, scenarios.card(name).load, listed.get("tests", "–"), *numbers]
 
 
 def card(name: str) -> list[tuple[str, str]]:

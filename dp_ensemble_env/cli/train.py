@@ -22,6 +22,7 @@ from dp_ensemble_env.tools.validation import check_choice, check_count
 if TYPE_CHECKING:
     from dp_ensemble_env.agents.train import RunFolder
     from dp_ensemble_env.envs.settings import Privacy
+    from dp_ensemble_env.experiments.deployment import Deployed
     from dp_ensemble_env.model import EnsembleModel
 
 
@@ -100,10 +101,8 @@ class Train(InEnvironment):
                 monitor.advance(done, f"{done:,} of {planned:,} steps, score {score:.1f}", planned)
 
             agent = train(self.algo, env, settings, keep=keep, progress=progress, models=models, scenario=scenario)
-        report(agent, folder, self.target)
-        if (deployed := deploy(agent, env, model)) is not None:
-            paragraph(str(deployed))
-            paragraph(str(env.ledger.statement()))
+        deployed = deploy(agent, env, model)
+        report(self.settings.title, agent, folder, self.target, deployed)
         return 0
 
     def environment(self) -> dict[str, Any]:
@@ -169,17 +168,17 @@ def release_of(model: EnsembleModel, keep: RunFolder) -> Privacy | None:
     return PrivacyLedger.of_process().release(drawn, drawn.data_of(model), **drawn.terms_of(model))
 
 
-def report(agent: Any, folder: Path, target: float | None) -> None:
-    """Print the outcome in one line and the privacy in another."""
+def report(problem: str, agent: Any, folder: Path, target: float | None, deployed: Deployed | None) -> None:
+    """Print the score, of a private run also where it is deployed, and one line on privacy."""
     kept = json.loads((folder / "results.json").read_text(encoding="utf-8"))
     results, where = kept["evaluation"], " on the release" if kept.get("scored_on") == "the release" else ""
     error = "" if results["exact"] else f" ± {results['score_error']:.2f} (standard error)"
     stopped = "; target reached" if target is not None and agent.curve[-1][1] >= target else ""
     print(
-        f"score{where} {results['score']:.2f}{error} after {agent.steps:,} steps in {agent.seconds:.0f} s{stopped}; "
-        f"{results['gap']:.2f} $ per load below the optimum; in {folder}"
+        f"{problem}: score{where} {results['score']:.2f}{error} after {agent.steps:,} steps in {agent.seconds:.0f} s"
+        f"{stopped}; ${results['gap']:.2f} per load below the optimum; in {folder}"
     )
-    print(f"privacy: {agent.privacy}")
+    paragraph(f"Privacy: {agent.privacy}." if deployed is None else str(deployed))
 
 
 def _kept(folder: Path) -> str:

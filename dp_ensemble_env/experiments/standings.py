@@ -44,7 +44,7 @@ TITLES = {
     "releases": "Made on releases, beside the plan without data",
     "profiles": "Performance profiles: per cent of all runs on all instances that score above …",
     "improvement": "Probability of improvement: how probably the row scores above the column",
-    "units": "In the units of a utility",
+    "units": "Dollars and kilowatt-hours",
 }
 NOTES = {
     "overall": "Score: the interquartile mean of all runs on all instances, with its 95 % bootstrap interval; 0 = "
@@ -52,14 +52,14 @@ NOTES = {
     "instances. ε is that of one release at δ = 1e-6; ∞ means no guarantee. CPU s: processor seconds.",
     "releases": "Deployed: the score on the true behaviour, which is not private. Where it is below the score without "
     "data, the data were not worth their price. On the release itself the exact plan scores 100.",
-    "units": "Dollars per load: below the optimum, discomfort (by the penalty, a design weight and not a measured "
-    "preference), and the bill for energy. Kilowatt-hours of all loads: "
-    "curtailed against the uncontrolled ones, and delivered against the customer baseline.",
+    "units": "Dollars per load: what is earned, less discomfort (by the penalty, a design weight and not a measured "
+    "preference), is the return; the gap is that to the optimum. Delivered: total energy below the uncontrolled loads, "
+    "0 for doing nothing.",
 }
 #: Fields of an outcome that the tables and the CSV file give, with their headings.
 UNITS = {
-    "gap": "gap, $", "discomfort": "discomfort", "energy_cost": "energy, $", "curtailed_kwh": "curtailed",
-    "delivered_kwh": "delivered",
+    "earned": "earned, $", "discomfort": "discomfort, $", "mean_return": "return, $", "gap": "gap, $",
+    "curtailed_kwh": "delivered, kWh",
 }  # fmt: skip
 _DASHES = ("", "6 4", "2 3")
 #: How many agents a chart shows before anybody clicks.
@@ -199,8 +199,10 @@ def releases(standings: Standings) -> Table:
             made = [outcome.score for row in standings.rows[agent][name] for outcome in row.made]
             beside = interval(standings.of(agent, "without_data")[name]).value
             line = [_number(interval(matrix).value), _number(beside), standings.epsilon(agent, name)]
-            rows.append([agent, name, *line, _number(interval([made]).value if made else math.nan)])
-    return ["agent", "problem", "deployed", "without data", "ε", "on release"], rows
+            which = [name] if len(standings.problems) > 1 else []
+            rows.append([agent, *which, *line, _number(interval([made]).value if made else math.nan)])
+    which = ["problem"] if len(standings.problems) > 1 else []
+    return ["agent", *which, "deployed", "without data", "ε", "on release"], rows
 
 
 def profiles(standings: Standings) -> Table:
@@ -254,14 +256,23 @@ def tables(standings: Standings) -> dict[str, Table]:
     else:
         made["profiles"] = profiles(standings)
         made["improvement"] = improvement(standings)
-    return made
+    return {name: _without_empty(table) for name, table in made.items()}
+
+
+def _without_empty(table: Table) -> Table:
+    """Leave out columns in which nothing stands."""
+    headings, rows = table
+    kept = [i for i in range(len(headings)) if any(row[i] not in ("", "–") for row in rows)]
+    return [headings[i] for i in kept], [[row[i] for i in kept] for row in rows]
 
 
 def show(standings: Standings) -> None:
     """Print all tables."""
+    alone = standings.problems[0] if len(standings.problems) == 1 else ""
     for name, (headings, rows) in tables(standings).items():
         keep = 2 if name in ("overall", "releases") else 1
-        table(TITLES[name], headings, rows, keep=keep, notes=[NOTES[name]] if name in NOTES else [])
+        title = f"{alone}: {TITLES[name][0].lower()}{TITLES[name][1:]}" if alone else TITLES[name]
+        table(title, headings, rows, keep=keep, notes=[NOTES[name]] if name in NOTES else [])
 
 
 def markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -318,7 +329,11 @@ def charts(standings: Standings, model: EnsembleModel | None = None) -> dict[str
              for one, name in zip(scores, names, strict=True)]  # fmt: skip
     points = Series("score", [s.value for s in scores], list(range(len(names))), line=False, dots=True, notes=notes)
     title = "Score, with its 95 % interval"
-    ranked = Chart(title, "score (0 = uncontrolled, 100 = optimum)", "", [points], rows=names, x_name="score")
+    marks = [(100.0, "optimum")]
+    if HONEST in names:
+        marks.append((standings.overall(HONEST).value, "without data"))
+    label = "score (0 = uncontrolled, 100 = optimum)"
+    ranked = Chart(title, label, "", [points], rows=names, x_name="score", marks=marks)
     made = {"scores": (ranked, "")}
     above = tuple(range(0, 100, 2))
     shares = {name: (100 * performance_profile(standings.of(name), above)).tolist() for name in names}

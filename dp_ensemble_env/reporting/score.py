@@ -25,16 +25,16 @@ from dp_ensemble_env.tools.validation import check_instance
 
 FloatArray = NDArray[np.float64]
 
-#: What `Outcome.lines` shows: label, attribute, unit, digits.
+#: What `Outcome.lines` shows: label, attribute, unit, digits. The first two add up to the third.
 _LINES = (
-    ("mean return", "mean_return", "$/load", 2),
-    ("gap to the optimum", "gap", "$/load", 3),
-    ("discomfort, by the design weight", "discomfort", "$/load", 2),
-    ("energy cost", "energy_cost", "$/load", 2),
-    ("curtailed over the event, mean", "curtailment_kw", "kW", 0),
-    ("curtailed at the peak", "curtailed_peak_kw", "kW", 0),
-    ("curtailed over the event", "curtailed_kwh", "kWh", 0),
-    ("delivered against the baseline", "delivered_kwh", "kWh", 0),
+    ("earned", "earned", "$/load", 2),
+    ("less discomfort, by the design weight", "discomfort", "$/load", 2),
+    ("return", "mean_return", "$/load", 2),
+    ("gap to the optimum", "gap", "$/load", 2),
+    ("bill for energy, part of what is earned", "energy_cost", "$/load", 2),
+    ("power below the uncontrolled loads, mean", "curtailment_kw", "kW", 0),
+    ("the same at their peak", "curtailed_peak_kw", "kW", 0),
+    ("energy delivered, total", "curtailed_kwh", "kWh", 0),
 )
 
 
@@ -56,9 +56,8 @@ class Outcome:
     curtailment_kw : float
         Power below the uncontrolled ensemble, mean over the event.
     curtailed_peak_kw, curtailed_kwh : float
-        The same at the uncontrolled peak of the event, and as energy over the event.
-    delivered_kwh : float
-        Energy below the customer baseline over the event, as a utility would settle (NaN without a baseline).
+        The same at the uncontrolled peak of the event, and as energy over the event: what is delivered, 0 for doing
+        nothing.
     episodes : int
         Episodes played; 0 if the outcome was computed without playing.
     exact : bool
@@ -79,11 +78,15 @@ class Outcome:
     curtailment_kw: float
     curtailed_peak_kw: float
     curtailed_kwh: float
-    delivered_kwh: float
     episodes: int = 0
     exact: bool = True
     privacy: str = "that of the policy"
     power_kw: FloatArray
+
+    @property
+    def earned(self) -> float:
+        """Utility: the return before discomfort."""
+        return self.mean_return + self.discomfort
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers and lists, ready for JSON (NaN becomes None)."""
@@ -94,8 +97,10 @@ class Outcome:
         error = "exact" if self.exact else f"± {self.score_error:.2f}, {self.episodes:,} episodes"
         lines = [("score", number_text(self.score, 2), error)]
         for label, attribute, unit, digits in _LINES:
+            value = getattr(self, attribute)
             extra = f" ± {self.standard_error:.2f}" if attribute == "mean_return" and not self.exact else ""
-            lines.append((label, number_text(getattr(self, attribute), digits), unit + extra))
+            if not np.isnan(value):
+                lines.append((label, number_text(value, digits), unit + extra))
         return lines
 
     def __repr__(self) -> str:
@@ -124,6 +129,49 @@ def event_outcome(model: EnsembleModel, policy: Any) -> Outcome:
         power_kw=model.buildings * mean_power(model, rho),
         uncontrolled_kw=model.buildings * mean_power(model, idle),
     )
+
+
+class Tenths(NamedTuple):
+    """Tenths of the loads, by what they would use uncontrolled, the most first: expected kWh and dollars of each."""
+
+    uncontrolled_kwh: FloatArray
+    delivered_kwh: FloatArray
+    discomfort: FloatArray
+
+
+def tenths(model: EnsembleModel, policy: Any) -> Tenths:
+    """Return who gives how much under a policy (T, [c,] n, m): exact expectations, given where a load starts.
+
+    Energy counts over the event, or the whole day where there is none. Loads differ by their start alone.
+    """
+    check_instance(model, EnsembleModel, "model")
+    tables = model.tables()
+    shape = tables.behaviour.shape
+    given, nothing = np.reshape(policy, shape), np.reshape(model.default_policy, shape)
+    window = _window(model)
+    worth = np.where(window[:, None], model.power_kw, 0.0) * model.step_hours  # (T + 1, n)
+    bother = model.discomfort_penalty * rel_entr(given, nothing).sum(axis=-1)
+    use, free, paid = (np.zeros(shape[1:3]) for _ in range(3))
+    for t in reversed(range(model.horizon)):
+
+        def ahead(values: FloatArray, policy_t: FloatArray, t: int = t) -> FloatArray:
+            then = np.einsum("wx,xs->ws", tables.context[t], values)
+            moved: FloatArray = np.einsum("wna,was,ws->wn", policy_t, tables.nature[t], then)
+            return moved
+
+        use, free = ahead(worth[t + 1] + use, given[t]), ahead(worth[t + 1] + free, nothing[t])
+        paid = bother[t] + ahead(paid, given[t])
+    weights = np.broadcast_to(model.start_weights, use.shape).ravel()
+    order = np.argsort(-free.ravel(), kind="stable")
+    ends = np.concatenate([[0.0], np.cumsum(weights[order])])
+    low, high = np.arange(10)[:, None] / 10 * ends[-1], np.arange(1, 11)[:, None] / 10 * ends[-1]
+    part = np.clip(np.minimum(high, ends[1:]) - np.maximum(low, ends[:-1]), 0.0, None)
+    kwh = model.buildings * part
+    return Tenths(kwh @ free.ravel()[order], kwh @ (free - use).ravel()[order], kwh @ paid.ravel()[order])
+
+
+def _window(model: EnsembleModel) -> NDArray[np.bool_]:
+    return np.arange(model.horizon + 1) > 0 if model.event is None else model.event.in_event
 
 
 def reference_returns(model: EnsembleModel) -> tuple[FloatArray, FloatArray]:
@@ -177,13 +225,9 @@ def summarise(
         residual = (achieved - idle) - value / 100.0 * (best - idle)
         score_error = 100.0 * float(residual.std(ddof=1) / np.sqrt(len(achieved))) / max(high - low, 1e-12)
     event, hours = model.event, model.step_hours
-    window = np.arange(model.horizon + 1) > 0 if event is None else event.in_event
+    window = _window(model)
     saved = uncontrolled_kw - power_kw
-    energy = delivered = np.nan
-    if event is not None:
-        energy = float(event.energy_price[1:] @ power_kw[1:]) * hours / model.buildings
-        if event.baseline_kw is not None:
-            delivered = float((event.baseline_kw - power_kw)[window].sum()) * hours
+    energy = np.nan if event is None else float(event.energy_price[1:] @ power_kw[1:]) * hours / model.buildings
     return Outcome(
         score=value,
         score_error=score_error,
@@ -195,7 +239,6 @@ def summarise(
         curtailment_kw=float(saved[window].mean()),
         curtailed_peak_kw=float(saved[np.argmax(np.where(window, uncontrolled_kw, -np.inf))]),
         curtailed_kwh=float(saved[window].sum()) * hours,
-        delivered_kwh=delivered,
         episodes=episodes,
         exact=exact,
         privacy=privacy,

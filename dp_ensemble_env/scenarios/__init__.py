@@ -32,6 +32,7 @@ __all__ = [
     "Card",
     "Scenario",
     "card",
+    "listing",
     "environment_id",
     "has_participants",
     "instances",
@@ -51,6 +52,8 @@ DESIGN, _DESIGN_SIZE = "design", 8
 NAMESPACE = "dp_ensemble"
 #: The recorded probes of all scenarios.
 RECORD = Path(__file__).parent / "probes.json"
+#: What each scenario tests, and what PPO reaches there; `make scenario-pages` writes it.
+LISTING = Path(__file__).parent / "listing.json"
 
 
 @dataclass(frozen=True)
@@ -59,8 +62,8 @@ class Card:
 
     Attributes
     ----------
-    title, story : str
-        Its name, and what happens in it, in plain words.
+    title, load, story : str
+        Its name, what is steered, and what happens in it, in plain words.
     states, sources, private : str
         The states, where the numbers come from (or that they are synthetic), and which of them are private.
     version : int
@@ -76,6 +79,7 @@ class Card:
     private: str = "the default behaviour"
     version: int = 0
     probes: dict[str, Any] | None = field(default=None, repr=False, compare=False)
+    load: str = "loads"
 
 
 @dataclass(frozen=True)
@@ -140,7 +144,13 @@ def card(name: str) -> Card:
     return found
 
 
-@lru_cache(maxsize=1)
+def listing(name: str) -> dict[str, Any]:
+    """Return what is recorded of a scenario for the list of all: ``"tests"`` and ``"ppo"``; or nothing."""
+    found: dict[str, Any] = _content(LISTING).get(name, {})
+    return found
+
+
+@lru_cache(maxsize=2)
 def _content(path: Path) -> dict[str, Any]:
     content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     return content

@@ -75,6 +75,7 @@ SCENARIO = Scenario(
     call,
     Card(
         title="Call",
+        load="laundry lines",
         story=(
             "A hundred laundry lines have agreed to draw less for an hour whenever they are called, half an hour "
             "after the notice. A call may come at any time and more than once, or not at all. Lines that stand still "

@@ -217,6 +217,7 @@ SCENARIO = Scenario(
     campus_event,
     Card(
         title="Campus event",
+        load="buildings",
         story=(
             "A four-hour demand-response event on the hottest working day of a university campus: 100 buildings, "
             "warned half an hour ahead, are to draw less power from 11:00 to 15:00. The case study of the paper."

@@ -279,6 +279,7 @@ SCENARIO = Scenario(
     campus_day,
     Card(
         title="Campus day",
+        load="buildings",
         story=(
             "A whole summer day on a university campus, hour by hour from midnight, with time-of-use prices and a "
             "four-hour event in the afternoon. What a building runs is settled when it opens, about 8:00, and kept "

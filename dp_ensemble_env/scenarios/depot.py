@@ -172,6 +172,7 @@ SCENARIO = Scenario(
     depot,
     Card(
         title="Depot",
+        load="vans",
         story=(
             "Delivery vans return in four waves between four in the afternoon and midnight. The retailer bought, a day "
             "ahead, what they usually draw; how many return is chance. The gate says few or many half an hour before a "

@@ -193,6 +193,7 @@ SCENARIO = Scenario(
     feeder,
     Card(
         title="Feeder",
+        load="water heaters",
         story=(
             "A street of electric water heaters behind one transformer, on a cold weekday morning. From six to nine "
             "people shower while the heat pumps run, and the rest of the street leaves the heaters less than half of "

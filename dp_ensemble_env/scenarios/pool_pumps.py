@@ -146,6 +146,7 @@ SCENARIO = Scenario(
     pool_pumps,
     Card(
         title="Pool pumps",
+        load="pool pumps",
         story=(
             "A supplier has bought the usual energy of a thousand pool pumps and settles what they draw more or less "
             "at the price of imbalance, which is negative when the grid has a surplus and positive when it is short. "

@@ -94,6 +94,7 @@ SCENARIO = Scenario(
     spot,
     Card(
         title="Spot prices",
+        load="furnaces",
         story=(
             "A hundred electric furnaces pay a price that jumps between surplus (negative), normal and scarcity. A "
             "treatment lasts about three hours once it is started, so when to start depends on the price now and on "

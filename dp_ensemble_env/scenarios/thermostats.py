@@ -239,6 +239,7 @@ SCENARIO = Scenario(
     thermostats,
     Card(
         title="Thermostats",
+        load="air conditioners",
         story=(
             "A retailer sells at a flat tariff and buys at spot prices that follow the weather: next to nothing while "
             "a sea breeze drives the wind farms, scarcity in a lull, and half as much again in the peak event from "

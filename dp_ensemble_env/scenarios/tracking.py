@@ -159,6 +159,7 @@ SCENARIO = Scenario(
     tracking,
     Card(
         title="Tracking",
+        load="pool pumps",
         story=(
             "A thousand pool pumps clean for about six hours and rest for about ten. For a day their aggregate is to "
             "follow a signal of up to 20 % of its connected power around the usual level, as a grid with much solar "

@@ -280,6 +280,7 @@ SCENARIO = Scenario(
     vehicles,
     Card(
         title="Vehicles",
+        load="cars",
         story=(
             "A thousand cars charge at home from noon to noon. They leave and return at hours of their own; one that "
             "leaves without the energy for its trip costs a stop at a public charger. The price moves at random "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import subprocess
 import sys
 
@@ -45,9 +46,13 @@ def test_the_help_of_plan_is_short_and_that_of_backtest_lists_the_options_of_rea
 def test_overview_names_every_command_by_subject(capsys):
     assert main(["--help"]) == 0
     text = capsys.readouterr().out
-    assert max(map(len, text.splitlines())) <= 80 and "your own meters:\n  backtest" in text
+    assert max(map(len, text.splitlines())) <= 80 and re.findall(r"^(\w+):$", text, flags=re.MULTILINE) == [
+        "benchmark",
+        "privacy",
+        "meters",
+    ]
     assert main([]) == 2 and capsys.readouterr().err == text
-    assert main(["--version"]) == 0 and capsys.readouterr().out.startswith("dp-ensemble 0.")
+    assert main(["--version"]) == 0 and capsys.readouterr().out.startswith("dp-ensemble 1.")
 
 
 @pytest.mark.parametrize(

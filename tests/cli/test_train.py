@@ -88,7 +88,7 @@ def test_same_command_same_result_on_the_same_release(tmp_path, capsys):
     for name in ("a", "b"):
         private = ["--privacy", "dirichlet:k=50,floor=0.01", "--output", str(tmp_path / name)]
         assert main([*RUN, "--steps", "432", *private]) == 0
-        assert "privacy: that of one release" in capsys.readouterr().out
+        assert "Privacy: ε = " in capsys.readouterr().out
         runs.append(results(tmp_path / name))
     assert runs[0]["curve"] == runs[1]["curve"] and runs[0]["evaluation"] == runs[1]["evaluation"]
 
@@ -103,7 +103,7 @@ def test_the_release_of_a_meter_has_no_seed_that_could_undo_it(tmp_path, capsys,
     for name in ("a", "b"):
         assert main([*arguments, "--output", f"runs/{name}"]) == 0
         said = " ".join(capsys.readouterr().out.split())
-        assert said.startswith("score on the release") and "target reached" in said
+        assert said.startswith("meter: score on the release") and "target reached" in said
         assert "without data" in said and "seeded" not in said
         config = json.loads(Path(f"runs/{name}/config.json").read_text())
         assert config["environment"]["release_seed"] is None and config["environment"]["problem"]["sha256"] is None

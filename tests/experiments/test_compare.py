@@ -110,7 +110,8 @@ def test_participants_are_drawn_from_a_simulated_fleet():
 
 # ------------------------------------------------------------------ the command
 def test_every_output_is_there_and_agrees(tmp_path, capsys):
-    words = ["compare", "--agents", "uncontrolled", "ad-hoc", "standard", "taylor:k=50", "--actions", "policy"]
+    words = ["compare", "--scenario", "campus-event", "--actions", "policy"]
+    words += ["--agents", "uncontrolled", "ad-hoc", "standard", "taylor:k=50"]
     assert main([*words, "--seeds", "0-1", "--output", str(tmp_path)]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "without data" in said and "97.1" in said and "12.5" in said and "8 cells done, 0 failed" in said

@@ -30,7 +30,10 @@ def failures(problem, names=SOME):
 
 def test_campus_agrees(tmp_path, capsys):
     path = tmp_path / "report.json"
-    assert main(["validate", "--episodes", "400", "--samples", "50", "--json", str(path)]) == 0
+    assert (
+        main(["validate", "--scenario", "campus-event", "--episodes", "400", "--samples", "50", "--json", str(path)])
+        == 0
+    )
     report = json.loads(path.read_text())
     names = {c["policy"] for c in report["comparisons"]}
     assert names == {"any", "standard", "taylor", "digamma", "average-sampled", "average-exact"}

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from dp_ensemble_env import scenarios
+from dp_ensemble_env.agents.statistics import interval
 from dp_ensemble_env.envs import actions
 from dp_ensemble_env.envs.tables import AHEAD, Row
 from dp_ensemble_env.experiments.probes import Probes, recorded

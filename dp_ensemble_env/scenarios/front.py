@@ -131,7 +131,7 @@ SCENARIO = Scenario(
     front,
     Card(
         title="Storm front",
-        load="laundry lines",
+        load="furnaces",
         story=(
             "Twice a day a storm front may pass. If it comes, power is scarce for an hour; if it misses, there is a "
             "surplus at a negative price. For three hours the weather office sends a bulletin every quarter hour, "

@@ -18,8 +18,9 @@ import numpy as np
 from dp_ensemble_env import scenarios
 from dp_ensemble_env.agents.statistics import interval
 from dp_ensemble_env.envs import actions
+from dp_ensemble_env.envs.registration import ACTIONS
 from dp_ensemble_env.envs.tables import AHEAD, Row
-from dp_ensemble_env.experiments.probes import Probes, recorded
+from dp_ensemble_env.experiments.probes import Mode, Probes, recorded
 from dp_ensemble_env.experiments.runner import read_results
 from dp_ensemble_env.experiments.standings import HONEST, Standings, by_problem, markdown
 from dp_ensemble_env.model import EnsembleModel
@@ -28,7 +29,6 @@ from dp_ensemble_env.tools.files import atomic_write
 #: Between these lines of the README stands the gallery; how many pictures stand side by side.
 BEGIN, END = "<!-- scenarios: written by make scenario-pages -->", "<!-- end of scenarios -->"
 ACROSS = 4
-MODES = ("price", "discrete", "tilt", "policy")
 #: How many seeds are looked at for an episode with many contexts.
 SEEDS = 20
 #: A scenario tests feedback, or data, where the open loop, or the public guess, scores no more.
@@ -37,9 +37,8 @@ READING = (
     "Scores of the instance that the ids play, 0 = uncontrolled, 100 = optimum, computed exactly in the mean field. "
     "*Open loop*: the best tilts by the clock alone, blind to the context. *Public guess*: the plan made without "
     "data, on the scenario's textbook behaviour, or on a lazy walk where there is no textbook. In the columns of the "
-    "action modes: the best action that is held throughout, and the ceiling. "
-    "That is the optimum itself for tilt and policy, and for price and discrete the best prices by time and context "
-    "that were found; who also looks at where the loads are may gain a point more. So a learner has learnt something "
+    "action modes: the best action that is held throughout, and the ceiling, which is the best by time and context "
+    "that was found (a plan that also looks at the shares may gain a point more). A learner has learnt something "
     "where it is above the first number, and everything at the second. A scenario tests *feedback* where the open loop "
     f"leaves {100 - DEMANDING:g} points or more, *data* where the public guess does, and *constraint* where the "
     "aggregate has a limit or a target."
@@ -53,10 +52,9 @@ SHORT = "Left: uncontrolled; right: optimal. [What each of them tests](docs/scen
 
 
 # ------------------------------------------------------------------ tables
-def held(found: Probes, mode: str) -> str:
+def held(one: Mode) -> str:
     """Return the scores of the best constant action of a mode and of its ceiling, as in ``94.2 / 98.2``."""
-    ceiling = {"price": found.price_ceiling, "discrete": found.discrete_ceiling, "tilt": found.tilt_ceiling}
-    return f"{_number(getattr(found, f'constant_{mode}'))} / {_number(ceiling.get(mode, 100.0))}"
+    return f"{_number(one.constant)} / {_number(one.ceiling)}"
 
 
 def needs(name: str, found: Probes) -> str:
@@ -69,17 +67,31 @@ def needs(name: str, found: Probes) -> str:
 
 def probe_table(link: str) -> str:
     """Return the table of all built-in scenarios; `link` is where their pages are."""
-    headings = ["scenario", "tests", "open loop", "public guess", *MODES]
+    headings = ["scenario", "tests", "open loop", "public guess", *ACTIONS]
     rows = []
     for name in scenarios.BUILT_IN:
         found = recorded(name)[0]
-        numbers = [_number(found.open_loop), _number(found.public_guess), *(held(found, mode) for mode in MODES)]
+        of_modes = [held(found.modes[mode]) for mode in ACTIONS]
+        numbers = [_number(found.open_loop), _number(found.public_guess), *of_modes]
         rows.append([f"[{name}]({link}{name}.md)", needs(name, found), *numbers])
     return markdown(headings, rows)
 
 
+def modes_table(found: Probes) -> str:
+    """Return what simple controllers score in each action mode."""
+    headings = ["action", "best constant", "best by context", "ceiling", "all ones", "random, sd 0.5", "random, sd 1"]
+    return markdown(headings, [[name, *map(_number, one)] for name, one in found.modes.items()])
+
+
+def constants() -> str:
+    """Say in one sentence what a constant action in signals scores already."""
+    scores = {name: recorded(name)[0].modes["signals"].constant for name in ("call", "spot")}
+    words = " and ".join(f"{score:.0f} on {name}" for name, score in scores.items())
+    return f"The units of signals and prices follow the context by half, so a constant action already scores {words}."
+
+
 def _number(value: float) -> str:
-    return "–" if np.isnan(value) else f"{value + 0.0:.1f}".replace("-", "−")
+    return f"{value + 0.0:.1f}".replace("-", "−")
 
 
 def listing(standings: Standings) -> str:
@@ -131,7 +143,7 @@ are arguments. A version is frozen: whatever changes the numbers of a scenario g
 {probe_table("scenarios/")}
 {_filled(READING)}
 
-`dp-ensemble scenarios --probe` computes them again.
+{_filled(constants() + " Each page shows more of every mode. `dp-ensemble scenarios --probe` computes them again.")}
 
 ## What agents score on instances that they never saw
 
@@ -162,10 +174,9 @@ def page(name: str) -> str:
     ]
     shown = "\n".join(_item(f"**{label}**: {text}") for label, text in facts if text)
     found = recorded(name)
-    keys = ("open_loop", "public_guess", "myopic", "random_search")
-    headings = ["instance", "open loop", "public guess", "myopic", "random", *MODES]
+    headings = ["instance", "open loop", "public guess", "myopic", *ACTIONS]
     rows = [
-        [str(i), *(_number(getattr(one, key)) for key in keys), *(held(one, mode) for mode in MODES)]
+        [str(i), *map(_number, (one.open_loop, one.public_guess, one.myopic)), *map(held, one.modes.values())]
         for i, one in enumerate(found)
     ]
     hows = "\n".join(f"- {key.replace('_', ' ')}: {text}" for key, text in found[0].how.items())
@@ -189,8 +200,11 @@ env = gymnasium.make("dp_ensemble_env:{scenarios.environment_id(name)}")
 ## Probes
 
 {markdown(headings, rows)}
-0 = uncontrolled, 100 = optimum. Action modes: best constant action / ceiling. *Random* is the best of 100 random
-sequences. How the numbers of instance 0 were found:
+0 = uncontrolled, 100 = optimum. Action modes: best constant action / ceiling. More of instance 0:
+
+{modes_table(found[0])}
+*By context*: one action for each context that is shown. *Random*: the mean score of random actions, clipped to the box.
+How these numbers were found:
 
 {hows}
 """
@@ -198,7 +212,7 @@ sequences. How the numbers of instance 0 were found:
 
 def ids(name: str) -> list[str]:
     """Return the environment ids of a scenario."""
-    return [scenarios.environment_id(name), *(scenarios.environment_id(name, mode) for mode in MODES)]
+    return [scenarios.environment_id(name, mode) for mode in (None, *ACTIONS)]
 
 
 def _observation(model: EnsembleModel) -> str:
@@ -213,7 +227,7 @@ def _observation(model: EnsembleModel) -> str:
 def _actions(model: EnsembleModel) -> str:
     """Say which actions the modes take."""
     shapes = []
-    for name in MODES:
+    for name in ACTIONS:
         space = actions.mode(name).space(model)
         size = f"{space.n} prices" if hasattr(space, "n") else " × ".join(map(str, space.shape or ()))  # a Discrete
         shapes.append(f"`{name}` {size}")

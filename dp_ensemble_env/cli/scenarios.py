@@ -12,22 +12,18 @@ from tyro.conf import Positional
 
 from dp_ensemble_env import scenarios
 from dp_ensemble_env.cli.options import keeping
-from dp_ensemble_env.experiments.probes import Probes, probe, recorded
+from dp_ensemble_env.experiments.probes import Mode, Probes, probe, recorded
 from dp_ensemble_env.reporting.tables import number_text, write_csv
 from dp_ensemble_env.tools.console import Progress, table
 from dp_ensemble_env.tools.files import atomic_write, check_writable
 from dp_ensemble_env.tools.validation import check_count
 
-#: Columns of the table of probes: heading and attribute.
-COLUMNS = {
-    "open loop": "open_loop",
-    "public guess": "public_guess",
-    "constant tilt": "constant_tilt",
-    "constant price": "constant_price",
-    "random": "random_search",
-    "myopic": "myopic",
-    "price ceiling": "price_ceiling",
-}
+#: Columns of the tables of probes: heading and attribute.
+COLUMNS = {"open loop": "open_loop", "public guess": "public_guess", "myopic": "myopic"}
+OF_MODES = {
+    "constant": "constant", "by context": "by_context", "ceiling": "ceiling",
+    "ones": "ones", "random 0.5": "half", "random 1": "one",
+}  # fmt: skip
 LIST = ("name", "load", "tests", "open loop", "without data", "PPO")
 LIST_NOTE = (
     "0 = uncontrolled, 100 = optimum. Open loop: the best tilts by time alone. Without data: the plan on public "
@@ -35,7 +31,8 @@ LIST_NOTE = (
 )
 NOTE = (
     "0 = uncontrolled, 100 = optimum; exact, in the mean field. Open loop: best tilts by time alone. Public guess: "
-    "plan without data. Random: best of 100 sequences. Price ceiling: best prices by time and context."
+    "plan without data. Constant, by context, ceiling: the best action that is held, held in each context, and by time "
+    "and context. Random: mean over actions with that standard deviation."
 )
 
 
@@ -47,7 +44,7 @@ class Scenarios:
     environment has an id of its own.
 
     With --probe, compute what simple controllers score: the best open loop (tilts by time alone), the plan without
-    data, the best constant action, a myopic tilt, the best of 100 random sequences, and how far prices can reach. 0 is
+    data, a myopic tilt, and in every action mode the best constant action, the ceiling and random actions. 0 is
     uncontrolled, 100 the optimum.
 
     Examples
@@ -96,18 +93,19 @@ class Scenarios:
                 for instance in range(self.instances):
                     model = scenarios.make(name, instance=instance)
                     scores.append((name, instance, probe(model, effort=self.effort, monitor=monitor)))
-        rows = [
-            (name if self.instances == 1 else f"{name} {i}", *(f"{getattr(of, key):.1f}" for key in COLUMNS.values()))
-            for name, i, of in scores
-        ]
-        table("Probes", ("scenario", *COLUMNS), rows, notes=(NOTE,))
+        titled = [(name if self.instances == 1 else f"{name} {i}", of) for name, i, of in scores]
+        table("Probes", ("scenario", *COLUMNS), [(name, *_shown(of, COLUMNS)) for name, of in titled])
+        rows = [(name, mode, *_shown(one, OF_MODES)) for name, of in titled for mode, one in of.modes.items()]
+        table("Action modes", ("scenario", "action", *OF_MODES), rows, notes=(NOTE,))
         flat: list[dict[str, Any]] = [{"scenario": name, "instance": i, **of.to_dict()} for name, i, of in scores]
         if self.json:
             with atomic_write(self.json) as stream:
                 json.dump(flat, stream, indent=1, ensure_ascii=False)
         if self.csv:
-            keys = [key for key in flat[0] if key != "how"]
-            write_csv(self.csv, keys, [[row[key] for key in keys] for row in flat])
+            keys = [key for key in flat[0] if key not in ("how", "modes")]
+            modes = [(mode, key) for mode in flat[0]["modes"] for key in Mode._fields]
+            lines = [[*(row[key] for key in keys), *(row["modes"][mode][key] for mode, key in modes)] for row in flat]
+            write_csv(self.csv, [*keys, *(f"{mode} {key}" for mode, key in modes)], lines)
         return 0
 
 
@@ -137,18 +135,15 @@ def card(name: str) -> list[tuple[str, str]]:
     return [(subject, text) for subject, text in rows if text]
 
 
+def _shown(of: Any, columns: dict[str, str]) -> list[str]:
+    return [f"{getattr(of, key):.1f}" for key in columns.values()]
+
+
 def _probes(of: Probes) -> list[tuple[str, str]]:
     """Say in words what the probes of an instance are."""
     needs = f"best open loop {of.open_loop:.1f}, public guess {of.public_guess:.1f}, myopic {of.myopic:.1f}"
-    price = f"constant {of.constant_price:.1f}, ceiling {of.price_ceiling:.1f}"
-    discrete = f"constant {of.constant_discrete:.1f}, ceiling {of.discrete_ceiling:.1f}"
-    if not np.isnan(of.price_bound):
-        price += f", for a single load {of.price_bound:.1f}"
-        discrete += f", for a single load {of.discrete_bound:.1f}"
-    return [
-        ("probes", f"{needs}, best of 100 random sequences {of.random_search:.1f} (0 uncontrolled, 100 optimum)"),
-        ("price mode", price),
-        ("discrete mode", discrete),
-        ("tilt mode", f"constant {of.constant_tilt:.1f}, ceiling {of.tilt_ceiling:.1f}"),
-        ("policy mode", f"constant {of.constant_policy:.1f}, ceiling 100.0"),
+    modes = [
+        (f"{name} mode", f"constant {one.constant:.1f}, by context {one.by_context:.1f}, ceiling {one.ceiling:.1f}")
+        for name, one in of.modes.items()
     ]
+    return [("probes", f"{needs} (0 uncontrolled, 100 optimum)"), *modes]

@@ -140,7 +140,7 @@ def _models(model: Any, scenario: str | None, instance: int | None, split: str) 
         )
     check_choice(split, "split", scenarios.SPLITS)
     if instance is None:
-        return tuple(scenarios.make(name, instance=i, split=split) for i in scenarios.instances(split))
+        return scenarios.make_all(name, split)
     return (scenarios.make(name, instance=instance, split=split),)
 
 

@@ -1,4 +1,4 @@
-r"""What simple controllers score in a scenario: whether it needs feedback, data, foresight.
+r"""What simple controllers score in a scenario: whether it needs feedback, data, foresight, a learner.
 
 A score is 0 for the uncontrolled loads and 100 for the optimum. A good benchmark leaves room between these probes
 and 100:
@@ -9,11 +9,11 @@ open loop
 public guess
     The plan made without data: on the scenario's own textbook behaviour, or on a lazy walk where there is no textbook,
     deployed as a tilt. Nothing is chosen in hindsight. What it leaves is worth data.
-constant action, random search
-    The best single action of each mode, held throughout; the best of 100 random sequences. What they leave is worth a
-    learner.
 myopic
     A tilt by the next utility alone. What it leaves is worth foresight.
+action modes
+    The best action that is held throughout, the best one for each context that is shown, the best by time and context
+    (the ceiling), all ones, and the mean over random actions. What they leave is worth a learner.
 
 All are computed exactly in the mean field, on the true behaviour.
 """
@@ -24,19 +24,20 @@ import datetime
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from itertools import product
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from dp_ensemble_env import __version__, scenarios
-from dp_ensemble_env.agents.plans import PRICES, best_constant_price, plan_without_data
+from dp_ensemble_env.agents.plans import on_support, plan_without_data
 from dp_ensemble_env.control.policies import centred, solve_standard
 from dp_ensemble_env.control.returns import ExactReturn, myopic_tilts, optimal_tilts
-from dp_ensemble_env.envs import actions, signals
+from dp_ensemble_env.envs import actions
+from dp_ensemble_env.envs.registration import ACTIONS
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.reporting.score import score, start_values
 from dp_ensemble_env.reporting.tables import plain
@@ -45,12 +46,38 @@ from dp_ensemble_env.tools.files import atomic_write
 from dp_ensemble_env.tools.validation import check_positive
 
 FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 
-#: Random sequences of the random search, and their seed.
-SEQUENCES, SEED = 100, 13
-#: Prices of the discrete action mode, and those tried for the bound on price mode.
-CHOICES: FloatArray = actions.DISCRETE.choices.astype(float)
-GRID: FloatArray = np.linspace(-1.0, 1.0, 201)
+#: Random sequences of actions, their seed, and their standard deviations.
+SEQUENCES, SEED, SPREADS = 64, 13, (0.5, 1.0)
+#: Single numbers that are tried before a search begins from the best of them.
+GRID: FloatArray = np.linspace(-1.0, 1.0, 81)
+
+
+class Mode(NamedTuple):
+    """Scores in one action mode.
+
+    Attributes
+    ----------
+    constant : float
+        Best action that is held throughout.
+    by_context : float
+        Best action for each context that is shown, held throughout.
+    ceiling : float
+        Best actions by time and context that were found; a mean field that also looks at where the loads are may gain
+        a point more. The optimum itself in policy mode.
+    ones : float
+        All ones.
+    half, one : float
+        Mean score of random actions with standard deviation 0.5 and 1, clipped to the box.
+    """
+
+    constant: float
+    by_context: float
+    ceiling: float
+    ones: float
+    half: float
+    one: float
 
 
 @dataclass(frozen=True)
@@ -63,56 +90,37 @@ class Probes:
         Best tilts by time alone.
     public_guess : float
         The plan made without data: on the scenario's textbook behaviour, or on a lazy walk if it has none.
-    constant_tilt, constant_price, constant_discrete, constant_policy : float
-        Best single action of the mode, held throughout.
-    price_ceiling, price_bound : float
-        Best prices by time and context that were found (a mean field that also looks at where the loads are may gain
-        a point more), and what no price in the box exceeds: each load priced by its own state, exact for one load.
-    discrete_ceiling, discrete_bound : float
-        The same with the prices of the discrete mode.
-    tilt_ceiling : float
-        The optimum clipped to the box of tilt mode: 100 where the box is wide enough.
     myopic : float
         Tilt by the next utility alone.
-    random_search : float
-        Best of 100 random open-loop sequences of actions, in tilt or in price mode.
     uncontrolled, optimum : float
         What 0 and 100 stand for, in dollars per load.
+    modes : dict of str to Mode
     how : dict
         In words, how each was found.
     """
 
     open_loop: float
     public_guess: float
-    constant_tilt: float
-    constant_price: float
-    constant_discrete: float
-    constant_policy: float
-    price_ceiling: float
-    price_bound: float
-    discrete_ceiling: float
-    discrete_bound: float
-    tilt_ceiling: float
     myopic: float
-    random_search: float
     uncontrolled: float
     optimum: float
+    modes: dict[str, Mode]
     how: dict[str, str] = field(default_factory=dict, compare=False)
 
     @property
     def constant(self) -> float:
-        """Best constant action of any mode."""
-        return max(self.constant_tilt, self.constant_price, self.constant_discrete, self.constant_policy)
+        """Best constant action of the modes whose units do not follow time and context."""
+        return max(self.modes[name].constant for name in ("tilt", "policy"))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain numbers and words; None for what does not apply."""
-        return {name: plain(value) for name, value in asdict(self).items()}
+        """Return plain numbers and words."""
+        modes = {name: {key: plain(x) for key, x in mode._asdict().items()} for name, mode in self.modes.items()}
+        return {**{name: plain(value) for name, value in asdict(self).items()}, "modes": modes}
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> Probes:
         """Read what `to_dict` wrote."""
-        read: dict[str, Any] = {name: np.nan if value is None else value for name, value in content.items()}
-        return cls(**read)
+        return cls(**{**content, "modes": {name: Mode(**scores) for name, scores in content["modes"].items()}})
 
 
 def probe(model: EnsembleModel, *, effort: float = 1.0, monitor: Monitor | None = None) -> Probes:
@@ -132,12 +140,13 @@ def probe(model: EnsembleModel, *, effort: float = 1.0, monitor: Monitor | None 
     100
     """
     prober = Prober(model, effort=effort, monitor=monitor)
-    return Probes(**prober.scores(), how=prober.how)
+    found = {name: getattr(prober, name)() for name in ("open_loop", "public_guess", "myopic")}
+    modes = {name: prober.mode(name) for name in ACTIONS}
+    return Probes(**found, uncontrolled=prober.low, optimum=prober.high, modes=modes, how=prober.how)
 
 
-# ------------------------------------------------------------------ the searches
 class Prober:
-    """The probes one by one; each method returns a score and says in `how` where it comes from.
+    """The probes one by one; each method returns scores and says in `how` where they come from.
 
     Parameters
     ----------
@@ -150,31 +159,12 @@ class Prober:
         self.monitor = Silent() if monitor is None else monitor
         self.iterations = max(10, int(400 * check_positive(effort, "effort")))
         self.low, self.high = start_values(model)
-        self.scale = actions.action_scale(model)[:, None, None]
-        self.direction = -signals.power_direction(model)
         self.best = optimal_tilts(model)
+        self.chances = context_shares(model)[:-1]
         self.how: dict[str, str] = {}
-
-    def scores(self) -> dict[str, float]:
-        """Compute every probe, by the names of `Probes`."""
-        price_ceiling, discrete_ceiling = self.price_ceilings()
-        return {
-            "open_loop": self.open_loop(),
-            "public_guess": self.public_guess(),
-            "constant_tilt": self.constant_tilt(),
-            "constant_price": self.constant_price(),
-            "constant_discrete": self.constant_discrete(),
-            "constant_policy": self.constant_policy(),
-            "price_ceiling": price_ceiling,
-            "price_bound": self.price_bound(GRID),
-            "discrete_ceiling": discrete_ceiling,
-            "discrete_bound": self.price_bound(CHOICES),
-            "tilt_ceiling": self.tilt_ceiling(),
-            "myopic": self.myopic(),
-            "random_search": self.random_search(),
-            "uncontrolled": self.low,
-            "optimum": self.high,
-        }
+        self._bases: dict[str, FloatArray] = {}
+        self._blind = np.zeros(model.n_contexts, np.int64)
+        self._shown = self._blind if model.context is None else np.asarray(model.context.shown)
 
     def score(self, tilts: FloatArray) -> float:
         """Return the score of tilts that broadcast to (T, c, m)."""
@@ -183,12 +173,13 @@ class Prober:
     # ------------------------------------------------------------ feedback, foresight and data
     def open_loop(self) -> float:
         """Search the best tilts (T, 1, m) by time alone, from several starts."""
-        shares = context_shares(self.model)
-        average = np.einsum("tw,twa->ta", shares[:-1], self.best)[:, None]
+        average = self._mean(self.best, self._blind, by_time=True)
         starts = {"no interference": np.zeros_like(average), "the optimum's mean over the contexts": average}
         if self.model.context is not None:
-            starts["the optimum of the mean model"] = optimal_tilts(mean_model(self.model, shares))
-        found, _, start = self._climb("best open loop", {name: self._centred(x) for name, x in starts.items()})
+            starts["the optimum of the mean model"] = optimal_tilts(mean_model(self.model))
+        identity = np.eye(self.model.n_decisions)[None, None]
+        starts = {name: self._centred(x) for name, x in starts.items()}
+        found, _, start = self._climb("best open loop", starts, identity, self._blind, boxed=False)
         self.how["open_loop"] = f"L-BFGS over {average.size} tilts from {len(starts)} starts; best from {start}"
         return found
 
@@ -203,172 +194,151 @@ class Prober:
         self.how["public_guess"] = f"plan on {'the textbook behaviour of the scenario' if known else 'a lazy walk'}"
         return self.score(plan_without_data(self.model))
 
-    # ------------------------------------------------------------ constant and random actions
-    def constant_tilt(self) -> float:
-        """Search the best single action of tilt mode, inside its box."""
-        unit = np.divide(self.best, self.scale, out=np.zeros_like(self.best), where=self.scale > 0)
-        mean = np.einsum("tw,twa->a", context_shares(self.model)[:-1], unit)[None, None] / self.model.horizon
-        starts = {"no interference": np.zeros_like(mean), "the mean of the optimum": np.clip(mean, -1.0, 1.0)}
-        found, _, start = self._climb("best constant tilt", starts, self.scale, boxed=True)
-        self.how["constant_tilt"] = f"L-BFGS-B over {mean.size} numbers from {len(starts)} starts; best from {start}"
-        return found
+    # ------------------------------------------------------------ action modes
+    def mode(self, name: str) -> Mode:
+        """Score an action mode."""
+        constant = self.constant(name)
+        by_context = max(constant, self.by_context(name)) if self._shown.any() else constant
+        random = [self.random(name, spread) for spread in SPREADS]
+        return Mode(constant, by_context, max(by_context, self.ceiling(name)), self.ones(name), *random)
 
-    def constant_price(self) -> float:
-        """Hold the best single action of price mode."""
-        price = best_constant_price(self.model)
-        self.how["constant_price"] = f"all maxima that {len(PRICES)} prices bracket; best {price:.3f}"
-        return self.score(self.price_tilts(price))
+    def constant(self, name: str) -> float:
+        """Search the best action that is held throughout."""
+        return self._best_actions(name, "constant", self._blind)
 
-    def constant_discrete(self) -> float:
-        """Try every single action of discrete mode."""
-        scores = [self.score(self.price_tilts(x)) for x in CHOICES]
-        self.how["constant_discrete"] = f"all {len(CHOICES)} prices; best {CHOICES[int(np.argmax(scores))]:g}"
-        return float(max(scores))
+    def by_context(self, name: str) -> float:
+        """Search the best action for each context that is shown, held throughout."""
+        return self._best_actions(name, "by context", self._shown)
 
-    def constant_policy(self) -> float:
-        """Search the best matrix of decisions that is held throughout; rows of it may leave the loads alone.
+    def ceiling(self, name: str) -> float:
+        """Search the best actions by time and context; the policy mode contains the optimum."""
+        if actions.mode(name).basis is None:
+            return 100.0
+        return self._best_actions(name, "ceiling", np.arange(self.model.n_contexts), by_time=True)
+
+    def ones(self, name: str) -> float:
+        """Play all ones."""
+        return self._played(name, np.ones((1, 1, self._size(name))))
+
+    def random(self, name: str, spread: float) -> float:
+        """Return the mean score of random actions, clipped to the box."""
+        rng, chosen, shape = np.random.default_rng(SEED), actions.mode(name), (self.model.horizon, 1, self._size(name))
+        drawn = (np.clip(spread * rng.standard_normal(shape), chosen.low, 1.0) for _ in range(SEQUENCES))
+        if chosen.levels:
+            drawn = (chosen.choices[actions.nearest_choice(chosen, numbers)] for numbers in drawn)
+        return float(np.mean([self._played(name, numbers) for numbers in drawn]))
+
+    def _best_actions(self, name: str, what: str, groups: IntArray, by_time: bool = False) -> float:
+        """Search the best numbers (T or 1, groups, d) of a mode."""
+        chosen = actions.mode(name)
+        if chosen.basis is None:
+            return self._best_policies(what, groups)
+        basis = self._basis(name)
+        optimum = actions.actions_of(actions.PRICE if chosen.levels else chosen, self.model, self._centred(self.best))
+        mean = self._mean(np.asarray(optimum, float), groups, by_time)
+        starts = {"no interference": np.zeros_like(mean), "the optimum": np.clip(mean, -1.0, 1.0)}
+        if mean.size == 1:
+            held = [self._played(name, np.full((1, 1, 1), x)) for x in GRID]
+            starts[f"{len(GRID)} numbers"] = np.full((1, 1, 1), GRID[int(np.argmax(held))])
+        found, numbers, start = self._climb(f"{name}: {what}", starts, basis, groups)
+        self.how[f"{name}, {what}"] = f"L-BFGS-B over {mean.size} numbers; best from {start}"
+        return self._rounded(name, numbers, groups) if chosen.levels else found
+
+    def _rounded(self, name: str, numbers: FloatArray, groups: IntArray) -> float:
+        """Round numbers (T or 1, groups, 1) to the choices of a mode, and move each by one while that helps."""
+        chosen = actions.mode(name)
+        picks = actions.nearest_choice(chosen, numbers)
+        best = self._played(name, chosen.choices[picks][:, groups])
+        for place in np.ndindex(picks.shape):
+            for move in (-1, 1):
+                trial = picks.copy()
+                trial[place] = np.clip(trial[place] + move, 0, chosen.levels - 1)
+                if (value := self._played(name, chosen.choices[trial][:, groups])) > best:
+                    picks, best = trial, value
+        return best
+
+    def _best_policies(self, what: str, groups: IntArray) -> float:
+        """Search the best policy (groups, n, m) that is held throughout.
 
         The numbers are the logarithms of the policy, so the tilts are these less the logarithms of the behaviour.
         """
-        returns = ExactReturn(self.model, by_state=True)
-        state, decision = returns.entries
-        behaviour, policy = self.model.tables().behaviour, solve_standard(self.model).policy
+        behaviour = self.model.tables().behaviour
+        state, decision = self._by_state.entries
         possible = behaviour[:, :, state, decision]
-        spread = policy.reshape(behaviour.shape)[:, :, state, decision]
-        optimum = np.einsum("tw,twe->e", context_shares(self.model)[:-1], spread) / self.model.horizon
-        starts = {"the mean behaviour": possible.mean(axis=(0, 1)), "the mean of the optimum": optimum}
-        points = {name: np.log(np.maximum(x, 1e-6))[None, None] for name, x in starts.items()}
+        optimum = solve_standard(self.model).policy.reshape(behaviour.shape)[:, :, state, decision]
         offset = -np.log(np.where(possible > 0, possible, 1.0))
-        best, point, start = self._climb("best constant policy", points, 1.0, offset, returns=returns)
-        if (possible != possible[:1, :1]).any():  # else some numbers leave the loads alone
-            for x, alone in product((point, *points.values()), (False, True)):
-                rows = np.full(self.model.n_states, not alone)
-                best = max(best, self._with_rows_alone(returns, x, offset, rows))
-        self.how["constant_policy"] = f"L-BFGS over {len(state)} numbers from {len(starts)} starts; best from {start}"
-        return best
+        means = {"the mean behaviour": possible, "the mean of the optimum": optimum}
+        starts = {key: np.log(np.maximum(self._mean(x, groups, False), 1e-6)) for key, x in means.items()}
+        found, numbers, start = self._climb(f"policy: {what}", starts, None, groups, offset=offset)
+        self.how[f"policy, {what}"] = f"L-BFGS over {numbers.size} numbers; best from {start}"
+        return max(found, 0.0)  # zeros leave the loads alone
 
-    def random_search(self) -> float:
-        """Try random sequences of actions, uniform in the box of each mode."""
-        rng, (horizon, _, m) = np.random.default_rng(SEED), self.returns.shape
-        tilts = [self.score(self.scale * rng.uniform(-1.0, 1.0, (horizon, 1, m))) for _ in range(SEQUENCES)]
-        prices = [self.score(self.price_tilts(rng.uniform(-1, 1, (horizon, 1)))) for _ in range(SEQUENCES)]
-        self.how["random_search"] = (
-            f"{SEQUENCES} sequences each, seed {SEED}: tilt {max(tilts):.1f}, price {max(prices):.1f}"
-        )
-        return float(max(*tilts, *prices))
+    def _played(self, name: str, numbers: FloatArray) -> float:
+        """Return the score of actions that broadcast to (T, c, d)."""
+        if actions.mode(name).basis is not None:
+            return self.score((numbers[..., None, :] @ self._basis(name))[..., 0, :])
+        behaviour, (state, decision) = self.model.tables().behaviour, self._by_state.entries
+        rows = np.broadcast_to(numbers, (*behaviour.shape[:2], numbers.shape[-1])).reshape(behaviour.shape)
+        policy = on_support(rows.reshape(self.model.default_policy.shape), self.model).reshape(behaviour.shape)
+        ratio = np.divide(policy, behaviour, out=np.ones_like(policy), where=behaviour > 0)
+        tilts = np.log(np.maximum(ratio, 1e-300))[:, :, state, decision]
+        return score(self._by_state(tilts), self.low, self.high)
 
-    # ------------------------------------------------------------ ceilings
-    def tilt_ceiling(self) -> float:
-        """Score the optimum as far as it fits the box of tilt mode."""
-        best = self.best if self.model.context is not None else self.best[:, 0]
-        fitting = actions.tilts_of(actions.TILT, self.model, actions.centred_actions(self.model, best, strict=False))
-        self.how["tilt_ceiling"] = "the optimum, centred and clipped to the box"
-        return self.score(fitting.reshape(self.best.shape))
+    def _basis(self, name: str) -> FloatArray:
+        if name not in self._bases:
+            self._bases[name] = actions.basis_of(actions.mode(name), self.model)
+        return self._bases[name]
 
-    def price_ceilings(self) -> tuple[float, float]:
-        """Search the best prices, free and out of the discrete mode's, by time, context and common start state."""
-        starts = [(1.0, self.returns)]
-        if not self.model.spread_start:
-            states = np.flatnonzero(self.model.initial)
-            starts = [(self.model.initial[s], ExactReturn(self.model, np.eye(self.model.n_states)[s])) for s in states]
-        across = self.scale * (self.direction @ self.direction)
-        nearest = (self._centred(self.best) @ self.direction)[..., None]
-        nearest = np.divide(nearest, across, out=np.zeros_like(nearest), where=across > 0)
-        points = {"no interference": np.zeros_like(nearest), "the optimum": np.clip(nearest, -1.0, 1.0)}
-        free = rounded = 0.0
-        for weight, returns in starts:
-            found, prices, _ = self._climb(
-                "best prices", points, self.scale * self.direction, boxed=True, returns=returns
-            )
-            free += weight * found
-            rounded += weight * self._best_choices(returns, prices[..., 0])
-        by = "time and context" if self.model.spread_start else "time, context and start state"
-        self.how["price_ceiling"] = f"L-BFGS-B over prices by {by}; the best found"
-        self.how["discrete_ceiling"] = "those prices rounded, then improved one by one"
-        return free, score(rounded, self.low, self.high)
+    def _size(self, name: str) -> int:
+        return int(np.prod(actions.mode(name).shape(self.model)))
 
-    def price_bound(self, grid: FloatArray) -> float:
-        """Let every load have the price out of `grid` that suits its own state: no common price does better."""
-        if self.model.coupling is not None:
-            return np.nan
-        behaviour, nature, context, utility = self.model.tables()
-        penalty, value = self.model.discomfort_penalty, np.zeros_like(utility[0])
-        for t in range(self.model.horizon - 1, -1, -1):
-            ahead = np.einsum("was,ws->wa", nature[t], context[t] @ (utility[t + 1] + value))
-            tilts = self.scale[t] * np.outer(grid, self.direction)
-            tilts -= tilts.max(axis=1, keepdims=True)
-            weights = np.exp(tilts)
-            for w, matrix in enumerate(behaviour[t]):
-                total = matrix @ weights.T
-                gains = matrix @ (weights * (ahead[w] - penalty * tilts)).T
-                value[w] = (gains / total + penalty * np.log(total)).max(axis=1)
-        self.how["price_bound"] = self.how["discrete_bound"] = "exact recursion with a price for each state of a load"
-        return score(float((self.returns.start * value).sum()), self.low, self.high)
+    @cached_property
+    def _by_state(self) -> ExactReturn:
+        return ExactReturn(self.model, by_state=True)
 
     # ------------------------------------------------------------ parts
-    def price_tilts(self, prices: ArrayLike) -> FloatArray:
-        """Return the tilts of prices that broadcast to (T, c)."""
-        spread = np.broadcast_to(np.asarray(prices, float), self.returns.shape[:2])
-        tilts: FloatArray = self.scale * spread[..., None] * self.direction
-        return tilts
+    def _mean(self, numbers: FloatArray, groups: IntArray, by_time: bool) -> FloatArray:
+        """Return the mean of numbers (T, c, d) over the contexts of each group, as they are likely, and over time."""
+        member = np.eye(groups.max() + 1)[groups]
+        weights = self.chances[:, :, None] * member + 1e-12 * member
+        axes = "tgd" if by_time else "gd"
+        mean: FloatArray = (
+            np.einsum(f"twg,twd->{axes}", weights, numbers) / weights.sum(axis=1 if by_time else (0, 1))[..., None]
+        )
+        return mean if by_time else mean[None]
 
     def _centred(self, tilts: FloatArray) -> FloatArray:
         """Centre each set of competing decisions on its own; decisions that nobody takes count for nothing."""
         taken = (self.model.default > 0).reshape(-1, self.model.n_decisions).any(axis=0)
         return np.where(taken, centred(tilts, self.model.default, taken), 0.0)
 
-    def _best_choices(self, returns: ExactReturn, prices: FloatArray) -> float:
-        """Return the expected return of prices (T, c) rounded to the choices, each then moved while it helps."""
-        chosen = actions.nearest_choice(actions.DISCRETE, prices)
-        best = returns(self.price_tilts(CHOICES[chosen]))
-        for place in np.ndindex(chosen.shape):
-            for move in (-1, 1):
-                trial = chosen.copy()
-                trial[place] = np.clip(trial[place] + move, 0, len(CHOICES) - 1)
-                if (value := returns(self.price_tilts(CHOICES[trial]))) > best:
-                    chosen, best = trial, value
-        return best
-
-    def _with_rows_alone(
-        self, returns: ExactReturn, point: FloatArray, offset: FloatArray, rows: NDArray[np.bool_]
-    ) -> float:
-        """Let single rows of a held policy leave the loads alone, or not, while it helps; then climb again."""
-        state = returns.entries[0]
-
-        def value(rows: NDArray[np.bool_]) -> float:
-            return returns(rows[state] * (offset + point))
-
-        best = value(rows)
-        for s in range(len(rows)):
-            rows[s] ^= True
-            if (trial := value(rows)) > best:
-                best = trial
-            else:
-                rows[s] ^= True
-        kept = rows[state].astype(float)
-        again, _, _ = self._climb("best constant policy", {"": point}, kept, kept * offset, returns=returns)
-        return max(score(best, self.low, self.high), again)
-
     def _climb(
         self,
         stage: str,
         starts: dict[str, FloatArray],
-        factor: FloatArray | float = 1.0,
-        offset: FloatArray | float = 0.0,
+        basis: FloatArray | None,
+        groups: IntArray,
         *,
-        boxed: bool = False,
-        returns: ExactReturn | None = None,
+        boxed: bool = True,
+        offset: FloatArray | float = 0.0,
     ) -> tuple[float, FloatArray, str]:
-        """Climb over the numbers `x` of `ExactReturn.with_gradient` from every start, in [-1, 1] if `boxed`.
+        """Climb over numbers (T or 1, groups, d), in [-1, 1] if `boxed`, from every start.
 
+        They stand for tilts by a basis (T or 1, c or 1, d, m); without one they are tilts by state, less an `offset`.
         Returns the best score, its numbers, and the name of the start that led there.
         """
-        returns = self.returns if returns is None else returns
-        gain, shape = max(self.high - self.low, 1e-12), next(iter(starts.values())).shape
+        returns, boxed = self.returns if basis is not None else self._by_state, boxed and basis is not None
+        shape = next(iter(starts.values())).shape
+        gain, member = max(self.high - self.low, 1e-12), np.eye(shape[1])[groups]
 
         def loss(x: FloatArray) -> tuple[float, FloatArray]:
-            value, gradient = returns.with_gradient(x.reshape(shape), factor, offset)
-            return (self.low - value) / gain, -gradient.ravel() / gain
+            numbers = x.reshape(shape)[:, groups]
+            tilts = numbers if basis is None else (numbers[..., None, :] @ basis)[..., 0, :]
+            value, slope = returns.with_gradient(np.broadcast_to(tilts + offset, returns.shape))
+            slope = slope if basis is None else (basis @ slope[..., None])[..., 0]
+            slope = np.einsum("twd,wg->tgd", slope, member)
+            slope = slope.sum(axis=0, keepdims=True) if shape[0] == 1 else slope
+            return (self.low - value) / gain, -slope.ravel() / gain
 
         best, limit = (-np.inf, np.empty(0), ""), self.iterations
         options = {"maxiter": limit, "maxfun": 3 * limit, "ftol": 1e-9, "gtol": 1e-7}
@@ -393,9 +363,10 @@ def context_shares(model: EnsembleModel) -> FloatArray:
     return np.ones((model.horizon + 1, 1)) if model.context is None else model.context.distributions(model.horizon)
 
 
-def mean_model(model: EnsembleModel, shares: FloatArray) -> EnsembleModel:
+def mean_model(model: EnsembleModel) -> EnsembleModel:
     """Return the model that an observer without the context would write down: everything averaged over it."""
     behaviour, nature, _, utility = model.tables()
+    shares = context_shares(model)
     return model.override(
         default=np.einsum("tw,twsa->tsa", shares[:-1], behaviour),
         nature=None if model.nature is None else np.einsum("tw,twas->tas", shares[:-1], nature),
@@ -431,5 +402,7 @@ def recorded(name: str) -> list[Probes]:
     return [] if content is None else [Probes.from_dict(instance) for instance in content["instances"]]
 
 
-def _rounded(content: dict[str, Any]) -> dict[str, Any]:
-    return {name: round(value, 4) if isinstance(value, float) else value for name, value in content.items()}
+def _rounded(content: Any) -> Any:
+    if isinstance(content, dict):
+        return {name: _rounded(value) for name, value in content.items()}
+    return round(content, 4) if isinstance(content, float) else content

@@ -37,6 +37,7 @@ __all__ = [
     "has_participants",
     "instances",
     "make",
+    "make_all",
     "names",
     "participants",
     "register",
@@ -182,6 +183,16 @@ def make(name: str, *, instance: int = 0, split: str = "train", **overrides: Any
         for setting in overrides:  # a factory that takes any keyword refuses misspelt ones itself
             check_choice(setting, f"setting of the scenario {name!r}", list(known)[1:])
     return factory(seed, **overrides).override(scenario=name)
+
+
+def make_all(name: str, split: str = "train") -> tuple[EnsembleModel, ...]:
+    """Return the models of all instances of a split; they are kept, since making and solving them takes seconds."""
+    return _made(_REGISTRY[name], name, split)
+
+
+@lru_cache(maxsize=4)
+def _made(scenario: Scenario, name: str, split: str) -> tuple[EnsembleModel, ...]:
+    return tuple(make(name, instance=i, split=split) for i in instances(split))
 
 
 def participants(

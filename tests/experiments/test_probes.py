@@ -15,9 +15,9 @@ from dp_ensemble_env.cli.main import main
 from dp_ensemble_env.context import Context
 from dp_ensemble_env.control.policies import as_tilt, tilted_policy
 from dp_ensemble_env.control.returns import optimal_tilts
-from dp_ensemble_env.envs import actions
+from dp_ensemble_env.envs import EnsembleEnv, actions
 from dp_ensemble_env.experiments.deployment import score_without_data
-from dp_ensemble_env.experiments.probes import CHOICES, Prober, Probes, probe, record, recorded
+from dp_ensemble_env.experiments.probes import SEED, SEQUENCES, Mode, Prober, Probes, probe, record, recorded
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy.mechanisms.public import public_guess
 from dp_ensemble_env.reporting.score import event_outcome, score, start_values
@@ -46,7 +46,9 @@ def test_without_a_context_the_best_open_loop_is_the_optimum(kind):
     """By theory; and the search reaches it from no interference alone."""
     prober = Prober(GENERAL[kind](), effort=5)
     assert prober.open_loop() == pytest.approx(100, abs=1e-4)
-    from_zero = prober._climb("", {"zero": np.zeros((prober.model.horizon, 1, prober.model.n_decisions))})
+    horizon, _, m = prober.returns.shape
+    start = {"zero": np.zeros((horizon, 1, m))}
+    from_zero = prober._climb("", start, np.eye(m)[None, None], prober._blind, boxed=False)
     assert from_zero[0] == pytest.approx(100, abs=0.01)
 
 
@@ -68,8 +70,13 @@ def test_open_loop_and_constants_are_those_of_brute_force():
     assert prober.open_loop() < 70  # the price turns with the context, so feedback is worth a lot
 
     best = max(along_contexts(model, tilts(-6 * x, -4 * x)) for x in np.linspace(-1, 1, 401))  # the scale is 3, then 2
-    assert prober.constant_price() == pytest.approx(score(best, low, high), abs=0.02)
-    assert prober.constant_tilt() == pytest.approx(score(best, low, high), abs=0.02)  # two decisions: one number
+    assert prober.constant("tilt") == pytest.approx(score(best, low, high), abs=0.02)  # two decisions: one number
+    units = actions.basis_of(actions.PRICE, model)[:, :, 0]  # (T, c, m)
+    best = max(along_contexts(model, x * units) for x in np.linspace(-1, 1, 401))
+    assert prober.constant("price") == pytest.approx(score(best, low, high), abs=0.02)
+    pairs = itertools.product(np.linspace(-1, 1, 41), repeat=2)
+    best = max(along_contexts(model, np.reshape(x, (2, 1)) * units) for x in pairs)
+    assert score(best, low, high) <= prober.by_context("price") <= score(best, low, high) + 0.5
 
     def held(a, b):  # a policy that is held is two numbers, the log odds of going up in each state
         up = 1 / (1 + np.exp([-a, -b]))
@@ -77,38 +84,59 @@ def test_open_loop_and_constants_are_those_of_brute_force():
 
     _, a, b = max((held(a, b), a, b) for a in grid[::5] for b in grid[::5])
     best = max(held(a + x, b + y) for x in np.linspace(-0.5, 0.5, 21) for y in np.linspace(-0.5, 0.5, 21))
-    assert score(best, low, high) - 1e-9 <= prober.constant_policy() <= score(best, low, high) + 0.05
+    assert score(best, low, high) - 1e-9 <= prober.constant("policy") <= score(best, low, high) + 0.05
 
-    coarse = max(along_contexts(model, tilts(-6 * x, -4 * x)) for x in np.linspace(-1, 1, 11))
-    assert prober.constant_discrete() == pytest.approx(score(coarse, low, high), abs=1e-5)  # choices are float32
+    choices = actions.DISCRETE.choices
+    assert prober.constant("discrete") == pytest.approx(
+        score(max(along_contexts(model, x * units) for x in choices), low, high), abs=1e-9
+    )
+    every = (np.reshape(x, (2, 2, 1)) * units for x in itertools.product(choices, repeat=4))
+    best = max(prober.score(tilts) for tilts in every)
+    assert best - 2 <= prober.ceiling("discrete") <= best + 1e-9
 
 
 def test_random_restarts_find_no_better_open_loop():
     prober = Prober(scenarios.make("spot"))
     found, (horizon, _, m) = prober.open_loop(), prober.returns.shape
     for seed in range(3):
-        again = prober._climb("", {"random": np.random.default_rng(seed).normal(size=(horizon, 1, m))})
+        start = {"random": np.random.default_rng(seed).normal(size=(horizon, 1, m))}
+        again = prober._climb("", start, np.eye(m)[None, None], prober._blind, boxed=False)
         assert again[0] <= found + 0.01
 
 
 # ------------------------------------------------------------------ the other probes
-def test_price_ceiling_and_bound_bracket_every_price():
+@pytest.mark.parametrize("name", ["signals", "price", "tilt"])
+def test_no_action_beats_its_ceiling(name):
     model = two_by_two(default=[[0.7, 0.3], [0.4, 0.6]])
     prober = Prober(model)
-    ceiling, discrete = prober.price_ceilings()
-    bound = prober.price_bound(np.linspace(-1, 1, 401))
-    rng = np.random.default_rng(0)
-    for prices in rng.uniform(-1, 1, (200, 2, 2)):
-        assert prober.score(prober.price_tilts(prices)) <= ceiling + 1e-6
-    every = itertools.product(CHOICES[::2], repeat=4)
-    assert max(prober.score(prober.price_tilts(np.reshape(x, (2, 2)))) for x in every) <= discrete + 1e-9 <= ceiling
-    assert ceiling <= bound + 1e-3 and bound <= 100 + 1e-9  # the bound is that of a grid of prices
-    # Two decisions need one number a context: in a box that is wide enough prices do all that tilts can.
-    assert ceiling == pytest.approx(100, abs=0.01) and prober.tilt_ceiling() == pytest.approx(100, abs=1e-4)
+    mode, rng = prober.mode(name), np.random.default_rng(0)
+    assert mode.constant <= mode.by_context <= mode.ceiling <= 100 + 1e-9
+    for numbers in rng.uniform(-1, 1, (200, 2, 2, prober._size(name))):
+        assert prober._played(name, numbers) <= mode.ceiling + 1e-6
+    if name == "tilt":
+        assert mode.ceiling == pytest.approx(100, abs=1e-4)
 
 
 def test_the_tilt_ceiling_tells_a_box_that_is_too_small():
-    assert Prober(two_by_two(tilt_scale=[0.3, 0.3])).tilt_ceiling() < 90
+    assert Prober(two_by_two(tilt_scale=[0.3, 0.3])).ceiling("tilt") < 90
+
+
+@pytest.mark.parametrize("name", actions.names()[:5])
+def test_random_actions_and_ones_are_those_of_an_environment(name):
+    """A mean field without a context is deterministic, so the scores are those of episodes."""
+    model = GENERAL["nature"]()
+    prober, env = Prober(model), EnsembleEnv(model, action=name)
+    rng, space, chosen = np.random.default_rng(SEED), env.action_space, actions.mode(name)
+    draws = np.clip(0.5 * rng.standard_normal((SEQUENCES, model.horizon, prober._size(name))), chosen.low, 1)
+    returns = []
+    for draw in [*draws, np.ones_like(draws[0])]:
+        env.reset(seed=0)
+        numbers = actions.nearest_choice(chosen, draw[:, 0]) if chosen.levels else draw.reshape(-1, *space.shape)
+        returns.append(sum(env.step(one)[1] for one in numbers))
+    if not model.spread_start:
+        assert np.count_nonzero(model.initial) == 1
+    assert prober.random(name, 0.5) == pytest.approx(np.mean(returns[:-1]), rel=1e-6, abs=1e-6)
+    assert prober.ones(name) == pytest.approx(returns[-1], rel=1e-6, abs=1e-6)
 
 
 def test_myopic_looks_one_step_ahead():
@@ -120,18 +148,6 @@ def test_myopic_looks_one_step_ahead():
     assert prober.myopic() < 99.9
     last = two_by_two(utility=model.utility * np.array([1, 0, 1])[:, None, None], default=[[0.5, 0.5], [0.5, 0.5]])
     assert Prober(last).myopic() == pytest.approx(100, abs=1e-6)  # no memory: nothing to look ahead for
-
-
-def test_random_search_is_repeatable_and_stays_in_the_box():
-    model = GENERAL["both"]()
-    prober = Prober(model)
-    found = prober.random_search()
-    assert found == Prober(model).random_search()
-    rng = np.random.default_rng(13)
-    first = rng.uniform(-1, 1, (100, model.horizon, model.n_decisions)) * actions.action_scale(model)[:, None]
-    scores = [prober.score(tilts[:, None]) for tilts in first]
-    assert found >= max(scores) - 1e-9
-    assert f"tilt {max(scores):.1f}" in prober.how["random_search"]
 
 
 def test_the_plan_without_data_is_the_textbooks_or_a_fixed_walks():
@@ -164,22 +180,10 @@ def test_every_definition_of_the_plan_without_data_agrees():
 def test_the_numbers_of_the_campus_event(campus):
     prober = Prober(campus, effort=0.25)
     assert prober.open_loop() == pytest.approx(100, abs=0.01)
-    assert prober.constant_price() == pytest.approx(94.2, abs=0.05)
-    assert prober.price_ceilings()[0] == pytest.approx(98.18, abs=0.02)
     assert prober.public_guess() == pytest.approx(97.14, abs=0.01)
-
-
-def test_one_tilt_for_all_times_of_the_campus_event(campus):
-    """The best of them beats every tilt of the optimum that is held, as an independent evaluation sees it."""
-
-    def held(tilt):
-        return event_outcome(campus, tilted_policy(campus, np.tile(tilt, (campus.horizon, 1)))).score
-
-    prober = Prober(campus)
-    optimum = prober.best[:, 0]
-    assert prober.constant_tilt() > 98
-    prober.scale = np.full((campus.horizon, 1, 1), 30.0)  # the same nats at all times
-    assert max(map(held, optimum)) <= prober.constant_tilt() < 99.5
+    optimum = optimal_tilts(campus)[:, 0]
+    held = [event_outcome(campus, tilted_policy(campus, np.tile(x, (campus.horizon, 1)))).score for x in optimum]
+    assert max(held) <= prober.constant("tilt") + 1 and prober.constant("tilt") > 98
 
 
 # ------------------------------------------------------------------ the record
@@ -188,6 +192,8 @@ def test_recorded_probes_can_be_computed_again():
     for name, value in recorded("spot")[0].to_dict().items():
         if isinstance(value, float):
             assert found[name] == pytest.approx(value, abs=0.3), name
+    for name, mode in recorded("spot")[0].modes.items():
+        assert Mode(**found["modes"][name]) == pytest.approx(mode, abs=0.3), name
 
 
 @pytest.mark.parametrize("name", scenarios.BUILT_IN)
@@ -211,24 +217,23 @@ def test_the_suite_discriminates():
     assert sorted(each["public_guess"] for each in worst.values())[2] <= 85
     for name, instances in found.items():
         for one in instances:
-            assert one.tilt_ceiling > 99.9 and one.price_ceiling <= 100.01
+            assert one.modes["tilt"].ceiling > 99.9 and all(mode.ceiling <= 100.01 for mode in one.modes.values())
+            assert one.modes["signals"].ceiling > 90 and one.modes["signals"].one < 0, name
             if name != "campus-event":
                 assert one.constant <= 85, name
-                assert one.random_search <= 90, name
 
 
 def test_records_of_another_version_are_not_shown(tmp_path, monkeypatch):
-    found = Probes.from_dict({**recorded("spot")[0].to_dict(), "open_loop": 12.3, "price_bound": None})
+    found = Probes.from_dict({**recorded("spot")[0].to_dict(), "open_loop": 12.3})
     path = tmp_path / "probes.json"
     record({"spot": [found]}, path)
     record({"call": [found]}, path)  # what is there of others stays
     content = json.loads(path.read_text(encoding="utf-8"))
-    assert list(content) == ["call", "spot"] and content["spot"]["instances"][0]["price_bound"] is None
+    assert list(content) == ["call", "spot"]
     monkeypatch.setattr(scenarios, "RECORD", path)
     scenarios._content.cache_clear()
     try:
-        assert recorded("spot") == [found] or np.isnan(recorded("spot")[0].price_bound)
-        assert recorded("spot")[0].open_loop == 12.3 and recorded("campus-event") == []
+        assert recorded("spot") == [found] and recorded("spot")[0].open_loop == 12.3 and recorded("campus-event") == []
         content["spot"]["version"] = 7
         path.write_text(json.dumps(content))
         scenarios._content.cache_clear()
@@ -256,7 +261,8 @@ def test_the_command_prints_and_writes_them(tmp_path, capsys):
     assert row["scenario"] == "spot" and f"{row['open_loop']:.1f}" in out and "lazy walk" in row["how"]["public_guess"]
     (line,) = csv.DictReader((tmp_path / "p.csv").open())
     assert float(line["public_guess"]) == row["public_guess"]
+    assert float(line["signals ceiling"]) == row["modes"]["signals"]["ceiling"]
     assert main(["scenarios", "spot"]) == 0
-    assert "price mode" in capsys.readouterr().out
+    assert "signals mode" in capsys.readouterr().out
     assert main(["scenarios", "--probe", "spto"]) == 2
     assert "spot" in capsys.readouterr().err

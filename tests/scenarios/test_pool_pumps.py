@@ -55,7 +55,7 @@ def test_imbalance_pays_by_context(model):
 def test_feedback_and_data_matter(model):
     prober = Prober(model, effort=0.1)
     textbook = prober.score(optimal_tilts(model.with_default(model.guess)))
-    assert 0 < prober.constant_tilt() < prober.open_loop() < 20
+    assert 0 < prober.constant("tilt") < prober.open_loop() < 20
     assert 60 < textbook < 84
-    assert prober.myopic() < 75 and prober.random_search() < 0
-    assert prober.tilt_ceiling() == pytest.approx(100.0, abs=1e-9)
+    assert prober.myopic() < 75 and prober.random("signals", 0.5) < 0
+    assert prober.ceiling("tilt") == pytest.approx(100.0, abs=1e-9)

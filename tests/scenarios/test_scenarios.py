@@ -41,7 +41,7 @@ def test_the_optimum_fits_the_box_of_tilts(name, instance):
     if model.tilt_scale is None:
         return  # a bound that no optimum passes
     best, box = Prober(model, effort=0.1), model.tilt_scale[:, None, None]
-    assert best.tilt_ceiling() == pytest.approx(100.0, abs=1e-4)
+    assert best.ceiling("tilt") == pytest.approx(100.0, abs=1e-4)
     assert (np.abs(best._centred(best.best)) / box).max() > 0.2
 
 
@@ -95,8 +95,8 @@ def test_the_optimum_is_certified_and_pays(coupled):
 
 def test_simple_controllers_leave_room(coupled):
     prober = Prober(coupled, effort=0.1)
-    assert prober.constant_price() <= 85
-    assert prober.random_search() <= 90
+    assert prober.constant("tilt") <= 85
+    assert prober.random("signals", 1.0) <= 0
     assert prober.score(prober.best) == pytest.approx(100.0, abs=1e-6)  # by time alone: the best open loop
     assert event_outcome(coupled, as_tilt(coupled.guess, coupled)).score <= 85
 

@@ -117,12 +117,12 @@ def test_weather_moves_the_rooms(model):
 
 def test_feedback_and_data_matter(model):
     prober = Prober(model, effort=0.1)
-    open_loop, constant = prober.open_loop(), prober.constant_tilt()
+    open_loop, constant = prober.open_loop(), prober.constant("tilt")
     textbook = prober.score(optimal_tilts(model.with_default(model.guess)))
     assert 0 < constant < open_loop < 30
     assert 50 < textbook < 80
-    assert prober.myopic() < 75 and prober.random_search() < 0 and prober.constant_price() < 5
-    assert prober.tilt_ceiling() == pytest.approx(100.0, abs=1e-9)
+    assert prober.myopic() < 75 and prober.random("signals", 0.5) < 0 and prober.constant("price") < 5
+    assert prober.ceiling("tilt") == pytest.approx(100.0, abs=1e-9)
 
 
 def test_physics_chosen_in_hindsight_does_not_make_up_for_data(model):

@@ -120,9 +120,9 @@ def test_cars_of_different_charge_do_not_compete(model):
 
 def test_feedback_and_data_matter(model):
     prober = Prober(model, effort=0.1)
-    open_loop, constant = prober.open_loop(), prober.constant_tilt()
+    open_loop, constant = prober.open_loop(), prober.constant("tilt")
     textbook = prober.score(optimal_tilts(model.with_default(model.guess)))
     assert 0 < constant < open_loop < 50
     assert 50 < textbook < 80
-    assert prober.myopic() < 60 and prober.random_search() < 0 and prober.constant_price() < 20
-    assert prober.tilt_ceiling() == pytest.approx(100.0, abs=1e-9)
+    assert prober.myopic() < 60 and prober.random("signals", 0.5) < 0 and prober.constant("price") < 40
+    assert prober.ceiling("tilt") == pytest.approx(100.0, abs=1e-9)

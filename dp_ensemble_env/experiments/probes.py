@@ -249,9 +249,10 @@ class Prober:
         chosen = actions.mode(name)
         picks = actions.nearest_choice(chosen, numbers)
         best = self._played(name, chosen.choices[picks][:, groups])
-        for place in np.ndindex(picks.shape):
+        possible = self.chances @ np.eye(picks.shape[1])[groups] > 0
+        for t, group in np.argwhere(possible if len(picks) > 1 else possible.any(axis=0, keepdims=True)):
             for move in (-1, 1):
-                trial = picks.copy()
+                trial, place = picks.copy(), (t, group, 0)
                 trial[place] = np.clip(trial[place] + move, 0, chosen.levels - 1)
                 if (value := self._played(name, chosen.choices[trial][:, groups])) > best:
                     picks, best = trial, value
@@ -302,9 +303,8 @@ class Prober:
         member = np.eye(groups.max() + 1)[groups]
         weights = self.chances[:, :, None] * member + 1e-12 * member
         axes = "tgd" if by_time else "gd"
-        mean: FloatArray = (
-            np.einsum(f"twg,twd->{axes}", weights, numbers) / weights.sum(axis=1 if by_time else (0, 1))[..., None]
-        )
+        total = weights.sum(axis=1 if by_time else (0, 1))[..., None]
+        mean: FloatArray = np.einsum(f"twg,twd->{axes}", weights, numbers) / total
         return mean if by_time else mean[None]
 
     def _centred(self, tilts: FloatArray) -> FloatArray:

@@ -12,6 +12,7 @@ import pytest
 from dp_ensemble_env import scenarios
 from dp_ensemble_env.cli.main import main
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
+from dp_ensemble_env.envs.registration import ACTIONS
 from dp_ensemble_env.experiments.probes import recorded
 from dp_ensemble_env.experiments.runner import read_results
 from dp_ensemble_env.experiments.standings import Standings, by_problem
@@ -73,10 +74,10 @@ def test_cards_fit_80_columns_and_say_everything(name, capsys, monkeypatch):
     assert max(map(len, printed.splitlines())) <= 80
     labels = {line[:15].strip() for line in printed.splitlines()[1:]}
     needed = {"story", "states", "private", "sources", "environment", "probes"}
-    assert needed | {f"{mode} mode" for mode in pages.MODES} <= labels
+    assert needed | {f"{mode} mode" for mode in ACTIONS} <= labels
     flat = " ".join(printed.split())
     one = recorded(name)[0]
-    for words in (f"constant {one.constant_policy:.1f}, ceiling 100.0", f"best open loop {one.open_loop:.1f}"):
+    for words in (f"constant {one.modes['policy'].constant:.1f}", f"best open loop {one.open_loop:.1f}"):
         assert words in flat
 
 

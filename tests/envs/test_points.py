@@ -8,6 +8,7 @@ from helpers import random_model
 from oracles import KINDS, MODES, T, divergences, general_model, policy_of
 
 from dp_ensemble_env import scenarios
+from dp_ensemble_env.agents import evaluate, make_agent
 from dp_ensemble_env.control.policies import tilted_policy
 from dp_ensemble_env.control.returns import optimal_tilts, policy_return
 from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv, functional
@@ -164,6 +165,23 @@ def test_both_rewards_rank_policies_alike(name: str) -> None:
     np.testing.assert_array_equal(np.argsort(points), np.argsort(dollars))
     idle, best = start_values(model)
     np.testing.assert_allclose(points, 100 * (np.array(dollars) - idle) / (best - idle), rtol=1e-6, atol=1e-6)
+
+
+def test_scores_do_not_depend_on_the_reward() -> None:
+    """A plan, and an agent that looks at the shares and is therefore played."""
+
+    class Follower:
+        def predict(self, observation, state=None, episode_start=None, deterministic=False):  # noqa: ANN001, ANN202
+            return np.tanh(np.asarray(observation)[..., :6] - 0.2).astype(np.float32), None
+
+    model = random_model(3)
+    assert model.n_decisions == 6
+    for agent in ("standard", "best-price", Follower()):
+        scores = []
+        for reward in ("points", "dollars"):
+            env = EnsembleEnv(model, 20, "tilt", reward=reward)
+            scores.append(evaluate(make_agent(agent, env) if isinstance(agent, str) else agent, env, 20).score)
+        assert scores[0] == scores[1] and np.isfinite(scores[0])
 
 
 @pytest.mark.parametrize("population", ["single", 9])

@@ -114,6 +114,8 @@ def test_who_takes_the_recorded_signals() -> None:
     stranger = model.override(scenario="")
     assert signals.signals_of(stranger) is not record
     assert signals.signals_of(stranger).directions.shape[0] <= signals.PUBLIC_SIZE
+    other = general_model(1, scenario="spot")
+    assert signals.signals_basis(other).shape[::3] == (other.horizon, other.n_decisions)
 
 
 def test_private_behaviour_does_not_reach_the_signals() -> None:

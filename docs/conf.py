@@ -6,6 +6,7 @@ import importlib
 import inspect
 import json
 import re
+import tomllib
 from html import escape
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,6 +20,10 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from dp_ensemble_env import __version__ as release
+
+REPOSITORY = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"][
+    "Repository"
+]
 
 project = "dp_ensemble_env"
 author = "The dp_ensemble_env maintainers"
@@ -49,6 +54,9 @@ html_title = f"dp_ensemble_env {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_theme_options = {
+    "source_repository": REPOSITORY,
+    "source_branch": "main",
+    "source_directory": "docs/",
     "light_css_variables": {"color-brand-primary": "#0072B2", "color-brand-content": "#0072B2"},
     "dark_css_variables": {"color-brand-primary": "#56B4E9", "color-brand-content": "#56B4E9"},
 }

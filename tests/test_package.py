@@ -90,8 +90,8 @@ def test_imports_point_one_way(module):
             assert package not in ("gymnasium", "torch", "rich", "stable_baselines3"), f"{module} imports {name}"
 
 
-def test_design_page_shows_the_layers_in_this_order():
-    page = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+def test_the_guide_shows_the_layers_in_this_order():
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     (line,) = re.findall(r"^`cli → .*`$", page, flags=re.MULTILINE)
     shown = [re.findall(r"[a-z]+", part) for part in line.split("→")][::-1]
     heights = [{layer(name) for name in names} for names in shown]

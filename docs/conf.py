@@ -21,9 +21,9 @@ from sphinx.util.docutils import SphinxDirective
 
 from dp_ensemble_env import __version__ as release
 
-REPOSITORY = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"][
-    "Repository"
-]
+REPOSITORY = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+    "urls"
+]["Repository"]
 
 project = "dp_ensemble_env"
 author = "The dp_ensemble_env maintainers"

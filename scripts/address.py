@@ -14,7 +14,8 @@ from urllib.parse import urlsplit
 ROOT = Path(__file__).parents[1]
 #: Files that quote the address.
 PLACES = (
-    "pyproject.toml", "README.md", "CITATION.cff", "SECURITY.md", "docs/gymnasium.md", ".github/ISSUE_TEMPLATE/config.yml",
+    "pyproject.toml", "README.md", "CITATION.cff", "SECURITY.md", ".github/gymnasium-listing.md",
+    ".github/ISSUE_TEMPLATE/config.yml",
 )  # fmt: skip
 
 
@@ -30,9 +31,13 @@ def main() -> int:
         print("Give the address of the repository, such as https://github.com/NAME/dp_ensemble_env.", file=sys.stderr)
         return 2
     former = address()
-    for place in PLACES:
-        path = ROOT / place
-        path.write_text(path.read_text(encoding="utf-8").replace(former, sys.argv[1].rstrip("/")), encoding="utf-8")
+    pairs = [(former, sys.argv[1].rstrip("/"))]
+    pairs += [tuple(urlsplit(url).path.strip("/") for url in pairs[0])]  # as badges quote it
+    for path in (ROOT / place for place in PLACES):
+        text = path.read_text(encoding="utf-8")
+        for old, new in pairs:
+            text = text.replace(old, new)
+        path.write_text(text, encoding="utf-8")
     return 0
 
 

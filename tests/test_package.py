@@ -7,12 +7,15 @@ import doctest
 import importlib
 import pkgutil
 import re
+import runpy
 import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
+import address
 import pytest
 import yaml
 from packaging.requirements import Requirement
@@ -120,6 +123,30 @@ def test_one_version_everywhere():
     assert changes == [__version__]
     # Nothing else states it: citations take the version of the release that they cite.
     assert "version" not in yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+
+
+def test_the_address_of_the_repository_is_written_from_one_constant():
+    ours = address.address()
+    short = urlsplit(ours).path.strip("/")
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True).stdout.splitlines()
+    if listed:  # else this is no clone
+        quoting = {path for path in listed if short in (ROOT / path).read_bytes().decode("utf-8", "ignore")}
+        assert quoting == set(address.PLACES)
+    assert all(url.startswith(ours) for url in PROJECT["project"]["urls"].values())
+    shown = runpy.run_path(str(ROOT / "setup.py"))["described"]((ROOT / "README.md").read_text(encoding="utf-8"), ours)
+    links = re.findall(r"\]\(([^)]*)\)", shown)
+    assert len(links) > 20 and all(link.startswith("https://") for link in links)
+    assert f"({ours}/raw/main/docs/images/event.gif)" in shown and f"({ours}/blob/main/docs/privacy.md)" in shown
+
+
+def test_a_tag_is_built_checked_and_published_without_a_password():
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text(encoding="utf-8"))["jobs"]
+    commands = [step.get("run", "") for step in jobs["build"]["steps"]]
+    assert "make dist" in commands and any("nvidia" in command for command in commands)
+    assert jobs["publish"]["needs"] == "build" and jobs["publish"]["permissions"] == {"id-token": "write"}
+    assert not any("password" in step.get("with", {}) for step in jobs["publish"]["steps"])
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert "twine check --strict" in makefile.split("\ndist:")[1].split("\n\n")[0]
 
 
 def test_workflow_runs_what_ci_runs():

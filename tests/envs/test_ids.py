@@ -242,29 +242,6 @@ def test_wrappers_of_others(tmp_path: Path) -> None:
     assert steps[-1][4]["episode"]["r"] == pytest.approx(sum(step[1] for step in steps), abs=1e-3)
 
 
-def test_actions_beyond_the_box_do_what_those_on_its_edge_do() -> None:
-    """Gymnasium's test of its environments with continuous actions; ours clip and say so once."""
-    env, twin = gymnasium.make(CAMPUS), gymnasium.make(CAMPUS)
-    env.reset(seed=42), twin.reset(seed=42)
-    with pytest.warns(UserWarning, match="clipped"):
-        for sign in (1, -1):
-            edge = np.full(20, sign, np.float32)
-            np.testing.assert_array_equal(env.step(edge)[0], twin.step(edge + sign * 100)[0])
-
-
-def test_record_video(tmp_path: Path) -> None:
-    importlib.import_module("pygame")
-    importlib.import_module("moviepy")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the video library's own
-        env = gymnasium.make(CAMPUS, render_mode="rgb_array")
-        env = gymnasium.wrappers.RecordVideo(env, str(tmp_path), episode_trigger=lambda _: True)
-        episode(env)
-        env.close()
-    videos = list(tmp_path.glob("*.mp4"))
-    assert len(videos) == 1 and videos[0].stat().st_size > 1_000
-
-
 # ------------------------------------------------------------------ vectorisers
 @pytest.mark.parametrize("kind", ["sync", "async", "vector_entry_point"])
 def test_every_vectoriser_gives_single_environments_that_share_a_release(kind: str) -> None:

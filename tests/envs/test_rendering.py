@@ -58,16 +58,6 @@ def test_bars_are_as_high_as_the_shares(campus: EnsembleModel) -> None:
     assert heights[12] / heights[2] == pytest.approx(3.0, rel=0.05)
 
 
-def test_power_trace_grows_to_the_right(campus: EnsembleModel) -> None:
-    env = TiltEnv(campus, render_mode="rgb_array")
-    env.reset(seed=0)
-    reach = []
-    for _ in range(4):
-        reach.append(pixels(env.render()[74:262, 440:], BLUE)[:, 1].max())
-        env.step(np.zeros(20))
-    assert (np.diff(reach) > 10).all()
-
-
 def test_text_shows_numbers(campus: EnsembleModel) -> None:
     env = TiltEnv(campus, 100, render_mode="ansi", privacy="dirichlet:k=50,floor=0.01")
     env.reset(seed=0, options={"state": 12})

@@ -10,7 +10,7 @@ import pytest
 from helpers import TiltEnv, TiltVectorEnv, random_chain, random_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import KINDS, MODES, C, EpisodeKey, N, Stream, T, divergences, general_model, policy_of
+from oracles import KINDS, MODES, C, EpisodeKey, N, Stream, T, general_model, policy_of
 from scipy import stats
 
 from dp_ensemble_env import scenarios
@@ -279,17 +279,6 @@ def test_the_optimal_policy_earns_the_optimum_over_contexts(kind: str, populatio
     assert abs(total.mean() - start_values(model)[1]) < 4 * total.std() / np.sqrt(size)
 
 
-@pytest.mark.parametrize("population", [100, "single"])
-@pytest.mark.parametrize("mode", ["tilt", "policy"])
-def test_the_optimal_policy_in_finite_populations(campus: EnsembleModel, population: str | int, mode: str) -> None:
-    size = 1_000 if population == 100 else 4_000 if mode == "tilt" else 1_000
-    envs = TiltVectorEnv(size, campus, population, mode, autoreset_mode="DISABLED")
-    total, _ = sampled(envs, envs.optimal_policy, 1, state=12)
-    assert abs(total.mean() - envs.optimal_return(12)) < 3.5 * total.std(ddof=1) / np.sqrt(size)
-    # The loads move independently: a hundred of them vary a tenth as much as one.
-    assert 10 < total.std() * np.sqrt(envs.population or 1) < 200
-
-
 def test_any_policy_earns_what_policy_evaluation_says() -> None:
     for seed in range(6):
         kind = ("plain", "nature", "nature by time")[seed % 3]
@@ -303,17 +292,6 @@ def test_any_policy_earns_what_policy_evaluation_says() -> None:
         for state in range(N):
             expected = -cost[0, state] - model.utility[0, state]
             assert play(env, policy, state=state) == pytest.approx(expected, rel=1e-10)
-
-
-def test_any_policy_earns_what_policy_evaluation_says_over_contexts() -> None:
-    model, size, rng = general_model("everything", 5), 4000, np.random.default_rng(0)
-    policy = model.default_policy * rng.gamma(1.0, size=model.default_policy.shape)
-    policy /= policy.sum(axis=-1, keepdims=True)
-    nature, moves = model.tables().nature, model.context.transition
-    cost = evaluate_policy(policy, model.default, model.utility, model.discomfort_penalty, nature=nature, context=moves)
-    expected = model.context.start @ -(cost[0] + model.utility[0]) @ model.initial
-    total, _ = sampled(TiltVectorEnv(size, model, action="policy", autoreset_mode="DISABLED"), policy, 0)
-    assert abs(total.mean() - expected) < 4 * total.std() / np.sqrt(size)
 
 
 def check_box(model: EnsembleModel) -> None:
@@ -373,37 +351,6 @@ def test_finite_populations_are_the_mean_field_on_average(kind: str, mode: str, 
         assert abs(returns.mean() - expected) < 4.5 * returns.std() / np.sqrt(size)
 
 
-def test_populations_converge_to_the_mean_field_at_the_rate_of_chance(campus: EnsembleModel) -> None:
-    actions = np.random.default_rng(0).uniform(-0.3, 0.3, (6, 20))
-    limit = TiltEnv(campus)
-    limit.reset(options={"state": 10})
-    for action in actions:
-        limit.step(action)
-    sizes, distance = [25, 400, 6_400], []
-    for size in sizes:
-        envs = TiltVectorEnv(150, campus, size)
-        envs.reset(seed=size, options={"state": 10})
-        for action in actions:
-            envs.step(np.broadcast_to(action, (150, 20)))
-        distance.append(np.sqrt(((envs.occupancy - limit.occupancy) ** 2).sum(axis=1).mean()))
-    assert -0.56 < np.polyfit(np.log(sizes), np.log(distance), 1)[0] < -0.44
-    # Var = sum_a p(1-p) / N: the size of the distance, not only its rate.
-    spread = np.sqrt((limit.occupancy * (1 - limit.occupancy)).sum() / np.array(sizes))
-    np.testing.assert_allclose(distance, spread, rtol=0.15)
-
-
-@pytest.mark.parametrize("population", [2, 100])
-def test_no_population_beats_the_optimum_on_average(population: int) -> None:
-    for seed in range(3):
-        model = random_model(seed)
-        envs = TiltVectorEnv(1000, model, population)
-        envs.reset(seed=seed, options={"state": 0})
-        rng, total = np.random.default_rng(seed), np.zeros(1000)
-        for _ in range(model.horizon):
-            total += envs.step(np.broadcast_to(rng.uniform(-1, 1, 6), (1000, 6)))[1]
-        assert total.mean() <= envs.optimal_return(0) + 6 * total.std() / np.sqrt(1000)
-
-
 # ------------------------------------------------------------------ starts and contexts
 def test_starts_follow_the_initial_distribution(campus: EnsembleModel) -> None:
     envs = TiltVectorEnv(20_000, campus, "single")
@@ -436,17 +383,6 @@ def test_a_start_from_a_distribution(campus: EnsembleModel) -> None:
     for _ in range(3):  # no load is lost
         envs.step(np.zeros((2_000, 20)))
         assert np.abs(envs.occupancy.sum(axis=1) - 1).max() < 1e-12
-
-
-def test_spreading_the_start_gives_the_mean_over_the_starts(campus: EnsembleModel) -> None:
-    env, spread = TiltEnv(campus), TiltEnv(campus.override(spread_start=True))
-    actions, totals = np.random.default_rng(0).uniform(-1, 1, (18, 20)), []
-    for state in range(20):
-        env.reset(options={"state": state})
-        totals.append(sum(env.step(action)[1] for action in actions))
-    _, info = spread.reset()
-    assert sum(spread.step(action)[1] for action in actions) == pytest.approx(campus.initial @ totals, rel=1e-10)
-    assert info["optimal_return"] == pytest.approx(env.optimal_return(campus.initial), rel=1e-12)
 
 
 def test_contexts_and_starts_depend_on_the_seed_alone() -> None:
@@ -550,16 +486,6 @@ def test_each_episode_plays_the_tables_of_its_own_instance(population: str | int
             np.testing.assert_array_equal(observation, other)
             assert reward == same == rewards[0] and info["instance"] == name
     assert names == {0, 1, 2}
-
-
-def test_a_list_of_one_is_that_model() -> None:
-    model = general_model("everything")
-    env, alone = TiltEnv([model], 9), TiltEnv(model, 9)
-    assert env.reset(seed=3)[1] == alone.reset(seed=3)[1]
-    action = env.action_space.sample()
-    one, two = env.step(action), alone.step(action)
-    np.testing.assert_array_equal(one[0], two[0])
-    assert one[1:] == two[1:] and "instance" not in one[4]
 
 
 def test_instances_are_drawn_by_the_seed_and_equally_often() -> None:
@@ -675,24 +601,3 @@ def test_random_models_through_random_actions(
 ) -> None:
     model = random_model(seed, n, horizon, density, varying).override(discomfort_penalty=penalty)
     drive(TiltEnv(model, population, mode), seed)
-
-
-@settings(max_examples=20)
-@given(seed=st.integers(0, 2**31), k=st.floats(0.5, 500.0), mode=st.sampled_from(("price", "tilt", "policy")))
-def test_random_releases_through_random_actions(seed: int, k: float, mode: str) -> None:
-    privacy = f"dirichlet:k={k}"
-    drive(TiltEnv(random_model(seed), "mean-field", mode, privacy=privacy, release_seed=seed % 1000), seed)
-
-
-def test_the_discomfort_is_gamma_times_the_mean_divergence() -> None:
-    """Given where the loads are, the price of an action has no noise; in every population."""
-    for population in POPULATIONS:
-        model = general_model("everything", 3)
-        env = TiltEnv(model, population)
-        env.reset(seed=1)
-        env.action_space.seed(1)
-        for t in range(T):
-            before, w, action = env.occupancy, env.context, env.action_space.sample()
-            nats = divergences(policy_of(model, "tilt", action, t, w), model.tables().behaviour[t, w])
-            _, _, _, _, info = env.step(action)
-            assert info["discomfort"] == pytest.approx(model.discomfort_penalty * before @ nats, rel=1e-9, abs=1e-11)

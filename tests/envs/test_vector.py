@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
-
 import gymnasium
 import numpy as np
 import pytest
@@ -221,16 +218,6 @@ def test_a_restarting_environment_ignores_its_action() -> None:
         envs.step(spoiled)
 
 
-def test_actions_outside_the_box_are_clipped_with_one_warning() -> None:
-    envs, twin = (TiltVectorEnv(3, random_model(0)) for _ in range(2))
-    envs.reset(seed=0), twin.reset(seed=0)
-    far = np.random.default_rng(0).uniform(-3, 3, (3, 6))
-    with pytest.warns(UserWarning, match="clipped") as caught:
-        for _ in range(3):
-            compare(envs.step(far), twin.step(far.clip(-1, 1)))
-    assert len(caught) == 1
-
-
 def test_returned_arrays_are_not_reused() -> None:
     for mode in AutoresetMode:
         envs = TiltVectorEnv(4, random_model(0), autoreset_mode=mode, infos="all")
@@ -242,18 +229,6 @@ def test_returned_arrays_are_not_reused() -> None:
             assert not any(np.shares_memory(a[k], b[k]) for k in (1, 2, 3))
         state = envs._batch.state
         assert not any(np.shares_memory(found[-1][-1][key], part) for key in ("time", "occupancy") for part in state)
-
-
-@pytest.mark.parametrize("population", POPULATIONS)
-def test_copies_of_a_vector_environment(population: str | int) -> None:
-    envs = TiltVectorEnv(3, general_model("everything"), population)
-    envs.reset(seed=5)
-    action = np.full((3, M), 0.1, np.float32)
-    envs.step(action)
-    others = [copy.deepcopy(envs), pickle.loads(pickle.dumps(envs))]
-    expected = [envs.step(action)[0] for _ in range(T + 1)]
-    for other in others:
-        np.testing.assert_array_equal([other.step(action)[0] for _ in range(T + 1)], expected)
 
 
 def test_uncontrolled_power_is_expected_in_the_contexts_that_came_up() -> None:

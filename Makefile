@@ -23,7 +23,7 @@ CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' |
   { echo "Python 3.11 or newer is needed; run 'make PYTHON=python3.12 ...' with one you have."; exit 1; }
 
 .DEFAULT_GOAL := help
-.PHONY: help demo reproduce test test-lowest test-python test-integrations lint types format docs scenario-pages notebooks speed \
+.PHONY: help demo reproduce test test-slow test-lowest test-python test-integrations lint types format docs scenario-pages notebooks speed \
   dist lock licences audit mutants soak clean
 
 help: ## Show this list
@@ -35,8 +35,11 @@ demo: $(VENV)/.demo ## See what a private plan and PPO reach on the scenario "ca
 reproduce: $(VENV)/.demo ## Make the paper's figures and check its claims; writes runs/reproduction
 	$(BIN)/dp-ensemble reproduce --output runs/reproduction $(REPRODUCE_ARGS)
 
-test: $(VENV)/.dev ## Run the test suite
-	$(BIN)/python -m pytest -n auto --dist worksteal $(PYTEST_ARGS)
+test: $(VENV)/.dev ## Run the test suite but for the slow tests
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow" $(PYTEST_ARGS)
+
+test-slow: $(VENV)/.dev ## Run the slow tests: statistics with many draws, and installation from the built wheel
+	$(BIN)/python -m pytest -n auto --dist worksteal -m slow $(PYTEST_ARGS)
 
 # Another Numba throws away what ours has compiled, so it has a place of its own.
 test-lowest: $(LOWEST)/.done ## Run part of the tests with the lowest versions declared

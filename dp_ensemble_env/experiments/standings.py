@@ -305,7 +305,8 @@ def takeaways(standings: Standings) -> list[str]:
     many = len(standings.problems)
     beside = pooled_interval(standings.of(best, "without_data"))
     said = [
-        f"{best} leads with a score of {standings.overall(best)} over {many} problem{'s' * (many > 1)}.",
+        f"{best} leads with a score of {standings.overall(best)} "
+        f"{f'over {many} problems' if many > 1 else f'on {standings.problems[0]}'}.",
         f"The plan without data (ε = 0) scores {beside} there.",
     ]
     private = [agent for agent in standings.agents if standings.knows(agent) == "a release"]
@@ -315,8 +316,12 @@ def takeaways(standings: Standings) -> list[str]:
         above = [name for name in deployed if interval(deployed[name]).value > interval(beside_it[name]).value]
         said.append(
             f"Of what was made on a release, {first} (ε = {standings.epsilon(first)}) scores best: "
-            f"{standings.overall(first)}. It is above the plan without data in {len(above)} of {len(deployed)} "
-            f"problem{'s' * (len(deployed) > 1)}."
+            f"{standings.overall(first)}, "
+            + (
+                f"above the plan without data in {len(above)} of {len(deployed)} problems."
+                if len(deployed) > 1
+                else f"{'above' if above else 'not above'} the plan without data."
+            )
         )
     return said
 
@@ -325,8 +330,7 @@ def charts(standings: Standings, model: EnsembleModel | None = None) -> dict[str
     """Return the figures that the rows have something for, each with its caption."""
     names = standings.agents
     scores = [standings.overall(name) for name in names]
-    notes = [f"{one.value:.1f} [{one.low:.1f}, {one.high:.1f}], ε = {standings.epsilon(name)}"
-             for one, name in zip(scores, names, strict=True)]  # fmt: skip
+    notes = [f"{one}, ε = {standings.epsilon(name)}" for one, name in zip(scores, names, strict=True)]
     points = Series("score", [s.value for s in scores], list(range(len(names))), line=False, dots=True, notes=notes)
     title = "Score, with its 95 % interval"
     marks = [(100.0, "optimum")]

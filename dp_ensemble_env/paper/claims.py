@@ -29,7 +29,7 @@ import numpy as np
 from dp_ensemble_env.control.policies import solve_policy
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.paper import measures as m
-from dp_ensemble_env.paper.data import H
+from dp_ensemble_env.paper.data import THEORY, H
 from dp_ensemble_env.paper.measures import DELTA, KS
 from dp_ensemble_env.paper.study import Study
 from dp_ensemble_env.privacy.accounting.theorem2 import theorem2_epsilon
@@ -834,17 +834,24 @@ def set_up(by_data: Mapping[str, Sequence[Finding]]) -> bool:
     return next(iter(by_data.values()))[0].claim.set_up
 
 
-def counts(findings: Sequence[Finding], set_up: bool = False) -> dict[str, int]:
-    """Count the verdicts; a claim with several readings counts once."""
-    gathered = gather({"": [finding for finding in findings if finding.claim.set_up == set_up]})
-    words = [combine(by_data[""]).word for by_data in gathered.values()]
+def counts(findings: Mapping[str, Sequence[Finding]], facts: bool = False) -> dict[str, int]:
+    """Count the verdicts of the claims, or of the facts of the set-up, each once: by all its readings on all data.
+
+    What was judged without data counts where no data set speaks to it.
+    """
+    words = []
+    for by_data in gather(findings).values():
+        data = [one for name, one in by_data.items() if name != THEORY] or list(by_data.values())
+        if set_up(by_data) == facts:
+            words.append(combine([finding for one in data for finding in one]).word)
     return {word: words.count(word) for word in VERDICTS if word in words}
 
 
-def tally(findings: Sequence[Finding]) -> str:
+def tally(findings: Mapping[str, Sequence[Finding]]) -> str:
     """Say the counts in words, the set-up apart."""
-    text = ", ".join(f"{number} {word}" for word, number in counts(findings).items())
-    facts = counts(findings, set_up=True)
+    claims, facts = counts(findings), counts(findings, facts=True)
+    text = ", ".join(f"{number} {word}" for word, number in claims.items())
+    text = f"{sum(claims.values())} claims: {text}"
     if not facts:
         return text
     return f"{text}; of {sum(facts.values())} facts of the set-up {facts.get(REPRODUCED, 0)} are the paper's"
@@ -874,8 +881,8 @@ def show_findings(findings: Mapping[str, Sequence[Finding]]) -> None:
             rows[fact].append((Text(f"  · {reading}", "dim"), "", *marks(verdicts)))
     notes = [
         ", ".join(f"{mark} {word}" for word, mark in MARKS.items()) + ".",
-        "A claim with several readings (·) counts once.",
-        *(f"{letters[data]}: {data}, {tally(one)}." for data, one in findings.items()),
+        ", ".join(f"{letter}: {data}" for data, letter in letters.items()) + ".",
+        f"{tally(findings)}. A claim with several readings (·) counts once.",
     ]
     headings = ("claim", "paper", *letters.values())
     table("Claims of Section VI", headings, [*rows[0], (), *rows[1]], notes=notes)

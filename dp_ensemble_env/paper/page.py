@@ -35,14 +35,11 @@ from dp_ensemble_env.reporting.page import OWNER_WORDS, Cell, Page
 from dp_ensemble_env.reporting.plots import draw_chart, hours
 
 INTRODUCTION = (
-    "A demand-response aggregator steers the power of 100 buildings. Left alone, the ensemble moves between power "
-    "levels by a default matrix of transition probabilities, estimated from meter data, which are private. The "
-    "aggregator may change the probabilities and pays for it in discomfort. To protect the data, rows of the matrix "
-    "are replaced by random ones from a Dirichlet distribution; policies are then made from the noisy matrix, or made "
-    "to expect the noise. Hassan, Deka and Dvorkin (Privacy-Aware Load Ensemble Control: A Linearly-Solvable MDP "
-    "Approach) tried this on a campus in Manhattan, in Section VI of their paper. This page computes every figure and "
-    "number of that section again, and says what holds. Their meter data are not at hand, so numbers that depend on "
-    "them can agree in shape only."
+    "A demand-response aggregator steers the power of 100 buildings by changing the probabilities with which they move "
+    "between power levels, and pays for it in discomfort. The probabilities come from private meter data; Dirichlet "
+    "noise protects them. Hassan, Deka and Dvorkin (Privacy-Aware Load Ensemble Control: A Linearly-Solvable MDP "
+    "Approach) tried this on a campus in Manhattan. This page computes Section VI of their paper again and says what "
+    "holds. Their meter data are not at hand, so numbers that depend on them can agree in shape only."
 )
 SYMBOLS = (
     ("row, successor", "the probabilities of the next level from one level; the levels it can reach"),
@@ -55,25 +52,13 @@ SYMBOLS = (
         "up to δ. Small ε is private. δ = 0.05 is the paper's choice and a lax one",
     ),
     ("Theorem 2", "the paper's upper bound on ε, with parameters ω, ω̄ and the protected entries W"),
-    (
-        "z, γ",
-        "desirability of a level (its logarithm is the value function); dollars per nat of discomfort",
-    ),
-    (
-        "Corollaries 1 and 2",
-        "the paper's costs of Taylor and Digamma: the true cost of one step, then the cost-to-go that the noisy "
-        "problem promises. 'One-step formula on one release' is the same for a plan made on one release",
-    ),
-    ("Proposition 3", "the paper's expected policy of the average value approach, an expansion in 1/k"),
-    ("Corollary 3", "the paper's expected cost of it; corrected, it is the leading order in 1/k of a plan's loss"),
+    ("z, γ", "desirability of a level (its logarithm is the value function); dollars per nat of discomfort"),
+    ("Corollaries 1 and 2", "the paper's one-step costs of Taylor and Digamma"),
+    ("Proposition 3, Corollary 3", "the paper's expected policy and cost of average value, expansions in 1/k"),
     ("standard", "the optimal policy of the true matrix, without any privacy"),
     ("Taylor, Digamma", "policies that expect the noise, by an approximation of E[log x] and by its exact value"),
     ("average value", "the mean of the policies that are optimal for each of many releases"),
-    (
-        "ad-hoc",
-        "today's practice: a fixed shed while the event lasts, no look-ahead. The paper does not say how much its "
-        "building shed; ours answers the price of the running interval alone",
-    ),
+    ("ad-hoc", "a fixed shed while the event lasts; how strong is our choice, as the paper does not say"),
     ("cost of privacy", "dollars per building lost against the optimum; 'exact' evaluates the deployed policy"),
     ("score", "0: uncontrolled, 100: the optimum"),
 )
@@ -96,12 +81,7 @@ RULES = (
 MISPRINTS = (
     ("E2", "Proposition 3 divides by sums of squares where squares of sums belong; its rows do not sum to one."),
     ("E3", "Corollary 3 subtracts z where log z belongs, and puts x − 1 for log x; it is not a cost."),
-    (
-        "E8",
-        "Taylor and Digamma policies are called private, but are functions of the true matrix without any noise. At "
-        "the last step z is exp(U/γ), which is public, and rows of the matrix sum to one, so the policy alone gives "
-        "the matrix back.",
-    ),
+    ("E8", "Taylor and Digamma policies are functions of the true matrix without any noise, and give it back."),
     ("E9", "An average over N releases is called as private as one; it has used the data N times."),
     ("E12", "'Privacy decreases with a decrease in k': it increases."),
     ("E13", "ε = 0.88 at k = 50 and 5.45 at k = 200: Theorem 2 gives no such pair for any of its parameters."),
@@ -129,8 +109,6 @@ def write_page(
     page.text(INTRODUCTION)
     if quick:
         page.text("This is a quick run: fewer samples and grid points, and learners trained for a short while only.")
-    page.heading("What holds and what does not", short="What holds")
-    page.items([f"{_subject(data)}: {tally(one)}." for data, one in findings.items()])
     _failures(page, findings)
     page.heading("Symbols and words", short="Symbols")
     page.definitions(SYMBOLS)
@@ -166,10 +144,6 @@ def write_page(
     return page.write(folder / f"reproduction{suffix}.html")
 
 
-def _subject(data: str) -> str:
-    return "claims that need no meter data" if data == THEORY else data
-
-
 def event_chart(study: Study) -> Chart:
     """Power in the event: left alone, by today's practice, by the optimum, by policies that expect k = 50, learned."""
     clock = hours(study.data.model).tolist()
@@ -193,10 +167,7 @@ def event_chart(study: Study) -> Chart:
 
 def takeaways(studies: list[Study], findings: dict[str, list[Finding]]) -> list[str]:
     """Say what holds and what does not, computed from the verdicts."""
-    sentences = []
-    for data, mine in findings.items():
-        where = "Claims that need no meter data" if data == THEORY else f"Claims on the {data}"
-        sentences.append(f"{where}: {tally(mine)}.")
+    sentences = [f"Of {tally(findings)}."]
     if failures := failing(findings):
         sentences.append(f"{len(failures)} claims fail on every data set that speaks to them; they are listed below.")
     for study in studies:
@@ -219,7 +190,7 @@ def _failures(page: Page, findings: dict[str, list[Finding]]) -> None:
         ours = "; ".join(f"{claim.reading}: {ours}" if claim.reading else ours for claim, ours, _ in readings)
         lines.append(f"{words}: {combine(readings).word}. Paper: {readings[0].claim.paper}; here: {ours}.")
     if lines:
-        page.text("What fails on every data set:")
+        page.heading("What fails on every data set", short="What fails")
         page.items(lines)
 
 

@@ -111,7 +111,7 @@ def _record(
         "quick": settings.quick,
         "versions": versions(),
         "theorem2_search": search._asdict(),
-        "tally": {data: counts(one) for data, one in findings.items()},
+        "tally": counts(findings),
         "claims": [dict(zip(CLAIM_HEADINGS, row, strict=True)) for row in claim_rows(findings)],
         "data": {
             study.data.title: {

@@ -35,7 +35,7 @@
       for (let d = Math.floor(Math.log10(low)); d <= Math.log10(high); d++)
         for (const m of wide ? [1] : [1, 2, 5]) ticks.push([m * 10 ** d, number.format(m * 10 ** d)]);
     } else {
-      const rough = (high - low) / 5, power = 10 ** Math.floor(Math.log10(rough));
+      const rough = (high - low) / Math.max(2, Math.min(5, Math.abs(to - from) / 40)), power = 10 ** Math.floor(Math.log10(rough));
       const step = power * [1, 2, 5, 10].find((m) => m * power >= rough);
       for (let v = Math.ceil(low / step) * step; v <= high + 1e-9 * step; v += step) {
         const value = Math.abs(v) < 1e-9 * step ? 0 : v;
@@ -99,15 +99,17 @@
       const y = rows ? { of: (v) => 12 + 26 * (v + 0.5), ticks: rows.map((r, i) => [i, r]) }
         : spec.log_y ? scale(low / room, high * room, tall - 44, 24, true)
         : scale(low - room, high + room, tall - 44, 24, false);
-      const words = Math.max(0, ...this.spec.series.flatMap((s) => (s.notes || []).map((note) => note.length)));
+      const most = Math.floor(0.3 * wide / 6.9), short = (note) => (note.length > most ? note.split(/[ ,]/)[0] : note);
+      const words = Math.max(0, ...this.spec.series.flatMap((s) => (s.notes || []).map((note) => short(note).length)));
+      const cut = !rows && !spec.log_y && low - room > 0;
       const few = spec.x_ticks && spec.x_ticks.filter((_, i, all) => (all.length - 1 - i) % Math.ceil(all.length * 52 / wide) === 0);
       const x = scale(Math.min(...xs), Math.max(...xs), left + 12, wide - (rows ? 14 + 6.9 * words : 16), spec.log_x, few);
-      return { wide, tall, left, x, y };
+      return { wide, tall, left, x, y, short, cut };
     }
 
     draw() {
       const spec = this.spec, series = this.shown(), svg = this.svg;
-      const { wide, tall, left, x, y } = (this.places = this.frame(series));
+      const { wide, tall, left, x, y, cut } = (this.places = this.frame(series));
       svg.replaceChildren();
       svg.setAttribute("viewBox", `0 0 ${wide} ${tall}`);
       svg.setAttribute("aria-label", `${spec.title}. ${spec.y_label} against ${spec.x_label}. Arrow keys read the values.`);
@@ -130,12 +132,14 @@
       const middle = Math.max(3.2 * spec.x_label.length, Math.min((left + wide) / 2, wide - 3.2 * spec.x_label.length));
       node("text", { x: middle, y: tall - 7, "text-anchor": "middle" }, svg, spec.x_label);
       if (!spec.rows) {
-        node("text", { x: 2, y: 11 }, svg, spec.y_label);
+        node("text", { x: 2, y: 11 }, svg, spec.y_label + (cut ? " (axis starts above 0)" : ""));
       }
+      const places = spec.marks.map((m) => x.of(m[0])), crowded = Math.max(...places) - Math.min(...places) < 80 && places.length > 1;
       for (const [v, text] of spec.marks) {
-        const at = x.of(v), half = 3.4 * text.length;
+        const at = x.of(v), half = 3.4 * text.length, anchor = !crowded ? "middle" : at > Math.min(...places) ? "start" : "end";
         node("line", { x1: at, x2: at, y1: 16, y2: tall - 44, stroke: "var(--grey)", "stroke-dasharray": "4 3", "stroke-width": 1.5 }, svg);
-        node("text", { x: Math.max(left + half, Math.min(at, wide - half)), y: 11, "text-anchor": "middle" }, svg, text);
+        const inside = crowded ? at : Math.max(left + half, Math.min(at, wide - half));
+        node("text", { x: inside, y: 11, "text-anchor": anchor }, svg, text);
       }
       for (const one of series) this.line(one);
       this.hand = node("line", { y1: 20, y2: tall - 44, stroke: "var(--ink)", visibility: "hidden" }, svg);
@@ -143,7 +147,7 @@
     }
 
     line(series) {
-      const { x, y } = this.places, log = this.spec.log_y && !this.spec.rows;
+      const { x, y, short } = this.places, log = this.spec.log_y && !this.spec.rows;
       const points = series.x.map((v, i) => [v, series.y[i], i]).filter((p) => p[1] !== null && !(log && p[1] <= 0));
       const path = (list) => list.map((p, i) => (i ? "L" : "M") + x.of(p[0]).toFixed(1) + " " + y.of(p[1]).toFixed(1)).join("");
       if (series.low) {
@@ -158,7 +162,7 @@
         if (series.bars) node("rect", { x: from, y: y.of(p[1]) - 8, width: to - from, height: 16, ...fill }, this.svg);
         else node("circle", { cx: x.of(p[0]), cy: y.of(p[1]), r: 4, ...fill }, this.svg);
         const edge = "paint-order:stroke;stroke:var(--paper);stroke-width:4px";
-        if (series.notes) node("text", { x: x.of(p[0]) + 9, y: y.of(p[1]) + 4, style: edge }, this.svg, series.notes[p[2]]);
+        if (series.notes) node("text", { x: x.of(p[0]) + 9, y: y.of(p[1]) + 4, style: edge }, this.svg, short(series.notes[p[2]]));
       }
     }
 

@@ -24,6 +24,7 @@ from dp_ensemble_env.tools.files import atomic_write
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 IN_SHORT = "In short"
 WORDS = "Words"
+_LEFT = ' class="left"'
 #: In the names of files that are computed from private meter data.
 OWNER_ONLY = "-private"
 OWNER_WORDS = (
@@ -85,13 +86,14 @@ class Page:
     def table(self, headings: Sequence[str], rows: Iterable[Sequence[str | Cell]], stack: bool = False) -> None:
         """Add a table whose columns can be sorted; on a phone `stack` shows each row's cells below one another."""
         lines = [list(row) for row in rows]
-        words = {i for row in lines for i, cell in enumerate(row) if isinstance(cell, Cell)}
+        words = {i for row in lines for i, cell in enumerate(row) if isinstance(cell, Cell) or cell[:1].isalpha()}
         head = "".join(
             ('<th class="left">' if i in words else "<th>") + f"<button>{html.escape(h)}</button></th>"
             for i, h in enumerate(headings)
         )
         labels = ["", *headings[1:]] if stack else [""] * len(headings)
-        body = "".join("<tr>" + "".join(map(_cell, row, labels)) + "</tr>" for row in lines)
+        left = [i in words for i in range(len(headings))]
+        body = "".join("<tr>" + "".join(map(_cell, row, labels, left)) + "</tr>" for row in lines)
         kind = ' class="stack"' if stack else ""
         self.parts.append(
             f'<div class="table" tabindex="0" role="region" aria-label="Table: {html.escape(headings[0])}">'
@@ -199,10 +201,10 @@ def _json(content: Any) -> str:
     return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def _cell(cell: str | Cell, label: str = "") -> str:
+def _cell(cell: str | Cell, label: str, left: bool) -> str:
     name = f' data-label="{html.escape(label)}"' if label else ""
     if isinstance(cell, str):
-        return f"<td{name}>{html.escape(cell)}</td>"
+        return f"<td{name}{_LEFT * left}>{html.escape(cell)}</td>"
     if cell == Cell("", "–"):
         return '<td class="wrap none">–</td>'
     head = f"<strong>{html.escape(cell.head)}</strong> " if cell.head else ""

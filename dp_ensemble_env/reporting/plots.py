@@ -144,6 +144,8 @@ def draw_chart(chart: Chart, path: Path, vector: bool = False) -> Path:
     if chart.log_y:
         axes.set_yscale("log")
         plain_log(axes.yaxis)
+    elif chart.rows is None and axes.get_ylim()[0] > 0:
+        axes.set_ylabel(f"{chart.y_label} (axis starts above 0)")
     if chart.x_ticks is not None:
         axes.set_xticks([x for x, _ in chart.x_ticks], [text for _, text in chart.x_ticks])
         axes.minorticks_off()

@@ -26,8 +26,7 @@ FLAGS = (
     "--disable-sync",
 )
 SIZES = {"desktop": (1280, 800), "phone": (390, 844)}
-SLIDERS = ("reproduction",)
-NAMES = (*SLIDERS, "compare", "leaderboard")
+NAMES = ("reproduction", "compare", "leaderboard")
 
 # The least contrast (WCAG) of any element that shows text of its own, with the worst element.
 CONTRAST = """
@@ -156,28 +155,6 @@ def test_plain_pictures_on_paper_and_without_scripts(visit, name):
         assert pictures.count() >= 2 and all(picture.is_visible() for picture in pictures.all())
         assert not any(live.is_visible() for live in shown.locator(".live, .control").all())
     assert not page.locator("nav").is_visible() and silent.locator("nav").is_visible()
-
-
-@pytest.mark.parametrize("name", SLIDERS)
-def test_slider_moves_the_operating_point_and_the_load_by_keyboard(visit, name):
-    page = visit(name=name)
-    explorer = page.locator(".explorer").first
-    frontier, load = explorer.locator("figure.chart").all()
-    slider, output = explorer.locator("input[type=range]"), explorer.locator("output")
-
-    def seen() -> tuple[Any, ...]:
-        point = frontier.locator("circle.operating").first.get_attribute("cx")
-        curves = [path.get_attribute("d") for path in load.locator("path[data-name]").all()]
-        return point, tuple(curves), output.inner_text(), slider.get_attribute("aria-valuetext")
-
-    slider.focus()
-    page.keyboard.press("Home")
-    first = seen()
-    page.keyboard.press("ArrowRight")
-    second = seen()
-    assert all(before != after for before, after in zip(first, second, strict=True))
-    page.keyboard.press("ArrowLeft")
-    assert seen() == first
 
 
 def test_values_and_series_by_mouse_and_keyboard(visit):

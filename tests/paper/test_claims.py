@@ -39,6 +39,7 @@ from dp_ensemble_env.paper.claims import (
     judge_within,
     search_ratio,
     show_findings,
+    tally,
 )
 from dp_ensemble_env.paper.data import series_data
 from dp_ensemble_env.paper.measures import KS
@@ -49,8 +50,13 @@ def test_golden_verdicts(study):
     """How many claims hold on the campus, and some that must not change unnoticed."""
     findings = judge_claims(study, search_ratio((0.1, 0.2), (0.01, 0.1)))
     found = {f.claim.id: f.verdict.word for f in findings}
-    assert counts(findings) == {REPRODUCED: 10, SHAPE: 10, NOT_REPRODUCIBLE: 1, CONTRADICTED: 5}
-    assert counts(findings, set_up=True) == {REPRODUCED: 8, SHAPE: 1}
+    everywhere = {"without data": judge_claims(None, search_ratio((0.1, 0.2), (0.01, 0.1))), "campus": findings}
+    assert (
+        counts(everywhere)
+        == counts({"campus": findings})
+        == {REPRODUCED: 10, SHAPE: 10, NOT_REPRODUCIBLE: 1, CONTRADICTED: 5}
+    )
+    assert counts(everywhere, facts=True) == {REPRODUCED: 8, SHAPE: 1}
     assert found["epsilon-pair"] == NOT_REPRODUCIBLE
     for name in ("decrease", "stochastic-private", "average-private", "fifteen-1", "accurate-policy"):
         assert found[name] == CONTRADICTED, name
@@ -161,8 +167,12 @@ def test_a_claim_with_readings_counts_once():
     assert combine(mixed) == (SHAPE, "depends on the reading")
     assert combine([finding("a", CONTRADICTED)] * 2).word == CONTRADICTED
     assert combine([finding("a", NOT_REPRODUCIBLE)]) == (NOT_REPRODUCIBLE, "r")
-    everything = [*mixed, finding("b", REPRODUCED), finding("c", REPRODUCED, set_up=True)]
-    assert counts(everything) == {REPRODUCED: 1, SHAPE: 1} and counts(everything, set_up=True) == {REPRODUCED: 1}
+    fact = finding("c", REPRODUCED, set_up=True)
+    everything = {"campus": [*mixed, finding("b", REPRODUCED), fact], "meter": [finding("b", REPRODUCED), fact]}
+    everything["without data"] = [finding("b", CONTRADICTED), finding("d", NOT_REPRODUCIBLE)]
+    assert counts(everything) == {REPRODUCED: 1, SHAPE: 1, NOT_REPRODUCIBLE: 1}
+    assert counts(everything, facts=True) == {REPRODUCED: 1}
+    assert tally(everything).startswith("3 claims: 1 reproduced, 1 reproduced in shape, 1 not reproducible; of 1")
 
 
 def other(study, **changes):

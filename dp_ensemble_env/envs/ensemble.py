@@ -116,7 +116,8 @@ class EnsembleEnv(BatchView, gymnasium.Env[NDArray[np.float32], NDArray[np.float
     and $R^0$ the optimal and the uncontrolled return. No optimum moves (without discounting), and the luck of the next
     context is not in it. The reward looks ahead for the agent: even one that maximises the next reward alone does
     well. The expectation is taken before any move is drawn, in every population; only the cost that a coupling has by
-    the fluctuation of a finite population is missing. With a release all of this is computed from the release.
+    the fluctuation of a finite population is missing (at the optimum with 200 loads: 4 points on the feeder, 8 on
+    tracking). With a release all of this is computed from the release.
 
     `reward="dollars"` is the paper's: dollars per load, $\sum_a \rho_{t+1}[a] U_{t+1}[a]$ less the same discomfort,
     with $\rho$ the shares. The return of the optimal policy from state `b` is then $\gamma \log z_0[b] - U_0[b]$ on

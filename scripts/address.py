@@ -30,9 +30,9 @@ def main() -> int:
     if len(sys.argv) != 2 or urlsplit(sys.argv[1]).scheme != "https":
         print("Give the address of the repository, such as https://github.com/NAME/dp_ensemble_env.", file=sys.stderr)
         return 2
-    former = address()
-    pairs = [(former, sys.argv[1].rstrip("/"))]
-    pairs += [tuple(urlsplit(url).path.strip("/") for url in pairs[0])]  # as badges quote it
+    former, wanted = address(), sys.argv[1].rstrip("/")
+    quoted = [urlsplit(url).path.strip("/") for url in (former, wanted)]  # by badges
+    pairs = [(former, wanted), (quoted[0], quoted[1])]
     for path in (ROOT / place for place in PLACES):
         text = path.read_text(encoding="utf-8")
         for old, new in pairs:

@@ -13,7 +13,8 @@ from dp_ensemble_env.dispatch.openadr import openadr
 from dp_ensemble_env.dispatch.plan import LEAST_RESPONSE, MOST_RESPONSE, RANGE, Course, Plan
 from dp_ensemble_env.reporting.charts import Chart, Series
 from dp_ensemble_env.reporting.page import Page
-from dp_ensemble_env.reporting.tables import plain, show_table, show_text, write_csv
+from dp_ensemble_env.reporting.tables import plain, write_csv
+from dp_ensemble_env.tools import console
 from dp_ensemble_env.tools.files import atomic_write
 
 COLUMNS: tuple[str, ...] = (
@@ -150,9 +151,9 @@ def show_plan(plan: Plan, dollars: bool = False) -> None:
     begin, end = _begin(plan.total), str(plan.total.times[plan.total.in_event][-1])
     headings, lines = table(plan)
     title = f"Dispatch of {begin[:10]}, {begin[11:16]} to {end[11:16]}"
-    show_table(title, headings, lines, left=("participant",))
+    console.table(title, headings, lines)
     for text in (*sentences(plan, dollars), *plan.revealed):
-        show_text(text)
+        console.paragraph(text)
 
 
 # ------------------------------------------------------------------ the page

@@ -10,8 +10,7 @@ import base64
 import html
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -110,14 +109,6 @@ class Page:
     def chart(self, chart: Chart, picture: Path, caption: str) -> None:
         """Add a live figure, with the picture that takes its place on paper."""
         self.parts.append(self._figure(chart, picture, caption))
-
-    @contextmanager
-    def side_by_side(self) -> Iterator[None]:
-        """Put the two figures that are added inside next to one another where the screen is wide."""
-        before, self.parts = self.parts, []
-        yield
-        inside = "".join(self.parts)
-        self.parts = [*before, f'<div class="pair">{inside}</div>' if len(self.parts) > 1 else inside]
 
     def _figure(self, chart: Chart, picture: Path, caption: str) -> str:
         words = f"<figcaption>{self._marked(caption)}</figcaption>" if caption else ""

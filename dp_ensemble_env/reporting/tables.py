@@ -1,41 +1,15 @@
-"""Tables: printed by `tools.console`, written as CSV that spreadsheets read safely."""
+"""Numbers as people read them, and tables as CSV that spreadsheets read safely."""
 
 from __future__ import annotations
 
 import csv
 import io
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dp_ensemble_env.tools.console import paragraph, table
 from dp_ensemble_env.tools.files import atomic_write
-
-if TYPE_CHECKING:
-    from rich.text import Text
-
-show_text = paragraph
-
-
-def show_table(
-    title: str,
-    headings: Sequence[str],
-    rows: Iterable[Sequence[str | Text]],
-    *,
-    left: Collection[str] | None = None,
-    keep: int = 1,
-    notes: Sequence[str] = (),
-) -> None:
-    """Print a table; which columns hold numbers is read off their cells, whatever `left` says."""
-    table(title, headings, rows, keep=keep, notes=notes)
-
-
-def Styled(text: str, style: str) -> Any:  # noqa: N802
-    """Return a cell in a style, such as "bold red", that is shown on a terminal only."""
-    from rich.text import Text
-
-    return Text(text, style)
 
 
 def write_csv(path: Path, headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> Path:

@@ -26,7 +26,7 @@ FLAGS = (
     "--disable-sync",
 )
 SIZES = {"desktop": (1280, 800), "phone": (390, 844)}
-NAMES = ("reproduction", "compare", "leaderboard")
+NAMES = ("reproduction", "compare", "leaderboard", "demo")
 
 # The least contrast (WCAG) of any element that shows text of its own, with the worst element.
 CONTRAST = """
@@ -73,6 +73,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory, shell: Any) -> dict[str, Pat
     shell(f"python {ROOT}/scripts/compare.py --seeds 0 --output {folder}")
     few = "--scenarios spot call --agents uncontrolled without-data standard --instances 2 --seeds 1"
     shell(f"python -m dp_ensemble_env leaderboard {few} --output {folder}/rows --page {folder}/leaderboard.html")
+    shell(f"python -m dp_ensemble_env.experiments.demo {folder}")
     return {name: folder / f"{name}.html" for name in NAMES}
 
 
@@ -117,7 +118,7 @@ def test_every_figure_is_visible_and_nothing_sticks_out(visit, size, name):
     page = visit(size, name=name)
     width = SIZES[size][0]
     live, plain = page.locator("figure.chart .live > svg"), page.locator("figure:not(.chart) img")
-    assert live.count() == {"reproduction": 3, "compare": 2, "leaderboard": 2}[name]
+    assert live.count() == (1 if name == "reproduction" else 2)
     assert plain.count() == {"reproduction": 7}.get(name, 0)
     assert not any(picture.is_visible() for picture in page.locator("img.plain").all())
     for figure in (*live.all(), *plain.all()):
@@ -152,9 +153,18 @@ def test_plain_pictures_on_paper_and_without_scripts(visit, name):
     silent = visit(name=name, java_script_enabled=False)
     for shown in (page, silent):
         pictures = shown.locator("figure.chart img.plain")
-        assert pictures.count() >= 2 and all(picture.is_visible() for picture in pictures.all())
+        assert pictures.count() >= 1 and all(picture.is_visible() for picture in pictures.all())
         assert not any(live.is_visible() for live in shown.locator(".live, .control").all())
     assert not page.locator("nav").is_visible() and silent.locator("nav").is_visible()
+
+
+def test_a_phone_shows_the_bars_of_the_demonstration_at_once(visit, pages):
+    assert pages["demo"].stat().st_size < 300_000
+    boxes = [
+        bar.bounding_box()
+        for bar in visit("phone", name="demo").locator("figure.chart").first.locator("svg[role] rect").all()
+    ]
+    assert len(boxes) == 4 and all(box["y"] + box["height"] <= SIZES["phone"][1] for box in boxes)
 
 
 def test_values_and_series_by_mouse_and_keyboard(visit):

@@ -59,9 +59,8 @@ def test_what_was_found_comes_first_and_contents_lead_everywhere(tmp_path, chart
 
 def test_charts_carry_their_data_and_their_picture(tmp_path, chart):
     page, picture = Page("p"), draw_chart(chart, tmp_path / "a.png")
-    with page.side_by_side():
-        page.chart(chart, picture, "c")
-        page.chart(chart, picture, "d")
+    page.chart(chart, picture, "c")
+    page.chart(chart, picture, "d")
     text = page.write(tmp_path / "p.html").read_text(encoding="utf-8")
     assert text.count('<img class="plain"') == 2 and text.count("<script") == text.count("</script>") == 3
     specs = [json.loads(found) for found in re.findall(r'<script type="application/json">(.*?)</script>', text)]

@@ -25,9 +25,9 @@ from dp_ensemble_env.tools.files import check_writable
 class Compare(OnProblem):
     """Compare agents: tables, CSV, JSON, pictures and one HTML page.
 
-    Computes the grid agents x privacy x actions x populations x seeds x problems. An agent is made on the true
-    behaviour or on a release, and scored on the true behaviour: 0 = uncontrolled, 100 = the exact optimum. Beside it
-    stand the score of a plan without data and the epsilon that was spent.
+    Computes the grid agents x privacy x actions x populations x seeds x problems. An agent sees the true
+    behaviour or a release of it, and is scored on the true behaviour: 0 = uncontrolled, 100 = the exact optimum. Beside
+    it stand the score of a plan without data and the epsilon that was spent.
 
     Every finished cell is a file in the output folder and is never computed again: after a crash, Ctrl-C or the loss
     of the cluster, the same command does the rest. Failed cells are tried again.

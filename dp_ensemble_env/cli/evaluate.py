@@ -152,7 +152,7 @@ class Evaluate(InEnvironment):
             )
             made = {"agent": self.agent, "population": self.population, "action": self.action}
             self.write({**made, **outcome.to_dict()})
-        how = "made on each instance" if by_name else "as it was trained"
+        how = "computed for each instance" if by_name else "as it was trained"
         where = f"{settings.scenario}: {self.agent}, {self.population}, {self.action} mode"
         table(f"{where} ({how})", ("", "", ""), outcome.lines())
         return 0

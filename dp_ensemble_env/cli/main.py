@@ -206,7 +206,7 @@ def sentence(error: BaseException) -> str:
     text = " ".join(str(error).split())
     if isinstance(error, OSError) and error.strerror:
         what = f"cannot use {error.filename}: " if error.filename else ""
-        return f"{what}{error.strerror.lower()}; check the name, and the room on the disk."
+        return f"{what}{error.strerror.lower()}; check the name and the free space."
     if isinstance(error, ArithmeticError):
         return f"these data are beyond what can be computed ({text}); check their unit."
     return text or type(error).__name__

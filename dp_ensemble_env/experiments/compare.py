@@ -173,7 +173,7 @@ class Grid:
     agents: tuple[str, ...] = ("uncontrolled", "ad-hoc", "best-price", "without-data", "standard")
     """Agents with settings, such as standard taylor:k=50 ppo:action=price,steps=20000."""
     privacy: tuple[str, ...] = ("none", "dirichlet:k=50,floor=0.05")
-    """Mechanisms whose releases agents are made on; none for the true behaviour."""
+    """Mechanisms: agents see their releases; none for the true behaviour."""
     actions: tuple[str, ...] = ("tilt",)
     """Action modes of agents that do not name theirs."""
     populations: tuple[str, ...] = ("mean-field",)

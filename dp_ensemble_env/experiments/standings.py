@@ -315,7 +315,7 @@ def takeaways(standings: Standings) -> list[str]:
         deployed, beside_it = standings.of(first), standings.of(first, "without_data")
         above = [name for name in deployed if interval(deployed[name]).value > interval(beside_it[name]).value]
         said.append(
-            f"Of what was made on a release, {first} (ε = {standings.epsilon(first)}) scores best: "
+            f"Of the agents that saw a release, {first} (ε = {standings.epsilon(first)}) scores best: "
             f"{standings.overall(first)}, "
             + (
                 f"above the plan without data in {len(above)} of {len(deployed)} problems."

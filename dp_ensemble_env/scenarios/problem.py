@@ -47,11 +47,11 @@ class ModelSettings:
     instance: int = 0
     """Number of the scenario's training instance."""
     levels: int | None = None
-    """Number of power levels: 20 unless given, 40 for a metered day."""
+    """Number of power levels of campus-event (20 unless given) or of a metered day (40)."""
     loads: int | None = None
-    """Loads of the ensemble: 100 unless given; with a meter, copies of the building: 1 unless given."""
+    """Number of loads, or with a meter copies of the building: the scenario's, or 1, unless given."""
     penalty: float | None = None
-    """Discomfort in dollars per load and nat: 15 unless given; for a metered day see --response."""
+    """Discomfort in dollars per load and nat: the scenario's unless given; for a metered day see --response."""
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ def disk_full(path: Path, error: OSError) -> Exception:
     """Return an error that names the file for which there was no room; any other error as it is."""
     if error.errno not in _FULL:
         return error
-    return ValueError(f"cannot write {path}: {_FULL[error.errno]}; make room, what was there before is kept.")
+    return ValueError(f"cannot write {path}: {_FULL[error.errno]}; free some space. The old file is kept.")
 
 
 def check_writable(path: str | os.PathLike[str], *, folder: bool = False) -> None:

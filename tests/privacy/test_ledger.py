@@ -495,7 +495,7 @@ def test_a_failed_write_is_not_counted_and_draws_nothing(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     state = rng.bit_generator.state
     monkeypatch.setattr(journal.os, "write", full_disk)
-    with pytest.raises(ValueError, match="the disk is full; make room"):
+    with pytest.raises(ValueError, match="the disk is full; free some space"):
         ledger.release(MECHANISM, DEFAULT, rng, h=0.03)
     monkeypatch.setattr(journal.os, "write", real)
     assert rng.bit_generator.state == state

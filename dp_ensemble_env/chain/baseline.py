@@ -62,9 +62,7 @@ class BaselineRule:
         for name in ("days", "best", "look_back"):
             check_count(getattr(self, name), name)
         if self.best > self.days:
-            raise ValueError(
-                f"best={self.best} exceeds days={self.days}; the baseline averages the best of the days looked at."
-            )
+            raise ValueError(f"best={self.best} exceeds days={self.days}; the best are among the days looked at.")
         check_in_range(self.cap, "cap", 0, 1)
         if not self.adjust_from > self.adjust_until >= 0:
             raise ValueError(
@@ -102,22 +100,10 @@ def find_baseline(
     rule: BaselineRule | None = None,
     exclude: Mapping[str, str] | Iterable[str] = (),
 ) -> Baseline:
-    """Compute the customer baseline of an event, with the days behind it.
+    """Compute the customer baseline of an event, with the days behind it, from stamps at interval starts and kW.
 
-    Parameters
-    ----------
-    times, kw : array_like
-        Meter series, stamps at interval starts (see `PowerSeries`).
-    event : DemandResponseEvent
-    rule : BaselineRule, optional
-        By default the best 5 of the last 10 days, as Con Edison does.
-    exclude : mapping or iterable of str
-        Holidays, other event days and days on which the meter failed, with the reason if it is a mapping.
-
-    Raises
-    ------
-    TooFewDays
-        A `ValueError`: the series holds too few complete similar days before the event.
+    `exclude` names holidays, other events and days on which the meter failed, with their reasons if it is a mapping.
+    The default `rule` is Con Edison's. Raises `TooFewDays` without enough complete similar days before the event.
     """
     check_instance(event, DemandResponseEvent, "event")
     rule = rule or BaselineRule()

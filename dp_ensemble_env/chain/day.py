@@ -59,19 +59,18 @@ class DayPath:
     Attributes
     ----------
     times : ndarray of datetime64 of shape (T + 1,)
-        Ends of the intervals; entry 0 is the instant of the first decision.
+        Ends of the intervals; entry 0 is the first decision.
     kw : ndarray of shape (T + 1,)
-        Expected mean power of each interval. Entry 0 was measured, if `measured`.
+        Expected mean power of the intervals; entry 0 was measured, if `measured`.
     carry, spread : ndarray of shape (T,)
         :math:`\varphi_t`, and :math:`\sigma_t` in kW.
     start_spread : float
         Standard deviation of entry 0 in kW; zero if it was measured.
     measured : bool
-        Whether the day's own load was known when control begins. If not, the path is the profile.
+        Whether the day's own load was known when control begins; if not, the path is the profile.
     days : int
         Similar days behind the estimate.
     half_life : float
-        Days after which a day weighs half in the profile.
     dates : ndarray of datetime64 of shape (D,)
         Days that were left out in turn.
     loads, errors : ndarray of shape (D, T + 1)
@@ -129,12 +128,6 @@ def half_width(errors: FloatArray, loads: FloatArray, forecast: float, share: fl
     one in which recent days weigh more. Days hotter than usual are forecast worse: :math:`z` standard deviations above
     the mean `loads`, the range is :math:`\sqrt{1 + 0.3 z^2}` times as wide.
 
-    Parameters
-    ----------
-    errors, loads : ndarray of shape (D,)
-        Errors of the days left out, and what they drew.
-    forecast : float
-    share : float
     """
     days = len(errors)
     weight = 0.5 ** (np.arange(days)[::-1] / ERROR_HALF_LIFE)
@@ -157,21 +150,20 @@ def day_path(
 ) -> DayPath:
     """Forecast the power at `times` from similar days before and the load just before ``times[0]``.
 
+    Readings from ``times[0]`` on are not looked at.
+
     Parameters
     ----------
     stamps, kw, step
-        The meter's intervals: starts, mean power (NaN where missing), length. Readings from ``times[0]`` on are not
-        looked at.
+        The meter's intervals: starts, mean power (NaN where missing), length.
     times : ndarray of datetime64 of shape (T + 1,)
         Instants of decisions, `step` apart; entry `t` ends interval `t`.
-    exclude : tuple of str
-        Days not to learn from: events, holidays, days on which the meter failed.
-    season : pair of str, optional
-        Month-days between which days are learnt from.
+    exclude, season
+        Days not to learn from, and month-days to learn between.
     temperature : pair of ndarray, optional
         Stamps and degrees; those of the day itself are a forecast that you supply.
     measured : bool
-        False: ignore the day's own readings, as when planning the day before.
+        False: ignore the day's own readings, as on the day before.
     """
     series, history = Lookup(stamps, kw), max(1, int(HISTORY // step))
     starts = times[0] - step * np.arange(history, 0, -1)

@@ -39,18 +39,6 @@ from dp_ensemble_env.tools.validation import (
 if TYPE_CHECKING:
     from dp_ensemble_env.meter import PowerSeries
 
-__all__ = [
-    "EVENT_DAY",
-    "EVENT_INCENTIVE",
-    "RETAIL_PRICE",
-    "DemandResponseEvent",
-    "EventTimeline",
-    "Tariff",
-    "check_event_day",
-    "event_day",
-    "event_for",
-]
-
 FloatArray = NDArray[np.float64]
 TimeArray = NDArray[np.datetime64]
 
@@ -146,21 +134,11 @@ def event_for(
     notice_minutes: int | None = None,
     **fields: Any,
 ) -> DemandResponseEvent:
-    """Describe an event that the readings of `series` can follow.
+    """Describe an event that the readings of `series`, or of anything with `times` and a `step`, can follow.
 
-    Parameters
-    ----------
-    series : PowerSeries
-        Or anything else with `times` and a `step`.
-    date : str, optional
-        By default 2 July 2018 if the series holds that day, else `event_day` of the series.
-    step_minutes : int, optional
-        By default quarter hours, or the series' own steps where these are
-        longer or do not divide a quarter of an hour.
-    notice_minutes : int, optional
-        By default as many whole steps as half an hour needs.
-    **fields
-        Other fields of `DemandResponseEvent`, such as ``start="14:00"``.
+    By default it is on 2 July 2018 if the series holds that day, else on its `event_day`, in quarter hours, or the
+    series' own steps where these are longer or do not divide a quarter of an hour, and with as many whole steps of
+    notice as half an hour needs. `fields` are others of `DemandResponseEvent`, such as ``start="14:00"``.
 
     Examples
     --------

@@ -1,22 +1,13 @@
 r"""From a power series to power levels and default dynamics.
 
-The range of the power is cut into `n` states and transitions between
-successive readings are counted,
+The range of the power is cut into `n` states, and transitions between successive readings are counted,
 
 .. math:: \bar P[b, a] = N[b, a] / \sum_\nu N[b, \nu]
 
-Only readings exactly one step apart form a transition: nothing is counted
-across a gap, a filtered-out day or the end of a season. A state that is never
-left has no row, and inventing one would invent behaviour, so it is either
-refused by name or merged with its neighbour.
+Only readings exactly one step apart form a transition: nothing is counted across a gap, a filtered-out day or the end
+of a season. A state that is never left has no row, so it is refused by name or merged with its neighbour.
 
-What real meters do to this estimate: rows seen once (deterministic), rows
-without a self-loop, one-way edges, and entries so small that no adjacent row
-exists for the privacy analysis. The counts are kept, so that
-`dp_ensemble_env.privacy.adjacency_from_counts` can judge them.
-
-Behaviour that changes over the day is estimated with ``by=("hour", "daytype")``: one
-matrix an hour and type of day, see `dp_ensemble_env.chain.by_time`.
+With ``by=("hour", "daytype")`` there is one matrix for each hour and type of day; see `transitions`.
 """
 
 from __future__ import annotations
@@ -28,8 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dp_ensemble_env.chain import by_time, levels
-from dp_ensemble_env.chain.calendar import as_step, select_days
+from dp_ensemble_env.chain import transitions
 from dp_ensemble_env.tools.validation import (
     as_days,
     as_numeric_array,
@@ -41,8 +31,6 @@ from dp_ensemble_env.tools.validation import (
     check_shape,
     check_stochastic,
 )
-
-__all__ = ["MarkovChain", "TimedChain", "as_step", "ensemble", "estimate_chain", "select_days"]
 
 FloatArray = NDArray[np.float64]
 
@@ -109,7 +97,7 @@ class MarkovChain:
         values = as_numeric_array(power, "power")
         if np.isnan(values).any():
             raise ValueError("power holds NaN, which belongs to no state; drop the missing readings first.")
-        return levels.digitize(values, self.edges)
+        return transitions.digitize(values, self.edges)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -122,18 +110,14 @@ class TimedChain(MarkovChain):
     Attributes
     ----------
     tables : ndarray of shape (24 or 1, 2 or 1, n, n)
-        Transition matrices by hour and day type (0: weekday, 1: weekend or holiday); an axis
-        has length 1 where the times are not told apart by it.
+        Matrices by hour and day type (0: weekday, 1: weekend or holiday).
     cell_counts : ndarray of int of the same shape
-        Transitions observed in each cell.
     by : tuple of str
-        What the times are told apart by.
     strength : float
-        How strongly cells are drawn towards `default`, in transitions: `by_time` says how it was chosen.
+        How strongly cells are drawn towards `default`, in transitions; see `transitions`.
     held_out : ndarray of shape (strengths, 2)
-        The strengths tried, and the mean log-likelihood of a transition of days left out; the last is the pooled chain.
+        The strengths tried, and the mean log-likelihood of transitions left out.
     step : timedelta64
-        Time from one reading to the next.
     holidays : tuple of str
     """
 
@@ -147,7 +131,7 @@ class TimedChain(MarkovChain):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        shape = (*by_time.grid_of(by_time.check_keys(self.by)), self.n_states, self.n_states)
+        shape = (*transitions.grid_of(transitions.check_keys(self.by)), self.n_states, self.n_states)
         check_shape(check_stochastic(self.tables, "tables"), shape, "tables", "one matrix per hour and day type")
         check_shape(np.asarray(self.cell_counts), shape, "cell_counts", "one count per transition and cell")
         self._freeze("tables", "cell_counts", "held_out")
@@ -159,7 +143,7 @@ class TimedChain(MarkovChain):
 
     def leaving(self, stamps: ArrayLike) -> FloatArray:
         """Return the matrices (T, n, n) of the transitions that leave from intervals starting at `stamps`."""
-        matrices: FloatArray = self.tables[by_time.cells(as_times(stamps, "stamps"), self.by, self.holidays)]
+        matrices: FloatArray = self.tables[transitions.cells(as_times(stamps, "stamps"), self.by, self.holidays)]
         return matrices
 
     def at(self, times: ArrayLike) -> FloatArray:
@@ -191,35 +175,28 @@ def estimate_chain(
     Parameters
     ----------
     power : array_like of shape (m,) or (m, meters), or PowerSeries
-        Readings, NaN where missing. A `PowerSeries` brings its own times and step. Several
-        meters, a column each, are counted together and share their levels.
+        Readings, NaN where missing. A `PowerSeries` brings its own times and step. Several meters, a column each, are
+        counted together and share their levels.
     n_states : int, default 20
     times : array_like of datetime64, optional
-        Stamps of the readings; without them the readings are taken to be
-        adjacent and filters by date are refused.
+        Without stamps all readings are adjacent, and filters by date are refused.
     step : timedelta64 or float (minutes), optional
         Time between adjacent readings; by default the smallest difference of `times`.
     binning : {"width", "quantile"}
-        Levels of equal width between the extremes, or of equal count. The
-        representative power is the centre of a level of equal width, and the
-        mean reading of a level of equal count.
+        Levels of equal width, whose power is their centre, or of equal count, whose power is their mean reading.
     on_unvisited : {"error", "merge"}
-        What to do with a state that no transition leaves. ``"merge"`` joins it
-        to the neighbouring level nearest in power, so fewer states come back.
+        Whether a state that no transition leaves is refused, or joined to the neighbour nearest in power.
     start, end : str, optional
-        Dates, both inclusive, that bound the readings used.
+        Dates, both inclusive.
     season : pair of str, optional
-        Month-days, both inclusive, such as ``("06-15", "09-25")``; a season may
-        run over the new year.
+        Month-days, both inclusive, such as ``("06-15", "09-25")``; a season may run over the new year.
     exclude : iterable of str
-        Days to leave out, for instance those of past events.
+        Days to leave out.
     edges : array_like of shape (n + 1,), optional
-        Bounds of the levels, instead of `n_states` and `binning`; readings beyond them
-        belong to the outermost levels. For a series of states 0 … n - 1 give ``range(n + 1)``.
+        Bounds of the levels, instead of `n_states` and `binning`; for states 0 … n - 1 give ``range(n + 1)``. Readings
+        beyond them belong to the outermost levels.
     by : iterable of {"hour", "daytype"}
-        Estimate one matrix for each hour of the day, type of day, or both, and return a `TimedChain`.
-        Needs times. Thin ones are drawn towards the pooled chain as far as days left out
-        recommend; see `dp_ensemble_env.chain.by_time`.
+        Return a `TimedChain` with a matrix for each hour, type of day, or both. Needs times.
     holidays : iterable of str
         Days that count as weekend; only with ``"daytype"``.
 
@@ -232,8 +209,8 @@ def estimate_chain(
     n_states = check_count(n_states, "n_states", 2, 100_000)
     check_choice(binning, "binning", ("width", "quantile"))
     check_choice(on_unvisited, "on_unvisited", ("error", "merge"))
-    keys, free_days = by_time.check_keys(by), as_days(holidays, "holidays")
-    readings = levels.adjacent_readings(power, times, step, start, end, season, as_days(exclude, "exclude"))
+    keys, free_days = transitions.check_keys(by), as_days(holidays, "holidays")
+    readings = transitions.adjacent_readings(power, times, step, start, end, season, as_days(exclude, "exclude"))
     if keys and readings.stamps is None:
         raise ValueError("by= needs to know when the readings were taken; pass times=, one stamp per reading.")
     values, present = readings.values, ~np.isnan(readings.values)
@@ -242,7 +219,7 @@ def estimate_chain(
             f"{int(present.sum())} readings are left after the filters; a chain needs at least two adjacent ones."
         )
     pairs = np.flatnonzero(readings.adjacent & present[:-1] & present[1:])
-    bounds = levels.cut(values[present], n_states, binning) if edges is None else levels.check_edges(edges)
+    bounds = transitions.cut(values[present], n_states, binning) if edges is None else transitions.check_edges(edges)
     if not len(pairs):
         raise ValueError("no two readings are one step apart, so there is no transition to count; check step and gaps.")
     if edges is None and len(bounds) <= n_states and on_unvisited == "error":
@@ -251,42 +228,42 @@ def estimate_chain(
             "states, binning='width' or on_unvisited='merge'."
         )
     origin, target = values[pairs], values[pairs + 1]
-    counts = levels.count(origin, target, bounds)
+    counts = transitions.count(origin, target, bounds)
     if (unvisited := np.flatnonzero(counts.sum(axis=1) == 0)).size:
         if on_unvisited == "error":
-            raise ValueError(levels.unvisited_message(unvisited, bounds, values[present]))
-        bounds = levels.merge_unvisited(origin, bounds)
-        counts = levels.count(origin, target, bounds)
+            raise ValueError(transitions.unvisited_message(unvisited, bounds, values[present]))
+        bounds = transitions.merge_unvisited(origin, bounds)
+        counts = transitions.count(origin, target, bounds)
     default = counts / counts.sum(axis=1, keepdims=True)
-    chain = MarkovChain(default, bounds, levels.powers(values[present], bounds, binning), counts)
+    chain = MarkovChain(default, bounds, transitions.powers(values[present], bounds, binning), counts)
     return _by_time(chain, readings, pairs, keys, free_days) if keys else chain
 
 
 def _by_time(
     chain: MarkovChain,
-    readings: levels.Readings,
+    readings: transitions.Readings,
     pairs: NDArray[np.int64],
     by: tuple[str, ...],
     holidays: tuple[str, ...],
 ) -> TimedChain:
     """Tell the transitions that begin at `pairs` apart by time."""
     assert readings.stamps is not None
-    stamps, (hours, types), n = readings.stamps[pairs], by_time.grid_of(by), chain.n_states
-    hour, kind = by_time.cells(stamps, by, holidays)
+    stamps, (hours, types), n = readings.stamps[pairs], transitions.grid_of(by), chain.n_states
+    hour, kind = transitions.cells(stamps, by, holidays)
     moves = (hour * types + kind, chain.states(readings.values[pairs]), chain.states(readings.values[pairs + 1]))
-    counts = by_time.count_cells(*moves, hours * types, n).reshape(hours, types, n, n)
-    likelihood = by_time.held_out(*moves, by_time.fold_of(stamps), n)
-    strength = by_time.best_strength(likelihood)
+    counts = transitions.count_cells(*moves, hours * types, n).reshape(hours, types, n, n)
+    likelihood = transitions.held_out(*moves, transitions.fold_of(stamps), n)
+    strength = transitions.best_strength(likelihood)
     return TimedChain(
         default=chain.default,
         edges=chain.edges,
         power=chain.power,
         counts=chain.counts,
-        tables=by_time.shrink(counts, chain.default, strength),
+        tables=transitions.shrink(counts, chain.default, strength),
         cell_counts=counts,
         by=by,
         strength=strength,
-        held_out=np.column_stack([by_time.STRENGTHS, likelihood]),
+        held_out=np.column_stack([transitions.STRENGTHS, likelihood]),
         step=readings.step,
         holidays=holidays,
     )
@@ -299,24 +276,9 @@ def ensemble(
     noise: float = 0.1,
     rng: np.random.Generator | int = 0,
 ) -> FloatArray:
-    """Add up synthetic buildings, each one `profile` with independent Gaussian noise at every reading.
+    """Add up synthetic buildings (m,): the `profile` (m,) with independent relative noise at every reading.
 
-    The relative noise has standard deviation ``noise / 3`` and is clipped to
-    ``±noise``, so each building stays within 10 % of the profile by default.
-
-    Parameters
-    ----------
-    profile : array_like of shape (m,)
-        Power of one building; NaN stays NaN.
-    buildings : int
-    noise : float
-        Largest relative deviation, in [0, 1].
-    rng : numpy Generator or int
-
-    Returns
-    -------
-    ndarray of shape (m,)
-        Aggregate power of the ensemble.
+    The noise is normal with standard deviation ``noise / 3``, clipped to ``±noise``. NaN stays NaN.
     """
     base = as_numeric_array(profile, "profile", 1)
     buildings = check_count(buildings, "buildings")
@@ -329,3 +291,28 @@ def ensemble(
         most = np.nanmax(np.abs(base))
         raise ValueError(f"profile reaches {most:g}, too large for the sum of {buildings} buildings.")
     return base * (buildings + factor)
+
+
+def stationary(transition: FloatArray) -> FloatArray:
+    """Return the long-run distribution of a chain that starts in its first state, periodic or not.
+
+    By repeated squaring. Simulated fleets start from it, so another algorithm, equal up to rounding, could move them.
+
+    Examples
+    --------
+    >>> stationary(np.array([[0.9, 0.1], [0.3, 0.7]])).round(12).tolist()
+    [0.75, 0.25]
+    """
+    lazy = 0.5 * (transition + np.eye(len(transition)))  # the same stationary distribution, and no period
+    far = np.linalg.matrix_power(lazy, 2**20)[0]
+    shares: FloatArray = far / far.sum()
+    return shares
+
+
+def lazy_walk(levels: int, stay: float = 0.6, decay: float = 0.3, reach: int | None = None) -> FloatArray:
+    """Return the walk, guessed without data, that stays with weight `stay` and moves by |d| <= reach with decay^|d|."""
+    distance = np.abs(np.subtract.outer(np.arange(levels), np.arange(levels)))
+    moves = np.where(distance <= (levels if reach is None else reach), decay**distance, 0.0)
+    weights = np.where(distance == 0, stay, moves)
+    walk: FloatArray = weights / weights.sum(axis=1, keepdims=True)
+    return walk

@@ -19,7 +19,7 @@ from scipy.special import ndtri
 
 from dp_ensemble_env.chain import resample
 from dp_ensemble_env.chain.event import DemandResponseEvent
-from dp_ensemble_env.chain.walks import lazy_walk, stationary
+from dp_ensemble_env.chain.markov import lazy_walk, stationary
 from dp_ensemble_env.control.lsmdp import Solution
 from dp_ensemble_env.control.policies import as_tilt, solve_standard
 from dp_ensemble_env.dispatch.participants import Participant

@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_ensemble_env import scenarios
-from dp_ensemble_env.chain.walks import lazy_walk
+from dp_ensemble_env.chain.markov import lazy_walk
 from dp_ensemble_env.control.policies import centred, tilted_policy
 from dp_ensemble_env.control.returns import optimal_tilts, shares
 from dp_ensemble_env.model import EnsembleModel

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dp_ensemble_env.chain import ensemble, select_days
 from dp_ensemble_env.chain.event import check_event_day, event_day, event_for
-from dp_ensemble_env.chain.markov import ensemble, select_days
 from dp_ensemble_env.meter import PowerSeries
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy.accounting.divergence import adjacent_row

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
-from dp_ensemble_env.chain.walks import stationary
+from dp_ensemble_env.chain.markov import stationary
 from dp_ensemble_env.privacy.adjacency import DeviceChain, adjacency_from_counts, check_states
 from dp_ensemble_env.privacy.reading import read_participants
 from dp_ensemble_env.tools.compile import njit

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dp_ensemble_env.chain.walks import lazy_walk, stationary
+from dp_ensemble_env.chain.markov import lazy_walk, stationary
 from dp_ensemble_env.context import Context
 from dp_ensemble_env.control.policies import centred, solve_standard
 from dp_ensemble_env.model import DECLARABLE, EnsembleModel

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from dp_ensemble_env.chain.walks import stationary
+from dp_ensemble_env.chain.markov import stationary
 from dp_ensemble_env.privacy import Fleet, mechanism
 from dp_ensemble_env.privacy.mechanisms import fleet_sums as shared
 

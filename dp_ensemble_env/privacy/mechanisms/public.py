@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dp_ensemble_env.chain.walks import lazy_walk
+from dp_ensemble_env.chain.markov import lazy_walk
 from dp_ensemble_env.privacy.accounting.losses import Losses
 from dp_ensemble_env.privacy.mechanisms.base import Event, Mechanism, Permit, Seeding
 from dp_ensemble_env.privacy.release import Release

@@ -1,21 +1,94 @@
-"""Transition counts by hour and type of day, drawn towards the pooled chain."""
+"""Levels and their transitions, by hour and type of day, drawn towards the pooled chain."""
 
 from __future__ import annotations
-
-from datetime import datetime, timedelta
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from dp_ensemble_env.chain import MarkovChain, TimedChain, by_time, estimate_chain
-from dp_ensemble_env.chain.calendar import (
-    day_type,
-    hour_of_day,
+from dp_ensemble_env.chain import TimedChain, estimate_chain, transitions
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+def test_the_unit_of_the_readings_does_not_matter_to_the_hint(scale):
+    """A reading more than ten times what is usual is pointed at, whether readings are watts or megawatts."""
+    edges = scale * np.array([0.0, 1.0, 2.0, 3.0])
+    for top, hinted in ((5.01, True), (4.9, False)):
+        values = scale * np.concatenate([np.full(500, 0.5), [top]])
+        message = transitions.unvisited_message(np.array([1]), edges, values)
+        assert ("look at the reading" in message) == hinted and "no transition leaves state 1" in message
+    assert "look at" not in transitions.unvisited_message(np.array([1]), edges, np.zeros(5))
+    assert "look at" in transitions.unvisited_message(np.array([1]), edges, scale * np.append(np.full(500, -2.0), 0.2))
+
+
+ULP = np.finfo(float).eps
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "accepted"),
+    [
+        (1.0, 1.0 + 8 * ULP, False), (1.0, 1.0 + 9 * ULP, True),  # four ulps for each of two states
+        (1.0 - 2 * ULP, 1.0 + 4 * ULP, False),  # the coarser of two spacings counts
+        (-1.0 - 4 * ULP, -1.0 + 2 * ULP, False), (0.0, 1e-300, True),
+    ],
+)  # fmt: skip
+def test_readings_that_differ_by_a_few_ulps_have_one_level(low, high, accepted):
+    values = np.array([low, high])
+    if accepted:
+        assert (np.diff(transitions.cut(values, 2, "width")) > 0).all()
+    else:
+        with pytest.raises(ValueError, match="the power never changes"):
+            transitions.cut(values, 2, "width")
+
+
+@pytest.mark.parametrize(
+    ("edges", "visited", "left"),
+    [
+        ([0, 1, 2, 3], [1.5, 2.5], [0, 2, 3]),  # the lowest goes up
+        ([0, 1, 2, 3], [0.5, 1.5], [0, 1, 3]),  # the highest goes down
+        ([0, 1, 2, 3], [0.5, 2.5], [0, 2, 3]),  # one in the middle goes down if it is as near
+        ([0, 1, 2, 10], [0.5, 5.0], [0, 2, 10]),
+        ([0, 8, 9, 10], [0.5, 9.5], [0, 8, 10]),
+        ([0, 1, 2, 3, 4], [0.5, 3.5], [0, 2, 4]),
+        ([0, 1, 2], [0.5, 1.5], [0, 1, 2]),
+    ],
 )
-from dp_ensemble_env.meter import PowerSeries
+def test_levels_that_nothing_leaves_join_the_nearer_neighbour(edges, visited, left):
+    assert transitions.merge_unvisited(np.array(visited), np.array(edges, dtype=float)).tolist() == left
 
 
+def test_one_level_is_too_few():
+    for edges, visited in (([0.0, 1.0, 2.0], [0.5]), ([0.0, 1.0, 2.0, 3.0], [2.5, 2.7])):
+        with pytest.raises(ValueError, match="merging leaves a single state"):
+            transitions.merge_unvisited(np.array(visited), np.array(edges))
+    for wrong in ([0.0, 1.0], [0.0, 1.0, 1.0, 2.0], [0.0, 2.0, 1.0]):
+        with pytest.raises(ValueError, match="at least three increasing"):
+            transitions.check_edges(wrong)
+    assert transitions.check_edges([0, 1, 2]).tolist() == [0.0, 1.0, 2.0]
+
+
+def test_the_power_of_a_level_is_its_mean_reading_or_its_centre():
+    edges = np.array([0.0, 1.0, 2.0, 4.0])
+    assert transitions.powers(np.array([0.2, 0.4, 3.5]), edges, "quantile").tolist() == pytest.approx([0.3, 1.5, 3.5])
+    assert transitions.powers(np.array([0.2, 0.4, 3.5]), edges, "width").tolist() == [0.5, 1.5, 3.0]
+    assert transitions.digitize(np.array([-1.0, 0.0, 1.0, 3.9, 4.0, 9.0]), edges).tolist() == [0, 0, 1, 2, 2, 2]
+
+
+def test_two_readings_are_the_fewest_and_meters_do_not_follow_each_other():
+    with pytest.raises(ValueError, match="1 readings are left"):
+        estimate_chain([1.0, np.nan], 2)
+    with pytest.raises(ValueError, match="no transition leaves state 1"):
+        estimate_chain([1.0, 2.0], 2)
+    with pytest.raises(ValueError, match="no two readings are one step apart"):
+        estimate_chain([[1.0, 2.0]], 2)  # two meters with a reading each
+    found = estimate_chain(np.array([[1.0, 2.0], [2.0, 1.0]]), 2)
+    assert found.counts.tolist() == [[0, 1], [1, 0]]
+    stamps = np.datetime64("2018-07-02T00") + np.array([0, 1, 2, 2, 3])
+    with pytest.raises(ValueError, match="times holds 2018-07-02T02:00:00 twice"):
+        estimate_chain([1.0, 2.0, 1.0, 2.0, 1.0], 2, times=stamps)
+
+
+# ------------------------------------------------------------------ by time
 def likelihood_by_hand(moves, fold, n, strength):
     """Mean log-likelihood of the left-out transitions that the other days know; zero if there are none."""
     logs = []
@@ -45,30 +118,21 @@ def test_transitions_that_the_other_days_do_not_know_are_left_out(moves, folds):
     fold = np.array([folds[i % len(folds)] for i in range(len(moves))])
     if len(np.unique(fold)) < 2:
         fold[-1] = 1
-    found = by_time.held_out(*np.array(moves).T, fold, 2)
-    expected = [likelihood_by_hand(moves, fold, 2, strength) for strength in by_time.STRENGTHS]
+    found = transitions.held_out(*np.array(moves).T, fold, 2)
+    expected = [likelihood_by_hand(moves, fold, 2, strength) for strength in transitions.STRENGTHS]
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-15)
 
 
 def test_folds_strengths_and_sizes():
     stamps = np.datetime64("2018-07-02T05", "h") + 24 * np.arange(8)
-    assert by_time.fold_of(stamps).tolist() == [0, 1, 2, 3, 4, 5, 0, 1]
-    assert by_time.fold_of(np.repeat(stamps[:2], 2)).tolist() == [0, 0, 1, 1]
+    assert transitions.fold_of(stamps).tolist() == [0, 1, 2, 3, 4, 5, 0, 1]
+    assert transitions.fold_of(np.repeat(stamps[:2], 2)).tolist() == [0, 0, 1, 1]
     with pytest.raises(ValueError, match="all transitions leave on one day"):
-        by_time.fold_of(stamps[:1] + np.arange(3))
-    np.testing.assert_allclose(by_time.STRENGTHS[:-1], np.logspace(-2, 5, 57))  # eight a decade
-    assert by_time.STRENGTHS[-1] == np.inf
-    assert by_time.best_strength(np.r_[0.0, 1.0, 1.0, np.zeros(55)]) == by_time.STRENGTHS[2]
-    assert by_time.grid_of(("hour",)) == (24, 1) and by_time.grid_of(("daytype",)) == (1, 2)
-
-
-def test_tables_have_at_most_so_many_entries(monkeypatch):
-    monkeypatch.setattr(by_time, "MOST_ENTRIES", 8)
-    cell, origin, target = np.array([0, 1, 1]), np.array([0, 1, 1]), np.array([1, 0, 0])
-    assert by_time.count_cells(cell, origin, target, 2, 2).tolist() == [[[0, 1], [0, 0]], [[0, 0], [2, 0]]]
-    monkeypatch.setattr(by_time, "MOST_ENTRIES", 7)
-    with pytest.raises(ValueError, match="2 matrices of 2 levels are too large"):
-        by_time.count_cells(cell, origin, target, 2, 2)
+        transitions.fold_of(stamps[:1] + np.arange(3))
+    np.testing.assert_allclose(transitions.STRENGTHS[:-1], np.logspace(-2, 5, 57))  # eight a decade
+    assert transitions.STRENGTHS[-1] == np.inf
+    assert transitions.best_strength(np.r_[0.0, 1.0, 1.0, np.zeros(55)]) == transitions.STRENGTHS[2]
+    assert transitions.grid_of(("hour",)) == (24, 1) and transitions.grid_of(("daytype",)) == (1, 2)
 
 
 def test_cells_are_drawn_towards_the_pooled_chain_by_their_counts():
@@ -76,8 +140,8 @@ def test_cells_are_drawn_towards_the_pooled_chain_by_their_counts():
     counts = np.array([[[0, 0], [1, 0]], [[3, 1], [0, 9]]])
     for strength in (0.5, 1.0, 4.0):
         expected = (counts + strength * pooled) / (counts.sum(axis=-1, keepdims=True) + strength)
-        np.testing.assert_allclose(by_time.shrink(counts, pooled, strength), expected)
-    assert (by_time.shrink(counts, pooled, np.inf) == pooled).all()
+        np.testing.assert_allclose(transitions.shrink(counts, pooled, strength), expected)
+    assert (transitions.shrink(counts, pooled, np.inf) == pooled).all()
 
 
 HOUR = np.timedelta64(3600, "s")
@@ -110,17 +174,6 @@ def by_loop(states, times, n, holidays=()):
     for at, b, a in zip(times[:-1].tolist(), states[:-1], states[1:], strict=True):
         counts[at.hour, int(at.weekday() >= 5 or str(at.date()) in holidays), b, a] += 1
     return counts
-
-
-def test_hours_and_day_types_are_those_of_the_calendar():
-    start = datetime(2017, 12, 28, 3, 30)
-    moments = [start + timedelta(minutes=37 * i) for i in range(2000)]
-    times = np.array(moments, dtype="datetime64[s]")
-    assert_array_equal(hour_of_day(times), [m.hour for m in moments])
-    assert_array_equal(
-        day_type(times, ["2018-01-01"]), [m.weekday() >= 5 or (m.month, m.day) == (1, 1) for m in moments]
-    )
-    assert hour_of_day(np.datetime64("1969-12-31T23:59:59")) == 23  # before the epoch, too
 
 
 def test_transitions_counted_by_hand():
@@ -157,14 +210,6 @@ def test_one_key_or_both_in_any_order(by, shape):
     assert_array_equal(chain.cell_counts.sum(axis=(0, 1)), chain.counts)
 
 
-def test_without_keys_the_chain_is_todays():
-    states, times = np.random.default_rng(0).integers(0, 3, 100), stamps(100)
-    plain, timed = (estimate_chain(states, 3, times=times, by=by) for by in ((), "hour"))
-    assert type(plain) is MarkovChain and type(timed) is TimedChain
-    for name in ("default", "edges", "power", "counts"):
-        assert_array_equal(getattr(plain, name), getattr(timed, name))
-
-
 def test_a_decision_leaves_from_the_interval_that_has_just_ended():
     rng = np.random.default_rng(1)
     times = stamps(24 * 28)
@@ -176,29 +221,6 @@ def test_a_decision_leaves_from_the_interval_that_has_just_ended():
     assert_array_equal(default[1:], chain.tables[:23, 0])
     assert_array_equal(chain.leaving(decisions[:-1])[1], chain.tables[1, 0])
     assert len({chain.tables[h, d].tobytes() for h in range(24) for d in range(2)}) == 48  # no two are equal
-
-
-def test_quarter_hours_share_the_matrix_of_their_hour():
-    times = stamps(96 * 14, seconds=900)
-    states = np.random.default_rng(2).integers(0, 2, times.size)
-    chain = estimate_chain(states, times=times, edges=range(3), by="hour")
-    assert chain.cell_counts.sum(axis=(1, 2, 3)).tolist() == [56] * 23 + [55]  # the last reading leads nowhere
-    assert_array_equal(chain.at(stamps(5, "2018-07-02T08:00", 900))[[0, 1, 4]], chain.tables[[7, 8, 8], 0])
-
-
-def test_gaps_and_clock_changes():
-    """Nothing is counted across a gap or the hour that spring skips; autumn's hour has been folded by the reader."""
-    times = stamps(24 * 3, "2018-03-10T00:00")  # in New York the clock skips 2:00 to 3:00 on the 11th
-    kw = np.random.default_rng(3).integers(0, 2, times.size).astype(float)
-    kw[24 + 2] = np.nan
-    kw[5] = np.nan
-    chain = estimate_chain(PowerSeries(times, kw, HOUR), edges=range(3), by="hour")
-    left = np.full(24, 3)
-    left[[1, 2]] -= 1  # into and out of the skipped hour
-    left[[4, 5]] -= 1  # into and out of the gap
-    left[23] -= 1  # the end
-    assert_array_equal(chain.cell_counts.sum(axis=(1, 2, 3)), left)
-    assert chain.step == HOUR
 
 
 def test_several_meters_are_counted_together_and_never_across():
@@ -256,10 +278,3 @@ def test_bad_input_is_refused_in_a_sentence(kwargs, words):
     settings = {"power": np.tile([1.0, 2.0], 24), "n_states": 2, "times": stamps(48), "by": BOTH, **kwargs}
     with pytest.raises(ValueError, match=words):
         estimate_chain(**settings)
-
-
-def test_timed_chain_is_frozen_and_shows_itself():
-    chain = estimate_chain(np.tile([1.0, 2, 2], 30), 2, times=stamps(90), by="hour")
-    with pytest.raises(ValueError, match="read-only"):
-        chain.tables[0, 0, 0, 0] = 1
-    assert repr(chain).startswith("TimedChain(2 levels, ") and "24 matrices" in repr(chain)

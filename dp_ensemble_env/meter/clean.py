@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 
 from dp_ensemble_env.meter.catch_up import settle_catch_up
 from dp_ensemble_env.meter.clocks import is_repeated_hour, runs, skipped_spans
-from dp_ensemble_env.meter.origin import UNITS, Origin, Readings, plural
+from dp_ensemble_env.meter.origin import UNITS, Origin, Readings, ReadSettings, plural
 from dp_ensemble_env.meter.registers import difference, is_register
 from dp_ensemble_env.meter.series import MISSING, Gap, PowerSeries, find_gaps
-from dp_ensemble_env.meter.settings import ReadSettings
 
 #: A reading is a spike above this many times the highest ordinary reading.
 SPIKE_FACTOR = 20.0

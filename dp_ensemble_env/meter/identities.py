@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_ensemble_env.meter.formats.text import Table, to_number
-from dp_ensemble_env.meter.origin import UNITS, MeterFileError, Origin, Readings, join, name_list
-from dp_ensemble_env.meter.settings import ReadSettings
+from dp_ensemble_env.meter.origin import UNITS, MeterFileError, Origin, Readings, ReadSettings, join, name_list
 from dp_ensemble_env.tools.validation import check_choice
 
 LOAD, NET, PRODUCED, OTHER = "delivered", "net", "produced", "not electricity"

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dp_ensemble_env.meter.clean import make_series
-from dp_ensemble_env.meter.origin import Origin, Readings
+from dp_ensemble_env.meter.origin import Origin, Readings, ReadSettings
 from dp_ensemble_env.meter.series import PowerSeries
-from dp_ensemble_env.meter.settings import ReadSettings
 from dp_ensemble_env.tools.files import readable_file
 from dp_ensemble_env.tools.registry import Registry
 from dp_ensemble_env.tools.validation import check_choice

@@ -24,13 +24,9 @@ def test_best_five_of_ten_weekdays():
     baseline = customer_baseline(times, kw, DemandResponseEvent())
     assert baseline.shape == (19,)
     assert_allclose(baseline, np.mean(sorted(weekdays)[-5:]))
-
-
-def test_best_are_chosen_by_energy_in_the_window_not_by_recency():
-    level = np.full(32, 10.0)
+    level = np.full(32, 10.0)  # by energy, not by recency
     level[[16, 17, 18, 19, 20]] = [50, 51, 52, 53, 54]
-    baseline = customer_baseline(*meter(32, level), DemandResponseEvent())
-    assert_allclose(baseline, 52.0)
+    assert_allclose(customer_baseline(*meter(32, level), DemandResponseEvent()), 52.0)
 
 
 def test_excluded_and_incomplete_days_are_passed_over():
@@ -53,13 +49,9 @@ def test_weather_adjustment_is_a_ratio_within_twenty_percent():
     for actual, factor in ((110.0, 1.1), (300.0, 1.2), (10.0, 0.8)):
         kw[morning] = actual
         assert_allclose(customer_baseline(times, kw, DemandResponseEvent(), adjustment="weather"), 100 * factor)
-
-
-def test_hourly_events_average_quarter_hours():
-    times, kw = meter(32, np.full(32, 100.0))
-    kw[np.arange(kw.size) % 4 == 0] = 140.0
-    event = DemandResponseEvent(step_minutes=60, notice_minutes=60)
-    assert_allclose(customer_baseline(times, kw, event), 110.0)
+    kw[:] = 100.0  # the two hours alone count
+    kw[(times >= np.datetime64("2018-07-02")) & ~morning] = 500.0
+    assert_allclose(customer_baseline(times, kw, DemandResponseEvent(), adjustment="weather"), 100.0)
 
 
 def test_the_first_reading_of_a_series_counts():
@@ -80,18 +72,15 @@ def test_a_reading_that_is_not_there_is_missing():
     assert_allclose(customer_baseline(times[kept][shuffled], kw[kept][shuffled], DemandResponseEvent()), baseline)
 
 
-def test_hourly_readings_serve_quarter_hours():
+def test_hours_and_quarter_hours_serve_each_other():
+    times, kw = meter(32, np.full(32, 100.0))
+    kw[np.arange(kw.size) % 4 == 0] = 140.0
+    event = DemandResponseEvent(step_minutes=60, notice_minutes=60)
+    assert_allclose(customer_baseline(times, kw, event), 110.0)
     times, kw = meter(32)
     baseline = customer_baseline(times[::4], kw[::4] + np.arange(kw.size)[::4] / 4 % 24, DemandResponseEvent())
     days = np.mean([27, 26, 25, 24, 23])
     assert_allclose(baseline, days + np.array([10] * 3 + [11] * 4 + [12] * 4 + [13] * 4 + [14] * 4))
-
-
-def test_the_weather_is_that_of_two_hours():
-    times, kw = meter(32, np.full(32, 100.0))
-    outside = (times < np.datetime64("2018-07-02T07:00")) | (times >= np.datetime64("2018-07-02T09:00"))
-    kw[outside & (times >= np.datetime64("2018-07-02"))] = 500.0
-    assert_allclose(customer_baseline(times, kw, DemandResponseEvent(), adjustment="weather"), 100.0)
 
 
 def test_no_day_lies_further_back_than_the_rule_allows():
@@ -102,13 +91,6 @@ def test_no_day_lies_further_back_than_the_rule_allows():
         find_baseline(times, kw, DemandResponseEvent(), exclude=dead)
     found = find_baseline(times, kw, DemandResponseEvent(), BaselineRule(look_back=60), dead)
     assert max(found.chosen) < "2018-06-01" and found.rejected["2018-06-29"] == "outage"
-
-
-def test_a_rule_is_checked():
-    with pytest.raises(ValueError, match="best=11 exceeds days=10"):
-        BaselineRule(best=11)
-    with pytest.raises(ValueError, match="cap"):
-        BaselineRule(cap=-0.1)
 
 
 def test_too_few_days_and_bad_settings_are_refused():
@@ -124,6 +106,8 @@ def test_too_few_days_and_bad_settings_are_refused():
 
     with pytest.raises(TooFewDays, match="only 5 complete similar days"):
         customer_baseline(*meter(8, start="2018-06-25"), DemandResponseEvent())
+    with pytest.raises(ValueError, match="cap"):
+        BaselineRule(cap=-0.1)
     with pytest.raises(ValueError, match="best=6 exceeds days=5"):
         customer_baseline(*meter(32), DemandResponseEvent(), days=5, best=6)
     with pytest.raises(ValueError, match="adjustment"):

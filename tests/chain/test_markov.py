@@ -81,7 +81,10 @@ def test_nothing_is_counted_across_gaps_however_they_appear():
     by_stamp = estimate_chain(power[missing_stamp], 2, times=times[missing_stamp])
     by_nan = estimate_chain(np.where(np.arange(7) == 3, np.nan, power), 2, times=times)
     without_times = estimate_chain(np.where(np.arange(7) == 3, np.nan, power), 2)
-    for chain in (by_stamp, by_nan, without_times):
+    turned = estimate_chain(power[missing_stamp][::-1], 2, times=times[missing_stamp][::-1])
+    with pytest.raises(ValueError, match="read-only"):
+        turned.default[0, 0] = 1
+    for chain in (by_stamp, by_nan, without_times, turned):
         assert chain.counts.sum() == 4
         assert_array_equal(chain.counts, [[0, 2], [2, 0]])
 

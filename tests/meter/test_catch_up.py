@@ -2,29 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import numpy as np
 import pytest
+from meter_files import at, daily_shape, ticks
 
 from dp_ensemble_env.meter import Gap, read_meter
-
-
-def at(text):
-    return np.datetime64(text, "s")
-
-
-def ticks(first, count, minutes):
-    return [datetime.fromisoformat(first) + timedelta(minutes=minutes * i) for i in range(count)]
-
-
-def daily_shape(times):
-    """A load with a daily cycle, in kWh per hour of the clock."""
-    hours = np.array([t.hour + t.minute / 60 for t in times])
-    return np.round(10 + 5 * np.sin((hours - 8) / 24 * 2 * np.pi), 3)
-
-
-# Readings that carry more than their interval --------------------------------
 
 
 def with_catch_up(first="2024-07-01", gap=24):

@@ -2,41 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
-
 import numpy as np
 import pytest
+from meter_files import NAN, at, autumn, hours, ticks
 
 from dp_ensemble_env.meter import Gap, read_meter
 
 
-def test_gaps_are_noted(file):
-    rows = "2024-07-01 00:00,1\n2024-07-01 01:00,\n2024-07-01 02:00,3\n2024-07-01 05:00,4\n2024-07-01 06:00,5\n"
-    assert read_meter(file(f"start,kW\n{rows}")).notes == (
-        "3 intervals without a reading, in 2 gaps; nothing was filled in. The longest gap, 2 intervals, starts at "
-        "2024-07-01 03:00:00.",
-    )
-
-
-NAN = float("nan")
-
-
-def hours(day, values, first=0):
-    return [(f"{day} {first + i:02}:00", value) for i, value in enumerate(values)]
-
-
-def at(text):
-    return np.datetime64(text, "s")
-
-
-def test_mixed_order_is_sorted_and_noted(file):
+def test_any_order_is_turned_round_or_sorted_and_noted(file):
     rows = hours("2024-07-01", [1, 2, 3, 4])
     series = read_meter(file([rows[0], rows[2], rows[1], rows[3]]))
     np.testing.assert_array_equal(series.kw, [1, 2, 3, 4])
     assert series.notes == ("The rows were not in order of time (1 step back); they were sorted.",)
-
-
-def test_descending_is_turned_round_and_noted(file):
     series = read_meter(file(hours("2024-07-01", [1, 2, 3, 4])[::-1]))
     np.testing.assert_array_equal(series.kw, [1, 2, 3, 4])
     assert series.notes == ("The file is newest first; it was turned round.",)
@@ -52,11 +29,12 @@ def test_missing_rows_and_empty_cells_are_gaps_never_filled(file):
         Gap(at("2024-07-01T04:00"), at("2024-07-01T06:00"), 2, "missing"),
     )
     assert series.missing == 4
-
-
-@pytest.mark.parametrize("word", ["", "NA", "n/a", "NaN", "null", "-", "#N/A", "None"])
-def test_words_for_a_missing_reading(file, word):
-    np.testing.assert_array_equal(read_meter(file(hours("2024-07-01", [1, word, 3]))).kw, [1, NAN, 3])
+    assert series.notes == (
+        "4 intervals without a reading, in 2 gaps; nothing was filled in. The longest gap, 2 intervals, starts at "
+        "2024-07-01 01:00:00.",
+    )
+    for word in ("n/a", "NaN", "null", "-", "#N/A", "None"):
+        np.testing.assert_array_equal(read_meter(file(hours("2024-07-01", [1, word, 3]))).kw, [1, NAN, 3])
 
 
 def test_step_is_the_most_common_difference_and_strays_are_refused(file):
@@ -67,11 +45,6 @@ def test_step_is_the_most_common_difference_and_strays_are_refused(file):
         read_meter(file([("2024-06-30 23:59", 5), *rows]))
 
 
-def autumn(day, second=(20, 40)):
-    rows = [(f"{day} {clock}", v) for clock, v in zip(("00:30", "01:00", "01:30"), (1, 10, 20), strict=True)]
-    return [*rows, (f"{day} 01:00", second[0]), (f"{day} 01:30", second[1]), (f"{day} 02:00", 5)]
-
-
 def test_repeats_outside_autumn_are_conflicts(file):
     with pytest.raises(ValueError, match=r"lines 3 and 5 both give 2024-07-07T01:00:00 but differ \(10 and 20\)"):
         read_meter(file(autumn("2024-07-07")))
@@ -79,10 +52,7 @@ def test_repeats_outside_autumn_are_conflicts(file):
         read_meter(file(autumn("2024-11-02")))
     with pytest.raises(ValueError, match="lines 3 and 5"):  # Berlin changed the week before
         read_meter(file(autumn("2024-11-03")), timezone="Europe/Berlin")
-
-
-def test_three_readings_of_an_autumn_hour_are_a_conflict(file):
-    with pytest.raises(ValueError, match="lines 3 and 5"):
+    with pytest.raises(ValueError, match="lines 3 and 5"):  # a third reading
         read_meter(file([*autumn("2024-11-03"), ("2024-11-03 01:00", 7)]))
 
 
@@ -94,9 +64,6 @@ def test_identical_repeats_are_kept_once(file):
     filled = read_meter(file([rows[0], (rows[1][0], ""), rows[1], rows[2]]))
     np.testing.assert_array_equal(filled.kw, [1, 2, 3])
     assert filled.gaps == ()
-
-
-# Values --------------------------------------------------------------------
 
 
 def test_negative_readings(file):
@@ -161,13 +128,6 @@ def test_values_are_judged_column_by_column(tmp_path):
         read_meter(path, column="sum", unit="kW")
     series = read_meter(path, column="sum", unit="kW", spikes="missing")
     assert series.missing == 1 and series.gaps[0].reason == "spike" and series.kw[0] == 1001
-
-
-def ticks(first, count, minutes):
-    return [datetime.fromisoformat(first) + timedelta(minutes=minutes * i) for i in range(count)]
-
-
-# Stamps ------------------------------------------------------------------------
 
 
 def test_midnight_with_the_date_of_the_day_that_ends(file):

@@ -7,23 +7,10 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
+from meter_files import NAN, at, autumn, hours
 
 from dp_ensemble_env.meter import Gap, read_meter
 from dp_ensemble_env.meter.clocks import FileClock, read_rule
-
-NAN = float("nan")
-
-
-def hours(day, values, first=0):
-    return [(f"{day} {first + i:02}:00", value) for i, value in enumerate(values)]
-
-
-def at(text):
-    return np.datetime64(text, "s")
-
-
-# Clock changes -------------------------------------------------------------
-
 
 SPRING = [*hours("2024-03-10", [1, 2]), *hours("2024-03-10", [4, 5], first=3)]
 
@@ -61,11 +48,6 @@ def test_spring_with_end_stamps(file, timezone):
     rows = [("2024-03-10 01:00", 1), ("2024-03-10 01:30", 2), ("2024-03-10 03:00", 3), ("2024-03-10 03:30", 4)]
     series = read_meter(file(rows, header="end,kW"), timezone=timezone)
     assert [gap.reason for gap in series.gaps] == ["daylight saving"] and series.missing == 2
-
-
-def autumn(day, second=(20, 40)):
-    rows = [(f"{day} {clock}", v) for clock, v in zip(("00:30", "01:00", "01:30"), (1, 10, 20), strict=True)]
-    return [*rows, (f"{day} 01:00", second[0]), (f"{day} 01:30", second[1]), (f"{day} 02:00", 5)]
 
 
 @pytest.mark.parametrize("timezone", [None, "America/New_York"])

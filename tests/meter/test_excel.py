@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 import importlib
-from datetime import datetime, timedelta
 
 import numpy as np
 import pytest
+from meter_files import at, ticks
 
 from dp_ensemble_env.meter import meter_columns, read_meter
-from dp_ensemble_env.meter.settings import MOST
-
-
-def at(text):
-    return np.datetime64(text, "s")
-
-
-def ticks(first, count, minutes):
-    return [datetime.fromisoformat(first) + timedelta(minutes=minutes * i) for i in range(count)]
-
-
-# Excel -------------------------------------------------------------------------------
+from dp_ensemble_env.meter.origin import MOST
 
 
 def workbook(path, *sheets):

@@ -4,17 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from meter_files import NAN, at
 
 from dp_ensemble_env.meter import read_meter
-
-NAN = float("nan")
-
-
-def at(text):
-    return np.datetime64(text, "s")
-
-
-# Numbered hours ------------------------------------------------------------------
 
 
 def hour_rows(days, hours, write="{h}"):

@@ -7,17 +7,9 @@ import pytest
 
 from dp_ensemble_env.meter import read_meter, read_meters
 
-DAY_HEADERS = {
-    "HE": ",".join(f"HE{h:02}" for h in range(1, 25)),
-    "numbers": ",".join(map(str, range(1, 25))),
-    "hours": ",".join(f"Hour {h}" for h in range(1, 25)),
-    "starts": ",".join(f"{h:02}:00" for h in range(24)),
-    "ends": ",".join(f"{h:02}:00" for h in range(1, 25)),
-}
-
 
 def test_rows_of_several_meters_and_their_unit(file):
-    header = f"Meter,Date,Unit,{DAY_HEADERS['HE']}"
+    header = f"Meter,Date,Unit,{','.join(f'HE{h:02}' for h in range(1, 25))}"
     rows = [f"{m},2024-07-01,kWh," + ",".join(str(k + h) for h in range(24)) for m, k in (("A", 1), ("B", 101))]
     path = file([header, *rows])
     with pytest.raises(ValueError, match=r"column 'Meter' names 2 meters .* pass meter_id= with one name.*'A', 'B'"):
@@ -25,9 +17,6 @@ def test_rows_of_several_meters_and_their_unit(file):
     np.testing.assert_array_equal(read_meter(path, meter_id="B").kw, 101 + np.arange(24))
     np.testing.assert_array_equal(read_meter(path, meter_id="sum").kw, 102 + 2 * np.arange(24))
     assert {name: one.kw[0] for name, one in read_meters(path).items()} == {"A": 1, "B": 101}
-
-
-# Several meters, and columns that are none -----------------------------------------
 
 
 LONG = [
@@ -52,14 +41,6 @@ def test_meters_below_each_other_are_told_from_conflicting_repeats(file):
     # The same stamp twice in one meter is still a conflict.
     with pytest.raises(ValueError, match="lines 2 and 14 both give .* but differ"):
         read_meter(file([*LONG, "2024-07-01 00:00,101,7"]), stamp="start", meter_id="101")
-
-
-def test_channels_of_one_meter(file):
-    rows = [f"2024-07-01 {h:02}:00,{c},{v}" for h in range(4) for c, v in (("import", h + 1), ("export", 9))]
-    path = file(["start,channel,kWh", *rows])
-    np.testing.assert_array_equal(read_meter(path, meter_id="import").kw, [1, 2, 3, 4])
-    with pytest.raises(ValueError, match="'channel' names 2 meters"):
-        read_meter(path)
 
 
 def test_a_meter_that_was_exchanged_is_one_series(file):

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from meter_files import NAN, stamps
 
 from dp_ensemble_env.meter import Gap, meter_columns, read_meter, read_meters
-
-NAN = float("nan")
-
-
-def stamps(series):
-    return [str(t).replace("T", " ")[:16] for t in series.times]
 
 
 @pytest.mark.parametrize("unit, factor", [("kW", 1), ("W", 1e-3), ("MW", 1e3), ("kWh", 4), ("Wh", 4e-3), ("MWh", 4e3)])

@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from meter_files import at
 
 from dp_ensemble_env.meter import meter_columns, read_meter
-
-
-def at(text):
-    return np.datetime64(text, "s")
-
-
-# NEM12 -------------------------------------------------------------------------------
 
 
 def nem12(*channels):

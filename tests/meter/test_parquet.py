@@ -7,13 +7,10 @@ import sys
 
 import numpy as np
 import pytest
-from meter_files import write_parquet
+from meter_files import NAN, write_parquet
 
 from dp_ensemble_env.meter import meter_columns, read_meter
-from dp_ensemble_env.meter.settings import MOST
-
-NAN = float("nan")
-
+from dp_ensemble_env.meter.origin import MOST
 
 TIMES = np.array(["2024-07-01T00:00", "2024-07-01T00:30", "2024-07-01T01:30"], dtype="datetime64[ms]")
 

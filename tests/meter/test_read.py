@@ -15,18 +15,11 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from meter_files import LOCAL, block, entry, feed, reading_type, write_parquet
+from meter_files import LOCAL, NAN, block, entry, feed, reading_type, stamps, write_parquet
 
 from dp_ensemble_env.meter import meter_columns, read_meter, read_meters
-from dp_ensemble_env.meter.read import FORMATS
-from dp_ensemble_env.meter.settings import MOST
+from dp_ensemble_env.meter.origin import MOST
 from dp_ensemble_env.privacy import Fleet
-
-NAN = float("nan")
-
-
-def stamps(series):
-    return [str(t).replace("T", " ")[:16] for t in series.times]
 
 
 def test_unknown_unit_and_stamp_are_refused_with_the_arguments_to_pass(file):
@@ -104,15 +97,6 @@ def test_bad_files_are_refused_in_one_sentence(file, name):
     with pytest.raises(ValueError, match=message) as caught:
         read_meter(file(content), unit="kW", stamp="start")
     assert str(caught.value).startswith("meter.csv") and "\n" not in str(caught.value)
-
-
-def test_paths_that_are_no_files(tmp_path):
-    with pytest.raises(FileNotFoundError, match="there is no file"):
-        read_meter(tmp_path / "absent.csv")
-    with pytest.raises(ValueError, match="is a folder"):
-        read_meter(tmp_path)
-    with pytest.raises(ValueError, match="path must be the name of a file"):
-        read_meter(7)
 
 
 @pytest.mark.parametrize(
@@ -196,28 +180,7 @@ def test_random_bytes_are_refused_with_a_value_error(tmp_path, content):
         read_meter(path, unit="kW", stamp="start")
 
 
-CELL = st.sampled_from(
-    ["2024-07-01 00:00", "7/1/2024", "24:00", "1", "-1", "1,5", '"', "", "NA", "1e9", "kW", "é", "\x1a"]
-)
-
-
-@settings(max_examples=300, deadline=None, suppress_health_check=ANY_FILE)
-@given(st.lists(st.lists(CELL, max_size=4), max_size=8), st.sampled_from(",;\t|"))
-def test_odd_tables_are_read_or_refused_with_a_value_error(tmp_path, rows, delimiter):
-    path = tmp_path / "odd.csv"
-    path.write_text("start,kW\n" + "\n".join(delimiter.join(row) for row in rows), encoding="utf-8")
-    try:
-        series = read_meter(path, unit="kW")
-    except ValueError as error:
-        assert "\n" not in str(error)
-    else:
-        assert len(series) >= 1
-
-
 GOOD = "start,kW\n" + "".join(f"2024-07-01 {h:02}:00,{h + 1}\n" for h in range(24))
-
-
-# What is no file -------------------------------------------------------------
 
 
 @pytest.mark.parametrize("read", [read_meter, read_meters, meter_columns])
@@ -230,6 +193,10 @@ def test_what_is_no_regular_file_is_refused_unopened(tmp_path, read):
         read("/dev/zero")
     with pytest.raises(ValueError, match="is a folder; give the name of a file in it"):
         read(tmp_path)
+    with pytest.raises(FileNotFoundError, match="there is no file"):
+        read(tmp_path / "absent.csv")
+    with pytest.raises(ValueError, match="path must be the name of a file"):
+        read(7)
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(tmp_path / "s"))
         with pytest.raises(ValueError, match="is a socket"):
@@ -267,8 +234,6 @@ def test_meters_have_a_limit(file, monkeypatch):
         read_meters(file(wide), unit="kW")
     np.testing.assert_array_equal(read_meter(file(wide), unit="kW", column="b0").kw, [1, 2, 3, 4])
 
-
-# Damage ------------------------------------------------------------------------
 
 ANY = dict(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -331,49 +296,18 @@ WORDS = st.sampled_from(
         "hour",
         "date",
     ]
-    + ["meter", "A", "1.5", "", "kWh", "00:00", "24:00", "–", "Cumulative kWh", "Hour Ending", "0:00 - 0:15", "1e400"]
+    + ["hour", "meter", "A", "1.5", "", "kWh", "00:00", "24:00", "–", "Cumulative kWh", "Hour Ending", "1e400"]
+    + ["0:00 - 0:15", "2024-07-01 00:00", "-1", "1,5", '"', "NA", "é", "\x1a"]
 )
 
 
 @settings(**ANY)
-@given(st.lists(st.lists(WORDS, min_size=1, max_size=5), min_size=1, max_size=9))
-def test_odd_shapes_are_read_or_refused_with_a_value_error(tmp_path, rows):
+@given(st.lists(st.lists(WORDS, min_size=1, max_size=5), min_size=1, max_size=9), st.sampled_from(",;\t|"))
+def test_odd_tables_are_read_or_refused_with_a_value_error(tmp_path, rows, delimiter):
     path = tmp_path / "odd.csv"
-    path.write_text("\n".join(",".join(row) for row in rows), encoding="utf-8")
+    path.write_text("\n".join(delimiter.join(row) for row in rows), encoding="utf-8")
     for more in ({}, {"timezone": "America/New_York"}, {"meter_id": "A"}, {"column": "sum"}):
         try:
             read_meter(path, unit="kWh", stamp="end", **more)
         except ValueError as error:
             assert "\n" not in str(error)
-
-
-# ------------------------------------------------------------------ a stranger's format
-RECIPE = next(
-    code
-    for code in re.findall(
-        r"```python\n(.*?)```", (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text(), re.DOTALL
-    )
-    if "register_format" in code
-)
-
-
-def test_a_stranger_s_format_is_read_here_and_in_a_second_process(file):
-    """The recipe of CONTRIBUTING, run from outside the package: pulses of 10 Wh in quarter hours, an hour missing."""
-    rows = [f"2024-07-01T{h:02}:{m:02} {100 + m}" for h in (0, 2) for m in (0, 15, 30, 45)]
-    path = file("\n".join(["#pulses", *rows]), "counter.txt")
-    with pytest.raises(ValueError, match="counter.txt"):
-        read_meter(path)
-    exec(compile(RECIPE, "recipe", "exec"), {})
-    try:
-        series = read_meter(path)
-        np.testing.assert_allclose(series.kw[:4], [4.0, 4.6, 5.2, 5.8])
-        assert (len(series), series.missing, meter_columns(path)) == (12, 4, ["pulses"])
-        with pytest.raises(ValueError, match="the file is not of format 'pulses'"):
-            read_meter(file(GOOD, "other.csv"), format="pulses")
-        with pytest.raises(ValueError, match="'pulses' exists already"):
-            exec(compile(RECIPE, "recipe", "exec"), {})
-    finally:
-        FORMATS.remove("pulses")
-    code = f"{RECIPE}\nfrom dp_ensemble_env.meter import read_meter\nprint(read_meter({str(path)!r}).kw[0])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "4.0"

@@ -6,25 +6,9 @@ from datetime import datetime, timedelta
 
 import numpy as np
 import pytest
+from meter_files import at, daily_shape, ticks
 
 from dp_ensemble_env.meter import read_meter
-
-
-def at(text):
-    return np.datetime64(text, "s")
-
-
-def ticks(first, count, minutes):
-    return [datetime.fromisoformat(first) + timedelta(minutes=minutes * i) for i in range(count)]
-
-
-def daily_shape(times):
-    """A load with a daily cycle, in kWh per hour of the clock."""
-    hours = np.array([t.hour + t.minute / 60 for t in times])
-    return np.round(10 + 5 * np.sin((hours - 8) / 24 * 2 * np.pi), 3)
-
-
-# Registers -------------------------------------------------------------------
 
 
 def register_rows(first="2024-03-01", count=24 * 15, minutes=60, start=5000.0):

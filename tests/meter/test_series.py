@@ -6,17 +6,9 @@ import pickle
 
 import numpy as np
 import pytest
+from meter_files import NAN, at
 
 from dp_ensemble_env.meter import Gap, PowerSeries
-
-NAN = float("nan")
-
-
-def at(text):
-    return np.datetime64(text, "s")
-
-
-# The series ----------------------------------------------------------------
 
 
 def make(values, **kwargs):

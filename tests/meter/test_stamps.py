@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from meter_files import NAN, at, stamps
 
 from dp_ensemble_env.meter import meter_columns, read_meter
-
-
-def stamps(series):
-    return [str(t).replace("T", " ")[:16] for t in series.times]
 
 
 @pytest.mark.parametrize(
@@ -60,13 +57,6 @@ def test_utc_stamps_need_a_time_zone(file):
         read_meter(path, timezone="Mars")
     with pytest.raises(ValueError, match="line 3: some timestamps state an offset"):
         read_meter(file("start,kW\n2024-07-01T04:00:00Z,1\n2024-07-01T05:00:00,2\n"))
-
-
-NAN = float("nan")
-
-
-def at(text):
-    return np.datetime64(text, "s")
 
 
 @pytest.mark.parametrize(

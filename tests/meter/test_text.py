@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from meter_files import stamps
 
 from dp_ensemble_env.meter import meter_columns, read_meter
-from dp_ensemble_env.meter.settings import MOST
+from dp_ensemble_env.meter.origin import MOST
 
 
-def stamps(series):
-    return [str(t).replace("T", " ")[:16] for t in series.times]
+def test_columns_without_names_and_dates_beside_times(file):
+    path = file("2024-07-01 00:00,1\n2024-07-01 01:00,3\n")
+    assert meter_columns(path) == ["column 2"]
+    np.testing.assert_array_equal(read_meter(path, unit="kW", stamp="start").kw, [1, 3])
+    series = read_meter(file("date,time,kWh\n7/1/2024,0:00,1\n7/1/2024,0:30,3\n"), stamp="start")
+    np.testing.assert_array_equal(series.kw, [2, 6])
 
 
 def test_plain_csv_gives_values_times_and_step(file):
@@ -35,17 +40,6 @@ def test_wide_file_needs_a_column_and_lists_them(file):
         read_meter(path, column="d", unit="kW", stamp="start")
     with pytest.raises(ValueError, match="each once"):
         read_meter(path, column=["a", "a"], unit="kW", stamp="start")
-
-
-def test_file_without_header(file):
-    path = file("2024-07-01 00:00,1\n2024-07-01 01:00,3\n")
-    assert meter_columns(path) == ["column 2"]
-    np.testing.assert_array_equal(read_meter(path, unit="kW", stamp="start").kw, [1, 3])
-
-
-def test_date_and_time_in_two_columns(file):
-    series = read_meter(file("date,time,kWh\n7/1/2024,0:00,1\n7/1/2024,0:30,3\n"), stamp="start")
-    np.testing.assert_array_equal(series.kw, [2, 6])
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
@@ -104,9 +98,6 @@ def test_files_longer_than_one_chunk(file, monkeypatch):
 
 
 GOOD = "start,kW\n" + "".join(f"2024-07-01 {h:02}:00,{h + 1}\n" for h in range(24))
-
-
-# Limits ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,8 @@ from typing import Any
 
 from dp_ensemble_env.meter.formats.tables import read_table
 from dp_ensemble_env.meter.formats.text import Rows, Sheet, find_table
-from dp_ensemble_env.meter.origin import MeterFileError, Origin, Readings, broken, name_list
+from dp_ensemble_env.meter.origin import MeterFileError, Origin, Readings, ReadSettings, broken, name_list
 from dp_ensemble_env.meter.read import Format
-from dp_ensemble_env.meter.settings import ReadSettings
 
 _MEMBER = "xl/workbook.xml"
 

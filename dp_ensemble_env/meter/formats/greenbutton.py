@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 
 from dp_ensemble_env.meter.clocks import FileClock, read_rule, utc_to_wall
 from dp_ensemble_env.meter.identities import LOAD, NET, OTHER, PRODUCED, Channel, choose_channels
-from dp_ensemble_env.meter.origin import MeterFileError, Origin, Readings, plural, shorten
+from dp_ensemble_env.meter.origin import MeterFileError, Origin, Readings, ReadSettings, plural, shorten
 from dp_ensemble_env.meter.read import Format
-from dp_ensemble_env.meter.settings import ReadSettings
 from dp_ensemble_env.meter.stamps import check_years
 
 _CHUNK = 1 << 16

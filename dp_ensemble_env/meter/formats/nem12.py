@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 from dp_ensemble_env.meter.clocks import utc_to_wall
 from dp_ensemble_env.meter.formats.text import TextFile
 from dp_ensemble_env.meter.identities import LOAD, OTHER, PRODUCED, Channel, choose_channels
-from dp_ensemble_env.meter.origin import SPELLED, UNITS, Origin, Readings, shorten
+from dp_ensemble_env.meter.origin import SPELLED, UNITS, Origin, Readings, ReadSettings, shorten
 from dp_ensemble_env.meter.read import Format
-from dp_ensemble_env.meter.settings import ReadSettings
 from dp_ensemble_env.meter.stamps import check_years
 
 MARKET = timezone(timedelta(hours=10))

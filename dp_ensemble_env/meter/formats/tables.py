@@ -41,10 +41,9 @@ from dp_ensemble_env.meter.identities import (
     split_meters,
     wanted_names,
 )
-from dp_ensemble_env.meter.origin import SPELLED, UNITS, Origin, Readings, as_unit, name_list
+from dp_ensemble_env.meter.origin import SPELLED, UNITS, Origin, Readings, ReadSettings, as_unit, name_list
 from dp_ensemble_env.meter.read import Format
 from dp_ensemble_env.meter.registers import names_register
-from dp_ensemble_env.meter.settings import ReadSettings
 from dp_ensemble_env.meter.stamps import StampColumn, Stamps, match_clock, match_stamp
 
 _UNIT = re.compile(r"(?<![a-z])(kwh|mwh|wh|kw|mw)(?![a-z])")

@@ -19,8 +19,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env.meter.origin import Origin, shorten
-from dp_ensemble_env.meter.settings import ReadSettings
+from dp_ensemble_env.meter.origin import Origin, ReadSettings, shorten
 from dp_ensemble_env.meter.stamps import EXAMPLES, is_epoch, match_clock, match_stamp
 
 _CHUNK = 50_000  # Rows held as lists at a time.

@@ -1,7 +1,7 @@
 """Readings that carry the energy of more than their interval: after a gap, and where autumn repeats an hour.
 
 Only energy can be lumped, so that readings in kW are left alone. What is found
-follows the rule ``catch_up``: made missing, spread evenly, or kept.
+follows the rule ``catch_up``: made missing or kept.
 """
 
 from __future__ import annotations
@@ -13,11 +13,7 @@ from dp_ensemble_env.meter.clocks import autumn_hours
 from dp_ensemble_env.meter.origin import Readings, plural
 
 _HOUR, _DAY = 3600, 86400
-_DEED = {
-    "missing": "made missing (catch_up='spread' spreads it evenly)",
-    "spread": "spread evenly over them",
-    "keep": "kept as it is",
-}
+_DEED = {"missing": "made missing (catch_up='keep' keeps it)", "keep": "kept"}
 
 
 def settle_catch_up(readings: Readings, rule: str, step: int, stamp: str) -> NDArray[np.bool_]:
@@ -26,8 +22,8 @@ def settle_catch_up(readings: Readings, rule: str, step: int, stamp: str) -> NDA
     if readings.lumped is not None:
         lumped = readings.lumped
         lines = len(np.unique(readings.lines[lumped]))
-        deed = "missing" if rule == "missing" else "spread"
-        readings.notes.append(f"The energy of {plural(lines, 'reading')} over several intervals was {_DEED[deed]}.")
+        deed = _DEED["missing"] if rule == "missing" else "kept, in equal parts"
+        readings.notes.append(f"The energy of {plural(lines, 'reading')} over several intervals was {deed}.")
         if rule == "missing":
             readings.values[lumped] = np.nan
         else:
@@ -40,24 +36,16 @@ def settle_catch_up(readings: Readings, rule: str, step: int, stamp: str) -> NDA
     del steps
     # None stands for the order of the file: ten million places would take as much memory as the readings.
     order = None if ordered else np.argsort(readings.seconds, kind="stable")
-    extra: dict[int, NDArray[np.float64]] = {}
     for column in range(len(readings.names)):
         lumped |= _autumn(readings, column, order, rule, step, stamp)
-        if whole:
-            continue  # there is no gap
-        lumped |= _after_gaps(readings, column, order, rule, step, stamp, extra)
-    return _append(readings, lumped, extra)
+        if not whole:
+            lumped |= _after_gaps(readings, column, order, rule, step, stamp)
+    return lumped
 
 
 # ------------------------------------------------------------------ gaps
 def _after_gaps(
-    readings: Readings,
-    column: int,
-    order: NDArray[np.intp] | None,
-    rule: str,
-    step: int,
-    stamp: str,
-    extra: dict[int, NDArray[np.float64]],
+    readings: Readings, column: int, order: NDArray[np.intp] | None, rule: str, step: int, stamp: str
 ) -> NDArray[np.bool_]:
     """Find readings that carry the energy of the gap beside them, and apply the rule."""
     mask = np.zeros(len(readings.seconds), dtype=bool)
@@ -78,19 +66,10 @@ def _after_gaps(
         lumps = _carry_gap(
             values, places, empty[gaps], highest, _expected(usual, seconds[places], empty[gaps], side, step)
         )
-        for place, gap in zip(places[lumps].tolist(), empty[gaps][lumps].tolist(), strict=True):
-            count += 1
-            row = int(rows[place])
-            if rule == "keep":
-                continue
-            if rule == "missing":
-                readings.values[row, column], mask[row] = np.nan, True
-                continue
-            share = readings.values[row, column] / (gap + 1)
-            readings.values[row, column] = share
-            first = int(seconds[place]) + (step if side == 0 else -gap * step)
-            for second in range(first, first + gap * step, step):
-                extra.setdefault(second, np.full(len(readings.names), np.nan))[column] = share
+        found = rows[places[lumps]]
+        count += len(found)
+        if rule == "missing":
+            readings.values[found, column], mask[found] = np.nan, True
     if count:
         readings.notes.append(
             f"{plural(count, 'reading')} beside a gap of {readings.names[column]!r} carried the energy of the whole "
@@ -145,29 +124,6 @@ def _carry_gap(
     return np.asarray(fits & (value > usual * np.sqrt(times)) if proved.any() else proved)
 
 
-def _append(readings: Readings, lumped: NDArray[np.bool_], extra: dict[int, NDArray[np.float64]]) -> NDArray[np.bool_]:
-    """Put shares into the rows of a gap: into those without a number, or into new ones."""
-    if not extra:
-        return lumped
-    place = {int(second): i for i, second in enumerate(readings.seconds.tolist())}
-    for second, shares in list(extra.items()):
-        if second in place:
-            row = readings.values[place[second]]
-            row[np.isnan(row)] = shares[np.isnan(row)]
-            del extra[second]
-    fresh = np.array(sorted(extra), dtype=np.int64)
-    readings.seconds = np.concatenate((readings.seconds, fresh))
-    readings.values = np.concatenate(
-        (readings.values, np.array([extra[s] for s in fresh.tolist()]).reshape(-1, len(readings.names)))
-    )
-    readings.lines = np.concatenate((readings.lines, np.zeros(len(fresh), dtype=np.int64)))
-    order = np.argsort(readings.seconds, kind="stable")
-    readings.seconds, readings.values, readings.lines = (
-        readings.seconds[order], readings.values[order], readings.lines[order]
-    )  # fmt: skip
-    return np.concatenate((lumped, np.zeros(len(fresh), dtype=bool)))[order]
-
-
 # ------------------------------------------------------------------ autumn
 def _autumn(
     readings: Readings, column: int, order: NDArray[np.intp] | None, rule: str, step: int, stamp: str
@@ -192,14 +148,10 @@ def _autumn(
         single = _single(values, slots)
         if single is not None:
             row = int(rows[single])
-            deed = "missing" if rule == "missing" else "spread"
-            if rule == "missing":
-                readings.values[row, column], mask[row] = np.nan, True
-            else:
-                readings.values[row, column] /= slots + 1
+            readings.values[row, column], mask[row] = np.nan, True
             readings.notes.append(
                 f"One interval of the night in which autumn repeats an hour ({_say(low)}) carried that whole hour, "
-                f"which was {_DEED[deed]}."
+                f"which was {_DEED[rule]}."
             )
             continue
         ratio = _ratio(values, slots)

@@ -1,7 +1,7 @@
 """The rules that turn raw readings into an evenly spaced series.
 
 Each rule either leaves a note, makes a gap, or refuses with the line number.
-The rules themselves are listed in the documentation of `dp_ensemble_env.meter`.
+docs/meter_rules.md lists them.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "date_order": ("auto", "mdy", "dmy"),
     "decimal": ("auto", ".", ","),
     "cumulative": ("auto", "yes", "no"),
-    "catch_up": ("missing", "spread", "keep"),
+    "catch_up": ("missing", "keep"),
 }
 #: What is counted, and how much of it a file may have before it is taken for a mistake or an attack.
 MOST = {
@@ -79,7 +79,7 @@ class ReadSettings:
     """What to do with readings of exactly zero."""
     cumulative: Literal["auto", "yes", "no"] = "auto"
     """Whether the values are the states of a register, to be differenced."""
-    catch_up: Literal["missing", "spread", "keep"] = "missing"
+    catch_up: Literal["missing", "keep"] = "missing"
     """What to do with a reading that carries the energy of a whole gap."""
     date_order: Literal["auto", "mdy", "dmy"] = "auto"
     """Order of dates such as 7/1/2024."""
@@ -126,7 +126,6 @@ class Readings:
     Attributes
     ----------
     origin : Origin
-        The file.
     seconds : (n,) int64
         Stamps, as seconds of the local wall clock since 1970.
     values : (n, m) float64

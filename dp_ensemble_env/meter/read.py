@@ -57,29 +57,8 @@ def register_format(
 def read_meter(path: str | os.PathLike[str], settings: ReadSettings | None = None, **changes: Any) -> PowerSeries:
     """Read a meter file into one evenly spaced series of average power.
 
-    Parameters
-    ----------
-    path : str or path
-        The file.
-    settings : ReadSettings, optional
-        How to read it.
-    **changes
-        Fields of `ReadSettings` by name, such as ``unit="kWh"``.
-
-    Returns
-    -------
-    PowerSeries
-        Power in kW at interval starts of the local wall clock, NaN in gaps.
-
-    Raises
-    ------
-    ValueError
-        When something in the file is unclear or wrong: one sentence with the
-        file, the line and the remedy.
-    FileNotFoundError
-        When there is no such file.
-    ImportError
-        For parquet and Excel, when pyarrow or openpyxl is not installed.
+    `changes` are fields of `ReadSettings` by name, such as ``unit="kWh"``. What is unclear or wrong in the file raises
+    a `ValueError`: one sentence with the file, the line and the remedy.
     """
     chosen = _changed(settings, changes)
     return _series(_readings(path, chosen, every=False)[0], chosen)
@@ -88,15 +67,9 @@ def read_meter(path: str | os.PathLike[str], settings: ReadSettings | None = Non
 def read_meters(
     path: str | os.PathLike[str], settings: ReadSettings | None = None, **changes: Any
 ) -> dict[str, PowerSeries]:
-    """Read every meter of a file by itself, in one pass.
+    """Read every meter of a file by itself, in one pass; return them by the names that `read_meter` takes.
 
-    Takes what `read_meter` takes; with `column` or `meter_id`, only what they name is read.
-
-    Returns
-    -------
-    dict of PowerSeries
-        By the names that `read_meter` takes. What is produced, and columns
-        named like costs, temperatures or nameplates, are left out.
+    With `column` or `meter_id`, only what they name is read. What is no load by its name is left out.
     """
     return {name: make() for name, make in each_meter(path, _changed(settings, changes))}
 

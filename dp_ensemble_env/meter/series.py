@@ -19,17 +19,8 @@ MISSING = "missing"
 class Gap:
     """A run of intervals without a usable reading.
 
-    Attributes
-    ----------
-    start, end : numpy.datetime64
-        First missing instant, and the instant at which readings resume.
-    intervals : int
-        Number of missing intervals.
-    reason : str
-        ``"missing"`` (no row), ``"empty"`` (a row without a number),
-        ``"daylight saving"`` (the hour skipped in spring), ``"catch-up"`` (a
-        reading of more than its interval), ``"negative"``, ``"spike"`` or
-        ``"zero"`` (readings turned into gaps on request).
+    Its reason is ``"missing"`` (no row), ``"empty"`` (a row without a number), ``"daylight saving"`` (the hour that
+    spring skips), ``"catch-up"`` (a reading of more than its interval), ``"negative"``, ``"spike"`` or ``"zero"``.
     """
 
     start: np.datetime64
@@ -49,14 +40,12 @@ class PowerSeries:
     Attributes
     ----------
     times : (T,) datetime64[s]
-        Start of every interval, without holes from the first to the last.
+        Start of every interval, without holes.
     kw : (T,) float64
-        Average power of the interval in kW, NaN where it is missing.
+        Average power in kW, NaN where it is missing.
     step : numpy.timedelta64
-        Length of one interval, in seconds.
     gaps : tuple of Gap
-        The missing intervals, grouped into runs. Left out, it is found from
-        the NaNs of `kw`.
+        Runs of missing intervals; found from the NaNs of `kw` unless given.
     notes : tuple of str
         One sentence for every rule that was applied in reading the file.
     source : str
@@ -108,13 +97,7 @@ class PowerSeries:
         return int(np.isnan(self.kw).sum())
 
     def between(self, start: Any, end: Any) -> PowerSeries:
-        """Return the intervals that start in ``[start, end)``.
-
-        Parameters
-        ----------
-        start, end : str, datetime or numpy.datetime64
-            Local wall-clock times; a plain date means its midnight.
-        """
+        """Return the intervals that start in ``[start, end)`` of the local clock; a plain date means its midnight."""
         low, high = _instant(start, "start"), _instant(end, "end")
         first, last = np.searchsorted(self.times, [low, high])
         if last <= first:

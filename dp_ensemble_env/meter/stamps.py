@@ -215,19 +215,7 @@ class StampColumn:
 
 
 def parse_stamps(cells: Sequence[str], lines: NDArray[np.int64], origin: Origin, date_order: str = "auto") -> Stamps:
-    """Parse a whole column of timestamps, naming the first line that is none.
-
-    Parameters
-    ----------
-    cells : sequence of str
-        The text.
-    lines : (n,) int64
-        Their line numbers.
-    origin : Origin
-        The file.
-    date_order : {"auto", "mdy", "dmy"}
-        Order of dates such as 7/1/2024.
-    """
+    """Parse a whole column of timestamps, naming the first line that is none."""
     column = StampColumn(origin, date_order)
     column.add(cells, lines)
     return column.finish()

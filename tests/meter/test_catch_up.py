@@ -36,17 +36,6 @@ def test_a_reading_that_carries_a_whole_gap_is_made_missing(file):
     assert any("1 reading beside a gap of 'kWh' carried the energy of the whole gap" in note for note in series.notes)
 
 
-def test_it_may_be_spread_evenly_or_kept(file):
-    rows, values, total = with_catch_up()
-    path = file(["interval start,kWh", *rows])
-    spread = read_meter(path, catch_up="spread")
-    assert spread.missing == 0
-    np.testing.assert_allclose(spread.kw[120:145], total / 25 * 4, atol=1e-4)
-    np.testing.assert_allclose(spread.kw.sum() / 4, values.sum() - 0 * total, rtol=0.5)
-    kept = read_meter(path, catch_up="keep", spikes="keep")
-    assert kept.kw[144] == pytest.approx(total * 4, abs=1e-4)
-
-
 def test_a_gap_without_catch_up_is_left_alone(file):
     times = ticks("2024-07-01", 96 * 3, 15)
     values = daily_shape(times) / 4
@@ -80,8 +69,6 @@ def test_the_repeated_hour_in_one_quarter_hour(file):
     path = file(["interval start,kWh", *(f"{t},{v}" for t, v in zip(times, values, strict=True))])
     series = read_meter(path, timezone="America/New_York")
     assert series.gaps == (Gap(at("2023-11-05T01:45"), at("2023-11-05T02:00"), 1, "catch-up"),)
-    spread = read_meter(path, timezone="America/New_York", catch_up="spread")
-    assert spread.kw[night] == pytest.approx(daily_shape(times)[night], rel=0.05)
 
 
 def test_an_ordinary_autumn_night_is_left_alone(file):
@@ -106,5 +93,5 @@ def test_a_lump_in_the_evening_is_known_by_the_hours_it_stands_for(file, stamp):
     rows = [f"{t:%Y-%m-%d %H:%M},{v:.6f}" for i, (t, v) in enumerate(zip(times, values, strict=True)) if i not in lost]
     series = read_meter(file([f"{stamp},kWh", *rows]), spikes="missing")
     assert np.nanmax(series.kw) == 20.0 and "catch-up" in {gap.reason for gap in series.gaps}
-    spread = read_meter(file([f"{stamp},kWh", *rows]), spikes="missing", catch_up="spread")
-    assert np.nansum(spread.kw) == pytest.approx(values[[i for i in range(240) if i not in lost]].sum())
+    kept = read_meter(file([f"{stamp},kWh", *rows]), catch_up="keep")
+    assert np.nanmax(kept.kw) == pytest.approx(total)

@@ -168,7 +168,7 @@ def test_the_autumn_hour_of_two_hours(file):
         assert series.missing == 0
 
 
-def test_other_long_readings_are_missing_or_spread(file):
+def test_other_long_readings_are_missing_or_kept(file):
     start = utc("2024-07-03 04:00")
     values = block([1000, 1000, 6000, 4000, 4000], start=start, step=3600)
     third = f"<duration>3600</duration><start>{start + 2 * 3600}</start>"
@@ -177,7 +177,7 @@ def test_other_long_readings_are_missing_or_spread(file):
         values = values.replace(f"<start>{start + i * 3600}</start>", f"<start>{start + (i + 2) * 3600}</start>")
     path = file(feed(local(), entry(kind()), entry(values)))
     np.testing.assert_array_equal(read_meter(path).kw, [1, 1, NAN, NAN, NAN, 4, 4])
-    np.testing.assert_array_equal(read_meter(path, catch_up="spread").kw, [1, 1, 2, 2, 2, 4, 4])
+    np.testing.assert_array_equal(read_meter(path, catch_up="keep").kw, [1, 1, 2, 2, 2, 4, 4])
 
 
 def test_registers_are_differenced(file):

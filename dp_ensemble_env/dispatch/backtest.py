@@ -39,25 +39,15 @@ NOTICES = ("day of", "day ahead")
 
 @dataclass(frozen=True, eq=False)
 class Backtest:
-    """Errors of every method on the same days.
-
-    Attributes
-    ----------
-    days : tuple of str
-    actual : ndarray of shape (days, steps)
-        Metered power in the event's hours, kW.
-    forecasts : dict of ndarray of the same shape
-        By method.
-    paths : dict of tuples of DayPath
-        Forecasts of the test days by `NOTICES`, over the event's hours.
-    step_hours : float
-    notes : tuple of str
-    """
+    """Errors of every method on the same days."""
 
     days: tuple[str, ...]
     actual: FloatArray
+    """Metered power in the event's hours, kW, (days, steps)."""
     forecasts: dict[str, FloatArray]
+    """The same by method."""
     paths: dict[str, tuple[DayPath, ...]]
+    """Forecasts of the test days by `NOTICES`, over the event's hours."""
     step_hours: float
     notes: tuple[str, ...] = ()
 
@@ -151,20 +141,8 @@ def backtest(
 ) -> Backtest:
     """Forecast the last `days` similar days without an event.
 
-    Parameters
-    ----------
-    series : PowerSeries
-        Or anything else with `times`, `kw` and `step`.
-    event : DemandResponseEvent
-        Its hours, its notice, and which days are similar.
-    settings : DaySettings, optional
-    days : int
-        Test days, the latest that have what every method needs.
-    temperature : pair of ndarray, optional
-        Stamps and degrees. Those of a test day stand for a perfect weather forecast.
-    all_days : bool
-        False: test on days before the event only.
-    monitor : Monitor, optional
+    The test days are the latest that have what every method needs; unless `all_days`, days before the event. The
+    `temperature` (stamps, degrees) of a test day stands for a perfect weather forecast.
     """
     settings, monitor = settings or DaySettings(), monitor or Silent()
     check_event_day(event, series.times, getattr(series, "source", ""))

@@ -29,16 +29,8 @@ def openadr(
 ) -> dict[str, Any]:
     """Return ``{"program": ..., "events": [...]}``, ready for JSON.
 
-    Parameters
-    ----------
-    plan : Plan
-    signal : {"setpoint", "price"}
-        One event for each participant with its set-points in kW, or one for all participants of a time zone with the
-        price of a kWh, tariff included.
-    timezone : str, optional
-        By default that of New York.
-    zones : dict of str, optional
-        Time zones of participants that have another.
+    Signal "setpoint" makes one event for each participant, with its set-points in kW; "price" one for all participants
+    of a time zone, with the price of a kWh, tariff included. `zones` are those of participants with another `timezone`.
     """
     total, names = plan.total, [course.name for course in plan.participants]
     first = timezone or DEFAULT_ZONE

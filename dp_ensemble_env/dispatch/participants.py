@@ -68,21 +68,10 @@ def campus_series() -> CampusSeries:
 def participants(
     settings: ProblemSettings, only: Sequence[str] = (), monitor: Monitor | None = None, *, dead: bool = False
 ) -> Participants:
-    """Read the meters that the settings name; without a meter, the synthetic campus.
+    """Read the meters that the settings name, or those of them in `only`; without a meter, the synthetic campus.
 
-    Parameters
-    ----------
-    settings : ProblemSettings
-    only : sequence of str
-        Names of the participants; by default every load of the file or folder.
-    monitor : Monitor, optional
-    dead : bool
-        Keep dead meters: who takes part in a private plan must not depend on the readings.
-
-    Raises
-    ------
-    ValueError
-        If none can be used.
+    `dead` keeps dead meters: who takes part in a private plan must not depend on the readings. A `ValueError` says why
+    none can be used.
     """
     monitor = monitor or Silent()
     monitor.stage("reading")

@@ -46,20 +46,9 @@ EXACT = (
 class Course:
     """Power over the event and two hours beyond it: of a participant, or of all together; kW.
 
-    Attributes
-    ----------
-    name : str
-    times : ndarray of datetime64 of shape (K,)
-        Ends of the intervals.
-    in_event : ndarray of bool
-    forecast, setpoint : ndarray of shape (K,)
-        Expected power without the event, and the power to hold.
-    error : ndarray of shape (K,)
-        Half the range of the forecast.
-    error_kwh : float
-        Half the range of the forecast energy in the event.
-    baseline : ndarray or None
-        Customer baseline; NaN after the event.
+    All arrays have the shape (K,). `times` are ends of intervals, `forecast` is the expected power without the event
+    and `setpoint` the power to hold. `error` and `error_kwh` are half the ranges of the forecast: of each interval, and of
+    the energy in the event. The customer baseline is NaN after the event.
     """
 
     name: str
@@ -111,31 +100,20 @@ class Course:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """A dispatch.
-
-    Attributes
-    ----------
-    participants : tuple of Course
-    total : Course
-    price : float
-        Event price that every participant sees, $/kWh on top of the tariff.
-    energy_price : ndarray of shape (K,)
-        The tariff.
-    response : float
-        Share of the energy that $1 per kWh sheds, as stated.
-    revealed : tuple of str
-        What is private about it.
-    notes : dict of tuples of str
-        By participant; those under "" concern all.
-    """
+    """A dispatch."""
 
     participants: tuple[Course, ...]
     total: Course
     price: float
+    """Event price that every participant sees, $/kWh on top of the tariff."""
     energy_price: FloatArray
+    """The tariff, (K,)."""
     response: float = RESPONSE
+    """Share of the energy that $1 per kWh sheds, as stated."""
     revealed: tuple[str, ...] = (EXACT, "The plan uses the true behaviour of every participant: nothing is private.")
+    """What is private about it."""
     notes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """By participant; those under "" concern all."""
 
 
 def make_plan(
@@ -144,17 +122,10 @@ def make_plan(
     response: float = RESPONSE,
     monitor: Monitor | None = None,
 ) -> Plan:
-    """Plan one event for all participants.
+    """Plan one event for all participants, whose `days` have it in common.
 
-    Parameters
-    ----------
-    days : dict of MeteredDay
-        By participant; all with the same event.
-    target_kw : float, optional
-        Mean power to shed over the event, all participants together; by default the event's incentive is the price.
-    response : float
-        What the penalties of `days` were calibrated to, for the report.
-    monitor : Monitor, optional
+    With `target_kw`, the price is the one at which they shed so much on average together, instead of the event's
+    incentive. `response` is what the penalties were calibrated to, for the report.
     """
     monitor = monitor or Silent()
     first = next(iter(days.values()))

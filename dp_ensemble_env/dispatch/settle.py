@@ -31,25 +31,7 @@ COURSES = ("metered", "baseline", "adjusted", "forecast", "planned")
 class Settlement:
     """One participant's event; energies in kWh of the event's hours.
 
-    Attributes
-    ----------
-    name : str
-    starts : ndarray of datetime64 of shape (steps,)
-        Starts of the event's intervals.
-    step_hours : float
-    metered : ndarray of shape (steps,)
-        kW in the event.
-    baseline, adjusted : ndarray
-        Customer baseline, unadjusted and adjusted (NaN where the morning was not metered).
-    forecast : ndarray
-        What the load would have drawn without the event, by the forecast made at the notice (NaN without one).
-    planned : ndarray
-        Set-points of the plan (NaN without one).
-    source : Baseline, optional
-        The days behind the baseline; None for a total.
-    flags : tuple of str
-        What is wrong with the data of an interval; empty where nothing is.
-    notes : tuple of str
+    Arrays hold the kW of the event's intervals, NaN where there is no such course.
     """
 
     name: str
@@ -58,10 +40,15 @@ class Settlement:
     metered: FloatArray
     baseline: FloatArray
     adjusted: FloatArray
+    """The baseline, adjusted to the morning."""
     forecast: FloatArray
+    """Made at the notice, of the load without the event."""
     planned: FloatArray
+    """Set-points of the plan."""
     source: Baseline | None = None
+    """The days behind the baseline; None for a total."""
     flags: tuple[str, ...] = ()
+    """What is wrong with the data of an interval; empty where nothing is."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -116,22 +103,10 @@ def settle(
     planned: FloatArray | None = None,
     temperature: Any = None,
 ) -> Settlement:
-    """Settle one participant's event from its metered day.
+    """Settle one participant's event from its metered day and the days before.
 
-    Parameters
-    ----------
-    name : str
-    series : PowerSeries
-        With the event's day and what came before.
-    event : DemandResponseEvent
-    settings : DaySettings
-        Days to leave out; `loads` multiplies a metered load into its copies.
-    programme : Programme
-        How the baseline is computed, and what a missing reading means.
-    planned : ndarray, optional
-        Set-points of the event's intervals, kW.
-    temperature : pair of ndarray, optional
-        For the forecast.
+    `settings` name days to leave out, and copies of the load; `planned` are set-points of the event's intervals, and
+    `temperature` is for the forecast.
     """
     check_event_day(event, series.times, getattr(series, "source", ""))
     step = np.timedelta64(int(event.step_minutes) * 60, "s")

@@ -13,7 +13,7 @@ import pytest
 from dp_ensemble_env.chain.day import half_width
 from dp_ensemble_env.cli import main
 from dp_ensemble_env.dispatch.plan import hold, make_plan, shed_energy
-from dp_ensemble_env.dispatch.report import sentences
+from dp_ensemble_env.dispatch.report import sentences, total_chart, write_plan
 from dp_ensemble_env.dispatch.settle import read_plan
 
 
@@ -79,6 +79,23 @@ def test_a_target_is_met_and_one_out_of_reach_refused(days, plan):
         make_plan(days, 1e6)
     with pytest.raises(ValueError, match="positive"):
         make_plan(days, -1.0)
+
+
+def test_the_page_marks_intervals_and_shows_fifty_of_many(days, tmp_path):
+    name, day = next(iter(days.items()))
+    many = make_plan({f"{name} {number}": day for number in range(60)})
+    chart = total_chart(many)
+    line = chart.series[0]
+    assert list(chart.windows) == [(11.0, 15.0)] and list(line.x[:4]) == [
+        9.0,
+        10.0,
+        10.0,
+        11.0,
+    ]  # both ends of each hour
+    np.testing.assert_allclose(line.y, np.repeat(many.total.forecast, 2))
+    page = write_plan(tmp_path, many, signal="price", zones={}, command="").read_text(encoding="utf-8")
+    assert len(page) < 300_000 and "first 50 of 60 participants" in page and f"{name} 49" in page
+    assert f"{name} 50" not in page and f"{name} 59" in (tmp_path / "dispatch.csv").read_text()
 
 
 def test_dollars_only_when_asked_for(plan):

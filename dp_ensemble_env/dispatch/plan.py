@@ -47,8 +47,8 @@ class Course:
     """Power over the event and two hours beyond it: of a participant, or of all together; kW.
 
     All arrays have the shape (K,). `times` are ends of intervals, `forecast` is the expected power without the event
-    and `setpoint` the power to hold. `error` and `error_kwh` are half the ranges of the forecast: of each interval, and of
-    the energy in the event. The customer baseline is NaN after the event.
+    and `setpoint` the power to hold. `error` and `error_kwh` are half the ranges of the forecast: of each interval,
+    and of the energy in the event. The customer baseline is NaN after the event.
     """
 
     name: str

@@ -154,7 +154,7 @@ def around(value: float, draws: FloatArray, level: float = 0.95) -> Interval:
 
 def _matrices(scores: Mapping[str, ArrayLike]) -> list[FloatArray]:
     if not scores:
-        raise ValueError("there are no scores; give those of at least one scenario.")
+        raise ValueError("there are no scores; give the scores of at least one scenario.")
     return [_matrix(matrix) for matrix in scores.values()]
 
 

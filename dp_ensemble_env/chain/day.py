@@ -276,7 +276,7 @@ def _warmth(
         wanted = (day + clock).astype("datetime64[s]")
         if wanted[0] < stamps[0] or wanted[-1] > stamps[-1] + DAY // 24:
             raise ValueError(
-                f"the temperatures run from {stamps[0]} to {stamps[-1]} and miss {day}; give those of every day "
+                f"the temperatures run from {stamps[0]} to {stamps[-1]} and miss {day}; give temperatures of every day "
                 "that is learnt from, and a forecast for the day itself."
             )
         out.append(float(np.interp(wanted.astype("int64").astype(float), seconds, degrees).mean()))

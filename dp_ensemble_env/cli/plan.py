@@ -101,7 +101,7 @@ class Plan(OnMetersBriefly):
         say(*(note for one in known.used for note in one.series.notes if self.privacy is None),
             *(note for day in days.values() for note in day.notes if len(days) == 1), most=12)  # fmt: skip
         if not any(zones.values()):
-            say(f"Stamps in openadr.json are those of {DEFAULT_ZONE}; pass timezone=... for another zone.")
+            say(f"Stamps in openadr.json are in {DEFAULT_ZONE}; pass timezone=... for another zone.")
         show_plan(plan, self.dollars)
         print(f"Page:  {page}\nFiles: {page.parent}/dispatch.csv, dispatch.json, openadr.json")
         return 0

@@ -58,7 +58,7 @@ class Settle(OnMetersBriefly):
         earlier = read_plan(self.plan)
         for name, value in (("date", earlier.date), ("window", earlier.window)):
             if getattr(self, name) not in (None, value):
-                raise ValueError(f"--{name} {getattr(self, name)} is not that of the plan ({value}); leave it out.")
+                raise ValueError(f"--{name} {getattr(self, name)} differs from the plan ({value}); leave it out.")
         return replace(self, date=earlier.date, window=earlier.window).settle(earlier)
 
     def settle(self, earlier: EarlierPlan | None) -> int:
@@ -98,7 +98,7 @@ class Settle(OnMetersBriefly):
                     raise ValueError("it has no part in the plan.")
                 planned = None if earlier is None else np.array(earlier.setpoints[name])
                 if planned is not None and len(planned) != int(event.timeline().in_event.sum()):
-                    raise ValueError("the plan has intervals of another length; settle with the meters it was made on.")
+                    raise ValueError("the plan has intervals of another length; settle with the meters of the plan.")
                 day, warm = settings.day_settings(), settings.temperatures()
                 settled.append(settle(name, series, event, day, terms, planned=planned, temperature=warm))
             except ValueError as error:

@@ -54,7 +54,7 @@ def encode_policy(model: EnsembleModel, name: str, policy_t: ArrayLike, t: int, 
         b = int(np.argmax(error.max(axis=1)))
         kind = "a tilt of the default" if mode.tilt else _KINDS.get(name, f"a tilt in the basis of the {name!r} mode")
         raise ValueError(
-            f"policy_t is not {kind} at time {t}: the nearest one misses row {b} by {error.max():.3g}; use "
+            f"policy_t is not {kind} at time {t}: the nearest one differs by {error.max():.3g} in row {b}; use "
             "action='policy', which represents every policy."
         )
     largest = np.abs(action).max()

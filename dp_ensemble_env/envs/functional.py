@@ -198,7 +198,7 @@ def make(
             f"an environment is taken as it is; leave {', '.join(options)} out, or pass a scenario's name."
         )
     if len(env.models) > 1:
-        raise ValueError("the parameters are those of one instance; choose it: instance=0.")
+        raise ValueError("these parameters describe one instance; choose it: instance=0.")
     settings, model, row = env.settings, env.model, env.row
     chosen = actions.mode(settings.action)
     tables = model.tables()

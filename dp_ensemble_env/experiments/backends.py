@@ -54,7 +54,7 @@ class Place:
         if self.jobs is not None:
             check_count(self.jobs, "--jobs", 1)
         if self.address is not None and self.backend != "ray":
-            raise ValueError("--address is that of a Ray cluster; add --backend ray.")
+            raise ValueError("--address names a Ray cluster; add --backend ray.")
         if self.address is not None and self.jobs is not None:
             raise ValueError(
                 "--jobs is for this machine; a cluster computes as many cells as it has CPUs, so leave it out."

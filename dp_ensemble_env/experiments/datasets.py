@@ -150,7 +150,7 @@ def check_spec(spec: EnvSpec | None) -> EnvSpec:
     for what, fine, name in named:
         if not fine:
             raise ValueError(
-                f"the data set of {spec.id} names the {what} {name!r}, which is not that of the registered "
+                f"the data set of {spec.id} names the {what} {name!r}, unlike the registered "
                 "environment; it would be executed, so the data set is refused."
             )
     return spec

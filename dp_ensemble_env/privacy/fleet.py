@@ -180,7 +180,7 @@ class Fleet:
     def gather(self, array: ArrayLike, name: str, how: Callable[..., Any]) -> NDArray[Any]:
         """Bring public knowledge of the released shape to what is drawn, (rows, m); `how` joins those of a class."""
         table = np.asarray(array)
-        check_shape(table, self.shape, name, "that of the behaviour of the fleet")
+        check_shape(table, self.shape, name, "like the behaviour of the fleet")
         rows = self.shape[-2:]
         if self.classes is not None:
             table = table.reshape(-1, *rows)
@@ -234,7 +234,7 @@ class Fleet:
         """
         sizes = tuple(check_count(size, "shape") for size in shape)
         if len(sizes) not in (2, 3, 4) or sizes[-2] < 2:
-            raise ValueError(f"shape must be that of a default, (n, m), (T, n, m) or (T or 1, c, n, m), got {sizes}.")
+            raise ValueError(f"shape must be like a default's, (n, m), (T, n, m) or (T or 1, c, n, m), got {sizes}.")
         kinds = None if classes is None else as_classes(classes)
         if kinds is not None:
             check_shape(kinds, sizes[:-2], "classes", "one class for each time and context of shape")
@@ -341,7 +341,9 @@ class Fleet:
         """
         matrix = as_float_array(getattr(model, "default", model), "default")
         if matrix.ndim != 2:
-            raise ValueError(f"participants follow one (n, n) matrix, got shape {matrix.shape}; pass that of one time.")
+            raise ValueError(
+                f"participants follow one (n, n) matrix, got shape {matrix.shape}; pass the matrix of one time."
+            )
         kappa = check_positive(heterogeneity, "heterogeneity", allow_inf=True)
         number, steps = check_count(participants, "participants", 0), check_count(steps, "steps")
         return cls(walk_around(matrix, number, np.random.default_rng(seed), kappa, steps))

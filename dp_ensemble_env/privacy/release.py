@@ -198,7 +198,7 @@ class Release:
             reason = str(error) or type(error).__name__
             raise ValueError(
                 f"cannot load the release {path}: {reason.rstrip('.')}; it is damaged or was not written by "
-                "Release.save, so take a fresh copy from whoever made the release."
+                "Release.save, so take a fresh copy from its author."
             ) from error
 
 

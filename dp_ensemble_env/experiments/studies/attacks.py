@@ -47,7 +47,7 @@ class AttackSettings:
         check_count(self.draws, "draws", 4)
         check_count(self.samples, "samples")
         if self.floor * 3 + self.h / 2 > 1 or self.floor <= 0:
-            raise ValueError(f"floor must lie above 0 and leave room for rows that differ by h={self.h:g}.")
+            raise ValueError(f"floor must lie above 0 and leave space for rows that differ by h={self.h:g}.")
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,12 @@ def cells() -> list[Cell]:
                         label=agent, training=training, action="signals", seed=seed, **made,
                     )
                 )  # fmt: skip
-    return sorted(found, key=lambda cell: (cell.seed, cell.agent, cell.training))
+    return sorted(found, key=place)
+
+
+def place(cell: Cell) -> tuple[int, str, int, str]:
+    """Return where a cell stands in figure and table."""
+    return cell.seed, cell.agent, cell.training, cell.data
 
 
 def trained(row: Row) -> float:
@@ -79,14 +84,14 @@ def table(rows: list[Row]) -> str:
             f"{trained(sac[0]):.1f}" if sac else "–",
         ])  # fmt: skip
     headings = ["scenario", "PPO, by seed", "least on test 0–4", "PPO, 20 instances: test 0–4", "mean", "SAC, 20,000"]
-    return markdown(headings, lines).replace("| -", "| −")
+    return markdown(headings, lines)
 
 
 def draw() -> None:
     """Record the finished rows, and write figure and table."""
-    there = {row.cell.key: row for row in (read_results(RECORD)[1] if RECORD.exists() else [])}
-    there |= {cell.key: row for cell in cells() if (row := STORE.load(cell)) is not None and row.error is None}
-    rows = sorted(there.values(), key=lambda row: (row.cell.seed, row.cell.agent, row.cell.training, row.cell.data))
+    there = {place(row.cell): row for row in (read_results(RECORD)[1] if RECORD.exists() else [])}
+    there |= {place(cell): row for cell in cells() if (row := STORE.load(cell)) is not None and row.error is None}
+    rows = [there[which] for which in sorted(there)]
     write_results(RECORD, results(rows, "python scripts/learning.py run"))
     import matplotlib.pyplot as plt
 

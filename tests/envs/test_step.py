@@ -492,6 +492,7 @@ def test_instances_are_drawn_by_the_seed_and_equally_often() -> None:
     envs = TiltVectorEnv(3000, "spot", action="price", instance=None, autoreset_mode="SAME_STEP")
     drawn = envs.reset(seed=0)[1]["instance"]
     assert len(envs.models) == 20 == len(scenarios.instances("train"))
+    assert TiltEnv("spot", instance=None).models[7] is envs.models[7]  # kept, with what was solved
     assert stats.chisquare(np.bincount(drawn, minlength=20)).pvalue > 1e-6
     np.testing.assert_array_equal(envs.reset(seed=0)[1]["instance"], drawn)
     again = envs.reset()[1]["instance"]

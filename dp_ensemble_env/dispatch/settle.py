@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dp_ensemble_env.chain import resample
 from dp_ensemble_env.chain.baseline import Baseline, find_baseline
-from dp_ensemble_env.chain.calendar import Lookup
+from dp_ensemble_env.chain.calendar import Lookup, stale_days
 from dp_ensemble_env.chain.day import TooFewSimilarDays
 from dp_ensemble_env.chain.event import DemandResponseEvent, check_event_day
 from dp_ensemble_env.dispatch.programmes import Programme
@@ -141,7 +141,10 @@ def settle(
         forecast, notes = missing, (*notes, f"There is no forecast: {error}")
     hours = float(step / np.timedelta64(3600, "s"))
     plan = missing if planned is None else np.asarray(planned, dtype=float)
-    flags = tuple("reading missing" if gap else "" for gap in gaps)
+    doubt = stale_days(stamps, kw, step).get(event.date, "")  # a frozen meter, or an outage
+    flags = tuple(
+        "reading missing" if gap else "zero" if value == 0 else doubt for gap, value in zip(gaps, metered, strict=True)
+    )
     return Settlement(name, starts, hours, metered, baseline, adjusted, forecast, plan, source, flags, notes)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import re
@@ -125,6 +126,13 @@ def test_command(fleet, tmp_path, capsys):
     (tmp_path / "not.json").write_text("{}")
     assert main(["settle", *words, "--plan", str(tmp_path / "not.json")]) == 2
     assert "is not a dispatch that dp-ensemble plan wrote" in capsys.readouterr().err
+
+
+def test_help_has_at_most_25_options(capsys):
+    with contextlib.suppress(SystemExit):
+        main(["plan", "--help"])
+    shown = set(re.findall(r"^  (--[a-z-]+)", capsys.readouterr().out, re.MULTILINE))
+    assert 15 < len(shown) <= 25 and "--response" in shown
 
 
 def test_the_campus_and_a_day_ahead(tmp_path, capsys):

@@ -123,6 +123,11 @@ def test_the_days_behind_a_baseline_are_told(bank):
     assert settled.source.rejected["2018-08-10"] == "readings missing"
     assert settled.source.rejected["2018-08-13"] == "excluded"
     assert sum(why == "not among the best 5" for why in settled.source.rejected.values()) == 5
+    hour = series.times.astype("datetime64[h]")
+    kw[(hour >= np.datetime64("2018-08-15T12")) & (hour < np.datetime64("2018-08-15T19"))] = 77.0
+    kw[hour == np.datetime64("2018-08-15T11")] = 0.0
+    settled = settle("bank", PowerSeries(series.times, kw, series.step), event, settings, Programme(name="x"))
+    assert settled.flags == ("zero", "frozen", "frozen", "frozen")
 
 
 def test_command(fleet, tmp_path, capsys):

@@ -167,6 +167,13 @@ def test_both_rewards_rank_policies_alike(name: str) -> None:
     np.testing.assert_allclose(points, 100 * (np.array(dollars) - idle) / (best - idle), rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("mode", ["tilt", "policy"])
+@pytest.mark.parametrize("name", scenarios.BUILT_IN)
+def test_the_optimum_is_an_action_and_scores_100(name: str, mode: str) -> None:
+    env = EnsembleEnv(name, action=mode)
+    assert evaluate(make_agent("standard", env), env).score == pytest.approx(100.0, abs=1e-6)
+
+
 def test_scores_do_not_depend_on_the_reward() -> None:
     """A plan, and an agent that looks at the shares and is therefore played."""
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, fields
-
 import numpy as np
 import pytest
 from helpers import TiltEnv
@@ -286,12 +284,6 @@ def test_where_episodes_begin(spread, population):
             assert functional.reset(params, Spots(spot))[0].shares.argmax() == s
 
 
-def test_sizes_are_said():
-    for mode, shape in (("tilt", f"{M}"), ("price", "1"), ("policy", f"{N}x{M}"), ("discrete", "discrete")):
-        params = functional.make(everything(), action=mode)
-        assert repr(params) == f"Params({N} states, {T} steps, observation {params.observation_size}, action {shape})"
-
-
 def test_dollars_are_utility_less_discomfort():
     for unit in ("points", "dollars"):
         params, key = functional.make(everything(), action="tilt", reward=unit), np.random.default_rng(0)
@@ -304,13 +296,6 @@ def test_dollars_are_utility_less_discomfort():
             expected = (state.shares * params.utility[t + 1, state.context]).sum(axis=1)
             np.testing.assert_allclose(info["utility"], expected, rtol=1e-12)
             assert (done == (t == T - 1)).all() and (state.time == t + 1).all() and (info["cost"] == 0).all()
-
-
-def test_arrays_alone_are_those_of_the_mean_field():
-    params = functional.make(everything(), action="tilt")
-    arrays = {one.name: getattr(params, one.name) for one in fields(params) if one.default is MISSING}
-    alone = functional.Params(**arrays)
-    assert (alone.loads, alone.mode, alone.levels, alone.tracking, alone.spread) == (0, "basis", 0, False, False)
 
 
 def test_the_signatures_of_gymnax():

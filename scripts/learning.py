@@ -102,10 +102,11 @@ def draw() -> None:
                 steps, scores = zip(*row.curve, strict=True)
                 ax.plot(np.array(steps) / 1000, scores, color=f"C{row.cell.seed}", label=f"seed {row.cell.seed}")
         ax.axhline(100, color="0.7", linewidth=0.8)
-        ax.set(title=name, ylim=(-60, 105))
+        ax.set(title=name, ylim=(-20, 105))
     for ax in axes.flat[len(scenarios.BUILT_IN) :]:
         ax.axis("off")
-    figure.legend(*axes.flat[0].get_legend_handles_labels(), loc="lower right", frameon=False)
+    lines = {line.get_label(): line for ax in axes.flat for line in ax.get_lines() if "seed" in str(line.get_label())}
+    figure.legend(lines.values(), lines.keys(), loc="lower right", frameon=False)
     figure.supxlabel("thousand steps")
     figure.supylabel("score: 0 uncontrolled, 100 optimum")
     figure.savefig(FIGURE, dpi=110)

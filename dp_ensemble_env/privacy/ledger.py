@@ -38,7 +38,7 @@ import hmac
 import json
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,8 +66,8 @@ from dp_ensemble_env.tools.validation import check_choice, check_count, check_in
 if TYPE_CHECKING:
     from dp_ensemble_env.privacy.statement import PrivacyCard
 
-#: Terms of a draw that are public because somebody says so.
-TERMS_DECLARED = ("guess", "support")
+#: Terms of a draw, and fields of its model, that are public because somebody says so.
+TERMS_DECLARED, FIELDS_DECLARED = ("guess", "support"), ("guess", "support", "ties")
 #: How the label of a draw begins that an environment has named.
 NAMED = "environment release "
 
@@ -225,7 +225,7 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
         check_terms(mechanism, terms)
         event = mechanism.event(data, seeding=seeding_of(rng), **terms)
         permit = self.charge(event, label, rng=rng, data=data, **terms)
-        self.declare(*getattr(data, "declared", ()), *(name for name in TERMS_DECLARED if terms.get(name) is not None))
+        self.declare(*getattr(data, "declared", ()), *_declared_by(terms))
         release = mechanism.draw(data, permit, **terms)
         self._note(release.digest)
         return release
@@ -565,6 +565,14 @@ bound holds for all inputs, so set a floor.
             f"{event.remedy}."
         )
     return epsilon
+
+
+def _declared_by(terms: Mapping[str, Any]) -> list[str]:
+    """Name what the terms of a draw take as public, the fields of a model among them."""
+    names, model = [name for name in TERMS_DECLARED if terms.get(name) is not None], terms.get("model")
+    if model is not None:
+        names += [*model.public_fields, *(name for name in FIELDS_DECLARED if getattr(model, name) is not None)]
+    return names
 
 
 # ------------------------------------------------------------------ checks

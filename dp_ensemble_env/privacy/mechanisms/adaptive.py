@@ -129,7 +129,7 @@ class AdaptiveMechanism(FleetMechanism):
 
     def terms_of(self, model: Any) -> dict[str, Any]:
         """Return the model, made of its declared-public fields alone."""
-        return {"model": model.public(public_guess(model))}
+        return {"model": model.public(public_guess(model)).override(public_fields=model.public_fields)}
 
     def event(self, data: Any, *, seeding: Seeding = "os-entropy", model: EnsembleModel | None = None) -> AdaptiveEvent:
         """Describe a draw from a fleet, of which only shape and classes are looked at."""

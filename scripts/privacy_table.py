@@ -11,6 +11,7 @@ cell is one training: on the truth, on a release, or on the public guess.
 
 from __future__ import annotations
 
+import json
 import math
 import sys
 from collections import defaultdict
@@ -19,6 +20,8 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 from typing import Any
+
+import numpy as np
 
 from dp_ensemble_env import scenarios
 from dp_ensemble_env.agents import make_agent, register_agent
@@ -37,6 +40,9 @@ from dp_ensemble_env.experiments.runner import (
 )
 from dp_ensemble_env.experiments.studies.regret import sample_matrix
 from dp_ensemble_env.privacy import mechanism
+from dp_ensemble_env.privacy.mechanisms.adaptive import FLOORS
+from dp_ensemble_env.privacy.mechanisms.curvature import Problem
+from dp_ensemble_env.reporting.plots import BLUE, ORANGE, look, save, subplots
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 RECORD, PAGE = DOCS / "privacy.json", DOCS / "privacy.md"
@@ -105,7 +111,7 @@ def supplies() -> Supplies:
 
 
 def table(rows: Iterable[Row]) -> str:
-    """Return the table: mean / worst score of the releases, and how many there are."""
+    """Return the table: mean / worst score of the releases."""
     scores: dict[tuple[str, int, float], list[float]] = defaultdict(list)
     beside: dict[tuple[str, str], list[float]] = defaultdict(list)
     for row in rows:
@@ -129,7 +135,7 @@ def table(rows: Iterable[Row]) -> str:
         texts = [f"{mean(values):.1f}" if values else "" for values in means]
         for column in COLUMNS:
             one = scores[title, *column]
-            texts.append(f"{mean(one):.1f} / {math.floor(10 * min(one)) / 10:.1f} ({len(one)})" if one else "")
+            texts.append(f"{mean(one):.1f} / {math.floor(10 * min(one)) / 10:.1f}" if one else "")
         lines.append(f"| {title} | {' | '.join(texts)} |")
     return "\n".join(lines)
 
@@ -151,6 +157,50 @@ def learned(rows: Iterable[Row]) -> str:
     return "\n".join(lines)
 
 
+def picture(path: Path, name: str = "spot", shown: int = 30) -> Path:
+    """Draw what noise costs a plan in each direction of error: the same in all, and shaped by the curvature."""
+    model = scenarios.make(name, split="test")
+    problem = Problem.of(model, scenarios.participants(model, 10, seed=0))
+    truth = np.zeros(problem.size)
+    truth[problem.cell[problem.cell >= 0]] = model.default.reshape(problem.cell.shape)[problem.cell >= 0]
+    trust = np.full(problem.rows, 0.5)
+    even, shaped = (problem.shape(truth, trust, floor) for floor in (None, FLOORS[-1]))
+    even = even._replace(units=shaped.units)  # the same units, so that the shape alone differs
+    half = shaped.units / trust[problem.row]
+    curvature = problem.curvature(truth) * half[:, None] * half[None, :]
+    normal = shaped.units / np.sqrt(problem.sums(shaped.units**2))[problem.row]
+    for _ in range(2):  # rows sum to zero: project on both sides
+        curvature = (curvature - problem.sums(curvature * normal)[:, problem.row] * normal).T
+    values, vectors = np.linalg.eigh((curvature + curvature.T) / 2.0)
+    gain = np.linalg.norm(
+        shaped.low * vectors + shaped.vectors @ (shaped.gain[:, None] * (shaped.vectors.T @ vectors)), axis=0
+    )
+    losses = {"the same noise in all directions": values / even.low**2, "shaped by the curvature": values / gain**2}
+    unit = losses["the same noise in all directions"].sum() / 100.0
+    with look():
+        figure, axes = subplots(figsize=(4.4, 3.0))
+        for (label, loss), colour, marker in zip(losses.items(), (ORANGE, BLUE), "os", strict=True):
+            rank = np.sort(loss)[::-1][:shown] / unit
+            axes.plot(
+                range(1, len(rank) + 1),
+                rank,
+                color=colour,
+                marker=marker,
+                ms=3,
+                lw=1,
+                label=f"{label}: {loss.sum() / unit:.1f} in all",
+            )
+        axes.set_yscale("log")
+        axes.set(
+            xlabel="direction of error, the costliest first",
+            ylabel="loss of a plan (equal noise = 100)",
+            ylim=(1e-3, 200),
+        )
+        axes.set_title(f"{name}: {problem.size - problem.rows} directions, the same privacy", fontsize=8)
+        axes.legend(fontsize=7)
+        return save(figure, path)
+
+
 def _same(cell: Cell) -> str:
     """Name a cell whatever the version of the package: rows that were recorded stand until they are measured anew."""
     return replace(cell, version="").key
@@ -165,18 +215,16 @@ def main() -> None:
         ):
             print(row.cell.title, [round(score, 2) for score in row.scores], flush=True)
     elif folder:
-        store = Store(Path(folder[0]))
-        found = {_same(row.cell): row for row in read_results(RECORD)[1]}
-        for cell in (wanted := [*cells(), *trainings()]):
-            if (measured := store.load(cell)) is not None:
-                found[_same(cell)] = measured
-        rows = [found[_same(cell)] for cell in wanted if _same(cell) in found]
+        kept = [Row.from_dict(json.loads(path.read_text())) for path in sorted(Path(folder[0]).glob("cells/*.json"))]
+        found = {_same(row.cell): row for row in (*read_results(RECORD)[1], *kept) if row.error is None}
+        rows = [found[_same(cell)] for cell in (*cells(), *trainings()) if _same(cell) in found]
         write_results(RECORD, results(rows, "scripts/privacy_table.py"))
     recorded, text = read_results(RECORD)[1], PAGE.read_text(encoding="utf-8")
     for name, made in (("table", table(recorded)), ("learner", learned(recorded))):
         before, _, rest = text.partition(BEGIN.format(name))
         text = f"{before}{BEGIN.format(name)}\n{made}\n{END.format(name)}{rest.partition(END.format(name))[2]}"
     PAGE.write_text(text, encoding="utf-8")
+    picture(DOCS / "images" / "curvature.png")
 
 
 if __name__ == "__main__":

@@ -262,6 +262,7 @@ def command(*words, status=0):
     return done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_in_another_process_every_command_takes_all_of_them(files, tmp_path):
     problem = ["--scenario", "two-level", "--privacy", SPEC, "--action", "two-prices"]
     assert "unknown agent" in command("evaluate", "steady", *problem, status=2)
@@ -278,6 +279,7 @@ def test_in_another_process_every_command_takes_all_of_them(files, tmp_path):
     assert "--import needs" in command("scenarios", "--import", status=2)
 
 
+@pytest.mark.slow
 def test_workers_and_the_leaderboard_take_them(files, tmp_path):
     agents = ["--agents", "steady", "standard:action=tilt", "lucky:action=two-prices,steps=60"]
     more = [*agents, "--scenarios", "two-level", "--jobs", "2", *files]

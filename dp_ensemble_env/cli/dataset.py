@@ -6,7 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dp_ensemble_env.cli.options import InEnvironment, keeping, say
-from dp_ensemble_env.experiments.datasets import DatasetSettings, Target, default_name, make_datasets, minari_root
+from dp_ensemble_env.experiments.datasets import (
+    CAMPUS,
+    DatasetSettings,
+    Target,
+    default_name,
+    make_datasets,
+    minari_root,
+)
+from dp_ensemble_env.scenarios.problem import ModelSettings
 from dp_ensemble_env.tools.console import Progress, paragraph
 from dp_ensemble_env.tools.files import resolved
 
@@ -36,6 +44,7 @@ class Dataset(InEnvironment):
       dp-ensemble dataset --meter meter.csv --unit kW --privacy dirichlet:k=50
     """
 
+    problem: ModelSettings = ModelSettings(scenario=CAMPUS)
     kinds: tuple[str, ...] = ()
     """Kinds to make; all that the action mode can play unless given."""
     episodes: int = 200

@@ -44,7 +44,8 @@ class OnProblem:
     @property
     def settings(self) -> ProblemSettings:
         """The problem as one set of settings; parts that do not fit each other are refused."""
-        return ProblemSettings.of(self.problem, self.event, self.meter, self.forecast)
+        usual = type(self).problem.scenario
+        return ProblemSettings.of(self.problem, self.event, self.meter, self.forecast, usual=usual)
 
     def load(self) -> Problem:
         """Build the problem, and say on stderr what was read and assumed."""

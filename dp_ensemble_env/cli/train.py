@@ -174,7 +174,7 @@ def report(problem: str, agent: Any, folder: Path, target: float | None, deploye
     results, where = kept["evaluation"], " on the release" if kept.get("scored_on") == "the release" else ""
     error = "" if results["exact"] else f" ± {results['score_error']:.2f} (standard error)"
     stopped = "; target reached" if target is not None and agent.curve[-1][1] >= target else ""
-    print(
+    paragraph(
         f"{problem}: score{where} {results['score']:.2f}{error} after {agent.steps:,} steps in {agent.seconds:.0f} s"
         f"{stopped}; ${results['gap']:.2f} per load below the optimum; in {folder}"
     )

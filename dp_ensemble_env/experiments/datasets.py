@@ -56,6 +56,8 @@ MAKER = f"{portable.__name__}:make_env"
 BEHAVIOURS = ("uncontrolled", "ad-hoc", "medium", "standard")
 KINDS = (*BEHAVIOURS, "mixed")
 MEDIUM_SCORE = 50.0
+#: The scenario that a name leaves out.
+CAMPUS = "campus-event"
 INFOS = ("time", "utility", "discomfort", "power_kw", "optimal_return")
 NOT_PRIVATE = (
     "Privacy: none. The environment ran the true dynamics, and its rewards reveal the transition matrix: the "
@@ -176,7 +178,7 @@ def is_named(problem: ProblemSettings) -> bool:
 def default_name(problem: ProblemSettings, settings: DatasetSettings) -> str:
     """Name the environment in the letters that Minari allows: whatever was set differently has another name."""
     parts = [f"{settings.population}".replace("-", ""), settings.action]
-    plain = ProblemSettings()
+    plain = ProblemSettings(scenario=CAMPUS if problem.meter is None else problem.scenario)
     for field in fields(ProblemSettings):
         value = getattr(problem, field.name)
         if value == getattr(plain, field.name) or (field.name in READING and field.name not in ("column", "meter_id")):

@@ -7,7 +7,7 @@ build it again.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -115,14 +115,14 @@ class ProblemSettings(ForecastSettings, MeterSettings, EventSettings, ModelSetti
     """
 
     @classmethod
-    def of(cls, *parts: Any, **more: Any) -> ProblemSettings:
-        """Put parts together; they must fit each other."""
+    def of(cls, *parts: Any, usual: str | None = None, **more: Any) -> ProblemSettings:
+        """Put parts together; they must fit each other. A meter takes the place of the `usual` scenario."""
         values = {f.name: getattr(part, f.name) for part in parts for f in fields(part)} | more
         settings, plain = cls(**values), cls()
         if settings.meter is not None:
-            if settings.scenario != plain.scenario:
+            if settings.scenario != (usual or plain.scenario):
                 raise ValueError("scenario and meter exclude each other: a problem is built in or made from your file.")
-            return settings
+            return replace(settings, scenario=plain.scenario)
         for part in (MeterSettings, ForecastSettings):
             for f in fields(part):
                 if f.name not in (*more, "dynamics") and getattr(settings, f.name) != getattr(plain, f.name):

@@ -83,9 +83,11 @@ def test_name_has_the_letters_that_minari_allows():
 
 def test_another_event_or_release_has_another_name():
     problems = [{}, {"date": "2018-07-03"}, {"window": "12:00-14:00"}, {"levels": 10}, {"tariff": 0.2}]
-    names = [make_dataset.default_name(ProblemSettings(**one), make_dataset.DatasetSettings()) for one in problems]
+    campus = [ProblemSettings(scenario="campus-event", **one) for one in problems]
+    names = [make_dataset.default_name(one, make_dataset.DatasetSettings()) for one in campus]
     for spec in ("dirichlet:k=50", "dirichlet:k=50.0000001", "public"):
-        names.append(make_dataset.default_name(ProblemSettings(), make_dataset.DatasetSettings(privacy=spec)))
+        names.append(make_dataset.default_name(campus[0], make_dataset.DatasetSettings(privacy=spec)))
+    assert make_dataset.default_name(ProblemSettings(), make_dataset.DatasetSettings()) == "meanfield-tilt-call"
     assert names[0] == "meanfield-tilt" and names[5] == "meanfield-tilt-k50" and len(set(names)) == len(names)
 
 

@@ -272,6 +272,7 @@ def test_a_mechanism_off_the_simplex_is_noticed(study, row, monkeypatch):
     assert other(study)["simplex"] == REPRODUCED and other(study, clouds=leaky)["simplex"] == CONTRADICTED
 
 
+@pytest.mark.slow
 def test_powers_of_a_hundred_megawatts(small, quarter_hours, monkeypatch):
     """All tilts are extreme: nothing overflows, no warning, and the claims are judged."""
     monkeypatch.setattr(measures, "has_stable_baselines3", lambda: False)

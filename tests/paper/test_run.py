@@ -77,6 +77,7 @@ def test_page_is_self_contained_and_says_how_it_was_made(reproduced):
     assert learned and 50 < float(learned[1]) < 100
 
 
+@pytest.mark.slow
 def test_no_row_qualifies(tmp_path, small, monkeypatch):
     """Two successors everywhere: the row's figures and claims are left out, the rest is there."""
     monkeypatch.setattr(measures, "learners", lambda *arguments: [])

@@ -35,7 +35,7 @@ SEEDS = 20
 DEMANDING = 85.0
 READING = (
     "Scores of the instance that the ids play, 0 = uncontrolled, 100 = optimum, computed exactly in the mean field. "
-    "*Open loop*: the best tilts by the clock alone, blind to the context. *Public guess*: the plan made without "
+    "*Open loop*: the best tilts by time alone, blind to the context. *Public guess*: the plan made without "
     "data, on the scenario's textbook behaviour, or on a lazy walk where there is no textbook. In the columns of the "
     "action modes: the best action that is held throughout, and the ceiling, which is the best by time and context "
     "that was found (a plan that also looks at the shares may gain a point more). A learner has learnt something "

@@ -84,7 +84,7 @@ class Batch:
 
     @property
     def model(self) -> EnsembleModel:
-        """The model in force: of several instances that of the episode; in a larger batch the first of them."""
+        """The model in force: the instance that the episode plays; in a larger batch the first instance."""
         models = self.behaviour.models
         return models[int(self.state.row[0])] if len(models) > 1 and self.size == 1 else models[0]
 
@@ -426,7 +426,7 @@ class BatchView:
     def optimal_return(self, state: int | ArrayLike, context: int | None = None) -> float:
         """Return the largest expected return in $/load from a start state, or from a distribution over them.
 
-        With a context it is that of `context`, by default the mean over those in which an episode may begin.
+        With a context it is the optimum from `context`, by default the mean over the contexts that may come first.
         """
         return self._batch.optimal_return(state, context)
 

@@ -72,15 +72,16 @@ class EnsembleEnv(BatchView, gymnasium.Env[NDArray[np.float32], NDArray[np.float
 
     *Signals* are what most learners should use. Their directions $d_j$ and units $u_j$ (nats) were found on eight
     design instances of the scenario that nobody plays, so that optimal actions are of order one; a model of your own
-    takes those of its textbook, or of lazy walks (`dp_ensemble_env.envs.signals`). They say which few directions matter
-    and how hard to push when, and in some scenarios even which way: all ones score 97 on the campus event, 92 on the
-    campus day and 40 on the feeder. Units follow what is shown of the context by half, so a constant action already
-    scores something. An `EnsembleEnv` made without an id takes tilts unless `action` says otherwise.
+    takes signals found on its textbook, or on lazy walks (`dp_ensemble_env.envs.signals`). They say which few
+    directions matter and how hard to push when, and in some scenarios even which way: all ones score 97 on the campus
+    event, 92 on the campus day and 40 on the feeder. Units follow the context, as far as it is shown, by half: a
+    constant action already scores 75 on call and 38 on spot. An `EnsembleEnv` made without an id takes tilts unless
+    `action` says otherwise.
 
     A policy is masked to the support of the default and normalised row by row; an all-zero row means the default.
     A tilt gives every load the policy row $\pi[b] \propto \mathrm{default}[b]\,\exp(\mathrm{tilt})$. The scale
     $s_t = \sum_{\tau>t} (\max U_\tau - \min U_\tau)/(2\gamma)$ is public and wide enough for the optimal policy
-    (a model may declare a `tilt_scale` of its own). The power of a decision is that of the states it leads to.
+    (a model may declare a `tilt_scale` of its own). The power of a decision is the mean power where it leads.
     `env.unwrapped.encode_policy(policy_t)` translates a transition matrix.
 
     Actions outside the box are clipped to it, with one warning for each environment. NaN is refused and changes
@@ -122,7 +123,7 @@ class EnsembleEnv(BatchView, gymnasium.Env[NDArray[np.float32], NDArray[np.float
     `reward="dollars"` is the paper's: dollars per load, $\sum_a \rho_{t+1}[a] U_{t+1}[a]$ less the same discomfort,
     with $\rho$ the shares. The return of the optimal policy from state `b` is then $\gamma \log z_0[b] - U_0[b]$ on
     average (exactly, in the mean field without a context). With nature, $\rho_{t+1}$ is where it leads; with a context,
-    $U_{t+1}$ is that of the context on arrival; the cost of a coupling is taken off.
+    $U_{t+1}$ belongs to the context on arrival; the cost of a coupling is subtracted.
 
     `info` has these keys at `reset` and at every `step`:
 
@@ -133,7 +134,7 @@ class EnsembleEnv(BatchView, gymnasium.Env[NDArray[np.float32], NDArray[np.float
     | `discomfort` | float | second part, which is subtracted (0 at reset) | $ per load |
     | `power_kw` | float | mean power of a load | kW |
     | `optimal_return` | float | optimal expected return of this episode, from its start | $ per load |
-    | `optimal_points` | float | the same, less that of uncontrolled loads | points |
+    | `optimal_points` | float | the same, above uncontrolled loads | points |
 
     With a context also `context`, the number of the present one (contexts that look the same have one number); with a
     coupling also `coupling_cost`, the third part of the reward in dollars, which is subtracted, and `cost`, the kW per
@@ -175,7 +176,7 @@ class EnsembleEnv(BatchView, gymnasium.Env[NDArray[np.float32], NDArray[np.float
     the model does not declare public (`EnsembleModel.public_fields`): start states, customer baseline, notes. The
     support of the matrix, the power levels and the prices count as public. With `privacy` the environment is built on
     `model.public(release)`: without a declaration all start states are equally likely, and there is no baseline.
-    *From whom*: from whoever sees the environment, its trajectories or an agent trained in it.
+    *From whom*: everyone who sees the environment, its trajectories or an agent trained in it.
     *How*: with `privacy`, the dynamics **and** the reference of the discomfort are one release
     of the matrix (for the Dirichlet mechanism a smaller `k` is noisier; `"public"` uses no data at all). Everything
     that happens in the environment afterwards is post-processing of the release.
@@ -192,7 +193,7 @@ class EnsembleEnv(BatchView, gymnasium.Env[NDArray[np.float32], NDArray[np.float
     The release depends on the true matrix, the mechanism with all its settings and `release_seed`: no two draws share
     a stream of random numbers. All sub-environments of any vectoriser share one matrix, it survives every `reset`, and
     the ledger is charged for it once. **A seeded release can be
-    repeated by whoever knows the seed and the method**, and the default seed is 0: that suits experiments. For a
+    repeated by anyone who knows the seed and the method**, and the default seed is 0: that suits experiments. For a
     release to be published, draw it from the operating system's entropy and pass it in:
     `privacy=ledger.release(mechanism("dirichlet:k=50,floor=0.05"), model.default)`.
 
@@ -212,7 +213,7 @@ class EnsembleEnv(BatchView, gymnasium.Env[NDArray[np.float32], NDArray[np.float
     | `instance` | `0` | an instance of the scenario; `None` draws one of the split at each reset |
     | `split` | `"train"` | the set that the instance belongs to: `"train"`, `"validation"` or `"test"` |
     | `privacy` | `None` | a mechanism (`"dirichlet:k=50,floor=0.05"`), a `Release` or its path; `None` is the truth |
-    | `ledger` | `None` | a `PrivacyLedger`, or the path of one, to charge; by default that of the process |
+    | `ledger` | `None` | a `PrivacyLedger`, or the path of one, to charge; by default the process has one |
     | `release_seed` | `None` | seed of the release; `None` means 0 |
     | `redraw` | `"never"` | `"never"` or `"episode"` |
     | `infos` | `"basic"` | `"basic"` or `"all"` |

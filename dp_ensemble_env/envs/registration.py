@@ -34,7 +34,7 @@ def register_environments() -> None:
 
 
 def environment_ids() -> list[str]:
-    """Return the ids of all scenarios that Gymnasium knows, and that of the paper."""
+    """Return the ids of all scenarios that Gymnasium knows, and the paper's id."""
     known = scenarios.names()
     ours = {env_id: spec for env_id, spec in registry.items() if spec.namespace == NAMESPACE}
     return [env_id for env_id, spec in ours.items() if spec.kwargs.get("scenario") in known]

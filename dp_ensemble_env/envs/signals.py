@@ -92,7 +92,7 @@ def power_direction(model: EnsembleModel) -> FloatArray:
 
 
 def signals_of(model: EnsembleModel) -> Signals:
-    """Return the signals of a model: those recorded with its scenario, or those of its public family."""
+    """Return the signals of a model: recorded with its scenario, or found on its public family."""
     known = recorded(model.scenario)
     shape = model.horizon, model.n_contexts, model.n_decisions
     if known is not None and (*known.price.shape, known.directions.shape[1]) == shape:

@@ -96,7 +96,7 @@ class EnsembleVectorEnv(BatchView, VectorEnv[NDArray[np.float32], NDArray[np.flo
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-        """Reset all sub-environments, or those of ``options["reset_mask"]``.
+        """Reset all sub-environments, or the ones marked in ``options["reset_mask"]``.
 
         Parameters
         ----------

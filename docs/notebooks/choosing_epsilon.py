@@ -9,8 +9,8 @@
 #
 # ## What does privacy cost?
 #
-# A plan is made on a *release*, a noisy copy of how the loads behave, and deployed on the simulated truth. The
-# score is 0 for uncontrolled loads and 100 for the optimum. The rival is a plan made without any data, at ε = 0.
+# A plan is computed from a *release*, a noisy copy of how the loads behave, and deployed on the simulated truth. The
+# score is 0 for uncontrolled loads and 100 for the optimum. The rival is a plan without any data, at ε = 0.
 
 # %%
 from dp_ensemble_env.experiments.studies.frontier import FrontierSettings, measure, table

@@ -11,10 +11,13 @@
 import gymnasium
 import numpy as np
 
-env = gymnasium.make("dp_ensemble_env:dp_ensemble/CampusEvent-price-v1")
+import dp_ensemble_env
+
+gymnasium.register_envs(dp_ensemble_env)
+env = gymnasium.make("dp_ensemble/CampusEvent-price-v1")
 print("observation", env.observation_space.shape, "action", env.action_space.shape)
 observation, info = env.reset(seed=0)
-print(f"{info['power_kw']:.0f} kW a building at the start; best possible return {info['optimal_return']:.0f} $")
+print(f"{info['power_kw']:.0f} kW a building at the start; highest achievable return ${info['optimal_return']:.0f}")
 
 # %% [markdown]
 # The observation holds the share of the buildings at each of 20 power levels, the time that is left, and four
@@ -24,7 +27,7 @@ print(f"{info['power_kw']:.0f} kW a building at the start; best possible return 
 # ## An agent of your own
 #
 # An agent is anything with the method `predict` of Stable-Baselines3. This one asks for less whenever power is
-# dear.
+# expensive.
 
 
 # %%

@@ -17,7 +17,9 @@ gymnasium.register_envs(dp_ensemble_env)
 env = gymnasium.make("dp_ensemble/CampusEvent-price-v1")
 print("observation", env.observation_space.shape, "action", env.action_space.shape)
 observation, info = env.reset(seed=0)
-print(f"{info['power_kw']:.0f} kW a building at the start; highest achievable return ${info['optimal_return']:.0f}")
+print(
+    f"{info['power_kw']:.0f} kW a building at the start; highest achievable return {info['optimal_return']:.0f} dollars"
+)
 
 # %% [markdown]
 # The observation holds the share of the buildings at each of 20 power levels, the time that is left, and four

@@ -27,7 +27,7 @@ print(private.release)
 # %%
 from dp_ensemble_env.agents import evaluate, make_agent
 
-ppo = make_agent("ppo", private, steps=10_000, seed=0)
+ppo = make_agent("ppo", private, steps=16_384, seed=0)
 print(f"on the release: {evaluate(ppo, private, episodes=256).score:.0f}")
 
 # %% [markdown]
@@ -48,7 +48,7 @@ import matplotlib.pyplot as plt
 
 tilts = gymnasium.make("dp_ensemble/Call-tilt-v1", privacy=private.release).unwrapped
 plan = deploy(make_agent("standard", tilts), tilts, scenarios.make("call"))
-scores = {"without data": found.without_data, "private PPO": found.deployed.score, "private plan": plan.deployed.score}
+scores = {"without data": found.without_data, "private PPO": found.deployed, "private plan": plan.deployed}
 figure, axes = plt.subplots(figsize=(5, 2), layout="constrained")
 bars = axes.barh(list(scores), list(scores.values()))
 axes.bar_label(bars, fmt="%.0f")

@@ -33,8 +33,8 @@ class Dataset(InEnvironment):
 
     Load one with minari.load_dataset("dp_ensemble/<name>/<kind>-v0"). 100 times Minari's normalized score is the score
     of this benchmark. A private data set (--privacy) holds nothing of the matrix but one release, and states its
-    guarantee. The release of a scenario is seeded, that of a meter file comes from the operating system's entropy
-    unless --release-seed is given: make all kinds in one run, since a second run is a second release.
+    guarantee. The release of a scenario is seeded; a meter file's release uses the operating system's entropy unless
+    --release-seed is given: make all kinds in one run, since a second run is a second release.
 
     Examples
     --------

@@ -237,10 +237,10 @@ class Release:
 
 @dataclass(frozen=True, kw_only=True)
 class Audit:
-    """Attack the mechanism, and what only looks private.
+    """Attack the mechanism, and practices that only look private.
 
-    With --participants, one more participant joins or does not, and is guessed from the release, from the plan made on
-    it and from an agent trained on it. Exit status 1 if an attack does not go as predicted.
+    With --participants, one more participant joins or does not, and is guessed from the release, from the plan for it
+    and from an agent trained on it. Exit status 1 if an attack does not go as predicted.
 
     Examples
     --------
@@ -262,7 +262,7 @@ class Audit:
     samples: int = 16
     """Draws in the attacked average."""
     participants: int | None = None
-    """Attack the protection of one participant among so many, instead of that of a row."""
+    """Attack the protection of one participant among so many, instead of the protection of a row."""
     privacy: str | None = None
     """The mechanism, with --participants: gaussian:epsilon=4 unless given."""
     seed: int = 0
@@ -309,7 +309,7 @@ class Audit:
 
 @dataclass(frozen=True, kw_only=True)
 class Frontier:
-    r"""Measure the score of plans made on releases that protect a participant, against epsilon.
+    r"""Measure the score of plans computed from releases that protect a participant, against epsilon.
 
     For several numbers of participants, mechanisms and targets, beside a plan made without data.
 
@@ -385,7 +385,7 @@ class Regret(OnProblem):
     """Folder to write to."""
 
     def run(self) -> int:
-        """Split the losses of plans, and of a learner if one is asked for, made on releases."""
+        """Split the losses of plans on releases, and of a learner if one is asked for."""
         from dp_ensemble_env.agents import agent_names
         from dp_ensemble_env.envs import actions
         from dp_ensemble_env.experiments.studies import regret

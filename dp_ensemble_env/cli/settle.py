@@ -24,7 +24,7 @@ class Settle(OnMetersBriefly):
     """Settle an event from the metered day: energy delivered against the customer baseline, and payment.
 
     The baseline follows the rules of the programme; it is shown unadjusted and adjusted to the morning of the day. With
-    --plan, date, hours and set-points are those of the plan. The JSON file holds what an audit needs: every interval,
+    --plan, date, hours and set-points come from the plan. The JSON file holds what an audit needs: every interval,
     the days behind the baseline and the reasons of the others, the adjustment, and flags on the data.
 
     dp-ensemble backtest --help lists --meter and the options that say how files are read.

@@ -37,7 +37,7 @@ class Validate(OnProblem):
     """
 
     privacy: str | None = None
-    """Plan on a release: a mechanism such as dirichlet:k=50,floor=0.05, or a saved release."""
+    """Compute plans from a release: a mechanism such as dirichlet:k=50,floor=0.05, or a saved release."""
     expect: float | None = None
     """Noise that the policies expect: the release's k unless given, else 50."""
     episodes: int = 2000

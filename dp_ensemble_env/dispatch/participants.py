@@ -22,6 +22,7 @@ import numpy as np
 from dp_ensemble_env.chain.event import DemandResponseEvent
 from dp_ensemble_env.meter.clocks import get_zone
 from dp_ensemble_env.meter.read import each_meter
+from dp_ensemble_env.meter.series import PowerSeries
 from dp_ensemble_env.scenarios.campus import HOLIDAYS, SUMMER, campus_aggregate, campus_building
 from dp_ensemble_env.scenarios.problem import ProblemSettings
 from dp_ensemble_env.tools.console import Monitor, Silent
@@ -49,20 +50,11 @@ class Participants(NamedTuple):
     refused: dict[str, str]
 
 
-class CampusSeries(NamedTuple):
-    """The synthetic campus of 100 buildings as a meter would show it."""
-
-    times: Any
-    kw: Any
-    step: Any
-    notes: tuple[str, ...] = ("The campus is synthetic: no meter was read.",)
-    source: str = "synthetic campus"
-
-
-def campus_series() -> CampusSeries:
-    """Return the readings of the synthetic campus, 100 buildings together."""
+def campus_series() -> PowerSeries:
+    """Return the synthetic campus, 100 buildings together, as a meter would show it."""
     year = campus_building()
-    return CampusSeries(year.times, campus_aggregate(), year.step)
+    notes = ("The campus is synthetic: no meter was read.",)
+    return PowerSeries(year.times, campus_aggregate(), year.step, notes=notes, source="synthetic campus")
 
 
 def participants(

@@ -147,7 +147,9 @@ def choose_meter(readings: Readings, column: MeterColumn, wanted: str | None, or
         return readings
     parts = split_meters(readings, column)
     if wanted == "sum":
-        parts = {name: part for name, part in parts.items() if not is_export(name)} or parts
+        parts = {name: part for name, part in parts.items() if not is_export(name)}
+        if not parts:
+            raise origin.error(f"no meter is a load by its name; pass meter_id= with one of {name_list(names)}.")
         for name, part in parts.items():
             part.names = [f"{name} {one}" for one in part.names] if len(part.names) > 1 else [name]
         return join(list(parts.values()))

@@ -43,8 +43,11 @@ def test_meters_below_each_other_are_told_from_conflicting_repeats(file):
         read_meter(file([*LONG, "2024-07-01 00:00,101,7"]), stamp="start", meter_id="101")
 
 
-def test_a_meter_that_was_exchanged_is_one_series(file):
+def test_a_meter_that_was_exchanged_is_one_series_and_exports_are_none(file):
     rows = [f"2024-07-01 {h:02}:00,{'old' if h < 3 else 'new'},{h + 1}" for h in range(6)]
     series = read_meter(file(["start,meter,kWh", *rows]))
     np.testing.assert_array_equal(series.kw, range(1, 7))
     assert any("names 2 meters, one after the other" in note for note in series.notes)
+    rows = [f"2024-07-01 {h:02}:00,{c},{h}" for h in range(4) for c in ("export", "solar")]
+    with pytest.raises(ValueError, match="no meter is a load by its name; pass meter_id="):
+        read_meter(file(["start,channel,kWh", *rows]), meter_id="sum")

@@ -122,7 +122,7 @@ def test_command(fleet, tmp_path, capsys):
     earlier = read_plan(folder)
     assert (earlier.date, earlier.window) == ("2018-08-15", "11:00-15:00") and len(earlier.setpoints) == 12
     assert main(["settle", *words, "--plan", str(folder), "--date", "2018-08-16"]) == 2
-    assert "is not that of the plan" in capsys.readouterr().err
+    assert "differs from the plan (2018-08-15)" in capsys.readouterr().err
     (tmp_path / "not.json").write_text("{}")
     assert main(["settle", *words, "--plan", str(tmp_path / "not.json")]) == 2
     assert "is not a dispatch that dp-ensemble plan wrote" in capsys.readouterr().err

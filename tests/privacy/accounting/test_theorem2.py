@@ -55,16 +55,6 @@ def test_theorem_2_delta_against_monte_carlo(k, omega, size, log_psi):
     assert bound == pytest.approx(miss, abs=error + (0.0 if size == 2 else 0.02 * miss))
 
 
-@pytest.mark.parametrize(
-    ("h", "omega_bar", "size"),
-    [(0.3, 0.8, 2), (0.2001, 0.8, 2), (0.03, 0.81, 2), (0.03, 0.1, 10)],
-)
-def test_theorem_2_refuses_rows_without_neighbours(h, omega_bar, size):
-    with pytest.raises(ValueError, match="no adjacent rows have"):
-        theorem2_epsilon(50, h, 0.1, omega_bar, size, 0.05)
-    assert 0 < theorem2_epsilon(50, 0.03, 0.1, 0.1, 9, 0.05) < math.inf  # nine entries of a tenth just fit
-
-
 def test_theorem_2_worst_input_is_a_vertex():
     rng = np.random.default_rng(7)
     from dp_ensemble_env.privacy.accounting.theorem2 import _log_miss
@@ -98,39 +88,6 @@ def test_the_largest_psi_is_the_largest(k, omega, rest, size, delta):
     miss = [theorem2.theorem2_log_miss(log_psi + shift, k, omega, rest, size) for shift in (0.0, 1e-6 * abs(log_psi))]
     assert miss[0] <= math.log(delta) and log_psi < -math.log(size)
     assert miss[1] > math.log(delta) or log_psi == pytest.approx(-math.log(size), abs=1e-8)
-
-
-@pytest.mark.parametrize("psi", [1e-14, 1e-11, 0.1, 0.3, 0.45])
-@pytest.mark.parametrize("shapes", [(0.02, 0.03, 0.05), (1.5, 2.0, 0.0), (1.5, 2.0, 2.5), (4.0, 1.0, 0.5)])
-def test_two_entries_that_miss_together(psi, shapes):
-    """Pr[x_1 < ψ, x_2 < ψ] / Pr[x_1 < ψ], by integration; with nothing besides them, x_2 = 1 - x_1."""
-    a, b, rest = shapes
-    total, first = a + b + rest, stats.beta(a, b + rest)
-    if rest > 0:
-
-        def inner(v):  # v = F(x_1) below psi
-            return stats.beta(b, rest).cdf(min(psi / (1 - first.ppf(v * first.cdf(psi))), 1.0))
-
-        expected = integrate.quad(inner, 0, 1, limit=200)[0]
-    else:
-        expected = max(0.0, (first.cdf(psi) - first.cdf(1 - psi)) / first.cdf(psi))
-    found = theorem2._both_miss(math.log(psi), a, b, total)
-    assert found == pytest.approx(expected, rel=1e-6)
-
-
-@pytest.mark.parametrize("psi", [0.05, 0.2, 0.33])
-def test_three_entries_miss_by_hunters_bound(psi):
-    """One minus the centre's share of the pairs, the centre being the entry that misses most often."""
-    shapes, total = np.array([2.0, 0.9, 1.5]), 6.0
-    single = [stats.beta(a, total - a).cdf(psi) for a in shapes]
-    pair = [single[1] * theorem2._both_miss(math.log(psi), 0.9, shapes[i], total) for i in (0, 2)]
-    expected = min(1.0, sum(single) - sum(pair))
-    assert math.exp(theorem2._log_miss(math.log(psi), shapes, total)) == pytest.approx(expected, rel=1e-9)
-    low, raised = np.full(3, 0.2), np.array([0.4, 0.2, 0.2])
-    both = [theorem2._log_miss(math.log(psi), 6.0 * vertex, 6.0) for vertex in (low, raised)]
-    assert theorem2.theorem2_log_miss(math.log(psi), 6.0, 0.2, 0.2, 3) == max(both)
-    assert psi > 0.3 or both[0] != both[1]
-    assert theorem2._log_miss(math.log(0.333), np.full(3, 0.01), 0.031) == 0.0  # Hunter's bound passes one
 
 
 @pytest.mark.parametrize("h", [0.03, 1e-6])

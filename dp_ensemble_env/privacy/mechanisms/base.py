@@ -109,7 +109,9 @@ class Event:
 
         values = dict(content)
         stored, name = Losses.from_json(values.pop("losses", None)), values.pop("type", None)
-        if not isinstance(name, str) or not name or not (name.isascii() and name.isprintable()):  # or it looks like another
+        if (
+            not isinstance(name, str) or not name or not (name.isascii() and name.isprintable())
+        ):  # or it looks like another
             raise ValueError(f"the type of an event is a text of plain letters, got {name!r}")
         known_names = {*mechanisms.names(), *Event._types}
         if name not in known_names and (alike := name.strip().lower()) in known_names:

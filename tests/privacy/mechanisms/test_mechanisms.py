@@ -388,6 +388,8 @@ def test_a_known_type_cannot_be_disguised(name):
     content = mechanism("dirichlet:k=50,floor=0.05,h=0.03").event(np.full((3, 3), 1 / 3)).to_json()
     with pytest.raises(ValueError, match=f"is {name.strip().lower()!r}"):
         Event.from_json({**content, "type": name, "losses": []})
+    with pytest.raises(ValueError, match="plain letters"):
+        Event.from_json({**content, "type": "dirichlet\u200b", "losses": []})
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])

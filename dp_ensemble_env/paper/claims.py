@@ -858,31 +858,20 @@ def tally(findings: Mapping[str, Sequence[Finding]]) -> str:
 
 
 def show_findings(findings: Mapping[str, Sequence[Finding]]) -> None:
-    """Print a line for each claim and each reading of it, with a narrow column of verdicts for each data set."""
+    """Print a line for each claim, with a narrow column of verdicts for each data set; the page has every reading."""
     from rich.text import Text
 
-    letters = dict(zip(findings, "ABCD", strict=False))
-
-    def marks(words: Mapping[str, str]) -> list[Text]:
-        shown = [MARKS[words[data]] if data in words else "" for data in findings]
-        return [Text(mark, _COLOURS[mark]) if mark else Text() for mark in shown]
-
-    rows: tuple[list[tuple[str | Text, ...]], list[tuple[str | Text, ...]]] = ([], [])
+    letters = dict(zip((data for data in findings if data != THEORY), "ABCD", strict=False))
+    rows: list[list[str | Text]] = []
     for words, by_data in gather(findings).items():
-        fact = set_up(by_data)
+        if set_up(by_data):
+            continue
+        marks = [MARKS[combine(by_data[data]).word] if data in by_data else "" for data in letters]
         paper = next(iter(by_data.values()))[0].claim.paper
-        whole = marks({data: combine(one).word for data, one in by_data.items()})
-        rows[fact].append((f"set-up: {words}" if fact else words, paper, *whole))
-        readings: dict[str, dict[str, str]] = {}
-        for data, one in by_data.items():
-            for finding in one:
-                readings.setdefault(finding.claim.reading, {})[data] = finding.verdict.word
-        for reading, verdicts in readings.items() if len(readings) > 1 else ():
-            rows[fact].append((Text(f"  · {reading}", "dim"), "", *marks(verdicts)))
+        rows.append([words, paper, *(Text(mark, _COLOURS.get(mark, "")) for mark in marks)])
     notes = [
         ", ".join(f"{mark} {word}" for word, mark in MARKS.items()) + ".",
         ", ".join(f"{letter}: {data}" for data, letter in letters.items()) + ".",
-        f"{tally(findings)}. A claim with several readings (·) counts once.",
+        f"{tally(findings)}.",
     ]
-    headings = ("claim", "paper", *letters.values())
-    table("Claims of Section VI", headings, [*rows[0], (), *rows[1]], notes=notes)
+    table("Claims of Section VI", ("claim", "paper", *letters.values()), rows, notes=notes)

@@ -293,5 +293,5 @@ def test_summary_fits_a_narrow_terminal(study, capsys, monkeypatch):
     out = capsys.readouterr().out
     assert max(len(line) for line in out.splitlines()) <= 80
     text = " ".join(out.split())
-    assert "10 reproduced, 10 reproduced in shape, 1 not reproducible, 5 contradicted; of 9 facts" in text
-    assert "E[log x]" in out
+    assert "26 claims: 10 reproduced, 10 reproduced in shape, 1 not reproducible, 5 contradicted; of 9 facts" in text
+    assert "set-up:" not in text and sum(text.count(mark) for mark in "✓≈∅✗") == 26 + 4  # each once, and the key

@@ -174,6 +174,27 @@ class Context:
             found[i] = np.argmax(np.where(self.shown == group[i], likely, -1.0))
         return found
 
+    def remembering(self, follow: Any, first: int = 0) -> Context:
+        """Return the chain with a memory of what was shown: its state `h` becomes ``follow[h, sign]`` with each sign.
+
+        Observations show the memory, too, so that the best agent without memory here is the best agent with that
+        memory there. The memory changes no optimum.
+
+        Parameters
+        ----------
+        follow : array_like of int of shape (H, number of signs)
+        first : int
+            State before the first sign.
+        """
+        table = np.asarray(follow)
+        count, c = len(table), len(self)
+        onto = np.eye(count)[table[:, self.shown]]  # [h, v, k]: with the context v the memory h becomes k
+        moves = np.einsum("...wv,hvk->...hwkv", self.transition, onto)
+        start = np.einsum("v,vk->kv", self.start, onto[first])
+        shown = np.concatenate([np.repeat(np.eye(count), c, axis=0), np.tile(self.features, (count, 1))], axis=1)
+        names = tuple(f"{name}, memory {h}" for h in range(count) for name in self.names)
+        return Context(moves.reshape(*moves.shape[:-4], count * c, count * c), names, start.ravel(), shown)
+
     # ------------------------------------------------------------ trees
     def branching(self, horizon: int) -> tuple[int, int] | None:
         """Return the first (time, context) that can be reached in two ways, None if time and context tell the past."""

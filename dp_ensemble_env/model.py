@@ -57,17 +57,15 @@ ALWAYS_PUBLIC = (
 class EnsembleModel:
     """An ensemble of loads, its default dynamics, and what its power is worth.
 
-    Time `t` counts decisions: ``times[t]`` is the instant of decision `t`, and
-    the state at `t` is the ensemble's mean power over the interval that ends
-    there. The reward of decision `t` is the utility of the state at ``t + 1``.
+    Time `t` counts decisions: ``times[t]`` is the instant of decision `t`, and the state at `t` is the ensemble's mean
+    power over the interval that ends there. The reward of decision `t` is the utility of the state at ``t + 1``.
 
     Parameters
     ----------
     default : array_like of shape (n, n) or (T, n, n)
-        Row-stochastic: ``default[b, a]`` is the probability of moving from
-        power level `b` to level `a` in one step when nobody interferes. With
-        `nature` it is the probability of decision `a`, shape (n, m) or (T, n, m), and
-        with `context` it may depend on that, too, shape (T or 1, c, n, m).
+        Row-stochastic: ``default[b, a]`` is the probability of moving from power level `b` to `a` in one step when
+        nobody interferes. With `nature` it is the probability of decision `a`, (n, m) or (T, n, m), and with `context`
+        it may depend on that, too, (T or 1, c, n, m).
     power_kw : array_like of shape (n,)
         Power of one building at each level.
     utility : array_like of shape (T + 1, n) or, with `context`, (T + 1, c, n)
@@ -77,61 +75,45 @@ class EnsembleModel:
     buildings : int
         How many buildings the ensemble has (for totals only).
     initial : array_like
-        Either a distribution over the states, floats of shape (n,), or a list
-        of start states, integers, which are equally likely then. By default
-        every state is.
+        A distribution over the states, floats of shape (n,), or start states, integers, which are equally likely then.
+        By default every state is.
     times : array_like of datetime64 of shape (T + 1,), optional
         By default quarter hours from midnight.
     event : EventTimeline, optional
-        Prices, incentive and window on the same times, for reports, the
-        environment's price observations and pictures.
+        Prices, incentive and window on the same times, for reports, price observations and pictures.
     counts : array_like of int of shape (n, n), optional
-        Transitions observed, from which the adjacency of the privacy analysis
-        follows. As private as the default matrix: they go when another default
-        comes, unless new ones come with it.
+        Observed transitions, for the adjacency of the privacy analysis. They are as private as the default, and go when
+        another default comes without new ones.
     notes : iterable of str
-        Plain sentences about how the model was made, for reports: what results
-        are for, why there is no baseline, how thin the readings are. They tell of
-        days and numbers of readings, never of powers or transitions. No part of the
-        fingerprint.
+        Sentences about how the model was made, for reports. They tell of days and numbers of readings, never of powers
+        or transitions. No part of the fingerprint.
     public_fields : iterable of str
-        What is public by declaration, of ``"levels"`` (`power_kw`), ``"utility"``, ``"penalty"``,
-        ``"initial"``, ``"baseline"`` (of the event) and ``"notes"``; see `public`. By
-        default the first three. Number of buildings, times and prices are
-        public always, and so is what follows; `default` and `counts` never are.
+        What is public by declaration, of `DECLARABLE`; see `public`. `default` and `counts` never are.
     nature : array_like of shape (m, n), (T, m, n) or (T or 1, c, m, n), optional
-        Where each decision leads, row-stochastic: the physics that nobody controls.
-        Without it a decision is the next state.
+        Where each decision leads, row-stochastic. Without it a decision is the next state.
     context : Context, optional
         What moves by itself and concerns every load: prices, the weather, an event.
     coupling : Coupling, optional
-        A cost of the loads' mean power, a limit or a target. It needs a spread start, and
-        with a context one of which every (time, context) can be reached in one way only.
+        A cost of the loads' mean power, a limit or a target. It needs a spread start, and with a context one of which
+        every (time, context) can be reached in one way only.
     spread_start : bool
-        False: a start state is drawn from `initial`, and all loads start there. True:
-        `initial` is how the loads are spread over the states at the start.
+        Whether the loads are spread over the states by `initial` at the start; else all start in one state drawn
+        from it.
     shares_shown : bool
-        Whether observations show how the loads are spread over the states. If not, these
-        entries are zero; without a coupling that costs the optimum nothing.
+        Whether observations show how the loads are spread over the states; zeros if not.
     tilt_scale : array_like of shape (T,), optional
-        Nats of tilt that an action of one stands for at each decision; by default a
-        bound that no optimum passes (`envs.actions.action_scale`).
+        Nats of tilt that an action of one stands for; by default a bound that no optimum passes.
     guess : array_like, optional
-        Behaviour that a textbook would suggest, of the shape of `default`: what a plan
-        without data may use. By default a lazy walk.
+        Behaviour that a textbook would suggest, of the shape of `default`; by default a lazy walk.
     support : array_like of bool, optional
-        Decisions (without nature: transitions) that are possible by public knowledge, of the shape of `default`, as a
-        textbook or the construction of the loads says, not the data. With nature the decisions that `guess` allows
-        are declared possible, if nothing else is. See `declared_support`.
+        Decisions that are possible by public knowledge, of the shape of `default`; see `declared_support`.
     ties : array_like of int of shape (n, m), optional
-        Decisions with equal numbers are equally likely by public knowledge, such as in states that differ in
-        something which behaviour ignores. Numbers outside the support mean nothing.
-    scenario : str
-        Name of the scenario that it is an instance of; empty for a model of your own. Its
-        environments take the signals that were recorded with the scenario.
+        Decisions with equal numbers are equally likely by public knowledge. Numbers outside the support mean nothing.
     axes : iterable of Axis
-        The quantities that a state is made of, in C order, for pictures; empty if states
-        are power levels.
+        The quantities that a state is made of, in C order, for pictures; empty if states are power levels.
+    scenario : str
+        Name of the scenario that it is an instance of, whose signals its environments take; empty for a model of your
+        own.
     """
 
     default: FloatArray = field(repr=False)
@@ -262,30 +244,22 @@ class EnsembleModel:
         power : PowerSeries, or array_like with `times`
             Power in kW, stamps at the starts of the intervals.
         event : DemandResponseEvent, optional
-            By default that of 2 July 2018. Its step must be a multiple of the
-            series' own, which is averaged to it.
+            By default that of 2 July 2018. Its step must be a multiple of the series' own, which is averaged to it.
         profile : {"building", "aggregate"}
-            Whether the series is one building, of which `buildings` synthetic
-            copies are made (`markov.ensemble`), or already their aggregate.
+            Whether the series is one building, of which `buildings` synthetic copies are made, or their aggregate.
         n_states, binning, on_unvisited, season, exclude
-            See `markov.estimate_chain`.
+            See `estimate_chain`.
         holidays : iterable of str
             Days that the customer baseline passes over.
-        rng : numpy Generator or int
-            For the synthetic copies.
         public : iterable of str
-            Which of ``"levels"``, ``"initial"``, ``"baseline"`` and ``"notes"`` are public
-            knowledge. By default none is: all are computed from the series, the
-            levels from its extremes.
+            Which of ``"levels"``, ``"initial"``, ``"baseline"`` and ``"notes"`` are public knowledge. By default none
+            is: all are computed from the series.
 
         Notes
         -----
-        `initial` is the distribution of the states in which similar days of
-        the series were when control begins; all states are equally likely if
-        there is no such day. The customer baseline is computed when ten
-        complete similar days precede the event, else it is None and `notes`
-        say why. A date outside the data and fewer transitions than levels are
-        refused; fewer than ten transitions a level are noted.
+        `initial` says where similar days of the series were when control begins; without such a day all states are
+        equally likely. Without ten complete similar days before the event there is no customer baseline, and `notes`
+        say why.
         """
         return cls(
             buildings=buildings,
@@ -436,21 +410,10 @@ class EnsembleModel:
     def public(self, release: Any) -> EnsembleModel:
         """Return a model built from public fields and a release alone: what may be handed out.
 
-        The release takes the place of the default. What is not declared in
-        `public_fields` is left out: all start states are equally likely then, there is
-        no baseline and no note, and the utility is what the levels cost at the event's prices. Counts are always
-        left out, and so is every field that is not named here.
-
-        Parameters
-        ----------
-        release : Release
-            Or anything else with a `matrix` that may be published.
-
-        Raises
-        ------
-        ValueError
-            If the power levels or the penalty are private, or a utility that does not follow from prices: without
-            them there is no problem to hand out.
+        The release, or anything else with a `matrix`, takes the place of the default. Whatever is not declared public
+        is left out: start states are equally likely then, there is no baseline and no note, and the utility is what
+        the levels cost at the event's prices. A model without public levels or penalty is refused, and one whose
+        private utility does not follow from prices.
 
         Examples
         --------

@@ -1,4 +1,4 @@
-"""The documentation of the scenarios, written from their cards, their recorded probes and the recorded leaderboard.
+"""The documentation of the scenarios, written from their cards and their recorded probes.
 
 ``make scenario-pages`` writes the gallery in the README, a page for each scenario with its picture, and the page that
 compares them. A test keeps the files equal to what this module writes.
@@ -7,8 +7,8 @@ compares them. A test keeps the files equal to what this module writes.
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
-import re
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,9 @@ from dp_ensemble_env.agents.statistics import interval
 from dp_ensemble_env.envs import actions
 from dp_ensemble_env.envs.registration import ACTIONS
 from dp_ensemble_env.envs.tables import AHEAD, Row
-from dp_ensemble_env.experiments.probes import Mode, Probes, recorded
+from dp_ensemble_env.experiments.probes import Probes, recorded
 from dp_ensemble_env.experiments.runner import read_results
-from dp_ensemble_env.experiments.standings import HONEST, Standings, by_problem, markdown
+from dp_ensemble_env.experiments.standings import HONEST, Standings, markdown
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.tools.files import atomic_write
 
@@ -31,67 +31,49 @@ BEGIN, END = "<!-- scenarios: written by make scenario-pages -->", "<!-- end of 
 ACROSS = 4
 #: How many seeds are looked at for an episode with many contexts.
 SEEDS = 20
-#: A scenario tests feedback, or data, where the open loop, or the public guess, scores no more.
+#: A scenario tests something where the probe that does without it scores no more.
 DEMANDING = 85.0
-READING = (
-    "Scores of the instance that the ids play, 0 = uncontrolled, 100 = optimum, computed exactly in the mean field. "
-    "*Open loop*: the best tilts by time alone, blind to the context. *Public guess*: the plan made without "
-    "data, on the scenario's textbook behaviour, or on a lazy walk where there is no textbook. In the columns of the "
-    "action modes: the best action that is held throughout, and the ceiling, which is the best by time and context "
-    "that was found (a plan that also looks at the shares may gain a point more). A learner has learnt something "
-    "where it is above the first number, and everything at the second. A scenario tests *feedback* where the open loop "
-    f"leaves {100 - DEMANDING:g} points or more, *data* where the public guess does, and *constraint* where the "
-    "aggregate has a limit or a target."
-)
-NOTE = (
-    "Interquartile mean over test instances. Agents that plan are made on each instance, or on a release of it, and "
-    "scored exactly; learners play instances that they never saw. [Leaderboard](leaderboard.md) has the intervals."
-)
+COLUMNS = {"open loop": "open_loop", "blind": "blind", "without data": "public_guess", "myopic": "myopic"}
+OF_MODES = ("constant", "by context", "ceiling", "all ones", "random 0.5", "random 1")
 #: Below the gallery.
 SHORT = "Left: uncontrolled; right: optimal. [What each of them tests](docs/scenarios.md)."
 
 
 # ------------------------------------------------------------------ tables
-def held(one: Mode) -> str:
-    """Return the scores of the best constant action of a mode and of its ceiling, as in ``94.2 / 98.2``."""
-    return f"{_number(one.constant)} / {_number(one.ceiling)}"
-
-
 def needs(name: str, found: Probes) -> str:
     """Say what a scenario tests."""
-    words = [
-        word for word, score in (("feedback", found.open_loop), ("data", found.public_guess)) if score <= DEMANDING
-    ]
-    return ", ".join([*words, *(["constraint"] if scenarios.make(name).coupling is not None else [])]) or "–"
+    probes = {"feedback": found.open_loop, "memory": found.blind, "data": found.public_guess}
+    words = [word for word, score in probes.items() if score <= DEMANDING]
+    model = scenarios.make(name)
+    if "memory" in words and model.shares_shown:
+        words[words.index("memory")] = "shares"
+    return ", ".join([*words, *(["constraint"] if model.coupling is not None else [])]) or "–"
 
 
-def probe_table(link: str) -> str:
-    """Return the table of all built-in scenarios; `link` is where their pages are."""
-    headings = ["scenario", "tests", "open loop", "public guess", *ACTIONS]
+def probe_table() -> str:
+    """Return the table of all built-in scenarios."""
+    headings = ["scenario", "tests", *COLUMNS, "constant", "by context", "ceiling"]
     rows = []
     for name in scenarios.BUILT_IN:
         found = recorded(name)[0]
-        of_modes = [held(found.modes[mode]) for mode in ACTIONS]
-        numbers = [_number(found.open_loop), _number(found.public_guess), *of_modes]
-        rows.append([f"[{name}]({link}{name}.md)", needs(name, found), *numbers])
+        signals = found.modes["signals"]
+        scores = [getattr(found, key) for key in COLUMNS.values()]
+        scores += [signals.constant, signals.by_context, signals.ceiling]
+        rows.append([f"[{name}](scenarios/{name}.md)", needs(name, found), *map(number, scores)])
     return markdown(headings, rows)
 
 
-def modes_table(found: Probes) -> str:
-    """Return what simple controllers score in each action mode."""
-    headings = ["action", "best constant", "best by context", "ceiling", "all ones", "random, sd 0.5", "random, sd 1"]
-    return markdown(headings, [[name, *map(_number, one)] for name, one in found.modes.items()])
+def number(value: float) -> str:
+    """Write a score, a dash where it does not apply."""
+    return "–" if np.isnan(value) else f"{value + 0.0:.1f}".replace("-", "−")
 
 
-def constants() -> str:
-    """Say in one sentence what a constant action in signals scores already."""
-    scores = {name: recorded(name)[0].modes["signals"].constant for name in ("call", "spot")}
-    words = " and ".join(f"{score:.0f} on {name}" for name, score in scores.items())
-    return f"The units of signals and prices follow the context by half, so a constant action already scores {words}."
-
-
-def _number(value: float) -> str:
-    return f"{value + 0.0:.1f}".replace("-", "−")
+def gallery(images: str, pages: str) -> str:
+    """Return the pictures of all scenarios, each a link to its page."""
+    cells = [f"[![{name}]({images}{name}.gif)<br>{name}]({pages}{name}.md)" for name in scenarios.BUILT_IN]
+    cells += [""] * (-len(cells) % ACROSS)
+    rows = [cells[i : i + ACROSS] for i in range(0, len(cells), ACROSS)]
+    return markdown(rows[0], rows[1:])
 
 
 def listing(standings: Standings) -> str:
@@ -109,46 +91,38 @@ def listing(standings: Standings) -> str:
 # ------------------------------------------------------------------ pages
 def readme_section() -> str:
     """Return what stands between the marks in the README."""
-    cells = [
-        f"[![{name}](docs/images/scenarios/{name}.gif)<br>{name}](docs/scenarios/{name}.md)"
-        for name in scenarios.BUILT_IN
-    ]
-    cells += [""] * (-len(cells) % ACROSS)
-    rows = [cells[i : i + ACROSS] for i in range(0, len(cells), ACROSS)]
-    return f"{BEGIN}\n\n{markdown(rows[0], rows[1:])}\n{_filled(SHORT)}\n\n{END}"
+    return f"{BEGIN}\n\n{gallery('docs/images/scenarios/', 'docs/scenarios/')}\n{_filled(SHORT)}\n\n{END}"
 
 
-def overview(standings: Standings) -> str:
+def overview() -> str:
     """Return the page on all scenarios."""
-    stories = "\n".join(
-        _item(
-            f"[{scenarios.card(name).title}](scenarios/{name}.md), `{scenarios.environment_id(name)}`: "
-            f"{first_sentence(scenarios.card(name).story)}"
-        )
-        for name in scenarios.BUILT_IN
+    constant = {name: recorded(name)[0].modes["signals"].constant for name in ("call", "spot")}
+    reading = (
+        "Scores of training instance 0 in the mean field: 0 = uncontrolled, 100 = optimum. *Open loop*: the best plan "
+        "by time alone. *Blind*: the best plan by time and by the context shown now, with neither memory nor a look at "
+        "the shares. *Without data*: the plan made on the textbook's behaviour, or on a lazy walk where there is no "
+        "textbook. *Myopic*: looks one step ahead. The last three columns are actions of the default mode, "
+        "signals: the best one held throughout, the best one for each context shown, the best by time and context. "
+        f"Signals follow the context by half, so a constant action already scores {constant['call']:.0f} on call and "
+        f"{constant['spot']:.0f} on spot. A scenario tests *feedback*, *memory* (or *shares*) or *data* where the plan "
+        f"that does without scores at most {DEMANDING:g}."
     )
-    headings, rows = by_problem(standings)
     return f"""<!-- Written by make scenario-pages. -->
 # The scenarios
 
-Eleven control problems, each with an environment id, an exact optimum, instances by number in disjoint sets for
-training, validation and test, and a card (`dp-ensemble scenarios NAME`). Ids exist for every action mode, such as
-`dp_ensemble/Spot-tilt-v1`; the one without a mode takes signals. `population=`, `instance=`, `split=` and `privacy=`
-are arguments. A version is frozen: whatever changes the numbers of a scenario gets a new one.
+Each scenario is a control problem with a known optimum, an environment id, and separate instances for training,
+validation and test. A version is frozen: a change of its numbers makes a new one.
 
-{stories}
+{gallery("images/scenarios/", "scenarios/")}
+Left: uncontrolled; right: optimal.
 
-## What simple controllers score
+## What each of them tests
 
-{probe_table("scenarios/")}
-{_filled(READING)}
+{probe_table()}
+{_filled(reading)}
 
-{_filled(constants() + " Each page shows more of every mode. `dp-ensemble scenarios --probe` computes them again.")}
-
-## What agents score on instances that they never saw
-
-{markdown(headings, rows)}
-{_filled(NOTE)}
+`dp-ensemble scenarios --probe` computes the table again. [The model](model.md) says when memory and the shares matter;
+the [leaderboard](leaderboard.md) shows what agents reach on test instances.
 
 ```{{toctree}}
 :hidden:
@@ -158,70 +132,52 @@ are arguments. A version is frozen: whatever changes the numbers of a scenario g
 
 
 def page(name: str) -> str:
-    """Return the page of a scenario: its card."""
-    card, model = scenarios.card(name), scenarios.make(name)
-    size = f"{model.n_states} states, {model.horizon} decisions of {60 * model.step_hours:g} minutes"
-    facts = [
-        ("States", card.states),
-        ("Contexts", "" if model.context is None else model.context.words),
-        ("Size", f"{size}, {model.buildings:,} loads"),
-        ("Private", card.private),
-        ("Sources", card.sources),
-        ("Environment", ", ".join(f"`{id}`" for id in ids(name))),
-        ("Observation", _observation(model)),
-        ("Actions", _actions(model)),
-        ("Reward", _reward(model)),
-    ]
-    shown = "\n".join(_item(f"**{label}**: {text}") for label, text in facts if text)
-    found = recorded(name)
-    headings = ["instance", "open loop", "public guess", "myopic", *ACTIONS]
-    rows = [
-        [str(i), *map(_number, (one.open_loop, one.public_guess, one.myopic)), *map(held, one.modes.values())]
-        for i, one in enumerate(found)
-    ]
-    hows = "\n".join(f"- {key.replace('_', ' ')}: {text}" for key, text in found[0].how.items())
+    """Return the page of a scenario, in the form of Gymnasium's."""
+    card, model, found = scenarios.card(name), scenarios.make(name), recorded(name)
+    identity = scenarios.environment_id(name)
+    rows = [[str(i), *(number(getattr(one, key)) for key in COLUMNS.values())] for i, one in enumerate(found)]
+    modes = [[mode, *map(number, scores)] for mode, scores in found[0].modes.items()]
     return f"""<!-- Written by make scenario-pages. -->
 # {card.title}
 
-{_filled(card.story)}
-
 ![An episode of {name}: uncontrolled on the left, under the optimal policy on the right](../images/scenarios/{name}.gif)
 
-*One episode in the mean field, uncontrolled and under the optimal policy.*
-
-{shown}
+{_filled(card.story)}
 
 ```python
-import gymnasium
+import dp_ensemble_env, gymnasium
 
-env = gymnasium.make("dp_ensemble_env:{scenarios.environment_id(name)}")
+env = gymnasium.make("{identity}")
 ```
+
+- **Episode**: {model.horizon} decisions of {60 * model.step_hours:g} minutes, {model.buildings:,} loads
+{_item("States", card.states)}
+{_item("Observation", _observation(model))}
+{_item("Actions", _actions(model))}
+{_item("Reward", _reward(model))}
+{_item("Arguments", _arguments(name))}
+{_item("Private", card.private)}
+{_item("Sources", card.sources)}
 
 ## Probes
 
-{markdown(headings, rows)}
-0 = uncontrolled, 100 = optimum. Action modes: best constant action / ceiling. More of instance 0:
+{markdown(["instance", *COLUMNS], rows)}
+{markdown(["mode", *OF_MODES], modes)}
+{_filled(_notes(found[0]))}
 
-{modes_table(found[0])}
-*By context*: one action for each context that is shown. *Random*: the mean score of random actions, clipped to the box.
-How these numbers were found:
+## Versions
 
-{hows}
+v{card.version}: first release.
 """
-
-
-def ids(name: str) -> list[str]:
-    """Return the environment ids of a scenario."""
-    return [scenarios.environment_id(name, mode) for mode in (None, *ACTIONS)]
 
 
 def _observation(model: EnsembleModel) -> str:
     """Say what is observed."""
-    features = 0 if model.context is None else model.context.features.shape[1]
-    shape = model.n_states + 1 + AHEAD + features
-    more = f", and {features} numbers for the context" if features else ""
-    ahead = f"the {'prices' if model.coupling is None else 'limits or targets'} of the next {AHEAD} steps"
-    return f"`Box(0, 1, ({shape},))`: the shares of the {model.n_states} states, the time that is left, {ahead}{more}"
+    shape = model.n_states + 1 + AHEAD + (0 if model.context is None else model.context.features.shape[1])
+    shares = f"shares of the {model.n_states} states" if model.shares_shown else f"{model.n_states} zeros (hidden)"
+    ahead = f"{'prices' if model.coupling is None else 'limits or targets'} of {AHEAD} steps"
+    context = "" if model.context is None else f", context ({', '.join(model.context.signs)})"
+    return f"`Box(0, 1, ({shape},))`: {shares}, time left, {ahead}{context}"
 
 
 def _actions(model: EnsembleModel) -> str:
@@ -229,35 +185,42 @@ def _actions(model: EnsembleModel) -> str:
     shapes = []
     for name in ACTIONS:
         space = actions.mode(name).space(model)
-        size = f"{space.n} prices" if hasattr(space, "n") else " × ".join(map(str, space.shape or ()))  # a Discrete
+        size = space.n if hasattr(space, "n") else " × ".join(map(str, space.shape or ()))
         shapes.append(f"`{name}` {size}")
-    return "; ".join(shapes) + ". Zero, or the price in the middle, leaves the loads alone"
+    return "numbers by mode: " + ", ".join(shapes)
 
 
 def _reward(model: EnsembleModel) -> str:
-    """Say what is earned and paid."""
-    coupling = "" if model.coupling is None else ", less the cost of the limit or target"
+    """Say what a point and a nat cost."""
+    less = "" if model.coupling is None else ", less the coupling"
     return (
-        f"the utility of the states that are reached, less {model.discomfort_penalty:.3g} $ per nat of divergence from "
-        f"the default behaviour{coupling}. In points it is what an action gains over leaving the loads alone from here "
-        f'on; one point is {Row.of(model).point:.3g} $ per load. With `reward="dollars"` it is in dollars'
+        f"points, worth ${Row.of(model).point:.3g} per load; `dollars` are utility less "
+        f"${model.discomfort_penalty:.3g} per nat of discomfort{less}"
     )
+
+
+def _arguments(name: str) -> str:
+    """Name the settings of the scenario itself."""
+    known = inspect.signature(scenarios.factory(name)).parameters.values()
+    own = [f"`{one.name}={one.default!r}`" for one in known if one.default is not one.empty and one.name != "seed"]
+    return f"{', '.join(own)} in `scenarios.make`; others: [the environment](../environment.md)"
+
+
+def _notes(found: Probes) -> str:
+    """Say how to read the probes, and what memories are worth."""
+    rungs = ", ".join(f"{name} {number(score)}" for name, score in found.ladder.items())
+    worth = f"What the best agent with a memory scores on instance 0: {rungs}. " if rungs else ""
+    return f"{worth}[How to read the probes](../scenarios.md)."
 
 
 def _filled(text: str) -> str:
     return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
 
 
-def _item(text: str) -> str:
+def _item(label: str, text: str) -> str:
     """Return an item of a list."""
-    return textwrap.fill(
-        text, 120, initial_indent="- ", subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
-    )
-
-
-def first_sentence(text: str) -> str:
-    """Return a text up to its first full stop before a capital."""
-    return re.split(r"(?<=[.:])\s+(?=[A-Z])", text)[0].rstrip(":")
+    given = f"- **{label}**: {text}"
+    return textwrap.fill(given, 120, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
 def texts(root: Path) -> dict[Path, str]:
@@ -269,7 +232,7 @@ def texts(root: Path) -> dict[Path, str]:
     standings = Standings(read_results(root / "docs" / "leaderboard.json")[1])
     found = {
         root / "README.md": before + readme_section() + rest.split(END, 1)[1],
-        root / "docs" / "scenarios.md": overview(standings),
+        root / "docs" / "scenarios.md": overview(),
         root / "dp_ensemble_env" / "scenarios" / scenarios.LISTING.name: listing(standings),
     }
     return found | {root / "docs" / "scenarios" / f"{name}.md": page(name) for name in scenarios.BUILT_IN}

@@ -13,7 +13,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from dp_ensemble_env.chain.event import DemandResponseEvent
 from dp_ensemble_env.context import Context
-from dp_ensemble_env.control.dynamics import default_kernel
 from dp_ensemble_env.control.lsmdp import log_probabilities
 from dp_ensemble_env.meter import PowerSeries
 from dp_ensemble_env.model import EnsembleModel
@@ -97,12 +96,6 @@ def test_private_counts_do_not_travel_with_a_release():
     assert_array_equal(model.override(discomfort_penalty=4.0).counts, model.counts)
 
 
-def test_campus_event_with_another_default_has_no_counts():
-    campus = campus_event()
-    assert campus.counts is not None
-    assert campus_event(default=np.full((20, 20), 0.05)).counts is None
-
-
 # ------------------------------------------------------------------ nature and context
 def test_tables_are_written_out_in_full():
     model = nature_model(6, n=2, m=5, c=3, varying=False)
@@ -159,23 +152,6 @@ def test_the_model_says_what_its_results_are_for():
     (whole,) = EnsembleModel.from_series(meter(), profile="aggregate", buildings=7).notes
     assert whole == "Results are for the metered load itself; figures per building divide it by 7."
     assert campus_event().notes == ()
-
-
-def test_zero_has_no_sign():
-    signed = {**GOOD, "default": [[1.0, -0.0], [0.5, 0.5]], "utility": np.full((4, 2), -0.0)}
-    plain = {**GOOD, "default": [[1.0, 0.0], [0.5, 0.5]]}
-    one, other = EnsembleModel(**signed), EnsembleModel(**plain)
-    assert one.fingerprint == other.fingerprint
-    assert len(default_kernel(one).indices) == 3  # a negative zero is no transition, either
-
-
-def test_notes_stay_with_variations_and_out_of_the_fingerprint():
-    bare, noted = EnsembleModel(**GOOD), EnsembleModel(**GOOD, notes=["Made up."])
-    assert noted.notes == ("Made up.",) and noted.fingerprint == bare.fingerprint
-    assert noted.with_default(np.eye(2)).notes == noted.override(buildings=3).notes == ("Made up.",)
-    for wrong in ("Made up.", [3]):
-        with pytest.raises(ValueError, match="notes must be a list of sentences"):
-            EnsembleModel(**GOOD, notes=wrong)
 
 
 def test_a_date_outside_the_data_is_refused():

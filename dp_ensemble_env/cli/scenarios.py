@@ -19,7 +19,7 @@ from dp_ensemble_env.tools.files import atomic_write, check_writable
 from dp_ensemble_env.tools.validation import check_count
 
 #: Columns of the tables of probes: heading and attribute.
-COLUMNS = {"open loop": "open_loop", "public guess": "public_guess", "myopic": "myopic"}
+COLUMNS = {"open loop": "open_loop", "blind": "blind", "public guess": "public_guess", "myopic": "myopic"}
 OF_MODES = {
     "constant": "constant", "by context": "by_context", "ceiling": "ceiling",
     "ones": "ones", "random 0.5": "half", "random 1": "one",
@@ -30,9 +30,10 @@ LIST_NOTE = (
     "knowledge. PPO: by the leaderboard's protocol, on test instances."
 )
 NOTE = (
-    "0 = uncontrolled, 100 = optimum; exact, in the mean field. Open loop: best tilts by time alone. Public guess: "
-    "plan without data. Constant, by context, ceiling: the best action that is held, held in each context, and by time "
-    "and context. Random: mean over actions with that standard deviation."
+    "0 = uncontrolled, 100 = optimum; exact, in the mean field. Open loop: best tilts by time alone. Blind: by time "
+    "and context shown, without memory or shares. Public guess: plan without data. Constant, by context, ceiling: the "
+    "best action that is held, held in each context, and by time and context. Random: mean over actions with that "
+    "standard deviation."
 )
 
 
@@ -102,7 +103,7 @@ class Scenarios:
             with atomic_write(self.json) as stream:
                 json.dump(flat, stream, indent=1, ensure_ascii=False)
         if self.csv:
-            keys = [key for key in flat[0] if key not in ("how", "modes")]
+            keys = [key for key in flat[0] if key not in ("how", "modes", "ladder")]
             modes = [(mode, key) for mode in flat[0]["modes"] for key in Mode._fields]
             lines = [[*(row[key] for key in keys), *(row["modes"][mode][key] for mode, key in modes)] for row in flat]
             write_csv(self.csv, [*keys, *(f"{mode} {key}" for mode, key in modes)], lines)
@@ -141,9 +142,11 @@ def _shown(of: Any, columns: dict[str, str]) -> list[str]:
 
 def _probes(of: Probes) -> list[tuple[str, str]]:
     """Say in words what the probes of an instance are."""
-    needs = f"best open loop {of.open_loop:.1f}, public guess {of.public_guess:.1f}, myopic {of.myopic:.1f}"
+    blind = f", blind {of.blind:.1f}" if of.blind < 100.0 else ""
+    needs = f"best open loop {of.open_loop:.1f}{blind}, public guess {of.public_guess:.1f}, myopic {of.myopic:.1f}"
     modes = [
         (f"{name} mode", f"constant {one.constant:.1f}, by context {one.by_context:.1f}, ceiling {one.ceiling:.1f}")
         for name, one in of.modes.items()
     ]
-    return [("probes", f"{needs} (0 uncontrolled, 100 optimum)"), *modes]
+    ladder = [("memory", ", ".join(f"{name} {score:.1f}" for name, score in of.ladder.items()))]
+    return [("probes", f"{needs} (0 uncontrolled, 100 optimum)"), *(ladder if of.ladder else []), *modes]

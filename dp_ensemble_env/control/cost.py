@@ -17,10 +17,8 @@ paper
     .. math:: \Delta C = \gamma\sum_a\tilde\pi[a](\log K[a]-\log P[a])
               - \gamma\log\sum_a K[a]\tilde z[a] + \gamma\log\sum_a P[a]z[a].
 
-    For Taylor and Digamma the private cost-to-go contains the pessimism of the
-    kernel, so this overstates the loss, often tenfold. For a policy solved on
-    a release it errs the other way: each release's own optimum takes the noise
-    for opportunity, and the formula understates the loss, about by half.
+    It overstates the loss of Taylor and Digamma, often tenfold, since the private cost-to-go contains the pessimism of
+    the kernel. It understates the loss of a policy solved on a release, about by half.
 """
 
 from __future__ import annotations
@@ -75,7 +73,7 @@ def cost_of_privacy(
     samples: int = 1000,
     rng: np.random.Generator | int | None = None,
 ) -> FloatArray:
-    """Return the cost of privacy at every time and state.
+    """Return the cost of privacy at every time and state, (T, [c,] n), in dollars per building.
 
     Parameters
     ----------
@@ -84,24 +82,14 @@ def cost_of_privacy(
     k : float
         Concentration of the Dirichlet noise; infinite means none, and no cost.
     method : {"taylor", "digamma", "average-sampled", "average-expansion", "average-exact", "release"}
-        ``"average-…"`` deploys the averaged policy (``"average"`` is short for
-        ``"average-sampled"``); ``"release"`` deploys a policy solved on a single
-        release, in expectation over the release. The two differ by an order
-        in `k`.
+        ``"average-…"`` deploys the averaged policy, ``"release"`` a policy solved on a single release, in expectation
+        over the release; the two differ by an order in `k`.
     formula : {"exact", "paper"}
-        For the average-value methods the paper's formula is Corollary 3
-        without its misprints (E3): the expectation over releases of the same
-        expression, which is the same for all of them.
+        For the average-value methods the paper's is Corollary 3 without its misprints (E3).
     samples : int
-        Draws for the methods that need them; see `release_cost` for the
-        standard error.
+        Draws for the methods that need them; see `release_cost` for the standard error.
     rng : numpy Generator or int, optional
         By default the operating system's entropy.
-
-    Returns
-    -------
-    ndarray of shape (T, n)
-        Dollars per building.
     """
     check_instance(model, EnsembleModel, "model")
     method = "average-sampled" if isinstance(method, str) and method == "average" else method

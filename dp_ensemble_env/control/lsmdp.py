@@ -14,27 +14,18 @@ default dynamics. With the desirability
     \pi_t[b,a]  &= \exp(\log K[b,a] + \log z_{t+1}[a] - \log g_t[b]) \\
     \log z_t[b] &= U_t[b]/\gamma + \log g_t[b]
 
-The kernel :math:`K` is the default matrix for the standard policy, and
-:math:`\exp E[\log \tilde P]` for the noise-aware ones (Theorem 3); its rows
-need not sum to one, the policy is normalised anyway.
+The kernel :math:`K` is the default matrix for the standard policy, and :math:`\exp E[\log \tilde P]` for the
+noise-aware ones (Theorem 3); its rows need not sum to one. ``kernel[b, a]`` goes *from* state `b` *to* state `a`, and
+``utility[t, b]`` is what state `b` is worth at time `t`, ``t = 0 … T``. A batch axis comes first.
 
-Indices: ``kernel[b, a]`` goes *from* state `b` *to* state `a`, rows are present
-states. ``utility[t, b]`` is what state `b` is worth at time `t`, ``t = 0 … T``.
-A batch axis, where there is one, comes first; a kernel of three dimensions is
-always one that changes with time.
+Numerics. :math:`z` itself underflows within a few steps when :math:`U/\gamma` is about -100, so every row has its own
+log-sum-exp. The running sum of :math:`U/\gamma` is carried apart from the differences between states: the policy
+depends on the differences alone and keeps its twelve digits however long the horizon is. Only the nonzeros of the
+kernel are visited.
 
-Numerics. :math:`z` itself underflows within a few steps when :math:`U/\gamma`
-is about -100, and a single shift for all states loses the states far from the
-maximum, so every row has its own log-sum-exp. The running sum of
-:math:`U/\gamma` is carried apart from the differences between states: the
-policy depends on the differences alone and keeps its twelve digits however
-long the horizon is. Only the nonzeros of the kernel are visited.
-
-**Nature and context.** Real loads do not choose their next state outright: a
-thermostat decides on or off, and the room follows. With ``nature`` a column of the
-kernel is a *decision* :math:`a`, and :math:`N_t[a, s']` says where it leads, at no cost.
-A ``context`` :math:`w`, common to all loads, moves by itself, :math:`W_t[w, w']`, and the
-controller sees it. The recursion stays exact:
+**Nature and context.** With ``nature`` a column of the kernel is a *decision* :math:`a`, and :math:`N_t[a, s']` says
+where it leads, at no cost. A ``context`` :math:`w`, common to all loads, moves by itself, :math:`W_t[w, w']`, and the
+controller sees it:
 
 .. math::
 
@@ -97,10 +88,8 @@ def solve(
     Parameters
     ----------
     log_kernel : array_like or LogKernel
-        Logarithms of the kernel, ``-inf`` where it is zero, of shape (n, n),
-        (T, n, n) when it changes with time, or (B, T, n, n) for a batch, where
-        T may be 1. A `LogKernel` spares the search for nonzeros; use it when
-        `n` is in the thousands.
+        Logarithms of the kernel, ``-inf`` where it is zero, of shape (n, n), (T, n, n), or (B, T or 1, n, n) for a
+        batch. A `LogKernel` spares the search for nonzeros; use it when `n` is in the thousands.
     utility : array_like of shape (T + 1, n) or (B, T + 1, n)
         Dollars.
     discomfort_penalty : float or array_like of shape (B,)
@@ -108,13 +97,8 @@ def solve(
     nature : array_like of shape (m, n), (T, m, n) or (T or 1, c or 1, m, n), optional
         Where each decision leads, row-stochastic. Without it a decision is the next state.
     context : array_like of shape (c, c) or (T, c, c), optional
-        Transitions of the context. With it `utility` may have shape (T + 1, c, n) and
-        `log_kernel` (T or 1, c or 1, n, m). With `nature` or `context` there are no batches.
-
-    Returns
-    -------
-    Solution
-        With a leading batch axis if an argument had one.
+        Transitions of the context. With it `utility` may have shape (T + 1, c, n) and `log_kernel`
+        (T or 1, c or 1, n, m). With `nature` or `context` there are no batches.
 
     Examples
     --------

@@ -18,20 +18,13 @@ tilt
     any attraction of the states, or that of a plan made elsewhere, applied
     to the model's own behaviour; see `tilted_policy` and `as_tilt`.
 
-**Privacy.** Taylor and Digamma policies expect the noise, they do not add any:
-computed from the true matrix they are deterministic functions of it, and given
-:math:`z` the true row can be read back from them (E8). They are private only
-when `model.default` is itself a release. The sampled average of N draws costs
-N releases (E9).
+**Privacy.** Taylor and Digamma policies expect noise and add none: they are deterministic functions of the matrix, and
+given :math:`z` the true row can be read back from them (E8). They are private only when `model.default` is itself a
+release. The sampled average of N draws costs N releases (E9).
 
-Every function takes one model and returns a policy of shape (T, n, n), or a
-list of models of equal shape and returns (B, T, n, n). With nature a policy has
-shape (T, n, m), with contexts (T, c, n, m). `k` may be infinite: all
-of them are the standard policy then.
-
-**Coupled models.** The standard policy is the certified optimum of the dual
-(`dp_ensemble_env.control.coupled`). The others keep its shadow prices and expect the noise
-in the plain problem at those prices.
+Every function takes one model and returns a policy of shape (T, [c,] n, m), or a list of models of equal shape and
+returns one with a batch axis. `k` may be infinite: all of them are the standard policy then. For coupled models they
+keep the shadow prices of the certified optimum.
 """
 
 from __future__ import annotations
@@ -100,7 +93,7 @@ def solve_with(model: EnsembleModel, kernel: LogKernel) -> Solution:
     utility = model.utility
     if model.coupling is not None:
         utility = utility.copy()
-        utility[1:] -= solve_coupled(model).shadow_price[:, None] * model.power_kw
+        utility[1:] -= solve_coupled(model).shadow_price[..., None] * model.power_kw
     return solve(kernel, utility, model.discomfort_penalty, **world(model))
 
 
@@ -260,18 +253,10 @@ def solve_policy(model: EnsembleModel, name: str, k: float | None = None, **kwar
 
 # ------------------------------------------------------------------ tilts
 def tilted_policy(model: EnsembleModel, tilts: ArrayLike) -> FloatArray:
-    """Return the policy proportional to the default times exp(tilt of the next state).
+    """Return the policy proportional to the default times exp(tilt), of the shape of `EnsembleModel.default_policy`.
 
-    Parameters
-    ----------
-    model : EnsembleModel
-    tilts : array_like of shape (T, m), or (T, c, m) with a context
-        Nats of attraction of each state (with nature: decision) at each time; zero
-        leaves the loads alone. A tilt of shape (T, m) is the same in every context.
-
-    Returns
-    -------
-    ndarray of shape (T, n, n), with nature (T, n, m), with a context (T, c, n, m)
+    `tilts`, (T, m) or with a context (T, c, m), are nats of attraction of each state (with nature: decision); zero
+    leaves the loads alone. A tilt of shape (T, m) is the same in every context.
     """
     check_instance(model, EnsembleModel, "model")
     nats = as_float_array(tilts, "tilts", (2, 3) if model.context is not None else 2)
@@ -288,31 +273,18 @@ def tilted_policy(model: EnsembleModel, tilts: ArrayLike) -> FloatArray:
 def as_tilt(plan_or_matrix: Solution | ArrayLike | Any, model: EnsembleModel) -> FloatArray:
     r"""Deploy a plan made elsewhere as a tilt of the model's own behaviour.
 
-    A plan solved on another matrix, a release or a public guess, attracts the
-    loads to state `a` by :math:`\log z_{t+1}[a]`. Only that attraction is
-    deployed: the loads follow their own rows tilted by it, so the errors of the
-    other matrix's rows are left behind and those of its value function remain.
+    A plan solved on another matrix attracts the loads to state `a` by :math:`\log z_{t+1}[a]`. Only that attraction is
+    deployed: the errors of the other matrix's rows are left behind, and the errors of its value function remain.
 
     Parameters
     ----------
     plan_or_matrix
-        One of
-
-        - a `lsmdp.Solution`;
-        - a matrix of shape (n, n): the standard policy is solved on it first, with the
-          model's utility and penalty;
-        - anything with a `matrix`, such as a `Release`: the standard policy is solved
-          on what may be handed out with it, `EnsembleModel.public`;
-        - a policy of shape (T, n, n) that is optimal for one (n, n) matrix
-          under the model's utility and penalty. The last step gives that
-          matrix away (E8), and with it the attraction. Any other policy is
-          refused: pass its `Solution`.
-
-        If the model's own default changes with time, an array of shape
-        (T, n, n) is taken for a matrix that does, too.
+        A `Solution`; a matrix of the default's shape, or anything with a `matrix` such as a `Release`, on which the
+        standard policy is solved first; or a policy of shape (T, n, n) that is optimal for one matrix under the
+        model's utility and penalty, whose last step gives that matrix away (E8). If the default changes with time, an
+        array (T, n, n) is taken for a matrix.
     model : EnsembleModel
-        Where the plan is deployed. If it has nature, a context or a coupling, pass a
-        `Solution` or a matrix of the default's shape.
+        Where the plan is deployed.
 
     Returns
     -------
@@ -418,15 +390,9 @@ def competing(behaviour: FloatArray) -> NDArray[np.int64]:
 
 
 def centred(tilts: FloatArray, behaviour: FloatArray, taken: Any = True) -> FloatArray:
-    """Return tilts (…, m) shifted so that the middle of each set of competing decisions is zero.
+    """Return tilts (…, m) shifted so that the middle of each set of `competing` decisions is zero.
 
-    Parameters
-    ----------
-    tilts : ndarray of shape (…, m)
-    behaviour : ndarray of shape (…, n, m)
-        Whose decisions compete; see `competing`.
-    taken : array_like of bool that broadcasts to the tilts
-        Decisions that count for the middle; a set without any stays as it is.
+    Decisions that are not `taken` do not count for the middle; a set without any stays as it is.
     """
     out = np.array(tilts, dtype=float)
     labels, counted = competing(behaviour), np.broadcast_to(taken, out.shape)

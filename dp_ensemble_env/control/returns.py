@@ -22,7 +22,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import minimize
 from scipy.special import rel_entr
 
 from dp_ensemble_env.control.dynamics import world
@@ -86,17 +85,9 @@ def coupling_cost(model: EnsembleModel, rho: FloatArray) -> float:
 def path_returns(
     model: EnsembleModel, policy: FloatArray, contexts: Ints, start: FloatArray, follow: FloatArray | None = None
 ) -> FloatArray:
-    """Return the expected return of a policy along given contexts from given starts, one number per episode.
+    """Return the expected return of a policy along contexts (episodes, T + 1) from shares (episodes, n), by episode.
 
-    Parameters
-    ----------
-    model : EnsembleModel
-    policy : ndarray of shape (T, n, m), or (T, c, n, m) with a context
-    contexts : ndarray of int of shape (episodes, T + 1)
-    start : ndarray of shape (episodes, n)
-        Shares of the loads at the start.
-    follow : ndarray of shape (episodes, T + 1, n), optional
-        Filled with the expected shares at all times.
+    `follow`, (episodes, T + 1, n), is filled with the expected shares at all times.
     """
     tables = model.tables()
     policy = policy.reshape(tables.behaviour.shape)
@@ -134,15 +125,7 @@ def myopic_tilts(model: EnsembleModel) -> FloatArray:
 
 
 class Blocks(NamedTuple):
-    """Matrices of all times and contexts, each different one once, as rows of nonzeros.
-
-    Attributes
-    ----------
-    which : ndarray of int of shape (T, c)
-        Index of the matrix at a time and context.
-    indptr : ndarray of int of shape (matrices, rows + 1)
-        Start of each row in `indices` and `values`.
-    """
+    """Matrices of all times and contexts, each different one once, as rows of nonzeros; `which` has shape (T, c)."""
 
     which: Ints
     indptr: Ints
@@ -365,41 +348,3 @@ def coupling_slope(coupling: Coupling, power: FloatArray) -> FloatArray:
     miss = power - coupling.level[:, None]
     slope = 2.0 * weight * off * np.sign(miss) if coupling.kind == "tracking" else weight * (off > 0)
     return np.asarray(slope)
-
-
-def best_in_groups(
-    returns: ExactReturn, groups: ArrayLike, start: ArrayLike = 0.0, iterations: int = 400
-) -> tuple[float, FloatArray]:
-    """Search the best tilts that are equal in all contexts of a group, by L-BFGS with exact gradients.
-
-    All contexts in one group: the best open loop. Contexts that look the same in one group: the best agent without
-    memory that does not look at the shares. The best found, not proved to be the best.
-
-    Parameters
-    ----------
-    returns : ExactReturn
-    groups : array_like of int of shape (c,)
-        Number of each context's group.
-    start : array_like
-        Tilts to begin with, which broadcast to (T, number of groups, m).
-    iterations : int
-
-    Returns
-    -------
-    value : float
-        Expected return, in dollars per load.
-    tilts : ndarray of shape (T, c, m)
-    """
-    member = np.eye(int(np.max(groups)) + 1)[np.asarray(groups)]  # (c, groups)
-    horizon, _, m = returns.shape
-    first = np.broadcast_to(np.asarray(start, float), (horizon, member.shape[1], m))
-    idle = returns(0.0)
-    unit = max(abs(idle), 1e-9)
-
-    def loss(y: FloatArray) -> tuple[float, FloatArray]:
-        value, slope = returns.with_gradient(np.einsum("wg,tga->twa", member, y.reshape(first.shape)))
-        return (idle - value) / unit, -np.einsum("wg,twa->tga", member, slope).ravel() / unit
-
-    options = {"maxiter": iterations, "maxfun": 2 * iterations, "ftol": 1e-11, "gtol": 1e-9}
-    found: Any = minimize(loss, first.ravel(), jac=True, method="L-BFGS-B", options=options)
-    return idle - unit * float(found.fun), np.einsum("wg,tga->twa", member, found.x.reshape(first.shape))

@@ -1,4 +1,4 @@
-r"""What simple controllers score in a scenario: whether it needs feedback, data, foresight, a learner.
+r"""What simple controllers score in a scenario: whether it needs feedback, memory, data, foresight, a learner.
 
 A score is 0 for the uncontrolled loads and 100 for the optimum. A good benchmark leaves room between these probes
 and 100:
@@ -6,6 +6,9 @@ and 100:
 open loop
     The best sequence of tilts that looks at the clock and never at the context, found by exact gradients. It is 100
     without a context. What it leaves is worth feedback.
+blind
+    The best tilts by time and by what is shown of the context now: no memory, and no look at the shares. Where the
+    shares are hidden this is the best agent without memory. What it leaves is worth memory, or the shares.
 public guess
     The plan made without data: on the scenario's own textbook behaviour, or on a lazy walk where there is no textbook,
     deployed as a tilt. Nothing is chosen in hindsight. What it leaves is worth data.
@@ -29,7 +32,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import minimize
 
 from dp_ensemble_env import __version__, scenarios
@@ -97,6 +100,10 @@ class Probes:
     modes : dict of str to Mode
     how : dict
         In words, how each was found.
+    blind : float
+        Best tilts by time and what is shown of the context.
+    ladder : dict of str to float
+        Best tilts by time, what is shown, and a memory, for each memory that the scenario describes.
     """
 
     open_loop: float
@@ -106,6 +113,8 @@ class Probes:
     optimum: float
     modes: dict[str, Mode]
     how: dict[str, str] = field(default_factory=dict, compare=False)
+    blind: float = 100.0
+    ladder: dict[str, float] = field(default_factory=dict)
 
     @property
     def constant(self) -> float:
@@ -123,7 +132,9 @@ class Probes:
         return cls(**{**content, "modes": {name: Mode(**scores) for name, scores in content["modes"].items()}})
 
 
-def probe(model: EnsembleModel, *, effort: float = 1.0, monitor: Monitor | None = None) -> Probes:
+def probe(
+    model: EnsembleModel, *, effort: float = 1.0, monitor: Monitor | None = None, memories: bool = False
+) -> Probes:
     """Compute all probes of a model.
 
     Parameters
@@ -133,6 +144,8 @@ def probe(model: EnsembleModel, *, effort: float = 1.0, monitor: Monitor | None 
         Multiplies the iterations of the searches; 1 suffices for the built-in scenarios.
     monitor : Monitor, optional
         Hears how far the work is.
+    memories : bool
+        Whether to compute the ladder, which takes a minute.
 
     Examples
     --------
@@ -140,9 +153,9 @@ def probe(model: EnsembleModel, *, effort: float = 1.0, monitor: Monitor | None 
     100
     """
     prober = Prober(model, effort=effort, monitor=monitor)
-    found = {name: getattr(prober, name)() for name in ("open_loop", "public_guess", "myopic")}
-    modes = {name: prober.mode(name) for name in ACTIONS}
-    return Probes(**found, uncontrolled=prober.low, optimum=prober.high, modes=modes, how=prober.how)
+    found = {name: getattr(prober, name)() for name in ("open_loop", "blind", "public_guess", "myopic")}
+    modes, ladder = {name: prober.mode(name) for name in ACTIONS}, prober.ladder() if memories else {}
+    return Probes(**found, uncontrolled=prober.low, optimum=prober.high, modes=modes, how=prober.how, ladder=ladder)
 
 
 class Prober:
@@ -172,15 +185,31 @@ class Prober:
 
     # ------------------------------------------------------------ feedback, foresight and data
     def open_loop(self) -> float:
-        """Search the best tilts (T, 1, m) by time alone, from several starts."""
-        average = self._mean(self.best, self._blind, by_time=True)
+        """Search the best tilts by time alone."""
+        return self._best_tilts("open_loop", self._blind)
+
+    def blind(self) -> float:
+        """Search the best tilts by time and what is shown of the context."""
+        context = self.model.context
+        if context is None or (context.is_shown and self.model.coupling is None):
+            return 100.0  # the optimum is a table by time and context
+        return self._best_tilts("blind", self._shown)
+
+    def ladder(self) -> dict[str, float]:
+        """Let the best blind tilts follow a memory of the signs, too, for each memory that the scenario describes."""
+        known = scenarios.memories(self.model.scenario)
+        return {name: Prober(with_memory(self.model, *memory)).blind() for name, memory in known.items()}
+
+    def _best_tilts(self, name: str, groups: IntArray) -> float:
+        """Search the best tilts by time that are equal in all contexts of a group, from several starts."""
+        average = self._mean(self.best, groups, by_time=True)
         starts = {"no interference": np.zeros_like(average), "the optimum's mean over the contexts": average}
         if self.model.context is not None:
-            starts["the optimum of the mean model"] = optimal_tilts(mean_model(self.model))
+            starts["the optimum of the mean model"] = optimal_tilts(mean_model(self.model)) + np.zeros_like(average)
         identity = np.eye(self.model.n_decisions)[None, None]
-        starts = {name: self._centred(x) for name, x in starts.items()}
-        found, _, start = self._climb("best open loop", starts, identity, self._blind, boxed=False)
-        self.how["open_loop"] = f"L-BFGS over {average.size} tilts from {len(starts)} starts; best from {start}"
+        starts = {key: self._centred(x) for key, x in starts.items()}
+        found, _, start = self._climb(name, starts, identity, groups, boxed=False)
+        self.how[name] = f"L-BFGS over {average.size} tilts from {len(starts)} starts; best from {start}"
         return found
 
     def myopic(self) -> float:
@@ -356,6 +385,20 @@ class Prober:
             if -100.0 * result.fun > best[0]:
                 best = (-100.0 * float(result.fun), result.x.reshape(shape), name)
         return best
+
+
+def with_memory(model: EnsembleModel, follow: ArrayLike, first: int) -> EnsembleModel:
+    """Return the model in which the context carries a memory of its signs, see `Context.remembering`."""
+    assert model.context is not None
+    context, nature = model.context.remembering(follow, first), model.nature
+    copies = len(context) // model.n_contexts
+    if nature is not None and nature.ndim == 4:
+        nature = np.tile(nature, (1, copies, 1, 1))
+    default = np.tile(model.default, (1, copies, 1, 1)) if model.default.ndim == 4 else model.default
+    utility = np.tile(model.tables().utility, (1, copies, 1))
+    return model.override(
+        context=context, default=default, guess=None, utility=utility, nature=nature, support=None, scenario=""
+    )
 
 
 def context_shares(model: EnsembleModel) -> FloatArray:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -34,10 +34,12 @@ __all__ = [
     "card",
     "listing",
     "environment_id",
+    "factory",
     "has_participants",
     "instances",
     "make",
     "make_all",
+    "memories",
     "names",
     "participants",
     "register",
@@ -88,12 +90,14 @@ class Scenario:
     """A factory ``factory(instance_seed, **overrides) -> EnsembleModel``, its card, and how participants differ.
 
     ``participants(model, count, days, rng)`` returns the records of each: rows (time, context, state, decision).
-    Without it all participants behave as the default says; see `participants`.
+    Without it all participants behave as the default says; see `participants`. `memories` names memories of an agent
+    whose worth the probes show: ``(follow, first)`` of `Context.remembering`.
     """
 
     factory: Callable[..., EnsembleModel]
     card: Card
     participants: Callable[..., Any] | None = None
+    memories: Mapping[str, tuple[Any, int]] = field(default_factory=dict)
 
 
 #: The scenarios of the package: the module with its `SCENARIO`, and the version in the ids, known without importing it.
@@ -240,9 +244,19 @@ def participants(
     return simulation.from_records(model, hook(model, n, days, rng))
 
 
+def factory(name: str) -> Callable[..., EnsembleModel]:
+    """Return the function that makes the models of a scenario."""
+    return _REGISTRY[name].factory
+
+
 def has_participants(name: str) -> bool:
     """Whether a scenario knows how its participants differ."""
     return _REGISTRY[name].participants is not None
+
+
+def memories(name: str | None) -> Mapping[str, tuple[Any, int]]:
+    """Return the memories that a scenario describes, none for a model without one."""
+    return _REGISTRY[name].memories if name in names() else {}
 
 
 def instances(split: str) -> range:

@@ -283,24 +283,19 @@ SCENARIO = Scenario(
         story=(
             "A whole summer day on a university campus, hour by hour from midnight, with time-of-use prices and a "
             "four-hour event in the afternoon. What a building runs is settled when it opens, about 8:00, and kept "
-            "until it closes at 19:00; at night it comes and goes by the hour. So the time to act for an afternoon "
-            "event is the morning, and a tilt before that is wasted; only data by the hour show it. Energy that is "
-            "shed comes back: a building that draws more than 10 % below its usual power of the hour owes 90 % of "
-            "what is missing beyond that, and makes up a quarter of what it owes every hour, in the expensive evening "
-            "for instance. A building that is low by chance owes, too, so the uncontrolled campus draws about 2 % more "
-            "than the meters it was estimated from. Instances differ in campus and weather, day (one of the warmer "
-            "half of the summer, weekends and holidays among them), start of the event (11 to 14 h), incentive (0.7 to "
-            "1.5 $/kWh) and prices (night 0.06 to 0.10, day 0.12 to 0.18, evening 0.22 to 0.40 $/kWh)."
+            "until it closes at 19:00. So the time to act for an afternoon event is the morning, and only data by the "
+            "hour show it. Energy that is shed comes back: a building that draws more than 10 % below its usual power "
+            "owes 90 % of the rest, and makes up a quarter of its debt every hour. Instances differ in campus, "
+            "weather, day, start of the event, incentive ($0.70 to $1.50 per kWh) and prices ($0.06 to $0.40)."
         ),
         states=(
             "10 levels of a building's power before rebound, times 5 debts from 0 to 160 kWh. A decision is the next "
             "level with the debt carried along; nature changes the debt"
         ),
         sources=(
-            "synthetic: 50 meters simulated from the campus building, each with an activity of its own (spread 15 %); "
-            "dynamics by hour and day type estimated from the 40 days of the most similar weather, thin cells shrunk. "
-            "The length of the event and the size of the incentive follow Con Edison's public rules; rebound, prices "
-            "and penalty are assumptions, chosen so that the probes tell controllers apart"
+            "synthetic: 50 meters simulated from the campus building; dynamics by hour and day type estimated from the "
+            "40 days of the most similar weather. Length of the event and incentive follow Con Edison's public rules; "
+            "rebound, prices and penalty are assumptions"
         ),
         private=(
             "the behaviour by hour, as if estimated from meter data; levels, usual power by hour, start, prices "

@@ -205,15 +205,13 @@ SCENARIO = Scenario(
         ),
         states="element off or on (4.5 kW) times 18 tank temperatures from 32 to 66 °C",
         sources=(
-            "tank of 190 L (50 gallons) and 4.5 kW, a common size in the US; about 208 L of hot water a day as in the "
-            "medium draw pattern of the US test procedure (10 CFR 430, subpart B, appendix E), whose setpoint of "
-            "125 °F the textbook heater has; hourly shares of a weekday from California's residential ACM manual; "
-            "limit, overload charge, comfort and habits are synthetic"
+            "tank of 190 L and 4.5 kW; about 208 L of hot water a day and a setpoint of 125 °F as in the US test "
+            "procedure (10 CFR 430, subpart B, appendix E); hourly shares of a weekday from California's residential "
+            "ACM manual; limit, overload charge, comfort and habits are synthetic"
         ),
         private=(
             "the heaters' behaviour: setpoints, dead bands and how much owners differ; tanks, draws, the limit and the "
-            "start are public (a textbook whose owners differ by 1.2 K would score 91, -3, 81 and 86 on the first four "
-            "instances)"
+            "start are public"
         ),
         version=1,
     ),

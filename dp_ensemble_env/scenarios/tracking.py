@@ -174,9 +174,8 @@ SCENARIO = Scenario(
             "case for intelligent pool pumps in Florida (CDC 2013); hours, habits, signal and charges are synthetic"
         ),
         private=(
-            "the chain: how long owners clean and rest, and how much they differ; the signal, the start and "
-            "that a pump either goes on or switches are public (a textbook that also knew how much owners differ on "
-            "average would score 91, 74, 29 and 59 on the first four instances)"
+            "the chain: how long owners clean and rest, and how much they differ; the signal, the start and that a "
+            "pump either goes on or switches are public"
         ),
         version=1,
     ),

@@ -7,15 +7,12 @@ import pytest
 from helpers import nature_model, random_model
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 from scipy.special import logsumexp, rel_entr
 
-from dp_ensemble_env.control import sampling
 from dp_ensemble_env.control.cost import (
-    METHODS,
     average_cost_as_printed,
     cost_of_privacy,
-    policy_cost,
     release_cost,
     release_cost_leading_order,
 )
@@ -84,13 +81,6 @@ def test_cost_falls_with_k_and_vanishes_without_noise(campus):
         assert (cost_of_privacy(campus, np.inf, method) == 0).all()
 
 
-def test_digamma_costs_more_than_taylor_on_the_campus(campus):
-    """The paper's ordering of the two, by both formulas."""
-    for formula in ("exact", "paper"):
-        taylor, noise = (campus.initial @ cost_of_privacy(campus, 50.0, m, formula)[0] for m in ("taylor", "digamma"))
-        assert noise > taylor
-
-
 def brute_release_costs(model, k, draws, seed, formula):
     rng, mechanism = np.random.default_rng(seed), DirichletMechanism(k)
     true = solve_standard(model)
@@ -120,19 +110,6 @@ def test_release_cost_agrees_with_brute_force(formula, varying):
     assert_allclose(estimate.standard_error * np.sqrt(20_000), error * np.sqrt(1500), rtol=0.4)
 
 
-def test_paper_formula_understates_what_a_release_costs(campus):
-    """Each release's own optimum takes its noise for opportunity; the exact cost does not."""
-    exact, paper = (release_cost(campus, 50.0, formula=f, samples=500, rng=0) for f in ("exact", "paper"))
-    gap = campus.initial @ (exact.mean[0] - paper.mean[0])
-    assert gap > 6 * campus.initial @ (exact.standard_error[0] + paper.standard_error[0])
-
-
-def test_averaged_policy_costs_far_less_than_one_release(campus):
-    averaged = campus.initial @ cost_of_privacy(campus, 200.0, "average-exact")[0]
-    single = campus.initial @ cost_of_privacy(campus, 200.0, "release", samples=500, rng=0)[0]
-    assert single > 5 * averaged > 0
-
-
 def test_leading_order_is_exact_for_one_step():
     """With one step there is no noise in z, and the per-visit formula is the limit."""
     model = random_model(9, n=4, horizon=1, density=1.0)
@@ -142,12 +119,6 @@ def test_leading_order_is_exact_for_one_step():
     assert (np.abs(estimate.mean - leading) < 5.5 * estimate.standard_error + 0.01 * leading).all()
     flat = model.override(utility=np.zeros_like(model.utility))
     assert_allclose(release_cost_leading_order(flat, k), 3 * model.discomfort_penalty / (2 * (k + 1)))
-
-
-def test_leading_order_guides_the_whole_event(campus):
-    k = 1000.0
-    estimate = campus.initial @ release_cost(campus, k, samples=2000, rng=0).mean[0]
-    assert campus.initial @ release_cost_leading_order(campus, k)[0] == pytest.approx(estimate, rel=0.2)
 
 
 def test_printed_corollary_three_written_out():
@@ -167,12 +138,6 @@ def test_printed_corollary_three_written_out():
     )
     expected = gamma * terms.sum() + gamma * np.log(pz.sum())
     assert average_cost_as_printed(model, k)[t, b] == pytest.approx(expected, rel=1e-10)
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_every_method_gives_times_by_states(campus, method):
-    cost = cost_of_privacy(campus, 400.0, method, samples=30, rng=0)
-    assert cost.shape == (18, 20) and (cost > -1e-9).all() and (cost[0] > 0).all()
 
 
 @pytest.mark.parametrize(
@@ -257,49 +222,6 @@ def test_costs_as_in_the_paper_are_numbers_where_a_transition_is_impossible(mode
             assert found[t, b] == pytest.approx(1.5 * (step + gain), rel=1e-10)
 
 
-def test_impossible_successors_do_not_count_in_the_leading_order():
-    """The last step by hand: γ / (2 (k + 1)) times the sum over possible successors of r (1 - π)."""
-    for model in BOTH_WAYS:
-        best, k = solve_standard(model), 9.0
-        for b, on in enumerate(model.default[1] > 0):
-            ratio = best.policy[1, b, on] / model.default[1, b, on]
-            expected = 1.5 / (2 * (k + 1)) * (ratio * (1 - best.policy[1, b, on])).sum()
-            assert release_cost_leading_order(model, k)[1, b] == pytest.approx(expected, abs=1e-15)
-
-
-def test_two_samples_are_the_fewest_that_have_a_standard_error():
-    for model in (random_model(3, n=3, horizon=2), nature_model(3, n=3, m=3, c=2, horizon=2)):
-        for k, formula in ((1e7, "exact"), (1e7, "paper"), (5.0, "exact")):
-            for samples in (2, 3):
-                found = release_cost(model, k, formula=formula, samples=samples, rng=np.random.default_rng(1))
-                rng = np.random.default_rng(1)
-                ones = [one_release_cost(model, k, formula, rng) for _ in range(samples)]
-                assert_allclose(found.mean, np.mean(ones, axis=0), rtol=1e-7, atol=1e-12)
-                error = np.std(ones, axis=0, ddof=1) / np.sqrt(samples)
-                assert_allclose(found.standard_error, error, rtol=1e-5, atol=1e-9)
-        with pytest.raises(ValueError, match="samples"):
-            release_cost(model, 5.0, samples=1)
-        assert repr(found) == f"CostEstimate(mean and standard error, 2 steps by {model.n_states} states)"
-        assert_array_equal(cost_of_privacy(model, np.inf, "taylor"), np.zeros(model.default_policy.shape[:-1]))
-
-
-def one_release_cost(model, k, formula, rng):
-    """What the next release of a generator costs."""
-    best, gamma = solve_standard(model), model.discomfort_penalty
-    if not model.is_plain:
-        kernel = sampling.draw_kernel(default_kernel(model), k, rng)
-        noisy = solve_with(model, kernel)
-        if formula == "exact":
-            return policy_cost(model, noisy.policy)
-        drawn = np.moveaxis(kernel.dense(kernel.linear), 0, 1)
-        step = rel_entr(noisy.policy, model.default_policy).sum(-1) - rel_entr(noisy.policy, drawn).sum(-1)
-        return gamma * (step + best.log_desirability[:-1] - noisy.log_desirability[:-1])
-    sums, _ = sampling.sampled_costs(
-        default_kernel(model), k, 1, rng, model.utility / gamma, best.log_desirability, best.policy_values
-    )
-    return gamma * sums[["exact", "paper"].index(formula)]
-
-
 def test_cost_of_a_release_with_nature_and_context():
     model = nature_model(9, n=3, m=3, c=2, horizon=2)
     estimate = release_cost(model, 200.0, samples=400, rng=0)
@@ -335,13 +257,3 @@ def test_the_papers_cost_of_a_release_with_nature_or_context(contexts, varying):
         cost.append(one)
     found = cost_of_privacy(model, 30.0, "release", formula="paper", samples=samples, rng=np.random.default_rng(5))
     assert_allclose(found, np.mean(cost, axis=0), rtol=1e-9, atol=1e-9)
-
-
-TINY = [1e-290, 5e-324]
-
-
-@pytest.mark.parametrize("k", TINY)
-@pytest.mark.parametrize("method", ["release", "average-sampled", "digamma", "taylor"])
-def test_tiny_k_costs_are_finite(k, method, campus):
-    found = cost_of_privacy(campus, k, method, samples=8, rng=0)
-    assert np.isfinite(found).all() and (found > -1e-9).all()

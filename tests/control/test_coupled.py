@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 
 import cvxpy as cp
 import numpy as np
@@ -11,7 +10,6 @@ import pytest
 from scipy.special import rel_entr
 
 from dp_ensemble_env.context import Context
-from dp_ensemble_env.control import coupled
 from dp_ensemble_env.control.coupled import _Dual, solve_coupled
 from dp_ensemble_env.control.dynamics import world
 from dp_ensemble_env.control.lsmdp import occupancy, solve
@@ -219,61 +217,6 @@ def test_a_cap_that_cannot_be_kept_is_refused_with_time_and_amount():
     level[2] = least[2] + 0.02  # just within reach
     solution = solve_coupled(model.override(coupling=Coupling.limit(level)))
     assert least[2] < solution.power_kw[2] <= level[2]
-
-
-def test_a_cap_is_refused_where_the_conic_solver_finds_no_flows_either():
-    settings = {"varying": False, "seed": 3}  # the limit at time 3 is below what the loads can do
-    model = coupled_model(couplings(**settings)["limit, hard"], **settings)
-    assert flows_optimum(model) == -np.inf
-    with pytest.raises(ValueError, match=r"hard cap of 2.20\d+ kW per load at time 3"):
-        solve_coupled(model)
-
-
-@pytest.mark.parametrize("kind", ["tracking", "limit, finite", "limit, hard"])
-@pytest.mark.parametrize(("watts", "cents"), [(1.0, 1.0), (1000.0, 100.0)])
-def test_each_half_of_the_search_finds_the_shadow_prices(kind, watts, cents, monkeypatch):
-    """Quasi-Newton steps alone come near, Newton steps alone arrive, whatever power and money are counted in."""
-    plain, asked = coupled_model(None), couplings()[kind]
-    weight = asked.weight * cents / (watts**2 if kind == "tracking" else watts)
-    model = EnsembleModel(
-        plain.default, watts * plain.power_kw, cents * plain.utility, cents * plain.discomfort_penalty,
-        nature=plain.nature, initial=plain.initial, spread_start=True,
-        coupling=Coupling(asked.kind, watts * asked.level, weight),
-    )  # fmt: skip
-    dual, price = _Dual(model, model.coupling), cents / watts
-    best = dual.minimise()
-    value = dual._value(best)[0]
-    with monkeypatch.context() as patch:
-        patch.setattr(coupled, "NEWTON_STEPS", 0)
-        near = dual.minimise()
-    assert dual._value(near)[0] - value < 1e-7 * cents and np.abs(near - best).max() < 1e-2 * price
-    high = np.minimum(dual.high, coupled.HIGHEST_PRICE * dual._unit) if model.coupling.is_hard else dual.high
-    monkeypatch.setattr(coupled, "NEWTON_STEPS", 8)  # digits double with every step
-    alone = dual._polish(np.zeros(HORIZON), high)
-    assert dual._value(alone)[0] - value < 1e-9 * cents and np.abs(alone - best).max() < 1e-6 * price
-    assert ((best >= dual.low) & (best <= dual.high)).all()
-
-
-@pytest.mark.parametrize(
-    ("primal", "tolerance", "accepted"),
-    [(0.5, 1e-3, True), (0.5, 0.9e-3, False), (100.0, 1e-5, True), (100.0, 0.9e-5, False), (-100.0, 1e-5, True)],
-)
-def test_the_gap_is_measured_by_the_return_or_by_a_dollar(primal, tolerance, accepted):
-    model = coupled_model(couplings()["tracking"])
-    found = replace(solve_coupled(model), gap=1e-3, primal=primal)
-    coupled._FOUND[model] = found
-    if accepted:
-        assert solve_coupled(model, tolerance) is found
-    else:
-        with pytest.raises(ValueError, match=r"could be certified to \$0.001 only"):
-            solve_coupled(model, tolerance)
-    for gap, good in ((1e-6, True), (1.01e-6, False)):  # by default
-        coupled._FOUND[model] = replace(found, gap=gap, primal=0.5)
-        if good:
-            solve_coupled(model)
-        else:
-            with pytest.raises(ValueError, match="could be certified"):
-                solve_coupled(model)
 
 
 # ------------------------------------------------------------------ a coupling on a tree of contexts

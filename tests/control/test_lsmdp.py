@@ -9,7 +9,7 @@ import cvxpy as cp
 import mpmath
 import numpy as np
 import pytest
-from helpers import nature_model, random_chain, random_model
+from helpers import nature_model, random_chain
 from hypothesis import given
 from hypothesis import strategies as st
 from mpmath import mp, mpf
@@ -22,7 +22,7 @@ from dp_ensemble_env.control.cost import (
     policy_cost,
     release_cost_leading_order,
 )
-from dp_ensemble_env.control.dynamics import default_kernel, nature_kernel, world
+from dp_ensemble_env.control.dynamics import nature_kernel, world
 from dp_ensemble_env.control.lsmdp import LogKernel, evaluate_policy, log_probabilities, occupancy, solve
 from dp_ensemble_env.control.policies import (
     solve_policy,
@@ -31,7 +31,7 @@ from dp_ensemble_env.control.policies import (
     tilted_policy,
 )
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.reporting.score import event_outcome, reference_returns, start_values
+from dp_ensemble_env.reporting.score import event_outcome, start_values
 from dp_ensemble_env.scenarios.campus import campus_event
 from dp_ensemble_env.tools.validation import LARGEST_PENALTY
 
@@ -63,69 +63,6 @@ def test_policy_matches_mpmath_to_twelve_digits_over_a_long_day(penalty, density
     assert np.abs(solution.policy - policy).max() <= 1e-12
     assert_allclose(solution.log_desirability[0], log_z, rtol=1e-13)
     assert log_z.max() < -1000  # the desirability itself would have underflowed long ago
-
-
-def test_constant_heavy_cost_does_not_wash_out_the_policy():
-    """A cost common to all states shifts log z by 14,400 nats and must leave the policy alone."""
-    rng = np.random.default_rng(3)
-    default, variation = random_chain(rng, 6), -rng.uniform(0, 3, (97, 6))
-    plain = solve(log_probabilities(default), variation, 1.0)
-    heavy = solve(log_probabilities(default), variation - 150.0, 1.0)
-    assert np.abs(plain.policy - heavy.policy).max() <= 1e-12
-    assert_allclose(heavy.log_desirability[0], plain.log_desirability[0] - 97 * 150.0, rtol=1e-14)
-
-
-@pytest.mark.parametrize("n", [2, 3])
-def test_brute_force_finds_nothing_better_and_almost_as_good(n):
-    """Every policy on a grid of the simplex, step by step backwards (dynamic programming by enumeration)."""
-    model = random_model(n, n=n, horizon=2, density=1.0)
-    steps = 400 if n == 2 else 60
-    simplex = np.array([c for c in itertools.product(range(steps + 1), repeat=n) if sum(c) == steps]) / steps
-    value = -model.utility[-1]
-    for t in range(model.horizon - 1, -1, -1):
-        divergence = np.array([rel_entr(simplex, model.default[b]).sum(axis=1) for b in range(n)])
-        value = -model.utility[t] + (model.discomfort_penalty * divergence + simplex @ value).min(axis=1)
-    exact = solve(default_kernel(model), model.utility, model.discomfort_penalty).cost_to_go[0]
-    assert (exact <= value + 1e-9).all()
-    assert_allclose(exact, value, atol=model.discomfort_penalty * (1e-4 if n == 2 else 5e-3))
-
-
-def test_optimal_policy_evaluates_to_its_own_value_and_others_to_more(campus):
-    solution = solve(default_kernel(campus), campus.utility, campus.discomfort_penalty)
-    evaluate = lambda policy: evaluate_policy(policy, campus.default, campus.utility, campus.discomfort_penalty)  # noqa: E731
-    assert_allclose(evaluate(solution.policy), solution.cost_to_go, rtol=1e-12)
-    assert (evaluate(campus.default_policy) > solution.cost_to_go - 1e-9)[:-1].all()
-    mixed = 0.5 * solution.policy + 0.5 * campus.default
-    assert (evaluate(mixed)[0] > solution.cost_to_go[0]).all()
-
-
-@given(st.integers(0, 10_000))
-def test_performance_difference_identity(seed):
-    """phi^Q - phi* is the expected sum of gamma KL(Q || optimal), for any policy Q."""
-    model = random_model(seed, n=4, horizon=4)
-    rng = np.random.default_rng(seed + 1)
-    policy = model.default * rng.gamma(1.0, size=(model.horizon, 4, 4))
-    policy /= policy.sum(axis=-1, keepdims=True)
-    solution = solve(default_kernel(model), model.utility, model.discomfort_penalty)
-    lost = evaluate_policy(policy, model.default, model.utility, model.discomfort_penalty) - solution.cost_to_go
-    divergence = model.discomfort_penalty * rel_entr(policy, solution.policy).sum(axis=-1)
-    expected = np.zeros(4)
-    for t in range(model.horizon - 1, -1, -1):
-        expected = divergence[t] + policy[t] @ expected
-        assert_allclose(lost[t], expected, rtol=1e-9, atol=1e-9)
-
-
-def test_occupancy_predicts_the_simulated_frequencies():
-    model = random_model(11, n=4, horizon=3)
-    policy = solve(default_kernel(model), model.utility, model.discomfort_penalty).policy
-    rng = np.random.default_rng(0)
-    draws = 40_000
-    state = np.zeros(draws, dtype=int)
-    rho = occupancy(policy, [1.0, 0, 0, 0])
-    for t in range(3):
-        state = (rng.random(draws)[:, None] > policy[t].cumsum(axis=1)[state]).sum(axis=1)
-        seen = np.bincount(state, minlength=4) / draws
-        assert np.abs(seen - rho[t + 1]).max() < 5 * np.sqrt(0.25 / draws)
 
 
 # ------------------------------------------------------------------ nature and context
@@ -283,14 +220,6 @@ def test_the_paper_is_the_special_case():
     )
 
 
-def test_uncontrolled_scores_zero_and_the_optimum_a_hundred():
-    for model in CASES:
-        assert event_outcome(model, model.default_policy).score == pytest.approx(0.0, abs=1e-9)
-        assert event_outcome(model, standard_policy(model)).score == pytest.approx(100.0, abs=1e-9)
-        idle, best = reference_returns(model)
-        assert (best >= idle - 1e-12).all()
-
-
 def test_wide_spreads_are_solved_in_logarithms():
     model = nature_model(11)
     wide = model.override(utility=400.0 * model.utility)
@@ -382,36 +311,6 @@ def test_the_largest_penalty_is_the_last_that_is_taken():
         solve(kernel, UTILITY, np.nextafter(largest, np.inf))
 
 
-def test_one_penalty_for_a_batch_is_measured_by_the_largest_utility_in_it():
-    utility, kernel = np.stack([UTILITY, 1e-12 * UTILITY]), log_probabilities(FREE)
-    solution = solve(kernel, utility, 1.0)
-    np.testing.assert_array_equal(solution.log_desirability[0], solve(kernel, UTILITY, 1.0).log_desirability)
-    np.testing.assert_allclose(solution.policy[1], np.stack([FREE] * 2), atol=1e-11)
-    with pytest.raises(ValueError, match="lost in rounding"):
-        solve(kernel, utility, [1.0, 1.0])
-
-
-def test_without_any_utility_every_penalty_will_do():
-    model = EnsembleModel(default=FREE, power_kw=[0, 1, 2], utility=np.zeros((3, 3)), discomfort_penalty=1e9)
-    np.testing.assert_allclose(standard_policy(model), np.stack([FREE] * 2), atol=1e-15)
-
-
-def test_an_integer_penalty_is_the_number():
-    logs, policy = log_probabilities(FREE), np.stack([FREE] * 2)
-    expected, cost = solve(logs, UTILITY, 2.0), evaluate_policy(policy, FREE, UTILITY, 2.0)
-    for number in (2, np.int64(2), np.float32(2), np.array(2)):  # one problem, not a batch of one
-        found = solve(logs, UTILITY, number)
-        assert type(found.discomfort_penalty) is float and found.discomfort_penalty == 2.0
-        np.testing.assert_array_equal(found.cost_to_go, expected.cost_to_go, strict=True)
-        np.testing.assert_array_equal(evaluate_policy(policy, FREE, UTILITY, number), cost, strict=True)
-    for batch in ([2], [2.0], np.array([2])):
-        found = solve(logs, UTILITY, batch)
-        np.testing.assert_array_equal(found.cost_to_go, expected.cost_to_go[None], strict=True)
-        np.testing.assert_array_equal(evaluate_policy(policy, FREE, UTILITY, batch), cost[None], strict=True)
-    model = EnsembleModel(default=FREE, power_kw=[0, 1, 2], utility=UTILITY, discomfort_penalty=2)
-    np.testing.assert_array_equal(standard_policy(model), expected.policy, strict=True)
-
-
 def test_forbidden_states_are_refused_with_the_way_to_express_them():
     utility = UTILITY.copy()
     utility[1:, 2] = -np.inf
@@ -429,21 +328,6 @@ def test_forbidden_states_are_refused_with_the_way_to_express_them():
     without = solve(kernel, UTILITY, 1.0).policy
     utility[1:, 2] = -100.0
     np.testing.assert_allclose(solve(log_probabilities(FREE), utility, 1.0).policy, without, atol=1e-12)
-
-
-@pytest.mark.parametrize("batch", [(), (2,)])
-def test_what_is_not_finite_is_named_in_a_batch_as_well(batch):
-    utility = np.broadcast_to(UTILITY, (*batch, *UTILITY.shape)).copy()
-    utility[..., 1, 2] = -np.inf
-    name = ", ".join(map(str, [*[0] * len(batch), 1, 2]))
-    with pytest.raises(ValueError, match=re.escape(f"utility[{name}] is -inf")):
-        solve(log_probabilities(FREE), utility, 1.0)
-    with pytest.raises(ValueError, match=re.escape(f"utility[{name}] is -inf")):  # with the axis of a context, or none
-        more = {"context": np.full((3, 3), 1 / 3)} if batch else {}
-        general = np.stack([utility[0]] * 3) if batch else utility
-        solve(log_probabilities(FREE), general, 1.0, nature=np.eye(3), **more)
-    with pytest.raises(ValueError, match="overflows"):
-        solve(log_probabilities(FREE), 1e200 * np.broadcast_to(UTILITY, utility.shape), 1e-200)
 
 
 def test_each_member_of_a_batch_is_measured_by_its_own_utility():

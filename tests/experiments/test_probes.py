@@ -17,7 +17,17 @@ from dp_ensemble_env.control.policies import as_tilt, tilted_policy
 from dp_ensemble_env.control.returns import optimal_tilts
 from dp_ensemble_env.envs import EnsembleEnv, actions
 from dp_ensemble_env.experiments.deployment import score_without_data
-from dp_ensemble_env.experiments.probes import SEED, SEQUENCES, Mode, Prober, Probes, probe, record, recorded
+from dp_ensemble_env.experiments.probes import (
+    SEED,
+    SEQUENCES,
+    Mode,
+    Prober,
+    Probes,
+    probe,
+    record,
+    recorded,
+    with_memory,
+)
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy.mechanisms.public import public_guess
 from dp_ensemble_env.reporting.score import event_outcome, score, start_values
@@ -139,6 +149,22 @@ def test_random_actions_and_ones_are_those_of_an_environment(name):
     assert prober.ones(name) == pytest.approx(returns[-1], rel=1e-6, abs=1e-6)
 
 
+def test_a_memory_is_worth_what_it_keeps():
+    """A sign, then silence, then the price that the sign told: with one bit of memory nothing is lost."""
+    signs = np.eye(3)[[0, 1, 2, 2]]
+    moves = np.array([[0, 0, 1.0, 0], [0, 0, 0, 1.0], [0, 0, 1.0, 0], [0, 0, 0, 1.0]])
+    context = Context(moves, start=[0.5, 0.5, 0, 0], features=signs)
+    utility = np.zeros((3, 4, 2))
+    utility[2, 2, 1], utility[2, 3, 1] = -2.0, 2.0
+    model = two_by_two(utility=utility, context=context)
+    without = Prober(model).blind()
+    assert without < 60 and Prober(two_by_two()).blind() == 100.0  # where the context is shown nothing is hidden
+    kept = with_memory(model, [[0, 1, 0], [0, 1, 1]], 0)
+    assert start_values(kept) == pytest.approx(start_values(model), abs=1e-12)  # it changes no optimum
+    assert Prober(kept).blind() == pytest.approx(100, abs=1e-3)
+    assert Prober(with_memory(model, [[0, 0, 0]], 0)).blind() == pytest.approx(without, abs=1e-3)
+
+
 def test_myopic_looks_one_step_ahead():
     model = two_by_two()
     prober, moves = Prober(model), model.context.transition
@@ -221,6 +247,14 @@ def test_the_suite_discriminates():
             assert one.modes["signals"].ceiling > 70 and one.modes["signals"].one < 0, name
             if name != "campus-event":
                 assert one.constant <= 85, name
+
+
+def test_memory_is_a_ladder():
+    """What counts is the number of bulletins that say that the storm comes."""
+    one = recorded("front")[0]
+    rungs = [one.open_loop, one.blind, *one.ladder.values(), 100.0]
+    assert len(rungs) == 7 and (np.diff(rungs) > 0.5).all() and rungs[-2] > 95
+    assert recorded("spot")[0].blind == 100.0 > recorded("depot")[0].blind
 
 
 def test_records_of_another_version_are_not_shown(tmp_path, monkeypatch):

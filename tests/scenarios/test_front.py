@@ -9,7 +9,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 from dp_ensemble_env.context import Context
-from dp_ensemble_env.control.returns import ExactReturn, best_in_groups, optimal_tilts
+from dp_ensemble_env.control.returns import ExactReturn, optimal_tilts
+from dp_ensemble_env.experiments.probes import Prober
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.scenarios.build import programme
 from dp_ensemble_env.scenarios.front import SIGNS, believed, bulletins, front
@@ -104,14 +105,16 @@ def test_prices_move_in_the_storm_alone():
     assert model.initial[0] == 0.5
 
 
-@pytest.mark.slow
-def test_memory_is_worth_more_than_the_last_bulletin():
-    """Open loop, without memory, and with a count: each step of the ladder is worth much."""
-    model = front(0)
-    returns = ExactReturn(model)
-    idle, best = returns(0.0), returns(optimal_tilts(model))
-    open_loop, memoryless = (
-        100 * (best_in_groups(returns, groups, iterations=200)[0] - idle) / (best - idle)
-        for groups in (np.zeros(41, int), model.context.shown)
-    )
-    assert open_loop < 18 and 30 < memoryless < 45
+def test_a_chain_without_the_count_would_be_refused():
+    """Two counts that show the same sign after the same past: no agent could know what is best."""
+    context = bulletins(QUALITY, PRIOR, count=COUNT, silent=SILENT, event=EVENT, rounds=1)
+    moves = context.transition.copy()
+    moves[0, 0, [0, 3]] = 0.5  # after a first miss the next is a miss that counts, or one that does not
+    moves[0, 0, [4]] = 0.0
+    with pytest.raises(ValueError, match="'0 of the bulletins, misses' and '1 of the bulletins, misses'"):
+        furnaces(Context(moves, context.names, context.start, context.features), prices(context))
+
+
+def test_without_memory_little_is_reached():
+    prober = Prober(front(0), effort=0.5)
+    assert prober.open_loop() < 18 and 32 < prober.blind() < 43

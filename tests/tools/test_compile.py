@@ -76,17 +76,6 @@ def test_truncated_files_are_replaced(kind, folder):
     assert "on disk" not in compute(folder)  # and then all is well again
 
 
-def test_full_disk(folder):
-    """A limit on the size of files stands for a disk without room."""
-    code = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
-    program = code + CODE.format(folder=str(folder))
-    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
-    # The process cannot write to a file, and a pipe is none.
-    assert done.returncode == 0 and "computed" in done.stdout, done.stderr
-    assert done.stderr.count("compiled functions cannot be kept on disk") == 1
-
-
 def test_every_compiled_function_of_the_package_goes_through_here():
     import dp_ensemble_env
 

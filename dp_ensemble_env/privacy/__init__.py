@@ -23,7 +23,7 @@ _MODULES = {
         "ConcentratedLoss GaussianLoss LaplaceLoss Loss Losses NoBound PosteriorLoss PureLoss RenyiLoss RowLoss"
     ),
     "accounting.theorem2": "theorem2_epsilon",
-    "adjacency": "Adjacency DeviceChain adjacency_from_counts chain_from_devices",
+    "adjacency": "Adjacency DeviceChain adjacency_from_counts",
     "audit": "AuditResult audit_average audit_epsilon audit_files audit_function audit_samples epsilon_lower_bound",
     "fleet": "Fleet",
     "ledger": "PrivacyBudgetExceeded PrivacyLedger require_guarantee",

@@ -377,7 +377,7 @@ class Fleet:
         seen_from = pooled.sum(axis=1, keepdims=True)
         uniform = allowed / allowed.sum(axis=1, keepdims=True)
         default = np.where(seen_from > 0, pooled / np.maximum(seen_from, 1), uniform)
-        adjacency = replace(adjacency_from_counts(pooled, clip), rows_touched=len(allowed), source="devices")
+        adjacency = replace(adjacency_from_counts(pooled, clip), source="devices")
         drawn = self.drawn_shape
         return DeviceChain(
             default.reshape(drawn), pooled.reshape(drawn), adjacency, allowed.reshape(drawn), total - int(pooled.sum())

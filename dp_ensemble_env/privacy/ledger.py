@@ -8,7 +8,7 @@ over draws (N samples are N releases, E9) and, for the Dirichlet mechanism, over
 
 * ``rows="sequential"``: one unit's data may touch every row, so all compose (E10);
 * ``rows="parallel"``: it touches one row of each matrix, the worst is charged;
-* ``rows=R``: it touches at most R rows of each matrix (`chain_from_devices`).
+* ``rows=R``: it touches at most R rows of each matrix.
 
 What is not a release: solving, simulating or training on a released matrix is
 post-processing and free. A policy that is a deterministic function of the *true*

@@ -189,7 +189,7 @@ def test_audit_of_participants_reports_a_false_claim(run, monkeypatch):
             ["release", "--privacy", "dirichlet:k=50,floor=0.3", "--output", "x.json", "--ledger", "l"],
             "floor=0.3 cannot hold for row",
         ),
-        (["audit", "--floor", "0.4"], "leave room"),
+        (["audit", "--floor", "0.4"], "leave space"),
         (["audit", "--draws", "1"], "draws must be at least 4"),
         (["audit", "--privacy", "gaussian:epsilon=1"], "--participants 60"),
         (["frontier", "--mechanisms", "gausian"], "did you mean 'gaussian'"),

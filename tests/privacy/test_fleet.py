@@ -83,7 +83,7 @@ def test_records_that_fit_no_model_are_refused():
     ):
         with pytest.raises(ValueError, match=words):
             Fleet.from_decisions(records, WIDE)
-    with pytest.raises(ValueError, match="that of a default"):
+    with pytest.raises(ValueError, match="like a default's"):
         Fleet.from_decisions([], (3,))
     with pytest.raises(ValueError, match="classes must be whole numbers from 0 on"):
         Fleet.from_decisions([], WIDE, classes=[[0, 1], [3, 1]])

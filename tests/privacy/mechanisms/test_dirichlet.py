@@ -414,7 +414,7 @@ def test_no_participant_moves_a_dirichlet_row_of_a_fleet_by_more_than_h():
     counts = rng.integers(0, 30, (5, 3, 3, 2)) * (rng.random((5, 3, 3, 2)) < 0.7)
     support = np.ones(TALL, dtype=bool)
     chain = Fleet(counts, classes=CLASSES).chain(4, support)
-    assert chain.adjacency.rows_touched == 9 and chain.default.shape == (3, 3, 2)
+    assert chain.default.shape == (3, 3, 2)
     for left_out in range(5):
         less = Fleet(np.delete(counts, left_out, axis=0), classes=CLASSES).chain(4, support)
         both = ((chain.counts.sum(axis=-1) > 0) & (less.counts.sum(axis=-1) > 0)).ravel()

@@ -166,7 +166,7 @@ def test_notebooks_are_programs_too():
 def test_the_page_on_the_step_quotes_functions_that_exist():
     page = README.parent / "docs" / "one_step.md"
     quoted = re.findall(r"{literalinclude} (\S+)\n:pyobject: (\w+)", page.read_text(encoding="utf-8"))
-    assert [name for _, name in quoted] == ["decide_together", "by_nature", "report"]
+    assert [name for _, name in quoted] == ["decide_together", "by_nature", "report", "advantage"]
     for path, name in quoted:
         assert f"\ndef {name}(" in (page.parent / path).read_text(encoding="utf-8")
 

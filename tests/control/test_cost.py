@@ -205,23 +205,6 @@ def test_the_average_and_its_cost_at_each_of_two_times(model):
     assert (np.abs(found - np.mean(played, axis=0)) <= 6 * bar + 1e-12).all() and (found[1, 1] > 0 or found[0, 1] > 0)
 
 
-@pytest.mark.parametrize("model", BOTH_WAYS)
-@pytest.mark.parametrize("method", ["taylor", "digamma", "release"])
-def test_costs_as_in_the_paper_are_numbers_where_a_transition_is_impossible(model, method):
-    """One step at the true cost and then the noisy policy's own cost-to-go, by its definition."""
-    found = cost_of_privacy(model, 9.0, method, formula="paper", samples=20, rng=0)
-    assert np.isfinite(found).all()
-    if method == "taylor":
-        kernel = taylor_kernel(model, 9.0)
-        noisy, best = solve(kernel, model.utility, 1.5), solve_standard(model)
-        logs, true = kernel.dense(kernel.log_values)[0], model.default
-        for t, b in np.ndindex(2, 3):
-            on = true[t, b] > 0
-            step = noisy.policy[t, b, on] @ (logs[t, b, on] - np.log(true[t, b, on]))
-            gain = best.log_desirability[t, b] - noisy.log_desirability[t, b]
-            assert found[t, b] == pytest.approx(1.5 * (step + gain), rel=1e-10)
-
-
 def test_cost_of_a_release_with_nature_and_context():
     model = nature_model(9, n=3, m=3, c=2, horizon=2)
     estimate = release_cost(model, 200.0, samples=400, rng=0)

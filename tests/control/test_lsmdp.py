@@ -13,7 +13,7 @@ from helpers import nature_model, random_chain
 from hypothesis import given
 from hypothesis import strategies as st
 from mpmath import mp, mpf
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 from scipy.special import logsumexp, rel_entr
 
 from dp_ensemble_env.context import Context
@@ -328,18 +328,6 @@ def test_forbidden_states_are_refused_with_the_way_to_express_them():
     without = solve(kernel, UTILITY, 1.0).policy
     utility[1:, 2] = -100.0
     np.testing.assert_allclose(solve(log_probabilities(FREE), utility, 1.0).policy, without, atol=1e-12)
-
-
-def test_each_member_of_a_batch_is_measured_by_its_own_utility():
-    kernel, policy = log_probabilities(FREE), np.stack([TWICE] * 2)
-    for order in (slice(None), slice(None, None, -1)):
-        utility = np.stack([UTILITY, 1e-12 * UTILITY])[order]
-        for call in (lambda u=utility: solve(kernel, u, [1.0, 1.0]),
-                     lambda u=utility: evaluate_policy(policy, FREE, u, [1.0, 1.0])):  # fmt: skip
-            with pytest.raises(ValueError, match="lost in rounding"):
-                call()
-        found = solve(kernel, utility, np.array([1.0, 1e-12])[order])
-        assert_array_equal(found.policy[0], solve(kernel, utility[0], float(np.array([1.0, 1e-12])[order][0])).policy)
 
 
 # ------------------------------------------------------------------ refusals

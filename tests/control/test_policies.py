@@ -271,16 +271,6 @@ def test_what_no_tilt_can_be_read_from_is_refused():
         as_tilt(np.ones((6, 6)), model)
 
 
-def test_a_plan_for_another_matrix_is_deployed_as_its_attraction():
-    """By hand: the other problem's log z, added to the logarithm of the model's own rows."""
-    model, other = random_model(5, density=1.0), random_model(6, density=1.0)
-    plan = solve(default_kernel(other), model.utility, model.discomfort_penalty)
-    expected = model.default * np.exp(plan.log_desirability[1:] - plan.log_desirability[1:].max())[:, None, :]
-    expected /= expected.sum(axis=-1, keepdims=True)
-    for source in (plan, other.default, plan.policy):
-        assert_allclose(as_tilt(source, model), expected, atol=1e-12)
-
-
 def test_a_plan_made_elsewhere_is_deployed_as_a_tilt():
     model = nature_model(1)
     guess = nature_model(10).default
@@ -290,18 +280,6 @@ def test_a_plan_made_elsewhere_is_deployed_as_a_tilt():
     np.testing.assert_allclose(as_tilt(guess, model), tilted_policy(model, plan.tilt), atol=1e-12)
     np.testing.assert_allclose(as_tilt(model.default, model), standard_policy(model), atol=1e-12)
     assert 0 < event_outcome(model, as_tilt(guess, model)).gap
-
-
-def test_one_tilt_for_all_contexts_is_the_same_in_each():
-    model = nature_model(1)
-    tilts = np.random.default_rng(0).normal(size=(model.horizon, model.n_decisions))
-    each = np.repeat(tilts[:, None], model.n_contexts, axis=1)
-    assert_array_equal(tilted_policy(model, tilts), tilted_policy(model, each))
-    for wrong in (each[:, :1], each[None], tilts[:-1]):
-        with pytest.raises(ValueError, match="tilts must"):
-            tilted_policy(model, wrong)
-    with pytest.raises(ValueError, match="tilts must"):
-        tilted_policy(nature_model(3, contexts=False), each)
 
 
 # ------------------------------------------------------------------ refusals

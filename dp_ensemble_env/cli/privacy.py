@@ -215,7 +215,9 @@ class Release:
                     f"the {drawn.name} mechanism protects participants; give their meters with --fleet and the public "
                     "bounds of the power levels with --edges."
                 )
-            settings = ProblemSettings.of(self.meter, scenario=self.scenario, levels=self.levels, dynamics="pooled")
+            default = self.meter.meter is not None and self.scenario == type(self).scenario  # a meter stands for itself
+            scenario = {} if default else {"scenario": self.scenario}
+            settings = ProblemSettings.of(self.meter, **scenario, levels=self.levels, dynamics="pooled")
             problem = settings.build()  # one matrix, not one for each step
             say(*problem.notes)
             model, counts = problem.model, cast(Any, problem.model.counts)

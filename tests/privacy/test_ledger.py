@@ -283,17 +283,6 @@ def test_the_budget_stops_at_the_right_number_of_draws_and_composes_rarely(monke
     assert ledger.releases == 300 and ledger.spent(1e-6) <= budget[0]
 
 
-def test_what_is_known_to_fit_is_not_composed_again(monkeypatch):
-    one = PrivacyLedger().record(PLAN, 0.03).spent(1e-6)
-    account, event = account_module.Accountant(budget=(3.5 * one, 1e-6)), PLAN.under(0.03)
-    last = next(times for times in range(1, 99) if account._fits(event, times) and not account._fits(event, times + 1))
-    assert account.excess(event, last) is None and account._known[event] == (last, last + 1)
-    monkeypatch.setattr(account_module, "total_epsilon", lambda *a: pytest.fail("composed again"))
-    assert all(account.excess(event, times) is None for times in range(1, last + 1))
-    monkeypatch.setattr(account_module, "total_epsilon", lambda *a: 7.5)  # for the sentence alone
-    assert account.excess(event, last + 1).startswith("would bring the total to epsilon=7.5")
-
-
 def test_thousands_of_records_compose_once(monkeypatch):
     calls = []
     real = account_module.total_epsilon

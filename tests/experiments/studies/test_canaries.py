@@ -121,25 +121,11 @@ def test_half_the_noise_is_caught(monkeypatch):
     assert shown > 1.2 * claim.epsilon
 
 
-def test_half_the_noise_is_caught_at_a_small_epsilon(monkeypatch):
-    real = fleet_sums.add_noise
-    monkeypatch.setattr(fleet_sums, "add_noise", lambda sums, kind, scale, *rest: real(sums, kind, scale / 2, *rest))
-    shown, claim = guess_from_sums(("gaussian:epsilon=1",), 20_000)
-    assert shown > claim.epsilon == pytest.approx(1.0)
-
-
 def test_a_missing_clip_is_caught(monkeypatch):
     """Every participant keeps its full weight, however long its contribution is."""
     monkeypatch.setattr(Layout, "_weight", lambda self, moved, trust, rho: np.ones(len(moved)))
     shown, claim = guess_from_sums(("gaussian:epsilon=4",), 4000)
     assert shown > 1.5 * claim.epsilon
-
-
-def test_a_clip_at_ten_times_the_bound_is_caught(monkeypatch):
-    real = Layout.contributions
-    monkeypatch.setattr(Layout, "contributions", lambda self, counts: 10 * real(self, counts))
-    shown, claim = guess_from_sums(("gaussian:epsilon=1",), 1000)
-    assert shown > 5 * claim.epsilon
 
 
 def test_a_support_taken_from_the_data_is_caught(monkeypatch):

@@ -37,13 +37,6 @@ from dp_ensemble_env.privacy.accounting.divergence import (
 
 SIGMAS = 6.0  # two-sided chance of 2e-9 per comparison
 
-TARGETS = {
-    "one row": (0.05, [RowGroup(1.0, 0.1, 0.03)], "two"),
-    "three rows": (0.5, [RowGroup(1.0, 0.1, 0.03, 3)], "two"),
-    "two kinds": (0.5, [RowGroup(1.0, 0.1, 0.03), RowGroup(1.0, 0.01, 0.02, 2)], "two"),
-    "any entries": (0.5, [RowGroup(1.0, 0.1, 0.03, 2)], "any"),
-}
-
 
 def test_rows_alone_are_composed_as_before():
     rows = [(RowLoss(50, 0.1, 0.03), 20), (RowLoss(50, 0.1, 0.01), 3)]

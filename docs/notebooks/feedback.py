@@ -80,4 +80,4 @@ plt.show()
 
 # %% [markdown]
 # Report scores on instances that you never tuned on: `dp-ensemble evaluate RUN --split test` does it for a trained
-# agent, and [submitting an agent](submit_an_agent.ipynb) does it for a rule like this one.
+# agent, and `dp-ensemble leaderboard --submit FILE` does it for a rule like this one.

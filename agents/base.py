@@ -136,11 +136,13 @@ class Kind:
 
 #: The built-in agents, by the module whose table ``KINDS`` makes them when they are first asked for.
 _PLANS = (
-    "uncontrolled ad-hoc best-price myopic without-data standard taylor digamma average-sampled average-expansion "
-    "average-exact"
+    "uncontrolled ad-hoc best-price myopic without-data open-loop blind standard taylor digamma average-sampled "
+    "average-expansion average-exact"
 )
-_MODULES = {"plans": _PLANS.split(), "z_learning": ["z-learning"], "train": [*LIBRARIES, "apg"]}
+_MODULES = {"plans": _PLANS.split(), "rolling": ["rolling"], "z_learning": ["z-learning"], "cloning": ["cloning"],
+            "train": [*LIBRARIES, "apg"]}  # fmt: skip
 _HOMES = {name: home for home, names in _MODULES.items() for name in names}
+_PLANNING = ("plans", "rolling")
 _REGISTRY: Registry[Kind] = Registry(
     "agent", {name: f"dp_ensemble_env.agents.{home}:KINDS" for name, home in _HOMES.items()}
 )
@@ -152,7 +154,7 @@ def agent_names(learns: bool | None = None) -> tuple[str, ...]:
 
 
 def _learns(name: str) -> bool:
-    return _HOMES[name] != "plans" if name in _HOMES else _REGISTRY[name].learns
+    return _HOMES[name] not in _PLANNING if name in _HOMES else _REGISTRY[name].learns
 
 
 def register_agent(name: str, *, learns: bool = False) -> Callable[[Factory], Factory]:

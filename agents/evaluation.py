@@ -30,9 +30,6 @@ error is that of a ratio (delta method).
 environment's sequence, however many resets there were, and each return is compared with the two exact values *of its
 own release*. The error is that of a ratio over the releases. With ``instance=None`` the instances take the place of the
 releases.
-
-Over training seeds, `seed_summary` gives the interquartile mean and a bootstrap
-interval, as Agarwal et al. (2021) recommend for few runs.
 """
 
 from __future__ import annotations
@@ -42,8 +39,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
-from numpy.typing import ArrayLike, NDArray
-from scipy import stats
+from numpy.typing import NDArray
 from scipy.special import rel_entr
 
 from dp_ensemble_env.agents.base import Agent, Core, FloatArray, ScheduleAgent, core_env
@@ -55,9 +51,9 @@ from dp_ensemble_env.envs.tables import Layout
 from dp_ensemble_env.envs.vector import EnsembleVectorEnv
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.reporting.score import Outcome, Returns, start_values, summarise
-from dp_ensemble_env.tools.validation import as_float_array, check_count
+from dp_ensemble_env.tools.validation import check_count
 
-__all__ = ["Outcome", "SeedSummary", "evaluate", "scheduled_policy", "seed_summary"]
+__all__ = ["Outcome", "evaluate", "scheduled_policy"]
 
 #: Episodes that run side by side.
 _BATCH = 1024
@@ -290,30 +286,3 @@ def _run(
         power[:, t + 1] = info["power_kw"]
         contexts[:, t + 1] = env.context
     return _Runs(returns, discomfort, power, env.default_power_kw, start, contexts)
-
-
-@dataclass(frozen=True)
-class SeedSummary:
-    """Scores of several training runs: interquartile mean and its bootstrap interval."""
-
-    iqm: float
-    low: float
-    high: float
-    least: float
-    seeds: int
-
-
-def seed_summary(scores: ArrayLike, level: float = 0.95, seed: int = 0) -> SeedSummary:
-    """Summarise the scores of equal runs with different seeds.
-
-    The interval resamples the runs 5,000 times (percentile bootstrap); with
-    one run it is the run itself.
-    """
-    values = as_float_array(scores, "scores", 1)
-    if not values.size:
-        raise ValueError("scores is empty; give the score of at least one run.")
-    iqm = float(stats.trim_mean(values, 0.25))
-    rng = np.random.default_rng(seed)
-    draws = stats.trim_mean(rng.choice(values, (5000, values.size)), 0.25, axis=1)
-    low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
-    return SeedSummary(iqm, float(low), float(high), float(values.min()), values.size)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env.agents.settings import OWN, changed, defaults_of, schedule, tuned_settings
+from dp_ensemble_env.agents.settings import OWN, changed, defaults_of, plain_settings, schedule, tuned_settings
 from dp_ensemble_env.envs import actions
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.model import EnsembleModel
@@ -41,15 +41,17 @@ def algorithm_class(algo: str) -> Any:
 
 
 def learner_settings(
-    algo: str, core: EnsembleEnv, changes: Mapping[str, Any] | None = None, scenario: str | None = None
+    algo: str,
+    core: EnsembleEnv,
+    changes: Mapping[str, Any] | None = None,
+    scenario: str | None = None,
+    tuned: bool = True,
 ) -> dict[str, Any]:
-    """Return the tuned settings for an environment with the changes, whose names and values are checked."""
+    """Return the tuned settings, or the library's own, with the changes, whose names and values are checked."""
     kind = algorithm_class(algo)
-    tuned = {
-        "policy": next(iter(kind.policy_aliases)),
-        **tuned_settings(algo, population_of(core), core.action_mode, scenario),
-    }
-    settings = changed(algo, tuned, changes or {}, {**OWN, **defaults_of(kind)})
+    start = tuned_settings(algo, population_of(core), core.action_mode, scenario) if tuned else plain_settings()
+    start = {"policy": next(iter(kind.policy_aliases)), **start}
+    settings = changed(algo, start, changes or {}, {**OWN, **defaults_of(kind)})
     if not settings.get("cosines"):
         settings.pop("cosines", None)
     elif not actions.mode(core.action_mode).tilt:

@@ -12,6 +12,9 @@ myopic
 without-data
     The optimal plan on the scenario's textbook behaviour, or on a lazy walk where there is no textbook: what a plan
     that uses private data must beat.
+open-loop, blind
+    Bounds in hindsight: the best tilts by the clock alone, and the best by the clock and what is shown of the context.
+    Neither looks at the shares or remembers.
 standard
     The optimal policy.
 taylor, digamma, average-...
@@ -34,7 +37,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
+from scipy.optimize import brentq, minimize
 
 from dp_ensemble_env.agents.base import Core, FloatArray, Kind, ScheduleAgent, core_env
 from dp_ensemble_env.control.policies import POLICIES, solve_policy, tilted_policy
@@ -157,6 +160,32 @@ def plan_without_data(model: EnsembleModel) -> FloatArray:
     return optimal_tilts(model.with_default(public_guess(model).matrix))
 
 
+def in_hindsight(env: Any, shown: bool = False) -> ScheduleAgent:
+    """Make the best plan by time, or by time and what is `shown` of the context, that a search on the truth finds."""
+    model = core_env(env).model
+    groups = model.context.shown if shown and model.context is not None else np.zeros(model.n_contexts, int)
+    returns, best = ExactReturn(model), optimal_tilts(model)
+    chances = np.ones((model.horizon, 1)) if model.context is None else model.context.distributions(model.horizon)[:-1]
+    member = np.eye(int(groups.max()) + 1)[groups]
+    weight = np.einsum("tw,wg->tg", chances, member)[..., None]
+    total = np.einsum("tw,wg,twm->tgm", chances, member, best)
+    mean = np.divide(total, weight, out=np.zeros_like(total), where=weight > 0)
+    idle = returns(0.0)
+    unit = max(abs(idle), 1e-9)
+
+    def loss(y: FloatArray) -> tuple[float, FloatArray]:
+        value, slope = returns.with_gradient(np.einsum("wg,tga->twa", member, y.reshape(mean.shape)))
+        return (idle - value) / unit, -np.einsum("wg,twa->tga", member, slope).ravel() / unit
+
+    options = {"maxiter": 400, "maxfun": 800, "ftol": 1e-11, "gtol": 1e-9}
+    starts = (np.zeros(mean.size), mean.ravel())
+    climbs: list[Any] = [minimize(loss, x, jac=True, method="L-BFGS-B", options=options) for x in starts]
+    found = min(climbs, key=lambda climb: climb.fun).x.reshape(mean.shape)
+    tilts = np.einsum("wg,tga->twa", member, found)
+    name, words = ("blind" if shown else "open-loop"), "none: computed from the true behaviour, in hindsight"
+    return play_tilts(core_env(env), tilts, name, words, clip=True)
+
+
 # ------------------------------------------------------------------ policies
 def analytical(
     env: Any,
@@ -188,9 +217,9 @@ def analytical(
     """
     core = core_env(env)
     model, privacy = planned_on(core, release), privacy_label(core, name, release, samples)
-    if name == "standard" and core.action_mode != "policy":
-        return play_tilts(core, optimal_tilts(model), name, privacy, clip=release is not None)
     source = release or core.release
+    if name == "standard" and core.action_mode != "policy":
+        return play_tilts(core, optimal_tilts(model), name, privacy, clip=source is not None)
     if k is None and name != "standard":
         k = source.k if source is not None else None
     settings: dict[str, Any] = {"samples": samples, "rng": seed} if name == "average-sampled" else {}
@@ -302,5 +331,7 @@ KINDS: dict[str, Kind] = {
     "best-price": Kind(best_price),
     "myopic": Kind(myopic),
     "without-data": Kind(without_data),
+    "open-loop": Kind(in_hindsight),
+    "blind": Kind(functools.partial(in_hindsight, shown=True)),
     **{name: Kind(functools.partial(analytical, name=name)) for name in POLICIES},
 }

@@ -1,7 +1,7 @@
 """Training with Stable-Baselines3: what its networks see, and segments with their own seeds (imports torch).
 
 Training is cut into segments. At each cut the learner is scored, everything is saved in one file
-(`dp_ensemble_env.agents.checkpoint`), and environments and random generators are seeded afresh from (seed, steps so
+(`dp_ensemble_env.agents.runs`), and environments and random generators are seeded afresh from (seed, steps so
 far). A run that is resumed from the file therefore continues exactly as the run that was never stopped, and the file
 needs to hold nothing of the environment, whose matrix may be private.
 """

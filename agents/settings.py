@@ -64,7 +64,12 @@ def tuned_settings(algo: str, population: str | int, action: str, scenario: str 
         settings.pop("cosines", None)
     if mode.levels:
         settings.pop("bins", None)  # the choices are there already
-    return {"n_envs": OWN["n_envs"], "n_timesteps": OWN["n_timesteps"], **settings}
+    return {**plain_settings(), **settings}
+
+
+def plain_settings() -> Settings:
+    """Return what no library has a default for."""
+    return {"n_envs": OWN["n_envs"], "n_timesteps": OWN["n_timesteps"]}
 
 
 def scenario_changes(algo: str, scenario: str, action: str) -> Settings:

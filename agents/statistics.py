@@ -84,13 +84,6 @@ def difference(left: ArrayLike, right: ArrayLike, level: float = 0.95, seed: int
     return around(interquartile_mean(left) - interquartile_mean(right), found, level)
 
 
-def suite_interval(scores: Mapping[str, ArrayLike], level: float = 0.95, seed: int = 0) -> Interval:
-    """Return the mean over scenarios of their interquartile means; each scenario is resampled on its own."""
-    rng, matrices = np.random.default_rng(seed), _matrices(scores)
-    found = np.mean([resampled(matrix, rng) for matrix in matrices], axis=0)
-    return around(float(np.mean([interquartile_mean(matrix) for matrix in matrices])), found, level)
-
-
 def pooled_interval(scores: Mapping[str, ArrayLike], level: float = 0.95, seed: int = 0) -> Interval:
     """Return the interquartile mean of all scores together; runs and instances are resampled within each scenario."""
     rng = np.random.default_rng(seed)

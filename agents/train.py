@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dp_ensemble_env.agents import apg, checkpoint
+from dp_ensemble_env.agents import apg
 from dp_ensemble_env.agents.base import Kind, agent_kind, agent_names, core_env, register_kind
 from dp_ensemble_env.agents.evaluation import evaluate
 from dp_ensemble_env.agents.learners import (
@@ -41,8 +41,11 @@ from dp_ensemble_env.agents.runs import (
     Record,
     check_config,
     digest_of,
+    has_checkpoint,
     open_folder,
     read_object,
+    restore,
+    save_checkpoint,
     write_json,
 )
 from dp_ensemble_env.agents.settings import changed, defaults_of
@@ -80,6 +83,8 @@ class TrainingSettings:
         Steps between cuts (score and checkpoint), by default a twentieth.
     hyperparams : mapping
         Changes to the tuned hyper-parameters.
+    tuned : bool
+        False: begin with the library's own defaults instead of the tuned hyper-parameters.
     """
 
     seed: int = 0
@@ -87,6 +92,7 @@ class TrainingSettings:
     target: float | None = None
     interval: int | None = None
     hyperparams: Mapping[str, Any] = field(default_factory=dict)
+    tuned: bool = True
 
     def __post_init__(self) -> None:
         check_count(self.seed, "seed", 0, 2**31 - 1)
@@ -133,7 +139,7 @@ class RunFolder:
 
 
 def check_settings(
-    algo: str, env: Any, changes: Mapping[str, Any] | None = None, scenario: str | None = None
+    algo: str, env: Any, changes: Mapping[str, Any] | None = None, scenario: str | None = None, tuned: bool = True
 ) -> dict[str, Any]:
     """Return all settings of a learner in an environment, with changes; refuse names and values that cannot be.
 
@@ -146,6 +152,8 @@ def check_settings(
         Changes to the tuned settings.
     scenario : str, optional
         The scenario whose settings apply, by default the one that the environment was made with.
+    tuned : bool
+        Whether to begin with the tuned settings, or with the library's own.
     """
     core: Any = core_env(env)
     check_choice(algo, "algo", agent_names(learns=True))
@@ -153,7 +161,7 @@ def check_settings(
     if algo == apg.NAME:
         return apg.settings_of(core, changes or {}, scenario)
     if algo in LIBRARIES:
-        return learner_settings(algo, core, changes, scenario)
+        return learner_settings(algo, core, changes, scenario, tuned)
     return changed(algo, {}, changes or {}, defaults_of(agent_kind(algo).make))
 
 
@@ -195,7 +203,7 @@ def train(
     LearnedAgent
     """
     core: Any = EnsembleEnv("campus-event", action="price") if env is None else core_env(env)
-    params = check_settings(algo, core, settings.hyperparams, scenario)
+    params = check_settings(algo, core, settings.hyperparams, scenario, settings.tuned)
     models = models or (core.models if len(core.models) > 1 else ())
     run = _plan(algo, core, params, settings, models)
     if keep is not None:
@@ -298,7 +306,7 @@ def _open(keep: RunFolder, run: _Plan, core: EnsembleEnv, trainer: Any) -> tuple
     home, config = Path(keep.path), {**run.config, "environment": dict(keep.environment)}
     keep.check()  # another process may have been here since
     check_config(home, config)
-    begun = checkpoint.there(home)
+    begun = has_checkpoint(home)
     if not begun:
         if core.release is not None and not core.release.reproducible:  # nobody can draw it again
             core.release.save(home / "release.json")
@@ -312,7 +320,7 @@ def _open(keep: RunFolder, run: _Plan, core: EnsembleEnv, trainer: Any) -> tuple
         "release": None if core.release is None else core.release.digest,
         "ledger": digest_of(read_object(home / "ledger.json")),
     }
-    return checkpoint.restore(home, trainer, binding) or Record(), binding
+    return restore(home, trainer, binding) or Record(), binding
 
 
 def _learn(
@@ -329,7 +337,7 @@ def _learn(
 
     def save() -> None:
         assert home is not None
-        checkpoint.save_checkpoint(home, agent.model, record, binding)
+        save_checkpoint(home, agent.model, record, binding)
         write_json(home / "results.json", {"finished": False, **record.__dict__})
 
     def score() -> float:

@@ -20,9 +20,11 @@ from dp_ensemble_env.agents.statistics import interval
 from dp_ensemble_env.envs import actions
 from dp_ensemble_env.envs.registration import ACTIONS
 from dp_ensemble_env.envs.tables import AHEAD, Row
+from dp_ensemble_env.experiments.leaderboard import OPEN, RECORD
+from dp_ensemble_env.experiments.leaderboard_page import Board, figure
 from dp_ensemble_env.experiments.probes import Probes, recorded
 from dp_ensemble_env.experiments.runner import read_results
-from dp_ensemble_env.experiments.standings import HONEST, Standings, markdown
+from dp_ensemble_env.experiments.standings import markdown
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.tools.files import atomic_write
 
@@ -76,14 +78,12 @@ def gallery(images: str, pages: str) -> str:
     return markdown(rows[0], rows[1:])
 
 
-def listing(standings: Standings) -> str:
+def listing(board: Board) -> str:
     """Return what `dp-ensemble scenarios` says beside the probes: what each tests, and what PPO reaches."""
-    ppo = [agent for agent in standings.agents if standings.all(agent)[0].cell.agent == "ppo"]
-    of = standings.of(min(ppo, key=lambda agent: standings.all(agent)[0].cell.action != "signals"))
     content: dict[str, dict[str, Any]] = {
         name: {"tests": needs(name, recorded(name)[0])} for name in scenarios.BUILT_IN if recorded(name)
     }
-    for name, scores in of.items():
+    for name, scores in board.find("ppo", OPEN, None, "signals").items():
         content[name]["ppo"] = round(interval(scores).value, 1)
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
 
@@ -229,11 +229,11 @@ def texts(root: Path) -> dict[Path, str]:
     if BEGIN not in readme or END not in readme:
         raise ValueError(f"{root / 'README.md'} has no place for the scenarios; put {BEGIN} and {END} there.")
     before, rest = readme.split(BEGIN, 1)
-    standings = Standings(read_results(root / "docs" / "leaderboard.json")[1])
+    board = Board(read_results(RECORD)[1])
     found = {
         root / "README.md": before + readme_section() + rest.split(END, 1)[1],
         root / "docs" / "scenarios.md": overview(),
-        root / "dp_ensemble_env" / "scenarios" / scenarios.LISTING.name: listing(standings),
+        root / "dp_ensemble_env" / "scenarios" / scenarios.LISTING.name: listing(board),
     }
     return found | {root / "docs" / "scenarios" / f"{name}.md": page(name) for name in scenarios.BUILT_IN}
 
@@ -258,36 +258,13 @@ def animation(name: str, path: Path) -> Path:
     return animate(make_agent("standard", env), env, path, name="optimal", score=100.0, seed=seed)
 
 
-def ranking(standings: Standings, path: Path) -> Path:
-    """Draw the score of every agent with its interval, wide enough for a telephone and no wider."""
-    from dp_ensemble_env.reporting.plots import save, subplots
-
-    agents = sorted(standings.agents, key=lambda name: standings.overall(name).value)
-    scores = [standings.overall(name) for name in agents]
-    figure, axes = subplots(figsize=(4.6, 0.3 * len(agents) + 1.0), layout="constrained")
-    for row, (name, one) in enumerate(zip(agents, scores, strict=True)):
-        reach = [[one.value - one.low], [one.high - one.value]]
-        axes.errorbar([one.value], [row], xerr=reach, fmt="o", color="C0", ms=5, capsize=3)
-        left = one.value > 55  # the number stands on the side with more space
-        place, side = (one.low - 3, "right") if left else (one.high + 3, "left")
-        text = f"{one.value + 0.0:.0f}, ε = {standings.epsilon(name)}"
-        axes.text(place, row, text, ha=side, va="center", fontsize=8, backgroundcolor="white")
-        if name == HONEST:
-            axes.axvline(one.value, color="0.6", ls=":", lw=1, zorder=0)
-    axes.axvline(100, color="0.6", ls="--", lw=1)
-    axes.set_yticks(range(len(agents)), [name.replace(", ", ",\n", 1) if len(name) > 18 else name for name in agents])
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.set(xlabel="score (100 = optimum, dotted = without data)", xlim=(-8, 108), xticks=range(0, 101, 25))
-    return save(figure, path, dpi=150)
-
-
 def draw(root: Path) -> None:
     """Write the pictures."""
     images = root / "docs" / "images" / "scenarios"
     images.mkdir(parents=True, exist_ok=True)
     for name in scenarios.BUILT_IN:
         animation(name, images / f"{name}.gif")
-    ranking(Standings(read_results(root / "docs" / "leaderboard.json")[1]), images.parent / "leaderboard.png")
+    figure(Board(read_results(RECORD)[1]), images.parent / "leaderboard.png")
 
 
 def main() -> None:

@@ -284,10 +284,17 @@ def test_workers_and_the_leaderboard_take_them(files, tmp_path):
     agents = ["--agents", "steady", "standard:action=tilt", "lucky:action=two-prices,steps=60"]
     more = [*agents, "--scenarios", "two-level", "--jobs", "2", *files]
     command("compare", *more, "--privacy", "none", SPEC, "--actions", "two-prices", "--seeds", "0", "--output", "a")
-    command("leaderboard", *more, "--privacy", SPEC, "--seeds", "1", "--instances", "2", "--output", "b")
-    for name in ("a/results.json", "b/leaderboard.json"):
-        _, rows = read_results(tmp_path / name)
-        scores = {(row.cell.agent, row.cell.privacy): row.scores[0] for row in rows}
-        assert {agent for agent, _ in scores} == {"steady", "standard", "lucky"}
-        assert all(row.error is None and row.cell.code for row in rows)
-        assert scores["standard", None] == pytest.approx(100.0, abs=1e-4) and scores["standard", SPEC] < 100.0
+    _, rows = read_results(tmp_path / "a" / "results.json")
+    scores = {(row.cell.agent, row.cell.privacy): row.scores[0] for row in rows}
+    assert {agent for agent, _ in scores} == {"steady", "standard", "lucky"}
+    assert all(row.error is None and row.cell.code for row in rows)
+    assert scores["standard", None] == pytest.approx(100.0, abs=1e-4) and scores["standard", SPEC] < 100.0
+    mine = tmp_path / "mine.py"  # the leaderboard's agents are fixed; one more is submitted
+    mine.write_text(
+        "from dp_ensemble_env.agents import make_agent, register_agent\n"
+        "@register_agent('dull')\ndef dull(env):\n    return make_agent('uncontrolled', env)\n"
+    )
+    asked = ["--submit", "mine.py", "--allow-code", "--scenarios", "two-level", "--action", "two-prices"]
+    command("leaderboard", *asked, "--cells", "1", "--output", "b", *files)
+    _, rows = read_results(tmp_path / "b" / "leaderboard.json")
+    assert len(rows) == 4 and all(row.scores == pytest.approx([0.0] * len(row.scores), abs=1e-6) for row in rows)

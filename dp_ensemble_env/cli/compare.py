@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
@@ -141,20 +142,20 @@ def compute(cells: list[Cell], store: Store, place: Place, supplies: Supplies) -
     return sorted(rows, key=lambda row: places[row.cell.key])
 
 
-def state(cells: list[Cell], store: Store) -> str:
-    """Say how many cells are done, and estimate the rest from cells of the same agent, action and budget."""
+def state(cells: list[Cell], store: Store, known: Sequence[Row] = ()) -> str:
+    """Say how many cells are done, and estimate the rest from rows of the same agent, action and budget."""
 
     def kind(cell: Cell) -> tuple[Any, ...]:
         return cell.agent, cell.action, cell.population, cell.steps
 
     rows = {cell.key: store.load(cell) for cell in cells}
     seconds: dict[tuple[Any, ...], list[float]] = {}
-    for row in rows.values():
+    for row in (*known, *rows.values()):
         if row is not None and row.error is None:
             seconds.setdefault(kind(row.cell), []).append(row.compute["cpu_seconds"])
     left = [cell for cell in cells if (row := rows[cell.key]) is None or row.error is not None]
     failed = sum(row is not None and row.error is not None for row in rows.values())
-    known = [median(seconds[kind(cell)]) for cell in left if kind(cell) in seconds]
+    costs = [median(seconds[kind(cell)]) for cell in left if kind(cell) in seconds]
     counts = f"{len(cells):,} cells: {len(cells) - len(left):,} done, {failed:,} failed, {len(left) - failed:,} missing"
-    guess = f"; left: {sum(known):,.0f} s of one core" if left else ""
-    return f"{counts}{guess}{f', and {len(left) - len(known):,} cells of unknown cost' * (len(known) < len(left))}."
+    guess = f"; left: {sum(costs):,.0f} s of one core" if left else ""
+    return f"{counts}{guess}{f', and {len(left) - len(costs):,} cells of unknown cost' * (len(costs) < len(left))}."

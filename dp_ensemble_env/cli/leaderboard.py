@@ -1,4 +1,4 @@
-"""`dp-ensemble leaderboard`: the frozen protocol, one results file, and the page made from it."""
+"""`dp-ensemble leaderboard`: the frozen protocol on two tracks, one results file, and the page made from it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ import tyro
 
 from dp_ensemble_env.cli.compare import compute, state
 from dp_ensemble_env.cli.options import BROUGHT, COMMAND_LINE
-from dp_ensemble_env.experiments import standings
+from dp_ensemble_env.experiments import leaderboard
 from dp_ensemble_env.experiments.backends import ClusterLostError, Place
-from dp_ensemble_env.experiments.leaderboard import PLANNERS, Protocol, read_submission, write_page
-from dp_ensemble_env.experiments.runner import Store, Supplies, read_results, results, write_results
+from dp_ensemble_env.experiments.runner import Cell, Row, Store, Supplies, read_results, results, write_results
 from dp_ensemble_env.tools.files import check_writable
 from dp_ensemble_env.tools.validation import check_choice
 
@@ -23,80 +22,108 @@ RESULTS = "leaderboard.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Leaderboard:
-    """Score agents by one protocol: agents x seeds x scenarios, on test instances.
+    """Score agents by one frozen protocol, on an open and a private track.
 
-    Planners are made on each test instance, or on a release of it; learners are trained on training instances. Every
-    row is kept as soon as it is done, so the same command goes on where it was stopped. At the end there is one results
-    file with versions, seeds, compute and digests, from which the tables and the page are made.
+    Open track: learners are trained on training instances and play test instances. Private track: agents are made on a
+    release of a test instance and deployed on its true behaviour. Every row is kept as soon as it is done, so the same
+    command goes on where it was stopped.
 
     Exit status: 0 all rows done, 1 some failed, 2 bad input, 3 the cluster was lost, 130 interrupted.
 
     Examples
     --------
-      dp-ensemble leaderboard --scenarios campus-event --instances 3
-      dp-ensemble leaderboard --agents ppo:action=price,steps=50000 --jobs 2
-      dp-ensemble leaderboard --submit my_agent.py --allow-code --action price
-      dp-ensemble leaderboard --from docs/leaderboard.json
+      dp-ensemble leaderboard --quick
+      dp-ensemble leaderboard --jobs 2
+      dp-ensemble leaderboard --submit my_agent.py --allow-code
+      dp-ensemble leaderboard --from leaderboard.json --page board.md
     """
 
-    protocol: Protocol = Protocol()
+    scenarios: tuple[str, ...] = ()
+    """Only these; all unless given."""
+    quick: bool = False
+    """Only the planners, and one seed of PPO on the open track."""
     submit: Path | None = None
-    """A Python file with predict or make(env); it alone is scored, unless --agents names others."""
+    """A Python file with predict or make(env), which is scored on both tracks and shown among the recorded rows."""
     allow_code: bool = False
     """Run the code of the submitted file."""
-    action: str = "price"
+    action: str = "signals"
     """Action mode of the submitted file."""
+    seeds: int = 1
+    """Training runs of the submitted file on the open track."""
+    cells: int = leaderboard.CELLS
+    """Cells of the submitted file on the private track."""
     place: Place = field(default_factory=Place)
     output: Path = Path("runs/leaderboard")
     """Folder for the rows and the results file."""
     listed: Annotated[bool, tyro.conf.arg(name="list")] = False
     """Say what is done and missing, and compute nothing."""
+    summary_only: bool = False
+    """Write and show what is done, and compute nothing."""
     source: Annotated[Path | None, tyro.conf.arg(name="from")] = None
     """Show a results file, and compute nothing."""
     page: Path | None = None
-    """Write a page there, too: a report (.html), or tables for the site (.md); the results file goes beside it."""
+    """Write the page (.md) there, too; its figure and the trained agents of the output folder go beside it."""
 
     def run(self) -> int:
         """Compute what is missing, write the results file, and show it."""
-        failed = 0
+        from dp_ensemble_env.experiments import leaderboard_page
+
         self.place.check()
+        if self.page is not None:
+            check_writable(self.page)
+        planned, supplies = self.protocol()
+        failed = 0
         if self.source is not None:
             content, rows = read_results(self.source)
         else:
-            protocol, brought, submission = self.protocol, BROUGHT.get(), None
-            if self.submit is not None:
-                from dp_ensemble_env.envs import actions
-
-                check_choice(self.action, "--action", actions.names())
-                submission = read_submission(self.submit, self.allow_code)
-                protocol = replace(protocol, agents=()) if protocol.agents == PLANNERS else protocol
-            cells, store = protocol.cells(submission, self.action, brought), Store(self.output)
+            store = Store(self.output)
+            recorded = read_results(leaderboard.RECORD)[1] if leaderboard.RECORD.exists() else []
+            print(state(planned, store, recorded))
             if self.listed:
-                print(state(cells, store))
                 return 0
             check_writable(self.output, folder=True)
             try:
-                sources = {
-                    name: text for one in (brought, submission) if one is not None for name, text in one.sources.items()
-                }
-                rows = compute(cells, store, self.place, Supplies({}, sources))
+                if self.summary_only:
+                    rows = [row for cell in planned if (row := store.load(cell)) is not None]
+                else:
+                    rows = compute(planned, store, self.place, supplies)
             except ClusterLostError as error:
                 print(f"dp-ensemble leaderboard: {error}; finished rows are kept.", file=sys.stderr)
                 return 3
             failed = sum(row.error is not None for row in rows)
             rows = [row for row in rows if row.error is None]
             content = results(rows, COMMAND_LINE.get())
+            if self.page is not None:
+                played = dict.fromkeys(row.cell.problem["scenario"] for row in rows)
+                content["noise"] = leaderboard_page.noises(list(played))
             write_results(self.output / RESULTS, content)
-        ranked = standings.Standings(rows)
-        standings.show(ranked)
+            if self.submit is not None:  # as it would stand in the table
+                rows, planned = self.beside(rows, recorded), []
+        board = leaderboard_page.Board(rows, planned)
+        leaderboard_page.show(board)
         if self.page is not None:
-            check_writable(self.page)
-            if self.page.suffix == ".html":
-                standings.write_page(self.page, ranked, "Leaderboard", content)
-            else:
-                write_page(self.page, content, rows)
-            write_results(self.page.with_name(RESULTS), content)
+            leaderboard_page.write_page(self.page, board, content, Store(self.output))
             print(f"Page:    {self.page}")
         if self.source is None:
             print(f"Results: {self.output / RESULTS}")
         return 1 if failed else 0
+
+    def protocol(self) -> tuple[list[Cell], Supplies]:
+        """Return the cells that are asked for, and what they need."""
+        brought = BROUGHT.get()
+        if self.submit is None:
+            lines = leaderboard.LINES
+            if self.quick:
+                lines = tuple(kept for line in lines if (kept := leaderboard.quick(line)) is not None)
+            return leaderboard.cells(self.scenarios, lines, brought), Supplies(code=brought.sources if brought else {})
+        from dp_ensemble_env.envs import actions
+
+        check_choice(self.action, "--action", actions.names())
+        name, source = leaderboard.read_submission(self.submit, self.allow_code)
+        return leaderboard.submitted(name, source, self.action, self.scenarios, self.seeds, self.cells, brought)
+
+    def beside(self, rows: list[Row], recorded: list[Row]) -> list[Row]:
+        """Return the recorded rows of the same scenarios with those of a submission."""
+        played = {row.cell.data for row in rows}
+        named = [replace(row, cell=replace(row.cell, label=f"{row.cell.agent} (submitted)")) for row in rows]
+        return [*(row for row in recorded if row.cell.data in played), *named]

@@ -53,7 +53,6 @@ EXTRAS = {
         "data": "pyarrow",
         "excel": "openpyxl",
         "rl": "stable_baselines3 sb3_contrib torch tensorboard safetensors",
-        "tune": "optuna",
         "minari": "minari",
         "ray": "ray",
         "opendp": "opendp",

@@ -1,166 +1,247 @@
-"""The leaderboard's protocol: agents × seeds × scenarios, scored on test instances.
+"""The leaderboard's protocol: agents × seeds × scenarios on an open and a private track, with frozen budgets.
 
-*Planners* are made on each test instance, or on a release of it, and deployed on the truth. *Learners* are trained on
-the training instances of the scenario and play test instances that they never saw. A *submission* is a stranger's file
-with ``predict``, or with ``make(env)``, which is called once on the first training instance.
+**Open track.** A learner is trained on the training instances of a scenario, one drawn at each reset, and plays all
+test instances.
+
+**Private track.** Cell s = 0 … 4 is test instance s with one release (δ = 1e-6, 1,000 participants, seed s) and learner
+seed s. An agent is made on that release and deployed on the true behaviour of that instance. The same agent made on
+the truth and on the public guess stand beside it, so that what is missing to 100 falls into three parts: *learning* =
+100 - truth, *privacy* = truth - release, *data* = release - guess.
+
+Agents are grouped by what they knew: the truth, a release, other instances, or nothing. Bounds in hindsight are lines
+and never ranked. Budgets are frozen in `LINES`; nothing was tuned for them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from dp_ensemble_env import scenarios
-from dp_ensemble_env.agents.base import agent_kind
+from dp_ensemble_env.agents import agent_kind
 from dp_ensemble_env.experiments import runner
-from dp_ensemble_env.experiments.compare import AgentSpec, Brought, impossible
-from dp_ensemble_env.experiments.runner import PUBLIC, Cell, Row, Supplies, scenario_problem
-from dp_ensemble_env.experiments.standings import NOTES, TITLES, Standings, markdown, tables
-from dp_ensemble_env.scenarios.problem import draw_release
-from dp_ensemble_env.tools.files import atomic_write
+from dp_ensemble_env.experiments.compare import Brought
+from dp_ensemble_env.experiments.runner import Cell, Row, Supplies, scenario_problem
 from dp_ensemble_env.tools.validation import check_choice, check_count
 
-#: Planners that every leaderboard has.
-PLANNERS = ("uncontrolled", "best-price", "myopic", "without-data", "standard")
-#: Episodes on each instance where a learner meets chance; the optimum is played along the same contexts, so few do.
+#: Finished rows, which come with the package.
+RECORD = Path(__file__).with_name("leaderboard.json")
+#: Stands in cells for the version of the package: changes when a row would come out differently.
+VERSION = "leaderboard-1"
+OPEN, PRIVATE, BOUNDS, STUDY = "open", "private", "bounds", "study"
+#: Episodes on each instance where chance plays a part; the optimum is played along the same contexts, so few do.
 EPISODES = 200
+#: Cells of the private track, and participants of each release.
+CELLS, PARTICIPANTS = 5, 1000
+#: Privacy budgets of the private track; the first is for everything, the second for planners and PPO.
+EPSILONS = (1, 4)
+#: The sample-and-noise mechanism of the paper, at its own terms.
+PAPER = "dirichlet:k=50,floor=0.05"
+GUESS = "public"
+#: A scenario with a problem beside it that differs in what is shown.
+TWINS = {"front": {"shown": "all"}}
+#: Scenarios with a cost of the mean power, where a plan that looks at the shares is another one.
+COUPLED = ("feeder", "tracking", "depot")
+#: Scenarios on which other action modes are learned, too.
+STUDIED = ("spot", "thermostats", "front", "depot")
+STAGES = ("planners", "ppo", "sac", "rest")
+PPO = {"n_envs": 8, "n_steps": 256}
+
+
+def release_by(mechanism: str, epsilon: float = EPSILONS[0]) -> str:
+    """Return the spec of a release of the private track."""
+    return f"{mechanism}:epsilon={epsilon:g},participants={PARTICIPANTS}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Protocol:
-    """What is scored."""
+class Line:
+    """An agent as the protocol has it: what it is made with, and on which cells.
 
-    scenarios: tuple[str, ...] = ()
-    """Only these; all unless given."""
-    agents: tuple[str, ...] = PLANNERS
-    """Planners, and learners to train, such as apg:action=tilt,steps=200000."""
-    privacy: tuple[str, ...] = ("dirichlet:k=50,floor=0.05",)
-    """Mechanisms; planners that use data are made on releases of each, too."""
-    seeds: int = 3
-    """Training runs of a learner, and releases of an instance."""
-    instances: int = 10
-    """The first so many test instances."""
+    Attributes
+    ----------
+    stage : str
+        One of `STAGES`, in whose order rows are computed.
+    track : str
+        `OPEN`, `PRIVATE`, or what is no track: `BOUNDS`, `STUDY`.
+    seeds : int
+        Training runs of the open track; the private track has a cell for each of the first so many test instances.
+    privacy : str or None
+    only : tuple of str
+        Scenarios; all unless given.
+    twin : bool
+        Whether twins of scenarios are played, instead of scenarios.
+    """
 
-    def cells(
-        self, submission: Brought | None = None, action: str = "price", brought: Brought | None = None
-    ) -> list[Cell]:
-        """Return the cells, seed by seed; the submission acts in the action mode given."""
-        for name in self.scenarios:
-            check_choice(name, "scenario", scenarios.names())
-        check_count(self.seeds, "seeds", 1)
-        check_count(self.instances, "instances", 1, len(scenarios.instances("test")))
-        names = self.scenarios or tuple(scenarios.names())
-        for spec in self.privacy:  # refused before the work
-            draw_release(spec, scenarios.make(names[0]), 0)
-        makers = [
-            (runner.seed_matters(made["agent"], made["privacy"]), {**self._place(name), **made})
-            for name in names
-            for made in (*self._agents(name, brought), *self._submitted(submission, action))
-        ]
-        if not makers:
-            raise ValueError("there is no agent to score; name some with --agents, or submit one.")
-        return [
-            Cell(**made, seed=seed) for seed in range(self.seeds) for matters, made in makers if matters or not seed
-        ]
+    agent: str
+    stage: str
+    track: str
+    label: str = ""
+    action: str = "tilt"
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    steps: int | None = None
+    seeds: int = CELLS
+    privacy: str | None = None
+    only: tuple[str, ...] = ()
+    twin: bool = False
 
-    def _place(self, name: str) -> dict[str, Any]:
-        numbers = tuple(scenarios.instances("test")[: self.instances])
-        return {"problem": scenario_problem(name), "data": name, "split": "test", "instances": numbers,
-                "episodes": EPISODES}  # fmt: skip
+    @property
+    def late(self) -> bool:
+        """Whether its cells come after those of the other lines, seed by seed."""
+        return self.privacy == release_by("adaptive", EPSILONS[1])
 
-    def _agents(self, scenario: str, brought: Brought | None) -> list[dict[str, Any]]:
-        """Return what decides each agent; learners see the true training instances, planners also releases."""
-        made: list[dict[str, Any]] = []
-        for spec in map(AgentSpec.parse, self.agents):
-            learns, action = agent_kind(spec.name).learns, spec.action or "tilt"
-            if reason := impossible(spec, None, action):
-                raise ValueError(reason)
-            about = {"agent": spec.name, "label": spec.label, "action": action, "privacy": None,
-                     **spec.made(scenario, action, "mean-field")}  # fmt: skip
-            if learns:  # scores along the way are looked at by nobody here, and cost time
-                quarter = {"interval": max(1, about["steps"] // 4)} if "hyperparams" in about["settings"] else {}
-                about |= {"training": len(scenarios.instances("train")), "settings": quarter | about["settings"]}
-            made.append(about)
-            if not learns and spec.name not in PUBLIC:
-                made += [{**about, "privacy": text} for text in self.privacy]
-        if brought is not None:
-            for about in made:
-                about["code"] = brought.digest_for(about["agent"], scenario, about["privacy"], about["action"])
-        return made
-
-    def _submitted(self, brought: Brought | None, action: str) -> list[dict[str, Any]]:
-        if brought is None:
-            return []
-        about = {"training": 1, "action": action, "privacy": None}
-        return [
-            {**about, "agent": name, "label": name, "code": brought.digest_for(name)} for name in sorted(brought.names)
-        ]
+    def cells(self, scenario: str) -> Iterator[Cell]:
+        """Return the cells of a scenario, seed by seed."""
+        if self.only and scenario not in self.only:
+            return
+        name = f"{scenario} (twin)" if self.twin else scenario
+        learns = agent_kind(self.agent).learns
+        whole = tuple(scenarios.instances("test"))
+        for seed in range(self.seeds):
+            about: dict[str, Any] = {"instances": whole, "training": len(scenarios.instances("train")) * learns}
+            if self.agent == "z-learning":  # it learns on one model
+                about["training"] = 1
+            if self.track == PRIVATE:
+                about = {"instances": (seed,)}
+            elif self.track == BOUNDS:
+                about = {"instances": whole[:CELLS]}
+            yield Cell(
+                problem=scenario_problem(scenario, **(TWINS[scenario] if self.twin else {})), data=name, split="test",
+                agent=self.agent, label=self.label or self.agent, action=self.action, settings=self.settings,
+                steps=self.steps, privacy=self.privacy, episodes=EPISODES, seed=seed, version=VERSION,
+                keep=learns and not seed and self.agent in ("ppo", "apg") and self.track in (OPEN, PRIVATE)
+                and self.privacy in (None, release_by("adaptive")) and not self.twin, **about,
+            )  # fmt: skip
 
 
-def read_submission(path: Path, allow_code: bool) -> Brought:
-    """Read a submitted file, which needs consent: it is run once, to see that it has what it must."""
+def track_of(cell: Cell) -> str:
+    """Return the track that a cell belongs to."""
+    if cell.knows == "hindsight":
+        return BOUNDS
+    return PRIVATE if len(cell.instances) == 1 else OPEN
+
+
+def _planners() -> list[Line]:
+    simple = {"uncontrolled": "tilt", "myopic": "tilt", "without-data": "tilt", "standard": "policy"}
+    lines = [Line(agent=name, stage="planners", track=OPEN, seeds=1, action=mode) for name, mode in simple.items()]
+    lines += [Line(agent=name, stage="planners", track=PRIVATE, action=mode) for name, mode in simple.items()]
+    lines += [
+        Line(agent=name, stage="planners", track=BOUNDS, seeds=1, action=mode)
+        for name, mode in (("best-price", "price"), ("open-loop", "policy"), ("blind", "policy"))
+    ]
+    on = [release_by(name, epsilon) for epsilon in EPSILONS for name in ("adaptive", "gaussian", "posterior")]
+    lines += [Line(agent="standard", stage="planners", track=PRIVATE, privacy=spec) for spec in (*on, PAPER)]
+    lines += [
+        Line(agent=name, stage="planners", track=PRIVATE, privacy=PAPER, action="policy",
+             only=("campus-event", "campus-day"))
+        for name in ("taylor", "digamma", "average-expansion")
+    ]  # fmt: skip
+    rolling = Line(agent="rolling", stage="planners", track=PRIVATE, only=COUPLED)
+    return lines + [replace(rolling, privacy=release_by("adaptive", epsilon)) for epsilon in EPSILONS]
+
+
+def _learners() -> list[Line]:
+    plain: dict[str, Any] = {"tuned": False, "interval": 10_000}
+    ppo = Line(agent="ppo", stage="ppo", track=OPEN, action="signals", steps=100_000,
+               settings={**plain, "hyperparams": PPO})  # fmt: skip
+    apg = Line(agent="apg", stage="rest", track=OPEN, action="signals", steps=100_000, seeds=3,
+               settings={"interval": 10_000})  # fmt: skip
+    sides = (release_by("adaptive"), None, GUESS)
+    recurrent = replace(ppo, agent="recurrent-ppo", stage="rest", steps=50_000, seeds=3, only=("front",),
+                        settings={**plain, "hyperparams": {"n_envs": 8}})  # fmt: skip
+    dqn = {**plain, "hyperparams": {"n_envs": 1}}
+    return [
+        ppo,
+        *(replace(ppo, track=PRIVATE, privacy=spec) for spec in sides),
+        replace(ppo, track=PRIVATE, privacy=release_by("adaptive", EPSILONS[1])),
+        replace(ppo, agent="sac", stage="sac", steps=20_000, seeds=3, settings={**plain, "hyperparams": {"n_envs": 8}}),
+        apg,
+        *(replace(apg, track=PRIVATE, privacy=spec) for spec in sides),
+        recurrent,
+        replace(recurrent, twin=True),
+        replace(ppo, stage="rest", seeds=3, only=("front",), twin=True),
+        replace(ppo, agent="dqn", stage="rest", action="discrete", steps=50_000, seeds=3, settings=dqn),
+        Line(agent="z-learning", stage="rest", track=OPEN, seeds=3, steps=100_000, only=("campus-event", "campus-day")),
+        Line(agent="cloning", stage="rest", track=OPEN, action="signals", seeds=3, steps=20_000),
+        *(replace(ppo, stage="rest", track=STUDY, label=f"ppo, {mode}", action=mode, seeds=3, only=STUDIED)
+          for mode in ("price", "tilt")),
+    ]  # fmt: skip
+
+
+LINES = (*_planners(), *_learners())
+
+
+def quick(line: Line) -> Line | None:
+    """Return what of a line is played by --quick: planners, and one seed of PPO on the open track."""
+    if line.stage == "planners":
+        return line
+    return replace(line, seeds=1) if line.stage == "ppo" and line.track == OPEN else None
+
+
+def cells(names: Iterable[str] = (), lines: Iterable[Line] | None = None, brought: Brought | None = None) -> list[Cell]:
+    """Return the cells of the protocol in the order of computation: by stage, then by seed, scenario and line."""
+    lines = LINES if lines is None else lines
+    chosen = tuple(names) or tuple(scenarios.names())
+    for name in chosen:
+        check_choice(name, "scenario", scenarios.names())
+    found = [
+        (STAGES.index(line.stage), cell.seed, line.late, chosen.index(name), number, cell)
+        for number, line in enumerate(lines)
+        for name in chosen
+        for cell in line.cells(name)
+    ]
+    ordered = [_bound(cell, brought) for *_, cell in sorted(found, key=lambda entry: entry[:5])]
+    return list({cell.key: cell for cell in ordered}.values())
+
+
+def _bound(cell: Cell, brought: Brought | None) -> Cell:
+    """Return the cell with the digest of imported files, if they bring something that it uses."""
+    code = None if brought is None else brought.digest_for(cell.agent, cell.data, cell.privacy, cell.action)
+    return cell if code is None else replace(cell, code=code)
+
+
+# ------------------------------------------------------------------ a stranger's agent
+def read_submission(path: Path, allow_code: bool) -> tuple[str, str]:
+    """Return the name and the text of a submitted file, which needs consent, since scoring it runs its code."""
     if not allow_code:
         raise ValueError(f"{path} is a Python file, and scoring it runs its code; if you trust it, add --allow-code.")
-    return Brought.read([path])
+    try:
+        return path.stem, path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"cannot read {path}: {error}; give a Python file.") from error
+
+
+def submitted(
+    name: str,
+    source: str,
+    action: str,
+    names: Iterable[str] = (),
+    seeds: int = 1,
+    cells_each: int = CELLS,
+    brought: Brought | None = None,
+) -> tuple[list[Cell], Supplies]:
+    """Return the cells of a submission on both tracks, and its text, which is run in a process of its own."""
+    chosen = tuple(names) or tuple(scenarios.names())
+    for scenario in chosen:
+        check_choice(scenario, "scenario", scenarios.names())
+    check_count(seeds, "--seeds", 1)
+    sources = {} if brought is None else brought.sources
+    about: dict[str, Any] = {"agent": name, "label": name, "action": action, "split": "test", "episodes": EPISODES,
+                             "version": VERSION, "code": runner.digest_of([source, dict(sources)])}  # fmt: skip
+    whole, train = tuple(scenarios.instances("test")), len(scenarios.instances("train"))
+    found = []
+    for scenario in chosen:
+        place = {**about, "problem": scenario_problem(scenario), "data": scenario}
+        found += [Cell(**place, instances=whole, training=train, seed=seed) for seed in range(seeds)]
+        found += [
+            Cell(**place, instances=(s,), seed=s, privacy=spec)
+            for s in range(check_count(cells_each, "cells", 1, CELLS))
+            for spec in (release_by("adaptive"), None, GUESS)
+        ]
+    return found, Supplies(code=sources, apart={name: source})
 
 
 def recompute(row: Row, supplies: Supplies = Supplies()) -> Row:  # noqa: B008 - frozen
     """Compute a row of a results file again; equal digests mean equal results."""
     return runner.compute(row.cell, supplies)
-
-
-# ------------------------------------------------------------------ the page of the documentation
-def page(content: dict[str, Any], rows: list[Row]) -> str:
-    """Write the page of the documentation."""
-    parts = ["# Leaderboard", INTRO]
-    for name, (headings, lines) in tables(Standings(rows)).items():
-        parts += [f"## {TITLES[name]}", markdown(headings, lines).strip(), *([NOTES[name]] if name in NOTES else [])]
-    software = ", ".join(f"{name} {version}" for name, version in content["versions"].items())
-    made = (
-        f"{len(rows)} rows, with {software}. SHA-256 of all rows: `{content['digest'][:16]}…`. Every row has its "
-        "configuration, seed, scores, compute and digest in [`leaderboard.json`](leaderboard.json)."
-    )
-    how = ["## How this was made", f"`{content['command']}`", *filter(None, [content.get("note")]), made]
-    return "\n\n".join([*parts, *how, SUBMIT.strip()]) + "\n"
-
-
-def write_page(path: Path, content: dict[str, Any], rows: list[Row]) -> None:
-    """Write the page of the documentation to a file."""
-    text = page(content, rows)
-    with atomic_write(path) as stream:
-        stream.write(text)
-
-
-INTRO = """
-This page is written by `dp-ensemble leaderboard --page docs/leaderboard.md` from the results file; do not edit it.
-Agents made with *the truth* or *a release* plan on each test instance and are scored exactly. Agents made with *other
-instances* are trained on the training instances and play test instances that they never saw. The plan `without-data`
-uses no private data (ε = 0): a private method is worthwhile only above this score.
-""".strip()
-
-SUBMIT = """
-## Submit an agent
-
-Write one Python file with a function `predict`, which takes observations and returns actions as Stable-Baselines3's do.
-Observations come in a batch, one a row.
-
-```python
-import numpy as np
-
-
-def predict(observation, state=None, episode_start=None, deterministic=True):
-    return np.full((len(observation), 1), 0.4, np.float32), state  # one price, always
-```
-
-An agent that is built or trained first has `make(env)` instead, or `make(env, seed)`. It is called once for each
-scenario, with its first training instance, and returns an object with `predict`. Then one command scores it on every
-scenario:
-
-```bash
-dp-ensemble leaderboard --submit my_agent.py --allow-code --action price
-```
-
-`--allow-code` is your consent: the file's code runs on your machine. The command writes `leaderboard.json` with your
-rows. Send it together with the file; the recipient runs the same command and compares the digests.
-"""

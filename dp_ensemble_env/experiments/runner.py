@@ -21,6 +21,7 @@ import math
 import platform
 import resource
 import socket
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -38,6 +39,7 @@ from dp_ensemble_env.agents import Agent, agent_kind, evaluate, make_agent, regi
 from dp_ensemble_env.control.policies import POLICIES
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.experiments.deployment import price_of, score_without_data
+from dp_ensemble_env.experiments.submission import RemoteAgent
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy.release import Release
 from dp_ensemble_env.reporting.provenance import versions
@@ -51,13 +53,15 @@ if TYPE_CHECKING:
     from dp_ensemble_env.experiments.backends import Place
 
 #: Changes when a cell of the same configuration would come out differently.
-FORMAT = 3
+FORMAT = 4
 #: Seed of the episodes that agents are scored with where chance plays a part, and of the sampled average's draws.
 EPISODE_SEED, SAMPLE_SEED = 10_000, 1_000_000
 #: Numbers are kept to so many decimals, so that another machine's rounding does not change a digest.
-DECIMALS = 6
+DECIMALS = 9
 #: Agents that look at nothing private: no release makes a difference to them, and they cost ε = 0.
 PUBLIC = ("uncontrolled", "ad-hoc", "myopic", "without-data")
+#: Bounds, not agents that anybody could play: searched for on the instance that they are scored on.
+HINDSIGHT = ("open-loop", "blind", "best-price")
 #: Policies that expect noise of a given k.
 NOISE_AWARE = tuple(name for name in POLICIES if name != "standard")
 #: Libraries whose versions are noted with every row.
@@ -98,6 +102,8 @@ class Cell:
         Version of this package.
     data, label : str
         Names of the problem and of the agent in tables; no part of the key.
+    keep : bool
+        Whether to keep the policy of a learner, too; no part of the key.
     """
 
     problem: Mapping[str, Any]
@@ -116,18 +122,21 @@ class Cell:
     version: str = field(default_factory=lambda: dp_ensemble_env.__version__)
     data: str = ""
     label: str = ""
+    keep: bool = False
 
     @functools.cached_property
     def key(self) -> str:
         """SHA-256 of everything that decides the result."""
-        content = {name: value for name, value in asdict(self).items() if name not in ("data", "label")}
+        content = {name: value for name, value in asdict(self).items() if name not in ("data", "label", "keep")}
         return digest_of({"format": FORMAT, **content})
 
     @property
     def knows(self) -> str:
-        """What the agent was made with: the truth, a release, other instances, or nothing."""
-        if self.agent in PUBLIC and self.code is None:
+        """What the agent was made with: the truth, a release, other instances, nothing, or the truth in hindsight."""
+        if (self.agent in PUBLIC and self.code is None) or (self.privacy or "").partition(":")[0] == "public":
             return "nothing"
+        if self.code is None and self.privacy is None and self.agent in HINDSIGHT:
+            return "hindsight"
         return "a release" if self.privacy is not None else "other instances" if self.training else "the truth"
 
     @property
@@ -150,7 +159,7 @@ class Row:
     ----------
     cell : Cell
     deployed : tuple of Outcome
-        On the true behaviour, one for each instance; of several instances only the scores are kept.
+        On the true behaviour, one for each instance; of several, and of test instances, only the scores are kept.
     made : tuple of Outcome
         Where the agent was made: on the releases, or on the training instances. Empty if that is where it is deployed.
     without_data : tuple of float
@@ -163,6 +172,8 @@ class Row:
         Steps taken, seconds, processor seconds, peak memory, machine, software: what may differ from run to run.
     error : mapping or None
         Type, message and traceback of a failure.
+    policy : bytes or None
+        The file of a learner's policy, where the cell keeps it; no part of the result.
     """
 
     cell: Cell
@@ -173,6 +184,7 @@ class Row:
     curve: tuple[tuple[int, float], ...] = ()
     compute: dict[str, Any] = field(default_factory=dict)
     error: Mapping[str, Any] | None = None
+    policy: bytes | None = field(default=None, repr=False)
 
     @property
     def scores(self) -> list[float]:
@@ -182,7 +194,7 @@ class Row:
     @functools.cached_property
     def result(self) -> dict[str, Any]:
         """What was computed, as plain numbers."""
-        whole = len(self.deployed) == 1
+        whole = len(self.deployed) == 1 and self.cell.split != "test"  # benchmarks need the scores alone
         content = {
             "deployed": [_kept(outcome, whole) for outcome in self.deployed],
             "made": [_kept(outcome, whole) for outcome in self.made],
@@ -262,11 +274,14 @@ class Supplies:
         Texts of files that bring agents, scenarios and the like, by their names.
     news : callable, optional
         ``news(step, steps, score)``: hears how a training goes, where cells are computed in this process.
+    apart : mapping of str to str
+        Texts of files that are agents and run in a process of their own, by the agents' names.
     """
 
     models: Mapping[str, EnsembleModel] = field(default_factory=dict)
     code: Mapping[str, str] = field(default_factory=dict)
     news: Callable[[int, int, float], None] | None = None
+    apart: Mapping[str, str] = field(default_factory=dict)
 
     def model(self, cell: Cell, instance: int, split: str) -> EnsembleModel:
         """Return the model of an instance."""
@@ -304,7 +319,8 @@ def compute(cell: Cell, supplies: Supplies) -> Row:
         _installed_plugins()
         for name, source in supplies.code.items():
             bring(source, name)
-        result, steps = _scores(cell, supplies)
+        with contextlib.ExitStack() as left:  # processes of strangers' agents
+            result, steps = _scores(cell, supplies, left)
     except KeyboardInterrupt:
         raise
     except BaseException as problem:  # also SystemExit, and what a stranger's agent may invent
@@ -313,7 +329,9 @@ def compute(cell: Cell, supplies: Supplies) -> Row:
     used = {"seconds": round(time.perf_counter() - started, 3), "cpu_seconds": round(time.process_time() - busy, 3)}
     where = {"peak_mb": round(peak), "host": socket.gethostname(), "node": None, "software": software()}
     row = Row(cell=cell, **result, compute={"steps": steps, **used, **where}, error=error)
-    return row if row.error is not None else replace(Row.from_dict(row.to_dict()), cell=cell)  # as it will be read
+    if row.error is not None:
+        return row
+    return replace(Row.from_dict(row.to_dict()), cell=cell, policy=row.policy)  # as it will be read
 
 
 def failure(problem: BaseException) -> dict[str, Any]:
@@ -327,7 +345,7 @@ def lost(cell: Cell, reason: str) -> Row:
     return Row(cell=cell, error={"type": "WorkerDied", "message": reason, "traceback": []})
 
 
-def _scores(cell: Cell, supplies: Supplies) -> tuple[dict[str, Any], int | None]:
+def _scores(cell: Cell, supplies: Supplies, left: contextlib.ExitStack) -> tuple[dict[str, Any], int | None]:
     """Make the agent, and score it where it was made and on the truth; also return the steps it took."""
     made, deployed, beside, prices = [], [], [], [0.0 if cell.knows == "nothing" else math.inf]
 
@@ -339,31 +357,51 @@ def _scores(cell: Cell, supplies: Supplies) -> tuple[dict[str, Any], int | None]
         prices.extend([] if release is None else [price_of(release.event)])
         return release
 
-    def score(agent: Agent, env: EnsembleEnv, instance: int) -> Outcome:
-        return evaluate(agent, env, cell.episodes, EPISODE_SEED + instance)
+    def score(agent: Agent, env: EnsembleEnv) -> Outcome:
+        return evaluate(agent, env, cell.episodes, EPISODE_SEED)
+
+    def make(env: EnsembleEnv) -> Any:
+        if cell.agent not in supplies.apart:
+            return _made(cell, env, supplies)
+        found = RemoteAgent(supplies.apart[cell.agent], cell.agent, env, cell.seed, supplies.code)
+        left.callback(found.close)
+        return found
 
     agent: Any = None
     if cell.training:
         models = [supplies.model(cell, i, "train") for i in range(cell.training)]
         seen = [model if (r := drawn(model)) is None else model.public(r) for model in models]
-        agent = _made(cell, environment(seen), supplies)
-        made = [score(agent, environment(model), i) for i, model in enumerate(seen[: len(cell.instances)])]
+        agent = make(environment(seen))
+        made = [score(agent, environment(model)) for model in seen[: len(cell.instances)]]
     for i in cell.instances:
         truth = supplies.model(cell, i, cell.split)
         if not cell.training:
             release = drawn(truth)
             home = environment(truth, release)
-            agent = _made(cell, home, supplies)
-            made += [] if release is None else [score(agent, home, i)]
-        deployed.append(score(agent, environment(truth), i))
+            agent = make(home)
+            made += [] if release is None else [score(agent, home)]
+        deployed.append(score(agent, environment(truth)))
         beside.append(_without_data(truth))
     if not all(math.isfinite(outcome.score) for outcome in deployed):
         raise ValueError("nothing can be gained in this problem, so there is no score; choose another event.")
-    scores = {"deployed": tuple(deployed), "made": tuple(made), "without_data": tuple(beside)}
+    scores: dict[str, Any] = {
+        "deployed": tuple(deployed),
+        "made": tuple(made),
+        "without_data": tuple(beside),
+        "policy": None,
+    }
+    if cell.keep and hasattr(agent, "save"):
+        scores["policy"] = _file_of(agent)
     curve = tuple((int(steps), float(value)) for steps, value in getattr(agent, "curve", ()))
     steps = getattr(agent, "steps", None)
     epsilon = max(prices[1:] or prices)
     return {**scores, "epsilon": epsilon, "curve": curve}, None if steps is None else int(steps)
+
+
+def _file_of(agent: Any) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        agent.save(path := Path(folder) / "policy.safetensors")
+        return path.read_bytes()
 
 
 def _made(cell: Cell, env: EnsembleEnv, supplies: Supplies) -> Agent:
@@ -445,6 +483,10 @@ class Store:
         """Return the file of a cell."""
         return self.folder / "cells" / f"{cell.key}.json"
 
+    def policy(self, cell: Cell) -> Path:
+        """Return the file of the policy that belongs to a cell, which is there if the cell was computed to keep it."""
+        return self.folder / "policies" / f"{cell.key}.safetensors"
+
     def load(self, cell: Cell) -> Row | None:
         """Return the row of a cell, with the names that the cell has now; None if there is no sound one."""
         try:
@@ -457,6 +499,9 @@ class Store:
         """Write a row, unless the cell has been finished by someone else in the meantime."""
         there = self.load(row.cell)
         if there is None or there.error is not None:
+            if row.policy is not None:
+                with atomic_write(self.policy(row.cell), "wb") as stream:
+                    stream.write(row.policy)
             with atomic_write(self.path(row.cell)) as stream:
                 json.dump(row.to_dict(), stream, allow_nan=False)
                 stream.write("\n")

@@ -16,8 +16,11 @@ torch = importlib.import_module("torch")
 from dp_ensemble_env import scenarios  # noqa: E402
 from dp_ensemble_env.agents import evaluate, make_agent  # noqa: E402
 from dp_ensemble_env.agents.apg import GradientPolicy, Trainer  # noqa: E402
-from dp_ensemble_env.agents.loading import load_agent  # noqa: E402
-from dp_ensemble_env.agents.policy_file import load_policy, save_policy  # noqa: E402
+from dp_ensemble_env.agents.loading import (  # noqa: E402
+    load_agent,  # noqa: E402
+    load_policy,
+    save_policy,
+)
 from dp_ensemble_env.agents.settings import tuned_settings  # noqa: E402
 from dp_ensemble_env.agents.train import RunFolder, TrainingSettings, train  # noqa: E402
 from dp_ensemble_env.envs.ensemble import EnsembleEnv  # noqa: E402

@@ -212,7 +212,7 @@ def test_without_any_whole_checkpoint_the_run_says_so(tmp_path):
 
 def test_the_newest_is_there_while_the_next_is_written(tmp_path, monkeypatch):
     """A kill at any moment leaves a whole checkpoint under one of the two names."""
-    import dp_ensemble_env.agents.checkpoint as checkpoints
+    import dp_ensemble_env.agents.runs as checkpoints
 
     folder, seen = tmp_path / "run", []
 

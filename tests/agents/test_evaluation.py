@@ -12,7 +12,6 @@ from oracles import KINDS, MODES, T, general_model
 from dp_ensemble_env import scenarios
 from dp_ensemble_env.agents import evaluate, make_agent
 from dp_ensemble_env.agents.base import ScheduleAgent
-from dp_ensemble_env.agents.evaluation import seed_summary
 from dp_ensemble_env.agents.plans import PolicyAgent
 from dp_ensemble_env.control.policies import solve_policy
 from dp_ensemble_env.control.returns import path_returns
@@ -220,15 +219,3 @@ def test_validation_runs_on_the_release_of_the_paper(campus):
     problem = validation.Problem(campus, env.release, 50.0, samples=50, seed=0, episodes=200)
     assert problem.model.fingerprint == env.model.fingerprint
     assert validation.validate(problem, ("standard", "taylor")).agrees
-
-
-# ------------------------------------------------------------------ seeds
-def test_seed_summary_of_known_scores():
-    summary = seed_summary([90.0, 95.0, 96.0, 97.0, 20.0, 96.5, 95.5, 96.2])
-    middle = np.sort([90.0, 95.0, 96.0, 97.0, 20.0, 96.5, 95.5, 96.2])[2:6].mean()
-    assert summary.iqm == pytest.approx(middle) and summary.least == 20.0 and summary.seeds == 8
-    assert summary.low <= summary.iqm <= summary.high
-    one = seed_summary([93.0])
-    assert (one.iqm, one.low, one.high) == (93.0, 93.0, 93.0)
-    with pytest.raises(ValueError, match="empty"):
-        seed_summary([])

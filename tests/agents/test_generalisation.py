@@ -17,7 +17,6 @@ from dp_ensemble_env.agents.statistics import (
     pooled_interval,
     probability_of_improvement,
     resampled,
-    suite_interval,
 )
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.model import EnsembleModel
@@ -61,16 +60,10 @@ def test_an_interval_covers_the_truth_about_as_often_as_it_says() -> None:
     assert 85 <= hits <= 100
 
 
-def test_differences_and_suites_resample_each_part_on_its_own() -> None:
+def test_differences_resample_each_part_on_its_own() -> None:
     left, right = np.full((1, 5), 80.0), np.array([[50.0, 60.0, 70.0, 55.0, 65.0]])
     gap = difference(left, right)
     assert gap.value == 20.0 and gap.low < 20.0 < gap.high
-    whole = suite_interval({"a": left, "b": right})
-    assert whole.value == 70.0
-    alone = interval(right)
-    assert whole.high - whole.low == pytest.approx((alone.high - alone.low) / 2, rel=0.25)
-    with pytest.raises(ValueError, match="no scores"):
-        suite_interval({})
 
 
 @pytest.mark.parametrize("name", scenarios.BUILT_IN)

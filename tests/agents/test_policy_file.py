@@ -13,8 +13,11 @@ importlib.import_module("stable_baselines3")
 
 from dp_ensemble_env.agents import evaluate, make_agent  # noqa: E402
 from dp_ensemble_env.agents.base import ScheduleAgent  # noqa: E402
-from dp_ensemble_env.agents.loading import load_agent  # noqa: E402
-from dp_ensemble_env.agents.policy_file import load_policy, save_policy  # noqa: E402
+from dp_ensemble_env.agents.loading import (  # noqa: E402
+    load_agent,  # noqa: E402
+    load_policy,
+    save_policy,
+)
 from dp_ensemble_env.agents.train import RunFolder, TrainingSettings, train  # noqa: E402
 from dp_ensemble_env.agents.weights import load_weights, save_weights  # noqa: E402
 from dp_ensemble_env.envs.ensemble import EnsembleEnv  # noqa: E402

@@ -11,6 +11,7 @@ import pytest
 from helpers import ROOT
 
 from dp_ensemble_env import scenarios
+from dp_ensemble_env.agents.learners import learner_settings
 from dp_ensemble_env.agents.settings import (
     changed,
     check_value,
@@ -21,6 +22,7 @@ from dp_ensemble_env.agents.settings import (
     schedule,
     tuned_settings,
 )
+from dp_ensemble_env.envs.ensemble import EnsembleEnv
 
 MEAN_FIELD = "mean-field"
 DATA = tomllib.loads((ROOT / "agents" / "hyperparams.toml").read_text(encoding="utf-8"))
@@ -59,8 +61,7 @@ def test_what_is_recorded_makes_whole_rollouts_of_undiscounted_episodes():
         settings = tuned_settings("ppo", MEAN_FIELD, "price", name)
         assert settings["n_steps"] == scenarios.make(name).horizon
         assert settings["n_envs"] * settings["n_steps"] % settings["batch_size"] == 0
-    pages = {page.stem for page in (ROOT / "docs" / "scenarios").glob("*.md")}
-    assert set(DATA["ppo"]["scenarios"]) == pages - {"campus-event"}
+    assert set(DATA["ppo"]["scenarios"]) < set(scenarios.names())
 
 
 @pytest.mark.parametrize(
@@ -111,3 +112,10 @@ def test_schedules_fall_linearly_to_zero():
 def test_settings_can_be_read_without_torch():
     code = "import sys, dp_ensemble_env.agents.train; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_untuned_means_the_librarys_own_defaults(campus):
+    env = EnsembleEnv(campus, action="price")
+    plain = learner_settings("ppo", env, {"n_steps": 256}, tuned=False)
+    assert plain == {"policy": "MlpPolicy", "n_envs": 8, "n_timesteps": 100_000, "n_steps": 256}
+    assert learner_settings("ppo", env)["n_steps"] == 18

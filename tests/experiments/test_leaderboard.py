@@ -1,92 +1,202 @@
-"""The leaderboard: cells by the protocol, resumed, recomputed, refused when changed; submissions; the recorded page."""
+"""The leaderboard: two tracks, resumed, recomputed, refused when changed; submissions, also cheating ones; the page."""
 
 from __future__ import annotations
 
+import datetime
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from dp_ensemble_env import EnsembleModel, scenarios
 from dp_ensemble_env.cli.main import main
-from dp_ensemble_env.experiments import runner
-from dp_ensemble_env.experiments.leaderboard import Protocol, page, recompute
-from dp_ensemble_env.experiments.runner import Supplies, read_results
+from dp_ensemble_env.context import Context
+from dp_ensemble_env.experiments import leaderboard, runner
+from dp_ensemble_env.experiments.leaderboard import GUESS, OPEN, PRIVATE, Line, cells, recompute, release_by, track_of
+from dp_ensemble_env.experiments.leaderboard_page import Board, correlation, noise, page, split, write_agents
+from dp_ensemble_env.experiments.runner import Row, Supplies, read_results
+from dp_ensemble_env.reporting.score import Outcome
 
-DOCS = Path(__file__).parents[2] / "docs"
+ROOT = Path(__file__).parents[2]
+ADAPTIVE = release_by("adaptive")
 CONSTANT = "import numpy as np\ndef predict(o, state=None, episode_start=None, deterministic=True):\n"
 CONSTANT += "    return np.full((len(o), 1), {}, np.float32), state\n"
-SMALL = ["leaderboard", "--scenarios", "campus-event", "--instances", "2"]
+#: Looks for a model, a policy or a row that would tell the truth: in the environment, in all objects and in the store.
+CHEAT = """
+import gc, json, pathlib
+import numpy as np
+from dp_ensemble_env import EnsembleModel
+from dp_ensemble_env.agents.base import ScheduleAgent
+
+def make(env):
+    core = env.unwrapped
+    gc.collect()
+    found = [one for one in gc.get_objects() if isinstance(one, EnsembleModel)]
+    known = {one.fingerprint for one in (core.model, *found)}
+    plans = [core.optimal_policy for _ in range(1)] if core.release is not None else []
+    rows = [str(path) for path in pathlib.Path(".").rglob("*.json")]
+    told = {"models": sorted(known), "private": core.release is not None, "rows": rows, "caller": len(plans)}
+    pathlib.Path(FILE).open("a").write(json.dumps(told) + "\\n")
+
+    class Cheat:
+        def predict(self, observation, state=None, episode_start=None, deterministic=True):
+            more = [one for one in gc.get_objects() if isinstance(one, EnsembleModel)]
+            told["models"] = sorted({one.fingerprint for one in more} | known)
+            pathlib.Path(FILE).open("a").write(json.dumps(told) + "\\n")
+            return np.zeros((len(observation), 1), np.float32), state
+    return Cheat()
+"""
 
 
-def test_seeds_are_spent_where_they_matter_and_a_stopped_run_is_balanced():
-    agents = ("standard", "myopic", "ppo:action=price,steps=500")
-    cells = Protocol(scenarios=("spot", "call"), agents=agents, privacy=("dirichlet:k=50",)).cells()
-    count = {(c.agent, c.privacy): sum(o.agent == c.agent and o.privacy == c.privacy for o in cells) for c in cells}
-    assert count == {("standard", None): 2, ("myopic", None): 2, ("standard", "dirichlet:k=50"): 6, ("ppo", None): 6}
-    assert [cell.seed for cell in cells] == sorted(cell.seed for cell in cells)
-    assert len({cell.key for cell in cells}) == len(cells) == 16
-    ppo = next(cell for cell in cells if cell.agent == "ppo")
-    assert (ppo.training, ppo.split, ppo.steps, ppo.settings["interval"]) == (20, "test", 500, 125)
-    for name, episodes in (("tracking", 4), ("campus-event", 20)):  # a scenario may change the settings
-        (cell,) = Protocol(scenarios=(name,), agents=("apg:steps=500",), privacy=(), seeds=1).cells()
-        assert cell.settings["hyperparams"]["n_envs"] == episodes and cell.action == "tilt"
+@pytest.fixture
+def few(monkeypatch):
+    """Let the protocol have a few quick lines."""
+    lines = [
+        Line(agent="without-data", stage="planners", track=OPEN, seeds=1),
+        Line(agent="without-data", stage="planners", track=PRIVATE, seeds=2),
+        Line(agent="standard", stage="planners", track=PRIVATE, seeds=2),
+        Line(agent="standard", stage="planners", track=PRIVATE, seeds=2, privacy=ADAPTIVE),
+    ]
+    monkeypatch.setattr(leaderboard, "LINES", tuple(lines))
 
 
-def test_the_command_resumes_and_its_rows_can_be_recomputed(tmp_path, capsys, monkeypatch):
-    asked = [*SMALL, "--agents", "uncontrolled", "without-data", "standard", "--seeds", "1", "--output", str(tmp_path)]
+def test_the_protocol_has_every_scenario_on_both_tracks_within_its_stages():
+    planned = cells()
+    assert {cell.data.removesuffix(" (twin)") for cell in planned} == set(scenarios.names())
+    assert len({cell.key for cell in planned}) == len(planned)
+    agents = [cell.agent for cell in planned]
+    stages = [agents.index(name) for name in ("standard", "ppo", "sac", "apg")]
+    assert stages == sorted(stages)
+    ppo = [cell for cell in planned if cell.agent == "ppo" and cell.data == "spot" and cell.action == "signals"]
+    opened, private = ([c for c in ppo if track_of(c) == track] for track in (OPEN, PRIVATE))
+    assert {(c.training, len(c.instances), c.steps) for c in opened} == {(20, 20, 100_000)} and len(opened) == 5
+    assert all(c.training == 0 and c.instances == (c.seed,) and c.split == "test" for c in private)
+    assert {c.privacy for c in private} == {None, GUESS, ADAPTIVE, release_by("adaptive", 4)} and len(private) == 20
+    assert ppo[0].settings["hyperparams"] == {"n_envs": 8, "n_steps": 256} and not ppo[0].settings["tuned"]
+    seeds = [c.seed for c in planned if c.agent == "ppo" and c.action == "signals" and c.data == "spot"]
+    assert seeds == sorted(seeds)  # a run that is stopped is balanced
+    knows = {(c.agent, c.privacy): c.knows for c in planned}
+    assert knows["ppo", GUESS] == knows["without-data", None] == "nothing" and knows["blind", None] == "hindsight"
+    assert {c.agent for c in planned if c.agent == "recurrent-ppo"} <= {"recurrent-ppo"}
+    assert {c.data for c in planned if c.agent == "rolling"} == {"feeder", "tracking", "depot"}
+
+
+def test_the_command_resumes_and_its_rows_can_be_recomputed(few, tmp_path, capsys, monkeypatch):
+    pytest.importorskip("matplotlib")
+    asked = ["leaderboard", "--scenarios", "spot", "--output", str(tmp_path)]
     assert main([*asked, "--page", str(tmp_path / "page.md")]) == 0
-    assert "without data" in " ".join(capsys.readouterr().out.split())
+    assert "Privacy at ε = 1 costs" in " ".join(capsys.readouterr().out.split())
     content, rows = read_results(tmp_path / "leaderboard.json")
-    by = {(row.cell.agent, row.cell.privacy): row for row in rows}
-    assert len(rows) == 4 and by["standard", None].scores == [100.0, 100.0]
-    private = by["standard", "dirichlet:k=50,floor=0.05"]
-    assert 1 < private.epsilon < 100 and private.without_data == by["without-data", None].without_data
-    assert private.without_data == pytest.approx(by["without-data", None].scores) and max(private.scores) < 99
-    for row in rows:
-        assert recompute(row).digest == row.digest
-    assert (tmp_path / "page.md").read_text() == page(content, rows)
-    before = (tmp_path / "leaderboard.json").read_text()
+    assert len(rows) == 7 and (tmp_path / "images" / "leaderboard.png").stat().st_size > 5_000
+    by = {(row.cell.agent, row.cell.privacy, row.cell.seed): row for row in rows[1:]}
+    private = by["standard", ADAPTIVE, 1]
+    assert private.epsilon == pytest.approx(1, abs=1e-6) and 90 < private.scores[0] < 100
+    assert private.without_data == pytest.approx(by["without-data", None, 1].scores)
+    assert [recompute(row).digest for row in rows] == [row.digest for row in rows]
+    assert (tmp_path / "page.md").read_text() == page(Board(rows, cells(["spot"])), content)
     monkeypatch.setattr(runner, "_scores", None)  # a finished row is not computed again
-    assert main([*asked, "--list"]) == 0 and "4 done, 0 failed, 0 missing" in capsys.readouterr().out
+    assert main([*asked, "--list"]) == 0 and "7 done, 0 failed, 0 missing" in capsys.readouterr().out
     assert main(asked) == 0
     assert read_results(tmp_path / "leaderboard.json")[0]["digest"] == content["digest"]
-    report = tmp_path / "report" / "board.html"
-    assert main(["leaderboard", "--from", str(tmp_path / "leaderboard.json"), "--page", str(report)]) == 0
-    assert {path.name for path in report.parent.iterdir()} == {
-        "board.html", "leaderboard.json", "scores.png", "profiles.png"
-    }  # fmt: skip
+    before = (tmp_path / "leaderboard.json").read_text()
     (tmp_path / "leaderboard.json").write_text(before.replace('"score": 100.0', '"score": 101.0', 1))
-    capsys.readouterr()
     assert main(["leaderboard", "--from", str(tmp_path / "leaderboard.json")]) == 2
     assert "was changed" in capsys.readouterr().err
 
 
-def test_a_submission_is_one_file_and_needs_consent(tmp_path, capsys):
+def test_a_submission_is_one_file_on_both_tracks_and_needs_consent(tmp_path, capsys):
     file = tmp_path / "mine.py"
-    file.write_text(CONSTANT.format(0.0))
-    asked = [*SMALL, "--submit", str(file), "--seeds", "1", "--output", str(tmp_path / "run")]
+    file.write_text(CONSTANT.format(0.4))
+    asked = ["leaderboard", "--scenarios", "spot", "--submit", str(file), "--action", "price", "--cells", "1"]
+    asked += ["--output", str(tmp_path / "run")]
     assert main(asked) == 2 and "--allow-code" in capsys.readouterr().err
     assert main([*asked, "--allow-code"]) == 0
+    assert "mine (submitted)" in capsys.readouterr().out
     _, rows = read_results(tmp_path / "run" / "leaderboard.json")
-    assert [(row.cell.agent, row.cell.knows) for row in rows] == [("mine", "other instances")]
-    assert rows[0].scores == pytest.approx([0.0, 0.0], abs=1e-6)  # zero: do not interfere
-    assert recompute(rows[0], Supplies({}, {"mine": file.read_text()})).digest == rows[0].digest
-    file.write_text(CONSTANT.format(0.5))  # another file is another cell
-    assert main([*asked, "--allow-code"]) == 0
-    assert min(read_results(tmp_path / "run" / "leaderboard.json")[1][0].scores) > 50
-    for text, words in (("(", "cannot be imported"), ("x = 1", "brings nothing")):
-        file.write_text(text)
-        assert main([*asked, "--allow-code"]) == 2 and words in capsys.readouterr().err
-    file.write_text("def predict(observation, **more):\n    raise RuntimeError('broken')\n")
-    assert main([*asked, "--allow-code"]) == 2 and "broken" in capsys.readouterr().err
+    found = {(track_of(row.cell), row.cell.knows): row for row in rows}
+    assert set(found) == {(OPEN, "other instances"), (PRIVATE, "a release"), (PRIVATE, "the truth"),
+                          (PRIVATE, "nothing")}  # fmt: skip
+    assert len(found[OPEN, "other instances"].scores) == 20
+    # The same price, played by a plan in this process.
+    env = leaderboard.runner.EnsembleEnv(scenarios.make("spot", instance=0, split="test"), action="price")
+    agent = runner.make_agent("best-price", env)
+    agent.actions = np.full_like(agent.actions, 0.4)
+    alone = runner.evaluate(agent, env).score
+    release = found[PRIVATE, "a release"]
+    assert release.scores[0] == pytest.approx(alone, abs=4 * release.deployed[0].score_error + 1e-6)
+    again = recompute(release, Supplies(apart={"mine": file.read_text()}))
+    assert again.digest == release.digest
+    for text, words in (("(", "cannot be imported"), ("x = 1", "brings 0 agents"),
+                        ("def predict(*seen):\n    raise RuntimeError('broken')\n", "broken"),
+                        ("import os\nos._exit(7)", "ended with status 7")):  # fmt: skip
+        broken = recompute(release, Supplies(apart={"mine": text}))
+        assert words in broken.error["message"] and "Traceback" not in broken.error["message"]
 
 
-def test_bad_requests_are_one_sentence(capsys):
+def test_a_cheating_submission_finds_the_release_only_and_then_observations(tmp_path, capsys):
+    log, file = tmp_path / "told.txt", tmp_path / "cheat.py"
+    file.write_text(CHEAT.replace("FILE", repr(str(log))))
+    planned, supplies = leaderboard.submitted("cheat", file.read_text(), "price", ["spot"], cells_each=1)
+    (cell,) = [one for one in planned if one.privacy == ADAPTIVE]
+    row = runner.compute(cell, supplies)
+    assert row.error is None and row.scores == pytest.approx([0.0], abs=1e-6)
+    truth = scenarios.make("spot", instance=0, split="test")
+    seen = truth.public(leaderboard.runner.draw_release(ADAPTIVE, truth, 0))
+    told = [json.loads(line) for line in log.read_text().splitlines()]
+    assert len(told) > 48 and {one["private"] for one in told} == {True} and not any(one["rows"] for one in told)
+    assert {tuple(one["models"]) for one in told} == {(seen.fingerprint,)} and seen.fingerprint != truth.fingerprint
+
+
+def _row(agent, seed, score, privacy=None, data="spot", training=0):
+    numbers = dict.fromkeys(("mean_return", "uncontrolled", "optimum"), 0.0)
+    outcome = runner.read_outcome({**numbers, "score": score, "score_error": 0.0, "exact": True})
+    cell = runner.Cell(problem={}, agent=agent, privacy=privacy, data=data, instances=(seed,), seed=seed, split="test")
+    assert isinstance(outcome, Outcome)
+    return Row(cell=cell, deployed=(outcome,), without_data=(0.0,))
+
+
+def test_what_is_missing_to_100_is_divided_over_the_cells_that_have_all_parts():
+    truth, release, guess = (90.0, 80.0, 70.0), (85.0, 79.0, 60.0), (50.0, 40.0)
+    rows = [_row("ppo", s, x) for s, x in enumerate(truth)]
+    rows += [_row("ppo", s, x, ADAPTIVE) for s, x in enumerate(release)]
+    rows += [_row("ppo", s, x, GUESS) for s, x in enumerate(guess)]
+    found = split(Board(rows), "ppo")
+    assert found.cells == 2 and found.learning.value == 15.0
+    assert (found.privacy.value, found.data.value) == (3.0, 37.0)  # means of 85 and 82, of 82 and 45
+    assert found.learning.low == 10.0 and found.learning.high == 20.0
+    assert found.privacy.low == 1.0 and found.privacy.high == 5.0  # the three are resampled together
+    assert split(Board(rows[:3]), "ppo") is None
+
+
+def test_noise_at_the_optimum_is_the_spread_of_the_return_in_points():
+    # One step; a coin decides whether power is worth 1 or 3 dollars, and all is known but the coin.
+    context = Context([[0.5, 0.5], [0.5, 0.5]], start=[0])
+    utility = np.zeros((2, 2, 2))
+    utility[1, :, 1] = 1.0, 3.0
+    model = EnsembleModel([[[[0.5, 0.5], [0.5, 0.5]]] * 2], [0.0, 1.0], utility, 2.0, context=context, initial=[0])
+    share = np.exp(1.0) / (1.0 + np.exp(1.0))  # the tilt is (1 + 3) / 2 over the penalty
+    gain = 2.0 * np.log(0.5 + 0.5 * np.exp(1.0)) - 1.0
+    assert noise(model, 40_000) == pytest.approx(100.0 * share / gain, rel=0.01)
+    assert noise(scenarios.make("tracking")) == pytest.approx(0.0, abs=1e-9)
+
+
+def test_a_rank_correlation_needs_enough_scenarios():
+    assert correlation([1, 2, 3], [1, 2, 3]) == "too few to say"
+    assert correlation([1, 2, 3, 4, 5, 6, np.nan], [1, 4, 9, 16, 25, 36, 0]).startswith("1.00 [")
+    said = correlation([1, 2, 3, 4, 5, 6, 7, 8], [8, 7, 6, 5, 4, 3, 1, 2])
+    assert said.startswith("-0.98 [-1.00, -0.8") and said.endswith("8 scenarios")
+
+
+def test_bad_requests_are_one_sentence(tmp_path, capsys):
+    (tmp_path / "a.py").write_text("x = 1")
+    submit = ["--submit", str(tmp_path / "a.py"), "--allow-code"]
     for words, said in (
-        (["--agents"], "no agent"),
-        (["--agents", "standrad"], "standard"),
         (["--scenarios", "spt"], "spot"),
-        (["--instances", "99"], "instances"),
+        ([*submit, "--action", "prize"], "price"),
+        ([*submit, "--cells", "9"], "cells"),
+        ([*submit, "--seeds", "0"], "seeds"),
+        (["--submit", "/nowhere.py", "--allow-code"], "cannot read"),
         (["--address", "auto"], "--backend ray"),
         (["--from", "/nowhere.json"], "cannot read"),
     ):
@@ -95,11 +205,45 @@ def test_bad_requests_are_one_sentence(capsys):
         assert said in err and "Traceback" not in err
 
 
-def test_the_recorded_leaderboard_is_what_the_program_computes():
-    content, rows = read_results(DOCS / "leaderboard.json")
-    assert (DOCS / "leaderboard.md").read_text(encoding="utf-8") == page(content, rows)
-    assert {row.cell.training for row in rows} == {0, 20}
-    planned = [row for row in rows if not row.cell.training]
-    for i in np.random.default_rng(0).choice(len(planned), 5, replace=False):
-        again = recompute(planned[i])
-        np.testing.assert_allclose(again.scores, planned[i].scores, atol=1e-5)
+# ------------------------------------------------------------------ what is recorded
+def test_the_page_is_written_from_the_record_and_says_what_is_missing():
+    content, rows = read_results(leaderboard.RECORD)
+    planned = cells(scenarios.BUILT_IN)
+    text = (ROOT / "docs" / "leaderboard.md").read_text(encoding="utf-8")
+    assert text == page(Board(rows, planned), content)
+    left = {cell.key for cell in planned} - {row.cell.key for row in rows}
+    assert (f"**{len(left):,} of {len(planned):,} cells are missing**" in text) == bool(left)
+    assert not {row.cell.key for row in rows} - {cell.key for cell in planned}
+
+
+@pytest.mark.parametrize("name", scenarios.BUILT_IN)
+def test_a_planner_row_of_the_record_is_recomputed(name):
+    rows = [row for row in read_results(leaderboard.RECORD)[1]
+            if row.cell.data == name and row.cell.privacy is not None and row.cell.agent == "standard"]  # fmt: skip
+    row = rows[datetime.date.today().toordinal() % len(rows)]
+    again = recompute(row)
+    np.testing.assert_allclose(again.scores, row.scores, rtol=0, atol=1e-9)
+
+
+def test_a_trained_agent_is_kept_with_a_card_whose_command_shows_its_score(tmp_path, capsys):
+    pytest.importorskip("torch")
+    about = {
+        "agent": "cloning",
+        "label": "cloning",
+        "action": "signals",
+        "data": "spot",
+        "version": leaderboard.VERSION,
+    }
+    cell = runner.Cell(problem=runner.scenario_problem("spot"), split="test", instances=(0,), steps=2000, keep=True,
+                       episodes=20, **about)  # fmt: skip
+    store, row = runner.Store(tmp_path / "store"), runner.compute(cell, Supplies())
+    store.save(row)
+    assert store.load(cell).digest == row.digest and store.policy(cell).stat().st_size < 200_000
+    write_agents(tmp_path / "agents", Board([row]), store)
+    (card,) = [json.loads(path.read_text()) for path in (tmp_path / "agents").glob("*.json")]
+    words = card["command"].replace("docs/agents", str(tmp_path / "agents")).split()[1:]
+    capsys.readouterr()
+    assert main([*words, "--json", str(tmp_path / "found.json")]) == 0
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert card["score"] == pytest.approx(row.scores[0], abs=0.005) == pytest.approx(found["iqm"], abs=0.005)
+    assert card["command"] in (tmp_path / "agents" / "index.md").read_text()

@@ -61,7 +61,7 @@ def test_a_key_holds_all_that_decides_and_nothing_else(monkeypatch):
 
 def test_a_key_is_the_same_on_every_machine():
     text = (
-        '{"action":"tilt","agent":"standard","code":null,"episodes":null,"format":3,"instances":[0],'
+        '{"action":"tilt","agent":"standard","code":null,"episodes":null,"format":4,"instances":[0],'
         '"population":"mean-field","privacy":"dirichlet:k=50,floor=0.05","problem":{"overrides":{},'
         '"scenario":"campus-event","version":1},"seed":0,"settings":{},"split":"train","steps":null,"training":0,'
         '"version":"0"}'

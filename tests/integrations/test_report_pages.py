@@ -26,7 +26,7 @@ FLAGS = (
     "--disable-sync",
 )
 SIZES = {"desktop": (1280, 800), "phone": (390, 844)}
-NAMES = ("reproduction", "compare", "leaderboard", "demo")
+NAMES = ("reproduction", "compare", "demo")
 
 # The least contrast (WCAG) of any element that shows text of its own, with the worst element.
 CONTRAST = """
@@ -71,8 +71,6 @@ def pages(tmp_path_factory: pytest.TempPathFactory, shell: Any) -> dict[str, Pat
     folder = tmp_path_factory.mktemp("pages")
     shell(f"python -m dp_ensemble_env reproduce --quick --output {folder}")
     shell(f"python {ROOT}/scripts/compare.py --seeds 0 --output {folder}")
-    few = "--scenarios spot call --agents uncontrolled without-data standard --instances 2 --seeds 1"
-    shell(f"python -m dp_ensemble_env leaderboard {few} --output {folder}/rows --page {folder}/leaderboard.html")
     shell(f"python -m dp_ensemble_env.experiments.demo {folder}")
     return {name: folder / f"{name}.html" for name in NAMES}
 

@@ -1,0 +1,602 @@
+"""The leaderboard's page: one figure, one table, three sentences; then the parts behind them.
+
+Scores come as matrices (seeds, instances) by scenario, a cell of the private track as one instance. Interquartile
+means, intervals, profiles and probabilities of improvement are those of `dp_ensemble_env.agents.statistics`. Every
+number is computed from the rows that are there; a line says how many of its cells are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from dp_ensemble_env import scenarios
+from dp_ensemble_env.agents.statistics import (
+    RESAMPLES,
+    Interval,
+    around,
+    interquartile_mean,
+    interval,
+    performance_profile,
+    pooled_interval,
+    probability_of_improvement,
+)
+from dp_ensemble_env.control.policies import solve_standard
+from dp_ensemble_env.control.returns import path_returns
+from dp_ensemble_env.experiments.leaderboard import (
+    BOUNDS,
+    CELLS,
+    GUESS,
+    OPEN,
+    PRIVATE,
+    STUDIED,
+    STUDY,
+    TWINS,
+    release_by,
+    track_of,
+)
+from dp_ensemble_env.experiments.runner import EPISODE_SEED, Cell, Row, Store
+from dp_ensemble_env.experiments.standings import KNOWLEDGE, THRESHOLDS, Scores, Table, markdown, show_epsilon
+from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.reporting.score import start_values
+from dp_ensemble_env.tools.console import table
+from dp_ensemble_env.tools.files import atomic_write
+
+FloatArray = NDArray[np.float64]
+#: Core seconds that the whole protocol may take.
+BUDGET = 36_000
+#: Scenarios that a rank correlation needs at least.
+ENOUGH = 6
+#: Where the axis of scores begins.
+LEFT = -10
+FIGURE = "images/leaderboard.png"
+BOUND_NAMES = {"best-price": "best constant", "open-loop": "open loop", "blind": "blind or memoryless"}
+MEASURES = ("feedback", "memory or shares", "data", "noise")
+
+
+class Entry(NamedTuple):
+    """What a line of the table is about."""
+
+    agent: str
+    track: str
+    knows: str
+    privacy: str | None
+    action: str
+
+
+def entry_of(cell: Cell) -> Entry:
+    """Return the line of a cell."""
+    apart = "," in cell.label or cell.data.endswith("(twin)")  # other action modes, other problems
+    track = STUDY if apart else track_of(cell)
+    return Entry(cell.label or cell.agent, track, cell.knows, cell.privacy, cell.action)
+
+
+class Board:
+    """Rows and the cells that there should be, by line of the table.
+
+    Parameters
+    ----------
+    rows : sequence of Row
+    planned : sequence of Cell
+        All cells of the protocol; those that no row belongs to are missing.
+    """
+
+    def __init__(self, rows: Sequence[Row], planned: Sequence[Cell] = ()) -> None:
+        self.rows = [row for row in rows if row.error is None]
+        if not self.rows:
+            raise ValueError("there are no finished rows to show; compute some first.")
+        self.planned = planned or [row.cell for row in self.rows]
+        self.lines: dict[Entry, dict[str, list[Row]]] = {}
+        for row in sorted(self.rows, key=lambda row: row.cell.seed):
+            self.lines.setdefault(entry_of(row.cell), {}).setdefault(row.cell.data, []).append(row)
+        self.asked: dict[Entry, int] = {}
+        for cell in self.planned:
+            self.asked[entry_of(cell)] = self.asked.get(entry_of(cell), 0) + 1
+        names = list(dict.fromkeys(cell.data for cell in self.planned))
+        self.scenarios = [name for name in names if name.removesuffix(" (twin)") == name]
+
+    def scores(self, entry: Entry) -> Scores:
+        """Return the matrices of a line by scenario; twins stand apart."""
+        found = {}
+        for name in self.scenarios:
+            rows = self.lines.get(entry, {}).get(name, [])
+            if rows:
+                scores = [row.scores for row in rows]
+                found[name] = np.array(scores) if entry.track != PRIVATE else np.array([sum(scores, [])])
+        return found
+
+    def done(self, entry: Entry) -> int:
+        """Return how many cells of a line there are."""
+        return sum(map(len, self.lines.get(entry, {}).values()))
+
+    def whole(self, entry: Entry) -> bool:
+        """Tell whether no cell of a line is missing."""
+        return self.done(entry) >= self.asked.get(entry, 0)
+
+    def ranked(self) -> list[Entry]:
+        """Return the lines by what was known, then complete ones first, then by score; no bounds and no studies."""
+        kept = [entry for entry in self.lines if entry.track in (OPEN, PRIVATE) and self.scores(entry)]
+
+        def place(entry: Entry) -> tuple[Any, ...]:
+            return KNOWLEDGE.index(entry.knows), not self.whole(entry), -pooled_interval(self.scores(entry)).value
+
+        return sorted(kept, key=place)
+
+    def cpu(self, entry: Entry) -> float:
+        """Return the mean processor seconds of a cell."""
+        rows = [row for several in self.lines[entry].values() for row in several]
+        return float(np.mean([row.compute.get("cpu_seconds", 0.0) for row in rows]))
+
+    def find(self, agent: str, track: str, privacy: str | None = None, action: str | None = None) -> Scores:
+        """Return the scores of a line by its parts; empty if there is none."""
+        for entry in self.lines:
+            if (entry.agent, entry.track, entry.privacy) == (agent, track, privacy) and action in (None, entry.action):
+                return self.scores(entry)
+        return {}
+
+
+# ------------------------------------------------------------------ tables
+def title(entry: Entry) -> str:
+    """Name a line."""
+    if entry.privacy == GUESS:
+        return f"{entry.agent} on the public guess"
+    spec = entry.privacy or ""
+    return f"{entry.agent} by {spec.partition(':')[0]}" if spec else entry.agent
+
+
+def overall(board: Board) -> Table:
+    """One line for each agent, track and source."""
+    rows, before = [], ""
+    for entry in board.ranked():
+        epsilon = show_epsilon(max(row.epsilon for rows in board.lines[entry].values() for row in rows))
+        cells = f"{board.done(entry)} of {max(board.done(entry), board.asked.get(entry, 0))}"
+        knows = "" if entry.knows == before else entry.knows
+        rows.append([knows, title(entry), entry.track, str(pooled_interval(board.scores(entry))), epsilon, cells,
+                     f"{board.cpu(entry):,.1f}"])  # fmt: skip
+        before = entry.knows
+    return ["knew", "agent", "track", "score", "ε", "cells", "CPU s a cell"], rows
+
+
+class Split(NamedTuple):
+    """What is missing to 100, in its three parts, over the cells that have all three scores."""
+
+    learning: Interval
+    privacy: Interval
+    data: Interval
+    cells: int
+
+
+def split(board: Board, agent: str, name: str | None = None) -> Split | None:
+    """Divide an agent's distance to the optimum; of one scenario if it is named. None where a part is missing."""
+    planned = agent == "standard"
+    specs = (None, release_by("adaptive"), None if planned else GUESS)
+    found: dict[str, FloatArray] = {}
+    for data in board.scenarios if name is None else [name]:
+        parts = []
+        for number, spec in enumerate(specs):
+            who = "without-data" if planned and number == 2 else agent
+            entry = next((e for e in board.lines if (e.agent, e.track, e.privacy) == (who, PRIVATE, spec)), None)
+            rows = [] if entry is None else board.lines[entry].get(data, [])
+            parts.append({row.cell.seed: row.scores[0] for row in rows})
+        seeds = sorted(set.intersection(*map(set, parts)))
+        if seeds:
+            found[data] = np.array([[part[seed] for seed in seeds] for part in parts])
+    if not found:
+        return None
+
+    def parts_of(columns: Sequence[FloatArray]) -> FloatArray:
+        truth, release, guess = stats.trim_mean(np.concatenate(columns, axis=1), 0.25, axis=1)
+        return np.array([100.0 - truth, truth - release, release - guess])
+
+    rng = np.random.default_rng(0)
+    draws = [
+        parts_of([cells[:, rng.integers(cells.shape[1], size=cells.shape[1])] for cells in found.values()])
+        for _ in range(RESAMPLES)
+    ]
+    value = parts_of(list(found.values()))
+    three = [around(float(value[i]), np.array(draws)[:, i]) for i in range(3)]
+    return Split(three[0], three[1], three[2], sum(cells.shape[1] for cells in found.values()))
+
+
+def splits(board: Board) -> Table:
+    """One line for each scenario and agent that was made on the truth, a release and the guess."""
+    rows = []
+    for agent in ("standard", "ppo", "apg"):
+        for name in (None, *board.scenarios):
+            if (found := split(board, agent, name)) is not None:
+                rows.append([agent, name or "**all**", *map(str, found[:3]), str(found.cells)])
+    return ["agent", "scenario", "learning", "privacy", "data", "cells"], rows
+
+
+def by_scenario(board: Board, track: str) -> Table:
+    """One line for each scenario, one column for each line of a track."""
+    entries = [entry for entry in board.ranked() if entry.track == track]
+    columns = {entry: board.scores(entry) for entry in entries}
+    rows = [
+        [name, *(f"{interval(of[name]).value:.1f}" if name in of else "–" for of in columns.values())]
+        for name in board.scenarios
+    ]
+    return ["scenario", *map(_with_source, entries)], rows
+
+
+def _with_source(entry: Entry) -> str:
+    truth = entry.track == PRIVATE and entry.knows == "the truth"
+    terms = (entry.privacy or "").partition("epsilon=")[2]
+    epsilon = f", ε = {terms.partition(',')[0]}" if terms else ""
+    return f"{title(entry)}{' on the truth' if truth else epsilon}"
+
+
+def profiles(board: Board) -> Table:
+    """Return the per cent of all runs on all instances above each threshold."""
+    rows = [
+        [_with_source(entry), entry.track,
+         *(f"{100 * share:.0f}" for share in performance_profile(board.scores(entry), THRESHOLDS))]
+        for entry in board.ranked()
+    ]  # fmt: skip
+    return ["agent", "track", *(f"> {threshold}" for threshold in THRESHOLDS)], rows
+
+
+def improvement(board: Board) -> Table:
+    """How probably PPO scores above each other line of its track, on the scenarios that both have."""
+    rows = []
+    for entry in board.ranked():
+        ppo = board.find("ppo", entry.track, None if entry.track == OPEN else release_by("adaptive"))
+        other = board.scores(entry)
+        common = {name for name in ppo if name in other and ppo[name].shape[1] == other[name].shape[1]}
+        if entry.agent == "ppo" or not common:
+            continue
+        chance = probability_of_improvement({n: ppo[n] for n in common}, {n: other[n] for n in common})
+        low, value, high = (f"{100 * x:.0f}" for x in (chance.low, chance.value, chance.high))
+        rows.append([_with_source(entry), entry.track, f"{value} % [{low}, {high}]", str(len(common))])
+    return ["against", "track", "PPO scores above", "scenarios"], rows
+
+
+def curves(board: Board) -> Table:
+    """Scores along the way, where an agent is trained: the median over the cells of a line."""
+    rows = []
+    for entry in board.ranked():
+        several = [row.curve for rows in board.lines[entry].values() for row in rows if len(row.curve) > 2]
+        if several:
+            shortest = min(map(len, several))
+            picks = sorted({round(x) for x in np.linspace(0, shortest - 1, 6)})
+            said = [f"{np.median([curve[i][1] for curve in several]):.0f} at {several[0][i][0]:,}" for i in picks]
+            rows.append([_with_source(entry), entry.track, "; ".join(said)])
+    return ["agent", "track", "median score at steps"], rows
+
+
+# ------------------------------------------------------------------ why a task is hard
+def noise(model: EnsembleModel, episodes: int = 2000, seed: int = 0) -> float:
+    """Return the standard deviation of the return at the optimum, in points of the score."""
+    rng, horizon = np.random.default_rng(seed), model.horizon
+    contexts = np.zeros((episodes, horizon + 1), np.int64)
+    if model.context is not None:
+        chances = np.broadcast_to(model.context.start, (episodes, model.n_contexts))
+        for t in range(horizon + 1):
+            contexts[:, t] = (np.cumsum(chances, axis=1) < rng.random((episodes, 1))).sum(axis=1).clip(
+                0, model.n_contexts - 1
+            )  # fmt: skip
+            if t < horizon:
+                chances = model.context.moves(t)[contexts[:, t]]
+    states = rng.choice(model.n_states, episodes, p=model.initial)
+    start = np.tile(model.initial, (episodes, 1)) if model.spread_start else np.eye(model.n_states)[states]
+    policy = solve_standard(model).policy
+    low, high = start_values(model)
+    return float(100.0 * path_returns(model, policy, contexts, start).std() / (high - low))
+
+
+def noises(names: Sequence[str]) -> dict[str, float]:
+    """Return the mean noise of the test instances of the private track, by scenario."""
+    models = {name: [scenarios.make(name, instance=i, split="test") for i in range(CELLS)] for name in names}
+    return {name: round(float(np.mean(list(map(noise, several)))), 3) for name, several in models.items()}
+
+
+def hardness(board: Board, noises: Mapping[str, float]) -> dict[str, dict[str, float]]:
+    """Return the measures of each scenario in points, and PPO's shortfall; NaN where a row is missing."""
+    ppo, found = board.find("ppo", OPEN), {}
+    for name in board.scenarios:
+
+        def short(scores: Scores, name: str = name) -> float:
+            return 100.0 - interquartile_mean(scores[name][:, :CELLS]) if name in scores else math.nan
+
+        found[name] = {
+            "feedback": short(board.find("open-loop", BOUNDS)),
+            "memory or shares": short(board.find("blind", BOUNDS)),
+            "data": short(board.find("without-data", OPEN)),
+            "noise": noises.get(name, math.nan),
+            "PPO's shortfall": 100.0 - interval(ppo[name]).value if name in ppo else math.nan,
+        }
+    return found
+
+
+def correlation(measure: Sequence[float], shortfall: Sequence[float]) -> str:
+    """Return Spearman's rank correlation with its 95 % interval (Fisher's transformation), or why there is none."""
+    pairs = np.array([pair for pair in zip(measure, shortfall, strict=True) if np.isfinite(pair).all()])
+    if len(pairs) < ENOUGH or len(set(pairs[:, 0])) == 1:
+        return "too few to say"
+    rho = float(stats.spearmanr(pairs[:, 0], pairs[:, 1]).statistic)
+    width = 1.96 * math.sqrt((1.0 + rho**2 / 2.0) / (len(pairs) - 3.0))
+    low, high = (math.tanh(math.atanh(min(max(rho, -0.999), 0.999)) + side * width) for side in (-1, 1))
+    return f"{rho:.2f} [{low:.2f}, {high:.2f}], {len(pairs)} scenarios"
+
+
+def hard(board: Board, noises: Mapping[str, float]) -> Table:
+    """One line for each scenario with what makes it hard, and the correlations with PPO's shortfall."""
+    found = hardness(board, noises)
+    names = [*MEASURES, "PPO's shortfall"]
+    rows = [[name, *("–" if math.isnan(of[m]) else f"{of[m]:.1f}" for m in names)] for name, of in found.items()]
+    shortfall = [of["PPO's shortfall"] for of in found.values()]
+    said = [correlation([of[m] for of in found.values()], shortfall) for m in MEASURES]
+    return ["scenario", *names], [*rows, ["Spearman's ρ with the shortfall", *said, ""]]
+
+
+def representation(board: Board) -> Table:
+    """Scores of PPO by action mode, open track, first three seeds."""
+    rows = []
+    for name in STUDIED:
+        line = [name]
+        for mode in ("price", "signals", "tilt"):
+            agent, track = ("ppo", OPEN) if mode == "signals" else (f"ppo, {mode}", STUDY)
+            scores = board.find(agent, track, None, mode).get(name)
+            line.append("–" if scores is None else str(interval(scores[:3])))
+        rows.append(line)
+    return ["scenario", "price", "signals", "tilt"], rows
+
+
+def memory(board: Board) -> Table:
+    """Show what remembering is worth where part of the context is hidden, beside a twin that hides nothing."""
+    rows = []
+    for scenario in TWINS:
+        for data, track in ((scenario, OPEN), (f"{scenario} (twin)", STUDY)):
+            line = [data]
+            for agent in ("ppo", "recurrent-ppo"):
+                several = [rows[data] for entry, rows in board.lines.items()
+                           if (entry.agent, entry.track) == (agent, track) and data in rows]  # fmt: skip
+                line.append(str(interval([row.scores for row in several[0][:3]])) if several else "–")
+            rows.append(line)
+    return ["problem", "PPO", "RecurrentPPO"], rows
+
+
+# ------------------------------------------------------------------ the page
+def sentences(board: Board) -> list[str]:
+    """Say what learning costs, what privacy costs and what data are worth: computed, or why they cannot be."""
+    plan, ppo = split(board, "standard"), split(board, "ppo")
+    said = []
+    if ppo is None:
+        said.append("**Learning**: no cell has PPO on the truth, on a release and on the guess yet.")
+    else:
+        said.append(
+            f"**Learning** costs {ppo.learning} points: so much is missing to the optimum when PPO is trained on the "
+            f"true behaviour of the instance that it plays ({ppo.cells} cells)."
+        )
+    both = [(who, of) for who, of in (("the planner", plan), ("PPO", ppo)) if of is not None]
+    if both:
+        cost = " and ".join(f"{who} {of.privacy}" for who, of in both)
+        worth = " and ".join(f"{of.data} to {who}" for who, of in both)
+        said.append(f"**Privacy** at ε = 1 costs {cost} points, the release by `adaptive` beside the truth.")
+        said.append(f"**Data** are worth {worth}, the same release beside the public guess.")
+    return said
+
+
+def missing(board: Board) -> str:
+    """Say which cells are missing: by seeds and scenarios, with the lines that lack the same ones together."""
+    there = {row.cell.key for row in board.rows}
+    gone: dict[str, list[Cell]] = {}
+    for cell in board.planned:
+        if cell.key not in there:
+            track = track_of(cell)
+            gone.setdefault(f"{_with_source(entry_of(cell))} ({track})", []).append(cell)
+    if not gone:
+        return "No cell of the protocol is missing."
+    alike: dict[str, list[str]] = {}
+    for name, cells in gone.items():
+        alike.setdefault(_where(cells, board.scenarios), []).append(name)
+    total = sum(map(len, gone.values()))
+    lines = "\n".join(f"- {where}: {', '.join(names)}" for where, names in alike.items())
+    return f"**{total:,} of {len(board.planned):,} cells are missing**, so the page is not complete:\n\n{lines}"
+
+
+def _where(cells: Sequence[Cell], known: Sequence[str]) -> str:
+    by_seed: dict[tuple[int, ...], list[str]] = {}
+    for name in dict.fromkeys(cell.data for cell in cells):
+        by_seed.setdefault(tuple(sorted(c.seed for c in cells if c.data == name)), []).append(name)
+    words = []
+    for seeds, names in by_seed.items():
+        of = "all scenarios" if set(names) == set(known) else ", ".join(names)
+        words.append(f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))} of {of}")
+    return "; ".join(words)
+
+
+def figure(board: Board, path: Path) -> Path:
+    """Draw scores by agent on both tracks with their intervals, and the bounds as lines; imports matplotlib."""
+    from dp_ensemble_env.reporting.plots import BLUE, GREY, ORANGE, PAGE, look, save, subplots
+
+    entries = board.ranked()[::-1]
+    with look():
+        picture, axes = subplots(figsize=(PAGE, 1.2 + 0.2 * len(entries)))
+        for y, entry in enumerate(entries):
+            value, low, high = pooled_interval(board.scores(entry))
+            color = BLUE if entry.track == PRIVATE else ORANGE
+            if high < LEFT:
+                axes.text(LEFT + 1, y, f"← {value:,.0f}", va="center", color=color, size=7)
+                continue
+            axes.plot([low, high], [y, y], color=color, lw=2)
+            axes.plot(value, y, "o", color=color, mfc=color if board.whole(entry) else "white", ms=4.5)
+        for number, (agent, name) in enumerate(BOUND_NAMES.items()):
+            if scores := board.find(agent, BOUNDS):
+                x = pooled_interval(scores).value
+                axes.axvline(x, color=GREY, ls=[":", "--", "-."][number], lw=1)
+                axes.text(
+                    x, len(entries) - 0.3, f"{name} ", rotation=90, ha="center", va="bottom", color=GREY, size=6.5
+                )
+        labels = [f"{_with_source(entry)} ({entry.track})" for entry in entries]
+        axes.set(yticks=range(len(entries)), yticklabels=labels, xlim=(LEFT, 102), ylim=(-0.7, len(entries) - 0.3))
+        axes.set_xlabel("score: 0 = uncontrolled, 100 = optimum (open circle: cells are missing)")
+        save(picture, path, dpi=110)
+    return path
+
+
+def show(board: Board) -> None:
+    """Print the table and the sentences."""
+    headings, rows = overall(board)
+    table("Leaderboard", headings, rows, keep=3, notes=[words.replace("**", "") for words in sentences(board)])
+
+
+def page(board: Board, content: Mapping[str, Any]) -> str:
+    """Write the page of the documentation, in Markdown."""
+    spent = sum(row.compute.get("cpu_seconds", 0.0) for row in board.rows)
+    software = ", ".join(f"{name} {version}" for name, version in content["versions"].items())
+    parts = [
+        "# Leaderboard",
+        INTRO,
+        f"![Scores by agent, on both tracks]({FIGURE})",
+        markdown(*overall(board)).strip(),
+        "\n".join(f"- {words}" for words in sentences(board)),
+        NOTES,
+        "## Missing cells",
+        missing(board),
+        "## What learning, privacy and data cost",
+        markdown(*splits(board)).strip(),
+        "## Scenarios, open track",
+        markdown(*by_scenario(board, OPEN)).strip(),
+        "## Scenarios, private track",
+        markdown(*by_scenario(board, PRIVATE)).strip(),
+        "## Why a task is hard",
+        HARD,
+        markdown(*hard(board, content.get("noise", {}))).strip(),
+        "PPO by action mode, open track, three seeds: what the representation is worth.",
+        markdown(*representation(board)).strip(),
+        "Where part of the context is hidden, and in a twin that hides nothing:",
+        markdown(*memory(board)).strip(),
+        "## Performance profiles",
+        "Per cent of all runs on all instances that score above a threshold.",
+        markdown(*profiles(board)).strip(),
+        *_section("Probability of improvement", improvement(board)),
+        *_section("Learning curves", curves(board)),
+        "## Compute",
+        f"{spent:,.0f} core-seconds for {len(board.rows):,} rows; the whole protocol may take {BUDGET:,}.",
+        "## How this was made",
+        f"`{content['command']}` with {software}. SHA-256 of all rows: `{content['digest'][:16]}…`. Every row, with "
+        "its settings, seed, scores, seconds and digest, comes with the package: `experiments/leaderboard.json`.",
+        SUBMIT.strip(),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+# ------------------------------------------------------------------ trained agents
+def card(row: Row, policy: bytes) -> dict[str, Any]:
+    """Return the card of a trained agent: what it was trained on, what it scores, and the command that shows it."""
+    cell, one = row.cell, track_of(row.cell) == PRIVATE
+    source = "open" if not one else "truth" if cell.privacy is None else "release"
+    name = f"{cell.agent}-{cell.data}-{source}"
+    command = (
+        f"dp-ensemble evaluate docs/agents/{name}.safetensors --scenario {cell.data} --action {cell.action} "
+        f"--split test --episodes {cell.episodes} --seed {EPISODE_SEED}{' --instances 1' * one}"
+    )
+    epsilon = None if math.isinf(row.epsilon) else row.epsilon
+    return {"name": name, "agent": cell.agent, "scenario": cell.data, "trained on": source, "privacy": cell.privacy,
+            "epsilon": epsilon, "score": round(interquartile_mean(row.scores), 2), "row": row.digest,
+            "sha256": hashlib.sha256(policy).hexdigest(), "command": command}  # fmt: skip
+
+
+def write_agents(folder: Path, board: Board, store: Store) -> None:
+    """Write the policies that a store holds of the board's rows, each with its card, and the page of all cards."""
+    for row in board.rows:
+        if store.policy(row.cell).exists():
+            policy = store.policy(row.cell).read_bytes()
+            told = card(row, policy)
+            for suffix, written in ((".safetensors", policy), (".json", (json.dumps(told, indent=1) + "\n").encode())):
+                with atomic_write(folder / f"{told['name']}{suffix}", "wb") as stream:
+                    stream.write(written)
+    cards = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
+    lines = [
+        [f"[`{one['name']}`]({one['name']}.safetensors)", one["privacy"] or "none", show_epsilon(one["epsilon"] or
+         math.inf), f"{one['score']:.2f}", f"`{one['sha256'][:12]}…`"] for one in cards
+    ]  # fmt: skip
+    text = AGENTS + markdown(["agent", "privacy", "ε", "score", "SHA-256"], lines)
+    text += f"\n```bash\n{cards[0]['command']}\n```\n" if cards else ""
+    with atomic_write(folder / "index.md") as stream:
+        stream.write(text)
+
+
+AGENTS = """# Trained agents
+
+PPO and APG as the [leaderboard](../leaderboard.md) trained them with seed 0, in files without code. *Open* agents were
+trained on the training instances, *truth* and *release* agents on test instance 0. `NAME.json` is the card of an agent;
+its command reproduces the score. Load one with `dp_ensemble_env.agents.loading.load_agent`.
+
+"""
+
+
+def _section(heading: str, made: Table) -> list[str]:
+    return [f"## {heading}", markdown(*made).strip() if made[1] else "No cell of it is computed yet."]
+
+
+def write_page(path: Path, board: Board, content: Mapping[str, Any], store: Store | None = None) -> None:
+    """Write the page, its figure and the agents that a store holds beside it."""
+    text = page(board, content)
+    figure(board, path.parent / FIGURE)
+    if store is not None:
+        write_agents(path.parent / "agents", board, store)
+    with atomic_write(path) as stream:
+        stream.write(text)
+
+
+INTRO = """
+A score is 0 for uncontrolled loads and 100 for the exact optimum of the instance that is played. **Open track**: an
+agent is trained on the training instances and plays test instances that it never saw. **Private track**: it is made on
+one release of an instance (δ = 1e-6, 1,000 participants) and deployed on that instance's true behaviour.
+""".strip()
+
+NOTES = """
+Score: interquartile mean over runs and instances with its 95 % bootstrap interval. *Knew* groups agents: the truth of
+the instance, a release of it, other instances, or nothing. Only agents of one group compete. ε is that of one release;
+it covers planning and training. A deployed agent also sees the true shares of the loads as it acts, which ε does not
+cover. Vertical lines are bounds in hindsight, found on the instance itself, and no competitors: the best constant
+price, the best open loop, and the best plan that neither remembers nor looks at the shares. Budgets are frozen and
+nothing was tuned: learners act by signals and earn points; PPO takes 100,000 steps in eight environments of 256 steps,
+SAC 20,000 and RecurrentPPO 50,000 in eight environments, DQN 50,000, APG 100,000, and all else is the library's
+default.
+""".strip()
+
+HARD = """
+In points, on five test instances: what the best open loop lacks (*feedback*), what the best plan without memory or
+shares lacks, what the plan without data lacks, and the standard deviation of the return at the optimum (*noise*).
+""".strip()
+
+SUBMIT = """
+## Submit an agent
+
+Write one Python file with `make(env)`, or `make(env, seed)`, that returns an object with Stable-Baselines3's `predict`;
+or with `predict` itself:
+
+```python
+import numpy as np
+
+
+def predict(observation, state=None, episode_start=None, deterministic=True):
+    return np.full((len(observation), 1), 0.4, np.float32), state  # one price, always
+```
+
+One command scores it on both tracks and prints its row in the table:
+
+```bash
+dp-ensemble leaderboard --submit my_agent.py --allow-code --action price
+```
+
+`--allow-code` is your consent: the file's code runs on your machine, in a process of its own. On the open track `env`
+draws training instances. On the private track it holds the release and the public fields of one test instance, nothing
+else; afterwards the process receives observations only. The generators of the scenarios are public code: a file that
+regenerates a test instance cheats, and can be seen to. Send the file with the `leaderboard.json` that the command
+wrote; the recipient runs the same command and compares digests.
+
+`dp-ensemble leaderboard --jobs 2` recomputes everything overnight on two cores and goes on where it was stopped;
+`--quick` plays the planners and one seed of PPO on the open track.
+"""

@@ -1,7 +1,14 @@
 r"""Compiled loops behind the sampled average of policies and its costs.
 
-Each private matrix is drawn in logarithms and solved by the recursion of Theorem 1, so that nothing underflows. Samples
-go through in blocks: memory does not grow with their number.
+Let :math:`w_t = \tilde z_t / z_t` be a sample's desirability
+in units of the unperturbed one. Then
+
+.. math:: w_t[b] = \sum_a \frac{\tilde P[b,a]}{P[b,a]}\;\pi_t[b,a]\;w_{t+1}[a]
+
+and the terms of the sum, divided by it, are the sample's policy: no exponential
+and no logarithm per sample. Samples go through in blocks, so memory does not
+grow with their number. Should a product underflow, which takes a spread of
+hundreds of nats, the same draws are repeated and solved in logarithms.
 """
 
 from __future__ import annotations
@@ -19,7 +26,7 @@ from dp_ensemble_env.tools.compile import njit
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-#: Samples that are drawn together.
+#: Samples that share a pass: enough for the vector units, few enough for the cache.
 _BLOCK = 128
 
 
@@ -42,8 +49,14 @@ def average_sampled(
     scaled : ndarray of shape (T + 1, n)
         Utility divided by the penalty.
     """
+    p = np.exp(kernel.log_values[0])
+    before = rng.bit_generator.state
     total = np.zeros_like(solution.policy_values)
-    average_logs(rng, kernel.indptr, kernel.indices, np.exp(kernel.log_values[0]), scaled[None], k, samples, total)
+    good = _average_linear(rng, kernel.indptr, kernel.indices, p, solution.policy_values, k, samples, total)
+    if not good:
+        rng.bit_generator.state = before
+        total[:] = 0.0
+        average_logs(rng, kernel.indptr, kernel.indices, p, scaled[None], k, samples, total)
     return total / samples
 
 
@@ -92,6 +105,101 @@ def sampled_costs(
 
 
 # ------------------------------------------------------------------ compiled
+@njit(cache=True, nogil=True, error_model="numpy")
+def _average_linear(
+    rng: np.random.Generator,
+    indptr: Ints,
+    indices: Ints,
+    p: Floats,
+    policy: Floats,
+    k: float,
+    samples: int,
+    total: Floats,
+) -> bool:
+    """Add up the samples' policies in `total` (T, nnz); False as soon as a product underflows."""
+    times, nnz = p.shape
+    n = indptr.size - 1
+    widest = 0
+    for b in range(n):
+        widest = max(widest, indptr[b + 1] - indptr[b])
+    constants = gamma_constants(p, k)
+    ratio = np.ones((times, nnz, _BLOCK))  # private / true; beyond a partial block what was there before, finite
+    counted = np.ones(_BLOCK)  # one for a sample, zero for the rest of the last block
+    ahead = np.empty((n, _BLOCK))  # w_{t+1} of the module's docstring, per sample, up to a factor
+    now = np.empty((n, _BLOCK))  # w_t, likewise
+    terms = np.empty((widest, _BLOCK))  # the summands of w_t[b], one row of the kernel at a time
+    done = 0
+    while done < samples:
+        size = min(_BLOCK, samples - done)
+        draw_ratios(rng, indptr, p, constants, size, ratio)
+        ahead[:] = 1.0  # z_T is the utility's alone: no noise, w_T = 1
+        counted[size:] = 0.0
+        for t in range(policy.shape[0] - 1, -1, -1):
+            layer = ratio[t if times > 1 else 0]
+            if not _average_step(indptr, indices, policy[t], layer, counted, ahead, now, terms, total[t]):
+                return False
+            ahead, now = now, ahead
+        done += size
+    return True
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "arcp"})
+def _average_step(
+    indptr: Ints,
+    indices: Ints,
+    policy: Floats,
+    ratio: Floats,
+    counted: Floats,
+    ahead: Floats,
+    now: Floats,
+    terms: Floats,
+    total: Floats,
+) -> bool:
+    """One time step of a block: fill `now` from `ahead`, add the counted samples' policies to `total`.
+
+    The inner loops run over the whole block, whose length the compiler knows.
+    """
+    gain, inverse = np.empty(_BLOCK), np.empty(_BLOCK)  # w_t[b] and counted / w_t[b], per sample
+    lost = False
+    for b in range(indptr.size - 1):
+        start, stop = indptr[b], indptr[b + 1]
+        gain[:] = 0.0
+        for e in range(start, stop):
+            weight, a, i = policy[e], indices[e], e - start
+            for s in range(_BLOCK):
+                x = weight * ratio[e, s] * ahead[a, s]
+                terms[i, s] = x
+                gain[s] += x
+        for s in range(_BLOCK):
+            now[b, s] = gain[s]
+            inverse[s] = 1.0 / gain[s]
+            lost |= not (inverse[s] < 1e280)  # written so that NaN is lost, too
+            inverse[s] *= counted[s]
+        for e in range(start, stop):
+            i = e - start
+            x = 0.0
+            for s in range(_BLOCK):
+                x += terms[i, s] * inverse[s]
+            total[e] += x
+    _rescale(now, inverse)  # inverse is scratch from here on
+    return not lost
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "arcp"})
+def _rescale(now: Floats, top: Floats) -> None:
+    """Divide each sample's desirabilities by their largest: only their ratios matter."""
+    n = now.shape[0]
+    top[:] = 0.0
+    for b in range(n):
+        for s in range(_BLOCK):
+            top[s] = max(top[s], now[b, s])
+    for s in range(_BLOCK):
+        top[s] = 1.0 / top[s]
+    for b in range(n):
+        for s in range(_BLOCK):
+            now[b, s] *= top[s]
+
+
 @njit(cache=True, nogil=True, error_model="numpy")
 def average_logs(
     rng: np.random.Generator,
@@ -219,7 +327,7 @@ def _gamma_parts(rng: np.random.Generator, d: float, c: float, inverse: float) -
 def draw_log_ratios(
     rng: np.random.Generator, indptr: Ints, p: Floats, constants: Floats, size: int, out: Floats
 ) -> None:
-    """Fill out (Tk, nnz, block) with log(private / true)."""
+    """Fill out (Tk, nnz, block) with log(private / true), from the same draws as `draw_ratios`."""
     top, total = np.empty(size), np.empty(size)  # of a row, per sample: largest log-Gamma, sum of exp(log-Gamma - top)
     for t in range(p.shape[0]):
         for b in range(indptr.size - 1):
@@ -232,6 +340,7 @@ def draw_log_ratios(
                 elif certain:
                     out[t, e, :size] = 0.0
                 else:
+                    # In the order of `draw_ratios`, so that the same generator gives the same draws.
                     for s in range(size):
                         value, boost = _gamma_parts(rng, constants[t, e, 0], constants[t, e, 1], constants[t, e, 2])
                         out[t, e, s] = math.log(value) - boost
@@ -246,6 +355,37 @@ def draw_log_ratios(
                 if p[t, e] > 0.0:
                     for s in range(size):
                         out[t, e, s] -= top[s] + math.log(total[s]) + math.log(p[t, e])
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def draw_ratios(rng: np.random.Generator, indptr: Ints, p: Floats, constants: Floats, size: int, ratio: Floats) -> None:
+    """Fill ratio (Tk, nnz, block) with private / true, entry after entry."""
+    scale = np.empty(size)  # of a row, per sample: the sum of its Gammas, then one over it
+    for t in range(p.shape[0]):
+        for b in range(indptr.size - 1):
+            start, stop = indptr[b], indptr[b + 1]
+            certain = _is_certain(p[t], start, stop)
+            scale[:] = 0.0
+            for e in range(start, stop):
+                if p[t, e] == 0.0 or certain:
+                    ratio[t, e, :size] = 1.0 if p[t, e] > 0.0 else 0.0
+                    continue
+                d, c, inverse = constants[t, e, 0], constants[t, e, 1], constants[t, e, 2]
+                for s in range(size):
+                    x, boost = _gamma_parts(rng, d, c, inverse)
+                    if boost > 0.0:
+                        x *= math.exp(-boost)
+                    ratio[t, e, s] = x  # a Gamma until the row's sum is known
+                    scale[s] += x
+            if certain:
+                continue
+            for s in range(size):
+                scale[s] = 1.0 / scale[s]  # infinite if all underflowed, which _average_step notices
+            for e in range(start, stop):
+                if p[t, e] > 0.0:
+                    inverse = 1.0 / p[t, e]
+                    for s in range(size):
+                        ratio[t, e, s] *= scale[s] * inverse
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -57,12 +57,15 @@ def test_draws_are_those_of_marsaglia_and_tsang_number_by_number(k):
     p, size = np.array([[0.2, 0.25, 0.55], [0.7, 0.3, 0.0]]), 200
     out, constants = np.empty((2, 3, size)), sampling.gamma_constants(p, k)
     sampling.draw_log_ratios(np.random.default_rng(8), np.array([0, 3]), p, constants, size, out)
+    ratio = np.empty((2, 3, size))
+    sampling.draw_ratios(np.random.default_rng(8), np.array([0, 3]), p, constants, size, ratio)
     rng = np.random.default_rng(8)
     for t in range(2):
         on = p[t] > 0
         logs = np.array([gammas(rng, k * x, size) for x in p[t][on]])
         expected = logs - logsumexp(logs, axis=0) - np.log(p[t][on])[:, None]
         assert_allclose(out[t, on], expected, rtol=1e-9, atol=1e-12)
+        assert_allclose(ratio[t, on], np.exp(expected), rtol=1e-9)
 
 
 @pytest.mark.parametrize("varying", [False, True])
@@ -99,3 +102,16 @@ def test_kernels_are_drawn_row_by_row_from_their_dirichlet_law():
     spread = np.sqrt(default * (1 - default) / (k + 1))  # of a Beta variate
     assert (np.abs(drawn.mean(axis=0) - default) <= 5 * spread / np.sqrt(draws) + 1e-12).all()
     assert_allclose(drawn.std(axis=0), spread, rtol=0.08, atol=1e-12)
+
+
+@pytest.mark.parametrize("samples", [1, 127, 128, 129, 300])
+def test_blocks_do_not_change_the_average(samples):
+    """Linear and logarithmic paths use the same draws: equal to rounding for full and partial blocks."""
+    model = random_model(4, n=5, horizon=4)
+    solution, kernel = solve_standard(model), default_kernel(model)
+    logs = np.zeros_like(solution.policy_values)
+    scaled = model.utility / model.discomfort_penalty
+    p = np.exp(kernel.log_values[0])
+    sampling.average_logs(np.random.default_rng(9), kernel.indptr, kernel.indices, p, scaled[None], 20.0, samples, logs)
+    fast = sampling.average_sampled(kernel, solution, 20.0, samples, np.random.default_rng(9), scaled)
+    assert_allclose(fast, logs / samples, rtol=1e-10, atol=1e-14)

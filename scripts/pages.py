@@ -100,7 +100,7 @@ def overview() -> str:
     reading = (
         "Scores of training instance 0 in the mean field: 0 = uncontrolled, 100 = optimum. *Open loop*: the best plan "
         "by time alone. *Blind*: the best plan by time and by the context shown now, with neither memory nor a look at "
-        "the shares. *Without data*: the plan made on the textbook's behaviour, or on a lazy walk where there is no "
+        "the shares. *Without data*: the plan for the textbook's behaviour, or on a lazy walk where there is no "
         "textbook. *Myopic*: looks one step ahead. The last three columns are actions of the default mode, "
         "signals: the best one held throughout, the best one for each context shown, the best by time and context. "
         f"Signals follow the context by half, so a constant action already scores {constant['call']:.0f} on call and "

@@ -1,8 +1,8 @@
 """Laundry lines that may be called to stop at any time, with half an hour of notice.
 
 **All numbers are synthetic.** The rules of the programme (notice, an hour of event, a rest in which nobody is called
-again, a payment per kWh not drawn that is many times the energy price) are those of interruptible-load contracts in
-outline. The phases of a line are those of a washing and drying programme.
+again, a payment per kWh not drawn that is many times the energy price) follow interruptible-load contracts in
+outline. The phases of a line follow a washing and drying programme.
 
 Nobody is called on most days, and lines that stand still earn nothing, so waiting for a call costs money.
 """
@@ -82,7 +82,7 @@ SCENARIO = Scenario(
             "earn nothing, so only those who react to the notice, and not before, are paid without losing work."
         ),
         states="12 power levels of a line: waiting, and 11 phases of its programme in the order of their power",
-        sources="synthetic; rules in outline those of interruptible-load contracts, phases those of washing and drying",
+        sources="synthetic; rules in outline as in interruptible-load contracts, phases as in washing and drying",
         private="the programme: in which order a line visits the levels, how often it starts, how long it dwells",
         version=1,
     ),

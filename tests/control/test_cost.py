@@ -99,6 +99,7 @@ def brute_release_costs(model, k, draws, seed, formula):
     return np.mean(costs, axis=0), np.std(costs, axis=0) / np.sqrt(draws)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("varying", [False, True])
 @pytest.mark.parametrize("formula", ["exact", "paper"])
 def test_release_cost_agrees_with_brute_force(formula, varying):
@@ -189,6 +190,7 @@ def dirichlet_policies(model, k, samples, rng):
         return np.stack([solve(np.log(one), model.utility, model.discomfort_penalty).policy for one in found])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", BOTH_WAYS)
 def test_the_average_and_its_cost_at_each_of_two_times(model):
     """Against NumPy's Dirichlet draws, with error bars; the rows of one time must not be used at the other."""

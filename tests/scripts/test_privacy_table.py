@@ -23,7 +23,7 @@ def test_the_page_shows_what_was_recorded(rows):
 
 
 def test_a_release_is_worth_more_than_no_data_and_reaches_its_bar(rows):
-    bars = dict(zip(script.SCENARIOS, (98.5, 98.5, 98, 99, 99.5, 99.5, 99.5, 99, 95.5), strict=False))
+    bars = dict(zip(script.SCENARIOS, (98.5, 98.5, 98, 99, 99.5, 99.5, 99.5, 99, 95.5, 97), strict=False))
     scores, beside = defaultdict(list), defaultdict(list)
     for row in rows:
         if row.cell.agent == "standard":

@@ -520,8 +520,10 @@ def write_agents(folder: Path, board: Board, store: Store) -> None:
         [f"[`{one['name']}`]({one['name']}.safetensors)", one["privacy"] or "none", show_epsilon(one["epsilon"] or
          math.inf), f"{one['score']:.2f}", f"`{one['sha256'][:12]}…`"] for one in cards
     ]  # fmt: skip
-    text = AGENTS + markdown(["agent", "privacy", "ε", "score", "SHA-256"], lines)
-    text += f"\n```bash\n{cards[0]['command']}\n```\n" if cards else ""
+    text = AGENTS + "None is recorded yet.\n"
+    if cards:
+        text = AGENTS + markdown(["agent", "privacy", "ε", "score", "SHA-256"], lines)
+        text += f"\n```bash\n{cards[0]['command']}\n```\n"
     with atomic_write(folder / "index.md") as stream:
         stream.write(text)
 

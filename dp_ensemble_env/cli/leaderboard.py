@@ -24,9 +24,9 @@ RESULTS = "leaderboard.json"
 class Leaderboard:
     """Score agents by one frozen protocol, on an open and a private track.
 
-    Open track: learners are trained on training instances and play test instances. Private track: agents are made on a
-    release of a test instance and deployed on its true behaviour. Every row is kept as soon as it is done, so the same
-    command goes on where it was stopped.
+    Open track: learners are trained on training instances and play test instances. Private track: agents learn from a
+    release of a test instance and are deployed on its true behaviour. Every row is kept as soon as it is done, so the
+    same command goes on where it was stopped.
 
     Exit status: 0 all rows done, 1 some failed, 2 bad input, 3 the cluster was lost, 130 interrupted.
 

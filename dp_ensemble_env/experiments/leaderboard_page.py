@@ -553,13 +553,13 @@ def write_page(path: Path, board: Board, content: Mapping[str, Any], store: Stor
 
 INTRO = """
 A score is 0 for uncontrolled loads and 100 for the exact optimum of the instance that is played. **Open track**: an
-agent is trained on the training instances and plays test instances that it never saw. **Private track**: it is made on
-one release of an instance (δ = 1e-6, 1,000 participants) and deployed on that instance's true behaviour.
+agent is trained on the training instances and plays test instances that it never saw. **Private track**: it plans or
+trains on one release of an instance (δ = 1e-6, 1,000 participants) and is deployed on that instance's true behaviour.
 """.strip()
 
 NOTES = """
 Score: interquartile mean over runs and instances with its 95 % bootstrap interval. *Knew* groups agents: the truth of
-the instance, a release of it, other instances, or nothing. Only agents of one group compete. ε is that of one release;
+the instance, a release of it, other instances, or nothing. Only agents of one group compete. ε is for one release;
 it covers planning and training. A deployed agent also sees the true shares of the loads as it acts, which ε does not
 cover. Vertical lines are bounds in hindsight, found on the instance itself, and no competitors: the best constant
 price, the best open loop, and the best plan that neither remembers nor looks at the shares. Budgets are frozen and

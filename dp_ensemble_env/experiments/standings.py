@@ -49,7 +49,7 @@ TITLES = {
 NOTES = {
     "overall": "Score: the interquartile mean of all runs on all instances, with its 95 % bootstrap interval; 0 = "
     "uncontrolled, 100 = the exact optimum of each instance. Without data: the plan that uses none, on the same "
-    "instances. ε is that of one release at δ = 1e-6; ∞ means no guarantee. CPU s: processor seconds.",
+    "instances. ε is the cost of one release at δ = 1e-6; ∞ means no guarantee. CPU s: processor seconds.",
     "releases": "Deployed: the score on the true behaviour, which is not private. Where it is below the score without "
     "data, the data were not worth their price. On the release itself the exact plan scores 100.",
     "units": "Dollars per load: what is earned, less discomfort (by the penalty, a design weight and not a measured "

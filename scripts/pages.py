@@ -245,7 +245,9 @@ def animation(name: str, path: Path) -> Path:
     from dp_ensemble_env.envs.ensemble import EnsembleEnv
     from dp_ensemble_env.reporting.animation import animate
 
-    env = EnsembleEnv(scenarios.make(name, shares_shown=True), action="tilt")  # pictures show what agents may not see
+    env = EnsembleEnv(
+        scenarios.make(name).override(shares_shown=True), action="tilt"
+    )  # pictures show what agents may not see
     nothing = np.zeros(env.action_space.shape or (), np.float32)
 
     def contexts(seed: int) -> int:

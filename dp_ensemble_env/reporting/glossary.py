@@ -49,8 +49,8 @@ def definitions() -> dict[str, str]:
 
     Examples
     --------
-    >>> definitions()["score"][:35]
-    '0 for the uncontrolled ensemble, 10'
+    >>> definitions()["score"][:31]
+    '0 for the uncontrolled loads, 1'
     """
     text = (resources.files(__package__) / "glossary.md").read_text(encoding="utf-8")
     entries = re.findall(r"^([a-z][^\n]*)\n((?:  [^\n]*\n)+)", text, flags=re.MULTILINE)

@@ -191,11 +191,11 @@ def make(name: str, *, instance: int = 0, split: str = "train", **overrides: Any
 
 def make_all(name: str, split: str = "train") -> tuple[EnsembleModel, ...]:
     """Return the models of all instances of a split; they are kept, since making and solving them takes seconds."""
-    return _made(_REGISTRY[name], name, split)
+    return _made(_REGISTRY[name].factory, name, split)
 
 
 @lru_cache(maxsize=4)
-def _made(scenario: Scenario, name: str, split: str) -> tuple[EnsembleModel, ...]:
+def _made(factory: Callable[..., EnsembleModel], name: str, split: str) -> tuple[EnsembleModel, ...]:
     return tuple(make(name, instance=i, split=split) for i in instances(split))
 
 

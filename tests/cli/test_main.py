@@ -84,7 +84,7 @@ def test_what_cannot_be_understood_is_one_sentence(words, said, capsys):
     [
         (ValueError("two\nlines"), 2, ": two lines\n"),
         (FileNotFoundError(2, "No such file", "a.csv"), 2, ": cannot use a.csv: no such file; check the name"),
-        (ModuleNotFoundError("No module named 'optuna'", name="optuna"), 2, "pip install 'dp-ensemble-env[tune]'"),
+        (ModuleNotFoundError("No module named 'minari'", name="minari"), 2, "pip install 'dp-ensemble-env[minari]'"),
         (OverflowError("too big"), 2, "beyond what can be computed (too big); check their unit."),
         (KeyboardInterrupt(), 130, "dp-ensemble scenarios: interrupted.\n"),
         (KeyboardInterrupt("half is kept"), 130, "dp-ensemble scenarios: interrupted; half is kept.\n"),

@@ -273,7 +273,7 @@ def test_registered_environments_are_made_again():
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"entry_point": f"{__name__}:bomb"}, "names the entry point .*:bomb', which is not that of the registered"),
+        ({"entry_point": f"{__name__}:bomb"}, "names the entry point .*:bomb', unlike the registered"),
         ({"entry_point": "os:system"}, "'os:system'"),
         ({"entry_point": None}, "names the entry point None"),
         ({"vector_entry_point": f"{__name__}:bomb"}, "vector entry point"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -44,7 +45,7 @@ from dp_ensemble_env.experiments.leaderboard import (
     track_of,
 )
 from dp_ensemble_env.experiments.runner import EPISODE_SEED, Cell, Row, Store
-from dp_ensemble_env.experiments.standings import KNOWLEDGE, THRESHOLDS, Scores, Table, markdown, show_epsilon
+from dp_ensemble_env.experiments.standings import KNOWLEDGE, Scores, Table, markdown, show_epsilon
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.reporting.score import start_values
 from dp_ensemble_env.tools.console import table
@@ -55,6 +56,8 @@ FloatArray = NDArray[np.float64]
 BUDGET = 36_000
 #: Scenarios that a rank correlation needs at least.
 ENOUGH = 6
+#: Of the performance profiles.
+THRESHOLDS = (0, 50, 90, 97)
 #: Where the axis of scores begins.
 LEFT = -10
 FIGURE = "images/leaderboard.png"
@@ -174,12 +177,12 @@ class Split(NamedTuple):
     cells: int
 
 
-def split(board: Board, agent: str, name: str | None = None) -> Split | None:
-    """Divide an agent's distance to the optimum; of one scenario if it is named. None where a part is missing."""
+def split(board: Board, agent: str) -> Split | None:
+    """Divide an agent's distance to the optimum; None where a part is missing."""
     planned = agent == "standard"
     specs = (None, release_by("adaptive"), None if planned else GUESS)
     found: dict[str, FloatArray] = {}
-    for data in board.scenarios if name is None else [name]:
+    for data in board.scenarios:
         parts = []
         for number, spec in enumerate(specs):
             who = "without-data" if planned and number == 2 else agent
@@ -206,25 +209,18 @@ def split(board: Board, agent: str, name: str | None = None) -> Split | None:
     return Split(three[0], three[1], three[2], sum(cells.shape[1] for cells in found.values()))
 
 
-def splits(board: Board) -> Table:
-    """One line for each scenario and agent that was made on the truth, a release and the guess."""
-    rows = []
-    for agent in ("standard", "ppo", "apg"):
-        for name in (None, *board.scenarios):
-            if (found := split(board, agent, name)) is not None:
-                rows.append([agent, name or "**all**", *map(str, found[:3]), str(found.cells)])
-    return ["agent", "scenario", "learning", "privacy", "data", "cells"], rows
+def telling(board: Board) -> list[Entry]:
+    """Return the lines of the table whose scores are not 0 or 100 by definition."""
+    given = [("uncontrolled", "nothing"), ("standard", "the truth")]
+    return [entry for entry in board.ranked() if (entry.agent, entry.knows) not in given]
 
 
 def by_scenario(board: Board, track: str) -> Table:
-    """One line for each scenario, one column for each line of a track."""
-    entries = [entry for entry in board.ranked() if entry.track == track]
-    columns = {entry: board.scores(entry) for entry in entries}
-    rows = [
-        [name, *(f"{interval(of[name]).value:.1f}" if name in of else "–" for of in columns.values())]
-        for name in board.scenarios
-    ]
-    return ["scenario", *map(_with_source, entries)], rows
+    """One line for each scenario, one column for each line of a track that played all of them."""
+    columns = {entry: board.scores(entry) for entry in telling(board) if entry.track == track}
+    columns = {entry: of for entry, of in columns.items() if len(of) == len(board.scenarios)}
+    rows = [[name, *(f"{interval(of[name]).value:.1f}" for of in columns.values())] for name in board.scenarios]
+    return ["scenario", *map(_with_source, columns)], rows
 
 
 def _with_source(entry: Entry) -> str:
@@ -239,7 +235,7 @@ def profiles(board: Board) -> Table:
     rows = [
         [_with_source(entry), entry.track,
          *(f"{100 * share:.0f}" for share in performance_profile(board.scores(entry), THRESHOLDS))]
-        for entry in board.ranked()
+        for entry in telling(board)
     ]  # fmt: skip
     return ["agent", "track", *(f"> {threshold}" for threshold in THRESHOLDS)], rows
 
@@ -386,32 +382,16 @@ def sentences(board: Board) -> list[str]:
 
 
 def missing(board: Board) -> str:
-    """Say which cells are missing: by seeds and scenarios, with the lines that lack the same ones together."""
+    """Say how many cells are missing, by agent."""
     there = {row.cell.key for row in board.rows}
-    gone: dict[str, list[Cell]] = {}
-    for cell in board.planned:
-        if cell.key not in there:
-            track = track_of(cell)
-            gone.setdefault(f"{_with_source(entry_of(cell))} ({track})", []).append(cell)
+    gone = Counter(entry_of(cell).agent for cell in board.planned if cell.key not in there)
     if not gone:
         return "No cell of the protocol is missing."
-    alike: dict[str, list[str]] = {}
-    for name, cells in gone.items():
-        alike.setdefault(_where(cells, board.scenarios), []).append(name)
-    total = sum(map(len, gone.values()))
-    lines = "\n".join(f"- {where}: {', '.join(names)}" for where, names in alike.items())
-    return f"**{total:,} of {len(board.planned):,} cells are missing**, so the page is not complete:\n\n{lines}"
-
-
-def _where(cells: Sequence[Cell], known: Sequence[str]) -> str:
-    by_seed: dict[tuple[int, ...], list[str]] = {}
-    for name in dict.fromkeys(cell.data for cell in cells):
-        by_seed.setdefault(tuple(sorted(c.seed for c in cells if c.data == name)), []).append(name)
-    words = []
-    for seeds, names in by_seed.items():
-        of = "all scenarios" if set(names) == set(known) else ", ".join(names)
-        words.append(f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))} of {of}")
-    return "; ".join(words)
+    agents = ", ".join(f"`{agent}` {count}" for agent, count in gone.most_common())
+    return (
+        f"**{gone.total():,} of {len(board.planned):,} cells are missing**, so the page is not complete: {agents}. "
+        "`dp-ensemble leaderboard --list` counts them again."
+    )
 
 
 def figure(board: Board, path: Path) -> Path:
@@ -449,6 +429,21 @@ def show(board: Board) -> None:
     table("Leaderboard", headings, rows, keep=3, notes=[words.replace("**", "") for words in sentences(board)])
 
 
+def studies(board: Board, noises: Mapping[str, float]) -> list[str]:
+    """Return what explains PPO's scores, as far as its rows are there."""
+    if not board.find("ppo", OPEN):
+        return []
+    return [
+        "## Why a task is hard",
+        HARD,
+        markdown(*hard(board, noises)).strip(),
+        "PPO by action mode, open track, three seeds: what the representation is worth.",
+        markdown(*representation(board)).strip(),
+        "Where part of the context is hidden, and in a twin that hides nothing:",
+        markdown(*memory(board)).strip(),
+    ]
+
+
 def page(board: Board, content: Mapping[str, Any]) -> str:
     """Write the page of the documentation, in Markdown."""
     spent = sum(row.compute.get("cpu_seconds", 0.0) for row in board.rows)
@@ -462,19 +457,12 @@ def page(board: Board, content: Mapping[str, Any]) -> str:
         NOTES,
         "## Missing cells",
         missing(board),
-        "## What learning, privacy and data cost",
-        markdown(*splits(board)).strip(),
-        "## Scenarios, open track",
+        "## Scenarios",
+        "Open track:",
         markdown(*by_scenario(board, OPEN)).strip(),
-        "## Scenarios, private track",
+        "Private track, lines that played all scenarios:",
         markdown(*by_scenario(board, PRIVATE)).strip(),
-        "## Why a task is hard",
-        HARD,
-        markdown(*hard(board, content.get("noise", {}))).strip(),
-        "PPO by action mode, open track, three seeds: what the representation is worth.",
-        markdown(*representation(board)).strip(),
-        "Where part of the context is hidden, and in a twin that hides nothing:",
-        markdown(*memory(board)).strip(),
+        *studies(board, content.get("noise", {})),
         "## Performance profiles",
         "Per cent of all runs on all instances that score above a threshold.",
         markdown(*profiles(board)).strip(),
@@ -558,14 +546,12 @@ trains on one release of an instance (δ = 1e-6, 1,000 participants) and is depl
 """.strip()
 
 NOTES = """
-Score: interquartile mean over runs and instances with its 95 % bootstrap interval. *Knew* groups agents: the truth of
-the instance, a release of it, other instances, or nothing. Only agents of one group compete. ε is for one release;
-it covers planning and training. A deployed agent also sees the true shares of the loads as it acts, which ε does not
-cover. Vertical lines are bounds in hindsight, found on the instance itself, and no competitors: the best constant
-price, the best open loop, and the best plan that neither remembers nor looks at the shares. Budgets are frozen and
-nothing was tuned: learners act by signals and earn points; PPO takes 100,000 steps in eight environments of 256 steps,
-SAC 20,000 and RecurrentPPO 50,000 in eight environments, DQN 50,000, APG 100,000, and all else is the library's
-default.
+Score: interquartile mean over runs and instances with its 95 % bootstrap interval. *Knew*: the truth of the instance, a
+release of it, other instances, or nothing. Only agents of one group compete. ε covers planning and training on one
+release. A deployed agent also sees the true shares of the loads as it acts, which ε does not cover. Vertical lines are
+bounds found on the instance itself: the best constant price, the best open loop, and the best plan without memory or
+shares. Budgets are frozen and nothing was tuned: PPO and APG take 100,000 steps, RecurrentPPO and DQN 50,000, SAC
+20,000, by signals and points, with the libraries' defaults (PPO: eight environments of 256 steps).
 """.strip()
 
 HARD = """
@@ -576,8 +562,8 @@ shares lacks, what the plan without data lacks, and the standard deviation of th
 SUBMIT = """
 ## Submit an agent
 
-Write one Python file with `make(env)`, or `make(env, seed)`, that returns an object with Stable-Baselines3's `predict`;
-or with `predict` itself:
+Write one Python file with Stable-Baselines3's `predict`, or with `make(env)` or `make(env, seed)` that returns an
+object with it:
 
 ```python
 import numpy as np
@@ -587,7 +573,7 @@ def predict(observation, state=None, episode_start=None, deterministic=True):
     return np.full((len(observation), 1), 0.4, np.float32), state  # one price, always
 ```
 
-One command scores it on both tracks and prints its row in the table:
+One command scores it on both tracks and prints its row:
 
 ```bash
 dp-ensemble leaderboard --submit my_agent.py --allow-code --action price
@@ -595,10 +581,9 @@ dp-ensemble leaderboard --submit my_agent.py --allow-code --action price
 
 `--allow-code` is your consent: the file's code runs on your machine, in a process of its own. On the open track `env`
 draws training instances. On the private track it holds the release and the public fields of one test instance, nothing
-else; afterwards the process receives observations only. The generators of the scenarios are public code: a file that
-regenerates a test instance cheats, and can be seen to. Send the file with the `leaderboard.json` that the command
-wrote; the recipient runs the same command and compares digests.
+else; afterwards the process receives observations only. A file that regenerates a test instance from the public
+generators cheats, and its code shows it. Send the file with the `leaderboard.json` that the command wrote; the
+recipient runs the same command and compares digests.
 
-`dp-ensemble leaderboard --jobs 2` recomputes everything overnight on two cores and goes on where it was stopped;
-`--quick` plays the planners and one seed of PPO on the open track.
+`dp-ensemble leaderboard --jobs 2` recomputes everything overnight and continues where it was stopped.
 """

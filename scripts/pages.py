@@ -36,7 +36,7 @@ SEEDS = 20
 #: A scenario tests something where the probe that does without it scores no more.
 DEMANDING = 85.0
 COLUMNS = {"open loop": "open_loop", "blind": "blind", "without data": "public_guess", "myopic": "myopic"}
-OF_MODES = ("constant", "by context", "ceiling", "all ones", "random 0.5", "random 1")
+OF_MODES = ("constant", "by context", "ceiling")
 #: Below the gallery.
 SHORT = "Left: uncontrolled; right: optimal. [What each of them tests](docs/scenarios.md)."
 
@@ -136,11 +136,11 @@ def page(name: str) -> str:
     card, model, found = scenarios.card(name), scenarios.make(name), recorded(name)
     identity = scenarios.environment_id(name)
     rows = [[str(i), *(number(getattr(one, key)) for key in COLUMNS.values())] for i, one in enumerate(found)]
-    modes = [[mode, *map(number, scores)] for mode, scores in found[0].modes.items()]
+    modes = [[mode, *map(number, scores[: len(OF_MODES)])] for mode, scores in found[0].modes.items()]
     return f"""<!-- Written by make scenario-pages. -->
 # {card.title}
 
-![An episode of {name}: uncontrolled on the left, under the optimal policy on the right](../images/scenarios/{name}.gif)
+![An episode of {name}: uncontrolled and optimal](../images/scenarios/{name}.gif)
 
 {_filled(card.story)}
 
@@ -158,16 +158,13 @@ env = gymnasium.make("{identity}")
 {_item("Arguments", _arguments(name))}
 {_item("Private", card.private)}
 {_item("Sources", card.sources)}
+- **Versions**: v{card.version} is the first
 
 ## Probes
 
 {markdown(["instance", *COLUMNS], rows)}
 {markdown(["mode", *OF_MODES], modes)}
 {_filled(_notes(found[0]))}
-
-## Versions
-
-v{card.version}: first release.
 """
 
 

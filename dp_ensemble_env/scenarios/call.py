@@ -78,8 +78,8 @@ SCENARIO = Scenario(
         load="laundry lines",
         story=(
             "A hundred laundry lines have agreed to draw less for an hour whenever they are called, half an hour "
-            "after the notice. A call may come at any time and more than once, or not at all. Lines that stand still "
-            "earn nothing, so only those who react to the notice, and not before, are paid without losing work."
+            "after the notice. Calls come at any time, or not at all. Lines that stand still earn nothing, so it pays "
+            "to react to the notice, and not before."
         ),
         states="12 power levels of a line: waiting, and 11 phases of its programme in the order of their power",
         sources="synthetic; rules in outline as in interruptible-load contracts, phases as in washing and drying",

@@ -281,20 +281,18 @@ SCENARIO = Scenario(
         title="Campus day",
         load="buildings",
         story=(
-            "A whole summer day on a university campus, hour by hour from midnight, with time-of-use prices and a "
-            "four-hour event in the afternoon. What a building runs is settled when it opens, about 8:00, and kept "
-            "until it closes at 19:00. So the time to act for an afternoon event is the morning, and only data by the "
-            "hour show it. Energy that is shed comes back: a building that draws more than 10 % below its usual power "
-            "owes 90 % of the rest, and makes up a quarter of its debt every hour. Instances differ in campus, "
-            "weather, day, start of the event, incentive ($0.70 to $1.50 per kWh) and prices ($0.06 to $0.40)."
+            "A summer day on a university campus, hour by hour, with time-of-use prices and a four-hour event in the "
+            "afternoon. What a building runs is settled when it opens, about 8:00, so the time to act for an "
+            "afternoon event is the morning. Energy that is shed comes back: a building that draws more than 10 % "
+            "below its usual power owes 90 % of the rest, and makes up a quarter of its debt every hour."
         ),
         states=(
             "10 levels of a building's power before rebound, times 5 debts from 0 to 160 kWh. A decision is the next "
             "level with the debt carried along; nature changes the debt"
         ),
         sources=(
-            "synthetic: 50 meters simulated from the campus building; dynamics by hour and day type estimated from the "
-            "40 days of the most similar weather. Length of the event and incentive follow Con Edison's public rules; "
+            "synthetic: 50 simulated meters, dynamics by hour and day type from 40 days of similar weather. Length of "
+            "the event and incentive follow Con Edison's public rules; "
             "rebound, prices and penalty are assumptions"
         ),
         private=(

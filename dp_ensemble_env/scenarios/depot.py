@@ -176,9 +176,8 @@ SCENARIO = Scenario(
         story=(
             "Delivery vans return in four waves between four in the afternoon and midnight. The retailer bought, a day "
             "ahead, what they usually draw; how many return is chance. The gate says few or many half an hour before a "
-            "wave and never again: after that it is seen in the chargers only. The squared difference from the "
-            "purchase is charged, and a van that is not full at six in the morning costs three dollars per half hour "
-            "missing. So the right price depends on how the loads are spread."
+            "wave and never again. The squared difference from the purchase is charged, and so is a van that is not "
+            "full at six in the morning. So the right price depends on how the loads are spread."
         ),
         states=(
             "14: away, full, waiting with 1 to 6 half hours to charge, charging (11 kW) with 0 to 5 half hours left"

@@ -144,9 +144,8 @@ SCENARIO = Scenario(
             "surplus at a negative price. For three hours the weather office sends a bulletin every quarter hour, "
             "comes or misses, right about two times in three, and then falls silent for two hours. A hundred furnaces "
             "take three hours once started: an agent that waits for the sky is late, an agent that follows the last "
-            "bulletin is wrong every third time, and an agent that counts them is right. Observations do not show how "
-            "the loads are spread, so the count has to be remembered. An agent that is fed its own rewards is not "
-            "memoryless: rewards depend on the hidden count."
+            "bulletin is wrong every third time, and an agent that counts them is right. Observations do not show the "
+            "loads, so the count has to be remembered."
         ),
         states="13 power levels of a furnace: waiting, and 12 phases of its programme in the order of their power",
         sources="synthetic; furnaces as in the scenario spot",

@@ -98,9 +98,8 @@ SCENARIO = Scenario(
         story=(
             "A hundred electric furnaces pay a price that jumps between surplus (negative), normal and scarcity. A "
             "treatment lasts about three hours once it is started, so when to start depends on the price now and on "
-            "how long it may last. The synthetic prices reward feedback: on instance 0 the best fixed schedule "
-            'scores 7.7. With the regimes of the British imbalance price (regimes="gb") it scores 86.4: real '
-            "prices leave a schedule most of the gain."
+            "how long it may last. The synthetic prices reward feedback: the best fixed schedule scores 7.7. With the "
+            'regimes of the British imbalance price (regimes="gb") it scores 86.4.'
         ),
         states="13 power levels of a furnace: waiting, and 12 phases of its programme in the order of their power",
         sources=(

@@ -243,15 +243,15 @@ SCENARIO = Scenario(
         story=(
             "A retailer sells at a flat tariff and buys at spot prices that follow the weather: next to nothing while "
             "a sea breeze drives the wind farms, scarcity in a lull, and half as much again in the peak event from "
-            "16:00 to 20:00. It steers the air conditioners of a thousand homes from 10:00 to 22:00, cools ahead while "
-            "power is cheap and lets rooms drift while it is expensive. But an owner who feels warm presses boost, and "
-            "a boost lasts. For rooms above 25 °C the retailer pays a compensation."
+            "16:00 to 20:00. It cools a thousand homes ahead while power is cheap and lets rooms drift while it is "
+            "expensive. But an owner who feels warm presses boost, and a boost lasts. For rooms above 25 °C the "
+            "retailer pays a compensation."
         ),
         states="3 modes of the unit (off, on at 2.8 kW, boost at 5.6 kW) times 16 room temperatures from 20 to 26 °C",
         sources=(
-            "first-order room with R = 2 K/kW, C = 10 kWh/K, COP 2.5 and 5.6 kW, the usual values of the literature "
-            "(Callaway, Energy Conversion and Management, 2009; Hao and others, IEEE Transactions on Power Systems, "
-            "2015, have lighter rooms); homes differ by 20 % in R and C; weather, prices and habits are synthetic"
+            "first-order room with R = 2 K/kW, C = 10 kWh/K, COP 2.5 and 5.6 kW (Callaway, Energy Conversion and "
+            "Management, 2009; Hao and others, IEEE Transactions on Power Systems, 2015, have lighter rooms); homes "
+            "differ by 20 % in R and C; weather, prices and habits are synthetic"
         ),
         private=(
             "the owners' behaviour: setpoints, when they press boost and how long it stays on; the physics of the "

@@ -162,11 +162,10 @@ SCENARIO = Scenario(
         load="pool pumps",
         story=(
             "A thousand pool pumps clean for about six hours and rest for about ten. For a day their aggregate is to "
-            "follow a signal of up to 20 % of its connected power around the usual level, as a grid with much solar "
-            "and wind power asks for; the squared miss is charged. A pump that was switched early comes back early, so "
-            "every push returns as an echo hours later. The signal is known beforehand, so the optimum with its shadow "
-            "prices is exact and the best open loop scores 100: this scenario tests foresight and data, not feedback. "
-            "The miss is also given as a cost for constrained learners."
+            "follow a signal of up to 20 % of its connected power around the usual level; the squared miss is charged. "
+            "A pump that was switched early comes back early, so every push returns as an echo hours later. The signal "
+            "is known, so the best open loop scores 100: this scenario tests foresight and data, not feedback. The "
+            "miss is also given as a cost for constrained learners."
         ),
         states="pump off or on (1 kW) times half hours since it last switched, up to 14 hours",
         sources=(

@@ -282,8 +282,8 @@ SCENARIO = Scenario(
         title="Vehicles",
         load="cars",
         story=(
-            "A thousand cars charge at home from noon to noon. They leave and return at hours of their own; one that "
-            "leaves without the energy for its trip costs a stop at a public charger. The price moves at random "
+            "A thousand cars charge at home from noon to noon. One that leaves without the energy for its trip costs a "
+            "stop at a public charger. The price moves at random "
             "between wind surplus (negative), normal and scarce, and is higher from 16:00 to 21:00. A charge put off "
             "is not always made up: a charger that pauses starts again by itself, one that was switched off is "
             "forgotten."

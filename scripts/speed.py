@@ -230,12 +230,20 @@ def table(rows: Rows) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
+def shown(command: str, rows: Rows) -> str:
+    """Return a table, or for PPO the least and the largest share of the environment."""
+    if command != "ppo":
+        return table(rows)
+    shares = [row["environment, % of the time"] for row in rows]
+    return f"The environment takes {min(shares):.1f} to {max(shares):.1f} % of the time on {len(shares)} scenarios."
+
+
 def filled(page: str) -> str:
     """Return the page on performance with the tables of what was recorded."""
     for command in COMMANDS:
         rows = json.loads((PAGE.parent / "performance" / f"{command}.json").read_text(encoding="utf-8"))
         before, mark, rest = page.partition(f"<!-- {command} -->\n")
-        page = f"{before}{mark}\n{table(rows)}\n\n" + rest[rest.index(f"<!-- /{command} -->") :]
+        page = f"{before}{mark}\n{shown(command, rows)}\n\n" + rest[rest.index(f"<!-- /{command} -->") :]
     return page
 
 

@@ -98,7 +98,7 @@ class Evaluate(InEnvironment):
         if self.split is not None:
             return self.run_split()
         if self.instances is not None:
-            raise ValueError("--instances belongs to a set of instances; give --split test too.")
+            raise ValueError("--instances works with --split alone; give --split test too.")
         with Progress(f"evaluating {self.agent}") as monitor:
             problem = self.load()
             env = self.make_env(problem.model)

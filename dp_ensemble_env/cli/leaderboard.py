@@ -117,10 +117,16 @@ class Leaderboard:
                 lines = tuple(kept for line in lines if (kept := leaderboard.quick(line)) is not None)
             return leaderboard.cells(self.scenarios, lines, brought), Supplies(code=brought.sources if brought else {})
         from dp_ensemble_env.envs import actions
+        from dp_ensemble_env.experiments.submission import RemoteAgent, SubmissionError
 
         check_choice(self.action, "--action", actions.names())
         name, source = leaderboard.read_submission(self.submit, self.allow_code)
-        return leaderboard.submitted(name, source, self.action, self.scenarios, self.seeds, self.cells, brought)
+        planned = leaderboard.submitted(name, source, self.action, self.scenarios, self.seeds, self.cells, brought)
+        try:  # once, before the first cell
+            RemoteAgent(source, name, None, 0, brought.sources if brought else {}).close()
+        except SubmissionError as error:
+            raise ValueError(f"{self.submit} cannot be scored: {error}") from error
+        return planned
 
     def beside(self, rows: list[Row], recorded: list[Row]) -> list[Row]:
         """Return the recorded rows of the same scenarios with those of a submission."""

@@ -24,8 +24,9 @@ class Plan(OnMetersBriefly):
 
     Meters are one file, a file with several meters, or a folder: --meter. `dp-ensemble backtest --help` lists the
     options that say how files are read, such as --unit and --stamp. Each participant's load is forecast from its own
-    readings until the notice; give --date of a day in the data, or a later one. The price of the event is --incentive,
-    or the one at which all together shed the kW of --shed. How much a price sheds is your assumption: --response.
+    readings until the notice; give --date of a day in the data, or of the week after it. The price of the event is
+    --incentive, or the one at which all together shed the kW of --shed. How much a price sheds is your assumption:
+    --response.
 
     Written: dispatch.csv, dispatch.json, openadr.json (OpenADR 3.1) and dispatch.html, a page for the control room.
 

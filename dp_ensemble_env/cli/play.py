@@ -39,7 +39,7 @@ class Play:
     seed: int = 0
     """Seed of the day: its start, and what moves by chance."""
     seconds: float = 0.0
-    """Seconds for each step, after which the price is taken as it stands; 0 for no clock."""
+    """Seconds for each step, after which the price is used as set; 0 disables the timer."""
     web: bool = False
     """Play on a page in the browser, not in a window."""
     port: int = 0

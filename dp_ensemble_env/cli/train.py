@@ -184,4 +184,4 @@ def report(problem: str, agent: Any, folder: Path, target: float | None, deploye
 def _kept(folder: Path) -> str:
     if (folder / CHECKPOINTS[0]).exists():
         return f"what came before the last checkpoint is kept in {folder}, add --resume to go on"
-    return "nothing was finished yet"
+    return "no checkpoint was saved"

@@ -84,7 +84,9 @@ def participants(
                 refused[name], last = str(error), error
             monitor.advance(len(read) + len(refused))
     if missing := [name for name in only if name not in read and name not in refused]:
-        raise ValueError(f"there is no participant {missing[0]!r}; choose among {', '.join(list(read)[:20])}.")
+        raise ValueError(
+            f"there is no participant {missing[0]!r}; choose among {', '.join(list({**zones, **read})[:20])}."
+        )
     used: list[Participant] = []
     for name, series, event in _events(read, settings):
         if not dead and (reason := _dead(series, event.date)):

@@ -110,6 +110,9 @@ class EnvSettings:
         """Number of loads, 0 for infinitely many."""
         if isinstance(self.population, (int, np.integer)) and not isinstance(self.population, bool):
             return check_count(self.population, "population")
+        if isinstance(self.population, float):
+            raise ValueError(f"population must be {POPULATIONS[0]!r}, {POPULATIONS[1]!r} or a whole number of loads, "
+                             f"got {self.population}.")  # fmt: skip
         name = check_choice(self.population, "population", POPULATIONS)
         return {"mean-field": 0, "single": 1}[name]
 

@@ -53,8 +53,8 @@ NOTES = {
     "releases": "Deployed: the score on the true behaviour, which is not private. Where it is below the score without "
     "data, the data were not worth their price. On the release itself the exact plan scores 100.",
     "units": "Dollars per load: what is earned, less discomfort (by the penalty, a design weight and not a measured "
-    "preference), is the return; the gap is that to the optimum. Delivered: total energy below the uncontrolled loads, "
-    "0 for doing nothing.",
+    "preference), is the return; the gap is the distance to the optimum. Delivered: total energy below the "
+    "uncontrolled loads, 0 for doing nothing.",
 }
 #: Fields of an outcome that the tables and the CSV file give, with their headings.
 UNITS = {

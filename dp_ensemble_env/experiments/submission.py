@@ -35,8 +35,8 @@ class RemoteAgent:
     ----------
     source, name : str
         Text and name of the file.
-    env : EnsembleEnv
-        Where the agent is made; only its public models leave.
+    env : EnsembleEnv, optional
+        Where the agent is made; only its public models leave. Without it the file's definitions are checked alone.
     seed : int
     code : mapping of str to str
         Texts of other files that are run first: they bring the scenario or the action mode.
@@ -44,14 +44,16 @@ class RemoteAgent:
 
     privacy = "that of the environment it was made in"
 
-    def __init__(self, source: str, name: str, env: EnsembleEnv, seed: int, code: Mapping[str, str]) -> None:
+    def __init__(self, source: str, name: str, env: EnsembleEnv | None, seed: int, code: Mapping[str, str]) -> None:
         self._folder = tempfile.TemporaryDirectory()
         self._process = subprocess.Popen(
             [sys.executable, "-m", __name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=self._folder.name
         )
-        population = "mean-field" if env.population is None else env.population
-        task = {"source": source, "name": name, "code": dict(code), "models": env.models, "release": env.release,
-                "population": population, "action": env.action_mode, "seed": seed}  # fmt: skip
+        task: dict[str, Any] = {"source": source, "name": name, "code": dict(code)}
+        if env is not None:
+            population = "mean-field" if env.population is None else env.population
+            task |= {"models": env.models, "release": env.release, "population": population,
+                     "action": env.action_mode, "seed": seed}  # fmt: skip
         try:
             self._send(pickle.dumps(task))
             self._answer()
@@ -121,7 +123,7 @@ def _words(error: BaseException) -> bytes:
     return len(head).to_bytes(4, "little") + head
 
 
-def _make(task: dict[str, Any]) -> Agent:
+def _make(task: dict[str, Any]) -> Agent | None:
     from dp_ensemble_env.agents import agent_kind, agent_names, make_agent
     from dp_ensemble_env.experiments.runner import bring
 
@@ -129,8 +131,13 @@ def _make(task: dict[str, Any]) -> Agent:
         bring(text, name)
     names = bring(task["source"], task["name"]) & set(agent_names())
     if len(names) != 1:
-        raise ValueError(f"the file brings {len(names)} agents; define one, by predict, make(env) or register_agent.")
+        raise ValueError(
+            f"the file defines {len(names) or 'no'} agent{'s' if names else ''}; define one, by a function predict or "
+            "make(env), or by register_agent."
+        )
     (name,) = names
+    if "models" not in task:
+        return None
     release, models = task["release"], list(task["models"])
     env = EnsembleEnv(models if release is None else models[0], task["population"], task["action"], privacy=release)
     seeded = {"seed": task["seed"]} if agent_kind(name).takes("seed") else {}

@@ -192,7 +192,7 @@ class ProblemSettings(ForecastSettings, MeterSettings, EventSettings, ModelSetti
             for name in (*(f.name for f in fields(EventSettings)), "levels"):
                 if getattr(self, name) is not None:
                     raise ValueError(
-                        f"scenario {self.scenario!r} is as it is and takes no --{name}; leave it out, or use "
+                        f"scenario {self.scenario!r} does not support --{name}; leave it out, or use "
                         f"--scenario {WITH_EVENT[0]} or your own --meter."
                     )
         overrides = {**self._model_fields(), **self._event_fields()}

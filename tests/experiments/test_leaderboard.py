@@ -127,7 +127,7 @@ def test_a_submission_is_one_file_on_both_tracks_and_needs_consent(tmp_path, cap
     assert release.scores[0] == pytest.approx(alone, abs=4 * release.deployed[0].score_error + 1e-6)
     again = recompute(release, Supplies(apart={"mine": file.read_text()}))
     assert again.digest == release.digest
-    for text, words in (("(", "cannot be imported"), ("x = 1", "brings 0 agents"),
+    for text, words in (("(", "cannot be imported"), ("x = 1", "defines no agent"),
                         ("def predict(*seen):\n    raise RuntimeError('broken')\n", "broken"),
                         ("import os\nos._exit(7)", "ended with status 7")):  # fmt: skip
         broken = recompute(release, Supplies(apart={"mine": text}))
@@ -196,6 +196,7 @@ def test_bad_requests_are_one_sentence(tmp_path, capsys):
         ([*submit, "--action", "prize"], "price"),
         ([*submit, "--cells", "9"], "cells"),
         ([*submit, "--seeds", "0"], "seeds"),
+        (submit, "a.py cannot be scored: ValueError: the file defines no agent"),
         (["--submit", "/nowhere.py", "--allow-code"], "cannot read"),
         (["--address", "auto"], "--backend ray"),
         (["--from", "/nowhere.json"], "cannot read"),

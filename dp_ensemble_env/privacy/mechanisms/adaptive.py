@@ -19,7 +19,7 @@ itself. The clipped vector is cut to a grid towards zero, and that its norm is a
 numbers; sums are whole numbers, too. One participant is in one bin. So each query has an L2 sensitivity of one, and
 with a share `s` of the budget it gets Gaussian noise of variance :math:`\sigma^2/s`. Shares are fixed beforehand and
 add up to one, hence the transcript is dominated by one Gaussian draw with multiplier :math:`\sigma`, whatever the
-adaptive choices are. Whoever saw nothing is left out of all queries. All the rest (`estimate`) is post-processing.
+adaptive choices are. Participants without data are left out of all queries. All else (`estimate`) is post-processing.
 
 There is one charge, before the first query. Numerical trouble afterwards makes the release the public guess, never an
 error.

@@ -161,9 +161,9 @@ class FleetMechanism(Mechanism):
         fleet = getattr(model, "fleet", None)
         if fleet is None:
             raise ValueError(
-                f"the {self.name} mechanism protects participants, and this model has none, just one matrix; draw the "
-                f"release from a Fleet, ledger.release(mechanism({self.spec!r}), fleet), and give the environment "
-                "that release; scenarios.participants simulates a fleet."
+                f"the {self.name} mechanism protects participants, and this model has none, just one matrix; add "
+                f"participants, as in {self.spec + ',participants=1000'!r}, to simulate a scenario's fleet, or draw "
+                f"the release from a Fleet, ledger.release(mechanism({self.spec!r}), fleet), and pass it as privacy."
             )
         return fleet
 

@@ -178,7 +178,8 @@ def reference(tmp_path_factory):
 
 def test_one_node_two_nodes_and_no_ray_give_the_same_tables(clusters, comparisons, tmp_path):
     grid = ("--agents", "standard:action=tilt", "best-price:action=price", "z-learning:action=tilt,steps=5000",
-            "ppo:action=price,steps=2304", "--privacy", "dirichlet:k=50", "--seeds", "0-1")  # fmt: skip
+            "ppo:action=price,steps=2304", "--privacy", "dirichlet:k=50", "--seeds", "0-1",
+            "--scenarios", "campus-event")  # fmt: skip
     cluster, _ = clusters(1)
     status, words = finish(comparisons("one", *grid, cluster=cluster), "one")
     assert status == 0, words

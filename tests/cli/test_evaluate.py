@@ -139,7 +139,7 @@ def test_markup_in_the_path_of_an_agent(name, tmp_path, capsys, monkeypatch):
         (["digamma"], "--expect 50"),
         (["digamma", "--expect", "50"], "agent 'digamma' needs policy actions, not tilt"),
         (["standard", "--action", "price"], "use action='tilt' (Call-tilt-v1)"),
-        (["standard", "--window", "11:00-15:00"], "takes no --window"),
+        (["standard", "--window", "11:00-15:00"], "does not support --window"),
         (["standard", "--scenario", "campus-evnt"], "did you mean 'campus-event'"),
         (["standard", "--privacy", "dirichlit:k=5"], "did you mean 'dirichlet'"),
         (["standard", "--column", "a"], "--column says how a meter file is read; give one with --meter"),

@@ -162,8 +162,9 @@ class FleetMechanism(Mechanism):
         if fleet is None:
             raise ValueError(
                 f"the {self.name} mechanism protects participants, and this model has none, just one matrix; add "
-                f"participants, as in {self.spec + ',participants=1000'!r}, to simulate a scenario's fleet, or draw "
-                f"the release from a Fleet, ledger.release(mechanism({self.spec!r}), fleet), and pass it as privacy."
+                f"participants, as in {self.spec + ',participants=1000'!r}, to simulate a scenario's fleet "
+                "(scenarios.participants), or draw the release from a Fleet, "
+                f"ledger.release(mechanism({self.spec!r}), fleet), and pass it as privacy."
             )
         return fleet
 

@@ -73,24 +73,16 @@ class BaselineRule:
 
 @dataclass(frozen=True, eq=False)
 class Baseline:
-    """A customer baseline and how it came about.
-
-    Attributes
-    ----------
-    kw : ndarray of shape (T + 1,)
-        On the decision times of ``event.timeline()``, unadjusted.
-    factor : float
-        Adjustment; NaN where the hours before the event were not metered.
-    chosen : tuple of str
-        Days that are averaged, the latest first.
-    rejected : dict of str
-        Days that were passed over, and why.
-    """
+    """A customer baseline and how it came about."""
 
     kw: FloatArray
+    """Unadjusted, on the decision times of ``event.timeline()``, (T + 1,)."""
     factor: float
+    """Adjustment; NaN where the hours before the event were not metered."""
     chosen: tuple[str, ...]
+    """Days that are averaged, the latest first."""
     rejected: dict[str, str]
+    """Days that were passed over, and why."""
 
 
 def find_baseline(

@@ -54,44 +54,28 @@ class TooFewSimilarDays(ValueError):  # noqa: N818 - named after what is wrong
 
 @dataclass(frozen=True, eq=False)
 class DayPath:
-    r"""The forecast of one day from the instant at which control begins, and how days stray from it.
-
-    Attributes
-    ----------
-    times : ndarray of datetime64 of shape (T + 1,)
-        Ends of the intervals; entry 0 is the first decision.
-    kw : ndarray of shape (T + 1,)
-        Expected mean power of the intervals; entry 0 was measured, if `measured`.
-    carry, spread : ndarray of shape (T,)
-        :math:`\varphi_t`, and :math:`\sigma_t` in kW.
-    start_spread : float
-        Standard deviation of entry 0 in kW; zero if it was measured.
-    measured : bool
-        Whether the day's own load was known when control begins; if not, the path is the profile.
-    days : int
-        Similar days behind the estimate.
-    half_life : float
-    dates : ndarray of datetime64 of shape (D,)
-        Days that were left out in turn.
-    loads, errors : ndarray of shape (D, T + 1)
-        Load of each of them, and that less its forecast, in kW.
-    """
+    r"""The forecast of one day from the instant at which control begins, and how days stray from it."""
 
     times: TimeArray
+    """Ends of the intervals, (T + 1,); entry 0 is the first decision."""
     kw: FloatArray
+    """Expected mean power of the intervals, (T + 1,); entry 0 was measured, if `measured`."""
     carry: FloatArray
+    r""":math:`\varphi_t`, (T,)."""
     spread: FloatArray
+    r""":math:`\sigma_t` in kW, (T,)."""
     start_spread: float
+    """Standard deviation of entry 0 in kW; zero if it was measured."""
     measured: bool
+    """Whether the day's own load was known when control begins; if not, the path is the profile."""
     days: int
-    half_life: float
+    """Similar days behind the estimate."""
     dates: TimeArray
+    """Days that were left out in turn, (D,)."""
     loads: FloatArray
+    """Load of each of them in kW, (D, T + 1)."""
     errors: FloatArray
-
-    def __repr__(self) -> str:
-        begun = "from the measured load" if self.measured else "from the usual load"
-        return f"DayPath({len(self.kw) - 1} steps from {self.times[0]}, {begun}, {self.days} similar days)"
+    """That less its forecast."""
 
     @property
     def total_spread(self) -> FloatArray:
@@ -127,7 +111,6 @@ def half_width(errors: FloatArray, loads: FloatArray, forecast: float, share: fl
     whatever errors of successive steps have in common. Their spread is the larger of the root mean square and of the
     one in which recent days weigh more. Days hotter than usual are forecast worse: :math:`z` standard deviations above
     the mean `loads`, the range is :math:`\sqrt{1 + 0.3 z^2}` times as wide.
-
     """
     days = len(errors)
     weight = 0.5 ** (np.arange(days)[::-1] / ERROR_HALF_LIFE)
@@ -150,20 +133,10 @@ def day_path(
 ) -> DayPath:
     """Forecast the power at `times` from similar days before and the load just before ``times[0]``.
 
-    Readings from ``times[0]`` on are not looked at.
-
-    Parameters
-    ----------
-    stamps, kw, step
-        The meter's intervals: starts, mean power (NaN where missing), length.
-    times : ndarray of datetime64 of shape (T + 1,)
-        Instants of decisions, `step` apart; entry `t` ends interval `t`.
-    exclude, season
-        Days not to learn from, and month-days to learn between.
-    temperature : pair of ndarray, optional
-        Stamps and degrees; those of the day itself are a forecast that you supply.
-    measured : bool
-        False: ignore the day's own readings, as on the day before.
+    The meter's intervals have the starts `stamps`, the mean power `kw` (NaN where missing) and the length `step`.
+    Readings from ``times[0]`` on are not looked at, nor the day's own readings unless `measured`. Decisions are `step`
+    apart; ``times[t]`` ends interval `t`. Days to learn from lie in a `season` and are not in `exclude`. `temperature`
+    is stamps and degrees; those of the day itself are a forecast that you supply.
     """
     series, history = Lookup(stamps, kw), max(1, int(HISTORY // step))
     starts = times[0] - step * np.arange(history, 0, -1)
@@ -195,7 +168,7 @@ def _fit(
 ) -> DayPath:
     """Choose profile and ridge on days left out, and describe their errors."""
     measured = not np.isnan(today).any()
-    best: tuple[float, float, FloatArray, FloatArray] | None = None
+    best: tuple[float, FloatArray, FloatArray] | None = None
     for half_life in HALF_LIVES:
         profile = _profiles(known, half_life)  # (days + 1, ...): the last is that of the day itself
         offset = (known - profile[:-1])[PROFILE_DAYS:]
@@ -211,15 +184,15 @@ def _fit(
             fitted, forecast = _ridge(features, offset[:, history - 1 :], own, ridge)
             error = float(np.abs(fitted[:, 1:]).mean())
             if best is None or error < best[0]:
-                best = error, half_life, profile[-1, history - 1 :] + forecast, fitted
+                best = error, profile[-1, history - 1 :] + forecast, fitted
     assert best is not None
-    _, half_life, path, errors = best
+    _, path, errors = best
     if measured:
         path[0], errors[:, 0] = today[-1], 0.0
     carry, spread = _straying(errors)
     start_spread = 0.0 if measured else float(np.sqrt(np.mean(errors[:, 0] ** 2)))
     path, dates, loads = np.maximum(path, 0.0), dates[PROFILE_DAYS:], known[PROFILE_DAYS:, history - 1 :]
-    return DayPath(times, path, carry, spread, start_spread, measured, len(known), half_life, dates, loads, errors)
+    return DayPath(times, path, carry, spread, start_spread, measured, len(known), dates, loads, errors)
 
 
 def _features(offset: FloatArray, hour: int) -> FloatArray:

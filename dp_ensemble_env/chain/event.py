@@ -1,17 +1,14 @@
 r"""Tariff and demand-response event: what a kilowatt is worth, and when.
 
-The aggregator's utility of power level `b` in the interval that ends at
-``times[t]`` is (per building, in dollars)
+The aggregator's utility of power level `b` in the interval that ends at ``times[t]`` is (per building, in dollars)
 
 .. math:: U_t[b] = -(\text{energy price}_t + \text{incentive}_t)\;\text{power}[b]\;\Delta t
 
-The defaults describe an event of Consolidated Edison's Commercial System
-Relief Program on 2 July 2018: 11:00 to 15:00, 30 minutes of notice, one
-dollar per kWh delivered, and New York's commercial retail price of that year.
+The defaults describe an event of Consolidated Edison's Commercial System Relief Program on 2 July 2018: 11:00 to 15:00,
+30 minutes of notice, one dollar per kWh delivered, and New York's commercial retail price of that year.
 
-Time. A control problem starts ``notice`` before the event. ``times[0]`` is that
-instant and ``times[t]`` ends interval `t`, so an event of 16 quarter hours with
-30 minutes of notice has 18 decisions; the interval before the first decision
+A control problem starts ``notice`` before the event. ``times[0]`` is that instant, and ``times[t]`` ends interval `t`:
+an event of 16 quarter hours with 30 minutes of notice has 18 decisions; the interval before the first decision
 (``t = 0``) is history and carries the price that held then.
 """
 
@@ -28,13 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dp_ensemble_env.chain.calendar import day_of_week
 from dp_ensemble_env.chain.tariff import RETAIL_PRICE, EventTimeline, Tariff
-from dp_ensemble_env.tools.validation import (
-    as_days,
-    as_float_array,
-    check_count,
-    check_positive,
-    clock,
-)
+from dp_ensemble_env.tools.validation import as_days, as_float_array, check_count, check_positive, clock
 
 if TYPE_CHECKING:
     from dp_ensemble_env.meter import PowerSeries
@@ -53,30 +44,21 @@ DAY = np.timedelta64(1, "D")
 
 @dataclass(frozen=True)
 class DemandResponseEvent:
-    """When an event takes place and what it pays.
-
-    Parameters
-    ----------
-    date : str
-        Day of the event, ISO form.
-    start, end : str
-        Wall-clock times; an `end` not after `start` lies on the next day.
-    notice_minutes : int
-        How long before the event control may begin.
-    step_minutes : int
-    incentive : float
-        Dollars per kWh in the event window.
-    tariff : Tariff or float or list
-        Energy price.
-    """
+    """When an event takes place and what it pays."""
 
     date: str = EVENT_DAY
+    """Day of the event, ISO form."""
     start: str = "11:00"
+    """Wall-clock time."""
     end: str = "15:00"
+    """Wall-clock time; one that is not after `start` lies on the next day."""
     notice_minutes: int = 30
+    """How long before the event control may begin."""
     step_minutes: int = 15
     incentive: float = EVENT_INCENTIVE
+    """Dollars per kWh in the event window."""
     tariff: Any = RETAIL_PRICE
+    """Energy price: a `Tariff`, a number, or a list of 24."""
 
     def __post_init__(self) -> None:
         if parts := re.fullmatch(r"(\d{4})-(\d{1,2})-(\d{1,2})", str(self.date)):  # 2018-7-2 is a date

@@ -13,7 +13,7 @@ With ``by=("hour", "daytype")`` there is one matrix for each hour and type of da
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -35,26 +35,18 @@ from dp_ensemble_env.tools.validation import (
 FloatArray = NDArray[np.float64]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class MarkovChain:
-    """Default dynamics estimated from a power series.
+    """Default dynamics estimated from a power series."""
 
-    Attributes
-    ----------
-    default : ndarray of shape (n, n)
-        Row-stochastic transition matrix.
-    edges : ndarray of shape (n + 1,)
-        Bounds of the power levels, in the unit of the series.
-    power : ndarray of shape (n,)
-        Representative power of each level.
-    counts : ndarray of int of shape (n, n)
-        Observed transitions.
-    """
-
-    default: FloatArray = field(repr=False)
-    edges: FloatArray = field(repr=False)
-    power: FloatArray = field(repr=False)
-    counts: NDArray[np.int64] = field(repr=False)
+    default: FloatArray
+    """Row-stochastic transition matrix, (n, n)."""
+    edges: FloatArray
+    """Bounds of the power levels, in the unit of the series, (n + 1,)."""
+    power: FloatArray
+    """Representative power of each level, (n,)."""
+    counts: NDArray[np.int64]
+    """Observed transitions, (n, n)."""
 
     def __post_init__(self) -> None:
         n = len(self.power)
@@ -105,27 +97,17 @@ class TimedChain(MarkovChain):
     """Default dynamics by hour of the day and type of the day; `default` and `counts` are those of all times together.
 
     A transition belongs to the interval it *leaves* from: that of 8:00 to 9:00 holds the moves from the mean power
-    of that hour to that of the next reading. Hours are those of the wall clock.
-
-    Attributes
-    ----------
-    tables : ndarray of shape (24 or 1, 2 or 1, n, n)
-        Matrices by hour and day type (0: weekday, 1: weekend or holiday).
-    cell_counts : ndarray of int of the same shape
-    by : tuple of str
-    strength : float
-        How strongly cells are drawn towards `default`, in transitions; see `transitions`.
-    held_out : ndarray of shape (strengths, 2)
-        The strengths tried, and the mean log-likelihood of transitions left out.
-    step : timedelta64
-    holidays : tuple of str
+    of that hour to the mean power of the next reading. Hours are wall-clock hours.
     """
 
     tables: FloatArray
+    """Matrices by hour and day type (0: weekday, 1: weekend or holiday), (24 or 1, 2 or 1, n, n)."""
     cell_counts: NDArray[np.int64]
     by: tuple[str, ...]
     strength: float
+    """How strongly cells are drawn towards `default`, in transitions; see `transitions`."""
     held_out: FloatArray
+    """The strengths tried, and the mean log-likelihood of transitions left out, (strengths, 2)."""
     step: np.timedelta64
     holidays: tuple[str, ...] = ()
 
@@ -177,21 +159,16 @@ def estimate_chain(
     power : array_like of shape (m,) or (m, meters), or PowerSeries
         Readings, NaN where missing. A `PowerSeries` brings its own times and step. Several meters, a column each, are
         counted together and share their levels.
-    n_states : int, default 20
-    times : array_like of datetime64, optional
-        Without stamps all readings are adjacent, and filters by date are refused.
-    step : timedelta64 or float (minutes), optional
-        Time between adjacent readings; by default the smallest difference of `times`.
+    times, step
+        Stamps, and timedelta64 or minutes between adjacent readings, by default the smallest difference. Without stamps
+        all readings are adjacent, and filters by date are refused.
     binning : {"width", "quantile"}
         Levels of equal width, whose power is their centre, or of equal count, whose power is their mean reading.
     on_unvisited : {"error", "merge"}
         Whether a state that no transition leaves is refused, or joined to the neighbour nearest in power.
-    start, end : str, optional
-        Dates, both inclusive.
-    season : pair of str, optional
-        Month-days, both inclusive, such as ``("06-15", "09-25")``; a season may run over the new year.
-    exclude : iterable of str
-        Days to leave out.
+    start, end, season, exclude
+        First and last date; first and last month-day, such as ``("06-15", "09-25")``, also over the new year; days to
+        leave out.
     edges : array_like of shape (n + 1,), optional
         Bounds of the levels, instead of `n_states` and `binning`; for states 0 … n - 1 give ``range(n + 1)``. Readings
         beyond them belong to the outermost levels.

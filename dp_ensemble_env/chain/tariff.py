@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dp_ensemble_env.chain.calendar import hour_of_day
 from dp_ensemble_env.tools.validation import as_float_array, as_times, check_shape, clock, minutes
 
 FloatArray = NDArray[np.float64]
@@ -22,18 +23,12 @@ RETAIL_PRICE = 0.137
 
 @dataclass(frozen=True, eq=False)
 class Tariff:
-    """Energy price in $/kWh at any time of the day or year.
-
-    Parameters
-    ----------
-    price : float or sequence of 24 floats
-        One price, or one per hour of the day.
-    stamps : array of datetime64, optional
-        Times from which each of `price` holds; see `from_csv`.
-    """
+    """Energy price in $/kWh at any time of the day or year."""
 
     price: float | Sequence[float] | FloatArray = RETAIL_PRICE
+    """One price, one for each of the 24 hours, or one for each of `stamps`."""
     stamps: TimeArray | None = field(default=None, repr=False)
+    """Times from which each of `price` holds; see `from_csv`."""
 
     def __post_init__(self) -> None:
         prices = as_float_array(self.price, "price", (0, 1))
@@ -91,22 +86,14 @@ class Tariff:
             return prices[index]
         if prices.ndim == 0:
             return np.full(stamps.shape, float(prices))
-        hour = (stamps - stamps.astype("datetime64[D]")) // np.timedelta64(1, "h")
-        return np.asarray(prices[hour.astype(int)])
+        return np.asarray(prices[hour_of_day(stamps)])
 
 
 @dataclass(frozen=True, eq=False)
 class EventTimeline:
     """One event laid on the decision times; arrays of length T + 1, entry `t` for the interval ending at ``times[t]``.
 
-    Attributes
-    ----------
-    times : ndarray of datetime64[s]
-    energy_price, incentive : ndarray
-        Dollars per kWh.
-    in_event : ndarray of bool
-    baseline_kw : ndarray or None
-        Customer baseline of the whole ensemble, if meter data were given.
+    Prices are in dollars per kWh.
     """
 
     times: TimeArray
@@ -114,6 +101,7 @@ class EventTimeline:
     incentive: FloatArray
     in_event: NDArray[np.bool_]
     baseline_kw: FloatArray | None = None
+    """Customer baseline of the whole ensemble, if meter data were given."""
 
     def __post_init__(self) -> None:
         for name in ("times", "energy_price", "incentive", "in_event", "baseline_kw"):

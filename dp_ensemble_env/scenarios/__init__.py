@@ -27,26 +27,6 @@ if TYPE_CHECKING:
     from dp_ensemble_env.model import EnsembleModel
     from dp_ensemble_env.privacy.fleet import Fleet
 
-__all__ = [
-    "SPLITS",
-    "Card",
-    "Scenario",
-    "card",
-    "listing",
-    "environment_id",
-    "factory",
-    "has_participants",
-    "instances",
-    "make",
-    "make_all",
-    "memories",
-    "names",
-    "participants",
-    "register",
-    "remove",
-    "watchers",
-]
-
 #: Instances to train on, to choose settings with, and to report, which share no seed; how many results are about.
 _SIZES = {"train": 20, "validation": 10, "test": 20}
 SPLITS = tuple(_SIZES)
@@ -61,27 +41,18 @@ LISTING = Path(__file__).parent / "listing.json"
 
 @dataclass(frozen=True)
 class Card:
-    """The description of a scenario.
-
-    Attributes
-    ----------
-    title, load, story : str
-        Its name, what is steered, and what happens in it, in plain words.
-    states, sources, private : str
-        The states, where the numbers come from (or that they are synthetic), and which of them are private.
-    version : int
-        A scenario whose meaning changes gets a new version, and a new environment id.
-    probes : dict or None
-        Recorded scores of simple controllers for this version: ``"date"``, ``"package"`` and ``"instances"``.
-    """
+    """The description of a scenario in plain words: its name, what is steered and what happens in it."""
 
     title: str
     story: str
     states: str = ""
     sources: str = ""
+    """Where the numbers come from, or that they are synthetic."""
     private: str = "the default behaviour"
     version: int = 0
+    """A scenario whose meaning changes gets a new version, and a new environment id."""
     probes: dict[str, Any] | None = field(default=None, repr=False, compare=False)
+    """Recorded scores of simple controllers for this version: ``"date"``, ``"package"`` and ``"instances"``."""
     load: str = "loads"
 
 
@@ -125,14 +96,9 @@ names, remove, watchers = _REGISTRY.names, _REGISTRY.remove, _REGISTRY.watchers
 def register(
     name: str, factory: Callable[..., EnsembleModel], card: Card, participants: Callable[..., Any] | None = None
 ) -> None:
-    """Add a scenario of your own.
+    """Add a scenario of your own, under a name such as ``"pool-pumps"`` with the id ``dp_ensemble/PoolPumps-v0``.
 
-    Parameters
-    ----------
-    name : str
-        In small letters, such as ``"pool-pumps"``; the id is then ``dp_ensemble/PoolPumps-v0``.
-    factory, card, participants
-        See `Scenario`; equal seeds must give equal models.
+    See `Scenario`; equal seeds must give equal models.
     """
     check_instance(card, Card, "card")
     if not callable(factory):
@@ -162,16 +128,9 @@ def _content(path: Path) -> dict[str, Any]:
 
 
 def make(name: str, *, instance: int = 0, split: str = "train", **overrides: Any) -> EnsembleModel:
-    """Make the model of a scenario.
+    """Make the model of a scenario, with settings of it as `overrides`.
 
-    Parameters
-    ----------
-    name : str
-        One of `names`.
-    instance, split
-        The number of an instance in one of the disjoint `SPLITS`; equal numbers give equal models.
-    **overrides
-        Settings of the scenario.
+    `instance` numbers the instances of one of the disjoint `SPLITS`; equal numbers give equal models.
 
     Examples
     --------
@@ -209,21 +168,11 @@ def participants(
     instance: int = 0,
     split: str = "train",
 ) -> Fleet:
-    """Simulate participants of a scenario, for experiments with the mechanisms that protect them.
+    """Simulate `n` participants of a model or of a scenario by name, for experiments with mechanisms.
 
-    Each lives `days` episodes under the default behaviour, nature and contexts that all participants share.
-
-    Parameters
-    ----------
-    model : EnsembleModel or str
-        A model, whose participants are all alike, or the name of a scenario.
-    n, days : int
-    seed : int, sequence of int, or numpy Generator
-    heterogeneity : float, optional
-        Rows of each participant are drawn from Dir(heterogeneity · default): the smaller, the more they differ. By
-        default as the scenario says, and alike where it does not.
-    instance, split
-        Of the scenario; see `make`.
+    Each lives `days` episodes under the default behaviour, nature and contexts that all participants share. With
+    `heterogeneity`, rows of each participant are drawn from Dir(heterogeneity · default): the smaller, the more they
+    differ. By default as the scenario says, and alike where it does not, or for a model.
 
     Examples
     --------

@@ -77,16 +77,10 @@ def between(place: FloatArray, size: int) -> FloatArray:
 def assemble(
     overrides: Mapping[str, Any], *, factor: float | None = None, by_time: bool = False, **fields: Any
 ) -> EnsembleModel:
-    """Make the model of a scenario.
+    """Make the model of a scenario: `fields` of `EnsembleModel`, and in the end the user's `overrides`.
 
-    Parameters
-    ----------
-    overrides : mapping
-        Fields that the user changes in the end; a misspelt name is refused.
-    factor, by_time
-        See `tilt_scale`; without a factor the scale is a field like any other.
-    **fields
-        Of `EnsembleModel`. By default the start is spread over the loads, and public like the levels.
+    With a `factor` the scale of tilts is computed; see `tilt_scale`. By default the start is spread over the loads, and
+    public like the levels. A misspelt name is refused.
     """
     model = EnsembleModel(
         **{"spread_start": True, "public_fields": ("levels", "utility", "penalty", "initial"), **fields}
@@ -114,19 +108,9 @@ def tilt_scale(model: EnsembleModel, factor: float, by_time: bool) -> FloatArray
 def programme(phases_kw: ArrayLike, idle_kw: float, start: float, dwell: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return the default matrix and the power levels of a machine that waits, starts, and passes through its phases.
 
-    States are in the order of their power, as a meter would show them. The levels are public; in which order they are
-    visited, how often a machine starts and how long it dwells is private.
-
-    Parameters
-    ----------
-    phases_kw : array_like of shape (p,)
-        Power in each phase, in the order of the programme.
-    idle_kw : float
-        Power while it waits.
-    start : float
-        Probability that a waiting machine starts.
-    dwell : ndarray of shape (p,)
-        Probability that it stays in a phase for another step.
+    It draws `idle_kw` while it waits, starts with probability `start`, and stays in a phase for another step with its
+    `dwell`. States are in the order of their power, as a meter would show them. The levels are public; in which order
+    they are visited, how often a machine starts and how long it dwells is private.
     """
     power = np.concatenate([[idle_kw], np.asarray(phases_kw, float)])
     chance = np.concatenate([[1.0 - start], dwell])

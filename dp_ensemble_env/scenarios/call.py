@@ -27,20 +27,10 @@ CONTEXTS = ("quiet", "notice 1", "notice 2", "event 1", "event 2", "event 3", "e
 
 
 def call(seed: int = 0, *, discomfort_penalty: float = 6.0, **overrides: Any) -> EnsembleModel:
-    """Build a day of laundry lines that may be called.
+    """Build a day of laundry lines that may be called: 64 quarter hours from 6:00.
 
-    64 quarter hours from 6:00, 12 power levels, 8 contexts: quiet, two steps of notice, four of the event, a rest. An
-    instance draws how likely a call is, how long the rest lasts, what is paid in an event and earned outside it, how
-    often lines start and how long they dwell in a phase.
-
-    Parameters
-    ----------
-    seed : int
-        Seed of the instance.
-    discomfort_penalty : float
-        Dollars per line and nat.
-    **overrides
-        Fields of `EnsembleModel`; a misspelt name is refused.
+    The seed draws how likely a call is, how long the rest lasts, what is paid in an event and earned outside it, how
+    often lines start and how long they dwell in a phase. `overrides` are fields of `EnsembleModel`.
 
     Examples
     --------

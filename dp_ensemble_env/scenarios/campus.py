@@ -1,18 +1,14 @@
 """The built-in data set: one synthetic campus building, and a hundred like it.
 
-**These data are synthetic.** No meter was read. The load is a sum of parts that
-a university building in Manhattan has (see `campus_building`), driven by a
-made-up temperature series for 2018 with a heat wave in the first days of July.
-Two of its traits follow measured campus buildings (the education buildings of
-the Building Data Genome Project 2): the least load is about half of the peak,
-and the load changes by some 3 % from one hour to the next beyond its daily
-course. The year is scaled once so that the aggregate of 100 buildings, cut into
-20 levels of equal width over the summer, has level 18 (counted from one) at
-32.1 MW, the published figure for the real campus. Nothing else is fitted.
+**These data are synthetic.** No meter was read. The load is a sum of parts that a university building in Manhattan has
+(see `campus_building`), driven by a made-up temperature series for 2018 with a heat wave in the first days of July.
+Two of its traits follow measured campus buildings (the education buildings of the Building Data Genome Project 2): the
+least load is about half of the peak, and the load changes by some 3 % from one hour to the next beyond its daily
+course. The year is scaled once so that the aggregate of 100 buildings, cut into 20 levels of equal width over the
+summer, has level 18 (counted from one) at 32.1 MW, the published figure for the real campus.
 
-What the estimate of its dynamics shares with real meters: it is not
-tridiagonal (chillers switch in stages), has entries near one in a thousand,
-and edges that are travelled one way only. `MarkovChain.summary` counts them.
+What the estimate of its dynamics shares with real meters: it is not tridiagonal (chillers switch in stages), has
+entries near one in a thousand, and edges that are travelled one way only.
 """
 
 from __future__ import annotations
@@ -24,11 +20,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dp_ensemble_env.chain.calendar import day_type, select_days
 from dp_ensemble_env.chain.event import DemandResponseEvent
 from dp_ensemble_env.chain.markov import MarkovChain, ensemble, estimate_chain
 from dp_ensemble_env.model import DECLARABLE, EnsembleModel
 from dp_ensemble_env.scenarios import Card, Scenario
-from dp_ensemble_env.tools.validation import check_count, minutes
+from dp_ensemble_env.tools.validation import check_choice, check_count, minutes
 
 FloatArray = NDArray[np.float64]
 
@@ -40,39 +37,19 @@ SUMMER = ("06-15", "09-25")
 ANCHOR_KW = 32_100.0
 #: Days on which the campus keeps weekend hours.
 HOLIDAYS = (
-    "2018-01-01",
-    "2018-01-15",
-    "2018-02-19",
-    "2018-05-28",
-    "2018-07-04",
-    "2018-09-03",
-    "2018-10-08",
-    "2018-11-22",
-    "2018-11-23",
-    "2018-12-24",
-    "2018-12-25",
-    "2018-12-31",
+    *("2018-01-01", "2018-01-15", "2018-02-19", "2018-05-28", "2018-07-04", "2018-09-03"),
+    *("2018-10-08", "2018-11-22", "2018-11-23", "2018-12-24", "2018-12-25", "2018-12-31"),
 )
 
 
 @dataclass(frozen=True, eq=False)
 class CampusYear:
-    """One synthetic building over a year of quarter hours.
-
-    Attributes
-    ----------
-    times : ndarray of datetime64[s]
-        Starts of the intervals.
-    kw : ndarray
-        Power of one building.
-    temperature : ndarray
-        Outdoor temperature in degrees Celsius.
-    step : timedelta64
-    """
+    """One synthetic building over a year of quarter hours, stamped at their starts."""
 
     times: NDArray[np.datetime64]
     kw: FloatArray
     temperature: FloatArray
+    """Outdoors, in degrees Celsius."""
     step: np.timedelta64 = np.timedelta64(900, "s")
 
     def __repr__(self) -> str:
@@ -81,20 +58,12 @@ class CampusYear:
 
 @lru_cache(maxsize=8)
 def campus_building(seed: int = 0) -> CampusYear:
-    """Return the synthetic building's year of quarter-hourly power.
+    """Return the synthetic building's year of quarter-hourly power; the seed draws the weather and all that varies.
 
-    Parts: a constant base; lights and plugs that follow the occupancy
-    (weekdays from about 7 to 20 h with a lunch dip and daily variation,
-    weekends a third of it); fans that start before the building opens; five
-    chiller stages that switch with the cooling demand (outdoor temperature,
-    occupancy), each with a dead band; a slowly wandering residual, and now and
-    then an hour of extra equipment. The whole is scaled so that the summer
-    aggregate has level 18 of 20 at 32.1 MW.
-
-    Parameters
-    ----------
-    seed : int
-        Seed of the weather and of everything else that varies.
+    Parts: a constant base; lights and plugs that follow the occupancy (weekdays from about 7 to 20 h with a lunch dip
+    and daily variation, weekends a third of it); fans that start before the building opens; five chiller stages that
+    switch with the cooling demand (outdoor temperature, occupancy), each with a dead band; a slowly wandering residual,
+    and now and then an hour of extra equipment.
     """
     seed = check_count(seed, "seed", 0)
     streams = np.random.SeedSequence([seed, YEAR]).spawn(5)
@@ -103,9 +72,7 @@ def campus_building(seed: int = 0) -> CampusYear:
     times = np.datetime64(f"{YEAR}-01-01T00:00", "s") + np.arange(days * STEPS_PER_DAY) * np.timedelta64(900, "s")
     hour = (np.arange(times.size) % STEPS_PER_DAY) / 4.0
     dates = times[::STEPS_PER_DAY].astype("datetime64[D]")
-    working = (dates.astype(int) + 3) % 7 < 5
-    working &= ~np.isin(dates, np.array(HOLIDAYS, dtype="datetime64[D]"))
-
+    working = day_type(dates, HOLIDAYS) == 0
     temperature = _temperature(weather, days)
     occupancy = _occupancy(people, working, hour)
     fans = np.where(_fans_running(machines, working, hour), 1.0, 0.25)
@@ -116,12 +83,11 @@ def campus_building(seed: int = 0) -> CampusYear:
         + 22.0 * fans
         + 26.0 * _chiller_stages(cooling_demand, machines)
         + 40.0 * cooling_demand
-        + _wander(residual, times.size)
+        + _recursion(residual.standard_normal(times.size), 8.0, 0.9)  # wanders slowly
         + _extra_equipment(extra, working, times.size)
     )
     one = np.maximum(kw, 20.0)
-    summer = _in_summer(times)
-    aggregate = ensemble(one, 100, rng=np.random.default_rng([seed, 100]))[summer]
+    aggregate = ensemble(one, 100, rng=np.random.default_rng([seed, 100]))[select_days(times, season=SUMMER)]
     low, high = aggregate.min(), aggregate.max()
     one = one * (ANCHOR_KW / (low + 17.5 / 20.0 * (high - low)))
     for array in (times, one, temperature):
@@ -162,20 +128,10 @@ def campus_event(
 ) -> EnsembleModel:
     """Build the default case study: a four-hour event on the synthetic campus.
 
-    20 power levels, 18 quarter-hour decisions (30 minutes of notice, four hours
-    of event), 100 buildings, $15 per building and nat.
-
-    Parameters
-    ----------
-    seed : int
-        Seed of the synthetic building and of the ensemble's noise.
-    n_states, buildings, discomfort_penalty
-        See `EnsembleModel`.
-    event : DemandResponseEvent, optional
-        By default 11:00 to 15:00 on 2 July 2018.
-    **overrides
-        Fields of `DemandResponseEvent` (``start="14:00"``, ``incentive=0.5``, …)
-        or of `EnsembleModel` (``initial=[17]``); a misspelt name is refused.
+    20 power levels, 18 quarter-hour decisions (30 minutes of notice, four hours of event), 100 buildings, $15 per
+    building and nat; the event is from 11:00 to 15:00 on 2 July 2018. The seed is that of the synthetic building and of
+    the ensemble's noise. `overrides` are fields of `DemandResponseEvent` (``start="14:00"``, ``incentive=0.5``, …) or
+    of `EnsembleModel` (``initial=[17]``); a misspelt name is refused.
 
     Examples
     --------
@@ -186,10 +142,9 @@ def campus_event(
     event_fields = {name: overrides.pop(name) for name in list(overrides) if name in _EVENT_FIELDS}
     if event is not None and event_fields:
         raise ValueError(f"give either event= or its fields ({', '.join(event_fields)}), not both.")
+    known = (*_EVENT_FIELDS, "default", "power_kw", "utility", "initial", "times", "n_states", "buildings")
     for name in overrides:
-        if name not in _MODEL_FIELDS:
-            known = sorted({*_EVENT_FIELDS, *_MODEL_FIELDS, "n_states", "buildings", "discomfort_penalty", "seed"})
-            raise ValueError(f"campus_event has no setting {name!r}; the settings are {', '.join(known)}.")
+        check_choice(name, "setting of campus_event", (*known, "discomfort_penalty", "seed"))
     seed, n_states = check_count(seed, "seed", 0), check_count(n_states, "n_states", 2, 100_000)
     year = campus_building(seed)
     model = EnsembleModel.from_series(
@@ -210,7 +165,6 @@ def campus_event(
 
 
 _EVENT_FIELDS = tuple(DemandResponseEvent.__dataclass_fields__)
-_MODEL_FIELDS = ("default", "power_kw", "utility", "initial", "times")
 
 
 SCENARIO = Scenario(
@@ -239,10 +193,9 @@ SCENARIO = Scenario(
 # ------------------------------------------------------------------ parts of the load
 def _temperature(rng: np.random.Generator, days: int) -> FloatArray:
     day = np.arange(days)
-    spell = np.zeros(days)
     shocks = rng.standard_normal(days)
-    for i in range(1, days):  # warm and cold spells of a few days
-        spell[i] = 0.7 * spell[i - 1] + 2.4 * shocks[i]
+    shocks[0] = 0.0
+    spell = _recursion(shocks, 2.4, 0.7)  # warm and cold spells of a few days
     heat_wave = 4.0 * np.exp(-0.5 * ((day - 182.0) / 3.0) ** 2)  # 2 July is day 182
     mean = 12.5 - 12.5 * np.cos(2 * np.pi * (day - 21) / days) + spell + heat_wave
     steps = np.arange(days * STEPS_PER_DAY)
@@ -285,13 +238,11 @@ def _chiller_stages(demand: FloatArray, rng: np.random.Generator) -> FloatArray:
     return stages
 
 
-def _wander(rng: np.random.Generator, size: int) -> FloatArray:
-    shocks = rng.standard_normal(size)
-    out = np.empty(size)
-    value = 0.0
-    for i in range(size):
-        value = 0.9 * value + 8.0 * shocks[i]
-        out[i] = value
+def _recursion(shocks: FloatArray, gain: float, keep: float) -> FloatArray:
+    """Return x with x[i] = keep x[i - 1] + gain shocks[i]."""
+    from scipy.signal import lfilter  # takes a while to import
+
+    out: FloatArray = lfilter([gain], [1.0, -keep], shocks)
     return out
 
 
@@ -302,9 +253,3 @@ def _extra_equipment(rng: np.random.Generator, working: NDArray[np.bool_], size:
         first = day * STEPS_PER_DAY + int(rng.integers(32, 72))
         out[first : first + int(rng.integers(2, 8))] += rng.uniform(8.0, 30.0)
     return out
-
-
-def _in_summer(times: NDArray[np.datetime64]) -> NDArray[np.bool_]:
-    first, last = (np.datetime64(f"{YEAR}-{part}", "D") for part in SUMMER)
-    days = times.astype("datetime64[D]")
-    return (days >= first) & (days <= last)

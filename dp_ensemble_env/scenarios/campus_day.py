@@ -1,26 +1,24 @@
 r"""A whole day on the synthetic campus, hour by hour, with a rebound after the event.
 
-**Behaviour.** The meters of 50 buildings are simulated (`campus_meters`), averaged to hours, and
-the dynamics of a building's power are estimated by hour and day type from the days whose weather
-is most like that of the day in question (`dp_ensemble_env.chain.estimate_chain`). What a building
-runs is settled when it opens and kept until it closes, and comes and goes by the hour at night:
-the same tilt lasts ten hours at 8:00 and one hour at 3:00. No lazy walk has both memories.
+**Behaviour.** The meters of 50 buildings are simulated (`campus_meters`), averaged to hours, and the dynamics of a
+building's power are estimated by hour and day type from the days whose weather is most like that of the day in question
+(`dp_ensemble_env.chain.estimate_chain`). What a building runs is settled when it opens and kept until it closes, and
+comes and goes by the hour at night: the same tilt lasts ten hours at 8:00 and one hour at 3:00.
 
-**Rebound.** A building that draws much less than usual owes part of the difference, as rooms
-that were not cooled have to be cooled later. With the level :math:`k` of its activity and its
-debt :math:`b` (kWh), in every hour
+**Rebound.** A building that draws much less than usual owes part of the difference, as rooms that were not cooled have
+to be cooled later. With the level :math:`k` of its activity and its debt :math:`b` (kWh), in every hour
 
 .. math:: b' = (1 - \rho)\,b + \varphi \max(0, (1 - \mu)\,\text{usual}_t - p_k), \qquad
           \text{power} = p_k + \rho\,b'
 
-so that :math:`\varphi` of the energy shed beyond the margin :math:`\mu` comes back, a share
-:math:`\rho` of what is owed every hour. The debt is kept on a grid; nature rounds it up or down
-at random such that its mean is exact. What is still owed at midnight is bought at the price of the night.
+so that :math:`\varphi` of the energy shed beyond the margin :math:`\mu` comes back, a share :math:`\rho` of what is
+owed every hour. The debt is kept on a grid; nature rounds it up or down at random such that its mean is exact. What is
+still owed at midnight is bought at the price of the night.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -35,7 +33,7 @@ from dp_ensemble_env.scenarios import Card, Scenario
 from dp_ensemble_env.scenarios.build import assemble, between
 from dp_ensemble_env.scenarios.campus import HOLIDAYS, SUMMER, campus_building
 from dp_ensemble_env.shapes import Axis
-from dp_ensemble_env.tools.validation import check_count, check_positive
+from dp_ensemble_env.tools.validation import check_choice, check_count, check_in_range, check_positive
 
 FloatArray = NDArray[np.float64]
 TimeArray = NDArray[np.datetime64]
@@ -60,35 +58,27 @@ TILT_NATS = 6.0
 
 @dataclass(frozen=True)
 class DaySettings:
-    """What tells one instance from another.
-
-    Attributes
-    ----------
-    campus : int
-        Seed of the campus: its weather, machines and people.
-    warmth : float
-        Place of the day among the warmer half of the summer's days, from 0 (the mildest of them) to 1 (the hottest).
-    event_hour : int
-        When the event of four hours begins.
-    incentive : float
-        Dollars per kWh in the event.
-    night_price, day_price, evening_price : float
-        Dollars per kWh from 22 to 8, from 8 to 17 and 21 to 22, and from 17 to 21 o'clock.
-    """
+    """What tells one instance from another; prices in dollars per kWh."""
 
     campus: int = 0
+    """Seed of the campus: its weather, machines and people."""
     warmth: float = 0.5
+    """Place of the day among the warmer half of the summer's days, from 0 (the mildest of them) to 1 (the hottest)."""
     event_hour: int = 14
+    """When the event of four hours begins."""
     incentive: float = 1.0
+    """Paid in the event."""
     night_price: float = 0.08
+    """From 22 to 8 o'clock."""
     day_price: float = 0.15
+    """From 8 to 17 and from 21 to 22 o'clock."""
     evening_price: float = 0.30
+    """From 17 to 21 o'clock."""
 
     def __post_init__(self) -> None:
         check_count(self.campus, "campus", 0)
         check_count(self.event_hour, "event_hour", 0, 24 - EVENT_HOURS)
-        if not 0.0 <= self.warmth <= 1.0:
-            raise ValueError(f"warmth must lie in [0, 1], got {self.warmth!r}; 1 is the hottest day of the summer.")
+        check_in_range(self.warmth, "warmth", 0, 1, remedy="1 is the hottest day of the summer")
         for name in ("incentive", "night_price", "day_price", "evening_price"):
             check_positive(getattr(self, name), name)
 
@@ -129,15 +119,8 @@ def campus_day(
 ) -> EnsembleModel:
     """Build a day on the synthetic campus: 24 hourly decisions, an event in the afternoon and its rebound.
 
-    Parameters
-    ----------
-    seed : int
-        Draws the instance: campus, day, hour of the event and prices.
-    buildings, discomfort_penalty
-        See `EnsembleModel`.
-    **overrides
-        Fields of `DaySettings` (``event_hour=13``, ``incentive=0.5``, …) or of `EnsembleModel`; a misspelt
-        name is refused.
+    The seed draws the instance: campus, day, hour of the event and prices. `overrides` are fields of `DaySettings`
+    (``event_hour=13``, ``incentive=0.5``, …) or of `EnsembleModel`; a misspelt name is refused.
 
     Examples
     --------
@@ -146,13 +129,10 @@ def campus_day(
     (50, 24, ['power before rebound, kW', 'debt, kWh'])
     """
     fields = DaySettings.__dataclass_fields__
-    chosen = {**DaySettings.draw(check_count(seed, "seed", 0)).__dict__}
-    chosen |= {name: overrides.pop(name) for name in list(overrides) if name in fields}
-    known = [*fields, *EnsembleModel.__dataclass_fields__]
     for name in overrides:
-        if name not in known:
-            raise ValueError(f"campus_day has no setting {name!r}; the settings are {', '.join(known)}, seed.")
-    settings = DaySettings(**chosen)
+        check_choice(name, "setting of campus_day", (*fields, *EnsembleModel.__dataclass_fields__, "seed"))
+    changes = {name: overrides.pop(name) for name in list(overrides) if name in fields}
+    settings = replace(DaySettings.draw(check_count(seed, "seed", 0)), **changes)
     data = _data(settings.campus, settings.warmth)
     line = settings.timeline(data.day, buildings * data.usual_kw)
     power = (data.chain.power[:, None] + RECOVERY * DEBT_KWH * np.arange(DEBTS)).ravel()
@@ -187,14 +167,9 @@ def campus_day(
 
 
 def rebound(usual_kw: FloatArray, power_kw: FloatArray) -> FloatArray:
-    """Return nature (T, m, m): what a building owes after an hour at each level, with each debt before.
+    """Return nature (T, m, m): how debts change in an hour at each level.
 
-    Parameters
-    ----------
-    usual_kw : ndarray of shape (T,)
-        What a building usually draws in each hour.
-    power_kw : ndarray of shape (levels,)
-        Power of each level, without what is recovered.
+    A building usually draws `usual_kw` (T,); `power_kw` (levels,) is without the energy recovered.
     """
     hours, levels = len(usual_kw), len(power_kw)
     shed = np.maximum((1.0 - MARGIN) * usual_kw[:, None] - power_kw, 0.0)
@@ -270,9 +245,7 @@ def _data(campus: int, warmth: float) -> _DayData:
 
 def _with_debt(behaviour: FloatArray) -> FloatArray:
     """Let decisions on levels (T, L, L) carry the debt along: nature changes it."""
-    hours, levels, _ = behaviour.shape
-    whole: FloatArray = np.einsum("tka,db->tkdab", behaviour, np.eye(DEBTS))
-    return whole.reshape(hours, levels * DEBTS, levels * DEBTS)
+    return np.kron(behaviour, np.eye(DEBTS)).astype(float)
 
 
 SCENARIO = Scenario(

@@ -86,16 +86,8 @@ def depot(
 ) -> EnsembleModel:
     """Build one night of ten thousand vans, 16:00 to 6:00 in half hours.
 
-    Parameters
-    ----------
-    seed : int
-        Draws the waves and, apart from them, the drivers' habits.
-    discomfort_penalty, buildings
-        See `EnsembleModel`; a building is a van here.
-    shown : {"gate", "all"}
-        Whether observations show the latest news from the gate alone, or all of them.
-    **overrides
-        Fields of `EnsembleModel`; a misspelt name is refused.
+    The seed draws the waves and, apart from them, the drivers' habits. Observations show the latest news from the gate,
+    or with ``shown="all"`` all of them. `overrides` are fields of `EnsembleModel`, whose buildings are vans here.
 
     Examples
     --------

@@ -53,25 +53,17 @@ TILT_SCALE = 6.0
 
 @dataclass(frozen=True)
 class Morning:
-    """What is public in one instance.
-
-    Attributes
-    ----------
-    inlet : float
-        Temperature of the cold water in degrees Celsius.
-    litres : float
-        Hot water that a home draws in the whole day.
-    room, least : float
-        What the limit leaves a heater at night and at the worst moment, kW.
-    worst, width : float
-        Hour of the worst moment, and how many hours on either side the street is busy.
-    """
+    """What is public in one instance."""
 
     inlet: float
+    """Temperature of the cold water in degrees Celsius."""
     litres: float
+    """Hot water that a home draws in the whole day."""
     room: float
+    """The limit leaves each heater so many kW at night, and `least` at the worst moment."""
     least: float
     worst: float
+    """Hour of the worst moment; the street is busy for `width` hours on either side of it."""
     width: float
 
     @classmethod
@@ -108,19 +100,12 @@ class Morning:
 
 @dataclass(frozen=True)
 class Habits:
-    """How heaters are set.
-
-    Attributes
-    ----------
-    setpoint, band : float
-        An element switches off at the setpoint, and on again when the tank is `band` kelvin colder.
-    spread : float
-        By how much owners differ: the width of the logistic curves, in kelvin.
-    """
+    """How heaters are set: off at the setpoint, on when the tank is `band` kelvin colder."""
 
     setpoint: float
     band: float
     spread: float
+    """By how much owners differ: the width of the logistic curves, in kelvin."""
 
     @classmethod
     def draw(cls, rng: np.random.Generator) -> Habits:
@@ -141,14 +126,8 @@ TEXTBOOK = Habits(51.7, 7.5, 0.7)
 def feeder(seed: int = 0, *, discomfort_penalty: float = 0.1, buildings: int = 100, **overrides: Any) -> EnsembleModel:
     """Build one cold morning of a street of water heaters, 4:00 to 12:00 in steps of ten minutes.
 
-    Parameters
-    ----------
-    seed : int
-        Draws the morning and, apart from it, how heaters are set.
-    discomfort_penalty, buildings
-        See `EnsembleModel`; a building is a home with one heater here.
-    **overrides
-        Fields of `EnsembleModel`; a misspelt name is refused.
+    The seed draws the morning and, apart from it, how heaters are set. `overrides` are fields of `EnsembleModel`, whose
+    buildings are homes with one heater here.
 
     Examples
     --------

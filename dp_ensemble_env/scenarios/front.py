@@ -36,21 +36,11 @@ SIGNS = ("misses", "comes", "silence", "storm", "calm")
 
 
 def front(seed: int = 0, *, discomfort_penalty: float = 12.0, shown: str = "sign", **overrides: Any) -> EnsembleModel:
-    """Build a day of furnaces with two chances of a storm.
+    """Build a day of furnaces with two chances of a storm: 48 quarter hours from 6:00.
 
-    48 quarter hours from 6:00, 13 power levels, 41 contexts that show five signs. An instance draws how good the
-    bulletins are, the prices, how often furnaces start and how long they dwell in a phase.
-
-    Parameters
-    ----------
-    seed : int
-        Seed of the instance.
-    discomfort_penalty : float
-        Dollars per furnace and nat.
-    shown : {"sign", "all"}
-        Whether observations show the latest sign alone, or the count of the bulletins, too.
-    **overrides
-        Fields of `EnsembleModel`; a misspelt name is refused.
+    The seed draws how good the bulletins are, the prices, how often furnaces start and how long they dwell in a phase.
+    Observations show the latest sign, or with ``shown="all"`` the count of the bulletins, too. `overrides` are fields
+    of `EnsembleModel`.
 
     Examples
     --------

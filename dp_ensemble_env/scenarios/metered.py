@@ -54,30 +54,11 @@ AFTERWARDS = np.timedelta64(2 * 3600, "s")
 
 @dataclass(frozen=True)
 class DaySettings:
-    """How readings become a problem.
-
-    Attributes
-    ----------
-    levels : int
-    loads : int
-        Copies of the metered building (`profile` "building"), or loads that the file adds up ("aggregate").
-    profile : str
-    penalty, penalty_per_kw : float, optional
-        Dollars per nat, or per nat and kW of usual load; by default calibrated to `response`.
-    response : float
-        Share of the energy that an event of $1 per kWh sheds.
-    shed_floor : float
-        Percentile of the occupied hours below which no event may push.
-    season, exclude, holidays
-        Days to learn from, and not to; a holiday may be a country, such as ``"us"`` or ``"gb-eng"``.
-    adjustment : str
-        Of the customer baseline, "none" or "weather".
-    measured : bool
-        Whether the day's own readings until control begins are used.
-    """
+    """How readings become a problem; `ProblemSettings` has most of the fields, and says what they mean."""
 
     levels: int = LEVELS
     loads: int = 1
+    """Copies of the metered building (`profile` "building"), or loads that the file adds up ("aggregate")."""
     profile: str = "building"
     penalty: float | None = None
     penalty_per_kw: float | None = None
@@ -87,7 +68,9 @@ class DaySettings:
     exclude: tuple[str, ...] = ()
     holidays: tuple[str, ...] = ()
     adjustment: str = "none"
+    """Of the customer baseline, "none" or "weather"."""
     measured: bool = True
+    """Whether the day's own readings until control begins are used."""
 
     def __post_init__(self) -> None:
         if self.penalty is not None and self.penalty_per_kw is not None:
@@ -100,30 +83,16 @@ class DaySettings:
 
 @dataclass(frozen=True, eq=False)
 class MeteredDay:
-    """One load, one event, and everything that was learnt for it.
-
-    Attributes
-    ----------
-    model : EnsembleModel
-        From the notice to the end of the event; power per load.
-    path : DayPath
-        The forecast of one load, two hours beyond the event.
-    floor_kw : float
-        Of one load.
-    stamps, kw : ndarray
-        Readings of one load in steps of the event.
-    skipped : tuple of str
-        Days that were left out of training and baseline.
-    notes : tuple of str
-    """
+    """One load, one event, and everything that was learnt for it; power per load."""
 
     model: EnsembleModel
+    """From the notice to the end of the event."""
     path: DayPath
+    """The forecast, two hours beyond the event."""
     floor_kw: float
     event: DemandResponseEvent
-    stamps: TimeArray
-    kw: FloatArray
     skipped: tuple[str, ...]
+    """Days that were left out of training and baseline."""
     notes: tuple[str, ...]
 
     @property
@@ -161,17 +130,9 @@ def metered_day(
     *,
     temperature: tuple[TimeArray, FloatArray] | None = None,
 ) -> MeteredDay:
-    """Build the control problem of one metered load.
+    """Build the control problem of one metered load, a `PowerSeries` or anything else with `times`, `kw` and `step`.
 
-    Parameters
-    ----------
-    series : PowerSeries
-        Or anything else with `times`, `kw` and `step`.
-    event : DemandResponseEvent
-        A day of the series, or a later one.
-    settings : DaySettings, optional
-    temperature : pair of ndarray, optional
-        Stamps and degrees; see `chain.day.day_path`.
+    The event is on a day of the series, or soon after. `temperature` is stamps and degrees; see `chain.day.day_path`.
     """
     settings = settings or DaySettings()
     reach = np.append(np.asarray(series.times, dtype="datetime64[s]"), series.times[-1] + AHEAD)
@@ -210,7 +171,7 @@ def metered_day(
         # The utility holds the forecast, and a penalty that is not stated is calibrated on the readings.
         public_fields=("levels",) if settings.penalty is None else ("levels", "penalty"),
     )
-    day = MeteredDay(model, path, floor, event, stamps, kw, skipped, ())
+    day = MeteredDay(model, path, floor, event, skipped, ())
     day = replace(day, model=day.priced(float(event.incentive)))
     penalty, how = choose_penalty(day, settings)
     learnt = f"The forecast learns from {path.days} similar days before {event.date}."

@@ -1,12 +1,10 @@
 """Pool pumps, the deferrable load of Meyn and others: filter programmes that run through once they have started.
 
-A pump is on or off, and its state counts the half hours it has been so. **Nature** is a
-clock: to go on adds half an hour, to switch starts from zero. **Behaviour** is private:
-how long the programmes are and how firmly they hold. The textbook's pump has a chance of
-switching that rises smoothly with the time, so it believes that a pump is easily
-stopped again; a real programme is not. **Context** is the state of the grid: surplus,
-balanced or short, at the prices for imbalance of a supplier who has bought the pumps'
-usual energy beforehand.
+A pump is on or off, and its state counts the half hours it has been so. **Nature** is a clock: to go on adds half an
+hour, to switch starts from zero. **Behaviour** is private: how long the programmes are and how firmly they hold. The
+textbook's pump has a chance of switching that rises smoothly with the time; a real programme is not easily stopped.
+**Context** is the state of the grid: surplus, balanced or short, at the prices for imbalance of a supplier who has
+bought the pumps' usual energy beforehand.
 """
 
 from __future__ import annotations
@@ -49,22 +47,15 @@ class Day:
 
 @dataclass(frozen=True)
 class Habits:
-    """The owners' programmes.
-
-    Attributes
-    ----------
-    rest, run : float
-        Hours after which half of the pumps switch on, and off, in each step.
-    softness : float
-        How much that varies, in hours.
-    early_on, early_off : float
-        Probability per step of switching long before.
-    """
+    """The owners' programmes."""
 
     rest: float = 12.0
+    """Hours off after which half of the pumps switch on in a step; `run`: hours on after which half switch off."""
     run: float = 12.0
     softness: float = 2.0
+    """How much that varies, in hours."""
     early_on: float = 0.02
+    """Probability per step of switching on long before; `early_off`: of switching off."""
     early_off: float = 0.02
 
     @classmethod
@@ -105,14 +96,8 @@ def pool_pumps(
 ) -> EnsembleModel:
     """Build one day of a thousand pumps in half hours.
 
-    Parameters
-    ----------
-    seed : int
-        Draws the day and, apart from it, the programmes.
-    discomfort_penalty, buildings
-        See `EnsembleModel`; a building is a pool here.
-    **overrides
-        Fields of `EnsembleModel`; a misspelt name is refused.
+    The seed draws the day and, apart from it, the programmes. `overrides` are fields of `EnsembleModel`, whose
+    buildings are pools here.
 
     Examples
     --------

@@ -264,16 +264,6 @@ def file_digest(path: str | Path) -> str:
 
 
 # ------------------------------------------------------------------ releases
-def dirichlet_spec(k: float, floor: float = 0.0) -> str:
-    """Write the paper's mechanism as a spec; different numbers never look alike."""
-    settings = {"k": k, **({"floor": floor} if floor else {})}
-    return "dirichlet:" + ",".join(f"{name}={_digits(value)}" for name, value in settings.items())
-
-
-def _digits(value: float) -> str:
-    return short if float(short := f"{value:g}") == value else repr(float(value))
-
-
 def draw_release(
     spec: str, model: EnsembleModel, seed: int | None, participants: int = 0, fleet: Fleet | None = None
 ) -> Release:

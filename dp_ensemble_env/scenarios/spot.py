@@ -37,22 +37,12 @@ GB_PRICES = (-0.021, 0.080, 0.189)
 def spot(
     seed: int = 0, *, regimes: str = "synthetic", discomfort_penalty: float = 12.0, **overrides: Any
 ) -> EnsembleModel:
-    """Build a day of furnaces at random prices.
+    """Build a day of furnaces at random prices: 48 quarter hours from 6:00.
 
-    48 quarter hours from 6:00, 13 power levels, 3 price regimes. An instance draws the three prices, how long the
-    regimes last, how often furnaces start and how long they dwell in a phase.
-
-    Parameters
-    ----------
-    seed : int
-        Seed of the instance.
-    regimes : {"synthetic", "gb"}
-        Price regimes that are drawn, or those of the British imbalance price, the same in all instances: pounds are
-        taken as dollars, and the matrix of a quarter hour is the principal square root of that of a half hour.
-    discomfort_penalty : float
-        Dollars per furnace and nat.
-    **overrides
-        Fields of `EnsembleModel`; a misspelt name is refused.
+    The seed draws the three prices, how long the regimes last, how often furnaces start and how long they dwell in a
+    phase. ``regimes="gb"`` takes the British prices and regimes in all instances: pounds count as dollars, and the
+    matrix of a quarter hour is the principal square root of that of a half hour. `overrides` are fields of
+    `EnsembleModel`.
 
     Examples
     --------

@@ -1,18 +1,13 @@
 """Air conditioners that a retailer steers through an afternoon of changing weather.
 
-**Nature** is the first-order model of a room, the usual one for thermostatically
-controlled loads: the temperature relaxes with the time constant R C towards that
-outdoors, less R times the heat that the unit takes out. Homes differ in R and C, so a
-row of nature is a mixture over homes; it is laid on temperatures half a kelvin apart such
-that the mean of each home is exact.
+**Nature** is the first-order model of a room: the temperature relaxes with the time constant R C towards that outdoors,
+less R times the heat that the unit takes out. Homes differ in R and C, so a row of nature is a mixture over homes.
 
-**Behaviour** is private: where owners set the thermostat, at which temperature they
-lose patience and press *boost*, and how long they leave it on. The textbook knows the
-thermostat and takes a boost for over after a quarter of an hour or so.
+**Behaviour** is private: where owners set the thermostat, at which temperature they lose patience and press *boost*,
+and how long they leave it on. The textbook takes a boost for over after a quarter of an hour or so.
 
-**Context** is the weather: a sea breeze brings wind power and cooler air, a lull brings
-heat and scarcity prices. The retailer sells at a flat tariff and buys at the spot price,
-so it gains from use in one weather and loses in the other.
+**Context** is the weather: a sea breeze brings wind power and cooler air, a lull brings heat and scarcity prices. The
+retailer sells at a flat tariff and buys at the spot price, so it gains from use in one weather and loses in the other.
 """
 
 from __future__ import annotations
@@ -58,24 +53,16 @@ COMPENSATION, WARM = 0.1, 25.0
 
 @dataclass(frozen=True)
 class Day:
-    """What is public in one instance: weather, spot prices and tariff.
-
-    Attributes
-    ----------
-    outdoors : tuple of float
-        Highest temperature of the day, at 15:00, in each weather, degrees Celsius.
-    spot : tuple of float
-        Dollars per kWh in each weather, outside the peak.
-    stay : float
-        Probability that a weather lasts another quarter of an hour.
-    tariff : float
-        What homes pay, dollars per kWh.
-    """
+    """What is public in one instance: weather, spot prices and tariff."""
 
     outdoors: tuple[float, float, float] = (27.0, 32.0, 37.0)
+    """Highest temperature of the day, at 15:00, in each weather, degrees Celsius."""
     spot: tuple[float, float, float] = (0.02, 0.2, 1.2)
+    """Dollars per kWh in each weather, outside the peak."""
     stay: float = 0.88
+    """Probability that a weather lasts another quarter of an hour."""
     tariff: float = 0.36
+    """Dollars per kWh that homes pay."""
 
     @classmethod
     def draw(cls, rng: np.random.Generator) -> Day:
@@ -92,25 +79,17 @@ class Day:
 
 @dataclass(frozen=True)
 class Habits:
-    """How owners run their units.
-
-    Attributes
-    ----------
-    setpoint, band, softness : float
-        The unit switches on above ``setpoint + band`` and off below ``setpoint - band``, each
-        with a logistic probability of this softness (owners differ), in kelvin.
-    impatience, patience : float
-        Probability per step of pressing boost in a hot room, and the temperature at which it is half of that.
-    hold : float
-        Probability that a boost is left on for another step, unless the room is cold.
-    """
+    """How owners run their units: on above ``setpoint + band``, off below ``setpoint - band``."""
 
     setpoint: float = 22.5
     band: float = 0.5
     softness: float = 0.25
+    """Of both logistic probabilities, in kelvin: owners differ."""
     impatience: float = 0.01
+    """Probability per step of pressing boost in a hot room; at `patience` degrees it is half of that."""
     patience: float = 24.5
     hold: float = 0.3
+    """Probability that a boost is left on for another step, unless the room is cold."""
 
     @classmethod
     def draw(cls, rng: np.random.Generator) -> Habits:
@@ -143,9 +122,8 @@ TEXTBOOK = Habits()
 def room(outdoors: float, mode: int, resistance: Any, capacity: Any) -> FloatArray:
     """Return where the temperature of a home goes in one step, (16, 16), rows summing to one.
 
-    The exact solution of ``C dT/dt = (outdoors - T)/R - COP kW``, shared out between the two
-    neighbouring temperatures so that the mean is exact, and kept inside the grid. Of
-    several homes, R and C given as lists, it is the mean.
+    The exact solution of ``C dT/dt = (outdoors - T)/R - COP kW``, shared out between the two neighbouring temperatures
+    so that the mean is exact, and kept inside the grid; of several homes, R and C given as lists, the mean.
     """
     r, c = np.broadcast_arrays(np.atleast_1d(resistance), np.atleast_1d(capacity))
     rest, kept = (outdoors - r * COP * MODE_KW[mode])[:, None], np.exp(-STEP_HOURS / (r * c))[:, None]
@@ -174,14 +152,8 @@ def thermostats(
 ) -> EnsembleModel:
     """Build one afternoon and evening of a thousand homes, 10:00 to 22:00 in quarter hours.
 
-    Parameters
-    ----------
-    seed : int
-        Draws the day and, apart from it, the owners' habits.
-    discomfort_penalty, buildings
-        See `EnsembleModel`; a building is a home here.
-    **overrides
-        Fields of `EnsembleModel`; a misspelt name is refused.
+    The seed draws the day and, apart from it, the owners' habits. `overrides` are fields of `EnsembleModel`, whose
+    buildings are homes here.
 
     Examples
     --------

@@ -87,14 +87,8 @@ def tracking(
 ) -> EnsembleModel:
     """Build one day of a thousand pool pumps that follow a signal, in half hours from midnight.
 
-    Parameters
-    ----------
-    seed : int
-        Draws the signal and the start and, apart from them, how owners run their pumps.
-    discomfort_penalty, buildings
-        See `EnsembleModel`; a building is a pool here.
-    **overrides
-        Fields of `EnsembleModel`; a misspelt name is refused.
+    The seed draws the signal and the start and, apart from them, how owners run their pumps. `overrides` are fields of
+    `EnsembleModel`, whose buildings are pools here.
 
     Examples
     --------

@@ -1,16 +1,14 @@
 """Electric cars at home chargers, steered by a retailer who buys at a price that the wind moves.
 
-**Nature** is public: when cars leave and come home by the hour, what a trip uses, and the
-battery, which fills by ``efficiency * power * time``. Energy is laid on levels 6 kWh apart
-such that its mean is exact.
+**Nature** is public: when cars leave and come home by the hour, what a trip uses, and the battery, which fills by
+``efficiency * power * time``. Energy is laid on levels 6 kWh apart such that its mean is exact.
 
-**Behaviour** is private: what an owner does on coming home, and what becomes of a charge
-that was put off. A *paused* charger starts again by itself before long; one that is
-*off* stays so until somebody looks after it. The textbook knows one habit: plug in,
-charge at once until full, and start again soon after any interruption.
+**Behaviour** is private: what an owner does on coming home, and what becomes of a charge that was put off. A *paused*
+charger starts again by itself before long; one that is *off* stays so until somebody looks after it. The textbook
+knows one habit: plug in, charge at once until full, and start again soon after any interruption.
 
-**Context** is the price: wind surplus, normal, scarce. It lasts for hours and moves at
-random, on top of a time-of-use tariff known beforehand.
+**Context** is the price: wind surplus, normal, scarce. It lasts for hours and moves at random, on top of a time-of-use
+tariff known beforehand.
 """
 
 from __future__ import annotations
@@ -53,28 +51,19 @@ MISSING = 1.5
 
 @dataclass(frozen=True)
 class Day:
-    """What is public in one instance.
-
-    Attributes
-    ----------
-    spot : tuple of float
-        Dollars per kWh in surplus, normal and scarce times.
-    stay : tuple of float
-        Probability that each of them lasts another half hour.
-    dear : float
-        What the dear hours add, dollars per kWh.
-    leave, back : float
-        Hour of the day around which most cars leave and come home.
-    trip : float
-        Typical energy of a day's driving, kWh.
-    """
+    """What is public in one instance."""
 
     spot: tuple[float, float, float] = (-0.1, 0.15, 0.9)
+    """Dollars per kWh in surplus, normal and scarce times."""
     stay: tuple[float, float, float] = (0.85, 0.8, 0.8)
+    """Probability that each of them lasts another half hour."""
     dear: float = 0.15
+    """Dollars per kWh that the expensive hours add."""
     leave: float = 7.75
+    """Hour around which most cars leave; they come home around `back`."""
     back: float = 18.0
     trip: float = 12.0
+    """Typical energy of a day's driving, kWh."""
 
     @classmethod
     def draw(cls, rng: np.random.Generator) -> Day:
@@ -106,28 +95,20 @@ class Day:
 
 @dataclass(frozen=True)
 class Habits:
-    """What owners and their chargers do.
-
-    Attributes
-    ----------
-    at_once, later : tuple of float
-        On coming home with a battery below a fifth, below 55 % and above: the probability of charging at once, and of
-        leaving it to the charger to start later (paused). The others leave it off.
-    resume, remember : float
-        Probability per step that a paused charger starts, and that one which is off is started.
-    interrupt, retry : float
-        Probability per step that a charge is interrupted, and then that the charger pauses and is not off.
-    switch, fast : float
-        Probability per step of changing between slow and fast, and the share of those who start fast.
-    """
+    """What owners and their chargers do: probabilities, where nothing else is said per step."""
 
     at_once: tuple[float, float, float] = (0.9, 0.9, 0.9)
+    """Of charging at once on coming home with a battery below a fifth, below 55 % and above."""
     later: tuple[float, float, float] = (0.05, 0.05, 0.05)
+    """Of leaving it then to the charger to start later (paused). The others leave it off."""
     resume: float = 0.5
+    """That a paused charger starts; `remember`: that one which is off is started."""
     remember: float = 0.5
     interrupt: float = 0.02
+    """That a charge is interrupted; `retry`: that the charger then pauses and is not off."""
     retry: float = 0.5
     switch: float = 0.05
+    """Of changing between slow and fast; `fast`: share of those who start fast."""
     fast: float = 0.9
 
     @classmethod
@@ -217,14 +198,8 @@ def vehicles(
 ) -> EnsembleModel:
     """Build one day of a thousand cars, noon to noon in half hours.
 
-    Parameters
-    ----------
-    seed : int
-        Draws the day and, apart from it, the owners' habits.
-    discomfort_penalty, buildings
-        See `EnsembleModel`; a building is a car here.
-    **overrides
-        Fields of `EnsembleModel`; a misspelt name is refused.
+    The seed draws the day and, apart from it, the owners' habits. `overrides` are fields of `EnsembleModel`, whose
+    buildings are cars here.
 
     Examples
     --------

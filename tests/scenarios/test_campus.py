@@ -81,7 +81,7 @@ def test_hourly_steps_are_estimated_from_hourly_means():
 @pytest.mark.parametrize(
     ("kwargs", "words"),
     [
-        ({"incentiv": 1.0}, "no setting 'incentiv'.*incentive"),
+        ({"incentiv": 1.0}, "unknown setting of campus_event 'incentiv' .did you mean 'incentive'"),
         ({"seed": -1}, "seed"),
         ({"event": DemandResponseEvent(), "start": "12:00"}, "not both"),
         ({"step_minutes": 10, "notice_minutes": 30}, "15-minute readings"),

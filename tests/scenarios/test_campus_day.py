@@ -193,7 +193,7 @@ def test_meters_follow_the_campus_with_an_activity_of_their_own():
 @pytest.mark.parametrize(
     ("kwargs", "words"),
     [
-        ({"incentiv": 1.0}, "no setting 'incentiv'.*incentive"),
+        ({"incentiv": 1.0}, "unknown setting of campus_day 'incentiv' .did you mean 'incentive'"),
         ({"seed": -1}, "seed"),
         ({"event_hour": 22}, "event_hour must be at most 20"),
         ({"warmth": 2}, "warmth must lie in"),

@@ -38,7 +38,7 @@ DEMANDING = 85.0
 COLUMNS = {"open loop": "open_loop", "blind": "blind", "without data": "public_guess", "myopic": "myopic"}
 OF_MODES = ("constant", "by context", "ceiling")
 #: Below the gallery.
-SHORT = "Left: uncontrolled; right: optimal. [What each of them tests](docs/scenarios.md)."
+SHORT = "Left: uncontrolled; right: optimal. [What each scenario tests](docs/scenarios.md)."
 
 
 # ------------------------------------------------------------------ tables
@@ -99,30 +99,30 @@ def overview() -> str:
     constant = {name: recorded(name)[0].modes["signals"].constant for name in ("call", "spot")}
     reading = (
         "Scores of training instance 0 in the mean field: 0 = uncontrolled, 100 = optimum. *Open loop*: the best plan "
-        "by time alone. *Blind*: the best plan by time and by the context shown now, with neither memory nor a look at "
-        "the shares. *Without data*: the plan for the textbook's behaviour, or on a lazy walk where there is no "
-        "textbook. *Myopic*: looks one step ahead. The last three columns are actions of the default mode, "
-        "signals: the best one held throughout, the best one for each context shown, the best by time and context. "
-        f"Signals follow the context by half, so a constant action already scores {constant['call']:.0f} on call and "
-        f"{constant['spot']:.0f} on spot. A scenario tests *feedback*, *memory* (or *shares*) or *data* where the plan "
-        f"that does without scores at most {DEMANDING:g}."
+        "that depends on time alone. *Blind*: the best plan that depends on time and on the context shown now, but not "
+        "on memory or shares. *Without data*: the plan for textbook behaviour, or for a lazy random walk if there is "
+        "no textbook. *Myopic*: looks one step ahead. The last three columns use signals, the default mode: the best "
+        "constant action, the best action for each context shown, and the best action for each time and context. "
+        f"Signals partly adapt to the context, so a constant action already scores {constant['call']:.0f} on call and "
+        f"{constant['spot']:.0f} on spot. A scenario tests *feedback*, *memory* (or *shares*) or *data* if the best "
+        f"plan that ignores it scores at most {DEMANDING:g}. *Constraint* marks a limit or target for the mean power."
     )
     return f"""<!-- Written by make scenario-pages. -->
 # The scenarios
 
 Each scenario is a control problem with a known optimum, an environment id, and separate instances for training,
-validation and test. A version is frozen: a change of its numbers makes a new one.
+validation and test. A version is frozen: if its numbers change, it gets a new version number.
 
 {gallery("images/scenarios/", "scenarios/")}
 Left: uncontrolled; right: optimal.
 
-## What each of them tests
+## What each scenario tests
 
 {probe_table()}
 {_filled(reading)}
 
-`dp-ensemble scenarios --probe` computes the table again. [The model](model.md) says when memory and the shares matter;
-the [leaderboard](leaderboard.md) shows what agents reach on test instances.
+`dp-ensemble scenarios --probe` computes the table again. [The model](model.md) explains when memory or shares matter;
+the [leaderboard](leaderboard.md) shows agents' scores on test instances.
 
 ```{{toctree}}
 :hidden:
@@ -184,14 +184,14 @@ def _actions(model: EnsembleModel) -> str:
         space = actions.mode(name).space(model)
         size = space.n if hasattr(space, "n") else " × ".join(map(str, space.shape or ()))
         shapes.append(f"`{name}` {size}")
-    return "numbers by mode: " + ", ".join(shapes)
+    return "size by mode: " + ", ".join(shapes)
 
 
 def _reward(model: EnsembleModel) -> str:
     """Say what a point and a nat cost."""
-    less = "" if model.coupling is None else ", less the coupling"
+    less = "" if model.coupling is None else ", minus the coupling's cost"
     return (
-        f"points, worth ${Row.of(model).point:.3g} per load; `dollars` are utility less "
+        f"points, worth ${Row.of(model).point:.3g} per load each; in `dollars`: utility minus "
         f"${model.discomfort_penalty:.3g} per nat of discomfort{less}"
     )
 
@@ -206,7 +206,7 @@ def _arguments(name: str) -> str:
 def _notes(found: Probes) -> str:
     """Say how to read the probes, and what memories are worth."""
     rungs = ", ".join(f"{name} {number(score)}" for name, score in found.ladder.items())
-    worth = f"What the best agent with a memory scores on instance 0: {rungs}. " if rungs else ""
+    worth = f"Scores of the best agents with a memory on instance 0: {rungs}. " if rungs else ""
     return f"{worth}[How to read the probes](../scenarios.md)."
 
 

@@ -165,7 +165,7 @@ def overall(board: Board) -> Table:
         rows.append([knows, title(entry), entry.track, str(pooled_interval(board.scores(entry))), epsilon, cells,
                      f"{board.cpu(entry):,.1f}"])  # fmt: skip
         before = entry.knows
-    return ["knew", "agent", "track", "score", "ε", "cells", "CPU s a cell"], rows
+    return ["knew", "agent", "track", "score", "ε", "cells", "CPU s per cell"], rows
 
 
 class Split(NamedTuple):
@@ -366,18 +366,18 @@ def sentences(board: Board) -> list[str]:
     plan, ppo = split(board, "standard"), split(board, "ppo")
     said = []
     if ppo is None:
-        said.append("**Learning**: no cell has PPO on the truth, on a release and on the guess yet.")
+        said.append("**Learning**: PPO has not yet run on the truth, on a release and on the guess of one instance.")
     else:
         said.append(
-            f"**Learning** costs {ppo.learning} points: so much is missing to the optimum when PPO is trained on the "
-            f"true behaviour of the instance that it plays ({ppo.cells} cells)."
+            f"**Learning** costs {ppo.learning} points: the distance to the optimum of a PPO trained on the true "
+            f"behaviour of the instance that it plays ({ppo.cells} cells)."
         )
     both = [(who, of) for who, of in (("the planner", plan), ("PPO", ppo)) if of is not None]
     if both:
-        cost = " and ".join(f"{who} {of.privacy}" for who, of in both)
-        worth = " and ".join(f"{of.data} to {who}" for who, of in both)
-        said.append(f"**Privacy** at ε = 1 costs {cost} points, the release by `adaptive` beside the truth.")
-        said.append(f"**Data** are worth {worth}, the same release beside the public guess.")
+        cost = " and ".join(f"{of.privacy} points for {who}" for who, of in both)
+        worth = " and ".join(f"{of.data} points to {who}" for who, of in both)
+        said.append(f"**Privacy** at ε = 1 costs {cost}: a release by `adaptive` compared with the truth.")
+        said.append(f"**Data** are worth {worth}: the same release compared with the public guess.")
     return said
 
 
@@ -389,7 +389,7 @@ def missing(board: Board) -> str:
         return "No cell of the protocol is missing."
     agents = ", ".join(f"`{agent}` {count}" for agent, count in gone.most_common())
     return (
-        f"**{gone.total():,} of {len(board.planned):,} cells are missing**, so the page is not complete: {agents}. "
+        f"**{gone.total():,} of {len(board.planned):,} cells are missing**, so this page is incomplete: {agents}. "
         "`dp-ensemble leaderboard --list` counts them again."
     )
 
@@ -437,9 +437,9 @@ def studies(board: Board, noises: Mapping[str, float]) -> list[str]:
         "## Why a task is hard",
         HARD,
         markdown(*hard(board, noises)).strip(),
-        "PPO by action mode, open track, three seeds: what the representation is worth.",
+        "PPO by action mode, open track, three seeds:",
         markdown(*representation(board)).strip(),
-        "Where part of the context is hidden, and in a twin that hides nothing:",
+        "A problem that hides part of the context, and its twin that hides nothing:",
         markdown(*memory(board)).strip(),
     ]
 
@@ -451,7 +451,7 @@ def page(board: Board, content: Mapping[str, Any]) -> str:
     parts = [
         "# Leaderboard",
         INTRO,
-        f"![Scores by agent, on both tracks]({FIGURE})",
+        f"![Scores by agent on both tracks, with 95 % intervals; vertical lines are bounds]({FIGURE})",
         markdown(*overall(board)).strip(),
         "\n".join(f"- {words}" for words in sentences(board)),
         NOTES,
@@ -460,19 +460,19 @@ def page(board: Board, content: Mapping[str, Any]) -> str:
         "## Scenarios",
         "Open track:",
         markdown(*by_scenario(board, OPEN)).strip(),
-        "Private track, lines that played all scenarios:",
+        "Private track, agents that played all scenarios:",
         markdown(*by_scenario(board, PRIVATE)).strip(),
         *studies(board, content.get("noise", {})),
         "## Performance profiles",
-        "Per cent of all runs on all instances that score above a threshold.",
+        "Percentage of all runs on all instances that score above a threshold.",
         markdown(*profiles(board)).strip(),
         *_section("Probability of improvement", improvement(board)),
         *_section("Learning curves", curves(board)),
         "## Compute",
-        f"{spent:,.0f} core-seconds for {len(board.rows):,} rows; the whole protocol may take {BUDGET:,}.",
-        "## How this was made",
-        f"`{content['command']}` with {software}. SHA-256 of all rows: `{content['digest'][:16]}…`. Every row, with "
-        "its settings, seed, scores, seconds and digest, comes with the package: `experiments/leaderboard.json`.",
+        f"{spent:,.0f} core-seconds for {len(board.rows):,} rows; the limit for the whole protocol is {BUDGET:,}.",
+        "## How to reproduce this page",
+        f"`{content['command']}` with {software}. SHA-256 of all rows: `{content['digest'][:16]}…`. The package "
+        "contains every row with its settings, seed, scores, time and digest: `experiments/leaderboard.json`.",
         SUBMIT.strip(),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -518,15 +518,15 @@ def write_agents(folder: Path, board: Board, store: Store) -> None:
 
 AGENTS = """# Trained agents
 
-PPO and APG as the [leaderboard](../leaderboard.md) trained them with seed 0, in files without code. *Open* agents were
-trained on the training instances, *truth* and *release* agents on test instance 0. `NAME.json` is the card of an agent;
-its command reproduces the score. Load one with `dp_ensemble_env.agents.loading.load_agent`.
+PPO and APG agents that the [leaderboard](../leaderboard.md) trained with seed 0. Their files contain no code. *Open*
+agents learned on the training instances, *truth* and *release* agents on test instance 0. `NAME.json` is an agent's
+card; its command reproduces the score. Load an agent with `dp_ensemble_env.agents.loading.load_agent`.
 
 """
 
 
 def _section(heading: str, made: Table) -> list[str]:
-    return [f"## {heading}", markdown(*made).strip() if made[1] else "No cell of it is computed yet."]
+    return [f"## {heading}", markdown(*made).strip() if made[1] else "Not computed yet."]
 
 
 def write_page(path: Path, board: Board, content: Mapping[str, Any], store: Store | None = None) -> None:
@@ -540,23 +540,24 @@ def write_page(path: Path, board: Board, content: Mapping[str, Any], store: Stor
 
 
 INTRO = """
-A score is 0 for uncontrolled loads and 100 for the exact optimum of the instance that is played. **Open track**: an
-agent is trained on the training instances and plays test instances that it never saw. **Private track**: it plans or
-trains on one release of an instance (δ = 1e-6, 1,000 participants) and is deployed on that instance's true behaviour.
+A score is 0 for uncontrolled loads and 100 for the exact optimum of the instance played. **Open track**: an
+agent learns on the training instances and plays test instances that it never saw. **Private track**: it plans or trains
+on one release of an instance (δ = 1e-6, 1,000 participants) and is deployed on that instance's true behaviour.
 """.strip()
 
 NOTES = """
-Score: interquartile mean over runs and instances with its 95 % bootstrap interval. *Knew*: the truth of the instance, a
-release of it, other instances, or nothing. Only agents of one group compete. ε covers planning and training on one
-release. A deployed agent also sees the true shares of the loads as it acts, which ε does not cover. Vertical lines are
-bounds found on the instance itself: the best constant price, the best open loop, and the best plan without memory or
-shares. Budgets are frozen and nothing was tuned: PPO and APG take 100,000 steps, RecurrentPPO and DQN 50,000, SAC
-20,000, by signals and points, with the libraries' defaults (PPO: eight environments of 256 steps).
+A score is an interquartile mean over runs and instances, with its 95 % bootstrap interval. *Knew* is the agent's
+source: the truth of the instance, a release of it, other instances, or nothing. Compare only agents with the same
+source. ε covers planning and training on one release. A deployed agent also sees the true shares of the loads as it
+acts, which ε does not cover. Vertical lines are bounds found on the instance itself: the best constant price, the best
+open loop, and the best plan without memory or shares. Budgets are fixed and nothing was tuned: PPO and APG take 100,000
+steps, RecurrentPPO and DQN 50,000, SAC 20,000, with signals, points and the libraries' default settings (PPO: eight
+environments of 256 steps).
 """.strip()
 
 HARD = """
-In points, on five test instances: what the best open loop lacks (*feedback*), what the best plan without memory or
-shares lacks, what the plan without data lacks, and the standard deviation of the return at the optimum (*noise*).
+Points missing to the optimum on five test instances: for the best open loop (*feedback*), for the best plan without
+memory or shares, and for the plan without data. *Noise* is the standard deviation of the optimum's return.
 """.strip()
 
 SUBMIT = """
@@ -579,11 +580,11 @@ One command scores it on both tracks and prints its row:
 dp-ensemble leaderboard --submit my_agent.py --allow-code --action price
 ```
 
-`--allow-code` is your consent: the file's code runs on your machine, in a process of its own. On the open track `env`
-draws training instances. On the private track it holds the release and the public fields of one test instance, nothing
-else; afterwards the process receives observations only. A file that regenerates a test instance from the public
-generators cheats, and its code shows it. Send the file with the `leaderboard.json` that the command wrote; the
-recipient runs the same command and compares digests.
+`--allow-code` is your consent: the file's code runs on your machine, in a separate process. On the open track `env`
+draws training instances. On the private track it holds only the release and the public fields of one test instance;
+afterwards the process receives only observations. A file that regenerates a test instance from the public generators
+cheats, and readers of its code can see that. Submit the file together with the `leaderboard.json` that the command
+wrote; the recipient runs the same command and compares digests.
 
-`dp-ensemble leaderboard --jobs 2` recomputes everything overnight and continues where it was stopped.
+`dp-ensemble leaderboard --jobs 2` recomputes everything overnight. If it is interrupted, run it again to continue.
 """

@@ -67,13 +67,15 @@ SCENARIO = Scenario(
         title="Call",
         load="laundry lines",
         story=(
-            "A hundred laundry lines have agreed to draw less for an hour whenever they are called, half an hour "
-            "after the notice. Calls come at any time, or not at all. Lines that stand still earn nothing, so it pays "
-            "to react to the notice, and not before."
+            "A hundred laundry lines have agreed to draw less power for an hour whenever they are called, with half an "
+            "hour's notice. Calls may come at any time, or not at all. Lines that stand still earn nothing, so it pays "
+            "to react to the notice, but not before it."
         ),
-        states="12 power levels of a line: waiting, and 11 phases of its programme in the order of their power",
-        sources="synthetic; rules in outline as in interruptible-load contracts, phases as in washing and drying",
-        private="the programme: in which order a line visits the levels, how often it starts, how long it dwells",
+        states="12 power levels of a line: waiting, and 11 phases of its programme sorted by power",
+        sources="synthetic; the rules resemble interruptible-load contracts, the phases resemble washing and drying",
+        private=(
+            "the programme: the order in which a line visits the levels, how often it starts, and how long it dwells"
+        ),
         version=1,
     ),
 )

@@ -173,12 +173,12 @@ SCENARIO = Scenario(
         title="Campus event",
         load="buildings",
         story=(
-            "A four-hour demand-response event on the hottest working day of a university campus: 100 buildings, "
-            "warned half an hour ahead, are to draw less power from 11:00 to 15:00. The case study of the paper."
+            "A four-hour demand-response event on the hottest working day at a university campus. With half an hour's "
+            "warning, 100 buildings have to draw less power from 11:00 to 15:00. This is the paper's case study."
         ),
         states="20 levels of the aggregate power of the campus, equally wide",
         sources=(
-            "synthetic; the event, the incentive and the tariff follow Con Edison's public rules, and level 18 is at "
+            "synthetic; the event, the incentive and the tariff follow Con Edison's public rules, and level 18 lies at "
             "32.1 MW as published"
         ),
         private=(

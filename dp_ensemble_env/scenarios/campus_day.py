@@ -255,22 +255,22 @@ SCENARIO = Scenario(
         load="buildings",
         story=(
             "A summer day on a university campus, hour by hour, with time-of-use prices and a four-hour event in the "
-            "afternoon. What a building runs is settled when it opens, about 8:00, so the time to act for an "
-            "afternoon event is the morning. Energy that is shed comes back: a building that draws more than 10 % "
-            "below its usual power owes 90 % of the rest, and makes up a quarter of its debt every hour."
+            "afternoon. A building's operation is settled when it opens, at about 8:00, so an aggregator must prepare "
+            "for the event in the morning. Energy that is shed comes back: a building that draws more than 10 % below "
+            "its usual power owes 90 % of the energy beyond that, and makes up a quarter of its debt every hour."
         ),
         states=(
             "10 levels of a building's power before rebound, times 5 debts from 0 to 160 kWh. A decision is the next "
-            "level with the debt carried along; nature changes the debt"
+            "level, with the debt unchanged; nature then changes the debt"
         ),
         sources=(
-            "synthetic: 50 simulated meters, dynamics by hour and day type from 40 days of similar weather. Length of "
-            "the event and incentive follow Con Edison's public rules; "
-            "rebound, prices and penalty are assumptions"
+            "synthetic: 50 simulated meters, dynamics by hour and day type from 40 days of similar weather. The length "
+            "of the event and the incentive follow Con Edison's public rules; rebound, prices and penalty are "
+            "assumptions"
         ),
         private=(
-            "the behaviour by hour, as if estimated from meter data; levels, usual power by hour, start, prices "
-            "and that behaviour ignores the debt are declared public"
+            "the behaviour by hour, as if estimated from meter data. Declared public: levels, usual power by hour, "
+            "start, prices, and the fact that behaviour does not depend on the debt"
         ),
         version=1,
     ),

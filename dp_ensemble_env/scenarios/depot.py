@@ -166,17 +166,19 @@ SCENARIO = Scenario(
         title="Depot",
         load="vans",
         story=(
-            "Delivery vans return in four waves between four in the afternoon and midnight. The retailer bought, a day "
-            "ahead, what they usually draw; how many return is chance. The gate says few or many half an hour before a "
-            "wave and never again. The squared difference from the purchase is charged, and so is a van that is not "
-            "full at six in the morning. So the right price depends on how the loads are spread."
+            "Delivery vans return in four waves between four in the afternoon and midnight. A day ahead, the retailer "
+            "bought the energy that the vans usually draw, but the number of vans in a wave is random. The gate "
+            "reports few or many vans half an hour before each wave, and never again. The aggregator pays for the "
+            "squared difference between use and purchase, and for every van that is not full at six in the morning. So "
+            "the right price depends on how many vans are in each state."
         ),
         states=(
-            "14: away, full, waiting with 1 to 6 half hours to charge, charging (11 kW) with 0 to 5 half hours left"
+            "14: away, full, waiting with 1 to 6 half hours left to charge, charging (11 kW) with 0 to 5 half hours "
+            "left"
         ),
         sources="synthetic",
         private=(
-            "how soon a van that needs so much is plugged in, and how often a charge is interrupted; waves, needs and "
+            "how soon a van with a given need is plugged in, and how often a charge is interrupted; waves, needs and "
             "the purchase are public"
         ),
         version=1,

@@ -175,10 +175,11 @@ SCENARIO = Scenario(
         load="water heaters",
         story=(
             "A street of electric water heaters behind one transformer, on a cold weekday morning. From six to nine "
-            "people shower while the heat pumps run, and the rest of the street leaves the heaters less than half of "
-            "what they want. Each kW above that limit costs 50 cents per ten minutes and home. So tanks must be heated "
-            "before, little by little. The limit is known, so the best open loop scores 100: this scenario tests "
-            "foresight and data, not feedback. The excess is also given as a cost for constrained learners."
+            "people take showers while the heat pumps run, and the street's other loads leave the heaters less than "
+            "half of the power they would use. Each kW above that limit costs 50 cents per home every ten minutes. So "
+            "the tanks must be heated earlier, little by little. The limit is known, so the best open loop scores 100: "
+            "this scenario tests foresight and data, not feedback. The excess is also available as a cost for "
+            "constrained learners."
         ),
         states="element off or on (4.5 kW) times 18 tank temperatures from 32 to 66 °C",
         sources=(

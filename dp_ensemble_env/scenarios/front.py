@@ -132,15 +132,15 @@ SCENARIO = Scenario(
         story=(
             "Twice a day a storm front may pass. If it comes, power is scarce for an hour; if it misses, there is a "
             "surplus at a negative price. For three hours the weather office sends a bulletin every quarter hour, "
-            "comes or misses, right about two times in three, and then falls silent for two hours. A hundred furnaces "
-            "take three hours once started: an agent that waits for the sky is late, an agent that follows the last "
-            "bulletin is wrong every third time, and an agent that counts them is right. Observations do not show the "
-            "loads, so the count has to be remembered."
+            "*comes* or *misses*, right about two times in three. Then it is silent for two hours. A furnace runs for "
+            "three hours once started, so an agent that waits for the storm is late. An agent that follows the last "
+            "bulletin is wrong every third time; one that counts the bulletins is usually right. Observations do not "
+            "show the loads, so the agent must remember the count."
         ),
-        states="13 power levels of a furnace: waiting, and 12 phases of its programme in the order of their power",
+        states="13 power levels of a furnace: waiting, and 12 phases of its programme sorted by power",
         sources="synthetic; furnaces as in the scenario spot",
         private=(
-            "the programme: in which order the levels follow each other, how often a furnace starts, how long it dwells"
+            "the programme: the order in which a furnace visits the levels, how often it starts, and how long it dwells"
         ),
         version=1,
     ),

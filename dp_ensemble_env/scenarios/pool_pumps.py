@@ -133,18 +133,18 @@ SCENARIO = Scenario(
         title="Pool pumps",
         load="pool pumps",
         story=(
-            "A supplier has bought the usual energy of a thousand pool pumps and settles what they draw more or less "
-            "at the price of imbalance, which is negative when the grid has a surplus and positive when it is short. "
-            "Pumps are easily started, but a filter programme runs through for hours once it has begun."
+            "A supplier has bought the usual energy of a thousand pool pumps. It settles any difference at the "
+            "imbalance price, which is negative when the grid has a surplus and positive when it is short. Pumps start "
+            "readily, but a filter programme runs for hours once it has begun."
         ),
-        states="2 modes (off, on at 1 kW) times 24 half hours that the pump has been in it",
+        states="2 modes (off, on at 1 kW) times 24 half hours spent in the mode",
         sources=(
             "the pump of Meyn, Barooah, Bušić, Chen and Ehren (IEEE Transactions on Automatic Control, 2015): 1 kW, on "
-            "or off, and the hours in the mode, twelve a day; programmes and prices are synthetic"
+            "or off, with twelve hours of use a day; programmes and prices are synthetic"
         ),
         private=(
-            "the owners' programmes: how long pumps run and rest, and how firmly; the grid, prices and the start are "
-            "public"
+            "the owners' programmes: how long pumps run and rest, and how regularly; the grid, prices and the start "
+            "are public"
         ),
         version=1,
     ),

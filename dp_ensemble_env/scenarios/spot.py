@@ -86,20 +86,20 @@ SCENARIO = Scenario(
         title="Spot prices",
         load="furnaces",
         story=(
-            "A hundred electric furnaces pay a price that jumps between surplus (negative), normal and scarcity. A "
-            "treatment lasts about three hours once it is started, so when to start depends on the price now and on "
-            "how long it may last. The synthetic prices reward feedback: the best fixed schedule scores 7.7. With the "
-            'regimes of the British imbalance price (regimes="gb") it scores 86.4.'
+            "A hundred electric furnaces pay a price that jumps between surplus (negative), normal and scarcity. Once "
+            "started, a treatment lasts about three hours, so the best time to start depends on the current price and "
+            "on how long it will last. The synthetic prices reward feedback: the best fixed schedule scores 7.7. With "
+            'the regimes of the British imbalance price (regimes="gb") it scores 86.4.'
         ),
-        states="13 power levels of a furnace: waiting, and 12 phases of its programme in the order of their power",
+        states="13 power levels of a furnace: waiting, and 12 phases of its programme sorted by power",
         sources=(
-            "synthetic; regimes exaggerated from imbalance prices in north-western Europe, phases after a heat "
+            "synthetic; the regimes exaggerate imbalance prices in north-western Europe, the phases resemble a heat "
             'treatment. regimes="gb": half-hourly British system price, January 2023 to May 2024, as a chain of '
             "quarter hours with levels of -0.021, 0.080 and 0.189 £/kWh taken as dollars. Contains BMRS data © Elexon "
             "Limited copyright and database right 2024"
         ),
         private=(
-            "the programme: in which order the levels follow each other, how often a furnace starts, how long it dwells"
+            "the programme: the order in which a furnace visits the levels, how often it starts, and how long it dwells"
         ),
         version=1,
     ),

@@ -213,11 +213,11 @@ SCENARIO = Scenario(
         title="Thermostats",
         load="air conditioners",
         story=(
-            "A retailer sells at a flat tariff and buys at spot prices that follow the weather: next to nothing while "
-            "a sea breeze drives the wind farms, scarcity in a lull, and half as much again in the peak event from "
-            "16:00 to 20:00. It cools a thousand homes ahead while power is cheap and lets rooms drift while it is "
-            "expensive. But an owner who feels warm presses boost, and a boost lasts. For rooms above 25 °C the "
-            "retailer pays a compensation."
+            "A retailer sells at a flat tariff and buys at spot prices that follow the weather: almost nothing while a "
+            "sea breeze drives the wind farms, high prices in a lull, and half as much again in the peak event from "
+            "16:00 to 20:00. It cools a thousand homes in advance while power is cheap, and lets rooms get warmer "
+            "while it is expensive. But an owner who feels warm presses boost, and a boost lasts. The retailer pays "
+            "compensation for rooms above 25 °C."
         ),
         states="3 modes of the unit (off, on at 2.8 kW, boost at 5.6 kW) times 16 room temperatures from 20 to 26 °C",
         sources=(
@@ -226,7 +226,7 @@ SCENARIO = Scenario(
             "differ by 20 % in R and C; weather, prices and habits are synthetic"
         ),
         private=(
-            "the owners' behaviour: setpoints, when they press boost and how long it stays on; the physics of the "
+            "the owners' behaviour: setpoints, when they press boost, and how long it stays on; the physics of the "
             "rooms, the weather, prices and the start are public"
         ),
         version=1,

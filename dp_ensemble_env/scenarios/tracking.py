@@ -155,11 +155,11 @@ SCENARIO = Scenario(
         title="Tracking",
         load="pool pumps",
         story=(
-            "A thousand pool pumps clean for about six hours and rest for about ten. For a day their aggregate is to "
-            "follow a signal of up to 20 % of its connected power around the usual level; the squared miss is charged. "
-            "A pump that was switched early comes back early, so every push returns as an echo hours later. The signal "
-            "is known, so the best open loop scores 100: this scenario tests foresight and data, not feedback. The "
-            "miss is also given as a cost for constrained learners."
+            "A thousand pool pumps clean for about six hours and rest for about ten. For a day their total power has "
+            "to follow a signal of up to 20 % of the connected power around the usual level; the cost is the squared "
+            "error. A pump that was switched early comes back early, so every push returns as an echo hours later. The "
+            "signal is known, so the best open loop scores 100: this scenario tests foresight and data, not feedback. "
+            "The error is also available as a cost for constrained learners."
         ),
         states="pump off or on (1 kW) times half hours since it last switched, up to 14 hours",
         sources=(
@@ -167,8 +167,8 @@ SCENARIO = Scenario(
             "case for intelligent pool pumps in Florida (CDC 2013); hours, habits, signal and charges are synthetic"
         ),
         private=(
-            "the chain: how long owners clean and rest, and how much they differ; the signal, the start and that a "
-            "pump either goes on or switches are public"
+            "the chain: how long owners clean and rest, and how much they differ. Public: the signal, the start, and "
+            "the fact that a pump either continues or switches"
         ),
         version=1,
     ),

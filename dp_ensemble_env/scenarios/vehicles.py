@@ -257,23 +257,22 @@ SCENARIO = Scenario(
         title="Vehicles",
         load="cars",
         story=(
-            "A thousand cars charge at home from noon to noon. One that leaves without the energy for its trip costs a "
-            "stop at a public charger. The price moves at random "
-            "between wind surplus (negative), normal and scarce, and is higher from 16:00 to 21:00. A charge put off "
-            "is not always made up: a charger that pauses starts again by itself, one that was switched off is "
-            "forgotten."
+            "A thousand cars charge at home from noon to noon. A car that leaves without enough energy for its trip "
+            "must stop at a public charger, at a cost. The price moves at random between wind surplus (negative), "
+            "normal and scarce, and is higher from 16:00 to 21:00. A postponed charge may be lost: a paused charger "
+            "starts again by itself, but one that was switched off is forgotten."
         ),
         states=(
             "7 places and modes (away, leaving, arrived, paused, off, slow at 3.7 kW, fast at 7.4 kW) times 8 charges "
             "from 0 to 42 kWh"
         ),
         sources=(
-            "synthetic; the powers are 16 and 32 A at 230 V, efficiency 0.9, a day's driving 10 to 14 kWh (60 to 80 km "
-            "at 0.17 kWh/km), prices of the order of wholesale prices where there is much wind"
+            "synthetic; the powers are 16 and 32 A at 230 V, the efficiency is 0.9, a day's driving takes 10 to 14 kWh "
+            "(60 to 80 km at 0.17 kWh/km), and prices resemble wholesale prices in a region with much wind"
         ),
         private=(
-            "the owners' behaviour: whether they charge at once, what is interrupted and what starts again; travel, "
-            "batteries, prices and the start are public"
+            "the owners' behaviour: whether they charge at once, which charges are interrupted, and which start again; "
+            "travel, batteries, prices and the start are public"
         ),
         version=1,
     ),

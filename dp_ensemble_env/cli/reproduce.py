@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from dp_ensemble_env.cli.options import COMMAND_LINE, keeping, say
-from dp_ensemble_env.paper.claims import show_findings
 from dp_ensemble_env.paper.data import BUILDINGS, load_data
-from dp_ensemble_env.paper.run import ReproductionSettings, reproduce
+from dp_ensemble_env.paper.verdicts import show_findings
 from dp_ensemble_env.scenarios.problem import MeterSettings, ProblemSettings
 from dp_ensemble_env.tools.console import Progress
 from dp_ensemble_env.tools.files import check_writable
@@ -46,14 +45,15 @@ class Reproduce:
         problem = ProblemSettings.of(self.meter, date=self.date)
         if problem.meter is None and problem.date is not None:
             raise ValueError("--date is the day of your own meter's event; give one with --meter, or leave it out.")
-        importlib.import_module("matplotlib")  # learn of a missing extra before the work
-        settings = ReproductionSettings(self.output, self.quick, self.seed, COMMAND_LINE.get())
+        from dp_ensemble_env.paper.page import reproduce  # needs matplotlib
+
         with Progress("reading") as monitor, keeping(lambda: "stopped before it was done, run it again"):
             sets = load_data(problem)
             for data in sets[1:]:
                 say(*data.notes, f"results of {data.title} are for {BUILDINGS} noisy copies of the building.")
             check_writable(self.output, folder=True)
-            page, findings = reproduce(settings, sets, monitor)
+            how: dict[str, Any] = {"quick": self.quick, "seed": self.seed, "command": COMMAND_LINE.get()}
+            page, findings = reproduce(self.output, sets, **how, monitor=monitor)
         show_findings(findings)
         claims = page.with_name(page.stem.replace("reproduction", "claims") + ".csv")
         print(f"Page:    {page}\nClaims:  {claims}, {page.stem}.json")

@@ -9,10 +9,16 @@ Nothing but the published matrix is needed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import brentq
+from scipy.special import digamma
+
+from dp_ensemble_env.control.policies import digamma_kernel, solve_standard, taylor_kernel
+from dp_ensemble_env.model import EnsembleModel
 
 FloatArray = NDArray[np.float64]
 #: Relative error below which an entry is a product of its row and column, and a ratio a whole number.
@@ -21,26 +27,13 @@ TOLERANCE = 1e-3
 NEAR = 3e-4
 
 
-@dataclass(frozen=True, eq=False)
-class Disclosure:
-    """What was read off a matrix.
+class Disclosure(NamedTuple):
+    """What was read off a matrix (n, n)."""
 
-    Attributes
-    ----------
-    products : int
-        Entries that are a product of something of the row and something of the column.
-    log_z : ndarray of shape (n,)
-        What the columns were tilted by, up to a constant.
-    matrix : ndarray of shape (n, n)
-        The matrix before the tilt.
-    counts : ndarray of int of shape (n, n), or None
-        Transitions seen; None if what is left are no whole numbers.
-    """
-
-    products: int
-    log_z: FloatArray
-    matrix: FloatArray
-    counts: NDArray[np.int64] | None
+    products: int  # entries that are a product of something of the row and something of the column
+    log_z: FloatArray  # what the columns were tilted by, up to a constant
+    matrix: FloatArray  # before the tilt
+    counts: NDArray[np.int64] | None  # transitions seen; None if what is left are no whole numbers
 
     def __str__(self) -> str:
         tilt = float(np.ptp(self.log_z))
@@ -89,3 +82,56 @@ def tilted(counts: ArrayLike, log_z: ArrayLike) -> FloatArray:
     logs = np.log(np.asarray(counts, dtype=float) + 1.0) + np.asarray(log_z, dtype=float)
     policy: FloatArray = np.exp(logs - np.logaddexp.reduce(logs, axis=1, keepdims=True))
     return policy
+
+
+def disclosed_counts(model: EnsembleModel, time: int) -> Disclosure | None:
+    """Tilt the chain of the model's own counts by z, publish it, and read matrix and counts back without z."""
+    if model.counts is None:
+        return None
+    return disclose(tilted(model.counts, solve_standard(model).log_desirability[time + 1]))
+
+
+def recovery_error(model: EnsembleModel, method: str, k: float) -> float:
+    """Read the true matrix back from the last step of a noise-aware policy alone; return the largest error.
+
+    There z is exp(U_T / γ), which is public, and rows sum to one, so that nothing but the policy has to be known.
+    """
+    kernel = taylor_kernel(model, k) if method == "taylor" else digamma_kernel(model, k)
+    log_z = model.utility[-1] / model.discomfort_penalty
+    logs = np.full(model.default.shape, -np.inf)  # of the policy, which itself may underflow
+    rows = np.repeat(np.arange(model.n_states), np.diff(kernel.indptr))
+    logs[rows, kernel.indices] = kernel.log_values[0] + log_z[kernel.indices]
+    logs -= np.logaddexp.reduce(logs, axis=1, keepdims=True)
+    return float(np.abs(read_back(logs, log_z, method, k) - model.default).max())
+
+
+def read_back(log_policy: FloatArray, log_z: FloatArray, method: str, k: float) -> FloatArray:
+    """Return the matrix P of which the policy is the row-normalised K(P) z."""
+    matrix = np.zeros_like(log_policy)
+    for b, row in enumerate(log_policy):
+        support = np.flatnonzero(row > -np.inf)
+        logs = row[support] - log_z[support]  # log K up to one constant a row
+
+        def entries(shift: float, logs: FloatArray = logs) -> FloatArray:
+            return np.array([_probability(value + shift, method, k) for value in logs])
+
+        # The likeliest entry lies between an equal share and one.
+        low, high = (log_kernel(p, method, k) - logs.max() for p in (1 / len(logs), 1.0))
+        shift = low if low == high else brentq(lambda c: entries(c).sum() - 1.0, low - 1e-9, high + 1e-9, xtol=1e-14)  # noqa: B023
+        matrix[b, support] = entries(shift)
+    return matrix
+
+
+def log_kernel(p: float, method: str, k: float) -> float:
+    """Return log K of one entry: the approximation of E[log x] by Taylor, or its value."""
+    if method == "taylor":
+        return math.log(p) - (1 - p) / (2 * p * (k + 1))
+    return float(digamma(k * p) - digamma(k))
+
+
+def _probability(log_k: float, method: str, k: float) -> float:
+    """Invert the kernel, which rises in p."""
+    low, high = -25.0, 1.0
+    if log_kernel(math.exp(low), method, k) >= log_k:
+        return 0.0
+    return math.exp(brentq(lambda x: log_kernel(math.exp(x), method, k) - log_k, low, high, xtol=1e-15, rtol=1e-14))

@@ -16,23 +16,13 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.patches import Rectangle
 
 from dp_ensemble_env.chain.calendar import select_days
-from dp_ensemble_env.paper.claims import NAMES, PAPER_EPSILON, distance, percent
+from dp_ensemble_env.paper import measures as m
 from dp_ensemble_env.paper.data import H
-from dp_ensemble_env.paper.measures import (
-    COMPOSED,
-    DELTA,
-    FORMULA,
-    KS,
-    LEADING,
-    ONE,
-    ONE_STEP,
-    PAIR,
-    PRINTED,
-    THEOREM2,
-    WORST,
-)
+from dp_ensemble_env.paper.measures import DELTA, FORMULA, KS, NAMES, PAPER_EPSILON
 from dp_ensemble_env.paper.study import Study
+from dp_ensemble_env.paper.verdicts import distance, percent
 from dp_ensemble_env.reporting import plots as p
+from dp_ensemble_env.reporting.charts import Chart, Series, hours, power_chart
 
 #: The row and its neighbour, in all figures.
 INPUTS = (("the row", p.BLUE, "o"), ("its neighbour", p.RED, "^"))
@@ -45,17 +35,20 @@ FONTS: Any = {
     "legend.fontsize": 7.5,
 }
 DPI = 300
+LINE: dict[str, Any] = {"ms": 4.5, "lw": 1.4}
 DRAWN = "mean of policies drawn"
+#: Corners of the triangle that stands for three probabilities.
+CORNERS = np.array([[0.0, 0.0], [0.5, np.sqrt(3) / 2], [1.0, 0.0]])
 
 
-def draw_all(study: Study, folder: Path) -> list[tuple[str, Path, str]]:
-    """Draw every figure; return name, path of the PNG and caption."""
-    drawn = []
+def draw_all(study: Study, folder: Path) -> dict[str, tuple[Path, str]]:
+    """Draw every figure; return path of the PNG and caption of each."""
+    drawn = {}
     with p.look(FONTS):
         for name, (title, row, draw) in FIGURES.items():
             if study.row is not None or not row:
                 path = folder / f"{name}.png"
-                drawn.append((title, path, draw(study, path)))
+                drawn[title] = path, draw(study, path)
     return drawn
 
 
@@ -135,22 +128,10 @@ def _releases(study: Study, path: Path) -> str:
     row = study.the_row
     figure, panels = p.subplots(2, 1, figsize=(p.COLUMN, 6.4))
     for axes, k, letter in zip(panels, KS, "ab", strict=True):
-        _triangle(axes, study)
-        clouds = [
-            (row.on_triple(points) @ p.CORNERS, color, marker, f"copies of {name}")
-            for points, (name, color, marker) in zip(study.clouds[k], INPUTS, strict=True)
-        ]
-        p.scatter_in_turns(axes, clouds, s=5, alpha=0.45, lw=0)
-        for values, (name, color, marker) in zip((row.row, row.adjacent), INPUTS, strict=True):
-            style = {"s": 45, "color": color, "marker": marker, "ec": "white", "lw": 0.9, "zorder": 5}
-            axes.scatter(*(row.on_triple(values) @ p.CORNERS), label=name, **style)
-        epsilon = study.at(study.epsilon[PAIR], k)
+        _triangle(axes, study, study.clouds[k], (row.row, row.adjacent), "copies of {}", "{}")
+        epsilon = study.at(study.epsilon[m.PAIR], k)
         axes.set_title(f"({letter}) k = {k:g}: exact ε = {epsilon:.2f} at δ = {DELTA:g}", loc="center")
-    handles, labels = panels[0].get_legend_handles_labels()
-    legend = figure.legend(handles, labels, loc="outside lower center", ncols=2, handletextpad=0.2, handlelength=1.5)
-    shown: list[Any] = list(legend.legend_handles)
-    for handle, size in zip(shown, (14, 14, 45, 45), strict=True):
-        handle.set_sizes([size])  # the small points would hardly be seen
+    _triangle_legend(figure, *panels[0].get_legend_handles_labels(), handletextpad=0.2, handlelength=1.5)
     _save(figure, path)
     return (
         f"{study.effort.points} private copies of row {row.state + 1}, and as many of its neighbour (h = {H:g}), "
@@ -177,36 +158,24 @@ def _stochastic(study: Study, path: Path) -> str:
 
 
 def _average(study: Study, path: Path) -> str:
-    row = study.the_row
     figure, grid = p.subplots(4, 1, figsize=(p.COLUMN, 9.0), height_ratios=(1.75, 1.75, 1, 1))
     for axes, k, letter in zip(grid[:2], KS, "ab", strict=True):
-        _triangle(axes, study)
-        clouds = [
-            (row.on_triple(points) @ p.CORNERS, color, marker, f"policies for {name}")
-            for points, (name, color, marker) in zip(study.policy_clouds[k], INPUTS, strict=True)
-        ]
-        p.scatter_in_turns(axes, clouds, s=5, alpha=0.45, lw=0)
-        for values, (name, color, marker) in zip(study.adjacent["average-exact", k], INPUTS, strict=True):
-            style = {"s": 45, "color": color, "marker": marker, "ec": "white", "lw": 0.9, "zorder": 5}
-            axes.scatter(*(row.on_triple(values) @ p.CORNERS), label=f"expectation, {name}", **style)
+        expected = study.adjacent["average-exact", k]
+        _triangle(axes, study, study.policy_clouds[k], expected, "policies for {}", "expectation, {}")
         axes.set_title(f"({letter}) policies of {study.effort.points} releases, k = {k:g}", loc="center")
     for axes, k, letter in zip(grid[2:], KS, "cd", strict=True):
         _pair_bars(axes, study, [("average-exact", k)], study.policy_clouds[k])
         axes.set_title(f"({letter}) expectation at k = {k:g}: L1 distance {distance(study.l1['average-exact', k])}")
         axes.set_ylabel(f"probability at {_clock(study)}")
     grid[2].set_xlabel("")
-    handles, labels = grid[0].get_legend_handles_labels()
-    bars, names = grid[2].get_legend_handles_labels()
-    cross = names.index(DRAWN)
+    (handles, labels), (bars, names) = (grid[i].get_legend_handles_labels() for i in (0, 2))
     style = {"handlelength": 1.2, "handletextpad": 0.3, "columnspacing": 1.0}
-    legend = figure.legend([*handles, bars[cross]], [*labels, DRAWN], loc="outside lower center", ncols=2, **style)
-    for handle, size in zip(list(legend.legend_handles)[:4], (14, 14, 45, 45), strict=True):
-        handle.set_sizes([size])
+    _triangle_legend(figure, [*handles, bars[names.index(DRAWN)]], [*labels, DRAWN], **style)
     top = max(axes.get_ylim()[1] for axes in grid[2:])
     for axes in grid[2:]:
         axes.set_ylim(0, top)
     _save(figure, path)
-    share = float(study.adjacent["average-exact", 50.0][0][list(row.triple)].sum())
+    share = float(study.adjacent["average-exact", 50.0][0][list(study.the_row.triple)].sum())
     held = _some(study) and f"{_some(study)} They hold {percent(share, 0)} of the expected policy at k = 50."
     return (
         f"Average value approach in the same state at {_clock(study)}. (a), (b) Policies solved on "
@@ -217,8 +186,36 @@ def _average(study: Study, path: Path) -> str:
     )
 
 
-def _triangle(axes: Any, study: Study) -> None:
-    p.triangle_axes(axes, [f"level {state + 1}" for state in study.the_row.triple])
+def _triangle(axes: Any, study: Study, clouds: Any, points: Any, of_cloud: str, of_point: str) -> None:
+    """Draw two clouds of distributions over the three most likely successors, and one large marker for each.
+
+    The clouds are drawn in ten turns, so that neither hides the other.
+    """
+    axes.fill(*CORNERS.T, color="0.95", zorder=0)
+    axes.plot(*np.vstack([CORNERS, CORNERS[:1]]).T, color="0.5", lw=1)
+    for (x, y), state, top in zip(CORNERS, study.the_row.triple, (False, True, False), strict=True):
+        place = {"ha": "center", "va": "bottom" if top else "top"}
+        axes.text(x, y + (0.03 if top else -0.045), f"level {state + 1}", **place)
+    axes.set_aspect("equal")
+    axes.set_axis_off()
+    axes.set(xlim=(-0.12, 1.12), ylim=(-0.12, 0.97))
+    small: dict[str, Any] = {"s": 5, "alpha": 0.45, "lw": 0}
+    large: dict[str, Any] = {"s": 45, "ec": "white", "lw": 0.9, "zorder": 5}
+    for turn in range(10):
+        for cloud, (name, color, marker) in zip(clouds, INPUTS, strict=True):
+            places, label = study.the_row.on_triple(cloud)[turn::10] @ CORNERS, of_cloud.format(name)
+            axes.scatter(
+                *places.T, color=color, marker=marker, label=None if turn else label, zorder=2 + turn / 10, **small
+            )
+    for values, (name, color, marker) in zip(points, INPUTS, strict=True):
+        place = study.the_row.on_triple(values) @ CORNERS
+        axes.scatter(*place, color=color, marker=marker, label=of_point.format(name), **large)
+
+
+def _triangle_legend(figure: Any, handles: Any, labels: Any, **style: Any) -> None:
+    legend = figure.legend(handles, labels, loc="outside lower center", ncols=2, **style)
+    for handle, size in zip(list(legend.legend_handles)[:4], (14, 14, 45, 45), strict=True):
+        handle.set_sizes([size])  # the small points would hardly be seen
 
 
 def _pair_bars(axes: Any, study: Study, cases: Sequence[tuple[str, float]], samples: Any = None) -> None:
@@ -247,33 +244,26 @@ def _pair_bars(axes: Any, study: Study, cases: Sequence[tuple[str, float]], samp
 
 
 # ------------------------------------------------------------------ Figure 7
-def _event(study: Study, path: Path) -> str:
-    model = study.data.model
-    figure, axes = p.subplots(figsize=(p.COLUMN, 4.0))
-    p.power_axes(axes, model)
-    axes.set_ylabel(f"power of {model.buildings} buildings, MW")
-    lines = {
-        "uncontrolled": ("uncontrolled", 0.0),
-        "ad-hoc": ("ad-hoc practice", 0.0),
-        "standard": ("standard (optimum)", 0.0),
-        "taylor": ("Taylor", 50.0),
-        "digamma": ("Digamma", 50.0),
-        "average-exact": ("average value", 50.0),
+def event_chart(study: Study) -> Chart:
+    """Power in the event: left alone, by today's practice, by the optimum, by policies that expect k = 50, learned."""
+    clock = hours(study.data.model).tolist()
+    looks = {
+        ("uncontrolled", 0.0): ("uncontrolled", "red", ""),
+        ("ad-hoc", 0.0): ("ad-hoc practice", "black", "8 3 2 3"),
+        ("standard", 0.0): ("standard (optimum)", "blue", ""),
+        ("taylor", 50.0): ("Taylor", "orange", "6 4"),
+        ("digamma", 50.0): ("Digamma", "pink", "3 3"),
+        ("average-exact", 50.0): ("average value", "green", ""),
     }
-    hours = p.hours(model)
-    every = max(1, model.horizon // 6)
-    for shift, (method, (label, k)) in enumerate(lines.items()):
-        look = p.LOOKS[method]
-        style: dict[str, Any] = {"color": look.color, "ls": look.line, "marker": look.marker, "ms": 4, "lw": 1.5}
-        style["markevery"] = (shift % every, every)
-        axes.plot(hours, study.events[method, k].power_kw / 1e3, label=label, **style)
-    if study.learned:
-        best, look = study.learned[0], p.LOOKS["learned"]
-        style = {"color": look.color, "ls": "none", "marker": look.marker, "ms": 6, "mec": p.BLACK, "mew": 0.4}
-        axes.plot(hours, best.outcome.power_kw / 1e3, label=f"learned: {best.name}", **style)
-    _below(axes, 2, handlelength=3)
-    axes.margins(x=0.02)
-    _save(figure, path)
+    powers = [(study.events[key].power_kw, *look) for key, look in looks.items()]
+    powers += [(best.outcome.power_kw, f"learned: {best.name}", "sky", "2 3") for best in study.learned[:1]]
+    lines = [Series(name, clock, (kw / 1e3).tolist(), color=color, dash=dash) for kw, name, color, dash in powers]
+    return power_chart(study.data.model, f"The event, {study.data.title}", lines)
+
+
+def _event(study: Study, path: Path) -> str:
+    p.draw_chart(event_chart(study), path, vector=True)
+    model = study.data.model
     learned = ", ".join(f"{one.name} {one.outcome.score:.1f} after {one.steps:,} steps" for one in study.learned)
     no_baseline = model.event is None or model.event.baseline_kw is None
     return (
@@ -292,21 +282,20 @@ def _trade_off(study: Study, path: Path) -> str:
     ks = np.array(study.effort.ks)
     upper = grid[0, 0]
     lines = {
-        "taylor": ("Taylor, exact", "taylor", "-"),
-        f"taylor{FORMULA}": ("Taylor, Corollary 1", "taylor", "--"),
-        "digamma": ("Digamma, exact", "digamma", "-"),
-        f"digamma{FORMULA}": ("Digamma, Corollary 2", "digamma", "--"),
-        "average-exact": ("averaged policy, exact", "average-exact", "-"),
-        ONE: ("one release, exact", "one release", "-"),
-        ONE_STEP: ("one release, one-step", "one release", "--"),
-        LEADING: ("Corollary 3 corrected", "best-price", ":"),
+        "taylor": ("Taylor, exact", p.ORANGE, "s", "-"),
+        f"taylor{FORMULA}": ("Taylor, Corollary 1", p.ORANGE, "s", "--"),
+        "digamma": ("Digamma, exact", p.PINK, "^", "-"),
+        f"digamma{FORMULA}": ("Digamma, Corollary 2", p.PINK, "^", "--"),
+        "average-exact": ("averaged policy, exact", p.GREEN, "D", "-"),
+        m.ONE: ("one release, exact", p.BLUE, "p", "-"),
+        m.ONE_STEP: ("one release, one-step", p.BLUE, "p", "--"),
+        m.LEADING: ("Corollary 3 corrected", p.BLACK, "P", ":"),
     }
-    for name, (label, like, dash) in lines.items():
-        look, values = p.LOOKS[like], np.array(study.cost[name])
-        style = {"color": look.color, "marker": look.marker, "ms": 4.5, "lw": 1.4, "ls": dash, "label": label}
-        style["mfc"] = look.color if dash == "-" else "white"
+    for name, (label, color, marker, dash) in lines.items():
         errors = study.cost_error.get(name)
-        upper.errorbar(ks, values, None if errors is None else 2 * np.array(errors), capsize=2, **style)
+        style = {"color": color, "marker": marker, "ls": dash, "mfc": color if dash == "-" else "white", **LINE}
+        bars = None if errors is None else 2 * np.array(errors)
+        upper.errorbar(ks, study.cost[name], bars, capsize=2, label=label, **style)
     _k_axis(upper, ks)
     upper.set(yscale="log", ylabel="cost of privacy, $ per building", title="(a) cost")
     _plain_y(upper)
@@ -314,8 +303,8 @@ def _trade_off(study: Study, path: Path) -> str:
     if study.row is not None:
         _epsilon_panel(grid[1, 0], study, ks)
     _save(figure, path)
-    printed = study.cost[PRINTED]
-    near, far = (np.array(study.cost[name]) / study.cost[ONE] for name in (LEADING, ONE_STEP))
+    printed = study.cost[m.PRINTED]
+    near, far = (np.array(study.cost[name]) / study.cost[m.ONE] for name in (m.LEADING, m.ONE_STEP))
     text = (
         "(a) Cost of privacy against k: filled markers, the exact loss of the deployed policy (bars: two standard "
         "errors, where they can be seen); open markers, formulas. Those of Corollaries 1 and 2 can only lie above the "
@@ -340,15 +329,15 @@ def _below(axes: Any, columns: int, **options: Any) -> None:
 
 def _epsilon_panel(axes: Any, study: Study, ks: Any) -> None:
     styles = {
-        COMPOSED: ("average of 1000, composed", p.GREEN, "D", "-"),
-        THEOREM2: ("one release, Theorem 2", p.BLACK, "s", "--"),
-        WORST: ("one release, exact, worst row", p.BLUE, "p", "-"),
-        PAIR: ("one release, exact, this pair", p.SKY, "o", "-."),
+        m.COMPOSED: ("average of 1000, composed", p.GREEN, "D", "-"),
+        m.THEOREM2: ("one release, Theorem 2", p.BLACK, "s", "--"),
+        m.WORST: ("one release, exact, worst row", p.BLUE, "p", "-"),
+        m.PAIR: ("one release, exact, this pair", p.SKY, "o", "-."),
     }
     for name, (label, color, marker, line) in styles.items():
         values = np.array(study.epsilon[name])
         shown = np.where(values > 0, values, np.nan)  # zero has no place on a logarithmic axis
-        axes.plot(ks, shown, color=color, marker=marker, ls=line, ms=4.5, lw=1.4, label=label)
+        axes.plot(ks, shown, color=color, marker=marker, ls=line, label=label, **LINE)
     published = sorted(PAPER_EPSILON)
     style = {"color": p.RED, "ls": "none", "marker": "*", "ms": 9, "mec": "white", "mew": 0.5, "zorder": 5}
     axes.plot(published, [PAPER_EPSILON[k] for k in published], label="published", **style)
@@ -385,7 +374,7 @@ def _misprints(study: Study, path: Path) -> str:
     }
     for name, (label, color, marker, dash) in looks.items():
         values = [line[f"{name} L1"] for line in lines]
-        left.plot(ks, values, color=color, marker=marker, ls=dash, ms=4.5, lw=1.4, label=label)
+        left.plot(ks, values, color=color, marker=marker, ls=dash, label=label, **LINE)
     noise = [float(np.sum(line["Monte Carlo policy error"])) for line in lines]
     left.fill_between(ks, 1e-9, noise, color="0.85", lw=0, label="Monte Carlo error", zorder=0)
     _k_axis(left, ks)
@@ -397,7 +386,7 @@ def _misprints(study: Study, path: Path) -> str:
     for name in ("printed", "corrected"):
         label, color, marker, dash = looks[name]
         values = [line[f"{name} cost"] for line in lines]
-        right.plot(ks, values, color=color, marker=marker, ls=dash, ms=4.5, lw=1.4, label=label)
+        right.plot(ks, values, color=color, marker=marker, ls=dash, label=label, **LINE)
     error = [2 * line["Monte Carlo cost error"] for line in lines]
     values = [line["Monte Carlo cost"] for line in lines]
     right.errorbar(ks, values, error, color=p.BLACK, ls="none", marker="x", ms=5, capsize=2, label="Monte Carlo")

@@ -1,7 +1,7 @@
 """What Section VI measures, each a plain function of a model or of one row of its matrix.
 
 Releases of the row and how private they are; policies of adjacent rows; the event as it is played; costs; learners; and
-what the paper misprints, against Monte Carlo (E2, E3) or by reading the matrix back (E8).
+what the paper misprints, against Monte Carlo (E2, E3).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy.integrate import quad
-from scipy.optimize import bisect, brentq
-from scipy.special import betainc, digamma
+from scipy.optimize import bisect
+from scipy.special import betainc
 
 from dp_ensemble_env.agents import evaluate, make_agent
 from dp_ensemble_env.agents.plans import shed_prices
@@ -27,19 +27,17 @@ from dp_ensemble_env.control.lsmdp import LogKernel, solve
 from dp_ensemble_env.control.policies import (
     average_policy,
     average_policy_as_printed,
-    digamma_kernel,
     expansion_values,
     solve_policy,
     solve_standard,
     standard_policy,
-    taylor_kernel,
     tilted_policy,
 )
 from dp_ensemble_env.envs.actions import price_tilts
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.paper.data import H, PickedRow
-from dp_ensemble_env.paper.disclosure import Disclosure, disclose, tilted
+from dp_ensemble_env.paper.disclosure import log_kernel
 from dp_ensemble_env.privacy.accounting.compose import RowGroup, composed_epsilon
 from dp_ensemble_env.privacy.accounting.divergence import pair_delta, pair_epsilon, worst_case_epsilon
 from dp_ensemble_env.privacy.accounting.theorem2 import theorem2_epsilon
@@ -56,8 +54,8 @@ DRAWS = 1000
 CONFIDENCE = 0.99
 #: Figures 5 and 6 show the policy at this time of day.
 CLOCK = np.timedelta64(12 * 60 + 45, "m")
-#: Policies that expect the noise.
-AWARE = ("taylor", "digamma", "average-exact")
+#: Policies that expect the noise, with their names.
+NAMES = {"taylor": "Taylor", "digamma": "Digamma", "average-exact": "average value"}
 
 #: Names of the costs that belong to one release or to Corollary 3; the ending of those by the paper's own formulas.
 ONE, ONE_STEP, LEADING, PRINTED = (
@@ -74,6 +72,19 @@ THEOREM2, WORST, PAIR, COMPOSED = (
     "exact, this pair",
     "average of 1000, composed",
 )
+
+#: Published L1 distances of the policies of adjacent rows, and published ε by k.
+PAPER_L1 = {
+    ("taylor", 50.0): 0.0493,
+    ("taylor", 200.0): 0.0482,
+    ("digamma", 50.0): 0.0494,
+    ("digamma", 200.0): 0.0482,
+    ("average-exact", 50.0): 0.0479,
+    ("average-exact", 200.0): 0.0476,
+}
+PAPER_EPSILON = {50.0: 0.88, 200.0: 5.45}
+#: A row of three successors with one z, fitted so that it gives all six published L1 distances.
+INSTANCE_ROW, INSTANCE_LOG_Z = (0.8224, 0.0222, 0.1555), (0.9854, 0.0, 2.2244)
 
 
 @dataclass(frozen=True)
@@ -100,6 +111,42 @@ class Learned(NamedTuple):
     name: str
     steps: int
     outcome: Outcome
+
+
+class RatioSearch(NamedTuple):
+    """What Theorem 2 can give at the paper's two k: the largest ratio, and the pair nearest to the published one."""
+
+    ratio: float
+    nearest: tuple[float, float]
+    settings: int
+
+
+# ------------------------------------------------------------------ without data
+def instance_l1() -> dict[tuple[str, float], float]:
+    """L1 distances of the policies of the three-state row and its neighbour, for one step with that z."""
+    row = np.array(INSTANCE_ROW) / sum(INSTANCE_ROW)
+    utility = np.stack([np.zeros(3), INSTANCE_LOG_Z])
+    pair = [EnsembleModel(np.tile(p, (3, 1)), np.arange(3.0), utility, 1.0) for p in (row, row + [0.0, -H / 2, H / 2])]
+    policies = {key: [solve_policy(either, *key)[0, 0] for either in pair] for key in PAPER_L1}
+    return {key: float(np.abs(first - second).sum()) for key, (first, second) in policies.items()}
+
+
+def search_ratio(omegas: Sequence[float] | None = None, rests: Sequence[float] | None = None) -> RatioSearch:
+    """Search Theorem 2's parameters (ω, ω̄ and the size of W) for the published pair of ε."""
+    omegas = np.geomspace(0.005, 0.49, 14).tolist() if omegas is None else omegas
+    rests = (0.001, 0.01, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8) if rests is None else rests
+    pairs = np.array(
+        [
+            [theorem2_epsilon(k, H, omega, rest, size, DELTA) for k in KS]
+            for size in (2, 3, 5)
+            for omega in omegas
+            for rest in rests
+            if size * omega <= 1 - rest and 1 - rest - omega > H / 2
+        ]
+    )
+    wanted = np.array([PAPER_EPSILON[k] for k in KS])
+    nearest = pairs[np.argmin(np.abs(np.log(pairs / wanted)).max(axis=1))]
+    return RatioSearch(float((pairs[:, 1] / pairs[:, 0]).max()), (float(nearest[0]), float(nearest[1])), len(pairs))
 
 
 # ------------------------------------------------------------------ releases of the row
@@ -176,7 +223,7 @@ def adjacent_policies(
     pair = (model, row.adjacent_model(model))
     return {
         (name, k): tuple(solve_policy(either, name, k)[time, row.state] for either in pair)  # type: ignore[misc]
-        for name in ("standard", *AWARE)
+        for name in ("standard", *NAMES)
         for k in KS
     }
 
@@ -204,14 +251,14 @@ def event_outcomes(model: EnsembleModel, seed: int) -> dict[tuple[str, float], O
         ("standard", 0.0): event_outcome(model, standard_policy(model)),
     }
     for k in KS:
-        outcomes |= {(name, k): event_outcome(model, solve_policy(model, name, k)) for name in AWARE}
+        outcomes |= {(name, k): event_outcome(model, solve_policy(model, name, k)) for name in NAMES}
         outcomes["average-sampled", k] = event_outcome(model, average_policy(model, k, "sampled", DRAWS, seed))
     return outcomes
 
 
 def aware_outcomes(model: EnsembleModel, ks: Sequence[float]) -> dict[str, list[Outcome]]:
     """Play the event with the policies that expect the noise, for each k."""
-    return {name: [event_outcome(model, solve_policy(model, name, k)) for k in ks] for name in AWARE}
+    return {name: [event_outcome(model, solve_policy(model, name, k)) for k in ks] for name in NAMES}
 
 
 def peak_time(model: EnsembleModel, uncontrolled_kw: FloatArray) -> int:
@@ -347,57 +394,3 @@ def misprint_line(model: EnsembleModel, time: int, state: int, k: float, draws: 
         "Monte Carlo cost": float(losses.mean()),
         "Monte Carlo cost error": float(losses.std(ddof=1) / math.sqrt(draws)),
     }
-
-
-def disclosed_counts(model: EnsembleModel, time: int) -> Disclosure | None:
-    """Tilt the chain of the model's own counts by z, publish it, and read matrix and counts back without z."""
-    if model.counts is None:
-        return None
-    return disclose(tilted(model.counts, solve_standard(model).log_desirability[time + 1]))
-
-
-def recovery_error(model: EnsembleModel, method: str, k: float) -> float:
-    """Read the true matrix back from the last step of a noise-aware policy alone; return the largest error.
-
-    There z is exp(U_T / γ), which is public, and the rows of the matrix sum to
-    one, so that nothing but the policy has to be known.
-    """
-    kernel = taylor_kernel(model, k) if method == "taylor" else digamma_kernel(model, k)
-    log_z = model.utility[-1] / model.discomfort_penalty
-    logs = np.full(model.default.shape, -np.inf)  # of the policy, which itself may underflow
-    rows = np.repeat(np.arange(model.n_states), np.diff(kernel.indptr))
-    logs[rows, kernel.indices] = kernel.log_values[0] + log_z[kernel.indices]
-    logs -= np.logaddexp.reduce(logs, axis=1, keepdims=True)
-    return float(np.abs(read_back(logs, log_z, method, k) - model.default).max())
-
-
-def read_back(log_policy: FloatArray, log_z: FloatArray, method: str, k: float) -> FloatArray:
-    """Return the matrix P of which the policy is the row-normalised K(P) z."""
-    matrix = np.zeros_like(log_policy)
-    for b, row in enumerate(log_policy):
-        support = np.flatnonzero(row > -np.inf)
-        logs = row[support] - log_z[support]  # log K up to one constant a row
-
-        def entries(shift: float, logs: FloatArray = logs) -> FloatArray:
-            return np.array([_probability(value + shift, method, k) for value in logs])
-
-        # The likeliest entry lies between an equal share and one.
-        low, high = (log_kernel(p, method, k) - logs.max() for p in (1 / len(logs), 1.0))
-        shift = low if low == high else brentq(lambda c: entries(c).sum() - 1.0, low - 1e-9, high + 1e-9, xtol=1e-14)  # noqa: B023
-        matrix[b, support] = entries(shift)
-    return matrix
-
-
-def log_kernel(p: float, method: str, k: float) -> float:
-    """Return log K of one entry: the approximation of E[log x] by Taylor, or its value."""
-    if method == "taylor":
-        return math.log(p) - (1 - p) / (2 * p * (k + 1))
-    return float(digamma(k * p) - digamma(k))
-
-
-def _probability(log_k: float, method: str, k: float) -> float:
-    """Invert the kernel, which rises in p."""
-    low, high = -25.0, 1.0
-    if log_kernel(math.exp(low), method, k) >= log_k:
-        return 0.0
-    return math.exp(brentq(lambda x: log_kernel(math.exp(x), method, k) - log_k, low, high, xtol=1e-15, rtol=1e-14))

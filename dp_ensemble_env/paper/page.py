@@ -1,38 +1,46 @@
-"""The page of the reproduction, to be followed without the paper at hand."""
+"""The reproduction from its data sets to its folder, and its page, which can be followed without the paper."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from dp_ensemble_env.paper.claims import (
+from dp_ensemble_env.paper.claims import judge_claims
+from dp_ensemble_env.paper.data import BUILDINGS, METER, RULE, THEORY, DataSet
+from dp_ensemble_env.paper.figures import draw_all, event_chart
+from dp_ensemble_env.paper.measures import FULL, NAMES, QUICK, RatioSearch, search_ratio
+from dp_ensemble_env.paper.study import STAGES, Study, Table, run_study, study_tables
+from dp_ensemble_env.paper.verdicts import (
     ABOUT_15,
+    CLAIM_HEADINGS,
     DISTINCT,
     INDISTINCT,
     L1_TOLERANCE,
     MARKS,
-    NAMES,
     SIMILAR_L1,
     SLIGHTLY,
     SLIGHTLY_DEARER,
     Finding,
-    RatioSearch,
+    claim_rows,
     combine,
+    counts,
     failing,
     gather,
     percent,
     set_up,
     tally,
 )
-from dp_ensemble_env.paper.data import METER, RULE, THEORY
-from dp_ensemble_env.paper.figures import draw_all
-from dp_ensemble_env.paper.study import Study
-from dp_ensemble_env.paper.tables import Table
-from dp_ensemble_env.reporting.charts import Chart, Series, power_chart
-from dp_ensemble_env.reporting.page import OWNER_WORDS, Cell, Page
-from dp_ensemble_env.reporting.plots import draw_chart, hours
+from dp_ensemble_env.reporting.page import OWNER_ONLY, OWNER_WORDS, Cell, Page
+from dp_ensemble_env.reporting.provenance import versions
+from dp_ensemble_env.reporting.tables import write_csv
+from dp_ensemble_env.tools.console import Monitor, Silent
+from dp_ensemble_env.tools.files import write_json
+from dp_ensemble_env.tools.validation import check_count
 
 INTRODUCTION = (
     "A demand-response aggregator steers the power of 100 buildings by changing the probabilities with which they move "
@@ -88,26 +96,100 @@ MISPRINTS = (
 )
 
 
-def write_page(
+@dataclass(frozen=True)
+class Reproduction:
+    """What was computed and judged, and how."""
+
+    studies: list[Study]
+    findings: dict[str, list[Finding]]
+    search: RatioSearch
+    command: str
+    seed: int
+    quick: bool
+    seconds: float
+
+    def how(self) -> list[str]:
+        """Say how the page was made."""
+        return [
+            f"Command: `{self.command}`",
+            f"Seed {self.seed} for every draw and every learner; the {BUILDINGS} buildings of any data set are always "
+            "made with seed 0.",
+            "Versions: " + ", ".join(f"{name} {value}" for name, value in versions().items()) + ".",
+            f"Computed in {self.seconds:.0f} seconds, figures not counted.",
+            *(f"{study.data.title}: {study.data.provenance}" for study in self.studies),
+            "Beside this page: the claims as CSV, all tables as JSON, and for each data set a folder with "
+            "the figures as PNG and SVG and the tables as CSV.",
+        ]
+
+
+def reproduce(
     folder: Path,
-    studies: list[Study],
-    tables: Mapping[str, list[Table]],
-    findings: dict[str, list[Finding]],
-    search: RatioSearch,
-    made: list[str],
-    quick: bool,
-    suffix: str = "",
-) -> Path:
+    sets: list[DataSet],
+    *,
+    quick: bool = False,
+    seed: int = 0,
+    command: str = "dp_ensemble_env.paper",
+    monitor: Monitor | None = None,
+) -> tuple[Path, dict[str, list[Finding]]]:
+    """Compute, judge and write; return the page and the findings of each data set."""
+    check_count(seed, "seed", 0)
+    monitor, started, done = monitor or Silent(), time.perf_counter(), count()
+    monitor.stage("computing", len(sets) * STAGES + 2)
+    monitor.advance(next(done), "Theorem 2 searched for the published ε")
+    search = search_ratio()
+    studies, findings = [], {THEORY: judge_claims(None, search)}
+    for data in sets:
+
+        def say(words: str, title: str = data.title) -> None:
+            monitor.advance(next(done), f"{title}: {words}")
+
+        studies.append(run_study(data, QUICK if quick else FULL, seed, say))
+        findings[data.title] = judge_claims(studies[-1], search)
+    monitor.advance(next(done), "figures and page")
+    made = Reproduction(studies, findings, search, command, seed, quick, time.perf_counter() - started)
+    tables = {study.data.title: study_tables(study) for study in studies}
+    for study in studies:
+        for table in tables[study.data.title]:
+            table.write(folder / study.data.slug)
+    suffix = OWNER_ONLY if any(data.slug == METER for data in sets) else ""
+    write_csv(folder / f"claims{suffix}.csv", CLAIM_HEADINGS, claim_rows(findings))
+    write_json(folder / f"reproduction{suffix}.json", record(made, tables))
+    return write_page(made, tables, folder, suffix), findings
+
+
+def record(made: Reproduction, tables: dict[str, list[Table]]) -> dict[str, Any]:
+    """Return everything for machines."""
+    return {
+        "command": made.command,
+        "seed": made.seed,
+        "quick": made.quick,
+        "versions": versions(),
+        "theorem2_search": made.search._asdict(),
+        "tally": counts(made.findings),
+        "claims": [dict(zip(CLAIM_HEADINGS, row, strict=True)) for row in claim_rows(made.findings)],
+        "data": {
+            study.data.title: {
+                "provenance": study.data.provenance,
+                "row": None if study.row is None else study.row.state + 1,
+                "note": "no row qualifies" if study.row is None else study.row.note,
+                "tables": {table.name: table.records() for table in tables[study.data.title]},
+            }
+            for study in made.studies
+        },
+    }
+
+
+def write_page(made: Reproduction, tables: dict[str, list[Table]], folder: Path, suffix: str) -> Path:
     """Draw the figures and write everything into one HTML file, whose name gets the suffix."""
+    studies, findings = made.studies, made.findings
     page = Page("Privacy-aware load ensemble control: the case study, computed again")
-    if any(study.data.slug == METER for study in studies):
+    if suffix:
         page.warning(OWNER_WORDS)
-    chart = event_chart(studies[0])
-    picture = draw_chart(chart, folder / studies[0].data.slug / "event.png", vector=True)
-    page.takeaways(takeaways(studies, findings), chart, picture)
+    figures = [draw_all(study, folder / study.data.slug) for study in studies]
+    page.takeaways(takeaways(studies, findings), event_chart(studies[0]), figures[0]["Figure 7"][0])
     page.heading("About this page", short="About")
     page.text(INTRODUCTION)
-    if quick:
+    if made.quick:
         page.text("This is a quick run: fewer samples and grid points, and learners trained for a short while only.")
     _failures(page, findings)
     page.heading("Symbols and words", short="Symbols")
@@ -127,9 +209,8 @@ def write_page(
     page.items(RULES)
     page.text(
         f"'{THEORY.capitalize()}' are claims that need no meter: the six published L1 distances on a row of three "
-        "successors, and Theorem 2 searched over "
-        f"{search.settings} settings. The row was fitted to the six distances, so that it shows no more than that they "
-        "are consistent with the formulas. Click a heading to sort."
+        f"successors, and Theorem 2 searched over {made.search.settings} settings. The row was fitted to the six "
+        "distances, so that it shows no more than that they are consistent with the formulas. Click a heading to sort."
     )
     claims = gather(findings).items()
     _claims_table(page, {words: one for words, one in claims if not set_up(one)}, list(findings))
@@ -137,32 +218,11 @@ def write_page(
     page.text("Facts of the paper's data and event, and what takes their place here.")
     facts = {words: one for words, one in claims if set_up(one)}
     _claims_table(page, facts, [data for data in findings if data != THEORY])
-    for study in studies:
-        _section(page, study, tables[study.data.title], folder / study.data.slug)
+    for study, drawn in zip(studies, figures, strict=True):
+        _section(page, study, {table.name: table for table in tables[study.data.title]}, drawn)
     page.heading("How this was made")
-    page.items(made)
+    page.items(made.how())
     return page.write(folder / f"reproduction{suffix}.html")
-
-
-def event_chart(study: Study) -> Chart:
-    """Power in the event: left alone, by today's practice, by the optimum, by policies that expect k = 50, learned."""
-    clock = hours(study.data.model).tolist()
-    looks = {
-        ("uncontrolled", 0.0): ("uncontrolled", "red", ""),
-        ("ad-hoc", 0.0): ("ad-hoc practice", "black", "8 3 2 3"),
-        ("standard", 0.0): ("standard (optimum)", "blue", ""),
-        ("taylor", 50.0): ("Taylor", "orange", "6 4"),
-        ("digamma", 50.0): ("Digamma", "pink", "3 3"),
-        ("average-exact", 50.0): ("average value", "green", ""),
-    }
-    lines = [
-        Series(title, clock, (study.events[key].power_kw / 1e3).tolist(), color=color, dash=dash)
-        for key, (title, color, dash) in looks.items()
-    ]
-    for best in study.learned[:1]:
-        power = (best.outcome.power_kw / 1e3).tolist()
-        lines.append(Series(f"learned: {best.name}", clock, power, color="sky", dash="2 3", shown=False))
-    return power_chart(study.data.model, f"The event, {study.data.title}", lines)
 
 
 def takeaways(studies: list[Study], findings: dict[str, list[Finding]]) -> list[str]:
@@ -212,7 +272,7 @@ def _verdict_cell(readings: list[Finding]) -> Cell:
     return Cell(head, f"{reason}.", tuple(items))
 
 
-def _section(page: Page, study: Study, tables: list[Table], folder: Path) -> None:
+def _section(page: Page, study: Study, tables: dict[str, Table], figures: dict[str, tuple[Path, str]]) -> None:
     page.heading(f"Figures and numbers: {study.data.title}", short=f"Figures: {study.data.title}")
     page.text(study.data.provenance)
     if study.row is None:
@@ -221,7 +281,6 @@ def _section(page: Page, study: Study, tables: list[Table], folder: Path) -> Non
         )
     else:
         page.text(f"{RULE} Here: row {study.row.state + 1}. {study.row.note}")
-    figures = draw_all(study, folder)
     after = {
         "Figure 3": ("row",),
         "Figure 6": ("l1_distances",),
@@ -229,10 +288,9 @@ def _section(page: Page, study: Study, tables: list[Table], folder: Path) -> Non
         "Figure 8": ("cost", "epsilon"),
         "Misprints": ("misprint_e2", "misprint_e3"),
     }
-    named = {table.name: table for table in tables}
-    for name, path, caption in figures:
+    for name, (path, caption) in figures.items():
         page.heading(name if name == "Misprints" else f"{name} of the paper", 3)
-        page.picture(path, caption, column=True)
-        for table in (named[key] for key in after.get(name, ()) if key in named):
-            page.text(f"{table.title}. {table.text} (`{folder.name}/{table.name}.csv`)")
+        page.picture(path, caption, column=name != "Figure 7")
+        for table in (tables[key] for key in after.get(name, ()) if key in tables):
+            page.text(f"{table.title}. {table.text} (`{study.data.slug}/{table.name}.csv`)")
             page.table(table.headings, table.shown())

@@ -11,16 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 from matplotlib import style
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter
 
-from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.reporting.charts import COLORS, Chart
-from dp_ensemble_env.reporting.charts import hours as hours
 from dp_ensemble_env.tools.files import atomic_write
 
 # Okabe and Ito's colours, distinguishable by colour-blind readers.
@@ -33,28 +30,6 @@ WINDOW = "#FAF0CD"
 #: Widths of a journal's column and page, in inches.
 COLUMN, PAGE = 3.5, 7.16
 
-
-class Look(NamedTuple):
-    """How one method is drawn everywhere: colour, line and marker, so that no two differ by colour alone."""
-
-    color: str
-    line: Any
-    marker: str
-
-
-LOOKS = {
-    "uncontrolled": Look(RED, "-", "v"),
-    "ad-hoc": Look(BLACK, (0, (5, 1, 1, 1)), "X"),
-    "best-price": Look(BLACK, (0, (1, 1.5)), "P"),
-    "standard": Look(BLUE, "-", "o"),
-    "taylor": Look(ORANGE, "--", "s"),
-    "digamma": Look(PINK, (0, (1, 1)), "^"),
-    "average-exact": Look(GREEN, "-.", "D"),
-    "average-sampled": Look(GREEN, (0, (1, 2)), "d"),
-    "average-expansion": Look(GREEN, (0, (4, 2)), "h"),
-    "one release": Look(BLUE, (0, (6, 2)), "p"),
-    "learned": Look(SKY, "-", "*"),
-}
 
 _SETTINGS: dict[str, Any] = {
     "font.size": 8.5,
@@ -94,20 +69,6 @@ def save(figure: Any, path: Path, vector: bool = False, dpi: int = 200) -> Path:
     with atomic_write(path, "wb") as stream:
         figure.savefig(stream, format="png", dpi=dpi)
     return path
-
-
-def power_axes(axes: Any, model: EnsembleModel) -> None:
-    """Prepare axes for power over time: event window, customer baseline, labels with units."""
-    clock = hours(model)
-    if model.event is not None and model.event.in_event.any():
-        window = clock[model.event.in_event]
-        begin = window[0] - model.step_hours
-        axes.axvspan(begin, window[-1], color=WINDOW, lw=0, zorder=0)
-        axes.text(begin + 0.05, 0.02, "event", color="0.35", transform=axes.get_xaxis_transform())
-        if model.event.baseline_kw is not None:
-            baseline = model.event.baseline_kw / 1e3
-            axes.plot(clock, baseline, color=GREY, ls=(0, (2, 2)), lw=1.5, label="customer baseline")
-    axes.set(xlabel="hour of the day (end of the interval)", ylabel=f"mean power of {model.buildings} loads, MW")
 
 
 #: The colours of charts by name; on a page they come from its style sheet.
@@ -168,32 +129,3 @@ def plain_log(axis: Any) -> None:
     """Write the numbers of a logarithmic axis out; small exponents are hard to read."""
     axis.set_major_formatter(_PlainLog())
     axis.set_minor_formatter(_PlainLog())
-
-
-#: Corners of the triangle that stands for three probabilities.
-CORNERS = np.array([[0.0, 0.0], [0.5, np.sqrt(3) / 2], [1.0, 0.0]])
-
-
-def triangle_axes(axes: Any, labels: Any) -> None:
-    """Prepare axes for points ``p @ CORNERS``: the shaded simplex with a label at each corner."""
-    axes.fill(*CORNERS.T, color="0.95", zorder=0)
-    axes.plot(*np.vstack([CORNERS, CORNERS[:1]]).T, color="0.5", lw=1)
-    for number, (corner, label) in enumerate(zip(CORNERS, labels, strict=True)):
-        axes.text(
-            corner[0],
-            corner[1] + (0.03 if number == 1 else -0.045),
-            label,
-            ha="center",
-            va="bottom" if number == 1 else "top",
-        )
-    axes.set_aspect("equal")
-    axes.set_axis_off()
-    axes.set(xlim=(-0.12, 1.12), ylim=(-0.12, 0.97))
-
-
-def scatter_in_turns(axes: Any, clouds: Any, **style: Any) -> None:
-    """Draw several clouds (points, color, marker, label) in ten turns, so that none hides another."""
-    for turn in range(10):
-        for points, color, marker, label in clouds:
-            name = label if turn == 0 else None
-            axes.scatter(*points[turn::10].T, color=color, marker=marker, label=name, zorder=2 + turn / 10, **style)

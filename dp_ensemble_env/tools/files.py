@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import math
 import os
 import re
@@ -75,6 +76,13 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[A
         if isinstance(error, OSError) and error.errno in _FULL:
             raise disk_full(target, error) from error
         raise
+
+
+def write_json(path: str | os.PathLike[str], content: Any) -> None:
+    """Write content as JSON for people and machines, atomically."""
+    with atomic_write(path) as stream:
+        json.dump(content, stream, indent=1, ensure_ascii=False)
+        stream.write("\n")
 
 
 def _cannot_write(target: Path, error: OSError) -> ValueError:

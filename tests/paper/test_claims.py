@@ -1,4 +1,4 @@
-"""The judges, the table of claims on the campus, and that every claim can come out otherwise."""
+"""The table of claims on the campus, and that every claim can come out otherwise."""
 
 from __future__ import annotations
 
@@ -10,61 +10,30 @@ import pytest
 
 from dp_ensemble_env.meter import PowerSeries
 from dp_ensemble_env.paper import measures
-from dp_ensemble_env.paper.claims import (
-    CONTRADICTED,
-    NOT_REPRODUCIBLE,
-    PAPER_EPSILON,
-    PAPER_L1,
-    REPRODUCED,
-    SHAPE,
-    Claim,
-    Finding,
-    RatioSearch,
-    Verdict,
-    combine,
-    counts,
-    differs,
-    falling,
-    instance_l1,
-    judge_as_private,
-    judge_claims,
-    judge_distinct,
-    judge_indistinct,
-    judge_l1,
-    judge_pair,
-    judge_private,
-    judge_setting,
-    judge_statement,
-    judge_successors,
-    judge_within,
-    search_ratio,
-    show_findings,
-    tally,
-)
+from dp_ensemble_env.paper.claims import judge_claims
 from dp_ensemble_env.paper.data import series_data
-from dp_ensemble_env.paper.measures import KS
+from dp_ensemble_env.paper.measures import KS, PAPER_EPSILON, PAPER_L1, RatioSearch, instance_l1, search_ratio
 from dp_ensemble_env.paper.study import run_study
+from dp_ensemble_env.paper.verdicts import CONTRADICTED, NOT_REPRODUCIBLE, REPRODUCED, SHAPE, counts, show_findings
+
+SEARCH = RatioSearch(3.5, (1.0, 2.0), 1)
 
 
 def test_golden_verdicts(study):
     """How many claims hold on the campus, and some that must not change unnoticed."""
-    findings = judge_claims(study, search_ratio((0.1, 0.2), (0.01, 0.1)))
+    findings = judge_claims(study, SEARCH)
     found = {f.claim.id: f.verdict.word for f in findings}
-    everywhere = {"without data": judge_claims(None, search_ratio((0.1, 0.2), (0.01, 0.1))), "campus": findings}
-    assert (
-        counts(everywhere)
-        == counts({"campus": findings})
-        == {REPRODUCED: 10, SHAPE: 10, NOT_REPRODUCIBLE: 1, CONTRADICTED: 5}
-    )
+    everywhere = {"without data": judge_claims(None, SEARCH), "campus": findings}
+    expected = {REPRODUCED: 10, SHAPE: 10, NOT_REPRODUCIBLE: 1, CONTRADICTED: 5}
+    assert counts(everywhere) == counts({"campus": findings}) == expected
     assert counts(everywhere, facts=True) == {REPRODUCED: 8, SHAPE: 1}
-    assert found["epsilon-pair"] == NOT_REPRODUCIBLE
-    for name in ("decrease", "stochastic-private", "average-private", "fifteen-1", "accurate-policy"):
-        assert found[name] == CONTRADICTED, name
-    for name in ("ad-hoc", "slightly-less", "stronger", "average-dearer-one-release", "greater-cost"):
-        assert found[name] == REPRODUCED, name
-    assert found["average-dearer-leading"] == REPRODUCED
-    for name in ("average-dearer-exact", "average-dearer-one-step", "fifteen-2", "least-deviation"):
-        assert found[name] == CONTRADICTED, name
+    for word, names in {
+        NOT_REPRODUCIBLE: "epsilon-pair",
+        CONTRADICTED: "decrease stochastic-private average-private fifteen-1 fifteen-2 accurate-policy least-deviation "
+        "average-dearer-exact average-dearer-one-step",
+        REPRODUCED: "ad-hoc slightly-less stronger average-dearer-one-release average-dearer-leading greater-cost",
+    }.items():
+        assert {found[name] for name in names.split()} == {word}
     reasons = {f.claim.id: f"{f.ours} {f.verdict.reason}" for f in findings}
     assert "5.4 % of the event's energy" in reasons["ad-hoc"] and "times as strong" in reasons["ad-hoc"]
     assert "14:30, the customer baseline's peak" in reasons["fifteen-1"]
@@ -80,99 +49,13 @@ def test_golden_verdicts(study):
 
 def test_six_published_distances_on_three_states():
     assert instance_l1() == pytest.approx(PAPER_L1, abs=1e-4)
-    assert all(
-        f.verdict.word == REPRODUCED for f in judge_claims(None, search_ratio((0.1,), (0.1,))) if f.claim.id[:2] == "L1"
-    )
+    assert all(f.verdict.word == REPRODUCED for f in judge_claims(None, SEARCH) if f.claim.id.startswith("L1"))
 
 
 def test_published_pair_of_epsilon_is_out_of_reach():
     search = search_ratio()
     assert 3 < search.ratio < 4 < PAPER_EPSILON[200.0] / PAPER_EPSILON[50.0]
-    nearest = dict(zip(KS, search.nearest, strict=True))
-    assert judge_pair((nearest, search.ratio), PAPER_EPSILON, 0.05).word == NOT_REPRODUCIBLE
-
-
-VERDICT_CASES = [
-    (judge_l1((0.05009, False, False), 0.05), REPRODUCED),
-    (judge_l1((0.01, True, False), 0.05), SHAPE),
-    (judge_l1((0.01, False, False), 0.05), NOT_REPRODUCIBLE),
-    (judge_l1((0.001, True, False), 0.05), NOT_REPRODUCIBLE),
-    (judge_l1((0.05009, False, True), 0.05), REPRODUCED),
-    (judge_l1((0.0502, True, True), 0.05), CONTRADICTED),
-    (judge_statement({"a": True, "b": True}), REPRODUCED),
-    (judge_statement({"a": True, "b": False}), SHAPE),
-    (judge_statement({"a": False}), CONTRADICTED),
-    (judge_statement({"a": True, "b": None}), SHAPE),
-    (judge_statement({"a": False, "b": None}), CONTRADICTED),
-    (judge_statement({"a": None}), SHAPE),
-    (judge_setting(20, 20, 0, "why"), REPRODUCED),
-    (judge_setting(19, 20, 0, "why"), NOT_REPRODUCIBLE),
-    (judge_within({"a": 0.12, "b": 0.18}, 0.1, 0.2, 1, "w"), REPRODUCED),
-    (judge_within({"a": 0.12, "b": 0.02}, 0.1, 0.2, 1, "w"), SHAPE),
-    (judge_within({"a": 0.12, "b": -0.01}, 0.1, 0.2, 1, "w"), SHAPE),
-    (judge_within({"a": -0.12, "b": -0.01}, 0.1, 0.2, 1, "w"), CONTRADICTED),
-    (judge_within({"a": 0.12}, -0.2, -0.1, -1, "w"), CONTRADICTED),
-    (judge_within(({"a": 0.15, "b": 0.15}, {"a": 0.02, "b": 0.02}), 0.1, 0.2, 1, "w"), REPRODUCED),
-    (judge_within(({"a": 0.15, "b": 0.15}, {"a": 0.02, "b": 0.08}), 0.1, 0.2, 1, "w"), SHAPE),
-    (judge_within(({"a": -0.15}, {"a": 0.08}), 0.1, 0.2, 1, "w"), SHAPE),
-    (judge_within(({"a": -0.15}, {"a": 0.07}), 0.1, 0.2, 1, "w"), CONTRADICTED),
-    (judge_pair(({50: 1.01, 200: 3.02}, 4), {50: 1.0, 200: 3.0}, 0.05), REPRODUCED),
-    (judge_pair(({50: 2.0, 200: 7.0}, 4), {50: 1.0, 200: 3.0}, 0.05), SHAPE),
-    (judge_pair(({50: 2.0, 200: 1.0}, 4), {50: 1.0, 200: 3.0}, 0.05), CONTRADICTED),
-    (judge_pair(({50: 2.0, 200: 7.0}, 4), {50: 1.0, 200: 5.0}, 0.05), NOT_REPRODUCIBLE),
-    (judge_successors((17, (16, 17, 18), (16, 17, 18))), REPRODUCED),
-    (judge_successors((17, (16, 17, 18, 19), (16, 17, 18))), SHAPE),
-    (judge_successors((17, (1, 17, 18), (1, 17, 18))), NOT_REPRODUCIBLE),
-    (judge_indistinct(0.55), REPRODUCED),
-    (judge_indistinct(0.7), SHAPE),
-    (judge_indistinct(0.9), CONTRADICTED),
-    (judge_distinct((0.8, 0.6)), REPRODUCED),
-    (judge_distinct((0.65, 0.6)), SHAPE),
-    (judge_distinct((0.55, 0.6)), CONTRADICTED),
-    (judge_private({"taylor": 1e-14, "digamma": 1e-14}), CONTRADICTED),
-    (judge_private({"taylor": 1e-14, "digamma": 0.2}), SHAPE),
-    (judge_private({"taylor": 0.1, "digamma": 0.2}), REPRODUCED),
-    (judge_as_private(({50: 0.3}, {50: 94.0}, 99.0)), CONTRADICTED),
-    (judge_as_private(({50: 0.3}, {50: 0.3}, 4.5)), REPRODUCED),
-    (judge_as_private(({50: 4.5}, {50: 4.4}, 4.5)), NOT_REPRODUCIBLE),
-    (judge_as_private(({50: 0.3, 200: 5.0}, {50: 4.0, 200: 4.4}, 4.5)), CONTRADICTED),
-]
-
-
-@pytest.mark.parametrize(("verdict", "word"), VERDICT_CASES)
-def test_verdict_functions(verdict, word):
-    assert verdict.word == word and verdict.reason
-
-
-def test_undecided_says_why():
-    assert "sampling error" in judge_statement({"a": None}).reason
-    assert "sampling error" in judge_within(({"a": -0.1}, {"a": 0.08}), 0.1, 0.2, 1, "w").reason
-    assert "cannot tell at k = 200" in judge_as_private(({50: 0.3, 200: 5.0}, {50: 4.0, 200: 4.4}, 4.5)).reason
-    assert (differs(1.0, 0.0), differs(-1.0, 0.4), differs(1.0, 0.5), differs(0.0, 0.0)) == (True, False, None, False)
-
-
-def test_falling_with_sampling_error():
-    assert falling([3.0, 2.0, 1.0]) and falling([1.0, 2.0]) is False and falling([1.0, 1.0]) is False
-    assert falling([3.0, 1.0, 1.1], [0.1, 0.1, 0.1])  # the rise is within two standard errors
-    assert falling([3.0, 1.0, 1.1], [0.0, 0.01, 0.01]) is False
-    assert falling([1.1, 1.0], [0.1, 0.1]) is None
-
-
-def test_a_claim_with_readings_counts_once():
-    def finding(claim, word, **more):
-        line = Claim(claim, "VI", claim, "p", lambda study: None, judge_statement, **more)
-        return Finding(line, "o", Verdict(word, "r"))
-
-    mixed = [finding("a", REPRODUCED), finding("a", CONTRADICTED)]
-    assert combine(mixed) == (SHAPE, "depends on the reading")
-    assert combine([finding("a", CONTRADICTED)] * 2).word == CONTRADICTED
-    assert combine([finding("a", NOT_REPRODUCIBLE)]) == (NOT_REPRODUCIBLE, "r")
-    fact = finding("c", REPRODUCED, set_up=True)
-    everything = {"campus": [*mixed, finding("b", REPRODUCED), fact], "meter": [finding("b", REPRODUCED), fact]}
-    everything["without data"] = [finding("b", CONTRADICTED), finding("d", NOT_REPRODUCIBLE)]
-    assert counts(everything) == {REPRODUCED: 1, SHAPE: 1, NOT_REPRODUCIBLE: 1}
-    assert counts(everything, facts=True) == {REPRODUCED: 1}
-    assert tally(everything).startswith("3 claims: 1 reproduced, 1 reproduced in shape, 1 not reproducible; of 1")
+    assert {f.claim.id: f.verdict.word for f in judge_claims(None, search)}["epsilon-pair"] == NOT_REPRODUCIBLE
 
 
 def other(study, **changes):
@@ -281,15 +164,14 @@ def test_powers_of_a_hundred_megawatts(small, quarter_hours, monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         data = series_data(large, "meter", "m", "m")
-        found = judge_claims(run_study(data, small, 0, lambda words: None), RatioSearch(3.5, (1.0, 2.0), 1))
+        found = judge_claims(run_study(data, small, 0, lambda words: None), SEARCH)
     assert "nan" not in " ".join(f.ours for f in found)
     assert {f.claim.id: f.verdict.word for f in found}["stochastic-private"] == CONTRADICTED
 
 
 def test_summary_fits_a_narrow_terminal(study, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    search = search_ratio((0.1,), (0.1,))
-    show_findings({"without data": judge_claims(None, search), "synthetic campus": judge_claims(study, search)})
+    show_findings({"without data": judge_claims(None, SEARCH), "synthetic campus": judge_claims(study, SEARCH)})
     out = capsys.readouterr().out
     assert max(len(line) for line in out.splitlines()) <= 80
     text = " ".join(out.split())

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
-from dp_ensemble_env.control.policies import standard_policy
+from dp_ensemble_env.control.policies import digamma_policy, standard_policy, taylor_policy
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.paper.disclosure import disclose, tilted
+from dp_ensemble_env.paper.disclosure import disclose, read_back, tilted
 
 
 def test_a_known_count_matrix_comes_back_from_the_policy_alone(campus):
@@ -31,3 +32,20 @@ def test_what_is_no_count_matrix_gives_no_counts(campus):
     shifted = tilted(campus.counts, np.linspace(0, 3, 20))
     shifted[3] *= np.exp(0.01 * rng.standard_normal(20))
     assert disclose(shifted / shifted.sum(axis=1, keepdims=True)).counts is None
+
+
+@pytest.mark.parametrize("method", ["taylor", "digamma"])
+def test_matrix_is_read_back_from_the_last_policy_and_public_prices(campus, method):
+    """Another matrix gives another one back, and a policy that is not of this kind does not give the matrix."""
+    model = campus
+    log_z = model.utility[-1] / model.discomfort_penalty
+    policy = {"taylor": taylor_policy, "digamma": digamma_policy}[method]
+
+    def read(chosen):
+        with np.errstate(divide="ignore"):
+            return read_back(np.log(chosen[-1]), log_z, method, 20.0)
+
+    np.testing.assert_allclose(read(policy(model, 20.0)), model.default, atol=1e-11)
+    mixed = model.with_default(0.5 * model.default + 0.5 * np.eye(model.n_states))
+    np.testing.assert_allclose(read(policy(mixed, 20.0)), mixed.default, atol=1e-11)
+    assert np.abs(read(standard_policy(model)) - model.default).max() > 1e-3

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from dp_ensemble_env.control.policies import average_policy, digamma_policy, standard_policy, taylor_policy
+from dp_ensemble_env.control.policies import average_policy
 from dp_ensemble_env.paper import measures
 from dp_ensemble_env.paper.data import H
-from dp_ensemble_env.paper.measures import KS, largest_shed, peak_time, read_back, shed_policy
+from dp_ensemble_env.paper.measures import KS, largest_shed, peak_time, shed_policy
 from dp_ensemble_env.privacy.audit import audit_samples
 from dp_ensemble_env.reporting.score import event_outcome
 
@@ -30,24 +30,28 @@ def test_golden_costs(study):
     for name, values in golden.items():
         assert [study.at(study.cost[name], k) for k in KS] == pytest.approx(values, rel=1e-6), name
     for k, mean in zip(KS, (31.929, 11.647), strict=True):
-        error = np.hypot(
-            study.at(study.cost_error[measures.ONE], k), 0.17
-        )  # 0.17: standard error of the golden mean itself
+        error = np.hypot(study.at(study.cost_error[measures.ONE], k), 0.17)  # 0.17: that of the golden mean itself
         assert study.at(study.cost[measures.ONE], k) == pytest.approx(mean, abs=5 * error)
     assert set(study.cost_error) == {measures.ONE, measures.ONE_STEP}
 
 
-def test_golden_privacy(study):
+def test_golden_privacy_and_distances(study):
     golden = {
-        "Theorem 2, one row": (3.0381338, 10.5802422),
-        "exact, worst row": (0.3266821, 1.0149259),
-        "exact, this pair": (0.2167749, 0.7196921),
+        measures.THEOREM2: (3.0381338, 10.5802422),
+        measures.WORST: (0.3266821, 1.0149259),
+        measures.PAIR: (0.2167749, 0.7196921),
     }
     for name, values in golden.items():
-        assert [study.at(study.epsilon[name], k) for k in KS] == pytest.approx(values, rel=1e-6), name
-    composed = [study.at(study.epsilon["average of 1000, composed"], k) for k in KS]
+        assert tuple(study.epsilon_at(name).values()) == pytest.approx(values, rel=1e-6), name
+    composed = tuple(study.epsilon_at(measures.COMPOSED).values())
     assert composed == pytest.approx((94.296, 324.73), rel=1e-3)  # the accountant's grid
-    assert [study.accuracy[k] for k in KS] == pytest.approx((0.5603122, 0.6173235), abs=1e-6)
+    distances = {
+        "taylor": (0.014754694, 0.010671736),
+        "digamma": (0.015221364, 0.011154632),
+        "average-exact": (0.008573556, 0.007724275),
+    }
+    for name, values in distances.items():
+        assert [study.l1[name, k] for k in KS] == pytest.approx(values, rel=1e-6), name
 
 
 def test_golden_event(study):
@@ -65,18 +69,6 @@ def test_golden_event(study):
     for key, values in golden.items():
         o = study.events[key]
         assert (o.score, o.curtailed_peak_kw, o.curtailed_kwh) == pytest.approx(values, rel=1e-4), key
-
-
-def test_golden_distances(study):
-    golden = {
-        ("taylor", 50.0): 0.014754694,
-        ("taylor", 200.0): 0.010671736,
-        ("digamma", 50.0): 0.015221364,
-        ("digamma", 200.0): 0.011154632,
-        ("average-exact", 50.0): 0.008573556,
-        ("average-exact", 200.0): 0.007724275,
-    }
-    assert {key: study.l1[key] for key in golden} == pytest.approx(golden, rel=1e-6)
 
 
 def test_peak_and_size_of_the_shed(study):
@@ -119,9 +111,8 @@ def test_three_successors_of_a_dirichlet_row_are_dirichlet(row):
 
 def test_misprints_against_monte_carlo(study):
     for line in study.misprints:
-        exact, mean, error = (
-            np.array(line[f"{n}"]) for n in ("exact policy", "Monte Carlo policy", "Monte Carlo policy error")
-        )
+        names = ("exact policy", "Monte Carlo policy", "Monte Carlo policy error")
+        exact, mean, error = (np.array(line[name]) for name in names)
         assert (np.abs(exact - mean) < 5 * error + 1e-9).all()
         assert sum(line["corrected policy"]) == pytest.approx(1, abs=1e-9)
         assert line["printed sum"] > 1.04
@@ -136,23 +127,6 @@ def test_digamma_is_the_expected_logarithm_and_both_kernels_give_the_matrix_away
     assert max(study.recovery.values()) < 1e-12
 
 
-@pytest.mark.parametrize("method", ["taylor", "digamma"])
-def test_matrix_is_read_back_from_the_last_policy_and_public_prices(data, method):
-    """Another matrix gives another one back, and a policy that is not of this kind does not give the matrix."""
-    model = data.model
-    log_z = model.utility[-1] / model.discomfort_penalty
-    policy = {"taylor": taylor_policy, "digamma": digamma_policy}[method]
-
-    def read(chosen):
-        with np.errstate(divide="ignore"):
-            return read_back(np.log(chosen[-1]), log_z, method, 20.0)
-
-    np.testing.assert_allclose(read(policy(model, 20.0)), model.default, atol=1e-11)
-    mixed = model.with_default(0.5 * model.default + 0.5 * np.eye(model.n_states))
-    np.testing.assert_allclose(read(policy(mixed, 20.0)), mixed.default, atol=1e-11)
-    assert np.abs(read(standard_policy(model)) - model.default).max() > 1e-3
-
-
 def test_ceiling_is_what_a_perfect_attack_shows():
     ones = np.ones(400)
     assert measures.attack_ceiling(400) == pytest.approx(
@@ -164,7 +138,7 @@ def test_ceiling_is_what_a_perfect_attack_shows():
 
 def test_attack_on_the_average_lies_between_one_draw_and_all(study):
     for k in KS:
-        one, every = (study.at(study.epsilon[n], k) for n in ("exact, this pair", "average of 1000, composed"))
+        one, every = (study.epsilon_at(name)[k] for name in (measures.PAIR, measures.COMPOSED))
         assert one < 1 < 2 < study.attack[k] < every
         assert study.attack[k] <= study.ceiling
 

@@ -11,13 +11,14 @@ import pytest
 
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.paper import measures
-from dp_ensemble_env.paper import run as running
-from dp_ensemble_env.paper.claims import NOT_REPRODUCIBLE, VERDICTS, RatioSearch, judge_claims
+from dp_ensemble_env.paper import page as pages
+from dp_ensemble_env.paper.claims import judge_claims
 from dp_ensemble_env.paper.data import METER, DataSet, series_data
 from dp_ensemble_env.paper.figures import draw_all
-from dp_ensemble_env.paper.run import ReproductionSettings, reproduce
-from dp_ensemble_env.paper.study import run_study
-from dp_ensemble_env.paper.tables import study_tables
+from dp_ensemble_env.paper.measures import RatioSearch
+from dp_ensemble_env.paper.page import reproduce
+from dp_ensemble_env.paper.study import run_study, study_tables
+from dp_ensemble_env.paper.verdicts import NOT_REPRODUCIBLE, VERDICTS
 from dp_ensemble_env.reporting.tables import spreadsheet_safe
 
 
@@ -27,9 +28,9 @@ def reproduced(tmp_path_factory, data, small, quarter_hours):
     folder = tmp_path_factory.mktemp("reproduce")
     meter = series_data(quarter_hours("2018-06-01", 45), METER, "meter", "File meter.csv")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(running, "QUICK", small)
+        patch.setattr(pages, "QUICK", small)
         patch.setattr(measures, "has_stable_baselines3", lambda: False)
-        reproduce(ReproductionSettings(folder, quick=True, command="reproduce --quick"), [data, meter])
+        reproduce(folder, [data, meter], quick=True, command="reproduce --quick")
     return folder
 
 
@@ -44,7 +45,7 @@ def test_one_folder_with_everything(reproduced):
     assert {claim["data"] for claim in claims} == {"without data", "synthetic campus", "meter"}
     for slug, title in (("campus", "synthetic campus"), ("meter-private", "meter")):
         figures = sorted(path.stem for path in (reproduced / slug).glob("*.png"))
-        assert len(figures) == (8 if slug == "campus" else 7)  # the paper's, and that of the page's top
+        assert len(figures) == 7
         for name in figures:
             assert (reproduced / slug / f"{name}.png").read_bytes().startswith(b"\x89PNG")
             assert "<svg" in (reproduced / slug / f"{name}.svg").read_text()[:2000]
@@ -91,5 +92,5 @@ def test_no_row_qualifies(tmp_path, small, monkeypatch):
     found = {f.claim.id: f.verdict.word for f in judge_claims(none, RatioSearch(3.5, (1.0, 2.0), 1))}
     assert none.row is None and found["row"] == NOT_REPRODUCIBLE and not any(name.startswith("L1") for name in found)
     assert found["states"] == NOT_REPRODUCIBLE and "greater-cost" in found
-    assert [name for name, _, _ in draw_all(none, tmp_path)] == ["Figure 3", "Figure 7", "Figure 8", "Misprints"]
+    assert list(draw_all(none, tmp_path)) == ["Figure 3", "Figure 7", "Figure 8", "Misprints"]
     assert {table.name for table in study_tables(none)} == {"event", "cost", "misprint_e2", "misprint_e3"}

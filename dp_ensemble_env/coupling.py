@@ -1,14 +1,14 @@
 r"""What the loads cost together: a target for, or a limit on, their mean power.
 
-With :math:`x_t` the mean power of a load at time :math:`t = 1 \ldots T`, in kW, a coupling
-takes a convex cost :math:`f_t(x_t)` off the reward of the decision that leads to time `t`:
+With :math:`x_t` the mean power of a load at time :math:`t = 1 \ldots T`, in kW, a coupling takes a convex cost
+:math:`f_t(x_t)` off the reward of the decision that leads to time `t`:
 
 - tracking a target: :math:`f_t(x) = w_t\,(x - r_t)^2`;
 - keeping below a limit: :math:`f_t(x) = w_t \max(0, x - c_t)`, and :math:`w_t = \infty` is a hard cap.
 
-The optimum is found with one multiplier a step, the shadow price :math:`\lambda_t` in dollars
-per kW (see `dp_ensemble_env.control.coupled`); for it the convex conjugate
-:math:`f_t^*(\lambda) = \sup_x \lambda x - f_t(x)` and its derivative are here.
+The optimum is found with one multiplier a step, the shadow price :math:`\lambda_t` in dollars per kW (see
+`dp_ensemble_env.control.coupled`); for it the convex conjugate :math:`f_t^*(\lambda) = \sup_x \lambda x - f_t(x)` and
+its derivative are here.
 """
 
 from __future__ import annotations
@@ -31,23 +31,18 @@ KINDS = ("tracking", "limit")
 class Coupling:
     """A convex cost of the mean power per load at each time; public.
 
-    Use `Coupling.tracking` or `Coupling.limit`.
-
-    Attributes
-    ----------
-    kind : {"tracking", "limit"}
-    level : ndarray of shape (T + 1,)
-        Target or limit in kW per load, aligned with the times and the utility of the
-        model. Entry 0 is for pictures only: nothing is decided about the start. A limit may be
-        ``inf``: there is none at that time.
-    weight : ndarray of shape (T + 1,)
-        Dollars per load and step: per kW² off the target, or per kW above the limit. Zero
-        where nothing is asked; entry 0 and entries without a limit are always zero.
+    Use `Coupling.tracking` or `Coupling.limit`. In the methods `t` is a time from 0 to T, or any index into the times,
+    and the other arguments are of its shape or broadcast to it.
     """
 
     kind: str
     level: FloatArray = field(repr=False)
+    """Target or limit in kW per load, (T + 1,); ``inf`` where there is no limit. Entry 0 is for pictures only."""
     weight: FloatArray = field(repr=False)
+    """Dollars per load and step, (T + 1,): per kW² off the target, or per kW above the limit.
+
+    Zero where nothing is asked; entry 0 and entries without a limit are always zero.
+    """
 
     def __post_init__(self) -> None:
         check_choice(self.kind, "kind of coupling", KINDS)
@@ -80,29 +75,19 @@ class Coupling:
 
     @classmethod
     def tracking(cls, target: ArrayLike, weight: ArrayLike) -> Coupling:
-        """Charge ``weight * (x - target)**2`` at every time: follow a signal.
+        """Charge ``weight * (x - target)**2`` at every time: follow a signal (T + 1,), in kW per load.
 
-        Parameters
-        ----------
-        target : array_like of shape (T + 1,)
-            kW per load.
-        weight : float or array_like of shape (T + 1,)
-            Dollars per kW², load and step.
+        `weight` is dollars per kW², load and step, a number or one for each time (T + 1,).
         """
         return cls("tracking", np.asarray(target), np.asarray(weight))
 
     @classmethod
     def limit(cls, limit: ArrayLike, weight: ArrayLike = np.inf) -> Coupling:
-        """Charge ``weight * max(0, x - limit)`` at every time: stay below a feeder's rating.
+        """Charge ``weight * max(0, x - limit)`` at every time: stay below a feeder's rating (T + 1,), in kW per load.
 
-        Parameters
-        ----------
-        limit : array_like of shape (T + 1,)
-            kW per load; ``inf`` where there is none.
-        weight : float or array_like of shape (T + 1,)
-            Dollars per kW, load and step. By default ``inf``, a hard cap: good for planning, but an
-            environment needs a finite one. Any weight above the largest shadow price has the
-            optimum of the hard cap.
+        `weight` is dollars per kW, load and step, a number or one for each time. By default it is ``inf``, a hard cap:
+        good for planning, but an environment needs a finite one. Any weight above the largest shadow price has the
+        optimum of the hard cap.
         """
         return cls("limit", np.asarray(limit), np.asarray(weight))
 
@@ -117,7 +102,6 @@ class Coupling:
         weight = "hard" if np.isinf(most) else f"${most:.4g} per {per}"
         return f"Coupling({self.kind}, {self.horizon} steps, {kw} kW per load, {weight})"
 
-    # ------------------------------------------------------------ values
     @property
     def horizon(self) -> int:
         """Number of steps, T."""
@@ -128,11 +112,9 @@ class Coupling:
         """Whether the limit is a hard cap at some time."""
         return bool(np.isinf(self.weight).any())
 
+    # ------------------------------------------------------------ values
     def violation(self, t: Any, x: ArrayLike) -> Any:
-        """How far `x` kW per load is off the target, or above the limit, at time `t`; 0 where nothing is asked.
-
-        `t` is a time or any index into the times 0 … T, to which `x` is broadcast.
-        """
+        """How far `x` kW per load is off the target, or above the limit, at time `t`; 0 where nothing is asked."""
         miss = np.asarray(x, float) - self.level[t]
         off = np.abs(miss) if self.kind == "tracking" else np.maximum(miss, 0.0)
         return np.where(self.weight[t] > 0, off, 0.0)[()]
@@ -144,80 +126,58 @@ class Coupling:
             price = self.weight[t] * (off**2 if self.kind == "tracking" else off)
         return np.where(off > 0, price, 0.0)[()]
 
+    def slope(self, t: Any, x: FloatArray) -> FloatArray:
+        """Return the derivative of the cost by `x`; above a limit alone, if it is just met."""
+        off, weight = self.violation(t, x), self.weight[t]
+        if self.kind == "tracking":
+            return np.asarray(2.0 * weight * off * np.sign(x - self.level[t]))
+        return np.asarray(weight * (off > 0))
+
     def total(self, x: ArrayLike) -> Any:
         """Cost in dollars per load of a path `x` of shape (…, T + 1), summed over the times 1 … T."""
         return self.cost(slice(None), x).sum(axis=-1)
 
-    # ------------------------------------------------------------ duality, at the times 1 ... T
-    # Multipliers and powers have shape (T,), or (T, c): one for each context.
-    def bounds(self) -> tuple[FloatArray, FloatArray]:
-        """Least and largest multiplier with a finite conjugate, each of shape (T,)."""
-        weight = self.weight[1:]
+    # ------------------------------------------------------------ duality, at times from 1 on
+    def bounds(self, t: Any) -> tuple[FloatArray, FloatArray]:
+        """Least and largest multiplier with a finite conjugate."""
+        weight = self.weight[t]
         if self.kind == "tracking":
             most = np.where(weight > 0, np.inf, 0.0)
             return -most, most
-        return np.zeros_like(weight), weight.copy()
+        return np.zeros_like(weight), weight
 
-    def excess(self, multiplier: ArrayLike, x: ArrayLike) -> FloatArray:
+    def excess(self, t: Any, multiplier: ArrayLike, x: ArrayLike) -> FloatArray:
         r"""Return :math:`f_t(x_t) + f_t^*(\lambda_t) - \lambda_t x_t \ge 0`, zero where the two fit.
 
-        Their sum over time is the gap between the primal and the dual value (Fenchel and Young). Computed
-        without cancellation: for a target it is :math:`w (x - f^{*\prime}(\lambda))^2`.
-
-        Parameters
-        ----------
-        multiplier : array_like of shape (T,) or (T, c)
-            Within the `bounds`.
-        x : array_like of the same shape
-            Mean power at the times 1 … T.
+        Their sum over time is the gap between the primal and the dual value (Fenchel and Young), for multipliers within
+        the `bounds`. Computed without cancellation: for a target it is :math:`w (x - f^{*\prime}(\lambda))^2`.
         """
-        price, power = np.asarray(multiplier, float), np.asarray(x, float)
-        weight = _along(self.weight[1:], price)
-        miss = power - self.conjugate_derivative(price)
+        price, weight = np.asarray(multiplier, float), self.weight[t]
+        miss = np.asarray(x, float) - self.conjugate_derivative(t, price)
         if self.kind == "tracking":
-            return weight * miss**2
+            return np.asarray(weight * miss**2)
         with np.errstate(invalid="ignore"):
             return np.where(weight > 0, np.where(miss > 0, (weight - price) * miss, -price * miss), 0.0)
 
-    def conjugate(self, multiplier: ArrayLike) -> FloatArray:
+    def conjugate(self, t: Any, multiplier: ArrayLike) -> FloatArray:
         """Return f* at multipliers that lie within the `bounds`."""
+        level, inverse = self._inverse(t)
         price = np.asarray(multiplier, float)
-        if self.kind == "tracking":
-            return price * _along(self._level_or_zero, price) + price**2 * _along(self._half_inverse, price) / 2.0
-        return price * _along(self._level_or_zero, price)
+        return np.asarray(price * level + price**2 * inverse / 2.0)
 
-    def conjugate_derivative(self, multiplier: ArrayLike) -> FloatArray:
+    def conjugate_derivative(self, t: Any, multiplier: ArrayLike) -> FloatArray:
         """Return the derivative of f* at multipliers: the power that they ask for."""
-        price = np.asarray(multiplier, float)
-        if self.kind == "tracking":
-            return _along(self._level_or_zero, price) + price * _along(self._half_inverse, price)
-        return np.broadcast_to(_along(self._level_or_zero, price), price.shape).copy()
+        level, inverse = self._inverse(t)
+        return np.asarray(level + np.asarray(multiplier, float) * inverse)
 
-    @property
-    def _level_or_zero(self) -> FloatArray:
-        """Levels at the times 1 … T, zero where there is no limit: the multiplier is zero there."""
-        return np.where(np.isfinite(self.level[1:]), self.level[1:], 0.0)
-
-    @property
-    def _half_inverse(self) -> FloatArray:
-        """1 / (2 w) at the times 1 … T, zero where w is."""
-        weight = self.weight[1:]
-        return np.divide(0.5, weight, out=np.zeros_like(weight), where=weight > 0)
-
-    # ------------------------------------------------------------ for others
-    def check(self, horizon: int) -> None:
-        """Refuse a coupling that does not fit a model of `horizon` steps."""
-        if self.horizon != horizon:
-            raise ValueError(
-                f"the coupling has {self.horizon} steps ({self.horizon + 1} levels) but the model {horizon}; give it "
-                f"{horizon + 1} levels, one per time."
-            )
+    def _inverse(self, t: Any) -> tuple[FloatArray, FloatArray]:
+        """Return the levels, zero without a limit (as the multiplier is), and 1 / (2 w) for a target, else 0."""
+        level, weight = self.level[t], self.weight[t]
+        squared = (weight > 0) & (self.kind == "tracking")
+        return np.where(np.isfinite(level), level, 0.0), np.where(squared, 0.5 / np.where(squared, weight, 1.0), 0.0)
 
     def packed(self) -> tuple[int, FloatArray, FloatArray]:
-        """Return the code of the kind (0 tracking, 1 limit), level (T + 1,) and weight (T + 1,), for compiled code.
-
-        Nothing is asked where the weight is zero: neither cost nor violation there.
-        """
+        """Return the code of the kind (0 tracking, 1 limit), level (T + 1,) and weight (T + 1,), for compiled code."""
         if self.is_hard:
             t = int(np.argmax(np.isinf(self.weight)))
             raise ValueError(
@@ -226,8 +186,3 @@ class Coupling:
                 "the optimum of the hard cap."
             )
         return KINDS.index(self.kind), self.level, self.weight
-
-
-def _along(values: FloatArray, like: FloatArray) -> FloatArray:
-    """Give an array over time (T,) the axes of `like`, whose first is time."""
-    return values.reshape(-1, *(1,) * (like.ndim - 1))

@@ -91,7 +91,7 @@ def conic_program(model: Any) -> Work:
 
 def solver_claims() -> list[tuple[str, float, Work, Work, float]]:
     """Return claims: words, least ratio, ours, the other, and how many times that must be done for the same work."""
-    from dp_ensemble_env.control.dynamics import default_kernel
+    from dp_ensemble_env.control.kernel import default_kernel
     from dp_ensemble_env.control.lsmdp import LogKernel, log_probabilities
 
     rng, model = np.random.default_rng(0), campus_event(start="11:00", end="14:30")

@@ -1,18 +1,15 @@
 r"""Cost of privacy: what a noisy matrix costs the aggregator, in dollars.
 
-A policy :math:`\tilde\pi` that was computed for a noisy problem is deployed on
-the true dynamics. Two readings of its cost are offered, both as the difference
-of the cost-to-go at every time and state, shape (T, n):
+A policy :math:`\tilde\pi` that was computed for a noisy problem is deployed on the true dynamics. Two readings of its
+cost are offered, both as the difference of the cost-to-go at every time and state, shape (T, n):
 
 exact
-    :math:`\varphi^{\tilde\pi} - \varphi^*` by policy evaluation. By the
-    performance-difference identity of KL control it is
-    :math:`E_{\tilde\pi}\sum_t \gamma\,\mathrm{KL}(\tilde\pi_t[s_t]\|\pi^*_t[s_t])`,
-    hence never negative. It falls like :math:`1/k^2` for Taylor, Digamma and the
-    averaged policy, like :math:`1/k` for a policy solved on one release.
+    :math:`\varphi^{\tilde\pi} - \varphi^*` by policy evaluation. By the performance-difference identity of KL control
+    it is :math:`E_{\tilde\pi}\sum_t \gamma\,\mathrm{KL}(\tilde\pi_t[s_t]\|\pi^*_t[s_t])`, hence never negative. It
+    falls like :math:`1/k^2` for Taylor, Digamma and the averaged policy, like :math:`1/k` for a policy solved on one
+    release.
 paper
-    Corollaries 1 and 2: the true cost of one step followed by the *private*
-    cost-to-go,
+    Corollaries 1 and 2: the true cost of one step followed by the *private* cost-to-go,
 
     .. math:: \Delta C = \gamma\sum_a\tilde\pi[a](\log K[a]-\log P[a])
               - \gamma\log\sum_a K[a]\tilde z[a] + \gamma\log\sum_a P[a]z[a].
@@ -29,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import rel_entr
 
-from dp_ensemble_env.control.dynamics import default_kernel, world
+from dp_ensemble_env.control.kernel import default_kernel, world
 from dp_ensemble_env.control.lsmdp import evaluate_policy
 from dp_ensemble_env.control.policies import (
     AVERAGE_METHODS,
@@ -78,7 +75,6 @@ def cost_of_privacy(
     Parameters
     ----------
     model : EnsembleModel
-        The true problem.
     k : float
         Concentration of the Dirichlet noise; infinite means none, and no cost.
     method : {"taylor", "digamma", "average-sampled", "average-expansion", "average-exact", "release"}
@@ -92,8 +88,7 @@ def cost_of_privacy(
         By default the operating system's entropy.
     """
     check_instance(model, EnsembleModel, "model")
-    method = "average-sampled" if isinstance(method, str) and method == "average" else method
-    check_choice(method, "method", METHODS)
+    method = "average-sampled" if method == "average" else check_choice(method, "method", METHODS)
     check_choice(formula, "formula", FORMULAS)
     k = check_concentration(k, allow_inf=True)
     if np.isinf(k):
@@ -101,8 +96,7 @@ def cost_of_privacy(
     if method == "release" or (formula == "paper" and method.startswith("average-")):
         return release_cost(model, k, formula=formula, samples=samples, rng=rng).mean
     if method.startswith("average-"):
-        policy = average_policy(model, k, method.removeprefix("average-"), samples, rng)
-        return policy_cost(model, policy)
+        return policy_cost(model, average_policy(model, k, method.removeprefix("average-"), samples, rng))
     kernel = taylor_kernel(model, k) if method == "taylor" else digamma_kernel(model, k)
     noisy = solve_with(model, kernel)
     if formula == "exact":
@@ -111,8 +105,7 @@ def cost_of_privacy(
     with np.errstate(invalid="ignore"):
         difference = kernel.log_values - default_kernel(model).log_values
         excess = np.where(noisy.policy_values > 0, difference if noisy.contexts else difference[0], 0.0)
-    one_step = np.add.reduceat(noisy.policy_values * excess, kernel.indptr[:-1], axis=-1)
-    one_step = np.moveaxis(one_step, 0, 1) if noisy.contexts else one_step
+    one_step = noisy.over_times(np.add.reduceat(noisy.policy_values * excess, kernel.indptr[:-1], axis=-1))
     # log g_t = log z_t - U_t / gamma, and the utilities cancel in the difference.
     ahead = true.log_desirability[:-1] - noisy.log_desirability[:-1]
     return model.discomfort_penalty * (one_step + ahead)
@@ -122,8 +115,7 @@ def policy_cost(model: EnsembleModel, policy: FloatArray) -> FloatArray:
     """Exact loss of any policy against the optimum, (T, [c,] n) dollars; zero only for the optimum itself."""
     check_uncoupled(model)
     cost = evaluate_policy(policy, model.default, model.utility, model.discomfort_penalty, **world(model))
-    loss = cost - solve_standard(model).cost_to_go
-    return loss[:-1] if model.context is not None else loss[..., :-1, :]
+    return (cost - solve_standard(model).cost_to_go)[:-1]
 
 
 def check_uncoupled(model: EnsembleModel) -> None:
@@ -146,94 +138,81 @@ def release_cost(
 ) -> CostEstimate:
     """Estimate the expected cost of deploying a policy solved on one release, (T, [c,] n) dollars.
 
-    Each sample draws a private matrix, solves it and evaluates the policy on
-    the true dynamics; the mean over samples comes with its standard error.
+    Each sample draws a private matrix, solves it and evaluates the policy on the true dynamics; the mean over samples
+    comes with its standard error.
     """
     check_choice(formula, "formula", FORMULAS)
     k = check_concentration(k)
     samples = check_count(samples, "samples", 2)
     generator = np.random.default_rng() if rng is None else check_rng(rng)
     check_uncoupled(model)
-    if not model.is_plain:
-        return _release_cost_general(model, k, formula, samples, generator)
-    solution = solve_standard(model)
-    sums, squares = sampled_costs(
-        default_kernel(model),
-        k,
-        samples,
-        generator,
-        model.utility / model.discomfort_penalty,
-        solution.log_desirability,
-        solution.policy_values,
-    )
-    i = FORMULAS.index(formula)
-    mean = sums[i] / samples
-    variance = np.maximum(squares[i] / samples - mean**2, 0.0) * samples / (samples - 1)
-    gamma = model.discomfort_penalty
-    return CostEstimate(gamma * mean, gamma * np.sqrt(variance / samples))
+    if model.is_plain:
+        best, kernel, unit = solve_standard(model), default_kernel(model), model.discomfort_penalty
+        known = model.utility / unit, best.log_desirability, best.policy_values
+        sums = [both[FORMULAS.index(formula)] for both in sampled_costs(kernel, k, samples, generator, *known)]
+    else:
+        sums, unit = list(_release_costs_general(model, k, formula, samples, generator)), 1.0
+    mean = sums[0] / samples
+    variance = np.maximum(sums[1] / samples - mean**2, 0.0) * samples / (samples - 1)
+    return CostEstimate(unit * mean, unit * np.sqrt(variance / samples))
 
 
-def _release_cost_general(
+def _release_costs_general(
     model: EnsembleModel, k: float, formula: str, samples: int, rng: np.random.Generator
-) -> CostEstimate:
-    """Draw, solve and evaluate one release after another: nature and contexts have no quicker way."""
+) -> FloatArray:
+    """Draw, solve and evaluate one release after another: nature and contexts have no quicker way.
+
+    Returns the sums of the costs and of their squares.
+    """
     best, gamma = solve_standard(model), model.discomfort_penalty
-    total, squares = np.zeros((2, *best.policy.shape[:-1]))
+    sums = np.zeros((2, *best.policy.shape[:-1]))
     for _ in range(samples):
         kernel = draw_kernel(default_kernel(model), k, rng)
         noisy = solve_with(model, kernel)
         if formula == "exact":
             cost = policy_cost(model, noisy.policy)
         else:
-            drawn = kernel.dense(kernel.linear)
-            drawn = np.moveaxis(drawn, 0, 1) if noisy.contexts else drawn[0]
+            drawn = noisy.over_times(kernel.dense(kernel.linear))
+            drawn = drawn if noisy.contexts else drawn[0]
             divergence = rel_entr(noisy.policy, model.default_policy) - rel_entr(noisy.policy, drawn)
             ahead = best.log_desirability[:-1] - noisy.log_desirability[:-1]
             cost = gamma * (divergence.sum(axis=-1) + ahead)
-        total += cost
-        squares += cost**2
-    mean = total / samples
-    variance = np.maximum(squares / samples - mean**2, 0.0) * samples / (samples - 1)
-    return CostEstimate(mean, np.sqrt(variance / samples))
+        sums += cost, cost**2
+    return sums
 
 
 def release_cost_leading_order(model: EnsembleModel, k: float) -> FloatArray:
     r"""Return the expected cost of deploying a policy solved on one release, to leading order in 1/k.
 
-    Per visit of (t, b) it is
-    :math:`\frac{\gamma}{2(k+1)}(\sum_{a\in S} r[a] - \sum_a\pi[a]r[a])`, which is
-    the classic :math:`(|S|-1)\gamma/2(k+1)` when z is flat; visits are counted
-    under the optimal policy. The one-step noise alone is in it, not the noise
-    that reaches the step through z, so it is a guide rather than a bound.
+    Per visit of (t, b) it is :math:`\frac{\gamma}{2(k+1)}(\sum_{a\in S} r[a] - \sum_a\pi[a]r[a])`, which is the classic
+    :math:`(|S|-1)\gamma/2(k+1)` when z is flat; visits are counted under the optimal policy. The one-step noise alone
+    is in it, not the noise that reaches the step through z, so it is a guide rather than a bound.
     """
     k = check_concentration(k)
     check_uncoupled(model)
-    solution = solve_standard(model)
-    kernel = default_kernel(model)
-    ratio = desirability_ratio(model, solution)
+    solution, kernel = solve_standard(model), default_kernel(model)
+    ratio = desirability_ratio(solution)
     spread = np.add.reduceat(ratio * (1.0 - solution.policy_values), kernel.indptr[:-1], axis=-1)
-    visit = model.discomfort_penalty / (2.0 * (k + 1.0)) * (np.moveaxis(spread, 0, 1) if solution.contexts else spread)
+    visit = model.discomfort_penalty / (2.0 * (k + 1.0)) * solution.over_times(spread)
     # The cost of the visits to come is that of the optimal policy followed with -visit as the utility of its states,
     # and no discomfort.
     earned = np.concatenate([-visit, np.zeros((1, *visit.shape[1:]))])
-    free = solution.policy
-    return evaluate_policy(free, free, earned, 1.0, **world(model))[:-1]
+    return evaluate_policy(solution.policy, solution.policy, earned, 1.0, **world(model))[:-1]
 
 
 def average_cost_as_printed(model: EnsembleModel, k: float) -> FloatArray:
     r"""Evaluate Corollary 3 exactly as the paper prints it (E2, E3), (T, n) dollars.
 
-    Besides the denominators of E2 it subtracts :math:`\gamma\sum E[\tilde P]\tilde z`
-    where the cost-to-go calls for :math:`\log\tilde z`, and replaces
-    :math:`\log\tilde P` by :math:`\tilde P - 1`. Kept for the comparison with the
-    paper: it is not a cost, may be negative, and depends on the unit of z,
-    which is taken as printed, :math:`z_{t+1}` itself.
+    Besides the denominators of E2 it subtracts :math:`\gamma\sum E[\tilde P]\tilde z` where the cost-to-go calls for
+    :math:`\log\tilde z`, and replaces :math:`\log\tilde P` by :math:`\tilde P - 1`. Kept for the comparison with the
+    paper: it is not a cost, may be negative, and depends on the unit of z, which is taken as printed,
+    :math:`z_{t+1}` itself.
     """
     k = check_concentration(k)
     check_plain(model)
     solution = solve_standard(model)
     kernel, gamma = default_kernel(model), model.discomfort_penalty
-    ratio, pi = desirability_ratio(model, solution), solution.policy_values
+    ratio, pi = desirability_ratio(solution), solution.policy_values
     p = np.broadcast_to(np.exp(kernel.log_values[0]), pi.shape)
     printed = average_policy_as_printed(model, k)
     rows = np.repeat(np.arange(model.n_states), np.diff(kernel.indptr))

@@ -1,15 +1,15 @@
 r"""The exact optimum of a coupled problem, by its dual.
 
-A model with a `Coupling` earns :math:`J(\pi) - \sum_t f_t(x_t)`, where :math:`J` is the expected
-utility less discomfort and :math:`x_t` the mean power per load. The problem is convex in the flows, so
-with one multiplier :math:`\lambda_t` a step the convex function
+A model with a `Coupling` earns :math:`J(\pi) - \sum_t f_t(x_t)`, where :math:`J` is the expected utility less
+discomfort and :math:`x_t` the mean power per load. The problem is convex in the flows, so with one multiplier
+:math:`\lambda_t` a step the convex function
 
 .. math:: D(\lambda) = J^*(U_t - \lambda_t\,p) + \sum_t f_t^*(\lambda_t), \qquad
           \partial D/\partial\lambda_t = f_t^{*\prime}(\lambda_t) - x_t(\lambda),
 
-bounds the optimum from above and meets it at its minimum. The optimal policy is that of the plain
-problem with the price of power raised by the shadow price :math:`\lambda_t`; it is the derivative of the
-optimum with respect to the target or the limit at `t`. What any other policy :math:`Q` loses is exactly
+bounds the optimum from above and meets it at its minimum. The optimal policy is that of the plain problem with the
+price of power raised by the shadow price :math:`\lambda_t`; it is the derivative of the optimum with respect to the
+target or the limit at `t`. What any other policy :math:`Q` loses is exactly
 
 .. math:: E_Q \sum_t \gamma\,\mathrm{KL}(Q_t \| \pi^*_t)
           + \sum_t \bigl(f_t(x^Q_t) + f_t^*(\lambda_t) - \lambda_t x^Q_t\bigr).
@@ -20,9 +20,9 @@ count with the probability :math:`p_t(w)` of the node:
 :math:`D(\lambda) = J^*(U_t[w] - \lambda_t[w]\,p) + \sum_t\sum_w p_t(w) f_t^*(\lambda_t[w])`. Without a context there is
 one node a step, and its probability is one.
 
-**Finite populations.** The costs are convex, so by Jensen's inequality no policy of a finite population
-earns more in expectation than the optimum of the mean field, whatever it observes: that optimum is an
-upper bound there, approached as the population grows.
+**Finite populations.** The costs are convex, so by Jensen's inequality no policy of a finite population earns more in
+expectation than the optimum of the mean field, whatever it observes: that optimum is an upper bound there, approached
+as the population grows.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from dp_ensemble_env.control.dynamics import default_kernel, world
+from dp_ensemble_env.control.kernel import default_kernel, world
 from dp_ensemble_env.control.lsmdp import Solution, solve
 from dp_ensemble_env.coupling import Coupling
 from dp_ensemble_env.model import EnsembleModel
@@ -60,26 +60,20 @@ ENOUGH = 1e-13
 class CoupledSolution(Solution):
     """The optimal control of a coupled problem, with its certificate.
 
-    The value function (`log_desirability`, `cost_to_go`) is that of the plain problem whose price of power is
-    raised by the shadow prices; the policy is optimal for the coupled one.
-
-    Attributes
-    ----------
-    shadow_price : ndarray of shape (T,), with a context (T, c)
-        Dollars per kW of mean power at the times 1 … T; zero where a context cannot be.
-    power_kw : ndarray of shape (T + 1,), with a context (T + 1, c)
-        Mean power per load under the policy; zero where a context cannot be.
-    primal, dual : float
-        Expected return of the policy from the model's initial distribution, and what no policy exceeds.
-    gap : float
-        The difference, in dollars per load.
+    The value function (`log_desirability`, `cost_to_go`) is that of the plain problem whose price of power is raised by
+    the shadow prices; the policy is optimal for the coupled one.
     """
 
     shadow_price: FloatArray = field(repr=False)
+    """Dollars per kW of mean power at the times 1 … T, (T,) or with a context (T, c); zero where it cannot be."""
     power_kw: FloatArray = field(repr=False)
+    """Mean power per load under the policy, (T + 1,) or (T + 1, c); zero where a context cannot be."""
     primal: float
+    """Expected return of the policy from the model's initial distribution, in dollars per load."""
     dual: float
+    """What no policy exceeds."""
     gap: float
+    """The difference."""
 
     def __repr__(self) -> str:
         times, n = self.log_desirability.shape[0], self.log_desirability.shape[-1]
@@ -87,20 +81,11 @@ class CoupledSolution(Solution):
 
 
 def solve_coupled(model: EnsembleModel, tolerance: float = 1e-6) -> CoupledSolution:
-    """Solve a model with a coupling and certify the optimum.
+    """Solve a model with a coupling, whose loads start spread over the states, and certify the optimum.
 
-    Parameters
-    ----------
-    model : EnsembleModel
-        With a `coupling` and ``spread_start=True``: its loads start from the distribution `initial`.
-    tolerance : float
-        Largest gap between primal and dual that is accepted, relative to the larger of one dollar and their size. It is
-        found to rounding unless the power hardly answers to prices.
-
-    Raises
-    ------
-    ValueError
-        If a hard cap cannot be kept (the dual is unbounded), or the gap stays above the tolerance.
+    `tolerance` is the largest gap between primal and dual that is accepted, relative to the larger of one dollar and
+    their size. It is found to rounding unless the power hardly answers to prices. A hard cap that cannot be kept (the
+    dual is unbounded), or a gap above the tolerance, is refused.
 
     Examples
     --------
@@ -116,11 +101,12 @@ def solve_coupled(model: EnsembleModel, tolerance: float = 1e-6) -> CoupledSolut
     (array([1.0986]), array([0.5 , 0.25]))
     """
     check_instance(model, EnsembleModel, "model")
-    coupling = _coupling_of(model)
+    if model.coupling is None:
+        raise ValueError("the model has no coupling; pass EnsembleModel(..., coupling=...), or use solve_standard.")
     tolerance = check_positive(tolerance, "tolerance")
     solution = _FOUND.get(model)
     if solution is None:
-        solution = _FOUND[model] = _certified(model, coupling)
+        solution = _FOUND[model] = _certified(model, model.coupling)
     if solution.gap > tolerance * max(1.0, abs(solution.primal)):
         raise ValueError(
             f"the optimum could be certified to ${solution.gap:.2g} only (return {solution.primal:.6g}); scale the "
@@ -137,33 +123,24 @@ _FOUND: WeakKeyDictionary[EnsembleModel, CoupledSolution] = WeakKeyDictionary()
 def _certified(model: EnsembleModel, coupling: Coupling) -> CoupledSolution:
     """Minimise the dual, recover the policy and measure the gap."""
     dual = _Dual(model, coupling)
-    price = dual.minimise()
+    price, nodes = dual.minimise(), dual.nodes
     at = dual.at(price)
-    charged = dual.nodes.expected(dual.nodes.cost(at.power))
+    charged = nodes.expected(coupling.cost(nodes.time + 1, at.power))
     if coupling.is_hard and not np.isfinite(charged):
-        raise ValueError(_infeasible(dual.nodes, at, price))
-    gap = dual.nodes.expected(dual.nodes.excess(price, at.power))
-    primal = at.value + dual.nodes.expected(price * at.power) - charged
+        raise ValueError(_infeasible(nodes, at, price))
+    gap = dual.gap(price)
+    primal = at.value + nodes.expected(price * at.power) - charged
     inherited = {item.name: getattr(at.solution, item.name) for item in fields(Solution)}
     first = at.occupancy[0] @ model.power_kw / np.where(at.chance[0] > 0, at.chance[0], 1.0)
-    spread = dual.nodes.spread(price), np.vstack([first, dual.nodes.spread(at.power)])
+    spread = nodes.spread(price), np.vstack([first, nodes.spread(at.power)])
     shadow, power = spread if model.context is not None else (spread[0][:, 0], spread[1][:, 0])
     for array in (shadow, power):
         array.setflags(write=False)
     return CoupledSolution(**inherited, shadow_price=shadow, power_kw=power, primal=primal, dual=primal + gap, gap=gap)
 
 
-def _coupling_of(model: EnsembleModel) -> Coupling:
-    if model.coupling is None:
-        raise ValueError("the model has no coupling; pass EnsembleModel(..., coupling=...), or use solve_standard.")
-    return model.coupling
-
-
 class _Nodes:
-    """The times 1 … T and contexts that can be, one after the other, and what the coupling asks for there.
-
-    `time` counts from 0 for the first of these times, so that it is an index into arrays over them.
-    """
+    """The times 1 … T and contexts that can be, one after the other; `time` counts from 0 for the first of them."""
 
     def __init__(self, model: EnsembleModel, coupling: Coupling) -> None:
         self.model, self.coupling = model, coupling
@@ -180,29 +157,9 @@ class _Nodes:
         out[self.time, self.context] = values
         return out
 
-    def at(self, values: FloatArray) -> FloatArray:
-        """Take the values of the nodes from an array (T,) over time or (T, c)."""
-        return values[self.time] if values.ndim == 1 else values[self.time, self.context]
-
     def expected(self, values: FloatArray) -> float:
         """Return the sum over time of the mean over contexts."""
         return float(self.chance @ values)
-
-    def cost(self, power: FloatArray) -> FloatArray:
-        """Return f at the power of each node."""
-        return np.asarray(self.coupling.cost(self.time + 1, power))
-
-    def excess(self, price: FloatArray, power: FloatArray) -> FloatArray:
-        """Return f + f* - price * power, which is zero where the two fit."""
-        return self.at(self.coupling.excess(self.spread(price), self.spread(power)))
-
-    def conjugate(self, price: FloatArray) -> FloatArray:
-        """Return f*."""
-        return self.at(self.coupling.conjugate(self.spread(price)))
-
-    def wanted(self, price: FloatArray) -> FloatArray:
-        """Return the power that prices ask for, the derivative of f*."""
-        return self.at(self.coupling.conjugate_derivative(self.spread(price)))
 
 
 class _Point:
@@ -225,7 +182,7 @@ class _Point:
         #: J*(U - price * power), the value of the plain problem from the initial distribution.
         value = -self.solution.cost_to_go[0].reshape(utility[0].shape) - utility[0]
         self.value = float((model.start_weights * value).sum())
-        self.power = nodes.at(rho[1:] @ model.power_kw) / nodes.chance
+        self.power = (rho[1:] @ model.power_kw)[nodes.time, nodes.context] / nodes.chance
 
     @cached_property
     def sensitivity(self) -> FloatArray:
@@ -266,9 +223,10 @@ class _Dual:
         span = float(np.ptp(model.power_kw)) or 1.0
         #: The price that is worth a nat over the whole range of power.
         self._unit, self._span = model.discomfort_penalty / span, span
-        aim = np.where(np.isinf(coupling.weight[1:]), MARGIN * max(span, float(model.power_kw.max())), 0.0)
-        self._aim = self.nodes.at(aim)
-        self.low, self.high = map(self.nodes.at, coupling.bounds())
+        self._coupling, self._time = coupling, self.nodes.time + 1
+        margin = MARGIN * max(span, float(model.power_kw.max()))
+        self._aim = np.where(np.isinf(coupling.weight[self._time]), margin, 0.0)
+        self.low, self.high = coupling.bounds(self._time)
         self._last: tuple[bytes, _Point] | None = None
 
     def at(self, price: FloatArray) -> _Point:
@@ -279,29 +237,27 @@ class _Dual:
 
     def _value(self, price: FloatArray) -> tuple[float, FloatArray]:
         at, chance = self.at(price), self.nodes.chance
-        value = at.value + float(chance @ (self.nodes.conjugate(price) - self._aim * price))
-        return value, chance * (self.nodes.wanted(price) - self._aim - at.power)
+        value = at.value + float(chance @ (self._coupling.conjugate(self._time, price) - self._aim * price))
+        return value, chance * (self._coupling.conjugate_derivative(self._time, price) - self._aim - at.power)
+
+    def gap(self, price: FloatArray) -> float:
+        """Return what the dual lies above the return of the policy at these prices."""
+        return self.nodes.expected(self._coupling.excess(self._time, price, self.at(price).power))
 
     def minimise(self) -> FloatArray:
         """Quasi-Newton steps to the neighbourhood, then Newton steps on the multipliers that are free to move."""
-        high = np.minimum(self.high, HIGHEST_PRICE * self._unit) if self.nodes.coupling.is_hard else self.high
+        high = np.minimum(self.high, HIGHEST_PRICE * self._unit) if self._coupling.is_hard else self.high
         scale, penalty = self._unit, self._model.discomfort_penalty
 
         def scaled(y: FloatArray) -> tuple[float, FloatArray]:
             value, slope = self._value(y * scale)
             return value / penalty, slope * (scale / penalty)
 
-        found: Any = minimize(
-            scaled,
-            np.zeros_like(high),
-            jac=True,
-            method="L-BFGS-B",
-            bounds=list(zip(self.low / scale, high / scale, strict=True)),
-            options={"maxiter": 2000, "maxfun": 4000, "maxcor": 30, "ftol": 1e-15, "gtol": 1e-10},
-        )
+        bounds = list(zip(self.low / scale, high / scale, strict=True))
+        options = {"maxiter": 2000, "maxfun": 4000, "maxcor": 30, "ftol": 1e-15, "gtol": 1e-10}
+        found: Any = minimize(scaled, np.zeros_like(high), jac=True, method="L-BFGS-B", bounds=bounds, options=options)
         price = np.clip(found.x * scale, self.low, high)
-        gap = self.nodes.expected(self.nodes.excess(price, self.at(price).power))
-        return price if gap <= ENOUGH * max(1.0, abs(found.fun) * penalty) else self._polish(price, high)
+        return price if self.gap(price) <= ENOUGH * max(1.0, abs(found.fun) * penalty) else self._polish(price, high)
 
     def _polish(self, price: FloatArray, high: FloatArray) -> FloatArray:
         """Newton steps as long as they lessen the dual or, once that is down to rounding, its gradient."""
@@ -345,8 +301,8 @@ class _Dual:
 
     def _curvature(self) -> FloatArray:
         """Second derivative of the conjugates, a diagonal matrix."""
-        zero = np.zeros_like(self.low)
-        return np.diag(self.nodes.chance * (self.nodes.wanted(zero + 1.0) - self.nodes.wanted(zero)))
+        wanted, zero = self._coupling.conjugate_derivative, np.zeros_like(self.low)
+        return np.diag(self.nodes.chance * (wanted(self._time, zero + 1.0) - wanted(self._time, zero)))
 
     def _merit(self, price: FloatArray, high: FloatArray) -> tuple[float, float]:
         """Return D, and the largest part of its gradient that the bounds leave, in kW."""

@@ -4,43 +4,35 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dp_ensemble_env.control.loops import EMPTY_ROW, NOT_A_LOG, PROBABILITIES, compress, policy_rows, scatter
+from dp_ensemble_env.control.loops import policy_rows
 from dp_ensemble_env.tools.validation import as_numeric_array, check_stochastic
+
+if TYPE_CHECKING:
+    from dp_ensemble_env.model import EnsembleModel
 
 FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
 class LogKernel:
-    """Logarithms of a nonnegative kernel on its nonzero entries, row by row.
+    """Logarithms of a nonnegative kernel on its nonzero entries, row by row (the layout of a SciPy CSR matrix).
 
-    Attributes
-    ----------
-    indptr, indices : ndarray of int
-        Row `b` owns the entries ``indptr[b]:indptr[b + 1]``; ``indices`` holds
-        the state each entry leads to (the layout of a SciPy CSR matrix).
-    log_values : ndarray of shape (B, T, nnz)
-        Either leading axis may have length one: the same kernel for every
-        member of the batch, or for every time. ``-inf`` marks an entry that is
-        zero in this member or at this time but not in all. The contexts of a
-        problem take the place of the batch.
-    columns : int, optional
-        How many states, or decisions, entries may lead to; by default as many as there are rows.
+    Row `b` owns the entries ``indptr[b]:indptr[b + 1]``; ``indices`` holds the state each entry leads to.
     """
 
     indptr: NDArray[np.int64] = field(repr=False)
     indices: NDArray[np.int64] = field(repr=False)
     log_values: FloatArray = field(repr=False)
-    columns: int = 0
-
-    def __post_init__(self) -> None:
-        if not self.columns:
-            object.__setattr__(self, "columns", len(self.indptr) - 1)
+    """(B or 1, T or 1, nnz), with contexts in place of a batch; ``-inf`` where an entry is zero here, but not always.
+    """
+    columns: int
+    """How many states, or decisions, entries may lead to."""
 
     def __repr__(self) -> str:
         batch, times, entries = self.log_values.shape
@@ -76,26 +68,25 @@ class LogKernel:
         return cls.from_blocks(batch_time(as_numeric_array(log_kernel, name, (2, 3, 4)), name), name)
 
     @classmethod
-    def from_probabilities(cls, probabilities: ArrayLike, name: str = "default") -> LogKernel:
-        """Take the logarithm of a row-stochastic matrix (validated) on its nonzeros."""
-        checked = batch_time(check_stochastic(probabilities, name), name)
-        with np.errstate(divide="ignore"):
-            return cls.from_blocks(np.log(checked), name)
-
-    @classmethod
     def from_blocks(cls, dense: FloatArray, name: str) -> LogKernel:
-        """Collect the finite entries of logarithms (B, T, n, m)."""
-        indptr, indices, values, fault, b, a = compress(dense)
-        if fault == NOT_A_LOG:
+        """Collect the entries of logarithms (B, T, n, m) that are finite in some member at some time."""
+        n, m = dense.shape[-2:]
+        if not (dense < np.inf).all():
+            b, a = (int(i) for i in np.argwhere(~(dense < np.inf))[0][-2:])
             raise ValueError(f"{name} has a NaN or +inf at {(b, a)}; use -inf for a transition that cannot happen.")
-        if fault == EMPTY_ROW:
+        possible = dense > -np.inf
+        if (empty := np.argwhere(~possible.any(axis=-1))).size:
+            b = empty[0][-1]
             raise ValueError(f"row {b} of {name} has no possible transition; give state {b} at least one successor.")
-        if fault == PROBABILITIES:
+        if m > 1 and dense.min() >= 0.0 and np.abs(dense.sum(axis=-1) - 1.0).max() < 1e-6:
             raise ValueError(
                 f"{name} looks like probabilities (nonnegative rows that sum to one), not logarithms; "
                 "pass dp_ensemble_env.control.lsmdp.log_probabilities(default)."
             )
-        return cls(indptr, indices, values, dense.shape[-1])
+        # Row by row, so that the successors of a state lie side by side: the solver reads them together.
+        rows, indices = np.nonzero(possible.any(axis=(0, 1)))
+        values = np.ascontiguousarray(dense[:, :, rows, indices])
+        return cls(np.searchsorted(rows, np.arange(n + 1)), np.ascontiguousarray(indices), values, m)
 
     @classmethod
     def from_sparse(cls, probabilities: Any) -> LogKernel:
@@ -110,40 +101,31 @@ class LogKernel:
         if (empty := np.flatnonzero(np.diff(matrix.indptr) == 0)).size:
             raise ValueError(f"row {empty[0]} of the sparse kernel has no possible transition; give it a successor.")
         log_values = np.log(matrix.data.astype(np.float64))[None, None, :]
-        return cls(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64), log_values)
+        return cls(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64), log_values, matrix.shape[1])
 
     def dense(self, values: FloatArray) -> FloatArray:
         """Spread values on the entries, shape (…, nnz), over matrices of shape (…, n, m) that are zero elsewhere."""
-        flat = np.ascontiguousarray(values).reshape(-1, values.shape[-1])
-        out = np.zeros((len(flat), self.n_states, self.columns))
-        scatter(self.indptr, self.indices, flat, out)
-        return out.reshape(*values.shape[:-1], self.n_states, self.columns)
+        out = np.zeros((*values.shape[:-1], self.n_states, self.columns))
+        out[..., np.repeat(np.arange(self.n_states), np.diff(self.indptr)), self.indices] = values
+        return out
 
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """The optimal control of one problem, or of a batch of them.
-
-    Attributes
-    ----------
-    log_desirability : ndarray of shape ([B,] T + 1, n), or (T + 1, c, n) with contexts
-    kernel : LogKernel
-        The kernel it was solved for.
-    stored_values : ndarray of shape ([B,] T, nnz), or None
-        The policy on the kernel's nonzeros; with nature or context it is computed when it is asked for.
-    discomfort_penalty : float or ndarray of shape (B,)
-    attraction : ndarray of shape (T, [c,] m), optional
-        With nature or context: the expected log-desirability of each decision, less the largest.
-    contexts : bool
-        Whether the arrays have an axis of contexts.
-    """
+    """The optimal control of one problem, or of a batch of them."""
 
     log_desirability: FloatArray = field(repr=False)
+    """([B,] T + 1, n), or (T + 1, c, n) with contexts."""
     kernel: LogKernel = field(repr=False)
+    """The kernel it was solved for."""
     stored_values: FloatArray | None = field(repr=False)
+    """The policy on the nonzeros, ([B,] T, nnz); with nature or context computed when it is asked for."""
     discomfort_penalty: float | FloatArray
+    """A number, or one for each member of the batch, (B,)."""
     attraction: FloatArray | None = field(default=None, repr=False)
+    """With nature or context, (T, [c,] m): the expected log-desirability of each decision, less the largest."""
     contexts: bool = False
+    """Whether the arrays have an axis of contexts."""
 
     def __repr__(self) -> str:
         *batch, times, n = self.log_desirability.shape
@@ -166,8 +148,11 @@ class Solution:
     @cached_property
     def policy(self) -> FloatArray:
         """Controlled behaviour, shape ([B,] T, n, n), with nature (T, n, m), with contexts (T, c, n, m)."""
-        dense = self.kernel.dense(self.policy_values)
-        return np.ascontiguousarray(np.moveaxis(dense, 0, 1)) if self.contexts else dense
+        return self.over_times(self.kernel.dense(self.policy_values))
+
+    def over_times(self, values: FloatArray) -> FloatArray:
+        """Put the axis of times before that of contexts, if there is one."""
+        return np.ascontiguousarray(np.moveaxis(values, 0, 1)) if self.contexts else values
 
     @property
     def tilt(self) -> FloatArray:
@@ -198,3 +183,26 @@ def contexts_first(array: FloatArray, name: str) -> FloatArray:
         raise ValueError(f"{name} must have shape (n, m), (T, n, m) or (T, c, n, m), got {array.shape}.")
     full = array.reshape((1,) * (4 - array.ndim) + array.shape) if array.ndim != 3 else array[:, None]
     return np.ascontiguousarray(np.swapaxes(full, 0, 1))
+
+
+# ---------------------------------------------------------------- the kernels of a model
+#: Computed once for each model.
+_KERNELS: WeakKeyDictionary[EnsembleModel, tuple[LogKernel, LogKernel | None]] = WeakKeyDictionary()
+
+
+def default_kernel(model: EnsembleModel) -> LogKernel:
+    """Return the default behaviour as a kernel."""
+    return _kernels(model)[0]
+
+
+def world(model: EnsembleModel) -> dict[str, Any]:
+    """Return nature and context as the functions of `lsmdp` take them by keyword."""
+    return {"nature": _kernels(model)[1], "context": None if model.context is None else model.context.transition}
+
+
+def _kernels(model: EnsembleModel) -> tuple[LogKernel, LogKernel | None]:
+    if model not in _KERNELS:
+        default = LogKernel.of_contexts(model.default)
+        nature = None if model.nature is None else LogKernel.of_contexts(model.nature, "nature")
+        _KERNELS[model] = default, nature
+    return _KERNELS[model]

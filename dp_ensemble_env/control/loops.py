@@ -7,6 +7,8 @@ array whose batch or time axis has length one holds for every member or time.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,60 +19,28 @@ Ints = NDArray[np.int64]
 
 #: Exponents within this many nats of zero neither underflow nor overflow, nor do their products with the policy.
 SAFE_NATS = 600.0
-NOT_A_LOG, EMPTY_ROW, PROBABILITIES = 1, 2, 3
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def compress(dense: Floats) -> tuple[Ints, Ints, Floats, int, int, int]:
-    """Find the union of the finite entries over batch and time (CSR) and gather them; report what is wrong."""
-    batch, times, n, columns = dense.shape
-    nothing = np.empty(0, np.int64)
-    mask = np.zeros((n, columns), np.bool_)  # possible in some member at some time
-    probabilities = columns > 1  # as long as every row could be one of probabilities instead of logarithms
-    for m in range(batch):
-        for t in range(times):
-            for b in range(n):
-                found, total = False, 0.0
-                for a in range(columns):
-                    x = dense[m, t, b, a]
-                    if np.isnan(x) or x == np.inf:
-                        return nothing, nothing, dense[:, :, 0], NOT_A_LOG, b, a
-                    if x > -np.inf:
-                        mask[b, a] = True
-                        found = True
-                    probabilities &= x >= 0.0
-                    total += x
-                if not found:
-                    return nothing, nothing, dense[:, :, 0], EMPTY_ROW, b, 0
-                probabilities &= abs(total - 1.0) < 1e-6
-    if probabilities:
-        return nothing, nothing, dense[:, :, 0], PROBABILITIES, 0, 0
-    # Row by row, so that the successors of a state lie side by side: the solver reads them together.
-    indptr = np.zeros(n + 1, np.int64)
-    indices = np.empty(mask.sum(), np.int64)
-    e = 0
-    for b in range(n):
-        for a in range(columns):
-            if mask[b, a]:
-                indices[e] = a
-                e += 1
-        indptr[b + 1] = e
-    values = np.empty((batch, times, indices.size))
-    for m in range(batch):
-        for t in range(times):
-            for b in range(n):
-                for e in range(indptr[b], indptr[b + 1]):
-                    values[m, t, e] = dense[m, t, b, indices[e]]
-    return indptr, indices, values, 0, 0, 0
+class Rows(NamedTuple):
+    """A kernel (c or 1, T or 1, nnz), in logarithms that reach `depth` nats from zero, and their exponentials."""
+
+    indptr: Ints
+    indices: Ints
+    log_values: Floats
+    linear: Floats
+    depth: float
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def scatter(indptr: Ints, indices: Ints, values: Floats, out: Floats) -> None:
-    """Write the entries `values` (m, nnz) into the zeros of `out` (m, n, columns)."""
-    for m in range(values.shape[0]):
-        for b in range(indptr.size - 1):
-            for e in range(indptr[b], indptr[b + 1]):
-                out[m, b, indices[e]] = values[m, e]
+class World(NamedTuple):
+    """Nature (c or 1, T or 1, nnz), where it differs from the identity, and the context's moves (T or 1, c, c).
+
+    Decision `a` owns the entries ``pointers[a]:pointers[a + 1]`` of nature, which lead to the states ``targets``.
+    """
+
+    pointers: Ints
+    targets: Ints
+    nature: Floats
+    moves: Floats
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -79,10 +49,9 @@ def backward(
 ) -> float:
     """Theorem 1: fill log_z (B, T+1, n) and policy (B, T, nnz); return how large U / gamma is, NaN if not finite.
 
-    What is returned is the largest modulus of U / gamma in a member, least over the members.
-    Where the spread of log z and of the kernel fits in a double, a step takes
-    one exponential per state (products cannot underflow there); elsewhere it
-    takes a log-sum-exp per row. Both are exact to rounding.
+    What is returned is the largest modulus of U / gamma in a member, least over the members. Where the spread of log z
+    and of the kernel fits in a double, a step takes one exponential per state (products cannot underflow there);
+    elsewhere it takes a log-sum-exp per row. Both are exact to rounding.
     """
     batch, times, n = log_z.shape
     horizon = times - 1
@@ -216,36 +185,36 @@ def _multiply(pointers: Ints, targets: Ints, values: Floats, source: Floats, out
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _mix(moves: Floats, ahead: Floats, out: Floats) -> None:
-    """out[s] = sum over w' of moves[w'] * ahead[w', s]."""
-    out[:] = 0.0
-    for w in range(moves.size):
-        if moves[w] > 0.0:
-            for s in range(out.size):
-                out[s] += moves[w] * ahead[w, s]
+def _physics(world: World, t: int, w: int) -> Floats:
+    """Nature at time t in context w, on its nonzeros."""
+    return world.nature[w if world.nature.shape[0] > 1 else 0, t if world.nature.shape[1] > 1 else 0]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _expect(world: World, t: int, w: int, ahead: Floats, mixed: Floats, expected: Floats) -> None:
+    """Fill `expected` (m,) with the mean of `ahead` (c, n) over where decisions at t in w lead; `mixed` is scratch."""
+    moves = world.moves[t if world.moves.shape[0] > 1 else 0, w]
+    mixed[:] = 0.0
+    for v in range(moves.size):
+        if moves[v] > 0.0:
+            for s in range(mixed.size):
+                mixed[s] += moves[v] * ahead[v, s]
+    if world.pointers.size == 0:
+        expected[:] = mixed
+    else:
+        _multiply(world.pointers, world.targets, _physics(world, t, w), mixed, expected)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def backward_with_nature(
-    indptr: Ints,
-    indices: Ints,
-    log_values: Floats,
-    linear: Floats,
-    depth: float,
-    pointers: Ints,
-    targets: Ints,
-    nature: Floats,
-    moves: Floats,
-    utility: Floats,
-    penalty: float,
-    log_z: Floats,
-    tilt: Floats,
+    kernel: Rows, world: World, utility: Floats, penalty: float, log_z: Floats, tilt: Floats
 ) -> bool:
     """Fill log_z (T+1, c, n) and tilt (T, c, m); False if U / gamma is not finite somewhere.
 
-    `linear` holds the exponentials of `log_values`, which reach `depth` nats from zero. The tilt is the expected
-    log-desirability of each decision less its largest value; the policy follows from it (`policy_rows`).
+    The tilt is the expected log-desirability of each decision less its largest value; the policy follows from it
+    (`policy_rows`).
     """
+    indptr, indices, log_values, linear, depth = kernel
     times, c, n = log_z.shape
     horizon, m = times - 1, tilt.shape[2]
     ahead = np.empty((c, n))  # log z_{t+1} less `offset`: differences, small and exact
@@ -259,15 +228,9 @@ def backward_with_nature(
     offset = log_z[horizon].max()
     ahead[:] = log_z[horizon] - offset
     for t in range(horizon - 1, -1, -1):
-        step = moves[t if moves.shape[0] > 1 else 0]
         for w in range(c):
-            _mix(step[w], ahead, mixed)
             expected = tilt[t, w]
-            if pointers.size == 0:
-                expected[:] = mixed
-            else:
-                physics = nature[w if nature.shape[0] > 1 else 0, t if nature.shape[1] > 1 else 0]
-                _multiply(pointers, targets, physics, mixed, expected)
+            _expect(world, t, w, ahead, mixed, expected)
             own, when = w if linear.shape[0] > 1 else 0, t if linear.shape[1] > 1 else 0
             top = expected.max()
             expected -= top
@@ -303,15 +266,7 @@ def policy_rows(indptr: Ints, indices: Ints, log_values: Floats, tilt: Floats, p
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def evaluate_with_nature(
-    policy: Floats,
-    default: Floats,
-    pointers: Ints,
-    targets: Ints,
-    nature: Floats,
-    moves: Floats,
-    utility: Floats,
-    penalty: float,
-    cost: Floats,
+    policy: Floats, default: Floats, world: World, utility: Floats, penalty: float, cost: Floats
 ) -> Ints:
     """Backward policy evaluation into cost (T+1, c, n); returns (-1, …) or the first impossible move (t, w, s, a).
 
@@ -327,12 +282,7 @@ def evaluate_with_nature(
                 cost[t, w, s] = -utility[t, w if utility.shape[1] > 1 else 0, s]
             if t == horizon:
                 continue
-            _mix(moves[t if moves.shape[0] > 1 else 0, w], cost[t + 1], mixed)
-            if pointers.size == 0:
-                expected[:] = mixed
-            else:
-                physics = nature[w if nature.shape[0] > 1 else 0, t if nature.shape[1] > 1 else 0]
-                _multiply(pointers, targets, physics, mixed, expected)
+            _expect(world, t, w, cost[t + 1], mixed, expected)
             reference = default[t if default.shape[0] > 1 else 0, w if default.shape[1] > 1 else 0]
             for s in range(n):
                 for a in range(m):
@@ -346,9 +296,7 @@ def evaluate_with_nature(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def forward_with_nature(
-    policy: Floats, pointers: Ints, targets: Ints, nature: Floats, moves: Floats, shares: Floats
-) -> None:
+def forward_with_nature(policy: Floats, world: World, shares: Floats) -> None:
     """Follow shares (T+1, c, n), the joint distribution of context and state, whose first row is given."""
     times, c, n = shares.shape
     m = policy.shape[3]
@@ -362,15 +310,15 @@ def forward_with_nature(
                 if here > 0.0:
                     for a in range(m):
                         decided[a] += here * policy[t, w, s, a]
-            if pointers.size == 0:
+            if world.pointers.size == 0:
                 reached[:] = decided
             else:
-                physics = nature[w if nature.shape[0] > 1 else 0, t if nature.shape[1] > 1 else 0]
+                physics = _physics(world, t, w)
                 reached[:] = 0.0
                 for a in range(m):
-                    for e in range(pointers[a], pointers[a + 1]):
-                        reached[targets[e]] += decided[a] * physics[e]
-            step = moves[t if moves.shape[0] > 1 else 0, w]
+                    for e in range(world.pointers[a], world.pointers[a + 1]):
+                        reached[world.targets[e]] += decided[a] * physics[e]
+            step = world.moves[t if world.moves.shape[0] > 1 else 0, w]
             for then in range(c):
                 for s in range(n):
                     shares[t + 1, then, s] += step[then] * reached[s]

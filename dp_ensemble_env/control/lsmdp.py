@@ -1,11 +1,9 @@
 r"""Linearly-solvable Markov decision processes, in logarithms.
 
-The controller chooses, at every time :math:`t` and state :math:`b`, the
-distribution of the next state. It earns the utility of the state it reaches
-and pays :math:`\gamma` dollars per nat of Kullback-Leibler divergence from the
-default dynamics. With the desirability
-:math:`z_t = \exp(-\varphi_t/\gamma)` the Bellman equation is linear in
-:math:`z` (Theorem 1):
+The controller chooses, at every time :math:`t` and state :math:`b`, the distribution of the next state. It earns the
+utility of the state it reaches and pays :math:`\gamma` dollars per nat of Kullback-Leibler divergence from the default
+dynamics. With the desirability :math:`z_t = \exp(-\varphi_t/\gamma)` the Bellman equation is linear in :math:`z`
+(Theorem 1):
 
 .. math::
 
@@ -33,32 +31,25 @@ controller sees it:
     \log z_t[w,s] &= U_t[w,s]/\gamma + \operatorname{logsumexp}_a(\log K_t[w,s,a] + \ell_t[w,a]) \\
     \pi_t[w,s,a] &\propto K_t[w,s,a]\,\exp \ell_t[w,a]
 
-:math:`\ell` is a mean of logarithms, not the logarithm of a mean. Arrays are then
-``kernel[t, w, s, a]``, ``nature[t, w, a, s']``, ``context[t, w, w']`` and ``utility[t, w, s]``; a
-leading axis that makes no difference may be left out from the left, or have length one.
+:math:`\ell` is a mean of logarithms, not the logarithm of a mean. Arrays are then ``kernel[t, w, s, a]``,
+``nature[t, w, a, s']``, ``context[t, w, w']`` and ``utility[t, w, s]``; a leading axis that makes no difference may be
+left out from the left, or have length one.
 
 References
 ----------
 E. Todorov, "Efficient computation of optimal actions", PNAS 106(28), 2009.
-A. Hassan, D. Deka, Y. Dvorkin, "Privacy-Aware Load Ensemble Control: A
-Linearly-Solvable MDP Approach".
+A. Hassan, D. Deka, Y. Dvorkin, "Privacy-Aware Load Ensemble Control: A Linearly-Solvable MDP Approach".
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dp_ensemble_env.control import loops
 from dp_ensemble_env.control.kernel import LogKernel, Solution, batch_time, contexts_first
-from dp_ensemble_env.control.loops import (
-    backward,
-    backward_with_nature,
-    evaluate,
-    evaluate_with_nature,
-    forward_with_nature,
-)
 from dp_ensemble_env.tools.validation import (
     LARGEST_PENALTY,
     as_float_array,
@@ -124,12 +115,12 @@ def solve(
             f"log_kernel changes over {kernel_times} steps but utility has {horizon + 1} times; a horizon of T steps "
             "needs T kernels (or one) and T + 1 utilities."
         )
-    batch = 1
-    if batched:
-        batch = _common_batch(log_kernel=kernel_batch, utility=len(values), discomfort_penalty=penalty.size)
+    batch = _common_batch(log_kernel=kernel_batch, utility=len(values), discomfort_penalty=penalty.size)
     log_desirability = np.empty((batch, horizon + 1, kernel.n_states))
     policy_values = np.empty((batch, horizon, len(kernel.indices)))
-    reach = backward(kernel.indptr, kernel.indices, kernel.log_values, values, penalty, log_desirability, policy_values)
+    reach = loops.backward(
+        kernel.indptr, kernel.indices, kernel.log_values, values, penalty, log_desirability, policy_values
+    )
     if not reach > 2 / LARGEST_PENALTY:  # the recursion reads every utility anyway; only what looks odd is read again
         if np.isnan(reach):
             as_utility(utility, (2, 3))  # names the entry that is not finite, if that is the reason
@@ -137,9 +128,10 @@ def solve(
                 f"utility / discomfort_penalty overflows (the penalty is {penalty.min():g}); use a larger penalty."
             )
         _check_scales(values, penalty)
+    one_penalty = penalty if penalty.size > 1 else float(penalty[0])
     if batched:
-        return Solution(log_desirability, kernel, policy_values, penalty if penalty.size > 1 else float(penalty[0]))
-    return Solution(log_desirability[0], kernel, policy_values[0], float(penalty[0]))
+        return Solution(log_desirability, kernel, policy_values, one_penalty)
+    return Solution(log_desirability[0], kernel, policy_values[0], one_penalty)
 
 
 def evaluate_policy(
@@ -160,9 +152,7 @@ def evaluate_policy(
     Parameters
     ----------
     policy : array_like of shape (T, n, n) or (B, T, n, n), with nature (T, n, m), with contexts (T, c, n, m)
-        Row-stochastic.
     default : array_like of shape (n, n), (T, n, n) or (B, 1 or T, n, n)
-        Row-stochastic.
     utility : array_like of shape (T + 1, n) or (B, T + 1, n)
     discomfort_penalty : float or array_like of shape (B,)
     nature, context
@@ -178,15 +168,11 @@ def evaluate_policy(
     controlled = check_stochastic(policy, "policy")
     if controlled.ndim not in (3, 4):
         raise ValueError(f"policy must have shape (T, n, n) or (B, T, n, n), got {controlled.shape}.")
-    batched = controlled.ndim == 4
-    controlled = batch_time(controlled, "policy")
     reference = check_stochastic(default, "default")
-    batched |= reference.ndim == 4
-    reference = batch_time(reference, "default")
+    batched = 4 in (controlled.ndim, reference.ndim) or np.ndim(utility) == 3 or np.ndim(discomfort_penalty) > 0
+    controlled, reference = batch_time(controlled, "policy"), batch_time(reference, "default")
     n, horizon = controlled.shape[-1], controlled.shape[1]
-    values = _check_utility(as_utility(utility, (2, 3)), n)
-    batched |= np.ndim(utility) == 3 or np.ndim(discomfort_penalty) > 0
-    penalty = _check_penalty(discomfort_penalty)
+    values, penalty = _check_utility(as_utility(utility, (2, 3)), n), _check_penalty(discomfort_penalty)
     _check_scales(values, penalty)
     if values.shape[1] != horizon + 1:
         raise ValueError(f"a policy of {horizon} steps needs {horizon + 1} utilities, got {values.shape[1]}.")
@@ -198,7 +184,7 @@ def evaluate_policy(
         policy=len(controlled), default=len(reference), utility=len(values), discomfort_penalty=penalty.size
     )
     cost = np.empty((batch, horizon + 1, n))
-    fault = evaluate(controlled, reference, values, penalty, cost)
+    fault = loops.evaluate(controlled, reference, values, penalty, cost)
     if fault[0] >= 0:
         t, b, a = (int(i) for i in fault)
         raise ValueError(
@@ -216,7 +202,9 @@ def occupancy(
     context: ArrayLike | None = None,
     start: ArrayLike | None = None,
 ) -> FloatArray:
-    """Follow a distribution over the states forward in time.
+    """Follow a distribution over the states forward in time: shares (T + 1, n).
+
+    With contexts it is the joint distribution of context and state, (T + 1, c, n).
 
     Parameters
     ----------
@@ -226,11 +214,6 @@ def occupancy(
         See `solve`.
     start : array_like of shape (c,), optional
         Distribution of the first context; needed with `context`.
-
-    Returns
-    -------
-    ndarray of shape (T + 1, n), with contexts (T + 1, c, n)
-        With contexts the joint distribution of context and state.
     """
     first = as_float_array(initial, "initial", 1)
     controlled = check_stochastic(policy, "policy", square=nature is None)
@@ -253,20 +236,8 @@ def log_probabilities(default: ArrayLike) -> FloatArray:
 
 
 # ---------------------------------------------------------------- nature and context
-class _World(NamedTuple):
-    """Nature on its nonzeros (empty without), the context's moves (T or 1, c, c), and the sizes."""
-
-    pointers: NDArray[np.int64]
-    targets: NDArray[np.int64]
-    nature: FloatArray
-    moves: FloatArray
-
-    @property
-    def contexts(self) -> int:
-        return int(self.moves.shape[-1])
-
-
-def _world(nature: Any, context: Any, n: int, m: int, horizon: int) -> _World:
+def _world(nature: Any, context: Any, n: int, m: int, horizon: int) -> tuple[loops.World, int]:
+    """Return nature and context as the loops take them, and the number of contexts."""
     moves = np.ones((1, 1, 1)) if context is None else check_stochastic(context, "context")
     if moves.ndim not in (2, 3):
         raise ValueError(f"context must have shape (c, c) or (T, c, c), got {moves.shape}.")
@@ -278,7 +249,7 @@ def _world(nature: Any, context: Any, n: int, m: int, horizon: int) -> _World:
                 f"({m}, {n})."
             )
         nothing = np.zeros(0, np.int64)
-        world = _World(nothing, nothing, np.zeros((1, 1, 0)), moves)
+        world = loops.World(nothing, nothing, np.zeros((1, 1, 0)), moves)
     else:
         rows = nature if isinstance(nature, LogKernel) else LogKernel.of_contexts(nature, "nature")
         if (rows.n_states, rows.columns) != (m, n):
@@ -286,10 +257,11 @@ def _world(nature: Any, context: Any, n: int, m: int, horizon: int) -> _World:
                 f"nature must have shape ({m}, {n}), a row per decision and a column per state, got "
                 f"({rows.n_states}, {rows.columns})."
             )
-        world = _World(rows.indptr, rows.indices, rows.linear, moves)
-    _check_axes("nature", world.nature.shape[:2], world.contexts, horizon)
-    _check_axes("context", (world.contexts, len(moves)), world.contexts, horizon)
-    return world
+        world = loops.World(rows.indptr, rows.indices, rows.linear, moves)
+    contexts = moves.shape[-1]
+    _check_axes("nature", world.nature.shape[:2], contexts, horizon)
+    _check_axes("context", (contexts, len(moves)), contexts, horizon)
+    return world, contexts
 
 
 def _check_axes(name: str, axes: tuple[int, ...], contexts: int, horizon: int) -> None:
@@ -320,23 +292,19 @@ def _one_penalty(discomfort_penalty: Any) -> float:
 
 
 def _solve_general(log_kernel: Any, utility: Any, discomfort_penalty: Any, nature: Any, context: Any) -> Solution:
-    if isinstance(log_kernel, LogKernel):
-        kernel = log_kernel
-    else:
+    kernel = log_kernel
+    if not isinstance(kernel, LogKernel):
         dense = as_numeric_array(log_kernel, "log_kernel", (2, 3, 4))
         kernel = LogKernel.from_blocks(contexts_first(dense, "log_kernel"), "log_kernel")
     penalty = _one_penalty(discomfort_penalty)
     n, m, horizon = kernel.n_states, kernel.columns, len(utility) - 1
-    world = _world(nature, context, n, m, horizon)
-    values = _context_utility(utility, n, world.contexts)
+    world, contexts = _world(nature, context, n, m, horizon)
+    values = _context_utility(utility, n, contexts)
     check_penalty_scale(values, penalty)
-    _check_axes("log_kernel", kernel.log_values.shape[:2], world.contexts, horizon)
-    log_z, tilt = np.empty((horizon + 1, world.contexts, n)), np.empty((horizon, world.contexts, m))
-    finite = backward_with_nature(
-        kernel.indptr, kernel.indices, kernel.log_values, kernel.linear, kernel.depth, *world, values, penalty, log_z,
-        tilt,
-    )  # fmt: skip
-    if not finite:
+    _check_axes("log_kernel", kernel.log_values.shape[:2], contexts, horizon)
+    log_z, tilt = np.empty((horizon + 1, contexts, n)), np.empty((horizon, contexts, m))
+    rows = loops.Rows(kernel.indptr, kernel.indices, kernel.log_values, kernel.linear, kernel.depth)
+    if not loops.backward_with_nature(rows, world, values, penalty, log_z, tilt):
         as_utility(utility, (2, 3))  # names the entry that is not finite, if that is the reason
         raise ValueError(f"utility / discomfort_penalty overflows (the penalty is {penalty:g}); use a larger penalty.")
     if context is None:
@@ -347,20 +315,20 @@ def _solve_general(log_kernel: Any, utility: Any, discomfort_penalty: Any, natur
 def _evaluate_general(
     policy: Any, default: Any, utility: Any, discomfort_penalty: Any, nature: Any, context: Any
 ) -> FloatArray:
-    controlled = _by_context(policy, "policy", context is not None)
+    controlled = _by_context(check_stochastic(policy, "policy", square=False), context is not None)
     reference = check_stochastic(default, "default", square=False)
     reference = np.ascontiguousarray(np.swapaxes(contexts_first(reference, "default"), 0, 1))
     horizon, _, n, m = controlled.shape
-    penalty, world = _one_penalty(discomfort_penalty), _world(nature, context, n, m, horizon)
-    values = _context_utility(as_utility(utility, (2, 3)), n, world.contexts)
+    penalty, (world, contexts) = _one_penalty(discomfort_penalty), _world(nature, context, n, m, horizon)
+    values = _context_utility(as_utility(utility, (2, 3)), n, contexts)
     check_penalty_scale(values, penalty)
     if len(values) != horizon + 1:
         raise ValueError(f"a policy of {horizon} steps needs {horizon + 1} utilities, got {len(values)}.")
-    check_shape(controlled, (horizon, world.contexts, n, m), "policy", "one matrix per step and context")
+    check_shape(controlled, (horizon, contexts, n, m), "policy", "one matrix per step and context")
     check_shape(reference, (*reference.shape[:2], n, m), "default", "the rows and columns of the policy")
-    _check_axes("default", reference.shape[1::-1], world.contexts, horizon)
-    cost = np.empty((horizon + 1, world.contexts, n))
-    fault = evaluate_with_nature(controlled, reference, *world, values, penalty, cost)
+    _check_axes("default", reference.shape[1::-1], contexts, horizon)
+    cost = np.empty((horizon + 1, contexts, n))
+    fault = loops.evaluate_with_nature(controlled, reference, world, values, penalty, cost)
     if fault[0] >= 0:
         t, w, s, a = (int(i) for i in fault)
         where = f" in context {w}" if context is not None else ""
@@ -372,24 +340,23 @@ def _evaluate_general(
 
 
 def _follow_general(controlled: FloatArray, first: FloatArray, nature: Any, context: Any, start: Any) -> FloatArray:
-    policy = _by_context(controlled, "policy", context is not None)
+    policy = _by_context(controlled, context is not None)
     horizon, _, n, m = policy.shape
-    world = _world(nature, context, n, m, horizon)
+    world, contexts = _world(nature, context, n, m, horizon)
     check_shape(first, (n,), "initial", "one share per state")
     weights = np.ones(1) if context is None else as_float_array([] if start is None else start, "start", 1)
-    check_shape(weights, (world.contexts,), "start", "one probability per context")
-    check_shape(policy, (horizon, world.contexts, n, m), "policy", "one matrix per step and context")
-    shares = np.zeros((horizon + 1, world.contexts, n))
+    check_shape(weights, (contexts,), "start", "one probability per context")
+    check_shape(policy, (horizon, contexts, n, m), "policy", "one matrix per step and context")
+    shares = np.zeros((horizon + 1, contexts, n))
     shares[0] = weights[:, None] * first
-    forward_with_nature(policy, *world, shares)
+    loops.forward_with_nature(policy, world, shares)
     return shares if context is not None else shares[:, 0]
 
 
-def _by_context(policy: Any, name: str, contexts: bool) -> FloatArray:
+def _by_context(array: FloatArray, contexts: bool) -> FloatArray:
     """View a policy (T, n, m), or (T, c, n, m) with contexts, as (T, c, n, m)."""
-    array = check_stochastic(policy, name, square=False)
     if array.ndim != 3 + contexts:
-        raise ValueError(f"{name} must have shape {'(T, c, n, m)' if contexts else '(T, n, m)'}, got {array.shape}.")
+        raise ValueError(f"policy must have shape {'(T, c, n, m)' if contexts else '(T, n, m)'}, got {array.shape}.")
     return np.ascontiguousarray(array if contexts else array[:, None])
 
 

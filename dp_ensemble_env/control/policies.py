@@ -12,25 +12,21 @@ Taylor (Proposition 1)
 Digamma (Proposition 2)
     :math:`\log K = \psi(kP) - \psi(k)`, which *is* :math:`E[\log x]`.
 average value (Section V)
-    the mean over private matrices of the policy that is optimal for each;
-    see `average_policy` for its three methods.
+    the mean over private matrices of the policy that is optimal for each; see `average_policy` for its three methods.
 tilt
-    any attraction of the states, or that of a plan made elsewhere, applied
-    to the model's own behaviour; see `tilted_policy` and `as_tilt`.
+    any attraction of the states, or that of a plan made elsewhere, applied to the model's own behaviour; see
+    `tilted_policy` and `as_tilt`.
 
 **Privacy.** Taylor and Digamma policies expect noise and add none: they are deterministic functions of the matrix, and
 given :math:`z` the true row can be read back from them (E8). They are private only when `model.default` is itself a
 release. The sampled average of N draws costs N releases (E9).
 
-Every function takes one model and returns a policy of shape (T, [c,] n, m), or a list of models of equal shape and
-returns one with a batch axis. `k` may be infinite: all of them are the standard policy then. For coupled models they
-keep the shadow prices of the certified optimum.
+Policies have shape (T, [c,] n, m). `k` may be infinite: all of them are the standard policy then. For coupled models
+they keep the shadow prices of the certified optimum.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,10 +36,10 @@ from scipy.sparse.csgraph import connected_components
 from scipy.special import digamma
 
 from dp_ensemble_env.control.coupled import solve_coupled
-from dp_ensemble_env.control.dynamics import default_kernel, world
+from dp_ensemble_env.control.kernel import default_kernel, world
 from dp_ensemble_env.control.lsmdp import LogKernel, Solution, solve
 from dp_ensemble_env.control.quadrature import average_exact
-from dp_ensemble_env.control.sampling import average_sampled, average_sampled_general
+from dp_ensemble_env.control.sampling import average_sampled, draw_kernel
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.tools.validation import (
     as_float_array,
@@ -57,27 +53,10 @@ from dp_ensemble_env.tools.validation import (
 )
 
 FloatArray = NDArray[np.float64]
-Models = EnsembleModel | Sequence[EnsembleModel]
 
 AVERAGE_METHODS = ("sampled", "expansion", "exact")
 #: Names accepted by `solve_policy`.
 POLICIES = ("standard", "taylor", "digamma", *(f"average-{method}" for method in AVERAGE_METHODS))
-
-
-def _over_models(function: Callable[..., FloatArray]) -> Callable[..., FloatArray]:
-    """Let a function of one model also take a sequence of them."""
-
-    @functools.wraps(function)
-    def wrapper(model: Models, *args: Any, **kwargs: Any) -> FloatArray:
-        if isinstance(model, EnsembleModel):
-            return function(model, *args, **kwargs)
-        if not isinstance(model, Sequence) or not model or not all(isinstance(m, EnsembleModel) for m in model):
-            raise ValueError(f"model must be an EnsembleModel or a non-empty list of them, got {type(model).__name__}.")
-        if len({m.utility.shape for m in model}) > 1:
-            raise ValueError("the models of a batch must have the same horizon and number of states.")
-        return np.stack([function(m, *args, **kwargs) for m in model])
-
-    return wrapper
 
 
 def solve_standard(model: EnsembleModel) -> Solution:
@@ -92,24 +71,22 @@ def solve_with(model: EnsembleModel, kernel: LogKernel) -> Solution:
     """Solve the problem with another kernel in place of the default, at the shadow prices if the model is coupled."""
     utility = model.utility
     if model.coupling is not None:
-        utility = utility.copy()
-        utility[1:] -= solve_coupled(model).shadow_price[..., None] * model.power_kw
+        charged = solve_coupled(model).shadow_price[..., None] * model.power_kw
+        utility = utility if utility.ndim == charged.ndim else utility[:, None]  # the same in every context
+        utility = utility - np.concatenate([np.zeros_like(charged[:1]), charged])
     return solve(kernel, utility, model.discomfort_penalty, **world(model))
 
 
-@_over_models
 def standard_policy(model: EnsembleModel) -> FloatArray:
     """Return the optimal policy of `model` (Theorem 1)."""
     return solve_standard(model).policy
 
 
-@_over_models
 def taylor_policy(model: EnsembleModel, k: float) -> FloatArray:
     """Return the noise-aware policy by the Taylor expansion of E[log x] (Proposition 1)."""
     return solve_with(model, taylor_kernel(model, k)).policy
 
 
-@_over_models
 def digamma_policy(model: EnsembleModel, k: float) -> FloatArray:
     """Return the noise-aware policy with the exact E[log x] (Proposition 2)."""
     return solve_with(model, digamma_kernel(model, k)).policy
@@ -117,8 +94,7 @@ def digamma_policy(model: EnsembleModel, k: float) -> FloatArray:
 
 def taylor_kernel(model: EnsembleModel, k: float) -> LogKernel:
     """Return log K of Proposition 1 on the support of the default."""
-    k = check_concentration(k, allow_inf=True)
-    kernel = default_kernel(model)
+    kernel, k = default_kernel(model), check_concentration(k, allow_inf=True)
     p = np.exp(kernel.log_values)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         correction = (1.0 - p) / (2.0 * p * (k + 1.0))
@@ -129,8 +105,7 @@ def taylor_kernel(model: EnsembleModel, k: float) -> LogKernel:
 
 def digamma_kernel(model: EnsembleModel, k: float) -> LogKernel:
     """Return log K of Proposition 2 on the support of the default."""
-    k = check_concentration(k, allow_inf=True)
-    kernel = default_kernel(model)
+    kernel, k = default_kernel(model), check_concentration(k, allow_inf=True)
     if np.isinf(k):
         return kernel
     p = np.exp(kernel.log_values)
@@ -139,7 +114,6 @@ def digamma_kernel(model: EnsembleModel, k: float) -> LogKernel:
     return LogKernel(kernel.indptr, kernel.indices, log_values, kernel.columns)
 
 
-@_over_models
 def average_policy(
     model: EnsembleModel,
     k: float,
@@ -151,13 +125,13 @@ def average_policy(
 
     Parameters
     ----------
-    model : EnsembleModel or list of them
+    model : EnsembleModel
     k : float
+        Concentration of the Dirichlet noise.
     method : {"sampled", "expansion", "exact"}
-        ``"sampled"`` draws `samples` private matrices, solves each with its own
-        :math:`z` and averages the policies. The other two hold
-        :math:`z_{t+1}` at its value for the true matrix, as Proposition 3 does:
-        ``"expansion"`` is Proposition 3 with its denominators corrected (E2),
+        ``"sampled"`` draws `samples` private matrices, solves each with its own :math:`z` and averages the policies.
+        The other two hold :math:`z_{t+1}` at its value for the true matrix, as Proposition 3 does: ``"expansion"`` is
+        Proposition 3 with its denominators corrected (E2),
 
         .. math:: E[\pi[a]] \approx \pi[a]\Bigl(1 + \frac{\sum_\nu\pi[\nu]r[\nu]-r[a]}{k+1}\Bigr),
                   \quad r[a] = z[a]/\textstyle\sum_\nu P[\nu]z[\nu]
@@ -169,12 +143,6 @@ def average_policy(
         Number of draws of ``"sampled"``. Memory does not depend on it.
     rng : numpy Generator or int, optional
         For ``"sampled"``; by default the operating system's entropy.
-
-    Raises
-    ------
-    ValueError
-        If the expansion turns negative somewhere: `k` is then too small for a
-        first-order expansion in 1/k, and ``method="exact"`` has no such limit.
     """
     check_choice(method, "method", AVERAGE_METHODS)
     k = check_concentration(k, allow_inf=True)
@@ -185,13 +153,16 @@ def average_policy(
         return solution.policy
     kernel = default_kernel(model)
     if generator is not None and not model.is_plain:
-        return average_sampled_general(solution, k, samples, generator, functools.partial(solve_with, model))
+        total = np.zeros_like(solution.policy)
+        for _ in range(samples):
+            total += solve_with(model, draw_kernel(kernel, k, generator)).policy
+        return total / samples
     if generator is not None:
         values = average_sampled(kernel, solution, k, samples, generator, model.utility / model.discomfort_penalty)
     elif method == "exact":
         values = average_exact(kernel, solution.tilt, k, solution.contexts)
     else:
-        values = expansion_values(model, solution, k)
+        values = expansion_values(solution, k)
         if (values < 0).any():
             worst = np.argwhere(values < 0)[0]
             t, entry = worst[-2:]
@@ -201,30 +172,26 @@ def average_policy(
                 f"time {int(t)}: k={k:g} is too small for it; use method='exact', which has no such limit, or a larger "
                 "k."
             )
-    dense = kernel.dense(values)
-    return np.ascontiguousarray(np.moveaxis(dense, 0, 1)) if solution.contexts else dense
+    return solution.over_times(kernel.dense(values))
 
 
-def expansion_values(model: EnsembleModel, solution: Solution, k: float) -> FloatArray:
+def expansion_values(solution: Solution, k: float) -> FloatArray:
     """Corrected Proposition 3 (E2) on the nonzeros, shape ([c,] T, nnz); entries may be negative at small k."""
-    ratio = desirability_ratio(model, solution)
-    pi = solution.policy_values
-    mean_ratio = row_sums(default_kernel(model), pi * ratio)
+    ratio, pi = desirability_ratio(solution), solution.policy_values
+    mean_ratio = row_sums(solution.kernel, pi * ratio)
     return pi * (1.0 + (mean_ratio - ratio) / (k + 1.0))
 
 
 def average_policy_as_printed(model: EnsembleModel, k: float) -> FloatArray:
     r"""Evaluate Proposition 3 exactly as the paper prints it (E2); its rows do not sum to one.
 
-    The printed denominators are :math:`\sum(Pz)^2` and :math:`\sum(Pz)^3`
-    where the derivation gives :math:`(\sum Pz)^2` and :math:`(\sum Pz)^3`. Kept
-    for the comparison with the paper; not a policy.
+    The printed denominators are :math:`\sum(Pz)^2` and :math:`\sum(Pz)^3` where the derivation gives
+    :math:`(\sum Pz)^2` and :math:`(\sum Pz)^3`. Kept for the comparison with the paper; not a policy.
     """
     k = check_concentration(k)
     check_plain(model)
-    solution = solve_standard(model)
-    kernel = default_kernel(model)
-    ratio, pi = desirability_ratio(model, solution), solution.policy_values
+    solution, kernel = solve_standard(model), default_kernel(model)
+    ratio, pi = desirability_ratio(solution), solution.policy_values
     p = np.broadcast_to(np.exp(kernel.log_values[0]), pi.shape)
     # In units of sum(P z): P z -> pi, z -> ratio, and the denominators become sum(pi^2), sum(pi^3).
     covariance = ratio * (ratio * p * (1 - p) - p * (row_sums(kernel, pi) - pi))
@@ -234,7 +201,6 @@ def average_policy_as_printed(model: EnsembleModel, k: float) -> FloatArray:
     return kernel.dense(pi - first + second)
 
 
-@_over_models
 def solve_policy(model: EnsembleModel, name: str, k: float | None = None, **kwargs: Any) -> FloatArray:
     """Return the policy called `name`, one of `POLICIES`; ``"average"`` means ``"average-sampled"``."""
     name = "average-sampled" if name == "average" else check_choice(name, "policy", POLICIES)
@@ -244,10 +210,8 @@ def solve_policy(model: EnsembleModel, name: str, k: float | None = None, **kwar
         raise ValueError(
             f"the {name} policy needs k, the concentration of the noise it expects; pass k=50 for example."
         )
-    if name == "taylor":
-        return taylor_policy(model, k)
-    if name == "digamma":
-        return digamma_policy(model, k)
+    if name in ("taylor", "digamma"):
+        return taylor_policy(model, k) if name == "taylor" else digamma_policy(model, k)
     return average_policy(model, k, method=name.removeprefix("average-"), **kwargs)
 
 
@@ -305,15 +269,13 @@ def as_tilt(plan_or_matrix: Solution | ArrayLike | Any, model: EnsembleModel) ->
         check_shape(tilt, shape, "the plan's tilt", "one row per step, one column per decision")
         return tilted_policy(model, tilt)
     matrix = getattr(plan_or_matrix, "matrix", plan_or_matrix)
-    array = check_stochastic(matrix, "plan_or_matrix", square=model.is_plain)
-    if array.ndim == 3 and model.default.ndim == 2 and not hasattr(plan_or_matrix, "matrix"):
+    array, released = check_stochastic(matrix, "plan_or_matrix", square=model.is_plain), matrix is not plan_or_matrix
+    if array.ndim == 3 and model.default.ndim == 2 and not released:
         check_plain(model)
         ahead = _attraction_of(array, model)[1:]
         return tilted_policy(model, ahead - ahead.max(axis=1, keepdims=True))
-    given = hasattr(plan_or_matrix, "matrix")
-    return tilted_policy(
-        model, solve_standard(model.public(plan_or_matrix) if given else model.with_default(array)).tilt
-    )
+    planned = model.public(plan_or_matrix) if released else model.with_default(array)
+    return tilted_policy(model, solve_standard(planned).tilt)
 
 
 def check_plain(model: EnsembleModel) -> None:
@@ -329,8 +291,8 @@ def check_plain(model: EnsembleModel) -> None:
 def _attraction_of(policy: FloatArray, model: EnsembleModel) -> FloatArray:
     """Read log z, shape (T + 1, n), off a policy that is optimal for one unknown matrix P.
 
-    As pi = P z / g and the rows of P sum to one, 1/g is the row sum of pi / z;
-    from z at the last time, which is public, this goes back step by step.
+    As pi = P z / g and the rows of P sum to one, 1/g is the row sum of pi / z; from z at the last time, which is
+    public, this goes back step by step.
     """
     check_shape(policy, model.default_policy.shape, "plan_or_matrix", "a policy of the model's steps and states")
     with np.errstate(divide="ignore"):
@@ -354,11 +316,11 @@ def _attraction_of(policy: FloatArray, model: EnsembleModel) -> FloatArray:
 
 
 # ------------------------------------------------------------------ on the nonzeros
-def desirability_ratio(model: EnsembleModel, solution: Solution) -> FloatArray:
-    """r[a] = z_{t+1}[a] / sum_nu P[b, nu] z_{t+1}[nu] on the nonzeros, shape ([c,] T, nnz)."""
+def desirability_ratio(solution: Solution) -> FloatArray:
+    """r[a] = z_{t+1}[a] / sum_nu P[b, nu] z_{t+1}[nu] on the nonzeros, shape ([c,] T, nnz), of a standard solution."""
     # pi = P r, so r = pi / P: no desirability is ever exponentiated.
     with np.errstate(divide="ignore", invalid="ignore"):
-        p = np.exp(default_kernel(model).log_values if solution.contexts else default_kernel(model).log_values[0])
+        p = solution.kernel.linear if solution.contexts else solution.kernel.linear[0]
         return np.where(p > 0, solution.policy_values / p, 0.0)
 
 
@@ -371,8 +333,8 @@ def row_sums(kernel: LogKernel, values: FloatArray) -> FloatArray:
 def competing(behaviour: FloatArray) -> NDArray[np.int64]:
     """Return the set, counted from 0, that each decision of behaviour (…, n, m) belongs to, shape (m,).
 
-    Decisions compete if some load may take either, at once or by way of others. A tilt
-    that is raised for a whole set changes nothing.
+    Decisions compete if some load may take either, at once or by way of others. A tilt that is raised for a whole set
+    changes nothing.
 
     Examples
     --------
@@ -384,9 +346,7 @@ def competing(behaviour: FloatArray) -> NDArray[np.int64]:
     states, decisions = np.nonzero(possible)
     joint = coo_array((np.ones(len(states)), (states, n + decisions)), shape=(n + m, n + m))
     _, labels = connected_components(joint, directed=False)
-    _, numbers = np.unique(labels[n:], return_inverse=True)
-    result: NDArray[np.int64] = numbers.reshape(m).astype(np.int64)
-    return result
+    return np.unique(labels[n:], return_inverse=True)[1].reshape(m).astype(np.int64)
 
 
 def centred(tilts: FloatArray, behaviour: FloatArray, taken: Any = True) -> FloatArray:
@@ -400,7 +360,6 @@ def centred(tilts: FloatArray, behaviour: FloatArray, taken: Any = True) -> Floa
         inside = counted & (labels == group)
         top = np.where(inside, tilts, -np.inf).max(axis=-1, keepdims=True)
         low = np.where(inside, tilts, np.inf).min(axis=-1, keepdims=True)
-        some = np.isfinite(top)
-        middle = (np.where(some, top, 0.0) + np.where(some, low, 0.0)) / 2.0
+        middle = (np.where(np.isfinite(top), top, 0.0) + np.where(np.isfinite(low), low, 0.0)) / 2.0
         out -= np.where(labels == group, middle, 0.0)
     return out

@@ -1,10 +1,8 @@
 r"""The exact average of policies, one integral a row.
 
-With :math:`\Pi(s) = \prod_\nu(1+sz[\nu])^{-kP[\nu]}` the integrands
-of `average_policy` add up to :math:`-d\Pi/ds`. Hence integrating up to `s` leaves
-exactly :math:`\Pi(s)` undistributed, which gives both limits of integration,
-and, once :math:`s z \gg 1` for every entry, the remainder is shared in
-proportion to :math:`P`.
+With :math:`\Pi(s) = \prod_\nu(1+sz[\nu])^{-kP[\nu]}` the integrands of `average_policy` add up to :math:`-d\Pi/ds`.
+Hence integrating up to `s` leaves exactly :math:`\Pi(s)` undistributed, which gives both limits of integration, and,
+once :math:`s z \gg 1` for every entry, the remainder is shared in proportion to :math:`P`.
 """
 
 from __future__ import annotations

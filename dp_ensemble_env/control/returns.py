@@ -24,10 +24,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import rel_entr
 
-from dp_ensemble_env.control.dynamics import world
+from dp_ensemble_env.control.kernel import world
 from dp_ensemble_env.control.lsmdp import evaluate_policy, occupancy
 from dp_ensemble_env.control.policies import solve_standard
-from dp_ensemble_env.coupling import Coupling
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.tools.compile import njit
 
@@ -42,8 +41,7 @@ DEPTH = 600.0
 def state_returns(model: EnsembleModel, policy: Any) -> FloatArray:
     """Return the expected return of a policy (T, [c,] n, m) from every start, ([c,] n), without a coupling's cost."""
     cost = evaluate_policy(policy, model.default, model.utility, model.discomfort_penalty, **world(model))
-    returns: FloatArray = -cost[0] - model.utility[0]
-    return returns
+    return np.asarray(-cost[0] - model.utility[0])
 
 
 def policy_return(model: EnsembleModel, policy: Any) -> float:
@@ -62,8 +60,7 @@ def shares(model: EnsembleModel, policy: Any) -> FloatArray:
 
 def mean_power(model: EnsembleModel, rho: FloatArray) -> FloatArray:
     """Return the mean power per load (T + 1,) of shares (T + 1, [c,] n), in kW."""
-    power: FloatArray = rho.reshape(model.horizon + 1, -1, model.n_states).sum(axis=1) @ model.power_kw
-    return power
+    return np.asarray(rho.reshape(model.horizon + 1, -1, model.n_states).sum(axis=1) @ model.power_kw)
 
 
 def power_by_context(model: EnsembleModel, rho: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -120,8 +117,7 @@ def myopic_tilts(model: EnsembleModel) -> FloatArray:
     """Return the tilts (T, c, m) that answer the expected utility of the next state alone."""
     _, nature, context, utility = model.tables()
     ahead = np.einsum("twx,txs->tws", context, utility[1:])
-    tilts: FloatArray = np.einsum("twas,tws->twa", nature, ahead) / model.discomfort_penalty
-    return tilts
+    return np.asarray(np.einsum("twas,tws->twa", nature, ahead) / model.discomfort_penalty)
 
 
 class Blocks(NamedTuple):
@@ -150,15 +146,30 @@ def compress(table: FloatArray) -> Blocks:
     return Blocks(which.reshape(horizon, contexts), indptr, column.astype(np.int64), stacked[block, row, column])
 
 
+class Problem(NamedTuple):
+    """What tilts are played on: entry `i` of the behaviour is moved by the tilt number ``slot[i]``."""
+
+    behaviour: Blocks
+    slot: Ints
+    nature: Blocks
+    context: FloatArray
+    penalty: float
+
+
+class Values(NamedTuple):
+    """Found on the way back: v (T+1, c, n), z and the mean of g (T, c, n), and q (T, c, m)."""
+
+    v: FloatArray
+    z: FloatArray
+    mean: FloatArray
+    q: FloatArray
+
+
 @njit(cache=True, nogil=True, error_model="numpy")
-def _backward(
-    tau: FloatArray, weight: FloatArray,
-    p_which: Ints, p_ptr: Ints, p_index: Ints, p_value: FloatArray, slot: Ints,
-    n_which: Ints, n_ptr: Ints, n_index: Ints, n_value: FloatArray,
-    context: FloatArray, utility: FloatArray, penalty: float,
-    v: FloatArray, z: FloatArray, mean: FloatArray, q: FloatArray,
-) -> None:  # fmt: skip
-    """Fill v (T+1, c, n), z and the mean of g (T, c, n), and q (T, c, m)."""
+def _backward(tau: FloatArray, weight: FloatArray, problem: Problem, utility: FloatArray, values: Values) -> None:
+    """Fill the values of tilts, whose exponentials are `weight`."""
+    p, slot, nature, context, penalty = problem
+    v, z, mean, q = values
     horizon, contexts, m = q.shape
     n = v.shape[2]
     ahead = np.empty(n)
@@ -171,20 +182,20 @@ def _backward(
                 if share > 0.0:
                     for s in range(n):
                         ahead[s] += share * (utility[t + 1, x, s] + v[t + 1, x, s])
-            block = n_which[t, w]
+            block = nature.which[t, w]
             for a in range(m):
                 expected = 0.0
-                for i in range(n_ptr[block, a], n_ptr[block, a + 1]):
-                    expected += n_value[i] * ahead[n_index[i]]
+                for i in range(nature.indptr[block, a], nature.indptr[block, a + 1]):
+                    expected += nature.values[i] * ahead[nature.indices[i]]
                 q[t, w, a] = expected
-            block = p_which[t, w]
+            block = p.which[t, w]
             for s in range(n):
                 total, gain = 0.0, 0.0
-                for i in range(p_ptr[block, s], p_ptr[block, s + 1]):
+                for i in range(p.indptr[block, s], p.indptr[block, s + 1]):
                     k = slot[i]
-                    x = p_value[i] * weight[t, w, k]
+                    x = p.values[i] * weight[t, w, k]
                     total += x
-                    gain += x * (q[t, w, p_index[i]] - penalty * tau[t, w, k])
+                    gain += x * (q[t, w, p.indices[i]] - penalty * tau[t, w, k])
                 z[t, w, s] = total
                 mean[t, w, s] = gain / total
                 v[t, w, s] = mean[t, w, s] + penalty * np.log(total)
@@ -192,13 +203,11 @@ def _backward(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _forward(
-    tau: FloatArray, weight: FloatArray,
-    p_which: Ints, p_ptr: Ints, p_index: Ints, p_value: FloatArray, slot: Ints,
-    n_which: Ints, n_ptr: Ints, n_index: Ints, n_value: FloatArray,
-    context: FloatArray, penalty: float, z: FloatArray, mean: FloatArray, q: FloatArray,
-    rho: FloatArray, gradient: FloatArray,
-) -> None:  # fmt: skip
+    tau: FloatArray, weight: FloatArray, problem: Problem, values: Values, rho: FloatArray, gradient: FloatArray
+) -> None:
     """Continue the joint distribution rho (T+1, c, n) from rho[0]; add the gradient by tau to zeros."""
+    p, slot, nature, context, penalty = problem
+    _, z, mean, q = values
     horizon, contexts, m = q.shape
     n = rho.shape[2]
     chosen, flow = np.empty(m), np.empty(n)
@@ -207,19 +216,19 @@ def _forward(
         for w in range(contexts):
             chosen[:] = 0.0
             flow[:] = 0.0
-            block = p_which[t, w]
+            block = p.which[t, w]
             for s in range(n):
                 if rho[t, w, s] > 0.0:
                     share = rho[t, w, s] / z[t, w, s]
-                    for i in range(p_ptr[block, s], p_ptr[block, s + 1]):
-                        a, k = p_index[i], slot[i]
-                        mass = share * p_value[i] * weight[t, w, k]
+                    for i in range(p.indptr[block, s], p.indptr[block, s + 1]):
+                        a, k = p.indices[i], slot[i]
+                        mass = share * p.values[i] * weight[t, w, k]
                         chosen[a] += mass
                         gradient[t, w, k] += mass * (q[t, w, a] - penalty * tau[t, w, k] - mean[t, w, s])
-            block = n_which[t, w]
+            block = nature.which[t, w]
             for a in range(m):
-                for i in range(n_ptr[block, a], n_ptr[block, a + 1]):
-                    flow[n_index[i]] += chosen[a] * n_value[i]
+                for i in range(nature.indptr[block, a], nature.indptr[block, a + 1]):
+                    flow[nature.indices[i]] += chosen[a] * nature.values[i]
             for x in range(contexts):
                 share = context[t, w, x]
                 if share > 0.0:
@@ -228,22 +237,11 @@ def _forward(
 
 
 class ExactReturn:
-    """The expected return of tilts from a model's own start, in dollars per load, and its gradient.
+    """The expected return of tilts in dollars per load, and its gradient.
 
-    Parameters
-    ----------
-    model : EnsembleModel
-    initial : array_like of shape (n,), optional
-        Shares of the loads at the start; by default the model's.
-    by_state : bool
-        Whether tilts depend on the state, too: one for each of the `entries`.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        Shape of the tilts: (T, c, m), or (T, c, number of entries).
-    entries : tuple of two ndarrays of int
-        State and decision of the entries of the behaviour that are possible at some time, row by row.
+    `initial` is the shares of the loads at the start, by default the model's. Tilts have `shape` (T, c, m), or if they
+    depend on the state, too (`by_state`), (T, c, number of entries): then `entries` are the states and the decisions of
+    the entries of the behaviour that are possible at some time, row by row.
 
     Examples
     --------
@@ -257,25 +255,23 @@ class ExactReturn:
     def __init__(self, model: EnsembleModel, initial: ArrayLike | None = None, *, by_state: bool = False) -> None:
         behaviour, nature, context, utility = model.tables()
         horizon, contexts, n, m = behaviour.shape
-        self._p, self._n = compress(behaviour), compress(nature)
-        self._context, self._utility = np.ascontiguousarray(context), np.ascontiguousarray(utility)
-        self._model, self._by_state = model, by_state
+        self._model, self._by_state, self._utility, p = model, by_state, utility, compress(behaviour)
         possible = behaviour > 0
         self.entries = state, decision = np.nonzero(possible.any(axis=(0, 1)))
         self._first = np.flatnonzero(np.diff(state, prepend=-1))  # where the rows begin
         self._possible = possible[:, :, state, decision]
-        self._slot = self._p.indices
+        slot = p.indices
         if by_state:
             number = np.zeros((n, m), np.int64)
             number[state, decision] = np.arange(len(state))
-            rows = np.repeat(np.tile(np.arange(n), len(self._p.indptr)), np.diff(self._p.indptr).ravel())
-            self._slot = number[rows, self._p.indices]
+            rows = np.repeat(np.tile(np.arange(n), len(p.indptr)), np.diff(p.indptr).ravel())
+            slot = number[rows, p.indices]
+        self._problem = Problem(p, slot, compress(nature), context, model.discomfort_penalty)
         self.shape = (horizon, contexts, len(state) if by_state else m)
         first = np.ones(1) if model.context is None else model.context.start
         self.start = np.outer(first, np.asarray(model.initial if initial is None else initial, float))
-        self._v, self._rho = np.empty((2, horizon + 1, contexts, n))
-        self._z, self._mean = np.empty((2, horizon, contexts, n))
-        self._q = np.empty((horizon, contexts, m))
+        v, self._rho = np.empty((2, horizon + 1, contexts, n))
+        self._values = Values(v, *np.empty((2, horizon, contexts, n)), np.empty((horizon, contexts, m)))
 
     def __call__(self, tilts: ArrayLike) -> float:
         """Return the expected return of tilts that broadcast to `shape`."""
@@ -288,13 +284,8 @@ class ExactReturn:
     ) -> tuple[float, FloatArray]:
         """Return the expected return of the tilts ``offset + factor * x``, and its gradient by `x`.
 
-        Parameters
-        ----------
-        x : ndarray with three axes
-            It broadcasts to `shape`: an axis of length one holds `x` constant over the times, over the contexts, or
-            over the decisions (whose `factor` then is the direction of a price).
-        factor, offset : float or ndarray, optional
-            They broadcast to `shape`, too.
+        All broadcast to `shape`. An axis of `x` of length one holds it constant over the times, over the contexts, or
+        over the decisions (whose `factor` then is the direction of a price).
         """
         value, gradient = self._evaluate(offset + factor * x)
         constant = tuple(axis for axis in range(3) if x.shape[axis] == 1)
@@ -309,7 +300,7 @@ class ExactReturn:
             self._value(tau, weight, utility)
             self._gradient(tau, weight)
             chance, power = power_by_context(self._model, self._rho)
-            slope = coupling_slope(coupling, power)
+            slope = coupling.slope(np.arange(len(power))[:, None], power)
             utility = utility - slope[..., None] * self._model.power_kw
             extra = float((chance * slope * power)[1:].sum()) - coupling_cost(self._model, self._rho)
         return self._value(tau, weight, utility) + extra, self._gradient(tau, weight)
@@ -326,25 +317,11 @@ class ExactReturn:
         return tau, np.exp(tau)
 
     def _value(self, tau: FloatArray, weight: FloatArray, utility: FloatArray) -> float:
-        _backward(
-            tau, weight, *self._p, self._slot, *self._n, self._context, utility, self._model.discomfort_penalty,
-            self._v, self._z, self._mean, self._q,
-        )  # fmt: skip
-        return float((self.start * self._v[0]).sum())
+        _backward(tau, weight, self._problem, utility, self._values)
+        return float((self.start * self._values.v[0]).sum())
 
     def _gradient(self, tau: FloatArray, weight: FloatArray) -> FloatArray:
         gradient = np.zeros(self.shape)
         self._rho[0] = self.start
-        _forward(
-            tau, weight, *self._p, self._slot, *self._n, self._context, self._model.discomfort_penalty,
-            self._z, self._mean, self._q, self._rho, gradient,
-        )  # fmt: skip
+        _forward(tau, weight, self._problem, self._values, self._rho, gradient)
         return gradient
-
-
-def coupling_slope(coupling: Coupling, power: FloatArray) -> FloatArray:
-    """Return the derivative of a coupling's cost by the mean power at each time and context, (T + 1, c)."""
-    off, weight = coupling.violation(np.arange(len(power))[:, None], power), coupling.weight[:, None]
-    miss = power - coupling.level[:, None]
-    slope = 2.0 * weight * off * np.sign(miss) if coupling.kind == "tracking" else weight * (off > 0)
-    return np.asarray(slope)

@@ -1,22 +1,20 @@
 r"""Compiled loops behind the sampled average of policies and its costs.
 
-Let :math:`w_t = \tilde z_t / z_t` be a sample's desirability
-in units of the unperturbed one. Then
+Let :math:`w_t = \tilde z_t / z_t` be a sample's desirability in units of the unperturbed one. Then
 
 .. math:: w_t[b] = \sum_a \frac{\tilde P[b,a]}{P[b,a]}\;\pi_t[b,a]\;w_{t+1}[a]
 
-and the terms of the sum, divided by it, are the sample's policy: no exponential
-and no logarithm per sample. Samples go through in blocks, so memory does not
-grow with their number. Should a product underflow, which takes a spread of
+and the terms of the sum, divided by it, are the sample's policy: no exponential and no logarithm per sample. Samples go
+through in blocks, so memory does not grow with their number. Should a product underflow, which takes a spread of
 hundreds of nats, the same draws are repeated and solved in logarithms.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import NDArray
 
 from dp_ensemble_env.control.loops import backward
@@ -31,23 +29,12 @@ _BLOCK = 128
 
 
 def average_sampled(
-    kernel: LogKernel,
-    solution: Solution,
-    k: float,
-    samples: int,
-    rng: np.random.Generator,
-    scaled: Floats,
+    kernel: LogKernel, solution: Solution, k: float, samples: int, rng: Generator, scaled: Floats
 ) -> Floats:
     """Average the policies of `samples` private matrices, on the nonzeros, shape (T, nnz).
 
-    Parameters
-    ----------
-    kernel : LogKernel
-        The default matrix; a time-varying one is drawn afresh at every time.
-    solution : Solution
-        Its standard solution.
-    scaled : ndarray of shape (T + 1, n)
-        Utility divided by the penalty.
+    `kernel` is the default matrix (one that changes with time is drawn afresh at every time), `solution` its standard
+    solution, and `scaled`, (T + 1, n), the utility divided by the penalty.
     """
     p = np.exp(kernel.log_values[0])
     before = rng.bit_generator.state
@@ -60,7 +47,7 @@ def average_sampled(
     return total / samples
 
 
-def draw_kernel(kernel: LogKernel, k: float, rng: np.random.Generator) -> LogKernel:
+def draw_kernel(kernel: LogKernel, k: float, rng: Generator) -> LogKernel:
     """Draw every row of a kernel from its Dirichlet distribution, in logarithms: each context and time afresh."""
     shape = k * kernel.linear
     with np.errstate(divide="ignore"):
@@ -74,69 +61,43 @@ def draw_kernel(kernel: LogKernel, k: float, rng: np.random.Generator) -> LogKer
     return LogKernel(kernel.indptr, kernel.indices, drawn, kernel.columns)
 
 
-def average_sampled_general(
-    solution: Solution, k: float, samples: int, rng: np.random.Generator, solver: Callable[[LogKernel], Solution]
-) -> Floats:
-    """Average the policies of `samples` private behaviours of a problem with nature or contexts, one after another."""
-    total = np.zeros_like(solution.policy)
-    for _ in range(samples):
-        total += solver(draw_kernel(solution.kernel, k, rng)).policy
-    return total / samples
-
-
 def sampled_costs(
     kernel: LogKernel,
     k: float,
     samples: int,
-    rng: np.random.Generator,
+    rng: Generator,
     scaled: Floats,
     log_desirability: Floats,
     policy_values: Floats,
 ) -> tuple[Floats, Floats]:
     """Return the samples' sums of cost and of cost squared in nats, exact and as in the paper, each (2, T, n)."""
-    horizon, n = len(policy_values), kernel.n_states
-    sums = np.zeros((2, horizon, n))
-    squares = np.zeros((2, horizon, n))
-    p = np.exp(kernel.log_values[0])
-    _sample_costs(
-        rng, kernel.indptr, kernel.indices, p, scaled[None], k, samples, log_desirability, policy_values, sums, squares
-    )
+    sums, squares = np.zeros((2, 2, len(policy_values), kernel.n_states))
+    rows, p = (kernel.indptr, kernel.indices), np.exp(kernel.log_values[0])
+    _sample_costs(rng, *rows, p, scaled[None], k, samples, log_desirability, policy_values, sums, squares)
     return sums, squares
 
 
 # ------------------------------------------------------------------ compiled
 @njit(cache=True, nogil=True, error_model="numpy")
 def _average_linear(
-    rng: np.random.Generator,
-    indptr: Ints,
-    indices: Ints,
-    p: Floats,
-    policy: Floats,
-    k: float,
-    samples: int,
-    total: Floats,
+    rng: Generator, indptr: Ints, indices: Ints, p: Floats, policy: Floats, k: float, samples: int, total: Floats
 ) -> bool:
     """Add up the samples' policies in `total` (T, nnz); False as soon as a product underflows."""
     times, nnz = p.shape
-    n = indptr.size - 1
-    widest = 0
-    for b in range(n):
-        widest = max(widest, indptr[b + 1] - indptr[b])
-    constants = gamma_constants(p, k)
+    n, constants = indptr.size - 1, gamma_constants(p, k)
     ratio = np.ones((times, nnz, _BLOCK))  # private / true; beyond a partial block what was there before, finite
-    counted = np.ones(_BLOCK)  # one for a sample, zero for the rest of the last block
-    ahead = np.empty((n, _BLOCK))  # w_{t+1} of the module's docstring, per sample, up to a factor
-    now = np.empty((n, _BLOCK))  # w_t, likewise
-    terms = np.empty((widest, _BLOCK))  # the summands of w_t[b], one row of the kernel at a time
+    used = np.ones(_BLOCK)  # one for a sample, zero for the rest of the last block
+    # w_{t+1} of the module's docstring, and w_t, per sample, up to a factor
+    ahead, now = np.empty((n, _BLOCK)), np.empty((n, _BLOCK))
     done = 0
     while done < samples:
         size = min(_BLOCK, samples - done)
         draw_ratios(rng, indptr, p, constants, size, ratio)
         ahead[:] = 1.0  # z_T is the utility's alone: no noise, w_T = 1
-        counted[size:] = 0.0
+        used[size:] = 0.0
         for t in range(policy.shape[0] - 1, -1, -1):
             layer = ratio[t if times > 1 else 0]
-            if not _average_step(indptr, indices, policy[t], layer, counted, ahead, now, terms, total[t]):
+            if not _average_step(indptr, indices, policy[t], layer, used, ahead, now, total[t]):
                 return False
             ahead, now = now, ahead
         done += size
@@ -145,21 +106,14 @@ def _average_linear(
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "arcp"})
 def _average_step(
-    indptr: Ints,
-    indices: Ints,
-    policy: Floats,
-    ratio: Floats,
-    counted: Floats,
-    ahead: Floats,
-    now: Floats,
-    terms: Floats,
-    total: Floats,
+    indptr: Ints, indices: Ints, policy: Floats, ratio: Floats, used: Floats, ahead: Floats, now: Floats, total: Floats
 ) -> bool:
-    """One time step of a block: fill `now` from `ahead`, add the counted samples' policies to `total`.
+    """One time step of a block: fill `now` from `ahead`, add the used samples' policies to `total`.
 
     The inner loops run over the whole block, whose length the compiler knows.
     """
-    gain, inverse = np.empty(_BLOCK), np.empty(_BLOCK)  # w_t[b] and counted / w_t[b], per sample
+    gain, inverse = np.empty(_BLOCK), np.empty(_BLOCK)  # w_t[b] and used / w_t[b], per sample
+    terms = np.empty((np.diff(indptr).max(), _BLOCK))  # the summands of w_t[b], one row of the kernel at a time
     lost = False
     for b in range(indptr.size - 1):
         start, stop = indptr[b], indptr[b + 1]
@@ -174,52 +128,37 @@ def _average_step(
             now[b, s] = gain[s]
             inverse[s] = 1.0 / gain[s]
             lost |= not (inverse[s] < 1e280)  # written so that NaN is lost, too
-            inverse[s] *= counted[s]
+            inverse[s] *= used[s]
         for e in range(start, stop):
             i = e - start
             x = 0.0
             for s in range(_BLOCK):
                 x += terms[i, s] * inverse[s]
             total[e] += x
-    _rescale(now, inverse)  # inverse is scratch from here on
-    return not lost
-
-
-@njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "arcp"})
-def _rescale(now: Floats, top: Floats) -> None:
-    """Divide each sample's desirabilities by their largest: only their ratios matter."""
-    n = now.shape[0]
+    # Only the ratios of a sample's desirabilities matter: divide them by their largest.
+    top = inverse
     top[:] = 0.0
-    for b in range(n):
+    for b in range(indptr.size - 1):
         for s in range(_BLOCK):
             top[s] = max(top[s], now[b, s])
     for s in range(_BLOCK):
         top[s] = 1.0 / top[s]
-    for b in range(n):
+    for b in range(indptr.size - 1):
         for s in range(_BLOCK):
             now[b, s] *= top[s]
+    return not lost
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def average_logs(
-    rng: np.random.Generator,
-    indptr: Ints,
-    indices: Ints,
-    p: Floats,
-    scaled: Floats,
-    k: float,
-    samples: int,
-    total: Floats,
+    rng: Generator, indptr: Ints, indices: Ints, p: Floats, scaled: Floats, k: float, samples: int, total: Floats
 ) -> None:
     """Sum the samples' policies, each solved by the log-domain recursion."""
     horizon, nnz = total.shape
     ratio = np.empty((p.shape[0], nnz, _BLOCK))  # log(private / true)
-    logs = np.empty((1, p.shape[0], nnz))  # log(private) of one sample, a batch of one for `backward`
-    log_p = np.log(p)
-    log_z = np.empty((1, horizon + 1, indptr.size - 1))  # the sample's own
-    policy = np.empty((1, horizon, nnz))
-    constants = gamma_constants(p, k)
-    one = np.ones(1)
+    logs, log_p = np.empty((1, p.shape[0], nnz)), np.log(p)  # log(private) of one sample, a batch for `backward`
+    log_z, policy = np.empty((1, horizon + 1, indptr.size - 1)), np.empty((1, horizon, nnz))  # the sample's own
+    constants, one = gamma_constants(p, k), np.ones(1)
     done = 0
     while done < samples:
         size = min(_BLOCK, samples - done)
@@ -233,7 +172,7 @@ def average_logs(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _sample_costs(
-    rng: np.random.Generator,
+    rng: Generator,
     indptr: Ints,
     indices: Ints,
     p: Floats,
@@ -253,14 +192,10 @@ def _sample_costs(
     horizon, nnz = policy_true.shape
     n = indptr.size - 1
     ratio = np.empty((p.shape[0], nnz, 1))  # log(private / true); one sample at a time, as each needs its own log z
-    logs = np.empty((1, p.shape[0], nnz))  # log(private)
-    log_p = np.log(p)
-    log_z = np.empty((1, horizon + 1, n))
-    policy = np.empty((1, horizon, nnz))
-    constants = gamma_constants(p, k)
-    later = np.empty(n)  # exact cost from time t + 1 on, by state
-    cost = np.empty(n)  # the same from time t on
-    one = np.ones(1)
+    logs, log_p = np.empty((1, p.shape[0], nnz)), np.log(p)  # log(private)
+    log_z, policy = np.empty((1, horizon + 1, n)), np.empty((1, horizon, nnz))
+    constants, one = gamma_constants(p, k), np.ones(1)
+    later, cost = np.empty(n), np.empty(n)  # exact cost by state, from time t + 1 on and from t on
     for _ in range(samples):
         draw_log_ratios(rng, indptr, p, constants, 1, ratio)
         logs[0] = log_p + ratio[:, :, 0]
@@ -304,11 +239,11 @@ def gamma_constants(p: Floats, k: float) -> Floats:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _gamma_parts(rng: np.random.Generator, d: float, c: float, inverse: float) -> tuple[float, float]:
+def _gamma_parts(rng: Generator, d: float, c: float, inverse: float) -> tuple[float, float]:
     """Return (v, e) such that v * exp(-e) is Gamma distributed (Marsaglia and Tsang 2000).
 
-    Below shape one the variate of the shape plus one is multiplied by
-    U^(1/shape), which `e` keeps as a logarithm so that nothing underflows.
+    Below shape one the variate of the shape plus one is multiplied by U^(1/shape), which `e` keeps as a logarithm so
+    that nothing underflows.
     """
     while True:
         x = rng.standard_normal()
@@ -324,9 +259,7 @@ def _gamma_parts(rng: np.random.Generator, d: float, c: float, inverse: float) -
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def draw_log_ratios(
-    rng: np.random.Generator, indptr: Ints, p: Floats, constants: Floats, size: int, out: Floats
-) -> None:
+def draw_log_ratios(rng: Generator, indptr: Ints, p: Floats, constants: Floats, size: int, out: Floats) -> None:
     """Fill out (Tk, nnz, block) with log(private / true), from the same draws as `draw_ratios`."""
     top, total = np.empty(size), np.empty(size)  # of a row, per sample: largest log-Gamma, sum of exp(log-Gamma - top)
     for t in range(p.shape[0]):
@@ -358,7 +291,7 @@ def draw_log_ratios(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def draw_ratios(rng: np.random.Generator, indptr: Ints, p: Floats, constants: Floats, size: int, ratio: Floats) -> None:
+def draw_ratios(rng: Generator, indptr: Ints, p: Floats, constants: Floats, size: int, ratio: Floats) -> None:
     """Fill ratio (Tk, nnz, block) with private / true, entry after entry."""
     scale = np.empty(size)  # of a row, per sample: the sum of its Gammas, then one over it
     for t in range(p.shape[0]):

@@ -22,7 +22,7 @@ from dp_ensemble_env.agents import evaluate, make_agent
 from dp_ensemble_env.agents.plans import shed_prices
 from dp_ensemble_env.chain.markov import ensemble
 from dp_ensemble_env.control import cost as costing
-from dp_ensemble_env.control.dynamics import default_kernel
+from dp_ensemble_env.control.kernel import default_kernel
 from dp_ensemble_env.control.lsmdp import LogKernel, solve
 from dp_ensemble_env.control.policies import (
     average_policy,
@@ -378,7 +378,7 @@ def misprint_line(model: EnsembleModel, time: int, state: int, k: float, draws: 
     mean = plans.mean(axis=0)
     policies = {
         "printed": average_policy_as_printed(model, k)[time, state, support],
-        "corrected": default_kernel(model).dense(expansion_values(model, solution, k))[time, state, support],
+        "corrected": default_kernel(model).dense(expansion_values(solution, k))[time, state, support],
         "exact": average_policy(model, k, "exact")[time, state, support],
     }
     return {

@@ -16,7 +16,7 @@ from dp_ensemble_env.control.cost import (
     release_cost,
     release_cost_leading_order,
 )
-from dp_ensemble_env.control.dynamics import default_kernel
+from dp_ensemble_env.control.kernel import default_kernel
 from dp_ensemble_env.control.lsmdp import evaluate_policy, solve
 from dp_ensemble_env.control.policies import (
     average_policy,

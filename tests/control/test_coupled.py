@@ -11,7 +11,7 @@ from scipy.special import rel_entr
 
 from dp_ensemble_env.context import Context
 from dp_ensemble_env.control.coupled import _Dual, solve_coupled
-from dp_ensemble_env.control.dynamics import world
+from dp_ensemble_env.control.kernel import world
 from dp_ensemble_env.control.lsmdp import occupancy, solve
 from dp_ensemble_env.control.policies import (
     solve_standard,
@@ -131,7 +131,7 @@ def test_shadow_prices_are_derivatives_of_the_optimum(kind):
             )
         assert (values[1] - values[0]) / (2 * step) == pytest.approx(price[t - 1], rel=1e-5, abs=1e-6)
     assert np.abs(price).max() > 0.1
-    low, high = coupling.bounds()
+    low, high = coupling.bounds(slice(1, None))
     assert (price >= low).all() and (price <= high).all()
 
 
@@ -145,7 +145,7 @@ def test_what_another_policy_loses_is_divergence_plus_the_excess_of_its_power(ki
         rho = occupancy(policy, model.initial, **world(model))
         x = rho @ model.power_kw
         divergence = (rho[:-1] * rel_entr(policy, best.policy).sum(axis=-1)).sum()
-        excess = model.coupling.excess(best.shadow_price, x[1:])
+        excess = model.coupling.excess(slice(1, None), best.shadow_price, x[1:])
         if kind == "tracking":  # nothing but the squared distance from the optimum's power
             np.testing.assert_allclose(excess, model.coupling.weight[1:] * (x - best.power_kw)[1:] ** 2, atol=1e-8)
         lost = best.primal - event_outcome(model, policy).mean_return

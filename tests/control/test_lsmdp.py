@@ -22,7 +22,7 @@ from dp_ensemble_env.control.cost import (
     policy_cost,
     release_cost_leading_order,
 )
-from dp_ensemble_env.control.dynamics import nature_kernel, world
+from dp_ensemble_env.control.kernel import world
 from dp_ensemble_env.control.lsmdp import LogKernel, evaluate_policy, log_probabilities, occupancy, solve
 from dp_ensemble_env.control.policies import (
     solve_policy,
@@ -236,7 +236,7 @@ def test_a_kernel_may_be_given_ready_made():
     )
     with np.errstate(divide="ignore"):
         dense = solve(
-            np.log(model.default), model.utility, 1.7, nature=nature_kernel(model), context=model.context.transition
+            np.log(model.default), model.utility, 1.7, nature=world(model)["nature"], context=model.context.transition
         )
     np.testing.assert_array_equal(ready.log_desirability, dense.log_desirability)
 

@@ -10,7 +10,7 @@ from helpers import nature_model, random_model
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import digamma
 
-from dp_ensemble_env.control.dynamics import default_kernel
+from dp_ensemble_env.control.kernel import default_kernel
 from dp_ensemble_env.control.lsmdp import solve
 from dp_ensemble_env.control.policies import (
     POLICIES,
@@ -18,7 +18,6 @@ from dp_ensemble_env.control.policies import (
     average_policy,
     average_policy_as_printed,
     digamma_kernel,
-    digamma_policy,
     expansion_values,
     solve_policy,
     solve_standard,
@@ -166,7 +165,7 @@ def test_sampled_average_agrees_with_the_integral_where_z_is_known():
 def test_the_expansion_names_a_negative_probability_that_is_there():
     model = random_model(5, n=5, horizon=4, density=0.7)
     solution, k = solve_standard(model), 0.5
-    values = default_kernel(model).dense(expansion_values(model, solution, k))
+    values = default_kernel(model).dense(expansion_values(solution, k))
     with pytest.raises(ValueError, match="negative probability") as refused:
         average_policy(model, k, "expansion")
     number, state, time = re.search(r"probability (\S+) from state (\d+) at time (\d+)", str(refused.value)).groups()
@@ -283,19 +282,6 @@ def test_a_plan_made_elsewhere_is_deployed_as_a_tilt():
 
 
 # ------------------------------------------------------------------ refusals
-
-
-def test_lists_of_models_give_batches():
-    models = [random_model(seed, n=4, horizon=3) for seed in range(3)]
-    for function in (standard_policy, lambda m: digamma_policy(m, 9.0), lambda m: average_policy(m, 9.0, "exact")):
-        batch = function(models)
-        assert batch.shape == (3, 3, 4, 4)
-        assert_array_equal(batch[2], function(models[2]))
-    with pytest.raises(ValueError, match="same horizon"):
-        standard_policy([models[0], random_model(0, n=5)])
-    for wrong in ([], "model", [1, 2]):
-        with pytest.raises(ValueError, match="EnsembleModel"):
-            standard_policy(wrong)
 
 
 @pytest.mark.parametrize("k", [0, -1.0, np.nan, "50", None])

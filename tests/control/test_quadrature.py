@@ -79,7 +79,7 @@ def test_rows_of_two_by_the_hypergeometric_function(k):
 def test_what_is_impossible_does_not_count_in_the_integral_however_desirable():
     """At the second time one successor is impossible, thousands of nats above or below the others."""
     default = np.array([[[0.3, 0.3, 0.4]], [[0.3, 0.7, 0.0]]]).repeat(3, axis=1)
-    kernel = LogKernel.from_probabilities(default)
+    kernel = LogKernel.of_contexts(default)
     pair = LogKernel.from_dense(np.log([[0.3, 0.7], [0.3, 0.7]]))
     expected = average_exact(pair, np.array([[0.0, -1.0]]), 3.0)[0, :2]
     for far in (3000.0, -3000.0):

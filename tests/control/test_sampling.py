@@ -12,7 +12,7 @@ from scipy import stats
 from scipy.special import logsumexp, rel_entr
 
 from dp_ensemble_env.control import sampling
-from dp_ensemble_env.control.dynamics import default_kernel
+from dp_ensemble_env.control.kernel import default_kernel
 from dp_ensemble_env.control.lsmdp import LogKernel, evaluate_policy, solve
 from dp_ensemble_env.control.policies import (
     solve_standard,
@@ -80,7 +80,7 @@ def test_costs_of_samples_by_their_definition(varying):
     for _ in range(4):
         sampling.draw_log_ratios(rng, kernel.indptr, true, sampling.gamma_constants(true, k), 1, ratio)
         values = kernel.log_values[0] + ratio[..., 0]
-        noisy = solve(LogKernel(kernel.indptr, kernel.indices, values[None]), scaled, 1.0)
+        noisy = solve(LogKernel(kernel.indptr, kernel.indices, values[None], 3), scaled, 1.0)
         exact = evaluate_policy(noisy.policy, model.default, scaled, 1.0) + best.log_desirability
         divergence = rel_entr(noisy.policy, model.default).sum(axis=-1)
         ahead = np.einsum("tba,ta->tb", noisy.policy, -noisy.log_desirability[1:])
@@ -94,7 +94,7 @@ def test_costs_of_samples_by_their_definition(varying):
 def test_kernels_are_drawn_row_by_row_from_their_dirichlet_law():
     rng, k, draws = np.random.default_rng(3), 2.5, 4000
     default = np.stack([[[0.2, 0.8, 0.0], [0.5, 0.1, 0.4], [0.0, 0.0, 1.0]], stochastic(rng, 3, 3)])  # two times
-    kernel = LogKernel.from_probabilities(default)
+    kernel = LogKernel.of_contexts(default)
     drawn = np.array([kernel.dense(sampling.draw_kernel(kernel, k, rng).linear)[0] for _ in range(draws)])
     assert_allclose(drawn.sum(axis=-1), 1.0, rtol=1e-12)
     assert_array_equal(drawn[:, default == 0], 0.0)

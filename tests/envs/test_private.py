@@ -13,7 +13,7 @@ import pytest
 from gymnasium.envs.registration import EnvSpec
 from helpers import TiltEnv, TiltVectorEnv, random_model
 
-from dp_ensemble_env.control.dynamics import default_kernel
+from dp_ensemble_env.control.kernel import default_kernel
 from dp_ensemble_env.control.lsmdp import solve
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy import ledger as ledger_module

@@ -10,7 +10,7 @@ from helpers import load
 
 from dp_ensemble_env import scenarios
 from dp_ensemble_env.context import Context
-from dp_ensemble_env.control.dynamics import world
+from dp_ensemble_env.control.kernel import world
 from dp_ensemble_env.control.lsmdp import evaluate_policy
 from dp_ensemble_env.control.policies import solve_standard, tilted_policy
 from dp_ensemble_env.experiments.studies import frontier, regret

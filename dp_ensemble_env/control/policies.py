@@ -94,6 +94,7 @@ def digamma_policy(model: EnsembleModel, k: float) -> FloatArray:
 
 def taylor_kernel(model: EnsembleModel, k: float) -> LogKernel:
     """Return log K of Proposition 1 on the support of the default."""
+    check_instance(model, EnsembleModel, "model")
     kernel, k = default_kernel(model), check_concentration(k, allow_inf=True)
     p = np.exp(kernel.log_values)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -105,6 +106,7 @@ def taylor_kernel(model: EnsembleModel, k: float) -> LogKernel:
 
 def digamma_kernel(model: EnsembleModel, k: float) -> LogKernel:
     """Return log K of Proposition 2 on the support of the default."""
+    check_instance(model, EnsembleModel, "model")
     kernel, k = default_kernel(model), check_concentration(k, allow_inf=True)
     if np.isinf(k):
         return kernel

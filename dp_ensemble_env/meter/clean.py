@@ -1,21 +1,18 @@
 """The rules that turn raw readings into an evenly spaced series.
 
-Each rule either leaves a note, makes a gap, or refuses with the line number.
-docs/meter_rules.md lists them.
+Each rule either leaves a note, makes a gap, or refuses with the line number. docs/meter_rules.md lists them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env.meter.catch_up import settle_catch_up
 from dp_ensemble_env.meter.clocks import is_repeated_hour, runs, skipped_spans
-from dp_ensemble_env.meter.origin import UNITS, Origin, Readings, ReadSettings, plural
-from dp_ensemble_env.meter.registers import difference, is_register
+from dp_ensemble_env.meter.energy import difference, is_register, settle_catch_up
+from dp_ensemble_env.meter.origin import UNITS, Origin, Readings, ReadSettings, most_common, plural
 from dp_ensemble_env.meter.series import MISSING, Gap, PowerSeries, find_gaps
+from dp_ensemble_env.tools.validation import clock
 
 #: A reading is a spike above this many times the highest ordinary reading.
 SPIKE_FACTOR = 20.0
@@ -30,60 +27,50 @@ _GOOD, _ABSENT, _EMPTY, _ZERO, _SPIKE, _NEGATIVE, _SAVING, _CATCH_UP = range(8)
 _SHORT_DAY = 23 * _HOUR
 
 
-@dataclass
-class _Timeline:
-    """One reading per stamp, in the order of time."""
-
-    seconds: NDArray[np.int64]
-    values: NDArray[np.float64]
-    codes: NDArray[np.int8]
-    lines: NDArray[np.int64]
-
-
 def make_series(readings: Readings, rules: ReadSettings) -> PowerSeries:
     """Apply every rule and return the series in kW."""
     unit, register = _unit(readings, rules)
     _turn_round(readings)
     if register:
         readings = difference(readings)
-    origin, notes = readings.origin, readings.notes
-    stamp = _stamp(readings)
+    origin, notes, stamp = readings.origin, readings.notes, readings.stamp
+    assert stamp is not None  # _unit asked for it
     if not register:
         _mend_midnights(readings, stamp)
+    backwards = _sort(readings)
     lumped = settle_catch_up(readings, rules.catch_up, _guess_step(readings), stamp)
     codes = _judge_values(readings, rules)
     codes[lumped] = _CATCH_UP
     # A missing part makes the sum missing.
-    total = readings.values.sum(axis=1) if len(readings.names) > 1 else readings.values[:, 0]
+    count = len(readings.names)
+    total = readings.values.sum(axis=1) if count > 1 else readings.values[:, 0]
     if np.isnan(total).all():
-        count = len(readings.names)
         lack = f"no interval has a reading of every one of the {count} columns" if count > 1 else "no reading is left"
         raise origin.error(f"{lack}, so the series would be empty; choose another column or period.")
-    if len(readings.names) > 1:
-        notes.append(f"Added up {len(readings.names)} columns; the sum is missing where one of them is.")
-    line, backwards = _sort(readings, total, codes)
-    folded = _merge_repeats(line, readings, stamp)
-    if backwards - folded > 0:
+    if count > 1:
+        notes.append(f"Added up {count} columns; the sum is missing where one of them is.")
+    first, nights = _merge_repeats(readings, total, codes, stamp)
+    if backwards > nights:
         notes.append(
-            f"The rows were not in order of time ({plural(backwards - folded, 'step')} back); they were sorted."
+            f"The rows were not in order of time ({plural(backwards - nights, 'step')} back); they were sorted."
         )
-    step = _find_step(line.seconds, readings)
-    _refuse_days(step, origin)
-    place = _place(line, step, origin)
+    starts = readings.seconds[first]
+    step = _find_step(starts, readings)
+    place = _place(starts, readings.lines[first], step, origin)
     kw = np.full(int(place[-1]) + 1, np.nan)
-    kw[place] = line.values * UNITS[unit] * (_HOUR / step if unit.endswith("h") else 1.0)
+    kw[place] = total[first] * UNITS[unit] * (_HOUR / step if unit.endswith("h") else 1.0)
     why = np.full(len(kw), _ABSENT, dtype=np.int8)
-    why[place] = line.codes
-    first = int(line.seconds[0])
-    del line, place, total, codes  # a series of ten million readings needs the room
+    why[place] = codes[first]
+    begin = int(starts[0])
+    del first, starts, place, total, codes, lumped  # a series of ten million readings needs the room
     readings.seconds, readings.values, readings.lines = readings.seconds[:0], readings.values[:0], readings.lines[:0]
     if stamp == "end":
-        first -= step
+        begin -= step
         notes.append(f"Timestamps mark the end of the interval; they were moved back by {step / 60:g} minutes.")
     if unit != "kW":
-        notes.append(f"{unit} per interval of {step / 60:g} minutes were converted to kW." if unit.endswith("h")
-                     else f"{unit} were converted to kW.")  # fmt: skip
-    seconds = first + step * np.arange(len(kw), dtype=np.int64)
+        per = f" per interval of {step / 60:g} minutes" if unit.endswith("h") else ""
+        notes.append(f"{unit}{per} were converted to kW.")
+    seconds = begin + step * np.arange(len(kw), dtype=np.int64)
     times = seconds.astype("datetime64[s]")
     _mark_skipped_hours(why, np.isnan(kw), seconds, step, stamp, readings)
     _note_zeros(kw, times, step, notes)
@@ -94,59 +81,47 @@ def make_series(readings: Readings, rules: ReadSettings) -> PowerSeries:
 
 def _unit(readings: Readings, rules: ReadSettings) -> tuple[str, bool]:
     """Return the unit and whether a register was read, or say which arguments settle unit and stamp."""
+    origin, name = readings.origin, readings.names[0]
     if readings.refusal:
-        raise readings.origin.error(readings.refusal)
+        raise origin.error(readings.refusal)
     register = is_register(readings, rules.cumulative)
     unknown, remedies = [], []
     if readings.unit is None:
-        unknown.append(f"the unit of {readings.names[0]!r}")
+        unknown.append(f"the unit of {name!r}")
         remedies.append("unit= (one of 'kW', 'kWh', 'W', 'Wh', 'MW', 'MWh')")
     if readings.stamp is None and not register:  # a register is read at its stamp
         unknown.append("whether a timestamp marks the start or the end of its interval")
         remedies.append("stamp= ('start' or 'end')")
     if unknown:
-        raise readings.origin.error(f"the file does not state {' nor '.join(unknown)}; pass {' and '.join(remedies)}.")
-    if len(readings.seconds) < 2:
-        raise readings.origin.error(
-            f"the file holds {len(readings.seconds)} reading, and a series needs two; export a longer period."
-        )
+        raise origin.error(f"the file does not state {' nor '.join(unknown)}; pass {' and '.join(remedies)}.")
+    if (count := len(readings.seconds)) < 2:
+        raise origin.error(f"the file holds {count} reading, and a series needs two; export a longer period.")
     if register and not str(readings.unit).endswith("h"):
-        raise readings.origin.error(
-            f"a register counts energy, but {readings.names[0]!r} is in {readings.unit}; pass cumulative='no'."
-        )
+        raise origin.error(f"a register counts energy, but {name!r} is in {readings.unit}; pass cumulative='no'.")
     return str(readings.unit), register
 
 
-def _stamp(readings: Readings) -> str:
-    assert readings.stamp is not None  # _unit asked for it
-    return readings.stamp
-
-
+# ------------------------------------------------------------------ order
 def _turn_round(readings: Readings) -> None:
     """Turn files that are newest first, so that the two passes of a repeated hour keep their order."""
     steps = np.diff(readings.seconds)
     if int((steps < 0).sum()) > int((steps > 0).sum()):
-        for name in ("seconds", "values", "lines", "lumped", "instants"):
-            value = getattr(readings, name)
-            setattr(readings, name, None if value is None else value[::-1])
+        readings.reorder(slice(None, None, -1))
         readings.notes.append("The file is newest first; it was turned round.")
 
 
 def _mend_midnights(readings: Readings, stamp: str) -> None:
     """Move midnights that follow the last interval of their own date to the next date.
 
-    In file order such a midnight comes right after, say, 23:45 of its date: a
-    step back by a day less one interval.
+    In file order such a midnight comes right after, say, 23:45 of its date: a step back by a day less one interval.
     """
-    seconds = readings.seconds
-    steps, step = np.diff(seconds), _guess_step(readings)
+    seconds, step = readings.seconds, _guess_step(readings)
     if step >= _DAY:
         return
-    after = np.flatnonzero((steps == step - _DAY) & (seconds[1:] % _DAY == 0)) + 1
-    # Other midnights that stand where they belong would contradict; the very first row says nothing.
+    # Midnights that stand where they belong would contradict; the very first row says nothing.
     midnights = np.flatnonzero(seconds[1:] % _DAY == 0) + 1
-    proper = len(midnights) - len(after)
-    if not len(after) or proper:
+    after = midnights[seconds[midnights] - seconds[midnights - 1] == step - _DAY]
+    if not len(after) or len(midnights) > len(after):
         return
     if stamp == "start":
         raise readings.origin.error(
@@ -166,31 +141,34 @@ def _guess_step(readings: Readings) -> int:
         return readings.step
     steps = np.diff(readings.seconds)
     forward = steps[steps > 0]
-    return _most_common(forward) if len(forward) else _HOUR
+    return most_common(forward) if len(forward) else _HOUR
 
 
-def _most_common(lengths: NDArray[np.int64]) -> int:
-    if (lengths == lengths[0]).all():  # without a copy, as in most files
-        return int(lengths[0])
-    values, counts = np.unique(lengths, return_counts=True)
-    return int(values[np.argmax(counts)])
+def _sort(readings: Readings) -> int:
+    """Order the readings by time; return the number of steps back."""
+    backwards = int((np.diff(readings.seconds) < 0).sum())
+    if backwards:
+        readings.reorder(np.argsort(readings.seconds, kind="stable"))
+    return backwards
 
 
+# ------------------------------------------------------------------ values
 def _judge_values(readings: Readings, rules: ReadSettings) -> NDArray[np.int8]:
     """Judge every column by itself; unusable readings become NaN with a code."""
     codes = np.zeros(len(readings.values), dtype=np.int8)
-    counts = dict.fromkeys(("negative", "zero", "spike"), 0)
+    counts = dict.fromkeys(("negative reading", "zero reading", "spike"), 0)
+    chosen = (rules.negatives, rules.zeros, rules.spikes)
     for values, name in zip(readings.values.T, readings.names, strict=True):
         codes[np.isnan(values)] = np.maximum(codes[np.isnan(values)], _EMPTY)
         limit = _spike_limit(values)
+        high = f"is more than {SPIKE_FACTOR:g} times the ordinary maximum {limit / SPIKE_FACTOR:g}"
         tests = (
-            ("negative", values < 0, rules.negatives, _NEGATIVE, "is negative", "negatives"),
-            ("zero", values == 0, rules.zeros, _ZERO, "is zero", "zeros"),
-            ("spike", np.abs(values) > limit, rules.spikes, _SPIKE,
-             f"is more than {SPIKE_FACTOR:g} times the ordinary maximum {limit / SPIKE_FACTOR:g}", "spikes"),
-        )  # fmt: skip
-        for word, hit, rule, code, verdict, argument in tests:
-            counts[word] += int(hit.sum())
+            ("negatives", values < 0, _NEGATIVE, "is negative"),
+            ("zeros", values == 0, _ZERO, "is zero"),
+            ("spikes", np.abs(values) > limit, _SPIKE, high),
+        )
+        for (argument, hit, code, verdict), noun, rule in zip(tests, counts, chosen, strict=True):
+            counts[noun] += int(hit.sum())
             if rule == "error" and hit.any():
                 bad = int(np.argmax(hit))
                 raise readings.origin.error(
@@ -201,24 +179,17 @@ def _judge_values(readings: Readings, rules: ReadSettings) -> NDArray[np.int8]:
             if rule == "missing":
                 values[hit] = np.nan  # a view: this changes readings.values
                 codes[hit] = np.maximum(codes[hit], code)
-    _note_counts(counts, rules, readings.notes)
-    return codes
-
-
-def _note_counts(counts: dict[str, int], rules: ReadSettings, notes: list[str]) -> None:
-    chosen = {"negative": rules.negatives, "zero": rules.zeros, "spike": rules.spikes}
-    nouns = {"negative": "negative reading", "zero": "zero reading", "spike": "spike"}
-    for word, count in counts.items():
+    for (noun, count), rule in zip(counts.items(), chosen, strict=True):
         if count:
-            deed = "Made missing" if chosen[word] == "missing" else "Kept"
-            notes.append(f"{deed}: {plural(count, nouns[word])}.")
+            readings.notes.append(f"{'Made missing' if rule == 'missing' else 'Kept'}: {plural(count, noun)}.")
+    return codes
 
 
 def _spike_limit(values: NDArray[np.float64]) -> float:
     """Return the limit above which a reading is a spike.
 
-    The ordinary maximum is what remains highest when the highest 1 % of the
-    positive readings are set aside: at least three of them, at most a quarter.
+    The ordinary maximum is what remains highest when the highest 1 % of the positive readings are set aside: at least
+    three of them, at most a quarter.
     """
     positive = np.abs(values[np.abs(values) > 0])
     count = len(positive)
@@ -228,42 +199,36 @@ def _spike_limit(values: NDArray[np.float64]) -> float:
     return SPIKE_FACTOR * float(np.partition(positive, count - 1 - aside)[count - 1 - aside])
 
 
-def _sort(readings: Readings, total: NDArray[np.float64], codes: NDArray[np.int8]) -> tuple[_Timeline, int]:
-    """Order the readings by time; return them and the number of steps back."""
+def _merge_repeats(
+    readings: Readings, total: NDArray[np.float64], codes: NDArray[np.int8], stamp: str
+) -> tuple[NDArray[np.intp] | slice, int]:
+    """Settle repeated stamps in the first row of each; return these rows and the nights that repeat an hour."""
     seconds, lines = readings.seconds, readings.lines
-    backwards = int((np.diff(seconds) < 0).sum())
-    if backwards:
-        order = np.argsort(seconds, kind="stable")
-        seconds, lines, total, codes = seconds[order], lines[order], total[order], codes[order]
-    return _Timeline(seconds, total, codes, lines), backwards
-
-
-def _merge_repeats(line: _Timeline, readings: Readings, stamp: str) -> int:
-    """Leave one reading per stamp; return the number of repeated hours averaged."""
-    same = np.diff(line.seconds) == 0
+    same = np.diff(seconds) == 0
     if not same.any():
-        return 0
+        return slice(None), 0
     starts = np.flatnonzero(np.concatenate(([True], ~same)))
-    sizes = np.diff(np.append(starts, len(line.seconds)))
+    sizes = np.diff(np.append(starts, len(seconds)))
     groups = np.flatnonzero(sizes > 1)
-    folded = is_repeated_hour(line.seconds[starts[groups]], sizes[groups], readings.zone, stamp)
+    folded = is_repeated_hour(seconds[starts[groups]], sizes[groups], readings.zone, stamp)
     dropped = 0
     for group, fold in zip(groups, folded, strict=True):
-        at = slice(int(starts[group]), int(starts[group] + sizes[group]))
-        values = line.values[at]
-        known = values[~np.isnan(values)]
-        if fold and len(known):
-            line.values[at.start] = known.mean()
-        elif len(known):
-            differs = np.flatnonzero(known != known[0])
-            if len(differs):
-                rows = line.lines[at][~np.isnan(values)]
-                raise _conflict(readings, line.seconds[at.start], int(rows[0]), int(rows[differs[0]]), known, differs)
-            line.values[at.start] = known[0]
-            dropped += int(sizes[group]) - 1
-        if len(known):
-            line.codes[at.start] = _GOOD
-    nights = len(np.unique(line.seconds[starts[groups]][folded] // _DAY))
+        first = int(starts[group])
+        rows = np.arange(first, first + int(sizes[group]))
+        rows = rows[~np.isnan(total[rows])]
+        if not len(rows):
+            continue
+        known = total[rows]
+        differs = np.flatnonzero(known != known[0])
+        if len(differs) and not fold:
+            low, high = sorted(int(line) for line in lines[rows[[0, differs[0]]]])
+            raise readings.origin.error(
+                f"{readings.origin.word}s {low} and {high} both give {clock(int(seconds[first]))} but differ "
+                f"({known[0]:g} and {known[differs[0]]:g}); remove one of them."
+            )
+        total[first], codes[first] = known.mean() if fold else known[0], _GOOD
+        dropped += 0 if fold else int(sizes[group]) - 1
+    nights = len(np.unique(seconds[starts[groups]][folded] // _DAY))
     if folded.any():
         readings.notes.append(
             f"{plural(int(folded.sum()), 'timestamp')} of the hour that autumn repeats had two readings "
@@ -271,65 +236,40 @@ def _merge_repeats(line: _Timeline, readings: Readings, stamp: str) -> int:
         )
     if dropped:
         readings.notes.append(f"Dropped {plural(dropped, 'repeated reading')} that said the same.")
-    line.seconds, line.lines = line.seconds[starts], line.lines[starts]
-    line.values, line.codes = line.values[starts], line.codes[starts]
-    return nights
+    return starts, nights
 
 
-def _conflict(
-    readings: Readings, second: int, first: int, other: int, known: NDArray[np.float64], differs: NDArray[np.intp]
-) -> ValueError:
-    word = readings.origin.word
-    low, high = sorted((first, other))
-    return readings.origin.error(
-        f"{word}s {low} and {high} both give {np.datetime64(int(second), 's')} but differ "
-        f"({known[0]:g} and {known[differs[0]]:g}); remove one of them."
-    )
-
-
+# ------------------------------------------------------------------ the grid
 def _find_step(seconds: NDArray[np.int64], readings: Readings) -> int:
-    """Return the interval stated by the file, or else the most common difference."""
-    if readings.step is not None:
-        return readings.step
-    if len(seconds) < 2:
+    """Return the interval stated by the file, or else the most common difference; refuse days, by their name."""
+    if readings.step is None and len(seconds) < 2:
         raise readings.origin.error("all readings carry one timestamp; a series needs two.")
-    return _most_common(np.diff(seconds))
-
-
-def _refuse_days(step: int, origin: Origin) -> None:
-    """Refuse readings that say nothing about the hours of a day, by the name of their interval."""
+    step = most_common(np.diff(seconds)) if readings.step is None else readings.step
     if step < _SHORT_DAY:
-        return
+        return step
     days = step / _DAY
     name = (
         "daily" if days < 2 else "weekly" if 6 < days < 8 else "monthly" if 27 < days < 32 else f"{days:.0f} days long"
     )
-    raise origin.error(
+    raise readings.origin.error(
         f"the readings are {name} (one every {step / _HOUR:g} hours), which says nothing about the hours of an event; "
         "export readings of an hour or less."
     )
 
 
-def _place(line: _Timeline, step: int, origin: Origin) -> NDArray[np.int64]:
+def _place(seconds: NDArray[np.int64], lines: NDArray[np.int64], step: int, origin: Origin) -> NDArray[np.int64]:
     """Return the place of every reading on the grid, refusing what is off it."""
-    phases = (line.seconds - line.seconds[0]) % step
-    phase = _most_common(phases)
-    bad = np.flatnonzero(phases != phase)
+    place, phases = np.divmod(seconds - seconds[0], step)
+    bad = np.flatnonzero(phases != most_common(phases))
     if len(bad):
-        stamp = str(np.datetime64(int(line.seconds[bad[0]]), "s")).replace("T", " ")
-        raise origin.error(
-            f"{stamp} does not lie on the {step / 60:g}-minute grid of the other readings "
-            f"({plural(len(bad), 'such reading')}); correct it, or resample the file to even intervals.",
-            line.lines[bad[0]],
-        )
-    place: NDArray[np.int64] = (line.seconds - line.seconds[0]) // step
+        raise origin.off_grid(seconds[bad[0]], step, lines[bad[0]], f" ({plural(len(bad), 'such reading')})")
     if place[-1] > LARGEST_GRID * len(place) + 1_000_000:
         jump = int(np.argmax(np.diff(place)))
         raise origin.error(
             f"{len(place)} readings are spread over {int(place[-1]) + 1} intervals; check the dates around this one.",
-            line.lines[jump + 1],
+            lines[jump + 1],
         )
-    return place
+    return np.asarray(place)
 
 
 def _mark_skipped_hours(
@@ -342,8 +282,7 @@ def _mark_skipped_hours(
 ) -> None:
     """Give the gaps that clock changes explain their reason.
 
-    With end stamps such a gap may begin one interval early, since what
-    happens from 01:45 to 02:00 is then stamped 03:00.
+    With end stamps such a gap may begin one interval early: what happens from 01:45 to 02:00 is then stamped 03:00.
     """
     early = (0, step) if stamp == "end" else (0,)
     unusable = missing & (why <= _EMPTY)
@@ -368,7 +307,7 @@ def _note_gaps(gaps: tuple[Gap, ...], notes: list[str]) -> None:
         notes.append(
             f"{plural(sum(gap.intervals for gap in plain), 'interval')} without a reading, in "
             f"{plural(len(plain), 'gap')}; nothing was filled in. The longest gap, "
-            f"{plural(longest.intervals, 'interval')}, starts at {str(longest.start).replace('T', ' ')}."
+            f"{plural(longest.intervals, 'interval')}, starts at {clock(longest.start)}."
         )
 
 
@@ -378,7 +317,6 @@ def _note_zeros(kw: NDArray[np.float64], times: NDArray[np.datetime64], step: in
     if long.any():
         longest = int(np.argmax(high - low))
         notes.append(
-            f"{plural(int(long.sum()), 'run')} of zeros longer than {LONG_ZERO // _HOUR} hours, possibly outages; "
-            f"the longest, {plural(int((high - low)[longest]), 'interval')}, starts at "
-            f"{str(times[low[longest]]).replace('T', ' ')}."
+            f"{plural(int(long.sum()), 'run')} of zeros longer than {LONG_ZERO // _HOUR} hours, possibly outages; the "
+            f"longest, {plural(int((high - low)[longest]), 'interval')}, starts at {clock(times[low[longest]])}."
         )

@@ -19,10 +19,11 @@ bits   meaning
 from __future__ import annotations
 
 import calendar
+import io
 import re
+import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -208,84 +209,45 @@ def _month(seconds: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 # ------------------------------------------------------------------ the clock of a Green Button file
-@dataclass(frozen=True)
-class Rule:
-    """A day of the year and a time of the wall clock at which it changes."""
-
-    month: int
-    kind: int
-    day: int
-    weekday: int
-    second: int
-
-    def at(self, year: int) -> datetime:
-        """Return the change in a year, on the clock before it changes."""
-        first, days = calendar.monthrange(year, self.month)
-        if self.kind == 0:
-            day = min(max(self.day, 1), days)
-        else:
-            # The first such day of the week on or after `low`.
-            low = self.day if self.kind == 1 else 1
-            day = low + (self.weekday - 1 - (first + low - 1)) % 7
-            if self.kind == 7:
-                day += 7 * ((days - day) // 7)
-            elif self.kind > 1:
-                day += 7 * (self.kind - 2)
-        return datetime(year, self.month, 1) + timedelta(days=day - 1, seconds=self.second)
+def file_zone(offset: int, saving: int, start: str, end: str) -> ZoneInfo | None:
+    """Return the zone of an offset and a saving in seconds, and the two rules; None where the clock never changes."""
+    rules = [posix_rule(text) for text in (start, end)]
+    if "" in rules:
+        return None
+    # POSIX counts offsets westwards. The zone is a TZif file (RFC 8536) that holds no change but in its footer.
+    text = f"STD{_hours(-offset)}DST{_hours(-offset - saving)},{','.join(rules)}"
+    block = b"TZif2" + bytes(15) + struct.pack(">6llbb", 0, 0, 0, 0, 1, 4, offset, 0, 0) + b"STD\0"
+    return ZoneInfo.from_file(io.BytesIO(block + block + f"\n{text}\n".encode()))
 
 
-def read_rule(text: str) -> Rule | None:
-    """Decode a rule; None where the clock never changes."""
+def posix_rule(text: str) -> str:
+    """Write a rule as POSIX has it; empty where the clock never changes.
+
+    Examples
+    --------
+    >>> posix_rule("360E2000")  # the second Sunday in March at 2
+    'M3.2.0/2:00:00'
+    """
     if not re.fullmatch(r"[0-9A-Fa-f]{1,8}", text):
         raise ValueError(f"{text!r} is no rule of eight hexadecimal digits")
     bits = int(text, 16)
     if bits in _NO_RULE:
-        return None
+        return ""
     second, hour, weekday = bits & 0xFFF, bits >> 12 & 31, bits >> 17 & 7
     day, kind, month = bits >> 20 & 31, bits >> 25 & 7, bits >> 28
-    if not 1 <= month <= 12 or hour > 24 or (kind and not weekday) or (kind == 1 and not day):
+    if not 1 <= month <= 12 or hour > 24 or (kind and not weekday) or (kind == 1 and not 1 <= day <= 28):
         raise ValueError(f"{text!r} names no day of the year")
-    return Rule(month, kind, day, weekday, hour * 3600 + second)
+    second += hour * _HOUR
+    if kind == 0:
+        last = calendar.monthrange(2023, month)[1]  # Julian days of POSIX leave 29 February out
+        return f"J{date(2023, month, min(max(day, 1), last)).timetuple().tm_yday}/{_hours(second)}"
+    week = min(kind - 1, 5)
+    if kind == 1:  # Sunday on or after the 10th is two days after the Friday on or after the 8th
+        week, later = divmod(day - 1, 7)
+        week, weekday, second = week + 1, weekday - later, second + later * _DAY
+    return f"M{month}.{week}.{weekday % 7}/{_hours(second)}"
 
 
-class FileClock(tzinfo):
-    """A time zone made of an offset and two rules."""
-
-    def __init__(self, offset: int, saving: int, start: Rule, end: Rule) -> None:
-        self.offset, self.saving = timedelta(seconds=offset), timedelta(seconds=saving)
-        self.start, self.end = start, end
-
-    def _saves(self, utc: datetime) -> bool:
-        """Tell whether daylight saving holds at an instant, given as naive UTC."""
-        year = (utc + self.offset).year
-        low = self.start.at(year) - self.offset
-        high = self.end.at(year) - self.offset - self.saving
-        return low <= utc < high if low < high else not high <= utc < low  # the southern summer spans the new year
-
-    def fromutc(self, dt: datetime) -> datetime:
-        """Convert an instant."""
-        utc = dt.replace(tzinfo=None)
-        wall = utc + self.offset + (self.saving if self._saves(utc) else timedelta(0))
-        again = self._saves(utc - self.saving) and not self._saves(utc)
-        return wall.replace(tzinfo=self, fold=int(again))
-
-    def utcoffset(self, dt: datetime | None) -> timedelta:
-        """Return the offset at a wall-clock time."""
-        if dt is None:
-            return self.offset
-        wall = dt.replace(tzinfo=None, fold=0)
-        first = self._saves(wall - self.offset - self.saving)
-        later = self._saves(wall - self.offset)
-        saves = later if dt.fold else first
-        return self.offset + (self.saving if saves else timedelta(0))
-
-    def dst(self, dt: datetime | None) -> timedelta:
-        """Return how much daylight saving adds."""
-        return self.utcoffset(dt) - self.offset
-
-    def tzname(self, dt: datetime | None) -> str:
-        """Name the offset."""
-        return str(self)
-
-    def __str__(self) -> str:
-        return f"the file's own clock (UTC{self.offset.total_seconds() / 3600:+g} h and its daylight saving)"
+def _hours(seconds: int) -> str:
+    hours, rest = divmod(abs(seconds), _HOUR)
+    return f"{'-' if seconds < 0 else ''}{hours}:{rest // 60:02}:{rest % 60:02}"

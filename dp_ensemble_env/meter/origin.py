@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_ensemble_env.meter.clocks import get_zone
-from dp_ensemble_env.tools.validation import check_choice, check_positive
+from dp_ensemble_env.tools.validation import check_choice, check_positive, clock
 
 #: kW (or kWh) per unit.
 UNITS = {"W": 1e-3, "kW": 1.0, "MW": 1e3, "Wh": 1e-3, "kWh": 1.0, "MWh": 1e3}
@@ -33,6 +33,11 @@ class Origin:
         """Return the one-sentence error for the file, or for one of its lines."""
         where = "" if line is None else f", {self.word} {int(line)}"
         return MeterFileError(f"{self.name}{where}: {message}")
+
+    def off_grid(self, second: int, step: int, line: int, more: str = "") -> MeterFileError:
+        """Return the error for a reading that does not lie on the grid of the others."""
+        message = f"{clock(int(second))} does not lie on the {step / 60:g}-minute grid of the other readings{more}"
+        return self.error(f"{message}; correct it, or resample the file to even intervals.", line)
 
 
 Doubtful = Literal["error", "missing", "keep"]
@@ -121,75 +126,55 @@ class ReadSettings:
 
 @dataclass
 class Readings:
-    """Readings in file order, before any rule is applied.
-
-    Attributes
-    ----------
-    origin : Origin
-    seconds : (n,) int64
-        Stamps, as seconds of the local wall clock since 1970.
-    values : (n, m) float64
-        One column per meter, in `unit`; NaN where the cell is empty.
-    names : list of str
-        Names of the columns.
-    lines : (n,) int64
-        Line numbers, for messages.
-    unit, stamp : str or None
-        What the file says, or its format takes for granted; None when neither does.
-    stated : dict of str
-        Columns whose unit the file itself states, with that unit: no argument may contradict it.
-    zone : tzinfo or None
-        The time zone, when it is known.
-    step : int or None
-        Seconds per interval, when the file states it.
-    notes : list of str
-        Rules applied so far.
-    register : bool or None
-        Whether the values are the states of a register, to be differenced; None when that is unknown.
-    lumped : (n,) bool or None
-        Readings that are parts of one that lasts several intervals, by the file's own account.
-    instants : (n,) int64 or None
-        The stamps in UTC, where they are known.
-    refusal : str
-        Why this meter is refused once it is asked for; empty where it is not.
-    placed : bool
-        Whether the stamps are starts of intervals for sure, since the intervals are numbered.
-    """
+    """Readings in file order, before any rule is applied."""
 
     origin: Origin
     seconds: NDArray[np.int64]
+    """Stamps, as seconds of the local wall clock since 1970, (n,)."""
     values: NDArray[np.float64]
+    """A column for each meter, in `unit`; NaN where the cell is empty, (n, m)."""
     names: list[str]
+    """Names of the columns."""
     lines: NDArray[Any]
+    """Line numbers, for messages, (n,)."""
     unit: str | None = None
+    """What the file says, or its format takes for granted; None when neither does; `stamp` alike."""
     stamp: str | None = None
     zone: tzinfo | None = None
+    """The time zone, when it is known."""
     step: int | None = None
+    """Seconds per interval, when the file states it."""
     notes: list[str] = field(default_factory=list)
+    """Rules applied so far."""
     stated: dict[str, str] = field(default_factory=dict)
+    """Columns whose unit the file itself states, with that unit: no argument may contradict it."""
     register: bool | None = None
+    """Whether the values are the states of a register, to be differenced; None when that is unknown."""
     lumped: NDArray[np.bool_] | None = None
+    """Readings that are parts of one that lasts several intervals, by the file's own account, (n,)."""
     instants: NDArray[np.int64] | None = None
+    """The stamps in UTC, where they are known, (n,)."""
     refusal: str = ""
+    """Why this meter is refused once it is asked for; empty where it is not."""
     placed: bool = False
+    """Whether the stamps are starts of intervals for sure, since the intervals are numbered."""
+
+    def reorder(self, rows: NDArray[np.intp] | slice) -> None:
+        """Put all rows in another order."""
+        for name in ("seconds", "values", "lines", "lumped", "instants"):
+            if (value := getattr(self, name)) is not None:
+                setattr(self, name, value[rows])
 
     def part(self, rows: NDArray[Any] | slice, columns: list[int] | None = None) -> Readings:
         """Return some of the rows, and some of the columns."""
-        places = list(range(len(self.names))) if columns is None else columns
-        names = [self.names[i] for i in places]
-        stated = {name: unit for name, unit in self.stated.items() if name in names}
-        return replace(
-            self,
-            unit=self.unit or (next(iter(stated.values())) if len(stated) == len(names) == 1 else None),
-            seconds=self.seconds[rows],
-            values=self.values[rows][:, places],
-            lines=self.lines[rows],
-            lumped=None if self.lumped is None else self.lumped[rows],
-            instants=None if self.instants is None else self.instants[rows],
-            names=names,
-            notes=list(self.notes),
-            stated=stated,
-        )
+        part = replace(self, notes=list(self.notes))
+        part.reorder(rows)
+        if columns is not None:
+            part.values, part.names = part.values[:, columns], [self.names[i] for i in columns]
+            part.stated = {name: unit for name, unit in self.stated.items() if name in part.names}
+        if len(part.stated) == len(part.names) == 1:
+            part.unit = part.unit or next(iter(part.stated.values()))
+        return part
 
 
 def join(parts: list[Readings]) -> Readings:
@@ -205,31 +190,41 @@ def join(parts: list[Readings]) -> Readings:
     most = max(int(turn.max(initial=0)) for turn in turns) + 1
     keys = [part.seconds * most + turn for part, turn in zip(parts, turns, strict=True)]
     grid = np.unique(np.concatenate(keys))
-    values = np.full((len(grid), len(parts)), np.nan)
-    lines = np.zeros(len(grid), dtype=np.int64)
+    values, lines = np.full((len(grid), len(parts)), np.nan), np.zeros(len(grid), dtype=np.int64)
+    lumped = np.zeros(len(grid), dtype=bool)
     for column, (part, key) in enumerate(zip(parts, keys, strict=True)):
         place = np.searchsorted(grid, key)
         values[place, column], lines[place] = part.values.sum(axis=1), part.lines
-    names = [part.names[0] for part in parts]
-    notes = list(dict.fromkeys(note for part in parts for note in part.notes))
-    stated = {name: unit for part in parts for name, unit in part.stated.items()}
-    lumped = np.zeros(len(grid), dtype=bool)
-    for part, key in zip(parts, keys, strict=True):
         if part.lumped is not None:
-            lumped[np.searchsorted(grid, key[part.lumped])] = True
-    first = replace(first, lumped=lumped if lumped.any() else None, instants=None)
-    return replace(first, seconds=grid // most, values=values, lines=lines, names=names, notes=notes, stated=stated)
+            lumped[place[part.lumped]] = True
+    return replace(
+        first,
+        seconds=grid // most,
+        values=values,
+        lines=lines,
+        names=[part.names[0] for part in parts],
+        notes=list(dict.fromkeys(note for part in parts for note in part.notes)),
+        stated={name: unit for part in parts for name, unit in part.stated.items()},
+        lumped=lumped if lumped.any() else None,
+        instants=None,
+    )
 
 
 def _turns(seconds: NDArray[np.int64]) -> NDArray[np.int64]:
     """Count, for every reading, how many before it carry the same stamp."""
     order = np.argsort(seconds, kind="stable")
-    ordered = seconds[order]
-    starts = np.flatnonzero(np.concatenate(([True], np.diff(ordered) != 0))) if len(ordered) else np.zeros(0, int)
+    _, starts, sizes = np.unique(seconds[order], return_index=True, return_counts=True)
     turns = np.empty(len(seconds), dtype=np.int64)
-    sizes = np.diff(np.append(starts, len(ordered)))
-    turns[order] = np.arange(len(ordered)) - np.repeat(starts, sizes)
+    turns[order] = np.arange(len(seconds)) - np.repeat(starts, sizes)
     return turns
+
+
+def most_common(lengths: NDArray[np.int64]) -> int:
+    """Return the most common of some lengths; of equally common ones the shortest."""
+    if (lengths == lengths[0]).all():  # without a copy, as in most files
+        return int(lengths[0])
+    values, counts = np.unique(lengths, return_counts=True)
+    return int(values[np.argmax(counts)])
 
 
 def plural(count: int, noun: str) -> str:

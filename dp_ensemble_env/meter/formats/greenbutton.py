@@ -1,13 +1,13 @@
 """Green Button (ESPI) XML, read as a stream.
 
-Only the numbers of the interval readings are kept, 32 bytes each; the tree is
-never built. A document type or entity declaration ends the reading before
-anything is expanded.
+Only the numbers of the interval readings are kept, 32 bytes each; the tree is never built. A document type or entity
+declaration ends the reading before anything is expanded.
 """
 
 from __future__ import annotations
 
 from array import array
+from collections import defaultdict
 from dataclasses import dataclass, field
 from datetime import timedelta, timezone, tzinfo
 from pathlib import Path
@@ -17,7 +17,7 @@ from xml.parsers import expat
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env.meter.clocks import FileClock, read_rule, utc_to_wall
+from dp_ensemble_env.meter.clocks import file_zone, utc_to_wall
 from dp_ensemble_env.meter.identities import LOAD, NET, OTHER, PRODUCED, Channel, choose_channels
 from dp_ensemble_env.meter.origin import MeterFileError, Origin, Readings, ReadSettings, plural, shorten
 from dp_ensemble_env.meter.read import Format
@@ -40,27 +40,15 @@ _RULES = {"dstStartRule", "dstEndRule"}
 
 
 @dataclass
-class _Block:
-    """Readings of one meter: parallel arrays of starts, durations, values, lines."""
-
-    start: array[int] = field(default_factory=lambda: array("q"))
-    duration: array[int] = field(default_factory=lambda: array("q"))
-    value: array[float] = field(default_factory=lambda: array("d"))
-    line: array[int] = field(default_factory=lambda: array("q"))
-
-
-@dataclass
 class _Entry:
     """What one Atom entry says of itself, kept small."""
 
     title: str = ""
-    links: list[tuple[str, str]] = field(default_factory=list)
+    links: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    """Addresses by relation: self, up and related."""
     kinds: set[str] = field(default_factory=set)
     numbers: dict[str, int] = field(default_factory=dict)
     rules: dict[str, str] = field(default_factory=dict)
-
-    def hrefs(self, rel: str) -> list[str]:
-        return [href for name, href in self.links if name == rel]
 
 
 class _Feed:
@@ -74,8 +62,9 @@ class _Feed:
         self.size = 0
         self.entry = _Entry()
         self.entries: list[_Entry] = []
-        self.blocks: dict[str, _Block] = {}
-        self.pending = _Block()
+        #: Start, duration, value and line of every reading, by the address of what it belongs to.
+        self.blocks: dict[str, array[float]] = {}
+        self.pending = array("d")
         self.reading: dict[str, float] = {}
         self.reading_line = 0
         self.parser = expat.ParserCreate(namespace_separator=" ")
@@ -99,8 +88,8 @@ class _Feed:
         self.text, self.size = [], 0
         if name == "entry":
             self.entry = _Entry()
-        elif name == "link" and len(self.entry.links) < 100:
-            self.entry.links.append((attributes.get("rel", ""), attributes.get("href", "")))
+        elif name == "link" and len(links := self.entry.links[attributes.get("rel", "")]) < 100:
+            links.append(attributes.get("href", ""))
         elif name == "IntervalReading":
             self.reading, self.reading_line = {}, self.parser.CurrentLineNumber
         elif name in _KINDS:
@@ -121,7 +110,7 @@ class _Feed:
         elif (name, parent) in _OF_READING:
             self.reading[name] = self.number(text, name)
         elif name in _NUMBERS and parent in _KINDS and text:
-            self.entry.numbers[name] = self.whole(text, name)
+            self.entry.numbers[name] = int(self.number(text, name, digits=True))
         elif name in _RULES and parent in _KINDS:
             self.entry.rules[name] = text
         elif name == "title" and parent == "entry":
@@ -129,48 +118,34 @@ class _Feed:
         elif name == "entry" or not self.path:
             self.keep_entry()
 
-    def number(self, text: str, name: str) -> float:
-        """Read a number that should be whole; some exports write 1704085200.0 or 1.25."""
+    def number(self, text: str, name: str, digits: bool = False) -> float:
+        """Read a number; all but values should be whole, and are rounded, as some exports write 1704085200.0."""
         try:
-            number = float(text) if "_" not in text else float("nan")
+            number = float(int(text) if digits else text if "_" not in text else "")
         except ValueError:
-            number = float("nan")
-        if name != "value" and abs(number) < 1 << 53:
-            number = round(number)
-        return number if abs(number) < 1 << 53 else self.whole(text if "." not in text else "", name)
-
-    def whole(self, text: str, name: str) -> int:
-        try:
-            number = int(text)
-        except ValueError:
-            number = 1 << 62
-        if abs(number) >= 1 << 53:
+            number = np.inf
+        if not abs(number) < 1 << 53:
             raise self.origin.error(
                 f"cannot read {shorten(text)} in <{name}> as a whole number; correct the file.",
                 self.parser.CurrentLineNumber,
             )
-        return number
+        return number if name == "value" else round(number)
 
     def keep_reading(self) -> None:
         lacking = [name for name in ("start", "duration") if name not in self.reading]
         if lacking:
             raise self.origin.error(f"the IntervalReading has no <{lacking[0]}>; correct the file.", self.reading_line)
-        self.pending.start.append(int(self.reading["start"]))
-        self.pending.duration.append(int(self.reading["duration"]))
-        self.pending.value.append(self.reading.get("value", float("nan")))
-        self.pending.line.append(self.reading_line)
+        numbers = self.reading["start"], self.reading["duration"], self.reading.get("value", np.nan), self.reading_line
+        self.pending.extend(numbers)
         self.count += 1
         if not self.count % 10_000:
             self.settings.limit("readings", self.count, self.origin)
 
     def keep_entry(self) -> None:
-        if len(self.pending.start):
-            key = next(iter(self.entry.hrefs("up")), "")
-            block = self.blocks.setdefault(key, _Block())
+        if self.pending:
+            self.blocks.setdefault(next(iter(self.entry.links["up"]), ""), array("d")).extend(self.pending)
             self.settings.limit("meters", len(self.blocks), self.origin)
-            for name in ("start", "duration", "value", "line"):
-                getattr(block, name).extend(getattr(self.pending, name))
-            self.pending = _Block()
+            self.pending = array("d")
         if self.entry.kinds:
             self.entries.append(self.entry)
         self.entry = _Entry()
@@ -189,9 +164,8 @@ def read_greenbutton(path: Path, settings: ReadSettings, every: bool) -> list[Re
     zone, notes = _local_zone(feed, settings.zone, origin)
     index = _Index(feed)
     channels: list[Channel] = []
-    taken: set[str] = set()
     for key, block in feed.blocks.items():
-        channels.append(_channel(feed, index, key, block, taken, zone, settings.unit))
+        channels.append(_channel(feed, index, key, block, channels, zone, settings.unit))
         channels[-1].readings.notes += ["Format greenbutton: start is the start of the interval, in UTC.", *notes]
     days = [channel for channel in channels if (channel.readings.step or 0) >= _SHORT_DAY]
     if days and any((c.readings.step or 0) < _SHORT_DAY and c.direction in (LOAD, NET) for c in channels):
@@ -228,48 +202,34 @@ class _Index:
 
     def __init__(self, feed: _Feed) -> None:
         self.types = [entry for entry in feed.entries if "ReadingType" in entry.kinds]
-        self.type_by_link = {href: entry for entry in self.types for href in entry.hrefs("self")}
-        self.meter_by_link = self._by_link(feed, "MeterReading")
-        self.point_by_link = self._by_link(feed, "UsagePoint")
-        points = [entry for entry in feed.entries if "UsagePoint" in entry.kinds]
-        self.only_point = points[0] if len(points) == 1 else None
+        self.points = [entry for entry in feed.entries if "UsagePoint" in entry.kinds]
+        self.links: dict[str, dict[str, _Entry]] = {"ReadingType": {}, "MeterReading": {}, "UsagePoint": {}}
+        for kind, by_link in self.links.items():
+            for entry in feed.entries:
+                if kind in entry.kinds:
+                    # A type is related to nothing; a meter reading, say, to the blocks and the type that belong to it.
+                    for href in entry.links["self"] + (entry.links["related"] if kind != "ReadingType" else []):
+                        by_link.setdefault(href, entry)
 
-    @staticmethod
-    def _by_link(feed: _Feed, kind: str) -> dict[str, _Entry]:
-        by_link: dict[str, _Entry] = {}
-        for entry in feed.entries:
-            if kind in entry.kinds:
-                for href in (*entry.hrefs("self"), *entry.hrefs("related")):
-                    by_link.setdefault(href, entry)
-        return by_link
-
-    def meter(self, key: str) -> _Entry | None:
-        return _find(self.meter_by_link, key)
+    def find(self, kind: str, link: str) -> _Entry | None:
+        """Find the entry of a link, or of the nearest folder above it."""
+        while link and link not in self.links[kind]:
+            link = link.rpartition("/")[0]
+        return self.links[kind].get(link)
 
     def point(self, meter: _Entry | None, key: str) -> _Entry | None:
-        links = [*(meter.hrefs("up") + meter.hrefs("self") if meter else ()), key]
-        return next((point for link in links if (point := _find(self.point_by_link, link))), self.only_point)
-
-
-def _find(by_link: dict[str, _Entry], link: str) -> _Entry | None:
-    """Find the entry of a link, or of the nearest folder above it."""
-    while link:
-        if link in by_link:
-            return by_link[link]
-        link = link.rpartition("/")[0]
-    return None
+        links = [*(meter.links["up"] + meter.links["self"] if meter else ()), key]
+        only = self.points[0] if len(self.points) == 1 else None
+        return next((point for link in links if (point := self.find("UsagePoint", link))), only)
 
 
 def _channel(
-    feed: _Feed, index: _Index, key: str, block: _Block, taken: set[str], zone: tzinfo, unit: str | None
+    feed: _Feed, index: _Index, key: str, block: array[float], taken: list[Channel], zone: tzinfo, unit: str | None
 ) -> Channel:
     """Put together what the entries say of one block of readings."""
-    origin = feed.origin
-    meter = index.meter(key)
-    linked = (
-        [index.type_by_link[href] for href in meter.hrefs("related") if href in index.type_by_link] if meter else []
-    )
-    kind = linked[0] if linked else index.types[0] if len(index.types) == 1 else None
+    origin, meter = feed.origin, index.find("MeterReading", key)
+    linked = [index.links["ReadingType"].get(href) for href in meter.links["related"]] if meter else []
+    kind = next(filter(None, linked), index.types[0] if len(index.types) == 1 else None)
     if kind is None and index.types:
         raise origin.error("several ReadingTypes are present and no link says which readings they describe.")
     numbers = kind.numbers if kind else {}
@@ -277,9 +237,8 @@ def _channel(
     if abs(power) > 12:
         raise origin.error(f"powerOfTenMultiplier {power} is out of range; correct the file.")
     name = (meter.title if meter else "") or (kind.title if kind else "") or key or "readings"
-    if name in taken:
+    if name in {channel.name for channel in taken}:
         name = f"{name} {len(taken) + 1}"
-    taken.add(name)
     stated = "" if uom is None else _UOM.get(uom, f"uom {uom}")
     direction = _DIRECTIONS.get(numbers.get("flowDirection", 1), LOAD)
     if stated not in (*_UOM.values(), "") or numbers.get("commodity") not in _ELECTRICITY:
@@ -293,14 +252,15 @@ def _channel(
     elif direction == LOAD and unit is None:
         readings.refusal = "the file holds no ReadingType, so the unit is unknown; pass unit='Wh' or unit='W'."
     point = index.point(meter, key)
-    where = (point.title or next(iter(point.hrefs("self")), "").rpartition("/")[2]) if point else ""
+    where = (point.title or next(iter(point.links["self"]), "").rpartition("/")[2]) if point else ""
     return Channel(name, f"usage point {where}" if where else "", direction, stated, readings)
 
 
-def _readings(block: _Block, name: str, factor: float, zone: tzinfo, origin: Origin, register: bool) -> Readings:
+def _readings(block: array[float], name: str, factor: float, zone: tzinfo, origin: Origin, register: bool) -> Readings:
     """Bring the readings of a block to the wall clock, those of several intervals interval by interval."""
-    starts, durations, lines = (np.asarray(x, dtype=np.int64) for x in (block.start, block.duration, block.line))
-    values = np.asarray(block.value, dtype=np.float64) * factor
+    columns = np.frombuffer(block).reshape(-1, 4).T
+    starts, durations, lines = columns[[0, 1, 3]].astype(np.int64)
+    values = columns[2] * factor
     notes = []
     if len(starts) > 2 and (durations == 0).sum() == 1:  # some exports close with one
         real = durations != 0
@@ -368,13 +328,13 @@ def _local_zone(feed: _Feed, zone: tzinfo | None, origin: Origin) -> tuple[tzinf
     if any((entry.numbers["tzOffset"], entry.rules) != (offset, said[0].rules) for entry in said):
         raise origin.error("the file states several time zones; pass timezone='America/New_York' (your zone).")
     saving = said[0].numbers.get("dstOffset", 0)
+    rules = [said[0].rules[name] for name in sorted(_RULES, reverse=True) if name in said[0].rules]
     try:
-        rules = [read_rule(said[0].rules[name]) for name in sorted(_RULES, reverse=True) if name in said[0].rules]
+        clock = file_zone(offset, saving, *rules) if len(rules) == 2 and 0 < saving <= 7200 else None
     except ValueError as error:
         raise origin.error(f"the rule for daylight saving cannot be read ({error}); pass timezone=.") from None
     hours = offset / 3600
-    if len(rules) == 2 and rules[0] is not None and rules[1] is not None and 0 < saving <= 7200:
-        clock = FileClock(offset, saving, rules[0], rules[1])
+    if clock is not None:
         return clock, [f"Local time is UTC{hours:+g} h with daylight saving, by the file's own rule."]
     note = f"Local time is UTC{hours:+g} h all year, as the file states; pass timezone= to follow daylight saving."
     return timezone(timedelta(seconds=offset)), [note]

@@ -8,8 +8,9 @@ silence: each rule of docs/meter_rules.md leaves a note, makes a gap, or refuses
 This module needs NumPy and the standard library; pyarrow is imported only to read parquet, openpyxl only to read Excel.
 """
 
+from dp_ensemble_env.meter.formats import register_format
 from dp_ensemble_env.meter.origin import ReadSettings
-from dp_ensemble_env.meter.read import meter_columns, read_meter, read_meters, register_format
+from dp_ensemble_env.meter.read import meter_columns, read_meter, read_meters
 from dp_ensemble_env.meter.series import Gap, PowerSeries
 
 __all__ = [

@@ -134,16 +134,15 @@ def choose_meter(readings: Readings, column: MeterColumn, wanted: str | None, or
     names = column.names()
     if wanted is None:
         if len(names) > 1:
-            _refuse_overlap(readings, np.concatenate(column.chunks), names, column)
+            _refuse_overlap(readings, column)
             readings.notes.append(
                 f"Column {column.header!r} names {len(names)} meters, one after the other; they were read as one."
             )
         return readings
     if not column.places:
         raise origin.error("no column tells meters apart; leave meter_id out, or use column= for a column by its name.")
-    known = names if len(names) > 1 else [key[0] for key in column.numbers]
     if len(names) == 1:
-        check_choice(wanted, f"meter_id of {origin.name}", known)
+        check_choice(wanted, f"meter_id of {origin.name}", [key[0] for key in column.numbers])
         return readings
     parts = split_meters(readings, column)
     if wanted == "sum":
@@ -157,12 +156,12 @@ def choose_meter(readings: Readings, column: MeterColumn, wanted: str | None, or
     return parts[wanted]
 
 
-def _refuse_overlap(readings: Readings, codes: NDArray[np.int32], names: list[str], column: MeterColumn) -> None:
+def _refuse_overlap(readings: Readings, column: MeterColumn) -> None:
+    codes, names = np.concatenate(column.chunks), column.names()
     order = np.lexsort((codes, readings.seconds))
-    seconds, codes = readings.seconds[order], codes[order]
-    both = np.flatnonzero((np.diff(seconds) == 0) & (np.diff(codes) != 0))
+    both = np.flatnonzero((np.diff(readings.seconds[order]) == 0) & (np.diff(codes[order]) != 0))
     if len(both):
-        low, high = sorted((int(readings.lines[order[both[0]]]), int(readings.lines[order[both[0] + 1]])))
+        low, high = sorted(int(line) for line in readings.lines[order[both[0] : both[0] + 2]])
         raise readings.origin.error(
             f"column {column.header!r} names {len(names)} meters with readings at the same times, first on "
             f"{readings.origin.word}s {low} and {high}; pass meter_id= with one name, or 'sum' to add them up: "

@@ -37,20 +37,6 @@ class Gap:
 class PowerSeries:
     """Average power on an evenly spaced grid of local wall-clock time.
 
-    Attributes
-    ----------
-    times : (T,) datetime64[s]
-        Start of every interval, without holes.
-    kw : (T,) float64
-        Average power in kW, NaN where it is missing.
-    step : numpy.timedelta64
-    gaps : tuple of Gap
-        Runs of missing intervals; found from the NaNs of `kw` unless given.
-    notes : tuple of str
-        One sentence for every rule that was applied in reading the file.
-    source : str
-        Name of the file.
-
     Examples
     --------
     >>> import numpy as np
@@ -63,11 +49,16 @@ class PowerSeries:
     """
 
     times: NDArray[np.datetime64]
+    """Start of every interval, without holes, (T,) datetime64[s]."""
     kw: NDArray[np.float64]
+    """Average power in kW, NaN where it is missing, (T,)."""
     step: np.timedelta64
     gaps: tuple[Gap, ...] = None  # type: ignore[assignment]
+    """Runs of missing intervals; found from the NaNs of `kw` unless given."""
     notes: tuple[str, ...] = ()
+    """One sentence for every rule that was applied in reading the file."""
     source: str = ""
+    """Name of the file."""
 
     def __post_init__(self) -> None:
         """Check the series against itself and make its arrays read-only."""
@@ -133,11 +124,7 @@ class PowerSeries:
 
     def __str__(self) -> str:
         """Summarise the series on a few lines."""
-        minutes = self.step.astype(int) / 60
-        lines = [
-            f"{self.source or 'power series'}: {len(self)} intervals of {minutes:g} minutes, "
-            f"{clock(self.times[0])} to {clock(self.times[-1] + self.step)}"
-        ]
+        lines = [f"{self.source or 'power series'}: {self._period}"]
         if self.missing < len(self):
             low, mean, high = np.nanmin(self.kw), np.nanmean(self.kw), np.nanmax(self.kw)
             lines.append(f"  power: lowest {low:.6g}, mean {mean:.6g}, highest {high:.6g} kW")
@@ -156,15 +143,13 @@ def find_gaps(
     where = np.flatnonzero(missing)
     if not len(where):
         return ()
-    new = np.diff(where) != 1
-    if reasons is not None:
-        new |= reasons[where[1:]] != reasons[where[:-1]]
+    reasons = np.full(len(missing), MISSING) if reasons is None else reasons
+    new = (np.diff(where) != 1) | (reasons[where[1:]] != reasons[where[:-1]])
     starts = where[np.concatenate(([True], new))]
-    stops = where[np.concatenate((new, [True]))] + 1
+    stops = where[np.concatenate((new, [True]))]
     width = np.timedelta64(step, "s")
     return tuple(
-        Gap(times[a], times[b - 1] + width, int(b - a), MISSING if reasons is None else str(reasons[a]))
-        for a, b in zip(starts, stops, strict=True)
+        Gap(times[a], times[b] + width, int(b + 1 - a), str(reasons[a])) for a, b in zip(starts, stops, strict=True)
     )
 
 
@@ -198,18 +183,18 @@ def _times(value: Any, length: int, step: int) -> NDArray[np.datetime64]:
 def _seconds(step: Any) -> int:
     try:
         seconds = int(np.timedelta64(step, "s").astype(np.int64))
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"step must be a time span, got {step!r}; pass numpy.timedelta64(900, 's').") from error
+    except (TypeError, ValueError):
+        seconds = 0
     if seconds <= 0:
-        raise ValueError(f"step must be positive, got {step!r}; pass numpy.timedelta64(900, 's').")
+        raise ValueError(f"step must be a positive time span, got {step!r}; pass numpy.timedelta64(900, 's').")
     return seconds
 
 
 def _instant(value: Any, name: str) -> np.datetime64:
     try:
         instant = np.datetime64(value, "s")
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} must be a time, got {value!r}; write it like '2024-07-01T13:00'.") from error
+    except (TypeError, ValueError):
+        instant = np.datetime64("NaT")
     if np.isnat(instant):
         raise ValueError(f"{name} must be a time, got {value!r}; write it like '2024-07-01T13:00'.")
     return instant

@@ -1,8 +1,7 @@
 """Timestamps as text, parsed a chunk of a column at a time.
 
-Cells of one shape (the same characters once every digit is written 0) are
-parsed together: one of them is matched by a regular expression, and the
-positions of its fields serve for all. A file has a handful of shapes.
+Cells of one shape (the same characters once every digit is written 0) are parsed together: one of them is matched by a
+regular expression, and the positions of its fields serve for all. A file has a handful of shapes.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,21 +47,18 @@ _ASCII = str.maketrans({"–": "-", "—": "-", "−": "-", "\u00a0": " ", "\u20
 _DAY = 86400
 
 
-@dataclass
-class Stamps:
-    """Seconds of the clock as written, and the offsets from UTC when written too.
-
-    `step` is the length of the intervals in seconds, where they are written with both ends.
-    """
+class Stamps(NamedTuple):
+    """Seconds of the clock as written, and what else the cells state."""
 
     seconds: NDArray[np.int64]
-    offsets: NDArray[np.int64] | None
-    notes: list[str]
+    offsets: NDArray[np.int64] | None = None
+    """Offsets from UTC in seconds."""
+    notes: tuple[str, ...] = ()
     step: int | None = None
+    """Length of the intervals in seconds, where they are written with both ends."""
 
 
-@dataclass
-class _Chunk:
+class _Chunk(NamedTuple):
     """One chunk of a column; its seconds are read with the month and with the day first where that matters."""
 
     month_first: NDArray[np.int64]
@@ -106,7 +103,7 @@ class StampColumn:
             rows, left = left[same], left[~same]
             block = text if len(rows) == count else text[rows]
             if match is None:
-                _fill_epoch(fields, rows, block, _epoch(cells[first], lines[first], self.origin))
+                _fill_epoch(fields, rows, block, self._epoch(cells[first], lines[first]))
                 zoned[rows] = True
                 continue
             _fill(fields, rows, block, match)
@@ -114,7 +111,8 @@ class StampColumn:
             numeric[rows] = match["a"] is not None
             self.dotted &= match["a"] is None or match["s2"] == "."
             zoned[rows] = match["zone"] is not None
-        self._note_order(fields, numeric, zoned, lines)
+        self.numeric |= bool(numeric.any())
+        self._note_order(*(np.where(numeric, fields[name], 0) for name in ("one", "two")), zoned, lines)
         month_first, wrong = _assemble(fields, np.zeros(count, dtype=bool))
         day_first = month_first
         if numeric.any():
@@ -156,22 +154,16 @@ class StampColumn:
         return step or None
 
     def _note_order(
-        self,
-        fields: dict[str, NDArray[np.int64]],
-        numeric: NDArray[np.bool_],
-        zoned: NDArray[np.bool_],
-        lines: NDArray[np.int64],
+        self, one: NDArray[np.int64], two: NDArray[np.int64], zoned: NDArray[np.bool_], lines: NDArray[np.int64]
     ) -> None:
-        self.numeric |= bool(numeric.any())
-        kinds = (
-            ("day", numeric & (fields["one"] > 12)),
-            ("month", numeric & (fields["two"] > 12)),
-            ("zoned", zoned),
-            ("unzoned", ~zoned),
-        )
-        for kind, mask in kinds:
+        for kind, mask in (("day", one > 12), ("month", two > 12), ("zoned", zoned), ("unzoned", ~zoned)):
             if kind not in self.seen and mask.any():
                 self.seen[kind] = int(lines[int(np.argmax(mask))])
+
+    def _epoch(self, cell: str, line: np.integer) -> re.Match[str]:
+        if (match := _EPOCH.fullmatch(cell)) is None:
+            raise unreadable(cell, line, self.origin)
+        return match
 
     def _no_time(self, cell: str, line: int) -> ValueError:
         return self.origin.error(
@@ -197,10 +189,10 @@ class StampColumn:
             offsets = np.concatenate([c.offsets for c in chunks if c.offsets is not None]).astype(np.int64)
         return Stamps(seconds, offsets, notes, self._step())
 
-    def _month_first(self) -> tuple[bool, list[str]]:
+    def _month_first(self) -> tuple[bool, tuple[str, ...]]:
         """Decide between month/day and day/month by the values above twelve."""
         if not self.numeric or self.date_order != "auto":
-            return not self.numeric or self.date_order != "dmy", []
+            return not self.numeric or self.date_order != "dmy", ()
         if "day" in self.seen and "month" in self.seen:
             first, second = sorted((self.seen["day"], self.seen["month"]))
             raise self.origin.error(
@@ -208,10 +200,10 @@ class StampColumn:
                 "write all dates alike."
             )
         if "day" in self.seen or "month" in self.seen:
-            return "day" not in self.seen, []
+            return "day" not in self.seen, ()
         if self.dotted:
-            return False, ["No day above 12 occurs; dates with dots were read as day.month.year."]
-        return True, ["No day above 12 occurs; dates were read as month/day/year (date_order='dmy' reads day/month)."]
+            return False, ("No day above 12 occurs; dates with dots were read as day.month.year.",)
+        return True, ("No day above 12 occurs; dates were read as month/day/year (date_order='dmy' reads day/month).",)
 
 
 def parse_stamps(cells: Sequence[str], lines: NDArray[np.int64], origin: Origin, date_order: str = "auto") -> Stamps:
@@ -259,7 +251,7 @@ def _matrix(
         packed = np.array(cells, dtype=np.bytes_)
     except UnicodeEncodeError:
         bad = next(i for i, cell in enumerate(cells) if not cell.isascii())
-        raise _unreadable(cells[bad], lines[bad], origin) from None
+        raise unreadable(cells[bad], lines[bad], origin) from None
     width = max(packed.dtype.itemsize, 1)
     text = packed.astype(f"S{width}").view(np.uint8).reshape(len(cells), width)
     return cells, text, _SHAPE[text]
@@ -305,9 +297,7 @@ def _clock(block: NDArray[np.uint8], m: re.Match[str], shift: int = 0) -> NDArra
     """Return seconds since midnight, -1 where there is no such time; `shift` is where the match begins in a row."""
 
     def number(group: str) -> NDArray[np.int64]:
-        if m[group] is None:
-            return np.zeros(len(block), dtype=np.int64)
-        return _digits(block, m.start(group) + shift, m.end(group) + shift)
+        return _digits(block, m.start(group) + shift, m.end(group) + shift)  # 0 without the group, whose span is empty
 
     hour, minute, second = number("H"), number("M"), number("S")
     valid = (minute < 60) & (second < 60) & (hour <= 24) & ((hour < 24) | (minute + second == 0))
@@ -315,13 +305,6 @@ def _clock(block: NDArray[np.uint8], m: re.Match[str], shift: int = 0) -> NDArra
         valid = (minute < 60) & (second < 60) & (hour >= 1) & (hour <= 12)
         hour = hour % 12 + (12 if m["half"] in "Pp" else 0)
     return np.where(valid, hour * 3600 + minute * 60 + second, -1)
-
-
-def _epoch(cell: str, line: np.integer, origin: Origin) -> re.Match[str]:
-    match = _EPOCH.fullmatch(cell)
-    if match is None:
-        raise _unreadable(cell, line, origin)
-    return match
 
 
 def _fill_epoch(
@@ -344,7 +327,8 @@ def _digits(block: NDArray[np.uint8], low: int, high: int) -> NDArray[np.int64]:
     return value
 
 
-def _unreadable(cell: str, line: np.integer, origin: Origin) -> ValueError:
+def unreadable(cell: str, line: int | np.integer, origin: Origin) -> ValueError:
+    """Return the error of a cell that should hold a timestamp."""
     if not cell.strip():
         return origin.error("the timestamp is empty; remove the line or give it a time.", line)
     return origin.error(f"cannot read {shorten(cell)} as a timestamp; write it like {EXAMPLES}.", line)

@@ -7,10 +7,10 @@ from datetime import date, datetime, time, timedelta
 from pathlib import Path
 from typing import Any
 
+from dp_ensemble_env.meter.formats import Format
 from dp_ensemble_env.meter.formats.tables import read_table
 from dp_ensemble_env.meter.formats.text import Rows, Sheet, find_table
 from dp_ensemble_env.meter.origin import MeterFileError, Origin, Readings, ReadSettings, broken, name_list
-from dp_ensemble_env.meter.read import Format
 
 _MEMBER = "xl/workbook.xml"
 

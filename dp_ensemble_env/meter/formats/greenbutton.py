@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_ensemble_env.meter.clocks import file_zone, utc_to_wall
+from dp_ensemble_env.meter.formats import Format
 from dp_ensemble_env.meter.identities import LOAD, NET, OTHER, PRODUCED, Channel, choose_channels
 from dp_ensemble_env.meter.origin import MeterFileError, Origin, Readings, ReadSettings, plural, shorten
-from dp_ensemble_env.meter.read import Format
 from dp_ensemble_env.meter.stamps import check_years
 
 _CHUNK = 1 << 16

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import tzinfo
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +30,7 @@ _HEADER = re.compile(
 _COUNTS = (24, 48, 96, 144, 288)
 
 
-@dataclass(frozen=True)
-class DayColumns:
+class DayColumns(NamedTuple):
     """The columns of a table with a row a day, and the intervals of the day that they hold, from 0."""
 
     columns: list[int]
@@ -39,8 +38,7 @@ class DayColumns:
     per_day: int
 
 
-@dataclass(frozen=True)
-class HourColumn:
+class HourColumn(NamedTuple):
     """The column that numbers the intervals of a day, its first number, and how many there are."""
 
     column: int
@@ -138,9 +136,8 @@ def place_slots(
 ) -> NDArray[np.int64]:
     """Return the wall-clock starts of numbered intervals.
 
-    Most days have 24 hours. A day whose hours are numbered to 25, or to 23
-    without a hole where the clock skips, counts the hours as they pass: then
-    only the time zone tells which of them the clock shows twice or never.
+    Most days have 24 hours. A day whose hours are numbered to 25, or to 23 without a hole where the clock skips, counts
+    the hours as they pass: then only the time zone tells which of them the clock shows twice or never.
     """
     step = _DAY // per_day
     seconds = days + slots * step

@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_ensemble_env.meter.clocks import utc_to_wall
+from dp_ensemble_env.meter.formats import Format
 from dp_ensemble_env.meter.formats.text import TextFile
 from dp_ensemble_env.meter.identities import LOAD, OTHER, PRODUCED, Channel, choose_channels
 from dp_ensemble_env.meter.origin import SPELLED, UNITS, Origin, Readings, ReadSettings, shorten
-from dp_ensemble_env.meter.read import Format
 from dp_ensemble_env.meter.stamps import check_years
 
 MARKET = timezone(timedelta(hours=10))

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from dp_ensemble_env.meter.clocks import get_zone, utc_to_wall
 from dp_ensemble_env.meter.energy import names_register
+from dp_ensemble_env.meter.formats import Format
 from dp_ensemble_env.meter.formats.tables import loads, pick, stamp_of, stated_units, to_wall, unit_of
 from dp_ensemble_env.meter.identities import refuse_net
 from dp_ensemble_env.meter.origin import Origin, Readings, ReadSettings, broken, name_list
-from dp_ensemble_env.meter.read import Format
 from dp_ensemble_env.meter.stamps import Stamps, check_years, parse_stamps
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from dp_ensemble_env.meter.clocks import utc_to_wall
 from dp_ensemble_env.meter.energy import names_register
+from dp_ensemble_env.meter.formats import Format
 from dp_ensemble_env.meter.formats.hours import (
     DayColumns,
     HourColumn,
@@ -43,7 +44,6 @@ from dp_ensemble_env.meter.identities import (
     wanted_names,
 )
 from dp_ensemble_env.meter.origin import SPELLED, UNITS, Origin, Readings, ReadSettings, as_unit, name_list
-from dp_ensemble_env.meter.read import Format
 from dp_ensemble_env.meter.stamps import StampColumn, Stamps, match_clock, match_stamp
 
 _UNIT = re.compile(r"(?<![a-z])(kwh|mwh|wh|kw|mw)(?![a-z])")

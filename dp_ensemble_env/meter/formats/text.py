@@ -1,7 +1,7 @@
 """Text: from the bytes of a file to rows of cells, and from rows to the columns of a table.
 
-A text file is looked through once for its encoding and its size, and is then
-read a chunk of rows at a time, so that memory does not grow with the text.
+A text file is looked through once for its encoding and its size, and is then read a chunk of rows at a time, so that
+memory does not grow with the text.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ import codecs
 import csv
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from operator import itemgetter
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dp_ensemble_env.meter.origin import Origin, ReadSettings, shorten
-from dp_ensemble_env.meter.stamps import EXAMPLES, is_epoch, match_clock, match_stamp
+from dp_ensemble_env.meter.stamps import EXAMPLES, is_epoch, match_clock, match_stamp, unreadable
 
 _CHUNK = 50_000  # Rows held as lists at a time.
 _SAMPLE = 200  # Rows looked at to find the delimiter, the header and the columns.
@@ -42,19 +42,6 @@ Columns = tuple[list[list[str]], NDArray[np.int64]]
 
 
 # ------------------------------------------------------------------ rows
-class Source(Protocol):
-    """Something that holds rows of cells."""
-
-    origin: Origin
-    delimiters: Sequence[str]
-
-    def sample(self, delimiter: str) -> list[tuple[int, list[str]]]:
-        """Return the first rows that are not blank, each with its line."""
-
-    def rows(self, delimiter: str, first: int) -> Iterator[tuple[Rows, NDArray[np.int64]]]:
-        """Yield chunks of rows from line `first` on, with their lines."""
-
-
 class TextFile:
     """A delimited text, read as often as needed and never held whole."""
 
@@ -114,12 +101,11 @@ class TextFile:
         """Return the first rows that are not blank, each with the line it starts on."""
         reader = csv.reader(self.lines(), delimiter=delimiter, skipinitialspace=True)
         rows = []
-        try:
+        # An error most likely means another delimiter: what was read so far decides.
+        with suppress(csv.Error):
             for row in islice(reader, _SAMPLE):
                 if any(cell.strip() for cell in row):
                     rows.append((reader.line_num - sum(cell.count("\n") for cell in row), row))
-        except csv.Error:
-            pass  # Most likely not the delimiter: what was read so far decides.
         return rows
 
     def rows(self, delimiter: str, first: int) -> Iterator[tuple[Rows, NDArray[np.int64]]]:
@@ -163,6 +149,9 @@ class Sheet:
             yield rows, np.arange(low + 1, low + 1 + len(rows), dtype=np.int64)
 
 
+Source = TextFile | Sheet
+
+
 def _decodes(decoder: codecs.IncrementalDecoder, block: bytes, final: bool = False) -> bool:
     try:
         decoder.decode(block, final)
@@ -174,31 +163,23 @@ def _decodes(decoder: codecs.IncrementalDecoder, block: bytes, final: bool = Fal
 # ------------------------------------------------------------------ tables
 @dataclass
 class Table:
-    """A table and where its parts are.
+    """A table and where its parts are."""
 
-    Attributes
-    ----------
-    source : Source
-        Where its rows come from.
-    delimiter : str
-        What separates its cells.
-    header : list of str
-        Column names; ``column 1``, ``column 2``, … when there is no header.
-    first : int
-        Line number of the first reading.
-    sample : list of list of str
-        The first readings, to infer things from.
-    stamps : tuple of int
-        Index of the timestamp column, or of a date and a time column.
-    """
-
-    origin: Origin
     source: Source
     delimiter: str
     header: list[str]
+    """Column names; ``column 1``, ``column 2``, … when there is no header."""
     first: int
+    """Line number of the first reading."""
     sample: list[list[str]]
+    """The first readings, to infer things from."""
     stamps: tuple[int, ...]
+    """Index of the timestamp column, or of a date and a time column."""
+
+    @property
+    def origin(self) -> Origin:
+        """The file."""
+        return self.source.origin
 
     def index(self, *names: str) -> int | None:
         """Return the first column with one of these lower-case names."""
@@ -218,27 +199,20 @@ class Table:
 
 def find_table(source: Source) -> Table:
     """Find the delimiter, the header and the first reading."""
-    best: tuple[int, str, list[tuple[int, list[str]]]] = (0, "", [])
-    for delimiter in source.delimiters:
-        rows = source.sample(delimiter)
-        score = sum(_is_reading(row) for _, row in rows)
-        if score > best[0]:
-            best = (score, delimiter, rows)
-    score, delimiter, rows = best
-    origin = source.origin
+    samples = [(delimiter, source.sample(delimiter)) for delimiter in source.delimiters]
+    delimiter, rows = max(samples, key=lambda one: sum(_is_reading(row) for _, row in one[1]))
     at = next((i for i, (_, row) in enumerate(rows) if _is_reading(row)), None)
     if at is None or _is_number_plate([row for _, row in rows[at:]]):
         raise _no_readings(source)
     stamps = _stamp_columns(rows[at][1])
     header, above = _header(rows[:at], len(rows[at][1]), stamps[0])
-    stray = next(((line, row) for line, row in above if len(row) == len(rows[at][1])), None)
-    if stray is not None:
-        cell = stray[1][stamps[0]]
-        raise origin.error(f"cannot read {shorten(cell)} as a timestamp; write it like {EXAMPLES}.", stray[0])
+    for line, row in above:
+        if len(row) == len(rows[at][1]):
+            raise unreadable(row[stamps[0]], line, source.origin)
     if header is None:
         header = [f"column {i + 1}" for i in range(len(rows[at][1]))]
     sample = [row for _, row in rows[at:]]
-    return Table(origin, source, delimiter, [h.strip() for h in header], rows[at][0], sample, stamps)
+    return Table(source, delimiter, [h.strip() for h in header], rows[at][0], sample, stamps)
 
 
 def take_columns(table: Table, wanted: Sequence[int]) -> Iterator[Columns]:
@@ -251,7 +225,13 @@ def take_columns(table: Table, wanted: Sequence[int]) -> Iterator[Columns]:
             rows, numbers = _check_widths(rows, numbers, width, max(wanted) + 1, table)
         columns = [list(map(itemgetter(place), rows)) for place in wanted]
         for column in columns:
-            _check_lengths(column, numbers, table.origin)
+            if column and max(map(len, column)) > _LONGEST:
+                bad = next(i for i, cell in enumerate(column) if len(cell) > _LONGEST)
+                raise table.origin.error(
+                    f"the cell {shorten(column[bad])} is {len(column[bad])} characters long, too long for a time or a "
+                    "number; check the quotes and the delimiter there.",
+                    numbers[bad],
+                )
         yield columns, numbers
 
 
@@ -288,7 +268,10 @@ def parse_numbers(
         try:
             values = np.fromiter(map(float, quick), dtype=np.float64, count=len(cells))
         except ValueError:
-            values = np.fromiter(map(_float_or_nan, quick), dtype=np.float64, count=len(cells))
+            values = np.full(len(cells), np.nan)
+            for i, cell in enumerate(quick):
+                with suppress(ValueError):
+                    values[i] = float(cell)
         odd = np.flatnonzero(~np.isfinite(values))
     else:
         values, odd = np.empty(len(cells)), np.arange(len(cells))
@@ -304,13 +287,6 @@ def parse_numbers(
     return values
 
 
-def _float_or_nan(cell: str) -> float:
-    try:
-        return float(cell)
-    except ValueError:
-        return float("nan")
-
-
 def to_number(cell: str, decimal: str = ".") -> float | None:
     """Return the number in a cell, NaN when it is blank, None when it is none."""
     text = cell.strip()
@@ -322,7 +298,7 @@ def to_number(cell: str, decimal: str = ".") -> float | None:
         return None
     try:
         number = float(text.replace(group, "").replace(",", "."))
-    except ValueError:
+    except ValueError:  # such as a sign without digits
         return None
     return number if np.isfinite(number) else None
 
@@ -340,16 +316,10 @@ def _numeric(cell: str) -> bool:
 def _stamp_columns(row: list[str]) -> tuple[int, ...]:
     """Return the first timestamp column, with its clock column if it is a bare date."""
     for i, cell in enumerate(row):
-        match = match_stamp(cell)
-        if match is None:
-            continue
-        if match["H"] is None:
-            for j, other in enumerate(row):
-                if match_clock(other):
-                    return i, j
-        return (i,)
-    epoch = next((i for i, cell in enumerate(row) if is_epoch(cell)), None)
-    return () if epoch is None else (epoch,)
+        if (match := match_stamp(cell)) is not None:
+            clocks = [j for j, other in enumerate(row) if match["H"] is None and match_clock(other)]
+            return (i, *clocks[:1])
+    return next(((i,) for i, cell in enumerate(row) if is_epoch(cell)), ())
 
 
 def _is_number_plate(rows: list[list[str]]) -> bool:
@@ -363,14 +333,12 @@ def _header(
     rows: list[tuple[int, list[str]]], width: int, stamp: int
 ) -> tuple[list[str] | None, list[tuple[int, list[str]]]]:
     """Return the header among the rows above the readings, and what stands below it."""
-    for i in range(len(rows) - 1, -1, -1):
-        row = rows[i][1]
+    for i, (_, row) in reversed(list(enumerate(rows))):
         # Buildings may be called 101 and 102; then the time column tells a header from a reading.
         named = not any(cell.strip() and _numeric(cell) for cell in row)
-        if len(row) >= 2 and abs(len(row) - width) <= 1 and len(row) > stamp:
-            if named or _HEADER_WORD.search(row[stamp]):
-                padded = [*row, *(f"column {k + 1}" for k in range(len(row), width))]
-                return padded, rows[i + 1 :]
+        fits = len(row) >= 2 and abs(len(row) - width) <= 1 and len(row) > stamp
+        if fits and (named or _HEADER_WORD.search(row[stamp])):
+            return [*row, *(f"column {k + 1}" for k in range(len(row), width))], rows[i + 1 :]
     return None, rows
 
 
@@ -403,13 +371,3 @@ def _check_widths(
             )
         kept.append(i)
     return [rows[i] for i in kept], numbers[kept]
-
-
-def _check_lengths(cells: list[str], lines: NDArray[np.int64], origin: Origin) -> None:
-    if cells and max(map(len, cells)) > _LONGEST:
-        bad = next(i for i, cell in enumerate(cells) if len(cell) > _LONGEST)
-        raise origin.error(
-            f"the cell {shorten(cells[bad])} is {len(cells[bad])} characters long, too long for a time or a number; "
-            "check the quotes and the delimiter there.",
-            lines[bad],
-        )

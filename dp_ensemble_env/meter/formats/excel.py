@@ -12,8 +12,6 @@ from dp_ensemble_env.meter.formats.tables import read_table
 from dp_ensemble_env.meter.formats.text import Rows, Sheet, find_table
 from dp_ensemble_env.meter.origin import MeterFileError, Origin, Readings, ReadSettings, broken, name_list
 
-_MEMBER = "xl/workbook.xml"
-
 
 def read_excel(path: Path, settings: ReadSettings, every: bool) -> list[Readings]:
     """Read the one sheet that holds readings; note it when there are others."""
@@ -55,7 +53,7 @@ def _openpyxl(path: Path, origin: Origin, settings: ReadSettings) -> Any:
         raise origin.error(
             f"this is a damaged zip archive or Excel workbook ({error}); unpack it, or save the sheet as CSV."
         ) from None
-    if _MEMBER not in {member.filename for member in members}:
+    if "xl/workbook.xml" not in {member.filename for member in members}:
         raise origin.error("this is a zip archive, not an Excel workbook; unpack it and give the file inside.")
     settings.limit("bytes once unpacked", sum(member.file_size for member in members), origin)
     try:

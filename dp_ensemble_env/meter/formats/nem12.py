@@ -1,9 +1,8 @@
 """NEM12, the interval file of Australia's National Electricity Market.
 
-A record ``200`` opens a channel (meter point, suffix, unit, minutes), each
-``300`` holds one day of it, and ``400`` says which intervals of that day are
-null. Suffixes that begin with E are drawn from the grid, with B fed into it;
-others are reactive. Stamps are market time, UTC+10 all year.
+A record ``200`` opens a channel (meter point, suffix, unit, minutes), each ``300`` holds one day of it, and ``400``
+says which intervals of that day are null. Suffixes that begin with E are drawn from the grid, with B fed into it; others
+are reactive. Stamps are market time, UTC+10 all year.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ from dp_ensemble_env.meter.origin import SPELLED, UNITS, Origin, Readings, ReadS
 from dp_ensemble_env.meter.stamps import check_years
 
 MARKET = timezone(timedelta(hours=10))
-_DAY = 86400
 _HEAD = re.compile(rb'"?100"?\s*,\s*"?NEM12|"?200"?(?:,[^,\r\n]*){7},"?\d+"?(?:,[^\r\n]*)?\r?\n"?300"?,"?\d{8}')
 
 
@@ -63,14 +61,15 @@ def read_nem12(path: Path, settings: ReadSettings, every: bool) -> list[Readings
                 if (current.unit, current.minutes) != (new.unit, new.minutes):
                     raise origin.error("the channel goes on with another unit or interval; split the file.", line)
                 settings.limit("meters", len(streams), origin)
-            elif record in ("300", "400") and current is None:
-                raise origin.error(f"a record {record} comes before any record 200; export the file again.", line)
-            elif record == "300" and current is not None:
-                _add_day(current, row, line, origin)
-                count += len(current.values[-1])
-                settings.limit("readings", count, origin)
-            elif record == "400" and current is not None:
-                _drop(current, row, line, origin)
+            elif record in ("300", "400"):
+                if current is None:
+                    raise origin.error(f"a record {record} comes before any record 200; export the file again.", line)
+                if record == "400":
+                    _drop(current, row, line, origin)
+                else:
+                    _add_day(current, row, line, origin)
+                    count += len(current.values[-1])
+                    settings.limit("readings", count, origin)
             elif record not in ("", "100", "500", "900"):
                 raise origin.error(f"{shorten(record)} is no record of NEM12; export the file again.", line)
     except csv.Error as error:
@@ -103,20 +102,18 @@ def _add_day(stream: _Stream, row: list[str], line: int, origin: Origin) -> None
         )
     day = row[1].strip()
     try:
-        at = np.datetime64(f"{day[:4]}-{day[4:6]}-{day[6:]}", "D") if re.fullmatch(r"[0-9]{8}", day) else None
+        at = np.datetime64(f"{day[:4]}-{day[4:6]}-{day[6:]}" if re.fullmatch(r"[0-9]{8}", day) else "no day", "s")
     except ValueError:
-        at = None
-    if at is None:
-        raise origin.error(f"{shorten(day)} is not a day like 20240701; correct it.", line)
+        raise origin.error(f"{shorten(day)} is not a day like 20240701; correct it.", line) from None
     try:
-        values = np.array([float(cell) if cell.strip() else np.nan for cell in row[2 : 2 + count]])
+        values = np.array([float(cell or "nan") for cell in cells[:count]])
     except ValueError as error:
         raise origin.error(f"a reading is no number ({error}); correct it.", line) from None
     if np.isinf(values).any():
         raise origin.error("a reading is infinite; correct it.", line)
-    if row[2 + count].strip().upper().startswith("N"):  # the quality of the day: null
+    if cells[count].upper().startswith("N"):  # the quality of the day: null
         values[:] = np.nan
-    stream.days.append(int(at.astype(np.int64)) * _DAY)
+    stream.days.append(int(at.astype(np.int64)))
     stream.values.append(values)
     stream.lines.append(line)
 
@@ -135,23 +132,19 @@ def _drop(stream: _Stream, row: list[str], line: int, origin: Origin) -> None:
 
 def _channel(stream: _Stream, origin: Origin, zone: tzinfo | None) -> Channel:
     values = np.concatenate(stream.values)
-    step = stream.minutes * 60
-    count = _DAY // step
-    lines = np.repeat(np.array(stream.lines, dtype=np.int64), count)
-    market = np.add.outer(np.array(stream.days, dtype=np.int64), step * np.arange(count)).ravel()
+    step, count = stream.minutes * 60, 1440 // stream.minutes
+    lines = np.repeat(np.array(stream.lines), count)
+    market = np.add.outer(np.array(stream.days), step * np.arange(count)).ravel()
     check_years(market, lines, origin)
     seconds = market if zone is None else utc_to_wall(market - 10 * 3600, zone)
     where = "are kept in it; pass timezone= for the local clock" if zone is None else f"were converted to {zone}"
     note = f"Format nem12: stamps are market time, UTC+10 all year, and {where}."
     direction = {"E": LOAD, "B": PRODUCED}.get(stream.suffix[:1].upper(), OTHER)
-    known = stream.unit in UNITS
-    name = f"{stream.point} {stream.suffix}".strip()
+    name, known = f"{stream.point} {stream.suffix}".strip(), stream.unit in UNITS
     readings = Readings(
         origin, seconds, values[:, None], [name], lines, stream.unit if known else None, "start", zone or MARKET, step
     )
-    readings.notes, readings.register = [note], False
-    if known:
-        readings.stated[name] = stream.unit
+    readings.notes, readings.register, readings.stated = [note], False, {name: stream.unit} if known else {}
     return Channel(name, f"meter point {stream.point}", direction if known else OTHER, stream.unit, readings)
 
 

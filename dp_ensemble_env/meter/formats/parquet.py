@@ -43,11 +43,11 @@ def read_parquet(path: Path, settings: ReadSettings, every: bool) -> list[Readin
         if (lost := empty & ~np.isnan(values).all(axis=1)).any():
             raise origin.error("the timestamp is empty; drop such rows.", 1 + int(np.argmax(lost)))
         column, values, lines = column.drop_null(), values[~empty], lines[~empty]
-    seconds, zone, more = _times(column, lines, origin, settings)
+    seconds, zone, told = _times(column, lines, origin, settings)
     units = {unit_of(name) for name in chosen}
     unit = units.pop() if len(units) == 1 else None
     readings = Readings(
-        origin, seconds, values, chosen, lines, unit, stamp_of(time), zone, None, notes + more, stated_units(chosen)
+        origin, seconds, values, chosen, lines, unit, stamp_of(time), zone, None, notes + told, stated_units(chosen)
     )
     readings.register = names_register(chosen)
     parts = [readings.part(slice(None), [i]) for i in range(len(chosen))] if every else [readings]
@@ -56,7 +56,11 @@ def read_parquet(path: Path, settings: ReadSettings, every: bool) -> list[Readin
 
 def _open(path: Path, origin: Origin, settings: ReadSettings) -> tuple[Any, list[str], str]:
     """Open the file; return it with its numeric columns and its time column."""
-    pyarrow = _pyarrow()
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise ImportError("reading parquet needs pyarrow; pip install pyarrow, or save the readings as CSV.") from error
     try:
         file = pyarrow.parquet.ParquetFile(path)
         schema = file.schema_arrow
@@ -82,7 +86,8 @@ def _decode(
     file: Any, time: str, chosen: list[str], origin: Origin, settings: ReadSettings
 ) -> tuple[Any, NDArray[np.float64]]:
     """Read some columns, once what they declare is known to fit into memory."""
-    pyarrow = _pyarrow()
+    import pyarrow
+
     wanted = {time, *chosen}
     groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
     columns = [group.column(j) for group in groups for j in range(group.num_columns)]
@@ -101,11 +106,13 @@ def _times(
     column: Any, lines: NDArray[np.int64], origin: Origin, settings: ReadSettings
 ) -> tuple[NDArray[np.int64], Any, list[str]]:
     """Return the stamps on the wall clock, its zone where it is known, and notes."""
-    pyarrow, zone = _pyarrow(), settings.zone
+    import pyarrow
+
+    zone = settings.zone
     if not pyarrow.types.is_timestamp(column.type):
         parsed = parse_stamps(column.to_pylist(), lines, origin, settings.date_order)
         seconds, more = to_wall(parsed, zone, origin)
-        return seconds, zone, parsed.notes + more
+        return seconds, zone, [*parsed.notes, *more]
     seconds = column.to_numpy().astype("datetime64[s]").astype(np.int64)
     check_years(seconds, lines, origin)
     if column.type.tz is None:
@@ -116,18 +123,9 @@ def _times(
         except ValueError:
             raise origin.error(f"the time zone {column.type.tz!r} is not known; pass timezone=.") from None
     if zone is None:
-        to_wall(Stamps(seconds, np.zeros_like(seconds), []), None, origin)  # refuses with the remedy
+        to_wall(Stamps(seconds, np.zeros_like(seconds)), None, origin)  # refuses with the remedy
     assert zone is not None
     return utc_to_wall(seconds, zone), zone, [f"Timestamps were converted from UTC to {zone}."]
-
-
-def _pyarrow() -> Any:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise ImportError("reading parquet needs pyarrow; pip install pyarrow, or save the readings as CSV.") from error
-    return pyarrow
 
 
 FORMAT = Format(lambda head: head.startswith(b"PAR1"), read_parquet)

@@ -4,34 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import tzinfo
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dp_ensemble_env.meter.clocks import utc_to_wall
 from dp_ensemble_env.meter.energy import names_register
-from dp_ensemble_env.meter.formats import Format
-from dp_ensemble_env.meter.formats.hours import (
-    DayColumns,
-    HourColumn,
-    find_day_columns,
-    find_hours,
-    parse_hours,
-    place_slots,
-)
-from dp_ensemble_env.meter.formats.text import (
-    Source,
-    Table,
-    TextFile,
-    find_decimal,
-    find_table,
-    parse_numbers,
-    take_columns,
-    to_number,
-)
+from dp_ensemble_env.meter.formats import Format, hours, text
+from dp_ensemble_env.meter.formats.hours import DayColumns, HourColumn
+from dp_ensemble_env.meter.formats.text import Source, Table, TextFile, to_number
 from dp_ensemble_env.meter.identities import (
     MeterColumn,
     choose_meter,
@@ -59,8 +44,7 @@ _STATISTIC = re.compile(r"(?<![a-z])(?:max(?:imum)?|min(?:imum)?|peak|avg|averag
 _FILLER = re.compile(r"[^a-z0-9]+|demand|power|energy|usage|consumption")
 
 
-@dataclass(frozen=True)
-class Choice:
+class Choice(NamedTuple):
     """The columns to read, and what the header or the format says of them."""
 
     columns: list[int]
@@ -70,20 +54,8 @@ class Choice:
     register: bool | None = None
 
 
-def detect(table: Table) -> str:
-    """Name the text format by its header."""
-    if table.index("start time") is not None and table.index("date") is not None and _usage(table) is not None:
-        return "opower"
-    if table.index("date_time") is not None and table.index("consumption", "avg_demand") is not None:
-        return "conedison"
-    if table.index("datetime") is not None and table.index("realpower") is not None:
-        return "scada"
-    return "csv"
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Which columns of a table hold what."""
+class Layout(NamedTuple):
+    """Which columns of a table hold what; `kind` is "opower", "conedison", "scada" or "csv"."""
 
     kind: str
     choice: Choice
@@ -96,9 +68,8 @@ class Layout:
     @property
     def wanted(self) -> list[int]:
         """Every column to take: stamps, readings, meters, and what else there is."""
-        hours = None if self.hours is None else self.hours.column
-        extra = [i for i in (self.units, hours) if i is not None]
-        return [*self.stamps, *self.choice.columns, *self.meters, *extra]
+        extra = [self.units, None if self.hours is None else self.hours.column]
+        return [*self.stamps, *self.choice.columns, *self.meters, *(i for i in extra if i is not None)]
 
 
 def read_text(path: Path, settings: ReadSettings, every: bool) -> list[Readings]:
@@ -108,71 +79,67 @@ def read_text(path: Path, settings: ReadSettings, every: bool) -> list[Readings]
 
 def read_table(source: Source, settings: ReadSettings, every: bool) -> list[Readings]:
     """Read a table in one of the known layouts: the wanted readings, or those of every meter by itself."""
-    table = find_table(source)
-    _refuse_fuel(table)
-    layout = _lay_out(table, detect(table), settings, every)
-    readings, meters = _take(table, layout, settings)
-    if not every:
-        return [refuse_net(choose_meter(readings, meters, settings.meter_id, table.origin), settings)]
-    several, found = len(readings.names) > 1, []
-    for name, part in split_meters(readings, meters).items():
-        for i, column in enumerate(part.names):
-            if not is_export(name):
-                title = " ".join(filter(None, (name, column if several or not name else "")))
-                found.append(refuse_net(_named(part.part(slice(None), [i]), title), settings))
-    return found
-
-
-def _refuse_fuel(table: Table) -> None:
-    """Refuse a table whose rows say that they are of gas, water or heat."""
+    table = text.find_table(source)
     place = table.index("commodity", "fuel", "fuel type", "energy type", "utility", "service type", "type")
     cells = {cell.strip() for cell in table.cells(place)} if place is not None else set()
     if cells and all(map(is_fuel, cells)):
         raise not_electricity(cells.pop(), table.origin)
+    readings, meters = _take(table, _lay_out(table, settings, every), settings)
+    if not every:
+        return [refuse_net(choose_meter(readings, meters, settings.meter_id, table.origin), settings)]
+    found = []
+    for name, rows in split_meters(readings, meters).items():
+        for i, column in enumerate(() if is_export(name) else readings.names):
+            part = rows.part(slice(None), [i])
+            part.names = [" ".join(filter(None, (name, column if len(readings.names) > 1 or not name else "")))]
+            part.stated = dict.fromkeys(part.names, *part.stated.values()) if part.stated else {}
+            found.append(refuse_net(part, settings))
+    return found
 
 
-def _named(readings: Readings, name: str) -> Readings:
-    readings.stated = dict.fromkeys([name], *readings.stated.values()) if readings.stated else {}
-    readings.names = [name]
-    return readings
-
-
-def _lay_out(table: Table, kind: str, settings: ReadSettings, every: bool) -> Layout:
+def _lay_out(table: Table, settings: ReadSettings, every: bool) -> Layout:
     """Settle which columns to read, and what is known of them."""
-    days = find_day_columns(table) if kind == "csv" else None
-    hours = find_hours(table, settings.stamp) if kind == "csv" and days is None else None
-    stamps = _opower_stamps(table) if kind == "opower" else table.stamps
-    taken = {*stamps, *([hours.column] if hours else ())}
-    if days is not None:
-        if settings.column is not None:
-            raise table.origin.error("the file has a row a day and a column an hour; leave column out.")
+    kind = "csv"
+    if table.index("start time") is not None and table.index("date") is not None and _usage(table) is not None:
+        kind = "opower"
+    elif table.index("date_time") is not None and table.index("consumption", "avg_demand") is not None:
+        kind = "conedison"
+    elif table.index("datetime") is not None and table.index("realpower") is not None:
+        kind = "scada"
+    days = hours.find_day_columns(table) if kind == "csv" else None
+    numbered = hours.find_hours(table, settings.stamp) if kind == "csv" and days is None else None
+    opower = [table.index(name) for name in ("date", "start time", "end time") if kind == "opower"]
+    stamps = tuple(place for place in opower if place is not None) or table.stamps
+    taken = {*stamps, *([numbered.column] if numbered else ())}
+    if days is None:
+        choice = _choose(table, kind, settings, taken, every)
+        settings.limit("meters", len(choice.columns), table.origin)
+    elif settings.column is not None:
+        raise table.origin.error("the file has a row a day and a column an hour; leave column out.")
+    else:
         stated = {unit_of(name) for name in table.header} - {None}
         note = f"Every row holds a day of {days.per_day} intervals."
         choice = Choice(days.columns, stated.pop() if len(stated) == 1 else None, "start", (note,))
-    else:
-        choice = _choose(table, kind, settings, taken, every)
-    if days is None:
-        settings.limit("meters", len(choice.columns), table.origin)
     meters = find_identities(table, [*taken, *choice.columns])
     units = table.index("units", "unit", "uom", "unit of measure") if choice.unit is None or kind == "opower" else None
-    return Layout(kind, choice, stamps, hours, days, meters, units)
+    return Layout(kind, choice, stamps, numbered, days, meters, units)
 
 
 def _take(table: Table, layout: Layout, settings: ReadSettings) -> tuple[Readings, MeterColumn]:
     """Read the columns of the layout a chunk at a time."""
     origin, choice = table.origin, layout.choice
-    decimal = find_decimal(table, choice.columns) if settings.decimal == "auto" else settings.decimal
+    decimal = text.find_decimal(table, choice.columns) if settings.decimal == "auto" else settings.decimal
     names = [table.header[i] for i in choice.columns]
     stamps = StampColumn(origin, settings.date_order)
     meters = MeterColumn(layout.meters, ", ".join(table.header[i] for i in layout.meters), settings)
     values, slots, lines = [], [], []
     units: dict[str, int] = {}  # as spelled, with the first line of each
-    for columns, numbers in take_columns(table, layout.wanted):
+    for columns, numbers in text.take_columns(table, layout.wanted):
         parts = iter(columns)
         first = [next(parts) for _ in layout.stamps]
         stamps.add(first[0] if len(first) == 1 else _joined(first), numbers)
         cells = [next(parts) for _ in choice.columns]
-        parsed = [parse_numbers(c, numbers, origin, decimal, n) for c, n in zip(cells, names, strict=True)]
+        parsed = [text.parse_numbers(c, numbers, origin, decimal, n) for c, n in zip(cells, names, strict=True)]
         values.append(np.column_stack(parsed))
         lines.append(numbers.astype(np.int32))
         meters.add([next(parts) for _ in layout.meters], origin)
@@ -180,7 +147,7 @@ def _take(table: Table, layout: Layout, settings: ReadSettings) -> tuple[Reading
             for cell, line in zip(next(parts), numbers.tolist(), strict=True):
                 units.setdefault(as_unit(cell), line)
         if layout.hours is not None:
-            slots.append(parse_hours(next(parts), numbers, layout.hours, origin))
+            slots.append(hours.parse_hours(next(parts), numbers, layout.hours, origin))
     parsed_stamps, where = stamps.finish(), np.concatenate(lines)
     seconds, notes = to_wall(parsed_stamps, settings.zone, origin)
     # American exports put the month first; only for unknown layouts is that an assumption.
@@ -196,9 +163,9 @@ def _take(table: Table, layout: Layout, settings: ReadSettings) -> tuple[Reading
         readings.instants = parsed_stamps.seconds - parsed_stamps.offsets
     readings.notes, readings.stated = notes, stated_units(names)
     if layout.hours is not None:
-        _number_hours(readings, np.concatenate(slots), layout.hours, settings)
+        _number_hours(readings, np.concatenate(slots), layout.hours, settings.zone)
     if layout.days is not None:
-        readings = _unroll(readings, meters, layout.days, settings)
+        readings = _unroll(readings, meters, layout.days, settings.zone)
     if layout.units is not None:
         _settle_unit(readings, units, layout.kind)
     if layout.kind == "opower":
@@ -208,36 +175,41 @@ def _take(table: Table, layout: Layout, settings: ReadSettings) -> tuple[Reading
     return readings, meters
 
 
-def _number_hours(readings: Readings, slots: NDArray[np.int64], hours: HourColumn, settings: ReadSettings) -> None:
+def _number_hours(readings: Readings, slots: NDArray[np.int64], column: HourColumn, zone: tzinfo | None) -> None:
     """Move bare dates to the intervals that another column numbers."""
-    readings.seconds = place_slots(
-        readings.seconds, slots, hours.per_day, settings.zone, readings.lines, readings.origin
-    )
-    readings.stamp, readings.step, readings.instants, readings.placed = "start", 86400 // hours.per_day, None, True
-    first, last = hours.base, hours.base + hours.per_day - 1
-    readings.notes.append(f"Intervals are numbered {first} to {last}; number {first} starts at midnight.")
+    per_day, base = column.per_day, column.base
+    readings.seconds = hours.place_slots(readings.seconds, slots, per_day, zone, readings.lines, readings.origin)
+    readings.stamp, readings.step, readings.instants, readings.placed = "start", 86400 // per_day, None, True
+    readings.notes.append(f"Intervals are numbered {base} to {base + per_day - 1}; number {base} starts at midnight.")
 
 
-def _unroll(readings: Readings, meters: MeterColumn, days: DayColumns, settings: ReadSettings) -> Readings:
+def _unroll(readings: Readings, meters: MeterColumn, days: DayColumns, zone: tzinfo | None) -> Readings:
     """Put the hours of a day below each other."""
     rows, width = readings.values.shape
-    values = readings.values.ravel()
-    repeat = np.repeat(np.arange(rows), width)
-    slots = np.tile(days.slots, rows)
-    first = np.array([int((days.slots[:i] == slot).sum()) == 0 for i, slot in enumerate(days.slots)])
+    values, step = readings.values.ravel(), 86400 // days.per_day
+    repeat, slots = np.repeat(np.arange(rows), width), np.tile(days.slots, rows)
+    first = [slot not in days.slots[:i] for i, slot in enumerate(days.slots)]
     # A 25th hour, or a second column for the repeated one, is empty on all days but one.
     keep = ~np.isnan(values) | ((slots < days.per_day) & np.tile(first, rows))
     repeat, slots, values = repeat[keep], slots[keep], values[keep]
-    known = ~np.isnan(values)
-    lines, seconds = readings.lines[repeat], readings.seconds[repeat] + slots * (86400 // days.per_day)
-    seconds[known] = place_slots(
-        readings.seconds[repeat][known], slots[known], days.per_day, settings.zone, lines[known], readings.origin
+    known, lines, midnights = ~np.isnan(values), readings.lines[repeat], readings.seconds[repeat]
+    seconds = midnights + slots * step
+    seconds[known] = hours.place_slots(
+        midnights[known], slots[known], days.per_day, zone, lines[known], readings.origin
     )
     meters.chunks = [np.concatenate(meters.chunks)[repeat]] if meters.chunks else []
     return replace(
-        readings, seconds=seconds, values=values[:, None], lines=lines, names=["the readings"], instants=None,
-        stated={}, stamp="start", placed=True, step=86400 // days.per_day,
-    )  # fmt: skip
+        readings,
+        seconds=seconds,
+        values=values[:, None],
+        lines=lines,
+        names=["the readings"],
+        stated={},
+        stamp="start",
+        step=step,
+        instants=None,
+        placed=True,
+    )
 
 
 def candidates(table: Table) -> list[int]:
@@ -246,14 +218,14 @@ def candidates(table: Table) -> list[int]:
     clocks = {i for row in table.sample for i, cell in enumerate(row[:width]) if match_stamp(cell) or match_clock(cell)}
     places = []
     for i in range(width):
-        cells = table.cells(i)
-        numbers = [to_number(cell, decimal) for cell in cells for decimal in ".,"]
-        # One number in the sample makes a candidate; a later cell that is none is refused with its line.
-        if i not in {*clocks, *table.stamps} and any(x is not None for x in numbers) and not _mostly_text(cells):
+        filled = [cell for cell in table.cells(i) if cell.strip()]
+        words = sum(to_number(cell) is None and to_number(cell, ",") is None for cell in filled)
+        # Half of the cells decide; a later cell that is no number is refused with its line.
+        if i not in {*clocks, *table.stamps} and table.cells(i) and 2 * words <= len(filled):
             places.append(i)
     # The number of a meter or of an hour is no reading, unless there is nothing else.
-    hours = find_hours(table, "end")
-    labels = {*find_identities(table, table.stamps), *([hours.column] if hours else ())}
+    numbered = hours.find_hours(table, "end")
+    labels = {*find_identities(table, table.stamps), *([numbered.column] if numbered else ())}
     return [i for i in places if i not in labels] or places
 
 
@@ -353,26 +325,19 @@ def to_wall(parsed: Stamps, zone: tzinfo | None, origin: Origin) -> tuple[NDArra
 
 def _choose(table: Table, kind: str, settings: ReadSettings, taken: set[int], every: bool) -> Choice:
     """Settle columns, unit and stamp for one format."""
-    if kind == "opower" and settings.column is None:
-        place = _usage(table)
-        assert place is not None  # detect() saw it
+    if kind == "opower" and settings.column is None and (place := _usage(table)) is not None:
         return Choice([place], unit_of(table.header[place]), "start")
     places = [i for i in candidates(table) if i not in taken]
     names = [table.header[i] for i in places]
-    column, preset = settings.column, None
-    if kind == "conedison":
-        preset = {"consumption": "kWh", "avg_demand": "kW"}
-        lowered = {name.lower(): name for name in names}
-        column = column or next((lowered[n] for n in preset if n in lowered), None)
-    elif kind == "scada":
-        preset = {"realpower": "kW"}
-        column = column or next((n for n in names if n.lower() == "realpower"), None)
+    preset = {"conedison": {"consumption": "kWh", "avg_demand": "kW"}, "scada": {"realpower": "kW"}}.get(kind, {})
+    lowered = {name.lower(): name for name in names}
+    column = settings.column or next((lowered[name] for name in preset if name in lowered), None)
     picked, notes = _pick_moving(table, places, names, column, every)
     chosen = [names[i] for i in picked]
     for name in chosen:
         if is_fuel(name):
             raise not_electricity(name, table.origin)
-    units = {(preset or {}).get(name.lower()) or unit_of(name) for name in chosen}
+    units = {preset.get(name.lower()) or unit_of(name) for name in chosen}
     if len(units) > 1 and None not in units and not every:
         raise table.origin.error(f"the columns to add up have different units ({', '.join(sorted(map(str, units)))}).")
     stamp = {"conedison": "end", "scada": "start", "opower": "start"}.get(kind) or stamp_of(
@@ -388,7 +353,7 @@ def _pick_moving(
     table: Table, places: list[int], names: list[str], column: str | Sequence[str] | None, every: bool
 ) -> tuple[list[int], list[str]]:
     """Choose columns; of several, one that never changes is a nameplate and is not chosen unasked."""
-    still = [i for i, place in enumerate(places) if _holds_still(table.cells(place))]
+    still = [i for i, place in enumerate(places) if _nameplate(table.cells(place))]
     moving = [i for i in loads(names) if i not in still]
     if every and column is None and len(names) > 1:
         chosen = moving or loads(names)
@@ -403,27 +368,14 @@ def _pick_moving(
     return pick(names, column, table.origin)
 
 
-def _holds_still(cells: list[str]) -> bool:
-    """Tell whether a column holds one number above zero, as a nameplate does."""
-    values = {cell.strip() for cell in cells}
-    return len(cells) > 2 and len(values) == 1 and (to_number(values.pop()) or 0.0) > 0.0
-
-
-def _mostly_text(cells: list[str]) -> bool:
-    """Tell whether most of the cells that hold something hold no number."""
-    filled = [cell for cell in cells if cell.strip()]
-    words = sum(to_number(cell) is None and to_number(cell, ",") is None for cell in filled)
-    return 2 * words > len(filled)
+def _nameplate(cells: list[str]) -> bool:
+    """Tell whether a column holds one number above zero."""
+    return len(cells) > 2 and len({cell.strip() for cell in cells}) == 1 and (to_number(cells[0]) or 0.0) > 0.0
 
 
 def _usage(table: Table) -> int | None:
     lowered = [name.lower() for name in table.header]
     return next((i for i, name in enumerate(lowered) if re.match(r"(usage|import|consumption)\b", name)), None)
-
-
-def _opower_stamps(table: Table) -> tuple[int, ...]:
-    places = (table.index("date"), table.index("start time"), table.index("end time"))
-    return tuple(place for place in places if place is not None)
 
 
 def _joined(columns: list[list[str]]) -> list[str]:

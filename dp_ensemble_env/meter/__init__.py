@@ -13,12 +13,4 @@ from dp_ensemble_env.meter.origin import ReadSettings
 from dp_ensemble_env.meter.read import meter_columns, read_meter, read_meters
 from dp_ensemble_env.meter.series import Gap, PowerSeries
 
-__all__ = [
-    "Gap",
-    "PowerSeries",
-    "ReadSettings",
-    "meter_columns",
-    "read_meter",
-    "read_meters",
-    "register_format",
-]
+__all__ = ["Gap", "PowerSeries", "ReadSettings", "meter_columns", "read_meter", "read_meters", "register_format"]

@@ -30,6 +30,9 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from numpy.typing import NDArray
 
+BoolArray = NDArray[np.bool_]
+IntArray = NDArray[np.int64]
+
 _HOUR, _DAY = 3600, 86400
 _WEEK = 7 * _DAY
 _NO_RULE = (0, 0xFFFFFFFF)
@@ -79,7 +82,7 @@ def clock_changes(zone: tzinfo, first: int, last: int) -> list[Change]:
     return changes
 
 
-def utc_to_wall(seconds: NDArray[np.int64], zone: tzinfo) -> NDArray[np.int64]:
+def utc_to_wall(seconds: IntArray, zone: tzinfo) -> IntArray:
     """Convert UTC seconds into seconds of the wall clock of `zone`."""
     if not len(seconds):
         return seconds
@@ -90,7 +93,7 @@ def utc_to_wall(seconds: NDArray[np.int64], zone: tzinfo) -> NDArray[np.int64]:
     return seconds + offsets[np.searchsorted(instants, seconds, side="right")]
 
 
-def wall_from_midnight(day: int, passed: NDArray[np.int64], zone: tzinfo) -> NDArray[np.int64]:
+def wall_from_midnight(day: int, passed: IntArray, zone: tzinfo) -> IntArray:
     """Return what the wall clock shows so many seconds after the midnight of a day began."""
     midnight = datetime(1970, 1, 1, tzinfo=zone) + timedelta(seconds=day)
     offset = midnight.utcoffset()
@@ -119,9 +122,7 @@ def _offset(zone: tzinfo, instant: int) -> int:
 
 
 # ------------------------------------------------------------------ stamps of the wall clock
-def is_repeated_hour(
-    repeated: NDArray[np.int64], sizes: NDArray[np.int64], zone: tzinfo | None, stamp: str
-) -> NDArray[np.bool_]:
+def is_repeated_hour(repeated: IntArray, sizes: IntArray, zone: tzinfo | None, stamp: str) -> BoolArray:
     """Tell which repeated stamps belong to the hour that autumn repeats.
 
     With the time zone this is exact. Without it: a Sunday in October or
@@ -143,11 +144,7 @@ def is_repeated_hour(
 
 
 def skipped_spans(
-    gaps: Iterable[NDArray[np.bool_]],
-    seconds: NDArray[np.int64],
-    step: int,
-    early: tuple[int, ...],
-    zone: tzinfo | None,
+    gaps: Iterable[BoolArray], seconds: IntArray, step: int, early: tuple[int, ...], zone: tzinfo | None
 ) -> list[tuple[int, int]]:
     """List the spans that the clock skipped.
 
@@ -167,7 +164,7 @@ def skipped_spans(
     return spans
 
 
-def runs(mask: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def runs(mask: BoolArray) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return where the runs of True begin and where they have ended."""
     edges = np.flatnonzero(np.diff(np.concatenate(([False], mask, [False])).astype(np.int8)))
     return edges[::2], edges[1::2]
@@ -180,18 +177,14 @@ def autumn_hours(first: int, last: int, zone: tzinfo | None) -> list[int]:
     """
     if zone is not None:
         return [low for low, high in repeated_hours(zone, first, last) if high - low == _HOUR and first <= low <= last]
-    hours = []
-    year = int(np.datetime64(first, "s").astype("datetime64[Y]").astype(np.int64))
-    while (november := int(np.datetime64(f"{year + 1970}-11-01", "s").astype(np.int64))) - 8 * _DAY <= last:
-        sunday = november + (6 - (november // _DAY + 3) % 7) % 7 * _DAY  # 0 is a Monday
-        hours += [sunday + _HOUR, *(_last_october(november) + hour for hour in (_HOUR, 2 * _HOUR))]
-        year += 1
-    return sorted(low for low in hours if first <= low <= last)
-
-
-def _last_october(november: int) -> int:
-    day = november - _DAY
-    return day - ((day // _DAY + 4) % 7) * _DAY  # 0 is a Sunday
+    years = np.arange(
+        *(np.datetime64(int(second), "s").astype("datetime64[Y]") for second in (first, last + 366 * _DAY))
+    )
+    november = (years.astype("datetime64[M]") + 10).astype("datetime64[D]")
+    sundays = (np.busday_offset(november, k, roll="forward", weekmask="Sun") for k in (0, -1))  # of November, October
+    american, european = (days.astype("datetime64[s]").astype(np.int64) + _HOUR for days in sundays)
+    hours = np.sort(np.concatenate([american, european, european + _HOUR]))
+    return [low for low in hours.tolist() if first <= low <= last]
 
 
 def is_sunday_in_march(second: int) -> bool:
@@ -200,11 +193,11 @@ def is_sunday_in_march(second: int) -> bool:
     return bool((_is_sunday(at) & (_month(at) == 3))[0])
 
 
-def _is_sunday(seconds: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _is_sunday(seconds: IntArray) -> BoolArray:
     return np.asarray((seconds // _DAY + 4) % 7 == 0)  # 1970-01-01 was a Thursday
 
 
-def _month(seconds: NDArray[np.int64]) -> NDArray[np.int64]:
+def _month(seconds: IntArray) -> IntArray:
     return seconds.astype("datetime64[s]").astype("datetime64[M]").astype(np.int64) % 12 + 1
 
 

@@ -18,6 +18,7 @@ from dp_ensemble_env.meter.clocks import autumn_hours, is_repeated_hour, is_sund
 from dp_ensemble_env.meter.origin import Readings, join, most_common, plural
 from dp_ensemble_env.tools.validation import clock
 
+BoolArray = NDArray[np.bool_]
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
@@ -146,7 +147,7 @@ def _clock_changes(line: Readings, lengths: IntArray, step: int) -> IntArray:
 
 
 # ------------------------------------------------------------------ gaps
-def settle_catch_up(readings: Readings, rule: str, step: int, stamp: str) -> NDArray[np.bool_]:
+def settle_catch_up(readings: Readings, rule: str, step: int, stamp: str) -> BoolArray:
     """Apply the rule to lumped readings, which are in order of time; return which rows were made missing."""
     missing = np.zeros(len(readings.seconds), dtype=bool)
     if readings.lumped is not None:
@@ -167,7 +168,7 @@ def settle_catch_up(readings: Readings, rule: str, step: int, stamp: str) -> NDA
     return missing
 
 
-def _after_gaps(readings: Readings, column: int, rule: str, step: int, stamp: str) -> NDArray[np.bool_]:
+def _after_gaps(readings: Readings, column: int, rule: str, step: int, stamp: str) -> BoolArray:
     """Find readings that carry the energy of the gap beside them, and apply the rule."""
     mask = np.zeros(len(readings.seconds), dtype=bool)
     rows = np.flatnonzero(~np.isnan(readings.values[:, column]))
@@ -217,7 +218,7 @@ def _expected(usual: FloatArray, seconds: IntArray, gaps: IntArray, side: int, s
 
 def _carry_gap(
     values: FloatArray, places: NDArray[np.intp], gaps: IntArray, highest: float, expected: FloatArray
-) -> NDArray[np.bool_]:
+) -> BoolArray:
     """Tell which readings carry the energy of their gap.
 
     One proves it when it is above whatever the meter reads elsewhere and about as large as the gap is long, by the
@@ -234,7 +235,7 @@ def _carry_gap(
 
 
 # ------------------------------------------------------------------ autumn
-def _autumn(readings: Readings, column: int, step: int, stamp: str) -> NDArray[np.bool_]:
+def _autumn(readings: Readings, column: int, step: int, stamp: str) -> BoolArray:
     """Find the hour that autumn repeats where both passes were added up: average it, or make it missing."""
     mask = np.zeros(len(readings.seconds), dtype=bool)
     starts, known = readings.seconds - (step if stamp == "end" else 0), readings.values[:, column]

@@ -39,19 +39,24 @@ _FUEL = re.compile(
 _NET = re.compile(r"(?<![a-z])net(?![a-z])")
 
 
+def words(name: str) -> str:
+    """Write a name in lower-case words: "SolarKW" and "solar_kW" are "solar kw"."""
+    return re.sub(r"(?<=[a-z])(?=[kKMW]W)", " ", name).lower().replace("_", " ")
+
+
 def is_export(name: str) -> bool:
     """Tell a name for energy that leaves the site."""
-    return _EXPORTED.search(re.sub(r"(?<=[a-z])(?=[kKMW]W)", " ", name).lower().replace("_", " ")) is not None
+    return _EXPORTED.search(words(name)) is not None
 
 
 def is_fuel(name: str) -> bool:
     """Tell a name for gas, water or heat."""
-    return _FUEL.search(name.lower().replace("_", " ")) is not None
+    return _FUEL.search(words(name)) is not None
 
 
 def refuse_net(readings: Readings, settings: ReadSettings) -> Readings:
     """Mark readings that are net of what a site produces, by their names, unless they were asked for by name."""
-    net = [name for name in readings.names if _NET.search(name.lower().replace("_", " "))]
+    net = [name for name in readings.names if _NET.search(words(name))]
     if net and settings.column in (None, "sum"):
         readings.refusal = net_metering(repr(net[0]))
     return readings
@@ -105,14 +110,11 @@ def find_identities(table: Table, taken: Sequence[int]) -> list[int]:
         if place in taken or not _IDENTITY.fullmatch(plain):
             continue
         cells = [cell.strip() for cell in table.cells(place)]
-        fractions = [cell for cell in cells if (to_number(cell) or 0) % 1 != 0]
-        if not fractions and (len(set(cells)) <= max(1, len(cells) // 2) or not any(map(_is_number, cells))):
+        numbers = [number for cell in cells if (number := to_number(cell)) is not None]
+        # What tells meters apart recurs, or is a word; a number with a fraction is a reading.
+        if not any(number % 1 for number in numbers) and (len(set(cells)) <= max(1, len(cells) // 2) or not numbers):
             places.append(place)
     return places
-
-
-def _is_number(cell: str) -> bool:
-    return to_number(cell) is not None
 
 
 def split_meters(readings: Readings, column: MeterColumn) -> dict[str, Readings]:
@@ -188,37 +190,32 @@ class Channel:
         return f"{self.name!r} ({', '.join(filter(None, (self.point, self.direction, self.unit)))})"
 
 
-def usable(channels: list[Channel]) -> list[Channel]:
-    """Return the channels that are load: delivered where there are such, else net."""
-    delivered = [channel for channel in channels if channel.direction == LOAD]
-    return delivered or [channel for channel in channels if channel.direction == NET]
-
-
 def choose_channels(channels: list[Channel], settings: ReadSettings, every: bool, origin: Origin) -> list[Readings]:
     """Return the readings of the wanted channel, of several side by side to be added up, or of every load by itself."""
     if settings.meter_id is not None:
         raise origin.error("meter_id is for tables; pass column= with the name of a channel.")
-    loads, column, names = usable(channels), settings.column, [channel.name for channel in channels]
-    if every and loads and loads[0].direction == LOAD:
-        return [channel.readings for channel in loads]
+    column, names = settings.column, [channel.name for channel in channels]
+    delivered, net = ([channel for channel in channels if channel.direction == way] for way in (LOAD, NET))
+    if every and delivered:
+        return [channel.readings for channel in delivered]
     if column is not None and (column != "sum" or "sum" in names):
         chosen = [channels[names.index(name)] for name in wanted_names(column, names, origin)]
         return [_combine(chosen, channels, asked=True)]
-    if loads and loads[0].direction == NET:
-        raise origin.error(net_metering(name_list(loads, 20)))
-    if not loads:
+    if net and not delivered:
+        raise origin.error(net_metering(name_list(net, 20)))
+    if not delivered:
         raise origin.error(
             f"no readings in Wh or W of electricity that was used were found, only {name_list(channels, 20)}; "
             "export those."
         )
-    if column is None and len(loads) > 1:
+    if column is None and len(delivered) > 1:
         raise origin.error(
             f"several meters or channels are in the file; pass column= with one name, a list of names to add up, "
             f"or 'sum' for all that is delivered: {name_list(channels, 20)}."
         )
     if column is not None:
-        _refuse_twice(loads, origin)
-    return [_combine(loads, channels, asked=column is not None)]
+        _refuse_twice(delivered, origin)
+    return [_combine(delivered, channels, asked=column is not None)]
 
 
 def wanted_names(column: str | Sequence[str], names: list[str], origin: Origin) -> list[str]:

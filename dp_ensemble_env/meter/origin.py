@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
-from typing import Any, Literal, get_args
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,16 +41,6 @@ class Origin:
 
 
 Doubtful = Literal["error", "missing", "keep"]
-CHOICES: dict[str, tuple[str, ...]] = {
-    "stamp": ("start", "end"),
-    "negatives": get_args(Doubtful),
-    "zeros": get_args(Doubtful),
-    "spikes": get_args(Doubtful),
-    "date_order": ("auto", "mdy", "dmy"),
-    "decimal": ("auto", ".", ","),
-    "cumulative": ("auto", "yes", "no"),
-    "catch_up": ("missing", "keep"),
-}
 #: What is counted, and how much of it a file may have before it is taken for a mistake or an attack.
 MOST = {
     "bytes": 2_000_000_000,
@@ -96,9 +86,11 @@ class ReadSettings:
     """Multiplies every limit on the size of a file."""
 
     def __post_init__(self) -> None:
-        for name, choices in CHOICES.items():
-            if name != "stamp" or self.stamp is not None:
-                check_choice(getattr(self, name), name, choices)
+        for name, hint in get_type_hints(ReadSettings).items():
+            value, kinds = getattr(self, name), (hint, *get_args(hint))
+            choices = next((get_args(kind) for kind in kinds if get_origin(kind) is Literal), ())
+            if choices and value is not None:
+                check_choice(value, name, choices)
         if self.unit is not None:
             object.__setattr__(self, "unit", check_choice(as_unit(self.unit), "unit", UNITS))
         if isinstance(self.column, list):

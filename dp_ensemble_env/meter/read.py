@@ -24,6 +24,9 @@ from dp_ensemble_env.meter.series import MISSING, Gap, PowerSeries, find_gaps
 from dp_ensemble_env.tools.files import readable_file
 from dp_ensemble_env.tools.validation import check_choice, clock
 
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
 #: A reading is a spike above this many times the highest ordinary reading.
 SPIKE_FACTOR = 20.0
 #: Zeros that last longer than this many seconds are noted as a possible outage.
@@ -266,7 +269,7 @@ def _judge_values(readings: Readings, rules: ReadSettings) -> NDArray[np.int8]:
     return codes
 
 
-def _spike_limit(values: NDArray[np.float64]) -> float:
+def _spike_limit(values: FloatArray) -> float:
     """Return the limit above which a reading is a spike.
 
     The ordinary maximum is what remains highest when the highest 1 % of the positive readings are set aside: at least
@@ -281,7 +284,7 @@ def _spike_limit(values: NDArray[np.float64]) -> float:
 
 
 def _merge_repeats(
-    readings: Readings, total: NDArray[np.float64], codes: NDArray[np.int8], stamp: str
+    readings: Readings, total: FloatArray, codes: NDArray[np.int8], stamp: str
 ) -> tuple[NDArray[np.intp] | slice, int]:
     """Settle repeated stamps in the first row of each; return these rows and the nights that repeat an hour."""
     seconds, lines = readings.seconds, readings.lines
@@ -321,7 +324,7 @@ def _merge_repeats(
 
 
 # ------------------------------------------------------------------ the grid
-def _find_step(seconds: NDArray[np.int64], readings: Readings) -> int:
+def _find_step(seconds: IntArray, readings: Readings) -> int:
     """Return the interval stated by the file, or else the most common difference; refuse days, by their name."""
     if readings.step is None and len(seconds) < 2:
         raise readings.origin.error("all readings carry one timestamp; a series needs two.")
@@ -338,7 +341,7 @@ def _find_step(seconds: NDArray[np.int64], readings: Readings) -> int:
     )
 
 
-def _place(seconds: NDArray[np.int64], lines: NDArray[np.int64], step: int, origin: Origin) -> NDArray[np.int64]:
+def _place(seconds: IntArray, lines: IntArray, step: int, origin: Origin) -> IntArray:
     """Return the place of every reading on the grid, refusing what is off it."""
     place, phases = np.divmod(seconds - seconds[0], step)
     bad = np.flatnonzero(phases != most_common(phases))
@@ -354,12 +357,7 @@ def _place(seconds: NDArray[np.int64], lines: NDArray[np.int64], step: int, orig
 
 
 def _mark_skipped_hours(
-    why: NDArray[np.int8],
-    missing: NDArray[np.bool_],
-    seconds: NDArray[np.int64],
-    step: int,
-    stamp: str,
-    readings: Readings,
+    why: NDArray[np.int8], missing: NDArray[np.bool_], seconds: IntArray, step: int, stamp: str, readings: Readings
 ) -> None:
     """Give the gaps that clock changes explain their reason.
 
@@ -392,7 +390,7 @@ def _note_gaps(gaps: tuple[Gap, ...], notes: list[str]) -> None:
         )
 
 
-def _note_zeros(kw: NDArray[np.float64], times: NDArray[np.datetime64], step: int, notes: list[str]) -> None:
+def _note_zeros(kw: FloatArray, times: NDArray[np.datetime64], step: int, notes: list[str]) -> None:
     low, high = runs(kw == 0)
     long = (high - low) * step > LONG_ZERO
     if long.any():

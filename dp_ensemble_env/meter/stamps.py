@@ -16,6 +16,9 @@ from numpy.typing import NDArray
 
 from dp_ensemble_env.meter.origin import Origin, shorten
 
+BoolArray = NDArray[np.bool_]
+IntArray = NDArray[np.int64]
+
 _PLAIN_TIME = r"\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d{1,9})?)?(?:\s*[AaPp]\.?[Mm]\.?)?"
 _TIME = (
     r"(?P<H>\d{1,2}):(?P<M>\d{2})(?::(?P<S>\d{2})(?:[.,]\d{1,9})?)?"
@@ -50,8 +53,8 @@ _DAY = 86400
 class Stamps(NamedTuple):
     """Seconds of the clock as written, and what else the cells state."""
 
-    seconds: NDArray[np.int64]
-    offsets: NDArray[np.int64] | None = None
+    seconds: IntArray
+    offsets: IntArray | None = None
     """Offsets from UTC in seconds."""
     notes: tuple[str, ...] = ()
     step: int | None = None
@@ -61,8 +64,8 @@ class Stamps(NamedTuple):
 class _Chunk(NamedTuple):
     """One chunk of a column; its seconds are read with the month and with the day first where that matters."""
 
-    month_first: NDArray[np.int64]
-    day_first: NDArray[np.int64]
+    month_first: IntArray
+    day_first: IntArray
     offsets: NDArray[np.int32] | None
 
 
@@ -86,13 +89,13 @@ class StampColumn:
     #: Lengths of intervals that are written with both ends: how often, and the first line.
     lengths: dict[int, list[int]] = field(default_factory=dict)
 
-    def add(self, cells: Sequence[str], lines: NDArray[np.int64]) -> None:
+    def add(self, cells: Sequence[str], lines: IntArray) -> None:
         """Parse a chunk, naming the first line that is no timestamp."""
         count = len(cells)
         if not count:
             return
         cells, text, shape = _matrix(cells, lines, self.origin)
-        fields = {name: np.zeros(count, dtype=np.int64) for name in ("year", "one", "two", "clock", "offset")}
+        fields = {name: np.zeros(count, dtype=np.int64) for name in ("year", "one", "two", "clock", "offset", "epoch")}
         numeric, zoned = (np.zeros(count, dtype=bool) for _ in range(2))
         keys = np.ascontiguousarray(shape).view(f"S{shape.shape[1]}").ravel()
         left = np.arange(count)
@@ -103,8 +106,9 @@ class StampColumn:
             rows, left = left[same], left[~same]
             block = text if len(rows) == count else text[rows]
             if match is None:
-                _fill_epoch(fields, rows, block, self._epoch(cells[first], lines[first]))
-                zoned[rows] = True
+                if (match := _EPOCH.fullmatch(cells[first])) is None:
+                    raise unreadable(cells[first], lines[first], self.origin)
+                fields["epoch"][rows], zoned[rows] = _digits(block, *match.span("s")), True
                 continue
             _fill(fields, rows, block, match)
             self._measure(fields["clock"][rows], block, match, lines[rows])
@@ -125,9 +129,7 @@ class StampColumn:
             raise self._no_time(cells[int(np.argmax(wrong))], int(lines[int(np.argmax(wrong))]))
         self.chunks.append(_Chunk(month_first, day_first, fields["offset"].astype(np.int32) if zoned.any() else None))
 
-    def _measure(
-        self, clock: NDArray[np.int64], block: NDArray[np.uint8], match: re.Match[str], lines: NDArray[np.int64]
-    ) -> None:
+    def _measure(self, clock: IntArray, block: NDArray[np.uint8], match: re.Match[str], lines: IntArray) -> None:
         """Count the lengths of the intervals that are written with both ends."""
         if match["tail"] is None:
             return
@@ -153,17 +155,10 @@ class StampColumn:
                 )
         return step or None
 
-    def _note_order(
-        self, one: NDArray[np.int64], two: NDArray[np.int64], zoned: NDArray[np.bool_], lines: NDArray[np.int64]
-    ) -> None:
+    def _note_order(self, one: IntArray, two: IntArray, zoned: BoolArray, lines: IntArray) -> None:
         for kind, mask in (("day", one > 12), ("month", two > 12), ("zoned", zoned), ("unzoned", ~zoned)):
             if kind not in self.seen and mask.any():
                 self.seen[kind] = int(lines[int(np.argmax(mask))])
-
-    def _epoch(self, cell: str, line: np.integer) -> re.Match[str]:
-        if (match := _EPOCH.fullmatch(cell)) is None:
-            raise unreadable(cell, line, self.origin)
-        return match
 
     def _no_time(self, cell: str, line: int) -> ValueError:
         return self.origin.error(
@@ -206,7 +201,7 @@ class StampColumn:
         return True, ("No day above 12 occurs; dates were read as month/day/year (date_order='dmy' reads day/month).",)
 
 
-def parse_stamps(cells: Sequence[str], lines: NDArray[np.int64], origin: Origin, date_order: str = "auto") -> Stamps:
+def parse_stamps(cells: Sequence[str], lines: IntArray, origin: Origin, date_order: str = "auto") -> Stamps:
     """Parse a whole column of timestamps, naming the first line that is none."""
     column = StampColumn(origin, date_order)
     column.add(cells, lines)
@@ -233,7 +228,7 @@ def is_epoch(cell: str) -> bool:
     return _EPOCH.fullmatch(cell) is not None
 
 
-def check_years(seconds: NDArray[np.int64], lines: NDArray[np.int64], origin: Origin) -> None:
+def check_years(seconds: IntArray, lines: IntArray, origin: Origin) -> None:
     """Refuse stamps outside the years 1900 to 2200, which only a fault can give."""
     low, high = ((year - 1970) * 31_556_952 for year in (_FIRST, _LAST))
     bad = np.flatnonzero((seconds < low) | (seconds > high))
@@ -242,7 +237,7 @@ def check_years(seconds: NDArray[np.int64], lines: NDArray[np.int64], origin: Or
 
 
 def _matrix(
-    cells: Sequence[str], lines: NDArray[np.int64], origin: Origin
+    cells: Sequence[str], lines: IntArray, origin: Origin
 ) -> tuple[Sequence[str], NDArray[np.uint8], NDArray[np.uint8]]:
     """Return the cells as a matrix of bytes, and the matrix of their shapes."""
     if not all(map(str.isascii, cells)):
@@ -257,9 +252,7 @@ def _matrix(
     return cells, text, _SHAPE[text]
 
 
-def _assemble(
-    fields: dict[str, NDArray[np.int64]], day_first: NDArray[np.bool_]
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def _assemble(fields: dict[str, IntArray], day_first: BoolArray) -> tuple[IntArray, BoolArray]:
     """Put calendar fields together; return the seconds, and which of the dates do not exist."""
     month = np.where(day_first, fields["two"], fields["one"])
     day = np.where(day_first, fields["one"], fields["two"])
@@ -268,12 +261,11 @@ def _assemble(
     months = np.where(valid, (year - 1970) * 12 + month - 1, 0)
     starts = months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
     lengths = (months + 1).astype("datetime64[M]").astype("datetime64[D]").astype(np.int64) - starts
-    return (starts + day - 1) * _DAY + clock, ~valid | (day > lengths)
+    seconds, epoch = (starts + day - 1) * _DAY + clock, fields["epoch"]
+    return np.where(epoch > 0, epoch, seconds), (epoch == 0) & (~valid | (day > lengths))
 
 
-def _fill(
-    fields: dict[str, NDArray[np.int64]], rows: NDArray[np.intp], block: NDArray[np.uint8], m: re.Match[str]
-) -> None:
+def _fill(fields: dict[str, IntArray], rows: NDArray[np.intp], block: NDArray[np.uint8], m: re.Match[str]) -> None:
     """Read the fields of all rows that share the shape of the match."""
     year, one, two = next(
         groups
@@ -293,10 +285,10 @@ def _fill(
         fields["offset"][rows] = -size if m["zone"][0] == "-" else size
 
 
-def _clock(block: NDArray[np.uint8], m: re.Match[str], shift: int = 0) -> NDArray[np.int64]:
+def _clock(block: NDArray[np.uint8], m: re.Match[str], shift: int = 0) -> IntArray:
     """Return seconds since midnight, -1 where there is no such time; `shift` is where the match begins in a row."""
 
-    def number(group: str) -> NDArray[np.int64]:
+    def number(group: str) -> IntArray:
         return _digits(block, m.start(group) + shift, m.end(group) + shift)  # 0 without the group, whose span is empty
 
     hour, minute, second = number("H"), number("M"), number("S")
@@ -307,20 +299,7 @@ def _clock(block: NDArray[np.uint8], m: re.Match[str], shift: int = 0) -> NDArra
     return np.where(valid, hour * 3600 + minute * 60 + second, -1)
 
 
-def _fill_epoch(
-    fields: dict[str, NDArray[np.int64]], rows: NDArray[np.intp], block: NDArray[np.uint8], m: re.Match[str]
-) -> None:
-    """Write seconds since 1970 as a date and a clock in UTC."""
-    seconds = _digits(block, *m.span("s"))
-    days = (seconds // _DAY).astype("datetime64[D]")
-    months = days.astype("datetime64[M]")
-    fields["year"][rows] = months.astype("datetime64[Y]").astype(np.int64) + 1970
-    fields["one"][rows] = months.astype(np.int64) % 12 + 1
-    fields["two"][rows] = (days - months.astype("datetime64[D]")).astype(np.int64) + 1
-    fields["clock"][rows] = seconds % _DAY
-
-
-def _digits(block: NDArray[np.uint8], low: int, high: int) -> NDArray[np.int64]:
+def _digits(block: NDArray[np.uint8], low: int, high: int) -> IntArray:
     value = np.zeros(len(block), dtype=np.int64)
     for column in range(low, high):
         value = value * 10 + (block[:, column] - np.uint8(48))

@@ -10,7 +10,7 @@ import pytest
 from meter_files import NAN, at, autumn, hours
 
 from dp_ensemble_env.meter import Gap, read_meter
-from dp_ensemble_env.meter.clocks import FileClock, read_rule
+from dp_ensemble_env.meter.clocks import file_zone, posix_rule
 
 SPRING = [*hours("2024-03-10", [1, 2]), *hours("2024-03-10", [4, 5], first=3)]
 
@@ -104,7 +104,7 @@ AMERICA = ("360E2000", "B40E2000")
     ],
 )
 def test_the_rules_of_a_file_give_the_clock_of_its_zone(rules, offset, zone):
-    clock = FileClock(offset, 3600, read_rule(rules[0]), read_rule(rules[1]))
+    clock = file_zone(offset, 3600, *rules)
     true = ZoneInfo(zone)
     for hour in range(0, 3 * 8766, 1):
         instant = datetime(2022, 1, 1, tzinfo=UTC) + timedelta(hours=hour)
@@ -114,11 +114,20 @@ def test_the_rules_of_a_file_give_the_clock_of_its_zone(rules, offset, zone):
 
 
 def test_rules_by_day_of_the_month_and_none():
-    assert read_rule("FFFFFFFF") is None
-    fixed = read_rule(f"{(4 << 28) | (15 << 20) | (3 << 12):08X}")
-    assert fixed.at(2024) == datetime(2024, 4, 15, 3)
-    after = read_rule(f"{(3 << 28) | (1 << 25) | (8 << 20) | (7 << 17) | (2 << 12):08X}")  # Sunday on or after the 8th
-    assert after.at(2024) == datetime(2024, 3, 10, 2) and after.at(2020) == datetime(2020, 3, 8, 2)
+    assert posix_rule("FFFFFFFF") == "" and file_zone(0, 3600, "FFFFFFFF", AMERICA[1]) is None
+
+    def day(year, kind, number, weekday):
+        """The day on which a clock whose saving ends in November goes forward at two."""
+        start = f"{(4 << 28) | (kind << 25) | (number << 20) | (weekday << 17) | (2 << 12):08X}"
+        zone = file_zone(0, 3600, start, AMERICA[1])
+        days = [datetime(year, 4, day, 12, tzinfo=zone) for day in range(1, 31)]
+        return next(one.day for one in days if one.utcoffset())
+
+    assert [day(year, 0, 15, 0) for year in (2023, 2024)] == [15, 15]
+    for number in (1, 8, 10, 23):  # a weekday on or after a day of the month
+        for weekday in range(1, 8):
+            true = next(d for d in range(number, number + 7) if datetime(2024, 4, d).isoweekday() == weekday)
+            assert day(2024, 1, number, weekday) == true
     for bad in ("xyz", "F0000001", "30002000F"):
         with pytest.raises(ValueError, match="rule|day of the year"):
-            read_rule(bad)
+            posix_rule(bad)

@@ -30,7 +30,7 @@ def test_series_checks_itself():
         PowerSeries(good.times, good.kw[:2], good.step)
     with pytest.raises(ValueError, match=r"kw\[1\] is infinite"):
         make([1, np.inf])
-    with pytest.raises(ValueError, match="step must be positive"):
+    with pytest.raises(ValueError, match="step must be a positive time span"):
         PowerSeries(good.times, good.kw, np.timedelta64(0, "s"))
     with pytest.raises(ValueError, match="gaps must cover exactly"):
         make([1, NAN], gaps=())
@@ -52,7 +52,7 @@ def test_between_is_half_open_and_clips_gaps():
 def test_summary_and_pickle():
     series = make([1, NAN, 3], source="x.csv", notes=("A note.",))
     lines = str(series).splitlines()
-    assert lines[0] == "x.csv: 3 intervals of 360 minutes, 2024-07-01 00:00 to 2024-07-01 18:00"
+    assert lines[0] == "x.csv: 3 intervals of 360 min, 2024-07-01 00:00 to 2024-07-01 18:00"
     assert lines[1] == "  power: lowest 1, mean 2, highest 3 kW"
     assert lines[2] == "  missing: 1 interval in 1 gap"
     assert lines[-1] == "  note: A note."

@@ -39,9 +39,7 @@ FORMATS: Registry[Format] = Registry(
 
 
 def register_format(
-    name: str,
-    recognise: Callable[[bytes], bool],
-    read: Callable[[Path, ReadSettings, bool], list[Readings]],
+    name: str, recognise: Callable[[bytes], bool], read: Callable[[Path, ReadSettings, bool], list[Readings]]
 ) -> None:
     """Register a format of your own; see `Format`."""
     FORMATS.register(name, Format(recognise, read))

@@ -60,8 +60,7 @@ def _openpyxl(path: Path, origin: Origin, settings: ReadSettings) -> Any:
         import openpyxl
     except ImportError as error:
         raise ImportError(
-            "reading an Excel workbook needs openpyxl; pip install openpyxl, or save the sheet as CSV.",
-            name="openpyxl",
+            "reading an Excel workbook needs openpyxl; pip install openpyxl, or save the sheet as CSV.", name="openpyxl"
         ) from error
     return openpyxl
 

@@ -279,8 +279,14 @@ def _readings(block: array[float], name: str, factor: float, zone: tzinfo, origi
     shares = np.repeat(values / parts, parts)
     readings = Readings(origin, wall, shares[:, None], [name], np.repeat(lines, parts), None, "start", zone, step)
     readings.notes += notes
-    if (parts > 1).any():
-        _mark_long(readings, parts, wall, turn)
+    # Readings of several intervals stand for a gap, unless they hold the hour that autumn repeats.
+    last = np.cumsum(parts) - 1
+    autumn = wall[last] - wall[last - parts + 1] < step * (parts - 1)
+    if autumn.any():
+        count = plural(int(autumn.sum()), "reading")
+        readings.notes.append(f"{count} of the hour that autumn repeats last longer than others.")
+    lumped = np.repeat((parts > 1) & ~autumn, parts)
+    readings.lumped = lumped if lumped.any() else None
     return readings
 
 
@@ -298,21 +304,6 @@ def _parts(durations: NDArray[np.int64], lines: NDArray[np.int64], origin: Origi
             f"the interval lasts {durations[bad[0]]} s where most last {step} s; correct or remove it.", lines[bad[0]]
         )
     return step, np.where(several, durations // max(step, 1), 1)
-
-
-def _mark_long(readings: Readings, parts: NDArray[np.int64], wall: NDArray[np.int64], turn: NDArray[np.int64]) -> None:
-    """Tell readings of the hour that autumn repeats from those that stand for a gap."""
-    firsts = np.cumsum(parts) - parts
-    lumped = np.zeros(len(wall), dtype=bool)
-    autumn = 0
-    for first, count in zip(firsts[parts > 1].tolist(), parts[parts > 1].tolist(), strict=True):
-        if len(np.unique(wall[first : first + count])) < count:
-            autumn += 1
-        else:
-            lumped[first : first + count] = True
-    if autumn:
-        readings.notes.append(f"{plural(autumn, 'reading')} of the hour that autumn repeats last longer than others.")
-    readings.lumped = lumped if lumped.any() else None
 
 
 def _local_zone(feed: _Feed, zone: tzinfo | None, origin: Origin) -> tuple[tzinfo, list[str]]:

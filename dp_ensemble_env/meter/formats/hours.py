@@ -14,6 +14,8 @@ from dp_ensemble_env.meter.formats.text import Table
 from dp_ensemble_env.meter.origin import Origin
 from dp_ensemble_env.meter.stamps import match_clock
 
+IntArray = NDArray[np.int64]
+
 _DAY, _HOUR = 86400, 3600
 _COLUMN = re.compile(
     r"(hour|hr|he|hh|h)(?:[ _]?(?P<end>ending|end)|[ _]?(?P<start>beginning|starting|start|begin))?"
@@ -34,7 +36,7 @@ class DayColumns(NamedTuple):
     """The columns of a table with a row a day, and the intervals of the day that they hold, from 0."""
 
     columns: list[int]
-    slots: NDArray[np.int64]
+    slots: IntArray
     per_day: int
 
 
@@ -72,7 +74,7 @@ def find_hours(table: Table, stamp: str | None) -> HourColumn | None:
     return None
 
 
-def parse_hours(cells: list[str], lines: NDArray[np.int64], hours: HourColumn, origin: Origin) -> NDArray[np.int64]:
+def parse_hours(cells: list[str], lines: IntArray, hours: HourColumn, origin: Origin) -> IntArray:
     """Return the intervals of the day that the cells number, from 0."""
     matches = [_NUMBER.fullmatch(cell) for cell in cells]
     slots = np.array([-1 if m is None else int(m["k"]) - hours.base for m in matches], dtype=np.int64)
@@ -127,13 +129,8 @@ def _by_clock(clocks: dict[int, int]) -> DayColumns | None:
 
 
 def place_slots(
-    days: NDArray[np.int64],
-    slots: NDArray[np.int64],
-    per_day: int,
-    zone: tzinfo | None,
-    lines: NDArray[np.int64],
-    origin: Origin,
-) -> NDArray[np.int64]:
+    days: IntArray, slots: IntArray, per_day: int, zone: tzinfo | None, lines: IntArray, origin: Origin
+) -> IntArray:
     """Return the wall-clock starts of numbered intervals.
 
     Most days have 24 hours. A day whose hours are numbered to 25, or to 23 without a hole where the clock skips, counts

@@ -1,8 +1,8 @@
 """NEM12, the interval file of Australia's National Electricity Market.
 
 A record ``200`` opens a channel (meter point, suffix, unit, minutes), each ``300`` holds one day of it, and ``400``
-says which intervals of that day are null. Suffixes that begin with E are drawn from the grid, with B fed into it; others
-are reactive. Stamps are market time, UTC+10 all year.
+says which intervals of that day are null. Suffixes that begin with E are drawn from the grid, with B fed into it; the
+others are reactive. Stamps are market time, UTC+10 all year.
 """
 
 from __future__ import annotations

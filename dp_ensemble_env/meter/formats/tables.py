@@ -27,6 +27,7 @@ from dp_ensemble_env.meter.identities import (
     refuse_net,
     split_meters,
     wanted_names,
+    words,
 )
 from dp_ensemble_env.meter.origin import SPELLED, UNITS, Origin, Readings, ReadSettings, as_unit, name_list
 from dp_ensemble_env.meter.stamps import StampColumn, Stamps, match_clock, match_stamp
@@ -219,9 +220,9 @@ def candidates(table: Table) -> list[int]:
     places = []
     for i in range(width):
         filled = [cell for cell in table.cells(i) if cell.strip()]
-        words = sum(to_number(cell) is None and to_number(cell, ",") is None for cell in filled)
+        texts = sum(to_number(cell) is None and to_number(cell, ",") is None for cell in filled)
         # Half of the cells decide; a later cell that is no number is refused with its line.
-        if i not in {*clocks, *table.stamps} and table.cells(i) and 2 * words <= len(filled):
+        if i not in {*clocks, *table.stamps} and table.cells(i) and 2 * texts <= len(filled):
             places.append(i)
     # The number of a meter or of an hour is no reading, unless there is nothing else.
     numbered = hours.find_hours(table, "end")
@@ -245,7 +246,7 @@ def stated_units(names: list[str]) -> dict[str, str]:
 
 def stamp_of(name: str) -> str | None:
     """Return "start" or "end" when the name of a time column states it."""
-    lowered = name.lower().replace("_", " ")
+    lowered = words(name)
     start, end = bool(_START.search(lowered)), bool(_END.search(lowered))
     return None if start == end else "start" if start else "end"
 
@@ -285,13 +286,12 @@ def loads(names: list[str]) -> list[int]:
     """Return the places of the columns that may be loads; of several that describe one meter, the one to read."""
     meters: dict[str, list[int]] = {}
     for i, name in enumerate(names):
-        plain = re.sub(r"(?<=[a-z])(?=[kKMW]W)", "_", name).lower().replace("_", " ")
         if not (_is_other(name) or is_export(name) or is_fuel(name)):
-            meters.setdefault(_FILLER.sub("", _UNIT.sub("", _STATISTIC.sub("", plain))), []).append(i)
+            meters.setdefault(_FILLER.sub("", _UNIT.sub("", _STATISTIC.sub("", words(name)))), []).append(i)
     chosen = []
     for places in meters.values():
         mine = [names[i] for i in places]
-        statistics = any(_STATISTIC.search(name.lower().replace("_", " ")) for name in mine)
+        statistics = any(_STATISTIC.search(words(name)) for name in mine)
         chosen += (
             [min(places, key=lambda i: _rank(names[i]))] if statistics or len(set(map(unit_of, mine))) > 1 else places
         )
@@ -300,13 +300,13 @@ def loads(names: list[str]) -> list[int]:
 
 def _is_other(name: str) -> bool:
     """Tell a name for money, weather, time, or the size of a connection."""
-    return _OTHER.search(name.lower().replace("_", " ")) is not None
+    return _OTHER.search(words(name)) is not None
 
 
 def _rank(name: str) -> tuple[bool, int]:
     """Prefer energy, then the mean, then what is no statistic, to the highest and lowest demand."""
-    words = name.lower().replace("_", " ")
-    order = 0 if re.search(r"avg|average|mean", words) else 1 if not _STATISTIC.search(words) else 2
+    plain = words(name)
+    order = 0 if re.search(r"avg|average|mean", plain) else 1 if not _STATISTIC.search(plain) else 2
     return not str(unit_of(name)).endswith("h"), order
 
 

@@ -22,6 +22,8 @@ from numpy.typing import NDArray
 from dp_ensemble_env.meter.origin import Origin, ReadSettings, shorten
 from dp_ensemble_env.meter.stamps import EXAMPLES, is_epoch, match_clock, match_stamp, unreadable
 
+IntArray = NDArray[np.int64]
+
 _CHUNK = 50_000  # Rows held as lists at a time.
 _SAMPLE = 200  # Rows looked at to find the delimiter, the header and the columns.
 _BLOCK = 1 << 20
@@ -38,7 +40,7 @@ _SPACED = re.compile(r"(?<=\d)[ '’\u00a0\u2009\u202f](?=\d{3}(?!\d))")
 
 Rows = list[list[str]]
 #: Some columns of a chunk of rows, and the line of every row.
-Columns = tuple[list[list[str]], NDArray[np.int64]]
+Columns = tuple[list[list[str]], IntArray]
 
 
 # ------------------------------------------------------------------ rows
@@ -108,7 +110,7 @@ class TextFile:
                     rows.append((reader.line_num - sum(cell.count("\n") for cell in row), row))
         return rows
 
-    def rows(self, delimiter: str, first: int) -> Iterator[tuple[Rows, NDArray[np.int64]]]:
+    def rows(self, delimiter: str, first: int) -> Iterator[tuple[Rows, IntArray]]:
         """Yield chunks of rows from line `first` on, with their lines."""
         line = first
         reader = csv.reader(islice(self.lines(), first - 1, None), delimiter=delimiter, skipinitialspace=True)
@@ -142,7 +144,7 @@ class Sheet:
         """Return the first rows that are not blank, each with its number."""
         return [(i, row) for i, row in enumerate(self._rows[:_SAMPLE], 1) if any(cell.strip() for cell in row)]
 
-    def rows(self, delimiter: str, first: int) -> Iterator[tuple[Rows, NDArray[np.int64]]]:
+    def rows(self, delimiter: str, first: int) -> Iterator[tuple[Rows, IntArray]]:
         """Yield chunks of rows from row `first` on, with their numbers."""
         for low in range(first - 1, len(self._rows), _CHUNK):
             rows = self._rows[low : low + _CHUNK]
@@ -256,7 +258,7 @@ def find_decimal(table: Table, wanted: Sequence[int]) -> str:
 
 
 def parse_numbers(
-    cells: Sequence[str], lines: NDArray[np.int64], origin: Origin, decimal: str, name: str
+    cells: Sequence[str], lines: IntArray, origin: Origin, decimal: str, name: str
 ) -> NDArray[np.float64]:
     """Parse a column of numbers; an empty cell or a word for it becomes NaN."""
     joined = "\n".join(cells)
@@ -355,9 +357,7 @@ def _no_readings(source: Source) -> ValueError:
     )
 
 
-def _check_widths(
-    rows: Rows, numbers: NDArray[np.int64], width: int, least: int, table: Table
-) -> tuple[Rows, NDArray[np.int64]]:
+def _check_widths(rows: Rows, numbers: IntArray, width: int, least: int, table: Table) -> tuple[Rows, IntArray]:
     """Drop rows without any content and refuse rows with too few or too many cells."""
     kept = []
     for i, row in enumerate(rows):

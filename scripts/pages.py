@@ -24,7 +24,7 @@ from dp_ensemble_env.experiments.leaderboard import OPEN, RECORD
 from dp_ensemble_env.experiments.leaderboard_page import Board, figure
 from dp_ensemble_env.experiments.probes import Probes, recorded
 from dp_ensemble_env.experiments.runner import read_results
-from dp_ensemble_env.experiments.standings import markdown
+from dp_ensemble_env.experiments.standings import filled, markdown
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.tools.files import atomic_write
 
@@ -83,7 +83,7 @@ def listing(board: Board) -> str:
     content: dict[str, dict[str, Any]] = {
         name: {"tests": needs(name, recorded(name)[0])} for name in scenarios.BUILT_IN if recorded(name)
     }
-    for name, scores in board.find("ppo", OPEN, None, "signals").items():
+    for name, scores in board.scores(board.find("ppo", OPEN, None, "signals")).items():
         content[name]["ppo"] = round(interval(scores).value, 1)
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
 
@@ -91,7 +91,7 @@ def listing(board: Board) -> str:
 # ------------------------------------------------------------------ pages
 def readme_section() -> str:
     """Return what stands between the marks in the README."""
-    return f"{BEGIN}\n\n{gallery('docs/images/scenarios/', 'docs/scenarios/')}\n{_filled(SHORT)}\n\n{END}"
+    return f"{BEGIN}\n\n{gallery('docs/images/scenarios/', 'docs/scenarios/')}\n{filled(SHORT)}\n\n{END}"
 
 
 def overview() -> str:
@@ -119,7 +119,7 @@ Left: uncontrolled; right: optimal.
 ## What each scenario tests
 
 {probe_table()}
-{_filled(reading)}
+{filled(reading)}
 
 `dp-ensemble scenarios --probe` computes the table again. [The model](model.md) explains when memory or shares matter;
 the [leaderboard](leaderboard.md) shows agents' scores on test instances.
@@ -142,7 +142,7 @@ def page(name: str) -> str:
 
 ![An episode of {name}: uncontrolled and optimal](../images/scenarios/{name}.gif)
 
-{_filled(card.story)}
+{filled(card.story)}
 
 ```python
 import dp_ensemble_env, gymnasium
@@ -164,7 +164,7 @@ env = gymnasium.make("{identity}")
 
 {markdown(["instance", *COLUMNS], rows)}
 {markdown(["mode", *OF_MODES], modes)}
-{_filled(_notes(found[0]))}
+{filled(_notes(found[0]))}
 """
 
 
@@ -208,10 +208,6 @@ def _notes(found: Probes) -> str:
     rungs = ", ".join(f"{name} {number(score)}" for name, score in found.ladder.items())
     worth = f"Scores of the best agents with a memory on instance 0: {rungs}. " if rungs else ""
     return f"{worth}[How to read the probes](../scenarios.md)."
-
-
-def _filled(text: str) -> str:
-    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
 
 
 def _item(label: str, text: str) -> str:

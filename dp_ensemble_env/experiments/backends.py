@@ -14,7 +14,7 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
@@ -26,7 +26,7 @@ from dp_ensemble_env.experiments.runner import Cell, Row, Supplies, compute, los
 from dp_ensemble_env.tools.validation import check_count
 
 Rows = Generator[Row, None, None]
-#: Times that a task may take its process with it before it counts as failed.
+#: Times that a cell may take its process with it before it counts as failed.
 DEATHS = 2
 #: What numerical libraries read when they are imported.
 ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL", "NUMBA")}
@@ -68,86 +68,55 @@ class Place:
         if not cells:
             return
         if self.backend == "ray":
-            yield from on_ray(cells, supplies, self.address, self.jobs, log, note)
+            yield from on_ray(cells, supplies, self, log, note)
         elif self.jobs is not None and self.jobs > 1:
-            for cell, row in in_processes(compute, cells, supplies, self.jobs):
-                yield lost(cell, str(row)) if isinstance(row, Died) else row
+            yield from in_processes(cells, supplies, self.jobs)
         else:
-            for cell in cells:
-                yield compute(cell, supplies)
+            yield from (compute(cell, supplies) for cell in cells)
 
 
 # ------------------------------------------------------------------ processes
-@dataclass(frozen=True)
-class Died:
-    """In place of a result: the task's process died `times` times, at last with this exit status."""
-
-    times: int
-    status: int | None
-
-    def __str__(self) -> str:
-        """Say it in words."""
-        return f"its process died {self.times} times, at last with exit status {self.status}."
-
-
 @dataclass(eq=False)
 class _Worker:
-    """A process, our end of the pipe to it, and the task it is working on with the deaths that task has caused."""
+    """A process, our end of the pipe to it, and the cell it is working on with the deaths that cell has caused."""
 
     process: Any
     pipe: Connection
-    task: Any = None
+    cell: Cell | None = None
     deaths: int = 0
 
 
-def in_processes(
-    work: Callable[[Any, Any], Any], tasks: Iterable[Any], shared: Any, jobs: int
-) -> Generator[tuple[Any, Any], None, None]:
-    """Yield each task with ``work(task, shared)``, in the order in which they are done.
+def in_processes(cells: list[Cell], supplies: Supplies, jobs: int) -> Rows:
+    """Yield the rows in the order in which they are done, from so many processes at a time.
 
-    Parameters
-    ----------
-    work : callable
-        A function of a module; `shared` is sent to a process once.
-    tasks : iterable
-        None of them may be None.
-    jobs : int
-        Processes at a time.
-
-    Notes
-    -----
-    A task that raised ends the generator with the same error; one that keeps killing its process yields `Died`, and no
-    other task suffers. When the generator is closed, by Ctrl-C for instance, the processes are killed.
+    A cell that keeps killing its process is lost, and no other one suffers. When the generator is closed, by Ctrl-C for
+    instance, the processes are killed.
     """
-    queue: deque[tuple[Any, int]] = deque((task, 0) for task in tasks)
+    queue = deque((cell, 0) for cell in cells)
     workers: list[_Worker] = []
     try:
-        while queue or any(worker.task is not None for worker in workers):
+        while queue or any(worker.cell is not None for worker in workers):
             while queue and len(workers) < jobs:
-                workers.append(_start(work, shared))
+                ours, process = _started(_serve, supplies)
+                workers.append(_Worker(process, ours))
             for worker in workers:
-                if worker.task is None and queue:
-                    worker.task, worker.deaths = queue.popleft()
+                if worker.cell is None and queue:
+                    worker.cell, worker.deaths = queue.popleft()
                     with contextlib.suppress(OSError):  # it died while idle; reading from it will tell
-                        worker.pipe.send(worker.task)
+                        worker.pipe.send(worker.cell)
             ready = wait([worker.pipe for worker in workers])
             for worker in [worker for worker in workers if worker.pipe in ready]:
-                task = worker.task
+                cell, worker.cell = worker.cell, None
                 try:
-                    kind, result = worker.pipe.recv()
+                    yield worker.pipe.recv()
                 except (EOFError, OSError):
                     workers.remove(worker)
                     worker.process.join()
-                    if task is None:
-                        continue
-                    if worker.deaths + 1 < DEATHS:
-                        queue.appendleft((task, worker.deaths + 1))
-                        continue
-                    kind, result = "result", Died(DEATHS, worker.process.exitcode)
-                if kind == "error":
-                    raise result
-                worker.task = None
-                yield task, result
+                    if cell is not None and worker.deaths + 1 < DEATHS:
+                        queue.appendleft((cell, worker.deaths + 1))
+                    elif cell is not None:
+                        status = worker.process.exitcode
+                        yield lost(cell, f"its process died {DEATHS} times, at last with exit status {status}.")
     finally:
         for worker in workers:
             worker.process.kill()
@@ -159,44 +128,36 @@ def in_processes(
 def for_children() -> Iterator[None]:
     """Start processes that have one thread and do not hear Ctrl-C, which is their parent's business."""
     resource_tracker.ensure_running()  # else starting the first process would start it, and unblock the signal
-    before = {name: os.environ.get(name) for name in ONE_THREAD}
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if hasattr(signal, "pthread_sigmask") else None
+    before = {name: os.environ[name] for name in ONE_THREAD if name in os.environ}
     os.environ.update(ONE_THREAD)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        for name in ONE_THREAD:
+            del os.environ[name]
+        os.environ.update(before)
         if blocked is not None:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
-def _start(work: Callable[..., Any], shared: Any) -> _Worker:
+def _started(work: Callable[..., None], *settings: Any) -> tuple[Connection, Any]:
+    """Start a process with one end of a pipe; return the other end, and the process."""
     ours, theirs = _context.Pipe()
-    process = _context.Process(target=_serve, args=(theirs, work, shared), daemon=True)
+    process = _context.Process(target=work, args=(theirs, *settings), daemon=True)
     with for_children():
         process.start()
     theirs.close()  # so that the end of the process is the end of the pipe
-    return _Worker(process, ours)
+    return ours, process
 
 
-def _serve(pipe: Connection, work: Callable[..., Any], shared: Any) -> None:
-    """Work on tasks until the other end of the pipe is closed."""
+def _serve(pipe: Connection, supplies: Supplies) -> None:
+    """Compute cells until the other end of the pipe is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_follow_parent, daemon=True).start()
-    try:
+    with contextlib.suppress(EOFError, OSError):
         while True:
-            task = pipe.recv()
-            try:
-                answer: tuple[str, Any] = ("result", work(task, shared))
-            except Exception as error:
-                answer = ("error", error)
-            pipe.send(answer)
-    except (EOFError, OSError):
-        return
+            pipe.send(compute(pipe.recv(), supplies))
 
 
 def _follow_parent() -> None:
@@ -208,27 +169,16 @@ def _follow_parent() -> None:
 
 
 # ------------------------------------------------------------------ Ray
-def on_ray(
-    cells: list[Cell],
-    supplies: Supplies,
-    address: str | None,
-    jobs: int | None,
-    log: Path,
-    note: Callable[[str], None],
-) -> Rows:
+def on_ray(cells: list[Cell], supplies: Supplies, place: Place, log: Path, note: Callable[[str], None]) -> Rows:
     """Compute the cells on a Ray cluster, or on one started for the purpose; `note` is told what the cluster lacks.
 
     Ray lives in a process of its own: when the cluster goes down Ray ends the
     process that was connected to it, and what has arrived must outlive that.
     """
-    ours, theirs = _context.Pipe()
     log.parent.mkdir(parents=True, exist_ok=True)
-    settings = (theirs, cells, supplies, address, jobs, str(log))
-    process = _context.Process(target=cluster.drive, args=settings, daemon=True)
-    with for_children():
-        process.start()
-    theirs.close()
-    problem = "cannot start Ray here" if address is None else f"cannot reach the Ray cluster at {address}"
+    ours, process = _started(cluster.drive, cells, supplies, place.address, place.jobs, str(log))
+    there = place.address
+    problem = "cannot start Ray here" if there is None else f"cannot reach the Ray cluster at {there}"
     try:
         while True:
             try:

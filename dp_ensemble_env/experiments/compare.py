@@ -25,6 +25,7 @@ from dp_ensemble_env.agents.settings import tuned_settings
 from dp_ensemble_env.envs import actions
 from dp_ensemble_env.experiments import runner
 from dp_ensemble_env.experiments.runner import NOISE_AWARE, PUBLIC, Cell, Supplies, scenario_problem
+from dp_ensemble_env.experiments.submission import bring
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy.mechanisms import Mechanism, as_privacy
 from dp_ensemble_env.scenarios.problem import ProblemSettings, draw_release, file_digest
@@ -320,7 +321,7 @@ class Brought:
                 sources[path.stem] = path.read_text(encoding="utf-8")
             except (OSError, UnicodeDecodeError) as error:
                 raise ValueError(f"cannot read {path}: {error}; give a Python file.") from error
-            names |= runner.bring(sources[path.stem], path.stem)
+            names |= bring(sources[path.stem], path.stem)
             if not names:
                 raise ValueError(f"{path} brings nothing; register an agent, or define predict or make(env).")
         return cls(sources, frozenset(names))

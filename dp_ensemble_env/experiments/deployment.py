@@ -25,28 +25,14 @@ ON_TRUTH = "on the truth: not private"
 
 @dataclass(frozen=True)
 class Deployed:
-    """Three scores and a price, which belong side by side.
+    """Three scores and a price, which belong side by side."""
 
-    Attributes
-    ----------
-    deployed : float
-        Score on the true behaviour; not private.
-    without_data : float
-        Score there of a plan on a public guess, ε = 0; not private either.
-    on_release : float
-        Score on the release itself, which says little: the exact plan has 100 there.
-    epsilon, delta : float
-        What the releases spent.
-    protects : str
-        Whom or what that protects, in words.
-    """
-
-    deployed: float
-    without_data: float
-    on_release: float
-    epsilon: float
+    deployed: float  #: score on the true behaviour; not private
+    without_data: float  #: score there of a plan on a public guess, ε = 0; not private either
+    on_release: float  #: score on the release itself, which says little: the exact plan has 100 there
+    epsilon: float  #: what the releases spent
     delta: float = DEFAULT_DELTA
-    protects: str = ""
+    protects: str = ""  #: whom or what that protects, in words
 
     def __str__(self) -> str:
         return (

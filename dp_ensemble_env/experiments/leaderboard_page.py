@@ -26,28 +26,27 @@ from dp_ensemble_env.agents.statistics import (
     around,
     interquartile_mean,
     interval,
-    performance_profile,
     pooled_interval,
     probability_of_improvement,
 )
 from dp_ensemble_env.control.policies import solve_standard
 from dp_ensemble_env.control.returns import path_returns
-from dp_ensemble_env.experiments.leaderboard import (
-    BOUNDS,
-    CELLS,
-    GUESS,
-    OPEN,
-    PRIVATE,
-    STUDIED,
-    STUDY,
-    TWINS,
-    release_by,
-    track_of,
-)
+from dp_ensemble_env.experiments import leaderboard
+from dp_ensemble_env.experiments.leaderboard import BOUNDS, CELLS, GUESS, OPEN, PRIVATE, STUDY, release_by, track_of
 from dp_ensemble_env.experiments.runner import EPISODE_SEED, Cell, Row, Store
-from dp_ensemble_env.experiments.standings import KNOWLEDGE, Scores, Table, markdown, show_epsilon
+from dp_ensemble_env.experiments.standings import (
+    KNOWLEDGE,
+    Scores,
+    Table,
+    chance_text,
+    filled,
+    markdown,
+    profile_text,
+    show_epsilon,
+)
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.reporting.score import start_values
+from dp_ensemble_env.reporting.tables import number_text
 from dp_ensemble_env.tools.console import table
 from dp_ensemble_env.tools.files import atomic_write
 
@@ -74,23 +73,31 @@ class Entry(NamedTuple):
     privacy: str | None
     action: str
 
+    @classmethod
+    def of(cls, cell: Cell) -> Entry:
+        """Return the line of a cell."""
+        apart = "," in cell.label or cell.data.endswith("(twin)")  # other action modes, other problems
+        track = STUDY if apart else track_of(cell)
+        return cls(cell.label or cell.agent, track, cell.knows, cell.privacy, cell.action)
 
-def entry_of(cell: Cell) -> Entry:
-    """Return the line of a cell."""
-    apart = "," in cell.label or cell.data.endswith("(twin)")  # other action modes, other problems
-    track = STUDY if apart else track_of(cell)
-    return Entry(cell.label or cell.agent, track, cell.knows, cell.privacy, cell.action)
+    @property
+    def title(self) -> str:
+        """The agent and its mechanism."""
+        if self.privacy == GUESS:
+            return f"{self.agent} on the public guess"
+        return self.agent if self.privacy is None else f"{self.agent} by {self.privacy.partition(':')[0]}"
+
+    @property
+    def source(self) -> str:
+        """The agent, and what it was made with."""
+        terms = (self.privacy or "").partition("epsilon=")[2]
+        epsilon = f", ε = {terms.partition(',')[0]}" if terms else ""
+        truth = self.track == PRIVATE and self.knows == "the truth"
+        return f"{self.title}{' on the truth' if truth else epsilon}"
 
 
 class Board:
-    """Rows and the cells that there should be, by line of the table.
-
-    Parameters
-    ----------
-    rows : sequence of Row
-    planned : sequence of Cell
-        All cells of the protocol; those that no row belongs to are missing.
-    """
+    """Rows by line of the table and scenario, and the cells that there should be."""
 
     def __init__(self, rows: Sequence[Row], planned: Sequence[Cell] = ()) -> None:
         self.rows = [row for row in rows if row.error is None]
@@ -99,30 +106,37 @@ class Board:
         self.planned = planned or [row.cell for row in self.rows]
         self.lines: dict[Entry, dict[str, list[Row]]] = {}
         for row in sorted(self.rows, key=lambda row: row.cell.seed):
-            self.lines.setdefault(entry_of(row.cell), {}).setdefault(row.cell.data, []).append(row)
-        self.asked: dict[Entry, int] = {}
-        for cell in self.planned:
-            self.asked[entry_of(cell)] = self.asked.get(entry_of(cell), 0) + 1
-        names = list(dict.fromkeys(cell.data for cell in self.planned))
-        self.scenarios = [name for name in names if name.removesuffix(" (twin)") == name]
+            self.lines.setdefault(Entry.of(row.cell), {}).setdefault(row.cell.data, []).append(row)
+        self.asked = Counter(map(Entry.of, self.planned))
+        names = dict.fromkeys(cell.data for cell in self.planned)
+        self.scenarios = [name for name in names if not name.endswith(" (twin)")]
 
-    def scores(self, entry: Entry) -> Scores:
+    def find(self, agent: str, track: str, privacy: str | None = None, action: str | None = None) -> Entry | None:
+        """Return a line by its parts."""
+        for entry in self.lines:
+            if (entry.agent, entry.track, entry.privacy) == (agent, track, privacy) and action in (None, entry.action):
+                return entry
+        return None
+
+    def by_data(self, entry: Entry | None) -> dict[str, list[Row]]:
+        """Return the rows of a line by scenario, twins among them."""
+        return {} if entry is None else self.lines.get(entry, {})
+
+    def scores(self, entry: Entry | None) -> Scores:
         """Return the matrices of a line by scenario; twins stand apart."""
-        found = {}
-        for name in self.scenarios:
-            rows = self.lines.get(entry, {}).get(name, [])
-            if rows:
-                scores = [row.scores for row in rows]
-                found[name] = np.array(scores) if entry.track != PRIVATE else np.array([sum(scores, [])])
+        found, rows = {}, self.by_data(entry)
+        for name in (name for name in self.scenarios if name in rows):
+            scores = [row.scores for row in rows[name]]
+            found[name] = np.array([sum(scores, [])] if entry and entry.track == PRIVATE else scores)
         return found
 
-    def done(self, entry: Entry) -> int:
-        """Return how many cells of a line there are."""
-        return sum(map(len, self.lines.get(entry, {}).values()))
+    def all(self, entry: Entry) -> list[Row]:
+        """Return all rows of a line."""
+        return sum(self.by_data(entry).values(), [])
 
     def whole(self, entry: Entry) -> bool:
         """Tell whether no cell of a line is missing."""
-        return self.done(entry) >= self.asked.get(entry, 0)
+        return len(self.all(entry)) >= self.asked[entry]
 
     def ranked(self) -> list[Entry]:
         """Return the lines by what was known, then complete ones first, then by score; no bounds and no studies."""
@@ -133,39 +147,20 @@ class Board:
 
         return sorted(kept, key=place)
 
-    def cpu(self, entry: Entry) -> float:
-        """Return the mean processor seconds of a cell."""
-        rows = [row for several in self.lines[entry].values() for row in several]
-        return float(np.mean([row.compute.get("cpu_seconds", 0.0) for row in rows]))
-
-    def find(self, agent: str, track: str, privacy: str | None = None, action: str | None = None) -> Scores:
-        """Return the scores of a line by its parts; empty if there is none."""
-        for entry in self.lines:
-            if (entry.agent, entry.track, entry.privacy) == (agent, track, privacy) and action in (None, entry.action):
-                return self.scores(entry)
-        return {}
-
 
 # ------------------------------------------------------------------ tables
-def title(entry: Entry) -> str:
-    """Name a line."""
-    if entry.privacy == GUESS:
-        return f"{entry.agent} on the public guess"
-    spec = entry.privacy or ""
-    return f"{entry.agent} by {spec.partition(':')[0]}" if spec else entry.agent
-
-
 def overall(board: Board) -> Table:
     """One line for each agent, track and source."""
-    rows, before = [], ""
+    lines, before = [], ""
     for entry in board.ranked():
-        epsilon = show_epsilon(max(row.epsilon for rows in board.lines[entry].values() for row in rows))
-        cells = f"{board.done(entry)} of {max(board.done(entry), board.asked.get(entry, 0))}"
-        knows = "" if entry.knows == before else entry.knows
-        rows.append([knows, title(entry), entry.track, str(pooled_interval(board.scores(entry))), epsilon, cells,
-                     f"{board.cpu(entry):,.1f}"])  # fmt: skip
+        rows, knows = board.all(entry), "" if entry.knows == before else entry.knows
+        epsilon = show_epsilon(max(row.epsilon for row in rows))
+        cells = f"{len(rows)} of {max(len(rows), board.asked[entry])}"
+        cpu = np.mean([row.compute.get("cpu_seconds", 0.0) for row in rows])
+        score = str(pooled_interval(board.scores(entry)))
+        lines.append([knows, entry.title, entry.track, score, epsilon, cells, f"{cpu:,.1f}"])
         before = entry.knows
-    return ["knew", "agent", "track", "score", "ε", "cells", "CPU s per cell"], rows
+    return ["knew", "agent", "track", "score", "ε", "cells", "CPU s per cell"], lines
 
 
 class Split(NamedTuple):
@@ -180,18 +175,13 @@ class Split(NamedTuple):
 def split(board: Board, agent: str) -> Split | None:
     """Divide an agent's distance to the optimum; None where a part is missing."""
     planned = agent == "standard"
-    specs = (None, release_by("adaptive"), None if planned else GUESS)
-    found: dict[str, FloatArray] = {}
+    sides = [(agent, None), (agent, release_by("adaptive")), ("without-data", None) if planned else (agent, GUESS)]
+    lines = [board.by_data(board.find(who, PRIVATE, spec)) for who, spec in sides]
+    found: list[FloatArray] = []
     for data in board.scenarios:
-        parts = []
-        for number, spec in enumerate(specs):
-            who = "without-data" if planned and number == 2 else agent
-            entry = next((e for e in board.lines if (e.agent, e.track, e.privacy) == (who, PRIVATE, spec)), None)
-            rows = [] if entry is None else board.lines[entry].get(data, [])
-            parts.append({row.cell.seed: row.scores[0] for row in rows})
-        seeds = sorted(set.intersection(*map(set, parts)))
-        if seeds:
-            found[data] = np.array([[part[seed] for seed in seeds] for part in parts])
+        parts = [{row.cell.seed: row.scores[0] for row in rows.get(data, [])} for rows in lines]
+        if seeds := sorted(set.intersection(*map(set, parts))):
+            found.append(np.array([[part[seed] for seed in seeds] for part in parts]))
     if not found:
         return None
 
@@ -200,13 +190,12 @@ def split(board: Board, agent: str) -> Split | None:
         return np.array([100.0 - truth, truth - release, release - guess])
 
     rng = np.random.default_rng(0)
-    draws = [
-        parts_of([cells[:, rng.integers(cells.shape[1], size=cells.shape[1])] for cells in found.values()])
+    draws = np.array([
+        parts_of([cells[:, rng.integers(cells.shape[1], size=cells.shape[1])] for cells in found])
         for _ in range(RESAMPLES)
-    ]
-    value = parts_of(list(found.values()))
-    three = [around(float(value[i]), np.array(draws)[:, i]) for i in range(3)]
-    return Split(three[0], three[1], three[2], sum(cells.shape[1] for cells in found.values()))
+    ])  # fmt: skip
+    three = [around(float(value), draws[:, i]) for i, value in enumerate(parts_of(found))]
+    return Split(three[0], three[1], three[2], sum(cells.shape[1] for cells in found))
 
 
 def telling(board: Board) -> list[Entry]:
@@ -220,23 +209,12 @@ def by_scenario(board: Board, track: str) -> Table:
     columns = {entry: board.scores(entry) for entry in telling(board) if entry.track == track}
     columns = {entry: of for entry, of in columns.items() if len(of) == len(board.scenarios)}
     rows = [[name, *(f"{interval(of[name]).value:.1f}" for of in columns.values())] for name in board.scenarios]
-    return ["scenario", *map(_with_source, columns)], rows
-
-
-def _with_source(entry: Entry) -> str:
-    truth = entry.track == PRIVATE and entry.knows == "the truth"
-    terms = (entry.privacy or "").partition("epsilon=")[2]
-    epsilon = f", ε = {terms.partition(',')[0]}" if terms else ""
-    return f"{title(entry)}{' on the truth' if truth else epsilon}"
+    return ["scenario", *(entry.source for entry in columns)], rows
 
 
 def profiles(board: Board) -> Table:
     """Return the per cent of all runs on all instances above each threshold."""
-    rows = [
-        [_with_source(entry), entry.track,
-         *(f"{100 * share:.0f}" for share in performance_profile(board.scores(entry), THRESHOLDS))]
-        for entry in telling(board)
-    ]  # fmt: skip
+    rows = [[one.source, one.track, *profile_text(board.scores(one), THRESHOLDS)] for one in telling(board)]
     return ["agent", "track", *(f"> {threshold}" for threshold in THRESHOLDS)], rows
 
 
@@ -244,14 +222,12 @@ def improvement(board: Board) -> Table:
     """How probably PPO scores above each other line of its track, on the scenarios that both have."""
     rows = []
     for entry in board.ranked():
-        ppo = board.find("ppo", entry.track, None if entry.track == OPEN else release_by("adaptive"))
+        ppo = board.scores(board.find("ppo", entry.track, None if entry.track == OPEN else release_by("adaptive")))
         other = board.scores(entry)
         common = {name for name in ppo if name in other and ppo[name].shape[1] == other[name].shape[1]}
-        if entry.agent == "ppo" or not common:
-            continue
-        chance = probability_of_improvement({n: ppo[n] for n in common}, {n: other[n] for n in common})
-        low, value, high = (f"{100 * x:.0f}" for x in (chance.low, chance.value, chance.high))
-        rows.append([_with_source(entry), entry.track, f"{value} % [{low}, {high}]", str(len(common))])
+        if entry.agent != "ppo" and common:
+            chance = probability_of_improvement({n: ppo[n] for n in common}, {n: other[n] for n in common})
+            rows.append([entry.source, entry.track, chance_text(chance), str(len(common))])
     return ["against", "track", "PPO scores above", "scenarios"], rows
 
 
@@ -259,12 +235,11 @@ def curves(board: Board) -> Table:
     """Scores along the way, where an agent is trained: the median over the cells of a line."""
     rows = []
     for entry in board.ranked():
-        several = [row.curve for rows in board.lines[entry].values() for row in rows if len(row.curve) > 2]
+        several = [row.curve for row in board.all(entry) if len(row.curve) > 2]
         if several:
-            shortest = min(map(len, several))
-            picks = sorted({round(x) for x in np.linspace(0, shortest - 1, 6)})
+            picks = sorted({round(x) for x in np.linspace(0, min(map(len, several)) - 1, 6)})
             said = [f"{np.median([curve[i][1] for curve in several]):.0f} at {several[0][i][0]:,}" for i in picks]
-            rows.append([_with_source(entry), entry.track, "; ".join(said)])
+            rows.append([entry.source, entry.track, "; ".join(said)])
     return ["agent", "track", "median score at steps"], rows
 
 
@@ -276,9 +251,8 @@ def noise(model: EnsembleModel, episodes: int = 2000, seed: int = 0) -> float:
     if model.context is not None:
         chances = np.broadcast_to(model.context.start, (episodes, model.n_contexts))
         for t in range(horizon + 1):
-            contexts[:, t] = (np.cumsum(chances, axis=1) < rng.random((episodes, 1))).sum(axis=1).clip(
-                0, model.n_contexts - 1
-            )  # fmt: skip
+            passed = (np.cumsum(chances, axis=1) < rng.random((episodes, 1))).sum(axis=1)
+            contexts[:, t] = passed.clip(0, model.n_contexts - 1)
             if t < horizon:
                 chances = model.context.moves(t)[contexts[:, t]]
     states = rng.choice(model.n_states, episodes, p=model.initial)
@@ -294,24 +268,6 @@ def noises(names: Sequence[str]) -> dict[str, float]:
     return {name: round(float(np.mean(list(map(noise, several)))), 3) for name, several in models.items()}
 
 
-def hardness(board: Board, noises: Mapping[str, float]) -> dict[str, dict[str, float]]:
-    """Return the measures of each scenario in points, and PPO's shortfall; NaN where a row is missing."""
-    ppo, found = board.find("ppo", OPEN), {}
-    for name in board.scenarios:
-
-        def short(scores: Scores, name: str = name) -> float:
-            return 100.0 - interquartile_mean(scores[name][:, :CELLS]) if name in scores else math.nan
-
-        found[name] = {
-            "feedback": short(board.find("open-loop", BOUNDS)),
-            "memory or shares": short(board.find("blind", BOUNDS)),
-            "data": short(board.find("without-data", OPEN)),
-            "noise": noises.get(name, math.nan),
-            "PPO's shortfall": 100.0 - interval(ppo[name]).value if name in ppo else math.nan,
-        }
-    return found
-
-
 def correlation(measure: Sequence[float], shortfall: Sequence[float]) -> str:
     """Return Spearman's rank correlation with its 95 % interval (Fisher's transformation), or why there is none."""
     pairs = np.array([pair for pair in zip(measure, shortfall, strict=True) if np.isfinite(pair).all()])
@@ -324,39 +280,44 @@ def correlation(measure: Sequence[float], shortfall: Sequence[float]) -> str:
 
 
 def hard(board: Board, noises: Mapping[str, float]) -> Table:
-    """One line for each scenario with what makes it hard, and the correlations with PPO's shortfall."""
-    found = hardness(board, noises)
-    names = [*MEASURES, "PPO's shortfall"]
-    rows = [[name, *("–" if math.isnan(of[m]) else f"{of[m]:.1f}" for m in names)] for name, of in found.items()]
-    shortfall = [of["PPO's shortfall"] for of in found.values()]
-    said = [correlation([of[m] for of in found.values()], shortfall) for m in MEASURES]
-    return ["scenario", *names], [*rows, ["Spearman's ρ with the shortfall", *said, ""]]
+    """One line for each scenario with what makes it hard in points, and the correlations with PPO's shortfall."""
+
+    def short(agent: str, track: str) -> list[float]:
+        scores = board.scores(board.find(agent, track))
+        means = (interquartile_mean(scores[n][:, :CELLS]) if n in scores else math.nan for n in board.scenarios)
+        return [100.0 - mean for mean in means]
+
+    columns = [short("open-loop", BOUNDS), short("blind", BOUNDS), short("without-data", OPEN)]
+    columns.append([noises.get(name, math.nan) for name in board.scenarios])
+    ppo = board.scores(board.find("ppo", OPEN))
+    shortfall = [100.0 - interval(ppo[name]).value if name in ppo else math.nan for name in board.scenarios]
+    shown = zip(board.scenarios, *columns, shortfall, strict=True)
+    rows = [[name, *(number_text(value, 1) for value in values)] for name, *values in shown]
+    said = [correlation(column, shortfall) for column in columns]
+    return ["scenario", *MEASURES, "PPO's shortfall"], [*rows, ["Spearman's ρ with the shortfall", *said, ""]]
+
+
+def _first(board: Board, data: str, agent: str, track: str, action: str | None = None) -> str:
+    """Return the score of the first three seeds of an agent on a problem."""
+    rows = board.by_data(board.find(agent, track, None, action)).get(data, [])
+    return str(interval([row.scores for row in rows[:3]])) if rows else "–"
 
 
 def representation(board: Board) -> Table:
     """Scores of PPO by action mode, open track, first three seeds."""
-    rows = []
-    for name in STUDIED:
-        line = [name]
-        for mode in ("price", "signals", "tilt"):
-            agent, track = ("ppo", OPEN) if mode == "signals" else (f"ppo, {mode}", STUDY)
-            scores = board.find(agent, track, None, mode).get(name)
-            line.append("–" if scores is None else str(interval(scores[:3])))
-        rows.append(line)
-    return ["scenario", "price", "signals", "tilt"], rows
+    modes = {"price": ("ppo, price", STUDY), "signals": ("ppo", OPEN), "tilt": ("ppo, tilt", STUDY)}
+    rows = [
+        [name, *(_first(board, name, agent, track, mode) for mode, (agent, track) in modes.items())]
+        for name in leaderboard.STUDIED
+    ]
+    return ["scenario", *modes], rows
 
 
 def memory(board: Board) -> Table:
     """Show what remembering is worth where part of the context is hidden, beside a twin that hides nothing."""
-    rows = []
-    for scenario in TWINS:
-        for data, track in ((scenario, OPEN), (f"{scenario} (twin)", STUDY)):
-            line = [data]
-            for agent in ("ppo", "recurrent-ppo"):
-                several = [rows[data] for entry, rows in board.lines.items()
-                           if (entry.agent, entry.track) == (agent, track) and data in rows]  # fmt: skip
-                line.append(str(interval([row.scores for row in several[0][:3]])) if several else "–")
-            rows.append(line)
+    problems = [pair for name in leaderboard.TWINS for pair in ((name, OPEN), (f"{name} (twin)", STUDY))]
+    rows = [[data, *(_first(board, data, agent, track) for agent in ("ppo", "recurrent-ppo"))]
+            for data, track in problems]  # fmt: skip
     return ["problem", "PPO", "RecurrentPPO"], rows
 
 
@@ -364,14 +325,12 @@ def memory(board: Board) -> Table:
 def sentences(board: Board) -> list[str]:
     """Say what learning costs, what privacy costs and what data are worth: computed, or why they cannot be."""
     plan, ppo = split(board, "standard"), split(board, "ppo")
-    said = []
-    if ppo is None:
-        said.append("**Learning**: PPO has not yet run on the truth, on a release and on the guess of one instance.")
-    else:
-        said.append(
+    said = ["**Learning**: PPO has not yet run on the truth, on a release and on the guess of one instance."]
+    if ppo is not None:
+        said = [
             f"**Learning** costs {ppo.learning} points: the distance to the optimum of a PPO trained on the true "
             f"behaviour of the instance that it plays ({ppo.cells} cells)."
-        )
+        ]
     both = [(who, of) for who, of in (("the planner", plan), ("PPO", ppo)) if of is not None]
     if both:
         cost = " and ".join(f"{of.privacy} points for {who}" for who, of in both)
@@ -384,7 +343,7 @@ def sentences(board: Board) -> list[str]:
 def missing(board: Board) -> str:
     """Say how many cells are missing, by agent."""
     there = {row.cell.key for row in board.rows}
-    gone = Counter(entry_of(cell).agent for cell in board.planned if cell.key not in there)
+    gone = Counter(Entry.of(cell).agent for cell in board.planned if cell.key not in there)
     if not gone:
         return "No cell of the protocol is missing."
     agents = ", ".join(f"`{agent}` {count}" for agent, count in gone.most_common())
@@ -410,13 +369,13 @@ def figure(board: Board, path: Path) -> Path:
             axes.plot([low, high], [y, y], color=color, lw=2)
             axes.plot(value, y, "o", color=color, mfc=color if board.whole(entry) else "white", ms=4.5)
         for number, (agent, name) in enumerate(BOUND_NAMES.items()):
-            if scores := board.find(agent, BOUNDS):
+            if scores := board.scores(board.find(agent, BOUNDS)):
                 x = pooled_interval(scores).value
                 axes.axvline(x, color=GREY, ls=[":", "--", "-."][number], lw=1)
                 axes.text(
                     x, len(entries) - 0.3, f"{name} ", rotation=90, ha="center", va="bottom", color=GREY, size=6.5
                 )
-        labels = [f"{_with_source(entry)} ({entry.track})" for entry in entries]
+        labels = [f"{entry.source} ({entry.track})" for entry in entries]
         axes.set(yticks=range(len(entries)), yticklabels=labels, xlim=(LEFT, 102), ylim=(-0.7, len(entries) - 0.3))
         axes.set_xlabel("score: 0 = uncontrolled, 100 = optimum (open circle: cells are missing)")
         save(picture, path, dpi=110)
@@ -431,17 +390,14 @@ def show(board: Board) -> None:
 
 def studies(board: Board, noises: Mapping[str, float]) -> list[str]:
     """Return what explains PPO's scores, as far as its rows are there."""
-    if not board.find("ppo", OPEN):
+    if board.find("ppo", OPEN) is None:
         return []
-    return [
-        "## Why a task is hard",
-        HARD,
-        markdown(*hard(board, noises)).strip(),
-        "PPO by action mode, open track, three seeds:",
-        markdown(*representation(board)).strip(),
-        "A problem that hides part of the context, and its twin that hides nothing:",
-        markdown(*memory(board)).strip(),
+    parts = [
+        ("", hard(board, noises)),
+        ("PPO by action mode, open track, three seeds:", representation(board)),
+        ("A problem that hides part of the context, and its twin that hides nothing:", memory(board)),
     ]
+    return ["## Why a task is hard", HARD, *(text for words, made in parts for text in (words, _table(made)))]
 
 
 def page(board: Board, content: Mapping[str, Any]) -> str:
@@ -452,30 +408,48 @@ def page(board: Board, content: Mapping[str, Any]) -> str:
         "# Leaderboard",
         INTRO,
         f"![Scores by agent on both tracks, with 95 % intervals; vertical lines are bounds]({FIGURE})",
-        markdown(*overall(board)).strip(),
+        _table(overall(board)),
         "\n".join(f"- {words}" for words in sentences(board)),
         NOTES,
         "## Missing cells",
-        missing(board),
+        filled(missing(board)),
         "## Scenarios",
         "Open track:",
-        markdown(*by_scenario(board, OPEN)).strip(),
+        _table(by_scenario(board, OPEN)),
         "Private track, agents that played all scenarios:",
-        markdown(*by_scenario(board, PRIVATE)).strip(),
+        _table(by_scenario(board, PRIVATE)),
         *studies(board, content.get("noise", {})),
         "## Performance profiles",
         "Percentage of all runs on all instances that score above a threshold.",
-        markdown(*profiles(board)).strip(),
-        *_section("Probability of improvement", improvement(board)),
-        *_section("Learning curves", curves(board)),
+        _table(profiles(board)),
+        "## Probability of improvement",
+        _table(improvement(board)),
+        "## Learning curves",
+        _table(curves(board)),
         "## Compute",
         f"{spent:,.0f} core-seconds for {len(board.rows):,} rows; the limit for the whole protocol is {BUDGET:,}.",
         "## How to reproduce this page",
-        f"`{content['command']}` with {software}. SHA-256 of all rows: `{content['digest'][:16]}…`. The package "
-        "contains every row with its settings, seed, scores, time and digest: `experiments/leaderboard.json`.",
+        filled(
+            f"`{content['command']}` with {software}. SHA-256 of all rows: `{content['digest'][:16]}…`. The package "
+            "contains every row with its settings, seed, scores, time and digest: `experiments/leaderboard.json`."
+        ),
         SUBMIT.strip(),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def write_page(path: Path, board: Board, content: Mapping[str, Any], store: Store | None = None) -> None:
+    """Write the page, its figure and the agents that a store holds beside it."""
+    text = page(board, content)
+    figure(board, path.parent / FIGURE)
+    if store is not None:
+        write_agents(path.parent / "agents", board, store)
+    with atomic_write(path) as stream:
+        stream.write(text)
+
+
+def _table(made: Table) -> str:
+    return markdown(*made).strip() if made[1] else "Not computed yet."
 
 
 # ------------------------------------------------------------------ trained agents
@@ -523,21 +497,6 @@ agents learned on the training instances, *truth* and *release* agents on test i
 card; its command reproduces the score. Load an agent with `dp_ensemble_env.agents.loading.load_agent`.
 
 """
-
-
-def _section(heading: str, made: Table) -> list[str]:
-    return [f"## {heading}", markdown(*made).strip() if made[1] else "Not computed yet."]
-
-
-def write_page(path: Path, board: Board, content: Mapping[str, Any], store: Store | None = None) -> None:
-    """Write the page, its figure and the agents that a store holds beside it."""
-    text = page(board, content)
-    figure(board, path.parent / FIGURE)
-    if store is not None:
-        write_agents(path.parent / "agents", board, store)
-    with atomic_write(path) as stream:
-        stream.write(text)
-
 
 INTRO = """
 A score is 0 for uncontrolled loads and 100 for the exact optimum of the instance played. **Open track**: an

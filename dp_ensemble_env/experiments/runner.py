@@ -15,10 +15,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import inspect
 import json
 import math
-import platform
 import resource
 import socket
 import tempfile
@@ -26,20 +24,18 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from importlib import metadata
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import dp_ensemble_env
 from dp_ensemble_env import scenarios
-from dp_ensemble_env.agents import Agent, agent_kind, evaluate, make_agent, register_agent
+from dp_ensemble_env.agents import Agent, agent_kind, evaluate, make_agent
 from dp_ensemble_env.control.policies import POLICIES
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.experiments.deployment import price_of, score_without_data
-from dp_ensemble_env.experiments.submission import RemoteAgent
+from dp_ensemble_env.experiments.submission import RemoteAgent, bring
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy.release import Release
 from dp_ensemble_env.reporting.provenance import versions
@@ -64,8 +60,6 @@ PUBLIC = ("uncontrolled", "ad-hoc", "myopic", "without-data")
 HINDSIGHT = ("open-loop", "blind", "best-price")
 #: Policies that expect noise of a given k.
 NOISE_AWARE = tuple(name for name in POLICIES if name != "standard")
-#: Libraries whose versions are noted with every row.
-LIBRARIES = ("numpy", "scipy", "numba", "gymnasium", "torch", "stable-baselines3", "sb3-contrib")
 
 
 def digest_of(content: Any) -> str:
@@ -77,49 +71,26 @@ def digest_of(content: Any) -> str:
 # ------------------------------------------------------------------ cells and rows
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Cell:
-    """What decides a result, and two names for tables.
+    """What decides a result, and names for tables."""
 
-    Attributes
-    ----------
-    problem : mapping
-        A scenario with its version and overrides, or the digest of a meter file and the settings it is read with.
-    split, instances
-        The instances that the agent is scored on.
-    agent, settings, steps
-        Name and settings for `make_agent`; for a learner the hyper-parameters in force and the steps it may take.
-    training : int
-        The agent is made once, on so many training instances; 0: anew on each instance that it is scored on.
-    action, population
-        See `EnsembleEnv`.
-    privacy : str or None
-        The mechanism whose releases it is made on; None for the true behaviour.
-    episodes : int or None
-        Episodes of each score where chance plays a part.
-    seed : int
-    code : str or None
-        SHA-256 of the file that brought the agent, the scenario, the mechanism or the action mode.
-    version : str
-        Version of this package.
-    data, label : str
-        Names of the problem and of the agent in tables; no part of the key.
-    keep : bool
-        Whether to keep the policy of a learner, too; no part of the key.
-    """
-
+    #: A scenario with its version and overrides, or the digest of a meter file and the settings it is read with.
     problem: Mapping[str, Any]
     agent: str
     split: str = "train"
-    instances: tuple[int, ...] = (0,)
+    instances: tuple[int, ...] = (0,)  #: that the agent is scored on
+    #: Of `make_agent`; for a learner the hyper-parameters in force, and the steps it may take.
     settings: Mapping[str, Any] = field(default_factory=dict)
     steps: int | None = None
+    #: The agent is made once, on so many training instances; 0: anew on each instance that it is scored on.
     training: int = 0
     action: str = "tilt"
     population: str | int = "mean-field"
-    privacy: str | None = None
-    episodes: int | None = None
+    privacy: str | None = None  #: the mechanism whose releases it is made on; None for the true behaviour
+    episodes: int | None = None  #: of each score where chance plays a part
     seed: int = 0
-    code: str | None = None
+    code: str | None = None  #: SHA-256 of the file that brought the agent, the scenario, the mechanism or the mode
     version: str = field(default_factory=lambda: dp_ensemble_env.__version__)
+    #: No part of the key: names of the problem and of the agent in tables, and whether to keep a learner's policy.
     data: str = ""
     label: str = ""
     keep: bool = False
@@ -153,38 +124,20 @@ def scenario_problem(name: str, **overrides: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Row:
-    """A cell and what came of it.
-
-    Attributes
-    ----------
-    cell : Cell
-    deployed : tuple of Outcome
-        On the true behaviour, one for each instance; of several, and of test instances, only the scores are kept.
-    made : tuple of Outcome
-        Where the agent was made: on the releases, or on the training instances. Empty if that is where it is deployed.
-    without_data : tuple of float
-        Scores of the plan without data beside it.
-    epsilon : float
-        Of one release at δ = 1e-6; infinity without a guarantee, as on the truth.
-    curve : tuple of (int, float)
-        Steps and scores along a training.
-    compute : mapping
-        Steps taken, seconds, processor seconds, peak memory, machine, software: what may differ from run to run.
-    error : mapping or None
-        Type, message and traceback of a failure.
-    policy : bytes or None
-        The file of a learner's policy, where the cell keeps it; no part of the result.
-    """
+    """A cell and what came of it."""
 
     cell: Cell
+    #: On the true behaviour, one for each instance; of several, and of test instances, only the scores are kept.
     deployed: tuple[Outcome, ...] = ()
+    #: Where the agent was made: on the releases, or on the training instances. Empty if that is where it is deployed.
     made: tuple[Outcome, ...] = ()
-    without_data: tuple[float, ...] = ()
-    epsilon: float = math.inf
-    curve: tuple[tuple[int, float], ...] = ()
+    without_data: tuple[float, ...] = ()  #: scores of the plan without data beside it
+    epsilon: float = math.inf  #: of one release at δ = 1e-6; infinity without a guarantee, as on the truth
+    curve: tuple[tuple[int, float], ...] = ()  #: steps and scores along a training
+    #: Steps, seconds, processor seconds, peak memory, machine, software: what may differ from run to run.
     compute: dict[str, Any] = field(default_factory=dict)
-    error: Mapping[str, Any] | None = None
-    policy: bytes | None = field(default=None, repr=False)
+    error: Mapping[str, Any] | None = None  #: type, message and traceback of a failure
+    policy: bytes | None = field(default=None, repr=False)  #: a learner's file where it is kept; no part of the result
 
     @property
     def scores(self) -> list[float]:
@@ -264,23 +217,14 @@ def _rounded(value: Any) -> Any:
 # ------------------------------------------------------------------ computing
 @dataclass(frozen=True, eq=False)
 class Supplies:
-    """What cells need beyond themselves.
+    """What cells need beyond themselves."""
 
-    Attributes
-    ----------
-    models : mapping of str to EnsembleModel
-        Models that cannot be made from a cell alone, such as that of a meter file, by `model_key`.
-    code : mapping of str to str
-        Texts of files that bring agents, scenarios and the like, by their names.
-    news : callable, optional
-        ``news(step, steps, score)``: hears how a training goes, where cells are computed in this process.
-    apart : mapping of str to str
-        Texts of files that are agents and run in a process of their own, by the agents' names.
-    """
-
+    #: Models that cannot be made from a cell alone, such as that of a meter file, by `model_key`.
     models: Mapping[str, EnsembleModel] = field(default_factory=dict)
-    code: Mapping[str, str] = field(default_factory=dict)
+    code: Mapping[str, str] = field(default_factory=dict)  #: files that bring agents, scenarios and such: name and text
+    #: ``news(step, steps, score)`` hears how a training goes, where cells are computed in this process.
     news: Callable[[int, int, float], None] | None = None
+    #: Texts of files that are agents and run in a process of their own, by the agents' names.
     apart: Mapping[str, str] = field(default_factory=dict)
 
     def model(self, cell: Cell, instance: int, split: str) -> EnsembleModel:
@@ -300,14 +244,9 @@ def _scenario_model(problem: str, instance: int, split: str) -> EnsembleModel:
     return scenarios.make(content["scenario"], instance=instance, split=split, **content["overrides"])
 
 
-@functools.lru_cache(maxsize=4)
-def _release(spec: str, model: EnsembleModel, seed: int) -> Release:
-    return draw_release(spec, model, seed)
-
-
-@functools.lru_cache(maxsize=20)
-def _without_data(model: EnsembleModel) -> float:
-    return score_without_data(model)
+_release = functools.lru_cache(maxsize=4)(draw_release)
+_without_data = functools.lru_cache(maxsize=20)(score_without_data)
+_installed_plugins = functools.cache(plugins.load_entry_points)
 
 
 def compute(cell: Cell, supplies: Supplies) -> Row:
@@ -327,7 +266,7 @@ def compute(cell: Cell, supplies: Supplies) -> Row:
         error = failure(problem)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # of the process so far
     used = {"seconds": round(time.perf_counter() - started, 3), "cpu_seconds": round(time.process_time() - busy, 3)}
-    where = {"peak_mb": round(peak), "host": socket.gethostname(), "node": None, "software": software()}
+    where = {"peak_mb": round(peak), "host": socket.gethostname(), "node": None, "software": versions()}
     row = Row(cell=cell, **result, compute={"steps": steps, **used, **where}, error=error)
     if row.error is not None:
         return row
@@ -384,18 +323,12 @@ def _scores(cell: Cell, supplies: Supplies, left: contextlib.ExitStack) -> tuple
         beside.append(_without_data(truth))
     if not all(math.isfinite(outcome.score) for outcome in deployed):
         raise ValueError("nothing can be gained in this problem, so there is no score; choose another event.")
-    scores: dict[str, Any] = {
-        "deployed": tuple(deployed),
-        "made": tuple(made),
-        "without_data": tuple(beside),
-        "policy": None,
-    }
+    scores: dict[str, Any] = {"deployed": tuple(deployed), "made": tuple(made), "without_data": tuple(beside)}
     if cell.keep and hasattr(agent, "save"):
         scores["policy"] = _file_of(agent)
-    curve = tuple((int(steps), float(value)) for steps, value in getattr(agent, "curve", ()))
+    scores["curve"] = tuple((int(steps), float(value)) for steps, value in getattr(agent, "curve", ()))
     steps = getattr(agent, "steps", None)
-    epsilon = max(prices[1:] or prices)
-    return {**scores, "epsilon": epsilon, "curve": curve}, None if steps is None else int(steps)
+    return {**scores, "epsilon": max(prices[1:] or prices)}, None if steps is None else int(steps)
 
 
 def _file_of(agent: Any) -> bytes:
@@ -423,49 +356,6 @@ def seed_matters(name: str, privacy: str | None) -> bool:
     if privacy is not None or name in POLICIES:
         return privacy is not None or name == "average-sampled"
     return agent_kind(name).learns or agent_kind(name).takes("seed")
-
-
-def bring(source: str, name: str) -> frozenset[str]:
-    """Run a stranger's file, and return the names of what it brings.
-
-    The file registers what it brings, or it is an agent itself: it has ``predict``, or ``make(env)`` or
-    ``make(env, seed)`` that returns an agent. Such an agent is called by the name of its file.
-    """
-    plugin = plugins.load_source(source.encode(), name)
-    maker = getattr(plugin.module, "make", None)
-    if plugin.names or not (callable(maker) or callable(getattr(plugin.module, "predict", None))):
-        return plugin.names
-    seeded = callable(maker) and "seed" in inspect.signature(maker).parameters
-    register_agent(name)(functools.partial(_submitted_with_seed if seeded else _submitted, plugin.module))
-    return frozenset({name})
-
-
-@functools.cache
-def _installed_plugins() -> tuple[str, ...]:
-    return plugins.load_entry_points()
-
-
-def _submitted(module: ModuleType, env: EnsembleEnv, **settings: Any) -> Agent:
-    if not callable(getattr(module, "make", None)):
-        return module  # type: ignore[return-value]
-    agent: Agent = module.make(env, **settings)
-    if not callable(getattr(agent, "predict", None)):
-        raise ValueError("make(env) of the file returned something without predict; return an agent.")
-    return agent
-
-
-def _submitted_with_seed(module: ModuleType, env: EnsembleEnv, seed: int = 0) -> Agent:
-    return _submitted(module, env, seed=seed)
-
-
-@functools.cache
-def software() -> dict[str, str]:
-    """Return the versions that a cell is computed with."""
-    known = {"python": platform.python_version()}
-    for name in LIBRARIES:
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            known[name] = metadata.version(name)
-    return known
 
 
 # ------------------------------------------------------------------ keeping and running

@@ -9,6 +9,7 @@ the plan without data and the ε that it cost.
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from dp_ensemble_env.experiments.runner import Cell, Row
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.reporting.charts import COLORS, Chart, Series, hours, power_chart
 from dp_ensemble_env.reporting.page import OWNER_WORDS, Page
-from dp_ensemble_env.reporting.tables import write_csv
+from dp_ensemble_env.reporting.tables import number_text, write_csv
 from dp_ensemble_env.tools.console import table
 
 Scores = dict[str, NDArray[np.float64]]
@@ -73,19 +74,16 @@ def show_privacy(spec: str | None) -> str:
 
 def line_names(cells: Sequence[Cell]) -> dict[str, str]:
     """Return a name for the line of each cell, by key: the agent, and what tells it from other lines of that agent."""
-    labels = {cell.key: cell.label or cell.agent for cell in cells}
-    varying: dict[str, set[str]] = {}
-    for part in ("action", "population"):
-        values: dict[str, set[Any]] = {}
-        for cell in cells:
-            values.setdefault(labels[cell.key], set()).add(getattr(cell, part))
-        for label, several in values.items():
-            varying.setdefault(label, set()).update({part} if len(several) > 1 else ())
+    actions: dict[str, set[str]] = {}
+    populations: dict[str, set[str]] = {}
+    for cell in cells:
+        actions.setdefault(cell.label or cell.agent, set()).add(cell.action)
+        populations.setdefault(cell.label or cell.agent, set()).add(str(cell.population))
     names = {}
     for cell in cells:
-        label = labels[cell.key]
-        parts = [label, *([cell.action] if "action" in varying[label] or cell.steps is not None else [])]
-        parts += [str(cell.population)] if "population" in varying[label] else []
+        parts = [label := cell.label or cell.agent]
+        parts += [cell.action] if len(actions[label]) > 1 or cell.steps is not None else []
+        parts += [str(cell.population)] if len(populations[label]) > 1 else []
         parts += [show_privacy(cell.privacy)] if cell.privacy is not None else []
         names[cell.key] = ", ".join(parts)
     return names
@@ -151,11 +149,15 @@ def show_epsilon(value: float) -> str:
     return "∞" if math.isinf(value) else f"{value:.3g}"
 
 
-def _number(value: float, digits: int = 1) -> str:
-    """Write a number without a minus before a zero; a dash for none."""
-    if math.isnan(value):
-        return "–"
-    return f"{0.0 if abs(value) < 0.5 * 10.0**-digits else value:,.{digits}f}"
+def profile_text(scores: Scores, thresholds: Sequence[float]) -> list[str]:
+    """Return the per cent of all runs on all instances that score above each threshold."""
+    return [f"{100 * share:.0f}" for share in performance_profile(scores, thresholds)]
+
+
+def chance_text(chance: Interval) -> str:
+    """Write a probability in per cent, with its interval if it has a width."""
+    low, value, high = (f"{100 * x:.0f}" for x in (chance.low, chance.value, chance.high))
+    return f"{value} %" if low == value == high else f"{value} % [{low}, {high}]"
 
 
 # ------------------------------------------------------------------ tables
@@ -168,9 +170,14 @@ def overall(standings: Standings) -> Table:
         knows = standings.knows(agent)
         partly = "" if standings.whole(agent) else f" ({len(of)} of {len(standings.problems)})"
         beside = pooled_interval(standings.of(agent, "without_data")).value
-        line = ["" if knows == before else knows, f"{agent}{partly}", str(standings.overall(agent)), _number(beside)]
+        line = [
+            "" if knows == before else knows,
+            f"{agent}{partly}",
+            str(standings.overall(agent)),
+            number_text(beside, 1),
+        ]
         line += [standings.epsilon(agent), str(max(map(len, of.values())))]
-        line += ["–" if steps is None else f"{steps:,.0f}", _number(standings.total(agent, "cpu_seconds") or 0, 0)]
+        line += ["–" if steps is None else f"{steps:,.0f}", number_text(standings.total(agent, "cpu_seconds") or 0, 0)]
         rows.append(line)
         before = knows
     return ["made with", "agent", "score", "without data", "ε", "seeds", "steps", "CPU s"], rows
@@ -184,8 +191,8 @@ def by_problem(standings: Standings) -> Table:
     }
     rows = []
     for name in standings.problems:
-        line = [_number(interval(of[name]).value) if name in of else "–" for of in matrices.values()]
-        rows.append([name, _number(interval(beside[name]).value), *line])
+        line = [number_text(interval(of[name]).value, 1) if name in of else "–" for of in matrices.values()]
+        rows.append([name, number_text(interval(beside[name]).value, 1), *line])
     return ["problem", "without data", *standings.agents], rows
 
 
@@ -198,19 +205,16 @@ def releases(standings: Standings) -> Table:
         for name, matrix in standings.of(agent).items():
             made = [outcome.score for row in standings.rows[agent][name] for outcome in row.made]
             beside = interval(standings.of(agent, "without_data")[name]).value
-            line = [_number(interval(matrix).value), _number(beside), standings.epsilon(agent, name)]
+            line = [number_text(interval(matrix).value, 1), number_text(beside, 1), standings.epsilon(agent, name)]
             which = [name] if len(standings.problems) > 1 else []
-            rows.append([agent, *which, *line, _number(interval([made]).value if made else math.nan)])
+            rows.append([agent, *which, *line, number_text(interval([made]).value if made else math.nan, 1)])
     which = ["problem"] if len(standings.problems) > 1 else []
     return ["agent", *which, "deployed", "without data", "ε", "on release"], rows
 
 
 def profiles(standings: Standings) -> Table:
     """One line for each agent, one column for each threshold."""
-    rows = []
-    for agent in standings.agents:
-        shares = performance_profile(standings.of(agent), THRESHOLDS)
-        rows.append([agent, *(f"{100 * share:.0f}" for share in shares)])
+    rows = [[agent, *profile_text(standings.of(agent), THRESHOLDS)] for agent in standings.agents]
     return ["agent", *(f"> {threshold}" for threshold in THRESHOLDS)], rows
 
 
@@ -228,9 +232,7 @@ def _chance(standings: Standings, agent: str, other: str) -> str:
     one, two = standings.of(agent), standings.of(other)
     if not set(one) & set(two):
         return "–"
-    chance = probability_of_improvement(one, two)
-    low, value, high = (f"{100 * x:.0f}" for x in (chance.low, chance.value, chance.high))
-    return f"{value} %" if low == value == high else f"{value} % [{low}, {high}]"
+    return chance_text(probability_of_improvement(one, two))
 
 
 def units(standings: Standings) -> Table:
@@ -240,7 +242,7 @@ def units(standings: Standings) -> Table:
         outcomes = [outcome for row in standings.all(agent) for outcome in row.deployed]
         digits = [0 if name.endswith("kwh") else 2 for name in UNITS]
         means = (np.mean([getattr(outcome, name) for outcome in outcomes]) for name in UNITS)
-        rows.append([agent, *map(_number, map(float, means), digits)])
+        rows.append([agent, *map(number_text, map(float, means), digits)])
     return ["agent", *UNITS.values()], rows
 
 
@@ -279,6 +281,11 @@ def markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Write a table in Markdown, numbers to the right."""
     marks = ["---", *("---:" for _ in headings[1:])]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in (headings, marks, *rows))
+
+
+def filled(text: str) -> str:
+    """Break a paragraph of a page in Markdown."""
+    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
 
 
 def write_rows(path: Path, rows: Sequence[Row]) -> Path:
@@ -378,21 +385,10 @@ def write_page(
     private: bool = False,
     suffix: str = "",
 ) -> Path:
-    """Write the page, and its pictures beside it; importing matplotlib.
+    """Write the page, and its pictures beside it, whose names end with `suffix`; importing matplotlib.
 
-    Parameters
-    ----------
-    path : path
-    standings : Standings
-    title : str
-    content : mapping
-        The results file: command, versions and digest.
-    model : EnsembleModel, optional
-        The problem, if there is one with one instance: its power over the event is drawn.
-    private : bool
-        Whether the page shows what only the owner of a meter should see.
-    suffix : str
-        Of the pictures' names.
+    `content` is the results file. The power over the event is drawn of a `model`, if there is one with one instance. A
+    `private` page shows what only the owner of a meter should see.
     """
     from dp_ensemble_env.reporting.plots import draw_chart
 

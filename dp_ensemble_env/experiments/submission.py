@@ -1,4 +1,4 @@
-"""A stranger's agent in a process of its own.
+"""Strangers' files: what they bring, and an agent of theirs in a process of its own.
 
 The process is sent what the agent may know, which is public models (of a private instance: its release and the fields
 that are declared public), and afterwards observations only. It never holds a true behaviour, so nothing that the file
@@ -8,6 +8,7 @@ does in its own process can find one. It answers with arrays and words, never wi
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import pickle
@@ -20,26 +21,43 @@ from typing import IO, Any
 
 import numpy as np
 
-from dp_ensemble_env.agents.base import Agent
+from dp_ensemble_env.agents import Agent, agent_kind, agent_names, make_agent, register_agent
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
+from dp_ensemble_env.tools import plugins
 
 
+def bring(source: str, name: str) -> frozenset[str]:
+    """Run a stranger's file, and return the names of what it brings.
+
+    The file registers what it brings, or it is an agent itself: it has ``predict``, or ``make(env)`` or
+    ``make(env, seed)`` that returns an agent. Such an agent is called by the name of its file.
+    """
+    plugin = plugins.load_source(source.encode(), name)
+    make, predict = (getattr(plugin.module, word, None) for word in ("make", "predict"))
+    if plugin.names or not (callable(make) or callable(predict)):
+        return plugin.names
+
+    @functools.wraps(make if callable(make) else lambda env: None)  # whose settings it takes
+    def made(env: EnsembleEnv, **settings: Any) -> Any:
+        agent = make(env, **settings) if callable(make) else plugin.module
+        if not callable(getattr(agent, "predict", None)):
+            raise ValueError("make(env) of the file returned something without predict; return an agent.")
+        return agent
+
+    register_agent(name)(made)
+    return frozenset({name})
+
+
+# ------------------------------------------------------------------ in this process
 class SubmissionError(Exception):
     """The stranger's code failed, in its own words."""
 
 
 class RemoteAgent:
-    """The agent of a submitted file, which runs elsewhere.
+    """The agent of a submitted file, which runs elsewhere; only the public models of `env` leave.
 
-    Parameters
-    ----------
-    source, name : str
-        Text and name of the file.
-    env : EnsembleEnv, optional
-        Where the agent is made; only its public models leave. Without it the file's definitions are checked alone.
-    seed : int
-    code : mapping of str to str
-        Texts of other files that are run first: they bring the scenario or the action mode.
+    Without an environment the file's definitions are checked alone. `code` has texts of other files that are run first:
+    they bring the scenario or the action mode.
     """
 
     privacy = "that of the environment it was made in"
@@ -94,7 +112,7 @@ class RemoteAgent:
 
 
 def write(stream: IO[bytes], content: bytes) -> None:
-    """Write a message with its length."""
+    """Write a message after its length."""
     stream.write(struct.pack("<Q", len(content)) + content)
     stream.flush()
 
@@ -114,19 +132,15 @@ def _array(values: Any) -> bytes:
     array = np.ascontiguousarray(values)
     if array.dtype.kind not in "biuf":
         raise ValueError(f"predict returned {array.dtype}, not numbers")
-    head = json.dumps({"dtype": array.dtype.str, "shape": array.shape}).encode()
-    return len(head).to_bytes(4, "little") + head + array.tobytes()
+    return _headed({"dtype": array.dtype.str, "shape": array.shape}) + array.tobytes()
 
 
-def _words(error: BaseException) -> bytes:
-    head = json.dumps({"error": f"{type(error).__name__}: {' '.join(str(error).split())}"}).encode()
-    return len(head).to_bytes(4, "little") + head
+def _headed(head: dict[str, Any]) -> bytes:
+    text = json.dumps(head).encode()
+    return len(text).to_bytes(4, "little") + text
 
 
 def _make(task: dict[str, Any]) -> Agent | None:
-    from dp_ensemble_env.agents import agent_kind, agent_names, make_agent
-    from dp_ensemble_env.experiments.runner import bring
-
     for name, text in task["code"].items():
         bring(text, name)
     names = bring(task["source"], task["name"]) & set(agent_names())
@@ -160,7 +174,7 @@ def main() -> None:
                 answer, state = agent.predict(observation, None if fresh else state, begins, deterministic)
             reply = _array(answer)
         except Exception as error:
-            reply = _words(error)
+            reply = _headed({"error": f"{type(error).__name__}: {' '.join(str(error).split())}"})
         write(ours, reply)
 
 

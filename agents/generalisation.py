@@ -24,7 +24,7 @@ from dp_ensemble_env.agents.evaluation import evaluate
 from dp_ensemble_env.agents.statistics import Interval, difference, interval
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.reporting.tables import plain
-from dp_ensemble_env.tools.console import Monitor, Silent
+from dp_ensemble_env.tools.console import Monitor
 from dp_ensemble_env.tools.validation import check_choice, check_count
 
 FloatArray = NDArray[np.float64]
@@ -139,7 +139,7 @@ def evaluate_split(
     """
     check_choice(scenario, "scenario", scenarios.names())
     check_choice(split, "split", scenarios.SPLITS)
-    monitor = monitor or Silent()
+    monitor = monitor or Monitor()
     agents = list(agent) if isinstance(agent, Sequence) and not isinstance(agent, str) else [agent]
     if not agents:
         raise ValueError("there is no agent to evaluate; give at least one.")

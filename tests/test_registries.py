@@ -26,7 +26,7 @@ from dp_ensemble_env.privacy import (
     mechanisms,
 )
 from dp_ensemble_env.scenarios import Card
-from dp_ensemble_env.tools.plugins import load_source
+from dp_ensemble_env.tools.registry import load_source
 
 TITLES = {"mechanism": "A new mechanism", "scenario": "A new scenario", "basis": "A new action basis",
           "agent": "A new agent", "format": "A new meter format"}  # fmt: skip

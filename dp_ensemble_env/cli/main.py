@@ -109,7 +109,7 @@ def run(command: str, words: list[str]) -> int:
         options = importlib.import_module("dp_ensemble_env.cli.options")
         options.COMMAND_LINE.set(shlex.join([PROGRAM, *command.split(), *words]))
         files, words = imported(words)
-        importlib.import_module("dp_ensemble_env.tools.plugins").load_entry_points()
+        importlib.import_module("dp_ensemble_env.tools.registry").load_entry_points()
         compare = importlib.import_module("dp_ensemble_env.experiments.compare") if files else None
         options.BROUGHT.set(None if compare is None else compare.Brought.read(files))
         module = importlib.import_module(f"dp_ensemble_env.cli.{command.split()[0]}")

@@ -331,7 +331,7 @@ class Frontier:
     def run(self) -> int:
         """Measure, draw and write the frontier."""
         from dp_ensemble_env.experiments.studies import frontier
-        from dp_ensemble_env.reporting.privacy_plots import plot_frontier
+        from dp_ensemble_env.reporting.plots import plot_frontier
 
         importlib.import_module("matplotlib")  # learn of a missing extra before the work
         check_writable(self.output, folder=True)
@@ -392,7 +392,7 @@ class Regret(OnProblem):
         from dp_ensemble_env.envs import actions
         from dp_ensemble_env.experiments.studies import regret
         from dp_ensemble_env.privacy.simulation import simulated
-        from dp_ensemble_env.reporting.privacy_plots import plot_regrets
+        from dp_ensemble_env.reporting.plots import plot_regrets
 
         importlib.import_module("matplotlib")  # learn of a missing extra before the work
         check_choice(self.action, "--action", actions.names())

@@ -23,7 +23,7 @@ from dp_ensemble_env.chain.day import DAY, DayPath, TooFewSimilarDays, day_path,
 from dp_ensemble_env.chain.event import DemandResponseEvent, check_event_day
 from dp_ensemble_env.dispatch.plan import LEAST_SHARED, shared_days
 from dp_ensemble_env.scenarios.metered import DaySettings, left_out
-from dp_ensemble_env.tools.console import Monitor, Silent
+from dp_ensemble_env.tools.console import Monitor
 
 FloatArray = NDArray[np.float64]
 TimeArray = NDArray[np.datetime64]
@@ -144,7 +144,7 @@ def backtest(
     The test days are the latest that have what every method needs; unless `all_days`, days before the event. The
     `temperature` (stamps, degrees) of a test day stands for a perfect weather forecast.
     """
-    settings, monitor = settings or DaySettings(), monitor or Silent()
+    settings, monitor = settings or DaySettings(), monitor or Monitor()
     check_event_day(event, series.times, getattr(series, "source", ""))
     step = np.timedelta64(int(event.step_minutes) * 60, "s")
     stamps, kw, _ = resample(np.asarray(series.times, dtype="datetime64[s]"), np.asarray(series.kw), series.step, step)

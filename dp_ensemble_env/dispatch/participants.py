@@ -25,7 +25,7 @@ from dp_ensemble_env.meter.read import each_meter
 from dp_ensemble_env.meter.series import PowerSeries
 from dp_ensemble_env.scenarios.campus import HOLIDAYS, SUMMER, campus_aggregate, campus_building
 from dp_ensemble_env.scenarios.problem import ProblemSettings
-from dp_ensemble_env.tools.console import Monitor, Silent
+from dp_ensemble_env.tools.console import Monitor
 
 #: Endings of the files that are read from a folder.
 SITES = "sites.csv"
@@ -65,7 +65,7 @@ def participants(
     `dead` keeps dead meters: who takes part in a private plan must not depend on the readings. A `ValueError` says why
     none can be used.
     """
-    monitor = monitor or Silent()
+    monitor = monitor or Monitor()
     monitor.stage("reading")
     read: dict[str, Any] = {}
     refused: dict[str, str] = {}

@@ -24,7 +24,7 @@ from scipy.special import ndtri
 from dp_ensemble_env.chain.day import DayPath, half_width
 from dp_ensemble_env.control.policies import solve_standard
 from dp_ensemble_env.scenarios.metered import RESPONSE, MeteredDay, mean_power
-from dp_ensemble_env.tools.console import Monitor, Silent
+from dp_ensemble_env.tools.console import Monitor
 
 FloatArray = NDArray[np.float64]
 
@@ -127,7 +127,7 @@ def make_plan(
     With `target_kw`, the price is the one at which they shed so much on average together, instead of the event's
     incentive. `response` is what the penalties were calibrated to, for the report.
     """
-    monitor = monitor or Silent()
+    monitor = monitor or Monitor()
     first = next(iter(days.values()))
     price = float(first.event.incentive)
     if target_kw is not None:

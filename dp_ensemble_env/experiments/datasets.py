@@ -48,7 +48,7 @@ from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.reporting.score import start_values
 from dp_ensemble_env.reporting.tables import number_text
 from dp_ensemble_env.scenarios.problem import READING, Problem, ProblemSettings, draw_release
-from dp_ensemble_env.tools.console import Monitor, Silent
+from dp_ensemble_env.tools.console import Monitor
 from dp_ensemble_env.tools.validation import check_choice, check_count, check_in_range
 
 #: What makes an environment whose model is in the description as numbers.
@@ -455,7 +455,7 @@ def make_datasets(
     str
         The privacy of the data sets.
     """
-    monitor, ids = monitor or Silent(), target.ids(settings.kinds)
+    monitor, ids = monitor or Monitor(), target.ids(settings.kinds)
     env = make_env(problem, settings)
     core: Any = env.unwrapped
     privacy = NOT_PRIVATE if core.release is None else str(core.ledger.statement())

@@ -44,7 +44,7 @@ from dp_ensemble_env.envs.registration import ACTIONS
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.reporting.score import score, start_values
 from dp_ensemble_env.reporting.tables import plain
-from dp_ensemble_env.tools.console import Monitor, Silent
+from dp_ensemble_env.tools.console import Monitor
 from dp_ensemble_env.tools.files import atomic_write
 from dp_ensemble_env.tools.validation import check_positive
 
@@ -169,7 +169,7 @@ class Prober:
 
     def __init__(self, model: EnsembleModel, *, effort: float = 1.0, monitor: Monitor | None = None) -> None:
         self.model, self.returns = model, ExactReturn(model)
-        self.monitor = Silent() if monitor is None else monitor
+        self.monitor = Monitor() if monitor is None else monitor
         self.iterations = max(10, int(400 * check_positive(effort, "effort")))
         self.low, self.high = start_values(model)
         self.best = optimal_tilts(model)

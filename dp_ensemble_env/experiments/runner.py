@@ -41,7 +41,7 @@ from dp_ensemble_env.privacy.release import Release
 from dp_ensemble_env.reporting.provenance import versions
 from dp_ensemble_env.reporting.score import Outcome
 from dp_ensemble_env.scenarios.problem import draw_release
-from dp_ensemble_env.tools import plugins
+from dp_ensemble_env.tools import registry
 from dp_ensemble_env.tools.console import Progress
 from dp_ensemble_env.tools.files import atomic_write
 
@@ -246,7 +246,7 @@ def _scenario_model(problem: str, instance: int, split: str) -> EnsembleModel:
 
 _release = functools.lru_cache(maxsize=4)(draw_release)
 _without_data = functools.lru_cache(maxsize=20)(score_without_data)
-_installed_plugins = functools.cache(plugins.load_entry_points)
+_installed_plugins = functools.cache(registry.load_entry_points)
 
 
 def compute(cell: Cell, supplies: Supplies) -> Row:

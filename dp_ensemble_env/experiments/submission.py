@@ -23,7 +23,7 @@ import numpy as np
 
 from dp_ensemble_env.agents import Agent, agent_kind, agent_names, make_agent, register_agent
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
-from dp_ensemble_env.tools import plugins
+from dp_ensemble_env.tools import registry
 
 
 def bring(source: str, name: str) -> frozenset[str]:
@@ -32,7 +32,7 @@ def bring(source: str, name: str) -> frozenset[str]:
     The file registers what it brings, or it is an agent itself: it has ``predict``, or ``make(env)`` or
     ``make(env, seed)`` that returns an agent. Such an agent is called by the name of its file.
     """
-    plugin = plugins.load_source(source.encode(), name)
+    plugin = registry.load_source(source.encode(), name)
     make, predict = (getattr(plugin.module, word, None) for word in ("make", "predict"))
     if plugin.names or not (callable(make) or callable(predict)):
         return plugin.names

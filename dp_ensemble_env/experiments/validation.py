@@ -42,7 +42,7 @@ from dp_ensemble_env.envs.vector import EnsembleVectorEnv
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy.release import Release
 from dp_ensemble_env.reporting.tables import plain
-from dp_ensemble_env.tools.console import Monitor, Silent
+from dp_ensemble_env.tools.console import Monitor
 from dp_ensemble_env.tools.validation import check_count, check_positive
 
 FloatArray = NDArray[np.float64]
@@ -149,7 +149,7 @@ class Report:
 
 def validate(problem: Problem, names: tuple[str, ...] = POLICIES, monitor: Monitor | None = None) -> Report:
     """Solve, simulate and compare every policy in every population."""
-    report, monitor = Report(), monitor or Silent()
+    report, monitor = Report(), monitor or Monitor()
     optimum: dict[str, FloatArray] = {}
     monitor.stage("simulating", len(names) * len(POPULATIONS))
     for number, name in enumerate(("standard", *(name for name in names if name != "standard"))):

@@ -38,7 +38,7 @@ from dp_ensemble_env.paper.verdicts import (
 from dp_ensemble_env.reporting.page import OWNER_ONLY, OWNER_WORDS, Cell, Page
 from dp_ensemble_env.reporting.provenance import versions
 from dp_ensemble_env.reporting.tables import write_csv
-from dp_ensemble_env.tools.console import Monitor, Silent
+from dp_ensemble_env.tools.console import Monitor
 from dp_ensemble_env.tools.files import write_json
 from dp_ensemble_env.tools.validation import check_count
 
@@ -133,7 +133,7 @@ def reproduce(
 ) -> tuple[Path, dict[str, list[Finding]]]:
     """Compute, judge and write; return the page and the findings of each data set."""
     check_count(seed, "seed", 0)
-    monitor, started, done = monitor or Silent(), time.perf_counter(), count()
+    monitor, started, done = monitor or Monitor(), time.perf_counter(), count()
     monitor.stage("computing", len(sets) * STAGES + 2)
     monitor.advance(next(done), "Theorem 2 searched for the published ε")
     search = search_ratio()

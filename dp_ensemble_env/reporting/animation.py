@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,16 +43,6 @@ COLOURS = 48
 SUFFIXES = (".gif", ".png", ".webp")
 
 
-class Agent(Protocol):
-    """What is asked of an agent here: Stable-Baselines3's `predict`."""
-
-    def predict(
-        self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = True
-    ) -> tuple[Any, Any]:
-        """Return the action, and the agent's state."""
-        ...
-
-
 def check_suffix(path: Path) -> None:
     """Refuse a file that is no moving picture."""
     if path.suffix.lower() not in SUFFIXES:
@@ -60,31 +50,18 @@ def check_suffix(path: Path) -> None:
 
 
 def animate(
-    agent: Agent, env: EnsembleEnv, path: Path, *, name: str = "agent", score: float | None = None, seed: int = 0
+    agent: Any, env: EnsembleEnv, path: Path, *, name: str = "agent", score: float | None = None, seed: int = 0
 ) -> Path:
-    """Play one episode and write it beside the uncontrolled one.
+    """Play one episode of an agent with `predict` and write it beside the uncontrolled one.
 
-    Parameters
-    ----------
-    agent : Agent
-    env : EnsembleEnv
-        What it plays; left as it is.
-    path : Path
-        A GIF, an animated PNG or a WebP file, by its ending.
-    name : str
-        What the agent is called in the picture.
-    score : float, optional
-        Its score, which is shown beside the 0 of the uncontrolled loads.
-    seed : int
-        Of the episode.
+    The file is a GIF, an animated PNG or a WebP file, by its ending; it shows the agent's name and score, if given.
     """
     check_suffix(path)
-    frames = _frames(agent, env, name, score, seed)
-    _write(frames, path)
+    _write(_frames(agent, env, name, score, seed), path)
     return path
 
 
-def _frames(agent: Agent, env: EnsembleEnv, name: str, score: float | None, seed: int) -> list[NDArray[np.uint8]]:
+def _frames(agent: Any, env: EnsembleEnv, name: str, score: float | None, seed: int) -> list[NDArray[np.uint8]]:
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     ours, idle = _twin(env, env.action_mode), _twin(env, "tilt")
     observation, _ = ours.reset(seed=seed)

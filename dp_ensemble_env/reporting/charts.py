@@ -23,78 +23,35 @@ _DIGITS = 5
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """One line of a chart, or a group of points.
-
-    Attributes
-    ----------
-    name : str
-    x, y : sequences of float
-        Where y is not finite, nothing is drawn.
-    color : str
-        One of `COLORS`.
-    dash : str
-        Lengths of strokes and gaps in pixels, such as ``"6 3"``; empty for a full line.
-    line, dots, bars : bool
-        What is drawn; bars lie in rows, from zero to x.
-    shown : bool
-        Whether it is visible at first; a click on the legend shows it.
-    low, high : sequences of float, optional
-        A band around it.
-    notes : sequence of str, optional
-        Words to the right of each point.
-    """
+    """One line of a chart, or a group of points; where y is not finite, nothing is drawn."""
 
     name: str
     x: Sequence[float]
     y: Sequence[float]
-    color: str = "blue"
-    dash: str = ""
+    color: str = "blue"  # one of `COLORS`
+    dash: str = ""  # lengths of strokes and gaps in pixels, such as "6 3"; empty for a full line
+    #: What is drawn; bars lie in rows, from zero to x.
     line: bool = True
     dots: bool = False
     bars: bool = False
-    shown: bool = True
+    shown: bool = True  # whether it is visible at first; a click on the legend shows it
+    #: A band around it.
     low: Sequence[float] | None = None
     high: Sequence[float] | None = None
-    notes: Sequence[str] | None = None
+    notes: Sequence[str] | None = None  # words to the right of each point
 
     def spec(self) -> dict[str, Any]:
         """Return plain values for JSON."""
         if self.color not in COLORS:
             raise ValueError(f"color must be one of {', '.join(COLORS)}; got {self.color!r}.")
-        plain: dict[str, Any] = {
-            name: getattr(self, name) for name in ("name", "color", "dash", "line", "dots", "bars", "shown")
-        }
-        plain |= {"x": rounded(self.x), "y": rounded(self.y)}
-        for name in ("low", "high"):
-            values = getattr(self, name)
-            plain[name] = None if values is None else rounded(values)
-        return {**plain, "notes": None if self.notes is None else list(self.notes)}
+        numbers = {name: getattr(self, name) for name in ("x", "y", "low", "high")}
+        plain = {name: None if values is None else rounded(values) for name, values in numbers.items()}
+        return {**vars(self), **plain, "notes": None if self.notes is None else list(self.notes)}
 
 
 @dataclass(frozen=True, eq=False)
 class Chart:
-    """A figure with two axes.
-
-    Attributes
-    ----------
-    title, x_label, y_label : str
-    series : sequence of Series
-    log_x, log_y : bool
-    x_ticks : sequence of (number, text), optional
-        Named places on the x axis; by default round numbers.
-    x_name : str
-        What a reader is told before a value of x: ``"k ="``.
-    unit : str
-        What follows a value, with a space before it.
-    clock : bool
-        Whether x is the hour of a day.
-    windows : sequence of (float, float)
-        Hours of events, shaded.
-    marks : sequence of (float, text)
-        Places on the x axis that a line across the figure shows.
-    rows : sequence of str, optional
-        Names of rows, if y counts rows from the top; then values are read off the x axis.
-    """
+    """A figure with two axes."""
 
     title: str
     x_label: str
@@ -102,22 +59,24 @@ class Chart:
     series: Sequence[Series]
     log_x: bool = False
     log_y: bool = False
-    x_ticks: Sequence[tuple[float, str]] | None = None
-    x_name: str = ""
-    unit: str = ""
-    clock: bool = False
-    windows: Sequence[tuple[float, float]] = ()
-    marks: Sequence[tuple[float, str]] = ()
-    rows: Sequence[str] | None = None
+    x_ticks: Sequence[tuple[float, str]] | None = None  # named places on the x axis; by default round numbers
+    x_name: str = ""  # what a reader is told before a value of x: "k ="
+    unit: str = ""  # what follows a value, with a space before it
+    clock: bool = False  # whether x is the hour of a day
+    windows: Sequence[tuple[float, float]] = ()  # hours of events, shaded
+    marks: Sequence[tuple[float, str]] = ()  # places on the x axis that a line across the figure shows
+    rows: Sequence[str] | None = None  # names of rows, if y counts rows from the top; values are then read off x
 
     def spec(self) -> dict[str, Any]:
         """Return plain values for JSON."""
-        names = ("title", "x_label", "y_label", "log_x", "log_y", "x_name", "unit", "clock")
-        plain: dict[str, Any] = {name: getattr(self, name) for name in names}
-        plain["x_ticks"] = None if self.x_ticks is None else _named(self.x_ticks)
-        plain |= {"windows": [rounded(span) for span in self.windows], "marks": _named(self.marks)}
-        rows = None if self.rows is None else list(self.rows)
-        return {**plain, "rows": rows, "series": [s.spec() for s in self.series]}
+        return {
+            **vars(self),
+            "series": [one.spec() for one in self.series],
+            "x_ticks": None if self.x_ticks is None else _named(self.x_ticks),
+            "windows": [rounded(span) for span in self.windows],
+            "marks": _named(self.marks),
+            "rows": None if self.rows is None else list(self.rows),
+        }
 
 
 def _named(places: Sequence[tuple[float, str]]) -> list[Any]:

@@ -10,13 +10,13 @@ import base64
 import html
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from dp_ensemble_env.reporting.charts import Chart
-from dp_ensemble_env.reporting.glossary import anchor, definitions, link_terms
 from dp_ensemble_env.tools.files import atomic_write
 
 #: A browser that reads this loads nothing from anywhere, whatever else the page says.
@@ -30,6 +30,39 @@ OWNER_WORDS = (
     "Private: the numbers and pictures of this page were computed from the metered load itself. They are for the owner "
     "of the data; do not publish them beside a private release."
 )
+#: What a page marks, and the term of the glossary that explains it. Words of everyday English are left alone.
+MARKED = {
+    "score": "score",
+    "scores": "score",
+    "release": "release",
+    "releases": "release",
+    "released": "release",
+    "deployed": "deployed",
+    "without data": "without data",
+    "without any data": "without data",
+    "ε": "epsilon",
+    "δ": "delta",
+    "k": "concentration",
+    "tilt": "tilt",
+    "tilts": "tilt",
+    "participant": "participant",
+    "participants": "participant",
+    "customer baseline": "baseline",
+    "discomfort": "discomfort",
+    "set-point": "set-point",
+    "set-points": "set-point",
+    "rebound": "rebound",
+    "performance factor": "performance factor",
+    "adjacency": "adjacency",
+    "behaviour": "behaviour",
+    "mechanism": "mechanism",
+    "policy": "policy",
+    "policies": "policy",
+    "nature": "nature",
+    "instances": "instance",
+}
+_WORDS = "|".join(sorted(map(re.escape, MARKED), key=len, reverse=True))
+_FOUND = re.compile(rf"(?<![\w&;-])({_WORDS})(?![\w-])", re.IGNORECASE)
 
 
 class Cell(NamedTuple):
@@ -201,3 +234,36 @@ def _cell(cell: str | Cell, label: str, left: bool) -> str:
     head = f"<strong>{html.escape(cell.head)}</strong> " if cell.head else ""
     items = "".join(f"<li>{html.escape(item)}</li>" for item in cell.items)
     return f'<td class="wrap"{name}>{head}{html.escape(cell.body)}{f"<ul>{items}</ul>" if items else ""}</td>'
+
+
+# ------------------------------------------------------------------ words of the glossary
+@cache
+def definitions() -> dict[str, str]:
+    """Return every term of the glossary with what it means, as plain text.
+
+    Examples
+    --------
+    >>> definitions()["score"][:31]
+    '0 for the uncontrolled loads, 1'
+    """
+    text = (resources.files(__package__) / "glossary.md").read_text(encoding="utf-8")
+    entries = re.findall(r"^([a-z][^\n]*)\n((?:  [^\n]*\n)+)", text, flags=re.MULTILINE)
+    marks = r"{term}`([^`]*)`|\*([^*]+)\*"
+    return {term: re.sub(marks, lambda m: m[1] or m[2], " ".join(meaning.split())) for term, meaning in entries}
+
+
+def link_terms(escaped: str, wanted: Callable[[str], bool]) -> str:
+    """Link the words of the glossary in a piece of HTML without tags, each if `wanted` says so of its term."""
+
+    def link(match: re.Match[str]) -> str:
+        term = MARKED.get(match[1]) or MARKED[match[1].lower()]
+        if match[1] == "K":  # a kelvin, not a concentration
+            return match[1]
+        return f'<a class="term" href="#{anchor(term)}">{match[1]}</a>' if wanted(term) else match[1]
+
+    return _FOUND.sub(link, escaped)
+
+
+def anchor(term: str) -> str:
+    """Return the id of a term on a page."""
+    return "term-" + html.escape(term.replace(" ", "-").replace(",", ""))

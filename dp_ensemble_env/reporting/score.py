@@ -46,22 +46,16 @@ class Outcome:
     ----------
     score, score_error : float
         0 = uncontrolled, 100 = optimum of the same environment, and its standard error.
-    mean_return, standard_error : float
-        Utility less discomfort.
-    gap : float
-        Dollars by which the mean return misses the optimum of the same start states.
+    mean_return, standard_error, gap : float
+        Utility less discomfort, and the dollars by which it misses the optimum of the same start states.
     discomfort, energy_cost : float
         Divergence times the penalty, a design weight and no measured cost, and the bill at the energy
         price (NaN without an event).
-    curtailment_kw : float
-        Power below the uncontrolled ensemble, mean over the event.
-    curtailed_peak_kw, curtailed_kwh : float
-        The same at the uncontrolled peak of the event, and as energy over the event: what is delivered, 0 for doing
-        nothing.
-    episodes : int
-        Episodes played; 0 if the outcome was computed without playing.
-    exact : bool
-        Whether the numbers are exact rather than estimated.
+    curtailment_kw, curtailed_peak_kw, curtailed_kwh : float
+        Power below the uncontrolled ensemble: mean over the event, at its uncontrolled peak, and as energy over the
+        event, which is what is delivered, 0 for doing nothing.
+    episodes, exact : int, bool
+        Episodes played, 0 if none was; and whether the numbers are exact rather than estimated.
     privacy : str
         What making the policy or the agent revealed, in its own words.
     power_kw : ndarray of shape (T + 1,)

@@ -15,7 +15,7 @@ import sys
 import threading
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,21 +39,11 @@ def table(
     keep: int = 1,
     notes: Sequence[str] = (),
 ) -> None:
-    """Print a table on stdout.
+    """Print a table on stdout, with its title above and paragraphs of notes below.
 
-    Parameters
-    ----------
-    title : str
-        Printed above the table; may be empty.
-    headings : sequence of str
-        One for each column. If all are empty, none are printed.
-    rows : iterable of sequences
-        One cell for each column, styled if it is a rich ``Text``; an empty row is a line between rows. A column of
-        numbers goes to the right and never wraps.
-    keep : int
-        Leading columns that are repeated in each block of a table that is split.
-    notes : sequence of str
-        Paragraphs below the table.
+    A cell is styled if it is a rich ``Text``; an empty row is a line between rows, and headings that are all empty are
+    left out. A column of numbers goes to the right and never wraps. The first `keep` columns are repeated in each block
+    of a table that is split.
 
     Examples
     --------
@@ -69,15 +59,13 @@ def table(
     console, lines = _console(sys.stdout), [list(row) for row in rows]
     columns = [[str(line[i]) for line in lines if line] for i in range(len(headings))]
     numbers = [_numeric(column) for column in columns]
-    least = [
-        _least(heading, column, numeric) for heading, column, numeric in zip(headings, columns, numbers, strict=True)
-    ]
+    least = [_least(*about) for about in zip(headings, columns, numbers, strict=True)]
     if title:
         paragraph(title)
     for block in _blocks(least, keep, console.width):
         drawn = Table(box=box.SIMPLE_HEAD, show_header=any(headings), show_edge=False, pad_edge=False)
-        widths = _widths([least[i] for i in block], [_natural(headings[i], columns[i]) for i in block], console.width)
-        for i, width in zip(block, widths, strict=True):
+        natural = [max(map(len, (headings[i], *columns[i], " "))) for i in block]
+        for i, width in zip(block, _widths([least[i] for i in block], natural, console.width), strict=True):
             justify = "right" if numbers[i] else "left"
             drawn.add_column(headings[i], justify=justify, width=width, overflow="fold")  # type: ignore[arg-type]
         for line in lines:
@@ -121,11 +109,6 @@ def _least(heading: str, column: list[str], numeric: bool) -> int:
     return max(word, longest if numeric else min(longest, COMFORT))
 
 
-def _natural(heading: str, column: list[str]) -> int:
-    """Return the width at which nothing in a column wraps."""
-    return max(max((len(line) for cell in (heading, *column) for line in cell.splitlines()), default=0), 1)
-
-
 def _widths(least: list[int], natural: list[int], width: int) -> list[int]:
     """Give each column its least width, and what is left over to the first ones that would wrap."""
     widths = [min(pair) for pair in zip(least, natural, strict=True)]
@@ -148,10 +131,8 @@ def _blocks(least: list[int], keep: int, width: int) -> list[list[int]]:
 
 
 # ------------------------------------------------------------------ progress
-
-
-class Monitor(Protocol):
-    """The receiver of a long computation's reports: which stage begins, and how far it is."""
+class Monitor:
+    """The receiver of a long computation's reports; this one shows nothing."""
 
     def stage(self, text: str, total: float | None = None) -> None:
         """Begin a stage of `total` units (None: unknown)."""
@@ -160,17 +141,7 @@ class Monitor(Protocol):
         """Report the units done, with a note about the latest of them."""
 
 
-class Silent:
-    """A monitor that shows nothing."""
-
-    def stage(self, text: str, total: float | None = None) -> None:
-        """Show nothing."""
-
-    def advance(self, done: float, note: str = "", total: float | None = None) -> None:
-        """Show nothing."""
-
-
-class Progress:
+class Progress(Monitor):
     """A monitor that writes to a stream, by default stderr, in a ``with`` block; it begins with a first stage."""
 
     def __init__(self, text: str = "", total: float | None = None, stream: TextIO | None = None) -> None:
@@ -197,32 +168,23 @@ class Progress:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.close()
+        self._stop.set()
+        self._thread.join()
+        if self._bar.live.is_started:
+            self._bar.stop()
 
     def stage(self, text: str, total: float | None = None) -> None:
-        """Begin a stage of `total` units."""
+        """Begin a stage of `total` units (None: unknown)."""
         self._begin(text, total, 0.0)
 
     def advance(self, done: float, note: str = "", total: float | None = None) -> None:
-        """Report the units done."""
+        """Report the units done, with a note about the latest of them."""
         self._bar.update(self._task, completed=done, total=total, note=note)
 
     def begin_at(self, done: float) -> None:
         """Say how many units an earlier run has done; they do not count for the time left."""
         task = self._bar.tasks[0]
         self._begin(task.description, task.total, done)
-
-    def say(self, text: str) -> None:
-        """Write a line that stays."""
-        self._console.print(text, markup=False, emoji=False, soft_wrap=True)
-
-    def close(self) -> None:
-        """Stop, and wipe the line."""
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join()
-        if self._bar.live.is_started:
-            self._bar.stop()
 
     def _begin(self, text: str, total: float | None, done: float) -> None:
         with self._bar._lock:  # no line is drawn between the two stages

@@ -1,17 +1,31 @@
-"""Names for things that are loaded when first used: a registry for each extensible family, and lazy modules.
+"""A registry for each extensible family, the files and packages that fill it from outside, and lazy modules.
 
 A built-in entry is a string ``"module:attribute"`` that is imported when it is first asked for, so that listing names
 stays quick. A registered entry can be used wherever a name is accepted: environments, ledger, experiments and the
 command line.
+
+A user's file is run once in a process, as a module that is named after the SHA-256 of its content; on the command line
+``--import FILE`` does so. A package names a module to import in the entry points group ``dp_ensemble_env.plugins``::
+
+    [project.entry-points."dp_ensemble_env.plugins"]
+    mine = "my_package.dp_ensemble"
+
+Both run the code of whoever wrote it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from types import ModuleType
 from typing import Any, Generic, TypeVar
 
+from dp_ensemble_env.tools.files import readable_file
 from dp_ensemble_env.tools.validation import check_choice
 
 T = TypeVar("T")
@@ -20,16 +34,7 @@ REGISTRIES: list[Registry[Any]] = []
 
 
 class Registry(Generic[T]):
-    """Entries of one kind by name.
-
-    Parameters
-    ----------
-    kind : str
-        The word for an entry in error messages.
-    built_in : mapping of str to str
-        ``"module:attribute"`` of each entry that comes with the package; if the attribute is a dictionary, the entry is
-        looked up in it by name.
-    """
+    """Entries of one kind by name; of a built-in entry whose attribute is a dictionary, the item of that name."""
 
     def __init__(self, kind: str, built_in: Mapping[str, str] | None = None) -> None:
         self.kind = kind
@@ -77,15 +82,7 @@ class Registry(Generic[T]):
 
 
 def lazy(package: str, places: Mapping[str, Sequence[str]]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return ``__getattr__`` and ``__dir__`` of a package whose names are imported when first used.
-
-    Parameters
-    ----------
-    package : str
-        Its ``__name__``.
-    places : mapping of str to sequence of str
-        Modules, named relative to the package, and the names to take from each.
-    """
+    """Return ``__getattr__`` and ``__dir__`` of a package whose names are imported from its modules when first used."""
     home = {name: f"{package}.{module}" for module, names in places.items() for name in names}
 
     def get(name: str) -> Any:
@@ -94,3 +91,75 @@ def lazy(package: str, places: Mapping[str, Sequence[str]]) -> tuple[Callable[[s
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     return get, lambda: sorted({*vars(sys.modules[package]), *home})
+
+
+# ------------------------------------------------------------------ plugins
+GROUP = "dp_ensemble_env.plugins"
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """A file that was run: the SHA-256 of its content, its module, and what it registered in each registry."""
+
+    digest: str
+    module: ModuleType
+    entries: tuple[tuple[Registry[Any], str, Any], ...]
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of what it registered."""
+        return frozenset(name for _, name, _ in self.entries)
+
+
+_LOADED: dict[str, Plugin] = {}
+
+
+def load_file(path: str | os.PathLike[str]) -> Plugin:
+    """Run a Python file, unless a file of the same content ran before."""
+    file = readable_file(path)
+    return load_source(file.read_bytes(), str(file))
+
+
+def load_source(source: bytes, name: str = "a plugin") -> Plugin:
+    """Run the text of a Python file, as workers on other machines do that have no such file.
+
+    A text that ran before is not run again; its entries are those that count again, should another have replaced them.
+    """
+    digest = hashlib.sha256(source).hexdigest()
+    if digest in _LOADED:
+        for registry, entry_name, entry in _LOADED[digest].entries:
+            if registry.added().get(entry_name) is not entry:
+                registry.register(entry_name, entry, replace=True)
+        return _LOADED[digest]
+    key = f"dp_ensemble_plugin_{digest}"
+    module = ModuleType(key, f"The plugin {name}.")
+    module.__file__ = name
+    sys.modules[key] = module  # before it runs, so that its classes can be pickled
+    before = {id(registry): registry.added() for registry in REGISTRIES}
+    try:
+        exec(compile(source, name, "exec"), module.__dict__)
+    except Exception as error:
+        del sys.modules[key]
+        raise ValueError(f"{name} cannot be imported: {type(error).__name__}: {error}.") from error
+    entries = tuple(
+        (registry, entry_name, entry)
+        for registry in REGISTRIES
+        for entry_name, entry in registry.added().items()
+        if before.get(id(registry), {}).get(entry_name) is not entry
+    )
+    _LOADED[digest] = Plugin(digest, module, entries)
+    return _LOADED[digest]
+
+
+def load_entry_points() -> tuple[str, ...]:
+    """Import the plugins of installed packages; return their names."""
+    points = metadata.entry_points(group=GROUP)
+    for point in points:
+        try:
+            point.load()
+        except Exception as error:
+            raise ValueError(
+                f"the plugin {point.name!r} ({point.value}) cannot be imported: {type(error).__name__}: {error}; "
+                "mend or uninstall it."
+            ) from error
+    return tuple(point.name for point in points)

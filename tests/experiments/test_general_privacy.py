@@ -16,7 +16,7 @@ from dp_ensemble_env.control.policies import solve_standard, tilted_policy
 from dp_ensemble_env.experiments.studies import frontier, regret
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy import mechanism
-from dp_ensemble_env.reporting.privacy_plots import plot_frontier
+from dp_ensemble_env.reporting.plots import plot_frontier
 from dp_ensemble_env.scenarios import Card
 from dp_ensemble_env.scenarios.problem import draw_release, simulated
 

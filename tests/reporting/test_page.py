@@ -8,7 +8,7 @@ from importlib import resources
 import pytest
 
 from dp_ensemble_env.reporting.charts import COLORS, Chart, Series
-from dp_ensemble_env.reporting.page import Cell, Page
+from dp_ensemble_env.reporting.page import MARKED, Cell, Page, anchor, definitions, link_terms
 from dp_ensemble_env.reporting.plots import draw_chart
 
 
@@ -110,3 +110,19 @@ def test_colours_have_the_contrast_of_wcag_aa(scheme):
 def test_the_script_is_small():
     script = (resources.files("dp_ensemble_env.reporting") / "page.js").read_text(encoding="utf-8")
     assert len(script.splitlines()) <= 310 and "fetch(" not in script and "import" not in script
+
+
+# ------------------------------------------------------------------ words of the glossary
+def test_every_marked_word_is_in_the_glossary():
+    assert set(MARKED.values()) <= set(definitions())
+    assert all(
+        "{term}" not in meaning and len(meaning) > 20 for meaning in definitions().values() if "See" not in meaning
+    )
+
+
+def test_words_are_linked_whole_and_where_wanted():
+    linked = link_terms("Scores and ε at k = 5; a scoreboard, 300 K, policy-free.", lambda term: True)
+    assert linked.count("<a ") == 3
+    for word, term in (("Scores", "score"), ("ε", "epsilon"), ("k", "concentration")):
+        assert f'<a class="term" href="#{anchor(term)}">{word}</a>' in linked
+    assert link_terms("score", lambda term: False) == "score"

@@ -8,13 +8,13 @@ import numpy as np
 from matplotlib import pyplot as plt
 
 from dp_ensemble_env.reporting import plots
-from dp_ensemble_env.reporting.privacy_plots import plot_regrets
+from dp_ensemble_env.reporting.plots import plot_regrets
 
 
 def test_importing_changes_nothing_of_matplotlib():
     code = (
         "import matplotlib; matplotlib.use('svg'); before = dict(matplotlib.rcParams)\n"
-        "import dp_ensemble_env.reporting.privacy_plots, dp_ensemble_env.paper.figures, sys\n"
+        "import dp_ensemble_env.reporting.plots, dp_ensemble_env.paper.figures, sys\n"
         "assert dict(matplotlib.rcParams) == before and 'matplotlib.pyplot' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -13,7 +13,7 @@ from dp_ensemble_env.privacy.accounting.compose import RowGroup, composed_epsilo
 from dp_ensemble_env.privacy.accounting.divergence import worst_case_epsilon
 from dp_ensemble_env.privacy.audit import audit_average, audit_epsilon, audit_function
 from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism
-from dp_ensemble_env.tools.console import Monitor, Silent
+from dp_ensemble_env.tools.console import Monitor
 from dp_ensemble_env.tools.validation import check_count
 
 #: Confidence of each lower bound.
@@ -64,7 +64,7 @@ class Attack:
 def attack(settings: AttackSettings, monitor: Monitor | None = None) -> list[Attack]:
     """Attack the mechanism, two mutants, a deterministic policy and an average of draws."""
     k, h, delta, omega = settings.k, settings.h, settings.delta, settings.floor
-    rng, monitor = np.random.default_rng(settings.seed), monitor or Silent()
+    rng, monitor = np.random.default_rng(settings.seed), monitor or Monitor()
     row = np.array([omega + h / 2, omega, 1 - 2 * omega - h / 2])  # the worst row: its pair dominates all others
     claim = worst_case_epsilon(delta, k, h, omega)
     composed = composed_epsilon(delta, [RowGroup(k, omega, h, settings.samples)])

@@ -33,7 +33,7 @@ from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism
 from dp_ensemble_env.privacy.mechanisms.fleet_sums import OneQuery
 from dp_ensemble_env.privacy.mechanisms.laplace import LaplaceMechanism
 from dp_ensemble_env.privacy.release import Release
-from dp_ensemble_env.tools.console import Monitor, Silent
+from dp_ensemble_env.tools.console import Monitor
 from dp_ensemble_env.tools.validation import check_count
 
 FloatArray = NDArray[np.float64]
@@ -180,7 +180,7 @@ def attack_participants(settings: CanarySettings, monitor: Monitor | None = None
     """Attack the mechanism from the noisy sums to the agent, and then the same without privacy."""
     attacked, fleets = mechanism(settings.privacy), make_fleets(settings)
     claim = claim_of([attacked], fleets[1], **terms_of(attacked, fleets[1], settings.clip))
-    drawn = _draw_all(attacked, fleets, settings, monitor or Silent())
+    drawn = _draw_all(attacked, fleets, settings, monitor or Monitor())
     return [_private(name, claim, *features) for name, features in drawn.items()] + _controls(fleets, claim)
 
 

@@ -34,7 +34,7 @@ from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism
 from dp_ensemble_env.privacy.mechanisms.public import public_guess
 from dp_ensemble_env.privacy.simulation import simulated
 from dp_ensemble_env.reporting.score import event_outcome
-from dp_ensemble_env.tools.console import Monitor, Silent
+from dp_ensemble_env.tools.console import Monitor
 from dp_ensemble_env.tools.validation import check_choice, check_count
 
 #: Floor and clip of the Dirichlet mechanism; k follows from the target.
@@ -131,7 +131,7 @@ def deployed_score(model: EnsembleModel, release: Any) -> float:
 def measure(settings: FrontierSettings | None = None, monitor: Monitor | None = None) -> list[Point]:
     """Measure every point of the frontier, exactly but for the draws."""
     settings = FrontierSettings() if settings is None else settings
-    monitor, found = Silent() if monitor is None else monitor, []
+    monitor, found = Monitor() if monitor is None else monitor, []
     monitor.stage("measuring", len(settings))
     for point in points(settings):
         found.append(point)

@@ -11,7 +11,7 @@ import pytest
 from dp_ensemble_env.experiments.studies import frontier
 from dp_ensemble_env.experiments.studies.frontier import FrontierSettings, Point
 from dp_ensemble_env.privacy import Fleet, mechanism
-from dp_ensemble_env.reporting.privacy_plots import plot_frontier
+from dp_ensemble_env.reporting.plots import plot_frontier
 from dp_ensemble_env.scenarios.campus import campus_event
 
 SMALL = FrontierSettings(

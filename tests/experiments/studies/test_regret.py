@@ -12,7 +12,7 @@ from dp_ensemble_env.control.policies import solve_standard, tilted_policy
 from dp_ensemble_env.envs import EnsembleEnv
 from dp_ensemble_env.experiments.studies.regret import HEADINGS, PARTS, Regret, mean_regret, split_regret
 from dp_ensemble_env.privacy import PrivacyLedger, mechanism
-from dp_ensemble_env.reporting.privacy_plots import plot_regrets
+from dp_ensemble_env.reporting.plots import plot_regrets
 
 
 def value(model, matrix):

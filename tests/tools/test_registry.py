@@ -14,7 +14,7 @@ from dp_ensemble_env.agents import agent_kind, agent_names, evaluate, make_agent
 from dp_ensemble_env.agents.loading import load_agent
 from dp_ensemble_env.agents.train import RunFolder, TrainingSettings, train
 from dp_ensemble_env.envs import EnsembleEnv
-from dp_ensemble_env.tools import plugins
+from dp_ensemble_env.tools import registry
 
 
 @pytest.fixture
@@ -25,9 +25,9 @@ def recipe(tmp_path):
 
 
 def test_a_stranger_s_agents_are_scored_trained_and_kept(recipe, tmp_path):
-    digest = plugins.load_file(recipe)
+    digest = registry.load_file(recipe)
     first = agent_kind("steady")
-    assert plugins.load_file(recipe) == digest and agent_kind("steady") is first  # the same content runs once
+    assert registry.load_file(recipe) == digest and agent_kind("steady") is first  # the same content runs once
     assert "steady" in agent_names(learns=False) and "lucky" in agent_names(learns=True)
     for action in ("price", "tilt", "policy"):
         env = EnsembleEnv("spot", action=action)
@@ -44,13 +44,13 @@ def test_a_stranger_s_agents_are_scored_trained_and_kept(recipe, tmp_path):
 
 
 def test_a_second_process_does_the_same(recipe, tmp_path):
-    plugins.load_file(recipe)
+    registry.load_file(recipe)
     env = EnsembleEnv("spot", action="price")
     here = evaluate(make_agent("lucky", env, steps=480, seed=3), env).score
     code = (
         "import json, sys\n"
-        "from dp_ensemble_env.tools import plugins\n"
-        "digest = plugins.load_file(sys.argv[1]).digest\n"
+        "from dp_ensemble_env.tools import registry\n"
+        "digest = registry.load_file(sys.argv[1]).digest\n"
         "from dp_ensemble_env.agents import evaluate\n"
         "from dp_ensemble_env.agents.train import RunFolder, TrainingSettings, train\n"
         "from dp_ensemble_env.envs import EnsembleEnv\n"
@@ -60,29 +60,29 @@ def test_a_second_process_does_the_same(recipe, tmp_path):
     )
     command = [sys.executable, "-c", code, str(recipe), str(tmp_path / "run")]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
-    assert json.loads(done.stdout) == [plugins.load_file(recipe).digest, pytest.approx(here)]
+    assert json.loads(done.stdout) == [registry.load_file(recipe).digest, pytest.approx(here)]
     assert evaluate(load_agent(tmp_path / "run"), env).score == pytest.approx(here)  # here nobody needs the code
 
 
 def test_files_that_fail_are_named(tmp_path):
     (tmp_path / "wrong.py").write_text("register = 1 / 0")
     with pytest.raises(ValueError, match=r"wrong\.py cannot be imported: ZeroDivisionError"):
-        plugins.load_file(tmp_path / "wrong.py")
-    with pytest.raises(ValueError, match="there is no file .*missing.py to import"):
-        plugins.load_file(tmp_path / "missing.py")
+        registry.load_file(tmp_path / "wrong.py")
+    with pytest.raises(FileNotFoundError, match="there is no file .*missing.py"):
+        registry.load_file(tmp_path / "missing.py")
 
 
 def test_entry_points_of_installed_packages_are_imported(tmp_path, monkeypatch):
     home = tmp_path / "theirs-1.0.dist-info"
     home.mkdir()
     (home / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
-    (home / "entry_points.txt").write_text(f"[{plugins.GROUP}]\ntheirs = their_plugin\n")
+    (home / "entry_points.txt").write_text(f"[{registry.GROUP}]\ntheirs = their_plugin\n")
     (tmp_path / "their_plugin.py").write_text(
         "from dp_ensemble_env.agents import make_agent, register_agent\n"
         "register_agent('theirs')(lambda env: make_agent('ad-hoc', env))\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    assert plugins.load_entry_points() == ("theirs",) and "theirs" in agent_names()
-    (home / "entry_points.txt").write_text(f"[{plugins.GROUP}]\ntheirs = no_such_module\n")
+    assert registry.load_entry_points() == ("theirs",) and "theirs" in agent_names()
+    (home / "entry_points.txt").write_text(f"[{registry.GROUP}]\ntheirs = no_such_module\n")
     with pytest.raises(ValueError, match=r"the plugin 'theirs' \(no_such_module\) cannot be imported"):
-        plugins.load_entry_points()
+        registry.load_entry_points()

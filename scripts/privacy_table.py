@@ -166,11 +166,11 @@ def picture(path: Path, name: str = "spot", shown: int = 30) -> Path:
     trust = np.full(problem.rows, 0.5)
     even, shaped = (problem.shape(truth, trust, floor) for floor in (None, FLOORS[-1]))
     even = even._replace(units=shaped.units)  # the same units, so that the shape alone differs
-    half = shaped.units / trust[problem.row]
+    half = shaped.units / trust[problem.row_of]
     curvature = problem.curvature(truth) * half[:, None] * half[None, :]
-    normal = shaped.units / np.sqrt(problem.sums(shaped.units**2))[problem.row]
+    normal = shaped.units / np.sqrt(problem.row_sums(shaped.units**2))[problem.row_of]
     for _ in range(2):  # rows sum to zero: project on both sides
-        curvature = (curvature - problem.sums(curvature * normal)[:, problem.row] * normal).T
+        curvature = (curvature - problem.row_sums(curvature * normal)[:, problem.row_of] * normal).T
     values, vectors = np.linalg.eigh((curvature + curvature.T) / 2.0)
     gain = np.linalg.norm(
         shaped.low * vectors + shaped.vectors @ (shaped.gain[:, None] * (shaped.vectors.T @ vectors)), axis=0

@@ -1,14 +1,14 @@
 """Mechanisms: how a private copy of the default behaviour is drawn, and their registry.
 
-A mechanism of your own is a frozen dataclass that subclasses `Mechanism`, and an event
-that subclasses `Event` and states the losses of a draw;
-``mechanisms.register("mine", MyMechanism)`` then makes ``privacy="mine:scale=2"`` work
-in environments, ledger, experiments and the command line. A process without that code still
-reads and composes what the mechanism wrote into a ledger, and its releases.
+A mechanism of your own is a frozen dataclass that subclasses `Mechanism`, and an event that subclasses `Event` and
+states the losses of a draw; ``mechanisms.register("mine", MyMechanism)`` then makes ``privacy="mine:scale=2"`` work in
+environments, ledger, experiments and the command line. A process without that code still reads and composes what the
+mechanism wrote into a ledger, and its releases.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from pathlib import Path
@@ -41,13 +41,10 @@ kind, names, register, remove = _REGISTRY.__getitem__, _REGISTRY.names, _REGISTR
 
 
 def mechanism(spec: str | Mechanism) -> Mechanism:
-    """Make a mechanism from a text such as ``"dirichlet:k=50,floor=0.05,h=0.03"``.
+    """Make a mechanism from its name and, after a colon, its settings; a mechanism is returned as it is.
 
-    Parameters
-    ----------
-    spec : str
-        Name, and after a colon its settings. A mechanism is returned as it is. One that protects participants also
-        takes ``participants`` and ``heterogeneity``, and then draws from so many simulated ones of the model at hand.
+    One that protects participants also takes ``participants`` and ``heterogeneity``, and then draws from so many
+    simulated ones of the model at hand.
 
     Examples
     --------
@@ -68,21 +65,17 @@ def mechanism(spec: str | Mechanism) -> Mechanism:
     fleet = chosen.of_fleet
     known = {one.name: str(one.type) for one in dataclasses.fields(chosen)} | (_SIMULATED if fleet else {})
     settings: dict[str, Any] = {}
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        key, equals, value = (piece.strip() for piece in part.partition("="))
+    for part in filter(None, map(str.strip, text.split(","))):
+        key, _, value = map(str.strip, part.partition("="))
         check_choice(key, f"setting of the {name} mechanism", known)
-        if not equals or not value:
+        if not value:
             raise ValueError(f"the setting {key!r} of {spec!r} has no value; write {key}=NUMBER.")
         if key in settings:
             raise ValueError(f"{spec!r} sets {key!r} twice; set it once.")
         settings[key] = _read(value, known[key])
     crowd = {key: settings.pop(key) for key in _SIMULATED if fleet and key in settings}
-    missing = [
-        one.name
-        for one in dataclasses.fields(chosen)
-        if one.name not in settings and one.default is one.default_factory is dataclasses.MISSING
-    ]
-    if missing:
+    needed = (one.name for one in dataclasses.fields(chosen) if one.default is dataclasses.MISSING)
+    if missing := [field for field in needed if field not in settings]:
         raise ValueError(f"{spec!r} lacks {' and '.join(missing)}; write {name}:{missing[0]}=NUMBER.")
     made: Mechanism = chosen(**settings)
     if not crowd:
@@ -107,10 +100,8 @@ def as_privacy(privacy: Any) -> Mechanism | Release:
 
 def _read(text: str, annotation: str) -> Any:
     """Read a setting as the type that its field declares; what is no number stays text and is refused by the field."""
-    for number, word in ((int, "int"), (float, "float")):
-        if word in annotation:
-            try:
+    for number in (int, float):
+        if number.__name__ in annotation:
+            with contextlib.suppress(ValueError):
                 return number(text)
-            except ValueError:
-                continue
     return text

@@ -19,42 +19,63 @@ itself. The clipped vector is cut to a grid towards zero, and that its norm is a
 numbers; sums are whole numbers, too. One participant is in one bin. So each query has an L2 sensitivity of one, and
 with a share `s` of the budget it gets Gaussian noise of variance :math:`\sigma^2/s`. Shares are fixed beforehand and
 add up to one, hence the transcript is dominated by one Gaussian draw with multiplier :math:`\sigma`, whatever the
-adaptive choices are. Participants without data are left out of all queries. All else (`estimate`) is post-processing.
+adaptive choices are. Participants without data are left out of all queries. There is one charge, before the first
+query. Numerical trouble afterwards makes the release the public guess, never an error.
 
-There is one charge, before the first query. Numerical trouble afterwards makes the release the public guess, never an
-error.
+**Estimates** (post-processing, free).
+
+* *Trust.* The mean trust of each row is the noisy one, fused with a forecast: how often the behaviour at hand visits
+  the row, times a number of days that is fitted.
+* *Behaviour.* Every answer is a linear measurement of the behaviour with known noise, so all that was asked so far adds
+  up to an information matrix and a vector. The prior is normal around the guess, its size is chosen by marginal
+  likelihood, and rows sum to one. Cells are then made possible: with a declared support by the mean of a normal variate
+  that is known to be positive, but a cell that the guess all but excludes keeps its posterior mean, and nothing below
+  two standard deviations; where every cell is drawn by emptying cells that noise could have made, and filling what is
+  missing from the guess.
+* *Choice.* Of the release, the guess and their mean the one is taken whose plan earns most on behaviours that are drawn
+  from the posterior. So a fleet that is too small does no harm.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
 from dp_ensemble_env.control.lsmdp import log_probabilities
+from dp_ensemble_env.control.policies import as_tilt, solve_standard
+from dp_ensemble_env.control.returns import policy_return
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.privacy.accounting.calibrate import check_epsilon, concentrated_sigma, gaussian_sigma
-from dp_ensemble_env.privacy.accounting.divergence import check_delta
 from dp_ensemble_env.privacy.fleet import Fleet
 from dp_ensemble_env.privacy.mechanisms.base import Permit, Seeding
-from dp_ensemble_env.privacy.mechanisms.curvature import SPREAD, Problem, Shape
-from dp_ensemble_env.privacy.mechanisms.estimate import Evidence, choose, mean_trust, possible
-from dp_ensemble_env.privacy.mechanisms.fleet_sums import FleetMechanism, require_fleet
-from dp_ensemble_env.privacy.mechanisms.gaussian import GaussianEvent
-from dp_ensemble_env.privacy.mechanisms.noise import GRID, add_noise, require_source
+from dp_ensemble_env.privacy.mechanisms.curvature import LARGE, SPREAD, Problem, Shape
+from dp_ensemble_env.privacy.mechanisms.fleet_sums import (
+    FALSE_JUMPS,
+    LEAST_GUESS,
+    EpsilonDelta,
+    require_fleet,
+    support_name,
+)
+from dp_ensemble_env.privacy.mechanisms.gaussian import GaussianEvent, multiplier
+from dp_ensemble_env.privacy.mechanisms.noise import (
+    GRID,
+    FloatArray,
+    add_noise,
+    normal_tail,
+    positive_mean,
+    require_source,
+)
 from dp_ensemble_env.privacy.mechanisms.public import name_of, public_guess
 from dp_ensemble_env.privacy.release import Release
 from dp_ensemble_env.tools.compile import njit
 from dp_ensemble_env.tools.validation import check_instance
 
-FloatArray = NDArray[np.float64]
 #: Shares of the budget, (size, sum): of the trusts, and of the four steps.
 VISITS = (0.02, 0.08)
 STEPS = ((0.02, 0.10), (0.02, 0.13), (0.02, 0.20), (0.02, 0.39))
@@ -66,6 +87,16 @@ EDGES = 2.0 ** (np.arange(-12, 17) / 2.0)
 SEEN = 2.5
 #: Absorbs the rounding of a clip.
 MARGIN = 1.0 - 1e-12
+#: Relative error of the forecast of a row's trust, and the least error.
+TRUST_ERROR, LEAST_ERROR = 0.5, 0.002
+#: Least guess that the prior's variance is made of.
+PRIOR_LEAST = 0.01
+#: On a declared support a cell with a guess below this is empty, unless it is so many standard deviations above zero.
+UNLIKELY, STANDS_OUT = 0.005, 2.0
+#: Precision with which rows sum to one.
+STIFF = 1e7
+#: Behaviours that the choice is made on, and the range of scores that counts.
+WORLDS, WORST_SCORE = 8, -200.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +118,7 @@ class AdaptiveEvent(GaussianEvent, type="adaptive"):
 
 
 @dataclass(frozen=True)
-class AdaptiveMechanism(FleetMechanism):
+class AdaptiveMechanism(EpsilonDelta):
     """Release the mean behaviour of participants by queries along the curvature of the plan that it is for.
 
     A draw takes ``model=``, of which it sees declared-public fields alone: utility, nature, contexts, start, guess,
@@ -110,22 +141,6 @@ class AdaptiveMechanism(FleetMechanism):
     """
 
     name: ClassVar[str] = "adaptive"
-    epsilon: float
-    delta: float = 1e-6
-
-    def __post_init__(self) -> None:
-        check_epsilon(self.epsilon)
-        check_delta(self.delta)
-
-    @cached_property
-    def sigma(self) -> float:
-        """Noise multiplier of all queries together."""
-        return gaussian_sigma(self.epsilon, self.delta)
-
-    @cached_property
-    def published_sigma(self) -> float:
-        """That of a published draw, whose discrete noise is proven by zCDP; the ρ of its queries add up."""
-        return concentrated_sigma(self.epsilon, self.delta) * (1.0 + 1e-12)
 
     def terms_of(self, model: Any) -> dict[str, Any]:
         """Return the model, made of its declared-public fields alone."""
@@ -135,42 +150,32 @@ class AdaptiveMechanism(FleetMechanism):
         """Describe a draw from a fleet, of which only shape and classes are looked at."""
         problem = self._problem(data, model)
         require_source(seeding)
-        support = problem.model.declared_support
         return AdaptiveEvent(
             states=problem.model.n_states,
             guess=name_of(problem.model.guess),
             shape=problem.model.default.shape,
             rows=problem.rows,
-            support="" if support is None else hashlib.sha256(np.packbits(support).tobytes()).hexdigest(),
-            sigma=self.published_sigma if seeding == "os-entropy" else self.sigma,
+            support=support_name(problem.model.declared_support),
+            sigma=multiplier(self.epsilon, self.delta, seeding),
             problem=problem.digest,
             seeding=seeding,
         )
 
     def _problem(self, data: Any, model: EnsembleModel | None) -> Problem:
-        fleet = require_fleet(data, self.name)
+        require_fleet(data, self.name)
         if model is None:
             raise ValueError(
                 "the adaptive mechanism shapes its queries by the plan that they are for, so it needs the problem: "
                 f"pass model=, or draw with 'gaussian:epsilon={self.epsilon:g}', which needs none."
             )
         check_instance(model, EnsembleModel, "model")
-        return Problem.of(model, fleet)
+        return Problem.of(model, data)
 
     def draw(self, data: Any, permit: Permit, *, model: EnsembleModel | None = None) -> Release:
-        """Draw one release.
-
-        Parameters
-        ----------
-        data : Fleet
-        permit : Permit
-        model : EnsembleModel
-            The problem that the release is for.
-        """
-        problem = self._problem(data, model)
-        permit.covers(self.event(data, seeding=permit.event.seeding, model=model))
-        sigma = self.published_sigma if permit.event.seeding == "os-entropy" else self.sigma
-        queries = Queries(data, problem, sigma, permit.rng, permit.event.seeding)
+        """Draw one release of a fleet, for the problem of a model."""
+        problem, event = self._problem(data, model), self.event(data, seeding=permit.event.seeding, model=model)
+        permit.covers(event)
+        queries = Queries(data, problem, event.sigma, permit.rng, event.seeding)
         try:
             with np.errstate(all="ignore"):  # what is not finite is dealt with where it matters
                 p = _estimate(problem, queries) if problem.size else problem.guess
@@ -184,7 +189,7 @@ class AdaptiveMechanism(FleetMechanism):
 
 def _estimate(problem: Problem, queries: Queries) -> FloatArray:
     """Ask all queries, and return the behaviour, (cells,), that follows from the answers."""
-    p, evidence, belief = problem.guess, Evidence.none(problem), None
+    p, evidence, belief = problem.guess, Evidence(problem), None
     trusts = Shape(np.ones(problem.rows), 1.0, np.zeros(0), np.zeros((problem.rows, 0)))
     bound, weight, _ = queries.size(trusts, None, VISITS[0])
     total, deviation = queries.sum(trusts, None, bound, VISITS[1])
@@ -194,7 +199,7 @@ def _estimate(problem: Problem, queries: Queries) -> FloatArray:
         shape = problem.shape(p, trust, floor)
         bound, weight, number = queries.size(shape, p, share)
         answer, deviation = queries.sum(shape, p, bound, main)
-        evidence.add(shape, p, weight * trust[problem.row], answer, deviation**2, number)
+        evidence.add(shape, p, weight * trust[problem.row_of], answer, deviation**2, number)
         belief = evidence.posterior()
         p = possible(problem, belief.mean, belief.deviation)
     assert belief is not None
@@ -234,16 +239,16 @@ class Queries:
         return bound * noisy, bound * deviation
 
     def _noisy(self, whole: NDArray[np.int64], share: float) -> tuple[FloatArray, float]:
-        """Add noise to sums of sensitivity one, in multiples of 1 / GRID, and leave the grid."""
+        """Add noise to sums of sensitivity one in multiples of 1 / GRID; also return its standard deviation."""
         deviation = self.sigma / math.sqrt(share)
         return add_noise(whole, "gaussian", deviation, self.rng, self.seeding), deviation
 
     def _contributions(self, shape: Shape, centre: FloatArray | None) -> Iterator[FloatArray]:
         """Yield the contributions of some participants after the other before the clip; the trusts without a centre."""
-        row = self.problem.row
+        row = self.problem.row_of
         for counts in self.problem.counts(self.fleet):
             counts = counts[counts.any(axis=1)]  # whoever saw nothing is left out of all queries
-            seen = self.problem.sums(counts)
+            seen = self.problem.row_sums(counts)
             trust = seen / (seen + SPREAD)
             if centre is None:
                 yield trust
@@ -305,3 +310,111 @@ def add_clipped(vectors: FloatArray, bound: float, total: NDArray[np.int64]) -> 
             scale *= MARGIN
         for c in range(len(cut)):
             total[c] += cut[c]
+
+
+# ------------------------------------------------------------------ estimates
+def mean_trust(problem: Problem, p: FloatArray, measured: FloatArray, error: float) -> FloatArray:
+    """Return the mean trust of each row, given a noisy measurement with this standard deviation."""
+    best, forecast, variance = math.inf, measured, np.ones_like(measured)
+    for visits in problem.visits(p):
+        for days in 2.0 ** np.arange(-3.0, 15.0, 0.5):
+            seen = visits * days
+            trust = seen / (seen + SPREAD + 1.0)
+            prior = (TRUST_ERROR * trust) ** 2 + LEAST_ERROR**2
+            misfit = float(((measured - trust) ** 2 / (prior + error**2) + np.log(prior + error**2)).sum())
+            if misfit < best:
+                best, forecast, variance = misfit, trust, prior
+    precision = 1.0 / variance + 1.0 / error**2
+    mean = (forecast / variance + measured / error**2) / precision
+    return np.clip(positive_mean(mean, 1.0 / np.sqrt(precision)), 1e-6, 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """What is believed of the behaviour: mean, standard deviation and a root of the covariance."""
+
+    mean: FloatArray
+    deviation: FloatArray
+    root: FloatArray
+
+
+class Evidence:
+    """What the answers so far say of the behaviour: information matrix and vector."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem, self.matrix = problem, np.zeros((problem.size, problem.size))
+        self.vector = np.zeros(problem.size)
+
+    def add(
+        self, shape: Shape, centre: FloatArray, weight: FloatArray, answer: FloatArray, variance: float, number: float
+    ) -> None:
+        """Add an answer: G diag(weight / units)(P - centre), noise of this variance, sampling of variance `number` G².
+
+        `weight` says how many participants, by trust and clip, stand behind each cell; `number` how many there are.
+        """
+        low, high, V = shape.low, shape.low + shape.gain, shape.vectors
+        rest, main = low / (variance + number * low**2), high / (variance + number * high**2)
+        scale, along = weight / shape.units, V.T @ answer
+        information = (V * (high * main - low * rest)) @ V.T
+        information[np.diag_indices_from(information)] += low * rest
+        information *= scale[:, None] * scale[None, :]
+        self.matrix += information
+        self.vector += scale * (rest * (answer - V @ along) + V @ (main * along)) + information @ centre
+
+    def posterior(self) -> Posterior:
+        """Return the normal posterior around the guess, the size of the prior by marginal likelihood."""
+        problem, guess, size = self.problem, self.problem.guess, self.problem.size
+        unit = np.sqrt(np.maximum(guess, PRIOR_LEAST))
+        K = self.matrix + STIFF * (problem.row_of[:, None] == problem.row_of[None, :])  # rows sum to one
+        K *= unit[:, None] * unit[None, :]
+        z, alike = unit * (self.vector - self.matrix @ guess), problem.alike
+        if alike is not None:
+            K, z = alike.T @ (K @ alike), alike.T @ z
+        best, x, factor = -math.inf, np.zeros(size), np.eye(size)
+        for variance in 4.0 ** (np.arange(-6.0, 3.0) if size <= LARGE else np.arange(-4.0, 1.0)):
+            A = K.copy()
+            A[np.diag_indices_from(A)] += 1.0 / variance
+            lower = cho_factor(A, lower=True, overwrite_a=True, check_finite=False)
+            moved = cho_solve(lower, z, check_finite=False)
+            fit = 0.5 * float(z @ moved) - float(np.log(np.diag(lower[0])).sum())
+            fit -= 0.5 * (size - problem.rows) * math.log(variance)
+            if fit > best:
+                best, x, factor = fit, moved, lower[0]
+        right = np.eye(size) if alike is None else alike.T
+        inverse = solve_triangular(factor, right, lower=True, check_finite=False)
+        mean = guess + unit * (x if alike is None else alike @ x)
+        return Posterior(mean, unit * np.sqrt((inverse**2).sum(axis=0)), unit[:, None] * inverse.T)
+
+
+def possible(problem: Problem, mean: FloatArray, deviation: FloatArray) -> FloatArray:
+    """Make behaviour of noisy probabilities: positive where it is possible, with rows that sum to one."""
+    guess, size = problem.guess, problem.size
+    high = normal_tail(1.0 / size)
+    if problem.declared:
+        p, made_up = positive_mean(mean, deviation), (guess < UNLIKELY) & (mean <= high * deviation)
+        p = np.where(made_up, np.where(mean > STANDS_OUT * deviation, mean, 0.0), p)
+    else:
+        limit = np.where(guess < LEAST_GUESS, normal_tail(FALSE_JUMPS / size), high)
+        p = np.where(mean > limit * deviation, mean, 0.0)
+        error = np.sqrt(problem.row_sums((p > 0) * deviation**2))
+        missing, empty = np.maximum(0.0, 1.0 - problem.row_sums(p) - 3.0 * error), np.where(p > 0, 0.0, guess)
+        p += (missing / np.maximum(problem.row_sums(empty), 1e-300))[problem.row_of] * empty
+    p = np.where((problem.row_sums(p) > 0)[problem.row_of], p, guess)
+    return np.asarray(p / problem.row_sums(p)[problem.row_of])
+
+
+def choose(problem: Problem, p: FloatArray, belief: Posterior) -> FloatArray:
+    """Return the release, the guess or their mean: the one whose plan scores best on behaviours that are likely."""
+    rng = np.random.default_rng(0)  # nothing is hidden by it: it is a function of the answers alone
+    options = (p, 0.5 * p + 0.5 * problem.guess, problem.guess)
+    plans = [solve_standard(problem.model.with_default(problem.matrix(option))) for option in options]
+    worth = np.zeros(len(options))
+    for _ in range(WORLDS):
+        drawn = belief.mean + belief.root @ rng.standard_normal(problem.size)
+        world = problem.model.with_default(problem.matrix(possible(problem, drawn, 0.02 * belief.deviation)))
+        optimum = solve_standard(world)
+        idle, best = policy_return(world, world.default_policy), policy_return(world, optimum.policy)
+        if best - idle > 1e-12 * max(1.0, abs(best)):
+            earned = np.array([policy_return(world, as_tilt(plan, world)) for plan in plans])
+            worth += np.clip(100.0 * (earned - idle) / (best - idle), WORST_SCORE, 100.0)
+    return options[int(np.argmax(worth))]

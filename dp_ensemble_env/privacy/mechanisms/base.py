@@ -37,7 +37,11 @@ Rng = np.random.Generator | int | None
 #: Terms that are not hashed into the stream: what is claimed about a draw, and a model, whose public part is hashed by
 #: the event, while the rest must not move the draw.
 CLAIMS = ("h", "entries", "model")
-_NO_TERMS = ("data", "seeding")
+
+
+def hash_of(content: dict[str, Any]) -> str:
+    """Hash plain values, as a file has them."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 # ------------------------------------------------------------------ events
@@ -45,23 +49,22 @@ _NO_TERMS = ("data", "seeding")
 class Event:
     """All that the price of a draw depends on, and nothing of the data but what is public.
 
-    A subclass names its type, ``class MyEvent(Event, type="mine")``, states its `losses`, and its fields are
-    numbers, texts and tuples of them, so that it can be written as JSON, compared and
-    counted. It is stored together with its losses: a process that does not know the type reads it as a `StoredEvent`.
-
-    Attributes
-    ----------
-    seeding : {"os-entropy", "seed", "generator"}
-        Where the randomness comes from.
+    A subclass names its type, ``class MyEvent(Event, type="mine")``, states its `losses`, and its fields are numbers,
+    texts and tuples of them, so that it can be written as JSON, compared and counted. It is stored together with its
+    losses: a process that does not know the type reads it as a `StoredEvent`.
     """
 
+    #: Where the randomness comes from.
     seeding: Seeding = "os-entropy"
-
     type: ClassVar[str] = ""
     #: Whether something is drawn; a note or a disclosure is no draw.
     draws: ClassVar[bool] = True
     #: Whether the draw is random; one that is not has no seeding.
     random: ClassVar[bool] = True
+    #: Which data sets count as neighbours; None where nothing is claimed.
+    relation: ClassVar[NeighboringRelation | None] = None
+    #: What to do when a budget does not allow the draw.
+    remedy: ClassVar[str] = "use what was released already (post-processing is free), or a noisier setting"
     _types: ClassVar[dict[str, builtins.type[Event]]] = {}
 
     def __init_subclass__(cls, *, type: str = "", draws: bool = True, **kwargs: Any) -> None:
@@ -83,10 +86,9 @@ class Event:
         )
 
     def stream_key(self) -> dict[str, Any]:
-        """Return the part of the description that is hashed, with the data, into the random stream of a seeded draw.
+        """Return what is hashed, with the data, into the random stream of a seeded draw: the draw itself, no claim.
 
-        That is the draw itself: no claim about it, no loss. **Frozen**: another name or value here changes every
-        seeded release. A built-in event spells its key out, so that its fields may be renamed.
+        **Frozen**: another name or value here changes every seeded release.
         """
         return self.drawn.to_fields()
 
@@ -109,14 +111,12 @@ class Event:
 
         values = dict(content)
         stored, name = Losses.from_json(values.pop("losses", None)), values.pop("type", None)
-        if (
-            not isinstance(name, str) or not name or not (name.isascii() and name.isprintable())
-        ):  # or it looks like another
+        if not (isinstance(name, str) and name and name.isascii() and name.isprintable()):  # or it looks like another
             raise ValueError(f"the type of an event is a text of plain letters, got {name!r}")
-        known_names = {*mechanisms.names(), *Event._types}
-        if name not in known_names and (alike := name.strip().lower()) in known_names:
+        registered = {*mechanisms.names(), *Event._types}
+        if name not in registered and (alike := name.strip().lower()) in registered:
             raise ValueError(f"the type of an event is {alike!r}, not {name!r}")  # its losses would go unchecked
-        if name not in Event._types and name in mechanisms.names():
+        if name not in Event._types and name in registered:
             mechanisms.kind(name)  # its module defines the type
         if name not in Event._types:
             text = json.dumps(values, sort_keys=True)
@@ -134,17 +134,7 @@ class Event:
     @property
     def digest(self) -> str:
         """Hash of the whole description."""
-        return _hash(self.to_fields())
-
-    @property
-    def relation(self) -> NeighboringRelation | None:
-        """Which data sets count as neighbours; None where nothing is claimed."""
-        return None
-
-    @property
-    def remedy(self) -> str:
-        """What to do when a budget does not allow the draw."""
-        return "use what was released already (post-processing is free), or a noisier setting"
+        return hash_of(self.to_fields())
 
     @property
     def headline(self) -> str:
@@ -153,11 +143,7 @@ class Event:
 
     @classmethod
     def claims(cls, events: Sequence[Any], rows: str | int) -> tuple[str, list[str]]:
-        """Put several draws of this type into words, for a privacy line.
-
-        Returns their settings, as they follow "3 releases", and the terms of the claim:
-        adjacency, composition, assumptions and warnings, as parts of a sentence.
-        """
+        """Put draws of this type into words: settings, as they follow "3 releases", and the terms of the claim."""
         return f" by the {cls.type} mechanism", []
 
     @property
@@ -181,14 +167,13 @@ class Event:
 class Disclosure(Event, type="deterministic", draws=False):
     """A deterministic function of the true data was published (E8): nothing bounds what it tells."""
 
+    remedy: ClassVar[str] = (
+        "no budget allows a deterministic function of the true data; publish what is computed from a release"
+    )
+
     def losses(self) -> Losses:
         """Return a loss without a bound."""
         return Losses.of({NoBound(): 1})  # E8
-
-    @property
-    def remedy(self) -> str:
-        """What to publish instead."""
-        return "no budget allows a deterministic function of the true data; publish what is computed from a release"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,17 +187,10 @@ class PostProcessing(Event, type="post-processing", draws=False):
 
 @dataclass(frozen=True, kw_only=True)
 class StoredEvent(Event):
-    """An event whose type is not known here, as a file has it: its fields are kept, its losses are composed.
-
-    Attributes
-    ----------
-    of_type : str
-    content : str
-        The fields, as JSON.
-    stored : Losses
-    """
+    """An event whose type is not known here, as a file has it: its fields are kept, its losses are composed."""
 
     of_type: str
+    #: The fields, as JSON.
     content: str
     stored: Losses
 
@@ -243,10 +221,7 @@ class StoredEvent(Event):
 # ------------------------------------------------------------------ permits
 @dataclass(frozen=True, eq=False)
 class Permit:
-    """The right to make a draw: its event, which a ledger has on record, and where its randomness comes from.
-
-    It is good for as many draws as were charged, by default for one.
-    """
+    """The right to make as many draws as a ledger has on record: their event, and where randomness comes from."""
 
     event: Event
     rng: np.random.Generator = field(repr=False)
@@ -260,10 +235,8 @@ class Permit:
                 f"the permit is for {self.event}, not for {event}; charge the event of this very draw to the ledger."
             )
         if len(self._used) >= self.times:
-            raise ValueError(
-                f"the permit was for {self.times} draw{'s' * (self.times != 1)}, made already; charge the next one to "
-                "the ledger."
-            )
+            made = f"{self.times} draw{'s' * (self.times != 1)}, made already"
+            raise ValueError(f"the permit was for {made}; charge the next one to the ledger.")
         self._used.append(event)
 
 
@@ -275,11 +248,10 @@ def seeding_of(rng: Rng) -> Seeding:
 def make_permit(event: Event, rng: Rng, data: Any, terms: Mapping[str, Any] | None = None, times: int = 1) -> Permit:
     """Return the permit for `times` draws from `data`; whoever calls this has charged them, or runs an experiment.
 
-    **No two draws share a stream of random numbers.** Two releases made of the same stream at
-    different settings can be solved for the true data, and two made of it from different data
-    differ by just what the data differ by, whether or not anyone knows the seed. So a seed, or the
-    next numbers of a `Generator` (which may have been copied), is mixed with the whole event of the
-    draw, its terms (support, clip, ...; the adjacency is but a claim) and the data.
+    **No two draws share a stream of random numbers.** Two releases made of the same stream at different settings can be
+    solved for the true data, and two made of it from different data differ by just what the data differ by, whether or
+    not anyone knows the seed. So a seed, or the next numbers of a `Generator` (which may have been copied), is mixed
+    with the whole event of the draw, its terms (support, clip, ...; the adjacency is but a claim) and the data.
     """
     return Permit(event, stream_of(rng, stream_identity(event, rng, data, terms)), times)
 
@@ -293,7 +265,7 @@ def stream_identity(event: Event, rng: Rng, data: Any, terms: Mapping[str, Any] 
         raise ValueError("the stream of a seeded draw depends on its data; pass charge(event, rng=rng, data=data).")
     given = {name: value for name, value in (terms or {}).items() if name not in CLAIMS and value is not None}
     drawn = {name: fingerprint(given[name]) for name in sorted(given)}
-    identity = hashlib.sha256(f"{_hash(event.stream_key())} {drawn} {fingerprint(data)}".encode()).digest()
+    identity = hashlib.sha256(f"{hash_of(event.stream_key())} {drawn} {fingerprint(data)}".encode()).digest()
     return [int(word) for word in np.frombuffer(identity, "<u4")]
 
 
@@ -310,11 +282,9 @@ def check_terms(mechanism: Mechanism, terms: Mapping[str, Any]) -> None:
     known = inspect.signature(mechanism.event).parameters
     if not any(one.kind is inspect.Parameter.VAR_KEYWORD for one in known.values()):
         for name in terms:
-            check_choice(name, f"term of a {mechanism.name} draw", [one for one in known if one not in _NO_TERMS])
-
-
-def _hash(content: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+            check_choice(
+                name, f"term of a {mechanism.name} draw", [one for one in known if one not in ("data", "seeding")]
+            )
 
 
 def fingerprint(data: Any) -> str:
@@ -333,17 +303,11 @@ def fingerprint(data: Any) -> str:
 
 
 # ------------------------------------------------------------------ mechanisms
-def _digits(value: float) -> str:
-    """Write a number in as few digits as give it back."""
-    short = f"{value:g}"
-    return short if float(short) == value else repr(value)
-
-
 class Mechanism(ABC):
     """Draws private copies of the default behaviour.
 
-    A subclass is a frozen dataclass whose fields are its settings, so that a text such
-    as ``"dirichlet:k=50,floor=0.05"`` makes it and `spec` gives the text back.
+    A subclass is a frozen dataclass whose fields are its settings, so that a text such as
+    ``"dirichlet:k=50,floor=0.05"`` makes it and `spec` gives the text back.
     """
 
     #: Its name in the registry.
@@ -354,8 +318,9 @@ class Mechanism(ABC):
     @property
     def spec(self) -> str:
         """The text that makes this mechanism again."""
-        given = ((one.name, getattr(self, one.name)) for one in fields(self))  # type: ignore[arg-type]
-        settings = ",".join(f"{name}={_digits(value)}" for name, value in given if value is not None)
+        given = {one.name: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]
+        digits = {name: f"{x:g}" if float(f"{x:g}") == x else repr(x) for name, x in given.items() if x is not None}
+        settings = ",".join(f"{name}={text}" for name, text in digits.items())
         return f"{self.name}:{settings}" if settings else self.name
 
     def data_of(self, model: Any) -> Any:
@@ -380,17 +345,9 @@ class Mechanism(ABC):
     def release(self, data: Any, rng: Rng = None, **terms: Any) -> Release:
         """Draw one release that no ledger knows of (`PrivacyLedger.release` charges it first).
 
-        Parameters
-        ----------
-        data
-            What the mechanism draws from: for the Dirichlet mechanism the true matrix.
-        rng : numpy Generator or int, optional
-            By default the operating system's entropy, as a release meant for
-            publication needs. A seeded draw can be repeated, and so undone, by
-            whoever knows the seed. Equal seeds give equal draws only for equal
-            settings and equal data; see `make_permit`.
-        **terms
-            Public terms of the draw, such as ``support=``.
+        Without `rng` the randomness is the operating system's, as a release meant for publication needs. Anyone who
+        knows the seed of a seeded draw can remove its noise. Equal seeds give equal draws only for equal settings and
+        equal data; see `make_permit`. `terms` are public terms of the draw, such as ``support=``.
         """
         check_terms(self, terms)
         event = self.event(data, seeding=seeding_of(rng), **terms)

@@ -37,10 +37,11 @@ from scipy.sparse.linalg import eigsh
 from dp_ensemble_env.control.policies import solve_standard
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy.fleet import Fleet
+from dp_ensemble_env.privacy.mechanisms.fleet_sums import Rows, within
+from dp_ensemble_env.privacy.mechanisms.noise import FloatArray
 from dp_ensemble_env.privacy.mechanisms.public import public_guess
 from dp_ensemble_env.tools.validation import check_shape
 
-FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 #: Participants' rows are expected to differ like Dir(30 · behaviour); a row that was seen so often is half trusted.
 SPREAD = 30.0
@@ -68,34 +69,21 @@ class Shape(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
-    """What is public of a control problem, laid out in cells.
+class Problem(Rows):
+    """What is public of a control problem, laid out in cells."""
 
-    Attributes
-    ----------
-    model : EnsembleModel
-        Made of declared-public fields; its default is the guess.
-    classes : ndarray of int of the leading shape of the default
-        Which times and contexts behave alike, from 0.
-    cell : ndarray of int of shape (classes, n, m)
-        Number of the cell, -1 where nothing is drawn.
-    fixed : ndarray of shape (classes, n, m)
-        Probabilities where nothing is drawn.
-    row : ndarray of int of shape (cells,)
-        Row of each cell; cells of a row follow each other.
-    place : ndarray of int of shape (3, cells)
-        Class, first state and first decision of each cell.
-    guess : ndarray of shape (cells,)
-    declared : bool
-        Whether a support is declared; if not every cell is drawn.
-    """
-
+    #: Made of declared-public fields; its default is the guess.
     model: EnsembleModel
+    #: Which times and contexts behave alike, from 0, in the leading shape of the default.
     classes: IntArray
+    #: Number of the cell, (classes, n, m), -1 where nothing is drawn; probabilities where nothing is.
     cell: IntArray
     fixed: FloatArray
-    row: IntArray
+    #: Row of each cell; cells of a row follow each other.
+    row_of: IntArray
+    #: Class, first state and first decision of each cell, (3, cells).
     place: IntArray
+    #: Guess of each cell, and whether a support is declared; if not every cell is drawn.
     guess: FloatArray
     declared: bool
 
@@ -105,15 +93,9 @@ class Problem:
         check_shape(model.default, fleet.shape, "default", "that of the behaviour of the fleet")
         given = public_guess(model)
         n, m = fleet.shape[-2:]
-        guess = fleet.gather(given.matrix, "guess", np.mean).reshape(-1, n, m)
-        allowed = np.ones(guess.shape, dtype=bool)
-        if (support := model.declared_support) is not None:
-            allowed = fleet.gather(support, "support", np.any).reshape(guess.shape)
-        guess = np.where(allowed, guess, 0.0)
-        total = guess.sum(axis=-1, keepdims=True)
-        if not (total > 0).all():
-            raise ValueError("the guess lies outside the declared support in some row; declare a wider support.")
-        guess /= total
+        support = np.ones(fleet.shape, dtype=bool) if model.declared_support is None else model.declared_support
+        allowed = fleet.gather(support, "support", np.any).reshape(-1, n, m)
+        guess = within(fleet.gather(given.matrix, "guess", np.mean).reshape(-1, n, m), allowed)
         drawn = allowed & (allowed.sum(axis=-1, keepdims=True) > 1)
         number, row, place = _number(drawn, model.ties)
         if len(row) > MOST:
@@ -127,35 +109,20 @@ class Problem:
         sums = np.bincount(row, tied, row.max(initial=-1) + 1)
         lead, fixed = fleet.shape[:-2], np.where(drawn, 0.0, guess)
         classes = np.arange(math.prod(lead)).reshape(lead) if fleet.classes is None else fleet.classes
-        return cls(model.public(given), classes, cell, fixed, row, place, tied / sums[row], support is not None)
+        declared = model.declared_support is not None
+        return cls(model.public(given), classes, cell, fixed, row, place, tied / sums[row], declared)
 
     # ------------------------------------------------------------ cells
     @property
     def size(self) -> int:
         """Number of cells that are drawn."""
-        return len(self.row)
-
-    @cached_property
-    def starts(self) -> IntArray:
-        """Where the rows begin among the cells."""
-        return np.flatnonzero(np.diff(self.row, prepend=-1))
-
-    @property
-    def rows(self) -> int:
-        """Number of rows that are drawn."""
-        return len(self.starts)
-
-    def sums(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Sum cells, (..., cells), over each row."""
-        if not self.size:
-            return np.zeros((*values.shape[:-1], 0))
-        return np.asarray(np.add.reduceat(values, self.starts, axis=-1))
+        return len(self.row_of)
 
     @cached_property
     def row_at(self) -> IntArray:
         """Row that is drawn for each class and state, (classes, n), -1 where none is."""
         most = self.cell.max(axis=-1)
-        return np.where(most >= 0, self.row[most], -1) if self.size else most
+        return np.where(most >= 0, self.row_of[most], -1) if self.size else most
 
     @cached_property
     def kind(self) -> IntArray:
@@ -167,7 +134,7 @@ class Problem:
         """Return the behaviour of each class, (classes, n, m)."""
         full = self.fixed.copy()
         drawn = self.cell >= 0
-        full[drawn] = (p / self.sums(p)[self.row])[self.cell[drawn]]
+        full[drawn] = (p / self.row_sums(p)[self.row_of])[self.cell[drawn]]
         return full
 
     def matrix(self, p: FloatArray) -> FloatArray:
@@ -202,7 +169,6 @@ class Problem:
         time, level, target = self.place
         if self.classes.ndim != 1 or len(self.cell) == 1 or level.max(initial=0) != target.max(initial=0):
             return None
-
         later, higher, to, by = (np.abs(np.subtract.outer(x, x)) for x in (time, level, target, target - level))
         near = 0.7 * 0.5**later * np.exp(-higher / 2.0) * 0.5 * (np.exp(-to) + np.exp(-by))
         near[np.diag_indices_from(near)] += 0.3 + 1e-9
@@ -291,7 +257,7 @@ class Problem:
         H' is the curvature in units of what participants are expected to contribute, on rows that sum to zero. Without
         a floor, and where utilities are flat, G is the same in all directions.
         """
-        trust = np.maximum(trust, LEAST_TRUST)[self.row]
+        trust = np.maximum(trust, LEAST_TRUST)[self.row_of]
         mixed = np.maximum((1.0 - MIX) * p + MIX * self.guess, LEAST)
         root = np.sqrt(np.maximum(self.guess, FIRST_LEAST) if floor is None else mixed)
         units = root * np.sqrt(trust / SPREAD)
@@ -301,9 +267,9 @@ class Problem:
         H = self.curvature(p) * (units / trust)[:, None] * (units / trust)[None, :]
         if not np.isfinite(H).all():
             return even
-        normal = root / np.sqrt(self.sums(root**2))[self.row]
+        normal = root / np.sqrt(self.row_sums(root**2))[self.row_of]
         for _ in range(2):  # rows sum to zero: project on both sides
-            H = (H - self.sums(H * normal)[:, self.row] * normal).T
+            H = (H - self.row_sums(H * normal)[:, self.row_of] * normal).T
         H = (H + H.T) / 2.0
         trace = float(np.trace(H))
         if not trace > FLAT * self.model.discomfort_penalty:

@@ -1,24 +1,20 @@
 r"""The Dirichlet mechanism: a private copy of the default behaviour.
 
-Each row :math:`p` of the default matrix is replaced by a draw
-:math:`x \sim \mathrm{Dir}(k\,p)` on the row's support (Definition 4 of the
-paper). The mean of the draw is :math:`p`, its variance
-:math:`p(1-p)/(k+1)`: a small `k` means much noise.
+Each row :math:`p` of the default matrix is replaced by a draw :math:`x \sim \mathrm{Dir}(k\,p)` on the row's support
+(Definition 4 of the paper). The mean of the draw is :math:`p`, its variance :math:`p(1-p)/(k+1)`: a small `k` means
+much noise.
 
 Two things are done differently from a plain ``rng.dirichlet``:
 
-* **Logarithms.** A Gamma variate of shape :math:`\alpha = kp \ll 1` is mostly
-  smaller than the smallest double, and an exact zero in the output tells
-  which inputs it cannot have come from. Here
-  :math:`\log G = \log G' - E/\alpha` with :math:`G' \sim \Gamma(\alpha+1)` and
-  :math:`E \sim \mathrm{Exp}(1)`, so nothing underflows, whatever `k` is.
-* **Floor.** With ``floor`` :math:`=\omega > 0` each row is first mixed with the
-  uniform distribution on its support, :math:`p' = (1-\tau)p + \tau/|S|` with
-  :math:`\tau = \omega|S|`, so that every entry is at least :math:`\omega`. A
+* **Logarithms.** A Gamma variate of shape :math:`\alpha = kp \ll 1` is mostly smaller than the smallest double, and an
+  exact zero in the output tells which inputs it cannot have come from. Here :math:`\log G = \log G' - E/\alpha` with
+  :math:`G' \sim \Gamma(\alpha+1)` and :math:`E \sim \mathrm{Exp}(1)`, so nothing underflows, whatever `k` is.
+* **Floor.** With ``floor`` :math:`=\omega > 0` each row is first mixed with the uniform distribution on its support,
+  :math:`p' = (1-\tau)p + \tau/|S|` with :math:`\tau = \omega|S|`, so that every entry is at least :math:`\omega`. A
   guarantee that does not depend on the data needs it.
 
-The support is treated as public: the mechanism never moves mass to an entry
-outside it, so whoever sees the output sees the support.
+The support is treated as public: the mechanism never moves mass to an entry outside it, so whoever sees the output sees
+the support.
 
 **Publication.** A draw from the system's entropy is made by Pólya's urn (`noise.polya_urn`): a row holds whole
 numbers of tickets, `weight` in all, and releases ``(balls of a + ½)/(balls + |S|/2)``. That is a function of a
@@ -30,10 +26,9 @@ a third, by at most two tickets. Let a row between them differ from the one in t
 tickets: the dominating pair covers the first step, and `rounding_loss` bounds the second for *every* outcome. As
 outcomes that are bounded everywhere add up, whatever is composed, the accountant adds it to ε.
 
-What a draw costs: row `b` with ``|S_b|`` successors, drawn with floor ω, is the
-dominating pair of `accounting.divergence` with least entry ω and adjacency
-``(1 − ω|S_b|) h_b``: mixing with the uniform row shrinks the difference of two inputs
-by that factor. A row with one successor reveals nothing and costs nothing.
+What a draw costs: row `b` with ``|S_b|`` successors, drawn with floor ω, is the dominating pair of
+`accounting.divergence` with least entry ω and adjacency ``(1 − ω|S_b|) h_b``: mixing with the uniform row shrinks the
+difference of two inputs by that factor. A row with one successor reveals nothing and costs nothing.
 """
 
 from __future__ import annotations
@@ -47,9 +42,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dp_ensemble_env.privacy.accounting.accountant import NeighboringRelation
-from dp_ensemble_env.privacy.accounting.compose import RowGroup
 from dp_ensemble_env.privacy.accounting.divergence import ENTRIES, Entries
-from dp_ensemble_env.privacy.accounting.losses import Loss, Losses, NoBound, RowLoss, Rows
+from dp_ensemble_env.privacy.accounting.losses import Loss, Losses, NoBound, RowLoss
 from dp_ensemble_env.privacy.adjacency import AGGREGATE_LIMIT, COUNTS_ARE_DATA, COUNTS_LIMIT, Adjacency, DeviceChain
 from dp_ensemble_env.privacy.mechanisms.base import Event, Mechanism, Permit, Seeding
 from dp_ensemble_env.privacy.mechanisms.noise import polya_urn
@@ -76,36 +70,21 @@ _LIMITS = (("stated", AGGREGATE_LIMIT), ("counts", COUNTS_LIMIT))
 
 @dataclass(frozen=True)
 class DirichletEvent(Event, type="dirichlet"):
-    """A draw of the Dirichlet mechanism: its settings, the sizes of the public support's rows, and the adjacency.
-
-    Attributes
-    ----------
-    k, floor : float
-    successors : tuple of int
-        Number of possible decisions of every row, in order (rows of behaviour that
-        depends on time or context one time after the other, and one context after the other).
-    h : tuple of float
-        Adjacency of the true rows (before the floor shrinks it): one for all rows or
-        one per row. Empty: not stated yet, so that the ledger's own is taken.
-    entries : {"two", "any"}
-        Whether adjacent rows differ in two entries or in any number.
-    h_source : {"stated", "counts", "devices"}
-        Whether h was stated, or computed from private counts (then it is not to
-        be published), and these from individual devices.
-    steps : int
-        Number of matrices, one for each time and context, that the rows belong to: one
-        unit may touch rows of each of them.
-    balls, weight : int
-        Of a published draw: balls drawn from the urn of each row, and tickets that it holds at the start.
-    """
+    """A draw of the Dirichlet mechanism: its settings, the sizes of the public support's rows, and the adjacency."""
 
     k: float
     floor: float
+    #: Number of possible decisions of every row, one time after the other, and one context after the other.
     successors: tuple[int, ...]
+    #: Adjacency of the true rows (before the floor shrinks it): one for all or one each. Empty: the ledger's own.
     h: tuple[float, ...] = ()
+    #: Whether adjacent rows differ in two entries or in any number.
     entries: Entries = "two"
+    #: Whether h was stated, or computed from private counts (then it is not to be published), perhaps of devices.
     h_source: str = "stated"
+    #: Number of matrices, one for each time and context: one unit may touch rows of each of them.
     steps: int = 1
+    #: Of a published draw: balls drawn from the urn of each row, and tickets that it holds at the start.
     balls: int = 0
     weight: int = 0
 
@@ -169,7 +148,7 @@ class DirichletEvent(Event, type="dirichlet"):
         k, least, entries, more = self.concentration, self.least, self.entries, 0.0
         if self.weight and least > 0 and entries == "two":
             more = rounding_loss(k, self.weight, least, self.balls)
-        for moved in self._moved.reshape(self.steps, -1):
+        for moved in self.moved.reshape(self.steps, -1):
             sizes, numbers = np.unique(moved[moved > 0], return_counts=True)
             pairs = zip(sizes[::-1].tolist(), numbers[::-1].tolist(), strict=True)
             if least > 0:
@@ -179,7 +158,7 @@ class DirichletEvent(Event, type="dirichlet"):
         return Losses.of(*by_matrix)
 
     @property
-    def relation(self) -> NeighboringRelation:
+    def relation(self) -> NeighboringRelation:  # type: ignore[override]
         """One participant where the adjacency comes from devices, else rows that move by h."""
         devices = self.h_source == "devices"
         return NeighboringRelation.ADD_OR_REMOVE_ONE if devices else NeighboringRelation.CHANGE_ROWS
@@ -195,19 +174,8 @@ class DirichletEvent(Event, type="dirichlet"):
         return max(0.0, self.floor - SLACK / self.weight) if self.weight and self.floor else self.floor
 
     @property
-    def row_h(self) -> NDArray[np.float64]:
-        """Adjacency of every drawn row of the mechanism's input, after the floor has shrunk it, largest first."""
-        left = self._moved
-        return np.sort(left[left >= 0])[::-1]
-
-    def touched(self, number: int) -> NDArray[np.float64]:
-        """Return the same of the `number` worst drawn rows of the matrix of each time and context."""
-        by_time = np.sort(self._moved.reshape(self.steps, -1), axis=1)[:, ::-1][:, :number].ravel()
-        return by_time[by_time >= 0]
-
-    @property
-    def _moved(self) -> NDArray[np.float64]:
-        """Adjacency of every row in order, -1 where a row has one successor and is not drawn."""
+    def moved(self) -> NDArray[np.float64]:
+        """Adjacency of every row of the mechanism's input in order, -1 where one successor leaves nothing to draw."""
         sizes = np.array(self.successors, dtype=float)
         moved = np.broadcast_to(np.array(self.h or (PAPER_H,)), sizes.shape)
         left = np.maximum(0.0, 1.0 - self.floor * sizes) * moved
@@ -218,14 +186,13 @@ class DirichletEvent(Event, type="dirichlet"):
     @property
     def bare(self) -> bool:
         """Whether no bound holds for all inputs, since there is no floor."""
-        return self.floor == 0 and len(self.row_h) > 0 and bool(self.row_h.max() > 0)
+        return self.floor == 0 and bool((self.moved > 0).any())
 
     @property
-    def remedy(self) -> str:
+    def remedy(self) -> str:  # type: ignore[override]
         """What to do when a budget does not allow the draw."""
-        if self.floor > 0:
-            return "use what was released already (post-processing is free), or a smaller k"
-        return "without a floor no bound holds for all inputs, so set a floor"
+        smaller = "use what was released already (post-processing is free), or a smaller k"
+        return smaller if self.floor > 0 else "without a floor no bound holds for all inputs, so set a floor"
 
     @property
     def headline(self) -> str:
@@ -241,7 +208,7 @@ class DirichletEvent(Event, type="dirichlet"):
         low, high = min(sizes), max(sizes)
         h = f"h={high:.4g}" if low == high else f"h={low:.4g} to {high:.4g}"
         entries = "any entries" if any(event.entries == "any" for event in events) else "two entries"
-        most = max(len(event.row_h) for event in events)
+        most = max(int((event.moved >= 0).sum()) for event in events)
         how = {"sequential": f"all {most} drawn rows composed", "parallel": "a unit touches one row of each matrix"}
         floors = [event.floor for event in events]
         terms = [
@@ -282,33 +249,6 @@ def rounded(row: NDArray[np.float64], weight: int) -> list[int]:
     tickets = [int(math.floor(share * weight)) for share in row.tolist()]
     tickets[0] += weight - sum(tickets)
     return tickets
-
-
-def row_groups(event: DirichletEvent, rows: Rows) -> list[RowGroup]:
-    """Return the rows of a release that are charged, equal ones together.
-
-    Of a time-varying matrix a unit touches rows at every time: the worst ones of each are charged.
-    """
-    row_h = event.row_h if rows == "sequential" else event.touched(1 if rows == "parallel" else int(rows))
-    values, counts = np.unique(row_h[row_h > 0], return_counts=True)
-    return [RowGroup(event.concentration, event.least, float(h), int(n)) for h, n in zip(values, counts, strict=True)]
-
-
-def _pooled(data: Any, clip: int | None, support: ArrayLike | None) -> DeviceChain | None:
-    """Pool a fleet into one matrix; None for what is a matrix already."""
-    pool = getattr(data, "chain", None)  # asked for by name: importing Fleet takes seconds
-    if pool is None:
-        return None
-    if support is None or clip is None:
-        raise ValueError(
-            "the Dirichlet mechanism protects a participant only with a support that is public, as every transition it "
-            "draws shows; declare it, support=, and bound what one participant contributes to a row, clip=."
-        )
-    return cast(DeviceChain, pool(clip, support))
-
-
-def _row_sizes(support: NDArray[np.bool_]) -> tuple[int, ...]:
-    return tuple(int(size) for size in support.sum(axis=-1).ravel())
 
 
 @dataclass(frozen=True)
@@ -356,25 +296,17 @@ class DirichletMechanism(Mechanism):
         entries: str | None = None,
         clip: int | None = None,
     ) -> DirichletEvent:
-        """Describe a draw from a matrix: of it, only the support is looked at, which counts as public.
+        """Describe a draw from a matrix, of which only the support is looked at, which counts as public.
 
-        Parameters
-        ----------
-        data : array_like of shape (n, m), (T, n, m) or (T or 1, c, n, m), or Fleet
-            Participants of a fleet are pooled with at most `clip` decisions of each in a row
-            (`Fleet.chain`); the adjacency is then one participant.
-        seeding : {"os-entropy", "seed", "generator"}
-        support : array_like of bool, optional
-            Public support. By default the nonzero entries of the matrix.
-        h, entries
-            The adjacency, by default the mechanism's own `h`; see `DirichletEvent.under`.
-        clip : int
-            For a fleet.
+        The support is that of the nonzero entries unless it is declared; h and entries are the adjacency, by default
+        the mechanism's own (`DirichletEvent.under`). A fleet is pooled, at most `clip` decisions of each participant in
+        a row (`Fleet.chain`); the adjacency is then one participant.
         """
         h = self.h if h is None else h
-        if (chain := _pooled(data, clip, support)) is not None:
-            data, support, h = chain.default, chain.support, chain.adjacency if h is None else h
-        return self._event(self.floored(data, support) > 0, seeding).under(h, entries)  # refuses what cannot be drawn
+        inputs, chain = self._inputs(data, support, clip)  # refuses what cannot be drawn
+        if chain is not None and h is None:
+            h = chain.adjacency
+        return self._event(inputs > 0, seeding).under(h, entries)
 
     def draw(
         self,
@@ -387,48 +319,57 @@ class DirichletMechanism(Mechanism):
         clip: int | None = None,
     ) -> Release:
         """Draw one private matrix; h and entries are claims about it."""
-        chain = _pooled(data, clip, support)
-        inputs = self.floored(data, support) if chain is None else self.floored(chain.default, chain.support)
-        drawn = inputs > 0
-        permit.covers(self._event(drawn, permit.event.seeding))
-        log_matrix = np.full(inputs.shape, -np.inf)
-        if permit.event.seeding == "os-entropy":
-            log_matrix = self._published(inputs)
-        else:
-            log_matrix[drawn] = log_gamma_variates(self.k * inputs[drawn], permit.rng)
-        log_matrix -= np.logaddexp.reduce(log_matrix, axis=-1, keepdims=True)
-        if chain is not None:
-            log_matrix = cast(Any, data).spread(log_matrix)
-        return Release(np.minimum(log_matrix, 0.0), permit.event)
+        inputs, chain = self._inputs(data, support, clip)
+        permit.covers(self._event(inputs > 0, permit.event.seeding))
+        published = permit.event.seeding == "os-entropy"
+        log_matrix = self._published(inputs) if published else _log_dirichlet(self.k, inputs, permit.rng)
+        return Release(log_matrix if chain is None else cast(Any, data).spread(log_matrix), permit.event)
+
+    def _inputs(
+        self, data: Any, support: ArrayLike | None, clip: int | None
+    ) -> tuple[NDArray[np.float64], DeviceChain | None]:
+        """Return the rows that are drawn from, and of a fleet the chain that it is pooled into."""
+        pool = getattr(data, "chain", None)  # asked for by name: importing Fleet takes seconds
+        if pool is None:
+            return self.floored(data, support), None
+        if support is None or clip is None:
+            raise ValueError(
+                "the Dirichlet mechanism protects a participant only with a support that is public, as every "
+                "transition it draws shows; declare it, support=, and bound what one participant contributes to a row, "
+                "clip=."
+            )
+        chain = pool(clip, support)
+        return self.floored(chain.default, chain.support), chain
 
     def _event(self, drawn: NDArray[np.bool_], seeding: Seeding) -> DirichletEvent:
         steps = int(np.prod(drawn.shape[:-2]))
-        event = DirichletEvent(float(self.k), float(self.floor), _row_sizes(drawn), seeding=seeding, steps=steps)
+        sizes = tuple(drawn.sum(axis=-1).ravel().tolist())
+        event = DirichletEvent(float(self.k), float(self.floor), sizes, seeding=seeding, steps=steps)
         return replace(event, balls=BALLS, weight=urn(self.k)[0]) if seeding == "os-entropy" else event
 
     def _published(self, inputs: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Draw every row from its urn; logarithms of numbers that are in proportion to the release."""
+        """Draw every row from its urn, and return the logarithms."""
         weight, added = urn(self.k)
         counts = np.zeros(inputs.shape)
         for place in np.ndindex(inputs.shape[:-1]):
             cells = np.flatnonzero(inputs[place])
             counts[place][cells] = polya_urn(rounded(inputs[place][cells], weight), added, BALLS) + 0.5
         with np.errstate(divide="ignore"):
-            return np.log(counts)
+            return _normalised(np.log(counts))
 
     def floored(self, default: ArrayLike, support: ArrayLike | None = None) -> NDArray[np.float64]:
-        """Return the mechanism's input: `default` mixed with uniform rows so that entries are >= floor.
-
-        Parameters
-        ----------
-        default : array_like of shape (n, m), (T, n, m) or (T or 1, c, n, m)
-            Row-stochastic.
-        support : array_like of bool, optional
-            Public support. By default the nonzero entries of `default`, which
-            are then assumed to be public knowledge.
-        """
+        """Return the mechanism's input: `default` mixed with uniform rows so that entries are >= floor."""
         matrix = check_stochastic(default, square=False)
-        allowed = self._support(matrix, support)
+        allowed = matrix > 0 if support is None else np.asarray(support)
+        if allowed.dtype != bool or allowed.shape != matrix.shape:
+            raise ValueError(
+                f"support must be a boolean array of shape {matrix.shape}, got {allowed.dtype} {allowed.shape}."
+            )
+        if (outside := np.argwhere(~allowed & (matrix > 0))).size:
+            raise ValueError(
+                f"the transition {tuple(map(int, outside[0]))} has positive probability but lies outside the public "
+                "support; widen the support, or leave the transition out of the estimate."
+            )
         size = allowed.sum(axis=-1, keepdims=True)
         mixing = self.floor * size
         if (mixing > 1).any():
@@ -443,29 +384,20 @@ class DirichletMechanism(Mechanism):
         """Draw `size` private copies of one row, as logarithms of shape (size, len(row))."""
         size = check_count(size, "size")
         generator = check_rng(rng)
-        inputs = as_float_array(row, "row", 1)
-        inputs = self.floored(inputs[None])[0]
-        logs = np.full((size, inputs.size), -np.inf)
-        drawn = inputs > 0
-        logs[:, drawn] = log_gamma_variates(np.broadcast_to(self.k * inputs[drawn], (size, drawn.sum())), generator)
-        result: NDArray[np.float64] = np.minimum(logs - np.logaddexp.reduce(logs, axis=-1, keepdims=True), 0.0)
-        return result
+        inputs = self.floored(as_float_array(row, "row", 1)[None])[0]
+        return _log_dirichlet(self.k, np.broadcast_to(inputs, (size, len(inputs))), generator)
 
-    @staticmethod
-    def _support(matrix: NDArray[np.float64], support: ArrayLike | None) -> NDArray[np.bool_]:
-        if support is None:
-            return matrix > 0
-        allowed = np.asarray(support)
-        if allowed.dtype != bool or allowed.shape != matrix.shape:
-            raise ValueError(
-                f"support must be a boolean array of shape {matrix.shape}, got {allowed.dtype} {allowed.shape}."
-            )
-        if (outside := np.argwhere(~allowed & (matrix > 0))).size:
-            raise ValueError(
-                f"the transition {tuple(map(int, outside[0]))} has positive probability but lies outside the public "
-                "support; widen the support, or leave the transition out of the estimate."
-            )
-        return allowed
+
+def _log_dirichlet(k: float, rows: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
+    """Draw each row from Dir(k · row) on its positive entries; logarithms."""
+    logs = np.full(rows.shape, -np.inf)
+    drawn = rows > 0
+    logs[drawn] = log_gamma_variates(k * rows[drawn], rng)
+    return _normalised(logs)
+
+
+def _normalised(logs: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.minimum(logs - np.logaddexp.reduce(logs, axis=-1, keepdims=True), 0.0)
 
 
 def log_gamma_variates(shape: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:

@@ -15,56 +15,55 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import lru_cache
 from typing import Any, ClassVar
 
-from dp_ensemble_env.privacy.accounting.calibrate import check_epsilon, concentrated_sigma, gaussian_sigma
-from dp_ensemble_env.privacy.accounting.divergence import check_delta
+from dp_ensemble_env.privacy.accounting.calibrate import concentrated_sigma, gaussian_sigma
 from dp_ensemble_env.privacy.accounting.losses import ConcentratedLoss, GaussianLoss, Losses
-from dp_ensemble_env.privacy.mechanisms.fleet_sums import COUNT, PROVEN, FleetEvent, NoisySums, normal_tail
-from dp_ensemble_env.tools.validation import check_positive
+from dp_ensemble_env.privacy.mechanisms.base import Seeding
+from dp_ensemble_env.privacy.mechanisms.fleet_sums import COUNT, PROVEN, EpsilonDelta, FleetEvent, NoisySums
+from dp_ensemble_env.privacy.mechanisms.noise import normal_tail, require_source
 
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianEvent(FleetEvent, type="gaussian"):
     """A Gaussian draw: the noise multiplier (standard deviation over L2 sensitivity) and the number of levels."""
 
+    noise: ClassVar[str] = "sigma"
     sigma: float
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive(self.sigma, "sigma")
 
     @property
     def rho(self) -> float:
         """ρ of zCDP, which is what is proven of discrete noise."""
         return 0.5 / self.sigma**2
 
+    @property
+    def cost(self) -> float:
+        """What OpenDP must prove of a published draw: ρ, but for its last digits."""
+        return self.rho * (1.0 + 1e-12)
+
     def losses(self) -> Losses:
         """Return one loss, as one draw covers all rows: Gaussian, or of a published draw the proven zCDP."""
         return Losses.of({ConcentratedLoss(self.rho) if self.seeding == "os-entropy" else GaussianLoss(self.sigma): 1})
-
-    def stream_key(self) -> dict[str, Any]:
-        """Return what is hashed into the stream of a seeded draw; frozen, see `Event.stream_key`."""
-        return {**super().stream_key(), "sigma": self.sigma}
-
-    @property
-    def headline(self) -> str:
-        """The settings in a few words."""
-        return f"sigma={self.sigma:.4g}"
 
     @classmethod
     def claims(cls, events: Sequence[GaussianEvent], rows: str | int) -> tuple[str, list[str]]:
         """Name the noise and the unit of protection."""
         sigmas = sorted({event.sigma for event in events})
         span = f"{sigmas[0]:.4g}" if len(sigmas) == 1 else f"{sigmas[0]:.4g} to {sigmas[-1]:.4g}"
-        discrete = any(event.seeding == "os-entropy" for event in events)
-        source = [PROVEN.format("zCDP")] if discrete else []
-        return f" with Gaussian noise of multiplier {span}", [*cls.terms(events), *source]
+        return f" with Gaussian noise of multiplier {span}", cls.terms(events, PROVEN.format("zCDP"))
+
+
+@lru_cache(maxsize=64)
+def multiplier(epsilon: float, delta: float, seeding: Seeding) -> float:
+    """Return the noise multiplier that makes a draw (ε, δ)-private: exact, for publication as it is proven by zCDP."""
+    if seeding != "os-entropy":
+        return gaussian_sigma(epsilon, delta)
+    return concentrated_sigma(epsilon, delta) * (1.0 + 1e-12)  # the last digits cover rounding
 
 
 @dataclass(frozen=True)
-class GaussianMechanism(NoisySums):
+class GaussianMechanism(EpsilonDelta, NoisySums):
     """Release the mean behaviour of participants with Gaussian noise.
 
     Parameters
@@ -83,36 +82,15 @@ class GaussianMechanism(NoisySums):
     """
 
     name: ClassVar[str] = "gaussian"
-    norm: ClassVar[int] = 2
     noise: ClassVar[str] = "gaussian"
     sensitivity: ClassVar[float] = math.hypot(1.0, COUNT)
     tail = staticmethod(normal_tail)
-    epsilon: float
-    delta: float = 1e-6
-
-    def __post_init__(self) -> None:
-        check_epsilon(self.epsilon)
-        check_delta(self.delta)
-
-    @cached_property
-    def sigma(self) -> float:
-        """Noise multiplier of an experiment: standard deviation of the noise over the sensitivity."""
-        return gaussian_sigma(self.epsilon, self.delta)
-
-    @cached_property
-    def published_sigma(self) -> float:
-        """Noise multiplier of a published draw, whose noise is discrete; the last digits cover rounding."""
-        return concentrated_sigma(self.epsilon, self.delta) * (1.0 + 1e-12)
 
     def scale(self, event: Any) -> float:
         """Return the standard deviation of the noise on each sum."""
         return self.sensitivity * float(event.sigma) * (1.0 + 1e-15 if event.seeding == "os-entropy" else 1.0)
 
-    @staticmethod
-    def cost(event: Any) -> float:
-        """Return ρ."""
-        return float(event.rho) * (1.0 + 1e-12)
-
     def describe(self, **about: Any) -> GaussianEvent:
         """Return the event of a draw."""
-        return GaussianEvent(sigma=self.published_sigma if about["seeding"] == "os-entropy" else self.sigma, **about)
+        require_source(about["seeding"])
+        return GaussianEvent(sigma=multiplier(self.epsilon, self.delta, about["seeding"]), **about)

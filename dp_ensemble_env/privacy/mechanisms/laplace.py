@@ -14,40 +14,30 @@ from typing import Any, ClassVar
 
 from dp_ensemble_env.privacy.accounting.calibrate import check_epsilon
 from dp_ensemble_env.privacy.accounting.losses import LaplaceLoss, Losses, PureLoss
-from dp_ensemble_env.privacy.mechanisms.fleet_sums import COUNT, PROVEN, FleetEvent, NoisySums, laplace_tail
-from dp_ensemble_env.privacy.mechanisms.noise import GRID
-from dp_ensemble_env.tools.validation import check_positive
+from dp_ensemble_env.privacy.mechanisms.fleet_sums import COUNT, PROVEN, FleetEvent, NoisySums
+from dp_ensemble_env.privacy.mechanisms.noise import GRID, require_source
 
 
 @dataclass(frozen=True, kw_only=True)
 class LaplaceEvent(FleetEvent, type="laplace"):
     """A Laplace draw: its ε (L1 sensitivity over scale) and the number of levels."""
 
+    noise: ClassVar[str] = "epsilon"
     epsilon: float
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive(self.epsilon, "epsilon")
+    @property
+    def cost(self) -> float:
+        """What OpenDP must prove of a published draw: ε."""
+        return self.epsilon
 
     def losses(self) -> Losses:
         """Return one loss, as one draw covers all rows: Laplace, or of a published draw the proven ε."""
         return Losses.of({PureLoss(self.epsilon) if self.seeding == "os-entropy" else LaplaceLoss(self.epsilon): 1})
 
-    def stream_key(self) -> dict[str, Any]:
-        """Return what is hashed into the stream of a seeded draw; frozen, see `Event.stream_key`."""
-        return {**super().stream_key(), "epsilon": self.epsilon}
-
-    @property
-    def headline(self) -> str:
-        """The settings in a few words."""
-        return f"epsilon={self.epsilon:.4g}"
-
     @classmethod
     def claims(cls, events: Sequence[LaplaceEvent], rows: str | int) -> tuple[str, list[str]]:
         """Name the noise and the unit of protection."""
-        discrete = any(event.seeding == "os-entropy" for event in events)
-        source = [PROVEN.format("its pure ε")] if discrete else []
-        return " with Laplace noise (delta = 0 for each)", [*cls.terms(events), *source]
+        return " with Laplace noise (delta = 0 for each)", cls.terms(events, PROVEN.format("its pure ε"))
 
 
 @dataclass(frozen=True)
@@ -64,11 +54,15 @@ class LaplaceMechanism(NoisySums):
     norm: ClassVar[int] = 1
     noise: ClassVar[str] = "laplace"
     sensitivity: ClassVar[float] = 1.0 + COUNT
-    tail = staticmethod(laplace_tail)
     epsilon: float
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
+
+    @staticmethod
+    def tail(probability: float) -> float:
+        """Return how many deviations, √2 scales each, a Laplace variate exceeds with twice this probability."""
+        return math.log(1.0 / probability) / math.sqrt(2.0)
 
     def scale(self, event: Any) -> float:
         """Return the scale of the noise on each sum; that of published noise covers whole numbers of the grid."""
@@ -80,11 +74,7 @@ class LaplaceMechanism(NoisySums):
         """Return the standard deviation of that noise."""
         return math.sqrt(2.0) * self.sensitivity / self.epsilon
 
-    @staticmethod
-    def cost(event: Any) -> float:
-        """Return ε."""
-        return float(event.epsilon)
-
     def describe(self, **about: Any) -> LaplaceEvent:
         """Return the event of a draw."""
+        require_source(about["seeding"])
         return LaplaceEvent(epsilon=float(self.epsilon), **about)

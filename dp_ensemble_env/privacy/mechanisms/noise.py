@@ -13,22 +13,29 @@ nothing but whole numbers is computed.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import log_ndtr
 
 from dp_ensemble_env.privacy.mechanisms.base import Seeding
-from dp_ensemble_env.tools.validation import check_choice
 
 FloatArray = NDArray[np.float64]
+#: How many standard deviations a noise exceeds with about some probability.
+Tail = Callable[[float], float]
 #: Contributions are cut off to multiples of one over this, so that sums and published noise are whole numbers.
 GRID = 2**24
 #: Tickets of all balls and colours together: random numbers of 64 bits choose among them.
 MOST_TICKETS = 2**62
-_WORD = 2**64
+
+
+def on_grid(values: FloatArray) -> FloatArray:
+    """Cut off towards zero to multiples of 1 / GRID, which lengthens no contribution; the factor covers rounding."""
+    return np.trunc(values * (GRID * (1.0 - 1e-12)))
 
 
 def require_source(seeding: Seeding) -> None:
@@ -44,7 +51,7 @@ def require_source(seeding: Seeding) -> None:
 
 
 def _measurement(kind: str, scale: float) -> Any:
-    """Return OpenDP's discrete noise on a vector of whole numbers, for a scale in units of the grid."""
+    """Return OpenDP's discrete noise on a vector of whole numbers of the grid."""
     import opendp.prelude as dp
 
     dp.enable_features("contrib")
@@ -54,15 +61,10 @@ def _measurement(kind: str, scale: float) -> Any:
     return dp.m.make_laplace(domain, dp.l1_distance(T="i64"), scale=scale * GRID)
 
 
-def proven(kind: str, scale: float, sensitivity: float) -> float:
-    """Return what OpenDP's own map proves for such noise: ρ of zCDP for a Gaussian, ε for Laplace noise."""
-    distance: Any = sensitivity * GRID if kind == "gaussian" else int(np.ceil(sensitivity * GRID))
-    return float(_measurement(kind, scale).map(distance))
-
-
 def check_proven(kind: str, scale: float, sensitivity: float, most: float) -> None:
-    """Refuse to draw published noise of which OpenDP proves less than is claimed."""
-    if (shown := proven(kind, scale, sensitivity)) > most:
+    """Refuse published noise of which OpenDP's own map proves less than is claimed: ρ of zCDP, for Laplace noise ε."""
+    distance: Any = sensitivity * GRID if kind == "gaussian" else math.ceil(sensitivity * GRID)
+    if (shown := float(_measurement(kind, scale).map(distance))) > most:
         raise ValueError(
             f"{kind} noise of scale {scale!r} is proven to cost {shown!r}, more than the {most!r} that was charged; "
             "charge what is drawn."
@@ -77,11 +79,23 @@ def add_noise(
     For publication the noise is discrete, exact, and comes from OpenDP's cryptographic source;
     with a generator or a seed it is NumPy's.
     """
-    check_choice(kind, "noise", ("gaussian", "laplace"))
     if seeding != "os-entropy":
         drawn = rng.normal(0.0, scale, sums.shape) if kind == "gaussian" else rng.laplace(0.0, scale, sums.shape)
         return np.asarray(sums / GRID + drawn)
     return np.array(_measurement(kind, scale)([int(value) for value in sums]), dtype=float) / GRID
+
+
+# ------------------------------------------------------------------ what noise alone would do
+def normal_tail(probability: float) -> float:
+    """Return about how many standard deviations a normal variate exceeds with this probability."""
+    return math.sqrt(2.0 * math.log(1.0 / probability))
+
+
+def positive_mean(values: FloatArray, deviation: FloatArray) -> FloatArray:
+    """Return the means of normal variates that are known to be positive."""
+    x = np.clip(values / np.maximum(deviation, 1e-300), -30.0, 9.0)  # beyond nine nothing is added
+    ratio = np.exp(-0.5 * x * x - 0.5 * math.log(2.0 * math.pi) - log_ndtr(x))
+    return np.asarray(np.where(x < 9.0, deviation * (x + ratio), values))
 
 
 # ------------------------------------------------------------------ Pólya's urn
@@ -90,15 +104,8 @@ def polya_urn(
 ) -> NDArray[np.int64]:
     """Return how many of `balls` balls have each colour: Multinomial(balls, Dir(tickets / added)).
 
-    Parameters
-    ----------
-    tickets : sequence of int
-        Tickets of each colour at the start.
-    added : int
-        Tickets that a ball adds to its colour.
-    balls : int
-    entropy : callable
-        Returns so many random bytes; by default those of the operating system.
+    `tickets` are those of each colour at the start, `added` those that a ball adds to its colour; `entropy` returns so
+    many random bytes.
     """
     ends = np.cumsum(np.asarray(tickets, dtype=np.uint64))
     start = int(ends[-1])
@@ -118,12 +125,10 @@ def polya_urn(
 
 def _below(limits: NDArray[np.uint64], entropy: Callable[[int], bytes]) -> NDArray[np.uint64]:
     """Draw a whole number below each limit, exactly: words beyond the last whole multiple are drawn again."""
-    drawn = np.zeros(len(limits), dtype=np.uint64)
-    left = np.arange(len(limits))
+    drawn, left, largest = np.zeros(len(limits), dtype=np.uint64), np.arange(len(limits)), np.uint64(2**64 - 1)
     while left.size:
-        words = np.frombuffer(entropy(8 * left.size), dtype="<u8")
-        limit = limits[left]
-        fits = words <= np.uint64(_WORD - 1) - (np.uint64(_WORD - 1) % limit + np.uint64(1)) % limit
+        words, limit = np.frombuffer(entropy(8 * left.size), dtype="<u8"), limits[left]
+        fits = words <= largest - (largest % limit + np.uint64(1)) % limit
         drawn[left[fits]] = words[fits] % limit[fits]
         left = left[~fits]
     return drawn

@@ -1,11 +1,10 @@
 r"""No data at all: a public guess of the default behaviour, ε = 0.
 
 Where a model brings a guess of its own (`EnsembleModel.guess`, textbook behaviour), that is the guess. Otherwise
-it is a lazy walk: a load stays at its level with weight `stay`, and moves by
-:math:`d` levels with weight :math:`decay^{|d|}` up to `reach` levels away; each row is
-normalised. It knows the number of levels and nothing else, so it is what every private
-controller has to beat. Where a state has another number of decisions than there are states, distances
-mean nothing, and all decisions are equally likely: which of them are possible would come from the data, or
+it is a lazy walk: a load stays at its level with weight `stay`, and moves by :math:`d` levels with weight
+:math:`decay^{|d|}` up to `reach` levels away; each row is normalised. It knows the number of levels and nothing else,
+so it is what every private controller has to beat. Where a state has another number of decisions than there are states,
+distances mean nothing, and all decisions are equally likely: which of them are possible would come from the data, or
 from a guess of the model's own. The guess is the same at every time and in every context.
 """
 
@@ -16,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from dp_ensemble_env.chain.markov import lazy_walk
 from dp_ensemble_env.privacy.accounting.losses import Losses
@@ -30,9 +29,9 @@ LAZY_WALK = "lazy walk"
 
 def name_of(guess: ArrayLike | None) -> str:
     """Name the guess in an event, so that draws around different guesses differ and share no stream."""
-    if guess is None:
-        return LAZY_WALK
-    return hashlib.sha256(np.ascontiguousarray(guess, dtype="<f8").tobytes()).hexdigest()
+    return (
+        LAZY_WALK if guess is None else hashlib.sha256(np.ascontiguousarray(guess, dtype="<f8").tobytes()).hexdigest()
+    )
 
 
 def public_guess(model: Any) -> Release:
@@ -58,9 +57,8 @@ class PublicEvent(Event, type="public"):
     @property
     def headline(self) -> str:
         """The settings in a few words."""
-        if self.guess != LAZY_WALK:
-            return "the model's own guess"
-        return f"stay={self.stay:g}, decay={self.decay:g}, reach={self.reach}"
+        walk = f"stay={self.stay:g}, decay={self.decay:g}, reach={self.reach}"
+        return walk if self.guess == LAZY_WALK else "the model's own guess"
 
 
 @dataclass(frozen=True)
@@ -106,26 +104,13 @@ class PublicMechanism(Mechanism):
         return PublicEvent(stay=self.stay, decay=self.decay, reach=int(self.reach), shape=shape, guess=name)
 
     def draw(self, data: Any, permit: Permit, *, guess: ArrayLike | None = None) -> Release:
-        """Return the guess for as many levels as the data have.
-
-        Parameters
-        ----------
-        data : array_like, or Fleet
-        permit : Permit
-        guess : array_like of the same shape, optional
-            A public guess to take as it is.
-        """
-        shape = np.shape(data)
-        permit.covers(self.event(data, guess=guess))
+        """Return the guess for as many levels as the data have, or one of the same shape as it is given."""
+        (*lead, n, m), event = np.shape(data), self.event(data, guess=guess)
+        permit.covers(event)
         if guess is None:
-            matrix = np.broadcast_to(self._walk(*shape[-2:]), shape)
-        else:
-            matrix = check_stochastic(guess, "guess", square=False)
-            check_shape(matrix, shape, "guess", "that of the data")
+            walk = lazy_walk(n, self.stay, self.decay, self.reach) if n == m else np.full((n, m), 1.0 / m)
+            guess = np.broadcast_to(walk, (*lead, n, m))
+        matrix = check_stochastic(guess, "guess", square=False)
+        check_shape(matrix, event.shape, "guess", "that of the data")
         with np.errstate(divide="ignore"):
             return Release(np.minimum(np.log(matrix), 0.0), permit.event)
-
-    def _walk(self, states: int, decisions: int) -> NDArray[np.float64]:
-        if states != decisions:
-            return np.full((states, decisions), 1.0 / decisions)
-        return lazy_walk(states, self.stay, self.decay, self.reach)

@@ -1,4 +1,4 @@
-"""Adaptive queries: what they cost, what one participant can move, what they may see, and what they are worth."""
+"""Adaptive queries: price, sensitivity, what they may see, what is made of the answers, and what it is worth."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import warnings
 
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.linalg import null_space
 
 from dp_ensemble_env import scenarios
 from dp_ensemble_env.context import Context
@@ -17,12 +18,27 @@ from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy import Event, Fleet, PrivacyLedger, Release, mechanism
 from dp_ensemble_env.privacy.accounting.losses import GaussianLoss, Losses
 from dp_ensemble_env.privacy.mechanisms import adaptive
-from dp_ensemble_env.privacy.mechanisms.adaptive import GRID, STEPS, VISITS, add_clipped, norms, shaped
+from dp_ensemble_env.privacy.mechanisms.adaptive import (
+    GRID,
+    STEPS,
+    VISITS,
+    Evidence,
+    Posterior,
+    add_clipped,
+    choose,
+    mean_trust,
+    norms,
+    possible,
+    shaped,
+)
 from dp_ensemble_env.privacy.mechanisms.curvature import Problem
+from dp_ensemble_env.privacy.mechanisms.gaussian import multiplier
 from dp_ensemble_env.privacy.mechanisms.public import public_guess
 from dp_ensemble_env.reporting.score import event_outcome
 
 ADAPTIVE = mechanism("adaptive:epsilon=1")
+REAL = adaptive.add_noise
+SIGMA = multiplier(1.0, 1e-6, "seed")
 SHARES = [share for pair in (VISITS, *STEPS) for share in pair]
 
 
@@ -59,39 +75,38 @@ def release(fleet: Fleet, model, seed: int = 0, made=ADAPTIVE) -> Release:
 
 
 class Tape:
-    """Stands for the noise: keeps the true sums of all queries, and gives recorded answers."""
+    """Stands for the noise: keeps the true sums of all queries and the answers, or gives recorded answers."""
 
     def __init__(self, answers: list[np.ndarray] | None = None) -> None:
-        self.answers, self.sums, self.scales = answers, [], []
+        self.recorded, self.answers, self.sums, self.scales = answers, [], [], []
 
     def __call__(self, sums, kind, scale, rng, seeding):
-        drawn = rng.normal(0.0, scale, sums.shape) if self.answers is None else None
         self.sums.append(sums.copy())
         self.scales.append(scale)
-        return sums / GRID + drawn if self.answers is None else self.answers[len(self.sums) - 1]
+        answer = REAL(sums, kind, scale, rng, seeding) if self.recorded is None else self.recorded[len(self.sums) - 1]
+        self.answers.append(answer)
+        return answer
 
 
 @pytest.fixture
 def recorded(model, fleet, monkeypatch):
     """Sums and answers of one release, and a function that asks the same queries of other fleets."""
     tape = Tape()
-
-    def noise(sums, kind, scale, rng, seeding):
-        answer = tape(sums, kind, scale, rng, seeding)
-        answers.append(answer)
-        return answer
-
-    answers: list[np.ndarray] = []
-    monkeypatch.setattr(adaptive, "add_noise", noise)
+    monkeypatch.setattr(adaptive, "add_noise", tape)
     release(fleet, model)
 
     def replay(other: Fleet, of=model) -> list[np.ndarray]:
-        again = Tape(answers)
+        again = Tape(tape.answers)
         monkeypatch.setattr(adaptive, "add_noise", again)
         release(other, of)
         return again.sums
 
     return tape, replay
+
+
+def assert_same(first: list[np.ndarray], second: list[np.ndarray]) -> None:
+    for before, after in zip(first, second, strict=True):
+        assert_array_equal(before, after)
 
 
 def joined(fleet: Fleet, counts: np.ndarray) -> Fleet:
@@ -112,13 +127,10 @@ def extremes(model, fleet: Fleet) -> np.ndarray:
 
 
 # ------------------------------------------------------------------ price
-def test_costs_one_gaussian_draw():
+def test_costs_one_gaussian_draw_and_its_event_is_data(model, fleet):
     assert math.isclose(sum(SHARES), 1.0, rel_tol=1e-15) and len(SHARES) == 10
-
-
-def test_its_event_is_data(model, fleet):
     event = ADAPTIVE.event(fleet, seeding="seed", model=model)
-    assert event.losses() == Losses.of({GaussianLoss(ADAPTIVE.sigma): 1})
+    assert event.losses() == Losses.of({GaussianLoss(SIGMA): 1})
     assert Event.from_json(json.loads(json.dumps(event.to_json()))) == event
     ledger = PrivacyLedger()
     ledger.release(ADAPTIVE, fleet, 0, model=model)
@@ -169,7 +181,7 @@ def test_the_stream_depends_on_epsilon_and_on_what_is_public(model, fleet, monke
 def test_nobody_moves_the_answers_by_more_than_was_charged(model, fleet, recorded):
     """Participants who do one thing everywhere, and the worst of them improved step by step against the answers."""
     tape, replay = recorded
-    bound = 1.0 / ADAPTIVE.sigma**2
+    bound = 1.0 / SIGMA**2
 
     def spent(one: np.ndarray) -> float:
         moved = [after - before for after, before in zip(replay(joined(fleet, one[None])), tape.sums, strict=True)]
@@ -191,29 +203,21 @@ def test_nobody_moves_the_answers_by_more_than_was_charged(model, fleet, recorde
 
 def test_the_likelihood_ratio_of_the_whole_transcript_is_that_of_one_gaussian_draw(model, fleet, monkeypatch):
     """The real noise, and the best test there is, which knows all participants but one and every answer."""
-    made = mechanism("adaptive:epsilon=4")
-    fleets, real = (joined(fleet, extremes(model, fleet)[3:4]), fleet), adaptive.add_noise
-    standard = []
+    made, sigma = mechanism("adaptive:epsilon=4"), multiplier(4.0, 1e-6, "seed")
+    fleets, standard = (joined(fleet, extremes(model, fleet)[3:4]), fleet), []
     for draw in range(60):
         side, told = draw % 2, [Tape(), Tape()]
-        answers: list[np.ndarray] = []
-
-        def noise(sums, kind, scale, rng, seeding, kept=answers, tape=told[side]):
-            tape.sums.append(sums.copy())
-            kept.append(real(sums, kind, scale, rng, seeding))
-            return kept[-1]
-
-        monkeypatch.setattr(adaptive, "add_noise", noise)
+        monkeypatch.setattr(adaptive, "add_noise", told[side])
         release(fleets[side], model, draw, made)
-        told[1 - side] = Tape(answers)
+        told[1 - side] = Tape(told[side].answers)
         monkeypatch.setattr(adaptive, "add_noise", told[1 - side])
         release(fleets[1 - side], model, draw, made)
         ratio = squares = 0.0
-        for share, answer, present, absent in zip(SHARES, answers, told[0].sums, told[1].sums, strict=True):
-            variance = made.sigma**2 / share
+        for share, answer, present, absent in zip(SHARES, told[0].answers, told[0].sums, told[1].sums, strict=True):
+            variance = sigma**2 / share
             ratio += float((((answer - absent / GRID) ** 2) - ((answer - present / GRID) ** 2)).sum()) / (2 * variance)
             squares += float((((present - absent) / GRID) ** 2).sum()) / variance
-        assert squares <= (1 + 1e-12) / made.sigma**2
+        assert squares <= (1 + 1e-12) / sigma**2
         standard.append((ratio - (0.5 - side) * squares) / math.sqrt(squares))
     assert abs(np.mean(standard)) < 5 / math.sqrt(60) and 0.3 < np.var(standard) < 2.2
 
@@ -221,14 +225,13 @@ def test_the_likelihood_ratio_of_the_whole_transcript_is_that_of_one_gaussian_dr
 def test_a_participant_contributes_the_same_in_any_company(model, fleet, recorded):
     tape, replay = recorded
     order = np.random.default_rng(1).permutation(fleet.participants)
-    for before, after in zip(tape.sums, replay(Fleet(fleet.counts[order])), strict=True):
-        assert_array_equal(before, after)
+    assert_same(tape.sums, replay(Fleet(fleet.counts[order])))
     rng = np.random.default_rng(2)
     x, V = rng.normal(size=(7, 33)), np.ascontiguousarray(np.linalg.qr(rng.normal(size=(33, 20)))[0])
     gain, across = rng.random(20), np.ascontiguousarray(V.T)
     alone = np.concatenate([shaped(one[None], 0.3, gain, V, across) for one in x])
     assert_array_equal(shaped(x, 0.3, gain, V, across), alone)
-    np.testing.assert_allclose(alone, x @ (0.3 * np.eye(33) + (V * gain) @ V.T), rtol=1e-12)
+    assert_allclose(alone, x @ (0.3 * np.eye(33) + (V * gain) @ V.T), rtol=1e-12)
 
 
 @pytest.mark.parametrize("size", [1, 3, 400, 3000])
@@ -243,7 +246,7 @@ def test_a_clipped_vector_has_at_most_norm_one_to_the_last_bit(size, length):
         assert sum(int(value) ** 2 for value in total) <= GRID**2
         assert norms(vector)[0] >= 0.0
         if length == 0.7:
-            np.testing.assert_allclose(total / GRID, vector[0], atol=1 / GRID)
+            assert_allclose(total / GRID, vector[0], atol=1 / GRID)
 
 
 # ------------------------------------------------------------------ what it may see
@@ -252,8 +255,7 @@ def test_no_query_moves_with_what_is_not_declared(model, fleet, recorded):
     hidden = model.override(
         default=np.roll(model.default, 1, axis=0), notes=("secret",), buildings=7, event=None, tilt_scale=None
     )
-    for before, after in zip(tape.sums, replay(fleet, hidden), strict=True):
-        assert_array_equal(before, after)
+    assert_same(tape.sums, replay(fleet, hidden))
 
 
 def test_an_undeclared_start_is_not_seen(model, fleet):
@@ -265,8 +267,7 @@ def test_an_undeclared_start_is_not_seen(model, fleet):
 
 def test_who_saw_nothing_is_left_out(model, fleet, recorded):
     tape, replay = recorded
-    for before, after in zip(tape.sums, replay(joined(fleet, np.zeros((300, *fleet.shape)))), strict=True):
-        assert_array_equal(before, after)
+    assert_same(tape.sums, replay(joined(fleet, np.zeros((300, *fleet.shape)))))
 
 
 def test_needs_a_fleet_and_a_model(model, fleet):
@@ -291,14 +292,11 @@ def test_flat_and_huge_utilities(model, fleet, scale):
     release(fleet, model.override(utility=scale * model.utility))
 
 
-def test_identical_participants_and_one_day_each(model):
-    release(Fleet(np.repeat(scenarios.participants(model, 1, days=5).counts, 40, axis=0)), model)
+def test_odd_fleets(model, fleet):
+    release(Fleet(np.repeat(fleet.counts[:1], 40, axis=0)), model)  # identical participants
     release(scenarios.participants(model, 40, days=1), model)
-
-
-def test_heavy_tailed_numbers_of_readings(model, fleet):
     factor = np.random.default_rng(0).pareto(0.5, fleet.participants).clip(0, 1e4).astype(int)
-    release(Fleet(fleet.counts * factor[:, None, None]), model)
+    release(Fleet(fleet.counts * factor[:, None, None]), model)  # heavy-tailed numbers of readings
 
 
 def test_nothing_to_draw_is_answered(model, fleet):
@@ -315,7 +313,7 @@ def test_a_failure_after_the_charge_releases_the_guess(model, fleet, monkeypatch
     ledger = PrivacyLedger()
     with pytest.warns(UserWarning, match="no eigenvalues"):
         drawn = ledger.release(ADAPTIVE, fleet, 0, model=model)
-    np.testing.assert_allclose(drawn.matrix, model.guess, rtol=1e-12)
+    assert_allclose(drawn.matrix, model.guess, rtol=1e-12)
     assert ledger.releases == 1
 
 
@@ -333,7 +331,131 @@ def test_publication_draws_discrete_noise_that_costs_what_was_charged(model, fle
     monkeypatch.setattr(dp.m, "make_gaussian", watched)
     drawn = PrivacyLedger().release(ADAPTIVE, fleet, model=model)
     assert drawn.seeding == "os-entropy" and len(made) == 10
-    assert sum(spent) <= 0.5 / ADAPTIVE.sigma**2  # zero-concentrated, by OpenDP's own map
+    assert sum(spent) <= 0.5 / SIGMA**2  # zero-concentrated, by OpenDP's own map
+
+
+# ------------------------------------------------------------------ estimates
+N, T = 4, 6
+
+
+@pytest.fixture
+def problem() -> Problem:
+    rng = np.random.default_rng(0)
+    default = rng.dirichlet(np.full(N, 4.0), N)
+    model = EnsembleModel(default, np.arange(N), rng.normal(size=(T + 1, N)), 0.5)
+    return Problem.of(model, Fleet.from_decisions([], (N, N)))
+
+
+def declared(problem: Problem) -> Problem:
+    return Problem(**{**vars(problem), "declared": True})
+
+
+class TestPosterior:
+    def test_is_that_of_a_linear_regression_with_rows_that_sum_to_one(self, problem):
+        rng, size = np.random.default_rng(1), problem.size
+        truth = rng.dirichlet(np.full(N, 4.0), N).ravel()
+        evidence = Evidence(problem)
+        precision, vector = np.zeros((size, size)), np.zeros(size)
+        for floor in (0.1, 0.01):
+            shape = problem.shape(problem.guess, np.full(N, 0.6), floor)
+            weight, variance, number = rng.uniform(50, 90, size), 40.0, 300.0
+            G = shape.low * np.eye(size) + (shape.vectors * shape.gain) @ shape.vectors.T
+            A = G * (weight / shape.units)
+            noise = variance * np.eye(size) + number * G @ G
+            answer = A @ (truth - problem.guess) + rng.multivariate_normal(np.zeros(size), noise)
+            evidence.add(shape, problem.guess, weight, answer, variance, number)
+            precision += A.T @ np.linalg.solve(noise, A)
+            vector += A.T @ np.linalg.solve(noise, answer)
+        # Directions in which rows keep their sums; the answers are about the difference from the guess.
+        B = null_space(np.eye(N)[problem.row_of].T)
+        prior = np.diag(1.0 / np.maximum(problem.guess, 0.01))
+        fits = {}
+        for t2 in 4.0 ** np.arange(-6.0, 3.0):
+            K = B.T @ (precision + prior / t2) @ B
+            moved = np.linalg.solve(K, B.T @ vector)
+            likelihood = 0.5 * vector @ B @ moved - 0.5 * np.linalg.slogdet(K)[1] - 0.5 * B.shape[1] * math.log(t2)
+            fits[likelihood] = problem.guess + B @ moved, B @ np.linalg.inv(K) @ B.T
+        mean, covariance = fits[max(fits)]
+        belief = evidence.posterior()
+        assert_allclose(belief.mean, mean, atol=1e-5)
+        assert_allclose(belief.root @ belief.root.T, covariance, atol=1e-5 * np.abs(covariance).max() + 1e-7)
+        assert_allclose(belief.deviation**2, np.diag(covariance), rtol=1e-3, atol=1e-7)
+        assert_allclose(problem.row_sums(belief.mean), 1.0, atol=1e-5)
+
+    def test_without_answers_is_the_prior(self, problem):
+        assert_allclose(Evidence(problem).posterior().mean, problem.guess, atol=1e-9)
+
+
+class TestPossible:
+    def test_without_noise_behaviour_stays(self, problem):
+        p = np.random.default_rng(2).dirichlet(np.full(N, 4.0), N).ravel()
+        for one in (problem, declared(problem)):
+            assert_allclose(possible(one, p, np.full(len(p), 1e-9)), p, rtol=1e-6)
+
+    def test_empties_what_noise_could_have_made(self, problem):
+        mean, deviation = problem.guess.copy(), np.full(problem.size, 0.01)
+        for value, kept in ((0.02, False), (0.03, True)):  # sqrt(2 ln 16) = 2.35 standard deviations
+            mean[:2] = 1.0 - value - mean[2:N].sum(), value
+            assert (possible(problem, mean, deviation)[1] > 0.0) == kept
+
+    def test_a_declared_support_keeps_its_cells_positive(self, problem):
+        mean, deviation = problem.guess.copy(), np.full(problem.size, 0.01)
+        mean[1] = -0.02
+        p = possible(declared(problem), mean, deviation)
+        assert (p > 0).all()
+
+    @pytest.mark.parametrize(("mean", "kept"), [(-0.02, 0.0), (0.019, 0.0), (0.021, 0.021), (0.03, 0.03003)])
+    def test_noise_does_not_lift_an_unlikely_cell(self, problem, mean, kept):
+        guess = np.where(np.arange(16) == 1, 0.004, problem.guess)
+        unlikely = Problem(**{**vars(declared(problem)), "guess": guess})
+        noisy = problem.guess.copy()
+        noisy[:2] = 1.0 - kept - noisy[2:N].sum(), mean
+        assert_allclose(possible(unlikely, noisy, np.full(16, 0.01))[1], kept, rtol=0.02)
+
+    def test_rows_sum_to_one_whatever_comes(self, problem):
+        for one in (problem, declared(problem)):
+            for mean in (np.zeros(problem.size), np.full(problem.size, -1.0), np.random.default_rng(0).normal(size=16)):
+                assert_allclose(one.row_sums(possible(one, mean, np.full(problem.size, 0.1))), 1.0)
+
+    def test_the_guess_fills_what_is_missing(self, problem):
+        mean = np.where(problem.row_of == 0, 0.0, problem.guess)
+        assert_allclose(possible(problem, mean, np.full(problem.size, 0.001))[:N], problem.guess[:N])
+
+
+class TestTrust:
+    def test_follows_an_exact_measurement(self, problem):
+        measured = np.array([0.9, 0.1, 0.4, 0.02])
+        assert_allclose(mean_trust(problem, problem.guess, measured, 1e-6), measured, rtol=1e-3)
+
+    def test_falls_back_on_the_forecast(self, problem):
+        (visits, _), days = problem.visits(problem.guess), 16.0
+        forecast = visits * days / (visits * days + 31.0)
+        noisy = forecast + np.array([0.3, -0.3, 0.3, -0.3])
+        trust = mean_trust(problem, problem.guess, noisy, 0.3)
+        assert np.abs(trust - forecast).max() < 0.6 * np.abs(noisy - forecast).max()
+
+    def test_visits_are_those_of_an_episode(self, problem):
+        rho, total = problem.model.initial, np.zeros(N)
+        for _ in range(T):
+            total += rho
+            rho = rho @ problem.matrix(problem.guess)
+        episode, lasting = problem.visits(problem.guess)
+        assert_allclose(episode, total)
+        assert_allclose(lasting.sum(), 1.0)
+
+
+class TestChoice:
+    def belief(self, problem: Problem, mean: np.ndarray) -> Posterior:
+        deviation = np.full(problem.size, 1e-4)
+        return Posterior(mean, deviation, np.diag(deviation))
+
+    def test_takes_the_release_where_it_is_right(self, problem):
+        p = np.random.default_rng(2).dirichlet(np.full(N, 0.5), N).ravel()
+        assert_array_equal(choose(problem, p, self.belief(problem, p)), p)
+
+    def test_takes_the_guess_where_it_is_right(self, problem):
+        p = np.random.default_rng(2).dirichlet(np.full(N, 0.5), N).ravel()
+        assert_array_equal(choose(problem, p, self.belief(problem, problem.guess)), problem.guess)
 
 
 # ------------------------------------------------------------------ worth
@@ -347,9 +469,7 @@ def test_a_release_pays(name, least):
 
 def test_one_hostile_participant_in_a_hundred_does_little_harm():
     model = scenarios.make("call", instance=15, split="test")
-    fleet = scenarios.participants(model, 1000, seed=1, heterogeneity=30.0)
-    counts = fleet.counts.astype(np.int64)
+    counts = scenarios.participants(model, 1000, seed=1, heterogeneity=30.0).counts.astype(np.int64)
     counts[:10] = 0
     counts[:10, :, -1] = 10**6  # all say that every load goes to its last level, always
-    score = event_outcome(model, as_tilt(release(Fleet(counts), model), model)).score
-    assert score > 98.0
+    assert event_outcome(model, as_tilt(release(Fleet(counts), model), model)).score > 98.0

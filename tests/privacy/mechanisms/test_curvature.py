@@ -53,7 +53,7 @@ def loss(model: EnsembleModel, matrix: np.ndarray) -> float:
 def zero_rows(problem: Problem, rng: np.random.Generator) -> np.ndarray:
     """A change of the cells that leaves row sums alone."""
     e = rng.normal(size=problem.size)
-    return e - (problem.sums(e) / problem.sums(np.ones(problem.size)))[problem.row]
+    return e - (problem.row_sums(e) / problem.row_sums(np.ones(problem.size)))[problem.row_of]
 
 
 class TestCurvature:
@@ -114,11 +114,11 @@ class TestShape:
         p, trust = model.default.ravel(), np.array([0.9, 0.5, 0.1, 0.001])
         shape = problem.shape(p, trust, floor)
         # The same by dense linear algebra, on a basis of what rows that sum to zero can do.
-        tau = np.maximum(trust, 0.002)[problem.row]
+        tau = np.maximum(trust, 0.002)[problem.row_of]
         root = np.sqrt(np.maximum(0.9 * p + 0.1 * problem.guess, 1e-3))
         units, scale = root * np.sqrt(tau / 30), root / np.sqrt(30 * tau)
         assert_allclose(shape.units, units)
-        B = null_space(np.eye(problem.rows)[problem.row].T * root)
+        B = null_space(np.eye(problem.rows)[problem.row_of].T * root)
         H = B @ B.T @ (problem.curvature(p) * np.outer(scale, scale)) @ B @ B.T
         phi = floor * np.trace(H) / problem.size
         inside = B.T @ H @ B + phi * np.eye(B.shape[1])

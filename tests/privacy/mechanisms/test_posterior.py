@@ -6,55 +6,16 @@ import math
 
 import numpy as np
 import pytest
+from fleets import CASES, empty_fleet, extremes
 from numpy.testing import assert_allclose
 from scipy.special import gammaln, polygamma
 
 from dp_ensemble_env.privacy import Fleet, mechanism
 from dp_ensemble_env.privacy.accounting.calibrate import posterior_renyi
 from dp_ensemble_env.privacy.audit import with_canary
-from dp_ensemble_env.privacy.mechanisms import fleet_sums as shared
 from dp_ensemble_env.privacy.mechanisms import posterior
 from dp_ensemble_env.privacy.mechanisms.fleet_sums import Layout
-from dp_ensemble_env.privacy.mechanisms.posterior import PosteriorMechanism
-
-
-def extremes(n: int) -> np.ndarray:
-    """Participants who do all that the guess excludes, each in a single way."""
-    counts = np.zeros((n + 2, n, n), dtype=int)
-    counts[0, np.arange(n), n - 1 - np.arange(n)] = 10**6
-    counts[1, 0, n - 1] = 1
-    for shift in range(n):
-        counts[shift + 2, np.arange(n), (np.arange(n) + shift) % n] = 5000
-    return counts
-
-
-#: Two times, two contexts, three states, two or four decisions.
-WIDE, TALL = (2, 2, 3, 4), (2, 2, 3, 2)
-
-RNG = np.random.default_rng(0)
-
-GUESS = RNG.dirichlet(np.ones(4), WIDE[:-1])
-
-SUPPORT = np.ones(WIDE, dtype=bool)
-SUPPORT[0, :, 0, 1:] = False  # two rows with one possible decision
-SUPPORT[1, 1, 2, 2:] = False
-
-INSIDE = np.where(SUPPORT, GUESS, 0.0) / np.where(SUPPORT, GUESS, 0.0).sum(axis=-1, keepdims=True)
-
-#: Both times are alike in context 0.
-CLASSES = np.array([[0, 1], [0, 2]])
-
-CASES = {
-    "every cell": (WIDE, {}, None),
-    "a guess": (WIDE, {"guess": GUESS}, None),
-    "a support": (WIDE, {"guess": INSIDE, "support": SUPPORT}, None),
-    "classes": (TALL, {}, CLASSES),
-    "one matrix": ((3, 2), {}, None),
-}
-
-
-def drawn_shape(shape, classes):
-    return shape if classes is None else (int(classes.max()) + 1, *shape[-2:])
+from dp_ensemble_env.privacy.mechanisms.posterior import trusted_rows
 
 
 def test_the_smallest_prior_is_claimed():
@@ -65,38 +26,42 @@ def test_the_smallest_prior_is_claimed():
 
 
 @pytest.mark.parametrize("several", [False, True])
-def test_posterior_rows_by_hand(several, monkeypatch):
+def test_rows_by_hand(several, monkeypatch):
     """Sums less the prior, divided by the weights of rows; the noise of a row in units of its cells."""
-    rng = np.random.default_rng(1)
+    rng, made, heard = np.random.default_rng(1), mechanism("posterior:epsilon=1"), []
     layout = Layout(rng.dirichlet(np.ones(3), 3), 2, several=several)
-    heard = []
+    event = made.describe(states=3, seeding="seed")
     monkeypatch.setattr(posterior, "shrink_rows", lambda _, rows, noise, seen, tail: heard.append((rows, noise, seen)))
     monkeypatch.setattr(posterior, "shrink", lambda _, rows, error, tail: heard.append((rows, error)))
-    sums, deviation = rng.normal(3.0, 1.0, 9), rng.uniform(0.2, 2.0, 9)
-    weight, least = np.array([10.0, 4.0, 5.0]), np.array([5.0, 9.0, 5.0])
-    PosteriorMechanism._estimate(layout, sums, deviation, weight, least)
-    over = np.repeat([10.0, 9.0, 5.0], 3)
-    assert_allclose(heard[0][0].ravel(), sums / over)
+    sums = rng.normal(30.0, 10.0, (3, 3))
+    sums[1] -= 40.0  # hardly seen
+    made.estimate(layout, (event.prior + sums).ravel(), event)
+    deviation = np.sqrt(np.maximum(event.prior + sums, event.prior))
+    least = 3.0 * np.sqrt((deviation**2).sum(axis=1))
+    over = np.maximum(sums.sum(axis=1), least)[:, None]
+    assert_allclose(heard[0][0], (sums / over).ravel())
     if several:
-        each = (deviation / over / layout.units.ravel()).reshape(3, 3)
-        assert_allclose(heard[0][1], [math.sqrt((row**2).mean()) for row in each])
-        assert heard[0][2].tolist() == [True, False, False]
+        units = np.sqrt(np.maximum(layout.guess, 1e-3))
+        assert_allclose(heard[0][1], [math.sqrt((row**2).mean()) for row in deviation / over / units])
+        assert heard[0][2].tolist() == [True, False, True]
     else:
-        assert_allclose(heard[0][1].ravel(), deviation / over)
+        assert_allclose(heard[0][1], (deviation / over).ravel())
+        assert made.estimate(layout, np.full(9, event.prior), event) is layout.guess and len(heard) == 1  # noise alone
 
 
-def test_posterior_parameters_move_by_at_most_one_a_row():
+def test_parameters_move_by_at_most_one_a_row():
     for one in extremes(5):
-        assert (shared.trusted_rows(Fleet(one[None])).sum(axis=1) <= 1.0).all()
+        fleet = Fleet(one[None])
+        assert (trusted_rows(fleet, Layout.of(fleet, 2)).reshape(5, 5).sum(axis=1) <= 1.0).all()
 
 
-def test_a_posterior_draw_is_charged_for_every_row_that_a_participant_may_touch():
+def test_a_draw_is_charged_for_every_row_that_a_participant_may_touch():
     made = mechanism("posterior:epsilon=1")
     for case, rows in (("every cell", 12), ("a support", 10), ("classes", 9), ("one matrix", 3)):
-        shape, terms, classes = CASES[case]
-        canary = with_canary(Fleet(np.zeros((0, *drawn_shape(shape, classes)), dtype=int), classes=classes))
-        added = shared.trusted_rows(canary, shared.Layout.of(canary, 2, **terms))
-        assert (added.sum(axis=1) <= 1.0).all() and (added.sum(axis=1) > 0.99).sum() == rows
+        canary, terms = with_canary(empty_fleet(case)), CASES[case][1]
+        layout = Layout.of(canary, 2, **terms)
+        added = trusted_rows(canary, layout)
+        assert (layout.row_sums(added) <= 1.0).all() and (layout.row_sums(added) > 0.99).sum() == rows
         event = made.event(canary, seeding="seed", **terms)
         ((loss, number),) = event.losses().counted("sequential")
         # The exact divergence of a participant who is as certain as can be, cell by cell.
@@ -122,3 +87,12 @@ def test_the_renyi_example_of_ponnoprat(order, exact, bound):
     assert order * polygamma(1, prior - order + 1.0) == pytest.approx(bound, abs=5e-5)
     # One participant more in a cell and one fewer in another: each costs at most what the ledger charges.
     assert max(divergence(p, q), divergence(q, p)) <= 2.0 * posterior_renyi(np.array([order]), prior, 1)[0]
+
+
+def test_published_draws_are_balls_and_as_good_as_gamma_variates():
+    fleet = Fleet.simulate(np.array([[0.8, 0.2], [0.3, 0.7]]), 4000, seed=2, steps=300)
+    made = mechanism("posterior:epsilon=2")
+    event = made.event(fleet)
+    assert event.balls == min(2**22, 32 * event.known) and event.known == math.ceil(4 * event.prior)
+    seeded = np.mean([made.release(fleet, seed).matrix for seed in range(6)], axis=0)
+    assert_allclose(np.mean([made.release(fleet).matrix for _ in range(6)], axis=0), seeded, atol=0.05)

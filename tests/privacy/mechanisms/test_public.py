@@ -4,27 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from fleets import GUESS, INSIDE
 from numpy.testing import assert_allclose
 
-from dp_ensemble_env.privacy import (
-    PrivacyLedger,
-    mechanism,
-)
+from dp_ensemble_env.privacy import PrivacyLedger, mechanism
 from dp_ensemble_env.privacy.mechanisms.base import Event
 from dp_ensemble_env.privacy.mechanisms.public import PublicMechanism
-
-#: Two times, two contexts, three states, two or four decisions.
-WIDE, TALL = (2, 2, 3, 4), (2, 2, 3, 2)
-
-RNG = np.random.default_rng(0)
-
-GUESS = RNG.dirichlet(np.ones(4), WIDE[:-1])
-
-SUPPORT = np.ones(WIDE, dtype=bool)
-SUPPORT[0, :, 0, 1:] = False  # two rows with one possible decision
-SUPPORT[1, 1, 2, 2:] = False
-
-INSIDE = np.where(SUPPORT, GUESS, 0.0) / np.where(SUPPORT, GUESS, 0.0).sum(axis=-1, keepdims=True)
 
 
 def test_public_releases_are_free_and_the_same_for_all_data():

@@ -49,5 +49,5 @@ __all__ = [
     "DemandResponseEvent", "DirichletMechanism", "EnsembleModel", "MarkovChain", "PowerSeries", "Release", "Tariff",
     "__version__", "average_policy", "campus_building", "campus_chain", "campus_event", "cost_of_privacy",
     "customer_baseline", "digamma_policy", "ensemble", "estimate_chain", "evaluate_policy", "read_meter", "solve",
-    "standard_policy", "taylor_policy",
+    "standard_policy", "taylor_policy"
 ]  # fmt: skip

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dp_ensemble_env.shapes import freeze
 from dp_ensemble_env.tools.validation import as_float_array, as_start, check_shape, check_stochastic
 
 FloatArray = NDArray[np.float64]
@@ -19,24 +20,6 @@ IntArray = NDArray[np.int64]
 class Context:
     """A Markov chain that all loads see and nobody controls; all of it is public.
 
-    Parameters
-    ----------
-    transition : array_like of shape (c, c) or (T, c, c)
-        Row-stochastic: ``transition[t, w]`` is the distribution of the context at time
-        ``t + 1`` if it is `w` at `t`.
-    names : iterable of str, optional
-        One for each context, for reports and pictures.
-    start : array_like, optional
-        Where it begins: a distribution over the contexts, floats of shape (c,), or a
-        list of contexts, integers, which are equally likely then. By default all are.
-    features : array_like of shape (c, f), optional
-        What an observation shows of each context, numbers in [0, 1]. By default its
-        one-hot code. Equal rows hide which of several contexts holds; an agent with
-        memory must still be able to tell (`check_decodable`).
-    signs : iterable of str, optional
-        A name for each different row of features, in the order in which they first appear: what infos, pictures and
-        reports call a context that is shown in part. By default the names, if all contexts are shown, or numbers.
-
     Examples
     --------
     >>> Context([[0.9, 0.1], [0.5, 0.5]], names=["cheap", "dear"], start=[0])
@@ -44,10 +27,21 @@ class Context:
     """
 
     transition: FloatArray = field(repr=False)
+    """(c, c) or (T, c, c): ``transition[t, w]`` is the distribution of the context at ``t + 1`` if it is `w` at `t`."""
     names: tuple[str, ...] = ()
+    """One for each context, for reports and pictures."""
     start: Any = field(default=None, repr=False)
+    """A distribution (c,), floats, or a list of contexts, integers, which are equally likely then; by default all."""
     features: Any = field(default=None, repr=False)
+    """What an observation shows of each context, (c, f), numbers in [0, 1]; by default its one-hot code.
+
+    Equal rows hide which of several contexts holds; an agent with memory must still be able to tell (`check`).
+    """
     signs: tuple[str, ...] = field(default=(), repr=False)
+    """A name for each different row of features, in the order in which they first appear, for infos and pictures.
+
+    By default the names, if all contexts are shown, or numbers.
+    """
 
     def __post_init__(self) -> None:
         moves = check_stochastic(self.transition, "transition")
@@ -61,20 +55,14 @@ class Context:
         check_shape(shown, (c, shown.shape[1]), "features", "one row per context")
         if shown.size and (shown.min() < 0 or shown.max() > 1):
             raise ValueError("features must lie in [0, 1], as observations do; rescale them.")
-        values = {"transition": moves, "names": names, "start": as_start(self.start, c, "start"), "features": shown}
-        for name, value in values.items():
-            if isinstance(value, np.ndarray):
-                value = value.copy()
-                value.setflags(write=False)
-            object.__setattr__(self, name, value)
+        freeze(self, transition=moves, names=names, start=as_start(self.start, c, "start"), features=shown)
         groups = int(self.shown.max()) + 1
         signs = tuple(str(sign) for sign in self.signs or ())
         if isinstance(self.signs, str) or (signs and len(set(signs)) != groups) or len(signs) > groups:
             raise ValueError(
                 f"signs must be {groups} different names, one for each row of features, got {self.signs!r}."
             )
-        signs = signs or (names if groups == c else tuple(f"sign {group}" for group in range(groups)))
-        object.__setattr__(self, "signs", signs)
+        freeze(self, signs=signs or (names if groups == c else tuple(f"sign {group}" for group in range(groups))))
 
     def __repr__(self) -> str:
         return f"Context({', '.join(self.names)})"
@@ -84,8 +72,7 @@ class Context:
 
     def moves(self, t: int) -> FloatArray:
         """Return the transition matrix (c, c) of step `t`."""
-        matrix: FloatArray = self.transition if self.transition.ndim == 2 else self.transition[t]
-        return matrix
+        return np.asarray(self.transition if self.transition.ndim == 2 else self.transition[t])
 
     def distributions(self, horizon: int) -> FloatArray:
         """Return the distribution of the context at times 0 … T, shape (T + 1, c)."""
@@ -99,8 +86,7 @@ class Context:
     def shown(self) -> IntArray:
         """Group of each context, (c,): contexts of one group look the same in an observation."""
         _, first, group = np.unique(self.features.astype(np.float32), axis=0, return_index=True, return_inverse=True)
-        numbers: IntArray = np.argsort(np.argsort(first))[group.ravel()]
-        return numbers
+        return np.asarray(np.argsort(np.argsort(first))[group.ravel()])
 
     @property
     def is_shown(self) -> bool:
@@ -132,16 +118,20 @@ class Context:
         alike = self.shown[:, None] == self.shown  # (c, c)
         weights = np.where(alike, chance[:, None, :], 0.0)
         weights = np.where(weights.sum(axis=-1, keepdims=True) > 0, weights, np.eye(len(self)))  # cannot be reached
-        mean: FloatArray = np.einsum("twv,tv...->tw...", weights / weights.sum(axis=-1, keepdims=True), table)
-        return mean
+        return np.asarray(np.einsum("twv,tv...->tw...", weights / weights.sum(axis=-1, keepdims=True), table))
 
-    def check_decodable(self, horizon: int) -> None:
-        """Raise if an agent that remembers everything it was shown might not know the context.
+    def check(self, horizon: int) -> None:
+        """Refuse a context of another horizon, or one that an agent which remembers all it was shown might not know.
 
         It knows it if the contexts that an episode may begin with look different, and so do the contexts that may
         follow any context that can be reached. Then the optimum for agents that see the context is the optimum for
         agents that see its features alone.
         """
+        if self.transition.ndim == 3 and len(self.transition) != horizon:
+            raise ValueError(
+                f"the context's transition is given for {len(self.transition)} steps but the horizon is {horizon}; "
+                "give one matrix, or one for each step."
+            )
         if self.is_shown:
             return
         self._refuse_twins(np.flatnonzero(self.start > 0), "at the start")
@@ -177,14 +167,9 @@ class Context:
     def remembering(self, follow: Any, first: int = 0) -> Context:
         """Return the chain with a memory of what was shown: its state `h` becomes ``follow[h, sign]`` with each sign.
 
-        Observations show the memory, too, so that the best agent without memory here is the best agent with that
-        memory there. The memory changes no optimum.
-
-        Parameters
-        ----------
-        follow : array_like of int of shape (H, number of signs)
-        first : int
-            State before the first sign.
+        `follow` has shape (H, number of signs), and `first` is the state before the first sign. Observations show the
+        memory, too, so that the best agent without memory here is the best agent with that memory there. The memory
+        changes no optimum.
         """
         table = np.asarray(follow)
         count, c = len(table), len(self)

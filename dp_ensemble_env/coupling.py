@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dp_ensemble_env.shapes import freeze
 from dp_ensemble_env.tools.validation import as_float_array, as_numeric_array, check_choice
 
 FloatArray = NDArray[np.float64]
@@ -48,7 +49,7 @@ class Coupling:
         check_choice(self.kind, "kind of coupling", KINDS)
         limited = self.kind == "limit"
         name = "limit" if limited else "target"
-        level = as_numeric_array(self.level, name, 1).copy()
+        level = as_numeric_array(self.level, name, 1)
         unlimited = limited & (level == np.inf)
         as_float_array(np.where(unlimited, 0.0, level), name)
         if len(level) < 2:
@@ -69,9 +70,7 @@ class Coupling:
             raise ValueError(f"weight at time {t} is {weight[t]:g}, so the cost is not a convex one; {remedy}.")
         weight[0] = 0.0
         weight[unlimited] = 0.0
-        for key, array in (("level", level), ("weight", weight)):
-            array.setflags(write=False)
-            object.__setattr__(self, key, array)
+        freeze(self, level=level, weight=weight)
 
     @classmethod
     def tracking(cls, target: ArrayLike, weight: ArrayLike) -> Coupling:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -20,18 +20,17 @@ from dp_ensemble_env.shapes import (
     Axis,
     Tables,
     check_axes,
-    check_behaviour,
-    check_context,
+    check_leading,
     check_nature,
     check_scale,
     check_utility,
     fill,
+    freeze,
 )
 from dp_ensemble_env.tools.validation import (
     as_float_array,
     as_start,
     as_times,
-    as_utility,
     check_choice,
     check_count,
     check_instance,
@@ -59,85 +58,65 @@ class EnsembleModel:
 
     Time `t` counts decisions: ``times[t]`` is the instant of decision `t`, and the state at `t` is the ensemble's mean
     power over the interval that ends there. The reward of decision `t` is the utility of the state at ``t + 1``.
-
-    Parameters
-    ----------
-    default : array_like of shape (n, n) or (T, n, n)
-        Row-stochastic: ``default[b, a]`` is the probability of moving from power level `b` to `a` in one step when
-        nobody interferes. With `nature` it is the probability of decision `a`, (n, m) or (T, n, m), and with `context`
-        it may depend on that, too, (T or 1, c, n, m).
-    power_kw : array_like of shape (n,)
-        Power of one building at each level.
-    utility : array_like of shape (T + 1, n) or, with `context`, (T + 1, c, n)
-        Aggregator's utility in dollars per building.
-    discomfort_penalty : float
-        Dollars per building and nat of divergence from the default.
-    buildings : int
-        How many buildings the ensemble has (for totals only).
-    initial : array_like
-        A distribution over the states, floats of shape (n,), or start states, integers, which are equally likely then.
-        By default every state is.
-    times : array_like of datetime64 of shape (T + 1,), optional
-        By default quarter hours from midnight.
-    event : EventTimeline, optional
-        Prices, incentive and window on the same times, for reports, price observations and pictures.
-    counts : array_like of int of shape (n, n), optional
-        Observed transitions, for the adjacency of the privacy analysis. They are as private as the default, and go when
-        another default comes without new ones.
-    notes : iterable of str
-        Sentences about how the model was made, for reports. They tell of days and numbers of readings, never of powers
-        or transitions. No part of the fingerprint.
-    public_fields : iterable of str
-        What is public by declaration, of `DECLARABLE`; see `public`. `default` and `counts` never are.
-    nature : array_like of shape (m, n), (T, m, n) or (T or 1, c, m, n), optional
-        Where each decision leads, row-stochastic. Without it a decision is the next state.
-    context : Context, optional
-        What moves by itself and concerns every load: prices, the weather, an event.
-    coupling : Coupling, optional
-        A cost of the loads' mean power, a limit or a target. It needs a spread start, and with a context one of which
-        every (time, context) can be reached in one way only.
-    spread_start : bool
-        Whether the loads are spread over the states by `initial` at the start; else all start in one state drawn
-        from it.
-    shares_shown : bool
-        Whether observations show how the loads are spread over the states; zeros if not.
-    tilt_scale : array_like of shape (T,), optional
-        Nats of tilt that an action of one stands for; by default a bound that no optimum passes.
-    guess : array_like, optional
-        Behaviour that a textbook would suggest, of the shape of `default`; by default a lazy walk.
-    support : array_like of bool, optional
-        Decisions that are possible by public knowledge, of the shape of `default`; see `declared_support`.
-    ties : array_like of int of shape (n, m), optional
-        Decisions with equal numbers are equally likely by public knowledge. Numbers outside the support mean nothing.
-    axes : iterable of Axis
-        The quantities that a state is made of, in C order, for pictures; empty if states are power levels.
-    scenario : str
-        Name of the scenario that it is an instance of, whose signals its environments take; empty for a model of your
-        own.
     """
 
     default: FloatArray = field(repr=False)
+    """(n, n) or (T, n, n), row-stochastic: the chance of each move from level to level when nobody interferes.
+
+    With `nature` it is the probability of each decision, (n, m) or (T, n, m), and with `context` it may depend on that,
+    too, (T or 1, c, n, m).
+    """
     power_kw: FloatArray = field(repr=False)
+    """Power of one building at each level, (n,)."""
     utility: FloatArray = field(repr=False)
+    """Aggregator's utility in dollars per building, (T + 1, n) or, with `context`, (T + 1, c, n)."""
     discomfort_penalty: float
+    """Dollars per building and nat of divergence from the default."""
     buildings: int = 100
+    """How many buildings the ensemble has (for totals only)."""
     initial: Any = field(default=None, repr=False)
+    """A distribution over the states, floats (n,), or start states, integers, equally likely then; by default all."""
     times: Any = field(default=None, repr=False)
+    """(T + 1,), by default quarter hours from midnight."""
     event: EventTimeline | None = field(default=None, repr=False)
+    """Prices, incentive and window on the same times, for reports, price observations and pictures."""
     counts: NDArray[np.int64] | None = field(default=None, repr=False)
+    """Observed transitions (n, n), for the adjacency of the privacy analysis, as private as the default.
+
+    They go when another default comes without new ones.
+    """
     notes: tuple[str, ...] = field(default=(), repr=False)
+    """How the model was made, for reports; not in the fingerprint.
+
+    They tell of days and numbers of readings, never of powers or transitions.
+    """
     public_fields: Iterable[str] = field(default=("levels", "utility", "penalty"), repr=False)
+    """What is public by declaration, of `DECLARABLE`; see `public`. `default` and `counts` never are."""
     nature: FloatArray | None = field(default=None, repr=False)
+    """Where each decision leads, (m, n), (T, m, n) or (T or 1, c, m, n); without it a decision is the next state."""
     context: Context | None = field(default=None, repr=False)
+    """What moves by itself and concerns every load: prices, the weather, an event."""
     coupling: Coupling | None = field(default=None, repr=False)
+    """A cost of the loads' mean power, a limit or a target.
+
+    It needs a spread start, and with a context one of which every (time, context) can be reached in one way only.
+    """
     spread_start: bool = field(default=False, repr=False)
+    """Whether the loads start spread over the states by `initial`; else all start in one state drawn from it."""
     shares_shown: bool = field(default=True, repr=False)
+    """Whether observations show how the loads are spread over the states; zeros if not."""
     tilt_scale: FloatArray | None = field(default=None, repr=False)
+    """Nats of tilt that an action of one stands for, (T,); by default a bound that no optimum passes."""
     guess: FloatArray | None = field(default=None, repr=False)
+    """Behaviour that a textbook would suggest, of the shape of `default`; by default a lazy walk."""
     support: NDArray[np.bool_] | None = field(default=None, repr=False)
+    """Decisions that are possible by public knowledge, of the shape of `default`; see `declared_support`."""
     ties: NDArray[np.int64] | None = field(default=None, repr=False)
+    """Decisions (n, m) with equal numbers are equally likely by public knowledge; any number outside the support."""
     axes: tuple[Axis, ...] = field(default=(), repr=False)
+    """The quantities that a state is made of, in C order, for pictures; empty if states are power levels."""
     scenario: str = field(default="", repr=False)
+    """The scenario that it is an instance of, whose signals its environments take; empty for a model of your own."""
 
     def __post_init__(self) -> None:
         default, nature, utility = self._checked_tables()
@@ -159,46 +138,39 @@ class EnsembleModel:
             "buildings": check_count(self.buildings, "buildings"),
             "initial": as_start(self.initial, n),
             "times": _as_times(times, horizon),
-            "counts": _as_counts(self.counts, n),
             "notes": _as_notes(self.notes),
             "public_fields": _as_declaration(self.public_fields),
             "nature": nature,
             "spread_start": bool(self.spread_start),
             "shares_shown": bool(self.shares_shown),
-            "tilt_scale": check_scale(self.tilt_scale, horizon),
-            "guess": _as_guess(self.guess, default),
-            "support": _as_support(self.support, default),
-            "ties": _as_ties(self.ties, default),
             "axes": check_axes(self.axes, n),
             "scenario": str(self.scenario),
         }
+        optional: dict[str, Callable[[Any], Any]] = {
+            "counts": lambda counts: _as_counts(counts, n),
+            "tilt_scale": lambda scale: check_scale(scale, horizon),
+            "guess": lambda guess: _as_guess(guess, default),
+            "support": lambda support: _as_support(support, default),
+            "ties": lambda ties: _as_ties(ties, default),
+        }
+        for name, check in optional.items():
+            checked[name] = None if getattr(self, name) is None else check(getattr(self, name))
         check_penalty_scale(utility, checked["discomfort_penalty"])
-        for name, value in checked.items():
-            if isinstance(value, np.ndarray):
-                value = value.copy()
-                value.setflags(write=False)
-            object.__setattr__(self, name, value)
+        freeze(self, **checked)
 
     def _checked_tables(self) -> tuple[FloatArray, FloatArray | None, FloatArray]:
         """Return default, nature and utility, which must fit together and the rest."""
         for name, kind in (("context", Context), ("coupling", Coupling)):
             if getattr(self, name) is not None:
                 check_instance(getattr(self, name), kind, name)
-        if self.nature is None and self.context is None:
-            default = check_stochastic(self.default)
-            n = default.shape[-1]
-            utility = as_utility(self.utility, 2)
-            if utility.shape[1] != n or utility.shape[0] < 2:
-                raise ValueError(
-                    f"utility must have shape (T + 1, {n}), one row per time and one column per state of default, "
-                    f"got {utility.shape}; transpose it or rebuild it for {n} states."
-                )
-        else:
-            utility = check_utility(self.utility, self.context)
-        horizon, n = len(utility) - 1, utility.shape[-1]
-        default = check_behaviour(self.default, "default", horizon, self.context, n)
-        nature = check_nature(self.nature, horizon, self.context, default.shape[-1], n)
-        check_context(self.context, horizon)
+        default = check_stochastic(self.default, square=self.nature is None and self.context is None)
+        n, m = default.shape[-2:]
+        utility = check_utility(self.utility, self.context, n)
+        horizon = len(utility) - 1
+        check_leading(default, "default", horizon, self.context, "(n, m)")
+        nature = check_nature(self.nature, horizon, self.context, m, n)
+        if self.context is not None:
+            self.context.check(horizon)
         if self.coupling is not None:
             if not self.spread_start:
                 raise ValueError(
@@ -239,24 +211,12 @@ class EnsembleModel:
     ) -> EnsembleModel:
         """Build the control problem of an event from a meter series.
 
-        Parameters
-        ----------
-        power : PowerSeries, or array_like with `times`
-            Power in kW, stamps at the starts of the intervals.
-        event : DemandResponseEvent, optional
-            By default that of 2 July 2018. Its step must be a multiple of the series' own, which is averaged to it.
-        profile : {"building", "aggregate"}
-            Whether the series is one building, of which `buildings` synthetic copies are made, or their aggregate.
-        n_states, binning, on_unvisited, season, exclude
-            See `estimate_chain`.
-        holidays : iterable of str
-            Days that the customer baseline passes over.
-        public : iterable of str
-            Which of ``"levels"``, ``"initial"``, ``"baseline"`` and ``"notes"`` are public knowledge. By default none
-            is: all are computed from the series.
+        `power` is a PowerSeries, or kW with stamps at the starts of the intervals, `times`; it is averaged to the step
+        of the event, by default that of 2 July 2018. It is one building, of which `buildings` synthetic copies are
+        made, or with ``profile="aggregate"`` their aggregate. `n_states`, `binning`, `on_unvisited`, `season` and
+        `exclude` are those of `estimate_chain`; the customer baseline passes over `holidays`. All is computed from the
+        series; `public` names what is public knowledge, of ``"levels"``, ``"initial"``, ``"baseline"``, ``"notes"``.
 
-        Notes
-        -----
         `initial` says where similar days of the series were when control begins; without such a day all states are
         equally likely. Without ten complete similar days before the event there is no customer baseline, and `notes`
         say why.
@@ -476,9 +436,7 @@ class EnsembleModel:
         return replace(self, **changes)
 
 
-def _as_counts(counts: Any, n: int) -> NDArray[np.int64] | None:
-    if counts is None:
-        return None
+def _as_counts(counts: Any, n: int) -> NDArray[np.int64]:
     array = as_float_array(counts, "counts", 2)
     check_shape(array, (n, n), "counts", "one count per transition")
     if (array < 0).any() or (array != np.round(array)).any():
@@ -486,17 +444,13 @@ def _as_counts(counts: Any, n: int) -> NDArray[np.int64] | None:
     return array.astype(np.int64)
 
 
-def _as_guess(guess: Any, default: FloatArray) -> FloatArray | None:
-    if guess is None:
-        return None
+def _as_guess(guess: Any, default: FloatArray) -> FloatArray:
     array = check_stochastic(guess, "guess", square=False)
     check_shape(array, default.shape, "guess", "that of default")
     return array
 
 
-def _as_support(support: Any, default: FloatArray) -> NDArray[np.bool_] | None:
-    if support is None:
-        return None
+def _as_support(support: Any, default: FloatArray) -> NDArray[np.bool_]:
     array = np.asarray(support)
     check_shape(array, default.shape, "support", "that of default")
     if array.dtype != bool or not array.any(axis=-1).all():
@@ -504,9 +458,7 @@ def _as_support(support: Any, default: FloatArray) -> NDArray[np.bool_] | None:
     return array
 
 
-def _as_ties(ties: Any, default: FloatArray) -> NDArray[np.int64] | None:
-    if ties is None:
-        return None
+def _as_ties(ties: Any, default: FloatArray) -> NDArray[np.int64]:
     array = np.asarray(ties)
     check_shape(array, default.shape[-2:], "ties", "a number for each decision in each state")
     if array.dtype.kind not in "iu" or array.min() < 0:

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env.context import Context
 from dp_ensemble_env.tools.validation import as_float_array, as_utility, check_shape, check_stochastic
 
+if TYPE_CHECKING:
+    from dp_ensemble_env.context import Context
+
 FloatArray = NDArray[np.float64]
+
+
+def freeze(described: Any, **fields: Any) -> None:
+    """Set fields of a frozen dataclass, arrays as read-only copies."""
+    for name, value in fields.items():
+        if isinstance(value, np.ndarray):
+            value = value.copy()
+            value.setflags(write=False)
+        object.__setattr__(described, name, value)
 
 
 def sizes(arrays: Any) -> str:
@@ -21,20 +32,16 @@ def sizes(arrays: Any) -> str:
 
 
 class Tables(NamedTuple):
-    """A whole problem as plain arrays, every axis written out: for oracles and for other people's solvers.
-
-    Attributes
-    ----------
-    behaviour : ndarray of shape (T, c, n, m)
-    nature : ndarray of shape (T, c, m, n)
-    context : ndarray of shape (T, c, c)
-    utility : ndarray of shape (T + 1, c, n)
-    """
+    """A whole problem as plain arrays, every axis written out: for oracles and for other people's solvers."""
 
     behaviour: FloatArray
+    """(T, c, n, m)."""
     nature: FloatArray
+    """(T, c, m, n)."""
     context: FloatArray
+    """(T, c, c)."""
     utility: FloatArray
+    """(T + 1, c, n)."""
 
     def __repr__(self) -> str:
         return f"Tables({sizes(self)})"
@@ -54,18 +61,6 @@ class Axis:
         return len(self.values)
 
 
-def check_behaviour(default: Any, name: str, horizon: int, context: Context | None, states: int) -> FloatArray:
-    """Return behaviour of shape (n, m), (T, n, m) or (T or 1, c, n, m)."""
-    array = check_stochastic(default, name, square=False)
-    _check_leading(array, name, horizon, context, "(n, m)")
-    if array.shape[-2] != states:
-        raise ValueError(
-            f"{name} has {array.shape[-2]} rows but utility has {states} columns; both count the states, so rebuild "
-            "one of them."
-        )
-    return array
-
-
 def check_nature(nature: Any, horizon: int, context: Context | None, decisions: int, states: int) -> FloatArray | None:
     """Return nature of shape (m, n), (T, m, n) or (T or 1, c, m, n)."""
     if nature is None:
@@ -76,7 +71,7 @@ def check_nature(nature: Any, horizon: int, context: Context | None, decisions: 
             )
         return None
     array = check_stochastic(nature, "nature", square=False)
-    _check_leading(array, "nature", horizon, context, "(m, n)")
+    check_leading(array, "nature", horizon, context, "(m, n)")
     if array.shape[-2:] != (decisions, states):
         raise ValueError(
             f"nature must have shape ({decisions}, {states}), a row per decision and a column per state, got "
@@ -85,23 +80,15 @@ def check_nature(nature: Any, horizon: int, context: Context | None, decisions: 
     return array
 
 
-def check_context(context: Context | None, horizon: int) -> None:
-    """Refuse a context that moves over another horizon."""
-    if context is not None and context.transition.ndim == 3 and len(context.transition) != horizon:
-        raise ValueError(
-            f"the context's transition is given for {len(context.transition)} steps but the horizon is {horizon}; give "
-            "one matrix, or one for each step."
-        )
-    if context is not None:
-        context.check_decodable(horizon)
-
-
-def check_utility(utility: Any, context: Context | None) -> FloatArray:
+def check_utility(utility: Any, context: Context | None, states: int) -> FloatArray:
     """Return utilities of shape (T + 1, n), or (T + 1, c, n)."""
     array = as_utility(utility, (2, 3) if context is not None else 2)
-    if len(array) < 2 or 0 in array.shape or (array.ndim == 3 and array.shape[1] != len(context or ())):
-        shape = "(T + 1, n)" + (f" or (T + 1, {len(context)}, n)" if context is not None else "")
-        raise ValueError(f"utility must have shape {shape}, a row per time 0 … T, got {array.shape}.")
+    if len(array) < 2 or array.shape[-1] != states or (array.ndim == 3 and array.shape[1] != len(context or ())):
+        shape = f"(T + 1, {states})" + (f" or (T + 1, {len(context)}, {states})" if context is not None else "")
+        raise ValueError(
+            f"utility must have shape {shape}, a row per time 0 … T and a column per state of default, got "
+            f"{array.shape}; transpose it or rebuild it for {states} states."
+        )
     return array
 
 
@@ -117,10 +104,8 @@ def check_axes(axes: Any, states: int) -> tuple[Axis, ...]:
     return found
 
 
-def check_scale(scale: Any, horizon: int) -> FloatArray | None:
+def check_scale(scale: Any, horizon: int) -> FloatArray:
     """Return the tilts of full actions, (T,), nonnegative."""
-    if scale is None:
-        return None
     array = as_float_array(scale, "tilt_scale", 1)
     check_shape(array, (horizon,), "tilt_scale", "one number of nats per decision")
     if (array < 0).any():
@@ -134,7 +119,7 @@ def fill(array: FloatArray, horizon: int, contexts: int) -> FloatArray:
     return np.ascontiguousarray(np.broadcast_to(full, (horizon, contexts, *array.shape[-2:])))
 
 
-def _check_leading(array: FloatArray, name: str, horizon: int, context: Context | None, inner: str) -> None:
+def check_leading(array: FloatArray, name: str, horizon: int, context: Context | None, inner: str) -> None:
     """Refuse leading axes that are neither (), (T,) nor (T or 1, c)."""
     lead = array.shape[:-2]
     if lead in ((), (horizon,)) or (context is not None and lead in ((1, len(context)), (horizon, len(context)))):

@@ -55,7 +55,7 @@ def test_what_is_shown_is_followed_along_every_path():
     for count, sign in itertools.product(range(3), range(2)):
         moves[2 * count + sign, [2 * ((count + 1) % 3) + 1, 2 * count]] = 0.3, 0.7
     context = Context(moves, start=[2 * 1 + 1, 2 * 0], features=np.eye(2)[[0, 1] * 3])
-    context.check_decodable(5)
+    context.check(5)
     paths = [p for p in itertools.product(range(6), repeat=5) if context.start[p[0]] * moves[p[:-1], p[1:]].prod() > 0]
     assert len(paths) == 2**5
     known = np.zeros(len(paths), dtype=int)

@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -47,24 +48,15 @@ class Tariff:
 
         A stamp's price holds until the next one. A header line is allowed.
         """
-        rows = _read_pairs(Path(path))
+        rows = read_pairs(Path(path), "a price in $/kWh")
         keys, prices = [key for _, key, _ in rows], [price for _, _, price in rows]
         if all(key.isdigit() for key in keys):
             hours = [int(key) for key in keys]
             if sorted(hours) != list(range(24)):
                 raise ValueError(f"{path} must give each hour 0 … 23 once, got the hours {sorted(hours)}.")
             return cls([price for _, price in sorted(zip(hours, prices, strict=True))])
-        stamps = []
-        for line, key, _ in rows:
-            try:
-                stamps.append(np.datetime64(key.strip().replace(" ", "T"), "s"))
-            except ValueError as error:
-                raise ValueError(
-                    f"line {line} of {path} starts with {key!r}, neither an hour 0–23 nor a stamp like "
-                    "2018-07-02 11:00; correct it."
-                ) from error
-        order = np.argsort(stamps)
-        return cls(np.array(prices)[order], np.array(stamps)[order])
+        stamps, values = in_order(rows, path, "neither an hour 0–23 nor")
+        return cls(values, stamps)
 
     def __repr__(self) -> str:
         prices = np.asarray(self.price, dtype=float)
@@ -134,23 +126,39 @@ class EventTimeline:
         return -self.price[:, None] * power * hours
 
 
-def _read_pairs(path: Path) -> list[tuple[int, str, float]]:
-    """Read (line number, first cell, price) of each row; one header line is allowed."""
+def in_order(
+    rows: list[tuple[int, str, float]], path: Any, no: str = "not"
+) -> tuple[NDArray[np.datetime64], FloatArray]:
+    """Return stamps and values of the rows of `read_pairs` in the order of time."""
+    stamps = []
+    for line, key, _ in rows:
+        try:
+            stamps.append(np.datetime64(key.replace(" ", "T"), "s"))
+        except ValueError as error:
+            raise ValueError(
+                f"line {line} of {path} starts with {key!r}, {no} a stamp like 2018-07-02 11:00; correct it."
+            ) from error
+    order = np.argsort(stamps)
+    return np.array(stamps)[order], np.array([value for *_, value in rows])[order]
+
+
+def read_pairs(path: Path, what: str) -> list[tuple[int, str, float]]:
+    """Read (line number, first cell, value) of each row of a CSV file; one header line is allowed."""
     rows: list[tuple[int, str, float]] = []
     with path.open(newline="", encoding="utf-8-sig") as stream:
         for number, cells in enumerate(csv.reader(stream), start=1):
             if not any(cell.strip() for cell in cells):
                 continue
             try:
-                price = float(cells[1])
-                if not np.isfinite(price):
+                value = float(cells[1])
+                if not np.isfinite(value):
                     raise ValueError
-                rows.append((number, cells[0].strip(), price))
+                rows.append((number, cells[0].strip(), value))
             except (IndexError, ValueError) as error:
                 if rows or number > 1:
                     raise ValueError(
-                        f"line {number} of {path} is {','.join(cells)!r}, not a time and a price in $/kWh; correct it."
+                        f"line {number} of {path} is {','.join(cells)!r}, not a time and {what}; correct it."
                     ) from error
     if not rows:
-        raise ValueError(f"{path} holds no prices; write lines like '2018-07-02 11:00,0.137'.")
+        raise ValueError(f"{path} holds no row of a time and {what}; write lines like '2018-07-02 11:00,0.137'.")
     return rows

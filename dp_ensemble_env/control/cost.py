@@ -23,7 +23,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import rel_entr
 
 from dp_ensemble_env.control.kernel import default_kernel, world
@@ -41,10 +40,8 @@ from dp_ensemble_env.control.policies import (
     taylor_kernel,
 )
 from dp_ensemble_env.control.sampling import draw_kernel, sampled_costs
-from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.model import EnsembleModel, FloatArray
 from dp_ensemble_env.tools.validation import check_choice, check_concentration, check_count, check_instance, check_rng
-
-FloatArray = NDArray[np.float64]
 
 METHODS = ("taylor", "digamma", *(f"average-{method}" for method in AVERAGE_METHODS), "release")
 FORMULAS = ("exact", "paper")

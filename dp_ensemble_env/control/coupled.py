@@ -35,17 +35,14 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from dp_ensemble_env.control.kernel import default_kernel, world
 from dp_ensemble_env.control.lsmdp import Solution, solve
 from dp_ensemble_env.coupling import Coupling
-from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.model import EnsembleModel, FloatArray
 from dp_ensemble_env.shapes import Tables
 from dp_ensemble_env.tools.validation import check_instance, check_positive
-
-FloatArray = NDArray[np.float64]
 
 #: A hard cap is aimed at this fraction of the power's range below it, so that the policy found keeps it exactly.
 MARGIN = 1e-11
@@ -210,8 +207,7 @@ class _Point:
 
 def _led(rho: FloatArray, policy: FloatArray, nature: FloatArray) -> FloatArray:
     """Return where the loads of each context go in one step, (c, n)."""
-    led: FloatArray = ((rho[:, None] @ policy) @ nature)[:, 0]
-    return led
+    return np.asarray(((rho[:, None] @ policy) @ nature)[:, 0])
 
 
 class _Dual:

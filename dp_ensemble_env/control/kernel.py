@@ -160,8 +160,7 @@ class Solution:
         if self.attraction is not None:
             return self.attraction
         ahead = self.log_desirability[..., 1:, :]
-        tilt: FloatArray = ahead - ahead.max(axis=-1, keepdims=True)
-        return tilt
+        return np.asarray(ahead - ahead.max(axis=-1, keepdims=True))
 
     @property
     def cost_to_go(self) -> FloatArray:

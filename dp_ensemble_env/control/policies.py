@@ -40,7 +40,7 @@ from dp_ensemble_env.control.kernel import default_kernel, world
 from dp_ensemble_env.control.lsmdp import LogKernel, Solution, solve
 from dp_ensemble_env.control.quadrature import average_exact
 from dp_ensemble_env.control.sampling import average_sampled, draw_kernel
-from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.model import EnsembleModel, FloatArray
 from dp_ensemble_env.tools.validation import (
     as_float_array,
     check_choice,
@@ -51,8 +51,6 @@ from dp_ensemble_env.tools.validation import (
     check_shape,
     check_stochastic,
 )
-
-FloatArray = NDArray[np.float64]
 
 AVERAGE_METHODS = ("sampled", "expansion", "exact")
 #: Names accepted by `solve_policy`.

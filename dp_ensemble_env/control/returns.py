@@ -27,10 +27,9 @@ from scipy.special import rel_entr
 from dp_ensemble_env.control.kernel import world
 from dp_ensemble_env.control.lsmdp import evaluate_policy, occupancy
 from dp_ensemble_env.control.policies import solve_standard
-from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.model import EnsembleModel, FloatArray
 from dp_ensemble_env.tools.compile import njit
 
-FloatArray = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 #: Tilts further than this below the largest that competes with them count as that far: e^-600 is still a number.

@@ -23,7 +23,7 @@ from scipy.special import ndtri
 
 from dp_ensemble_env.chain.day import DayPath, half_width
 from dp_ensemble_env.control.policies import solve_standard
-from dp_ensemble_env.scenarios.metered import RESPONSE, MeteredDay, mean_power
+from dp_ensemble_env.scenarios.metered import RESPONSE, MeteredDay, load_power
 from dp_ensemble_env.tools.console import Monitor
 
 FloatArray = NDArray[np.float64]
@@ -149,7 +149,7 @@ def shed_energy(day: MeteredDay, price: float) -> float:
     if price == 0.0:
         return 0.0
     model = day.priced(price)
-    idle, held = (mean_power(model, policy) for policy in (model.default_policy, solve_standard(model).policy))
+    idle, held = (load_power(model, policy) for policy in (model.default_policy, solve_standard(model).policy))
     return max(float((idle - held)[day.in_event].sum()), 0.0)
 
 

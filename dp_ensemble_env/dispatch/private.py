@@ -31,7 +31,7 @@ from dp_ensemble_env.privacy.mechanisms import as_privacy
 from dp_ensemble_env.privacy.mechanisms.fleet_sums import FleetMechanism
 from dp_ensemble_env.privacy.mechanisms.public import PublicMechanism
 from dp_ensemble_env.reporting.score import event_outcome
-from dp_ensemble_env.scenarios.metered import REFERENCE_INCENTIVE, calibrate, mean_power
+from dp_ensemble_env.scenarios.metered import REFERENCE_INCENTIVE, calibrate, load_power
 
 FloatArray = NDArray[np.float64]
 LEVELS = 20
@@ -124,10 +124,10 @@ def _courses(
 ) -> tuple[Course, Course]:
     """Return the course of one participant and of all; the range is that of the simulated ones."""
     assert model.event is not None
-    inside, idle = model.event.in_event, mean_power(model, model.default_policy)
-    held = mean_power(model, solution.policy) if model.event.incentive.any() else idle
+    inside, idle = model.event.in_event, load_power(model, model.default_policy)
+    held = load_power(model, solution.policy) if model.event.incentive.any() else idle
     others = [model.override(default=matrix) for matrix in simulated]
-    loads = np.array([mean_power(other, other.default_policy) for other in others])
+    loads = np.array([load_power(other, other.default_policy) for other in others])
     wide = float(ndtri(0.5 * (1.0 + RANGE)))
     error, energy = wide * loads.std(axis=0), wide * float(loads[:, inside].sum(axis=1).std()) * model.step_hours
     parts = []

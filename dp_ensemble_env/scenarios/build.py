@@ -12,10 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from dp_ensemble_env.chain.markov import lazy_walk, stationary
 from dp_ensemble_env.context import Context
 from dp_ensemble_env.control.policies import centred, solve_standard
-from dp_ensemble_env.model import DECLARABLE, EnsembleModel
+from dp_ensemble_env.model import DECLARABLE, EnsembleModel, FloatArray
 from dp_ensemble_env.tools.validation import check_count
-
-FloatArray = NDArray[np.float64]
 
 #: Of machines that run programmes: hours of a step, share that waits at the start, factor of the scale of tilts.
 STEP_HOURS, WAITING, FACTOR = 0.25, 0.5, 2.6
@@ -54,15 +52,13 @@ def settled(behaviour: FloatArray, nature: Iterable[FloatArray], start: FloatArr
     for _ in range(rounds):
         for step in steps:
             spread = spread @ step
-    shares: FloatArray = spread / spread.sum()
-    return shares
+    return np.asarray(spread / spread.sum())
 
 
 def carried(table: FloatArray) -> FloatArray:
     """Write decisions that depend on a second axis k and keep it, (i, j, k), out as a matrix (i k, j k)."""
     i, j, k = table.shape
-    matrix: FloatArray = np.einsum("ijk,kl->ikjl", table, np.eye(k)).reshape(i * k, j * k)
-    return matrix
+    return np.asarray(np.einsum("ijk,kl->ikjl", table, np.eye(k)).reshape(i * k, j * k))
 
 
 def between(place: FloatArray, size: int) -> FloatArray:
@@ -70,8 +66,7 @@ def between(place: FloatArray, size: int) -> FloatArray:
     place = np.clip(place, 0.0, size - 1)
     below = np.minimum(place.astype(int), size - 2)
     part, points = (place - below)[..., None], np.eye(size)
-    shares: FloatArray = (1.0 - part) * points[below] + part * points[below + 1]
-    return shares
+    return np.asarray((1.0 - part) * points[below] + part * points[below + 1])
 
 
 def assemble(
@@ -100,8 +95,7 @@ def tilt_scale(model: EnsembleModel, factor: float, by_time: bool) -> FloatArray
     tilts = solve_standard(model.with_default(guess)).tilt
     taken = (guess > 0).reshape(-1, model.n_decisions).any(axis=0)
     widths = np.abs(centred(tilts, guess, taken)[..., taken]).reshape(model.horizon, -1).max(axis=1)
-    scale: FloatArray = factor * (widths if by_time else np.full(model.horizon, widths.max()))
-    return scale
+    return np.asarray(factor * (widths if by_time else np.full(model.horizon, widths.max())))
 
 
 # ------------------------------------------------------------------ machines that run programmes

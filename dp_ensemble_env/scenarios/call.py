@@ -31,12 +31,6 @@ def call(seed: int = 0, *, discomfort_penalty: float = 6.0, **overrides: Any) ->
 
     The seed draws how likely a call is, how long the rest lasts, what is paid in an event and earned outside it, how
     often lines start and how long they dwell in a phase. `overrides` are fields of `EnsembleModel`.
-
-    Examples
-    --------
-    >>> model = call()
-    >>> model.n_states, model.horizon, model.n_contexts
-    (12, 64, 8)
     """
     rng = np.random.default_rng([check_count(seed, "seed", 0), 5])
     chance, end_of_rest = rng.uniform([0.020, 0.06], [0.030, 0.10])

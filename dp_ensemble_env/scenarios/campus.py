@@ -23,11 +23,9 @@ from numpy.typing import NDArray
 from dp_ensemble_env.chain.calendar import day_type, select_days
 from dp_ensemble_env.chain.event import DemandResponseEvent
 from dp_ensemble_env.chain.markov import MarkovChain, ensemble, estimate_chain
-from dp_ensemble_env.model import DECLARABLE, EnsembleModel
+from dp_ensemble_env.model import DECLARABLE, EnsembleModel, FloatArray
 from dp_ensemble_env.scenarios import Card, Scenario
 from dp_ensemble_env.tools.validation import check_choice, check_count, minutes
-
-FloatArray = NDArray[np.float64]
 
 YEAR = 2018
 STEPS_PER_DAY = 96
@@ -242,8 +240,7 @@ def _recursion(shocks: FloatArray, gain: float, keep: float) -> FloatArray:
     """Return x with x[i] = keep x[i - 1] + gain shocks[i]."""
     from scipy.signal import lfilter  # takes a while to import
 
-    out: FloatArray = lfilter([gain], [1.0, -keep], shocks)
-    return out
+    return np.asarray(lfilter([gain], [1.0, -keep], shocks))
 
 
 def _extra_equipment(rng: np.random.Generator, working: NDArray[np.bool_], size: int) -> FloatArray:

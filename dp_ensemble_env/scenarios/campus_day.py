@@ -28,14 +28,13 @@ from numpy.typing import NDArray
 from dp_ensemble_env.chain import TimedChain, day_type, estimate_chain, hour_of_day, resample, select_days
 from dp_ensemble_env.chain.markov import lazy_walk
 from dp_ensemble_env.chain.tariff import EventTimeline, Tariff
-from dp_ensemble_env.model import DECLARABLE, EnsembleModel
+from dp_ensemble_env.model import DECLARABLE, EnsembleModel, FloatArray
 from dp_ensemble_env.scenarios import Card, Scenario
 from dp_ensemble_env.scenarios.build import assemble, between
 from dp_ensemble_env.scenarios.campus import HOLIDAYS, SUMMER, campus_building
 from dp_ensemble_env.shapes import Axis
 from dp_ensemble_env.tools.validation import check_choice, check_count, check_in_range, check_positive
 
-FloatArray = NDArray[np.float64]
 TimeArray = NDArray[np.datetime64]
 
 HOUR = np.timedelta64(3600, "s")
@@ -121,12 +120,6 @@ def campus_day(
 
     The seed draws the instance: campus, day, hour of the event and prices. `overrides` are fields of `DaySettings`
     (``event_hour=13``, ``incentive=0.5``, …) or of `EnsembleModel`; a misspelt name is refused.
-
-    Examples
-    --------
-    >>> model = campus_day()
-    >>> model.n_states, model.horizon, [axis.name for axis in model.axes]
-    (50, 24, ['power before rebound, kW', 'debt, kWh'])
     """
     fields = DaySettings.__dataclass_fields__
     for name in overrides:

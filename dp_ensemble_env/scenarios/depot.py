@@ -18,17 +18,14 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dp_ensemble_env.context import Context
 from dp_ensemble_env.control.returns import mean_power, shares
 from dp_ensemble_env.coupling import Coupling
-from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.model import EnsembleModel, FloatArray
 from dp_ensemble_env.scenarios import Card, Scenario
 from dp_ensemble_env.scenarios.build import assemble, clock_times, streams
 from dp_ensemble_env.tools.validation import check_choice
-
-FloatArray = NDArray[np.float64]
 
 #: Half hours of charging that a van may need at most, and steps that a wave lasts.
 NEED, LASTS = 6, 2
@@ -88,12 +85,6 @@ def depot(
 
     The seed draws the waves and, apart from them, the drivers' habits. Observations show the latest news from the gate,
     or with ``shown="all"`` all of them. `overrides` are fields of `EnsembleModel`, whose buildings are vans here.
-
-    Examples
-    --------
-    >>> model = depot()
-    >>> model.n_states, model.horizon, model.n_contexts, model.context.features.shape[1]
-    (14, 28, 60, 3)
     """
     check_choice(shown, "shown", ("gate", "all"))
     public, private = streams("depot", seed)

@@ -19,17 +19,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit
 
 from dp_ensemble_env.chain.tariff import EventTimeline
 from dp_ensemble_env.coupling import Coupling
-from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.model import EnsembleModel, FloatArray
 from dp_ensemble_env.scenarios import Card, Scenario
 from dp_ensemble_env.scenarios.build import assemble, between, carried, clock_times, settled, streams
 from dp_ensemble_env.shapes import Axis
-
-FloatArray = NDArray[np.float64]
 
 #: Shares of a weekday's hot water that are drawn in each hour (California, residential ACM manual).
 DRAWN = (
@@ -76,8 +73,7 @@ class Morning:
         """Return the limit in kW per heater at the times 0 … T."""
         hours = FIRST_HOUR + STEP_HOURS * np.arange(HORIZON + 1)
         busy = np.exp(-0.5 * ((hours - self.worst) / self.width) ** 4)
-        limit: FloatArray = self.room - (self.room - self.least) * busy
-        return limit
+        return np.asarray(self.room - (self.room - self.least) * busy)
 
     def nature(self) -> FloatArray:
         """Return where tanks go, (T, n, n): the switch stays, the temperature moves."""
@@ -128,11 +124,6 @@ def feeder(seed: int = 0, *, discomfort_penalty: float = 0.1, buildings: int = 1
 
     The seed draws the morning and, apart from it, how heaters are set. `overrides` are fields of `EnsembleModel`, whose
     buildings are homes with one heater here.
-
-    Examples
-    --------
-    >>> feeder().coupling
-    Coupling(limit, 48 steps, 0.3698 … 1.105 kW per load, $0.5 per kW)
     """
     public, private = streams("feeder", seed)
     morning, habits = Morning.draw(public), Habits.draw(private)

@@ -18,7 +18,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dp_ensemble_env.context import Context
 from dp_ensemble_env.model import EnsembleModel
@@ -26,8 +25,6 @@ from dp_ensemble_env.scenarios import Card, Scenario
 from dp_ensemble_env.scenarios.build import STEP_HOURS, clock_times, machines, programme, streams
 from dp_ensemble_env.scenarios.spot import IDLE_KW, PHASES_KW
 from dp_ensemble_env.tools.validation import check_choice
-
-FloatArray = NDArray[np.float64]
 
 #: Quarter hours with a bulletin, of silence, and of storm or calm; and how often that happens in a day.
 BULLETINS, SILENT, EVENT, ROUNDS = 12, 8, 4, 2
@@ -41,12 +38,6 @@ def front(seed: int = 0, *, discomfort_penalty: float = 12.0, shown: str = "sign
     The seed draws how good the bulletins are, the prices, how often furnaces start and how long they dwell in a phase.
     Observations show the latest sign, or with ``shown="all"`` the count of the bulletins, too. `overrides` are fields
     of `EnsembleModel`.
-
-    Examples
-    --------
-    >>> model = front()
-    >>> model.n_states, model.horizon, model.n_contexts, model.context.features.shape[1]
-    (13, 48, 41, 5)
     """
     check_choice(shown, "shown", ("sign", "all"))
     public, private = streams("front", seed)

@@ -1,9 +1,8 @@
 """The control problem of one metered load on one day: its size, its day, and what it can spare.
 
-`metered_day` is the one place where readings become a problem, for `plan`, `settle` and `backtest` as for `compare`,
-`evaluate` and `validate`, so that all of them tell one set of numbers. Behaviour follows the day
-(`dp_ensemble_env.chain.day`) and is learnt from similar days before it. Event days, holidays and days on which the
-meter failed are left out, here and in the customer baseline.
+`metered_day` is the one place where readings become a problem, so that all commands tell one set of numbers. Behaviour
+follows the day (`dp_ensemble_env.chain.day`) and is learnt from similar days before it. Event days, holidays and days
+on which the meter failed are left out, here and in the customer baseline.
 
 **The floor.** No event may push a load below a percentile of its occupied hours: energy saved below it is worth
 nothing in the problem, so outages and nights are no targets. Occupied are the times of day at which the load usually
@@ -15,7 +14,6 @@ kWh sheds a given share of the energy.
 
 from __future__ import annotations
 
-import csv
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,12 +27,12 @@ from dp_ensemble_env.chain.baseline import TooFewDays, customer_baseline
 from dp_ensemble_env.chain.calendar import named_holidays, stale_days
 from dp_ensemble_env.chain.day import DayPath, day_path
 from dp_ensemble_env.chain.event import DemandResponseEvent, check_event_day
-from dp_ensemble_env.control.lsmdp import occupancy
+from dp_ensemble_env.chain.tariff import in_order, read_pairs
 from dp_ensemble_env.control.policies import standard_policy
-from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.control.returns import mean_power, shares
+from dp_ensemble_env.model import EnsembleModel, FloatArray
 from dp_ensemble_env.tools.validation import as_days
 
-FloatArray = NDArray[np.float64]
 TimeArray = NDArray[np.datetime64]
 
 LEVELS = 40
@@ -174,13 +172,10 @@ def metered_day(
     day = MeteredDay(model, path, floor, event, skipped, ())
     day = replace(day, model=day.priced(float(event.incentive)))
     penalty, how = choose_penalty(day, settings)
+    copied = settings.profile == "building" and settings.loads > 1
+    whose = f"{settings.loads} copies of the metered building" if copied else "the metered load itself"
     learnt = f"The forecast learns from {path.days} similar days before {event.date}."
-    whose = (
-        f"Results are for {settings.loads} copies of the metered building."
-        if settings.profile == "building" and settings.loads > 1
-        else "Results are for the metered load itself."
-    )
-    notes = (whose, learnt, *notes, how, f"No event pushes a load below {floor:.4g} kW.")
+    notes = (f"Results are for {whose}.", learnt, *notes, how, f"No event pushes a load below {floor:.4g} kW.")
     return replace(day, model=day.model.override(discomfort_penalty=penalty, notes=notes), notes=notes)
 
 
@@ -193,11 +188,9 @@ def left_out(
     before = stamps < np.datetime64(date, "D")
     stale = stale_days(stamps[before], kw[before], step) if before.any() else {}
     stale = {day: why for day, why in stale.items() if day not in (*exclude, *holidays)}
-    notes: tuple[str, ...] = ()
-    if stale:
-        listed = ", ".join(f"{day} ({why})" for day, why in list(stale.items())[:3])
-        more = f" and {len(stale) - 3} more" if len(stale) > 3 else ""
-        notes = (f"Left out of forecast and baseline: {listed}{more}.",)
+    listed = ", ".join(f"{day} ({why})" for day, why in list(stale.items())[:3])
+    more = f" and {len(stale) - 3} more" if len(stale) > 3 else ""
+    notes = (f"Left out of forecast and baseline: {listed}{more}.",) if stale else ()
     return dict.fromkeys(holidays, "holiday") | dict.fromkeys(exclude, "excluded") | stale, notes
 
 
@@ -253,11 +246,11 @@ def calibrate(model: EnsembleModel, in_event: NDArray[np.bool_], share: float) -
 
     Where that is out of reach, so much less is aimed for, and returned as well.
     """
-    idle = mean_power(model, model.default_policy)[in_event].sum()
+    idle = load_power(model, model.default_policy)[in_event].sum()
 
     def shed(penalty: float) -> float:
         tried = model.override(discomfort_penalty=penalty)
-        return float(1.0 - mean_power(tried, standard_policy(tried))[in_event].sum() / idle)
+        return float(1.0 - load_power(tried, standard_policy(tried))[in_event].sum() / idle)
 
     # More penalty, less response: bisection on the logarithm, up to one that moves nothing.
     scale = float(-model.utility.min())
@@ -269,32 +262,14 @@ def calibrate(model: EnsembleModel, in_event: NDArray[np.bool_], share: float) -
     return float(np.exp(0.5 * (low + high))), share
 
 
-def mean_power(model: EnsembleModel, policy: FloatArray) -> FloatArray:
+def load_power(model: EnsembleModel, policy: FloatArray) -> FloatArray:
     """Return the expected power of one load at each time, kW."""
-    shares: FloatArray = occupancy(policy, model.initial)
-    power: FloatArray = shares @ model.power_kw
-    return power
+    return mean_power(model, shares(model, policy))
 
 
 def read_temperature(path: str | os.PathLike[str]) -> tuple[TimeArray, FloatArray]:
     """Read a CSV file of ``stamp,degrees`` rows; a header line is allowed."""
-    stamps, degrees = [], []
-    with Path(path).open(newline="", encoding="utf-8-sig") as stream:
-        for number, cells in enumerate(csv.reader(stream), start=1):
-            try:
-                stamp, value = np.datetime64(cells[0].strip().replace(" ", "T"), "s"), float(cells[1])
-                if np.isnat(stamp) or not np.isfinite(value):
-                    raise ValueError
-            except (IndexError, ValueError) as error:
-                if number == 1 or not any(cell.strip() for cell in cells):
-                    continue
-                raise ValueError(
-                    f"line {number} of {path} is {','.join(cells)!r}, not a stamp like 2018-07-02 11:00 and degrees; "
-                    "correct it."
-                ) from error
-            stamps.append(stamp)
-            degrees.append(value)
-    if len(stamps) < 2:
-        raise ValueError(f"{path} holds no temperatures; write lines like '2018-07-02 11:00,27.5'.")
-    order = np.argsort(stamps)
-    return np.array(stamps)[order], np.array(degrees)[order]
+    rows = read_pairs(Path(path), "a temperature in degrees")
+    if len(rows) < 2:
+        raise ValueError(f"{path} holds one temperature; write lines like '2018-07-02 11:00,27.5'.")
+    return in_order(rows, path)

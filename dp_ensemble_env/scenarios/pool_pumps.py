@@ -13,15 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit
 
-from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.model import EnsembleModel, FloatArray
 from dp_ensemble_env.scenarios import Card, Scenario
 from dp_ensemble_env.scenarios.build import assemble, clock_times, neighbours, settled, streams, usual_context
 from dp_ensemble_env.shapes import Axis
-
-FloatArray = NDArray[np.float64]
 
 MODES = ("off", "on")
 STEP_HOURS, HORIZON = 0.5, 48
@@ -87,8 +84,7 @@ TEXTBOOK = Habits()
 def clockwork() -> FloatArray:
     """Return nature (n, n): the mode that was decided, and half an hour more in it."""
     ahead = np.eye(len(HOURS))[np.minimum(np.arange(len(HOURS)) + 1, len(HOURS) - 1)]
-    clock: FloatArray = np.kron(np.eye(len(MODES)), ahead).astype(float)
-    return clock
+    return np.asarray(np.kron(np.eye(len(MODES)), ahead).astype(float))
 
 
 def pool_pumps(
@@ -96,13 +92,7 @@ def pool_pumps(
 ) -> EnsembleModel:
     """Build one day of a thousand pumps in half hours.
 
-    The seed draws the day and, apart from it, the programmes. `overrides` are fields of `EnsembleModel`, whose
-    buildings are pools here.
-
-    Examples
-    --------
-    >>> pool_pumps().n_states
-    48
+    The seed draws the day and, apart from it, the programmes. `overrides` are fields of `EnsembleModel`.
     """
     public, private = streams("pool-pumps", seed)
     day, habits = Day.draw(public), Habits.draw(private)

@@ -43,12 +43,6 @@ def spot(
     phase. ``regimes="gb"`` takes the British prices and regimes in all instances: pounds count as dollars, and the
     matrix of a quarter hour is the principal square root of that of a half hour. `overrides` are fields of
     `EnsembleModel`.
-
-    Examples
-    --------
-    >>> model = spot()
-    >>> model.n_states, model.horizon, model.context
-    (13, 48, Context(surplus, normal, scarcity))
     """
     rng = np.random.default_rng([check_count(seed, "seed", 0), 4])
     prices = rng.uniform([-0.24, 0.05, 0.32], [-0.18, 0.08, 0.42])

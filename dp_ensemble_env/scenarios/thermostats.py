@@ -16,24 +16,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit
 
 from dp_ensemble_env.chain.tariff import EventTimeline
-from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.model import EnsembleModel, FloatArray
 from dp_ensemble_env.scenarios import Card, Scenario
-from dp_ensemble_env.scenarios.build import (
-    assemble,
-    carried,
-    clock_times,
-    neighbours,
-    settled,
-    streams,
-    usual_context,
-)
+from dp_ensemble_env.scenarios.build import assemble, carried, clock_times, neighbours, settled, streams, usual_context
 from dp_ensemble_env.shapes import Axis
-
-FloatArray = NDArray[np.float64]
 
 MODES = ("off", "on", "boost")
 #: Temperatures of the states in degrees Celsius.
@@ -133,8 +122,7 @@ def room(outdoors: float, mode: int, resistance: Any, capacity: Any) -> FloatArr
     rows, out = np.broadcast_to(np.arange(last + 1), place.shape), np.zeros((last + 1, last + 1))
     np.add.at(out, (rows, below), 1.0 - (place - below))
     np.add.at(out, (rows, below + 1), place - below)
-    mean: FloatArray = out / len(r)
-    return mean
+    return np.asarray(out / len(r))
 
 
 def rooms(outdoors: float) -> FloatArray:
@@ -150,22 +138,18 @@ def rooms(outdoors: float) -> FloatArray:
 def thermostats(
     seed: int = 0, *, discomfort_penalty: float = 0.4, buildings: int = 1000, **overrides: Any
 ) -> EnsembleModel:
-    """Build one afternoon and evening of a thousand homes, 10:00 to 22:00 in quarter hours.
+    """Build one afternoon and evening of a thousand homes (`buildings`), 10:00 to 22:00 in quarter hours.
 
-    The seed draws the day and, apart from it, the owners' habits. `overrides` are fields of `EnsembleModel`, whose
-    buildings are homes here.
-
-    Examples
-    --------
-    >>> thermostats().axes[0].values
-    ('off', 'on', 'boost')
+    The seed draws the day and, apart from it, the owners' habits. `overrides` are fields of `EnsembleModel`.
     """
     public, private = streams("thermostats", seed)
     day, habits = Day.draw(public), Habits.draw(private)
     hours: FloatArray = FIRST_HOUR + STEP_HOURS * np.arange(HORIZON + 1.0)
     nature = np.array([[rooms(day.outdoors_at(w, hour)) for w in range(len(WEATHERS))] for hour in hours[:-1]])
     guess, times = TEXTBOOK.behaviour(), clock_times("2018-07-02", FIRST_HOUR, STEP_HOURS, HORIZON)
-    spot, in_peak = _spot(day, hours)
+    begin = hours - STEP_HOURS  # of the interval that ends at each time
+    in_peak = (begin >= PEAK[0]) & (begin < PEAK[1])
+    spot = np.outer(np.where(in_peak, PEAK_FACTOR, 1.0), day.spot)
     weather = usual_context(neighbours(3 * [day.stay]), WEATHERS)
     return assemble(
         overrides,
@@ -186,18 +170,11 @@ def thermostats(
     )
 
 
-def _spot(day: Day, hours: FloatArray) -> tuple[FloatArray, NDArray[np.bool_]]:
-    """Return the spot price (T + 1, c) of the interval that ends at each time, and whether it is in the peak."""
-    begin = hours - STEP_HOURS
-    in_peak = (begin >= PEAK[0]) & (begin < PEAK[1])
-    return np.outer(np.where(in_peak, PEAK_FACTOR, 1.0), day.spot), in_peak
-
-
 def _utility(day: Day, spot: FloatArray) -> FloatArray:
-    """Return the retailer's margin on what a home draws, less what it pays for warm rooms, (T + 1, c, n).
+    """Return the retailer's margin on what a home draws at spot (T + 1, c), less compensation, (T + 1, c, n).
 
-    At the end a kelvin that a room is warmer than the textbook's setpoint counts as the
-    electricity, at the fair price, that takes it out again.
+    At the end a kelvin that a room is warmer than the textbook's setpoint counts as the electricity, at the fair price,
+    that takes it out again.
     """
     energy = np.repeat(MODE_KW, len(TEMPERATURES)) * STEP_HOURS
     rooms_now = np.tile(TEMPERATURES, len(MODES))

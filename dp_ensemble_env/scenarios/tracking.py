@@ -18,17 +18,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.signal import lfilter
 from scipy.special import ndtr
 
 from dp_ensemble_env.coupling import Coupling
-from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.model import EnsembleModel, FloatArray
 from dp_ensemble_env.scenarios import Card, Scenario
 from dp_ensemble_env.scenarios.build import assemble, clock_times, streams
 from dp_ensemble_env.shapes import Axis
-
-FloatArray = NDArray[np.float64]
 
 PUMP_KW = 1.0
 SWITCH = ("off", "on")
@@ -88,12 +85,7 @@ def tracking(
     """Build one day of a thousand pool pumps that follow a signal, in half hours from midnight.
 
     The seed draws the signal and the start and, apart from them, how owners run their pumps. `overrides` are fields of
-    `EnsembleModel`, whose buildings are pools here.
-
-    Examples
-    --------
-    >>> tracking().n_states
-    56
+    `EnsembleModel`.
     """
     public, private = streams("tracking", seed)
     habits = Habits.draw(private)
@@ -124,15 +116,13 @@ def signal(rng: np.random.Generator) -> FloatArray:
     before = 48
     smooth = _smoothed(_smoothed(rng.standard_normal(before + HORIZON + 1), 1.0), 1.0)
     values = (smooth - _smoothed(smooth, 4.0))[before:]
-    result: FloatArray = 0.2 * values / np.abs(values).max()
-    return result
+    return np.asarray(0.2 * values / np.abs(values).max())
 
 
 def _smoothed(values: FloatArray, hours: float) -> FloatArray:
     """Return the exponentially weighted mean of the past."""
     keep = np.exp(-STEP_HOURS / hours)
-    result: FloatArray = lfilter([1.0 - keep], [1.0, -keep], values)
-    return result
+    return np.asarray(lfilter([1.0 - keep], [1.0, -keep], values))
 
 
 def start(rng: np.random.Generator) -> FloatArray:
@@ -145,8 +135,7 @@ def start(rng: np.random.Generator) -> FloatArray:
         since = ages + (round(RESTING / STEP_HOURS) if switch else 0)
         phase = 2.0 * np.pi * since * STEP_HOURS / (CLEANING + RESTING)
         weights[switch, ages] = 1.0 + crowd * np.cos(phase - where)
-    start: FloatArray = (weights / weights.sum()).ravel()
-    return start
+    return np.asarray((weights / weights.sum()).ravel())
 
 
 SCENARIO = Scenario(

@@ -17,22 +17,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.model import EnsembleModel, FloatArray
 from dp_ensemble_env.scenarios import Card, Scenario
-from dp_ensemble_env.scenarios.build import (
-    assemble,
-    carried,
-    clock_times,
-    neighbours,
-    settled,
-    streams,
-    usual_context,
-)
+from dp_ensemble_env.scenarios.build import assemble, carried, clock_times, neighbours, settled, streams, usual_context
 from dp_ensemble_env.shapes import Axis
-
-FloatArray = NDArray[np.float64]
 
 #: Where a car may be: `leaving` lasts one step, in which the unmet need counts, `arrived` until the first decision.
 PLACES = ("away", "leaving", "arrived", "paused", "off", "slow", "fast")
@@ -81,8 +70,7 @@ class Day:
     def trips(self) -> FloatArray:
         """Probability that a trip uses 0, 1, 2 … 5 levels."""
         weights: FloatArray = np.exp(-0.5 * ((LEVELS[:6] - self.trip) / 7.0) ** 2)
-        shares: FloatArray = weights / weights.sum()
-        return shares
+        return np.asarray(weights / weights.sum())
 
     def leaving(self, hour: float) -> float:
         """Return the probability that a car at home leaves in the half hour that begins then."""
@@ -196,16 +184,9 @@ def garage(day: Day, hour: float) -> FloatArray:
 def vehicles(
     seed: int = 0, *, discomfort_penalty: float = 0.5, buildings: int = 1000, **overrides: Any
 ) -> EnsembleModel:
-    """Build one day of a thousand cars, noon to noon in half hours.
+    """Build one day of a thousand cars (`buildings`), noon to noon in half hours.
 
-    The seed draws the day and, apart from it, the owners' habits. `overrides` are fields of `EnsembleModel`, whose
-    buildings are cars here.
-
-    Examples
-    --------
-    >>> model = vehicles()
-    >>> model.n_states, model.n_decisions, model.context
-    (56, 40, Context(surplus, normal, scarce))
+    The seed draws the day and, apart from it, the owners' habits. `overrides` are fields of `EnsembleModel`.
     """
     public, private = streams("vehicles", seed)
     day, habits = Day.draw(public), Habits.draw(private)
@@ -231,20 +212,14 @@ def vehicles(
     )
 
 
-def _prices(day: Day) -> FloatArray:
-    """Return the price (T + 1, c) of the interval that ends at each time."""
-    begin = (FIRST_HOUR + STEP_HOURS * (np.arange(HORIZON + 1) - 1)) % 24.0
-    prices: FloatArray = np.add.outer(day.dear * ((begin >= DEAR[0]) & (begin < DEAR[1])), np.array(day.spot))
-    return prices
-
-
 def _utility(day: Day, power: FloatArray) -> FloatArray:
     """Return minus what the energy costs and minus the expected unmet need of cars that just left, (T + 1, c, n).
 
-    At the end the energy in the batteries counts with the normal price.
+    The price is that of the interval that ends; at the end the energy in the batteries counts with the normal price.
     """
-    levels = len(LEVELS)
-    utility: FloatArray = -_prices(day)[..., None] * power * STEP_HOURS
+    levels, begin = len(LEVELS), (FIRST_HOUR + STEP_HOURS * (np.arange(HORIZON + 1) - 1)) % 24.0
+    prices = np.add.outer(day.dear * ((begin >= DEAR[0]) & (begin < DEAR[1])), np.array(day.spot))
+    utility: FloatArray = -prices[..., None] * power * STEP_HOURS
     need = np.maximum(LEVELS[:6] - LEVELS[:, None], 0.0) @ day.trips
     utility[1:, :, levels : 2 * levels] -= MISSING * need
     utility[-1] += day.spot[1] * EFFICIENCY * np.tile(LEVELS, len(PLACES))

@@ -10,7 +10,7 @@ import pytest
 from dp_ensemble_env.chain.baseline import customer_baseline
 from dp_ensemble_env.chain.event import DemandResponseEvent
 from dp_ensemble_env.control.policies import standard_policy
-from dp_ensemble_env.scenarios.metered import DaySettings, mean_power, metered_day, read_temperature
+from dp_ensemble_env.scenarios.metered import DaySettings, load_power, metered_day, read_temperature
 from dp_ensemble_env.scenarios.problem import ProblemSettings
 
 HOUR = np.timedelta64(3600, "s")
@@ -31,7 +31,7 @@ def office(days=60, seed=0):
 def test_an_event_of_a_dollar_sheds_what_the_penalty_was_calibrated_to():
     day = metered_day(office(), EVENT, DaySettings(response=0.1))
     model, inside = day.model, day.in_event
-    idle, held = mean_power(model, model.default_policy), mean_power(model, standard_policy(model))
+    idle, held = load_power(model, model.default_policy), load_power(model, standard_policy(model))
     assert 1 - held[inside].sum() / idle[inside].sum() == pytest.approx(0.1, abs=1e-4)
     np.testing.assert_allclose(idle, day.path.kw[: model.horizon + 1], rtol=1e-3)
     assert idle[inside].sum() == pytest.approx(day.forecast_kwh, rel=1e-3)
@@ -42,7 +42,7 @@ def test_an_event_of_a_dollar_sheds_what_the_penalty_was_calibrated_to():
 
 def test_no_reward_lies_below_the_floor_however_cheap_discomfort_is():
     day = metered_day(office(), EVENT, DaySettings(penalty=0.5))
-    held = mean_power(day.model, standard_policy(day.model))
+    held = load_power(day.model, standard_policy(day.model))
     spread = day.path.total_spread.max()
     assert held[day.in_event].min() > day.floor_kw - spread
     worth = -day.model.utility[-1] / day.model.event.price[-1]

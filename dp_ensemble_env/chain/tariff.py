@@ -48,7 +48,7 @@ class Tariff:
 
         A stamp's price holds until the next one. A header line is allowed.
         """
-        rows = read_pairs(Path(path), "a price in $/kWh")
+        rows = read_pairs(Path(path), "price in $/kWh")
         keys, prices = [key for _, key, _ in rows], [price for _, _, price in rows]
         if all(key.isdigit() for key in keys):
             hours = [int(key) for key in keys]
@@ -157,8 +157,8 @@ def read_pairs(path: Path, what: str) -> list[tuple[int, str, float]]:
             except (IndexError, ValueError) as error:
                 if rows or number > 1:
                     raise ValueError(
-                        f"line {number} of {path} is {','.join(cells)!r}, not a time and {what}; correct it."
+                        f"line {number} of {path} is {','.join(cells)!r}, not a time and a {what}; correct it."
                     ) from error
     if not rows:
-        raise ValueError(f"{path} holds no row of a time and {what}; write lines like '2018-07-02 11:00,0.137'.")
+        raise ValueError(f"{path} holds no {what}; write lines like '2018-07-02 11:00,0.137'.")
     return rows

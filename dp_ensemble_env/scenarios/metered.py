@@ -269,7 +269,7 @@ def load_power(model: EnsembleModel, policy: FloatArray) -> FloatArray:
 
 def read_temperature(path: str | os.PathLike[str]) -> tuple[TimeArray, FloatArray]:
     """Read a CSV file of ``stamp,degrees`` rows; a header line is allowed."""
-    rows = read_pairs(Path(path), "a temperature in degrees")
+    rows = read_pairs(Path(path), "temperature in degrees")
     if len(rows) < 2:
         raise ValueError(f"{path} holds one temperature; write lines like '2018-07-02 11:00,27.5'.")
     return in_order(rows, path)

@@ -24,8 +24,8 @@ def test_tariff_from_csv_by_hour_and_by_stamp(tmp_path):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("", "no prices"),
-        ("hour,price\n", "no prices"),
+        ("", "holds no price"),
+        ("hour,price\n", "holds no price"),
         ("0,0.1\n1,cheap\n", "line 2"),
         ("0,0.1\n1,0.2\n", "each hour 0"),
         ("0,0.1\nnoon,0.2\n", "line 2"),

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from dp_ensemble_env import scenarios
 from dp_ensemble_env.scenarios import call, spot
 from dp_ensemble_env.scenarios.build import programme
 
@@ -23,12 +22,9 @@ def test_a_programme_runs_through_its_phases_and_waits():
     assert_allclose(matrix, expected)
 
 
-MODULES = {"spot": spot, "call": call}
-
-
-@pytest.mark.parametrize("name", MODULES)
-def test_loads_follow_the_stated_phases(name):
-    model, phases = scenarios.make(name), MODULES[name].PHASES_KW
+@pytest.mark.parametrize("module", [spot, call])
+def test_loads_follow_the_stated_phases(module):
+    model, phases = module.SCENARIO.factory(), module.PHASES_KW
     moves = model.default * (1 - np.eye(model.n_states))
     state, seen = 0, []
     for _ in phases:
@@ -36,4 +32,4 @@ def test_loads_follow_the_stated_phases(name):
         state = int(np.argmax(moves[state]))
         seen.append(model.power_kw[state])
     assert_array_equal(seen, phases)
-    assert np.argmax(moves[state]) == 0 and model.power_kw[0] == MODULES[name].IDLE_KW
+    assert np.argmax(moves[state]) == 0 and model.power_kw[0] == module.IDLE_KW

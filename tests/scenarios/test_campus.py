@@ -8,19 +8,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from dp_ensemble_env.chain.event import DemandResponseEvent
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.scenarios.campus import SUMMER, campus_building, campus_chain, campus_event
+from dp_ensemble_env.scenarios.campus import campus_building, campus_chain, campus_event
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_level_18_of_20_is_at_the_published_power(seed):
-    chain = campus_chain(seed)
-    assert chain.n_states == 20
-    assert chain.power[17] == pytest.approx(32_100, rel=1e-9)
-
-
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(4))
 def test_matrix_is_as_irregular_as_real_ones(seed):
     chain = campus_chain(seed)
+    assert chain.n_states == 20 and chain.power[17] == pytest.approx(32_100, rel=1e-9)  # as published
     seen = chain.default > 0
     rows, columns = np.nonzero(seen)
     assert np.abs(rows - columns).max() >= 4  # not tridiagonal
@@ -49,18 +43,11 @@ def test_building_looks_like_a_building():
     assert np.corrcoef(year.kw[hot], year.temperature[hot])[0, 1] > 0.5  # driven by the temperature
 
 
-def test_seed_repeats_the_year_and_another_changes_it():
-    assert_array_equal(campus_building(3).kw, campus_building.__wrapped__(3).kw)
-    assert not np.allclose(campus_building(3).kw, campus_building(4).kw)
-
-
 def test_default_event(campus):
     assert (campus.n_states, campus.horizon, campus.buildings, campus.discomfort_penalty) == (20, 18, 100, 15.0)
     assert_allclose(campus.utility[10], -1.137 * campus.power_kw / 4)
     assert campus.event.baseline_kw.shape == (19,) and (campus.event.baseline_kw > 20_000).all()
-    assert (
-        campus.initial.sum() == pytest.approx(1) and campus.initial[:5].sum() < 0.01
-    )  # a weekday at 10:30 is not idle
+    assert campus.initial.sum() == pytest.approx(1) and campus.initial[:5].sum() < 0.01  # no weekday at 10:30 is idle
     assert_array_equal(campus.counts, campus_chain().counts)
 
 
@@ -70,12 +57,6 @@ def test_overrides_reach_the_event_and_the_model():
     assert str(model.times[0]) == "2018-07-02T13:30:00"
     assert model.initial[7] == 1.0
     assert model.utility[-1, 0] == pytest.approx(-0.637 * model.power_kw[0] / 4)
-
-
-def test_hourly_steps_are_estimated_from_hourly_means():
-    model = campus_event(step_minutes=60, notice_minutes=60)
-    assert model.horizon == 5 and model.step_hours == 1.0
-    assert np.diag(model.default).mean() < np.diag(campus_event().default).mean()  # an hour moves farther
 
 
 @pytest.mark.parametrize(
@@ -93,13 +74,6 @@ def test_hourly_steps_are_estimated_from_hourly_means():
 def test_bad_settings_are_refused(kwargs, words):
     with pytest.raises(ValueError, match=words):
         campus_event(**kwargs)
-
-
-def test_model_from_one_building_makes_the_ensemble():
-    year = campus_building()
-    model = EnsembleModel.from_series(year.kw, times=year.times, season=SUMMER, buildings=50, rng=4)
-    assert model.n_states == 20 and model.buildings == 50
-    assert model.power_kw[-1] == pytest.approx(campus_event().power_kw[-1], rel=0.02)
 
 
 def test_series_without_similar_days_gives_no_baseline_and_a_uniform_start():

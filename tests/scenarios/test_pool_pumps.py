@@ -5,7 +5,6 @@ import pytest
 
 from dp_ensemble_env import scenarios
 from dp_ensemble_env.control.returns import optimal_tilts
-from dp_ensemble_env.experiments.probes import Prober
 from dp_ensemble_env.scenarios import pool_pumps as pp
 
 H = len(pp.HOURS)
@@ -50,12 +49,3 @@ def test_imbalance_pays_by_context(model):
     tilt = optimal_tilts(model)
     start = tilt[:40, :, H] - tilt[:40, :, 4]  # start a pump that has rested for two hours, or let it be
     assert (start[:, 0] > 0.3).all() and (start[:, 2] < -0.3).all()
-
-
-def test_feedback_and_data_matter(model):
-    prober = Prober(model, effort=0.1)
-    textbook = prober.score(optimal_tilts(model.with_default(model.guess)))
-    assert 0 < prober.constant("tilt") < prober.open_loop() < 20
-    assert 60 < textbook < 84
-    assert prober.myopic() < 75 and prober.random("signals", 0.5) < 0
-    assert prober.ceiling("tilt") == pytest.approx(100.0, abs=1e-9)

@@ -16,8 +16,7 @@ __version__ = "1.0.0rc1"
 if TYPE_CHECKING:
     from dp_ensemble_env.chain import MarkovChain, ensemble, estimate_chain
     from dp_ensemble_env.chain.baseline import customer_baseline
-    from dp_ensemble_env.chain.event import DemandResponseEvent
-    from dp_ensemble_env.chain.tariff import Tariff
+    from dp_ensemble_env.chain.event import DemandResponseEvent, Tariff
     from dp_ensemble_env.control.cost import cost_of_privacy
     from dp_ensemble_env.control.lsmdp import evaluate_policy, solve
     from dp_ensemble_env.control.policies import average_policy, digamma_policy, standard_policy, taylor_policy
@@ -33,8 +32,7 @@ __getattr__, __dir__ = lazy(
         "scenarios.campus": ("campus_building", "campus_chain", "campus_event"),
         "control.cost": ("cost_of_privacy",),
         "chain.baseline": ("customer_baseline",),
-        "chain.event": ("DemandResponseEvent",),
-        "chain.tariff": ("Tariff",),
+        "chain.event": ("DemandResponseEvent", "Tariff"),
         "control.lsmdp": ("evaluate_policy", "solve"),
         "chain": ("MarkovChain", "ensemble", "estimate_chain"),
         "meter": ("PowerSeries", "read_meter"),

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dp_ensemble_env.chain.estimate import series_fields
-from dp_ensemble_env.chain.event import DemandResponseEvent
-from dp_ensemble_env.chain.tariff import EventTimeline
+from dp_ensemble_env.chain.event import DemandResponseEvent, EventTimeline
 from dp_ensemble_env.context import Context
 from dp_ensemble_env.coupling import Coupling
 from dp_ensemble_env.shapes import (

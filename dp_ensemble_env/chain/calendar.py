@@ -56,11 +56,9 @@ def select_days(
             chosen &= days <= np.datetime64(end, "D")
         if season is not None:
             # A leap year, so that 02-29 is a date too.
-            first, last = (np.datetime64(f"2000-{part}", "D") for part in season)
-            bounds = [int(d.astype("datetime64[M]").astype(int) % 12 * 100 + _day_of_month(d)) for d in (first, last)]
-            key = days.astype("datetime64[M]").astype(int) % 12 * 100 + _day_of_month(days)
-            inside = (key >= bounds[0], key <= bounds[1])
-            chosen &= inside[0] & inside[1] if bounds[0] <= bounds[1] else inside[0] | inside[1]
+            first, last = (_month_day(np.datetime64(f"2000-{part}", "D")) for part in season)
+            inside = (_month_day(days) >= first, _month_day(days) <= last)
+            chosen &= inside[0] & inside[1] if first <= last else inside[0] | inside[1]
         if exclude:
             chosen &= ~np.isin(days, np.array([np.datetime64(day, "D") for day in exclude]))
     except (TypeError, ValueError, OverflowError) as error:
@@ -89,10 +87,7 @@ def day_type(stamps: Any, holidays: Iterable[str] = ()) -> Any:
 
 
 def similar_days(
-    stamps: ArrayLike,
-    event_day: np.datetime64,
-    season: tuple[str, str] | None = None,
-    exclude: Iterable[str] = (),
+    stamps: ArrayLike, event_day: np.datetime64, season: tuple[str, str] | None = None, exclude: Iterable[str] = ()
 ) -> NDArray[np.bool_]:
     """Tell which stamps fall on days like the event's: weekdays for a weekday, else the same day of the week."""
     times = np.asarray(stamps, dtype="datetime64[s]")
@@ -209,5 +204,7 @@ class Lookup:
         return total / parts
 
 
-def _day_of_month(days: Any) -> Any:
-    return (days - days.astype("datetime64[M]")).astype(int) + 1
+def _month_day(days: Any) -> Any:
+    """Return 702 for 2 July."""
+    months = days.astype("datetime64[M]")
+    return (months.astype(int) % 12 + 1) * 100 + (days - months).astype(int) + 1

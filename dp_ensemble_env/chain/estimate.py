@@ -50,7 +50,7 @@ def series_fields(
     buildings = check_count(buildings, "buildings")
     stamps, values, step = _series(power, times, step)
     check_event_day(event, stamps, getattr(power, "source", ""))
-    stamps, values, step = resample(stamps, values, step, np.timedelta64(int(event.step_minutes) * 60, "s"))
+    stamps, values, step = resample(stamps, values, step, event.step)
     notes = [_what_results_are_for(profile, buildings, metered=hasattr(power, "kw"))]
     if profile == "building":
         values = ensemble(values, buildings, rng=rng)

@@ -247,11 +247,7 @@ def _by_time(
 
 
 def ensemble(
-    profile: ArrayLike,
-    buildings: int = 100,
-    *,
-    noise: float = 0.1,
-    rng: np.random.Generator | int = 0,
+    profile: ArrayLike, buildings: int = 100, *, noise: float = 0.1, rng: np.random.Generator | int = 0
 ) -> FloatArray:
     """Add up synthetic buildings (m,): the `profile` (m,) with independent relative noise at every reading.
 

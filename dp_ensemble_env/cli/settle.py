@@ -11,8 +11,16 @@ import numpy as np
 
 from dp_ensemble_env.cli.options import OnMetersBriefly, say, say_left_out
 from dp_ensemble_env.dispatch.participants import participants
-from dp_ensemble_env.dispatch.programmes import Programme, programme
-from dp_ensemble_env.dispatch.settle import EarlierPlan, Settlement, add_up, payment, read_plan, settle
+from dp_ensemble_env.dispatch.settle import (
+    EarlierPlan,
+    Programme,
+    Settlement,
+    add_up,
+    payment,
+    programme,
+    read_plan,
+    settle,
+)
 from dp_ensemble_env.reporting.tables import plain
 from dp_ensemble_env.tools.console import Monitor, Progress, paragraph, table
 from dp_ensemble_env.tools.files import atomic_write

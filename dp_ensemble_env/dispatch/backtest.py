@@ -11,12 +11,12 @@ and for their sum, on all test days and on the ten with the highest forecast pea
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env.chain import resample, similar_days
+from dp_ensemble_env.chain import similar_days
 from dp_ensemble_env.chain.baseline import MissingReadings, TooFewDays, customer_baseline
 from dp_ensemble_env.chain.calendar import Lookup
 from dp_ensemble_env.chain.day import DAY, DayPath, TooFewSimilarDays, day_path, half_width
@@ -69,12 +69,8 @@ class Backtest:
             name: {"error_percent": self.error(name), "bias_percent": self.bias(name), "bias_kwh": self.bias_kwh(name)}
             for name in self.forecasts
         }
-        return {
-            "days": list(self.days),
-            "mean_kw": float(self.actual.mean()),
-            "methods": methods,
-            "coverage_percent": coverage([self]),
-        }
+        mean = float(self.actual.mean())
+        return {"days": list(self.days), "mean_kw": mean, "methods": methods, "coverage_percent": coverage([self])}
 
 
 def coverage(results: list[Backtest]) -> dict[str, float]:
@@ -146,12 +142,10 @@ def backtest(
     """
     settings, monitor = settings or DaySettings(), monitor or Monitor()
     check_event_day(event, series.times, getattr(series, "source", ""))
-    step = np.timedelta64(int(event.step_minutes) * 60, "s")
-    stamps, kw, _ = resample(np.asarray(series.times, dtype="datetime64[s]"), np.asarray(series.kw), series.step, step)
+    step, (stamps, kw) = event.step, event.readings(series)
     end = stamps.max() + step
     reasons, notes = left_out(stamps, kw, step, str((end + DAY).astype("datetime64[D]")), settings)
-    skipped = tuple(reasons)
-    day = np.datetime64(event.date, "D")
+    skipped, day = tuple(reasons), np.datetime64(event.date, "D")
     candidates = np.unique(stamps.astype("datetime64[D]"))[::-1]
     candidates = candidates[similar_days(candidates, day, settings.season, (*skipped, event.date))]
     if not all_days:
@@ -160,9 +154,8 @@ def backtest(
     monitor.stage("forecasting", days)
     for other in candidates:
         test = _forecast(stamps, kw, step, replace(event, date=str(other)), settings, skipped, temperature)
-        if test is not None:
-            tests.append(test)
-            monitor.advance(len(tests))
+        tests += [test] if test is not None else []
+        monitor.advance(len(tests))
         if len(tests) == days:
             break
     if not tests:
@@ -181,8 +174,7 @@ def backtest(
     )
 
 
-@dataclass(frozen=True, eq=False)
-class _Test:
+class _Test(NamedTuple):
     day: str
     actual: FloatArray
     forecasts: dict[str, FloatArray]

@@ -43,35 +43,28 @@ def openadr(
         "programName": name[:LONGEST],
         "intervalPeriod": {"start": _local(begin, first), "duration": duration(step * len(controlled))},
         "payloadDescriptors": [descriptor],
-        "targets": list(map(target, names)),
+        "targets": targets(names),
     }
 
     def event(title: str, whose: list[str], values: Any, digits: int) -> dict[str, Any]:
         return {
             "programID": identifier(name),
             "eventName": title,
-            "targets": list(map(target, whose)),
+            "targets": targets(whose),
             "payloadDescriptors": [descriptor],
             "intervalPeriod": {"start": _local(begin, places[whose[0]]), "duration": duration(step)},
-            "intervals": _intervals(str(descriptor["payloadType"]), values, digits),
+            "intervals": [
+                {"id": k, "payloads": [{"type": descriptor["payloadType"], "values": [round(float(value), digits)]}]}
+                for k, value in enumerate(values)
+            ],
         }
 
     if signal == "price":
         prices = (plan.energy_price + plan.price)[controlled]
         groups = [[one for one in names if places[one] == zone] for zone in dict.fromkeys(places.values())]
         return {"program": program, "events": [event(name, group, prices, 5) for group in groups]}
-    courses = plan.participants
-    return {
-        "program": program,
-        "events": [event(f"{name}, {one.name}", [one.name], one.setpoint[controlled], 3) for one in courses],
-    }
-
-
-def _intervals(kind: str, values: Any, digits: int) -> list[dict[str, Any]]:
-    return [
-        {"id": number, "payloads": [{"type": kind, "values": [round(float(value), digits)]}]}
-        for number, value in enumerate(values)
-    ]
+    sent = [event(f"{name}, {one.name}", [one.name], one.setpoint[controlled], 3) for one in plan.participants]
+    return {"program": program, "events": sent}
 
 
 def _local(instant: np.datetime64, zone: str) -> str:
@@ -86,8 +79,7 @@ def duration(length: np.timedelta64) -> str:
     >>> duration(np.timedelta64(4 * 3600 + 1800, "s"))
     'PT4H30M'
     """
-    minutes = int(length / np.timedelta64(60, "s"))
-    hours, rest = divmod(minutes, 60)
+    hours, rest = divmod(int(length / np.timedelta64(60, "s")), 60)
     return "PT" + (f"{hours}H" if hours else "") + (f"{rest}M" if rest or not hours else "")
 
 
@@ -102,6 +94,6 @@ def identifier(text: str) -> str:
     return re.sub(r"[^a-z0-9_-]+", "-", text.lower()).strip("-")[:LONGEST] or "program"
 
 
-def target(name: str) -> str:
-    """Return a participant's name as a target."""
-    return name.strip()[:LONGEST] or "participant"
+def targets(names: list[str]) -> list[str]:
+    """Return the names of participants as targets."""
+    return [name.strip()[:LONGEST] or "participant" for name in names]

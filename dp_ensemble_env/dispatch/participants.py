@@ -14,6 +14,7 @@ import csv
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -126,7 +127,7 @@ def _meters(path: Path, settings: ProblemSettings) -> Iterator[tuple[str, Callab
         try:
             meters = each_meter(file, replace(settings, timezone=zone))
         except ValueError as error:
-            yield file.stem, _raising(error), None
+            yield file.stem, partial(_fail, error), None
             continue
         for name, make in meters:
             yield (file.stem if len(meters) == 1 else f"{file.stem} {name}"), make, zone
@@ -145,11 +146,8 @@ def site_zones(path: Path) -> dict[str, str]:
     return {name: zone for name, zone in rows}
 
 
-def _raising(error: ValueError) -> Callable[[], Any]:
-    def fail() -> Any:
-        raise error
-
-    return fail
+def _fail(error: ValueError) -> Any:
+    raise error
 
 
 def _events(read: dict[str, Any], settings: ProblemSettings) -> Iterator[tuple[str, Any, DemandResponseEvent]]:

@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from dp_ensemble_env.chain import resample
 from dp_ensemble_env.chain.event import DemandResponseEvent
 from dp_ensemble_env.chain.markov import lazy_walk, stationary
 from dp_ensemble_env.control.lsmdp import Solution
@@ -94,9 +93,7 @@ def private_plan(participants: list[Participant], response: float, settings: Pri
 
 def _states(one: Participant, power: FloatArray) -> NDArray[np.int64]:
     """Return the levels of the readings before the notice; -1 where one is missing."""
-    step = np.timedelta64(int(one.event.step_minutes) * 60, "s")
-    times, kw = np.asarray(one.series.times, dtype="datetime64[s]"), np.asarray(one.series.kw)
-    stamps, kw, _ = resample(times, kw, one.series.step, step)
+    stamps, kw = one.event.readings(one.series)
     kw = kw[stamps < one.event.timeline().times[0]]
     place = np.rint(np.clip(np.nan_to_num(kw), 0.0, power[-1]) / power[1])
     return np.where(np.isnan(kw), -1, place).astype(int)

@@ -48,15 +48,14 @@ def write_plan(
 
 def rows(plan: Plan) -> list[tuple[Any, ...]]:
     """Return the dispatch interval by interval, participant by participant."""
-    lines = []
+    lines: list[tuple[Any, ...]] = []
     for course in plan.participants:
+        one = _course_dict(course)
+        stamps = ([stamp.replace("T", " ") for stamp in one[name]] for name in ("start", "end"))
+        powers = (one[name] or [None] * len(course.times) for name in COLUMNS[4:-1])
         prices = plan.energy_price + np.where(course.in_event, plan.price, 0.0)
-        for t in range(1, len(course.times)):
-            powers = (course.setpoint, *course.load_range, course.forecast)
-            baseline = None if course.baseline is None else _number(course.baseline[t])
-            stamps = (str(stamp).replace("T", " ") for stamp in (course.times[t] - course.step, course.times[t]))
-            numbers = (_number(kw[t]) for kw in powers)
-            lines.append((course.name, *stamps, int(course.in_event[t]), *numbers, baseline, float(prices[t])))
+        columns = (*stamps, course.in_event.astype(int).tolist(), *powers, prices.tolist())
+        lines += [(course.name, *cells) for cells in zip(*columns, strict=True)][1:]
     return lines
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
-from dp_ensemble_env.chain.tariff import EventTimeline
+from dp_ensemble_env.chain.event import EventTimeline
 from dp_ensemble_env.context import Context
 from dp_ensemble_env.coupling import Coupling
 from dp_ensemble_env.envs.ensemble import EnsembleEnv

@@ -26,8 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_ensemble_env.chain import TimedChain, day_type, estimate_chain, hour_of_day, resample, select_days
+from dp_ensemble_env.chain.event import EventTimeline, Tariff
 from dp_ensemble_env.chain.markov import lazy_walk
-from dp_ensemble_env.chain.tariff import EventTimeline, Tariff
 from dp_ensemble_env.model import DECLARABLE, EnsembleModel, FloatArray
 from dp_ensemble_env.scenarios import Card, Scenario
 from dp_ensemble_env.scenarios.build import assemble, between

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from scipy.special import expit
 
-from dp_ensemble_env.chain.tariff import EventTimeline
+from dp_ensemble_env.chain.event import EventTimeline
 from dp_ensemble_env.coupling import Coupling
 from dp_ensemble_env.model import EnsembleModel, FloatArray
 from dp_ensemble_env.scenarios import Card, Scenario

@@ -22,12 +22,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env.chain import resample, select_days, similar_days
+from dp_ensemble_env.chain import select_days, similar_days
 from dp_ensemble_env.chain.baseline import TooFewDays, customer_baseline
 from dp_ensemble_env.chain.calendar import named_holidays, stale_days
 from dp_ensemble_env.chain.day import DayPath, day_path
-from dp_ensemble_env.chain.event import DemandResponseEvent, check_event_day
-from dp_ensemble_env.chain.tariff import in_order, read_pairs
+from dp_ensemble_env.chain.event import DemandResponseEvent, check_event_day, in_order, read_pairs
 from dp_ensemble_env.control.policies import standard_policy
 from dp_ensemble_env.control.returns import mean_power, shares
 from dp_ensemble_env.model import EnsembleModel, FloatArray
@@ -135,8 +134,7 @@ def metered_day(
     settings = settings or DaySettings()
     reach = np.append(np.asarray(series.times, dtype="datetime64[s]"), series.times[-1] + AHEAD)
     check_event_day(event, reach, getattr(series, "source", ""))
-    step = np.timedelta64(int(event.step_minutes) * 60, "s")
-    stamps, kw, _ = resample(np.asarray(series.times, dtype="datetime64[s]"), np.asarray(series.kw), series.step, step)
+    step, (stamps, kw) = event.step, event.readings(series)
     kw = kw / (settings.loads if settings.profile == "aggregate" else 1)
     reasons, notes = left_out(stamps, kw, step, event.date, settings)
     skipped = tuple(reasons)

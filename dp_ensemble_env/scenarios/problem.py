@@ -14,8 +14,7 @@ from typing import Any, Literal
 from dp_ensemble_env import scenarios
 from dp_ensemble_env.chain.calendar import named_holidays
 from dp_ensemble_env.chain.day import TooFewSimilarDays
-from dp_ensemble_env.chain.event import DemandResponseEvent, check_event_day, event_day, event_for
-from dp_ensemble_env.chain.tariff import Tariff
+from dp_ensemble_env.chain.event import DemandResponseEvent, Tariff, check_event_day, event_day, event_for
 from dp_ensemble_env.meter import PowerSeries, ReadSettings, read_meter
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy.fleet import Fleet

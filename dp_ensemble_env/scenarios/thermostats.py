@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from scipy.special import expit
 
-from dp_ensemble_env.chain.tariff import EventTimeline
+from dp_ensemble_env.chain.event import EventTimeline
 from dp_ensemble_env.model import EnsembleModel, FloatArray
 from dp_ensemble_env.scenarios import Card, Scenario
 from dp_ensemble_env.scenarios.build import assemble, carried, clock_times, neighbours, settled, streams, usual_context

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from numpy.testing import assert_allclose
 
-from dp_ensemble_env.chain.event import DemandResponseEvent
-from dp_ensemble_env.chain.tariff import EventTimeline, Tariff
+from dp_ensemble_env.chain.event import DemandResponseEvent, EventTimeline, Tariff
 
 
 def test_tariff_from_csv_by_hour_and_by_stamp(tmp_path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dp_ensemble_env.dispatch.programmes import Programme, programme
+from dp_ensemble_env.dispatch.settle import Programme, programme
 
 
 def test_payment_by_hand():

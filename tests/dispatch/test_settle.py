@@ -11,8 +11,7 @@ from dp_ensemble_env.chain.baseline import customer_baseline
 from dp_ensemble_env.chain.event import DemandResponseEvent
 from dp_ensemble_env.cli import main
 from dp_ensemble_env.dispatch.participants import participants
-from dp_ensemble_env.dispatch.programmes import Programme, programme
-from dp_ensemble_env.dispatch.settle import add_up, payment, settle
+from dp_ensemble_env.dispatch.settle import Programme, add_up, payment, programme, settle
 from dp_ensemble_env.meter import PowerSeries
 from dp_ensemble_env.scenarios.metered import DaySettings, metered_day
 

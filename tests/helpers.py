@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 from scipy.special import rel_entr
 
 from dp_ensemble_env.context import Context
@@ -19,6 +20,13 @@ from dp_ensemble_env.model import EnsembleModel
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = ROOT / "scripts"
+
+
+def refuses(words: str, call: Any, *args: Any, **kwargs: Any) -> None:
+    """Check that a call raises a ValueError whose one line matches some words."""
+    with pytest.raises(ValueError, match=words) as caught:
+        call(*args, **kwargs)
+    assert "\n" not in str(caught.value)
 
 
 def recipe(title: str) -> str:

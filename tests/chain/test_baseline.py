@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from helpers import refuses
 from numpy.testing import assert_allclose
 
 from dp_ensemble_env.chain.baseline import BaselineRule, TooFewDays, customer_baseline, find_baseline
@@ -95,20 +96,20 @@ def test_no_day_lies_further_back_than_the_rule_allows():
 
 def test_too_few_days_and_bad_settings_are_refused():
     for count in (0, 1):
-        with pytest.raises(ValueError, match=f"needs two readings or more, got {count}|times"):
-            customer_baseline(*(column[:count] for column in meter(1)), DemandResponseEvent())
+        refuses(
+            f"needs two readings or more, got {count}|times",
+            customer_baseline,
+            *(column[:count] for column in meter(1)),
+            DemandResponseEvent(),
+        )
     with pytest.raises(TooFewDays, match="only 0 complete similar days"):
         customer_baseline(*(column[:2] for column in meter(1)), DemandResponseEvent())
     times, kw = meter(32)
     times[5] = times[4]
-    with pytest.raises(ValueError, match="holds a stamp twice"):
-        customer_baseline(times, kw, DemandResponseEvent())
+    refuses("holds a stamp twice", customer_baseline, times, kw, DemandResponseEvent())
 
     with pytest.raises(TooFewDays, match="only 5 complete similar days"):
         customer_baseline(*meter(8, start="2018-06-25"), DemandResponseEvent())
-    with pytest.raises(ValueError, match="cap"):
-        BaselineRule(cap=-0.1)
-    with pytest.raises(ValueError, match="best=6 exceeds days=5"):
-        customer_baseline(*meter(32), DemandResponseEvent(), days=5, best=6)
-    with pytest.raises(ValueError, match="adjustment"):
-        customer_baseline(*meter(32), DemandResponseEvent(), adjustment="humidity")
+    refuses("cap", BaselineRule, cap=-0.1)
+    refuses("best=6 exceeds days=5", customer_baseline, *meter(32), DemandResponseEvent(), days=5, best=6)
+    refuses("adjustment", customer_baseline, *meter(32), DemandResponseEvent(), adjustment="humidity")

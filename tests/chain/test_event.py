@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from helpers import refuses
 from numpy.testing import assert_allclose, assert_array_equal
 
 from dp_ensemble_env.chain.event import DemandResponseEvent, check_event_day, event_day, event_for
@@ -78,8 +79,12 @@ def test_event_day_passes_over_holidays_and_refuses_a_series_without_weekdays():
     hours = np.datetime64("2017-12-25", "h") + np.arange(24 * 4)
     series = PowerSeries(hours, np.ones(96), np.timedelta64(1, "h"), source="hall.csv")
     assert event_day(series, ["2017-12-27"]) == "2017-12-26"
-    with pytest.raises(ValueError, match=r"hall.csv holds no complete weekday; give a date\."):
-        event_day(series, ["2017-12-25", "2017-12-26", "2017-12-27"])
+    refuses(
+        r"hall.csv holds no complete weekday; give a date\.",
+        event_day,
+        series,
+        ["2017-12-25", "2017-12-26", "2017-12-27"],
+    )
 
 
 def test_hourly_prices_hold_from_the_start_of_the_interval():
@@ -104,8 +109,7 @@ def test_hourly_prices_hold_from_the_start_of_the_interval():
     ],
 )
 def test_bad_events_are_refused(kwargs, words):
-    with pytest.raises(ValueError, match=words):
-        DemandResponseEvent(**kwargs)
+    refuses(words, DemandResponseEvent, **kwargs)
 
 
 def test_the_day_of_an_event_lies_in_the_data():
@@ -115,5 +119,4 @@ def test_the_day_of_an_event_lies_in_the_data():
         if inside:
             check_event_day(event, times)
         else:
-            with pytest.raises(ValueError, match=f"outside the data of hall.csv, {first} to {first}"):
-                check_event_day(event, times, "hall.csv")
+            refuses(f"outside the data of hall.csv, {first} to {first}", check_event_day, event, times, "hall.csv")

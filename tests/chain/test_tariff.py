@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from helpers import refuses
 from numpy.testing import assert_allclose
 
 from dp_ensemble_env.chain.event import DemandResponseEvent, EventTimeline, Tariff
@@ -16,8 +17,7 @@ def test_tariff_from_csv_by_hour_and_by_stamp(tmp_path):
     by_stamp.write_text("2018-07-02 11:00,0.2\n2018-07-02 00:00,0.1\n2018-07-02 12:00,0.3\n")
     tariff = Tariff.from_csv(by_stamp)
     assert_allclose(tariff.at(["2018-07-02T10:59", "2018-07-02T11:00", "2018-07-03T00:00"]), [0.1, 0.2, 0.3])
-    with pytest.raises(ValueError, match="starts at 2018-07-02T00:00:00"):
-        tariff.at(["2018-07-01T23:00"])
+    refuses("starts at 2018-07-02T00:00:00", tariff.at, ["2018-07-01T23:00"])
 
 
 @pytest.mark.parametrize(
@@ -35,13 +35,11 @@ def test_tariff_from_csv_by_hour_and_by_stamp(tmp_path):
 def test_bad_tariff_files_name_the_line(tmp_path, content, words):
     path = tmp_path / "tariff.csv"
     path.write_text(content)
-    with pytest.raises(ValueError, match=words):
-        Tariff.from_csv(path)
+    refuses(words, Tariff.from_csv, path)
 
 
 def test_timeline_refuses_arrays_of_other_lengths():
     line = DemandResponseEvent().timeline()
-    with pytest.raises(ValueError, match="incentive"):
-        EventTimeline(line.times, line.energy_price, line.incentive[:-1], line.in_event)
+    refuses("incentive", EventTimeline, line.times, line.energy_price, line.incentive[:-1], line.in_event)
     with pytest.raises(ValueError, match="read-only"):
         line.incentive[0] = 3.0

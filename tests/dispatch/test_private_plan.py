@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from helpers import refuses
 
 from dp_ensemble_env.cli import main
 from dp_ensemble_env.dispatch.participants import participants
@@ -76,10 +77,10 @@ def test_the_readings_decide_nothing_else(fleet, tmp_path, capsys):
     rows = [f"{str(time).replace('T', ' ')},0.0" for time in dead.times]
     (tmp_path / "dead.csv").write_text("\n".join(["interval start,kW", *rows]) + "\n")
     assert len(participants(silent, dead=True).used) == 1
-    with pytest.raises(ValueError, match="zero or nothing"):
-        participants(silent)
+    refuses("zero or nothing", participants, silent)
 
 
 def test_what_does_not_protect_participants_is_refused(known):
-    with pytest.raises(ValueError, match="does not protect participants"):
-        private_plan(known, 0.15, PrivateSettings("dirichlet:k=50,floor=0.05", 300.0))
+    refuses(
+        "does not protect participants", private_plan, known, 0.15, PrivateSettings("dirichlet:k=50,floor=0.05", 300.0)
+    )

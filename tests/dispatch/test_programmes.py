@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from helpers import refuses
 
 from dp_ensemble_env.dispatch.settle import Programme, programme
 
@@ -24,14 +25,9 @@ def test_another_programme_is_a_file(tmp_path):
     terms = programme(str(file))
     assert (terms.name, terms.energy, terms.reservation, terms.days) == ("mine", 0.25, 0.0, 3)
     file.write_text("[mine]\nenergi = 0.25\n")
-    with pytest.raises(ValueError, match="unknown term of the programme .* 'energi' .did you mean 'energy'"):
-        programme(str(file))
+    refuses("unknown term of the programme .* 'energi' .did you mean 'energy'", programme, str(file))
     file.write_text("[a]\n[b]\n")
-    with pytest.raises(ValueError, match="the table of one programme"):
-        programme(str(file))
-    with pytest.raises(ValueError, match="unknown programme 'csp'"):
-        programme("csp")
-    with pytest.raises(ValueError, match="reservation"):
-        Programme(name="x", reservation=-1.0)
-    with pytest.raises(ValueError, match="adjust_from"):
-        Programme(name="x", adjust_from=1.0, adjust_until=2.0)
+    refuses("the table of one programme", programme, str(file))
+    refuses("unknown programme 'csp'", programme, "csp")
+    refuses("reservation", Programme, name="x", reservation=-1.0)
+    refuses("adjust_from", Programme, name="x", adjust_from=1.0, adjust_until=2.0)

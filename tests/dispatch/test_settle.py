@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from helpers import refuses
 
 from dp_ensemble_env.chain.baseline import customer_baseline
 from dp_ensemble_env.chain.event import DemandResponseEvent
@@ -107,8 +108,7 @@ def test_ten_of_ten_worked_by_hand():
     settled = settle("x", gap, event, DaySettings(), terms)
     assert settled.delivered("adjusted") == pytest.approx(3 * (1.2 * 104.5 - 80.0))
     assert [row["flag"] for row in settled.intervals()] == ["", "reading missing", "", ""]
-    with pytest.raises(ValueError, match="1 of 4 readings missing.*rules of CSRP"):
-        settle("x", gap, event, DaySettings(), CSRP)
+    refuses("1 of 4 readings missing.*rules of CSRP", settle, "x", gap, event, DaySettings(), CSRP)
 
 
 def test_the_days_behind_a_baseline_are_told(bank):

@@ -1,8 +1,14 @@
-"""One way to write a small meter file."""
+"""One way to write a small meter file, and what reading it gives."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import pytest
+from helpers import refuses
+
+from dp_ensemble_env.meter import read_meter
 
 
 @pytest.fixture
@@ -20,3 +26,25 @@ def file(tmp_path):
         return path
 
     return write
+
+
+@pytest.fixture
+def reads(file):
+    """Check the power that a path, or what `file` writes, is read as; return the series."""
+
+    def read(kw, content, **settings):
+        series = read_meter(content if isinstance(content, Path) else file(content), **settings)
+        np.testing.assert_array_equal(series.kw, kw)
+        return series
+
+    return read
+
+
+@pytest.fixture
+def refused(file):
+    """Check in which words a path, or what `file` writes, is refused."""
+
+    def check(words, content, **settings):
+        refuses(words, read_meter, content if isinstance(content, Path) else file(content), **settings)
+
+    return check

@@ -15,8 +15,7 @@ from dp_ensemble_env.cli.options import OnProblem, keeping, say
 from dp_ensemble_env.experiments.studies.frontier import FrontierSettings
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy.accounting.compose import RowGroup, calibrate_k, composed_epsilon, renyi_epsilon
-from dp_ensemble_env.privacy.accounting.divergence import worst_case_epsilon
-from dp_ensemble_env.privacy.accounting.theorem2 import theorem2_epsilon
+from dp_ensemble_env.privacy.accounting.divergence import theorem2_epsilon, worst_case_epsilon
 from dp_ensemble_env.privacy.adjacency import AGGREGATE_LIMIT, adjacency_from_counts
 from dp_ensemble_env.privacy.fleet import Fleet
 from dp_ensemble_env.privacy.ledger import PrivacyLedger, require_guarantee
@@ -391,7 +390,7 @@ class Regret(OnProblem):
         from dp_ensemble_env.agents import agent_names
         from dp_ensemble_env.envs import actions
         from dp_ensemble_env.experiments.studies import regret
-        from dp_ensemble_env.privacy.simulation import simulated
+        from dp_ensemble_env.privacy.participants import simulated
         from dp_ensemble_env.reporting.plots import plot_regrets
 
         importlib.import_module("matplotlib")  # learn of a missing extra before the work

@@ -39,8 +39,7 @@ from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.paper.data import H, PickedRow
 from dp_ensemble_env.paper.disclosure import log_kernel
 from dp_ensemble_env.privacy.accounting.compose import RowGroup, composed_epsilon
-from dp_ensemble_env.privacy.accounting.divergence import pair_delta, pair_epsilon, worst_case_epsilon
-from dp_ensemble_env.privacy.accounting.theorem2 import theorem2_epsilon
+from dp_ensemble_env.privacy.accounting.divergence import pair_delta, pair_epsilon, theorem2_epsilon, worst_case_epsilon
 from dp_ensemble_env.privacy.audit import audit_samples, epsilon_lower_bound
 from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism
 from dp_ensemble_env.reporting.score import Outcome, event_outcome

@@ -10,21 +10,17 @@ from typing import Any
 
 _MODULES = {
     "accounting.calibrate": "concentrated_sigma gaussian_delta gaussian_epsilon gaussian_sigma",
-    "accounting.compose": (
-        "RowGroup UnreachableTarget calibrate_groups calibrate_k composed_delta composed_epsilon largest_k "
-        "renyi_epsilon vanishing_k_composed"
-    ),
+    "accounting.compose": ("RowGroup UnreachableTarget calibrate_k composed_epsilon largest_k renyi_epsilon"),
     "accounting.divergence": (
-        "adjacent_row pair_delta pair_epsilon renyi_divergence renyi_limit vanishing_k_delta vanishing_k_epsilon "
-        "worst_case_delta worst_case_epsilon"
+        "adjacent_row pair_delta pair_epsilon renyi_divergence renyi_limit theorem2_epsilon "
+        "vanishing_k_epsilon worst_case_delta worst_case_epsilon"
     ),
     "accounting.accountant": "Accountant NeighboringRelation total_delta total_epsilon",
     "accounting.losses": (
         "ConcentratedLoss GaussianLoss LaplaceLoss Loss Losses NoBound PosteriorLoss PureLoss RenyiLoss RowLoss"
     ),
-    "accounting.theorem2": "theorem2_epsilon",
     "adjacency": "Adjacency DeviceChain adjacency_from_counts",
-    "audit": "AuditResult audit_average audit_epsilon audit_files audit_function audit_samples epsilon_lower_bound",
+    "audit": "AuditResult audit_epsilon audit_files audit_pair audit_samples epsilon_lower_bound",
     "fleet": "Fleet",
     "ledger": "PrivacyBudgetExceeded PrivacyLedger require_guarantee",
     "mechanisms": "mechanism",

@@ -30,23 +30,13 @@ from dp_ensemble_env.privacy.accounting.compose import (
     has_grid,
 )
 from dp_ensemble_env.privacy.accounting.divergence import Entries
-from dp_ensemble_env.privacy.accounting.losses import (
-    GaussianLoss,
-    LaplaceLoss,
-    Loss,
-    Losses,
-    NoBound,
-    PureLoss,
-    RowLoss,
-    Rows,
-)
+from dp_ensemble_env.privacy.accounting.losses import GaussianLoss, Loss, Losses, NoBound, PureLoss, RowLoss, Rows
 from dp_ensemble_env.tools.validation import check_in_range
 
 #: Grid step of the distributions of a mixture, where no Dirichlet row asks for a finer one.
 _STEP = 1e-3
 #: The most grid points of one distribution: losses beyond are composed by Rényi divergences.
 _MOST_POINTS = 2e6
-Counted = tuple[tuple[Loss, int], ...]
 
 
 class NeighboringRelation(enum.Enum):
@@ -75,29 +65,31 @@ def _exact_epsilon(delta: float, counts: dict[Loss, int]) -> float:
     """Return the same of losses without rounding."""
     if delta > 0 and len(counts) == 1 and isinstance(only := next(iter(counts)), GaussianLoss):
         return gaussian_epsilon(delta, only.sigma)
-    rows = {loss: number for loss, number in counts.items() if isinstance(loss, RowLoss)}
-    if len(rows) == len(counts):
+    if all(isinstance(loss, RowLoss) for loss in counts):
         # A bound for any number of entries covers two; so one "any" among the rows makes all "any".
-        wide: Entries = "any" if any(loss.entries == "any" for loss in rows) else "two"
-        return composed_epsilon(delta, [RowGroup(x.k, x.omega, x.h, number) for x, number in rows.items()], wide)
+        wide: Entries = "any" if any(loss.entries == "any" for loss in counts) else "two"
+        return composed_epsilon(delta, _groups(counts.items()), wide)
     return _mixed_epsilon(delta, tuple(counts.items()))
+
+
+def _groups(counted: Iterable[tuple[Loss, int]]) -> tuple[RowGroup, ...]:
+    return tuple(RowGroup(loss.k, loss.omega, loss.h, n) for loss, n in counted if isinstance(loss, RowLoss))
 
 
 def total_delta(epsilon: float, counted: Iterable[tuple[Loss, int]]) -> float:
     """Return the least δ at which all losses together cost at most `epsilon`, rounded up; one where nothing does."""
     epsilon = check_in_range(epsilon, "epsilon", 0, math.inf)
     counts = _merged(counted)
-    items = list(counts.items())
-    if not items:
+    if not counts:
         return 0.0
-    if len(items) == 1 and isinstance(items[0][0], GaussianLoss):
-        return gaussian_delta(epsilon, items[0][0].sigma)
-    if not any(isinstance(loss, RowLoss) for loss in counts) and total_epsilon(0.0, items) <= epsilon:
+    if len(counts) == 1 and isinstance(only := next(iter(counts)), GaussianLoss):
+        return gaussian_delta(epsilon, only.sigma)
+    if not any(isinstance(loss, RowLoss) for loss in counts) and total_epsilon(0.0, counts.items()) <= epsilon:
         return 0.0
     low, high = math.log(1e-300), 0.0
     for _ in range(50):
         middle = 0.5 * (low + high)
-        low, high = (low, middle) if total_epsilon(math.exp(middle), items) <= epsilon else (middle, high)
+        low, high = (low, middle) if total_epsilon(math.exp(middle), counts.items()) <= epsilon else (middle, high)
     return math.exp(high)
 
 
@@ -114,23 +106,26 @@ def _merged(counted: Iterable[tuple[Loss, int]]) -> dict[Loss, int]:
 
 
 @lru_cache(maxsize=4096)
-def _mixed_epsilon(delta: float, counted: Counted) -> float:
+def _mixed_epsilon(delta: float, counted: tuple[tuple[Loss, int], ...]) -> float:
     """Compose losses of different kinds; both ways bound ε from above."""
     check_in_range(delta, "delta", 0, 1)
-    pure = float(sum(n * x.epsilon if isinstance(x, (PureLoss, LaplaceLoss)) else math.inf for x, n in counted))
+    pure = float(sum(n * loss.epsilon if isinstance(loss, PureLoss) else math.inf for loss, n in counted))
     if delta == 0:
         return pure
-    bound = min(pure, _renyi_epsilon(delta, dict(counted)))
+    divergences = sum((number * loss.renyi(ORDERS) for loss, number in counted), np.zeros(ORDERS.shape))
+    bound = min(pure, renyi_to_epsilon(delta, ORDERS, divergences))
     total = _convolved(counted) if delta >= LEAST_CONVOLVED_DELTA and can_convolve() else None
     return bound if total is None else min(bound, float(total.get_epsilon_for_delta(delta)))
 
 
 @lru_cache(maxsize=64)
-def _convolved(counted: Counted) -> Any | None:
+def _convolved(counted: tuple[tuple[Loss, int], ...]) -> Any | None:
     """Return the privacy-loss distribution of all losses together; None where one of them has none."""
-    rows = tuple(RowGroup(x.k, x.omega, x.h, number) for x, number in counted if isinstance(x, RowLoss))
-    step = min(_STEP, grid_step(rows)) if rows and has_grid(rows) else _STEP
-    if not has_grid(rows) or max(loss.reach for loss, _ in counted) / step > _MOST_POINTS:
+    rows = _groups(counted)
+    if not has_grid(rows):
+        return None
+    step = min(_STEP, grid_step(rows)) if rows else _STEP
+    if max(loss.reach for loss, _ in counted) / step > _MOST_POINTS:
         return None
     total = None
     for loss, number in counted:
@@ -142,13 +137,6 @@ def _convolved(counted: Counted) -> Any | None:
     return total
 
 
-def _renyi_epsilon(delta: float, counts: Mapping[Loss, int]) -> float:
-    total = np.zeros(ORDERS.shape)
-    for loss, number in counts.items():
-        total += number * loss.renyi(ORDERS)
-    return renyi_to_epsilon(delta, ORDERS, total)
-
-
 # ------------------------------------------------------------------ the accountant
 @dataclass
 class Accountant:
@@ -156,19 +144,12 @@ class Accountant:
 
     Equal charges are counted, so a thousand redraws are one convolution power and not a thousand convolutions;
     how many more of the same fit is found once by bisection.
-
-    Attributes
-    ----------
-    rows : {"sequential", "parallel"} or int
-        How rows compose, unless a call says otherwise.
-    budget : (epsilon, delta) or None
-    charges : dict
-        How often each different event was charged.
     """
 
     rows: Rows = "sequential"
+    """How rows compose, unless a call says otherwise: "sequential", "parallel", or a number of rows."""
     budget: tuple[float, float] | None = None
-    charges: dict[Any, int] = field(default_factory=dict)
+    charges: dict[Any, int] = field(default_factory=dict)  #: How often each different event was charged.
     _known: dict[Any, tuple[int, int | None]] = field(default_factory=dict, repr=False)  # totals: fit, do not
     _losses: dict[Any, Losses] = field(default_factory=dict, repr=False)
 
@@ -191,18 +172,18 @@ class Accountant:
         """Whether `count` more such draws would exceed the budget. Cheap when an event repeats."""
         if self.budget is None or not self._losses_of(event).matrices:
             return False
-        wanted = self.charges.get(event, 0) + count
+        most, wanted = self.budget[0], self.charges.get(event, 0) + count
         fits, fails = self._known.get(event, (0, None))
         if wanted <= fits:
             return False
-        if fails is None and self._fits(event, 2 * wanted):
+        if fails is None and self._total(event, 2 * wanted) <= most:
             self._known[event] = (2 * wanted, None)
             return False
-        if (fails is None or wanted < fails) and self._fits(event, wanted):
+        if (fails is None or wanted < fails) and self._total(event, wanted) <= most:
             low, high = wanted, 2 * wanted if fails is None else fails
             while high - low > 1:  # the last number of such draws that fits, found once
                 middle = (low + high) // 2
-                low, high = (middle, high) if self._fits(event, middle) else (low, middle)
+                low, high = (middle, high) if self._total(event, middle) <= most else (low, middle)
             self._known[event] = (low, high)
             return False
         return True
@@ -211,15 +192,10 @@ class Accountant:
         """Say by how much the budget would be exceeded; None if it would not."""
         if self.budget is None or not self.would_exceed(event, count):
             return None
-        epsilon = self._total(event, self.charges.get(event, 0) + count)
         return (
-            f"would bring the total to epsilon={epsilon:.4g} at delta={self.budget[1]:g}, above the budget of "
-            f"{self.budget[0]:g}; {event.remedy}."
+            f"would bring the total to epsilon={self._total(event, self.charges.get(event, 0) + count):.4g} at "
+            f"delta={self.budget[1]:g}, above the budget of {self.budget[0]:g}; {event.remedy}."
         )
-
-    def _fits(self, event: Any, total: int) -> bool:
-        assert self.budget is not None
-        return self._total(event, total) <= self.budget[0]
 
     def _total(self, event: Any, total: int) -> float:
         assert self.budget is not None

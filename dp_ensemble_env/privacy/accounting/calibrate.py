@@ -5,11 +5,11 @@ r"""Noise for a target: how much is needed for (ε, δ), in closed form or by bi
 .. math:: \delta(\varepsilon) = \Phi\!\left(\tfrac{1}{2\sigma} - \varepsilon\sigma\right)
           - e^{\varepsilon}\,\Phi\!\left(-\tfrac{1}{2\sigma} - \varepsilon\sigma\right)
 
-(Balle and Wang, 2018), exactly. Draws with σ₁, σ₂, … together are one draw with
-:math:`\sigma^{-2} = \sum_i \sigma_i^{-2}`, also exactly.
+(Balle and Wang, 2018), exactly. Draws with σ₁, σ₂, … together are one draw with :math:`\sigma^{-2} = \sum_i
+\sigma_i^{-2}`, also exactly.
 
-**Gamma posterior.** One participant adds at most 1 to the parameters of every row, all of which are
-at least `prior`. A Dirichlet draw is a function of independent Gamma draws, and of these
+**Gamma posterior.** One participant adds at most 1 to the parameters of every row, all of which are at least `prior`.
+A Dirichlet draw is a function of independent Gamma draws, and of these
 
 .. math::
 
@@ -18,13 +18,12 @@ at least `prior`. A Dirichlet draw is a function of independent Gamma draws, and
     D_\lambda(\Gamma_a\|\Gamma_{a+r}) &= \frac{\ln\Gamma(a-(\lambda-1)r) + (\lambda-1)\ln\Gamma(a+r)
         - \lambda\ln\Gamma(a)}{\lambda-1}.
 
-Both fall with `a`, because ψ is concave, so the worst `a` is the prior. The second is convex in
-`r`; the first is for :math:`a \ge \lambda/(\lambda-1)`, because :math:`1/x < \psi'(x) < 1/x + 1/x^2`.
-Convex functions that vanish at zero are largest, over all ways to spread a total of 1 on a row's
-cells, when one cell gets all of it. At r = 1 the second is the larger of the two: λ − 1 times their
-difference is :math:`(2\lambda-1)\ln a` less the integral of ψ over :math:`[a+1-\lambda, a+\lambda]`. That is
-zero at λ = 1, and the mean of the concave ψ falls as the interval widens about its middle. So a
-participant who touches `rows` rows costs at most `rows` times the second at r = 1; orders where
+Both fall with `a`, because ψ is concave, so the worst `a` is the prior. The second is convex in `r`; the first is for
+:math:`a \ge \lambda/(\lambda-1)`, because :math:`1/x < \psi'(x) < 1/x + 1/x^2`. Convex functions that vanish at zero
+are largest, over all ways to spread a total of 1 on a row's cells, when one cell gets all of it. At r = 1 the second is
+the larger of the two: λ − 1 times their difference is :math:`(2\lambda-1)\ln a` less the integral of ψ over
+:math:`[a+1-\lambda, a+\lambda]`. That is zero at λ = 1, and the mean of the concave ψ falls as the interval widens
+about its middle. So a participant who touches `rows` rows costs at most `rows` times the second at r = 1; orders where
 that is not proven count as infinite.
 """
 
@@ -34,24 +33,31 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import optimize, special
 
-from dp_ensemble_env.privacy.accounting.divergence import check_delta
+from dp_ensemble_env.privacy.accounting.divergence import FloatArray, check_delta
 from dp_ensemble_env.tools.validation import check_count, check_positive
 
 #: Orders at which Rényi divergences are evaluated.
 ORDERS = 1.0 + np.unique(np.concatenate([np.geomspace(1e-4, 1e4, 600), np.linspace(0.02, 20.0, 200)]))
-
 #: From here on an ε is refused: e to its power is no number, and nobody is protected.
 LARGEST_EPSILON = 1e6
 
 
+def check_epsilon(epsilon: float) -> float:
+    """Check that ε is positive, and small enough to mean something."""
+    if check_positive(epsilon, "epsilon") > LARGEST_EPSILON:
+        raise ValueError(
+            f"epsilon={epsilon:g} protects nobody: a release may then tell everything; choose at most "
+            f"{LARGEST_EPSILON:g}, serious values are below 10."
+        )
+    return epsilon
+
+
+# ------------------------------------------------------------------ Gaussian draws
 def gaussian_delta(epsilon: float, sigma: float) -> float:
     """Return the exact δ at `epsilon` of a Gaussian draw with noise multiplier `sigma`.
 
-    Examples
-    --------
     >>> f"{gaussian_delta(1.0, 4.225):.3g}"
     '9.98e-07'
     """
@@ -76,8 +82,6 @@ def gaussian_epsilon(delta: float, sigma: float) -> float:
 def gaussian_sigma(epsilon: float, delta: float) -> float:
     """Return the least noise multiplier of a Gaussian draw that is (epsilon, delta)-private.
 
-    Examples
-    --------
     >>> round(gaussian_sigma(1.0, 1e-6), 3)
     4.225
     """
@@ -94,81 +98,60 @@ def gaussian_sigma(epsilon: float, delta: float) -> float:
     return sigma
 
 
-def concentrated_sigma(epsilon: float, delta: float) -> float:
-    """Return the least noise multiplier of *discrete* Gaussian noise that is proven to be (epsilon, delta)-private.
-
-    The proof is by zCDP with ρ = 1/2σ², as that of OpenDP, and needs a little more noise than continuous noise does.
-
-    Examples
-    --------
-    >>> round(concentrated_sigma(1.0, 1e-6), 3)
-    4.531
-    """
-    check_epsilon(epsilon)
-    check_delta(delta)
-
-    def excess(log_sigma: float) -> float:
-        return renyi_to_epsilon(delta, ORDERS, ORDERS / (2.0 * math.exp(2.0 * log_sigma))) - epsilon
-
-    return math.exp(_least(excess, math.log(1e-4)))
-
-
-def check_epsilon(epsilon: float) -> float:
-    """Check that ε is positive, and small enough to mean something."""
-    if check_positive(epsilon, "epsilon") > LARGEST_EPSILON:
-        raise ValueError(
-            f"epsilon={epsilon:g} protects nobody: a release may then tell everything; choose at most "
-            f"{LARGEST_EPSILON:g}, serious values are below 10."
-        )
-    return epsilon
-
-
-def _least(excess: Callable[[float], float], low: float) -> float:
-    """Return where a falling function becomes negative, from above; searched from `low` on."""
-    high = low + 1.0
-    while excess(high) > 0:
-        low, high = high, high + 1.0
-    while high - low > 1e-12:
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if excess(middle) > 0 else (low, middle)
-    return high
-
-
-# ------------------------------------------------------------------ posterior draws
-def posterior_renyi(orders: NDArray[np.float64], prior: float, rows: int) -> NDArray[np.float64]:
-    """Return upper bounds of the Rényi divergences of a posterior draw, infinity where none is proven."""
-    order = np.asarray(orders, dtype=float)
-    bound = np.full(order.shape, np.inf)
-    proven = (prior * (order - 1.0) >= order) & (prior > order - 1.0)
-    x = order[proven]
-    here = special.gammaln(prior)
-    there = special.gammaln(prior + 1.0)
-    removed = special.gammaln(prior - (x - 1.0)) + (x - 1.0) * there - x * here
-    bound[proven] = rows * np.maximum(removed, 0.0) / (x - 1.0)
-    return bound
-
-
-def renyi_to_epsilon(delta: float, orders: NDArray[np.float64], divergences: NDArray[np.float64]) -> float:
-    """Return the least ε at `delta` that Rényi divergences prove; infinity if none."""
+# ------------------------------------------------------------------ by Rényi divergences
+def renyi_to_epsilon(delta: float, orders: FloatArray, divergences: FloatArray) -> float:
+    """Return the least ε at `delta` that Rényi divergences prove; infinity if none (what overflows proves nothing)."""
     bound = divergences + np.log1p(-1.0 / orders) - (math.log(delta) + np.log(orders)) / (orders - 1.0)
     finite = bound[np.isfinite(bound)]
     return float(max(0.0, finite.min())) if finite.size else math.inf
 
 
+def concentrated_sigma(epsilon: float, delta: float) -> float:
+    """Return the least noise multiplier of *discrete* Gaussian noise that is proven to be (epsilon, delta)-private.
+
+    The proof is by zCDP with ρ = 1/2σ², as that of OpenDP, and needs a little more noise than continuous noise does.
+
+    >>> round(concentrated_sigma(1.0, 1e-6), 3)
+    4.531
+    """
+    return math.exp(_least(lambda x: ORDERS / (2.0 * math.exp(2.0 * x)), math.log(1e-4), epsilon, delta))
+
+
+def posterior_renyi(orders: FloatArray, prior: float, rows: int) -> FloatArray:
+    """Return upper bounds of the Rényi divergences of a posterior draw, infinity where none is proven."""
+    order = np.asarray(orders, dtype=float)
+    bound = np.full(order.shape, np.inf)
+    proven = (prior * (order - 1.0) >= order) & (prior > order - 1.0)
+    x = order[proven]
+    here, there = special.gammaln(prior), special.gammaln(prior + 1.0)
+    removed = special.gammaln(prior - (x - 1.0)) + (x - 1.0) * there - x * here
+    bound[proven] = rows * np.maximum(removed, 0.0) / (x - 1.0)
+    return bound
+
+
 def posterior_prior(epsilon: float, delta: float, rows: int) -> float:
     """Return the least prior count per cell for which a posterior draw is (epsilon, delta)-private.
 
-    Examples
-    --------
     >>> prior = posterior_prior(1.0, 1e-6, rows=20)
     >>> round(renyi_to_epsilon(1e-6, ORDERS, posterior_renyi(ORDERS, prior, 20)), 6)
     1.0
     """
+    rows = check_count(rows, "rows")
+    return math.exp(_least(lambda x: posterior_renyi(ORDERS, math.exp(x), rows), 0.0, epsilon, delta)) * (1.0 + 1e-9)
+
+
+def _least(divergences: Callable[[float], FloatArray], low: float, epsilon: float, delta: float) -> float:
+    """Return the least x, rounded up, at which falling divergences at `ORDERS` prove (ε, δ); searched from `low` on."""
     check_epsilon(epsilon)
     check_delta(delta)
-    rows = check_count(rows, "rows")
 
-    def excess(log_prior: float) -> float:
-        return renyi_to_epsilon(delta, ORDERS, posterior_renyi(ORDERS, math.exp(log_prior), rows)) - epsilon
+    def fails(x: float) -> bool:
+        return renyi_to_epsilon(delta, ORDERS, divergences(x)) - epsilon > 0
 
-    return math.exp(_least(excess, 0.0)) * (1.0 + 1e-9)
+    high = low + 1.0
+    while fails(high):
+        low, high = high, high + 1.0
+    while high - low > 1e-12:
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if fails(middle) else (low, middle)
+    return high

@@ -1,12 +1,10 @@
-r"""How far apart the Dirichlet mechanism's outputs are for two adjacent rows, exactly.
+r"""How far apart the Dirichlet mechanism's outputs are for two adjacent rows: exactly, and by Theorem 2.
 
-One row :math:`p` with entries on a public support is released as
-:math:`x \sim \mathrm{Dir}(kp)`. An adjacent row is
-:math:`q = p - d(e_i - e_j)` with :math:`d = h/2`. Everything but the ratio of
-:math:`x_i` to :math:`x_j` has the same law under both, so with
-:math:`m = kd`, :math:`(a, b) = k(p_i, p_j)` the question is how well
-:math:`\mathrm{Beta}(a, b)` can be told from :math:`\mathrm{Beta}(a-m, b+m)`. The
-privacy loss is :math:`C + m\,\mathrm{logit}(x)`, and
+One row :math:`p` with entries on a public support is released as :math:`x \sim \mathrm{Dir}(kp)`. An adjacent row is
+:math:`q = p - d(e_i - e_j)` with :math:`d = h/2`. Everything but the ratio of :math:`x_i` to :math:`x_j` has the same
+law under both, so with :math:`m = kd`, :math:`(a, b) = k(p_i, p_j)` the question is how well
+:math:`\mathrm{Beta}(a, b)` can be told from :math:`\mathrm{Beta}(a-m, b+m)`. The privacy loss is
+:math:`C + m\,\mathrm{logit}(x)`, and
 
 .. math::
 
@@ -14,41 +12,48 @@ privacy loss is :math:`C + m\,\mathrm{logit}(x)`, and
     \qquad u = \mathrm{expit}((\varepsilon - C)/m),
     \qquad C = \ln B(a-m, b+m) - \ln B(a, b).
 
-**Worst case.** Among rows whose entries are at least :math:`\omega` before and
-after the move, the pair :math:`\mathrm{Beta}(s+m, s)` against its mirror,
-:math:`s = k\omega`, dominates. *Proof*: a Dirichlet vector with parameters
-:math:`(s+m, s, a-m-s, b-s)` merges (first with third, second with fourth) into
-:math:`\mathrm{Beta}(a, b)`; with the first two parameters exchanged it merges into
-:math:`\mathrm{Beta}(a-m, b+m)`. So any other pair is a post-processing of this one.
-Its loss under the first law is :math:`m(\ln G_{s+m} - \ln G_s)`, whose positive
-part grows stochastically with :math:`m`: the divergence rises with `h`, and a move
-smaller than `h` is covered.
+**Worst case.** Among rows whose entries are at least :math:`\omega` before and after the move, the pair
+:math:`\mathrm{Beta}(s+m, s)` against its mirror, :math:`s = k\omega`, dominates. *Proof*: a Dirichlet vector with
+parameters :math:`(s+m, s, a-m-s, b-s)` merges (first with third, second with fourth) into :math:`\mathrm{Beta}(a, b)`;
+with the first two parameters exchanged it merges into :math:`\mathrm{Beta}(a-m, b+m)`. So any other pair is a
+post-processing of this one. Its loss under the first law is :math:`m(\ln G_{s+m} - \ln G_s)`, whose positive part grows
+stochastically with :math:`m`: the divergence rises with `h`, and a move smaller than `h` is covered.
 
-**As k falls to zero** the same pair tends to
-:math:`\delta_\omega(\varepsilon) = \frac{d}{2\omega + d}\, e^{-2\omega\varepsilon/h}`, which
-is not zero: a smaller `k` alone cannot buy any epsilon one likes. And the
-divergence rises with `k`. *Proof*: with independent standard exponentials
-:math:`E_n, E_n'` a Gamma variate satisfies
+**As k falls to zero** the same pair tends to :math:`\delta_\omega(\varepsilon) = \frac{d}{2\omega + d}\,
+e^{-2\omega\varepsilon/h}`, which is not zero: a smaller `k` alone cannot buy any epsilon one likes. And the divergence
+rises with `k`. *Proof*: with independent standard exponentials :math:`E_n, E_n'` a Gamma variate satisfies
 :math:`\ln G_s = -\gamma_E + \sum_n [1/(n+1) - E_n/(n+s)]`, so the loss is
 
 .. math:: L_k = \sum_{n \ge 0} d\left(\frac{E_n}{\omega + n/k} - \frac{E_n'}{\omega + d + n/k}\right),
 
-and each term is the loss of the limit pair with floor :math:`\omega + n/k`. The pair at
-`k` is thus the composition of limit pairs: the first does not depend on `k`, each of
-the others gets worse as `k` grows.
+and each term is the loss of the limit pair with floor :math:`\omega + n/k`. The pair at `k` is thus the composition of
+limit pairs: the first does not depend on `k`, each of the others gets worse as `k` grows.
 
 **Rényi.** :math:`D_\lambda \le [\ln\Gamma(k(\omega+\lambda d)) + \ln\Gamma(k(\omega-(\lambda-1)d))
-- \ln\Gamma(k(\omega+d)) - \ln\Gamma(k\omega)]/(\lambda-1)`, finite if and only if
-:math:`\lambda < 1 + 2\omega/h`.
+- \ln\Gamma(k(\omega+d)) - \ln\Gamma(k\omega)]/(\lambda-1)`, finite if and only if :math:`\lambda < 1 + 2\omega/h`.
 
-**Moves spread over many entries.** A Dirichlet vector is a vector of independent
-Gammas divided by a sum that tells nothing, so the loss of a general move is a sum
-of independent Gamma terms. Two entries are then *not* always the worst case of
-:math:`\|p - q\|_1 \le h`: with :math:`d \gg \omega` a spread move is easier to detect.
-The Rényi bound of one term is convex in the size of its move while that size is at
-most :math:`\omega/\sqrt\lambda` (because :math:`x^2\psi'(x)` increases), hence the
-displayed bound covers every move with :math:`\|p-q\|_1 \le h` for the orders
+**Moves spread over many entries.** A Dirichlet vector is a vector of independent Gammas divided by a sum that tells
+nothing, so the loss of a general move is a sum of independent Gamma terms. Two entries are then *not* always the worst
+case of :math:`\|p - q\|_1 \le h`: with :math:`d \gg \omega` a spread move is easier to detect. The Rényi bound of one
+term is convex in the size of its move while that size is at most :math:`\omega/\sqrt\lambda` (because
+:math:`x^2\psi'(x)` increases), hence the displayed bound covers every move with :math:`\|p-q\|_1 \le h` for the orders
 :math:`\lambda \le (2\omega/h)^2`: that is ``entries="any"`` here.
+
+**Theorem 2** of the paper, as corrected, is an upper bound. Let :math:`W` be the protected entries of a row, and let
+the inputs satisfy :math:`p_i \ge \omega` on :math:`W` and :math:`\sum_W p_i \le 1 - \bar\omega`. With
+:math:`c = 1 - \bar\omega - \omega` and the good outputs :math:`\Omega_1 = \{x : x_i \ge \psi,\ i \in W\}` (E4: a
+condition on outputs, not inputs),
+
+.. math::
+
+    \varepsilon = \ln\frac{B(k\omega, kc)}{B(k(\omega + h/2), k(c - h/2))}
+        + \frac{kh}{2}\ln\frac{1 - (|W|-1)\psi}{\psi}, \qquad \delta = 1 - \min_p \Pr[\mathrm{Dir}(kp) \in \Omega_1],
+
+the minimum being over that polytope of inputs and attained at one of its vertices (E5; over the whole simplex it is
+zero). The theorem gives probabilistic privacy, which implies approximate privacy with the same pair (E11). At a fixed δ
+the largest admissible :math:`\psi` gives the smallest ε; it can be 1e-50, so it is sought as a logarithm. For more than
+two protected entries the probability that some output falls below :math:`\psi` is bounded by Hunter's inequality,
+:math:`\sum_i P_i - \sum_{i>1} P_{1i}`, which is exact for two entries and errs on the safe side beyond.
 """
 
 from __future__ import annotations
@@ -64,23 +69,25 @@ from scipy import optimize, special
 
 from dp_ensemble_env.tools.validation import as_float_array, check_choice, check_count, check_in_range, check_positive
 
+FloatArray = NDArray[np.float64]
 Entries = Literal["two", "any"]
 ENTRIES: tuple[str, ...] = ("two", "any")
 _LOG_TINY = -650.0  # below this the incomplete beta function is about to underflow
 #: From this k on a row counts as told outright: soon after, the incomplete beta function fails for some shapes.
 LARGEST_K = 1e15
+#: Ends of the panels of a quadrature, on [0, 1]; they halve towards 1.
+_PANELS = np.union1d(np.linspace(0.0, 1.0, 17), 1.0 - 0.5 ** np.arange(5, 50))
 
 
-# ------------------------------------------------------------------ hockey-stick divergences
-def _log_lower_tail(p: float, q: float, log_y: NDArray[np.float64]) -> NDArray[np.float64]:
+# ------------------------------------------------------------------ special functions
+def _log_lower_tail(p: float, q: float, log_y: FloatArray) -> FloatArray:
     """Logarithm of the regularised incomplete beta function I_y(p, q), also where that underflows."""
     y = np.exp(log_y)
     with np.errstate(divide="ignore", under="ignore"):
         direct = np.log(special.betainc(p, q, y))
     lost = (y * (1.0 + q) < 1e-18) | (direct < _LOG_TINY)
     if not lost.any():
-        result: NDArray[np.float64] = direct
-        return result
+        return np.asarray(direct)
     # I_y(p, q) = y^p (1-y)^q / (p B(p, q)) * (1 + (p+q)/(p+1) y + (p+q)(p+q+1)/((p+1)(p+2)) y^2 + ...).
     # Cutting the series short lowers a probability that is only ever subtracted: the safe side.
     series, term = np.ones_like(y), np.ones_like(y)
@@ -90,12 +97,11 @@ def _log_lower_tail(p: float, q: float, log_y: NDArray[np.float64]) -> NDArray[n
         if not (lost & (term > 1e-17 * series)).any():
             break
     leading = p * log_y - special.gammaln(p + 1.0) + _log_gamma_ratio(q, p)
-    result = np.where(lost, leading + q * np.log1p(-np.where(lost, y, 0.0)) + np.log(series), direct)
-    return result
+    return np.where(lost, leading + q * np.log1p(-np.where(lost, y, 0.0)) + np.log(series), direct)
 
 
 @lru_cache(maxsize=4)
-def gauss_legendre(points: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _gauss_legendre(points: int) -> tuple[FloatArray, FloatArray]:
     """Nodes and weights on [−1, 1], computed once."""
     return np.polynomial.legendre.leggauss(points)
 
@@ -103,14 +109,15 @@ def gauss_legendre(points: int) -> tuple[NDArray[np.float64], NDArray[np.float64
 def _log_gamma_ratio(x: float, step: float) -> float:
     """Return lnΓ(x + step) − lnΓ(x) without cancellation when x is large."""
     if x > 50.0 and step < x:
-        nodes, weights = gauss_legendre(24)
+        nodes, weights = _gauss_legendre(24)
         return float(0.5 * step * weights @ special.digamma(x + 0.5 * step * (nodes + 1.0)))
     return float(special.gammaln(x + step) - special.gammaln(x))
 
 
+# ------------------------------------------------------------------ hockey-stick divergences
 def _log_hockey_stick(
-    epsilon: NDArray[np.float64], t: NDArray[np.float64], upper: tuple[float, float], lower: tuple[float, float]
-) -> NDArray[np.float64]:
+    epsilon: FloatArray, t: FloatArray, upper: tuple[float, float], lower: tuple[float, float]
+) -> FloatArray:
     """Log of [F(y; upper) − e^ε F(y; lower)]₊ with F the Beta distribution function and y = expit(−t)."""
     log_y = special.log_expit(-t)
     log_p = _log_lower_tail(*upper, log_y)
@@ -120,13 +127,12 @@ def _log_hockey_stick(
     return np.where(log_p == -np.inf, -np.inf, np.minimum(value, 0.0))
 
 
-def log_worst_case_delta(epsilon: ArrayLike, k: float, h: float, omega: float) -> NDArray[np.float64]:
+def log_worst_case_delta(epsilon: ArrayLike, k: float, h: float, omega: float) -> FloatArray:
     """Logarithm of `worst_case_delta`, for any real epsilon (vectorised over it)."""
     values = np.asarray(epsilon, dtype=float)
     if h == 0:
         with np.errstate(divide="ignore"):
-            result: NDArray[np.float64] = np.log(-np.expm1(np.minimum(values, 0.0)))
-            return result
+            return np.asarray(np.log(-np.expm1(np.minimum(values, 0.0))))
     if omega == 0 or k >= LARGEST_K:
         return np.zeros_like(values)
     s, m = k * omega, k * h / 2.0
@@ -138,18 +144,7 @@ def log_worst_case_delta(epsilon: ArrayLike, k: float, h: float, omega: float) -
 
 
 def worst_case_delta(epsilon: float, k: float, h: float, omega: float) -> float:
-    """Exact δ at `epsilon`, in the worst case over rows whose entries are at least `omega`.
-
-    Parameters
-    ----------
-    epsilon : float
-        Privacy loss, >= 0.
-    k : float
-        Concentration of the Dirichlet mechanism.
-    h : float
-        Adjacency: two entries of a row move by at most h/2 each, in opposite directions.
-    omega : float
-        Least entry of the support in the mechanism's input (the floor).
+    """Exact δ at `epsilon` >= 0, in the worst case over rows whose entries are at least `omega`.
 
     Examples
     --------
@@ -164,7 +159,15 @@ def worst_case_delta(epsilon: float, k: float, h: float, omega: float) -> float:
 def worst_case_epsilon(delta: float, k: float, h: float, omega: float) -> float:
     """Exact ε at `delta`, in the worst case over rows whose entries are at least `omega`.
 
-    Returns infinity when `omega` is zero: then no bound holds for all rows.
+    Parameters
+    ----------
+    delta : float
+    k : float
+        Concentration of the Dirichlet mechanism.
+    h : float
+        Adjacency: two entries of a row move by at most h/2 each, in opposite directions.
+    omega : float
+        Least entry of the support in the mechanism's input (the floor). Without one ε is infinite.
 
     Examples
     --------
@@ -175,15 +178,6 @@ def worst_case_epsilon(delta: float, k: float, h: float, omega: float) -> float:
     check_row_settings(k, h, omega)
     found = _solve_epsilon(lambda e: float(log_worst_case_delta(e, k, h, omega)), delta)
     return max(found, vanishing_k_epsilon(delta, h, omega))  # at a k so small that products with it underflow
-
-
-def vanishing_k_delta(epsilon: ArrayLike, ratio: float) -> NDArray[np.float64]:
-    """Limit of `worst_case_delta` as k falls to zero; `ratio` is h / (2 omega). No k does better."""
-    values = np.asarray(epsilon, dtype=float)
-    size = np.abs(values)
-    delta = ratio / (2.0 + ratio) * np.exp(-size / ratio)
-    result: NDArray[np.float64] = np.where(values >= 0, delta, 1.0 - np.exp(-size) * (1.0 - delta))
-    return result
 
 
 def vanishing_k_epsilon(delta: float, h: float, omega: float) -> float:
@@ -198,14 +192,8 @@ def vanishing_k_epsilon(delta: float, h: float, omega: float) -> float:
     return max(0.0, ratio * math.log(ratio / ((2.0 + ratio) * delta)))
 
 
-def adjacent_row(row: ArrayLike, i: int, j: int, h: float) -> NDArray[np.float64]:
-    """Return the row that differs from `row` by h/2 less in entry `i` and h/2 more in entry `j`.
-
-    Raises
-    ------
-    ValueError
-        If the entry `i` is smaller than h/2, so that no such row exists.
-    """
+def adjacent_row(row: ArrayLike, i: int, j: int, h: float) -> FloatArray:
+    """Return the row that differs from `row` by h/2 less in entry `i` and h/2 more in entry `j`, if there is one."""
     values = as_float_array(row, "row", 1)
     h = check_in_range(h, "h", 0, 2)
     i, j = check_count(i, "i", 0), check_count(j, "j", 0)
@@ -291,13 +279,11 @@ def renyi_limit(h: float, omega: float, entries: Entries = "two") -> float:
     return 1.0 + ratio if entries == "two" else min(1.0 + ratio, max(1.0, ratio**2))
 
 
-def renyi_divergence(
-    order: ArrayLike, k: float, h: float, omega: float, entries: Entries = "two"
-) -> NDArray[np.float64]:
+def renyi_divergence(order: ArrayLike, k: float, h: float, omega: float, entries: Entries = "two") -> FloatArray:
     """Rényi divergence of the given order(s) > 1, worst case over rows with entries >= `omega`.
 
-    Orders at or beyond `renyi_limit` give infinity: the moment does not exist
-    (``entries="two"``), or the proof does not reach (``entries="any"``).
+    At `renyi_limit` and beyond it is infinite: the moment does not exist (``entries="two"``), or the proof does not
+    reach (``entries="any"``).
 
     Examples
     --------
@@ -321,11 +307,139 @@ def renyi_divergence(
     # The same as an integral of digamma, without the cancellation of large logarithms.
     step = k * (lam - 1.0) * d
     if (smooth := inside & (low > 50.0) & (step < low)).any():
-        nodes, weights = gauss_legendre(24)
+        nodes, weights = _gauss_legendre(24)
         along = 0.5 * step[..., None] * (nodes + 1.0)
         rise = special.digamma(high + along) - special.digamma(np.where(smooth, low, 1.0)[..., None] + along)
         total = np.where(smooth, 0.5 * step * (rise @ weights), total)
     return np.where(inside, np.maximum(total, 0.0) / (lam - 1.0), np.inf)
+
+
+# ------------------------------------------------------------------ Theorem 2
+def theorem2_epsilon(k: float, h: float, omega: float, omega_bar: float, n_protected: int, delta: float) -> float:
+    """Return the ε of Theorem 2 (corrected) at a fixed `delta`.
+
+    Parameters
+    ----------
+    k : float
+        Concentration.
+    h : float
+        Adjacency: two protected entries move by h/2 each, in opposite directions.
+    omega : float
+        Least value of a protected entry.
+    omega_bar : float
+        Least total of the entries that are not protected.
+    n_protected : int
+        Number of protected entries, the size of W, at least 2.
+    delta : float
+        Probability of an output outside the good set.
+
+    Examples
+    --------
+    >>> [round(theorem2_epsilon(k, 0.03, 0.1, 0.1, 2, 0.05), 2) for k in (50, 200)]
+    [4.07, 14.18]
+    """
+    check_row_settings(k, h, omega)
+    size = check_count(n_protected, "n_protected", 2)
+    check_in_range(omega, "omega", 0, 0.5, open_low=True, remedy="Theorem 2 needs protected entries above zero")
+    check_in_range(omega_bar, "omega_bar", 0, 1, open_low=True, open_high=True)
+    check_delta(delta)
+    c = 1.0 - omega_bar - omega
+    if size * omega > 1.0 - omega_bar + 1e-12 or c - h / 2 <= 0:
+        raise ValueError(
+            f"no adjacent rows have {size} entries of at least omega={omega:g}, the others summing to at least "
+            f"omega_bar={omega_bar:g}, and differ by h={h:g}; lower omega, omega_bar or h."
+        )
+    if h == 0:
+        return 0.0
+    if k >= LARGEST_K:
+        return math.inf
+    log_psi = theorem2_log_psi(float(k), float(omega), float(omega_bar), size, float(delta))
+    # ln B(kω, kc) − ln B(k(ω+h/2), k(c−h/2)): the arguments have the same sum.
+    m = k * h / 2.0
+    constant = _log_gamma_ratio(k * c - m, m) - _log_gamma_ratio(k * omega, m)
+    return max(0.0, constant + m * (math.log1p(-(size - 1) * math.exp(log_psi)) - log_psi))  # Theorem 2
+
+
+@lru_cache(maxsize=4096)
+def theorem2_log_psi(k: float, omega: float, omega_bar: float, n_protected: int, delta: float) -> float:
+    """Logarithm of the largest ψ for which the outputs leave the good set with probability at most `delta`."""
+
+    def excess(log_psi: float) -> float:
+        return theorem2_log_miss(log_psi, k, omega, omega_bar, n_protected) - math.log(delta)
+
+    high = -math.log(n_protected) - 1e-9  # n_protected entries cannot all exceed 1/n_protected
+    if excess(high) <= 0:
+        return high
+    low = high - 1.0
+    while excess(low) > 0:
+        low = 2.0 * low
+        if low < -1e15:
+            raise ValueError(f"delta={delta:g} cannot be reached at k={k:g}, omega={omega:g}; raise omega or delta.")
+    root = float(optimize.brentq(excess, low, high, xtol=1e-13, rtol=1e-12))
+    return root - 1e-12 * max(1.0, abs(root))
+
+
+def theorem2_log_miss(log_psi: float, k: float, omega: float, omega_bar: float, n_protected: int) -> float:
+    """Logarithm of 1 − min over inputs of Pr[x_i >= ψ on W] (E5), the minimum taken over the polytope's vertices."""
+    lowest = np.full(n_protected, omega)
+    raised = lowest.copy()
+    raised[0] = 1.0 - omega_bar - (n_protected - 1) * omega
+    return max(_log_miss(log_psi, k * vertex, k) for vertex in (lowest, raised))
+
+
+def _log_miss(log_psi: float, shapes: FloatArray, total: float) -> float:
+    """Log-probability (Hunter's bound) that some of the Dirichlet entries with these shapes is below ψ."""
+    if log_psi >= -math.log(len(shapes)):
+        return 0.0  # they cannot all reach it
+    singles = np.array([float(_log_lower_tail(a, total - a, np.asarray(log_psi))) for a in shapes])
+    # The entry with the largest chance of a miss is the centre of the spanning tree.
+    centre = int(np.argmax(singles))
+    relative = np.exp(singles - singles[centre])
+    # No pair is likelier than either of the two, so that one at least is left.
+    pairs = [
+        min(_both_miss(log_psi, float(shapes[centre]), float(a), total), relative[index])
+        for index, a in enumerate(shapes)
+        if index != centre
+    ]
+    return min(0.0, float(singles[centre] + math.log(relative.sum() - sum(pairs))))
+
+
+@lru_cache(maxsize=8192)
+def _both_miss(log_psi: float, a: float, b: float, total: float) -> float:
+    """Pr[x_2 < ψ | x_1 < ψ] from below: the mean of Pr[x_2 < ψ | x_1] in the law of x_1 below ψ, less a margin.
+
+    In u = ln(x_1/ψ) <= 0 the law has the density e^(au) (1 − ψe^u)^(total−a−1), which is smooth and has one peak;
+    the probability rises with u. Panels cover where the density is within e^-40 of its peak, and halve towards the end,
+    near which the probability may bend (ψ close to one half) or a small `a` has all that changes.
+    """
+    rest, psi, power = total - a - b, math.exp(log_psi), total - a - 1.0
+    margin = 1e-9 + 1e-14 * total  # of quadrature and rounding, both below a tenth of it
+    if rest <= 1e-9 or a < 1e-300 or margin >= 1.0:
+        return 0.0  # almost x_2 = 1 − x_1, or out of range: nothing is subtracted
+    if psi < 1e-12:  # the sticks no longer feel each other: x_2 / (1 − x_1) = x_2
+        return float(np.exp(_log_lower_tail(b, rest, np.asarray(log_psi)))) * (1.0 - margin)
+
+    def height(u: FloatArray) -> FloatArray:
+        return a * u + power * np.log1p(-psi * np.exp(u))
+
+    peak = min(0.0, math.log(a / ((total - 1.0) * psi))) if power > 0.0 else 0.0  # where the slope is zero
+    top = float(height(np.asarray(peak)))
+
+    def end(way: float) -> float:
+        reach = way / (a + 1.0)
+        while peak + reach < 0.0 and height(np.asarray(peak + reach)) > top - 40.0:
+            reach *= 2.0
+        return min(0.0, peak + reach)
+
+    left, right = end(-1.0), end(1.0)
+    edges = left + (right - left) * _PANELS
+    nodes, weights = _gauss_legendre(20)
+    half = 0.5 * np.diff(edges)[:, None]
+    u = edges[:-1, None] + half * (nodes + 1.0)
+    x = psi * np.exp(u)
+    density = half * weights * np.exp(height(u) - top)
+    mean = (density * special.betainc(b, rest, np.minimum(psi / (1.0 - x), 1.0))).sum() / density.sum()
+    return float(mean) * (1.0 - margin)
 
 
 # ------------------------------------------------------------------ checks

@@ -3,7 +3,7 @@ r"""Privacy losses as data: the closed family that events are stored with.
 A loss knows its Rényi divergences and, where a dominating pair is known, its privacy-loss distribution. It needs
 nothing else to be composed with any other, and it is written as JSON: any process composes an entry of a ledger
 without the code of the mechanism that drew it. A mechanism whose loss is none of these states a table of Rényi
-divergences (`RenyiLoss`), or a pure ε (`PureLoss`).
+divergences (`RenyiLoss`), or a pure ε (`PureLoss`). `accountant` says what several losses cost together.
 
 *Gaussian.* Exact alone and among its like; in mixtures by ``dp-accounting``.
 
@@ -20,8 +20,6 @@ pairs are symmetric, which gives ε < 0 as well.
 *Pure.* Randomised response with the probabilities :math:`p = e^\varepsilon/(1 + e^\varepsilon)` and :math:`q = 1 - p`
 dominates every (ε, 0)-private draw. Its curve has two terms, :math:`\delta(x) = (p - e^x q)_+ + (q - e^x p)_+`. The
 second one matters below :math:`-\varepsilon` alone, and without it a total falls when something is added.
-
-`accountant` says what several losses cost together.
 """
 
 from __future__ import annotations
@@ -30,24 +28,23 @@ import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dp_ensemble_env.privacy.accounting.calibrate import ORDERS, posterior_renyi
-from dp_ensemble_env.privacy.accounting.compose import RowGroup, pessimistic_pmf, row_pmf
+from dp_ensemble_env.privacy.accounting.compose import pessimistic_pmf, row_pmf
 from dp_ensemble_env.privacy.accounting.divergence import (
     ENTRIES,
     Entries,
+    FloatArray,
     check_row_settings,
     renyi_divergence,
     renyi_limit,
 )
 from dp_ensemble_env.tools.validation import check_choice, check_count, check_in_range, check_positive
 
-FloatArray = NDArray[np.float64]
 #: How rows of a draw compose: "sequential" (all), "parallel" (the worst of each matrix), or so many of each matrix.
 Rows = str | int
 
@@ -55,10 +52,14 @@ Rows = str | int
 # ------------------------------------------------------------------ the family
 @dataclass(frozen=True)
 class Loss(ABC):
-    """The privacy loss of one draw. Equal losses compare equal, so that they can be counted."""
+    """The privacy loss of one draw, whose settings are positive. Equal losses compare equal, so they can be counted."""
 
     #: Its name in files.
     kind: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            check_positive(getattr(self, one.name), one.name)
 
     @abstractmethod
     def renyi(self, orders: FloatArray) -> FloatArray:
@@ -92,9 +93,6 @@ class PureLoss(Loss):
     kind: ClassVar[str] = "pure"
     epsilon: float
 
-    def __post_init__(self) -> None:
-        check_positive(self.epsilon, "epsilon")
-
     @property
     def reach(self) -> float:
         """Its ε."""
@@ -106,8 +104,7 @@ class PureLoss(Loss):
         # The order 1 is a limit, and all orders are below epsilon.
         above = np.maximum(orders, 1.0 + 1e-9)
         both = np.logaddexp(above * log_p + (1.0 - above) * log_q, above * log_q + (1.0 - above) * log_p)
-        bound: FloatArray = np.minimum(both / (above - 1.0), self.epsilon)
-        return bound
+        return np.asarray(np.minimum(both / (above - 1.0), self.epsilon))
 
     def distribution(self, step: float) -> Any:
         """Return the distribution of randomised response."""
@@ -123,14 +120,31 @@ class PureLoss(Loss):
 
 
 @dataclass(frozen=True)
+class LaplaceLoss(PureLoss):
+    """A Laplace draw whose scale is the L1 sensitivity over `epsilon`."""
+
+    kind: ClassVar[str] = "laplace"
+
+    def renyi(self, orders: FloatArray) -> FloatArray:
+        """Return the divergences of one coordinate with the whole shift."""
+        x = np.maximum(orders, 1.0 + 1e-9)
+        up = np.log(x / (2.0 * x - 1.0)) + (x - 1.0) * self.epsilon
+        down = np.log((x - 1.0) / (2.0 * x - 1.0)) - x * self.epsilon
+        return np.asarray(np.minimum(np.logaddexp(up, down) / (x - 1.0), self.epsilon))
+
+    def distribution(self, step: float) -> Any:
+        """Return the pessimistic distribution of ``dp-accounting``."""
+        from dp_accounting.pld.privacy_loss_distribution import from_laplace_mechanism
+
+        return from_laplace_mechanism(1.0 / self.epsilon, value_discretization_interval=step)
+
+
+@dataclass(frozen=True)
 class GaussianLoss(Loss):
     """A Gaussian draw whose standard deviation is `sigma` times the L2 sensitivity."""
 
     kind: ClassVar[str] = "gaussian"
     sigma: float
-
-    def __post_init__(self) -> None:
-        check_positive(self.sigma, "sigma")
 
     @property
     def reach(self) -> float:
@@ -155,42 +169,9 @@ class ConcentratedLoss(Loss):
     kind: ClassVar[str] = "zcdp"
     rho: float
 
-    def __post_init__(self) -> None:
-        check_positive(self.rho, "rho")
-
     def renyi(self, orders: FloatArray) -> FloatArray:
         """Return ρλ."""
         return orders * self.rho
-
-
-@dataclass(frozen=True)
-class LaplaceLoss(Loss):
-    """A Laplace draw whose scale is the L1 sensitivity over `epsilon`."""
-
-    kind: ClassVar[str] = "laplace"
-    epsilon: float
-
-    def __post_init__(self) -> None:
-        check_positive(self.epsilon, "epsilon")
-
-    @property
-    def reach(self) -> float:
-        """Its ε."""
-        return self.epsilon
-
-    def renyi(self, orders: FloatArray) -> FloatArray:
-        """Return the divergences of one coordinate with the whole shift."""
-        x = np.maximum(orders, 1.0 + 1e-9)
-        up = np.log(x / (2.0 * x - 1.0)) + (x - 1.0) * self.epsilon
-        down = np.log((x - 1.0) / (2.0 * x - 1.0)) - x * self.epsilon
-        bound: FloatArray = np.minimum(np.logaddexp(up, down) / (x - 1.0), self.epsilon)
-        return bound
-
-    def distribution(self, step: float) -> Any:
-        """Return the pessimistic distribution of ``dp-accounting``."""
-        from dp_accounting.pld.privacy_loss_distribution import from_laplace_mechanism
-
-        return from_laplace_mechanism(1.0 / self.epsilon, value_discretization_interval=step)
 
 
 @dataclass(frozen=True)
@@ -220,10 +201,8 @@ class RowLoss(Loss):
         return bound
 
     def distribution(self, step: float) -> Any | None:
-        """Return that of the dominating pair, which is known for moves of two entries."""
-        if self.entries == "any":
-            return None
-        return _symmetric(row_pmf(RowGroup(self.k, self.omega, self.h), step))
+        """Return the distribution of the dominating pair, which is known for moves of two entries."""
+        return None if self.entries == "any" else _symmetric(row_pmf(self.k, self.omega, self.h, step))
 
 
 @dataclass(frozen=True)
@@ -247,8 +226,6 @@ class PosteriorLoss(Loss):
 class RenyiLoss(Loss):
     """Any draw whose Rényi divergences are bounded at some orders; between two of them the higher order's bound holds.
 
-    Examples
-    --------
     >>> RenyiLoss(orders=(2.0, 8.0), divergences=(0.5, 2.0)).renyi(np.array([1.5, 2.0, 3.0, 9.0])).tolist()
     [0.5, 0.5, 2.0, inf]
     """
@@ -290,17 +267,10 @@ def _symmetric(pmf: Any) -> Any:
 class Losses:
     """What one draw costs.
 
-    A draw consists of matrices (one for each time and context, mostly one), and a matrix of rows that one
-    unit's data may touch or not. A mechanism that does not draw row by row has one matrix with one loss.
+    A draw consists of matrices (one for each time and context, mostly one), and a matrix of rows that one unit's data
+    may touch or not. A mechanism that does not draw row by row has one matrix with one loss. `matrices` holds for each
+    different matrix the losses of its rows with their numbers, and how many such matrices there are.
 
-    Attributes
-    ----------
-    matrices : tuple
-        For each different matrix the losses of its rows with their numbers, the worst first, and how many such
-        matrices there are.
-
-    Examples
-    --------
     >>> two_rows = Losses.of({PureLoss(0.5): 2})
     >>> two_rows.counted("sequential"), two_rows.counted("parallel")
     ([(PureLoss(epsilon=0.5), 2)], [(PureLoss(epsilon=0.5), 1)])
@@ -310,17 +280,18 @@ class Losses:
 
     @classmethod
     def of(cls, *matrices: Mapping[Any, int]) -> Losses:
-        """Collect the losses of each matrix, ``{loss: number}`` with the worst first; of nothing: the draw is free."""
+        """Collect the losses of each matrix, ``{loss: number}``; of nothing: the draw is free."""
         return cls(tuple(Counter(tuple(one.items()) for one in matrices if one).items()))
 
     def counted(self, rows: Rows) -> list[tuple[Loss, int]]:
         """Return the losses of a unit that touches these rows of each matrix, and how often each occurs."""
-        most = math.inf if rows == "sequential" else 1 if rows == "parallel" else int(rows)
+        most = math.inf if check_rows(rows) == "sequential" else 1 if rows == "parallel" else int(rows)
         total: Counter[Loss] = Counter()
         for matrix, times in self.matrices:
+            if rows != "sequential":  # the worst rows first: those with larger divergences, low orders first
+                matrix = sorted(matrix, key=lambda counted: counted[0].renyi(ORDERS).tolist(), reverse=True)
             left = most
-            # Whoever stated them may not have put the worst first, and then a unit would be charged for the mildest.
-            for loss, number in matrix if rows == "sequential" else sorted(matrix, key=_severity, reverse=True):
+            for loss, number in matrix:
                 if left > 0:
                     total[loss] += times * int(min(number, left))
                 left -= number
@@ -346,9 +317,11 @@ class Losses:
         return _close(self.to_json(), other.to_json())
 
 
-def _severity(counted: tuple[Loss, int]) -> tuple[float, ...]:
-    """Return what orders losses: their divergences, low orders first, which are finite where there is a bound."""
-    return tuple(counted[0].renyi(ORDERS).tolist())
+def check_rows(rows: Any) -> Rows:
+    """Check how rows compose: "sequential", "parallel", or the number of rows that one unit touches."""
+    return (
+        check_choice(rows, "rows", ("sequential", "parallel")) if isinstance(rows, str) else check_count(rows, "rows")
+    )
 
 
 def _read_row(content: Mapping[str, Any]) -> tuple[Loss, int]:

@@ -1,30 +1,25 @@
 r"""Adjacency from data: what one participant can change in the default matrix.
 
-Row `b` of the matrix is estimated from :math:`N_b` transitions seen from state
-`b`, :math:`p = C_b / N_b`. If one participant owns at most `c` of them, taking
-these away gives :math:`q = (C_b - r)/(N_b - c)` and
+Row `b` of the matrix is estimated from :math:`N_b` transitions seen from state `b`, :math:`p = C_b / N_b`. If one
+participant owns at most `c` of them, taking these away gives :math:`q = (C_b - r)/(N_b - c)` and
 
 .. math::
 
     p - q = \frac{c}{N_b - c}\left(\frac{r}{c} - p\right), \qquad
     \|p - q\|_1 \le \frac{2c}{N_b - c}\left(1 - \frac{c}{N_b}\right) = \frac{2c}{N_b} = h_b ,
 
-because :math:`p \ge r/N_b` entry by entry. Taking a participant away moves *every*
-entry of the row a little, not two of them, so the guarantee that goes with this
-adjacency is the one for ``entries="any"`` (see `divergence`).
+because :math:`p \ge r/N_b` entry by entry. Taking a participant away moves *every* entry of the row a little, not two
+of them, so the guarantee that goes with this adjacency is the one for ``entries="any"`` (see `divergence`).
 
-**The limit of the aggregate-power chain** (E14). A chain estimated from the *sum* of
-all buildings' power has no transitions that belong to one participant: a single
-building shifts the aggregate at every reading and can move any number of
-transitions from one state to another, and the level edges too. Then `c` is the
-whole record and nothing smaller than the matrix is protected: a guarantee with
-``h = 0.03`` protects *a change of 0.03 in a row*, not a building. To protect
-participants, count individual trajectories in a `Fleet` and pool them with
-`Fleet.chain`, which clips what one of them contributes.
+**The limit of the aggregate-power chain** (E14). A chain estimated from the *sum* of all buildings' power has no
+transitions that belong to one participant: a single building shifts the aggregate at every reading and can move any
+number of transitions from one state to another, and the level edges too. Then `c` is the whole record and nothing
+smaller than the matrix is protected: a guarantee with ``h = 0.03`` protects *a change of 0.03 in a row*, not a
+building. To protect participants, count individual trajectories in a `Fleet` and pool them with `Fleet.chain`, which
+clips what one of them contributes.
 
-The counts :math:`N_b` are data too. A statement with :math:`h_b = 2c/N_b` holds for all data
-sets with at least :math:`N_b` transitions from `b`; publish :math:`h_b` only if such a
-lower bound may be public.
+The counts :math:`N_b` are data too. A statement with :math:`h_b = 2c/N_b` holds for all data sets with at least
+:math:`N_b` transitions from `b`; publish :math:`h_b` only if such a lower bound may be public.
 """
 
 from __future__ import annotations
@@ -51,45 +46,28 @@ COUNTS_ARE_DATA = "h was computed from the private counts: publish it only if th
 
 @dataclass(frozen=True, eq=False)
 class Adjacency:
-    """How far one participant can move each row.
+    """How far one participant can move each row."""
 
-    Attributes
-    ----------
-    h : ndarray of shape (n,)
-        L1 distance between the rows with and without the participant, at most 2.
-    source : {"counts", "devices"}
-        Whether the counts are known to come from individual, clipped devices.
-    """
-
-    h: NDArray[np.float64]
+    h: NDArray[np.float64]  #: L1 distance of each row with and without the participant, at most 2.
     source: str = "counts"
+    """``"devices"`` if the counts are known to come from individual, clipped devices, else ``"counts"``."""
 
 
 def adjacency_from_counts(counts: ArrayLike, transitions_per_participant: float | ArrayLike) -> Adjacency:
-    """Return h per row, :math:`h_b = 2c/N_b`; at 1 and more a row is too thinly observed to protect anyone.
+    r"""Return h per row, :math:`h_b = 2c/N_b`; at 1 and more a row is too thinly observed to protect anyone.
 
-    Parameters
-    ----------
-    counts : array_like of shape (n, m)
-        Transitions observed, ``counts[b, a]`` from `b` to `a`, or decisions `a` taken in row `b`.
-    transitions_per_participant : float or array_like of shape (n,)
-        The most transitions that one participant contributes out of a state.
-
-    Warnings
-    --------
-    For a chain of *aggregate* power no such number exists: one building takes
-    part in every transition (E14, see the top of this module). Use
+    `counts` has the shape (n, m): transitions observed from `b` to `a`, or decisions `a` taken in row `b`. The most
+    that one participant contributes out of a state is one number or one per row. For a chain of *aggregate* power no
+    such number exists, as one building takes part in every transition (E14, see the top of this module): use
     `Fleet.chain` where individual trajectories are at hand.
 
-    Examples
-    --------
     >>> adjacency = adjacency_from_counts([[90, 10], [1, 2]], transitions_per_participant=2)
     >>> adjacency.h.round(3).tolist()
     [0.04, 1.333]
     """
     table = as_float_array(counts, "counts", 2)
-    if (table < 0).any() or (table != np.round(table)).any():
-        row = int(np.argwhere((table < 0) | (table != np.round(table)))[0][0])
+    if (wrong := (table < 0) | (table != np.round(table))).any():
+        row = int(np.argwhere(wrong)[0][0])
         raise ValueError(f"row {row} of counts holds a number that is no count; pass whole numbers, none negative.")
     owned = as_float_array(transitions_per_participant, "transitions_per_participant", (0, 1))
     if owned.ndim == 1 and owned.shape != (len(table),):
@@ -105,25 +83,13 @@ def adjacency_from_counts(counts: ArrayLike, transitions_per_participant: float 
 
 @dataclass(frozen=True, eq=False)
 class DeviceChain:
-    """A chain estimated from individual trajectories, each contribution clipped; see `Fleet.chain`.
-
-    Attributes
-    ----------
-    default : ndarray of shape (n, n)
-    counts : ndarray of shape (n, n)
-        Transitions kept after clipping.
-    adjacency : Adjacency
-        Removing any one device moves row `b` by at most ``adjacency.h[b]``.
-    support : ndarray of bool of shape (n, n)
-    dropped : int
-        Transitions that clipping left out.
-    """
+    """A chain estimated from individual trajectories, each contribution clipped; see `Fleet.chain`."""
 
     default: NDArray[np.float64] = field(repr=False)
-    counts: NDArray[np.int64] = field(repr=False)
-    adjacency: Adjacency
+    counts: NDArray[np.int64] = field(repr=False)  #: Transitions kept after clipping.
+    adjacency: Adjacency  #: Removing any one device moves row `b` by at most ``adjacency.h[b]``.
     support: NDArray[np.bool_] = field(repr=False)
-    dropped: int = 0
+    dropped: int = 0  #: Transitions that clipping left out.
 
 
 def check_states(trajectory: Any, index: int, n: int) -> NDArray[np.int64]:

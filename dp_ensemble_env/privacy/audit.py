@@ -1,11 +1,9 @@
 r"""An attacker, who shows how private a mechanism is at the very best.
 
-The attacker is told two adjacent inputs `p` and `q`, sees outputs, and guesses which
-input made them. By the Neyman-Pearson lemma the best guess thresholds the likelihood
-ratio; for the Dirichlet mechanism that is monotone in :math:`\ln x_i - \ln x_j`,
-whatever `k` is, so the same attack works on an implementation that does not draw
-with the `k` it claims. If the mechanism is :math:`(\varepsilon, \delta)`-private, then
-for every threshold
+The attacker is told two adjacent inputs `p` and `q`, sees outputs, and guesses which input made them. By the
+Neyman-Pearson lemma the best guess thresholds the likelihood ratio; for the Dirichlet mechanism that is monotone in
+:math:`\ln x_i - \ln x_j`, whatever `k` is, so the same attack works on an implementation that does not draw with the
+`k` it claims. If the mechanism is :math:`(\varepsilon, \delta)`-private, then for every threshold
 
 .. math::
 
@@ -13,22 +11,18 @@ for every threshold
     \quad\Longrightarrow\quad
     \varepsilon \ge \ln\frac{\mathrm{TPR} - \delta}{\mathrm{FPR}} .
 
-The threshold and the direction are chosen on one half of the draws; on the other half
-the two rates get Clopper-Pearson bounds (TPR from below, FPR from above, each at
-half of the error probability). What comes out is a *lower* confidence bound on the ε of
-the mechanism: above the claim, the claim is false; below it, the claim survives.
+The threshold and the direction are chosen on one half of the draws; on the other half the two rates get Clopper-Pearson
+bounds (TPR from below, FPR from above, each at half of the error probability). What comes out is a *lower* confidence
+bound on the ε of the mechanism: above the claim, the claim is false; below it, the claim survives.
 
-A deterministic function of the true matrix (E8) gives different outputs for
-different inputs with certainty; no finite ε holds at any δ < 1, and the bound is infinite.
+A deterministic function of the true matrix (E8) gives different outputs for different inputs with certainty; no finite
+ε holds at any δ < 1, and the bound is infinite.
 
-**Canaries.** A canary is one participant whose presence an attacker tries to guess.
-
-The attacker knows everybody's data, the mechanism and its settings, and is given what was
-made from the fleet with the canary or without it: noisy sums, a release, a plan, a trained agent. If the release
-is (ε, δ)-private for participants, then so is all that is made of it, and no guess is better than
-that allows. The guess is a linear statistic: its direction (Fisher's discriminant) and its threshold are fitted to
-the first half of the draws, and the second half tells how good it is. What is shown is a lower confidence bound on
-ε: above the claim, the claim is false.
+**Canaries.** A canary is one participant whose presence an attacker tries to guess. The attacker knows everybody's
+data, the mechanism and its settings, and is given what was made from the fleet with the canary or without it: noisy
+sums, a release, a plan, a trained agent. If the release is (ε, δ)-private for participants, then so is all that is made
+of it, and no guess is better than that allows. The guess is a linear statistic: its direction (Fisher's discriminant)
+and its threshold are fitted to the first half of the draws, and the second half tells how good it is.
 """
 
 from __future__ import annotations
@@ -63,28 +57,15 @@ Bound = Callable[[int, int, int, float, float], float]
 
 @dataclass(frozen=True)
 class AuditResult:
-    """What the attacker achieved.
+    """What the attacker achieved."""
 
-    Attributes
-    ----------
-    epsilon : float
-        Lower confidence bound on the mechanism's ε at `delta`; 0 if nothing was shown.
-    delta, confidence : float
-    true_positive, false_positive : float
-        Observed rates on the second half of the draws.
-    threshold : float
-        Chosen on the first half.
-    draws : int
-        Draws per input, both halves together.
-    """
-
-    epsilon: float
+    epsilon: float  #: Lower confidence bound on the mechanism's ε at `delta`; 0 if nothing was shown.
     delta: float
     confidence: float
-    true_positive: float
+    true_positive: float  #: Observed rate on the second half of the draws.
     false_positive: float
-    threshold: float
-    draws: int
+    threshold: float  #: Chosen on the first half.
+    draws: int  #: Draws per input, both halves together.
 
     def __str__(self) -> str:
         bound = "unbounded" if math.isinf(self.epsilon) else f">= {self.epsilon:.4g}"
@@ -133,17 +114,9 @@ def audit_samples(
 ) -> AuditResult:
     """Audit from the attacker's statistic under the two inputs (larger should mean: the first).
 
-    Parameters
-    ----------
-    first, second : array_like of shape (draws,)
-        Independent values of the statistic under each input, the same number of each.
-    delta : float
-    confidence : float, default 0.99
-        Probability with which the bound is right.
-    candidates : int
-        Number of thresholds tried on the first half, in each direction.
-    bound : callable, default `epsilon_lower_bound`
-        What the rates show: `gaussian_lower_bound` for a mechanism that claims Gaussian noise.
+    `first` and `second` are independent values of it, as many of each. The bound is right with the probability
+    `confidence`; so many `candidates` are tried as thresholds on the first half, in each direction. What the rates show
+    is said by `bound`: for a mechanism that claims Gaussian noise take `gaussian_lower_bound`.
     """
     p, q = as_float_array(first, "first", 1), as_float_array(second, "second", 1)
     if len(p) != len(q) or len(p) < 4:
@@ -187,76 +160,39 @@ def audit_epsilon(
     draws: int,
     rng: np.random.Generator | int,
     *,
+    samples: int = 1,
     confidence: float = 0.99,
 ) -> float:
-    """Attack the release of one row; return a lower confidence bound on its ε at `delta`.
+    """Attack the release of one row, or the *average* of `samples` such releases (E9); return a lower bound on ε.
 
-    Parameters
-    ----------
-    mechanism : DirichletMechanism
-        Anything with ``sample_log(row, size, rng)``; its own `k` is never believed.
-    row : array_like
-        The row; its neighbour has h/2 less in entry `i` and h/2 more in entry `j`.
-    draws : int
-        Draws of each of the two inputs.
-    rng : numpy Generator or int
+    `mechanism` is anything with ``sample_log(row, size, rng)``, such as a `DirichletMechanism`; its own `k` is never
+    believed. The row's neighbour has h/2 less in entry `i` and h/2 more in entry `j`. Each of the two is drawn `draws`
+    times.
 
-    Examples
-    --------
     >>> from dp_ensemble_env.privacy import DirichletMechanism, worst_case_epsilon
     >>> bound = audit_epsilon(DirichletMechanism(50), [0.115, 0.1, 0.785], 0, 1, 0.03, 0.05, 20_000, rng=0)
     >>> 0 < bound < worst_case_epsilon(0.05, k=50, h=0.03, omega=0.1)
     True
     """
-    first, second = _sample_pair(mechanism.sample_log, row, i, j, h, draws, rng)
-    ratios = first[:, i] - first[:, j], second[:, i] - second[:, j]  # monotone in the likelihood ratio
-    return audit_samples(ratios[0], ratios[1], delta, confidence=confidence).epsilon
-
-
-def audit_average(
-    mechanism: Any,
-    row: ArrayLike,
-    i: int,
-    j: int,
-    h: float,
-    delta: float,
-    samples: int,
-    draws: int,
-    rng: np.random.Generator | int,
-    *,
-    confidence: float = 0.99,
-) -> float:
-    """Attack the *average* of `samples` releases of one row (E9); return a lower confidence bound on its ε."""
-    samples = check_count(samples, "samples")
-
-    def average(values: FloatArray, size: int, generator: np.random.Generator) -> FloatArray:
-        total = np.zeros((size, len(values)))
-        for _ in range(samples):
-            total += np.exp(mechanism.sample_log(values, size, generator))
-        return total / samples
-
-    first, second = (np.log(mean) for mean in _sample_pair(average, row, i, j, h, draws, rng))
-    ratios = first[:, i] - first[:, j], second[:, i] - second[:, j]
-    return audit_samples(ratios[0], ratios[1], delta, confidence=confidence).epsilon
-
-
-def audit_function(
-    function: Callable[[FloatArray], ArrayLike], row: ArrayLike, i: int, j: int, h: float, delta: float = 0.05
-) -> float:
-    """Attack a deterministic function of the true row (E8): infinity if it tells the neighbours apart, else 0.
-
-    Raises
-    ------
-    ValueError
-        If two calls on the same input differ: then it is random, and `audit_samples` applies.
-    """
-    check_in_range(delta, "delta", 0, 1, open_high=True)
+    draws, samples = check_count(draws, "draws", 4), check_count(samples, "samples")
     values = as_float_array(row, "row", 1)
-    return audit_pair(function, values, adjacent_row(values, i, j, h))
+    ratios = []
+    for one, generator in zip((values, adjacent_row(values, i, j, h)), check_rng(rng).spawn(2), strict=True):
+        logs = mechanism.sample_log(one, draws, generator)
+        if samples > 1:
+            total = np.exp(logs)
+            for _ in range(samples - 1):
+                total += np.exp(mechanism.sample_log(one, draws, generator))
+            logs = np.log(total / samples)
+        ratios.append(logs[:, i] - logs[:, j])  # monotone in the likelihood ratio
+    return audit_samples(ratios[0], ratios[1], delta, confidence=confidence).epsilon
 
 
 def audit_pair(function: Callable[[Any], ArrayLike], first: Any, second: Any) -> float:
-    """Attack a deterministic function of two adjacent inputs of any kind; see `audit_function`."""
+    """Attack a deterministic function of two adjacent inputs (E8): infinity if it tells them apart, else 0.
+
+    A function whose outputs differ on one input is random: it is refused, and `audit_samples` applies.
+    """
     outputs = [np.asarray(function(copy.copy(one))) for one in (first, first, second)]
     if not np.array_equal(outputs[0], outputs[1]):
         raise ValueError("the function is random: two calls on one input differ; use audit_samples on its outputs.")
@@ -264,32 +200,12 @@ def audit_pair(function: Callable[[Any], ArrayLike], first: Any, second: Any) ->
     return 0.0 if np.array_equal(outputs[0], outputs[2]) else math.inf
 
 
-def _sample_pair(
-    sample: Callable[[FloatArray, int, np.random.Generator], FloatArray],
-    row: ArrayLike,
-    i: int,
-    j: int,
-    h: float,
-    draws: int,
-    rng: np.random.Generator | int,
-) -> tuple[FloatArray, FloatArray]:
-    draws = check_count(draws, "draws", 4)
-    values = as_float_array(row, "row", 1)
-    moved = adjacent_row(values, i, j, h)
-    first, second = check_rng(rng).spawn(2)
-    return sample(values, draws, first), sample(moved, draws, second)
-
-
 # ------------------------------------------------------------------ canaries
 def canary_counts(n_states: int, kind: Kind = "stays") -> NDArray[np.int64]:
     """Return the transitions of a canary, which was seen often at every level.
 
-    Parameters
-    ----------
-    n_states : int
-    kind : {"stays", "jumps"}
-        ``"stays"``: at its level, which goes into cells that a release keeps, but for one jump from each level to the
-        farthest, which nobody else makes. ``"jumps"``: always to the farthest level, into cells that hold little else.
+    ``"stays"``: at its level, which goes into cells that a release keeps, but for one jump from each level to the
+    farthest, which nobody else makes. ``"jumps"``: always to the farthest level, into cells that hold little else.
     """
     levels = np.arange(n_states)
     farthest = np.where(levels < (n_states + 1) // 2, n_states - 1, 0)
@@ -316,18 +232,11 @@ def with_canary(fleet: Fleet, kind: Kind = "stays") -> Fleet:
 
 @dataclass(frozen=True)
 class Claim:
-    """What one or several draws together claim: ε at δ, and how attacks on them are measured.
-
-    Attributes
-    ----------
-    epsilon, delta : float
-    bound : callable
-        From the rates of an attack to a lower bound on ε at δ.
-    """
+    """What one or several draws together claim: ε at δ, and how attacks on them are measured."""
 
     epsilon: float
     delta: float
-    bound: Bound = epsilon_lower_bound
+    bound: Bound = epsilon_lower_bound  #: From the rates of an attack to a lower bound on ε at δ.
 
     @classmethod
     def of(cls, *events: Event, delta: float) -> Claim:
@@ -370,20 +279,9 @@ def audit_files(
     """Attack everything from the meter file on: two files that differ by one participant are read and drawn from.
 
     So a reader that lets one participant's lines change what others contribute is caught, and so is a contribution that
-    is larger than was charged. The attacker sees the noisy numbers of which releases are made.
-
-    Parameters
-    ----------
-    attacked : OneQuery
-        A mechanism with `noisy`: ``gaussian``, ``laplace`` or ``posterior``.
-    present, absent : path
-        The file with the participant, and without it.
-    delta, confidence : float
-    draws : int
-        From each file.
-    seed : int
-    **declared
-        What `Fleet.read` takes.
+    is larger than was charged. The attacker sees the noisy numbers of which releases are made: `attacked` is a
+    mechanism with `noisy` (``gaussian``, ``laplace`` or ``posterior``), drawn `draws` times from each file.
+    `declared` is what `Fleet.read` takes.
     """
     check_count(draws, "draws", 100)
     seeds = np.random.default_rng(seed)

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_ensemble_env.privacy.accounting.compose import RowGroup, composed_epsilon
-from dp_ensemble_env.privacy.accounting.divergence import worst_case_epsilon
-from dp_ensemble_env.privacy.audit import audit_average, audit_epsilon, audit_function
+from dp_ensemble_env.privacy.accounting.divergence import adjacent_row, worst_case_epsilon
+from dp_ensemble_env.privacy.audit import audit_epsilon, audit_pair
 from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism
 from dp_ensemble_env.tools.console import Monitor
 from dp_ensemble_env.tools.validation import check_count
@@ -69,24 +69,19 @@ def attack(settings: AttackSettings, monitor: Monitor | None = None) -> list[Att
     claim = worst_case_epsilon(delta, k, h, omega)
     composed = composed_epsilon(delta, [RowGroup(k, omega, h, settings.samples)])
 
-    def draws(factor: float) -> Callable[[], float]:
-        wrong = DirichletMechanism(k * factor)
-        return lambda: audit_epsilon(wrong, row, 0, 1, h, delta, settings.draws, rng, confidence=CONFIDENCE)
-
-    def mean() -> float:
-        few = max(4, settings.draws // 4)
-        mechanism = DirichletMechanism(k)
-        return audit_average(mechanism, row, 0, 1, h, delta, settings.samples, few, rng, confidence=CONFIDENCE)
+    def bound(factor: float, draws: int, samples: int = 1) -> float:
+        drawn = DirichletMechanism(k * factor)
+        return audit_epsilon(drawn, row, 0, 1, h, delta, draws, rng, samples=samples, confidence=CONFIDENCE)
 
     said = f"{claim:.4g}"
     plan: list[tuple[str, Callable[[], float], str, str, Callable[[float], bool]]] = [
-        ("the mechanism", draws(1), said, "below the claim", lambda shown: shown <= claim),
-        ("mutant with 2k", draws(2), said, "caught", lambda shown: shown > claim),
-        ("mutant with 4k", draws(4), said, "caught", lambda shown: shown > claim),
-        ("Taylor on the truth", lambda: audit_function(taylor_row(k), row, 0, 1, h, delta), "inf", "unbounded",
+        ("the mechanism", lambda: bound(1, settings.draws), said, "below the claim", lambda shown: shown <= claim),
+        ("mutant with 2k", lambda: bound(2, settings.draws), said, "caught", lambda shown: shown > claim),
+        ("mutant with 4k", lambda: bound(4, settings.draws), said, "caught", lambda shown: shown > claim),
+        ("Taylor on the truth", lambda: audit_pair(taylor_row(k), row, adjacent_row(row, 0, 1, h)), "inf", "unbounded",
          math.isinf),
-        (f"mean of {settings.samples} draws", mean, f"{claim:.4g} .. {composed:.4g}", "tracks the sum",
-         lambda shown: claim < shown <= composed),
+        (f"mean of {settings.samples} draws", lambda: bound(1, max(4, settings.draws // 4), settings.samples),
+         f"{claim:.4g} .. {composed:.4g}", "tracks the sum", lambda shown: claim < shown <= composed),
     ]  # fmt: skip
     found = []
     monitor.stage("attacking", len(plan))

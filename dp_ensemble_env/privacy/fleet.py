@@ -25,7 +25,6 @@ from scipy.sparse import csr_array
 
 from dp_ensemble_env.chain.markov import stationary
 from dp_ensemble_env.privacy.adjacency import DeviceChain, adjacency_from_counts, check_states
-from dp_ensemble_env.privacy.reading import read_participants
 from dp_ensemble_env.tools.compile import njit
 from dp_ensemble_env.tools.validation import (
     as_days,
@@ -293,6 +292,8 @@ class Fleet:
         **reader
             Settings of `dp_ensemble_env.meter.read_meter`, such as ``unit="kW"``.
         """
+        from dp_ensemble_env.privacy.participants import read_participants  # which imports this module
+
         bounds = as_numeric_array(edges, "edges", 1)
         if len(bounds) < 3 or not (np.diff(bounds) > 0).all():
             raise ValueError("edges must increase, and bound at least two levels: give three numbers in kW or more.")

@@ -182,15 +182,15 @@ def participants(
     """
     import numpy as np
 
-    from dp_ensemble_env.privacy import simulation
+    from dp_ensemble_env.privacy.participants import from_records, live
 
     rng, hook = np.random.default_rng(seed), None
     if isinstance(model, str):
         hook = _REGISTRY[model].participants if heterogeneity is None else None
         model = make(model, instance=instance, split=split)
     if hook is None:
-        return simulation.live(model, n, days, rng, np.inf if heterogeneity is None else heterogeneity)
-    return simulation.from_records(model, hook(model, n, days, rng))
+        return live(model, n, days, rng, np.inf if heterogeneity is None else heterogeneity)
+    return from_records(model, hook(model, n, days, rng))
 
 
 def factory(name: str) -> Callable[..., EnsembleModel]:

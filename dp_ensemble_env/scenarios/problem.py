@@ -21,8 +21,8 @@ from dp_ensemble_env.privacy.fleet import Fleet
 from dp_ensemble_env.privacy.ledger import PrivacyLedger
 from dp_ensemble_env.privacy.mechanisms import Mechanism, as_privacy
 from dp_ensemble_env.privacy.mechanisms.fleet_sums import FleetMechanism
+from dp_ensemble_env.privacy.participants import SimulatedFleet, simulated
 from dp_ensemble_env.privacy.release import Release
-from dp_ensemble_env.privacy.simulation import SimulatedFleet, simulated
 from dp_ensemble_env.scenarios import metered
 from dp_ensemble_env.scenarios.campus import HOLIDAYS
 from dp_ensemble_env.tools.files import resolved

@@ -32,7 +32,7 @@ from dp_ensemble_env.privacy.fleet import SUMMER_STEPS, Fleet
 from dp_ensemble_env.privacy.mechanisms import Mechanism, mechanism
 from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism
 from dp_ensemble_env.privacy.mechanisms.public import public_guess
-from dp_ensemble_env.privacy.simulation import simulated
+from dp_ensemble_env.privacy.participants import simulated
 from dp_ensemble_env.reporting.score import event_outcome
 from dp_ensemble_env.tools.console import Monitor
 from dp_ensemble_env.tools.validation import check_choice, check_count

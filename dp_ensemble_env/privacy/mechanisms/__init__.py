@@ -80,7 +80,7 @@ def mechanism(spec: str | Mechanism) -> Mechanism:
     made: Mechanism = chosen(**settings)
     if not crowd:
         return made
-    from dp_ensemble_env.privacy.simulation import SimulatedFleet
+    from dp_ensemble_env.privacy.participants import SimulatedFleet
 
     if "participants" not in crowd:
         raise ValueError(f"{spec!r} sets heterogeneity but not how many participants there are; add participants=1000.")

@@ -1,39 +1,61 @@
-"""Simulated participants of any model: what they decided, counted as the privacy mechanisms take it.
+"""Where participants come from: meter files, one participant at a time, or simulated from any model.
 
-A participant lives a number of days, each an episode of the model: it starts in a state drawn from `initial`,
-decides as the default behaviour says, and nature leads it on. The context is that of the world: its path is drawn once
-a day and is the same for all. So a participant's decisions are counted by state, and by time and context where the
-default depends on them.
+**Reading.** The stability of this step is part of the proof: **dropping one participant leaves every other count as it
+was.** So whatever is not a participant's own is declared (bounds of the levels, step, layout, columns, settings of the
+reader), and whatever is inferred (order of day and month, decimal sign, channel, unit) is inferred from the
+participant's own lines alone. A file with many participants is split once, without looking at a reading, and each part
+is read alone:
 
-Which times and contexts share a matrix is the structure of a scenario, written in its code, and public: where the
-default (and the guess, if there is one) repeats itself exactly, its times and contexts form one class and
-are released together.
+``"files"``
+    A folder; one participant a file, of any format that `dp_ensemble_env.meter` reads. Several meters of a file are
+    one participant's.
+``"wide"``
+    Text or parquet; the first column holds the time, every other one a participant. Empty cells are not there.
+``"long"``
+    Text or parquet; the column `id_column` names the participant of each line. Several meters of a participant have
+    lines of their own, told apart as the reader does.
 
-`SimulatedFleet` is what a spec with ``participants=1000`` makes: a mechanism that draws from so many simulated
-participants of the model at hand. They depend on its behaviour, their number and their heterogeneity; the seed of a
-release moves the noise alone.
+A participant whose own lines cannot be read, or have another step than the declared one, is left out. A file is refused
+for its declarations, for duplicate names and for lines that cannot be split, never for somebody's readings.
+
+**Simulating.** A participant lives a number of days, each an episode of the model: it starts in a state drawn from
+`initial`, decides as the default behaviour says, and nature leads it on. The context is that of the world: its path is
+drawn once a day and is the same for all. So a participant's decisions are counted by state, and by time and context
+where the default depends on them. Which times and contexts share a matrix is the structure of a scenario, written in
+its code, and public: where the default (and the guess, if there is one) repeats itself exactly, its times and contexts
+form one class and are released together.
 """
 
 from __future__ import annotations
 
+import csv
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dp_ensemble_env.chain.calendar import select_days
+from dp_ensemble_env.meter.origin import Origin
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy.fleet import SUMMER_STEPS, Fleet
 from dp_ensemble_env.privacy.mechanisms.base import Event, Permit, Seeding
 from dp_ensemble_env.privacy.mechanisms.fleet_sums import FleetMechanism
 from dp_ensemble_env.privacy.release import Release
 from dp_ensemble_env.tools.compile import njit
-from dp_ensemble_env.tools.validation import as_float_array, check_count, check_positive
+from dp_ensemble_env.tools.files import readable_file
+from dp_ensemble_env.tools.validation import as_float_array, check_choice, check_count, check_positive
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+LAYOUTS = ("files", "wide", "long")
+#: Endings of the files that are read from a folder.
+METER_FILES = (".csv", ".parquet", ".tsv", ".txt", ".xlsx", ".xml")
+_TEXT: dict[str, Any] = {"encoding": "utf-8-sig", "errors": "surrogateescape", "newline": ""}
 #: Decisions that are simulated at a time.
 _BATCH = 4_000_000
 #: Rows of participants are drawn from Dir(30 · default), unless a spec says otherwise.
@@ -44,6 +66,122 @@ _DIGITS = 6
 _KEPT = 4
 
 
+# ------------------------------------------------------------------ reading
+def read_participants(
+    path: Path,
+    reader: Mapping[str, Any],
+    step_minutes: float,
+    layout: str | None = None,
+    id_column: str | None = None,
+    delimiter: str = ",",
+    season: tuple[str, str] | None = None,
+    exclude: Any = (),
+) -> tuple[dict[str, list[FloatArray]], dict[str, str]]:
+    """Return the power of each participant's meters at the declared step, and why others were left out."""
+    from dp_ensemble_env.meter import ReadSettings, read_meters
+
+    seconds = round(60.0 * check_positive(step_minutes, "step_minutes"))
+    settings = ReadSettings(**reader)  # refuses a setting that there is not
+    kept: dict[str, list[FloatArray]] = {}
+    left_out: dict[str, str] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, file in _split(path, layout, id_column, delimiter, Path(folder), settings):
+            if name in kept or name in left_out:
+                raise ValueError(
+                    f"the participant {name!r} is in {path} twice; rename one, or join them by an id column."
+                )
+            try:
+                meters = [_at_step(one, seconds) for one in read_meters(file, settings).values()]
+                kept[name] = [np.where(select_days(t, None, None, season, exclude), kw, np.nan) for t, kw in meters]
+            except ValueError as error:
+                left_out[name] = str(error)
+    return kept, left_out
+
+
+def _at_step(series: Any, seconds: int) -> tuple[NDArray[np.datetime64], FloatArray]:
+    """Return times and power at the declared step; finer readings are averaged, and a mean of a gap is a gap."""
+    own = int(series.step / np.timedelta64(1, "s"))
+    if seconds % own:
+        raise ValueError(f"it has a reading every {own / 60:g} minutes, and {seconds / 60:g} were declared.")
+    many = seconds // own
+    late = int(series.times[0].astype("datetime64[s]").astype(np.int64) % seconds) // own
+    kw = np.concatenate([np.full(late, np.nan), series.kw, np.full(-(late + len(series.kw)) % many, np.nan)])
+    start = series.times[0] - np.timedelta64(late * own, "s")
+    times = start + np.arange(len(kw) // many) * np.timedelta64(seconds, "s")
+    return times, kw.reshape(-1, many).mean(axis=1)
+
+
+def _split(
+    path: Path, layout: str | None, id_column: str | None, delimiter: str, folder: Path, settings: Any
+) -> Iterator[tuple[str, Path]]:
+    """Yield the name of each participant, and a file with its lines alone."""
+    chosen = layout or ("long" if id_column is not None else "files" if path.is_dir() else "wide")
+    check_choice(chosen, "layout", LAYOUTS)
+    if (chosen == "long") != (id_column is not None):
+        raise ValueError(
+            f"layout={chosen!r} and id_column={id_column!r} contradict each other; name the column of a long file."
+        )
+    if not path.is_dir():
+        files = [readable_file(path)]
+    elif not (files := sorted(file for file in path.iterdir() if file.suffix.lower() in METER_FILES)):
+        raise ValueError(f"the folder {path} holds no meter files ({', '.join(METER_FILES)}); give another folder.")
+    if chosen == "files":
+        yield from ((file.name, file) for file in files)
+        return
+    for number, file in enumerate(files):
+        settings.limit("bytes", readable_file(file).stat().st_size, Origin(file.name))
+        header, rows = _parquet(file) if file.suffix == ".parquet" else _text(file, delimiter)
+        header = [name.strip() for name in header]
+        if len(header) < 2:
+            raise ValueError(f"the first line of {file} names no columns; pass the delimiter that it has, such as ';'.")
+        if twice := sorted({name for name in header if header.count(name) > 1}):
+            raise ValueError(f"the column {twice[0]!r} is in {file} twice; give every participant a name of its own.")
+        parts = _by_column(header, rows) if chosen == "wide" else _by_id(header, rows, str(id_column), file)
+        for index, (name, names, lines) in enumerate(parts):
+            part = folder / f"{number}-{index}.csv"
+            with part.open("w", encoding="utf-8", errors="surrogateescape", newline="") as stream:
+                csv.writer(stream, delimiter=delimiter).writerows([names, *lines])
+            yield name, part
+
+
+def _text(file: Path, delimiter: str) -> tuple[list[str], list[list[str]]]:
+    with file.open(**_TEXT) as stream:
+        header, *rows = csv.reader(stream, delimiter=delimiter) if file.stat().st_size else [[]]
+    for number, row in enumerate(rows, 2):
+        if row and len(row) != len(header):
+            raise ValueError(
+                f"line {number} of {file} has {len(row)} cells, its header {len(header)}; correct the file."
+            )
+    return header, [row for row in rows if row]
+
+
+def _parquet(file: Path) -> tuple[list[str], list[list[str]]]:
+    from pyarrow import parquet
+
+    table = parquet.read_table(file)
+    columns = [["" if one is None else str(one) for one in column.to_pylist()] for column in table.columns]
+    return table.column_names, [list(row) for row in zip(*columns, strict=True)]
+
+
+def _by_column(header: list[str], rows: list[list[str]]) -> Iterator[tuple[str, list[str], list[list[str]]]]:
+    for index, name in enumerate(header[1:], 1):
+        yield name, [header[0], name], [[row[0], row[index]] for row in rows if row[index].strip()]
+
+
+def _by_id(
+    header: list[str], rows: list[list[str]], id_column: str, file: Path
+) -> Iterator[tuple[str, list[str], list[list[str]]]]:
+    if id_column not in header:
+        raise ValueError(f"{file} has no column {id_column!r}; its columns are {', '.join(header)}.")
+    at = header.index(id_column)
+    groups: dict[str, list[list[str]]] = {}
+    for row in rows:
+        groups.setdefault(row[at], []).append(row[:at] + row[at + 1 :])
+    for name, lines in groups.items():
+        yield name, header[:at] + header[at + 1 :], lines
+
+
+# ------------------------------------------------------------------ simulating
 def simulated(
     model: EnsembleModel,
     number: int,
@@ -61,7 +199,10 @@ def simulated(
 
 @dataclass(frozen=True)
 class SimulatedFleet(FleetMechanism):
-    """A mechanism that draws from simulated participants of the model at hand.
+    """A mechanism that draws from simulated participants of the model at hand, as ``participants=1000`` in a spec asks.
+
+    They depend on the model's behaviour, their number and their heterogeneity; the seed of a release moves the noise
+    alone.
 
     Parameters
     ----------

@@ -1,21 +1,20 @@
 """The file of a ledger: append-only JSON objects that several processes share and that cannot lose an entry unnoticed.
 
-Each line carries a digest (``chain``) of the line before it and of its own content, so an
-edited, deleted or reordered line no longer follows from its predecessor. A chain cannot tell
-that its end was cut off; that is what the *head* is for, a small file beside it
-(``<name>.head``) with the number of lines and the last digest.
+Each line carries a digest (``chain``) of the line before it and of its own content, so an edited, deleted or reordered
+line no longer follows from its predecessor. A chain cannot tell that its end was cut off; that is what the *head* is
+for, a small file beside it (``<name>.head``) with the number of lines and the last digest.
 
-The order of writing is the line first, then the head, each flushed to disk (fsync) before
-the next step, and only then does the caller draw. So wherever a process is killed
+The order of writing is the line first, then the head, each flushed to disk (fsync) before the next step, and only then
+does the caller draw. So wherever a process is killed
 
-* a line that is cut short was never confirmed by the head, hence nothing was drawn for it:
-  it is dropped with a warning. If the head does count it, the file is refused;
+* a line that is cut short was never confirmed by the head, hence nothing was drawn for it: it is dropped with a
+  warning. If the head does count it, the file is refused;
 * a whole line that the head does not know yet is counted, whether its draw was made or not;
 * fewer lines than the head counts, or another line where the head points, are refused;
 * a last line that lacks only its newline is whole, and the newline is put back.
 
-A file is written anew only where there was none, its head first. None of this stops a
-forger who rewrites both files; it is there for accidents, editors and careless copies.
+A file is written anew only where there was none, its head first. None of this stops a forger who rewrites both files;
+it is there for accidents, editors and careless copies.
 
 An entry holds the event of a draw *and* its losses, so that a process composes it without the code of its mechanism.
 """
@@ -37,6 +36,11 @@ from dp_ensemble_env.privacy.mechanisms.base import Event
 from dp_ensemble_env.tools.files import atomic_write, disk_full, resolved
 from dp_ensemble_env.tools.validation import check_count
 
+try:
+    import fcntl
+except ImportError:  # not on Windows: there a file is for one process at a time
+    fcntl = None  # type: ignore[assignment]
+
 FORMAT, VERSION = "dp-ensemble-ledger", 3
 RESTORE = "restore the file and its .head from a copy: what it no longer shows was spent all the same"
 NO_LEDGER = f"is no {FORMAT} of version {VERSION}; name a new file, or one that a PrivacyLedger wrote."
@@ -56,11 +60,6 @@ _IN_MEMORY = threading.RLock()
 _KEY = secrets.token_bytes(32)
 
 
-class _Head(NamedTuple):
-    entries: int
-    chain: str
-
-
 @contextmanager
 def locked(path: Path | None) -> Iterator[None]:
     """Hold the lock that goes with `path`, so that processes check and write in turn (no file: threads do)."""
@@ -74,11 +73,7 @@ def locked(path: Path | None) -> Iterator[None]:
     except OSError as error:
         raise ValueError(f"cannot open {path}: {error.strerror or error}; choose a folder you may write to.") from error
     try:
-        try:
-            import fcntl
-        except ImportError:  # not on Windows: there a file is for one process at a time
-            pass
-        else:
+        if fcntl is not None:
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield
     finally:
@@ -99,11 +94,12 @@ def begin(path: Path, contents: Iterable[Line]) -> Position:
         line, chain = linked(chain, content)
         lines.append(line)
     text = "".join(lines)
-    _write_head(path, _Head(len(lines), chain))
+    end = Position(len(text), len(lines), chain)
+    write_head(path, end)
     with atomic_write(path) as stream:
         stream.write(text)
     _flush_folder(path)
-    return Position(len(text), len(lines), chain)
+    return end
 
 
 def append(path: Path, content: Line, position: Position) -> Position:
@@ -120,18 +116,20 @@ def append(path: Path, content: Line, position: Position) -> Position:
         raise disk_full(path, error) from error
     finally:
         os.close(handle)
-    _write_head(path, _Head(position.entries + 1, chain))
-    return Position(position.offset + len(data), position.entries + 1, chain)
+    end = Position(position.offset + len(data), position.entries + 1, chain)
+    write_head(path, end)
+    return end
 
 
 def _head_path(path: Path) -> Path:
     return path.with_name(path.name + ".head")
 
 
-def _write_head(path: Path, head: _Head) -> None:
+def write_head(path: Path, end: Position) -> None:
+    """Confirm all lines up to `end`."""
     # If a power failure undoes the rename the head lags behind, and what it does not know is counted anyway.
     with atomic_write(_head_path(path)) as stream:
-        json.dump(head._asdict(), stream)
+        json.dump({"entries": end.entries, "chain": end.chain}, stream)
 
 
 def _flush_folder(path: Path) -> None:
@@ -175,13 +173,23 @@ def read(path: Path, position: Position) -> tuple[list[Line], Position]:
             raise ValueError(f"{path} {NO_LEDGER}")
     if head is None:
         raise ValueError(f"the ledger {path} has lost its head, so nobody can tell whether it is whole; {RESTORE}.")
-    return _chained(path, data, position, head)
+    contents, position, known = _chained(path, data, position, head)
+    if head.entries > position.entries:
+        raise ValueError(
+            f"the ledger {path} ends after {position.entries} lines, but its head counts {head.entries}: the last ones "
+            f"were deleted; {RESTORE}."
+        )
+    if not known:
+        raise ValueError(f"entry {head.entries} of the ledger {path} is not the one that its head knows; {RESTORE}.")
+    if head.entries < position.entries:
+        write_head(path, position)
+    return contents, position
 
 
-def _read_head(path: Path) -> _Head | None:
+def _read_head(path: Path) -> Position | None:
     try:
         content = json.loads(_head_path(path).read_bytes())
-        return _Head(int(content["entries"]), str(content["chain"]))
+        return Position(0, int(content["entries"]), str(content["chain"]))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -196,57 +204,37 @@ def _parsed(line: bytes) -> Line | None:
     return content if isinstance(content, dict) else None
 
 
-def _chained(path: Path, data: bytes, position: Position, head: _Head) -> tuple[list[Line], Position]:
-    contents = []
-    seen = {position.entries: position.chain}
+def _chained(path: Path, data: bytes, position: Position, head: Position) -> tuple[list[Line], Position, bool]:
+    """Check line after line against the one before; return them, where they end, and whether the head agrees."""
+    contents: list[Line] = []
+    known = position.entries != head.entries or position.chain == head.chain
     for line in data.splitlines(keepends=True):
-        number = position.entries + 1
-        content = _parsed(line)
-        if content is None and not line.endswith(b"\n") and head.entries < number:
-            _drop(path, position, len(line))
+        number, content, whole = position.entries + 1, _parsed(line), line.endswith(b"\n")
+        if content is None and not whole and head.entries < number:
+            warnings.warn(
+                f"the last line of {path} was cut short ({len(line)} bytes) before its draw was made, and is dropped; "
+                "all before it stands",
+                UserWarning,  # the command line shows these alone
+                stacklevel=4,
+            )
+            os.truncate(path, position.offset)
             break
-        _check_link(path, number, content, position.chain, cut=not line.endswith(b"\n"))
-        assert content is not None
-        chain = content.pop("chain")
+        chain = None if content is None else content.pop("chain", None)
+        if content is None or not isinstance(chain, str):
+            fault = "is damaged" if whole else "is cut short"
+            raise ValueError(f"entry {number} of the ledger {path} {fault}; {RESTORE}.")
+        if linked(position.chain, content)[1] != chain:
+            before = "" if number == 1 else ", or lines before it were deleted or moved"
+            raise ValueError(
+                f"entry {number} of the ledger {path} does not agree with its digest: it was edited{before}; {RESTORE}."
+            )
         contents.append(content)
-        position = Position(position.offset + len(line), number, chain)
-        seen[number] = chain
-        if not line.endswith(b"\n"):
+        if not whole:
             with path.open("ab") as stream:
                 stream.write(b"\n")
-            position = position._replace(offset=position.offset + 1)
-    if head.entries > position.entries:
-        raise ValueError(
-            f"the ledger {path} ends after {position.entries} lines, but its head counts {head.entries}: the last ones "
-            f"were deleted; {RESTORE}."
-        )
-    if seen.get(head.entries, head.chain) != head.chain:
-        raise ValueError(f"entry {head.entries} of the ledger {path} is not the one that its head knows; {RESTORE}.")
-    if head.entries < position.entries:
-        _write_head(path, _Head(position.entries, position.chain))
-    return contents, position
-
-
-def _check_link(path: Path, number: int, content: Line | None, chain: str, *, cut: bool) -> None:
-    if content is None or not isinstance(content.get("chain"), str):
-        fault = "is cut short" if cut else "is damaged"
-    else:
-        body = {name: value for name, value in content.items() if name != "chain"}
-        if linked(chain, body)[1] == content["chain"]:
-            return
-        before = "" if number == 1 else ", or lines before it were deleted or moved"
-        fault = f"does not agree with its digest: it was edited{before}"
-    raise ValueError(f"entry {number} of the ledger {path} {fault}; {RESTORE}.")
-
-
-def _drop(path: Path, position: Position, size: int) -> None:
-    warnings.warn(
-        f"the last line of {path} was cut short ({size} bytes) before its draw was made, and is dropped; all before "
-        "it stands",
-        UserWarning,  # the command line shows these alone
-        stacklevel=5,
-    )
-    os.truncate(path, position.offset)
+        position = Position(position.offset + len(line) + (not whole), number, chain)
+        known = known and (number != head.entries or chain == head.chain)
+    return contents, position, known
 
 
 # ------------------------------------------------------------------ contents

@@ -1,20 +1,17 @@
 """A ledger of every release: what was spent, and whether the next one may be drawn.
 
-What is charged is the event of a draw, before the draw is made: `PrivacyLedger.charge`
-refuses it, or puts it on record and returns the permit without which no mechanism
-draws. `PrivacyLedger.release` does it all. After the draw the ledger notes the digest
-of the release, so that it knows the release when it meets it again. Charges compose
-over draws (N samples are N releases, E9) and, for the Dirichlet mechanism, over rows:
+What is charged is the event of a draw, before the draw is made: `PrivacyLedger.charge` refuses it, or puts it on record
+and returns the permit without which no mechanism draws. `PrivacyLedger.release` does it all. After the draw the ledger
+notes the digest of the release, so that it knows the release when it meets it again. Charges compose over draws (N
+samples are N releases, E9) and, for the Dirichlet mechanism, over rows:
 
 * ``rows="sequential"``: one unit's data may touch every row, so all compose (E10);
 * ``rows="parallel"``: it touches one row of each matrix, the worst is charged;
 * ``rows=R``: it touches at most R rows of each matrix.
 
-What is not a release: solving, simulating or training on a released matrix is
-post-processing and free. A policy that is a deterministic function of the *true*
-matrix (Taylor, Digamma; E8) is no release but a disclosure: ε = ∞.
-
-A draw without a floor has ε = ∞ as well: no bound holds for all inputs.
+What is not a release: solving, simulating or training on a released matrix is post-processing and free. A policy that
+is a deterministic function of the *true* matrix (Taylor, Digamma; E8) is no release but a disclosure: ε = ∞. A draw
+without a floor has ε = ∞ as well: no bound holds for all inputs.
 
 Nothing computed from the private matrix is kept here. What is kept are settings, the public support's row sizes, h,
 the losses that follow from them, and what was declared to be public (believed, not checked); if h came from counts the
@@ -23,10 +20,9 @@ entry is marked, the file stays with its owner, and what leaves (`to_json`, a co
 **What spends cannot be copied.** A copy within the process is the ledger itself, a ledger with a file is opened again,
 and what leaves the process without a file is a *record*, which refuses every charge.
 
-**It fails closed.** The file is one JSON object a line, each chained to the one before it
-by a digest, and an entry is on disk *before* the draw it pays for is made; `journal` tells
-the order of the writes and what is refused. A process that is killed, or races another,
-may leave an entry whose draw was never made, and never a draw without its entry. Keep
+**It fails closed.** The file is one JSON object a line, each chained to the one before it by a digest, and an entry is
+on disk *before* the draw it pays for is made; `journal` tells the order of the writes and what is refused. A process
+that is killed, or races another, may leave an entry whose draw was never made, and never a draw without its entry. Keep
 ``<name>.head`` together with the file. Draws at another h, k or floor are other entries.
 
 Environments that are given no ledger share one a process, `PrivacyLedger.of_process`.
@@ -46,13 +42,12 @@ from typing import TYPE_CHECKING, Any
 from dp_ensemble_env.privacy import journal
 from dp_ensemble_env.privacy.accounting.accountant import Accountant
 from dp_ensemble_env.privacy.accounting.divergence import check_delta
-from dp_ensemble_env.privacy.accounting.losses import Rows
+from dp_ensemble_env.privacy.accounting.losses import Rows, check_rows
 from dp_ensemble_env.privacy.mechanisms.base import (
     Disclosure,
     Event,
     Mechanism,
     Permit,
-    PostProcessing,
     Rng,
     check_terms,
     seeding_of,
@@ -61,7 +56,7 @@ from dp_ensemble_env.privacy.mechanisms.base import (
 )
 from dp_ensemble_env.privacy.mechanisms.dirichlet import PAPER_H, DirichletEvent
 from dp_ensemble_env.privacy.release import Release
-from dp_ensemble_env.tools.validation import check_choice, check_count, check_in_range, check_positive
+from dp_ensemble_env.tools.validation import check_count, check_in_range, check_positive
 
 if TYPE_CHECKING:
     from dp_ensemble_env.privacy.statement import PrivacyCard
@@ -109,6 +104,11 @@ class PrivacyLedger:
 delta=0.001, above the budget of 2; use what was released already (post-processing is free), or a smaller k.
     """
 
+    #: File that keeps the ledger, if there is one.
+    path: Path | None
+    #: Adjacency where a release is recorded without one.
+    h: float
+
     def __init__(
         self,
         path: str | os.PathLike[str] | None = None,
@@ -117,15 +117,13 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
         rows: Rows | None = None,
         h: float | None = None,
     ) -> None:
-        self._path = None if path is None else Path(path)
-        self._start(
-            check_rows("sequential" if rows is None else rows), check_budget(budget), PAPER_H if h is None else h
-        )
+        self.path = None if path is None else Path(path)
+        self._start("sequential" if rows is None else rows, budget, PAPER_H if h is None else h)
         self._position = journal.START
         self._is_record = False
-        if self._path is not None:
-            with journal.locked(self._path):
-                self._open(self._path)
+        if self.path is not None:
+            with journal.locked(self.path):
+                self._open(self.path)
         for name, asked, own in (("rows", rows, self.rows), ("h", h, self.h)):
             if asked is not None and asked != own:
                 raise ValueError(
@@ -133,10 +131,10 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
                     "own, or start another ledger."
                 )
 
-    def _start(self, rows: Rows, budget: tuple[float, float] | None, h: float) -> None:
+    def _start(self, rows: Any, budget: Any, h: Any) -> None:
         """Begin with nothing spent."""
-        self._accountant = Accountant(rows, budget)
-        self._h = check_in_range(h, "h", 0, 2)
+        self._accountant = Accountant(check_rows(rows), check_budget(budget))
+        self.h = check_in_range(h, "h", 0, 2)
         self._log: list[tuple[str, Event, int]] = []
         self._digests: set[str] = set()
         self._declared: list[str] = []
@@ -145,22 +143,11 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
     def of_process() -> PrivacyLedger:
         """Return the ledger that all environments of this process share unless they are given one.
 
-        It is kept in memory and has no budget. An environment on the true dynamics does not
-        charge it: running one publishes nothing, and its own ledger reports an infinite ε.
-        Sub-environments in processes of their own have ledgers of their own; give them the
-        path of a file to share one. A copy of an environment brings its charges along.
+        It is kept in memory and has no budget. An environment on the true dynamics does not charge it: running one
+        publishes nothing, and its own ledger reports an infinite ε. Sub-environments in processes of their own have
+        ledgers of their own; give them the path of a file to share one. A copy of an environment brings its charges.
         """
         return _OF_PROCESS
-
-    @property
-    def path(self) -> Path | None:
-        """File that keeps the ledger, if there is one."""
-        return self._path
-
-    @property
-    def h(self) -> float:
-        """Adjacency where a release is recorded without one."""
-        return self._h
 
     @property
     def budget(self) -> tuple[float, float] | None:
@@ -176,27 +163,11 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
     def charge(
         self, event: Event, label: str = "", *, times: int = 1, rng: Rng = None, data: Any = None, **terms: Any
     ) -> Permit:
-        """Put a draw on record before it is made, and return the permit to make it.
+        """Put `times` equal, independent draws on record before they are made, and return the permit to make them.
 
-        Parameters
-        ----------
-        event : Event
-        label : str
-            What the draw is for.
-        times : int
-            Number of equal, independent draws.
-        rng : numpy Generator or int, optional
-            By default the operating system's entropy.
-        data
-            What will be drawn from. Needed with a seed or a Generator: the random stream depends
-            on the event, the terms and the data, so that no two draws share one.
-        **terms
-            Public terms of the draw, such as ``support=``.
-
-        Raises
-        ------
-        PrivacyBudgetExceeded
-            If it would exceed the budget; nothing is recorded then.
+        Without `rng` the permit draws from the operating system's entropy. With a seed or a Generator it needs the
+        `data` too, and the public `terms` of the draw: the random stream depends on all three, so that no two draws
+        share one. What exceeds the budget is not recorded, but refused as `PrivacyBudgetExceeded`.
         """
         event = self.priced(event)
         if event.random and event.seeding != seeding_of(rng):
@@ -230,29 +201,15 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
         self._note(release.digest)
         return release
 
-    def record(
-        self, release: Release | Event, h: Any = None, label: str = "", *, times: int = 1, entries: str | None = None
-    ) -> PrivacyLedger:
-        """Charge a release that was drawn elsewhere, or an event; return the ledger itself.
+    def record(self, release: Release | Event, h: Any = None, label: str = "", *, times: int = 1) -> PrivacyLedger:
+        """Charge `times` equal releases that were drawn elsewhere, or an event; return the ledger itself.
 
-        An event (nothing drawn yet) that would exceed the budget is refused and not
-        recorded. A `Release` exists already, so it is recorded in any case, and
-        `PrivacyBudgetExceeded` is raised afterwards if it overspends.
-
-        Parameters
-        ----------
-        release : Release or Event
-        h : float, array_like, or Adjacency, optional
-            Adjacency of the true rows (before the floor shrinks it): one number, one
-            per row, or what `adjacency_from_counts` returns. By default the ledger's.
-        label : str
-            What the release was for.
-        times : int
-            Number of equal, independent draws.
-        entries : {"two", "any"}, optional
-            By default "any" for an `Adjacency`, else "two" (Definition 1).
+        An event (nothing drawn yet) that would exceed the budget is refused and not recorded. A `Release` exists
+        already, so it is recorded in any case, and `PrivacyBudgetExceeded` is raised afterwards if it overspends. `h`
+        is the adjacency of the true rows (before the floor shrinks it): one number, one per row, or what
+        `adjacency_from_counts` returns, for moves of any entries; by default the ledger's.
         """
-        event, times = self._event_of(release, h, entries), check_count(times, "times")
+        event, times = self._event_of(release, h), check_count(times, "times")
         if not isinstance(release, Release):
             self._record(event, label, times)
             return self
@@ -265,11 +222,6 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
         self._record(Disclosure(), label, 1, "the disclosure is on record, but it")
         return self
 
-    def record_post_processing(self, label: str = "") -> PrivacyLedger:
-        """Note a use of what was released; it costs nothing."""
-        self._record(PostProcessing(), label, 1)
-        return self
-
     def declare(self, *what: str) -> PrivacyLedger:
         """Note what was declared to be public, such as ``"levels"``: believed, not checked, and printed with ε."""
         for one in what:
@@ -279,11 +231,9 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
                     self._declared.append(one)
         return self
 
-    def would_exceed(
-        self, release: Release | Event, h: Any = None, *, times: int = 1, entries: str | None = None
-    ) -> bool:
+    def would_exceed(self, release: Release | Event, *, times: int = 1) -> bool:
         """Whether `times` such releases would exceed the budget; nothing is recorded."""
-        event = self._event_of(release, h, entries)
+        event = self._event_of(release)
         with self._current() as accountant:
             return accountant.would_exceed(event, check_count(times, "times"))
 
@@ -317,17 +267,17 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
             self._note(digest)
         return self
 
-    def _event_of(self, release: Release | Event, h: Any, entries: str | None) -> Event:
-        if not isinstance(release, (Release, Event)):
-            raise ValueError(
-                f"record takes a Release or an Event, got {type(release).__name__}; for a policy computed from the "
-                "true matrix call record_deterministic, for one computed from a release record_post_processing."
-            )
-        return self.priced((release.event if isinstance(release, Release) else release).under(h, entries))
-
     def priced(self, event: Event) -> Event:
         """Return the event as it is charged: with the ledger's own adjacency where a Dirichlet draw states none."""
         return event.under(self.h) if isinstance(event, DirichletEvent) and not event.h else event
+
+    def _event_of(self, release: Release | Event, h: Any = None) -> Event:
+        if not isinstance(release, (Release, Event)):
+            raise ValueError(
+                f"record takes a Release or an Event, got {type(release).__name__}; for a policy computed from the "
+                "true matrix call record_deterministic; one computed from a release is free."
+            )
+        return self.priced((release.event if isinstance(release, Release) else release).under(h))
 
     def _record(self, event: Event, label: str, times: int, happened: str = "") -> None:
         """Record a draw that fits the budget, or one that has `happened` already and may then be refused."""
@@ -373,8 +323,7 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
 
     def _header(self) -> journal.Line:
         budget = None if self.budget is None else list(self.budget)
-        settings = {"budget": budget, "rows": self.rows, "h": self.h}
-        return {"format": journal.FORMAT, "version": journal.VERSION, **settings}
+        return {"format": journal.FORMAT, "version": journal.VERSION, "budget": budget, "rows": self.rows, "h": self.h}
 
     def _write(self, line: journal.Line) -> None:
         """Put a line on disk, before what it says is counted. Called within `_current`."""
@@ -400,11 +349,10 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
     def _refresh(self) -> None:
         if self.path is None:
             return
-        before = self._position
-        lines, position = journal.read(self.path, before)
-        if before == journal.START:
+        lines, position = journal.read(self.path, self._position)
+        if self._position == journal.START:
             header = journal.check_header(lines.pop(0), self.path)
-            self._start(check_rows(header["rows"]), check_budget(header["budget"]), float(header["h"]))
+            self._start(header["rows"], header["budget"], header["h"])
         for number, line in enumerate(lines, position.entries - len(lines) + 1):
             try:
                 self._take(line)
@@ -458,56 +406,30 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
         ledger._is_record = True
         return ledger
 
-    def save(self, path: str | os.PathLike[str]) -> PrivacyLedger:
-        """Move a ledger that was kept in memory into a new file, where it goes on; return the ledger itself."""
-        self._read()
-        if self.path is not None or self._is_record:
-            raise ValueError(f"only a ledger in memory is saved, and this one {self._kept}; copy its file instead.")
-        file = Path(path)
-        with journal.locked(file):
-            if file.exists() or not journal.is_new(file):
-                raise ValueError(f"{file} exists, and what it has on record was spent; name a new file.")
-            entries = [journal.to_line(*entry) for entry in self._log]
-            notes = [{"drawn": digest} for digest in sorted(self._digests)]
-            declared = [{"declared": one} for one in self._declared]
-            self._position = journal.begin(file, [self._header(), *entries, *notes, *declared])
-            self._path = file
-        return self
-
-    @property
-    def _kept(self) -> str:
-        return f"is kept in {self.path}" if self.path is not None else "is a copy that cannot spend"
-
     # ------------------------------------------------------------ reading
     def get_epsilon(self, delta: float, rows: Rows | None = None) -> float:
         """Return the ε at `delta` of everything recorded; infinity where no guarantee holds for all inputs."""
-        check_delta(delta)
-        return self._read().get_epsilon(delta, None if rows is None else check_rows(rows))
+        return self._read().get_epsilon(check_delta(delta), rows)
 
     def get_delta(self, epsilon: float, rows: Rows | None = None) -> float:
         """Return the δ at `epsilon` of everything recorded; one where no guarantee holds for all inputs."""
-        return self._read().get_delta(epsilon, None if rows is None else check_rows(rows))
+        return self._read().get_delta(epsilon, rows)
 
-    def spent(self, delta: float, rows: Rows | None = None) -> float:
-        """Return the ε at `delta` of everything recorded, as `get_epsilon` does."""
-        return self.get_epsilon(delta, rows)
+    #: The ε at `delta` of everything recorded, by its shorter name.
+    spent = get_epsilon
 
     def remaining(self, rows: Rows | None = None) -> float:
         """Return how much ε is left at the budget's δ (infinity without a budget)."""
         return math.inf if self.budget is None else max(0.0, self.budget[0] - self.get_epsilon(self.budget[1], rows))
 
     def statement(self, delta: float | None = None, rows: Rows | None = None) -> PrivacyCard:
-        """Return the privacy card: what was spent, whom it protects, on which assumptions; it prints as one line.
+        """Return the privacy card at `delta`, by default the budget's or 1e-6: what was spent, and whom it protects.
 
-        Parameters
-        ----------
-        delta : float, optional
-            By default the budget's, or 1e-6.
-        rows : {"sequential", "parallel"} or int, optional
+        It names the assumptions as well, and prints as one line.
         """
         from dp_ensemble_env.privacy.statement import PrivacyCard
 
-        return PrivacyCard.of(self, delta, self.rows if rows is None else check_rows(rows))
+        return PrivacyCard.of(self, delta, self.rows if rows is None else rows)
 
     def __str__(self) -> str:
         return str(self.statement())
@@ -541,24 +463,15 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
 def require_guarantee(event: Event, delta: float, rows: Rows = "sequential", *, h: float = PAPER_H) -> float:
     """Return the ε at `delta` of one such draw; refuse a draw for which no finite ε holds for all inputs.
 
-    Parameters
-    ----------
-    event : Event
-    delta : float
-    rows : {"sequential", "parallel"} or int
-    h : float
-        Adjacency where the event states none.
+    `h` is the adjacency where the event states none.
 
-    Examples
-    --------
     >>> from dp_ensemble_env.privacy import mechanism
     >>> require_guarantee(mechanism("dirichlet:k=50").event([[0.6, 0.4], [0.3, 0.7]]), 1e-6)
     Traceback (most recent call last):
     ValueError: this draw (k=50, floor=0) has no epsilon that holds for all inputs at delta=1e-06: without a floor no \
 bound holds for all inputs, so set a floor.
     """
-    ledger = PrivacyLedger(rows=rows, h=h)
-    epsilon = ledger.record(event).spent(delta)
+    epsilon = PrivacyLedger(rows=rows, h=h).record(event).spent(delta)
     if not math.isfinite(epsilon):
         raise ValueError(
             f"this draw ({event.headline or event.type}) has no epsilon that holds for all inputs at delta={delta:g}: "
@@ -573,14 +486,6 @@ def _declared_by(terms: Mapping[str, Any]) -> list[str]:
     if model is not None:
         names += [*model.public_fields, *(name for name in FIELDS_DECLARED if getattr(model, name) is not None)]
     return names
-
-
-# ------------------------------------------------------------------ checks
-def check_rows(rows: Any) -> Rows:
-    """Check how rows compose: "sequential", "parallel", or the number of rows that one unit touches."""
-    if isinstance(rows, str):
-        return check_choice(rows, "rows", ("sequential", "parallel"))
-    return check_count(rows, "rows")
 
 
 def check_budget(budget: Any) -> tuple[float, float] | None:

@@ -100,8 +100,7 @@ class Release:
     @cached_property
     def digest(self) -> str:
         """What a ledger knows the release by: a hash of its numbers and of its event."""
-        header, flat, values = self._content()
-        return _digest(header, flat, values)
+        return _digest(*self._content())
 
     def __repr__(self) -> str:
         shape = "x".join(map(str, self.log_matrix.shape))
@@ -137,9 +136,8 @@ class Release:
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Release:
         """Read what `to_json` wrote."""
-        header = dict(content)
-        flat = np.array(header.pop("support"), dtype=np.int64)
-        return cls._from_content(header, flat, np.array(header.pop("log_values"), dtype=np.float64))
+        header = {name: value for name, value in content.items() if name not in ("support", "log_values")}
+        return cls._from_content(header, np.array(content["support"], np.int64), np.array(content["log_values"], float))
 
     @classmethod
     def _from_content(cls, header: dict[str, Any], flat: NDArray[np.int64], values: NDArray[np.float64]) -> Release:

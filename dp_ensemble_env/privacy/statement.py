@@ -76,44 +76,22 @@ NOISE = {
 
 @dataclass(frozen=True)
 class PrivacyCard:
-    """What a ledger has on record, in the fields that privacy engineers ask for.
+    """What a ledger has on record, in the fields that privacy engineers ask for."""
 
-    Attributes
-    ----------
-    line : str
-        One line that says it all, to be printed beside results.
-    flavour : str
-        The definition of privacy.
-    unit, relation, contribution : tuple of str
-        Unit of protection, neighbouring relation on files, and bound on contributions.
-    epsilon, delta : float
-        The pair; ε is infinite where no guarantee holds for all inputs.
-    curve : tuple of (delta, epsilon)
-    model, accounting, implementation : str
-        Who is trusted, how draws are composed, and by which versions.
-    noise : tuple of str
-        Source of the noise.
-    releases : str
-        The draws and their settings.
-    declared : tuple of str
-        What was declared to be public.
-    assumptions, not_covered : tuple of str
-    """
-
-    line: str
-    flavour: str
-    unit: tuple[str, ...]
-    relation: tuple[str, ...]
-    contribution: tuple[str, ...]
-    epsilon: float
+    line: str  #: One line that says it all, to be printed beside results.
+    flavour: str  #: The definition of privacy.
+    unit: tuple[str, ...]  #: Units of protection.
+    relation: tuple[str, ...]  #: Neighbouring relations on files.
+    contribution: tuple[str, ...]  #: Bounds on contributions.
+    epsilon: float  #: Infinite where no guarantee holds for all inputs.
     delta: float
-    curve: tuple[tuple[float, float], ...]
-    model: str
-    accounting: str
-    implementation: str
-    noise: tuple[str, ...]
-    releases: str
-    declared: tuple[str, ...]
+    curve: tuple[tuple[float, float], ...]  #: Pairs of δ and ε.
+    model: str  #: Who is trusted.
+    accounting: str  #: How draws are composed.
+    implementation: str  #: By which versions.
+    noise: tuple[str, ...]  #: Sources of the noise.
+    releases: str  #: The draws and their settings.
+    declared: tuple[str, ...]  #: What was declared to be public.
     assumptions: tuple[str, ...]
     not_covered: tuple[str, ...] = NOT_COVERED
 
@@ -123,15 +101,16 @@ class PrivacyCard:
         delta = check_delta((ledger.budget[1] if ledger.budget else DEFAULT_DELTA) if delta is None else delta)
         charges = ledger.charges
         draws = [charge for charge in charges if charge.draws]
+        epsilon = ledger.get_epsilon(delta, rows)
         settings, terms = _claims(draws, charges, rows)
         relations = list(dict.fromkeys(charge.relation for charge in draws if charge.relation is not None))
         return cls(
-            line=_line(ledger, delta, rows, settings, terms),
+            line=_line(ledger, epsilon, delta, settings, terms),
             flavour=DEFINITION,
             unit=tuple(dict.fromkeys(UNITS[one] for one in relations)),
             relation=tuple(one.name for one in relations),
             contribution=tuple(BOUNDS[one] for one in relations),
-            epsilon=ledger.get_epsilon(delta, rows),
+            epsilon=epsilon,
             delta=delta,
             curve=tuple((at, ledger.get_epsilon(at, rows)) for at in sorted({*CURVE, delta}, reverse=True)),
             model=MODEL,
@@ -148,8 +127,8 @@ class PrivacyCard:
 
     def to_json(self) -> dict[str, Any]:
         """Return the card as plain values; an infinite ε is the text ``"infinity"``, as JSON has no infinity."""
-        plain: dict[str, Any] = json.loads(json.dumps(asdict(self)).replace("Infinity", '"infinity"'))
-        return plain
+        curve = [(delta, _plain(epsilon)) for delta, epsilon in self.curve]
+        return {**asdict(self), "epsilon": _plain(self.epsilon), "curve": curve}
 
     def entries(self) -> list[tuple[str, str]]:
         """Return the fields by their names, each as one text."""
@@ -200,6 +179,10 @@ def _entry(name: str, value: Any) -> str:
     return f"- **{name}**:" + "".join(f"\n  - {one}" for one in value)
 
 
+def _plain(epsilon: float) -> float | str:
+    return epsilon if math.isfinite(epsilon) else "infinity"
+
+
 def _number(epsilon: float) -> str:
     return f"{epsilon:.4g}" if math.isfinite(epsilon) else "infinity (no guarantee)"
 
@@ -221,14 +204,13 @@ def _accounting(rows: str | int) -> str:
     return f"{how} and Rényi bounds, exact where a closed form is known; {each}"
 
 
-def _line(ledger: PrivacyLedger, delta: float, rows: str | int, settings: str, terms: list[str]) -> str:
+def _line(ledger: PrivacyLedger, epsilon: float, delta: float, settings: str, terms: list[str]) -> str:
     """Return the privacy line of a ledger."""
     charges = ledger.charges
     draws = [charge for charge in charges if charge.draws]
     disclosed = any(isinstance(charge, Disclosure) for charge in charges)
     if not draws:
         return f"Privacy: none; {ONLY_TRUTH}." if disclosed else "Privacy: nothing was released, nothing is spent."
-    epsilon = ledger.get_epsilon(delta, rows)
     if math.isfinite(epsilon):
         parts = [f"Privacy: ({epsilon:.4g}, {delta:g})-{DEFINITION} for {settings}"]
     else:
@@ -238,8 +220,7 @@ def _line(ledger: PrivacyLedger, delta: float, rows: str | int, settings: str, t
     parts += terms
     parts += [f"declared public (believed, not checked): {', '.join(ledger.declared)}"] if ledger.declared else []
     if ledger.budget is not None:
-        left = max(0.0, ledger.budget[0] - ledger.get_epsilon(ledger.budget[1]))
-        parts.append(f"budget ({ledger.budget[0]:g}, {ledger.budget[1]:g}), {left:.4g} left")
+        parts.append(f"budget ({ledger.budget[0]:g}, {ledger.budget[1]:g}), {ledger.remaining():.4g} left")
     return "; ".join(parts) + "."
 
 
@@ -270,16 +251,10 @@ def _claims(draws: list[Event], charges: dict[Event, int], rows: str | int) -> t
 def release_guarantee(
     k: float, h: float, omega: float, delta: float, rows: int = 1, *, entries: Entries = "two"
 ) -> str:
-    """Say what one Dirichlet release of `rows` rows would guarantee.
+    """Say what one Dirichlet release would guarantee whose input has the least entry `omega`.
 
-    Parameters
-    ----------
-    k, h, omega, delta : float
-        Concentration, adjacency and least entry of the mechanism's input, and δ.
-    rows : int, default 1
-        Rows that one unit's data touch; they compose (E10).
-    entries : {"two", "any"}
-        Two entries, as in Definition 1, or any number (then by the Rényi bound).
+    One unit's data touch `rows` rows, which compose (E10). Adjacent rows differ in two entries, as in Definition 1, or
+    in any number (then by the Rényi bound).
     """
     check_row_settings(k, h, omega)
     rows = check_count(rows, "rows")

@@ -6,8 +6,7 @@ import json
 
 import pytest
 
-from dp_ensemble_env.privacy import journal
-from dp_ensemble_env.privacy.journal import START, Position, append, begin, is_new, locked, read
+from dp_ensemble_env.privacy.journal import START, Position, append, begin, is_new, locked, read, write_head
 
 
 @pytest.fixture
@@ -18,29 +17,32 @@ def written(tmp_path):
     return path, two, append(path, {"c": 3}, two)
 
 
-def head_of(path):
-    return json.loads(path.with_name(path.name + ".head").read_text())
+def entries_of_head(path):
+    return json.loads(path.with_name(path.name + ".head").read_text())["entries"]
 
 
 def test_what_follows_a_position(written):
     path, two, three = written
     assert (START, two.entries, three.entries) == (Position(0, 0, ""), 2, 3)
-    assert three.offset == path.stat().st_size and head_of(path)["entries"] == 3
+    assert three.offset == path.stat().st_size and entries_of_head(path) == 3
     assert read(path, START) == ([{"a": 1}, {"b": 2}, {"c": 3}], three)
     assert read(path, two) == ([{"c": 3}], three) and read(path, three) == ([], three)
     assert not is_new(path)
 
 
-def test_a_head_that_lags_behind_is_brought_up(written):
+@pytest.mark.parametrize("since", [0, 2, 3])
+def test_a_head_that_lags_behind_is_brought_up_and_one_that_disagrees_refused(written, since):
     path, two, three = written
-    journal._write_head(path, journal._Head(2, two.chain))
-    assert read(path, START)[1] == three and head_of(path)["entries"] == 3
-    journal._write_head(path, journal._Head(4, three.chain))
-    with pytest.raises(ValueError, match="ends after 3 lines, but its head counts 4"):
-        read(path, START)
-    journal._write_head(path, journal._Head(3, two.chain))
-    with pytest.raises(ValueError, match="entry 3 of the ledger .* is not the one"):
-        read(path, START)
+    position = {0: START, 2: two, 3: three}[since]
+    write_head(path, two)
+    assert read(path, position)[1] == three and entries_of_head(path) == 3
+    for head, words in (
+        (Position(0, 4, three.chain), "ends after 3 lines, but its head counts 4"),
+        (Position(0, 3, two.chain), "entry 3 of the ledger .* is not the one"),
+    ):
+        write_head(path, head)
+        with pytest.raises(ValueError, match=words):
+            read(path, position)
 
 
 def test_a_file_that_is_gone_had_paid_for_something_or_not(written):
@@ -48,10 +50,10 @@ def test_a_file_that_is_gone_had_paid_for_something_or_not(written):
     path.unlink()
     with pytest.raises(ValueError, match="is gone, but its head counts 3 lines"):
         is_new(path)
-    journal._write_head(path, journal._Head(2, two.chain))
+    write_head(path, two)
     with pytest.raises(ValueError, match="is gone, but its head counts 2 lines"):
         is_new(path)
-    journal._write_head(path, journal._Head(1, ""))
+    write_head(path, Position(0, 1, ""))
     assert is_new(path)
 
 

@@ -148,8 +148,8 @@ GENERAL = {
 }
 
 
-def _rows(rng, *shape, zeros=0.0):
-    """Random stochastic stochastic_rows, some of whose entries are zero."""
+def stochastic_rows(rng, *shape, zeros=0.0):
+    """Random stochastic rows, some of whose entries are zero."""
     weights = rng.dirichlet(np.ones(shape[-1]), shape[:-1]) * (rng.random(shape[-2:]) >= zeros)
     weights[..., 0] += 0.05
     return weights / weights.sum(axis=-1, keepdims=True)
@@ -160,14 +160,14 @@ def nature_model(seed=0, n=4, m=3, c=2, horizon=3, varying=True, contexts=True, 
     rng = np.random.default_rng(seed)
     m = m if nature else n
     lead = ((horizon, c) if varying else (1, c)) if contexts else ((horizon,) if varying else ())
-    moves = _rows(rng, *((horizon,) if varying else ()), c, c)
+    moves = stochastic_rows(rng, *((horizon,) if varying else ()), c, c)
     fields = {
-        "default": _rows(rng, *lead, n, m, zeros=0.3),
+        "default": stochastic_rows(rng, *lead, n, m, zeros=0.3),
         "power_kw": rng.uniform(0, 5, n),
         "utility": rng.normal(0, 3, (horizon + 1, c, n) if contexts else (horizon + 1, n)),
         "discomfort_penalty": 1.7,
         "initial": rng.dirichlet(np.ones(n)),
-        "nature": _rows(rng, *lead, m, n, zeros=0.3) if nature else None,
+        "nature": stochastic_rows(rng, *lead, m, n, zeros=0.3) if nature else None,
         "context": Context(moves, start=rng.dirichlet(np.ones(c))) if contexts else None,
     }
     return EnsembleModel(**{**fields, **changes})

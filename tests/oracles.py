@@ -8,6 +8,7 @@ import numpy as np
 from scipy.special import rel_entr
 
 from dp_ensemble_env.context import Context
+from dp_ensemble_env.control.lsmdp import solve
 from dp_ensemble_env.coupling import Coupling
 from dp_ensemble_env.envs.actions import action_scale
 from dp_ensemble_env.envs.signals import signals_basis, signals_of
@@ -85,6 +86,67 @@ def policy_of(model: EnsembleModel, mode: str, action: Any, t: int, w: int = 0) 
 def divergences(policy: np.ndarray, default: np.ndarray) -> np.ndarray:
     """Nats of each row."""
     return rel_entr(policy, default).sum(axis=-1)
+
+
+# ------------------------------------------------------------------ optima and draws of control problems
+def flows_optimum(model: EnsembleModel) -> float:
+    """The best expected return as a convex program in flows, the chance to be somewhere and to decide something."""
+    import cvxpy as cp
+
+    behaviour, nature, moves, utility = model.tables()
+    (_, c, n, m), coupling = behaviour.shape, model.coupling
+    chance = np.ones(1) if model.context is None else model.context.start
+    here = [cp.Constant(p * model.initial) for p in chance]
+    gain, constraints = 0, []
+    for t in range(model.horizon):
+        reached = [np.zeros(n)] * c
+        for w in np.flatnonzero(chance):
+            flow = cp.Variable((n, m), nonneg=True)
+            usual = cp.multiply(cp.reshape(here[w], (n, 1), order="C") @ np.ones((1, m)), behaviour[t, w])
+            able = behaviour[t, w] > 0
+            constraints += [cp.sum(flow, axis=1) == here[w], *([flow[~able] == 0] if (~able).any() else [])]
+            gain -= model.discomfort_penalty * cp.sum(cp.rel_entr(flow[able], usual[able]))
+            reached[w] = cp.sum(flow, axis=0) @ nature[t, w]
+        here = [sum(moves[t, w, v] * reached[w] for w in range(c)) for v in range(c)]
+        chance = chance @ moves[t]
+        gain += sum(here[v] @ utility[t + 1, v] for v in range(c))
+        if coupling is None or coupling.weight[t + 1] == 0:
+            continue
+        level, weight = coupling.level[t + 1], coupling.weight[t + 1]
+        for v in np.flatnonzero(chance):
+            power = here[v] @ model.power_kw / chance[v]
+            if np.isinf(weight):
+                constraints.append(power <= level)
+            else:
+                miss = cp.square(power - level) if coupling.kind == "tracking" else cp.pos(power - level)
+                gain -= chance[v] * weight * miss
+    return float(cp.Problem(cp.Maximize(gain), constraints).solve(solver=cp.CLARABEL))
+
+
+def private_policies(model: EnsembleModel, k: float, samples: int, rng: np.random.Generator) -> np.ndarray:
+    """The optimal policy of every private copy of a plain model, drawn by NumPy row by row: (samples, T, n, n)."""
+    found = []
+    for _ in range(samples):
+        private = np.zeros_like(model.default)
+        for row in np.ndindex(model.default.shape[:-1]):
+            on = model.default[row] > 0
+            private[(*row, on)] = rng.dirichlet(k * model.default[row][on])
+        with np.errstate(divide="ignore"):
+            found.append(solve(np.log(private), model.utility, model.discomfort_penalty).policy)
+    return np.stack(found)
+
+
+FREE = np.array([[0.5, 0.3, 0.2], [0.25, 0.25, 0.5], [0.1, 0.1, 0.8]])
+UTILITY = np.array([[0.0, -1.0, -3.0], [0.0, -2.0, -0.4], [0.5, -1.0, -2.0]])
+_CERTAIN = np.array([[0.0, 1.0, 0.0], [0.0, 0.4, 0.6], [1.0, 0.0, 0.0]])  # one row of two successors
+#: Some transitions are impossible at one of two times only.
+BOTH_WAYS = [EnsembleModel(np.stack(two), [0, 1, 2], UTILITY, 1.5) for two in ((FREE, _CERTAIN), (_CERTAIN, FREE))]
+
+
+def one_row(p: Any, log_z: Any) -> EnsembleModel:
+    """One-step problem whose every row is `p` and whose desirability ahead is `log_z`."""
+    rows, utility = np.tile(p, (len(p), 1)), np.stack([np.zeros(len(p)), np.asarray(log_z, float)])
+    return EnsembleModel(rows, np.arange(len(p)) + 1.0, utility, 1.0)
 
 
 # ------------------------------------------------------------------ the random streams

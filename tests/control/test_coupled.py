@@ -4,33 +4,22 @@ from __future__ import annotations
 
 import itertools
 
-import cvxpy as cp
 import numpy as np
 import pytest
+from helpers import stochastic_rows as rows
+from oracles import flows_optimum
 from scipy.special import rel_entr
 
 from dp_ensemble_env.context import Context
 from dp_ensemble_env.control.coupled import _Dual, solve_coupled
-from dp_ensemble_env.control.kernel import world
-from dp_ensemble_env.control.lsmdp import occupancy, solve
-from dp_ensemble_env.control.policies import (
-    solve_standard,
-    tilted_policy,
-)
-from dp_ensemble_env.control.returns import ExactReturn, optimal_tilts, policy_return
+from dp_ensemble_env.control.policies import solve_standard, tilted_policy
+from dp_ensemble_env.control.returns import ExactReturn, optimal_tilts, policy_return, shares
 from dp_ensemble_env.coupling import Coupling
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.reporting.score import event_outcome, start_values
-from dp_ensemble_env.scenarios import make
 from dp_ensemble_env.scenarios.campus import campus_event
 
 HORIZON = 4
-
-
-def rows(rng, *shape, zeros=0.3):
-    weights = rng.dirichlet(np.ones(shape[-1]), shape[:-1]) * (rng.random(shape[-2:]) >= zeros)
-    weights[..., 0] += 0.05
-    return weights / weights.sum(axis=-1, keepdims=True)
 
 
 def coupled_model(coupling, *, seed=0, n=4, m=3, nature=True, varying=True, **changes):
@@ -38,8 +27,8 @@ def coupled_model(coupling, *, seed=0, n=4, m=3, nature=True, varying=True, **ch
     rng = np.random.default_rng(seed)
     lead = (HORIZON,) if varying else ()
     fields = {
-        "default": rows(rng, *lead, n, m if nature else n),
-        "nature": rows(rng, *lead, m, n) if nature else None,
+        "default": rows(rng, *lead, n, m if nature else n, zeros=0.3),
+        "nature": rows(rng, *lead, m, n, zeros=0.3) if nature else None,
         "power_kw": rng.uniform(0, 5, n),
         "utility": rng.normal(0, 2, (HORIZON + 1, n)),
         "discomfort_penalty": 1.3,
@@ -51,7 +40,7 @@ def coupled_model(coupling, *, seed=0, n=4, m=3, nature=True, varying=True, **ch
 
 
 def power_of(model, policy):
-    return occupancy(policy, model.initial, **world(model)) @ model.power_kw
+    return shares(model, policy) @ model.power_kw
 
 
 def free_power(**settings):
@@ -70,30 +59,6 @@ def couplings(**settings):
         "limit, finite": Coupling.limit(limit, [9.0, 0.4, 1.0, 0.2, 3.0]),
         "limit, hard": Coupling.limit(np.where(np.arange(5) == 2, np.inf, limit)),
     }
-
-
-def flows_optimum(model):
-    """The primal problem in flows, by a conic solver."""
-    behaviour, nature = (table[:, 0] for table in model.tables()[:2])
-    horizon, n, m = behaviour.shape
-    coupling, here, gain, constraints = model.coupling, cp.Constant(model.initial), 0, []
-    for t in range(horizon):
-        flow = cp.Variable((n, m), nonneg=True)
-        usual = cp.multiply(cp.reshape(here, (n, 1), order="C") @ np.ones((1, m)), behaviour[t])
-        able = behaviour[t] > 0
-        constraints += [cp.sum(flow, axis=1) == here]
-        constraints += [flow[~able] == 0] if (~able).any() else []
-        gain -= model.discomfort_penalty * cp.sum(cp.rel_entr(flow[able], usual[able]))
-        here = cp.sum(flow, axis=0) @ nature[t]
-        gain += here @ model.utility[t + 1]
-        x, level, weight = here @ model.power_kw, coupling.level[t + 1], coupling.weight[t + 1]
-        if coupling.kind == "tracking":
-            gain -= weight * cp.square(x - level)
-        elif np.isinf(weight):
-            constraints += [x <= level]
-        elif weight > 0:
-            gain -= weight * cp.pos(x - level)
-    return cp.Problem(cp.Maximize(gain), constraints).solve(solver=cp.CLARABEL)
 
 
 @pytest.mark.parametrize("settings", [{}, {"nature": False}, {"varying": False, "seed": 4}], ids=str)
@@ -124,11 +89,9 @@ def test_shadow_prices_are_derivatives_of_the_optimum(kind):
     for t in np.flatnonzero(np.isfinite(coupling.level[1:])) + 1:
         values = []
         for sign in (-1, 1):
-            level = coupling.level.copy()
-            level[t] += sign * step
-            values.append(
-                solve_coupled(model.override(coupling=Coupling(coupling.kind, level, coupling.weight))).primal
-            )
+            level = coupling.level + sign * step * (np.arange(HORIZON + 1) == t)
+            moved = model.override(coupling=Coupling(coupling.kind, level, coupling.weight))
+            values.append(solve_coupled(moved).primal)
         assert (values[1] - values[0]) / (2 * step) == pytest.approx(price[t - 1], rel=1e-5, abs=1e-6)
     assert np.abs(price).max() > 0.1
     low, high = coupling.bounds(slice(1, None))
@@ -142,7 +105,7 @@ def test_what_another_policy_loses_is_divergence_plus_the_excess_of_its_power(ki
     rng = np.random.default_rng(5)
     for scale in (0.0, 0.3, 2.0):
         policy = tilted_policy(model, scale * rng.normal(size=(HORIZON, model.n_decisions)))
-        rho = occupancy(policy, model.initial, **world(model))
+        rho = shares(model, policy)
         x = rho @ model.power_kw
         divergence = (rho[:-1] * rel_entr(policy, best.policy).sum(axis=-1)).sum()
         excess = model.coupling.excess(slice(1, None), best.shadow_price, x[1:])
@@ -224,10 +187,10 @@ def tree_model(coupling, seed=0, n=3, **changes):
     """Loads under a context that branches twice: seven nodes, the last four of which stay."""
     rng = np.random.default_rng(seed)
     moves = np.eye(7)
-    moves[0], moves[1], moves[2] = np.eye(7)[[1, 2]].mean(axis=0), [0, 0, 0, 0.2, 0.8, 0, 0], [0, 0, 0, 0, 0, 0.6, 0.4]
+    moves[:3] = [0, 0.5, 0.5, 0, 0, 0, 0], [0, 0, 0, 0.2, 0.8, 0, 0], [0, 0, 0, 0, 0, 0.6, 0.4]
     fields = {
-        "default": rows(rng, HORIZON, 7, n, n),
-        "nature": rows(rng, HORIZON, 7, n, n),
+        "default": rows(rng, HORIZON, 7, n, n, zeros=0.3),
+        "nature": rows(rng, HORIZON, 7, n, n, zeros=0.3),
         "power_kw": rng.uniform(0, 5, n),
         "utility": rng.normal(0, 2, (HORIZON + 1, 7, n)),
         "discomfort_penalty": 1.3,
@@ -245,48 +208,12 @@ TREE = {
 }
 
 
-def branches(model):
-    """Every path of contexts (T + 1) that can be, with its chance."""
-    for path in itertools.product(range(7), repeat=model.horizon + 1):
-        chance = model.context.start[path[0]] * np.prod(
-            [model.context.transition[a, b] for a, b in itertools.pairwise(path)]
-        )
-        if chance > 0:
-            yield path, chance
-
-
-def tree_flows_optimum(model):
-    """The primal problem in flows, node by node, by a conic solver."""
-    behaviour, nature, _, utility = model.tables()
-    coupling, n = model.coupling, model.n_states
-    here, gain, constraints = {(0,): cp.Constant(model.initial)}, 0, []
-    chances = {(0,): 1.0}
-    for t in range(model.horizon):
-        after, likely = {}, {}
-        for path, spread in here.items():
-            w = path[-1]
-            flow = cp.Variable((n, n), nonneg=True)
-            usual = cp.multiply(cp.reshape(spread, (n, 1), order="C") @ np.ones((1, n)), behaviour[t, w])
-            able = behaviour[t, w] > 0
-            constraints += [cp.sum(flow, axis=1) == spread, *([flow[~able] == 0] if (~able).any() else [])]
-            gain -= chances[path] * model.discomfort_penalty * cp.sum(cp.rel_entr(flow[able], usual[able]))
-            led = cp.sum(flow, axis=0) @ nature[t, w]
-            for v in np.flatnonzero(model.context.transition[w]):
-                after[*path, v], likely[*path, v] = led, chances[path] * model.context.transition[w, v]
-        for path, spread in after.items():
-            x, level, weight = spread @ model.power_kw, coupling.level[t + 1], coupling.weight[t + 1]
-            cost = cp.square(x - level) if coupling.kind == "tracking" else cp.pos(x - level)
-            gain += likely[path] * (spread @ utility[t + 1, path[-1]] - weight * cost)
-        here, chances = after, likely
-    return cp.Problem(cp.Maximize(gain), constraints).solve(solver=cp.CLARABEL)
-
-
 @pytest.mark.parametrize("kind", TREE)
 def test_the_dual_on_a_tree_finds_the_optimum_of_the_flows(kind):
     model = tree_model(TREE[kind])
     solution = solve_coupled(model)
     assert solution.shadow_price.shape == (HORIZON, 7) and np.abs(solution.shadow_price).max() > 0.1
-    assert solution.primal == pytest.approx(tree_flows_optimum(model), abs=2e-5)
+    assert solution.primal == pytest.approx(flows_optimum(model), abs=2e-5)
     assert 0 <= solution.gap <= 1e-10
     assert policy_return(model, solution.policy) == pytest.approx(solution.primal, abs=1e-11)
     assert ExactReturn(model)(optimal_tilts(model)) == pytest.approx(solution.primal, abs=1e-10)
@@ -301,7 +228,10 @@ def test_returns_on_a_tree_are_those_of_all_its_paths(kind):
     policy = tilted_policy(model, tilts)
     _, nature, _, utility = model.tables()
     total = 0.0
-    for path, chance in branches(model):
+    for path in itertools.product(range(7), repeat=HORIZON + 1):
+        chance = model.context.start[path[0]] * model.context.transition[path[:-1], path[1:]].prod()
+        if chance == 0:
+            continue
         rho, earned = model.initial, 0.0
         for t in range(HORIZON):
             here = policy[t, path[t]]
@@ -328,43 +258,9 @@ def test_one_context_is_none():
     np.testing.assert_allclose(one.shadow_price[:, 0], alone.shadow_price, atol=1e-6)
 
 
-def test_separate_leaves_are_separate_problems():
-    """Two contexts that never meet: the optimum is the mean of two, and each has its own shadow prices."""
-    ends = [coupled_model(couplings()["tracking"], seed=seed) for seed in (0, 1)]
-    ends[1] = ends[1].override(power_kw=ends[0].power_kw, initial=ends[0].initial)
-    stacked = {
-        name: np.stack([getattr(end, name) for end in ends], axis=1) for name in ("default", "nature", "utility")
-    }
-    both = ends[0].override(**stacked, context=Context(np.eye(2), start=[0.3, 0.7]))
-    solution, apart = solve_coupled(both), [solve_coupled(end) for end in ends]
-    assert solution.primal == pytest.approx(0.3 * apart[0].primal + 0.7 * apart[1].primal, abs=1e-9)
-    for w in range(2):
-        np.testing.assert_allclose(solution.shadow_price[:, w], apart[w].shadow_price, atol=1e-6)
-
-
 def test_a_cap_that_one_branch_cannot_keep_is_named():
     model = tree_model(None)
     level = np.full(HORIZON + 1, np.inf)
     level[3] = model.power_kw.min() - 0.5
     with pytest.raises(ValueError, match=r"at time 3 in the context 'context [3-6]'"):
         solve_coupled(model.override(coupling=Coupling.limit(level)))
-
-
-def test_mirror_descent_of_mean_field_control_reaches_the_certified_optimum_of_tracking():
-    """Linearise objective and discomfort at the last policy, and stay near it by a KL divergence of the paths."""
-    model, rate = make("tracking"), 0.015
-    with np.errstate(divide="ignore"):
-        logs = usual = np.broadcast_to(np.log(model.default), (model.horizon, *model.default.shape))
-    able = np.isfinite(usual)
-    mix = rate * model.discomfort_penalty
-    for _ in range(800):
-        power = power_of(model, np.exp(logs))
-        slope = 2.0 * model.coupling.weight * (power - model.coupling.level)
-        kernel = np.where(able, (1.0 - mix) * np.where(able, logs, 0.0) + mix * np.where(able, usual, 0.0), -np.inf)
-        policy = solve(kernel, model.utility - slope[:, None] * model.power_kw, 1.0 / rate).policy
-        with np.errstate(divide="ignore"):
-            logs = np.log(policy)
-    optimum = solve_coupled(model)
-    assert optimum.gap < 1e-9
-    assert policy_return(model, policy) == pytest.approx(optimum.primal, abs=1e-6)
-    np.testing.assert_allclose(power_of(model, policy), optimum.power_kw, atol=1e-4)

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from helpers import nature_model, random_model
 from numpy.testing import assert_allclose, assert_array_equal
+from oracles import BOTH_WAYS, one_row, private_policies
 from scipy.special import digamma
 
+from dp_ensemble_env import scenarios
 from dp_ensemble_env.control.kernel import default_kernel
-from dp_ensemble_env.control.lsmdp import solve
 from dp_ensemble_env.control.policies import (
     POLICIES,
     as_tilt,
@@ -21,6 +22,7 @@ from dp_ensemble_env.control.policies import (
     expansion_values,
     solve_policy,
     solve_standard,
+    solve_with,
     standard_policy,
     taylor_kernel,
     taylor_policy,
@@ -28,18 +30,6 @@ from dp_ensemble_env.control.policies import (
 )
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.reporting.score import event_outcome
-
-
-def one_row(p, log_z, copies=None):
-    """One-step problem whose every row is `p` and whose desirability ahead is `log_z`."""
-    p = np.asarray(p, dtype=float)
-    return EnsembleModel(
-        default=np.tile(p, (p.size, 1)),
-        power_kw=np.arange(p.size) + 1.0,
-        utility=np.stack([np.zeros(p.size), np.asarray(log_z, dtype=float)]),
-        discomfort_penalty=1.0,
-    )
-
 
 EXAMPLE = one_row([0.2, 0.6, 0.2], np.log([1.0, 0.2, 0.04]))
 
@@ -55,14 +45,6 @@ def test_kernels_by_their_formulas(k):
     assert_allclose(noise[b, a], digamma(k * p[b, a]) - digamma(k), rtol=1e-12)
     # digamma <= Taylor <= log P, as Jensen and the expansion's remainder have it
     assert (noise[b, a] <= taylor[b, a] + 1e-12).all() and (taylor[b, a] <= np.log(p[b, a]) + 1e-12).all()
-
-
-def test_digamma_kernel_is_the_expected_logarithm():
-    p, k = np.array([0.1, 0.3, 0.6]), 7.0
-    draws = np.log(np.random.default_rng(0).dirichlet(k * p, size=200_000))
-    error = draws.std(axis=0) / np.sqrt(len(draws))
-    exact = digamma_kernel(one_row(p, np.zeros(3)), k).log_values[0, 0, :3]
-    assert (np.abs(draws.mean(axis=0) - exact) < 5.5 * error).all()
 
 
 @pytest.mark.parametrize("name", [name for name in POLICIES if name != "standard"])
@@ -111,29 +93,16 @@ def test_exact_average_against_monte_carlo(k):
 
 
 def test_expansion_error_is_of_second_order():
-    gaps = [
-        np.abs(average_policy(EXAMPLE, k, "expansion") - average_policy(EXAMPLE, k, "exact")).max() for k in (2e3, 8e3)
-    ]
+    ways = (([average_policy(EXAMPLE, k, how) for how in ("expansion", "exact")]) for k in (2e3, 8e3))
+    gaps = [np.abs(expansion - exact).max() for expansion, exact in ways]
     assert gaps[0] / gaps[1] == pytest.approx(16, rel=0.05)
-
-
-def naive_sampled(model, k, samples, rng):
-    """Draw, solve and average one matrix at a time, with NumPy's own Dirichlet."""
-    policies_ = []
-    for _ in range(samples):
-        private = np.zeros_like(model.default)
-        for index in np.ndindex(model.default.shape[:-1]):
-            on = model.default[index] > 0
-            private[(*index, on)] = rng.dirichlet(k * model.default[index][on])
-        with np.errstate(divide="ignore"):
-            policies_.append(solve(np.log(private), model.utility, model.discomfort_penalty).policy)
-    return np.mean(policies_, axis=0), np.std(policies_, axis=0) / np.sqrt(samples)
 
 
 @pytest.mark.parametrize("varying", [False, True])
 def test_sampled_average_agrees_with_a_naive_loop(varying):
     model = random_model(2, n=4, horizon=3, density=0.8, varying=varying)
-    naive, error = naive_sampled(model, 8.0, 4000, np.random.default_rng(0))
+    drawn = private_policies(model, 8.0, 4000, np.random.default_rng(0))
+    naive, error = drawn.mean(axis=0), drawn.std(axis=0) / np.sqrt(len(drawn))
     fast = average_policy(model, 8.0, "sampled", 40_000, 1)
     assert (np.abs(fast - naive) <= 5.5 * error * 1.1 + 1e-9).all()
     assert np.abs(fast - standard_policy(model)).max() > 20 * error.max()  # and it is not simply the standard one
@@ -152,16 +121,6 @@ def test_sampled_average_survives_an_extreme_spread():
     assert_allclose(policy.sum(axis=-1), 1.0, rtol=1e-12)
 
 
-def test_sampled_average_agrees_with_the_integral_where_z_is_known():
-    """With one step z is public, so the integral holds nothing fixed that moves."""
-    model = nature_model(8, horizon=1)
-    exact = solve_policy(model, "average-exact", 1.0)
-    draws = 4000
-    sampled = solve_policy(model, "average-sampled", 1.0, samples=draws, rng=1)
-    assert np.abs(sampled - exact).max() < 4 * 0.5 / np.sqrt(draws)
-    assert np.abs(standard_policy(model) - exact).max() > 0.05
-
-
 def test_the_expansion_names_a_negative_probability_that_is_there():
     model = random_model(5, n=5, horizon=4, density=0.7)
     solution, k = solve_standard(model), 0.5
@@ -177,23 +136,6 @@ def test_the_expansion_names_a_negative_probability_that_is_there():
 # ------------------------------------------------------------------ zeros, tiny and enormous k
 
 
-FREE = np.array([[0.5, 0.3, 0.2], [0.25, 0.25, 0.5], [0.1, 0.1, 0.8]])
-
-
-CERTAIN = np.array([[0.0, 1.0, 0.0], [0.0, 0.4, 0.6], [1.0, 0.0, 0.0]])  # one row of two successors
-
-
-UTILITY = np.array([[0.0, -1.0, -3.0], [0.0, -2.0, -0.4], [0.5, -1.0, -2.0]])
-
-
-def varying(*matrices, utility=UTILITY):
-    """A problem of as many steps as matrices, some of whose transitions are impossible at some times only."""
-    return EnsembleModel(np.stack(matrices), [0, 1, 2], utility[: len(matrices) + 1], 1.5)
-
-
-BOTH_WAYS = [varying(FREE, CERTAIN), varying(CERTAIN, FREE)]
-
-
 @pytest.mark.parametrize("model", BOTH_WAYS)
 @pytest.mark.parametrize("name", ["taylor", "digamma", "average-sampled", "average-expansion", "average-exact"])
 def test_zeros_of_some_times_stay_zeros_and_the_rest_is_a_policy(model, name):
@@ -206,10 +148,7 @@ def test_zeros_of_some_times_stay_zeros_and_the_rest_is_a_policy(model, name):
     assert not np.isnan(taylor_kernel(model, np.inf).log_values).any()
 
 
-TINY = [1e-290, 5e-324]
-
-
-@pytest.mark.parametrize("k", TINY)
+@pytest.mark.parametrize("k", [1e-290, 5e-324])
 @pytest.mark.parametrize("name", ["taylor", "digamma", "average-sampled", "average-exact"])
 def test_tiny_k_gives_policies(k, name, campus):
     more = {"samples": 64, "rng": 0} if name == "average-sampled" else {}
@@ -227,14 +166,8 @@ ROW, LOG_Z = np.array([0.8224, 0.0222, 0.1555]), np.array([0.9854, 0.0, 2.2244])
 
 @pytest.mark.parametrize(
     ("name", "k", "published"),
-    [
-        ("taylor", 50.0, 0.0493),
-        ("taylor", 200.0, 0.0482),
-        ("digamma", 50.0, 0.0494),
-        ("digamma", 200.0, 0.0482),
-        ("average-expansion", 50.0, 0.0479),
-        ("average-expansion", 200.0, 0.0476),
-    ],
+    [("taylor", 50.0, 0.0493), ("taylor", 200.0, 0.0482), ("digamma", 50.0, 0.0494), ("digamma", 200.0, 0.0482)]
+    + [("average-expansion", 50.0, 0.0479), ("average-expansion", 200.0, 0.0476)],
 )
 def test_published_distances_between_policies_of_adjacent_rows(name, k, published):
     row = ROW / ROW.sum()
@@ -258,16 +191,15 @@ def test_tilted_rows_by_their_definition():
 
 def test_what_no_tilt_can_be_read_from_is_refused():
     model = random_model(5, density=1.0)
-    with pytest.raises(ValueError, match="pass the Solution of the plan"):
-        as_tilt(taylor_policy(model, 5.0), model)
-    with pytest.raises(ValueError, match="pass the Solution of the plan"):
-        as_tilt(random_model(6, density=1.0, varying=True).default, model)
-    with pytest.raises(ValueError, match="policy of the model's steps"):
-        as_tilt(standard_policy(model)[1:], model)
-    with pytest.raises(ValueError, match="the plan's tilt"):
-        as_tilt(solve_standard(random_model(5, n=4)), model)
-    with pytest.raises(ValueError, match="sums to"):
-        as_tilt(np.ones((6, 6)), model)
+    for plan, words in (
+        (taylor_policy(model, 5.0), "pass the Solution of the plan"),
+        (random_model(6, density=1.0, varying=True).default, "pass the Solution of the plan"),
+        (standard_policy(model)[1:], "policy of the model's steps"),
+        (solve_standard(random_model(5, n=4)), "the plan's tilt"),
+        (np.ones((6, 6)), "sums to"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            as_tilt(plan, model)
 
 
 def test_a_plan_made_elsewhere_is_deployed_as_a_tilt():
@@ -294,9 +226,23 @@ def test_bad_k_is_refused(campus, name, k):
 def test_unknown_names_are_refused_with_a_guess(campus):
     with pytest.raises(ValueError, match="unknown policy 'digama'.*did you mean 'digamma'"):
         solve_policy(campus, "digama", 5.0)
-    with pytest.raises(ValueError, match="unknown method 'sample'.*did you mean 'sampled'"):
-        average_policy(campus, 5.0, "sample")
-    with pytest.raises(ValueError, match="samples"):
-        average_policy(campus, 5.0, "sampled", 0)
-    with pytest.raises(ValueError, match="rng"):
-        average_policy(campus, 5.0, "sampled", 5, "seed")
+    for wrong, words in (
+        (("sample",), "unknown method 'sample'.*did you mean 'sampled'"), (("sampled", 0), "samples"),
+        (("sampled", 5, "seed"), "rng"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=words):
+            average_policy(campus, 5.0, *wrong)
+
+
+@pytest.mark.parametrize("kernel", [taylor_kernel, digamma_kernel])
+def test_a_coupled_plan_with_noise_keeps_the_shadow_prices_of_every_context(kernel):
+    """Its utility is the same in all contexts; the prices are not."""
+    model = scenarios.make("depot")
+    price = solve_standard(model).shadow_price
+    charged = np.repeat(model.utility[:, None], model.n_contexts, axis=1)
+    charged[1:] -= price[..., None] * model.power_kw
+    assert_allclose(
+        solve_with(model, kernel(model, 50.0)).policy,
+        solve_with(model.override(coupling=None, utility=charged), kernel(model, 50.0)).policy,
+        rtol=1e-12,
+    )

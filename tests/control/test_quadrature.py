@@ -8,24 +8,11 @@ import mpmath
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from oracles import one_row
 
 from dp_ensemble_env.control.lsmdp import LogKernel
-from dp_ensemble_env.control.policies import (
-    average_policy,
-)
+from dp_ensemble_env.control.policies import average_policy
 from dp_ensemble_env.control.quadrature import average_exact
-from dp_ensemble_env.model import EnsembleModel
-
-
-def one_row(p, log_z, copies=None):
-    """One-step problem whose every row is `p` and whose desirability ahead is `log_z`."""
-    p = np.asarray(p, dtype=float)
-    return EnsembleModel(
-        default=np.tile(p, (p.size, 1)),
-        power_kw=np.arange(p.size) + 1.0,
-        utility=np.stack([np.zeros(p.size), np.asarray(log_z, dtype=float)]),
-        discomfort_penalty=1.0,
-    )
 
 
 @pytest.mark.parametrize("k", [0.02, 0.7, 5.0, 50.0, 3000.0])
@@ -48,14 +35,11 @@ def test_exact_average_against_mpmath(k, spread):
     assert_allclose(value, expected, atol=1e-10)
 
 
-def stochastic(rng, *shape):
-    return rng.dirichlet(np.ones(shape[-1]), shape[:-1])
-
-
 def test_the_average_of_contexts_and_times_uses_each_in_its_place():
     rng = np.random.default_rng(2)
     for contexts, times in itertools.product((1, 2), repeat=2):
-        default, tilt = stochastic(rng, contexts, times, 3, 3), rng.normal(size=(2, 2, 3))  # tilt: time, context
+        default = rng.dirichlet(np.ones(3), (contexts, times, 3))
+        tilt = rng.normal(size=(2, 2, 3))  # time, context
         found = average_exact(LogKernel.from_blocks(np.log(default), "default"), tilt, 4.0, contexts=True)
         for w, t in np.ndindex(2, 2):
             alone = LogKernel.from_dense(np.log(default[w % contexts, t % times]))

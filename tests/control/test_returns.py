@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from helpers import GENERAL, along_contexts, general_model
+from helpers import GENERAL, general_model
 from numpy.testing import assert_allclose
 
 from dp_ensemble_env.control.policies import tilted_policy
@@ -79,13 +79,6 @@ def test_every_way_gives_the_return_of_all_paths(context, coupling):
     tilts = rng.normal(size=(model.horizon, model.n_contexts, model.n_decisions))
     tilted = tilted_policy(model, tilts if context else tilts[:, 0]).reshape(policy.shape)
     assert ExactReturn(model)(tilts) == pytest.approx(enumerated(model, tilted), rel=1e-12)
-
-
-@pytest.mark.parametrize("kind", ["context", "both"])
-def test_the_return_of_a_tilt_is_that_of_every_path_of_contexts(kind):
-    model = GENERAL[kind]()
-    tilts = np.random.default_rng(0).normal(size=(model.horizon, model.n_contexts, model.n_decisions))
-    assert ExactReturn(model)(tilts) == pytest.approx(along_contexts(model, tilts), rel=1e-12)
 
 
 @pytest.mark.parametrize("kind", GENERAL)

@@ -14,13 +14,7 @@ from scipy.special import logsumexp, rel_entr
 from dp_ensemble_env.control import sampling
 from dp_ensemble_env.control.kernel import default_kernel
 from dp_ensemble_env.control.lsmdp import LogKernel, evaluate_policy, solve
-from dp_ensemble_env.control.policies import (
-    solve_standard,
-)
-
-
-def stochastic(rng, *shape):
-    return rng.dirichlet(np.ones(shape[-1]), shape[:-1])
+from dp_ensemble_env.control.policies import solve_standard
 
 
 @pytest.mark.parametrize("k", [0.6, 2.0, 2.5, 12.0])
@@ -93,7 +87,8 @@ def test_costs_of_samples_by_their_definition(varying):
 
 def test_kernels_are_drawn_row_by_row_from_their_dirichlet_law():
     rng, k, draws = np.random.default_rng(3), 2.5, 4000
-    default = np.stack([[[0.2, 0.8, 0.0], [0.5, 0.1, 0.4], [0.0, 0.0, 1.0]], stochastic(rng, 3, 3)])  # two times
+    first = [[0.2, 0.8, 0.0], [0.5, 0.1, 0.4], [0.0, 0.0, 1.0]]
+    default = np.stack([first, rng.dirichlet(np.ones(3), 3)])  # two times
     kernel = LogKernel.of_contexts(default)
     drawn = np.array([kernel.dense(sampling.draw_kernel(kernel, k, rng).linear)[0] for _ in range(draws)])
     assert_allclose(drawn.sum(axis=-1), 1.0, rtol=1e-12)

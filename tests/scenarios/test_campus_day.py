@@ -61,22 +61,6 @@ def test_behaviour_is_that_of_the_hour_which_has_ended(model):
     assert ((model.guess > 0) >= (model.default > 0)).all()  # the public guess rules out nothing that happens
 
 
-def test_activity_lasts_from_opening_to_closing_and_not_through_the_night(model):
-    """How well a building's power in one hour tells that in a later one: the correlation on an uncontrolled day."""
-    power, moves = np.array(model.axes[0].values, float), levels_of(model)
-
-    def memory(first, last):
-        start = np.linalg.multi_dot([model.initial.reshape(LEVELS, DEBTS).sum(axis=1), *moves[: first + 1]])
-        later = np.linalg.multi_dot(moves[first + 1 : last + 1])
-        joint = start[:, None] * later
-        early, late = joint.sum(axis=1), joint.sum(axis=0)
-        spread = [np.sqrt(w @ power**2 - (w @ power) ** 2) for w in (early, late)]
-        return (power @ joint @ power - (early @ power) * (late @ power)) / (spread[0] * spread[1])
-
-    assert memory(9, 17) > 0.5  # from 9:00 to 10:00 to the hour from 17:00 to 18:00
-    assert abs(memory(1, 8)) < 0.1 and abs(memory(5, 9)) < 0.1
-
-
 def test_uncontrolled_day_is_the_usual_one(model):
     """But for natural debts, about two percent, and the day's own eve, the campus draws what it usually draws."""
     power = (shares(model, model.default_policy) @ model.power_kw)[1:]

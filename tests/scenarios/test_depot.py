@@ -47,6 +47,13 @@ def test_news_is_shown_once_and_the_rest_is_silence():
     assert depot(shown="all").context.is_shown and not depot().context.is_shown and depot().shares_shown
 
 
+def test_the_optimum_is_certified_and_is_what_its_tilts_earn():
+    model = depot()
+    solution = solve_coupled(model)
+    assert 0 <= solution.gap < 1e-10
+    assert ExactReturn(model)(optimal_tilts(model)) == pytest.approx(solution.primal, abs=1e-10)
+
+
 def test_behaviour_by_hand():
     begin = np.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
     table = behaviour(begin, 0.9)
@@ -65,19 +72,3 @@ def test_what_was_bought_is_what_textbook_vans_draw():
     # Full batteries only count at the end, by the half hours that are missing.
     assert not model.utility[:-1].any()
     assert_allclose(model.utility[-1], -3.0 * np.array([0, 0, 1, 2, 3, 4, 5, 6, 0, 1, 2, 3, 4, 5]))
-
-
-def test_the_shares_tell_what_the_gate_does_not():
-    """Histories that look alike differ in their shares wherever they differ in what is best: no memory is needed."""
-    model = depot()
-    solution = solve_coupled(model)
-    assert 0 <= solution.gap < 1e-10
-    assert ExactReturn(model)(optimal_tilts(model)) == pytest.approx(solution.primal, abs=1e-10)
-    followed = shares(model, solution.policy)
-    chance = followed.sum(axis=-1)
-    for t in range(1, model.horizon):
-        live = np.flatnonzero(chance[t] > 1e-12)
-        for v, w in itertools.combinations(live, 2):
-            if model.context.shown[v] == model.context.shown[w]:
-                apart = np.abs(followed[t, v] / chance[t, v] - followed[t, w] / chance[t, w]).sum()
-                assert apart > 1e-5 or np.abs(solution.tilt[t, v] - solution.tilt[t, w]).max() < 1e-6

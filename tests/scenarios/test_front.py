@@ -106,16 +106,6 @@ def test_prices_move_in_the_storm_alone():
     assert model.initial[0] == 0.5
 
 
-def test_a_chain_without_the_count_would_be_refused():
-    """Two counts that show the same sign after the same past: no agent could know what is best."""
-    context = bulletins(QUALITY, PRIOR, count=COUNT, silent=SILENT, event=EVENT, rounds=1)
-    moves = context.transition.copy()
-    moves[0, 0, [0, 3]] = 0.5  # after a first miss the next is a miss that counts, or one that does not
-    moves[0, 0, [4]] = 0.0
-    with pytest.raises(ValueError, match="'0 of the bulletins, misses' and '1 of the bulletins, misses'"):
-        furnaces(Context(moves, context.names, context.start, context.features), prices(context))
-
-
 def test_ppo_learns_it_from_the_last_observations():
     """At its library's defaults, twice as well as the best agent without memory: recorded, and said on the page."""
     rows = [row for row in read_results(DOCS / "memory.json")[1] if row.cell.data == "front"]

@@ -56,12 +56,11 @@ def test_no_reward_lies_below_the_floor_however_cheap_discomfort_is():
 
 def test_the_penalty_can_be_stated_per_kw():
     day = metered_day(office(), EVENT, DaySettings(penalty_per_kw=0.2))
-    usual = day.path.kw[: day.model.horizon + 1][day.in_event].mean()
-    assert day.model.discomfort_penalty == pytest.approx(0.2 * usual)
-    with pytest.raises(ValueError, match="give one of them"):
-        DaySettings(penalty=1.0, penalty_per_kw=1.0)
-    with pytest.raises(ValueError, match="response must lie between 0 and 1"):
-        DaySettings(response=15.0)
+    assert day.model.discomfort_penalty == pytest.approx(0.2 * day.forecast_kw[day.in_event].mean())
+    wrong = {"give one of them": {"penalty": 1.0, "penalty_per_kw": 1.0}, "between 0 and 1": {"response": 15.0}}
+    for words, settings in wrong.items():
+        with pytest.raises(ValueError, match=words):
+            DaySettings(**settings)
 
 
 def test_copies_are_counted_only_if_asked_for():

@@ -28,20 +28,6 @@ def test_the_clock_counts_the_time_in_the_mode():
     assert (nature.sum(axis=1) == 1.0).all() and set(np.unique(nature)) == {0.0, 1.0}
 
 
-def test_a_programme_runs_through(model):
-    """Simulate pumps that just started: real ones run for hours and stop together, the textbook's stop at any time."""
-    half = {}
-    for name, behaviour in (("owners", model.default), ("textbook", model.guess)):
-        alive, curve = np.eye(2 * H)[H], []
-        for _ in range(H):
-            alive = np.where(np.arange(2 * H) >= H, alive @ np.diag(np.diag(behaviour)) @ pp.clockwork(), 0.0)
-            curve.append(alive.sum())
-        half[name] = np.array(curve)
-    hours = 0.5 * np.arange(1, H + 1)
-    assert half["owners"][hours <= 3].min() > 0.95 > 0.9 > half["textbook"][hours == 3][0]
-    assert half["owners"][hours >= 8.5].max() < 0.05 < half["textbook"][hours == 8.5][0]
-
-
 def test_imbalance_pays_by_context(model):
     day = pp.Day.draw(pp.streams("pool-pumps", 0)[0])
     for w, price in enumerate(day.imbalance):

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_array_equal
 
 from dp_ensemble_env import scenarios
 from dp_ensemble_env.control.coupled import solve_coupled
 from dp_ensemble_env.control.returns import shares
-from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.experiments.probes import Prober
 from dp_ensemble_env.reporting.score import event_outcome, start_values
 
@@ -84,21 +83,3 @@ def test_the_optimum_is_certified_and_pays(coupled):
     uncontrolled = coupled.coupling.violation(slice(None), shares(coupled, coupled.default_policy) @ coupled.power_kw)
     assert coupled.coupling.violation(slice(None), solution.power_kw).sum() < 0.2 * uncontrolled.sum()
     assert np.abs(solution.shadow_price).max() > 0.01
-
-
-def test_the_mean_field_environment_earns_the_primal_and_reports_the_violation(coupled):
-    solution = solve_coupled(coupled)
-    env = EnsembleEnv(coupled, action="policy", reward="dollars")
-    _, info = env.reset(seed=0)
-    assert info["cost"] == 0.0 and info["optimal_return"] == pytest.approx(solution.primal, rel=1e-12)
-    total, costs, power = 0.0, [], []
-    for policy in solution.policy:
-        _, reward, _, _, info = env.step(policy)
-        total, costs, power = total + reward, [*costs, info["cost"]], [*power, info["power_kw"]]
-    assert total == pytest.approx(solution.primal, abs=1e-6)
-    assert_allclose(power, solution.power_kw[1:], atol=1e-6)
-    assert_allclose(costs, coupled.coupling.violation(slice(1, None), solution.power_kw[1:]), atol=1e-6)
-    # Left alone the loads miss by far more, and the environment says so.
-    env.reset(seed=0)
-    idle = [env.step(np.zeros_like(policy))[4]["cost"] for policy in solution.policy]
-    assert sum(idle) > 5 * sum(costs) + 1

@@ -34,17 +34,6 @@ def test_a_step_is_the_integral_of_the_heat_balance(mode):
     assert (np.count_nonzero(block, axis=1) <= 2).all()
 
 
-def test_an_idle_room_relaxes_to_the_temperature_outdoors():
-    nature = th.rooms(24.3)
-    spread = np.eye(len(nature))[OFF * ROOMS + 1]
-    means = []
-    for _ in range(1500):
-        spread = spread @ nature
-        means.append(spread[:ROOMS] @ th.TEMPERATURES)
-    assert spread[ROOMS:].sum() == 0.0
-    assert (np.diff(means) > 0).all() and means[-1] == pytest.approx(24.3, abs=0.01)
-
-
 def test_nature_is_a_mixture_of_homes():
     start = np.flatnonzero(th.TEMPERATURES == 24.0)[0]
     drops = {

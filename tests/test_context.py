@@ -23,6 +23,10 @@ def test_groups_are_numbered_as_they_come():
     context = Context(np.eye(4), features=[[0.2, 0], [0.7, 1], [0.2, 0], [0.1, 0]], start=[0])
     assert context.shown.tolist() == [0, 1, 0, 2] and not context.is_shown
     assert Context(np.eye(4)).is_shown
+    with pytest.raises(ValueError, match="in \\[0, 1\\]"):
+        Context(np.eye(2), features=[[0.5], [1.5]])
+    with pytest.raises(ValueError, match="2 different names"):
+        Context(np.eye(2), names=["hot", "hot"])
 
 
 @pytest.mark.parametrize(

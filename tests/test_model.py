@@ -109,29 +109,21 @@ def test_tables_are_written_out_in_full():
     assert (campus.tables().nature == np.eye(20)).all() and campus.tables().context.shape == (18, 1, 1)
 
 
-def refuse(match, **changes):
-    with pytest.raises(ValueError, match=match):
-        nature_model(1, **changes)
-
-
-def test_nature_and_context_that_do_not_fit_are_refused():
-    refuse("without nature a decision is the next state", nature=False, default=np.full((4, 3), 1 / 3))
-    with pytest.raises(ValueError, match="without nature a decision is the next state"):
-        nature_model(1).override(nature=None)
-    with pytest.raises(ValueError, match="nature must have shape"):
-        nature_model(1).override(nature=np.full((4, 4), 0.25))
-    with pytest.raises(ValueError, match="given for 5 steps but the horizon is 3"):
-        nature_model(1).override(context=Context(np.full((5, 2, 2), 0.5)))
-    with pytest.raises(ValueError, match="utility must have shape"):
-        nature_model(1).override(utility=np.zeros((4, 3, 4)))
-    with pytest.raises(ValueError, match="in \\[0, 1\\]"):
-        Context(np.eye(2), features=[[0.5], [1.5]])
-    with pytest.raises(ValueError, match="2 different names"):
-        Context(np.eye(2), names=["hot", "hot"])
-    with pytest.raises(ValueError, match="tilt_scale must have shape"):
-        nature_model(1).override(tilt_scale=np.ones(4))
-    with pytest.raises(ValueError, match="guess must have shape"):
-        nature_model(1).override(guess=np.full((4, 3), 1 / 3))
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"nature": None}, "without nature a decision is the next state"),
+        ({"nature": np.full((4, 4), 0.25)}, "nature must have shape"),
+        ({"context": Context(np.full((5, 2, 2), 0.5))}, "given for 5 steps but the horizon is 3"),
+        ({"utility": np.zeros((4, 3, 4))}, "utility must have shape"),
+        ({"utility": np.zeros((4, 2, 5))}, "utility must have shape"),
+        ({"tilt_scale": np.ones(4)}, "tilt_scale must have shape"),
+        ({"guess": np.full((4, 3), 1 / 3)}, "guess must have shape"),
+    ],
+)
+def test_nature_and_context_that_do_not_fit_are_refused(change, words):
+    with pytest.raises(ValueError, match=words):
+        nature_model(1).override(**change)
 
 
 # ------------------------------------------------------------------ from a series

@@ -148,19 +148,14 @@ def release_cost(
         known = model.utility / unit, best.log_desirability, best.policy_values
         sums = [both[FORMULAS.index(formula)] for both in sampled_costs(kernel, k, samples, generator, *known)]
     else:
-        sums, unit = list(_release_costs_general(model, k, formula, samples, generator)), 1.0
+        sums, unit = list(_summed_costs(model, k, formula, samples, generator)), 1.0
     mean = sums[0] / samples
     variance = np.maximum(sums[1] / samples - mean**2, 0.0) * samples / (samples - 1)
     return CostEstimate(unit * mean, unit * np.sqrt(variance / samples))
 
 
-def _release_costs_general(
-    model: EnsembleModel, k: float, formula: str, samples: int, rng: np.random.Generator
-) -> FloatArray:
-    """Draw, solve and evaluate one release after another: nature and contexts have no quicker way.
-
-    Returns the sums of the costs and of their squares.
-    """
+def _summed_costs(model: EnsembleModel, k: float, formula: str, samples: int, rng: np.random.Generator) -> FloatArray:
+    """Sum costs, and their squares, release after release: nature and contexts have no quicker way."""
     best, gamma = solve_standard(model), model.discomfort_penalty
     sums = np.zeros((2, *best.policy.shape[:-1]))
     for _ in range(samples):

@@ -235,7 +235,7 @@ def tilted_policy(model: EnsembleModel, tilts: ArrayLike) -> FloatArray:
 
 
 def as_tilt(plan_or_matrix: Solution | ArrayLike | Any, model: EnsembleModel) -> FloatArray:
-    r"""Deploy a plan made elsewhere as a tilt of the model's own behaviour.
+    r"""Deploy a plan made elsewhere as a tilt of the behaviour of `model`: a policy.
 
     A plan solved on another matrix attracts the loads to state `a` by :math:`\log z_{t+1}[a]`. Only that attraction is
     deployed: the errors of the other matrix's rows are left behind, and the errors of its value function remain.
@@ -248,11 +248,6 @@ def as_tilt(plan_or_matrix: Solution | ArrayLike | Any, model: EnsembleModel) ->
         model's utility and penalty, whose last step gives that matrix away (E8). If the default changes with time, an
         array (T, n, n) is taken for a matrix.
     model : EnsembleModel
-        Where the plan is deployed.
-
-    Returns
-    -------
-    ndarray of the shape of `EnsembleModel.default_policy`
 
     Examples
     --------

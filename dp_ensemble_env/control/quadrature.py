@@ -10,13 +10,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dp_ensemble_env.control.lsmdp import LogKernel
+from dp_ensemble_env.control.kernel import LogKernel
+from dp_ensemble_env.control.loops import Floats, Ints
 from dp_ensemble_env.tools.compile import njit
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 def average_exact(kernel: LogKernel, tilt: Floats, k: float, contexts: bool = False) -> Floats:

@@ -15,14 +15,10 @@ import math
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
-from dp_ensemble_env.control.loops import backward
+from dp_ensemble_env.control.loops import Floats, Ints, backward
 from dp_ensemble_env.control.lsmdp import LogKernel, Solution
 from dp_ensemble_env.tools.compile import njit
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 #: Samples that share a pass: enough for the vector units, few enough for the cache.
 _BLOCK = 128

@@ -173,12 +173,6 @@ def participants(
     Each lives `days` episodes under the default behaviour, nature and contexts that all participants share. With
     `heterogeneity`, rows of each participant are drawn from Dir(heterogeneity · default): the smaller, the more they
     differ. By default as the scenario says, and alike where it does not, or for a model.
-
-    Examples
-    --------
-    >>> fleet = participants("campus-event", 3, days=2)
-    >>> fleet.counts.sum(axis=(1, 2)).tolist()
-    [36, 36, 36]
     """
     import numpy as np
 
@@ -209,13 +203,7 @@ def memories(name: str | None) -> Mapping[str, tuple[Any, int]]:
 
 
 def instances(split: str) -> range:
-    """Return the numbers of the instances of a split that results are about, always the same.
-
-    Examples
-    --------
-    >>> [len(instances(split)) for split in SPLITS]
-    [20, 10, 20]
-    """
+    """Return the numbers of the instances of a split that results are about, always the same."""
     return range(_DESIGN_SIZE if split == DESIGN else _SIZES[check_choice(split, "split", SPLITS)])
 
 

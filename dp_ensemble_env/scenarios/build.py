@@ -77,9 +77,8 @@ def assemble(
     With a `factor` the scale of tilts is computed; see `tilt_scale`. By default the start is spread over the loads, and
     public like the levels. A misspelt name is refused.
     """
-    model = EnsembleModel(
-        **{"spread_start": True, "public_fields": ("levels", "utility", "penalty", "initial"), **fields}
-    )
+    usual = {"spread_start": True, "public_fields": ("levels", "utility", "penalty", "initial")}
+    model = EnsembleModel(**{**usual, **fields})
     if factor is not None:
         model = model.override(tilt_scale=tilt_scale(model, factor, by_time))
     return model.override(**overrides) if overrides else model

@@ -126,10 +126,9 @@ def campus_event(
 ) -> EnsembleModel:
     """Build the default case study: a four-hour event on the synthetic campus.
 
-    20 power levels, 18 quarter-hour decisions (30 minutes of notice, four hours of event), 100 buildings, $15 per
-    building and nat; the event is from 11:00 to 15:00 on 2 July 2018. The seed is that of the synthetic building and of
-    the ensemble's noise. `overrides` are fields of `DemandResponseEvent` (``start="14:00"``, ``incentive=0.5``, …) or
-    of `EnsembleModel` (``initial=[17]``); a misspelt name is refused.
+    18 quarter-hour decisions: 30 minutes of notice, and an event from 11:00 to 15:00 on 2 July 2018. The seed is that
+    of the synthetic building and of the ensemble's noise. `overrides` are fields of `DemandResponseEvent`
+    (``start="14:00"``, ``incentive=0.5``, …) or of `EnsembleModel` (``initial=[17]``); a misspelt name is refused.
 
     Examples
     --------
@@ -203,13 +202,11 @@ def _temperature(rng: np.random.Generator, days: int) -> FloatArray:
 
 
 def _occupancy(rng: np.random.Generator, working: NDArray[np.bool_], hour: FloatArray) -> FloatArray:
-    def per_day(values: FloatArray) -> FloatArray:
-        return np.repeat(values, STEPS_PER_DAY)
-
     days = len(working)
-    opens = per_day(7.9 + 0.25 * rng.standard_normal(days))
-    closes = per_day(19.5 + 0.5 * rng.standard_normal(days))
-    level = per_day(np.where(working, 1.0, 0.35) * (1.0 + 0.06 * rng.standard_normal(days)))
+    opens = 7.9 + 0.25 * rng.standard_normal(days)
+    closes = 19.5 + 0.5 * rng.standard_normal(days)
+    level = np.where(working, 1.0, 0.35) * (1.0 + 0.06 * rng.standard_normal(days))
+    opens, closes, level = np.repeat((opens, closes, level), STEPS_PER_DAY, axis=1)
     shape = 1.0 / (1.0 + np.exp(-(hour - opens) / 0.6)) / (1.0 + np.exp((hour - closes) / 1.2))
     lunch = 1.0 - 0.08 * np.exp(-0.5 * ((hour - 12.6) / 0.6) ** 2)
     return level * shape * lunch

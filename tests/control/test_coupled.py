@@ -17,7 +17,6 @@ from dp_ensemble_env.control.returns import ExactReturn, optimal_tilts, policy_r
 from dp_ensemble_env.coupling import Coupling
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.reporting.score import event_outcome, start_values
-from dp_ensemble_env.scenarios.campus import campus_event
 
 HORIZON = 4
 
@@ -125,19 +124,6 @@ def test_the_gradient_and_the_curvature_of_the_dual_are_exact():
         up, down = (dual.at(price + sign * step * np.eye(HORIZON)[t]) for sign in (1, -1))
         assert (up.value - down.value) / (2 * step) == pytest.approx(-dual.at(price).power[t], abs=1e-7)
         np.testing.assert_allclose((up.power - down.power) / (2 * step), sensitivity[:, t], atol=1e-7)
-
-
-def test_a_ramp_on_the_campus_is_tracked_to_rounding():
-    campus = campus_event()
-    start = float(campus.initial @ campus.power_kw)
-    ramp = np.linspace(start, start - 40.0, campus.horizon + 1)
-    model = campus.override(spread_start=True, coupling=Coupling.tracking(ramp, 0.01))
-    solution = solve_coupled(model)
-    assert solution.gap < 1e-12 * abs(solution.primal)
-    # The event alone would curtail far more than the ramp asks for: tracking makes power cheaper.
-    assert (solution.shadow_price < 0).all()
-    weak = solve_coupled(model.override(coupling=Coupling.tracking(ramp, 1e-4)))
-    assert np.abs(solution.power_kw - ramp)[1:].max() < 0.3 * np.abs(weak.power_kw - ramp)[1:].max()
 
 
 def test_a_limit_that_does_not_bind_changes_nothing():

@@ -57,10 +57,13 @@ def test_all_converge_to_the_standard_policy(name):
     assert_array_equal(solve_policy(model, name, np.inf, **kwargs), standard)
 
 
+@pytest.mark.parametrize("k", [500.0, 1e-290, 5e-324])
 @pytest.mark.parametrize("name", POLICIES)
-def test_every_policy_is_stochastic_and_keeps_the_support(campus, name):
+def test_every_policy_is_stochastic_and_keeps_the_support(campus, name, k):
+    if name == "average-expansion" and k < 1:
+        pytest.skip("refused: test_the_expansion_names_a_negative_probability_that_is_there")
     kwargs = {"samples": 50, "rng": 0} if name == "average-sampled" else {}
-    policy = solve_policy(campus, name, 500.0, **kwargs)
+    policy = solve_policy(campus, name, k, **kwargs)
     assert policy.shape == (18, 20, 20)
     assert_allclose(policy.sum(axis=-1), 1.0, rtol=1e-9)
     assert (policy >= 0).all() and (policy[:, campus.default == 0] == 0).all()
@@ -146,16 +149,6 @@ def test_zeros_of_some_times_stay_zeros_and_the_rest_is_a_policy(model, name):
     assert_allclose(policy.sum(axis=-1), 1.0, rtol=1e-12)
     assert_array_equal(solve_policy(model, name, np.inf, **more), standard_policy(model))
     assert not np.isnan(taylor_kernel(model, np.inf).log_values).any()
-
-
-@pytest.mark.parametrize("k", [1e-290, 5e-324])
-@pytest.mark.parametrize("name", ["taylor", "digamma", "average-sampled", "average-exact"])
-def test_tiny_k_gives_policies(k, name, campus):
-    more = {"samples": 64, "rng": 0} if name == "average-sampled" else {}
-    policy = solve_policy(campus, name, k, **more)
-    assert np.isfinite(policy).all() and (policy >= 0).all()
-    np.testing.assert_allclose(policy.sum(axis=-1), 1.0, atol=1e-12)
-    assert (policy[:, campus.default == 0] == 0).all()
 
 
 # ------------------------------------------------------------------ the published distances

@@ -149,23 +149,3 @@ def test_the_gradient_through_a_basis_is_that_of_finite_differences(kind):
         assert value == pytest.approx(returns(offset + factor * x), rel=1e-12)
         assert_allclose(gradient, numeric(lambda y, f=factor: returns(offset + f * y), x), atol=1e-6)
         assert gradient.shape == shape and np.abs(gradient).max() > 0.01
-
-
-@pytest.mark.parametrize("kind", GENERAL)
-def test_a_policy_that_is_held_returns_what_its_evaluation_says(kind):
-    """Its logarithms are held; some rows leave the loads alone."""
-    model = GENERAL[kind]()
-    returns, rng = ExactReturn(model, by_state=True), np.random.default_rng(2)
-    s, a = returns.entries
-    theta, alone = rng.normal(size=(1, 1, len(s))), rng.random(model.n_states) < 0.3
-    behaviour = model.tables().behaviour
-    weights = np.where(behaviour > 0, 1.0, 0.0)
-    weights[..., s, a] *= np.exp(theta)
-    policy = np.where(alone[:, None], behaviour, weights / weights.sum(axis=-1, keepdims=True))
-    expected = policy_return(model, policy if model.context is not None else policy[:, 0])
-    kept, known = (~alone)[s].astype(float), behaviour[..., s, a]
-    offset = -kept * np.log(np.where(known > 0, known, 1.0))
-    value, gradient = returns.with_gradient(theta, kept, offset)
-    assert value == pytest.approx(expected, rel=1e-11)
-    assert_allclose(gradient, numeric(lambda x: returns(offset + kept * x), theta), atol=1e-7)
-    assert alone.any() and (gradient[0, 0, alone[s]] == 0).all()

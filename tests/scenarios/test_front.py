@@ -96,16 +96,6 @@ def test_signs_are_shown_and_the_count_is_not():
         front(shown="some")
 
 
-def test_prices_move_in_the_storm_alone():
-    model = front(3)
-    price = -model.utility[1:] / (0.25 * model.power_kw)
-    assert_allclose(price, np.broadcast_to(price[:1, :, :1], price.shape), rtol=1e-12)
-    base, high, low = price[0, 0, 0], price[0, -2, 0], price[0, -1, 0]
-    assert 0.05 <= base <= 0.08 and 0.6 <= high <= 0.7 and -0.55 <= low <= -0.45
-    assert_allclose(price[0, :-2, 0], base, rtol=1e-12)
-    assert model.initial[0] == 0.5
-
-
 def test_ppo_learns_it_from_the_last_observations():
     """At its library's defaults, twice as well as the best agent without memory: recorded, and said on the page."""
     rows = [row for row in read_results(DOCS / "memory.json")[1] if row.cell.data == "front"]

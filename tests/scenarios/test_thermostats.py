@@ -65,15 +65,6 @@ def test_a_thermostat_has_hysteresis_and_a_decision_keeps_the_temperature():
     assert table[OFF, -1, ON, -1] > 0.95 and table[ON, 0, OFF, 0] > 0.95
 
 
-def test_owners_press_boost_in_the_heat_and_leave_it_on():
-    habits = th.Habits.draw(np.random.default_rng(3)).behaviour().reshape(3, ROOMS, 3, ROOMS)
-    textbook = th.TEXTBOOK.behaviour().reshape(3, ROOMS, 3, ROOMS)
-    warm = ROOMS - 1
-    assert habits[OFF, warm, BOOST, warm] > 10 * textbook[OFF, warm, BOOST, warm]
-    assert habits[BOOST, 8, BOOST, 8] > 0.9 > 0.35 > textbook[BOOST, 8, BOOST, 8]
-    assert habits[BOOST, 0, BOOST, 0] < 0.1  # not in a cold room
-
-
 def test_the_margin_by_weather_and_hour(model):
     day = th.Day.draw(th.streams("thermostats", 0)[0])
     power, last = model.power_kw, ROOMS - 1

@@ -77,19 +77,6 @@ def test_prices_by_hour_and_context(model):
     assert day.spot[0] < 0 < day.spot[1] < day.spot[2]
 
 
-def test_habits_against_the_textbook(model):
-    default, guess = model.default, model.guess
-    off, paused, low = PLACE["off"] + 3, PLACE["paused"] + 3, CHOICE["off"] + 3
-    assert default[off, low] > 0.98 and default[paused, CHOICE["paused"] + 3] < 0.55
-    assert guess[off, low] == guess[paused, CHOICE["paused"] + 3] == 0.5
-    starts = [CHOICE["slow"], CHOICE["fast"]]
-    charging = [default[PLACE["arrived"] + level, [c + level for c in starts]].sum() for level in range(B)]
-    assert charging[0] > 0.9 > charging[3] > charging[5] > 0.0 == charging[-1]
-    for behaviour in (default, guess):
-        table = behaviour.reshape(len(ve.PLACES), B, len(ve.CHOICES), B)
-        assert all(table[:, i, :, j].sum() == 0.0 for i in range(B) for j in range(B) if i != j)
-
-
 def test_cars_of_different_charge_do_not_compete(model):
     groups = competing(model.default).reshape(len(ve.CHOICES), B)
     assert (groups[1:, :-1] == groups[1, :-1]).all() and len(np.unique(groups[1])) == B

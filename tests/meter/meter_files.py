@@ -9,6 +9,8 @@ import numpy as np
 
 #: 2024-01-01 00:00 in New York.
 NEW_YEAR = 1704085200
+#: The second Sunday in March and the first in November, both at 02:00.
+AMERICA = ("360E2000", "B40E2000")
 
 
 def entry(content, links="", title=""):
@@ -19,27 +21,40 @@ def link(rel, href):
     return f'<link rel="{rel}" href="{href}"/>'
 
 
-def block(values, start=NEW_YEAR, step=900):
-    readings = "".join(
-        f"<IntervalReading><timePeriod><duration>{step}</duration><start>{start + step * i}</start></timePeriod>"
-        f"<value>{value}</value></IntervalReading>\n"
-        for i, value in enumerate(values)
-        if value is not None
-    )
-    period = f"<interval><duration>{step * len(values)}</duration><start>{start}</start></interval>"
-    return f"<IntervalBlock>{period}{readings}</IntervalBlock>"
+def tags(**content):
+    return "".join(f"<{name}>{value}</{name}>" for name, value in content.items())
 
 
-def reading_type(uom=72, power=0):
-    return f"<ReadingType><powerOfTenMultiplier>{power}</powerOfTenMultiplier><uom>{uom}</uom></ReadingType>"
+def block(values, start=NEW_YEAR, step=3600):
+    """Readings one after the other, of `step` seconds or of their own, if they are (value, seconds)."""
+    readings, first = "", start
+    for value in values:
+        value, length = value if isinstance(value, tuple) else (value, step)
+        if value is not None:
+            period = f"<timePeriod>{tags(duration=length, start=start)}</timePeriod>"
+            readings += f"<IntervalReading>{period}<value>{value}</value></IntervalReading>\n"
+        start += length
+    return f"<IntervalBlock><interval>{tags(duration=start - first, start=first)}</interval>{readings}</IntervalBlock>"
 
 
-LOCAL = entry("<LocalTimeParameters><dstOffset>3600</dstOffset><tzOffset>-18000</tzOffset></LocalTimeParameters>")
+def kind(uom=72, power=0, **more):
+    return f"<ReadingType>{tags(powerOfTenMultiplier=power, uom=uom, **more)}</ReadingType>"
+
+
+def local(offset=-18000, rules=AMERICA):
+    """The clock of the file; without rules, standard time all year."""
+    rules = tags(dstStartRule=rules[0], dstEndRule=rules[1]) if rules else ""
+    return entry(f"<LocalTimeParameters>{rules}{tags(dstOffset=3600, tzOffset=offset)}</LocalTimeParameters>")
 
 
 def feed(*entries, head='<?xml version="1.0" encoding="UTF-8"?>\n'):
     body = "\n".join(entries).replace("<content>", '<content xmlns="http://naesb.org/espi">')
     return f'{head}<feed xmlns="http://www.w3.org/2005/Atom">\n{body}\n</feed>'
+
+
+def usage(values, start=NEW_YEAR, step=3600, clock=None, **about):
+    """A feed of one channel, delivered Wh unless `about` says otherwise."""
+    return feed(clock or local(), entry(kind(**about)), entry(block(values, start, step)))
 
 
 # Parquet -------------------------------------------------------------------

@@ -16,7 +16,7 @@ import pytest
 from helpers import refuses
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from meter_files import LOCAL, NAN, block, entry, feed, reading_type, stamps, write_parquet
+from meter_files import NAN, stamps, usage, write_parquet
 
 from dp_ensemble_env.meter import meter_columns, read_meter, read_meters
 from dp_ensemble_env.meter.origin import MOST
@@ -232,7 +232,7 @@ def samples(folder):
         days = "Date," + ",".join(f"HE{h:02}" for h in range(1, 25)) + ",kWh unit\n"
         (found / "d.csv").write_text(days + "".join(f"7/{d}/2024," + "1," * 24 + "\n" for d in (1, 2)))
         (found / "l.csv").write_text("Date,Hour,Meter,kWh\n" + "".join(f"7/1/2024,{h},A,{h}\n" for h in range(1, 25)))
-        (found / "u.xml").write_text(feed(LOCAL, entry(reading_type()), entry(block(list(range(20))))))
+        (found / "u.xml").write_text(usage(range(20)))
         nem = "100,NEM12,1,A,B\n200,N1,E1,1,E1,N1,M,kWh,30,\n300,20240701," + "1," * 48 + "A,,,1,\n900\n"
         (found / "n.csv").write_text(nem)
         openpyxl = importlib.import_module("openpyxl")

@@ -10,22 +10,15 @@ from dp_ensemble_env.meter import meter_columns
 from dp_ensemble_env.meter.origin import MOST
 
 
-def test_columns_without_names_and_dates_beside_times(file, reads):
+def test_plain_text_gives_values_times_and_step(file, reads):
+    series = reads([100, 110.5], "start,power_kw\n2024-07-01 00:00,100\n2024-07-01 00:15,110.5\n")
+    assert stamps(series) == ["2024-07-01 00:00", "2024-07-01 00:15"]
+    assert series.times.dtype == np.dtype("datetime64[s]") and series.step == np.timedelta64(900, "s")
+    assert (len(series), series.missing, series.gaps, series.notes, series.source) == (2, 0, (), (), "meter.csv")
+    assert not series.kw.flags.writeable and not series.times.flags.writeable
     path = file("2024-07-01 00:00,1\n2024-07-01 01:00,3\n")
     assert meter_columns(path) == ["column 2"]
     reads([1, 3], path, unit="kW", stamp="start")
-    reads([2, 6], "date,time,kWh\n7/1/2024,0:00,1\n7/1/2024,0:30,3\n", stamp="start")
-
-
-def test_plain_csv_gives_values_times_and_step(reads):
-    series = reads(
-        [100, 110.5, 90], "start,power_kw\n2024-07-01 00:00,100\n2024-07-01 00:15,110.5\n2024-07-01 00:30,90\n"
-    )
-    assert stamps(series) == ["2024-07-01 00:00", "2024-07-01 00:15", "2024-07-01 00:30"]
-    assert series.times.dtype == np.dtype("datetime64[s]") and series.step == np.timedelta64(900, "s")
-    assert (len(series), series.missing, series.gaps, series.notes) == (3, 0, (), ())
-    assert series.source == "meter.csv"
-    assert not series.kw.flags.writeable and not series.times.flags.writeable
 
 
 WIDE = "timestamp,a,b,c,temperature\n2024-07-01 00:00,1,10,100,20\n2024-07-01 01:00,2,,200,21\n"
@@ -40,10 +33,10 @@ def test_wide_file_needs_a_column_and_lists_them(file, refused):
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
-@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
-def test_delimiters_and_line_ends(reads, delimiter, end):
-    rows = [["start", "kW"], ["2024-07-01 00:00", "1.5"], ["2024-07-01 01:00", "2.5"]]
-    reads([1.5, 2.5], end.join(delimiter.join(row) for row in rows))
+@pytest.mark.parametrize("end, encoding", [("\n", "utf-8"), ("\r\n", "utf-8-sig"), ("\r", "utf-16"), ("\n", "latin-1")])
+def test_delimiters_line_ends_and_encodings(reads, delimiter, end, encoding):
+    rows = [["start", "Gebäude (kW)"], ["2024-07-01 00:00", "1.5"], ["2024-07-01 01:00", "2.5"]]
+    reads([1.5, 2.5], end.join(delimiter.join(row) for row in rows).encode(encoding))
 
 
 @pytest.mark.parametrize(
@@ -70,22 +63,12 @@ def test_decimal_argument_settles_an_ambiguous_comma(file, reads):
     reads([1234, 2345], path, decimal=".")
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "latin-1"])
-def test_encodings(reads, encoding):
-    reads([1, 2], "start,Gebäude (kW)\n2024-07-01 00:00,1\n2024-07-01 01:00,2\n".encode(encoding))
-
-
-def test_quoted_cells_that_run_over_lines_keep_line_numbers_right(refused):
-    text = 'start,kW,note\n"2024-07-01 00:00","1","two\nlines"\n2024-07-01 01:00,oops,\n'
-    refused(r"meter.csv, line 4: cannot read 'oops' in column 'kW'", text)
-
-
-def test_files_longer_than_one_chunk(reads, refused, monkeypatch):
+def test_lines_are_counted_in_files_longer_than_one_chunk(reads, refused, monkeypatch):
     monkeypatch.setattr("dp_ensemble_env.meter.formats.text._CHUNK", 3)
     rows = [f'2024-07-01 {h:02}:00,{h + 1},"a\nb"' for h in range(10)]
-    reads(np.arange(1, 11), "\n".join(["start,kW,note", *rows]))
+    reads(np.arange(1, 11), ["start,kW,note", *rows])
     rows[8] = rows[8].replace(",9,", ",x,")
-    refused("line 18: cannot read 'x'", "\n".join(["start,kW,note", *rows]))
+    refused("meter.csv, line 18: cannot read 'x' in column 'kW'", ["start,kW,note", *rows])
     refused("line 7: cannot read 'x'", "start,kW\n\n2024-07-01 00:00,1\n2024-07-01 01:00,2\n,\n\n2024-07-01 02:00,x\n")
 
 

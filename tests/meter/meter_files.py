@@ -78,6 +78,12 @@ def stamps(series):
     return [str(t).replace("T", " ")[:16] for t in series.times]
 
 
+def table(header, *cells, minutes=60, first="2024-07-01"):
+    """Text with a header and a row a stamp, from midnight on."""
+    rows = [f"{t:%Y-%m-%d %H:%M},{c}" for t, c in zip(ticks(first, len(cells), minutes), cells, strict=True)]
+    return "\n".join([header, *rows]) + "\n"
+
+
 def hours(day, values, first=0):
     return [(f"{day} {first + i:02}:00", value) for i, value in enumerate(values)]
 
@@ -90,6 +96,11 @@ def daily_shape(times):
     """A load with a daily cycle, in kWh per hour of the clock."""
     hours = np.array([t.hour + t.minute / 60 for t in times])
     return np.round(10 + 5 * np.sin((hours - 8) / 24 * 2 * np.pi), 3)
+
+
+def rows(times, values):
+    """Lines of text, to three digits."""
+    return [f"{time},{value:.3f}" for time, value in zip(times, values, strict=True)]
 
 
 def autumn(day, second=(20, 40)):

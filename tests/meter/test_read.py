@@ -1,4 +1,4 @@
-"""From a path to a series: formats, settings, limits, damaged and foreign files."""
+"""From a path to an even series: settings, rules, limits, damaged and foreign files."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ import pytest
 from helpers import refuses
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from meter_files import NAN, stamps, usage, write_parquet
+from meter_files import NAN, at, autumn, hours, rows, stamps, table, ticks, usage, write_parquet
 
-from dp_ensemble_env.meter import meter_columns, read_meter, read_meters
+from dp_ensemble_env.meter import Gap, meter_columns, read_meter, read_meters
 from dp_ensemble_env.meter.origin import MOST
 from dp_ensemble_env.privacy import Fleet
 
 
+# Settings -------------------------------------------------------------------
 def test_unknown_unit_and_stamp_are_refused_with_the_arguments_to_pass(file, reads, refused):
-    path = file("timestamp,reading\n2024-07-01 00:00,1\n2024-07-01 01:00,2\n")
+    path = file(table("timestamp,reading", 1, 2))
     refused(r"unit of 'reading' nor .*start or the end.*pass unit=.*and stamp=", path)
     refused("start or the end of its interval; pass stamp=", path, unit="kWh")
     refused("unit of 'reading'; pass unit=", path, stamp="start")
@@ -32,58 +33,171 @@ def test_unknown_unit_and_stamp_are_refused_with_the_arguments_to_pass(file, rea
 
 
 def test_a_unit_that_contradicts_the_header_is_refused(file, reads, refused):
-    path = file("start,use_kWh\n2024-07-01 00:00,1\n2024-07-01 00:30,2\n")
+    path = file(table("start,use_kWh", 1, 2, minutes=30))
     sentence = (
         "meter.csv: the file states that 'use_kWh' is in kWh, which unit='kW' contradicts; leave unit out, or correct "
         "the file if it is wrong."
     )
-    with pytest.raises(ValueError) as refusal:
-        read_meter(path, unit="kW")
-    assert str(refusal.value) == sentence
+    refused(f"^{re.escape(sentence)}$", path, unit="kW")
     for unit in ("kWh", "kwh", "KWH"):
         reads([2, 4], path, unit=unit)
-    refused(
-        "'b_kWh' is in kWh, which unit='kW'",
-        "start,a,b_kWh\n2024-07-01 00:00,1,1\n2024-07-01 00:30,2,2\n",
-        column="sum",
-        unit="kW",
-    )
-    refused("unknown unit 'hp'", path, unit="hp")
+    refused("'b_kWh' is in kWh, which unit='kW'", table("start,a,b_kWh", "1,1", "2,2"), column="sum", unit="kW")
 
 
 def test_what_a_format_takes_for_granted_may_be_changed_and_is_noted(reads):
-    series = reads([1000, 2000], "DateTime,RealPower\n7/1/2024 0:00,1\n7/1/2024 0:30,2\n", unit="MW", stamp="end")
+    series = reads([1000, 2000], table("DateTime,RealPower", 1, 2, minutes=30), unit="MW", stamp="end")
     assert stamps(series)[0] == "2024-06-30 23:30"
     assert "By its format or header the file has unit 'kW'; 'MW' was used, as asked." in series.notes
     assert "By its format or header the file has stamp 'start'; 'end' was used, as asked." in series.notes
 
 
-WIDE = "timestamp,a,b,c,temperature\n2024-07-01 00:00,1,10,100,20\n2024-07-01 01:00,2,,200,21\n"
+@pytest.mark.parametrize("settings", [{"unit": "kVA"}, {"stamp": "middle"}, {"spikes": "drop"}, {"date_order": "ymd"},
+                                      {"zeros": 0}, {"format": "xls"}])  # fmt: skip
+def test_unknown_settings_are_refused(refused, settings):
+    refused(f"unknown {next(iter(settings))}", table("start,kW", 1, 2), **settings)
+    refused("not of format 'nem12'; pass format='auto'", table("start,kW", 1, 2), format="nem12")
 
 
+# Rules ----------------------------------------------------------------------
+def test_any_order_is_turned_round_or_sorted_and_noted(reads):
+    rows = hours("2024-07-01", [1, 2, 3, 4])
+    series = reads([1, 2, 3, 4], [rows[0], rows[2], rows[1], rows[3]])
+    assert series.notes == ("The rows were not in order of time (1 step back); they were sorted.",)
+    series = reads([1, 2, 3, 4], hours("2024-07-01", [1, 2, 3, 4])[::-1])
+    assert series.notes == ("The file is newest first; it was turned round.",)
+
+
+def test_missing_rows_and_empty_cells_are_gaps_never_filled(reads):
+    rows = hours("2024-07-01", [1, "", "NA", 4, 5, 6, 7])
+    del rows[4:6]
+    series = reads([1, NAN, NAN, 4, NAN, NAN, 7], rows)
+    assert series.gaps == (
+        Gap(at("2024-07-01T01:00"), at("2024-07-01T03:00"), 2, "empty"),
+        Gap(at("2024-07-01T04:00"), at("2024-07-01T06:00"), 2, "missing"),
+    )
+    assert series.missing == 4
+    assert series.notes == (
+        "4 intervals without a reading, in 2 gaps; nothing was filled in. The longest gap, 2 intervals, starts at "
+        "2024-07-01 01:00.",
+    )
+    for word in ("n/a", "NaN", "null", "-", "#N/A", "None"):
+        reads([1, NAN, 3], hours("2024-07-01", [1, word, 3]))
+
+
+def test_step_is_the_most_common_difference_and_strays_are_refused(refused):
+    rows = hours("2024-07-01", [1, 2, 3, 4])
+    refused(r"line 6: 2024-07-01 03:07 does not lie on the 60-minute grid", [*rows, ("2024-07-01 03:07", 5)])
+    refused(r"line 2: 2024-06-30 23:59 does not lie on the 60-minute grid", [("2024-06-30 23:59", 5), *rows])
+
+
+def test_repeats_outside_autumn_are_conflicts(refused):
+    refused(r"lines 3 and 5 both give 2024-07-07 01:00 but differ \(10 and 20\)", autumn("2024-07-07"))
+    refused("lines 3 and 5", autumn("2024-11-02"))  # a Saturday
+    refused("lines 3 and 5", autumn("2024-11-03"), timezone="Europe/Berlin")  # Berlin changed the week before
+    refused("lines 3 and 5", [*autumn("2024-11-03"), ("2024-11-03 01:00", 7)])  # a third reading
+
+
+def test_identical_repeats_are_kept_once(reads):
+    rows = hours("2024-07-01", [1, 2, 3])
+    series = reads([1, 2, 3], [rows[0], *rows, rows[1]])
+    assert "Dropped 2 repeated readings that said the same." in series.notes
+    filled = reads([1, 2, 3], [rows[0], (rows[1][0], ""), rows[1], rows[2]])
+    assert filled.gaps == ()
+
+
+def test_negative_readings(file, reads, refused):
+    path = file(hours("2024-07-01", [1, 2, -3, 4]))
+    refused(r"line 4: the reading -3 of 'kW' is negative .*negatives='missing'", path)
+    missing = reads([1, 2, NAN, 4], path, negatives="missing")
+    assert missing.gaps[0].reason == "negative" and missing.notes == ("Made missing: 1 negative reading.",)
+    kept = reads([1, 2, -3, 4], path, negatives="keep")
+    assert kept.notes == ("Kept: 1 negative reading.",)
+
+
+def test_zero_readings(file, refused):
+    path = file(hours("2024-07-01", [1, 0, *[0] * 6, 4, 0, 5]))
+    kept = read_meter(path)
+    assert kept.missing == 0 and kept.notes[0] == "Kept: 8 zero readings."
+    assert kept.notes[1].startswith("1 run of zeros longer than 6 hours, possibly outages; the longest, 7 intervals")
+    missing = read_meter(path, zeros="missing")
+    assert [(gap.intervals, gap.reason) for gap in missing.gaps] == [(7, "zero"), (1, "zero")]
+    short = read_meter(file(hours("2024-07-01", [1, *[0] * 6, 4])))
+    assert short.notes == ("Kept: 6 zero readings.",)
+    refused("line 3: the reading 0 of 'kW' is zero", path, zeros="error")
+
+
+def test_spikes(file, refused):
+    values = [100 + 10 * (i % 5) for i in range(24)]
+    values[7] *= 1000
+    path = file(hours("2024-07-01", values))
+    refused(r"line 9: the reading 120000 of 'kW' is more than 20 times .* 140 .*spikes=", path)
+    missing = read_meter(path, spikes="missing")
+    assert missing.gaps == (Gap(at("2024-07-01T07:00"), at("2024-07-01T08:00"), 1, "spike"),)
+    assert np.nanmax(missing.kw) == 140
+    assert read_meter(path, spikes="keep").kw[7] == 120000
+    # Three of them in a short file do not hide each other.
+    three = read_meter(
+        file(hours("2024-07-01", [5000.0 if i in (3, 9, 15) else 5.0 for i in range(24)])), spikes="missing"
+    )
+    assert [gap.start.item().hour for gap in three.gaps] == [3, 9, 15]
+
+
+def test_a_house_with_rare_big_loads_has_no_spikes(file):
+    rng = np.random.default_rng(3)
+    values = rng.gamma(2.0, 0.15, 24 * 60)
+    values[rng.random(len(values)) < 0.03] += 11.0  # charging a car
+    start = at("2024-05-01T00:00")
+    times = start + np.timedelta64(3600, "s") * np.arange(len(values))
+    np.testing.assert_allclose(read_meter(file(["start,kW", *rows(times, values)])).kw, values, atol=5e-4)
+
+
+def test_values_are_judged_column_by_column(file, refused):
+    path = file(table("start,big,small", *(f"{1000 + h},{200 if h == 5 else 1}" for h in range(24))))
+    refused(r"line 7: the reading 200 of 'small'", path, column="sum", unit="kW")
+    series = read_meter(path, column="sum", unit="kW", spikes="missing")
+    assert series.missing == 1 and series.gaps[0].reason == "spike" and series.kw[0] == 1001
+
+
+def test_midnight_with_the_date_of_the_day_that_ends(reads, refused):
+    clocks = [f"2024-07-0{day} {hour % 24:02}:00,{day * 100 + hour}" for day in (1, 2, 3) for hour in range(1, 25)]
+    for order in (clocks, clocks[::-1]):
+        series = reads([100 * d + h for d in (1, 2, 3) for h in range(1, 25)], ["interval end,kW", *order])
+        assert series.times[0] == at("2024-07-01T00:00")
+        assert any("3 midnights at the end of a day had the date of that day" in note for note in series.notes)
+    refused(r"line 25: 00:00 stands after the last interval of its date.*stamp='end'", ["interval start,kW", *clocks])
+
+
+@pytest.mark.parametrize("days, name", [(1, "daily"), (7, "weekly"), (30, "monthly")])
+def test_days_and_months_are_refused_by_name(refused, days, name):
+    text = ["start,kWh", *rows(ticks("2024-01-01", 12, 1440 * days), range(1, 13))]
+    refused(f"the readings are {name} .*export readings of an hour or less", text)
+
+
+# Foreign files ----------------------------------------------------------------
+HEAD = "start,kW\n2024-07-01 00:00,1\n"
 BAD = {
     "empty": ("", "the file is empty"),
     "blank": ("\n \n", "the file is empty"),
     "header only": ("start,kW\n", "one line and no readings"),
-    "one row": ("start,kW\n2024-07-01 00:00,1\n", "holds 1 reading, and a series needs two"),
-    "one stamp": ("start,kW\n2024-07-01 00:00,1\n2024-07-01 00:00,1\n", "all readings carry one timestamp"),
+    "one row": (HEAD + "", "holds 1 reading, and a series needs two"),
+    "one stamp": (HEAD + "2024-07-01 00:00,1\n", "all readings carry one timestamp"),
     "binary": (bytes(range(256)), "this is a binary file"),
     "workbook": (b"PK\x03\x04rest", "Excel workbook"),
     "false utf-16": (b"\xff\xfea", "UTF-16"),
     "prose": ("Dear reader,\nthere are no readings here,\n", "no column of timestamps"),
-    "bad stamp": ("start,kW\n2024-07-01 00:00,1\n2024-07-01 0x:00,1\n", r"line 3: cannot read '2024-07-01 0x:00'"),
+    "bad stamp": (HEAD + "2024-07-01 0x:00,1\n", r"line 3: cannot read '2024-07-01 0x:00'"),
     "bad first stamp": ("start,kW\nsoon,1\n2024-07-01 00:00,1\n", r"line 2: cannot read 'soon' as a timestamp"),
-    "no stamp": ("start,kW\n2024-07-01 00:00,1\n,1\n", r"line 3: the timestamp is empty"),
-    "foreign stamp": ("start,kW\n2024-07-01 00:00,1\n2024-07-01 ٠0:00,1\n", r"line 3: cannot read"),
+    "no stamp": (HEAD + ",1\n", r"line 3: the timestamp is empty"),
+    "foreign stamp": (HEAD + "2024-07-01 ٠0:00,1\n", r"line 3: cannot read"),
     "no such day": ("start,kW\n2024-02-28 00:00,1\n2024-02-30 00:00,1\n", r"line 3: '2024-02-30 00:00' is not a time"),
     "no such hour": ("start,kW\n2024-02-28 00:00,1\n2024-02-28 25:00,1\n", r"line 3: .* is not a time"),
-    "bad number": ("start,kW\n2024-07-01 00:00,1\n2024-07-01 01:00,1.2.3\n", r"line 3: cannot read '1.2.3' in column"),
-    "infinite": ("start,kW\n2024-07-01 00:00,1\n2024-07-01 01:00,inf\n", r"line 3: cannot read 'inf'"),
-    "underscore": ("start,kW\n2024-07-01 00:00,1\n2024-07-01 01:00,1_0\n", r"line 3: cannot read '1_0'"),
-    "too many cells": ("start,kW\n2024-07-01 00:00,1\n2024-07-01 01:00,1,5\n", r"line 3: the row has 3 cells"),
-    "too few cells": ("start,kW\n2024-07-01 00:00,1\n2024-07-01 01:00\n", r"line 3: the row has 1 cells"),
-    "footer": ("start,kW\n2024-07-01 00:00,1\n2024-07-01 01:00,2\nTotal,3\n", r"line 4: cannot read 'Total'"),
-    "open quote": ('start,kW\n2024-07-01 00:00,1\n2024-07-01 01:00,"' + "1\n" * 80, r"line 3: the cell .* is 160 char"),
+    "bad number": (HEAD + "2024-07-01 01:00,1.2.3\n", r"line 3: cannot read '1.2.3' in column"),
+    "infinite": (HEAD + "2024-07-01 01:00,inf\n", r"line 3: cannot read 'inf'"),
+    "underscore": (HEAD + "2024-07-01 01:00,1_0\n", r"line 3: cannot read '1_0'"),
+    "too many cells": (HEAD + "2024-07-01 01:00,1,5\n", r"line 3: the row has 3 cells"),
+    "too few cells": (HEAD + "2024-07-01 01:00\n", r"line 3: the row has 1 cells"),
+    "footer": (HEAD + "2024-07-01 01:00,2\nTotal,3\n", r"line 4: cannot read 'Total'"),
+    "open quote": (HEAD + '2024-07-01 01:00,"' + "1\n" * 80, r"line 3: the cell .* is 160 char"),
     "far apart": (
         "start,kW\n1950-01-01 00:00:00,1\n1950-01-01 00:00:01,1\n2024-01-01 00:00:00,1\n",
         r"line 4: 3 readings are spread over",
@@ -97,18 +211,6 @@ def test_bad_files_are_refused_in_one_sentence(file, name):
     with pytest.raises(ValueError, match=message) as caught:
         read_meter(file(content), unit="kW", stamp="start")
     assert str(caught.value).startswith("meter.csv") and "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "argument, value",
-    [("format", "xls"), ("unit", "kVA"), ("stamp", "middle"), ("spikes", "drop"), ("date_order", "ymd"), ("zeros", 0)],
-)
-def test_unknown_options_are_refused(refused, argument, value):
-    refused(f"unknown {argument}", WIDE, **{argument: value})
-
-
-def test_format_that_the_file_does_not_have(refused):
-    refused("not of format 'nem12'; pass format='auto'", WIDE, format="nem12")
 
 
 def test_importing_the_module_needs_no_optional_package():
@@ -172,7 +274,7 @@ def test_random_bytes_are_refused_with_a_value_error(refused, tmp_path, content)
     refused("random.csv", path, unit="kW", stamp="start")
 
 
-GOOD = "start,kW\n" + "".join(f"2024-07-01 {h:02}:00,{h + 1}\n" for h in range(24))
+GOOD = table("start,kW", *range(1, 25))
 
 
 @pytest.mark.parametrize("read", [read_meter, read_meters, meter_columns])
@@ -212,8 +314,7 @@ def test_meters_have_a_limit(file, monkeypatch, reads):
     rows = "".join(f"2024-07-01 00:00,m{i},1\n2024-07-01 01:00,m{i},2\n" for i in range(5))
     refuses("more than 3 meters", read_meters, file("start,meter,kW\n" + rows))
     assert len(read_meters(file("start,meter,kW\n" + rows), limits=2)) == 5
-    wide = "start," + ",".join(f"b{i}" for i in range(5)) + "\n"
-    wide += "".join(f"2024-07-01 0{h}:00,{h + 1},{h + 2},{h + 3},{h + 4},{h + 5}\n" for h in range(4))
+    wide = table("start,b0,b1,b2,b3,b4", *(f"{h},{h + 1},{h + 2},{h + 3},{h + 4}" for h in range(1, 5)))
     refuses("more than 3 meters", read_meters, file(wide), unit="kW")
     reads([1, 2, 3, 4], wide, unit="kW", column="b0")
 
@@ -266,21 +367,8 @@ def test_damaged_files_are_read_or_refused_in_one_sentence(tmp_path, which, cuts
 
 
 WORDS = st.sampled_from(
-    [
-        "1525132800",
-        "01-May-2018",
-        "2018-05-01",
-        "5/1/2018 0:00 to 0:15",
-        "HE01",
-        "HE24",
-        "1",
-        "24",
-        "25",
-        "hour",
-        "date",
-    ]
-    + ["hour", "meter", "A", "1.5", "", "kWh", "00:00", "24:00", "–", "Cumulative kWh", "Hour Ending", "1e400"]
-    + ["0:00 - 0:15", "2024-07-01 00:00", "-1", "1,5", '"', "NA", "é", "\x1a"]
+    "1525132800|01-May-2018|2018-05-01|5/1/2018 0:00 to 0:15|HE01|HE24|1|24|25|hour|date|meter|A|1.5||kWh|00:00|24:00|–"
+    '|Cumulative kWh|Hour Ending|1e400|0:00 - 0:15|2024-07-01 00:00|-1|1,5|"|NA|é|\x1a'.split("|")
 )
 
 

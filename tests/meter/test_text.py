@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from meter_files import stamps
+from meter_files import stamps, table
 
 from dp_ensemble_env.meter import meter_columns
 from dp_ensemble_env.meter.origin import MOST
@@ -19,17 +19,6 @@ def test_plain_text_gives_values_times_and_step(file, reads):
     path = file("2024-07-01 00:00,1\n2024-07-01 01:00,3\n")
     assert meter_columns(path) == ["column 2"]
     reads([1, 3], path, unit="kW", stamp="start")
-
-
-WIDE = "timestamp,a,b,c,temperature\n2024-07-01 00:00,1,10,100,20\n2024-07-01 01:00,2,,200,21\n"
-
-
-def test_wide_file_needs_a_column_and_lists_them(file, refused):
-    path = file(WIDE)
-    assert meter_columns(path) == ["a", "b", "c"]
-    refused("pass column=.*'a', 'b', 'c', 'temperature'", path, unit="kW", stamp="start")
-    refused("unknown column of meter.csv 'd'.*choose one of 'a', 'b', 'c'", path, column="d", unit="kW", stamp="start")
-    refused("each once", path, column=["a", "a"], unit="kW", stamp="start")
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
@@ -72,7 +61,7 @@ def test_lines_are_counted_in_files_longer_than_one_chunk(reads, refused, monkey
     refused("line 7: cannot read 'x'", "start,kW\n\n2024-07-01 00:00,1\n2024-07-01 01:00,2\n,\n\n2024-07-01 02:00,x\n")
 
 
-GOOD = "start,kW\n" + "".join(f"2024-07-01 {h:02}:00,{h + 1}\n" for h in range(24))
+GOOD = table("start,kW", *range(1, 25))
 
 
 @pytest.mark.parametrize(

@@ -108,9 +108,6 @@ def test_cells_are_drawn_towards_the_pooled_chain_by_their_counts():
     assert (transitions.shrink(counts, pooled, np.inf) == pooled).all()
 
 
-HOUR = np.timedelta64(3600, "s")
-
-
 BOTH = ("hour", "daytype")
 
 

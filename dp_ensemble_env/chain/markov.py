@@ -232,10 +232,7 @@ def _by_time(
     likelihood = transitions.held_out(*moves, transitions.fold_of(stamps), n)
     strength = transitions.best_strength(likelihood)
     return TimedChain(
-        default=chain.default,
-        edges=chain.edges,
-        power=chain.power,
-        counts=chain.counts,
+        **vars(chain),
         tables=transitions.shrink(counts, chain.default, strength),
         cell_counts=counts,
         by=by,

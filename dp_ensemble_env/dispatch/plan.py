@@ -16,6 +16,7 @@ forecasts on the days that all of them share.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -175,15 +176,13 @@ def _course(name: str, day: MeteredDay, price: float) -> Course:
     in_event = np.append(day.in_event, np.zeros(len(path.kw) - steps, dtype=bool))
     shed = np.zeros(len(path.kw))
     shed[in_event] = hold((path.kw - day.floor_kw)[in_event], shed_energy(day, price))
-    error = [half_width(*one) for one in zip(path.errors.T, path.loads.T, path.kw, strict=True)]
-    errors, used = (values[:, in_event].sum(axis=1) for values in (path.errors, path.loads))
-    energy = half_width(errors, used, float(path.kw[in_event].sum())) * day.model.step_hours
+    error, energy = _ranges(path.errors, path.loads, path.kw, in_event)
     assert day.model.event is not None
     baseline = day.model.event.baseline_kw
     if baseline is not None:
         baseline = np.append(baseline, np.full(len(path.kw) - steps, np.nan))
-    powers = loads * path.kw, loads * (path.kw - shed), loads * np.array(error)
-    return Course(name, path.times, in_event, *powers, loads * energy, baseline)
+    powers = loads * path.kw, loads * (path.kw - shed), loads * error
+    return Course(name, path.times, in_event, *powers, loads * energy * day.model.step_hours, baseline)
 
 
 def _total(courses: list[Course], days: dict[str, MeteredDay]) -> tuple[Course, tuple[str, ...]]:
@@ -203,11 +202,15 @@ def _total(courses: list[Course], days: dict[str, MeteredDay]) -> tuple[Course, 
             "in the same direction.",
         )
     else:
-        inside, kwh = first.in_event, first.hours / first.in_event.sum()
-        error = np.array([half_width(*one) for one in zip(errors.T, loads.T, forecast, strict=True)])
-        summed = errors[:, inside].sum(axis=1), loads[:, inside].sum(axis=1), float(forecast[inside].sum())
-        energy = half_width(*summed) * kwh
+        error, summed = _ranges(errors, loads, forecast, first.in_event)
+        energy = summed * first.hours / first.in_event.sum()
     return Course("total", first.times, first.in_event, forecast, setpoint, error, float(energy), baseline), notes
+
+
+def _ranges(errors: FloatArray, loads: FloatArray, forecast: FloatArray, inside: NDArray[np.bool_]) -> Any:
+    """Return half the ranges of each interval, and of the sum over those inside, from errors (days, K)."""
+    summed = errors[:, inside].sum(axis=1), loads[:, inside].sum(axis=1), float(forecast[inside].sum())
+    return np.array([half_width(*one) for one in zip(errors.T, loads.T, forecast, strict=True)]), half_width(*summed)
 
 
 def shared_days(paths: list[DayPath], loads: list[int]) -> tuple[FloatArray, FloatArray]:

@@ -204,9 +204,12 @@ def find_table(source: Source) -> Table:
     samples = [(delimiter, source.sample(delimiter)) for delimiter in source.delimiters]
     delimiter, rows = max(samples, key=lambda one: sum(_is_reading(row) for _, row in one[1]))
     at = next((i for i, (_, row) in enumerate(rows) if _is_reading(row)), None)
-    if at is None or _is_number_plate([row for _, row in rows[at:]]):
+    if at is None:
         raise _no_readings(source)
     stamps = _stamp_columns(rows[at][1])
+    times = [row[stamps[0]] for _, row in rows[at:] if len(row) > stamps[0]]
+    if is_epoch(times[0]) and len(times) > 1 and len(set(times)) == 1:  # a number plate, such as that of an account
+        raise _no_readings(source)
     header, above = _header(rows[:at], len(rows[at][1]), stamps[0])
     for line, row in above:
         if len(row) == len(rows[at][1]):
@@ -322,13 +325,6 @@ def _stamp_columns(row: list[str]) -> tuple[int, ...]:
             clocks = [j for j, other in enumerate(row) if match["H"] is None and match_clock(other)]
             return (i, *clocks[:1])
     return next(((i,) for i, cell in enumerate(row) if is_epoch(cell)), ())
-
-
-def _is_number_plate(rows: list[list[str]]) -> bool:
-    """Tell whether what looks like seconds since 1970 is one number in every row, such as that of an account."""
-    place = _stamp_columns(rows[0])[0]
-    cells = [row[place] for row in rows if len(row) > place]
-    return is_epoch(cells[0]) and len(cells) > 1 and len(set(cells)) == 1
 
 
 def _header(

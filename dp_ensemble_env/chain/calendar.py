@@ -34,11 +34,6 @@ def as_step(step: Any, differences: NDArray[np.timedelta64]) -> np.timedelta64:
     return one
 
 
-def _written(value: Any) -> str:
-    """Write one or several dates."""
-    return "" if value is None else " ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
-
-
 def select_days(
     stamps: NDArray[np.datetime64],
     start: str | None = None,
@@ -63,7 +58,7 @@ def select_days(
             chosen &= ~np.isin(days, np.array([np.datetime64(day, "D") for day in exclude]))
     except (TypeError, ValueError, OverflowError) as error:
         named = {"start": start, "end": end, "season": season, "exclude": exclude}
-        given = ", ".join(f"{name}={_written(value)!r}" for name, value in named.items() if _written(value))
+        given = ", ".join(f"{name}={value!r}" for name, value in named.items() if value)
         raise ValueError(
             f"cannot read a date in {given}; write days as 2018-07-02, and the ends of a season as 06-15 and 09-25."
         ) from error

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dp_ensemble_env.cli.options import OnMeters, say, say_left_out
 from dp_ensemble_env.dispatch import backtest as tested
-from dp_ensemble_env.dispatch.backtest import METHODS, TEST_DAYS, common_days, coverage, total_coverage
+from dp_ensemble_env.dispatch.backtest import METHODS, TEST_DAYS, common_days, coverage
 from dp_ensemble_env.dispatch.participants import participants
 from dp_ensemble_env.tools.console import Progress, paragraph, table
 from dp_ensemble_env.tools.files import atomic_write
@@ -92,7 +92,7 @@ def show(results: dict[str, tested.Backtest]) -> None:
             f"The forecast that follows the day errs no more than the adjusted baseline for {below} of {len(several)} "
             "meters."
         )
-        if total := total_coverage(several):
+        if total := coverage(several, together=True):
             shares.append((f"sum, {len(common_days(several))} days", total))
     inside = [[name, *(f"{share:.0f}" for share in by.values())] for name, by in shares]
     table("Days in the range, %", ("90 % range of", *shares[0][1]), inside)

@@ -73,56 +73,42 @@ class Backtest:
         return {"days": list(self.days), "mean_kw": mean, "methods": methods, "coverage_percent": coverage([self])}
 
 
-def coverage(results: list[Backtest]) -> dict[str, float]:
-    """Return the share of test days in the 90 % range, in per cent, over all meters: by notice, all days and hot."""
-    shares: dict[str, float] = {}
-    for notice in NOTICES:
-        tests = [
-            [(path.kw.max(), _holds([path], [row])) for path, row in zip(one.paths[notice], one.actual, strict=True)]
-            for one in results
-        ]
-        shares |= _shares(notice, tests)
-    return shares
-
-
 def common_days(results: list[Backtest]) -> list[str]:
     """Return the test days that all meters share."""
     return sorted(set.intersection(*(set(one.days) for one in results)))
 
 
-def total_coverage(results: list[Backtest]) -> dict[str, float]:
-    """Return the same for the sum of the meters, on the test days that all of them share; empty without such days."""
-    days = common_days(results)
+def coverage(results: list[Backtest], together: bool = False) -> dict[str, float]:
+    """Return the share of test days in the 90 % range, in per cent: by notice, all days and hot.
+
+    Days of all meters count, each by itself; if `together`, the sum of the meters on the days that all of them share.
+    """
+    if together:
+        days = common_days(results)
+        groups = [[[(one, one.days.index(day)) for one in results] for day in days]] if days else []
+    else:
+        groups = [[[(one, place)] for place in range(len(one.days))] for one in results]
     shares: dict[str, float] = {}
     for notice in NOTICES:
-        tests = []
-        for day in days:
-            places = [one.days.index(day) for one in results]
-            paths = [one.paths[notice][place] for one, place in zip(results, places, strict=True)]
-            rows = [one.actual[place] for one, place in zip(results, places, strict=True)]
-            if len({len(row) for row in rows}) == 1:
-                tests.append((np.sum([path.kw for path in paths], axis=0).max(), _holds(paths, rows)))
-        shares |= _shares(notice, [tests]) if tests else {}
+        tests = [[_test(members, notice) for members in group] for group in groups]
+        hot = [sorted(rows, reverse=True)[:HOT_DAYS] for rows in tests]
+        for name, chosen in ((notice, tests), (f"{notice}, hot days", hot)):
+            if chosen:
+                shares[name] = float(100.0 * np.mean([held for rows in chosen for _, held in rows]))
     return shares
 
 
-def _shares(notice: str, tests: list[list[tuple[float, bool]]]) -> dict[str, float]:
-    hot = [sorted(rows, reverse=True)[:HOT_DAYS] for rows in tests]
-    return {
-        name: float(100.0 * np.mean([held for rows in chosen for _, held in rows]))
-        for name, chosen in ((notice, tests), (f"{notice}, hot days", hot))
-    }
-
-
-def _holds(paths: list[DayPath], rows: list[FloatArray]) -> bool:
-    """Tell whether the energy of one test day, all meters together, lay in its range."""
-    forecast, actual = sum(float(path.kw.sum()) for path in paths), sum(float(row.sum()) for row in rows)
+def _test(members: list[tuple[Backtest, int]], notice: str) -> tuple[float, bool]:
+    """Return the forecast peak of one day, all meters together, and whether their energy lay in its range."""
+    paths = [one.paths[notice][place] for one, place in members]
+    actual = sum(float(one.actual[place].sum()) for one, place in members)
+    forecast = sum(float(path.kw.sum()) for path in paths)
     errors, loads = (values.sum(axis=1) for values in shared_days(paths, [1] * len(paths)))
     if len(errors) < LEAST_SHARED:
         wide = sum(half_width(p.errors.sum(axis=1), p.loads.sum(axis=1), float(p.kw.sum())) for p in paths)
     else:
         wide = half_width(errors, loads, forecast)
-    return abs(actual - forecast) <= wide
+    return float(np.sum([path.kw for path in paths], axis=0).max()), abs(actual - forecast) <= wide
 
 
 def backtest(

@@ -11,7 +11,7 @@ import pytest
 from dp_ensemble_env.chain.baseline import customer_baseline
 from dp_ensemble_env.chain.event import event_for
 from dp_ensemble_env.cli import main
-from dp_ensemble_env.dispatch.backtest import METHODS, backtest, coverage, total_coverage
+from dp_ensemble_env.dispatch.backtest import METHODS, backtest, coverage
 from dp_ensemble_env.dispatch.participants import campus_series, participants
 from dp_ensemble_env.scenarios.campus import HOLIDAYS, SUMMER
 from dp_ensemble_env.scenarios.metered import DaySettings
@@ -61,7 +61,7 @@ def test_ranges_hold_what_they_promise_on_the_samples(fleet):
     """85 to 95 % of 480 days in the range of single meters, at least 80 % of the hot ones; so for the sum."""
     known = participants(replace(fleet, date=None)).used
     results = [backtest(series, event, own.day_settings()) for _, series, event, own in known]
-    single, total = coverage(results), total_coverage(results)
+    single, total = coverage(results), coverage(results, together=True)
     for notice in ("day of", "day ahead"):
         assert 85 <= single[notice] <= 95 and single[f"{notice}, hot days"] >= 80
         assert total[notice] >= 85 and total[f"{notice}, hot days"] >= 80

@@ -1,10 +1,9 @@
 """Participants: many meters or devices, each protected as a whole.
 
-A `Fleet` holds what every participant contributed: how often its power moved from one
-level to another, or how often it took each decision in each state, at each time and in each
-context where behaviour depends on them. The mechanisms that protect participants draw from
-it. The unit of protection is everything that one participant ever contributed, in whatever rows:
-adjacent fleets differ by one participant, added or removed.
+A `Fleet` holds what every participant contributed: how often its power moved from one level to another, or how often
+it took each decision in each state, at each time and in each context where behaviour depends on them. The mechanisms
+that protect participants draw from it. The unit of protection is everything that one participant ever contributed, in
+whatever rows: adjacent fleets differ by one participant, added or removed.
 
 Two things must not come from the same private data: the edges of the levels, and the support of a Dirichlet release.
 The number of participants is private, too: no text of a fleet tells it.
@@ -13,6 +12,7 @@ The number of participants is private, too: no text of a fleet tells it.
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -36,6 +36,7 @@ from dp_ensemble_env.tools.validation import (
 )
 
 FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 T = TypeVar("T")
 #: A summer of quarter hours: a hundred days.
 SUMMER_STEPS = 9600
@@ -69,7 +70,7 @@ class Fleet:
 
     def __init__(self, counts: ArrayLike, *, classes: ArrayLike | None = None) -> None:
         dense = np.asarray(counts)
-        fits = dense.ndim in (3, 4, 5) and min(dense.shape[-2:]) >= 1 and dense.shape[-2] >= 2
+        fits = dense.ndim in (3, 4, 5) and dense.shape[-2] >= 2 and dense.shape[-1] >= 1
         if not fits or dense.dtype.kind not in "iu":
             raise ValueError(
                 "counts must be whole numbers of shape (participants, n, m), with times and contexts before n if "
@@ -81,20 +82,18 @@ class Fleet:
         small = dense.astype(np.uint16 if most < 2**16 else np.uint32)
         small.setflags(write=False)
         kinds = None if classes is None else as_classes(classes)
-        lead = dense.shape[1:-2] if kinds is None else kinds.shape
         if kinds is not None and (dense.ndim != 4 or dense.shape[1] != kinds.max() + 1):
             raise ValueError(
                 f"counts have shape {dense.shape}, but there are {kinds.max() + 1} classes; give them the shape "
                 f"(participants, {kinds.max() + 1}, n, m)."
             )
-        self._set(
-            csr_array(small.reshape(len(small), int(np.prod(small.shape[1:])))), (*lead, *dense.shape[-2:]), kinds
-        )
-        self._dense: NDArray[Any] | None = small
+        flat = csr_array(small.reshape(len(small), math.prod(small.shape[1:])))
+        self._set(flat, dense.shape[1:] if kinds is None else (*kinds.shape, *dense.shape[-2:]), kinds, small)
 
-    def _set(self, table: csr_array, shape: tuple[int, ...], classes: NDArray[np.int64] | None) -> None:
-        self._table, self.shape, self.classes = table, shape, classes
-        self._dense = None
+    def _set(
+        self, table: csr_array, shape: tuple[int, ...], classes: IntArray | None, dense: NDArray[Any] | None = None
+    ) -> None:
+        self._table, self.shape, self.classes, self._dense = table, shape, classes, dense
         self._known: dict[Any, Any] = {}
         #: Participants whose own lines could not be read, and why. Private: for the operator alone.
         self.left_out: dict[str, str] = {}
@@ -102,15 +101,14 @@ class Fleet:
         self.declared: tuple[str, ...] = ()
 
     @classmethod
-    def _of(cls, table: csr_array, shape: tuple[int, ...], classes: NDArray[np.int64] | None) -> Fleet:
+    def _of(cls, table: csr_array, shape: tuple[int, ...], classes: IntArray | None) -> Fleet:
         fleet = cls.__new__(cls)
         fleet._set(table, shape, classes)
         return fleet
 
     def __repr__(self) -> str:
-        if self.shape == (self.n_states, self.n_states):
-            return f"Fleet({self.n_states} levels)"
-        return f"Fleet({' x '.join(map(str, self.shape))})"
+        plain = self.shape == (self.n_states, self.n_states)
+        return f"Fleet({f'{self.n_states} levels' if plain else ' x '.join(map(str, self.shape))})"
 
     @property
     def n_states(self) -> int:
@@ -120,16 +118,13 @@ class Fleet:
     @property
     def drawn_shape(self) -> tuple[int, ...]:
         """Shape of what is drawn: that of what is released, or one matrix for each class."""
-        if self.classes is None:
-            return self.shape
-        return (int(self.classes.max()) + 1, *self.shape[-2:])
+        return _drawn(self.shape, self.classes)
 
     @property
     def counts(self) -> NDArray[np.unsignedinteger[Any]]:
         """The counts as one array, (participants, ...). Private. That of many classes is large."""
-        if self._dense is None:
-            return np.asarray(self._table.toarray().reshape(-1, *self.drawn_shape))
-        return self._dense
+        dense = self._table.toarray().reshape(-1, *self.drawn_shape) if self._dense is None else self._dense
+        return np.asarray(dense)
 
     @property
     def participants(self) -> int:
@@ -139,17 +134,17 @@ class Fleet:
     @property
     def fingerprint(self) -> str:
         """Hash of the whole content, which the stream of a seeded draw depends on. Private."""
-        return self.remembered("fingerprint", self._hash)
 
-    def _hash(self) -> str:
-        arrays: list[NDArray[Any]]
-        if self._dense is not None and self.classes is None:
-            header, arrays = f"{self.counts.shape} {self.counts.dtype}", [self.counts]
-        else:
-            kinds = np.zeros(0) if self.classes is None else self.classes
-            header = f"{self.shape} {self.participants}"
-            arrays = [kinds, *(np.asarray(getattr(self._table, name), "<i8") for name in ("indptr", "indices", "data"))]
-        return hashlib.sha256(header.encode() + b"".join(array.tobytes() for array in arrays)).hexdigest()
+        def hashed() -> str:
+            if self._dense is not None and self.classes is None:
+                header, arrays = f"{self._dense.shape} {self._dense.dtype}", [self._dense]
+            else:
+                header, table = f"{self.shape} {self.participants}", self._table
+                parts = (np.asarray(part, "<i8") for part in (table.indptr, table.indices, table.data))
+                arrays = [np.zeros(0) if self.classes is None else self.classes, *parts]
+            return hashlib.sha256(header.encode() + b"".join(array.tobytes() for array in arrays)).hexdigest()
+
+        return self.remembered("fingerprint", hashed)
 
     def remembered(self, key: Any, make: Callable[[], T]) -> T:
         """Return what `make` returned when it was first asked for; repeated draws need the same sums."""
@@ -168,9 +163,9 @@ class Fleet:
             return Fleet(self._dense[:number], classes=self.classes)
         return Fleet._of(self._table[:number], self.shape, self.classes)
 
-    def chunks(self, cells: NDArray[np.int64] | None = None) -> Iterator[NDArray[Any]]:
+    def chunks(self, cells: IntArray | None = None) -> Iterator[NDArray[Any]]:
         """Yield the counts of some participants after the other, (some, cells), of all cells or of these."""
-        width = int(np.prod(self.drawn_shape)) if cells is None else len(cells)
+        width = math.prod(self.drawn_shape) if cells is None else len(cells)
         size = max(1, min(_CHUNK, _CELLS // max(width, 1)))
         for low in range(0, self.participants, size):
             some = self._table[low : low + size]
@@ -190,20 +185,15 @@ class Fleet:
     def spread(self, rows: NDArray[Any]) -> NDArray[Any]:
         """Bring what was drawn to the shape that is released: all of a class get the same rows."""
         drawn = rows.reshape(self.drawn_shape)
-        return drawn if self.classes is None else np.asarray(drawn[self.classes])
+        return np.asarray(drawn if self.classes is None else drawn[self.classes])
 
     # ------------------------------------------------------------ where fleets come from
     @classmethod
     def from_states(cls, trajectories: Iterable[ArrayLike], n_states: int) -> Fleet:
         """Count the transitions of participants whose levels are known.
 
-        Parameters
-        ----------
-        trajectories : iterable of array_like of int
-            The levels of one participant each, in time order; -1 marks a gap, across
-            which nothing is counted.
-        n_states : int
-            Number of levels. Their edges must be public.
+        Each trajectory holds the levels of one participant in time order; -1 marks a gap, across which nothing is
+        counted. The edges of the levels must be public.
         """
         n = check_count(n_states, "n_states", 2)
         counts = [transitions(check_states(one, i, n), n) for i, one in enumerate(trajectories)]
@@ -215,15 +205,9 @@ class Fleet:
     ) -> Fleet:
         """Count the decisions of participants, by state and by the time and context they were taken in.
 
-        Parameters
-        ----------
-        records : iterable of array_like of int
-            The decisions of one participant each, one a row: the index of its time or context or both, as
-            the first axes of `shape` number them, the state, and the decision.
-        shape : sequence of int
-            Shape of the model's default: (n, m), (T, n, m) or (T or 1, c, n, m). Public.
-        classes : array_like of int, optional
-            See `Fleet`.
+        Each of the records holds the decisions of one participant, one a row: the index of its time or context or both,
+        as the first axes of `shape` number them, the state, and the decision. `shape` is that of the model's default,
+        (n, m), (T, n, m) or (T or 1, c, n, m), and public; for `classes` see `Fleet`.
 
         Examples
         --------
@@ -242,18 +226,16 @@ class Fleet:
 
     @classmethod
     def from_cells(
-        cls, cells: Iterable[NDArray[Any]], shape: tuple[int, ...], *, classes: NDArray[np.int64] | None = None
+        cls, cells: Iterable[NDArray[Any]], shape: tuple[int, ...], *, classes: IntArray | None = None
     ) -> Fleet:
         """Count cells that are numbered already, in C order of (class, state, decision): one array a participant."""
         found = [np.unique(one, return_counts=True) for one in cells]
         ends = np.cumsum([0, *(len(one) for one, _ in found)])
-        index = np.concatenate([one for one, _ in found]) if found else np.zeros(0)
-        counts = np.concatenate([one for _, one in found]) if found else np.zeros(0)
+        index, counts = (np.concatenate([np.zeros(0, np.int64), *(pair[i] for pair in found)]) for i in (0, 1))
         kind = np.uint16 if counts.max(initial=0) < 2**16 else np.uint32
-        lead = shape[:-2] if classes is None else (int(classes.max()) + 1,)
-        size = int(np.prod((*lead, *shape[-2:])))
         parts = (counts.astype(kind), index.astype(np.int32), ends)
-        return cls._of(csr_array(parts, shape=(len(found), size)), tuple(shape), classes)
+        table = csr_array(parts, shape=(len(found), math.prod(_drawn(shape, classes))))
+        return cls._of(table, tuple(shape), classes)
 
     @classmethod
     def read(
@@ -283,10 +265,8 @@ class Fleet:
             Time between readings. Finer ones are averaged; a participant whose readings are coarser is left out.
         layout : {"files", "wide", "long"}, optional
             One participant a file, a column, or an id; by default that of a folder, of a file, or of `id_column`.
-        id_column : str, optional
-            Column that names the participant of each line; it joins the meters of one.
-        delimiter : str
-            Between the cells of a text file.
+        id_column, delimiter : str, optional
+            Column that names the participant of each line (it joins the meters of one), and what separates cells.
         season, exclude
             Month-days and days, as in `dp_ensemble_env.chain.estimate_chain`.
         **reader
@@ -326,11 +306,8 @@ class Fleet:
         ----------
         model : EnsembleModel, or array_like of shape (n, n)
             Its default matrix P is what the participants do on average.
-        participants : int
-        seed : int or sequence of int
         heterogeneity : float
-            Rows of a participant are drawn from Dir(heterogeneity · P): the smaller, the more
-            they differ; infinity makes all alike.
+            Rows of a participant are drawn from Dir(heterogeneity · P); infinity makes all alike.
         steps : int
             Transitions of each; by default a summer of quarter hours.
 
@@ -342,25 +319,28 @@ class Fleet:
         """
         matrix = as_float_array(getattr(model, "default", model), "default")
         if matrix.ndim != 2:
-            raise ValueError(
-                f"participants follow one (n, n) matrix, got shape {matrix.shape}; pass the matrix of one time."
-            )
+            raise ValueError(f"participants follow one (n, n) matrix, got {matrix.shape}; pass the matrix of one time.")
         kappa = check_positive(heterogeneity, "heterogeneity", allow_inf=True)
         number, steps = check_count(participants, "participants", 0), check_count(steps, "steps")
-        return cls(walk_around(matrix, number, np.random.default_rng(seed), kappa, steps))
+        n, rng, start = len(matrix), np.random.default_rng(seed), stationary(matrix)
+        counts = np.zeros((number, n, n), dtype=np.uint16 if steps < 2**16 else np.uint32)
+        for low in range(0, number, _CHUNK):
+            rows = np.broadcast_to(matrix, (min(_CHUNK, number - low), n, n)).copy()
+            if np.isfinite(kappa):
+                rows = rng.standard_gamma(kappa * rows)
+                empty = rows.sum(axis=2) == 0  # every Gamma variate of a row underflowed
+                rows[empty] = np.broadcast_to(matrix, rows.shape)[empty]
+            bounds = np.cumsum(rows, axis=2)
+            bounds /= bounds[:, :, -1:]
+            _walk(bounds, rng.choice(n, len(rows), p=start), steps, rng, counts[low : low + len(rows)])
+        return cls(counts)
 
     # ------------------------------------------------------------ for the paper's mechanism
     def chain(self, clip: int, support: ArrayLike) -> DeviceChain:
         """Pool the participants into one behaviour, with at most `clip` decisions of each in a row.
 
-        What a participant has above `clip` is scaled down and rounded off, which depends on
-        its own data alone.
-
-        Parameters
-        ----------
-        clip : int
-        support : array_like of bool of the shape of the fleet
-            Decisions (without nature: transitions) that are possible by public knowledge; others are left out.
+        What a participant has above `clip` is scaled down and rounded off, which depends on its own data alone.
+        Decisions outside `support`, what is possible by public knowledge, are left out.
         """
         clip = check_count(clip, "clip")
         allowed = np.asarray(support)
@@ -379,14 +359,16 @@ class Fleet:
         uniform = allowed / allowed.sum(axis=1, keepdims=True)
         default = np.where(seen_from > 0, pooled / np.maximum(seen_from, 1), uniform)
         adjacency = replace(adjacency_from_counts(pooled, clip), source="devices")
-        drawn = self.drawn_shape
-        return DeviceChain(
-            default.reshape(drawn), pooled.reshape(drawn), adjacency, allowed.reshape(drawn), total - int(pooled.sum())
-        )
+        default, kept, allowed = (array.reshape(self.drawn_shape) for array in (default, pooled, allowed))
+        return DeviceChain(default, kept, adjacency, allowed, total - int(kept.sum()))
 
 
 # ------------------------------------------------------------------ records
-def as_classes(classes: ArrayLike) -> NDArray[np.int64]:
+def _drawn(shape: tuple[int, ...], classes: IntArray | None) -> tuple[int, ...]:
+    return shape if classes is None else (int(classes.max()) + 1, *shape[-2:])
+
+
+def as_classes(classes: ArrayLike) -> IntArray:
     """Return numbers of classes, every one from zero on in use."""
     kinds = np.array(classes)
     if kinds.dtype.kind not in "iu" or not kinds.size or not np.array_equal(np.unique(kinds), range(kinds.max() + 1)):
@@ -396,9 +378,7 @@ def as_classes(classes: ArrayLike) -> NDArray[np.int64]:
     return kinds
 
 
-def cells_of(
-    records: ArrayLike, index: int, shape: tuple[int, ...], classes: NDArray[np.int64] | None
-) -> NDArray[np.int64]:
+def cells_of(records: ArrayLike, index: int, shape: tuple[int, ...], classes: IntArray | None) -> IntArray:
     """Return the numbered cells of one participant's records."""
     rows = np.asarray(records)
     rows = rows.reshape(-1, len(shape)) if rows.size == 0 else rows
@@ -417,46 +397,18 @@ def cells_of(
     columns = list(rows.astype(np.int64).T)
     if classes is not None:
         columns = [classes[tuple(columns[:-2])], *columns[-2:]]
-        shape = (int(classes.max()) + 1, *shape[-2:])
-    return np.asarray(np.ravel_multi_index(columns, shape))
+    return np.asarray(np.ravel_multi_index(columns, _drawn(shape, classes)))
 
 
-def transitions(states: NDArray[np.int64], n: int) -> NDArray[np.int64]:
+def transitions(states: IntArray, n: int) -> IntArray:
     """Count the moves between levels, none across a gap."""
     origin, target = states[:-1], states[1:]
     valid = (origin >= 0) & (target >= 0)
     return np.bincount(origin[valid] * n + target[valid], minlength=n * n).reshape(n, n)
 
 
-# ------------------------------------------------------------------ simulation
-def walk_around(
-    matrix: FloatArray, number: int, rng: np.random.Generator, kappa: float, steps: int
-) -> NDArray[np.unsignedinteger[Any]]:
-    """Let participants walk whose rows are Dir(kappa · matrix), and count their moves; see `Fleet.simulate`."""
-    n = len(matrix)
-    counts = np.zeros((number, n, n), dtype=np.uint16 if steps < 2**16 else np.uint32)
-    start = stationary(matrix)
-    for low in range(0, number, _CHUNK):
-        size = min(_CHUNK, number - low)
-        rows = np.broadcast_to(matrix, (size, n, n)).copy()
-        if np.isfinite(kappa):
-            rows = rng.standard_gamma(kappa * rows)
-            empty = rows.sum(axis=2) == 0  # every Gamma variate of a row underflowed
-            rows[empty] = np.broadcast_to(matrix, rows.shape)[empty]
-        bounds = np.cumsum(rows, axis=2)
-        bounds /= bounds[:, :, -1:]
-        _walk(bounds, rng.choice(n, size, p=start), steps, rng, counts[low : low + size])
-    return counts
-
-
 @njit(cache=True)
-def _walk(
-    bounds: FloatArray,
-    start: NDArray[np.int64],
-    steps: int,
-    rng: np.random.Generator,
-    counts: NDArray[np.unsignedinteger[Any]],
-) -> None:
+def _walk(bounds: FloatArray, start: IntArray, steps: int, rng: np.random.Generator, counts: NDArray[Any]) -> None:
     """Let every participant walk; `bounds[i, b]` are the cumulative probabilities of its row `b`."""
     n = bounds.shape[1]
     for i in range(len(bounds)):

@@ -1,9 +1,9 @@
 r"""Ten adaptive Gaussian queries along the curvature of the plan, for the price of one draw.
 
 Near the truth the loss of a plan is :math:`\tfrac12 e^\top H e` in the error `e` of the release, and `H` has an
-effective rank of 2 to 25 among hundreds of cells. A participant's contribution has a bounded norm, so noise that is the
-same in every cell wastes nearly all of it. `H` needs utility, nature and contexts, which are public, and an estimate of
-the behaviour, which earlier noisy answers give.
+effective rank of 2 to 25 among hundreds of cells: noise that is the same in every cell wastes nearly all of a
+contribution. `H` needs utility, nature and contexts, which are public, and an estimate of the behaviour, which earlier
+noisy answers give.
 
 **Contributions.** Participant `i` with decisions :math:`C_i` in rows that it visited :math:`R_{ib}` times has rows
 :math:`p_{ib} = C_{ib}/R_{ib}`, each trusted as far as it was seen, :math:`\omega_{ib} = R_{ib}/(R_{ib} + 30)`. Two
@@ -22,18 +22,12 @@ add up to one, hence the transcript is dominated by one Gaussian draw with multi
 adaptive choices are. Participants without data are left out of all queries. There is one charge, before the first
 query. Numerical trouble afterwards makes the release the public guess, never an error.
 
-**Estimates** (post-processing, free).
-
-* *Trust.* The mean trust of each row is the noisy one, fused with a forecast: how often the behaviour at hand visits
-  the row, times a number of days that is fitted.
-* *Behaviour.* Every answer is a linear measurement of the behaviour with known noise, so all that was asked so far adds
-  up to an information matrix and a vector. The prior is normal around the guess, its size is chosen by marginal
-  likelihood, and rows sum to one. Cells are then made possible: with a declared support by the mean of a normal variate
-  that is known to be positive, but a cell that the guess all but excludes keeps its posterior mean, and nothing below
-  two standard deviations; where every cell is drawn by emptying cells that noise could have made, and filling what is
-  missing from the guess.
-* *Choice.* Of the release, the guess and their mean the one is taken whose plan earns most on behaviours that are drawn
-  from the posterior. So a fleet that is too small does no harm.
+**Estimates** (post-processing, free). *Trust*: the mean trust of each row is the noisy one, fused with a forecast: how
+often the behaviour at hand visits the row, times a number of days that is fitted. *Behaviour*: every answer is a linear
+measurement with known noise, so all answers add up to an information matrix and a vector. The prior is normal around
+the guess, its size is chosen by marginal likelihood, and rows sum to one. Cells are then made `possible`. *Choice*: of
+the release, the guess and their mean the one is taken whose plan earns most on behaviours that are drawn from the
+posterior, so a fleet that is too small does no harm.
 """
 
 from __future__ import annotations
@@ -42,7 +36,7 @@ import math
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -164,10 +158,8 @@ class AdaptiveMechanism(EpsilonDelta):
     def _problem(self, data: Any, model: EnsembleModel | None) -> Problem:
         require_fleet(data, self.name)
         if model is None:
-            raise ValueError(
-                "the adaptive mechanism shapes its queries by the plan that they are for, so it needs the problem: "
-                f"pass model=, or draw with 'gaussian:epsilon={self.epsilon:g}', which needs none."
-            )
+            remedy = f"pass model=, or draw with 'gaussian:epsilon={self.epsilon:g}', which needs none"
+            raise ValueError(f"the adaptive mechanism shapes its queries by the plan that they are for; {remedy}.")
         check_instance(model, EnsembleModel, "model")
         return Problem.of(model, data)
 
@@ -189,7 +181,7 @@ class AdaptiveMechanism(EpsilonDelta):
 
 def _estimate(problem: Problem, queries: Queries) -> FloatArray:
     """Ask all queries, and return the behaviour, (cells,), that follows from the answers."""
-    p, evidence, belief = problem.guess, Evidence(problem), None
+    p, evidence = problem.guess, Evidence(problem)
     trusts = Shape(np.ones(problem.rows), 1.0, np.zeros(0), np.zeros((problem.rows, 0)))
     bound, weight, _ = queries.size(trusts, None, VISITS[0])
     total, deviation = queries.sum(trusts, None, bound, VISITS[1])
@@ -202,7 +194,6 @@ def _estimate(problem: Problem, queries: Queries) -> FloatArray:
         evidence.add(shape, p, weight * trust[problem.row_of], answer, deviation**2, number)
         belief = evidence.posterior()
         p = possible(problem, belief.mean, belief.deviation)
-    assert belief is not None
     return choose(problem, p, belief)
 
 
@@ -329,8 +320,7 @@ def mean_trust(problem: Problem, p: FloatArray, measured: FloatArray, error: flo
     return np.clip(positive_mean(mean, 1.0 / np.sqrt(precision)), 1e-6, 1.0)
 
 
-@dataclass(frozen=True, eq=False)
-class Posterior:
+class Posterior(NamedTuple):
     """What is believed of the behaviour: mean, standard deviation and a root of the covariance."""
 
     mean: FloatArray
@@ -387,7 +377,12 @@ class Evidence:
 
 
 def possible(problem: Problem, mean: FloatArray, deviation: FloatArray) -> FloatArray:
-    """Make behaviour of noisy probabilities: positive where it is possible, with rows that sum to one."""
+    """Make behaviour of noisy probabilities: positive where it is possible, with rows that sum to one.
+
+    With a declared support, by the mean of a normal variate that is known to be positive; but a cell that the guess all
+    but excludes keeps its posterior mean, and nothing below two standard deviations. Where every cell is drawn, cells
+    that noise could have made are emptied, and the guess fills what is missing.
+    """
     guess, size = problem.guess, problem.size
     high = normal_tail(1.0 / size)
     if problem.declared:

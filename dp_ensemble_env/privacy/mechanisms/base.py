@@ -1,13 +1,13 @@
 """What every mechanism promises: an event that describes a draw, its losses, a permit to make it, and a release.
 
-The order is the same everywhere, in an environment as in a script::
+The order is the same everywhere, and `PrivacyLedger.release` does all three::
 
     event = mechanism.event(data)          # what is about to be drawn; nothing of the data but what is public
     permit = ledger.charge(event)          # refused, or on record
     release = mechanism.draw(data, permit)  # only now
 
-`PrivacyLedger.release` does all three. A mechanism never reports its own epsilon: its event states the losses of one
-draw, which are data of a closed family (`accounting.losses`), and the ledger composes them.
+A mechanism never reports its own epsilon: its event states the losses of one draw, which are data of a closed family
+(`accounting.losses`), and the ledger composes them.
 """
 
 from __future__ import annotations
@@ -80,10 +80,8 @@ class Event:
 
     def losses(self) -> Losses:
         """Return the privacy losses of one such draw."""
-        raise ValueError(
-            f"no privacy cost is known for a {self.type!r} event; give {type(self).__name__} a method losses() that "
-            "returns Losses.of({loss: number})."
-        )
+        remedy = f"give {type(self).__name__} a method losses() that returns Losses.of({{loss: number}})"
+        raise ValueError(f"no privacy cost is known for a {self.type!r} event; {remedy}.")
 
     def stream_key(self) -> dict[str, Any]:
         """Return what is hashed, with the data, into the random stream of a seeded draw: the draw itself, no claim.
@@ -167,9 +165,7 @@ class Event:
 class Disclosure(Event, type="deterministic", draws=False):
     """A deterministic function of the true data was published (E8): nothing bounds what it tells."""
 
-    remedy: ClassVar[str] = (
-        "no budget allows a deterministic function of the true data; publish what is computed from a release"
-    )
+    remedy = "no budget allows a deterministic function of the true data; publish what is computed from a release"
 
     def losses(self) -> Losses:
         """Return a loss without a bound."""
@@ -280,11 +276,10 @@ def stream_of(rng: Rng, identity: list[int]) -> np.random.Generator:
 def check_terms(mechanism: Mechanism, terms: Mapping[str, Any]) -> None:
     """Refuse a term of a draw that the mechanism does not know; a misspelt one would change nothing, silently."""
     known = inspect.signature(mechanism.event).parameters
-    if not any(one.kind is inspect.Parameter.VAR_KEYWORD for one in known.values()):
+    if all(one.kind is not inspect.Parameter.VAR_KEYWORD for one in known.values()):
+        own = [name for name in known if name not in ("data", "seeding")]
         for name in terms:
-            check_choice(
-                name, f"term of a {mechanism.name} draw", [one for one in known if one not in ("data", "seeding")]
-            )
+            check_choice(name, f"term of a {mechanism.name} draw", own)
 
 
 def fingerprint(data: Any) -> str:
@@ -295,10 +290,8 @@ def fingerprint(data: Any) -> str:
     try:
         array = np.ascontiguousarray(data, dtype="<f8")
     except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"a seeded draw depends on its data, and {type(data).__name__} is no array; give it a `fingerprint`, the "
-            "hash of its content."
-        ) from error
+        kind = type(data).__name__
+        raise ValueError(f"{kind} is no array; give it a `fingerprint`, the hash of its content.") from error
     return hashlib.sha256(repr(array.shape).encode() + array.tobytes()).hexdigest()
 
 

@@ -46,7 +46,7 @@ from dp_ensemble_env.privacy.accounting.divergence import ENTRIES, Entries
 from dp_ensemble_env.privacy.accounting.losses import Loss, Losses, NoBound, RowLoss
 from dp_ensemble_env.privacy.adjacency import AGGREGATE_LIMIT, COUNTS_ARE_DATA, COUNTS_LIMIT, Adjacency, DeviceChain
 from dp_ensemble_env.privacy.mechanisms.base import Event, Mechanism, Permit, Seeding
-from dp_ensemble_env.privacy.mechanisms.noise import polya_urn
+from dp_ensemble_env.privacy.mechanisms.noise import FloatArray, polya_urn
 from dp_ensemble_env.privacy.release import Release
 from dp_ensemble_env.tools.validation import (
     as_float_array,
@@ -64,8 +64,8 @@ PAPER_H = 0.03
 TICKETS, BALLS = 2**46, 2**14
 #: Tickets by which rounding may lower the least entry of a row.
 SLACK = 4
-H_SOURCES = ("stated", "counts", "devices")
-_LIMITS = (("stated", AGGREGATE_LIMIT), ("counts", COUNTS_LIMIT))
+#: Where h comes from, and what that assumes.
+H_SOURCES = {"stated": [AGGREGATE_LIMIT], "counts": [COUNTS_LIMIT], "devices": []}
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ class DirichletEvent(Event, type="dirichlet"):
         return max(0.0, self.floor - SLACK / self.weight) if self.weight and self.floor else self.floor
 
     @property
-    def moved(self) -> NDArray[np.float64]:
+    def moved(self) -> FloatArray:
         """Adjacency of every row of the mechanism's input in order, -1 where one successor leaves nothing to draw."""
         sizes = np.array(self.successors, dtype=float)
         moved = np.broadcast_to(np.array(self.h or (PAPER_H,)), sizes.shape)
@@ -210,26 +210,22 @@ class DirichletEvent(Event, type="dirichlet"):
         entries = "any entries" if any(event.entries == "any" for event in events) else "two entries"
         most = max(int((event.moved >= 0).sum()) for event in events)
         how = {"sequential": f"all {most} drawn rows composed", "parallel": "a unit touches one row of each matrix"}
-        floors = [event.floor for event in events]
+        least = min(event.floor for event in events)
         terms = [
             f"adjacent rows differ in {entries} by {h} in L1 distance",
             how.get(str(rows), f"a unit touches at most {rows} rows of each matrix"),
-            "assumes a public support" + (f" and floor {min(floors):.4g}" if min(floors) > 0 else ""),
+            "assumes a public support" + (f" and floor {least:.4g}" if least > 0 else ""),
         ]
         if any(event.balls for event in events):
             terms.append(f"published rows are drawn by Pólya's urn, {max(e.balls for e in events)} balls each")
         sources = {event.h_source for event in events}
-        terms.extend(text for source, text in _LIMITS if source in sources)
-        if sources != {"stated"}:
-            terms.append(COUNTS_ARE_DATA)
-        return settings, terms
+        terms += [text for source, texts in H_SOURCES.items() if source in sources for text in texts]
+        return settings, terms + [COUNTS_ARE_DATA] * (sources != {"stated"})
 
 
 def urn(k: float) -> tuple[int, int]:
     """Return the tickets of a row at the start, and the tickets that a ball adds: their ratio is k, rounded down."""
-    if k >= 1:
-        return TICKETS, max(1, math.ceil(TICKETS / k))
-    return max(1, math.floor(k * TICKETS)), TICKETS
+    return (TICKETS, max(1, math.ceil(TICKETS / k))) if k >= 1 else (max(1, math.floor(k * TICKETS)), TICKETS)
 
 
 def rounding_loss(k: float, weight: int, least: float, balls: int) -> float:
@@ -244,7 +240,7 @@ def rounding_loss(k: float, weight: int, least: float, balls: int) -> float:
     return moved * (1.0 / alpha + math.log1p(balls / alpha))
 
 
-def rounded(row: NDArray[np.float64], weight: int) -> list[int]:
+def rounded(row: FloatArray, weight: int) -> list[int]:
     """Return the tickets of a row of positive entries, `weight` in all."""
     tickets = [int(math.floor(share * weight)) for share in row.tolist()]
     tickets[0] += weight - sum(tickets)
@@ -260,11 +256,9 @@ class DirichletMechanism(Mechanism):
     k : float
         Concentration, > 0. Larger is closer to the true matrix and less private.
     floor : float, default 0
-        Every entry of the support is raised to at least this probability
-        before the draw. Without it no guarantee holds for all inputs.
+        Every entry of the support is raised to at least this probability. Without it no guarantee holds for all inputs.
     h : float, optional
-        Adjacency of the true rows that a draw is charged under. By default that of the ledger. It is a
-        claim about the draw and does not change it.
+        Adjacency of the true rows that a draw is charged under, by default that of the ledger. It does not change it.
 
     Examples
     --------
@@ -288,13 +282,13 @@ class DirichletMechanism(Mechanism):
 
     def event(
         self,
-        data: ArrayLike,
+        data: Any,
         *,
         seeding: Seeding = "os-entropy",
-        support: ArrayLike | None = None,
+        support: Any = None,
         h: Any = None,
-        entries: str | None = None,
-        clip: int | None = None,
+        entries: Any = None,
+        clip: Any = None,
     ) -> DirichletEvent:
         """Describe a draw from a matrix, of which only the support is looked at, which counts as public.
 
@@ -309,14 +303,7 @@ class DirichletMechanism(Mechanism):
         return self._event(inputs > 0, seeding).under(h, entries)
 
     def draw(
-        self,
-        data: ArrayLike,
-        permit: Permit,
-        *,
-        support: ArrayLike | None = None,
-        h: Any = None,
-        entries: str | None = None,
-        clip: int | None = None,
+        self, data: Any, permit: Permit, *, support: Any = None, h: Any = None, entries: Any = None, clip: Any = None
     ) -> Release:
         """Draw one private matrix; h and entries are claims about it."""
         inputs, chain = self._inputs(data, support, clip)
@@ -325,18 +312,15 @@ class DirichletMechanism(Mechanism):
         log_matrix = self._published(inputs) if published else _log_dirichlet(self.k, inputs, permit.rng)
         return Release(log_matrix if chain is None else cast(Any, data).spread(log_matrix), permit.event)
 
-    def _inputs(
-        self, data: Any, support: ArrayLike | None, clip: int | None
-    ) -> tuple[NDArray[np.float64], DeviceChain | None]:
+    def _inputs(self, data: Any, support: Any, clip: int | None) -> tuple[FloatArray, DeviceChain | None]:
         """Return the rows that are drawn from, and of a fleet the chain that it is pooled into."""
         pool = getattr(data, "chain", None)  # asked for by name: importing Fleet takes seconds
         if pool is None:
             return self.floored(data, support), None
         if support is None or clip is None:
             raise ValueError(
-                "the Dirichlet mechanism protects a participant only with a support that is public, as every "
-                "transition it draws shows; declare it, support=, and bound what one participant contributes to a row, "
-                "clip=."
+                "the Dirichlet mechanism protects a participant only with a support that is public, since it shows it; "
+                "declare it, support=, and bound what one participant contributes to a row, clip=."
             )
         chain = pool(clip, support)
         return self.floored(chain.default, chain.support), chain
@@ -347,7 +331,7 @@ class DirichletMechanism(Mechanism):
         event = DirichletEvent(float(self.k), float(self.floor), sizes, seeding=seeding, steps=steps)
         return replace(event, balls=BALLS, weight=urn(self.k)[0]) if seeding == "os-entropy" else event
 
-    def _published(self, inputs: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _published(self, inputs: FloatArray) -> FloatArray:
         """Draw every row from its urn, and return the logarithms."""
         weight, added = urn(self.k)
         counts = np.zeros(inputs.shape)
@@ -357,14 +341,13 @@ class DirichletMechanism(Mechanism):
         with np.errstate(divide="ignore"):
             return _normalised(np.log(counts))
 
-    def floored(self, default: ArrayLike, support: ArrayLike | None = None) -> NDArray[np.float64]:
+    def floored(self, default: ArrayLike, support: ArrayLike | None = None) -> FloatArray:
         """Return the mechanism's input: `default` mixed with uniform rows so that entries are >= floor."""
         matrix = check_stochastic(default, square=False)
         allowed = matrix > 0 if support is None else np.asarray(support)
         if allowed.dtype != bool or allowed.shape != matrix.shape:
-            raise ValueError(
-                f"support must be a boolean array of shape {matrix.shape}, got {allowed.dtype} {allowed.shape}."
-            )
+            given = f"{allowed.dtype} {allowed.shape}"
+            raise ValueError(f"support must be a boolean array of shape {matrix.shape}, got {given}.")
         if (outside := np.argwhere(~allowed & (matrix > 0))).size:
             raise ValueError(
                 f"the transition {tuple(map(int, outside[0]))} has positive probability but lies outside the public "
@@ -380,7 +363,7 @@ class DirichletMechanism(Mechanism):
             )
         return np.where(allowed, (1.0 - mixing) * matrix + self.floor, 0.0)
 
-    def sample_log(self, row: ArrayLike, size: int, rng: np.random.Generator | int) -> NDArray[np.float64]:
+    def sample_log(self, row: ArrayLike, size: int, rng: np.random.Generator | int) -> FloatArray:
         """Draw `size` private copies of one row, as logarithms of shape (size, len(row))."""
         size = check_count(size, "size")
         generator = check_rng(rng)
@@ -388,7 +371,7 @@ class DirichletMechanism(Mechanism):
         return _log_dirichlet(self.k, np.broadcast_to(inputs, (size, len(inputs))), generator)
 
 
-def _log_dirichlet(k: float, rows: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
+def _log_dirichlet(k: float, rows: FloatArray, rng: np.random.Generator) -> FloatArray:
     """Draw each row from Dir(k · row) on its positive entries; logarithms."""
     logs = np.full(rows.shape, -np.inf)
     drawn = rows > 0
@@ -396,11 +379,11 @@ def _log_dirichlet(k: float, rows: NDArray[np.float64], rng: np.random.Generator
     return _normalised(logs)
 
 
-def _normalised(logs: NDArray[np.float64]) -> NDArray[np.float64]:
+def _normalised(logs: FloatArray) -> FloatArray:
     return np.minimum(logs - np.logaddexp.reduce(logs, axis=-1, keepdims=True), 0.0)
 
 
-def log_gamma_variates(shape: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
+def log_gamma_variates(shape: FloatArray, rng: np.random.Generator) -> FloatArray:
     """Draw logarithms of Gamma(shape, 1) variates that neither underflow nor vanish."""
     # G(a) = G(a+1) U^(1/a) in distribution, and -log U is a standard exponential.
     return np.log(rng.standard_gamma(shape + 1.0)) - rng.standard_exponential(shape.shape) / shape

@@ -212,19 +212,13 @@ class OneQuery(FleetMechanism):
     def terms_of(self, model: Any) -> dict[str, Any]:
         """Return the model's own guess, if it has one, and with nature the support that the guess declares.
 
-        With nature a decision carries what nature needs, so most of them are impossible in a state by
-        construction; the textbook's zeros say which, whatever the participants do.
+        With nature most decisions are impossible in a state by construction; the textbook's zeros say which.
         """
         terms = PublicMechanism().terms_of(model)
         return terms if not terms or model.nature is None else {**terms, "support": np.asarray(model.guess) > 0}
 
     def event(
-        self,
-        data: Any,
-        *,
-        seeding: Seeding = "os-entropy",
-        guess: ArrayLike | None = None,
-        support: ArrayLike | None = None,
+        self, data: Any, *, seeding: Seeding = "os-entropy", guess: ArrayLike | None = None, support: Any = None
     ) -> FleetEvent:
         """Describe a draw from a fleet, of which only the shape is looked at."""
         fleet = require_fleet(data, self.name)
@@ -234,9 +228,7 @@ class OneQuery(FleetMechanism):
             about |= {"shape": fleet.shape, "rows": layout.rows, "support": support_name(layout.support)}
         return self.describe(**about)
 
-    def draw(
-        self, data: Any, permit: Permit, *, guess: ArrayLike | None = None, support: ArrayLike | None = None
-    ) -> Release:
+    def draw(self, data: Any, permit: Permit, *, guess: ArrayLike | None = None, support: Any = None) -> Release:
         """Draw one release from a fleet.
 
         Neither term may come from the data: `guess`, a public guess of the behaviour (by default a lazy walk), and
@@ -246,9 +238,7 @@ class OneQuery(FleetMechanism):
         matrix = self.estimate(Layout.of(data, self.norm, guess, support), noisy, permit.event)
         return Release(data.spread(np.minimum(log_probabilities(matrix), 0.0)), permit.event)
 
-    def noisy(
-        self, data: Any, permit: Permit, guess: ArrayLike | None = None, support: ArrayLike | None = None
-    ) -> FloatArray:
+    def noisy(self, data: Any, permit: Permit, guess: ArrayLike | None = None, support: Any = None) -> FloatArray:
         """Return the noisy numbers that the guarantee is about; a release is made of them alone."""
         permit.covers(self.event(data, seeding=permit.event.seeding, guess=guess, support=support))
         return self.numbers(data, Layout.of(data, self.norm, guess, support), permit.event, permit.rng)
@@ -340,10 +330,8 @@ class Layout(Rows):
         allowed = fleet.gather(np.asarray(support, dtype=bool), "support", np.any)
         rows = within(rows, allowed)
         if not (allowed.sum(axis=1) > 1).any():
-            raise ValueError(
-                "the declared support leaves one decision in every row, so behaviour is public and there is nothing to "
-                "draw; declare a wider support, or take the mechanism 'public'."
-            )
+            remedy = "declare a wider support, or take the mechanism 'public'"
+            raise ValueError(f"the declared support leaves one decision in every row: nothing is drawn; {remedy}.")
         return cls(rows, norm, allowed, several=True)
 
     # ------------------------------------------------------------ cells

@@ -65,10 +65,8 @@ def check_proven(kind: str, scale: float, sensitivity: float, most: float) -> No
     """Refuse published noise of which OpenDP's own map proves less than is claimed: ρ of zCDP, for Laplace noise ε."""
     distance: Any = sensitivity * GRID if kind == "gaussian" else math.ceil(sensitivity * GRID)
     if (shown := float(_measurement(kind, scale).map(distance))) > most:
-        raise ValueError(
-            f"{kind} noise of scale {scale!r} is proven to cost {shown!r}, more than the {most!r} that was charged; "
-            "charge what is drawn."
-        )
+        cost = f"is proven to cost {shown!r}, more than the {most!r} that was charged"
+        raise ValueError(f"{kind} noise of scale {scale!r} {cost}; charge what is drawn.")
 
 
 def add_noise(

@@ -67,10 +67,8 @@ class PublicMechanism(Mechanism):
 
     Parameters
     ----------
-    stay : float
-        Weight of staying at a level.
-    decay : float
-        Factor by which the weight falls with every level of distance.
+    stay, decay : float
+        Weight of staying at a level, and factor by which it falls with every level of distance.
     reach : int
         The farthest that a load moves in one step.
 

@@ -9,28 +9,17 @@ context `w` moves by itself. With :math:`e = \exp \ell` and :math:`g = P e` the 
     q[a] = e[a] \sum_s \frac{\rho[s]}{g[s]} P[s,a], \qquad \rho' = q N, \qquad
     \sum_s \rho[s]\,\mathrm{KL}_s = \sum_a q[a]\,\ell[a] - \sum_s \rho[s]\log g[s] .
 
-**Rewards** are dollars, or points (MATH 15): the advantage over leaving the loads alone from here on, in parts of what
-the optimum gains over the uncontrolled loads. With :math:`y` the decisions *expected* under the action and
-:math:`y^0` those of the same loads left alone, before any move is drawn and in every population,
+**Rewards** are dollars, or points: `dp_ensemble_env.envs.points` has the formula. Decisions are *expected* there, under
+the action and for the same loads left alone, before any move is drawn and in every population.
 
-.. math:: r_t = \frac{100}{R^* - R^0}\Big(\sum_a (y_a - y^0_a)\,G_t[w, a] - \gamma\,\mathrm{KL}
-    - \sum_{\tau>t} \big(f_\tau(y\,H_{t\tau}) - f_\tau(y^0 H_{t\tau})\big)\Big)
-
-with :math:`G` the utility to be expected after a decision if nobody interferes later, :math:`H_{t\tau}[a]` the power
-to be expected then, and :math:`f` the cost of a coupling (with a context, the mean over the contexts that may come).
-The expected return is the score.
-
-`Problem` holds the tables, `State` the environments side by side. Every table has a leading axis of *rows*, the
-instances or releases that are in play; ``State.row`` says which one each environment plays. Both are passed as plain
-tuples, which cost a third of the time of named ones at a call, and get their names inside.
+Every table has a leading axis of *rows*, the instances or releases in play; ``State.row`` says which one each
+environment plays. `Problem` and `State` come as plain tuples, a third of the cost of named ones at a call.
 
 **Chance.** An episode's row, contexts and start come from a stream of their own that no action touches: the j-th
 episode after a seed has the same ones in every population and action mode. Moves come from a second stream, derived at
-each start. Random numbers are xoroshiro128++ (Blackman and Vigna, 2018), two words an environment.
-
-Numba's cache looks at this file alone, so nothing compiled is imported here.
+each start. Random numbers are xoroshiro128++ (Blackman and Vigna, 2018), two words an environment. Numba's cache looks
+at this file alone, so nothing compiled is imported here.
 """
-# ruff: noqa: D103 - the short functions are described by the equations above and by their names
 
 from __future__ import annotations
 
@@ -45,17 +34,12 @@ from dp_ensemble_env.tools.compile import njit
 BASIS, TILT, POLICY = 0, 1, 2
 #: Couplings: a target that is missed by a square, a limit that is passed by a multiple.
 TARGET, LIMIT = 1, 2
-#: Rows of ``values``; the last two are a coupling's: the kW by which a limit is passed or a target missed, its cost.
-REWARD, UTILITY, DISCOMFORT, POWER, MISS, CHARGE = 0, 1, 2, 3, 4, 5
-VALUES = 6
-#: Returned by `step`: some action was clipped to the box. Below zero: an environment needs a reset. Above: a NaN.
-CLIPPED = 1
-#: Tilts no larger than this can be exponentiated as they are.
-SAFE_NATS = 300.0
-#: A divergence below this many nats is rounding: the zero action costs exactly nothing.
-NOISE = 1e-13
-#: How far outside the box an action may lie by rounding.
-ROUNDING = 1e-6
+#: Rows of ``values``, and their number. A coupling's: the kW by which a limit is passed or a target missed, the cost.
+REWARD, UTILITY, DISCOMFORT, POWER, MISS, CHARGE, VALUES = 0, 1, 2, 3, 4, 5, 6
+CLIPPED = 1  #: returned by `step`: some action was clipped; below zero an environment needs a reset, above is a NaN
+SAFE_NATS = 300.0  #: tilts no larger than this can be exponentiated as they are
+NOISE = 1e-13  #: a divergence of fewer nats is rounding: the zero action costs exactly nothing
+ROUNDING = 1e-6  #: how far outside the box an action may lie by rounding
 
 
 class Problem(NamedTuple):
@@ -122,39 +106,29 @@ def step(problem: Any, state: Any, action: Any, obs: Any, values: Any) -> int:
     verdict: int = look(p, s, action)
     if verdict < 0 or verdict > CLIPPED:
         return verdict
-    n, m = p.power.shape[1], action.shape[1] if p.mode == TILT else p.basis.shape[4]
-    tilt, chosen, pi, moved = np.empty(m), np.empty(m), np.empty(m), np.empty(n)
-    expected, usual = np.empty(m), np.empty(m)
+    m = action.shape[1] if p.mode == TILT else p.basis.shape[4]
+    tilt, pi, chosen, usual = np.empty(m), np.empty(m), np.empty(m), np.empty(m)
+    expected = chosen if p.loads == 0 else np.empty(m)  # the mean field does what is expected of it
     for i in range(s.time.size):
         t = s.time[i]
         if t == p.block.shape[0]:
-            begin(p, s, i, -1, -1, moved, obs, values)
+            begin(p, s, i, -1, -1, obs, values)
             continue
         r, w = s.row[i], s.path[i, t]
         default, nature = p.behaviour[r, p.block[t, w]], p.nature[r, p.nature_block[t, w]]
         basis = p.basis[r, t if p.basis.shape[1] > 1 else 0, w if p.basis.shape[2] > 1 else 0]
-        if p.loads == 1:
-            here = s.where[i]
-            divergence = policy_row(p.mode, p.starts, p.decisions, default, here, basis, action, i, pi)
-            first = p.starts[here]
-            if p.points == 1:
-                expected[:], usual[:] = 0.0, 0.0
-                expect(p.starts, p.decisions, default, here, 1.0, pi, expected, usual)
-                values[REWARD, i] = advantage(p, r, t, w, expected, usual, divergence)
-            here = p.decisions[first + pick(pi, 0, p.starts[here + 1] - first, uniform(s.moves, i))]
-            if p.nature_starts.size > 0:
-                first, last = p.nature_starts[here], p.nature_starts[here + 1]
-                here = p.nature_states[pick(nature, first, last, uniform(s.moves, i))]
-            arrive_alone(p, s, i, t + 1, here, divergence, obs, values)
-            continue
-        if p.loads == 0 and fill_tilt(p, basis, action, i, tilt) <= SAFE_NATS:
+        widest = 0.0 if p.loads == 0 and p.mode != POLICY else np.inf
+        for a in range(m if widest == 0.0 else 0):
+            tilt[a] = tilt_of(p.mode, basis, action, i, a)
+            widest = max(widest, abs(tilt[a]))
+        if widest <= SAFE_NATS:
             divergence = decide_together(p, default, s.counts[i], tilt, pi, chosen, usual)
         else:
             divergence = decide_by_rows(p, s, i, default, basis, action, pi, chosen, expected, usual)
         if p.points == 1:
-            values[REWARD, i] = advantage(p, r, t, w, chosen if p.loads == 0 else expected, usual, divergence)
-        by_nature(p, s, i, nature, chosen, moved)
-        arrive(p, s, i, t + 1, divergence, moved, obs, values)
+            values[REWARD, i] = advantage(p, r, t, w, expected, usual, divergence)
+        by_nature(p, s, i, nature, chosen)
+        report(p, s, i, t + 1, divergence, obs, values)
     return verdict
 
 
@@ -165,15 +139,20 @@ def look(p: Any, s: Any, action: Any) -> int:
     for i in range(s.time.size):
         if s.time[i] < 0 or (s.time[i] == horizon and p.autoreset == 0):
             return -1 - i
-    for i in range(s.time.size):
-        if s.time[i] < horizon:
-            for a in range(action.shape[1]):
-                x = action[i, a]
-                if math.isnan(x):
-                    return int(2 + i * action.shape[1] + a)
-                if x < low - ROUNDING or x > 1.0 + ROUNDING:
-                    verdict = CLIPPED
+        for a in range(action.shape[1] if s.time[i] < horizon else 0):
+            x = action[i, a]
+            if math.isnan(x):
+                return int(2 + i * action.shape[1] + a)
+            if x < low - ROUNDING or x > 1.0 + ROUNDING:
+                verdict = CLIPPED
     return verdict
+
+
+@njit(inline="always", error_model="numpy")
+def span(p: Any, s: Any, i: int, size: int) -> tuple[int, int]:
+    """Return where loads may be: anywhere, or the one place of a single load."""
+    here = s.where[i]
+    return (here, here + 1) if p.loads == 1 else (0, size)
 
 
 # ------------------------------------------------------------------ decisions
@@ -181,21 +160,11 @@ def look(p: Any, s: Any, action: Any) -> int:
 def tilt_of(mode: int, basis: Any, action: Any, i: int, a: int) -> float:
     """Return the tilt of a decision in nats."""
     if mode == TILT:
-        return float(clip(action[i, a], -1.0) * basis[0, 0])
+        return float(min(max(action[i, a], -1.0), 1.0) * basis[0, 0])
     total = 0.0
     for j in range(basis.shape[0]):
-        total += clip(action[i, j], -1.0) * basis[j, a]
+        total += min(max(action[i, j], -1.0), 1.0) * basis[j, a]
     return total
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def fill_tilt(p: Any, basis: Any, action: Any, i: int, tilt: Any) -> float:
-    """Write the tilts of all decisions and return the largest; a policy has none."""
-    widest = np.inf if p.mode == POLICY else 0.0
-    for a in range(tilt.size if p.mode != POLICY else 0):
-        tilt[a] = tilt_of(p.mode, basis, action, i, a)
-        widest = max(widest, abs(tilt[a]))
-    return widest
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -215,9 +184,8 @@ def decide_together(p: Any, default: Any, shares: Any, tilt: Any, warm: Any, cho
             warmed = here / g
             for e in range(first, last):
                 chosen[p.decisions[e]] += default[e] * warmed
-            if p.points == 1:
-                for e in range(first, last):
-                    usual[p.decisions[e]] += default[e] * here
+            for e in range(first, last if p.points == 1 else first):
+                usual[p.decisions[e]] += default[e] * here
     for a in range(tilt.size):
         chosen[a] *= warm[a]
         divergence += chosen[a] * tilt[a]
@@ -230,18 +198,18 @@ def decide_by_rows(
 ) -> float:
     """Do the same row by row: for policies, very wide tilts and finite populations, whose loads are counted."""
     chosen[:], expected[:], usual[:] = 0.0, 0.0, 0.0
-    divergence = 0.0
-    for b in range(s.counts.shape[1]):
+    divergence, (low, high) = 0.0, span(p, s, i, s.counts.shape[1])
+    for b in range(low, high):
         here = s.counts[i, b]
         if here > 0.0:
-            first, last = p.starts[b], p.starts[b + 1]
+            first, last, share = p.starts[b], p.starts[b + 1], here / max(1, p.loads)
             divergence += here * policy_row(p.mode, p.starts, p.decisions, default, b, basis, action, i, pi)
-            if p.points == 1:
-                expect(p.starts, p.decisions, default, b, here / max(1, p.loads), pi, expected, usual)
-            for _ in range(int(here) if p.loads > 0 else 0):
-                chosen[p.decisions[first + pick(pi, 0, last - first, uniform(s.moves, i))]] += 1.0
-            for e in range(first, last if p.loads == 0 else first):
-                chosen[p.decisions[e]] += here * pi[e - first]
+            for e in range(first, last if p.points == 1 or p.loads == 0 else first):
+                expected[p.decisions[e]] += share * pi[e - first]
+                usual[p.decisions[e]] += share * default[e]
+            for _ in range(p.loads and int(here)):
+                s.where[i] = p.decisions[first + pick(pi, 0, last - first, uniform(s.moves, i))]
+                chosen[s.where[i]] += 1.0
     return float(divergence / max(1, p.loads))
 
 
@@ -255,11 +223,11 @@ def policy_row(
     if mode == POLICY:  # masked to the support and normalised; nothing at all is the default
         for e in range(width):
             given = action[i, b * basis.shape[1] + decisions[first + e]]
-            pi[e] = clip(given, 0.0) if default[first + e] > 0.0 else 0.0
+            pi[e] = min(max(given, 0.0), 1.0) if default[first + e] > 0.0 else 0.0
             total += pi[e]
         for e in range(width):
             pi[e] = pi[e] / total if total > 0.0 else default[first + e]
-            if total > 0.0 and pi[e] > 0.0:
+            if pi[e] > 0.0:
                 divergence += pi[e] * math.log(pi[e] / default[first + e])
         return divergence if divergence > NOISE else 0.0
     for e in range(width):
@@ -277,16 +245,6 @@ def policy_row(
     return divergence if divergence > NOISE else 0.0
 
 
-# ------------------------------------------------------------------ points
-@njit(cache=True, nogil=True, error_model="numpy")
-def expect(starts: Any, decisions: Any, default: Any, b: int, share: float, pi: Any, expected: Any, usual: Any) -> None:
-    """Add the decisions of a share of loads in state `b`: as the policy has them, and as they would be left alone."""
-    first = starts[b]
-    for e in range(first, starts[b + 1]):
-        expected[decisions[e]] += share * pi[e - first]
-        usual[decisions[e]] += share * default[e]
-
-
 @njit(cache=True, nogil=True, error_model="numpy")
 def advantage(p: Any, r: int, t: int, w: int, expected: Any, usual: Any, divergence: float) -> float:
     """Return what an action gains over leaving the loads alone from here on, in points."""
@@ -299,133 +257,97 @@ def advantage(p: Any, r: int, t: int, w: int, expected: Any, usual: Any, diverge
         for a in range(expected.size):
             power += expected[a] * p.later[r, k, a]
             alone += usual[a] * p.later[r, k, a]
-        saved = charge(p, r, u, miss_of(p, r, u, alone)) - charge(p, r, u, miss_of(p, r, u, power))
-        gain += p.later_chance[r, k] * saved
+        gain += p.later_chance[r, k] * (coupled(p, r, u, alone)[1] - coupled(p, r, u, power)[1])
     return float(gain / p.point[r])
 
 
 @njit(inline="always", error_model="numpy")
-def miss_of(p: Any, r: int, t: int, power: float) -> float:
-    """Return the kW by which a limit is passed or a target missed."""
+def coupled(p: Any, r: int, t: int, power: float) -> tuple[float, float]:
+    """Return the kW by which a limit is passed or a target missed, and what is charged for it in dollars."""
     off = power - p.level[r, t] if p.weight[r, t] > 0.0 else 0.0
-    return abs(off) if p.coupling == TARGET else max(off, 0.0)
-
-
-@njit(inline="always", error_model="numpy")
-def charge(p: Any, r: int, t: int, miss: float) -> float:
-    """Return what a coupling charges for it in dollars."""
-    return float(p.weight[r, t] * (miss * miss if p.coupling == TARGET else miss))
-
-
-# ------------------------------------------------------------------ nature
-@njit(cache=True, nogil=True, error_model="numpy")
-def by_nature(p: Any, s: Any, i: int, nature: Any, chosen: Any, moved: Any) -> None:
-    """Take decisions to next states: loads by chance, the mean field by the mean."""
-    if p.nature_starts.size == 0:
-        moved[:] = chosen
-        return
-    moved[:] = 0.0
-    for a in range(chosen.size):
-        here = chosen[a]
-        if here > 0.0:
-            first, last = p.nature_starts[a], p.nature_starts[a + 1]
-            for _ in range(int(here) if p.loads > 0 else 0):
-                moved[p.nature_states[pick(nature, first, last, uniform(s.moves, i))]] += 1.0
-            for e in range(np.uint64(first), np.uint64(last if p.loads == 0 else first)):
-                moved[p.nature_states[e]] += nature[e] * here
+    miss = abs(off) if p.coupling == TARGET else max(off, 0.0)
+    return miss, p.weight[r, t] * (miss * miss if p.coupling == TARGET else miss)
 
 
 # ------------------------------------------------------------------ arrivals
 @njit(cache=True, nogil=True, error_model="numpy")
-def arrive(p: Any, s: Any, i: int, t: int, divergence: float, moved: Any, obs: Any, values: Any) -> None:
-    """Store where the loads are at time `t`, and report."""
-    r, w, share = s.row[i], s.path[i, t], 1.0 / max(1, p.loads)
+def by_nature(p: Any, s: Any, i: int, nature: Any, chosen: Any) -> None:
+    """Take decisions to next states: loads by chance, the mean field by the mean."""
+    moved = s.counts[i]
+    if p.nature_starts.size == 0:
+        moved[:] = chosen
+        return
+    moved[:], (low, high) = 0.0, span(p, s, i, chosen.size)
+    for a in range(low, high):
+        here = chosen[a]
+        if here > 0.0:
+            first, last = p.nature_starts[a], p.nature_starts[a + 1]
+            for _ in range(p.loads and int(here)):
+                s.where[i] = p.nature_states[pick(nature, first, last, uniform(s.moves, i))]
+                moved[s.where[i]] += 1.0
+            for e in range(np.uint64(first), np.uint64(last if p.loads == 0 else first)):
+                moved[p.nature_states[e]] += nature[e] * here
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def report(p: Any, s: Any, i: int, t: int, divergence: float, obs: Any, values: Any) -> None:
+    """Write the reward in dollars, its parts and the observation at time `t`."""
+    r, w, share, n = s.row[i], s.path[i, t], 1.0 / max(1, p.loads), p.power.shape[1]
+    for b in range(n):
+        obs[i, b] = s.counts[i, b] * share if p.shown == 1 else 0.0
+    for j in range(p.clock.shape[3]):
+        obs[i, n + j] = p.clock[r, t, w, j]
     worth, level, utility, power = p.utility[r, t, w], p.power[r], 0.0, 0.0
-    for b in range(moved.size):
-        x = moved[b] * share
-        s.counts[i, b] = moved[b]
-        obs[i, b] = x if p.shown == 1 else 0.0
-        utility += x * worth[b]
-        power += x * level[b]
-    report(p, s, i, t, divergence, utility, power, obs, values)
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def arrive_alone(p: Any, s: Any, i: int, t: int, here: int, divergence: float, obs: Any, values: Any) -> None:
-    """Do the same for a single load."""
-    r = s.row[i]
-    s.counts[i, s.where[i]] = 0.0
-    s.counts[i, here] = 1.0
-    s.where[i] = here
-    for b in range(p.power.shape[1]):
-        obs[i, b] = 0.0
-    obs[i, here] = float(p.shown)
-    report(p, s, i, t, divergence, p.utility[r, t, s.path[i, t], here], p.power[r, here], obs, values)
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def report(
-    p: Any, s: Any, i: int, t: int, divergence: float, utility: float, power: float, obs: Any, values: Any
-) -> None:
-    """Charge the coupling, and write the reward, its parts and the rest of the observation."""
-    r = s.row[i]
-    miss = miss_of(p, r, t, power) if p.coupling > 0 else 0.0
-    cost, charged = p.penalty[r] * divergence, charge(p, r, t, miss)
+    low, high = span(p, s, i, n)
+    for b in range(low, high):
+        utility += s.counts[i, b] * share * worth[b]
+        power += s.counts[i, b] * share * level[b]
+    miss, charge = coupled(p, r, t, power)
+    discomfort = p.penalty[r] * divergence
     if p.points == 0:
-        values[REWARD, i] = utility - charged - cost
-    values[UTILITY, i] = utility
-    values[DISCOMFORT, i] = cost
-    values[POWER, i] = power
-    values[MISS, i] = miss
-    values[CHARGE, i] = charged
+        values[REWARD, i] = utility - charge - discomfort
+    values[UTILITY, i], values[DISCOMFORT, i], values[POWER, i] = utility, discomfort, power
+    values[MISS, i], values[CHARGE, i] = miss, charge
     s.time[i] = t
-    watch(p, s, i, t, obs)
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def watch(p: Any, s: Any, i: int, t: int, obs: Any) -> None:
-    """Write time left, what is known ahead and the features of the context."""
-    n, clock = p.power.shape[1], p.clock[s.row[i], t, s.path[i, t]]
-    for j in range(clock.size):
-        obs[i, n + j] = clock[j]
 
 
 # ------------------------------------------------------------------ starts
 @njit(cache=True, nogil=True, error_model="numpy")
 def reset(problem: Any, state: Any, mask: Any, states: Any, given: Any, contexts: Any, obs: Any, values: Any) -> None:
-    """Start new episodes where `mask` says so.
+    """Start new episodes where `mask` says so, in the first contexts given (-1: drawn).
 
-    ``states[i]`` is a start state, -1 for a start as the model has it, or -2 for the distribution ``given[i]``;
-    ``contexts[i]`` is the first context, or -1 to draw it.
+    ``states[i]`` is a start state, -1 for a start as the model has it, or -2 for the distribution ``given[i]``.
     """
     p, s = Problem(*problem), State(*state)
-    shares = np.empty(p.power.shape[1])
     for i in range(mask.size):
         if mask[i]:
             if states[i] == -2:
-                shares[:] = given[i]
-            begin(p, s, i, states[i], contexts[i], shares, obs, values)
+                s.start[i] = given[i]
+            begin(p, s, i, states[i], contexts[i], obs, values)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def begin(p: Any, s: Any, i: int, state: int, context: int, shares: Any, obs: Any, values: Any) -> None:
-    """Draw row, contexts and start, place the loads and report; `shares` is the given distribution, else scratch."""
+def begin(p: Any, s: Any, i: int, state: int, context: int, obs: Any, values: Any) -> None:
+    """Draw row, contexts and start, place the loads and report; a given distribution lies in `s.start`."""
     if p.random_row == 1:
         s.row[i] = int(uniform(s.episodes, i) * p.power.shape[0])
-    r, n = s.row[i], shares.size
-    draw_path(p, s, i, context)
-    spot = uniform(s.episodes, i)  # drawn in any case, so that the stream does not depend on how a start is chosen
+    r, shares, n, c = s.row[i], s.start[i], p.power.shape[1], p.first.shape[1]
+    s.path[i] = 0
+    if c > 1:
+        w = pick(p.first[r], 0, c, uniform(s.episodes, i))  # drawn in any case, as the spot below
+        s.path[i, 0] = w = context if context >= 0 else w
+        for t in range(p.block.shape[0]):
+            w = pick(p.moves[r, t if p.moves.shape[1] > 1 else 0, w], 0, c, uniform(s.episodes, i))
+            s.path[i, t + 1] = w
+    spot = uniform(s.episodes, i)  # in any case, so that the stream does not depend on how a start is chosen
     s.moves[i, 0] = mixed(s.episodes[i, 0])
     s.moves[i, 1] = mixed(s.episodes[i, 1] ^ s.moves[i, 0])
-    if s.moves[i, 0] == 0 and s.moves[i, 1] == 0:
-        s.moves[i, 0] = 1
-    if state == -1 and p.spread == 0:
-        state = pick(p.initial[r], 0, n, spot)
+    if state == -1:
+        shares[:] = p.initial[r]
+        state = -1 if p.spread == 1 else pick(shares, 0, n, spot)
     if state >= 0:
         shares[:] = 0.0
         shares[state] = 1.0
-    elif state == -1:
-        shares[:] = p.initial[r]
     for b in range(n):
         s.counts[i, b] = 0.0 if p.loads > 0 else shares[b]
     for _ in range(p.loads):
@@ -434,37 +356,16 @@ def begin(p: Any, s: Any, i: int, state: int, context: int, shares: Any, obs: An
     power, best, points, w = 0.0, 0.0, 0.0, s.path[i, 0]
     for b in range(n):
         shares[b] = s.counts[i, b] / max(1, p.loads)
-        s.start[i, b] = shares[b]
-        obs[i, b] = shares[b] if p.shown == 1 else 0.0
         power += shares[b] * p.power[r, b]
         best += shares[b] * p.optimum[r, w, b, 0]
         points += shares[b] * p.optimum[r, w, b, 1]
-    s.best[i, 0], s.best[i, 1], s.time[i] = best, points, 0
-    values[:, i] = 0.0
+    s.best[i, 0], s.best[i, 1] = best, points
+    report(p, s, i, 0, 0.0, obs, values)
+    values[:, i] = 0.0  # nothing was earned yet
     values[POWER, i] = power
-    watch(p, s, i, 0, obs)
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def draw_path(p: Any, s: Any, i: int, context: int) -> None:
-    """Draw the contexts at times 0 … T; a chosen first context does not change the numbers that are drawn."""
-    r, c, horizon = s.row[i], p.first.shape[1], p.block.shape[0]
-    if c == 1:
-        s.path[i] = 0
-        return
-    w = pick(p.first[r], 0, c, uniform(s.episodes, i))
-    s.path[i, 0] = w = context if context >= 0 else w
-    for t in range(horizon):
-        w = pick(p.moves[r, t if p.moves.shape[1] > 1 else 0, w], 0, c, uniform(s.episodes, i))
-        s.path[i, t + 1] = w
 
 
 # ------------------------------------------------------------------ chance
-@njit(inline="always", error_model="numpy")
-def clip(x: float, low: float) -> float:
-    return min(max(x, low), 1.0)
-
-
 @njit(cache=True, nogil=True, error_model="numpy")
 def uniform(stream: Any, i: int) -> float:
     """Return a double in [0, 1) from the stream of environment `i`, advancing it."""

@@ -18,7 +18,7 @@ from gymnasium.envs.registration import registry
 from dp_ensemble_env import scenarios
 from dp_ensemble_env.agents.learners import LIBRARIES, algorithm_class
 from dp_ensemble_env.agents.settings import MEAN_FIELD, Settings, tuned_settings
-from dp_ensemble_env.envs.registration import environment_ids
+from dp_ensemble_env.envs import environment_ids
 
 
 class ZooSettings(Mapping[str, Settings]):

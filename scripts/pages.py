@@ -17,8 +17,7 @@ import numpy as np
 
 from dp_ensemble_env import scenarios
 from dp_ensemble_env.agents.statistics import interval
-from dp_ensemble_env.envs import actions
-from dp_ensemble_env.envs.registration import ACTIONS
+from dp_ensemble_env.envs import ACTIONS, actions
 from dp_ensemble_env.envs.tables import AHEAD, Row
 from dp_ensemble_env.experiments.leaderboard import OPEN, RECORD
 from dp_ensemble_env.experiments.leaderboard_page import Board, figure

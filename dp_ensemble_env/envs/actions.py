@@ -1,4 +1,4 @@
-r"""The action modes, and the one place where an action becomes a tilt.
+r"""The action modes: how an action becomes a tilt, and a tilt or a policy an action.
 
 In every mode but ``"policy"`` an action `x` of `d` numbers in [-1, 1] stands for the tilt
 
@@ -23,44 +23,40 @@ its largest shadow price times the spread of the power to the spread of :math:`U
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 from scipy.fft import idct
+from scipy.special import softmax
 
 from dp_ensemble_env.control.policies import centred
-from dp_ensemble_env.envs.registration import ACTIONS
+from dp_ensemble_env.envs import ACTIONS
 from dp_ensemble_env.envs.signals import power_direction, price_basis, signals_basis
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.tools.registry import Registry
-from dp_ensemble_env.tools.validation import as_float_array
+from dp_ensemble_env.tools.validation import as_float_array, check_shape, check_stochastic
 
 FloatArray = NDArray[np.float64]
 Basis = Callable[[EnsembleModel], ArrayLike]
+#: Probabilities may differ by this much between a policy and what its action does.
+TOLERANCE = 1e-7
 
 
 @dataclass(frozen=True)
 class ActionMode:
-    """How the numbers of an action are read.
-
-    Attributes
-    ----------
-    basis : callable or None
-        ``basis(model)`` in nats, of shape (d, m), (T, d, m) or (T, c, d, m); None where an action is the policy itself.
-    tilt : bool
-        Whether each decision has a number of its own: the basis is the scale times the identity.
-    levels : int
-        Where an action is one of so many values of the first number, evenly spaced in [-1, 1]; else 0.
-    """
+    """How the numbers of an action are read."""
 
     basis: Basis | None
+    """``basis(model)`` in nats, of shape (d, m), (T, d, m) or (T, c, d, m); None if an action is the policy itself."""
     tilt: bool = False
+    """Whether each decision has a number of its own: the basis is the scale times the identity."""
     levels: int = 0
+    """Where an action is one of so many values of the first number, evenly spaced in [-1, 1]; else 0."""
 
     def shape(self, model: EnsembleModel) -> tuple[int, ...]:
         """Return the shape of an action."""
@@ -103,18 +99,16 @@ def cosine_waves(count: int, decisions: int) -> FloatArray:
     return waves
 
 
-def cosine_basis(model: EnsembleModel, count: int) -> FloatArray:
-    """Return the tilts of cosines over the decisions, shape (T, d, m): what few loads do moves with what many do."""
-    return action_scale(model)[:, None, None] * cosine_waves(count, model.n_decisions)
-
-
 def cosines(count: int) -> str:
-    """Return the name of the mode whose numbers weigh the `count` slowest cosines, registering it first if need be."""
+    """Return the name of the mode whose numbers weigh the `count` slowest cosines over the decisions.
+
+    What few loads do moves with what many do. The mode is registered when it is first asked for.
+    """
     if count < 2:
         raise ValueError(f"one cosine is a constant and moves nothing, got cosines={count}; pass at least 2.")
     name = f"cosines-{count}"
     if name not in names():
-        register(name, partial(cosine_basis, count=count))
+        register(name, lambda model: action_scale(model)[:, None, None] * cosine_waves(count, model.n_decisions))
     return name
 
 
@@ -156,6 +150,7 @@ def basis_of(chosen: ActionMode, model: EnsembleModel) -> FloatArray:
     return full
 
 
+# ------------------------------------------------------------------ the scale of tilts
 def action_scale(model: EnsembleModel) -> FloatArray:
     """Return s_t for t = 0 … T - 1, in nats."""
     if model.tilt_scale is not None:
@@ -164,12 +159,12 @@ def action_scale(model: EnsembleModel) -> FloatArray:
     if spread.ndim == 2:
         spread = spread.max(axis=1)
     if model.coupling is not None:
-        spread = spread + largest_shadow_price(model) * np.ptp(model.power_kw)
+        spread = spread + _largest_shadow_price(model) * np.ptp(model.power_kw)
     scale: FloatArray = np.cumsum(spread[::-1])[::-1] / (2.0 * model.discomfort_penalty)
     return scale
 
 
-def largest_shadow_price(model: EnsembleModel) -> FloatArray:
+def _largest_shadow_price(model: EnsembleModel) -> FloatArray:
     """Return a bound on the coupling's multipliers at times 1 … T, in dollars per kW: its steepest slope."""
     assert model.coupling is not None
     code, level, weight = model.coupling.packed()
@@ -180,11 +175,17 @@ def largest_shadow_price(model: EnsembleModel) -> FloatArray:
     return steepest
 
 
+def _by_time(model: EnsembleModel, like: FloatArray) -> FloatArray:
+    """Return the scale with as many axes as `like`, the first of which is time."""
+    return action_scale(model).reshape(-1, *(1,) * (like.ndim - 1))
+
+
+# ------------------------------------------------------------------ between tilts and actions
 def tilts_of(chosen: ActionMode, model: EnsembleModel, actions: ArrayLike) -> FloatArray:
     """Return the tilts (T, [c,] m) in nats that actions (T, [c,] d) stand for."""
     numbers = np.asarray(actions, float)
     if chosen.tilt:
-        scaled: FloatArray = numbers * _by_time(action_scale(model), numbers)
+        scaled: FloatArray = numbers * _by_time(model, numbers)
         return scaled
     return _apply(numbers, basis_of(chosen, model))
 
@@ -192,7 +193,7 @@ def tilts_of(chosen: ActionMode, model: EnsembleModel, actions: ArrayLike) -> Fl
 def actions_of(chosen: ActionMode, model: EnsembleModel, tilts: FloatArray) -> NDArray[Any]:
     """Return the actions (T, [c,] d) nearest to tilts (T, [c,] m), inside the box; zero where the scale is."""
     if chosen.tilt:
-        scale = _by_time(action_scale(model), tilts)
+        scale = _by_time(model, tilts)
         found = np.divide(tilts, scale, out=np.zeros_like(tilts), where=scale > 0)
     else:
         inverse: FloatArray = np.asarray(np.linalg.pinv(basis_of(chosen, model)), float)
@@ -211,12 +212,12 @@ def _apply(numbers: FloatArray, matrices: FloatArray) -> FloatArray:
 def centred_actions(model: EnsembleModel, tilts: FloatArray, strict: bool = True) -> NDArray[Any]:
     """Return the actions of the tilt mode for tilts (T, [c,] m), whose shifts do not matter.
 
-    Each set of decisions that compete is centred on its own, over those that loads take
-    at that time and in that context; others are clipped to the box. What loads do take
-    in contexts that can be reached must fit, unless not `strict`.
+    Each set of decisions that compete is centred on its own, over those that loads take at that time and in that
+    context; others are clipped to the box. What loads do take in contexts that can be reached must fit, unless not
+    `strict`.
     """
     taken = (model.default_policy > 0).any(axis=-2)
-    shifted, scale = centred(tilts, model.default, taken), _by_time(action_scale(model), tilts)
+    shifted, scale = centred(tilts, model.default, taken), _by_time(model, tilts)
     if model.context is not None:
         taken = taken & (model.context.distributions(model.horizon)[:-1, :, None] > 0)
     over = np.where(taken, np.abs(shifted) - scale * (1.0 + 1e-6), -np.inf)
@@ -236,10 +237,110 @@ def nearest_choice(chosen: ActionMode, numbers: ArrayLike) -> NDArray[np.int64]:
 
 def price_tilts(model: EnsembleModel, prices: FloatArray) -> FloatArray:
     """Return the tilts (T, [c,] m) of prices (T,) or (T, c) in parts of the scale of tilts; they lower the power."""
-    tilts: FloatArray = -prices[..., None] * _by_time(action_scale(model), prices[..., None]) * power_direction(model)
+    tilts: FloatArray = -prices[..., None] * _by_time(model, prices[..., None]) * power_direction(model)
     return tilts
 
 
-def _by_time(scale: FloatArray, like: FloatArray) -> FloatArray:
-    """Give the scale (T,) as many axes as `like`, the first of which is time."""
-    return scale.reshape(-1, *(1,) * (like.ndim - 1))
+# ------------------------------------------------------------------ from a policy to its action
+def encode_policy(model: EnsembleModel, name: str, policy_t: ArrayLike, t: int, context: int = 0) -> NDArray[Any]:
+    """Return the action in the mode `name` whose policy at time `t`, in a context, is `policy_t`, of shape (n, m).
+
+    Exact in ``"policy"`` mode. In the other modes the policy must be a tilt of the default (in the span of the mode's
+    basis, for ``"price"`` linear in power) that fits the box; else a `ValueError` says how far off the nearest one is.
+    """
+    chosen, m = mode(name), model.n_decisions
+    policy = check_stochastic(policy_t, "policy_t", square=model.nature is None)
+    check_shape(policy, (model.n_states, m), "policy_t", "the transition matrix of one step")
+    default = model.default_policy[t] if model.context is None else model.default_policy[t, context]
+    outside = np.argwhere((policy > 0) & (default == 0))
+    if len(outside):
+        b, a = (int(x) for x in outside[0])
+        raise ValueError(
+            f"policy_t moves from state {b} to {a}, which the default dynamics never do; mask it to their support."
+        )
+    if chosen.basis is None:
+        return policy
+    tilt, component = _potentials(policy, default)
+    if chosen.tilt:
+        scale = float(action_scale(model)[t])
+        action = tilt / scale if scale > 0 else np.zeros(m)
+        tilt, kind = action * scale, "a tilt of the default"
+    else:
+        full = basis_of(chosen, model)
+        basis = full[t if len(full) > 1 else 0, context if full.shape[1] > 1 else 0]
+        action = _common_slopes(tilt, basis, component)
+        tilt, kind = action @ basis, f"a tilt in the basis of the {name!r} mode"
+        if name == "price":
+            kind = "a price (a tilt of the default that is linear in power)"
+    with np.errstate(divide="ignore"):
+        error = np.abs(softmax(np.log(default) + tilt, axis=1) - policy)
+    if error.max() > TOLERANCE:
+        raise ValueError(
+            f"policy_t is not {kind} at time {t}: the nearest one differs by {error.max():.3g} in row "
+            f"{np.argmax(error.max(axis=1))}; use action='policy', which represents every policy."
+        )
+    largest = np.abs(action).max()
+    if largest > 1.0 + 1e-6:
+        raise ValueError(
+            f"policy_t needs a tilt {largest:.4g} times wider than the action box at time {t}, which no policy that is "
+            "optimal for this utility does; use action='policy'."
+        )
+    action = np.clip(action, -1.0, 1.0)
+    if not chosen.levels:
+        return action
+    found = nearest_choice(chosen, action[0])
+    if abs(chosen.choices[found] - action[0]) > 1e-6:
+        raise ValueError(
+            f"policy_t needs the price {action[0]:.4g} at time {t}, which is none of the {chosen.levels} discrete "
+            "ones; use action='price'."
+        )
+    return np.asarray(found)
+
+
+def _potentials(policy: FloatArray, default: FloatArray) -> tuple[FloatArray, NDArray[np.int64]]:
+    """Solve log(policy/default)[b, a] = tilt[a] - log g[b] for the tilt, along the most probable entries.
+
+    Decisions that share no row, not even by a chain of rows, are apart: each such component is centred on its own.
+    Returns the tilt and each decision's component.
+    """
+    n, m = policy.shape
+    used = policy > 0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.where(used, np.log(policy) - np.log(default), 0.0)
+    tilt, component = np.full(m, np.nan), np.full(m, -1, np.int64)
+    row_seen, row_value = np.zeros(n, dtype=bool), np.zeros(n)
+    for start in range(m):
+        if component[start] >= 0 or not used[:, start].any():
+            continue
+        tilt[start], component[start] = 0.0, start
+        # Prim's tree over rows and decisions, the largest probabilities first: they carry the most digits.
+        queue = [(-policy[b, start], int(b), start) for b in np.flatnonzero(used[:, start])]
+        heapq.heapify(queue)
+        while queue:
+            _, b, a = heapq.heappop(queue)
+            if component[a] >= 0 and not row_seen[b]:
+                row_seen[b], row_value[b] = True, tilt[a] - ratio[b, a]
+                for other in np.flatnonzero(used[b]):
+                    heapq.heappush(queue, (-policy[b, other], b, int(other)))
+            elif component[a] < 0:
+                tilt[a], component[a] = row_value[b] + ratio[b, a], start
+                for row in np.flatnonzero(used[:, a] & ~row_seen):
+                    heapq.heappush(queue, (-policy[row, a], int(row), a))
+        members: NDArray[np.bool_] = np.array(component == start)
+        tilt[members] -= 0.5 * (tilt[members].max() + tilt[members].min())
+    # No row goes there: too unattractive to be seen, or of no consequence.
+    never, possible = component < 0, (default > 0).any(axis=0)
+    tilt[never] = np.where(possible[never], min(tilt[~never].min(), -745.0), 0.0)
+    return tilt, component
+
+
+def _common_slopes(tilt: FloatArray, basis: FloatArray, component: NDArray[np.int64]) -> FloatArray:
+    """Least-squares slopes of the tilt on the rows of `basis`, each component having its own offset."""
+    known = component >= 0
+    rows, values = basis.copy(), tilt.copy()
+    for name in np.unique(component[known]):
+        members = component == name
+        rows[:, members] -= rows[:, members].mean(axis=1, keepdims=True)
+        values[members] -= values[members].mean()
+    slopes: FloatArray = np.linalg.lstsq(rows[:, known].T, values[known], rcond=None)[0]
+    return slopes

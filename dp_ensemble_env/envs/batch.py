@@ -1,121 +1,92 @@
-"""The state of B environments, and what single and vector environments share: a single one is a batch of one."""
+"""The state of B environments with the two calls that change it; a single environment is a batch of one."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium import logger, spaces
-from gymnasium.envs.registration import EnvSpec
 from gymnasium.error import ResetNeeded
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import NDArray
 
-from dp_ensemble_env.control.coupled import solve_coupled
 from dp_ensemble_env.envs import actions, step
-from dp_ensemble_env.envs.encode import encode_policy
 from dp_ensemble_env.envs.private import Behaviour
 from dp_ensemble_env.envs.settings import EnvSettings
-from dp_ensemble_env.envs.tables import Layout, Row, layout_of, stack
+from dp_ensemble_env.envs.tables import Row, stack
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.privacy.release import Release
-from dp_ensemble_env.tools.validation import as_float_array, check_count
 
 if TYPE_CHECKING:
     from dp_ensemble_env.envs.scene import Scene
-    from dp_ensemble_env.privacy.ledger import PrivacyLedger
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
+Start = tuple[IntArray, FloatArray, IntArray]  # states, given distributions and contexts, as `step.reset` takes them
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
-#: Reset options that were ignored, and of which the user was told.
-_IGNORED: set[str] = set()
 
 
 class Batch:
     """`size` environments side by side, with the tables that they play.
 
-    Parameters
-    ----------
-    settings : EnvSettings
-    size : int
-    autoreset : bool
-        Whether a step after the end of an episode begins the next one.
+    With `autoreset` a step after the end of an episode begins the next one; with `pictures` power and rewards are kept.
     """
 
-    def __init__(self, settings: EnvSettings, size: int, autoreset: bool = False) -> None:
+    def __init__(self, settings: EnvSettings, size: int, autoreset: bool = False, pictures: bool = False) -> None:
         self.behaviour = Behaviour(settings)
-        self.mode, self.infos = settings.action, settings.infos
-        self.redraw, self.loads = settings.redraw, settings.loads
-        self.reward, self.ahead = settings.reward, settings.ahead
-        self.size, self.autoreset = size, autoreset
+        self.mode, self.infos, self.redraw = settings.action, settings.infos, settings.redraw
+        self.reward, self.ahead, self.loads = settings.reward, settings.ahead, settings.loads
+        self.size, self.autoreset, self.several = size, autoreset, len(settings.models) > 1
         self.rows = [Row.of(model, self.ahead) for model in self.behaviour.models]
         self._stack()
         model, chosen = self.behaviour.models[0], actions.mode(self.mode)
-        self.choices = chosen.choices if chosen.levels else None
-        self.low = chosen.low
-        self.width = model.n_states + self.rows[0].clock.shape[-1]
+        n, horizon = model.n_states, model.horizon
+        self.choices, self.low = chosen.choices if chosen.levels else None, chosen.low
+        self.width = n + self.rows[0].clock.shape[-1]
         self.observation_space = spaces.Box(0.0, 1.0, (self.width,), np.float32)
-        self.action_space = chosen.space(model)
-        self.action_shape = chosen.shape(model)
-        n = model.n_states
+        self.action_space, self.action_shape = chosen.space(model), chosen.shape(model)
         self.state = step.State(
             time=np.full(size, -1),
             row=np.zeros(size, np.int64),
             where=np.zeros(size, np.int64),
             counts=np.zeros((size, n)),
             start=np.zeros((size, n)),
-            path=np.zeros((size, model.horizon + 1), np.int64),
+            path=np.zeros((size, horizon + 1), np.int64),
             moves=np.zeros((size, 2), np.uint64),
             episodes=np.zeros((size, 2), np.uint64),
             best=np.zeros((size, 2)),
         )
         self._plain_state = tuple(self.state)
+        self._history = np.zeros((2, horizon + 1, size)) if pictures else None
         self._warned = False
         #: Episodes that each environment has begun, and the episode that each row was drawn for (``redraw="episode"``).
         self._begun, self._drawn_for = np.zeros(size, np.int64), [0]
 
     def _stack(self) -> None:
-        several = len(self.behaviour.models) > 1
         mode = actions.mode(self.mode)
-        self.problem = stack(self.rows, mode, self.loads, self.reward, self.autoreset, several)
+        self.problem = stack(self.rows, mode, self.loads, self.reward, self.autoreset, self.several)
 
     @property
     def model(self) -> EnsembleModel:
         """The model in force: the instance that the episode plays; in a larger batch the first instance."""
         models = self.behaviour.models
-        return models[int(self.state.row[0])] if len(models) > 1 and self.size == 1 else models[0]
+        return models[int(self.state.row[0])] if self.several and self.size == 1 else models[0]
 
     @property
     def row(self) -> Row:
         """The row of the model in force."""
         return next(row for row in self.rows if row.model is self.model)
 
-    @property
-    def several(self) -> bool:
-        """Whether each episode draws one of several instances."""
-        return len(self.behaviour.models) > 1
-
     # ------------------------------------------------------------ the two calls
-    def reset(
-        self,
-        mask: BoolArray,
-        states: IntArray,
-        given: FloatArray,
-        contexts: IntArray,
-        observations: NDArray[np.float32],
-        values: FloatArray,
-    ) -> None:
-        """Begin episodes where `mask` says so; see `step.reset` for the arguments."""
-        step.reset(self.problem, self._plain_state, mask, states, given, contexts, observations, values)
+    def reset(self, mask: BoolArray, start: Start, observations: NDArray[np.float32], values: FloatArray) -> None:
+        """Begin episodes where `mask` says so."""
+        step.reset(self.problem, self._plain_state, mask, *start, observations, values)
         if self.model.coupling is not None:  # the optimum is not linear in the start, so it is solved for a chosen one
-            for i in np.flatnonzero(mask & (states != -1)).tolist():
-                row, start = self._row(i), self.state.start[i]
-                best = self.optimal_return(start, None, row)
-                gain = best - row.left_alone.returns(start)
+            for i in np.flatnonzero(mask & (start[0] != -1)).tolist():
+                row, shares = self._row(i), self.state.start[i]
+                best = row.optimal_from(shares / shares.sum())
+                gain = best - row.left_alone.returns(shares)
                 self.state.best[i] = best, gain / row.point if row.point else 0.0
+        self._remember(values, mask)
 
     def step(self, action: Any, shape: tuple[int, ...], observations: NDArray[np.float32], values: FloatArray) -> None:
         """Move all environments by actions of `shape`, or raise and change nothing."""
@@ -126,23 +97,19 @@ class Batch:
             action = self.as_action(action, shape)
         flat = action.reshape(self.size, -1)
         verdict = step.step(self.problem, self._plain_state, flat, observations, values)
-        if verdict:
-            self._judge(verdict, shape)
-
-    def _judge(self, verdict: int, shape: tuple[int, ...]) -> None:
-        """Warn of clipped actions, once; raise for what was refused."""
-        if verdict == step.CLIPPED:
-            if not self._warned:
-                self._warned = True
-                logger.warn(f"actions lie in [{self.low:g}, 1]; those outside are clipped to it.")
-            return
-        if verdict < 0:
+        if verdict == step.CLIPPED and not self._warned:
+            self._warned = True
+            logger.warn(f"actions lie in [{self.low:g}, 1]; those outside are clipped to it.")
+        elif verdict < 0:
             which = "" if self.size == 1 else f" {-1 - verdict}"
             raise ResetNeeded(
                 f"the episode of environment{which} is over (or never began); call reset() before step()."
             )
-        where = ", ".join(str(int(i)) for i in np.unravel_index(verdict - 2, shape))
-        raise ValueError(f"action[{where}] is NaN; look for NaN in the policy that made it.")
+        elif verdict > step.CLIPPED:
+            where = ", ".join(str(int(i)) for i in np.unravel_index(verdict - 2, shape))
+            raise ValueError(f"action[{where}] is NaN; look for NaN in the policy that made it.")
+        if self._history is not None:
+            self._remember(values, np.ones(self.size, np.bool_))
 
     def as_action(self, action: Any, shape: tuple[int, ...]) -> FloatArray:
         """Return actions of `shape` as float64 in the one layout that is compiled, or say what is wrong with them."""
@@ -181,41 +148,24 @@ class Batch:
         """
         if self.redraw == "never":
             return
-        begun, slots = self._begun + mask, self.state.row
-        wanted = [int(index) for index in np.unique(begun[mask] - 1)]
+        begun, slots, known = self._begun + mask, self.state.row, self._drawn_for
+        wanted = np.unique(begun[mask] - 1).tolist()
         # All are drawn before any is put in its place: a refusal leaves the episodes under way as they are.
-        before = self.behaviour.models, self.behaviour.release
-        try:
-            missing = [index for index in wanted if index not in self._drawn_for]
-            drawn = {index: Row.of(self.behaviour.draw(index), self.ahead) for index in missing}
-        except BaseException:
-            self.behaviour.models, self.behaviour.release = before
-            raise
-        in_use = {*slots[~mask if assign else slice(None)].tolist(), *map(self._slot, set(wanted) - set(drawn))}
-        for index, row in drawn.items():
+        drawn = {index: self.behaviour.draw(index) for index in wanted if index not in known}
+        rows = {index: Row.of(model, self.ahead) for index, (model, _) in drawn.items()}
+        in_use = {*slots[~mask if assign else slice(None)].tolist()}
+        in_use |= {known.index(index) for index in wanted if index not in drawn}
+        for index, row in rows.items():
             slot = next(one for one in range(len(self.rows) + 1) if one not in in_use)
-            self.rows[slot : slot + 1], self._drawn_for[slot : slot + 1] = [row], [index]
+            self.rows[slot : slot + 1], known[slot : slot + 1] = [row], [index]
             in_use.add(slot)
+            self.behaviour.put(*drawn[index])
         if drawn:
             self._stack()
         if assign:
             self._begun = begun
             for index in wanted:
-                slots[mask & (begun - 1 == index)] = self._slot(index)
-
-    def _slot(self, index: int) -> int:
-        return self._drawn_for.index(index)
-
-    # ------------------------------------------------------------ random streams
-    def seed(self, i: int, seed: int) -> None:
-        """Seed the stream of one environment."""
-        self.state.episodes[i] = _nonzero(np.random.SeedSequence(seed).generate_state(2, np.uint64).astype(np.uint64))
-
-    def seed_randomly(self, rng: np.random.Generator, mask: BoolArray) -> None:
-        """Seed the streams in `mask` from a generator."""
-        words = rng.integers(0, 2**64, size=(2, self.size), dtype=np.uint64)
-        for i in np.flatnonzero(mask):
-            self.state.episodes[i] = _nonzero(words[:, i])
+                slots[mask & (begun - 1 == index)] = known.index(index)
 
     # ------------------------------------------------------------ what is going on
     @property
@@ -245,9 +195,9 @@ class Batch:
 
     def observe(self, observations: NDArray[np.float32]) -> None:
         """Write the present observations."""
-        clock = np.stack([row.clock for row in self.rows])
-        observations[:, : self.model.n_states] = self.occupancy if self.model.shares_shown else 0.0
-        observations[:, self.model.n_states :] = clock[self.state.row, np.maximum(self.state.time, 0), self.context]
+        clock, n = step.Problem(*self.problem).clock, self.model.n_states
+        observations[:, :n] = self.occupancy if self.model.shares_shown else 0.0
+        observations[:, n:] = clock[self.state.row, np.maximum(self.state.time, 0), self.context]
 
     def _row(self, i: int) -> Row:
         return self.rows[int(self.state.row[i])]
@@ -256,262 +206,42 @@ class Batch:
         past: IntArray = self.state.path[i, : max(int(self.state.time[i]), 0) + 1]
         return past
 
-    def scene(self, i: int, power: FloatArray, rewards: FloatArray) -> Scene:
-        """Return what there is to see of environment `i`: `power` at times 0 … t and `rewards` so far."""
+    def _remember(self, values: FloatArray, mask: BoolArray) -> None:
+        """Keep what pictures of the environments in `mask` look back on."""
+        if self._history is not None:
+            now = self.state.time[mask], np.flatnonzero(mask)
+            self._history[0][now] = values[step.POWER, mask]
+            self._history[1][now] = (values[step.UTILITY] - values[step.CHARGE] - values[step.DISCOMFORT])[mask]
+
+    def scene(self, i: int) -> Scene:
+        """Return what there is to see of environment `i`; power and rewards are kept only with `pictures`."""
         from dp_ensemble_env.envs.scene import Scene
 
-        model = self._row(i).model
+        t, model = int(self.state.time[i]), self._row(i).model
+        if t < 0:
+            raise ResetNeeded("there is nothing to draw yet; call reset() before render().")
+        power, rewards = np.zeros((2, 0)) if self._history is None else self._history[:, : t + 1, i].copy()
         return Scene(
             model=model,
             title="Mean field" if self.loads == 0 else "One load" if self.loads == 1 else f"{self.loads} loads",
-            time=int(self.state.time[i]),
+            time=t,
             occupancy=model.shares_shown * self.occupancy[i],
             default_occupancy=model.shares_shown * self.default_occupancy(i),
             power_kw=power,
             default_power_kw=self.default_power(i),
-            rewards=rewards,
+            rewards=rewards[1:],
             optimal_return=float(self.state.best[i, 0]),
             privacy=self.behaviour.line(),
             contexts=None if model.context is None else self._past(i).copy(),
         )
 
-    # ------------------------------------------------------------ the optimum
-    def optimal_return(self, state: int | ArrayLike, context: int | None = None, row: Row | None = None) -> float:
-        """Return the largest expected return from a state, or from a distribution over the states.
-
-        Without a `context`, the mean over those in which an episode may begin.
-        """
-        row = self.row if row is None else row
-        model, n = row.model, self.model.n_states
-        start = np.eye(n)[check_state(state, n)] if np.ndim(state) == 0 else check_occupancy(state, n)
-        if model.coupling is not None:
-            return solve_coupled(model.override(initial=start)).primal
-        values = row.optimum
-        if context is not None:
-            return float(values[check_context(context, model)] @ start)
-        weights = np.ones(1) if model.context is None else model.context.start
-        return float(weights @ values @ start)
-
-    # ------------------------------------------------------------ copies
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_plain_state": None}
-
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
         # Arrays in Ray's object store cannot be written, and would be compiled for anew.
-        self.state, self.problem = step.State(*map(_writeable, self.state)), tuple(map(_writeable, self.problem))
-        self._begun = self._begun.copy()
+        self.__dict__.update({name: writeable(value) for name, value in state.items()})
+        self.state, self.problem = step.State(*map(writeable, self.state)), tuple(map(writeable, self.problem))
         self._plain_state = tuple(self.state)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Batch:
-        twin = Batch.__new__(Batch)
-        memo[id(self)] = twin
-        twin.__dict__.update({name: copy.deepcopy(value, memo) for name, value in self.__dict__.items()})
-        twin._plain_state = tuple(twin.state)
-        return twin
 
-
-class BatchView:
-    """What single and vector environments tell of themselves."""
-
-    _batch: Batch
-    _spec: EnvSpec | None = None
-
-    @property
-    def spec(self) -> EnvSpec | None:
-        """How Gymnasium made the environment; with a release, of public arguments alone.
-
-        Its ``max_episode_steps`` is the horizon. The registered ids have none, so that no TimeLimit is put around the
-        environment: an episode ends by itself, and is terminated, not truncated.
-        """
-        return self._spec
-
-    @spec.setter
-    def spec(self, spec: EnvSpec | None) -> None:
-        if spec is not None:
-            spec = copy.copy(spec)
-            spec.kwargs = self._batch.behaviour.public_arguments(spec.kwargs)
-            spec.max_episode_steps = self._batch.model.horizon
-            spec.nondeterministic = self._batch.redraw == "episode"  # equal seeds then meet different releases
-        self._spec = spec
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(text for _, text in self._facts)})"
-
-    def _repr_html_(self) -> str:
-        from dp_ensemble_env.tools.html import card
-
-        return card(type(self).__name__, self._facts)
-
-    @property
-    def _facts(self) -> list[tuple[str, str]]:
-        """Sizes and settings, all of them public."""
-        batch, copies, number = self._batch, getattr(self, "num_envs", None), self.population
-        return [
-            *([] if copies is None else [("copies", f"{copies} at a time")]),
-            ("states", f"{batch.model.n_states:,} states"),
-            ("decisions", f"{batch.model.horizon} steps"),
-            ("population", "mean field" if number is None else f"{number:,} load{'s' * (number > 1)}"),
-            ("actions", f"{batch.mode} mode"),
-            ("behaviour", "true behaviour" if self.release is None else f"{self.release.event.type} release"),
-        ]
-
-    @property
-    def model(self) -> EnsembleModel:
-        """The model in force: its `default` is the (latest) release if there is one."""
-        return self._batch.model
-
-    @property
-    def models(self) -> Sequence[EnsembleModel]:
-        """The models among which episodes draw theirs; one, unless ``instance=None``."""
-        return self._batch.behaviour.models
-
-    @property
-    def redraw(self) -> str:
-        """When the private matrix is drawn again: ``"never"`` or ``"episode"``."""
-        return self._batch.redraw
-
-    def released_models(self, count: int) -> Iterator[EnsembleModel]:
-        """Yield the models of the first `count` episodes with ``redraw="episode"``, the environment being left alone.
-
-        Releases that were not drawn yet are charged to the ledger.
-        """
-        return self._batch.behaviour.released_models(count)
-
-    @property
-    def release(self) -> Release | None:
-        """The (latest) private matrix, None when the dynamics are the true ones."""
-        return self._batch.behaviour.release
-
-    @property
-    def ledger(self) -> PrivacyLedger:
-        """The ledger that this environment's releases are charged to."""
-        return self._batch.behaviour.ledger
-
-    @property
-    def settings(self) -> EnvSettings:
-        """What the environment was made of; with a release, the release and the public rest of the model."""
-        return self._batch.behaviour.public_settings()
-
-    @property
-    def action_mode(self) -> str:
-        """Name of the action mode, such as ``"tilt"``."""
-        return self._batch.mode
-
-    @property
-    def population(self) -> int | None:
-        """Number of loads of an environment, None for infinitely many."""
-        return self._batch.loads or None
-
-    @property
-    def optimal_policy(self) -> FloatArray:
-        """The optimal policy of the model in force, shape (T, n, m), or (T, c, n, m) with a context."""
-        return self._batch.row.solution.policy
-
-    @property
-    def row(self) -> Row:
-        """The model in force with its solution and its tables."""
-        return self._batch.row
-
-    @property
-    def layout(self) -> Layout:
-        """Where time, prices and context stand in an observation."""
-        return layout_of(self.model, self._batch.ahead)
-
-    @property
-    def dollars_per_point(self) -> float:
-        """Dollars per load that a point is worth: a hundredth of what the optimum gains over uncontrolled loads."""
-        return self._batch.row.point
-
-    def optimal_return(self, state: int | ArrayLike, context: int | None = None) -> float:
-        """Return the largest expected return in $/load from a start state, or from a distribution over them.
-
-        With a context it is the optimum from `context`, by default the mean over the contexts that may come first.
-        """
-        return self._batch.optimal_return(state, context)
-
-    def encode_policy(
-        self, policy_t: ArrayLike, time: int, dtype: DTypeLike = np.float32, context: int | None = None
-    ) -> NDArray[Any]:
-        """Return the action, for one environment, that realises the policy rows `policy_t` at `time`, in a context.
-
-        Parameters
-        ----------
-        policy_t : array_like of shape (n, m)
-            Row-stochastic, on the support of the default.
-        time : int
-            Decision it is meant for: the scale of a tilt changes with time.
-        dtype : dtype
-            ``numpy.float64`` keeps all digits.
-        context : int, optional
-            Needed if the loads behave differently in each context.
-
-        Raises
-        ------
-        ValueError
-            In tilt and price mode, if the policy is no such tilt of the default.
-        """
-        t = check_count(time, "time", 0)
-        if t >= self.model.horizon:
-            raise ValueError(f"time={t} is past the last decision, {self.model.horizon - 1}; reset the environment.")
-        if context is None and self.model.default.ndim == 4:
-            raise ValueError("the loads behave differently in each context; name one: encode_policy(..., context=0).")
-        action = encode_policy(
-            self.model, self.action_mode, policy_t, t, 0 if context is None else check_context(context, self.model)
-        )
-        return action if self._batch.choices is not None else action.astype(dtype)
-
-
-# ------------------------------------------------------------------ arguments of a reset
-def check_state(state: Any, n: int) -> int:
-    """Return a state as an int, or raise."""
-    if isinstance(state, (bool, np.bool_)) or not isinstance(state, (int, np.integer)):
-        raise ValueError(f"state must be an integer in 0 … {n - 1}, got {state!r}.")
-    if not 0 <= state < n:
-        raise ValueError(f"state={int(state)} does not exist; the states are 0 … {n - 1}.")
-    return int(state)
-
-
-def check_context(context: Any, model: EnsembleModel) -> int:
-    """Return a context as an int, or raise."""
-    c = model.n_contexts
-    if isinstance(context, (bool, np.bool_)) or not isinstance(context, (int, np.integer)) or not 0 <= context < c:
-        names = "" if model.context is None else f" ({', '.join(model.context.names)})"
-        raise ValueError(f"context must be an integer in 0 … {c - 1}{names}, got {context!r}.")
-    return int(context)
-
-
-def check_occupancy(occupancy: Any, n: int) -> FloatArray:
-    """Return a distribution over the states, or raise."""
-    array = as_float_array(occupancy, "occupancy", 1)
-    if array.shape != (n,) or (array < 0).any() or abs(array.sum() - 1.0) > 1e-6:
-        raise ValueError(
-            f"occupancy must be {n} shares that are not negative and sum to one, got shape {array.shape} and sum "
-            f"{array.sum():g}; divide it by its sum."
-        )
-    result: FloatArray = array / array.sum()
-    return result
-
-
-def check_options(options: dict[str, Any] | None, known: tuple[str, ...]) -> dict[str, Any]:
-    """Return the options of a reset that are `known`; refuse a start given twice; warn once about unknown options."""
-    if options is None:
-        return {}
-    if not isinstance(options, dict):
-        raise ValueError(f"options must be a dict, got {type(options).__name__}.")
-    for name in options:
-        if name not in known and name not in _IGNORED:
-            _IGNORED.add(name)
-            logger.warn(f"reset ignores the option {name!r}; it knows {', '.join(known)}.")
-    if "state" in options and "occupancy" in options:
-        raise ValueError("options give both state and occupancy; choose the start by one of them.")
-    return {name: value for name, value in options.items() if name in known}
-
-
-def _writeable(value: Any) -> Any:
+def writeable(value: Any) -> Any:
+    """Return the value, or a copy of an array that cannot be written."""
     return value.copy() if isinstance(value, np.ndarray) and not value.flags.writeable else value
-
-
-def _nonzero(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return two words of a stream, which cannot leave the state of all zeros."""
-    return words if words.any() else np.array([1, 0], np.uint64)

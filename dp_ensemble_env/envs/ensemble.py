@@ -11,18 +11,17 @@ from gymnasium.utils import seeding
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from dp_ensemble_env.envs import step
-from dp_ensemble_env.envs.batch import Batch, BatchView, check_context, check_occupancy, check_options, check_state
+from dp_ensemble_env.envs.batch import Batch
 from dp_ensemble_env.envs.settings import EnvSettings, Options
+from dp_ensemble_env.envs.view import RENDER_FPS, START_OPTIONS, BatchView, check_options
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.tools.validation import check_choice
 
 if TYPE_CHECKING:
-    from dp_ensemble_env.envs.rendering import Renderer
     from dp_ensemble_env.envs.scene import Scene
 
 FloatArray = NDArray[np.float64]
 RENDER_MODES = ["human", "rgb_array", "ansi"]
-RENDER_FPS = 4
 _EVERYONE = np.ones(1, np.bool_)
 
 
@@ -252,51 +251,33 @@ class EnsembleEnv(BatchView, gymnasium.Env[NDArray[np.float32], NDArray[np.float
         if render_mode is not None:
             check_choice(render_mode, "render_mode", RENDER_MODES)
         self.render_mode = render_mode
-        self._batch = Batch(EnvSettings.of(model, population, action, **options), 1)
-        self.observation_space, self.action_space = self._batch.observation_space, self._batch.action_space
-        self._horizon, self._width, self._shape = self.model.horizon, self._batch.width, self._batch.action_shape
+        self._batch = batch = Batch(
+            EnvSettings.of(model, population, action, **options), 1, pictures=render_mode is not None
+        )
+        self.observation_space, self.action_space = batch.observation_space, batch.action_space
+        self._horizon, self._width, self._shape = self.model.horizon, batch.width, batch.action_shape
         self._values = np.zeros((step.VALUES, 1))
         self._time, self._optimal = -1, [0.0, 0.0]
         self._coupled = self.model.coupling is not None
-        self._more = (
-            self._batch.infos == "all" or self._coupled or self._batch.several or self.model.context is not None
-        )
-        self._stream_source: np.random.Generator | None = None
-        self._renderer: Renderer | None = None
-        self._power: list[float] = []
-        self._rewards: list[float] = []
+        self._more = batch.infos == "all" or self._coupled or batch.several or self.model.context is not None
 
     # ------------------------------------------------------------ the episode
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.float32], dict[str, Any]]:
         """Start an episode; ``options`` may hold ``state`` or ``occupancy``, and ``context``."""
-        n, batch = self.model.n_states, self._batch
-        chosen = check_options(options, ("state", "occupancy", "context"))
-        state, given = -1, np.zeros(n)
-        if "state" in chosen:
-            state = check_state(chosen["state"], n)
-        elif "occupancy" in chosen:
-            state, given = -2, check_occupancy(chosen["occupancy"], n)
-        context = check_context(chosen["context"], self.model) if "context" in chosen else -1
+        batch, start = self._batch, self._start(check_options(options, START_OPTIONS))
         if seed is not None:
             seeding.np_random(seed)  # refuses what is no seed
         batch.next_release(_EVERYONE)  # raises before anything else has changed
         super().reset(seed=seed)
-        if seed is not None:
-            batch.seed(0, seed)
-        elif self._stream_source is None or self._stream_source is not self._np_random:
-            batch.seed_randomly(self.np_random, _EVERYONE)
-        self._stream_source = self._np_random
+        self._seed_streams(None if seed is None else [seed], _EVERYONE)
         observation = np.empty((1, self._width), np.float32)
-        batch.reset(_EVERYONE, np.array([state]), given[None, :], np.array([context]), observation, self._values)
+        batch.reset(_EVERYONE, start, observation, self._values)
         self._time, self._optimal = 0, batch.state.best[0].tolist()
-        values = self._values[:, 0].tolist()
-        if self.render_mode is not None:
-            self._power, self._rewards = [values[step.POWER]], []
-            if self.render_mode == "human":
-                self.render()
-        return observation[0], self._info(values)
+        if self.render_mode == "human":
+            self.render()
+        return observation[0], self._info(self._values[:, 0].tolist())
 
     def step(self, action: NDArray[np.floating] | Any) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
         """Move the ensemble one step under `action`; a refused action changes nothing."""
@@ -304,11 +285,8 @@ class EnsembleEnv(BatchView, gymnasium.Env[NDArray[np.float32], NDArray[np.float
         self._batch.step(action, self._shape, observation, self._values)
         self._time += 1
         values = self._values[:, 0].tolist()
-        if self.render_mode is not None:
-            self._power.append(values[step.POWER])
-            self._rewards.append(values[step.UTILITY] - values[step.CHARGE] - values[step.DISCOMFORT])
-            if self.render_mode == "human":
-                self.render()
+        if self.render_mode == "human":
+            self.render()
         return observation[0], values[step.REWARD], self._time == self._horizon, False, self._info(values)
 
     def _info(self, values: list[float]) -> dict[str, Any]:
@@ -333,8 +311,7 @@ class EnsembleEnv(BatchView, gymnasium.Env[NDArray[np.float32], NDArray[np.float
         if self._batch.several:
             info["instance"] = int(self._batch.state.row[0])
         if self._batch.infos == "all":
-            default = self.default_occupancy
-            seen = float(self.model.shares_shown)
+            default, seen = self.default_occupancy, float(self.model.shares_shown)
             info["occupancy"], info["default_occupancy"] = seen * self.occupancy, seen * default
             info["curtailment_kw"] = self._batch.curtailment(0, default, values[step.POWER])
 
@@ -361,47 +338,21 @@ class EnsembleEnv(BatchView, gymnasium.Env[NDArray[np.float32], NDArray[np.float
         return int(self._batch.state.path[0, max(self._time, 0)])
 
     def encode_policy(
-        self,
-        policy_t: ArrayLike,
-        time: int | None = None,
-        dtype: DTypeLike = np.float32,
-        context: int | None = None,
+        self, policy_t: ArrayLike, time: int | None = None, dtype: DTypeLike = np.float32, context: int | None = None
     ) -> NDArray[Any]:
         """Return the action that realises `policy_t`, by default at the present time and in the present context."""
         now = max(self._time, 0) if time is None else time
         return super().encode_policy(policy_t, now, dtype, self.context if context is None else context)
 
-    # ------------------------------------------------------------ pictures
     def render(self) -> Any:
         """Draw the present state: an array (rgb_array), text (ansi), or a window (human)."""
-        if self.render_mode is None:
-            gymnasium.logger.warn(
-                "render() was called without a render mode; make the environment with render_mode='rgb_array', "
-                "'human' or 'ansi'."
-            )
-            return None
-        from dp_ensemble_env.envs.rendering import Renderer
-
-        scene = self.scene()
-        if self._renderer is None:
-            self._renderer = Renderer(self.render_mode, RENDER_FPS)
-        return self._renderer.draw(scene)
+        frames = self._frames(self.render_mode)
+        return frames[0] if frames else None
 
     def scene(self) -> Scene:
         """Return what there is to see now, before anything is drawn; power and rewards are kept with a render mode."""
-        if self._time < 0:
-            raise gymnasium.error.ResetNeeded("there is nothing to draw yet; call reset() before render().")
-        return self._batch.scene(0, np.array(self._power), np.array(self._rewards))
+        return self._batch.scene(0)
 
     def close(self) -> None:
         """Close the window, if there is one."""
-        if self._renderer is not None:
-            self._renderer.close()
-            self._renderer = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_renderer": None}  # a window cannot be copied
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._values = self._values.copy()  # arrays in Ray's object store cannot be written
+        self._close_renderer()

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,61 +50,32 @@ Key = Any
 
 @dataclass(frozen=True, eq=False)
 class Params:
-    """The problem as arrays of one library; see `EnsembleModel.tables` for the shapes.
+    """The problem as arrays of one library; see `EnsembleModel.tables` for the shapes."""
 
-    Attributes
-    ----------
-    behaviour, nature, moves, utility : arrays of shape (T, c, n, m), (T, c, m, n), (T, c, c), (T + 1, c, n)
-    power : array of shape (n,)
-    initial, start : arrays of shape (n,) and (c,)
-        Distributions of the loads and of the context at the start.
-    basis : array of shape (T or 1, c or 1, d, m)
-        Tilts in nats of the action mode; in tilt mode the scale, (T, 1, 1, 1); empty where actions are policies.
-    clock : array of shape (T + 1, c, 1 + ahead + f)
-        What an observation holds after the shares.
-    level, weight : arrays of shape (T + 1,)
-        Of the coupling; zero weights without one.
-    worth, later : arrays of shape (T, c, m) and (T, c, L, m)
-        Utility and power to expect after a decision if nobody interferes later, for rewards in points; the power at
-        the L times and contexts that may come.
-    later_time, later_chance : arrays of shape (T, c, L)
-    penalty, point : arrays without axes
-        Dollars per nat, and the dollars that a point is worth.
-    loads : int
-        Number of loads, 0 for the mean field.
-    mode : str
-        ``"basis"``, ``"tilt"``, ``"policy"`` or ``"discrete"``.
-    levels : int
-        Number of discrete actions.
-    tracking, spread, shown, points : bool
-        Whether the coupling is a target (else a limit), loads start spread over the states, observations show the
-        shares, and rewards are points (else dollars).
-    """
-
-    behaviour: Array
-    nature: Array
-    moves: Array
-    utility: Array
-    power: Array
-    initial: Array
-    start: Array
-    basis: Array
-    clock: Array
-    level: Array
-    weight: Array
-    worth: Array
-    later: Array
-    later_time: Array
-    later_chance: Array
-    penalty: Array
-    point: Array
-    loads: int = 0
-    mode: str = "basis"
-    levels: int = 0
-    tracking: bool = False
-    spread: bool = False
-    shown: bool = True
-    points: bool = True
+    behaviour: Array  #: (T, c, n, m)
+    nature: Array  #: (T, c, m, n)
+    moves: Array  #: (T, c, c) of the context
+    utility: Array  #: (T + 1, c, n)
+    power: Array  #: (n,)
+    initial: Array  #: (n,) distribution of the loads at the start
+    start: Array  #: (c,) distribution of the context at the start
+    basis: Array  #: (T or 1, c or 1, d, m) nats; in tilt mode the scale, (T, 1, 1, 1); empty where actions are policies
+    clock: Array  #: (T + 1, c, 1 + ahead + f) what an observation holds after the shares
+    level: Array  #: (T + 1,) of the coupling
+    weight: Array  #: (T + 1,) of the coupling; zero without one
+    worth: Array  #: (T, c, m) utility to expect after a decision if nobody interferes later, for rewards in points
+    later: Array  #: (T, c, L, m) power to expect then, at the L times and contexts that may come
+    later_time: Array  #: (T, c, L)
+    later_chance: Array  #: (T, c, L)
+    penalty: Array  #: dollars per nat
+    point: Array  #: the dollars that a point is worth
+    loads: int = 0  #: number of loads, 0 for the mean field
+    mode: str = "basis"  #: ``"basis"``, ``"tilt"``, ``"policy"`` or ``"discrete"``
+    levels: int = 0  #: number of discrete actions
+    tracking: bool = False  #: whether the coupling is a target, else a limit
+    spread: bool = False  #: whether loads start spread over the states
+    shown: bool = True  #: whether observations show the shares
+    points: bool = True  #: whether rewards are points, else dollars
 
     @property
     def horizon(self) -> int:
@@ -137,21 +109,12 @@ class Params:
 
 
 class State(NamedTuple):
-    """Where an episode is.
+    """Where an episode is."""
 
-    Attributes
-    ----------
-    time, context : integer arrays of shape (...)
-    shares : array of shape (..., n)
-        Share of the loads in each state.
-    states : integer array of shape (..., loads)
-        The state of each load of a finite population; of length zero in the mean field.
-    """
-
-    time: Array
-    context: Array
-    shares: Array
-    states: Array
+    time: Array  #: integers (...)
+    context: Array  #: integers (...)
+    shares: Array  #: (..., n) share of the loads in each state
+    states: Array  #: (..., loads) the state of each load of a finite population; of length zero in the mean field
 
     def __repr__(self) -> str:
         return f"State({sizes(self)})"
@@ -199,11 +162,8 @@ def make(
         )
     if len(env.models) > 1:
         raise ValueError("these parameters describe one instance; choose it: instance=0.")
-    settings, model, row = env.settings, env.model, env.row
-    chosen = actions.mode(settings.action)
-    tables = model.tables()
-    flat = np.zeros(model.horizon + 1)
-    coupling = model.coupling
+    settings, model, row, tables = env.settings, env.model, env.row, env.model.tables()
+    chosen, coupling, flat = actions.mode(settings.action), model.coupling, np.zeros(model.horizon + 1)
     arrays = {
         "behaviour": tables.behaviour / tables.behaviour.sum(axis=-1, keepdims=True),
         "nature": tables.nature,
@@ -216,21 +176,33 @@ def make(
         "clock": row.clock,
         "level": flat if coupling is None else np.where(coupling.weight > 0, coupling.level, 0.0),
         "weight": flat if coupling is None else coupling.weight,
-        "penalty": np.array(model.discomfort_penalty),
         "worth": row.left_alone.worth,
         **_ahead(row),
+        "penalty": np.array(model.discomfort_penalty),
         "point": np.array(row.point),
     }
+    kind = "policy" if chosen.basis is None else "tilt" if chosen.tilt else "discrete" if chosen.levels else "basis"
     return Params(
         **{name: _array(backend, array, dtype, device) for name, array in arrays.items()},
         loads=settings.loads,
-        mode=_kind(chosen),
+        mode=kind,
         levels=chosen.levels,
         tracking=coupling is not None and coupling.kind == "tracking",
         spread=model.spread_start,
         shown=model.shares_shown,
         points=settings.reward == "points",
     )
+
+
+def _ahead(row: Row) -> dict[str, Any]:
+    """Return what may come after each (time, context), as many entries for each as the longest has."""
+    first, shape = row.left_alone.first, row.left_alone.worth.shape
+    width = int(np.diff(first).max())
+    place = np.minimum(first[:-1, None] + np.arange(width), max(first[-1] - 1, 0))
+    time, chance, power = (array[place] for array in row.left_alone.ahead)
+    chance = np.where(np.arange(width) < np.diff(first)[:, None], chance, 0.0)
+    named = {"later": power, "later_time": time, "later_chance": chance}
+    return {name: array.reshape(*shape[:2], width, *array.shape[2:]) for name, array in named.items()}
 
 
 # ------------------------------------------------------------------ the two functions
@@ -244,9 +216,8 @@ def reset(params: Params, key: Key, batch: tuple[int, ...] = ()) -> tuple[State,
     if params.spread:
         states = _draw(xp, params.initial, _uniform(params, second, (*batch, count)))
     else:  # one state for all of them
-        states = _draw(xp, params.initial, _uniform(params, second, (*batch, 1))) + xp.zeros(
-            (*batch, count), dtype=context.dtype
-        )
+        one = _draw(xp, params.initial, _uniform(params, second, (*batch, 1)))
+        states = one + xp.zeros((*batch, count), dtype=context.dtype)
     if params.loads == 0 and params.spread:
         shares = xp.broadcast_to(params.initial, (*batch, params.n_states))
     else:
@@ -351,27 +322,6 @@ def _advantage(xp: Any, params: Params, time: Array, state: State, decided: Arra
     return gain + xp.sum(params.later_chance[time, state.context] * (alone - controlled), axis=-1)
 
 
-def _ahead(row: Row) -> dict[str, Any]:
-    """Return what may come after each (time, context), as many entries for each as the longest has."""
-    first, shape = row.left_alone.first, row.left_alone.worth.shape
-    width = int(np.diff(first).max())
-    place = np.minimum(first[:-1, None] + np.arange(width), max(first[-1] - 1, 0))
-    time, chance, power = (array[place] for array in row.left_alone.ahead)
-    chance = np.where(np.arange(width) < np.diff(first)[:, None], chance, 0.0)
-    return {
-        "later": power.reshape(*shape[:2], width, shape[2]),
-        "later_time": time.reshape(*shape[:2], width),
-        "later_chance": chance.reshape(*shape[:2], width),
-    }
-
-
-def _kind(chosen: actions.ActionMode) -> str:
-    """Name how the numbers of an action are read."""
-    if chosen.basis is None:
-        return "policy"
-    return "tilt" if chosen.tilt else "discrete" if chosen.levels else "basis"
-
-
 def _coupling(xp: Any, params: Params, time: Array, power: Array) -> tuple[Array, Array]:
     """Return the violation in kW per load and its cost in dollars per load."""
     miss, weight = power - params.level[time], params.weight[time]
@@ -401,19 +351,15 @@ def _namespace(params: Params) -> Any:
     return array_namespace(params.power)
 
 
-_REGISTERED = False
-
-
+@lru_cache(maxsize=1)
 def _register() -> None:
-    """Tell JAX which parts of the parameters are arrays."""
-    global _REGISTERED
-    if not _REGISTERED:
-        import jax
+    """Tell JAX, once, which parts of the parameters are arrays."""
+    import jax
 
-        fixed = ["loads", "mode", "levels", "tracking", "spread", "shown", "points"]
-        data = [field.name for field in fields(Params) if field.name not in fixed]
-        jax.tree_util.register_dataclass(Params, data_fields=data, meta_fields=fixed)
-        _REGISTERED = True
+    names: dict[bool, list[str]] = {True: [], False: []}
+    for field in fields(Params):
+        names[field.type == "Array"].append(field.name)
+    jax.tree_util.register_dataclass(Params, data_fields=names[True], meta_fields=names[False])
 
 
 def _split(xp: Any, key: Key, count: int) -> Any:
@@ -442,25 +388,20 @@ def _uniform(params: Params, key: Key, shape: tuple[int, ...]) -> Array:
 def _draw(xp: Any, weights: Array, spot: Array) -> Array:
     """Return the index whose cumulated weight first exceeds the uniform `spot`; a weight of zero never comes up."""
     cumulated = xp.cumulative_sum(weights, axis=-1)
-    cumulated = cumulated / cumulated[..., -1:]
     integer = xp.int32 if "jax" in xp.__name__ else xp.int64  # JAX has no longer ones unless told so
-    index = xp.sum(xp.astype(cumulated <= spot[..., None], integer), axis=-1)
-    last = int(weights.shape[-1]) - 1
-    return xp.where(index > last, last, index)
+    index = xp.sum(xp.astype(cumulated / cumulated[..., -1:] <= spot[..., None], integer), axis=-1)
+    return xp.clip(index, 0, int(weights.shape[-1]) - 1)
 
 
 def _rows(xp: Any, matrix: Array, index: Array) -> Array:
     """Return the rows (..., k, columns) of matrices (..., rows, columns) that an index (..., k) names."""
-    if matrix.ndim == 2:
-        return matrix[index]
     return xp.take_along_axis(matrix, xp.broadcast_to(index[..., None], (*index.shape, matrix.shape[-1])), axis=-2)
 
 
 def _shares(xp: Any, params: Params, states: Array) -> Array:
     """Return the share of the loads in each state."""
     numbers = xp.arange(params.n_states, dtype=states.dtype, device=getattr(states, "device", None))
-    found = xp.astype(states[..., None] == numbers, params.power.dtype)
-    return xp.mean(found, axis=-2)
+    return xp.mean(xp.astype(states[..., None] == numbers, params.power.dtype), axis=-2)
 
 
 def _choose(xp: Any, condition: Array, yes: Array, no: Array) -> Array:

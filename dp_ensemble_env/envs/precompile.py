@@ -6,8 +6,6 @@ they install. Without it the first `reset` and `step` take some seconds more, an
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
 
 from dp_ensemble_env.tools.console import Progress
@@ -22,12 +20,6 @@ def precompile() -> None:
     env.step(np.zeros(1))
 
 
-def main() -> int:
-    """Compile, saying so."""
+if __name__ == "__main__":
     with Progress("compiling the environments, once"):
         precompile()
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

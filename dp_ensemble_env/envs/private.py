@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,12 +31,7 @@ _DRAWN = ("release_seed", "redraw")
 
 
 class Behaviour:
-    """The models in force, and the ledger that pays for them.
-
-    Parameters
-    ----------
-    settings : EnvSettings
-    """
+    """The models in force, and the ledger that pays for them."""
 
     def __init__(self, settings: EnvSettings) -> None:
         self.settings = settings
@@ -51,24 +46,23 @@ class Behaviour:
         if privacy is not None:
             settings.models[0].check_publishable()  # before anything is charged
         if isinstance(privacy, Release):
-            self.release = _check_release(privacy, settings.models[0])
-            self.models = (settings.models[0].public(privacy),)
+            _check_release(privacy, settings.models[0])
+            self.put(settings.models[0].public(privacy), privacy)
             self._account_for(privacy, given=settings.ledger is not None)
         elif privacy is not None:
             self._mechanism, self._true = privacy, settings.models[0]
-            self.draw(0)
+            self.put(*self.draw(0))
         if self.release is not None and settings.redraw == "never":
             # The environment keeps nothing that is private: from here on the release is all it knows.
             self._true = None
             self.settings = self.public_settings()
 
     # ------------------------------------------------------------ draws
-    def draw(self, index: int) -> EnsembleModel:
-        """Charge the release of episode `index`, unless the ledger has it already, draw it and return its model.
+    def draw(self, index: int) -> tuple[EnsembleModel, Release]:
+        """Charge the release of episode `index`, unless the ledger has it already; return its model and the release.
 
-        The releases are a sequence fixed by the release seed: every environment
-        made with that seed finds the same matrix at the same index, so drawing
-        it again reveals nothing new and is not charged again.
+        The releases are a sequence fixed by the release seed: every environment made with that seed finds the same
+        matrix at the same index, so drawing it again reveals nothing new and is not charged again.
         """
         if self._mechanism is None or self._true is None:
             raise ValueError(
@@ -86,19 +80,12 @@ class Behaviour:
         if release is None or not self.ledger.knows(release):
             release = self.ledger.release(self._mechanism, data, seed, label=label, **terms)
             self.ledger.declare(*self._true.public_fields)
-        self.models, self.release = (self._true.public(release),), release
         self._charged.append((label, event.public, release.digest))
-        return self.models[0]
+        return self._true.public(release), release
 
-    def released_models(self, count: int) -> Iterator[EnsembleModel]:
-        """Draw the releases of the first `count` episodes; their models come one by one, that in force stays."""
-        for index in range(count):
-            before = self.models, self.release
-            try:
-                drawn = self.draw(index)
-            finally:
-                self.models, self.release = before
-            yield drawn
+    def put(self, model: EnsembleModel, release: Release) -> None:
+        """Put what was drawn in force."""
+        self.models, self.release = (model,), release
 
     def _account_for(self, release: Release, given: bool) -> None:
         """Charge a release that was made elsewhere, unless it was; a ledger that was given must have it."""
@@ -137,9 +124,9 @@ class Behaviour:
 
     def _spent(self, release: Release, spent: int) -> str:
         epsilon = self.ledger.spent(SHOWN_DELTA)
-        amount = f"ε = {epsilon:.3g} at δ = {SHOWN_DELTA:g}" if np.isfinite(epsilon) else "no ε for all inputs"
-        if not np.isfinite(epsilon) and getattr(release.event, "bare", False):
-            amount += " (floor = 0)"
+        amount = f"ε = {epsilon:.3g} at δ = {SHOWN_DELTA:g}"
+        if not np.isfinite(epsilon):
+            amount = "no ε for all inputs" + (" (floor = 0)" if getattr(release.event, "bare", False) else "")
         seeded = "; seeded, hence repeatable" if release.reproducible else ""
         kind, settings = release.event.type.capitalize(), release.event.headline.replace("=", " = ")
         return f"Privacy: {spent} {kind} release{'s' * (spent != 1)}, {settings}: {amount}{seeded}"
@@ -150,7 +137,7 @@ class Behaviour:
         if self.release is None:
             return self.settings
         public = {"models": self.models, "privacy": self.release, "redraw": "never", "release_seed": 0}
-        return self.settings.override(**public, ledger=None)
+        return replace(self.settings, **public, ledger=None)
 
     def public_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments of an environment as they may leave in a spec: no private model, no ledger."""
@@ -183,13 +170,12 @@ class Behaviour:
         return twin
 
 
-def _check_release(release: Release, model: EnsembleModel) -> Release:
+def _check_release(release: Release, model: EnsembleModel) -> None:
     n = model.n_states
     if release.log_matrix.shape not in (model.default.shape, (n, n), (model.horizon, n, n)):
         raise ValueError(
             f"the release has shape {release.log_matrix.shape}, but the model has {n} states and {model.horizon} steps."
         )
-    return release
 
 
 def _as_ledger(ledger: Any) -> PrivacyLedger | None:

@@ -1,12 +1,10 @@
-"""Pictures of an episode: with pygame-ce as an array or in a window, or as text.
+"""Pictures of an episode, drawn with pygame-ce as an array or in a window.
 
-The left panel shows where the loads are (bars) and where they would be expected
-had nobody interfered (outline): along the power levels, or along temperature, charge or
-whatever the model's states are made of, split by the rest (on and off, say). The right
-panels show the power so far, the uncontrolled power, the customer baseline, a limit or
-target and the event window, and below them the contexts so far and the price (dashed:
-the price expected from here on). Colours are those of Okabe and Ito, which colour-blind
-readers can tell apart.
+The left panel shows where the loads are (bars) and where they would be expected had nobody interfered (outline): along
+the power levels, or along temperature, charge or whatever the model's states are made of, split by the rest (on and
+off, say). The right panels show the power so far, the uncontrolled power, the customer baseline, a limit or target and
+the event window, and below them the contexts so far and the price (dashed: the price expected from here on). Colours
+are those of Okabe and Ito, which colour-blind readers can tell apart.
 """
 
 from __future__ import annotations
@@ -18,10 +16,8 @@ import numpy as np
 from gymnasium.error import DependencyNotInstalled
 from numpy.typing import NDArray
 
-from dp_ensemble_env.envs.scene import Scene, clock_text
+from dp_ensemble_env.envs.scene import Scene, as_text, clock_text, value_text
 from dp_ensemble_env.model import EnsembleModel
-
-__all__ = ["Renderer", "Scene", "as_text"]
 
 FloatArray = NDArray[np.float64]
 Color = tuple[int, int, int]
@@ -58,14 +54,7 @@ class _Axes:
 
 
 class Renderer:
-    """Draw scenes in one render mode.
-
-    Parameters
-    ----------
-    mode : {"rgb_array", "human", "ansi"}
-    fps : int
-        Pace of the window.
-    """
+    """Draw scenes in one render mode: ``"rgb_array"``, ``"human"`` (a window, at `fps`) or ``"ansi"``."""
 
     def __init__(self, mode: str, fps: int) -> None:
         self.mode, self.fps = mode, fps
@@ -138,7 +127,14 @@ class Renderer:
         outline = ORANGE if parts == 1 else INK
         names = [("now", BLUE)] if parts == 1 else list(zip(groups.parts, colors, strict=True))
         rows = self._key_rows([*names, ("if uncontrolled", outline)], 316)
-        axes = _Axes(56, 60 + 14 * len(rows), 372, 372, (-0.5, n - 0.5), (0.0, _top(shares.sum(axis=1), default)))
+        axes = _Axes(
+            56,
+            60 + 14 * len(rows),
+            372,
+            372,
+            (-0.5, n - 0.5),
+            (0.0, _round_up(max(shares.sum(axis=1).max(), default.max()))),
+        )
         form = "{:.0%}" if axes.y[1] >= 0.05 else "{:.2%}"
         what = "share of the loads at each power level" if not scene.model.axes else "share of the loads"
         self._text(what, (axes.left, 40), 16)
@@ -149,7 +145,7 @@ class Renderer:
         self._path(edges, outline, 2)
         for level in np.unique(np.linspace(0, n - 1, min(n, 5)).round().astype(int)):
             x, y = axes.at(level, 0.0)
-            self._text(_value_text(groups.values[level]), (x, y + 6), 15, align="centre")
+            self._text(value_text(groups.values[level]), (x, y + 6), 15, align="centre")
         self._text(groups.label, ((axes.left + axes.right) // 2, axes.bottom + 24), 15, align="centre")
         for row, line in enumerate(rows):
             self._key(axes.right, 58 + 14 * row, line)
@@ -267,8 +263,8 @@ class Renderer:
             self._text(name, (x + 19, y), 15)
             x += width
 
-    def _line(self, start: tuple[int, int], end: tuple[int, int], color: Color) -> None:
-        self._pygame.draw.line(self._canvas, color, start, end)
+    def _line(self, start: tuple[int, int], end: tuple[int, int], color: Color, width: int = 1) -> None:
+        self._pygame.draw.line(self._canvas, color, start, end, width)
 
     def _path(self, points: list[tuple[int, int]], color: Color, width: int) -> None:
         if len(points) > 1:
@@ -279,8 +275,7 @@ class Renderer:
         at = np.linspace(0.0, len(points) - 1.0, 61)
         across, down = (np.interp(at, np.arange(len(points)), dense[:, axis]).round().astype(int) for axis in (0, 1))
         for j in range(0, 60, 2):
-            start, end = (int(across[j]), int(down[j])), (int(across[j + 1]), int(down[j + 1]))
-            self._pygame.draw.line(self._canvas, color, start, end, 2)
+            self._line((int(across[j]), int(down[j])), (int(across[j + 1]), int(down[j + 1])), color, 2)
 
     def _font(self, size: int) -> Any:
         if size not in self._fonts:
@@ -293,55 +288,7 @@ class Renderer:
         self._canvas.blit(image, (at[0] - shift, at[1]))
 
 
-def as_text(scene: Scene, width: int = 40) -> str:
-    """Write a scene for a terminal: bars are the shares, a bar's ``|`` the uncontrolled share."""
-    groups, table = scene.groups(), scene.split(scene.occupancy)
-    shares, default = table.sum(axis=1), scene.split(scene.default_occupancy).sum(axis=1)
-    top = max(shares.max(), default.max()) or 1.0
-    lines = [scene.headline, scene.money, ""]
-    if scene.model.axes:
-        lines += [groups.label]
-    levels = np.arange(shares.size)
-    if shares.size > 40:  # only levels where something is
-        levels = np.flatnonzero((shares > 0.005) | (default > 0.005))
-    for level in levels:
-        cells = list(("#" * round(shares[level] / top * width)).ljust(width + 1))
-        cells[round(default[level] / top * width)] = "|"
-        value = groups.values[level]
-        label = f"{value:9.1f} kW" if not scene.model.axes else f"{_value_text(value):>12}"
-        lines.append(f"{label} {''.join(cells)} {shares[level]:6.1%}")
-    if table.shape[1] > 1:
-        totals = zip(groups.parts, table.sum(axis=0), strict=True)
-        lines += ["", ", ".join(f"{name} {share:.0%}" for name, share in totals)]
-    power, default_power = scene.power_kw[-1], scene.default_power_kw[scene.time]
-    now = scene.price[min(scene.time + 1, scene.model.horizon)]
-    event = scene.model.event
-    inside = event is not None and bool(event.in_event[min(scene.time + 1, scene.model.horizon)])
-    digits = 1 if scene.model.power_kw.max() >= 20 else 3
-    held = ""
-    if scene.limit is not None and np.isfinite(scene.limit[1][scene.time]):
-        held = f", {scene.limit[0]} {scene.limit[1][scene.time]:.{digits}f} kW"
-    expected = "expected price" if scene.model.context is not None else "price"
-    lines += [
-        "",
-        f"power {power:.{digits}f} kW a load, uncontrolled {default_power:.{digits}f} kW (|){held}",
-        f"{expected} {now:.3f} $/kWh{', event on' if inside else ''}",
-        scene.privacy,
-    ]
-    return "\n".join(lines) + "\n"
-
-
 # ------------------------------------------------------------------ numbers
-def _value_text(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
-
-
-def _top(shares: FloatArray, default: FloatArray) -> float:
-    return _round_up(max(float(shares.max()), float(default.max())))
-
-
 def _part_colors(parts: int, numbers: bool) -> list[Color]:
     """Return one colour for each part of a bar: shades of blue for numbers, colours of their own for words."""
     if parts == 1:

@@ -11,7 +11,7 @@ from gymnasium.envs.registration import registry
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from dp_ensemble_env.envs.registration import environment_ids
+from dp_ensemble_env.envs import environment_ids
 from dp_ensemble_env.envs.vector import EnsembleVectorEnv
 
 try:
@@ -23,12 +23,10 @@ except ImportError as error:  # pragma: no cover - depends on what is installed
 class EnsembleVecEnv(VecEnv):
     """`EnsembleVectorEnv` behind SB3's `VecEnv` interface.
 
-    ``PPO("MlpPolicy", EnsembleVecEnv(64, "dp_ensemble/Spot-v1"))`` trains at the
-    speed of the compiled batch. Episodes restart by themselves. The info of a
-    sub-environment is empty while its episode runs; at its end it holds what the
-    single environment's last info holds, ``terminal_observation``, and ``episode``
-    (return ``r``, length ``l``, seconds ``t``) as SB3's `Monitor` writes it, so that no
-    `VecMonitor` is needed.
+    ``PPO("MlpPolicy", EnsembleVecEnv(64, "dp_ensemble/Spot-v1"))`` trains at the speed of the compiled batch. Episodes
+    restart by themselves. The info of a sub-environment is empty while its episode runs; at its end it holds what the
+    single environment's last info holds, ``terminal_observation``, and ``episode`` (return ``r``, length ``l``, seconds
+    ``t``) as SB3's `Monitor` writes it, so that no `VecMonitor` is needed.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What there is to see at one moment of an episode, before anything is drawn."""
+"""What there is to see at one moment of an episode, before anything is drawn, and the same as text."""
 
 from __future__ import annotations
 
@@ -15,24 +15,12 @@ FloatArray = NDArray[np.float64]
 
 
 class Groups(NamedTuple):
-    """The loads along one quantity, split by another.
+    """The loads along one quantity, split by another."""
 
-    Attributes
-    ----------
-    label : str
-        Name of the quantity along the axis.
-    values : tuple
-        Its values, from left to right.
-    parts : tuple of str
-        Names of what the bars are split into, from the bottom; one nameless part if they are not.
-    numbers : bool
-        Whether the parts are numbers, which follow one another, rather than words.
-    """
-
-    label: str
-    values: tuple[Any, ...]
-    parts: tuple[str, ...]
-    numbers: bool
+    label: str  #: name of the quantity along the axis
+    values: tuple[Any, ...]  #: from left to right
+    parts: tuple[str, ...]  #: names of what bars are split into, from the bottom; one nameless part if they are not
+    numbers: bool  #: whether the parts are numbers, which follow one another, rather than words
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,9 +59,7 @@ class Scene:
     @property
     def context_name(self) -> str:
         """Name of the present context, empty where there is none."""
-        if self.model.context is None or self.contexts is None:
-            return ""
-        return self.sign(int(self.model.context.shown[self.contexts[-1]]))
+        return self.sign(self.runs()[-1][0]) if self.runs() else ""
 
     def sign(self, group: int) -> str:
         """Return the name of contexts that look the same, by the number of their group."""
@@ -117,8 +103,7 @@ class Scene:
         """Say what the loads are shown along: power levels, or the axes of the model."""
         axes = self.model.axes
         if not axes:
-            order = np.argsort(self.model.power_kw, kind="stable")
-            levels = tuple(round(float(x), 3) for x in self.model.power_kw[order])
+            levels = tuple(round(float(x), 3) for x in np.sort(self.model.power_kw, kind="stable"))
             return Groups("power of a load (kW)", levels, ("",), True)
         across, split = self._axes()
         along = axes[across]
@@ -136,10 +121,9 @@ class Scene:
         if not axes:
             return shares[np.argsort(self.model.power_kw, kind="stable")][:, None]
         across, split = self._axes()
+        kept = (across,) if split is None else (across, split)
         cube = shares.reshape([len(axis) for axis in axes])
-        kept = [across] if split is None else [across, split]
-        gone = tuple(i for i in range(len(axes)) if i not in kept)
-        table: FloatArray = cube.sum(axis=gone)
+        table: FloatArray = cube.sum(axis=tuple(i for i in range(len(axes)) if i not in kept))
         if split is None:
             return table[:, None]
         return table if across < split else table.T
@@ -147,13 +131,49 @@ class Scene:
     def _axes(self) -> tuple[int, int | None]:
         """Choose the axis that bars stand along, the longest one of numbers, and the one that splits them."""
         axes = self.model.axes
-        numeric = [i for i, axis in enumerate(axes) if not isinstance(axis.values[0], str)] or list(range(len(axes)))
+        words = [i for i, axis in enumerate(axes) if isinstance(axis.values[0], str)]
+        numeric = [i for i in range(len(axes)) if i not in words] or words
         across = max(numeric, key=lambda i: len(axes[i]))
-        others = [i for i in range(len(axes)) if i != across]
-        words = [i for i in others if isinstance(axes[i].values[0], str)]
-        return across, next(iter(words or others), None)
+        others = [i for i in (*words, *numeric) if i != across]
+        return across, next(iter(others), None)
 
 
 def clock_text(time: np.datetime64) -> str:
     """Write the time of day."""
     return str(time.astype("datetime64[m]"))[11:16]
+
+
+def as_text(scene: Scene, width: int = 40) -> str:
+    """Write a scene for a terminal: bars are the shares, a bar's ``|`` the uncontrolled share."""
+    groups, table, model = scene.groups(), scene.split(scene.occupancy), scene.model
+    shares, default = table.sum(axis=1), scene.split(scene.default_occupancy).sum(axis=1)
+    top = max(shares.max(), default.max()) or 1.0
+    lines = [scene.headline, scene.money, "", *([groups.label] if model.axes else [])]
+    few = shares.size <= 40  # of many levels only those where something is
+    for level in np.flatnonzero(few | (shares > 0.005) | (default > 0.005)):
+        cells = list(("#" * round(shares[level] / top * width)).ljust(width + 1))
+        cells[round(default[level] / top * width)] = "|"
+        value = groups.values[level]
+        label = f"{value_text(value):>12}" if model.axes else f"{value:9.1f} kW"
+        lines.append(f"{label} {''.join(cells)} {shares[level]:6.1%}")
+    if table.shape[1] > 1:
+        totals = zip(groups.parts, table.sum(axis=0), strict=True)
+        lines += ["", ", ".join(f"{name} {share:.0%}" for name, share in totals)]
+    now, digits, held = min(scene.time + 1, model.horizon), 1 if model.power_kw.max() >= 20 else 3, ""
+    if scene.limit is not None and np.isfinite(scene.limit[1][scene.time]):
+        held = f", {scene.limit[0]} {scene.limit[1][scene.time]:.{digits}f} kW"
+    power, uncontrolled = scene.power_kw[-1], scene.default_power_kw[scene.time]
+    expected = "expected price" if model.context is not None else "price"
+    event = ", event on" if model.event is not None and model.event.in_event[now] else ""
+    lines += [
+        "",
+        f"power {power:.{digits}f} kW a load, uncontrolled {uncontrolled:.{digits}f} kW (|){held}",
+        f"{expected} {scene.price[now]:.3f} $/kWh{event}",
+        scene.privacy,
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def value_text(value: Any) -> str:
+    """Write a value of an axis: a word as it is, a number with three digits."""
+    return value if isinstance(value, str) else f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
@@ -46,11 +46,10 @@ class Options(TypedDict, total=False):
 
 @dataclass(frozen=True, eq=False)
 class EnvSettings:
-    """What an environment is made of; see `EnsembleEnv` for the meaning of each.
+    """What an environment is made of; `of` makes it from the arguments as users write them (`EnsembleEnv`).
 
-    `of` makes one from the arguments as users write them. Here `privacy` is a mechanism, a
-    release or None, `models` holds one model, or the instances among which each episode draws, and `scenario` is the
-    name of the scenario that they come from, if they were chosen by it.
+    `models` holds one model, or the instances among which each episode draws, `scenario` the name of the scenario that
+    they come from, if they were chosen by it, and `privacy` a mechanism or a release.
     """
 
     models: tuple[EnsembleModel, ...]
@@ -94,8 +93,7 @@ class EnvSettings:
         for name in options:
             try:
                 check_choice(name, "argument", Options.__annotations__)
-            except ValueError as error:
-                # In Python's own words, which other libraries look for.
+            except ValueError as error:  # in Python's own words, which other libraries look for
                 raise TypeError(f"got an unexpected keyword argument {name!r}: {error}") from None
         scenario, split = options.pop("scenario", None), options.pop("split", "train")
         models = _models(model, scenario, options.pop("instance", 0), split)
@@ -108,19 +106,11 @@ class EnvSettings:
     @property
     def loads(self) -> int:
         """Number of loads, 0 for infinitely many."""
-        if isinstance(self.population, (int, np.integer)) and not isinstance(self.population, bool):
-            return check_count(self.population, "population")
-        if isinstance(self.population, float):
-            raise ValueError(f"population must be {POPULATIONS[0]!r}, {POPULATIONS[1]!r} or a whole number of loads, "
-                             f"got {self.population}.")  # fmt: skip
-        name = check_choice(self.population, "population", POPULATIONS)
-        return {"mean-field": 0, "single": 1}[name]
-
-    def override(self, **changes: Any) -> EnvSettings:
-        """Return the settings with some of them changed."""
-        for name in changes:
-            check_choice(name, "argument", [one.name for one in fields(self)])
-        return replace(self, **changes)
+        if isinstance(self.population, str):
+            return POPULATIONS.index(check_choice(self.population, "population", POPULATIONS))
+        if isinstance(self.population, bool) or not isinstance(self.population, (int, np.integer)):
+            raise ValueError(f"population must be 'mean-field', 'single' or a whole number, got {self.population!r}.")
+        return check_count(self.population, "population")
 
 
 def _models(model: Any, scenario: str | None, instance: int | None, split: str) -> tuple[EnsembleModel, ...]:

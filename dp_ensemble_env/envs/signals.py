@@ -52,20 +52,11 @@ _OWN: WeakKeyDictionary[EnsembleModel, Signals] = WeakKeyDictionary()
 
 
 class Signals(NamedTuple):
-    """Directions and units.
+    """Directions and units."""
 
-    Attributes
-    ----------
-    directions : ndarray of shape (k, m)
-    units : ndarray of shape (T, c, k)
-        Nats that an action of one stands for along each direction.
-    price : ndarray of shape (T, c)
-        The same along the power.
-    """
-
-    directions: FloatArray
-    units: FloatArray
-    price: FloatArray
+    directions: FloatArray  #: (k, m)
+    units: FloatArray  #: (T, c, k) nats that an action of one stands for along each direction
+    price: FloatArray  #: (T, c) the same along the power
 
 
 def signals_basis(model: EnsembleModel) -> FloatArray:
@@ -111,19 +102,13 @@ def design_family(name: str) -> list[EnsembleModel]:
 def public_family(model: EnsembleModel) -> list[EnsembleModel]:
     """Return the model with public guesses in the place of its behaviour."""
     guess = public_guess(model).matrix
-    others = [_busier(guess, rate) for rate in RATES]
+    likeliest = guess == guess.max(axis=-1, keepdims=True)
+    weights = [np.where(likeliest, guess, rate * guess) for rate in RATES]  # whatever is not the usual
+    others = [one / one.sum(axis=-1, keepdims=True) for one in weights]
     if model.guess is None and model.n_states == model.n_decisions and model.coupling is None:
         walks = [lazy_walk(model.n_states, *weights, reach=None if weights[0] >= 1 else 5) for weights in WALKS]
         others = [np.broadcast_to(walk, guess.shape) for walk in walks]
     return [model.with_default(behaviour) for behaviour in (guess, *others)]
-
-
-def _busier(behaviour: FloatArray, rate: float) -> FloatArray:
-    """Return behaviour (…, n, m) in which whatever is not the likeliest decision of a row is so much more likely."""
-    likeliest = behaviour == behaviour.max(axis=-1, keepdims=True)
-    weights = np.where(likeliest, behaviour, rate * behaviour)
-    scaled: FloatArray = weights / weights.sum(axis=-1, keepdims=True)
-    return scaled
 
 
 # ------------------------------------------------------------------ directions and units
@@ -159,10 +144,9 @@ def _plan(model: EnsembleModel) -> FloatArray:
 def _covariance(model: EnsembleModel, tilts: FloatArray) -> FloatArray:
     """Return the covariance (m, m) of the decisions that loads take, summed over an episode."""
     policy = tilted_policy(model, tilts if model.context is not None else tilts[:, 0])
-    followed = shares(model, policy).reshape(model.horizon + 1, model.n_contexts, model.n_states)
-    rows = policy.reshape(model.tables().behaviour.shape)
-    flow = (followed[:-1, ..., None] * rows).reshape(-1, model.n_decisions)
-    covariance: FloatArray = np.diag(flow.sum(axis=0)) - flow.T @ rows.reshape(-1, model.n_decisions)
+    rows = policy.reshape(-1, model.n_decisions)
+    flow = shares(model, policy)[:-1].reshape(-1, 1) * rows
+    covariance: FloatArray = np.diag(flow.sum(axis=0)) - flow.T @ rows
     return covariance
 
 
@@ -175,16 +159,12 @@ def _units(model: EnsembleModel, amplitudes: FloatArray, design: bool) -> FloatA
         possible = (model.context.distributions(model.horizon - 1) > 0).astype(float)
     weights = possible[..., None] / possible.sum(axis=1)[:, None, None]
     square = square**ALPHA * (weights * square).sum(axis=1, keepdims=True) ** (1.0 - ALPHA)
-
-    def mean(values: FloatArray) -> FloatArray:
-        average: FloatArray = (possible[..., None] * values).sum(axis=(0, 1)) / possible.sum()
-        return average
-
+    total = square if design else square.sum(axis=-1, keepdims=True)
+    mean = (possible[..., None] * total).sum(axis=(0, 1)) / possible.sum()
     if design:
-        floored: FloatArray = np.maximum(np.sqrt(square), FLOOR * np.sqrt(mean(square)))
+        floored: FloatArray = np.maximum(np.sqrt(square), FLOOR * np.sqrt(mean))
         return floored
-    total = square.sum(axis=-1, keepdims=True)
-    units: FloatArray = np.sqrt(square + SHARE**2 * np.maximum(total, SHARE**2 * mean(total)))
+    units: FloatArray = np.sqrt(square + SHARE**2 * np.maximum(total, SHARE**2 * mean))
     return units
 
 

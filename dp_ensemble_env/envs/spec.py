@@ -1,13 +1,10 @@
 """A spec that carries its model as plain numbers, so that the environment can be made again anywhere.
 
-A Gymnasium spec can be written as JSON only if its arguments can. Those of the
-scenarios can (``instance``, ``privacy``, ...); a model from a meter file cannot, and
-the path of the file means nothing on another machine. `portable_spec` therefore puts
-the numbers of the model into the spec.
+A Gymnasium spec can be written as JSON only if its arguments can. Those of the scenarios can (``instance``,
+``privacy``, ...); a model from a meter file cannot, and the path of the file means nothing on another machine.
 
-**With a release everything private stays out**: the spec holds the release and what
-`EnsembleModel.public` leaves of the model. Observed counts and the customer baseline stay
-out with or without a release: the environment does not need them.
+**With a release everything private stays out**: the spec holds the release and what `EnsembleModel.public` leaves of
+the model. Observed counts and the customer baseline stay out with or without one: the environment needs neither.
 """
 
 from __future__ import annotations
@@ -32,27 +29,16 @@ PORTABLE = f"{NAMESPACE}/Portable-v1"
 
 
 def portable_spec(model: EnsembleModel, release: Release | None = None, **arguments: Any) -> EnvSpec:
-    """Describe an environment by numbers alone.
+    """Describe an environment by numbers alone, for ``gymnasium.make``: it comes back from JSON bit by bit.
 
-    Parameters
-    ----------
-    model : EnsembleModel
-        With a release, only its public fields go into the spec.
-    release : Release, optional
-        The dynamics, if they are private.
-    **arguments
-        Further arguments of `EnsembleEnv` that JSON can hold, such as ``action="tilt"``.
-
-    Returns
-    -------
-    EnvSpec
-        For ``gymnasium.make``; ``to_json`` and ``from_json`` give back the same environment bit by bit.
+    With a `release` only the model's public fields go in. The `arguments` are further ones of `EnsembleEnv` that JSON
+    can hold, such as ``action="tilt"``.
     """
     if "privacy" in arguments:
         raise ValueError("privacy= would put the private model into the spec; draw the release and pass release=.")
-    kept = model if release is None else model.public(release)
-    numbers = {**arguments, "model": _model_numbers(kept, release is None)}
+    numbers = {**arguments, "model": _model_numbers(model if release is None else model.public(release))}
     if release is not None:
+        del numbers["model"]["default"]
         numbers["release"] = release.to_json()
     return EnvSpec(PORTABLE, entry_point=f"{__name__}:make_env", kwargs=numbers)
 
@@ -74,44 +60,35 @@ def make_env(model: Numbers, release: Numbers | None = None, **arguments: Any) -
     return EnsembleEnv(EnsembleModel(**fields), privacy=drawn, **arguments)
 
 
-def _model_numbers(model: EnsembleModel, with_default: bool) -> Numbers:
-    event = model.event and {
-        "times": _stamps(model.event.times),
-        "energy_price": model.event.energy_price.tolist(),
-        "incentive": model.event.incentive.tolist(),
-        "in_event": model.event.in_event.tolist(),
-    }
-    return {
-        **({"default": model.default.tolist()} if with_default else {}),
+def _model_numbers(model: EnsembleModel) -> Numbers:
+    """Return a model as numbers; what the paper's model does not have comes last, as far as there is any."""
+    event, context, coupling = model.event, model.context, model.coupling
+    arrays = ("nature", "tilt_scale", "guess")
+    found: Numbers = {
+        "default": model.default.tolist(),
         "power_kw": model.power_kw.tolist(),
         "utility": model.utility.tolist(),
         "discomfort_penalty": model.discomfort_penalty,
         "buildings": model.buildings,
         "initial": model.initial.tolist(),
         "times": _stamps(model.times),
-        "event": event,
+        "event": None,
         "public_fields": list(model.public_fields),
-        **_further_numbers(model),
+        **{name: getattr(model, name).tolist() for name in arrays if getattr(model, name) is not None},
     }
-
-
-def _further_numbers(model: EnsembleModel) -> Numbers:
-    """Return nature, context, coupling and what else the paper's model does not have, as far as there is any."""
-    found: Numbers = {
-        name: getattr(model, name).tolist()
-        for name in ("nature", "tilt_scale", "guess")
-        if getattr(model, name) is not None
-    }
+    if event is not None:
+        numbers = {name: getattr(event, name).tolist() for name in ("energy_price", "incentive", "in_event")}
+        found["event"] = {"times": _stamps(event.times), **numbers}
     if model.spread_start:
         found["spread_start"] = True
     if model.scenario:
         found["scenario"] = model.scenario
     if not model.shares_shown:
         found["shares_shown"] = False
-    if (context := model.context) is not None:
-        arrays = {name: getattr(context, name).tolist() for name in ("transition", "start", "features")}
-        found["context"] = {**arrays, "names": list(context.names), "signs": list(context.signs)}
-    if (coupling := model.coupling) is not None:
+    if context is not None:
+        numbers = {name: getattr(context, name).tolist() for name in ("transition", "start", "features")}
+        found["context"] = {**numbers, "names": list(context.names), "signs": list(context.signs)}
+    if coupling is not None:
         level = [float(kw) if np.isfinite(kw) else None for kw in coupling.level]  # JSON has no infinity
         found["coupling"] = {"kind": coupling.kind, "level": level, "weight": coupling.weight.tolist()}
     if model.axes:

@@ -9,7 +9,7 @@ context `w` moves by itself. With :math:`e = \exp \ell` and :math:`g = P e` the 
     q[a] = e[a] \sum_s \frac{\rho[s]}{g[s]} P[s,a], \qquad \rho' = q N, \qquad
     \sum_s \rho[s]\,\mathrm{KL}_s = \sum_a q[a]\,\ell[a] - \sum_s \rho[s]\log g[s] .
 
-**Rewards** are dollars, or points: `dp_ensemble_env.envs.points` has the formula. Decisions are *expected* there, under
+**Rewards** are dollars, or points: `LeftAlone` in tables.py has the formula. Decisions are *expected* there, under
 the action and for the same loads left alone, before any move is drawn and in every population.
 
 Every table has a leading axis of *rows*, the instances or releases in play; ``State.row`` says which one each
@@ -18,7 +18,8 @@ environment plays. `Problem` and `State` come as plain tuples, a third of the co
 **Chance.** An episode's row, contexts and start come from a stream of their own that no action touches: the j-th
 episode after a seed has the same ones in every population and action mode. Moves come from a second stream, derived at
 each start. Random numbers are xoroshiro128++ (Blackman and Vigna, 2018), two words an environment. Numba's cache looks
-at this file alone, so nothing compiled is imported here.
+at this file alone, so nothing compiled is imported here. What runs once a row takes arrays, not a whole `Problem`,
+whose arrays Numba would count references to, one by one, at each call.
 """
 
 from __future__ import annotations
@@ -121,10 +122,25 @@ def step(problem: Any, state: Any, action: Any, obs: Any, values: Any) -> int:
         for a in range(m if widest == 0.0 else 0):
             tilt[a] = tilt_of(p.mode, basis, action, i, a)
             widest = max(widest, abs(tilt[a]))
+        divergence, loads = 0.0, max(1, p.loads)
         if widest <= SAFE_NATS:
             divergence = decide_together(p, default, s.counts[i], tilt, pi, chosen, usual)
-        else:
-            divergence = decide_by_rows(p, s, i, default, basis, action, pi, chosen, expected, usual)
+        else:  # row by row: policies, very wide tilts and finite populations, whose loads are counted
+            for a in range(m):
+                chosen[a], expected[a], usual[a] = 0.0, 0.0, 0.0
+            low, high = span(p.loads, s.where[i], s.counts.shape[1])
+            for b in range(low, high):
+                here = s.counts[i, b]
+                if here > 0.0:
+                    first, last = p.starts[b], p.starts[b + 1]
+                    divergence += here * policy_row(p.mode, p.starts, p.decisions, default, b, basis, action, i, pi)
+                    for e in range(first, last if p.points == 1 or p.loads == 0 else first):
+                        expected[p.decisions[e]] += here / loads * pi[e - first]
+                        usual[p.decisions[e]] += here / loads * default[e]
+                    for _ in range(p.loads and int(here)):
+                        s.where[i] = p.decisions[first + pick(pi, 0, last - first, uniform(s.moves, i))]
+                        chosen[s.where[i]] += 1.0
+            divergence /= loads
         if p.points == 1:
             values[REWARD, i] = advantage(p, r, t, w, expected, usual, divergence)
         by_nature(p, s, i, nature, chosen)
@@ -149,10 +165,9 @@ def look(p: Any, s: Any, action: Any) -> int:
 
 
 @njit(inline="always", error_model="numpy")
-def span(p: Any, s: Any, i: int, size: int) -> tuple[int, int]:
+def span(loads: int, where: int, size: int) -> tuple[int, int]:
     """Return where loads may be: anywhere, or the one place of a single load."""
-    here = s.where[i]
-    return (here, here + 1) if p.loads == 1 else (0, size)
+    return (where, where + 1) if loads == 1 else (0, size)
 
 
 # ------------------------------------------------------------------ decisions
@@ -192,28 +207,7 @@ def decide_together(p: Any, default: Any, shares: Any, tilt: Any, warm: Any, cho
     return divergence if divergence > NOISE else 0.0
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def decide_by_rows(
-    p: Any, s: Any, i: int, default: Any, basis: Any, action: Any, pi: Any, chosen: Any, expected: Any, usual: Any
-) -> float:
-    """Do the same row by row: for policies, very wide tilts and finite populations, whose loads are counted."""
-    chosen[:], expected[:], usual[:] = 0.0, 0.0, 0.0
-    divergence, (low, high) = 0.0, span(p, s, i, s.counts.shape[1])
-    for b in range(low, high):
-        here = s.counts[i, b]
-        if here > 0.0:
-            first, last, share = p.starts[b], p.starts[b + 1], here / max(1, p.loads)
-            divergence += here * policy_row(p.mode, p.starts, p.decisions, default, b, basis, action, i, pi)
-            for e in range(first, last if p.points == 1 or p.loads == 0 else first):
-                expected[p.decisions[e]] += share * pi[e - first]
-                usual[p.decisions[e]] += share * default[e]
-            for _ in range(p.loads and int(here)):
-                s.where[i] = p.decisions[first + pick(pi, 0, last - first, uniform(s.moves, i))]
-                chosen[s.where[i]] += 1.0
-    return float(divergence / max(1, p.loads))
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(inline="always", error_model="numpy")
 def policy_row(
     mode: int, starts: Any, decisions: Any, default: Any, b: int, basis: Any, action: Any, i: int, pi: Any
 ) -> float:
@@ -257,16 +251,18 @@ def advantage(p: Any, r: int, t: int, w: int, expected: Any, usual: Any, diverge
         for a in range(expected.size):
             power += expected[a] * p.later[r, k, a]
             alone += usual[a] * p.later[r, k, a]
-        gain += p.later_chance[r, k] * (coupled(p, r, u, alone)[1] - coupled(p, r, u, power)[1])
+        level, weight = p.level[r, u], p.weight[r, u]
+        saved = coupled(p.coupling, level, weight, alone)[1] - coupled(p.coupling, level, weight, power)[1]
+        gain += p.later_chance[r, k] * saved
     return float(gain / p.point[r])
 
 
 @njit(inline="always", error_model="numpy")
-def coupled(p: Any, r: int, t: int, power: float) -> tuple[float, float]:
+def coupled(kind: int, level: float, weight: float, power: float) -> tuple[float, float]:
     """Return the kW by which a limit is passed or a target missed, and what is charged for it in dollars."""
-    off = power - p.level[r, t] if p.weight[r, t] > 0.0 else 0.0
-    miss = abs(off) if p.coupling == TARGET else max(off, 0.0)
-    return miss, p.weight[r, t] * (miss * miss if p.coupling == TARGET else miss)
+    off = power - level if weight > 0.0 else 0.0
+    miss = abs(off) if kind == TARGET else max(off, 0.0)
+    return miss, weight * (miss * miss if kind == TARGET else miss)
 
 
 # ------------------------------------------------------------------ arrivals
@@ -274,11 +270,11 @@ def coupled(p: Any, r: int, t: int, power: float) -> tuple[float, float]:
 def by_nature(p: Any, s: Any, i: int, nature: Any, chosen: Any) -> None:
     """Take decisions to next states: loads by chance, the mean field by the mean."""
     moved = s.counts[i]
-    if p.nature_starts.size == 0:
-        moved[:] = chosen
-        return
-    moved[:], (low, high) = 0.0, span(p, s, i, chosen.size)
-    for a in range(low, high):
+    plain = p.nature_starts.size == 0
+    for b in range(moved.size):
+        moved[b] = chosen[b] if plain else 0.0
+    low, high = span(p.loads, s.where[i], chosen.size)
+    for a in range(low, low if plain else high):
         here = chosen[a]
         if here > 0.0:
             first, last = p.nature_starts[a], p.nature_starts[a + 1]
@@ -298,11 +294,11 @@ def report(p: Any, s: Any, i: int, t: int, divergence: float, obs: Any, values: 
     for j in range(p.clock.shape[3]):
         obs[i, n + j] = p.clock[r, t, w, j]
     worth, level, utility, power = p.utility[r, t, w], p.power[r], 0.0, 0.0
-    low, high = span(p, s, i, n)
+    low, high = span(p.loads, s.where[i], n)
     for b in range(low, high):
         utility += s.counts[i, b] * share * worth[b]
         power += s.counts[i, b] * share * level[b]
-    miss, charge = coupled(p, r, t, power)
+    miss, charge = coupled(p.coupling, p.level[r, t], p.weight[r, t], power)
     discomfort = p.penalty[r] * divergence
     if p.points == 0:
         values[REWARD, i] = utility - charge - discomfort

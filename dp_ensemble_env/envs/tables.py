@@ -5,51 +5,124 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dp_ensemble_env.context import Context
-from dp_ensemble_env.control.coupled import CoupledSolution
+from dp_ensemble_env.control.coupled import CoupledSolution, solve_coupled
 from dp_ensemble_env.control.kernel import Solution
 from dp_ensemble_env.control.policies import solve_standard
 from dp_ensemble_env.envs import step
 from dp_ensemble_env.envs.actions import ActionMode, action_scale, basis_of
-from dp_ensemble_env.envs.points import LeftAlone, dollars_per_point
 from dp_ensemble_env.model import EnsembleModel
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 #: For how many steps ahead an observation shows the price, limit or target.
 AHEAD = 4
+#: A gain of the optimum over the uncontrolled loads below this, relative to the larger of their return and the penalty,
+#: is rounding.
+SMALLEST_GAIN = 1e-9
+
+
+# ------------------------------------------------------------------ a model, solved
+class Ahead(NamedTuple):
+    """The L times and contexts that may come after one, or after each of all."""
+
+    time: IntArray  #: (L,)
+    chance: FloatArray  #: (L,)
+    power: FloatArray  #: (L, m) power to expect there after each decision
+
+
+@dataclass(frozen=True, eq=False)
+class LeftAlone:
+    r"""Loads that nobody interferes with (MATH 15).
+
+    With :math:`V^0_T = 0`, :math:`V^0_t[w, s] = \sum_a P_t[w, s, a]\,G_t[w, a]` and
+
+    .. math:: G_t[w, a] = \sum_{w'} W_t[w, w'] \sum_{s'} N_t[w, a, s'] \big(U_{t+1}[w', s'] + V^0_{t+1}[w', s']\big)
+
+    a reward in points is the advantage of an action over leaving the loads alone, with the decisions :math:`y` expected
+    under the action and :math:`y^0` without it,
+
+    .. math:: r_t = \frac{100}{R^* - R^0}\Big(\sum_a (y_a - y^0_a)\,G_t[w, a] - \gamma\,\mathrm{KL}
+        - \sum_{\tau>t} \big(f_\tau(y\,H_{t\tau}) - f_\tau(y^0 H_{t\tau})\big)\Big) .
+
+    By the performance-difference lemma its expected sum over an episode is the return less that of the uncontrolled
+    loads, whatever is done; so no optimum moves. A coupling's cost :math:`f` is a function of the mean power, hence of
+    the power :math:`H_{t\tau}[a]` that is to be expected at each later time (with a context the mean over those that
+    may hold then), which is linear in the decisions of today.
+    """
+
+    model: EnsembleModel
+    worth: FloatArray  #: (T, c, m) utility to expect after a decision, G
+    value: FloatArray  #: (c, n) return to expect from each first context and state, without a coupling's cost
+    ahead: Ahead  #: what comes after every (time, context), one after the other; empty without a coupling
+    first: IntArray  #: (T c + 1,) where the entries of each (time, context) begin
+
+    @classmethod
+    def of(cls, model: EnsembleModel) -> LeftAlone:
+        """Follow the loads of a model backward in time."""
+        behaviour, nature, moves, utility = model.tables()
+        behaviour = behaviour / behaviour.sum(axis=-1, keepdims=True)
+        horizon, c, n, m = behaviour.shape
+        worth, value = np.empty((horizon, c, m)), np.zeros((c, n))
+        for t in range(horizon - 1, -1, -1):
+            arrival = moves[t] @ (utility[t + 1] + value)
+            worth[t] = (nature[t] @ arrival[..., None])[..., 0]
+            value = (behaviour[t] @ worth[t][..., None])[..., 0]
+        nodes = [Ahead(np.zeros(0, np.int64), np.zeros(0), np.zeros((0, m)))] * (horizon * c)
+        if model.coupling is not None:
+            _fill_ahead(nodes, model, behaviour, nature)
+        first = np.concatenate([[0], np.cumsum([len(node.time) for node in nodes])])
+        return cls(model, worth, value, Ahead(*map(np.concatenate, zip(*nodes, strict=True))), first.astype(np.int64))
+
+    def returns(self, start: FloatArray, context: int | None = None) -> float:
+        """Return what loads earn that start with shares (n,), in dollars; without a context, on average over them."""
+        if context is None:
+            chances = np.ones(1) if self.model.context is None else self.model.context.start
+            return float(sum(chance * self.returns(start, w) for w, chance in enumerate(chances) if chance > 0))
+        value, coupling = float(self.value[context] @ start), self.model.coupling
+        if coupling is not None:
+            part = slice(self.first[context], self.first[context + 1])
+            time, chance, power = (array[part] for array in self.ahead)
+            decided = start @ self.model.tables().behaviour[0, context]
+            value -= float(chance @ coupling.cost(time, power @ decided))
+        return value
+
+
+def _fill_ahead(nodes: list[Ahead], model: EnsembleModel, behaviour: FloatArray, nature: FloatArray) -> None:
+    """Put into `nodes` what may come after each (time, context) that can be reached; on a tree no node comes twice."""
+    (horizon, c), moves = behaviour.shape[:2], model.tables().context
+    chances = np.ones((horizon + 1, 1)) if model.context is None else model.context.distributions(horizon)
+    following: dict[int, Ahead] = {}  # from each next context on, itself first, with the power by state
+    for t in range(horizon, -1, -1):
+        before, following = following, {}
+        for w in np.flatnonzero(chances[t] > 0).tolist():
+            here = Ahead(np.array([t]), np.ones(1), model.power_kw[None])
+            if t < horizon:
+                possible = np.flatnonzero(moves[t, w] > 0).tolist()
+                parts = [before[v] for v in possible]
+                time, chance, power = (np.concatenate(part) for part in zip(*parts, strict=True))
+                weights = np.repeat(moves[t, w, possible], [len(part.time) for part in parts])
+                node = nodes[t * c + w] = Ahead(time, weights * chance, power @ nature[t, w].T)
+                by_state = node.power @ behaviour[t, w].T
+                here = Ahead(*map(np.concatenate, zip(here, (node.time, node.chance, by_state), strict=True)))
+            following[w] = here
 
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """A model that environments play, solved.
-
-    Attributes
-    ----------
-    model : EnsembleModel
-    solution : Solution
-        The optimal control.
-    optimum : ndarray of shape (c, n)
-        Optimal return from each context and state; with a coupling, that of the model's own start throughout.
-    left_alone : LeftAlone
-        The loads that nobody interferes with.
-    point : float
-        Dollars per load that a point is worth; zero if there is nothing to gain.
-    clock : ndarray of shape (T + 1, c, 1 + ahead + f)
-        Observations after the shares.
-    """
+    """A model that environments play, solved."""
 
     model: EnsembleModel
-    solution: Solution
-    optimum: FloatArray
-    left_alone: LeftAlone
-    point: float
-    clock: FloatArray
+    solution: Solution  #: the optimal control
+    optimum: FloatArray  #: (c, n) optimal return from each context and state; with a coupling from the model's start
+    left_alone: LeftAlone  #: the loads that nobody interferes with
+    point: float  #: dollars per load that a point is worth; zero if there is nothing to gain
+    clock: FloatArray  #: (T + 1, c, 1 + ahead + f) observations after the shares
 
     @classmethod
     def of(cls, model: EnsembleModel, ahead: int = AHEAD) -> Row:
@@ -60,7 +133,9 @@ class Row:
         else:
             optimum = model.discomfort_penalty * solution.log_desirability[0] - model.utility[0]
             best = float((model.start_weights * optimum).sum())
-        point = dollars_per_point(left_alone.returns(model.initial), best, model.discomfort_penalty)
+        idle = left_alone.returns(model.initial)
+        some = best - idle > SMALLEST_GAIN * max(abs(idle), model.discomfort_penalty)
+        point = (best - idle) / 100.0 if some else 0.0
         optimum = optimum.reshape(model.n_contexts, model.n_states)
         return cls(model, solution, optimum, left_alone, point, clock_of(model, ahead))
 
@@ -73,6 +148,15 @@ class Row:
         alone = self.left_alone.returns(self.model.initial) if coupled else self.left_alone.value
         points: FloatArray = (self.optimum - alone) / self.point
         return points
+
+    def optimal_from(self, start: FloatArray, context: int | None = None) -> float:
+        """Return the largest expected return from shares (n,); without a context, on average over the first ones."""
+        if self.model.coupling is not None:
+            return solve_coupled(self.model.override(initial=start)).primal
+        if context is not None:
+            return float(self.optimum[context] @ start)
+        weights = np.ones(1) if self.model.context is None else self.model.context.start
+        return float(weights @ self.optimum @ start)
 
     @cached_property
     def step_matrices(self) -> FloatArray:
@@ -106,8 +190,8 @@ class Row:
 def observed_price(model: EnsembleModel) -> FloatArray:
     """Return the price in $/kWh of each interval 0 … T, shape (T + 1,) or (T + 1, c).
 
-    It is the event's (energy and forgone incentive) if the model has one and no
-    context, else the slope of the least-squares line of -utility on energy.
+    It is the event's (energy and forgone incentive) if the model has one and no context, else the slope of the
+    least-squares line of -utility on energy.
     """
     if model.event is not None and model.context is None:
         return np.asarray(model.event.price, dtype=float)
@@ -128,7 +212,13 @@ def clock_of(model: EnsembleModel, ahead: int = AHEAD) -> FloatArray:
     of the greatest power: they differ from instance to instance.
     """
     horizon, c, moves = model.horizon, model.n_contexts, model.tables().context
-    unit = np.broadcast_to(_unit_price(model) if model.coupling is None else _level(model), (horizon + 1, c))
+    if model.coupling is None:
+        price = observed_price(model).reshape(horizon + 1, -1)
+        low, high = min(price.min(), 0.0), max(price.max(), 0.0)
+        unit = (price - low) / (high - low) if high > low else np.zeros_like(price)
+    else:  # one where there is no limit
+        unit = np.clip(model.coupling.level / (float(model.power_kw.max()) or 1.0), 0.0, 1.0)[:, None]
+    unit = np.broadcast_to(unit, (horizon + 1, c))
     left = (horizon - np.arange(horizon + 1)) / horizon
     columns, expected = [np.broadcast_to(left[:, None], (horizon + 1, c))], unit
     for _ in range(ahead):
@@ -142,24 +232,12 @@ def clock_of(model: EnsembleModel, ahead: int = AHEAD) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Where things stand in an observation: shares, fraction of the horizon left, what is known ahead, context.
+    """Where things stand in an observation: shares, fraction of the horizon left, what is known ahead, context."""
 
-    Attributes
-    ----------
-    horizon : int
-        Number of decisions.
-    features : ndarray of shape (c, f)
-        What is shown of each context; of shape (1, 0) without one.
-    ahead : int
-        Number of prices, limits or targets.
-    hidden : Context, optional
-        The context, where observations show it in part and an agent has to follow it.
-    """
-
-    horizon: int
-    features: FloatArray = field(default_factory=lambda: np.zeros((1, 0)))
-    ahead: int = AHEAD
-    hidden: Context | None = None
+    horizon: int  #: number of decisions
+    features: FloatArray = field(default_factory=lambda: np.zeros((1, 0)))  #: (c, f) what is shown of each context
+    ahead: int = AHEAD  #: number of prices, limits or targets
+    hidden: Context | None = None  #: the context, where observations show it in part and an agent has to follow it
 
     @property
     def known(self) -> int:
@@ -183,13 +261,7 @@ class Layout:
         return nearest
 
     def follow(self, observation: Any, before: Any) -> IntArray:
-        """Return the context of observations (…, size), from the contexts one step earlier if it is shown in part.
-
-        Raises
-        ------
-        ValueError
-            If `before` is None although an episode is under way: what was shown earlier is needed to tell the context.
-        """
+        """Return the context of observations (…, size), from the contexts one step earlier if it is shown in part."""
         shown = self.context(observation)
         if self.hidden is None:
             return shown
@@ -209,29 +281,11 @@ def layout_of(model: EnsembleModel, ahead: int = AHEAD) -> Layout:
     return Layout(model.horizon, features, ahead, None if context is None or context.is_shown else context)
 
 
-def _unit_price(model: EnsembleModel) -> FloatArray:
-    """Return prices scaled to [0, 1], (T + 1, c or 1)."""
-    price = observed_price(model).reshape(model.horizon + 1, -1)
-    low, high = min(price.min(), 0.0), max(price.max(), 0.0)
-    return (price - low) / (high - low) if high > low else np.zeros_like(price)
-
-
-def _level(model: EnsembleModel) -> FloatArray:
-    """Return limit or target in parts of the greatest power, (T + 1, 1); one where there is no limit."""
-    assert model.coupling is not None
-    most = float(model.power_kw.max()) or 1.0
-    return np.clip(model.coupling.level / most, 0.0, 1.0)[:, None]
-
-
 # ------------------------------------------------------------------ stacking
 def stack(
     rows: Sequence[Row], mode: ActionMode, loads: int, reward: str, autoreset: bool, random_row: bool
 ) -> tuple[Any, ...]:
-    """Return the tables of `step.Problem` as a plain tuple.
-
-    The models agree in states, decisions, contexts, steps and kind of coupling, and their behaviours have the
-    same axes. The support of the behaviour is that of all of them together.
-    """
+    """Return the tables of `step.Problem` as a plain tuple; the support is that of all models together."""
     models = [row.model for row in rows]
     _check_alike(models)
     if reward == "points" and not all(row.point > 0 for row in rows):
@@ -242,11 +296,11 @@ def stack(
     first, c = models[0], models[0].n_contexts
     starts, decisions, behaviour = nonzeros([model.default for model in models])
     natures = [model.nature for model in models if model.nature is not None]
-    nature = (
-        nonzeros(natures) if natures else (np.zeros(0, np.int64), np.zeros(0, np.uint32), np.zeros((len(rows), 1, 0)))
-    )
-    flat = np.zeros(first.horizon + 1)
-    couplings = [model.coupling for model in models]
+    nature = np.zeros(0, np.int64), np.zeros(0, np.uint32), np.zeros((len(rows), 1, 0))
+    if natures:
+        nature = nonzeros(natures)
+    flat, alone = np.zeros(first.horizon + 1), np.ones((1, 1, 1))
+    couplings, contexts = [model.coupling for model in models], [model.context for model in models]
     kind = 0 if first.coupling is None else 1 + first.coupling.packed()[0]  # TARGET or LIMIT; refuses hard caps
     problem = step.Problem(
         starts=starts,
@@ -257,15 +311,17 @@ def stack(
         nature_states=nature[1],
         nature=nature[2],
         nature_block=_blocks(np.eye(1) if first.nature is None else first.nature, first.horizon, c),
-        basis=_stacked([_basis(mode, model) for model in models]),
+        basis=_stacked(
+            [action_scale(one).reshape(-1, 1, 1, 1) if mode.tilt else basis_of(mode, one) for one in models]
+        ),
         utility=_stacked([model.tables().utility for model in models]),
         power=_stacked([model.power_kw for model in models]),
         clock=_stacked([row.clock for row in rows]),
         level=_stacked([flat if one is None else one.level for one in couplings]),
         weight=_stacked([flat if one is None else one.weight for one in couplings]),
         initial=_stacked([model.initial / model.initial.sum() for model in models]),
-        first=_stacked([np.ones(1) if model.context is None else model.context.start for model in models]),
-        moves=_stacked([_moves(model) for model in models]),
+        first=_stacked([np.ones(1) if one is None else one.start for one in contexts]),
+        moves=_stacked([alone if one is None else one.transition.reshape(-1, c, c) for one in contexts]),
         optimum=_stacked([np.stack([row.optimum, row.optimum_points], axis=-1) for row in rows]),
         worth=_stacked([row.left_alone.worth for row in rows]),
         later=_padded([row.left_alone.ahead.power for row in rows]),
@@ -303,20 +359,6 @@ def _blocks(matrices: FloatArray, horizon: int, c: int) -> IntArray:
     times, contexts = (1, 1) if matrices.ndim == 2 else (len(matrices), 1) if matrices.ndim == 3 else matrices.shape[:2]
     numbers = np.arange(times * contexts).reshape(times, contexts)
     return np.broadcast_to(numbers, (horizon, c)).copy()  # the step would be compiled anew for read-only arrays
-
-
-def _basis(mode: ActionMode, model: EnsembleModel) -> FloatArray:
-    """Return the basis as the step takes it, (T or 1, c or 1, d, m)."""
-    if mode.basis is None:
-        return np.zeros((1, 1, 0, model.n_decisions))
-    if mode.tilt:
-        return action_scale(model).reshape(-1, 1, 1, 1)
-    return basis_of(mode, model)
-
-
-def _moves(model: EnsembleModel) -> FloatArray:
-    moves = np.ones((1, 1)) if model.context is None else model.context.transition
-    return moves.reshape(-1, *moves.shape[-2:])
 
 
 def _stacked(arrays: Sequence[Any]) -> FloatArray:

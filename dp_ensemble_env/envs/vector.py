@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
-import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from dp_ensemble_env.envs import step
-from dp_ensemble_env.envs.batch import Batch, BatchView, check_context, check_occupancy, check_options, check_state
-from dp_ensemble_env.envs.ensemble import RENDER_FPS
+from dp_ensemble_env.envs.batch import Batch
 from dp_ensemble_env.envs.settings import EnvSettings, Options
+from dp_ensemble_env.envs.view import RENDER_FPS, START_OPTIONS, BatchView, check_options
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.tools.validation import check_choice, check_count
-
-if TYPE_CHECKING:
-    from dp_ensemble_env.envs.rendering import Renderer
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
@@ -30,22 +26,19 @@ VECTOR_RENDER_MODES = ["rgb_array", "ansi"]
 class EnsembleVectorEnv(BatchView, VectorEnv[NDArray[np.float32], NDArray[np.floating], NDArray[Any]]):
     """Batch of `EnsembleEnv`; its docstring describes spaces, rewards and arguments.
 
-    Sub-environment `i` equals, bit for bit, an `EnsembleEnv` that is reset with
-    ``seed + i``. All of them share the model and its release. With
-    ``redraw="episode"`` the sub-environments in their j-th episode share the
-    j-th release, which is charged once.
+    Sub-environment `i` equals, bit for bit, an `EnsembleEnv` that is reset with ``seed + i``. All of them share the
+    model and its release. With ``redraw="episode"`` the sub-environments in their j-th episode share the j-th release,
+    which is charged once.
 
     Parameters
     ----------
     num_envs : int
     autoreset_mode : AutoresetMode or str
-        ``NEXT_STEP`` (default), ``SAME_STEP`` (the last observation and info are
-        then in ``infos["final_obs"]`` and ``infos["final_info"]``) or ``DISABLED``
-        (``reset(options={"reset_mask": mask})`` resets some of them).
+        ``NEXT_STEP`` (default), ``SAME_STEP`` (the last observation and info are then in ``infos["final_obs"]`` and
+        ``infos["final_info"]``) or ``DISABLED`` (``reset(options={"reset_mask": mask})`` resets some of them).
     infos : {"basic", "all"}
-        Infos are arrays with one entry per sub-environment, and ``infos["_key"]``
-        marks the entries that hold something, as everywhere in Gymnasium.
-        ``"all"`` adds ``occupancy``, ``default_occupancy`` and ``curtailment_kw``, which take time.
+        Infos are arrays with one entry per sub-environment, and ``infos["_key"]`` marks the entries that hold
+        something. ``"all"`` adds ``occupancy``, ``default_occupancy`` and ``curtailment_kw``, which take time.
     render_mode : {None, "rgb_array", "ansi"}
         ``render()`` returns one frame per sub-environment.
     max_episode_steps : int, optional
@@ -71,7 +64,6 @@ class EnsembleVectorEnv(BatchView, VectorEnv[NDArray[np.float32], NDArray[np.flo
         **options: Unpack[Options],
     ) -> None:
         super().__init__()
-        self._renderer: Renderer | None = None  # first, since Gymnasium closes even what was never finished
         self.num_envs = check_count(num_envs, "num_envs")
         self.autoreset_mode = _check_autoreset(autoreset_mode)
         self.metadata = {**type(self).metadata, "autoreset_mode": self.autoreset_mode}
@@ -79,16 +71,19 @@ class EnsembleVectorEnv(BatchView, VectorEnv[NDArray[np.float32], NDArray[np.flo
             check_choice(render_mode, "render_mode", VECTOR_RENDER_MODES)
         self.render_mode = render_mode
         next_step = self.autoreset_mode is AutoresetMode.NEXT_STEP
-        self._batch = Batch(EnvSettings.of(model, population, action, **options), num_envs, next_step)
-        _check_limit(max_episode_steps, self.model.horizon)
+        settings = EnvSettings.of(model, population, action, **options)
+        self._batch = Batch(settings, num_envs, next_step, pictures=render_mode is not None)
+        horizon = self.model.horizon
+        if max_episode_steps is not None and check_count(max_episode_steps, "max_episode_steps") < horizon:
+            raise ValueError(
+                f"max_episode_steps={max_episode_steps} would truncate the {horizon} steps of an episode, which the "
+                "batch cannot do; leave it out, or make single environments: vectorization_mode='sync'."
+            )
         self.single_observation_space = self._batch.observation_space
         self.single_action_space = self._batch.action_space
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._shape = (num_envs, *self._batch.action_shape)
-        # Power and rewards at times 0 … T, for pictures.
-        self._history = None if render_mode is None else np.zeros((2, self.model.horizon + 1, num_envs))
-        self._stream_source: np.random.Generator | None = None
         self._everyone = np.ones(num_envs, np.bool_)  # the mask of every info, shared and hence read-only
         self._everyone.setflags(write=False)
 
@@ -96,20 +91,13 @@ class EnsembleVectorEnv(BatchView, VectorEnv[NDArray[np.float32], NDArray[np.flo
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-        """Reset all sub-environments, or the ones marked in ``options["reset_mask"]``.
+        """Reset all sub-environments, or the ones marked in ``options["reset_mask"]``, a bool array.
 
-        Parameters
-        ----------
-        seed : int or sequence of int or None, optional
-            An int gives sub-environment `i` the seed ``seed + i``.
-        options : dict, optional
-            ``state`` (an int, or one for each), ``occupancy`` (n shares, or one row
-            for each), ``context`` (an int, or one for each), ``reset_mask`` (bool array).
+        One `seed` gives sub-environment `i` the seed ``seed + i``. The options ``state``, ``occupancy`` and ``context``
+        hold for all of them, or there is one for each.
         """
-        chosen = check_options(options, ("state", "occupancy", "context", "reset_mask"))
-        mask = self._check_mask(chosen.get("reset_mask"))
-        states, given, contexts = *self._check_start(chosen), self._check_contexts(chosen)
-        seeds = self._check_seeds(seed)
+        chosen = check_options(options, (*START_OPTIONS, "reset_mask"))
+        mask, start, seeds = self._check_mask(chosen.get("reset_mask")), self._start(chosen), self._check_seeds(seed)
         if (self._batch.state.time[~mask] < 0).any():
             raise ValueError("reset_mask leaves out sub-environments that were never reset; reset all of them first.")
         self._batch.next_release(mask)  # raises before anything else has changed
@@ -119,7 +107,7 @@ class EnsembleVectorEnv(BatchView, VectorEnv[NDArray[np.float32], NDArray[np.flo
         values[:] = 0.0
         if not mask.all():
             self._batch.observe(observations)
-        self._restart(mask, states, given, contexts, observations, values)
+        self._batch.reset(mask, start, observations, values)
         return observations, self._infos(values, mask)
 
     def step(self, actions: NDArray[np.floating] | Any) -> Step:
@@ -133,7 +121,6 @@ class EnsembleVectorEnv(BatchView, VectorEnv[NDArray[np.float32], NDArray[np.flo
                 batch.next_release(time == self.model.horizon - 1, assign=False)
         observations, values = self._blank()
         batch.step(actions, self._shape, observations, values)
-        self._remember(values, self._everyone)
         terminated = time == self.model.horizon
         infos = self._infos(values, self._everyone)
         rewards = values[step.REWARD]
@@ -147,8 +134,7 @@ class EnsembleVectorEnv(BatchView, VectorEnv[NDArray[np.float32], NDArray[np.flo
         """Reset the sub-environments that have just ended and keep their last observation and info."""
         self._batch.next_release(terminated)
         observations, now = final.copy(), values.copy()
-        anywhere = np.full(self.num_envs, -1)
-        self._restart(terminated, anywhere, np.zeros((1, 0)), anywhere, observations, now)
+        self._batch.reset(terminated, self._start({}), observations, now)
         infos = self._infos(now, self._everyone)
         for key in list(final_infos):
             if not key.startswith("_"):
@@ -186,37 +172,6 @@ class EnsembleVectorEnv(BatchView, VectorEnv[NDArray[np.float32], NDArray[np.flo
             infos["curtailment_kw"] = np.array([batch.curtailment(*one) for one in each])
         return {**infos, **{f"_{key}": present for key in infos}}
 
-    # ------------------------------------------------------------ starts
-    def _restart(
-        self,
-        mask: BoolArray,
-        states: NDArray[np.int64],
-        given: FloatArray,
-        contexts: NDArray[np.int64],
-        observations: NDArray[np.float32],
-        values: FloatArray,
-    ) -> None:
-        self._batch.reset(mask, states, given, contexts, observations, values)
-        self._remember(values, mask)
-
-    def _remember(self, values: FloatArray, mask: BoolArray) -> None:
-        """Keep what pictures of the sub-environments in `mask` look back on."""
-        if self._history is not None:
-            now = self._batch.state.time[mask], np.flatnonzero(mask)
-            self._history[0][now] = values[step.POWER, mask]
-            self._history[1][now] = (values[step.UTILITY] - values[step.CHARGE] - values[step.DISCOMFORT])[mask]
-
-    def _seed_streams(self, seeds: Sequence[int | None] | None, mask: BoolArray) -> None:
-        fresh = self._stream_source is None or self._stream_source is not self._np_random
-        if seeds is None or any(seed is None for seed in seeds):
-            if self._np_random is None or (fresh and seeds is None):
-                self._batch.seed_randomly(self.np_random, mask)
-        if seeds is not None:
-            for i in np.flatnonzero(mask).tolist():
-                if (one := seeds[i]) is not None:
-                    self._batch.seed(i, one)
-        self._stream_source = self._np_random
-
     def _check_first(self, actions: Any) -> None:
         """Refuse bad actions before a release is drawn."""
         array = self._batch.as_action(actions, self._shape)
@@ -237,42 +192,17 @@ class EnsembleVectorEnv(BatchView, VectorEnv[NDArray[np.float32], NDArray[np.flo
             )
         return array
 
-    def _check_start(self, options: dict[str, Any]) -> tuple[NDArray[np.int64], FloatArray]:
-        size, n = self.num_envs, self.model.n_states
-        if "state" in options:
-            given = options["state"]
-            each = [given] * size if np.ndim(given) == 0 else list(np.asarray(given).ravel())
-            if len(each) != size:
-                raise ValueError(f"state must be one integer or {size} of them, got {len(each)}.")
-            return np.array([check_state(state, n) for state in each]), np.zeros((1, 0))
-        if "occupancy" in options:
-            shares = np.asarray(options["occupancy"])
-            rows = [shares] * size if shares.ndim == 1 else list(shares)
-            if len(rows) != size:
-                raise ValueError(f"occupancy must have one row or {size}, got {len(rows)}.")
-            return np.full(size, -2), np.array([check_occupancy(row, n) for row in rows])
-        return np.full(size, -1), np.zeros((1, 0))
-
-    def _check_contexts(self, options: dict[str, Any]) -> NDArray[np.int64]:
-        given = options.get("context")
-        if given is None:
-            return np.full(self.num_envs, -1)
-        each = [given] * self.num_envs if np.ndim(given) == 0 else list(np.asarray(given).ravel())
-        if len(each) != self.num_envs:
-            raise ValueError(f"context must be one integer or {self.num_envs} of them, got {len(each)}.")
-        return np.array([check_context(context, self.model) for context in each])
-
     def _check_seeds(self, seed: Any) -> Sequence[int | None] | None:
         if seed is None:
             return None
-        if np.ndim(seed) == 0 and not isinstance(seed, (int, np.integer)):
-            raise ValueError(f"a seed must be an integer that is not negative, got {seed!r}.")
-        seeds = [int(seed) + i for i in range(self.num_envs)] if np.ndim(seed) == 0 else list(seed)
-        if len(seeds) != self.num_envs:
-            raise ValueError(f"seed must be one integer or {self.num_envs} of them, got {len(seeds)}.")
+        seeds = [seed] if np.ndim(seed) == 0 else list(seed)
         for one in seeds:
             if one is not None and (not isinstance(one, (int, np.integer)) or one < 0):
                 raise ValueError(f"a seed must be an integer that is not negative, got {one!r}.")
+        if np.ndim(seed) == 0:
+            return [int(seed) + i for i in range(self.num_envs)]
+        if len(seeds) != self.num_envs:
+            raise ValueError(f"seed must be one integer or {self.num_envs} of them, got {len(seeds)}.")
         return seeds
 
     # ------------------------------------------------------------ what is going on
@@ -302,47 +232,14 @@ class EnsembleVectorEnv(BatchView, VectorEnv[NDArray[np.float32], NDArray[np.flo
         """Power of a load had nobody interfered, (num_envs, T + 1): in the contexts that came up, then as expected."""
         return np.stack([self._batch.default_power(i) for i in range(self.num_envs)])
 
-    # ------------------------------------------------------------ pictures and copies
+    # ------------------------------------------------------------ pictures
     def render(self) -> tuple[Any, ...] | None:
         """Return one frame per sub-environment."""
-        if self._history is None or self.render_mode is None:
-            gymnasium.logger.warn("render() was called without a render mode; make it with render_mode='rgb_array'.")
-            return None
-        from dp_ensemble_env.envs.rendering import Renderer
-
-        times = self._batch.state.time
-        if (times < 0).any():
-            raise gymnasium.error.ResetNeeded("there is nothing to draw yet; call reset() before render().")
-        if self._renderer is None:
-            self._renderer = Renderer(self.render_mode, RENDER_FPS)
-        power, rewards = self._history
-        scenes = [
-            self._batch.scene(i, power[: t + 1, i].copy(), rewards[1 : t + 1, i].copy())
-            for i, t in enumerate(times.tolist())
-        ]
-        return tuple(self._renderer.draw(scene) for scene in scenes)
+        return tuple(self._frames(self.render_mode)) or None
 
     def close_extras(self, **kwargs: Any) -> None:
         """Free what rendering holds."""
-        if self._renderer is not None:
-            self._renderer.close()
-            self._renderer = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_renderer": None}  # a window cannot be copied
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        if self._history is not None:
-            self._history = self._history.copy()  # arrays in Ray's object store cannot be written
-
-
-def _check_limit(limit: int | None, horizon: int) -> None:
-    if limit is not None and check_count(limit, "max_episode_steps") < horizon:
-        raise ValueError(
-            f"max_episode_steps={limit} would truncate the {horizon} steps of an episode, which the batch cannot do; "
-            "leave it out, or make single environments: vectorization_mode='sync'."
-        )
+        self._close_renderer()
 
 
 def _check_autoreset(mode: Any) -> AutoresetMode:

@@ -39,8 +39,7 @@ from dp_ensemble_env import __version__, scenarios
 from dp_ensemble_env.agents.plans import on_support, plan_without_data
 from dp_ensemble_env.control.policies import centred, solve_standard
 from dp_ensemble_env.control.returns import ExactReturn, myopic_tilts, optimal_tilts
-from dp_ensemble_env.envs import actions
-from dp_ensemble_env.envs.registration import ACTIONS
+from dp_ensemble_env.envs import ACTIONS, actions
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.reporting.score import score, start_values
 from dp_ensemble_env.reporting.tables import plain

@@ -30,9 +30,8 @@ from dp_ensemble_env.envs.rendering import (
     _part_colors,
     _round_up,
     _ticks,
-    _value_text,
 )
-from dp_ensemble_env.envs.scene import Scene, clock_text
+from dp_ensemble_env.envs.scene import Scene, clock_text, value_text
 from dp_ensemble_env.tools.files import atomic_write
 
 #: Pixels; letters; milliseconds that a frame and the last one are shown; colours.
@@ -153,7 +152,7 @@ class _Painter(Renderer):
         self._line((axes.left, axes.bottom), (axes.right, axes.bottom), INK)
         for value in (0, n // 2, n - 1):
             x, y = axes.at(value, 0.0)
-            self._text(_value_text(groups.values[value]), (x, y + 6), SMALL, GREY, align="centre")
+            self._text(value_text(groups.values[value]), (x, y + 6), SMALL, GREY, align="centre")
         self._text(groups.label, ((axes.left + axes.right) // 2, axes.bottom + 26), SMALL, align="centre")
 
     def _both(self, idle: Scene, ours: Scene) -> None:

@@ -11,7 +11,7 @@ from helpers import TiltEnv, TiltVectorEnv, random_model
 from oracles import KINDS, MODES, M, T, general_model
 
 from dp_ensemble_env.envs import step
-from dp_ensemble_env.privacy.ledger import PrivacyBudgetExceeded, PrivacyLedger
+from dp_ensemble_env.privacy.ledger import PrivacyLedger
 
 SPEC = "dirichlet:k=20,floor=0.1"
 
@@ -66,32 +66,6 @@ def test_staggered_episodes_play_the_releases_of_their_numbers() -> None:
             assert envs.optimal_return(2) == pytest.approx(best, rel=1e-12)
             np.testing.assert_array_equal(envs._batch.row.model.default, envs.release.matrix)
         assert len(envs._batch.rows) <= 5
-
-
-def test_a_refused_release_leaves_the_episodes_under_way_alone() -> None:
-    """Two episode numbers begin at once, and the budget is enough for one of them."""
-    model = random_model(0)
-    ledger = PrivacyLedger()
-    envs = TiltVectorEnv(2, model, privacy=SPEC, redraw="episode", autoreset_mode="DISABLED", ledger=ledger)
-    envs.reset(seed=0)
-    envs.reset(options={"reset_mask": np.array([True, False])})
-    envs.step(np.zeros((2, 6)))
-    before, time, draw, calls = played(envs), envs.time, envs._batch.behaviour.draw, []
-
-    def enough_for_one(index: int) -> Any:
-        calls.append(index)
-        if len(calls) == 2:
-            raise PrivacyBudgetExceeded("spent")
-        return draw(index)
-
-    envs._batch.behaviour.draw = enough_for_one  # type: ignore[method-assign]
-    envs._batch._drawn_for[0] = 99  # so that both of the next are missing
-    envs._batch._drawn_for[1] = 98
-    with pytest.raises(PrivacyBudgetExceeded):
-        envs.reset()
-    assert len(calls) == 2 and (envs.time == time).all()
-    for now, then in zip(played(envs), before, strict=True):
-        assert now is then
 
 
 def test_a_bad_seed_is_refused_before_a_release_is_drawn() -> None:

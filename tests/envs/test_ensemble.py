@@ -1,6 +1,10 @@
-"""The single environment: observations, infos, seeds, refusals, copies."""
+"""The single environment: observations, infos, seeds, refusals, copies; and its manual, the class docstring."""
 
 from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
 
 import gymnasium
 import numpy as np
@@ -9,13 +13,16 @@ from helpers import TiltEnv, TiltVectorEnv, random_model
 from oracles import KINDS, MODES, M, N, T, general_model, policy_of
 
 from dp_ensemble_env.context import Context
-from dp_ensemble_env.envs import EnsembleEnv, batch
+from dp_ensemble_env.envs import ACTIONS, PAPER, PAPER_SETTINGS, EnsembleEnv, EnsembleVectorEnv, view
+from dp_ensemble_env.envs.ensemble import RENDER_MODES
+from dp_ensemble_env.envs.settings import INFOS, POPULATIONS, REDRAWS, REWARDS, EnvSettings, Options
 from dp_ensemble_env.envs.tables import AHEAD, layout_of, observed_price
 from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.scenarios import SPLITS
 from dp_ensemble_env.scenarios.depot import depot
 from dp_ensemble_env.scenarios.front import front
 
-POPULATIONS = ("mean-field", "single", 100)
+LOADS = ("mean-field", "single", 100)
 #: How far outside the box float32 rounding goes.
 EDGE = np.nextafter(np.float32(1), np.float32(2))
 
@@ -97,17 +104,15 @@ def test_info_keys_are_the_same_at_reset_and_step(kind: str, infos: str) -> None
 
 
 def test_curtailment_is_uncontrolled_less_actual_power(campus: EnsembleModel) -> None:
-    env = TiltEnv(campus, action="price", infos="all")
+    env, uncontrolled = TiltEnv(campus, action="price", infos="all"), np.eye(20)[15]
     _, info = env.reset(options={"state": 15})
-    uncontrolled = np.eye(20)[15]
     assert info["power_kw"] == campus.power_kw[15] and info["curtailment_kw"] == 0.0
     for _ in range(6):
         uncontrolled = uncontrolled @ campus.default
         _, _, _, _, info = env.step(np.array([0.5], np.float32))
         np.testing.assert_allclose(env.default_occupancy, uncontrolled, atol=1e-14)
         expected = (uncontrolled - env.occupancy) @ campus.power_kw
-        assert info["curtailment_kw"] == pytest.approx(expected, rel=1e-9)
-    assert info["curtailment_kw"] > 0  # a positive price lowers the power
+        assert info["curtailment_kw"] == pytest.approx(expected, rel=1e-9) and expected > 0  # a price lowers the power
 
 
 def test_the_parts_in_info_are_the_reward_in_dollars_under_either_reward(campus: EnsembleModel) -> None:
@@ -143,7 +148,7 @@ def test_seeds_fix_the_episode(campus: EnsembleModel) -> None:
 
 # ------------------------------------------------------------------ actions
 @pytest.mark.parametrize("mode", ["price", "tilt", "policy"])
-@pytest.mark.parametrize("population", POPULATIONS)
+@pytest.mark.parametrize("population", LOADS)
 def test_actions_outside_the_box_are_clipped_with_one_warning(population: str | int, mode: str) -> None:
     env, twin = twins(general_model("everything"), population, mode)
     shape, low = env.action_space.shape, float(env.action_space.low.flat[0])
@@ -162,7 +167,7 @@ def test_actions_outside_the_box_are_clipped_with_one_warning(population: str | 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("mode", ["price", "tilt", "policy"])
-@pytest.mark.parametrize("population", POPULATIONS)
+@pytest.mark.parametrize("population", LOADS)
 def test_bad_actions_are_refused_and_change_nothing(population: str | int, mode: str, dtype: type) -> None:
     env, twin = twins(general_model("everything"), population, mode)
     shape = env.action_space.shape
@@ -219,7 +224,7 @@ def test_discrete_actions_are_prices() -> None:
 
 
 def test_stepping_past_the_end_or_before_the_start_is_refused() -> None:
-    for population in POPULATIONS:
+    for population in LOADS:
         env = TiltEnv(random_model(0), population)
         with pytest.raises(gymnasium.error.ResetNeeded, match="reset"):
             env.step(np.zeros(6))
@@ -284,7 +289,7 @@ def test_bad_options_are_refused_and_change_nothing(options: object, message: st
 
 
 def test_unknown_options_are_ignored_and_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch, "_IGNORED", set())
+    monkeypatch.setattr(view, "_IGNORED", set())
     model = random_model(0)
     envs = [TiltEnv(model), TiltVectorEnv(2, model)]
     expected = [env.reset(seed=3, options={"state": 4})[0] for env in envs]
@@ -362,7 +367,7 @@ def test_what_is_hidden_of_the_context_is_hidden_everywhere(name, population):
                 pictures.append(env.render())
             assert env.context == path[-1]  # the simulator knows
             assert not any(word in pictures[-1] for word in model.context.names if word not in model.context.signs)
-            frame = env._batch.scene(0, np.zeros(1), np.zeros(0))
+            frame = env.scene()
             seen.append((shown, pictures, frame.price, frame.default_power_kw, frame.runs(), str(env.spec)))
         assert paths[0][-1] != paths[1][-1]
         np.testing.assert_equal(seen[0], seen[1])
@@ -374,3 +379,110 @@ def test_a_model_that_hides_its_shares_hides_them_in_infos_too():
         observation, info = env.reset(seed=0)
         assert (not info["occupancy"].any()) == (not info["default_occupancy"].any()) == hidden
         assert (not observation[:13].any()) == hidden and env.occupancy.sum() == pytest.approx(1.0)
+
+
+# ------------------------------------------------------------------ the manual
+MANUAL = inspect.getdoc(EnsembleEnv)
+
+
+def section(title: str) -> str:
+    found = re.search(rf"^## {title}\n(.*?)(?=^## |\Z)", MANUAL, re.M | re.S)
+    assert found, f"the manual has no section {title}"
+    return found.group(1)
+
+
+def table(title: str, header: str) -> list[list[str]]:
+    """Rows of the table of a section whose first column is headed `header`."""
+    rows, inside = [], False
+    for line in section(title).splitlines():
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")] if line.startswith("|") else []
+        if cells and cells[0] == header:
+            inside = True
+        elif not cells:
+            inside = False
+        elif inside and not set(cells[0]) <= set("-"):
+            rows.append(cells)
+    assert rows
+    return rows
+
+
+def test_sections_are_those_of_gymnasium_and_privacy() -> None:
+    first = ["Description", "Action Space", "Observation Space", "Rewards", "Starting State", "Episode End"]
+    assert re.findall(r"^## (.*)$", MANUAL, re.M) == [*first, "Privacy", "Arguments", "Version History"]
+
+
+def test_documented_ids_and_populations_are_the_real_ones() -> None:
+    ids = re.findall(r"`(dp_ensemble/[\w-]+)`", MANUAL)
+    assert len(ids) >= 3 and all(name in gymnasium.registry for name in ids)
+    model = EnsembleEnv("campus-event").model
+    assert "(20 levels, 18 steps)" in section("Description") and (model.n_states, model.horizon) == (20, 18)
+    assert PAPER in ids and f'`privacy="{PAPER_SETTINGS["privacy"]}"`' in section("Description")
+    rows = [row[0] for row in table("Description", "population")]
+    assert {re.sub(r"\W*(default)?\W*$", "", row).strip('`"') for row in rows} == {*POPULATIONS, "a number"}
+
+
+def test_documented_info_keys_and_types_are_the_real_ones() -> None:
+    documented = {row[0].strip("`"): row[1] for row in table("Rewards", "key")}
+    env = EnsembleEnv("campus-event")
+    for info in (env.reset()[1], env.step(np.zeros(20))[4]):
+        assert {key: type(value).__name__ for key, value in info.items()} == documented
+    more = {"occupancy", "default_occupancy", "curtailment_kw"}
+    assert all(f"`{name}`" in section("Rewards") for name in (*more, "context", "cost", "coupling_cost", "instance"))
+    assert set(EnsembleEnv("campus-event", infos="all").reset()[1]) == {*documented, *more}
+    vector = EnsembleVectorEnv(2, "campus-event").reset()[1]
+    assert {key for key in vector if not key.startswith("_")} == set(documented)
+
+
+def test_documented_spaces_are_the_real_ones() -> None:
+    rows = table("Action Space", "mode")
+    for mode, space, _ in rows:
+        name = re.search(r'"(\w+)"', mode).group(1)
+        actual = EnsembleEnv("campus-event", action=name).action_space
+        if name == "discrete":
+            assert space == f"`Discrete({actual.n})`"
+            continue
+        low, high, shape = re.fullmatch(r"`Box\((-?\d), (\d), (\(.*\))\)`", space).groups()
+        assert (actual.low == float(low)).all() and (actual.high == float(high)).all()
+        assert actual.shape == eval(shape, {"n": 20, "m": 20, "k": 6})  # noqa: S307 - our own docstring
+        assert actual.dtype == np.float32
+    observation = EnsembleEnv("campus-event").observation_space
+    assert "`Box(0, 1, (n + 5,), float32)`" in section("Observation Space")
+    assert observation.shape == (25,) and observation.dtype == np.float32
+    for row in table("Observation Space", "index"):
+        assert row[2:4] == ["0", "1"]
+
+
+@pytest.mark.parametrize("cls", [EnsembleEnv, EnsembleVectorEnv])
+def test_documented_arguments_and_defaults_are_the_real_ones(cls: type) -> None:
+    documented = {row[0].strip("`"): row[1].strip("`") for row in table("Arguments", "argument")}
+    actual = {
+        name: repr(parameter.default).replace("'", '"')
+        for name, parameter in inspect.signature(cls.__init__).parameters.items()
+        if name not in ("self", "num_envs", "autoreset_mode", "max_episode_steps", "options")
+    }
+    assert {name: default for name, default in documented.items() if name in actual} == actual
+    assert set(documented) - set(actual) == set(Options.__annotations__)
+    others = {name: eval(documented[name]) for name in Options.__annotations__}  # noqa: S307 - our own docstring
+    given, left_out = EnvSettings.of("spot", **others), EnvSettings.of("spot")
+    assert given.models[0].fingerprint == left_out.models[0].fingerprint
+    assert dataclasses.replace(given, models=left_out.models).__dict__ == left_out.__dict__
+    for name in ("num_envs", "autoreset_mode"):
+        assert name in inspect.getdoc(EnsembleVectorEnv)
+
+
+def test_documented_choices_are_the_real_ones() -> None:
+    rows = {row[0].strip("`"): set(re.findall(r'"([\w-]+)"', row[2])) for row in table("Arguments", "argument")}
+    assert rows["population"] == set(POPULATIONS)
+    assert rows["redraw"] == set(REDRAWS)
+    assert rows["infos"] == set(INFOS)
+    assert rows["render_mode"] == set(RENDER_MODES) == set(EnsembleEnv.metadata["render_modes"])
+    assert rows["action"] == set(ACTIONS)
+    assert rows["reward"] == set(REWARDS)
+    assert rows["split"] == set(SPLITS)
+
+
+def test_example_of_the_manual_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    code = re.search(r"```python\n(.*?)```", section("Arguments"), re.S).group(1)
+    exec(code, {})  # noqa: S102 - our own docstring
+    total, optimal = map(float, capsys.readouterr().out.split())
+    assert total == pytest.approx(optimal, rel=1e-4)

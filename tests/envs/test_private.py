@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import operator
 import pickle
 from pathlib import Path
 
@@ -22,12 +23,6 @@ from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism
 from dp_ensemble_env.scenarios.campus import campus_event
 
 CAMPUS, SPEC = "dp_ensemble/CampusEvent-tilt-v1", "dirichlet:k=20,floor=0.1"
-
-
-def test_environments_with_one_seed_have_one_release_that_the_ledger_knows() -> None:
-    first, second = (TiltEnv("campus-event", privacy="dirichlet:k=50,floor=0.01", release_seed=3) for _ in range(2))
-    assert first.release.digest == second.release.digest
-    assert first.ledger.knows(second.release) and first.ledger.releases == 1
 
 
 def test_dynamics_and_reference_are_one_release(campus: EnsembleModel) -> None:
@@ -51,35 +46,23 @@ def test_dynamics_and_reference_are_one_release(campus: EnsembleModel) -> None:
         assert total == pytest.approx(exact, abs=1e-9)
 
 
-def test_without_privacy_it_is_the_true_model(campus: EnsembleModel) -> None:
-    env = TiltEnv(campus)
-    assert env.release is None and env.model is campus
-    assert env.ledger.spent(1e-6) == math.inf and env.ledger.releases == 0
-    assert "none" in env._batch.behaviour.line()
-
-
-def test_the_default_release_seed_is_zero(campus: EnsembleModel) -> None:
+def test_a_seed_fixes_the_release_which_no_reset_draws_again(campus: EnsembleModel) -> None:
     one, two = (TiltEnv(campus, privacy=SPEC, release_seed=seed) for seed in (None, 0))
-    np.testing.assert_array_equal(one.release.matrix, two.release.matrix)
-    assert one.release.reproducible and "seeded" in one._batch.behaviour.line()
+    assert one.release.digest == two.release.digest and one.release.reproducible
+    assert one.ledger.knows(two.release) and one.ledger.releases == 1
+    assert "seeded" in one._batch.behaviour.line()
+    matrix = one.release.matrix
+    for seed in (None, 0, 1):
+        one.reset(seed=seed)
+        assert one.release.matrix is matrix
+    assert one.ledger.releases == 1
     other = TiltEnv(campus, privacy=SPEC, release_seed=1)
-    assert np.abs(other.release.matrix - one.release.matrix).max() > 0.01
-
-
-def test_resets_and_seeds_never_redraw(campus: EnsembleModel) -> None:
-    env = TiltEnv(campus, privacy=SPEC)
-    matrix = env.release.matrix
-    for seed in (None, 0, 1, 2):
-        env.reset(seed=seed)
-        assert env.release.matrix is matrix
-    assert env.ledger.releases == 1
-
-
-def test_an_environment_made_from_a_draw_keeps_no_private_matrix(campus: EnsembleModel) -> None:
+    assert np.abs(other.release.matrix - matrix).max() > 0.01
+    true = TiltEnv(campus)
+    assert true.release is None and true.model is campus and "none" in true._batch.behaviour.line()
+    assert true.ledger.spent(1e-6) == math.inf and true.ledger.releases == 0
     secret = campus.default.tobytes()
-    env = TiltEnv(campus, privacy=SPEC)
-    assert secret not in pickle.dumps(env)
-    assert secret in pickle.dumps(TiltEnv(campus))
+    assert secret not in pickle.dumps(one) and secret in pickle.dumps(true)
 
 
 def test_release_made_elsewhere(campus: EnsembleModel, tmp_path: Path) -> None:
@@ -105,10 +88,13 @@ def test_redraw_is_charged_once_each(campus: EnsembleModel) -> None:
         np.testing.assert_array_equal(env.model.default, env.release.matrix)
         env.step(np.zeros(20))
     assert all(np.abs(a - b).max() > 0.01 for a, b in zip(seen, seen[1:], strict=False))
-    twin = TiltEnv(campus, privacy=SPEC, redraw="episode", release_seed=3)
-    for matrix in seen:
-        twin.reset()
-        np.testing.assert_array_equal(twin.release.matrix, matrix)
+    again = TiltEnv(campus, privacy=SPEC, redraw="episode", release_seed=3, ledger=PrivacyLedger())
+    twin = copy.deepcopy(again)  # a copy in the process spends the same budget
+    for one in (again, twin):
+        for matrix in seen:
+            one.reset()
+            np.testing.assert_array_equal(one.release.matrix, matrix)
+    assert twin.ledger is again.ledger and again.ledger.releases == 4
 
 
 def budget_model() -> EnsembleModel:
@@ -267,11 +253,12 @@ def test_a_refusal_among_several_releases_leaves_the_model_in_force() -> None:
     envs.reset(options={"reset_mask": np.array([False, True, False])})  # the same release again
     assert ledger.releases == 2
     envs.reset(options={"reset_mask": np.array([False, False, True])})
-    release = envs.release
+    release, time, rows = envs.release, envs.time, list(envs._batch.rows)
     envs._batch._begun[0] += 1  # as if it were one episode ahead
     with pytest.raises(PrivacyBudgetExceeded):
         envs.reset()
     assert envs.release is release and envs.optimal_policy.shape[0] == model.horizon
+    assert (envs.time == time).all() and all(map(operator.is_, envs._batch.rows, rows))
 
 
 def test_another_adjacency_is_charged_again() -> None:
@@ -288,16 +275,6 @@ def test_another_adjacency_is_charged_again() -> None:
     np.testing.assert_array_equal(narrow.release.matrix, wide.release.matrix)
     TiltEnv(model, privacy=SPEC, ledger=ledger)  # the ledger's own h
     assert {event.h for event in ledger.charges} == {(0.01,), (0.1,), (0.03,)}
-
-
-def test_a_copy_in_the_process_spends_the_same_budget() -> None:
-    ledger = PrivacyLedger()
-    env = TiltEnv(budget_model(), privacy=SPEC, redraw="episode", ledger=ledger)
-    twin = copy.deepcopy(env)
-    env.reset(), twin.reset(), twin.reset()
-    assert twin.ledger is ledger and ledger.releases == 2
-    env.reset()
-    assert ledger.releases == 2  # the same release
 
 
 def test_time_varying_default_is_released_whole() -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from dp_ensemble_env import scenarios
 from dp_ensemble_env.cli.main import main
+from dp_ensemble_env.envs import ACTIONS
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
-from dp_ensemble_env.envs.registration import ACTIONS
 from dp_ensemble_env.experiments.probes import recorded
 from dp_ensemble_env.reporting.animation import HEIGHT, WIDTH
 

@@ -1,13 +1,11 @@
 r"""The environment as pure functions of arrays: one plain definition for NumPy, PyTorch and JAX.
 
-``reset`` and ``step`` have no state of their own and change nothing, so the same few lines are
+``reset`` and ``step`` have no state of their own and change nothing, so the same few lines are the oracle that the
+compiled environments are tested against, a *differentiable* environment in PyTorch (the mean field is smooth in the
+action), and an environment for ``jax.jit``, ``jax.vmap`` and ``jax.lax.scan``.
 
-- the oracle that the compiled environments are tested against,
-- a *differentiable* environment in PyTorch (the mean field is smooth in the action),
-- an environment for ``jax.jit``, ``jax.vmap`` and ``jax.lax.scan``.
-
-Every scenario, population, action mode and context works as in `EnsembleEnv`; time, context, action and
-the loads may have leading axes of equal length, one entry an environment::
+Every scenario, population, action mode and context works as in `EnsembleEnv`; time, context, action and the loads may
+have leading axes of equal length, one entry an environment::
 
     from dp_ensemble_env.envs import functional
 
@@ -15,11 +13,9 @@ the loads may have leading axes of equal length, one entry an environment::
     state, observation = functional.reset(params, key=torch.Generator().manual_seed(0), batch=(64,))
     state, observation, reward, done, info = functional.step(params, state, action, key)
 
-Keys are what the library draws from: a `numpy.random.Generator`, a `torch.Generator`, or a key of
-``jax.random``. A step after the end of an episode returns zeros for rewards and leaves the time where it is:
-begin anew with `reset`, or use `step_autoreset`.
-
-`Gymnax` wraps the two functions in the signatures of that library.
+Keys are what the library draws from: a `numpy.random.Generator`, a `torch.Generator`, or a key of ``jax.random``. A
+step after the end of an episode returns zeros for rewards and leaves the time where it is: begin anew with `reset`, or
+use `step_autoreset`. `Gymnax` wraps the two functions in the signatures of that library.
 """
 
 from __future__ import annotations
@@ -102,10 +98,8 @@ class Params:
         return () if self.mode == "discrete" else (int(self.basis.shape[2]),)
 
     def __repr__(self) -> str:
-        shape = "x".join(map(str, self.action_shape)) or "discrete"
-        return (
-            f"Params({self.n_states} states, {self.horizon} steps, observation {self.observation_size}, action {shape})"
-        )
+        sizes = f"{self.n_states} states, {self.horizon} steps, observation {self.observation_size}"
+        return f"Params({sizes}, action {'x'.join(map(str, self.action_shape)) or 'discrete'})"
 
 
 class State(NamedTuple):
@@ -410,24 +404,20 @@ def _choose(xp: Any, condition: Array, yes: Array, no: Array) -> Array:
 
 
 class Gymnax:
-    """The environment with the signatures of gymnax: keys first, parameters last, the next episode begins at once.
-
-    ``observation, state = env.reset(key, params)`` and
-    ``observation, state, reward, done, info = env.step(key, state, action, params)``.
-    """
+    """The environment with the signatures of gymnax: keys first, parameters last, the next episode begins at once."""
 
     def __init__(self, env: Any = None, dtype: str = "float32", **options: Any) -> None:
         self.default_params = make(env, backend="jax", dtype=dtype, **options)
 
     def reset(self, key: Key, params: Params | None = None) -> tuple[Array, State]:
-        """Begin an episode."""
+        """Begin an episode; return observation and state."""
         state, observation = reset(params or self.default_params, key)
         return observation, state
 
     def step(
         self, key: Key, state: State, action: Array, params: Params | None = None
     ) -> tuple[Array, State, Array, Array, dict[str, Array]]:
-        """Move one step; where the episode ends the next one begins."""
+        """Move one step; return observation, state, reward, whether the episode is over, and the parts."""
         state, observation, reward, done, info = step_autoreset(params or self.default_params, state, action, key)
         return observation, state, reward, done, info
 

@@ -136,8 +136,8 @@ class Behaviour:
         """Return the settings of an environment on the present release, made of public fields alone; no seed."""
         if self.release is None:
             return self.settings
-        public = {"models": self.models, "privacy": self.release, "redraw": "never", "release_seed": 0}
-        return replace(self.settings, **public, ledger=None)
+        kept: dict[str, Any] = {"models": self.models, "privacy": self.release, "ledger": None}
+        return replace(self.settings, **kept, redraw="never", release_seed=0)
 
     def public_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments of an environment as they may leave in a spec: no private model, no ledger."""

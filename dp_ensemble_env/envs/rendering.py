@@ -127,18 +127,12 @@ class Renderer:
         outline = ORANGE if parts == 1 else INK
         names = [("now", BLUE)] if parts == 1 else list(zip(groups.parts, colors, strict=True))
         rows = self._key_rows([*names, ("if uncontrolled", outline)], 316)
-        axes = _Axes(
-            56,
-            60 + 14 * len(rows),
-            372,
-            372,
-            (-0.5, n - 0.5),
-            (0.0, _round_up(max(shares.sum(axis=1).max(), default.max()))),
-        )
-        form = "{:.0%}" if axes.y[1] >= 0.05 else "{:.2%}"
+        top = _round_up(max(shares.sum(axis=1).max(), default.max()))
+        axes = _Axes(56, 60 + 14 * len(rows), 372, 372, (-0.5, n - 0.5), (0.0, top))
+        form = "{:.0%}" if top >= 0.05 else "{:.2%}"
         what = "share of the loads at each power level" if not scene.model.axes else "share of the loads"
         self._text(what, (axes.left, 40), 16)
-        self._frame(axes, "", _ticks(0.0, axes.y[1]), form)
+        self._frame(axes, "", _ticks(0.0, top), form)
         # The outline would hide one-pixel bars, so it stands on the bars' edges.
         self._bars(axes, shares, colors)
         edges = [axes.at(edge, default[level]) for level in range(n) for edge in (level - 0.5, level + 0.5)]
@@ -161,32 +155,30 @@ class Renderer:
                 base += share
 
     def _trace(self, scene: Scene) -> None:
-        model = scene.model
-        baseline = None
-        if model.event is not None and model.event.baseline_kw is not None:
-            baseline = model.event.baseline_kw / model.buildings
-        limit = scene.limit
-        others = [baseline, None if limit is None else limit[1]]
-        shown = np.concatenate([scene.power_kw, scene.default_power_kw, *(line for line in others if line is not None)])
+        model, event, limit = scene.model, scene.model.event, scene.limit
+        baseline = None if event is None or event.baseline_kw is None else event.baseline_kw / model.buildings
+        others = [] if baseline is None else [baseline]
+        others += [] if limit is None else [limit[1]]
+        shown = np.concatenate([scene.power_kw, scene.default_power_kw, *others])
         low, high = _padded(float(np.nanmin(shown)), float(np.nanmax(shown)))
         axes = _Axes(444, 74, 784, 262, (0.0, float(model.horizon)), (low, high))
-        self._event(axes, model)
+        begins = self._event(axes, model)
         self._frame(axes, "mean power of a load (kW)", _ticks(low, high), "{:g}")
+        names = [("controlled", BLUE), ("uncontrolled", ORANGE)]
         if baseline is not None:
             self._dashes([axes.at(t, value) for t, value in enumerate(baseline)], GREY)
+            names.append(("baseline", GREY))
         if limit is not None:
-            for t in range(1, model.horizon + 1):
-                if np.isfinite(limit[1][t]):
-                    self._path([axes.at(t - 1, limit[1][t]), axes.at(t, limit[1][t])], PURPLE, 3)
+            for t in np.flatnonzero(np.isfinite(limit[1][1:])) + 1:
+                self._path([axes.at(t - 1, limit[1][t]), axes.at(t, limit[1][t])], PURPLE, 3)
+            names.append((limit[0], PURPLE))
         self._path([axes.at(t, value) for t, value in enumerate(scene.default_power_kw)], ORANGE, 2)
         points = [axes.at(t, value) for t, value in enumerate(scene.power_kw)]
         self._path(points, BLUE, 3)
         self._pygame.draw.circle(self._canvas, BLUE, points[-1], 4)
-        names = [("controlled", BLUE), ("uncontrolled", ORANGE)]
-        names += [("baseline", GREY)] if baseline is not None else []
-        names += [(limit[0], PURPLE)] if limit is not None else []
         self._key(axes.right, axes.top - 16, names)
-        self._name_event(axes, model)
+        if begins is not None:  # above everything else
+            self._text("event", (begins + 7, axes.bottom - 18), 15, GREY)
 
     def _prices(self, scene: Scene) -> None:
         model, price = scene.model, scene.price
@@ -220,20 +212,15 @@ class Renderer:
             if self._font(14).size(name)[0] + 4 <= x1 - x0:
                 self._text(name, (x0 + 3, axes.top - 18), 14)
 
-    def _event(self, axes: _Axes, model: EnsembleModel) -> None:
-        """Shade the intervals of the event."""
+    def _event(self, axes: _Axes, model: EnsembleModel) -> int | None:
+        """Shade the intervals of the event; return where it begins."""
         if model.event is None or not model.event.in_event.any():
-            return
+            return None
         inside = np.flatnonzero(model.event.in_event)
         x0, _ = axes.at(max(inside[0] - 1, 0), axes.y[0])
         x1, _ = axes.at(inside[-1], axes.y[0])
         self._pygame.draw.rect(self._canvas, WINDOW, (x0, axes.top, x1 - x0, axes.bottom - axes.top))
-
-    def _name_event(self, axes: _Axes, model: EnsembleModel) -> None:
-        """Write "event" into the shade, above everything else."""
-        if model.event is not None and model.event.in_event.any():
-            x, _ = axes.at(max(np.flatnonzero(model.event.in_event)[0] - 1, 0), axes.y[0])
-            self._text("event", (x + 7, axes.bottom - 18), 15, GREY)
+        return x0
 
     # ------------------------------------------------------------ strokes
     def _frame(self, axes: _Axes, title: str, ticks: list[float], form: str) -> None:
@@ -250,18 +237,20 @@ class Renderer:
         """Break the entries of a key into rows that fit."""
         rows: list[list[tuple[str, Color]]] = [[]]
         for entry in names:
-            if sum(self._font(15).size(name)[0] + 30 for name, _ in [*rows[-1], entry]) > width + 11 and rows[-1]:
+            if rows[-1] and sum(map(self._entry_width, [*rows[-1], entry])) > width + 11:
                 rows.append([])
             rows[-1].append(entry)
         return rows
 
+    def _entry_width(self, entry: tuple[str, Color]) -> int:
+        return int(self._font(15).size(entry[0])[0]) + 30
+
     def _key(self, right: int, y: int, names: list[tuple[str, Color]]) -> None:
-        widths = [self._font(15).size(name)[0] + 30 for name, _ in names]
-        x = right - sum(widths) + 11
-        for (name, color), width in zip(names, widths, strict=True):
+        x = right - sum(map(self._entry_width, names)) + 11
+        for name, color in names:
             self._pygame.draw.rect(self._canvas, color, (x, y + 3, 14, 4))
             self._text(name, (x + 19, y), 15)
-            x += width
+            x += self._entry_width((name, color))
 
     def _line(self, start: tuple[int, int], end: tuple[int, int], color: Color, width: int = 1) -> None:
         self._pygame.draw.line(self._canvas, color, start, end, width)

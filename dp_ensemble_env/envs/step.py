@@ -137,7 +137,7 @@ def step(problem: Any, state: Any, action: Any, obs: Any, values: Any) -> int:
                     for e in range(first, last if p.points == 1 or p.loads == 0 else first):
                         expected[p.decisions[e]] += here / loads * pi[e - first]
                         usual[p.decisions[e]] += here / loads * default[e]
-                    for _ in range(p.loads and int(here)):
+                    for _ in range(int(here) if p.loads > 0 else 0):
                         s.where[i] = p.decisions[first + pick(pi, 0, last - first, uniform(s.moves, i))]
                         chosen[s.where[i]] += 1.0
             divergence /= loads
@@ -270,7 +270,7 @@ def coupled(kind: int, level: float, weight: float, power: float) -> tuple[float
 def by_nature(p: Any, s: Any, i: int, nature: Any, chosen: Any) -> None:
     """Take decisions to next states: loads by chance, the mean field by the mean."""
     moved = s.counts[i]
-    plain = p.nature_starts.size == 0
+    plain = p.nature_starts.size == 0  # a decision is the next state
     for b in range(moved.size):
         moved[b] = chosen[b] if plain else 0.0
     low, high = span(p.loads, s.where[i], chosen.size)
@@ -278,7 +278,7 @@ def by_nature(p: Any, s: Any, i: int, nature: Any, chosen: Any) -> None:
         here = chosen[a]
         if here > 0.0:
             first, last = p.nature_starts[a], p.nature_starts[a + 1]
-            for _ in range(p.loads and int(here)):
+            for _ in range(int(here) if p.loads > 0 else 0):
                 s.where[i] = p.nature_states[pick(nature, first, last, uniform(s.moves, i))]
                 moved[s.where[i]] += 1.0
             for e in range(np.uint64(first), np.uint64(last if p.loads == 0 else first)):

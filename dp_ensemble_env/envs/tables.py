@@ -367,25 +367,18 @@ def _stacked(arrays: Sequence[Any]) -> FloatArray:
 
 def _padded(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
     """Stack arrays of different lengths, the shorter ones followed by zeros."""
-    longest = max(map(len, arrays))
-    out = np.zeros((len(arrays), longest, *arrays[0].shape[1:]), arrays[0].dtype)
-    for row, one in zip(out, arrays, strict=True):
-        row[: len(one)] = one
-    return out
+    longest, width = max(map(len, arrays)), [(0, 0)] * (arrays[0].ndim - 1)
+    return np.stack([np.pad(one, [(0, longest - len(one)), *width]) for one in arrays])
 
 
 def _check_alike(models: Sequence[EnsembleModel]) -> None:
     """Refuse models that cannot be played side by side."""
-
-    def shape(model: EnsembleModel) -> tuple[Any, ...]:
-        nature, coupling = model.nature, model.coupling
-        return (
-            *(model.n_states, model.n_decisions, model.n_contexts, model.horizon),
-            *(model.spread_start, model.shares_shown, model.default.shape),
-            *(None if nature is None else nature.shape, None if coupling is None else coupling.kind),
-        )
-
-    if len({shape(model) for model in models}) != 1:
+    shapes = {
+        (*model.tables().behaviour.shape, model.default.shape, getattr(model.nature, "shape", None))
+        + (model.spread_start, model.shares_shown, getattr(model.coupling, "kind", None))
+        for model in models
+    }
+    if len(shapes) != 1:
         raise ValueError(
             "models that are played side by side must have equal numbers of states, decisions, contexts and steps, and "
             "agree in nature, coupling, spread_start and the axes of their behaviour."

@@ -141,10 +141,8 @@ class EnsembleVectorEnv(BatchView, VectorEnv[NDArray[np.float32], NDArray[np.flo
                 last = np.array(final_infos[key])
                 last[~terminated] = 0
                 final_infos[key], final_infos[f"_{key}"] = last, terminated
-        infos.update(
-            final_obs=final, _final_obs=terminated.copy(), final_info=final_infos, _final_info=terminated.copy()
-        )
-        return observations, infos
+        ended = {"_final_obs": terminated.copy(), "_final_info": terminated.copy()}
+        return observations, {**infos, "final_obs": final, "final_info": final_infos, **ended}
 
     def _blank(self) -> tuple[NDArray[np.float32], FloatArray]:
         return np.empty((self.num_envs, self._batch.width), np.float32), np.empty((step.VALUES, self.num_envs))

@@ -151,10 +151,8 @@ class BatchView:
 
         With a context it is the optimum from `context`, by default the mean over the contexts that may come first.
         """
-        model = self.model
-        start = (
-            np.eye(model.n_states)[check_state(state, model)] if np.ndim(state) == 0 else _distribution(state, model)
-        )
+        model, one = self.model, np.ndim(state) == 0
+        start = np.eye(model.n_states)[check_state(state, model)] if one else _distribution(state, model)
         return self._batch.row.optimal_from(start, None if context is None else check_context(context, model))
 
     def encode_policy(

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 from helpers import TiltEnv, TiltVectorEnv
-from oracles import C, EpisodeKey, M, T, divergences, general_model, tilted
+from oracles import C, M, T, divergences, general_model, tilted
 
-from dp_ensemble_env.envs import actions, functional
+from dp_ensemble_env.envs import actions
 from dp_ensemble_env.model import EnsembleModel
 
 #: Two directions for each decision, at each time, in each context.
@@ -46,10 +46,8 @@ def test_a_basis_moves_the_ensemble_as_tilts_computed_by_hand_do(shape, populati
     basis, model = SHAPES[shape], general_model("everything", 2)
     register("mine", lambda model: basis)
     env = TiltEnv(model, population, "mine")
-    params, key = functional.make(env), EpisodeKey(model, 5)
     assert env.action_space.shape == (2,)
     tables, by_hand = model.tables(), TiltEnv(model, population, "policy")
-    state, _ = functional.reset(params, key.begin())
     env.reset(seed=5), by_hand.reset(seed=5)
     for t, action in enumerate(np.random.default_rng(1).uniform(-1, 1, (T, 2))):
         before, w = env.occupancy, env.context
@@ -60,8 +58,6 @@ def test_a_basis_moves_the_ensemble_as_tilts_computed_by_hand_do(shape, populati
         assert reward == pytest.approx(expected, rel=1e-11, abs=1e-11)
         nats = before @ divergences(policy, tables.behaviour[t, w])
         assert info["discomfort"] == pytest.approx(model.discomfort_penalty * nats, abs=1e-11)
-        state, _, same, _, _ = functional.step(params, state, action, key)
-        assert reward == pytest.approx(float(same), abs=1e-12)
         again = env.encode_policy(policy, t, np.float64, w)
         np.testing.assert_allclose(tilted(tables.behaviour[t, w], again @ at(basis, t, w)), policy, atol=1e-7)
     env.reset(seed=5)

@@ -74,28 +74,6 @@ def test_ppo_and_dqn_train_on_it(adapter) -> None:
     assert -1000 < mean < envs.get_attr("row")[0].optimum_points.max()
 
 
-def test_episodes_draw_their_instances(adapter) -> None:
-    """Steps are those of the instance that is played, and every one of them is played."""
-    models = [random_model(seed, n=4, horizon=3) for seed in range(3)]
-    envs = adapter(2, model=models, action="price")
-    envs.seed(5)
-    observations, action, played = envs.reset(), np.full((2, 1), 0.4, np.float32), set()
-    for _ in range(8):
-        starts, total = observations, np.zeros(2)
-        for _ in range(3):
-            observations, rewards, dones, infos = envs.step(action)
-            total += rewards
-        assert dones.all()
-        for i in range(2):
-            played.add(int(infos[i]["instance"]))
-            alone = EnsembleEnv(models[infos[i]["instance"]], action="price")
-            alone.reset(options={"state": int(np.argmax(starts[i][:4]))})
-            expected = sum(alone.step(action[i])[1] for _ in range(3))
-            assert total[i] == pytest.approx(expected, rel=1e-6)
-            assert infos[i]["episode"]["r"] == pytest.approx(expected, rel=1e-6)
-    assert played == {0, 1, 2}
-
-
 def test_what_it_cannot_do_is_refused(adapter) -> None:
     with pytest.raises(ValueError, match="unknown environment"):
         adapter(2, "CartPole-v1")

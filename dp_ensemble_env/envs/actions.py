@@ -329,7 +329,7 @@ def _potentials(policy: FloatArray, default: FloatArray) -> tuple[FloatArray, ND
         members: NDArray[np.bool_] = np.array(component == start)
         tilt[members] -= 0.5 * (tilt[members].max() + tilt[members].min())
     # No row goes there: too unattractive to be seen, or of no consequence.
-    never, possible = component < 0, (default > 0).any(axis=0)
+    never, possible = component < 0, np.asarray((default > 0).any(axis=0))
     tilt[never] = np.where(possible[never], min(tilt[~never].min(), -745.0), 0.0)
     return tilt, component
 
@@ -337,7 +337,7 @@ def _potentials(policy: FloatArray, default: FloatArray) -> tuple[FloatArray, ND
 def _common_slopes(tilt: FloatArray, basis: FloatArray, component: NDArray[np.int64]) -> FloatArray:
     """Least-squares slopes of the tilt on the rows of `basis`, each component having its own offset."""
     known = component >= 0
-    rows, values = basis.copy(), tilt.copy()
+    rows, values = np.array(basis), np.array(tilt)
     for name in np.unique(component[known]):
         members = component == name
         rows[:, members] -= rows[:, members].mean(axis=1, keepdims=True)

@@ -159,7 +159,7 @@ class _Painter(Renderer):
         """Draw the power so far of both, the event, the contexts above it, and the target or limit."""
         model = ours.model
         axes = _Axes(66, 388, 624, 510, (0.0, float(model.horizon)), self._power)
-        self._event(axes, model)
+        begins = self._event(axes, model)
         for context, start, end in ours.runs():
             (x0, _), (x1, _) = axes.at(start, self._power[0]), axes.at(end, self._power[0])
             self._pygame.draw.rect(self._canvas, BANDS[context % len(BANDS)], (x0, axes.top - 22, x1 - x0, 20))
@@ -182,7 +182,7 @@ class _Painter(Renderer):
             points = [axes.at(t, value) for t, value in enumerate(scene.power_kw)]
             self._path(points, color, 4)
             self._pygame.draw.circle(self._canvas, color, points[-1], 6)
-        self._name_event(axes, model)
+        self._name_event(axes, begins)
         for t in (0, model.horizon // 2, model.horizon):
             x, _ = axes.at(t, 0.0)
             at = (min(max(x, 26), WIDTH - 34), axes.bottom + 8)

@@ -337,7 +337,7 @@ def _potentials(policy: FloatArray, default: FloatArray) -> tuple[FloatArray, ND
 def _common_slopes(tilt: FloatArray, basis: FloatArray, component: NDArray[np.int64]) -> FloatArray:
     """Least-squares slopes of the tilt on the rows of `basis`, each component having its own offset."""
     known = component >= 0
-    rows, values = np.array(basis), np.array(tilt)
+    rows, values = basis.astype(float).copy(), tilt.astype(float).copy()
     for name in np.unique(component[known]):
         members = component == name
         rows[:, members] -= rows[:, members].mean(axis=1, keepdims=True)

@@ -67,7 +67,7 @@ def _exact_epsilon(delta: float, counts: dict[Loss, int]) -> float:
         return gaussian_epsilon(delta, only.sigma)
     if all(isinstance(loss, RowLoss) for loss in counts):
         # A bound for any number of entries covers two; so one "any" among the rows makes all "any".
-        wide: Entries = "any" if any(loss.entries == "any" for loss in counts) else "two"
+        wide: Entries = "any" if any(x.entries == "any" for x in counts if isinstance(x, RowLoss)) else "two"
         return composed_epsilon(delta, _groups(counts.items()), wide)
     return _mixed_epsilon(delta, tuple(counts.items()))
 

@@ -97,7 +97,7 @@ def _log_lower_tail(p: float, q: float, log_y: FloatArray) -> FloatArray:
         if not (lost & (term > 1e-17 * series)).any():
             break
     leading = p * log_y - special.gammaln(p + 1.0) + _log_gamma_ratio(q, p)
-    return np.where(lost, leading + q * np.log1p(-np.where(lost, y, 0.0)) + np.log(series), direct)
+    return np.asarray(np.where(lost, leading + q * np.log1p(-np.where(lost, y, 0.0)) + np.log(series), direct))
 
 
 @lru_cache(maxsize=4)

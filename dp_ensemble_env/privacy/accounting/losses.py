@@ -288,10 +288,11 @@ class Losses:
         most = math.inf if check_rows(rows) == "sequential" else 1 if rows == "parallel" else int(rows)
         total: Counter[Loss] = Counter()
         for matrix, times in self.matrices:
+            ordered = list(matrix)
             if rows != "sequential":  # the worst rows first: those with larger divergences, low orders first
-                matrix = sorted(matrix, key=lambda counted: counted[0].renyi(ORDERS).tolist(), reverse=True)
+                ordered.sort(key=lambda counted: counted[0].renyi(ORDERS).tolist(), reverse=True)
             left = most
-            for loss, number in matrix:
+            for loss, number in ordered:
                 if left > 0:
                     total[loss] += times * int(min(number, left))
                 left -= number

@@ -20,7 +20,7 @@ _MODULES = {
         "ConcentratedLoss GaussianLoss LaplaceLoss Loss Losses NoBound PosteriorLoss PureLoss RenyiLoss RowLoss"
     ),
     "adjacency": "Adjacency DeviceChain adjacency_from_counts",
-    "audit": "AuditResult audit_epsilon audit_files audit_pair audit_samples epsilon_lower_bound",
+    "audit": "AuditResult audit_epsilon audit_pair audit_samples epsilon_lower_bound",
     "fleet": "Fleet",
     "ledger": "PrivacyBudgetExceeded PrivacyLedger require_guarantee",
     "mechanisms": "mechanism",

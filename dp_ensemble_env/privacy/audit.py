@@ -29,7 +29,6 @@ from __future__ import annotations
 
 import copy
 import math
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -43,7 +42,7 @@ from dp_ensemble_env.privacy.accounting.calibrate import gaussian_epsilon
 from dp_ensemble_env.privacy.accounting.divergence import adjacent_row
 from dp_ensemble_env.privacy.accounting.losses import GaussianLoss
 from dp_ensemble_env.privacy.fleet import Fleet
-from dp_ensemble_env.privacy.mechanisms.base import Event, make_permit
+from dp_ensemble_env.privacy.mechanisms.base import Event
 from dp_ensemble_env.tools.validation import as_float_array, check_choice, check_count, check_in_range, check_rng
 
 FloatArray = NDArray[np.float64]
@@ -263,33 +262,3 @@ def guess_canary(first: FloatArray, second: FloatArray, claim: Claim, *, confide
     return audit_samples(
         first @ direction, second @ direction, claim.delta, confidence=confidence, bound=claim.bound, candidates=100
     )
-
-
-def audit_files(
-    attacked: Any,
-    present: str | os.PathLike[str],
-    absent: str | os.PathLike[str],
-    *,
-    delta: float = 1e-6,
-    draws: int = 6000,
-    confidence: float = 0.99,
-    seed: int = 0,
-    **declared: Any,
-) -> tuple[AuditResult, Claim]:
-    """Attack everything from the meter file on: two files that differ by one participant are read and drawn from.
-
-    So a reader that lets one participant's lines change what others contribute is caught, and so is a contribution that
-    is larger than was charged. The attacker sees the noisy numbers of which releases are made: `attacked` is a
-    mechanism with `noisy` (``gaussian``, ``laplace`` or ``posterior``), drawn `draws` times from each file.
-    `declared` is what `Fleet.read` takes.
-    """
-    check_count(draws, "draws", 100)
-    seeds = np.random.default_rng(seed)
-    sides, events = [], []
-    for path in (present, absent):
-        fleet = Fleet.read(path, **declared)
-        events.append(attacked.event(fleet, seeding="seed"))
-        permits = (make_permit(events[-1], int(seeds.integers(2**62)), fleet) for _ in range(draws))
-        sides.append(np.stack([attacked.noisy(fleet, permit).ravel() for permit in permits]))
-    claim = Claim.of(events[0], delta=delta)
-    return guess_canary(sides[0], sides[1], claim, confidence=confidence), claim

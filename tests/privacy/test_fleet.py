@@ -8,50 +8,14 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from dp_ensemble_env.chain.markov import stationary
 from dp_ensemble_env.privacy import Fleet, mechanism
-from dp_ensemble_env.privacy.mechanisms import fleet_sums as shared
+from dp_ensemble_env.privacy.mechanisms.fleet_sums import Layout
 
-#: Two times, two contexts, three states, two or four decisions.
-WIDE, TALL = (2, 2, 3, 4), (2, 2, 3, 2)
-
-RNG = np.random.default_rng(0)
-
-GUESS = RNG.dirichlet(np.ones(4), WIDE[:-1])
-
-SUPPORT = np.ones(WIDE, dtype=bool)
-SUPPORT[0, :, 0, 1:] = False  # two rows with one possible decision
-SUPPORT[1, 1, 2, 2:] = False
-
-INSIDE = np.where(SUPPORT, GUESS, 0.0) / np.where(SUPPORT, GUESS, 0.0).sum(axis=-1, keepdims=True)
-
-#: Both times are alike in context 0.
+#: Two times, two contexts, three states, four decisions; both times are alike in context 0.
+WIDE = (2, 2, 3, 4)
 CLASSES = np.array([[0, 1], [0, 2]])
-
-CASES = {
-    "every cell": (WIDE, {}, None),
-    "a guess": (WIDE, {"guess": GUESS}, None),
-    "a support": (WIDE, {"guess": INSIDE, "support": SUPPORT}, None),
-    "classes": (TALL, {}, CLASSES),
-    "one matrix": ((3, 2), {}, None),
-}
-
-
-def drawn_shape(shape, classes):
-    return shape if classes is None else (int(classes.max()) + 1, *shape[-2:])
-
-
-def layout_of(case, norm):
-    shape, terms, classes = CASES[case]
-    empty = Fleet(np.zeros((0, *drawn_shape(shape, classes)), dtype=int), classes=classes)
-    return shared.Layout.of(empty, norm, **terms)
-
-
-SPECS = ("gaussian:epsilon=1", "laplace:epsilon=1", "posterior:epsilon=1")
-
-#: Levels 0, 1 and 2 of the two columns with the bounds 0, 2, 4, 6: 0 1 - 1 2 and 2 2 0 0 1.
+#: Levels 0, 1 and 2 of two participants: 0 1 - 1 2 and 2 2 0 0 1.
 NORTH = [[0, 1, 0], [0, 0, 1], [0, 0, 0]]
-
 SOUTH = [[1, 1, 0], [0, 0, 0], [1, 0, 1]]
-
 CHAIN = np.array([[0.7, 0.2, 0.1], [0.25, 0.5, 0.25], [0.0, 0.4, 0.6]])
 
 
@@ -70,8 +34,8 @@ def test_decisions_are_counted_by_state_time_and_context():
     assert_array_equal(classed.counts[:, 0], counted[:, :, 0].sum(axis=1))
     assert_array_equal(classed.counts[:, 1:], counted[:, :, 1])
     assert classed.shape == WIDE and classed.drawn_shape == (3, 3, 4)
-    # However it is stored, a fleet makes the same sums.
-    assert_array_equal(layout_of("every cell", 2).sums(fleet), layout_of("every cell", 2).sums(Fleet(counted)))
+    layout = Layout.of(fleet, 2)  # however it is stored, a fleet makes the same sums
+    assert_array_equal(layout.sums(fleet), layout.sums(Fleet(counted)))
 
 
 def test_records_that_fit_no_model_are_refused():
@@ -87,8 +51,9 @@ def test_records_that_fit_no_model_are_refused():
         Fleet.from_decisions([], (3,))
     with pytest.raises(ValueError, match="classes must be whole numbers from 0 on"):
         Fleet.from_decisions([], WIDE, classes=[[0, 1], [3, 1]])
+    terms = {"guess": np.full(WIDE, 0.25), "support": np.ones(WIDE[1:], dtype=bool)}
     with pytest.raises(ValueError, match="support"):
-        mechanism(SPECS[0]).release(Fleet(np.ones((1, *WIDE), dtype=int)), 1, guess=GUESS, support=SUPPORT[0])
+        mechanism("gaussian:epsilon=1").release(Fleet(np.ones((1, *WIDE), dtype=int)), 1, **terms)
 
 
 def test_transitions_are_counted_but_not_across_gaps():
@@ -101,12 +66,9 @@ def test_transitions_are_counted_but_not_across_gaps():
         Fleet.from_states([[0.5, 1.0]], n_states=3)
 
 
-def test_no_text_of_a_fleet_tells_what_is_private():
-    few, many = (Fleet.simulate(CHAIN, number, seed=1, steps=50) for number in (3, 70))
-    assert repr(few) == str(many) == "Fleet(3 levels)"
-
-
 def test_counts_are_kept_small_and_cannot_be_changed():
+    few, many = (Fleet.simulate(CHAIN, number, seed=1, steps=50) for number in (3, 70))
+    assert repr(few) == str(many) == "Fleet(3 levels)"  # no text of a fleet tells what is private
     fleet = Fleet(np.full((2, 2, 2), 70_000))
     assert fleet.counts.dtype == np.uint32 and Fleet(np.ones((2, 2, 2), dtype=int)).counts.dtype == np.uint16
     with pytest.raises(ValueError):

@@ -91,24 +91,6 @@ def test_a_unit_that_touches_few_rows_pays_for_the_worst_in_whatever_order_they_
         one.counted("sequentiel")
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        {},
-        [{"rows": [{"kind": "other", "epsilon": 1.0, "number": 1}], "matrices": 1}],
-        [{"rows": [{"kind": "pure", "epsilon": 1.0, "number": 0}], "matrices": 1}],
-        [{"rows": [{"kind": "pure", "epsilon": -1.0, "number": 1}], "matrices": 1}],
-        [{"rows": [{"kind": "pure", "epsilon": 1.0, "number": 1}], "matrices": 0}],
-        [{"rows": [{"kind": "renyi", "orders": [2.0, 1.5], "divergences": [0.1, 0.2], "number": 1}], "matrices": 1}],
-        [{"rows": [{"kind": "renyi", "orders": [2.0], "divergences": [-0.1], "number": 1}], "matrices": 1}],
-        [{"rows": [{"kind": "gaussian", "sigma": 0.0, "number": 1}], "matrices": 1}],
-    ],
-)
-def test_losses_that_would_make_a_draw_cheaper_than_nothing_are_refused(content):
-    with pytest.raises(ValueError):
-        Losses.from_json(content)
-
-
 def test_a_table_of_renyi_divergences_bounds_what_it_was_made_of():
     orders = np.unique(np.concatenate([np.linspace(1.05, 40.0, 400), np.geomspace(1.001, 200.0, 400)]))
     exact = GaussianLoss(3.0)

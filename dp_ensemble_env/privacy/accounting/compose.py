@@ -82,8 +82,6 @@ def composed_epsilon(delta: float, groups: Iterable[RowGroup], entries: Entries 
 
     Infinity if a group has no floor: no bound then holds for all inputs.
 
-    Examples
-    --------
     >>> round(composed_epsilon(1e-6, [RowGroup(k=50, omega=0.1, h=0.03, number=20)]), 2)
     12.16
     """

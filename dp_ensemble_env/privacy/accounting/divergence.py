@@ -146,8 +146,6 @@ def log_worst_case_delta(epsilon: ArrayLike, k: float, h: float, omega: float) -
 def worst_case_delta(epsilon: float, k: float, h: float, omega: float) -> float:
     """Exact δ at `epsilon` >= 0, in the worst case over rows whose entries are at least `omega`.
 
-    Examples
-    --------
     >>> round(worst_case_delta(0.479, k=50, h=0.03, omega=0.1), 4)
     0.05
     """
@@ -285,8 +283,6 @@ def renyi_divergence(order: ArrayLike, k: float, h: float, omega: float, entries
     At `renyi_limit` and beyond it is infinite: the moment does not exist (``entries="two"``), or the proof does not
     reach (``entries="any"``).
 
-    Examples
-    --------
     >>> float(renyi_divergence(2.0, k=50, h=0.03, omega=0.1).round(4)), float(renyi_divergence(8.0, 50, 0.03, 0.1))
     (0.2322, inf)
     """

@@ -154,28 +154,19 @@ def estimate_chain(
 ) -> MarkovChain:
     """Cut a power series into states and count the transitions between adjacent readings.
 
-    Parameters
-    ----------
-    power : array_like of shape (m,) or (m, meters), or PowerSeries
-        Readings, NaN where missing. A `PowerSeries` brings its own times and step. Several meters, a column each, are
-        counted together and share their levels.
-    times, step
-        Stamps, and timedelta64 or minutes between adjacent readings, by default the smallest difference. Without stamps
-        all readings are adjacent, and filters by date are refused.
-    binning : {"width", "quantile"}
-        Levels of equal width, whose power is their centre, or of equal count, whose power is their mean reading.
-    on_unvisited : {"error", "merge"}
-        Whether a state that no transition leaves is refused, or joined to the neighbour nearest in power.
-    start, end, season, exclude
-        First and last date; first and last month-day, such as ``("06-15", "09-25")``, also over the new year; days to
-        leave out.
-    edges : array_like of shape (n + 1,), optional
-        Bounds of the levels, instead of `n_states` and `binning`; for states 0 … n - 1 give ``range(n + 1)``. Readings
-        beyond them belong to the outermost levels.
-    by : iterable of {"hour", "daytype"}
-        Return a `TimedChain` with a matrix for each hour, type of day, or both. Needs times.
-    holidays : iterable of str
-        Days that count as weekend; only with ``"daytype"``.
+    `power`, of shape (m,) or (m, meters) and NaN where missing, may be a `PowerSeries`, which brings its own times and
+    step. Several meters, a column each, are counted together and share their levels. Adjacent readings are one `step`
+    apart: minutes or a timedelta64, by default the smallest difference of `times`. Without stamps all readings are
+    adjacent, and filters by date are refused. `start` and `end` are dates, `season` is a first and a last month-day
+    such as ``("06-15", "09-25")``, also over the new year, and `exclude` names days to leave out.
+
+    Levels are of equal width, whose power is their centre, or with ``binning="quantile"`` of equal count, whose power
+    is their mean reading. `edges` (n + 1,) are bounds of your own, such as ``range(n + 1)`` for states 0 … n - 1;
+    readings beyond them belong to the outermost levels. A state that no transition leaves is refused, or with
+    ``on_unvisited="merge"`` joined to the neighbour nearest in power.
+
+    With `by`, of "hour" and "daytype", there is a matrix for each hour, type of day, or both, in a `TimedChain`; that
+    needs times, and `holidays` count as weekend.
 
     Examples
     --------

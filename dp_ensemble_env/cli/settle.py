@@ -81,7 +81,8 @@ class Settle(OnMetersBriefly):
         against = "adjusted" if adjusted else "baseline"
         if np.isnan(total.energy(against)):
             raise ValueError("there is no adjusted baseline, as the morning was not metered; pass adjustment='none'.")
-        money = payment(total, terms, self.contracted_kw, against)
+        mean = total.delivered(against) / total.hours
+        money = {"against": against, **payment(mean, total.hours, terms, self.contracted_kw)}
         show(settled, total, terms, money)
         if self.json is not None:
             content = {

@@ -58,21 +58,6 @@ class Programme(BaselineRule):
             check_in_range(getattr(self, field), field, 0, np.inf)
         check_choice(self.missing, "missing", ("refuse", "nothing"))
 
-    def performance_factor(self, delivered_kw: float, contracted_kw: float) -> float:
-        """Return the share of the contract that was delivered, from 0 to 1; 1 without a contract."""
-        return float(np.clip(delivered_kw / contracted_kw, 0.0, 1.0)) if contracted_kw > 0 else 1.0
-
-    def payment(self, delivered_kw: float, contracted_kw: float, hours: float) -> float:
-        """Return the dollars of a month with one event of so many hours.
-
-        Examples
-        --------
-        >>> programme("csrp").payment(80.0, 100.0, 4.0)  # 18 * 80 + 1 * 80 * 4
-        1760.0
-        """
-        reserved = self.reservation * contracted_kw * self.performance_factor(delivered_kw, contracted_kw)
-        return reserved + self.energy * max(delivered_kw, 0.0) * hours
-
 
 def programme(name: str) -> Programme:
     """Return a programme by its name in ``programmes.toml``, or the one of a TOML file of one's own."""
@@ -220,19 +205,24 @@ def add_up(settlements: list[Settlement]) -> Settlement:
     return Settlement("total", first.starts, first.step_hours, **summed)
 
 
-def payment(one: Settlement, programme: Programme, contracted_kw: float | None, against: str) -> dict[str, Any]:
-    """Return performance factor and dollars of a month with this event; without a contract, those of the energy."""
-    delivered = one.delivered(against) / one.hours
-    contract = contracted_kw or 0.0
-    factor = programme.performance_factor(delivered, contract)
+def payment(delivered_kw: float, hours: float, programme: Programme, contracted_kw: float | None) -> dict[str, Any]:
+    """Return performance factor and dollars of a month with one event; without a contract, those of the energy.
+
+    Examples
+    --------
+    >>> payment(80.0, 4.0, programme("csrp"), 100.0)["payment"]  # 18 * 80 + 1 * 80 * 4
+    1760.0
+    """
+    factor = float(np.clip(delivered_kw / contracted_kw, 0.0, 1.0)) if contracted_kw else None
+    reserved = programme.reservation * contracted_kw * factor if contracted_kw and factor else 0.0
+    energy = programme.energy * max(delivered_kw, 0.0) * hours
     return {
-        "against": against,
         "contracted_kw": contracted_kw,
-        "delivered_kw": delivered,
-        "performance_factor": None if contracted_kw is None else factor,
-        "reservation_payment": programme.reservation * contract * factor,
-        "energy_payment": programme.energy * max(delivered, 0.0) * one.hours,
-        "payment": programme.payment(delivered, contract, one.hours),
+        "delivered_kw": delivered_kw,
+        "performance_factor": factor,
+        "reservation_payment": reserved,
+        "energy_payment": energy,
+        "payment": reserved + energy,
     }
 
 

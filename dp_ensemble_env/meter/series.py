@@ -69,7 +69,10 @@ class PowerSeries:
             raise ValueError(f"kw[{int(np.argmax(np.isinf(kw)))}] is infinite; use NaN for a missing interval.")
         missing = np.isnan(kw)
         gaps = find_gaps(times, step, missing) if self.gaps is None else tuple(self.gaps)
-        if not np.array_equal(_covered(gaps, times, step), missing):
+        covered = np.zeros(len(kw), dtype=bool)
+        for gap in gaps:
+            covered[slice(*np.searchsorted(times, [gap.start, gap.end]))] = True
+        if not np.array_equal(covered, missing):
             raise ValueError("gaps must cover exactly the NaN entries of kw; leave gaps out to have them found.")
         times.setflags(write=False)
         kw.setflags(write=False)
@@ -151,17 +154,6 @@ def find_gaps(
     return tuple(
         Gap(times[a], times[b] + width, int(b + 1 - a), str(reasons[a])) for a, b in zip(starts, stops, strict=True)
     )
-
-
-def _covered(gaps: tuple[Gap, ...], times: NDArray[np.datetime64], step: int) -> NDArray[np.bool_]:
-    """Mark the intervals that the gaps claim; a gap off the grid claims none."""
-    mask = np.zeros(len(times), dtype=bool)
-    for gap in gaps:
-        low = int((gap.start - times[0]) // np.timedelta64(step, "s"))
-        high = int((gap.end - times[0]) // np.timedelta64(step, "s"))
-        if 0 <= low < high <= len(times) and high - low == gap.intervals:
-            mask[low:high] = True
-    return mask
 
 
 def _times(value: Any, length: int, step: int) -> NDArray[np.datetime64]:

@@ -41,9 +41,6 @@ def test_settlement_by_hand(bank):
     ten = settle("bank", series, event, own.day_settings(loads=10), CSRP)
     for against in ("baseline", "forecast"):
         assert ten.delivered(against) == pytest.approx(10 * settled.delivered(against))
-    money = payment(settled, CSRP, 50.0, "baseline")
-    assert money["payment"] == pytest.approx(CSRP.payment(settled.delivered() / 4, 50.0, 4.0))
-    assert payment(settled, CSRP, None, "baseline")["performance_factor"] is None
 
 
 def test_what_is_shed_is_delivered(bank):
@@ -136,7 +133,7 @@ def test_command(fleet, tmp_path, capsys):
     assert max(map(len, out.splitlines())) <= 80 and "All 12 together" in out
     content = json.loads((tmp_path / "s.json").read_text())
     kwh = content["total"]["delivered_against_baseline_kwh"]
-    assert content["money"]["payment"] == pytest.approx(CSRP.payment(kwh / 4, 781.0, 4.0))
+    assert content["money"]["payment"] == pytest.approx(payment(kwh / 4, 4.0, CSRP, 781.0)["payment"])
     assert [one["name"] for one in content["participants"]].count("total") == 0
     one = content["participants"][0]
     total = sum(row["baseline_kw"] - row["metered_kw"] for row in one["intervals"])
@@ -151,10 +148,14 @@ def test_payment_by_hand():
     terms = programme("csrp")
     assert (terms.reservation, terms.energy, terms.days, terms.best, terms.adjusted) == (18.0, 1.0, 10, 5, False)
     # 100 kW contracted, 60 kW delivered over four hours: 18 * 60 + 60 * 4.
-    assert terms.payment(60.0, 100.0, 4.0) == pytest.approx(1320.0)
-    assert terms.payment(150.0, 100.0, 4.0) == pytest.approx(18 * 100 + 600)
-    assert terms.payment(-20.0, 100.0, 4.0) == 0.0
-    assert terms.performance_factor(30.0, 0.0) == 1.0
+    for delivered, factor, reserved, energy in ((60.0, 0.6, 1080, 240), (150.0, 1.0, 1800, 600), (-20.0, 0.0, 0, 0)):
+        money = payment(delivered, 4.0, terms, 100.0)
+        assert money["performance_factor"] == pytest.approx(factor)
+        assert money["reservation_payment"] == pytest.approx(reserved)
+        assert money["energy_payment"] == pytest.approx(energy)
+        assert money["payment"] == pytest.approx(reserved + energy)
+    alone = payment(30.0, 4.0, terms, None)
+    assert alone["performance_factor"] is None and alone["payment"] == 120.0
     assert programme("dlrp").name == "DLRP"
 
 

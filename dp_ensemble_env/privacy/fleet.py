@@ -359,8 +359,8 @@ class Fleet:
         uniform = allowed / allowed.sum(axis=1, keepdims=True)
         default = np.where(seen_from > 0, pooled / np.maximum(seen_from, 1), uniform)
         adjacency = replace(adjacency_from_counts(pooled, clip), source="devices")
-        default, kept, allowed = (array.reshape(self.drawn_shape) for array in (default, pooled, allowed))
-        return DeviceChain(default, kept, adjacency, allowed, total - int(kept.sum()))
+        drawn, dropped = self.drawn_shape, total - int(pooled.sum())
+        return DeviceChain(default.reshape(drawn), pooled.reshape(drawn), adjacency, allowed.reshape(drawn), dropped)
 
 
 # ------------------------------------------------------------------ records

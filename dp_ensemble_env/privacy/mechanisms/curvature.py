@@ -238,8 +238,7 @@ class Problem(Rows):
         with np.errstate(divide="ignore"):
             log_behaviour = np.maximum(np.log(behaviour), math.log(1e-300))
         log_z = value[-1]
-        policy: list[FloatArray] = []
-        ratio: list[FloatArray] = []
+        policy, ratio = list[FloatArray](), list[FloatArray]()
         for t in range(model.horizon - 1, -1, -1):
             tilt = tables.context[t] @ log_z
             tilt = tilt if model.nature is None else np.einsum("was,ws->wa", tables.nature[t], tilt)

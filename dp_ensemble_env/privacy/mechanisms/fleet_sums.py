@@ -113,7 +113,7 @@ def within(guess: FloatArray, allowed: NDArray[np.bool_]) -> FloatArray:
     total = inside.sum(axis=-1, keepdims=True)
     if not (total > 0).all():
         raise ValueError("the guess lies outside the declared support in some row; declare a wider support.")
-    return inside / total
+    return np.asarray(inside / total)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,10 +247,14 @@ class OneQuery(FleetMechanism):
 class NoisySums(OneQuery):
     """A mechanism that adds noise to the sum of the contributions."""
 
-    #: Kind of noise, ``"gaussian"`` or ``"laplace"``, its tail, and the largest norm of a contribution with its count.
+    #: Kind of noise, ``"gaussian"`` or ``"laplace"``, and the largest norm of a contribution with its count.
     noise: ClassVar[str]
-    tail: ClassVar[Tail]
     sensitivity: ClassVar[float]
+
+    @staticmethod
+    @abstractmethod
+    def tail(probability: float) -> float:
+        """Return about how many standard deviations the noise exceeds with this probability."""
 
     @abstractmethod
     def scale(self, event: Any) -> float:

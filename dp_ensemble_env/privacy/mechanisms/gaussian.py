@@ -2,8 +2,7 @@ r"""Gaussian noise on participants' contributions: a guarantee for a participant
 
 `fleet_sums` says what is summed and what is made of the noisy sums. The sum has L2 sensitivity
 :math:`\sqrt{1 + 0.3^2}` under adding or removing one participant, whatever the number of rows, times and contexts
-that the participant was seen in; every coordinate gets noise, so that no
-support is assumed unless one is declared.
+that the participant was seen in; every coordinate gets noise, so that no support is assumed unless one is declared.
 
 In experiments the noise is continuous and σ is calibrated exactly (`calibrate.gaussian_sigma`). For publication it is
 discrete, and both calibration and claim are those that OpenDP proves: ρ-zCDP (`calibrate.concentrated_sigma`), some

@@ -2,8 +2,8 @@ r"""Sources of noise: exact, discrete and cryptographic for publication, NumPy's
 
 The doubles that a sampler can reach betray its input, so nothing that is published is drawn in floating point.
 
-*Sums* of whole numbers get discrete Gaussian or Laplace noise of OpenDP, whose own map says what that costs:
-ρ-zCDP with :math:`\rho = \Delta^2/2s^2`, or ε. `check_proven` asks the map before anything is drawn.
+*Sums* of whole numbers get discrete Gaussian or Laplace noise from OpenDP's cryptographic source, whose own map says
+what that costs: ρ-zCDP with :math:`\rho = \Delta^2/2s^2`, or ε. `check_proven` asks the map before anything is drawn.
 
 *Dirichlet draws* are published by Pólya's urn. It holds :math:`w_a` tickets of each colour; each of M balls takes
 the colour of a ticket drawn at random, and D tickets of that colour are added. The numbers of balls are
@@ -72,11 +72,7 @@ def check_proven(kind: str, scale: float, sensitivity: float, most: float) -> No
 def add_noise(
     sums: NDArray[np.int64], kind: str, scale: float, rng: np.random.Generator, seeding: Seeding
 ) -> FloatArray:
-    """Add Gaussian noise of this standard deviation, or Laplace noise of this scale, and leave the grid.
-
-    For publication the noise is discrete, exact, and comes from OpenDP's cryptographic source;
-    with a generator or a seed it is NumPy's.
-    """
+    """Add Gaussian noise of this standard deviation, or Laplace noise of this scale, and leave the grid."""
     if seeding != "os-entropy":
         drawn = rng.normal(0.0, scale, sums.shape) if kind == "gaussian" else rng.laplace(0.0, scale, sums.shape)
         return np.asarray(sums / GRID + drawn)
@@ -112,9 +108,8 @@ def polya_urn(
     chosen = _below(np.uint64(start) + np.arange(balls, dtype=np.uint64) * np.uint64(added), entropy)
     fresh = chosen < start
     # A ticket that a ball has added leads to that ball, and so on to one that drew a ticket of the start.
-    leads = np.where(fresh, np.arange(balls), (chosen - np.where(fresh, chosen, start)) // np.uint64(added)).astype(
-        np.int64
-    )
+    earlier = (chosen - np.where(fresh, chosen, start)) // np.uint64(added)
+    leads = np.where(fresh, np.arange(balls), earlier).astype(np.int64)
     while not np.array_equal(further := leads[leads], leads):
         leads = further
     colours = np.searchsorted(ends, chosen[leads], side="right")

@@ -1,11 +1,11 @@
 r"""Posterior sampling: one draw from the Dirichlet posterior of the participants' rows, with a prior large enough.
 
-A participant adds at most one to the parameters of each row: its row's probabilities, trusted as far as the row
-was seen. Row `b` is drawn from the Dirichlet posterior, :math:`\mathrm{Dir}(\alpha + \sum_i \omega_{ib} p_{ib})`,
-in the form of independent Gamma variates, whose totals are released too. `accounting.calibrate` proves what that
-costs: the prior α must be large, as a small parameter gives a participant away, and the larger the more
-rows there are, since a participant may have been seen in all of them. The prior is known,
-so it is subtracted again, and what is left is treated as the other mechanisms treat their noisy sums.
+A participant adds at most one to the parameters of each row: its row's probabilities, trusted as far as the row was
+seen. Row `b` is drawn from the Dirichlet posterior, :math:`\mathrm{Dir}(\alpha + \sum_i \omega_{ib} p_{ib})`, in the
+form of independent Gamma variates, whose totals are released too. `accounting.calibrate` proves what that costs: the
+prior α must be large, as a small parameter gives a participant away, and the larger the more rows there are, since a
+participant may have been seen in all of them. The prior is known, so it is subtracted again, and what is left is
+treated as the other mechanisms treat their noisy sums.
 
 A published draw is made by Pólya's urn: contributions are cut off to multiples of 1/GRID, all cells and one more, whose
 parameter :math:`c` is known, share one urn, and the balls of a cell over those of the known one, times :math:`c`, stand

@@ -29,9 +29,8 @@ LAZY_WALK = "lazy walk"
 
 def name_of(guess: ArrayLike | None) -> str:
     """Name the guess in an event, so that draws around different guesses differ and share no stream."""
-    return (
-        LAZY_WALK if guess is None else hashlib.sha256(np.ascontiguousarray(guess, dtype="<f8").tobytes()).hexdigest()
-    )
+    numbers = b"" if guess is None else np.ascontiguousarray(guess, dtype="<f8").tobytes()
+    return LAZY_WALK if guess is None else hashlib.sha256(numbers).hexdigest()
 
 
 def public_guess(model: Any) -> Release:

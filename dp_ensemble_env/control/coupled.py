@@ -174,7 +174,7 @@ class _Point:
         rho = np.empty_like(shifted)
         rho[0] = model.start_weights
         for t in range(model.horizon):
-            rho[t + 1] = moves[t].T @ _led(rho[t], self.policy[t], nature[t])
+            rho[t + 1] = moves[t].T @ ((rho[t][:, None] @ self.policy[t]) @ nature[t])[:, 0]
         self.occupancy, self.chance = rho, rho.sum(axis=-1)
         #: J*(U - price * power), the value of the plain problem from the initial distribution.
         value = -self.solution.cost_to_go[0].reshape(utility[0].shape) - utility[0]
@@ -203,11 +203,6 @@ class _Point:
             moved = np.einsum("wv,wsk->vsk", self._moves[t], led)
             out[here[t]] = np.einsum("s,jsk->jk", model.power_kw, moved[nodes.context[here[t]]])
         return out
-
-
-def _led(rho: FloatArray, policy: FloatArray, nature: FloatArray) -> FloatArray:
-    """Return where the loads of each context go in one step, (c, n)."""
-    return np.asarray(((rho[:, None] @ policy) @ nature)[:, 0])
 
 
 class _Dual:
@@ -257,7 +252,8 @@ class _Dual:
 
     def _polish(self, price: FloatArray, high: FloatArray) -> FloatArray:
         """Newton steps as long as they lessen the dual or, once that is down to rounding, its gradient."""
-        curvature = self._curvature()
+        wanted, zero = self._coupling.conjugate_derivative, np.zeros_like(self.low)
+        curvature = np.diag(self.nodes.chance * (wanted(self._time, zero + 1.0) - wanted(self._time, zero)))
         best, residual = self._merit(price, high)
         for _ in range(NEWTON_STEPS):
             _, slope = self._value(price)
@@ -294,11 +290,6 @@ class _Dual:
             for radius in (np.inf, 4.0, 1.0, 0.1, 0.01):
                 if radius == np.inf or radius < length:
                     yield np.clip(price + min(1.0, radius / max(length, 1e-300)) * step, self.low, high)
-
-    def _curvature(self) -> FloatArray:
-        """Second derivative of the conjugates, a diagonal matrix."""
-        wanted, zero = self._coupling.conjugate_derivative, np.zeros_like(self.low)
-        return np.diag(self.nodes.chance * (wanted(self._time, zero + 1.0) - wanted(self._time, zero)))
 
     def _merit(self, price: FloatArray, high: FloatArray) -> tuple[float, float]:
         """Return D, and the largest part of its gradient that the bounds leave, in kW."""

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dp_ensemble_env.control.loops import policy_rows
+from dp_ensemble_env.control.loops import policy_rows, scatter
 from dp_ensemble_env.tools.validation import as_numeric_array, check_stochastic
 
 if TYPE_CHECKING:
@@ -29,8 +29,7 @@ class LogKernel:
     indptr: NDArray[np.int64] = field(repr=False)
     indices: NDArray[np.int64] = field(repr=False)
     log_values: FloatArray = field(repr=False)
-    """(B or 1, T or 1, nnz), with contexts in place of a batch; ``-inf`` where an entry is zero here, but not always.
-    """
+    """(B or 1, T or 1, nnz), contexts in place of a batch; ``-inf`` where an entry is zero here, but not always."""
     columns: int
     """How many states, or decisions, entries may lead to."""
 
@@ -105,9 +104,10 @@ class LogKernel:
 
     def dense(self, values: FloatArray) -> FloatArray:
         """Spread values on the entries, shape (…, nnz), over matrices of shape (…, n, m) that are zero elsewhere."""
-        out = np.zeros((*values.shape[:-1], self.n_states, self.columns))
-        out[..., np.repeat(np.arange(self.n_states), np.diff(self.indptr)), self.indices] = values
-        return out
+        flat = np.ascontiguousarray(values).reshape(-1, values.shape[-1])
+        out = np.zeros((len(flat), self.n_states, self.columns))
+        scatter(self.indptr, self.indices, flat, out)
+        return out.reshape(*values.shape[:-1], self.n_states, self.columns)
 
 
 @dataclass(frozen=True, eq=False)

@@ -44,6 +44,15 @@ class World(NamedTuple):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
+def scatter(indptr: Ints, indices: Ints, values: Floats, out: Floats) -> None:
+    """Write the entries `values` (m, nnz) into the zeros of `out` (m, n, columns)."""
+    for m in range(values.shape[0]):
+        for b in range(indptr.size - 1):
+            for e in range(indptr[b], indptr[b + 1]):
+                out[m, b, indices[e]] = values[m, e]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
 def backward(
     indptr: Ints, indices: Ints, log_values: Floats, utility: Floats, penalty: Floats, log_z: Floats, policy: Floats
 ) -> float:
@@ -187,7 +196,8 @@ def _multiply(pointers: Ints, targets: Ints, values: Floats, source: Floats, out
 @njit(cache=True, nogil=True, error_model="numpy")
 def _physics(world: World, t: int, w: int) -> Floats:
     """Nature at time t in context w, on its nonzeros."""
-    return world.nature[w if world.nature.shape[0] > 1 else 0, t if world.nature.shape[1] > 1 else 0]
+    values: Floats = world.nature[w if world.nature.shape[0] > 1 else 0, t if world.nature.shape[1] > 1 else 0]
+    return values
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -270,7 +270,8 @@ class ExactReturn:
         first = np.ones(1) if model.context is None else model.context.start
         self.start = np.outer(first, np.asarray(model.initial if initial is None else initial, float))
         v, self._rho = np.empty((2, horizon + 1, contexts, n))
-        self._values = Values(v, *np.empty((2, horizon, contexts, n)), np.empty((horizon, contexts, m)))
+        z, mean = np.empty((2, horizon, contexts, n))
+        self._values = Values(v, z, mean, np.empty((horizon, contexts, m)))
 
     def __call__(self, tilts: ArrayLike) -> float:
         """Return the expected return of tilts that broadcast to `shape`."""

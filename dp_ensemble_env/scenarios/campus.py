@@ -103,16 +103,15 @@ def campus_aggregate(seed: int = 0, buildings: int = 100) -> FloatArray:
 
 def campus_chain(seed: int = 0, n_states: int = 20, buildings: int = 100) -> MarkovChain:
     """Estimate the summer dynamics of the synthetic campus's aggregate power."""
-    seed, n_states = check_count(seed, "seed", 0), check_count(n_states, "n_states", 2, 100_000)
-    year = campus_building(seed)
-    return estimate_chain(
-        campus_aggregate(seed, check_count(buildings, "buildings")),
-        n_states,
-        times=year.times,
-        step=year.step,
-        season=SUMMER,
-        on_unvisited="merge" if n_states > 20 else "error",
-    )
+    reading = _reading(seed, n_states)
+    return estimate_chain(campus_aggregate(seed, check_count(buildings, "buildings")), **reading)
+
+
+def _reading(seed: int, n_states: int) -> dict[str, Any]:
+    """Return how a chain is estimated from the synthetic building's year."""
+    year, n = campus_building(check_count(seed, "seed", 0)), check_count(n_states, "n_states", 2, 100_000)
+    unvisited = "merge" if n > 20 else "error"
+    return {"n_states": n, "times": year.times, "step": year.step, "season": SUMMER, "on_unvisited": unvisited}
 
 
 def campus_event(
@@ -142,20 +141,15 @@ def campus_event(
     known = (*_EVENT_FIELDS, "default", "power_kw", "utility", "initial", "times", "n_states", "buildings")
     for name in overrides:
         check_choice(name, "setting of campus_event", (*known, "discomfort_penalty", "seed"))
-    seed, n_states = check_count(seed, "seed", 0), check_count(n_states, "n_states", 2, 100_000)
-    year = campus_building(seed)
+    reading = _reading(seed, n_states)
     model = EnsembleModel.from_series(
         campus_aggregate(seed, check_count(buildings, "buildings")),
         DemandResponseEvent(**event_fields) if event is None else event,
-        times=year.times,
-        step=year.step,
+        **reading,
         profile="aggregate",
-        n_states=n_states,
         buildings=buildings,
         discomfort_penalty=discomfort_penalty,
-        season=SUMMER,
         holidays=HOLIDAYS,
-        on_unvisited="merge" if n_states > 20 else "error",
         public=DECLARABLE,  # a synthetic campus, and the paper published its levels
     )
     return model.override(**overrides) if overrides else model
@@ -209,7 +203,7 @@ def _occupancy(rng: np.random.Generator, working: NDArray[np.bool_], hour: Float
     opens, closes, level = np.repeat((opens, closes, level), STEPS_PER_DAY, axis=1)
     shape = 1.0 / (1.0 + np.exp(-(hour - opens) / 0.6)) / (1.0 + np.exp((hour - closes) / 1.2))
     lunch = 1.0 - 0.08 * np.exp(-0.5 * ((hour - 12.6) / 0.6) ** 2)
-    return level * shape * lunch
+    return np.asarray(level * shape * lunch)
 
 
 def _fans_running(rng: np.random.Generator, working: NDArray[np.bool_], hour: FloatArray) -> NDArray[np.bool_]:

@@ -236,14 +236,6 @@ def test_returns_on_a_tree_are_those_of_all_its_paths(kind):
     assert gradient[1, 5, 0] == 0.0  # a context that cannot be at that time
 
 
-def test_one_context_is_none():
-    plain = coupled_model(couplings()["tracking"])
-    alone, one = solve_coupled(plain), solve_coupled(plain.override(context=Context([[1.0]])))
-    assert max(alone.gap, one.gap) < 1e-10
-    assert one.primal == pytest.approx(alone.primal, abs=1e-9)
-    np.testing.assert_allclose(one.shadow_price[:, 0], alone.shadow_price, atol=1e-6)
-
-
 def test_a_cap_that_one_branch_cannot_keep_is_named():
     model = tree_model(None)
     level = np.full(HORIZON + 1, np.inf)

@@ -8,28 +8,12 @@ import numpy as np
 import pytest
 from helpers import random_model
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy import stats
 from scipy.special import logsumexp, rel_entr
 
 from dp_ensemble_env.control import sampling
 from dp_ensemble_env.control.kernel import default_kernel
 from dp_ensemble_env.control.lsmdp import LogKernel, evaluate_policy, solve
 from dp_ensemble_env.control.policies import solve_standard
-
-
-@pytest.mark.parametrize("k", [0.6, 2.0, 2.5, 12.0])
-def test_private_rows_have_the_beta_distribution(k):
-    """Entries of a drawn row of two are Beta distributed; shapes below, at and above one take different branches."""
-    p, samples = np.array([[0.4, 0.6, 0.5, 0.5]]), 200_000
-    indptr, out = np.array([0, 2, 4]), np.empty((1, 4, 200_000))
-    constants = sampling.gamma_constants(p, k)
-    sampling.draw_log_ratios(np.random.default_rng(3), indptr, p, constants, samples, out)
-    for entry in (0, 2):
-        found = stats.kstest(
-            np.exp(out[0, entry]) * p[0, entry], stats.beta(k * p[0, entry], k * (1 - p[0, entry])).cdf
-        )
-        assert found.pvalue > 1e-4
-    assert_allclose((np.exp(out[0]) * p[0][:, None])[:2].sum(axis=0), 1.0, rtol=1e-12)
 
 
 def gammas(rng, shape, size):

@@ -23,11 +23,3 @@ def test_a_call_comes_with_notice_and_lasts_an_hour():
     chance = model.context.transition[0, 1]
     assert abs(len(begins) / quiet - chance) < 5 * np.sqrt(chance / quiet)
     assert model.context.start[0] == 1.0
-
-
-def test_working_earns_and_drawing_in_an_event_costs():
-    model = call.call()
-    prices = -model.utility[5] / (0.25 * model.power_kw)
-    event = np.char.startswith(model.context.names, "event")
-    assert event.sum() == 4 and (prices[event] > 1.8).all()
-    assert (prices[~event] < -0.07).all() and (prices[~event] > -0.13).all()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -20,7 +19,7 @@ from dp_ensemble_env.reporting.score import Outcome, Tenths, tenths
 from dp_ensemble_env.reporting.tables import number_text
 from dp_ensemble_env.scenarios.problem import ProblemSettings
 from dp_ensemble_env.tools.console import Progress, paragraph, table
-from dp_ensemble_env.tools.files import atomic_write, check_writable
+from dp_ensemble_env.tools.files import check_writable, write_json
 from dp_ensemble_env.tools.validation import check_choice, check_count
 
 
@@ -219,8 +218,7 @@ class Evaluate(InEnvironment):
     def write(self, content: dict[str, Any]) -> None:
         """Write the result, if a file was named."""
         if self.json is not None:
-            with atomic_write(self.json) as stream:
-                json.dump(content, stream, indent=1)
+            write_json(self.json, content)
 
 
 def home(agent: str) -> Path:

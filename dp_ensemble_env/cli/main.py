@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 PROGRAM = "dp-ensemble"
-#: Commands by heading, and what each does. The class of "privacy audit" is `Audit` in `dp_ensemble_env.cli.privacy`.
+#: Commands by heading, and what each does. Those of "privacy" and "meters" are classes in the module of that name (the
+#: one of "privacy audit" is `Audit`), and each of the others is in a module of its own.
 COMMANDS = {
     "benchmark": {
         "scenarios": "list the built-in problems, or show one",
@@ -44,21 +45,22 @@ COMMANDS = {
         "settle": "settle an event: energy, performance factor, payment",
     },
 }
+OVERVIEW = f"""usage: {PROGRAM} COMMAND [options]
+
+Privacy-aware demand response: problems with a known optimum, and what privacy
+costs. Run {PROGRAM} COMMAND --help for the options of a command.
+
+{{}}
+every command:
+  --import FILE       run a Python file first, which registers your own agents,
+                      scenarios, mechanisms, action modes or meter formats
+
+  --version           show the version"""
 #: The extra that brings a module.
 EXTRAS = {
-    module: extra
-    for extra, modules in {
-        "plots": "matplotlib",
-        "render": "pygame PIL",
-        "data": "pyarrow",
-        "excel": "openpyxl",
-        "rl": "stable_baselines3 sb3_contrib torch tensorboard safetensors",
-        "minari": "minari",
-        "ray": "ray",
-        "opendp": "opendp",
-        "test": "cvxpy",
-    }.items()
-    for module in modules.split()
+    **{"matplotlib": "plots", "pygame": "render", "PIL": "render", "pyarrow": "data", "openpyxl": "excel"},
+    **dict.fromkeys(("stable_baselines3", "sb3_contrib", "torch", "tensorboard", "safetensors"), "rl"),
+    **{"minari": "minari", "ray": "ray", "opendp": "opendp", "cvxpy": "test"},
 }
 
 
@@ -103,6 +105,13 @@ def names() -> list[str]:
     return [name for group in COMMANDS.values() for name in group]
 
 
+def command_class(command: str) -> Any:
+    """Return the class of a command."""
+    heading = next(heading for heading, group in COMMANDS.items() if command in group)
+    module = importlib.import_module(f"dp_ensemble_env.cli.{command if heading == 'benchmark' else heading}")
+    return getattr(module, command.split()[-1].title())
+
+
 def run(command: str, words: list[str]) -> int:
     """Run a command on its words; without one, show the help or the version."""
     if command:
@@ -112,8 +121,7 @@ def run(command: str, words: list[str]) -> int:
         importlib.import_module("dp_ensemble_env.tools.registry").load_entry_points()
         compare = importlib.import_module("dp_ensemble_env.experiments.compare") if files else None
         options.BROUGHT.set(None if compare is None else compare.Brought.read(files))
-        module = importlib.import_module(f"dp_ensemble_env.cli.{command.split()[0]}")
-        asked = parse(getattr(module, command.split()[-1].title()), words, f"{PROGRAM} {command}")
+        asked = parse(command_class(command), words, f"{PROGRAM} {command}")
         options.check_finite(asked)
         return int(asked.run())
     if words[:1] == ["--version"]:
@@ -149,18 +157,10 @@ def imported(words: list[str]) -> tuple[list[Path], list[str]]:
 
 def overview() -> str:
     """Return the help of the program: its commands by subject."""
-    lines = [
-        f"usage: {PROGRAM} COMMAND [options]",
-        "",
-        "Privacy-aware demand response: problems with a known optimum, and what privacy\ncosts. "
-        f"Run {PROGRAM} COMMAND --help for the options of a command.",
+    groups = [
+        [f"{name}:", *(f"  {one:<20}{words}" for one, words in group.items()), ""] for name, group in COMMANDS.items()
     ]
-    for heading, group in COMMANDS.items():
-        lines += ["", f"{heading}:", *(f"  {name:<20}{words}" for name, words in group.items())]
-    lines += ["", "every command:"]
-    lines += ["  --import FILE       run a Python file first, which registers your own agents,"]
-    lines += ["                      scenarios, mechanisms, action modes or meter formats"]
-    return "\n".join([*lines, "", "  --version           show the version"])
+    return OVERVIEW.format("\n".join(line for group in groups for line in group))
 
 
 def parse(kind: Any, words: list[str], prog: str) -> Any:
@@ -170,7 +170,6 @@ def parse(kind: Any, words: list[str], prog: str) -> Any:
     if {"-h", "--help"} & set(words):  # tyro does not wrap a description
         for part in inspect.cleandoc(kind.__doc__).split("\n\n"):
             print(part if "\n  " in part else textwrap.fill(part, 80, break_on_hyphens=False), end="\n\n")
-        kind = kind.shown() if hasattr(kind, "shown") else kind
     marks = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff, tyro.conf.HelptextFromCommentsOff,
              tyro.conf.DisallowNone)  # fmt: skip
     settings: dict[str, Any] = {"prog": prog, "description": "", "args": words, "config": marks}

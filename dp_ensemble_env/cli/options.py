@@ -11,8 +11,8 @@ import math
 import sys
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass, fields, is_dataclass, make_dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from dataclasses import dataclass, fields, is_dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 from dp_ensemble_env.scenarios.problem import (
     EventSettings,
@@ -66,46 +66,6 @@ class InEnvironment(OnProblem):
     """Let the agent see only a release: a mechanism such as dirichlet:k=50,floor=0.05, or a saved release."""
     release_seed: int | None = 0
     """Seed of the release."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class OnMeters:
-    """A command on the meters of several participants, or on the synthetic campus."""
-
-    meter: MeterSettings = MeterSettings()
-    only: tuple[str, ...] = ()
-    """Participants by name; every load of the file or folder unless given."""
-    date: str | None = None
-    """Day of the event; the first working day from 2 July on in the last summer unless given."""
-    window: str | None = None
-    """Its hours, such as 11:00-15:00."""
-    temperature: str | None = None
-    """CSV file of stamps and outdoor temperatures, with a forecast for the event's day."""
-
-    def settings(self, **more: Any) -> ProblemSettings:
-        """Return the problem as one set of settings."""
-        event = {"date": self.date, "window": self.window, "temperature": self.temperature}
-        return ProblemSettings.of(self.meter, **(event | more))
-
-
-@dataclass(frozen=True, kw_only=True)
-class OnMetersBriefly(OnMeters):
-    """The same; how files are read is left to the help of `dp-ensemble backtest`."""
-
-    @classmethod
-    def shown(cls) -> type:
-        """Return the command as its help shows it."""
-        import tyro
-
-        field: Any = ("meter", Annotated[MeterSettings, tyro.conf.Suppress], MeterSettings())
-        return make_dataclass(cls.__name__, [field], bases=(cls,), frozen=True, kw_only=True)
-
-
-def say_left_out(refused: dict[str, str], used: int) -> None:
-    """Name the meters that cannot be used, with the reason; refuse to go on when none is left."""
-    if refused and not used:
-        raise ValueError(f"none of the {len(refused)} meters can be used. For one: {next(iter(refused.values()))}")
-    say(*(f"{name} is left out: {why}" for name, why in refused.items()))
 
 
 def parts(settings: ProblemSettings) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +24,7 @@ from dp_ensemble_env.privacy.statement import release_guarantee
 from dp_ensemble_env.reporting.tables import write_csv
 from dp_ensemble_env.scenarios.problem import ForecastSettings, MeterSettings, ProblemSettings
 from dp_ensemble_env.tools.console import Progress, paragraph, table
-from dp_ensemble_env.tools.files import atomic_write, check_writable
+from dp_ensemble_env.tools.files import check_writable, write_json
 from dp_ensemble_env.tools.validation import check_choice, check_count, check_positive
 
 KS = (5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0)
@@ -347,7 +346,7 @@ class Frontier:
         )
         table("Score against ε", headings, rows, keep=4, notes=(note,))
         write_csv(self.output / "frontier.csv", headings, rows)
-        _write_json(self.output / "frontier.json", frontier.to_json(self.study, points))
+        write_json(self.output / "frontier.json", frontier.to_json(self.study, points))
         print(f"Picture: {picture}\nTables:  {self.output}/frontier.csv, frontier.json")
         return 0
 
@@ -430,7 +429,7 @@ class Regret(OnProblem):
         )
         cells = [row.cells() for row in rows]
         table("Where the dollars per load went", regret.HEADINGS, cells, notes=(note,))
-        _write_json(self.output / f"regret{suffix}.json", {"regrets": [row.to_dict() for row in rows]})
+        write_json(self.output / f"regret{suffix}.json", {"regrets": [row.to_dict() for row in rows]})
         print(f"Picture: {picture}\nTable:   {self.output}/regret{suffix}.json")
         return 0
 
@@ -454,9 +453,3 @@ class Regret(OnProblem):
 def number(value: float) -> str:
     """Four digits, or the word for infinity."""
     return "inf" if math.isinf(value) else f"{value:.4g}"
-
-
-def _write_json(path: Path, content: dict[str, Any]) -> None:
-    with atomic_write(path) as stream:
-        json.dump(content, stream, indent=1)
-        stream.write("\n")

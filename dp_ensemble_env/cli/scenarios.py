@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from dp_ensemble_env.cli.options import keeping
 from dp_ensemble_env.experiments.probes import Mode, Probes, probe, recorded
 from dp_ensemble_env.reporting.tables import number_text, write_csv
 from dp_ensemble_env.tools.console import Progress, table
-from dp_ensemble_env.tools.files import atomic_write, check_writable
+from dp_ensemble_env.tools.files import check_writable, write_json
 from dp_ensemble_env.tools.validation import check_count
 
 #: Columns of the tables of probes: heading and attribute.
@@ -100,8 +99,7 @@ class Scenarios:
         table("Action modes", ("scenario", "action", *OF_MODES), rows, notes=(NOTE,))
         flat: list[dict[str, Any]] = [{"scenario": name, "instance": i, **of.to_dict()} for name, i, of in scores]
         if self.json:
-            with atomic_write(self.json) as stream:
-                json.dump(flat, stream, indent=1, ensure_ascii=False)
+            write_json(self.json, flat)
         if self.csv:
             keys = [key for key in flat[0] if key not in ("how", "modes", "ladder")]
             modes = [(mode, key) for mode in flat[0]["modes"] for key in Mode._fields]

@@ -10,15 +10,10 @@ import sys
 import pytest
 
 from dp_ensemble_env.cli import main
-from dp_ensemble_env.cli.main import EXTRAS, names, parse
+from dp_ensemble_env.cli.main import EXTRAS, command_class, names, parse
 from dp_ensemble_env.cli.options import keeping
 
 entry = importlib.import_module("dp_ensemble_env.cli.main")
-
-
-def kind(name):
-    """Return the dataclass of a command."""
-    return getattr(importlib.import_module(f"dp_ensemble_env.cli.{name.split()[0]}"), name.split()[-1].title())
 
 
 @pytest.mark.parametrize("name", names())
@@ -30,7 +25,7 @@ def test_help_fits_80_columns_and_its_examples_are_understood(name, capsys):
     assert examples
     for words in examples:
         assert words[: len(name.split())] == name.split()
-        parse(kind(name), words[len(name.split()) :], name)
+        parse(command_class(name), words[len(name.split()) :], name)
 
 
 def test_the_help_of_plan_is_short_and_that_of_backtest_lists_the_options_of_reading(capsys):
@@ -39,7 +34,7 @@ def test_the_help_of_plan_is_short_and_that_of_backtest_lists_the_options_of_rea
         text = capsys.readouterr().out
         assert sum(line.startswith("│ -") for line in text.splitlines()) <= most
         assert ("--date-order" in text) == (name == "backtest")
-    plan = parse(kind("plan"), ["--date-order", "dmy", "--meter", "x.csv"], "plan")
+    plan = parse(command_class("plan"), ["--date-order", "dmy", "--meter", "x.csv"], "plan")
     assert (plan.meter.date_order, plan.meter.meter) == ("dmy", "x.csv")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import io
 import json
 import re
@@ -18,7 +17,7 @@ import numpy as np
 import pytest
 
 from dp_ensemble_env import scenarios
-from dp_ensemble_env.cli.main import main, names, parse
+from dp_ensemble_env.cli.main import command_class, main, names, parse
 
 #: Where builds of torch without CUDA are.
 CPU = "https://download.pytorch.org/whl/cpu"
@@ -72,11 +71,8 @@ def commands(page):
     return [words for line in joined if (words := shlex.split(line, comments=True))]
 
 
-def test_the_documentation_is_short():
+def test_the_readme_is_short_and_its_pictures_fit_a_phone_and_are_drawn_on_white():
     assert len(README.read_text(encoding="utf-8").split()) <= 600
-
-
-def test_the_pictures_of_the_readme_fit_a_phone_and_are_drawn_on_white():
     image = pytest.importorskip("PIL.Image")
     assert ["make", "demo"] in commands(README) and ["make", "test"] in commands(README)
     pictures = re.findall(r"!\[[^]]*\]\((docs.*?)\)", README.read_text(encoding="utf-8"))
@@ -121,8 +117,7 @@ def test_every_command_line_of_the_documentation_is_understood():
                 continue
             command = next((" ".join(words[1:n]) for n in (3, 2) if " ".join(words[1:n]) in names()), None)
             assert command, f"{page.name}: {words}"
-            module = importlib.import_module(f"dp_ensemble_env.cli.{words[1]}")
-            parse(getattr(module, command.split()[-1].title()), words[1 + len(command.split()) :], page.name)
+            parse(command_class(command), words[1 + len(command.split()) :], page.name)
             seen.add(words[1])
     assert {"train", "evaluate", "compare", "plan", "reproduce"} <= seen
 

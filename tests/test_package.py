@@ -9,7 +9,6 @@ import pkgutil
 import re
 import runpy
 import subprocess
-import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -112,11 +111,6 @@ def test_doctests_of_agents(name):
     assert doctest.testmod(importlib.import_module(f"dp_ensemble_env.agents.{name}")).failed == 0
 
 
-def test_a_module_that_never_was_is_not_found():
-    with pytest.raises(ModuleNotFoundError):
-        importlib.import_module("dp_ensemble_env.nowhere")
-
-
 # ------------------------------------------------------------------ the project's files
 def test_one_version_everywhere():
     changes = re.findall(r"^## \[(.*?)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
@@ -189,12 +183,3 @@ def test_every_public_name_is_there():
     assert set(dp_ensemble_env.__all__) <= set(dir(dp_ensemble_env))
     with pytest.raises(AttributeError, match="module 'dp_ensemble_env' has no attribute 'nothing'"):
         dp_ensemble_env.nothing  # noqa: B018
-
-
-def test_importing_the_package_loads_nothing_heavy():
-    code = (
-        "import sys, dp_ensemble_env\n"
-        "print([m for m in ('torch', 'matplotlib', 'pandas', 'ray', 'rich') if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"

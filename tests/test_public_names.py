@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import inspect
 
 import numpy as np
 import pytest
@@ -30,129 +31,44 @@ TIMES = np.datetime64("2018-06-02T00:00", "s") + np.arange(31 * 96) * np.timedel
 POWER = 100 + np.arange(TIMES.size) % 7
 CORE = {"utility": MODEL.utility, "discomfort_penalty": 3.0}
 
-# A good call of each public function; the test spoils one argument at a time.
+# A good call of each public function; the test spoils one parameter at a time, also one that is not given here.
+SMALL = {"n_states": 5, "buildings": 3}
+DRAWN = {"k": 5.0, "samples": 3, "rng": 0}
 CALLS = {
     "solve": (dpe.solve, {"log_kernel": lsmdp.log_probabilities(MODEL.default), **CORE}),
     "evaluate_policy": (dpe.evaluate_policy, {"policy": POLICY, "default": MODEL.default, **CORE}),
     "occupancy": (lsmdp.occupancy, {"policy": POLICY, "initial": MODEL.initial}),
     "log_probabilities": (lsmdp.log_probabilities, {"default": MODEL.default}),
-    "EnsembleModel": (
-        dpe.EnsembleModel,
-        {
-            "default": MODEL.default,
-            "power_kw": MODEL.power_kw,
-            "utility": MODEL.utility,
-            "discomfort_penalty": 3.0,
-            "buildings": 10,
-            "initial": [1],
-            "times": None,
-            "event": None,
-            "counts": None,
-        },
-    ),
+    "EnsembleModel": (dpe.EnsembleModel, {"default": MODEL.default, "power_kw": MODEL.power_kw, **CORE}),
     "from_series": (
         dpe.EnsembleModel.from_series,
-        {
-            "power": POWER,
-            "event": dpe.DemandResponseEvent(),
-            "times": TIMES,
-            "step": None,
-            "profile": "aggregate",
-            "n_states": 3,
-            "buildings": 5,
-            "discomfort_penalty": 3.0,
-            "binning": "width",
-            "on_unvisited": "merge",
-            "season": None,
-            "exclude": (),
-            "holidays": (),
-            "rng": 0,
-        },
+        {"power": POWER, "event": dpe.DemandResponseEvent(), "times": TIMES, "profile": "aggregate", **SMALL},
     ),
     "standard_policy": (dpe.standard_policy, {"model": MODEL}),
     "taylor_policy": (dpe.taylor_policy, {"model": MODEL, "k": 5.0}),
     "digamma_policy": (dpe.digamma_policy, {"model": MODEL, "k": 5.0}),
-    "average_policy": (
-        dpe.average_policy,
-        {"model": MODEL, "k": 5.0, "method": "sampled", "samples": 3, "rng": 0},
-    ),
+    "average_policy": (dpe.average_policy, {"model": MODEL, "method": "sampled", **DRAWN}),
     "average_exact": (dpe.average_policy, {"model": MODEL, "k": 5.0, "method": "exact"}),
     "as_printed": (policies.average_policy_as_printed, {"model": MODEL, "k": 5.0}),
     "solve_policy": (policies.solve_policy, {"model": MODEL, "name": "taylor", "k": 5.0}),
-    "cost_of_privacy": (
-        dpe.cost_of_privacy,
-        {"model": MODEL, "k": 5.0, "method": "taylor", "formula": "paper", "samples": 3, "rng": 0},
-    ),
-    "release_cost": (cost.release_cost, {"model": MODEL, "k": 5.0, "formula": "exact", "samples": 3, "rng": 0}),
+    "cost_of_privacy": (dpe.cost_of_privacy, {"model": MODEL, "method": "taylor", "formula": "paper", **DRAWN}),
+    "release_cost": (cost.release_cost, {"model": MODEL, "formula": "exact", **DRAWN}),
     "leading_order": (cost.release_cost_leading_order, {"model": MODEL, "k": 5.0}),
     "cost_as_printed": (cost.average_cost_as_printed, {"model": MODEL, "k": 5.0}),
     "policy_cost": (cost.policy_cost, {"model": MODEL, "policy": POLICY}),
     "event_outcome": (event_outcome, {"model": MODEL, "policy": POLICY}),
-    "estimate_chain": (
-        dpe.estimate_chain,
-        {
-            "power": POWER,
-            "n_states": 3,
-            "times": TIMES,
-            "step": None,
-            "binning": "width",
-            "on_unvisited": "error",
-            "start": None,
-            "end": None,
-            "season": None,
-            "exclude": (),
-            "edges": None,
-            "by": ("hour",),
-            "holidays": (),
-        },
-    ),
+    "estimate_chain": (dpe.estimate_chain, {"power": POWER, "n_states": 3, "times": TIMES, "by": ("hour",)}),
     "ensemble": (dpe.ensemble, {"profile": POWER[:5], "buildings": 2, "noise": 0.1, "rng": 0}),
-    "customer_baseline": (
-        dpe.customer_baseline,
-        {
-            "times": TIMES,
-            "kw": POWER,
-            "event": dpe.DemandResponseEvent(),
-            "days": 10,
-            "best": 5,
-            "exclude": (),
-            "adjustment": "none",
-        },
-    ),
-    "Tariff": (dpe.Tariff, {"price": 0.1, "stamps": None}),
-    "DemandResponseEvent": (
-        dpe.DemandResponseEvent,
-        {
-            "date": "2018-07-02",
-            "start": "11:00",
-            "end": "15:00",
-            "notice_minutes": 30,
-            "step_minutes": 15,
-            "incentive": 1.0,
-            "tariff": 0.1,
-        },
-    ),
-    "campus_event": (dpe.campus_event, {"seed": 0, "n_states": 5, "buildings": 3, "discomfort_penalty": 3.0}),
-    "campus_chain": (dpe.campus_chain, {"seed": 0, "n_states": 5, "buildings": 3}),
+    "customer_baseline": (dpe.customer_baseline, {"times": TIMES, "kw": POWER, "event": dpe.DemandResponseEvent()}),
+    "Tariff": (dpe.Tariff, {"price": 0.1}),
+    "DemandResponseEvent": (dpe.DemandResponseEvent, {"date": "2018-07-02", "start": "11:00", "end": "15:00"}),
+    "campus_event": (dpe.campus_event, SMALL),
+    "campus_chain": (dpe.campus_chain, SMALL),
     "DirichletMechanism": (dpe.DirichletMechanism, {"k": 5.0, "floor": 0.01}),
-    "release": (
-        dpe.DirichletMechanism(5.0).release,
-        {"data": MODEL.default, "rng": 0, "support": None},
-    ),
+    "release": (dpe.DirichletMechanism(5.0).release, {"data": MODEL.default, "rng": 0}),
     "sample_log": (dpe.DirichletMechanism(5.0).sample_log, {"row": MODEL.default[0], "size": 2, "rng": 0}),
     "Release": (dpe.Release, {"log_matrix": lsmdp.log_probabilities(MODEL.default), "event": EVENT}),
-    "DirichletEvent": (
-        DirichletEvent,
-        {
-            "k": 5.0,
-            "floor": 0.0,
-            "successors": (3, 3, 3),
-            "h": (0.03,),
-            "entries": "two",
-            "h_source": "stated",
-            "seeding": "seed",
-        },
-    ),
+    "DirichletEvent": (DirichletEvent, {"k": 5.0, "floor": 0.0, "successors": (3, 3, 3), "h": (0.03,)}),
     "mechanism": (mechanism, {"spec": "dirichlet:k=5"}),
 }
 
@@ -178,17 +94,13 @@ RUBBISH = st.one_of(
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_good_calls_are_good(name):
-    function, arguments = CALLS[name]
-    function(**arguments)
-
-
-@pytest.mark.parametrize("name", CALLS)
 @settings(max_examples=60)
 @given(data=st.data())
 def test_rubbish_is_answered_or_refused(name, data):
     function, arguments = CALLS[name]
-    spoilt = data.draw(st.sampled_from(sorted(arguments)))
+    function(**arguments)
+    known = inspect.signature(function).parameters.values()
+    spoilt = data.draw(st.sampled_from(sorted(one.name for one in known if one.kind != one.VAR_KEYWORD)))
     value = data.draw(RUBBISH)
     try:
         function(**{**arguments, spoilt: value})

@@ -99,14 +99,6 @@ def test_a_policy_in_the_basis_is_encoded_and_another_is_refused():
         env.encode_policy(env.optimal_policy[3], 3)
 
 
-def test_zero_still_means_do_not_interfere():
-    for settings in STRANGERS.values():
-        env = EnsembleEnv(**settings)
-        env.reset(seed=1)
-        _, _, _, _, info = env.step(np.zeros(env.action_space.shape))
-        assert info["discomfort"] == 0.0
-
-
 # ------------------------------------------------------------------ the ledger
 def test_the_ledger_charges_the_mechanism_before_it_draws(tmp_path):
     default = np.array([[0.9, 0.1], [0.2, 0.8]])
@@ -200,18 +192,13 @@ def test_instances_differ_and_splits_are_disjoint():
         scenarios.make("two-level", penlty=3.0)
 
 
-def test_built_in_ids_carry_the_version_of_the_card():
-    for name in scenarios.BUILT_IN:
-        assert scenarios.environment_id(name).endswith(f"-v{scenarios.card(name).version}")
-    env = gymnasium.make(scenarios.environment_id("campus-event"), population="single")
-    assert env.unwrapped.model.fingerprint == scenarios.make("campus-event").fingerprint
-
-
 # ------------------------------------------------------------------ agents
 @pytest.mark.parametrize("name", STRANGERS)
 def test_agents_are_scored_between_uncontrolled_and_optimal(name):
     settings = STRANGERS[name]
     env = EnsembleEnv(**settings)
+    env.reset(seed=1)
+    assert env.step(np.zeros(env.action_space.shape))[-1]["discomfort"] == 0.0  # zero does not interfere
     assert evaluate(make_agent("uncontrolled", env), env).score == pytest.approx(0.0, abs=1e-9)
     best = evaluate(make_agent("best-price", env), env).score
     assert 0.0 <= best <= 100.0 + 1e-9
@@ -233,15 +220,6 @@ def test_a_comparison_takes_each_of_them(name, tmp_path):
     assert all(row.error is None and max(row.scores) <= 100.0 + 1e-4 for row in rows.values())
     assert rows["standard", None].scores == [pytest.approx(100.0, abs=1e-4)]
     assert rows["uncontrolled", None].scores == [0.0] and len(rows) == 1 + 3 * 2
-
-
-@pytest.mark.torch
-@pytest.mark.parametrize("name", STRANGERS)
-def test_a_short_training_with_each_of_them(name):
-    env = EnsembleEnv(**STRANGERS[name])
-    agent = make_agent("a2c", env, steps=1152, seed=0, hyperparams={"n_envs": 8})
-    assert agent.steps >= 1000 and np.isfinite(agent.curve[-1][1])
-    assert evaluate(agent, env).score == pytest.approx(agent.curve[-1][1], abs=1e-6)
 
 
 @pytest.fixture

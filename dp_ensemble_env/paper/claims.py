@@ -12,56 +12,31 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dp_ensemble_env.paper import measures as m
+from dp_ensemble_env.paper import verdicts as v
 from dp_ensemble_env.paper.measures import KS, NAMES, PAPER_EPSILON, PAPER_L1, RatioSearch, instance_l1
 from dp_ensemble_env.paper.study import Study
-from dp_ensemble_env.paper.verdicts import (
-    ABOUT_15,
-    NOT_REPRODUCIBLE,
-    RECOVERED,
-    SIMILAR_L1,
-    SLIGHTLY,
-    SLIGHTLY_DEARER,
-    Claim,
-    Finding,
-    Verdict,
-    differs,
-    distance,
-    falling,
-    judge_as_private,
-    judge_distinct,
-    judge_indistinct,
-    judge_l1,
-    judge_pair,
-    judge_private,
-    judge_setting,
-    judge_statement,
-    judge_successors,
-    judge_within,
-    percent,
-    rising,
-)
 
-Judged = tuple[str, Verdict]
+Judged = tuple[str, v.Verdict]
 Judge = TypeVar("Judge", bound=Callable[..., Judged])
 PAPER_EVENT = "2018-07-02, 11:00–15:00"
 #: The table, filled by the functions below.
-CLAIMS: list[Claim] = []
+CLAIMS: list[v.Claim] = []
 
 
 def claim(name: str, section: str, words: str, paper: str, **more: Any) -> Callable[[Judge], Judge]:
     """Add a line to the table, which the decorated function judges."""
 
     def add(judge: Judge) -> Judge:
-        CLAIMS.append(Claim(name, section, words, paper, judge, **more))
+        CLAIMS.append(v.Claim(name, section, words, paper, judge, **more))
         return judge
 
     return add
 
 
-def judge_claims(study: Study | None, search: RatioSearch) -> list[Finding]:
+def judge_claims(study: Study | None, search: RatioSearch) -> list[v.Finding]:
     """Judge every claim that a data set can speak to, in the order of the paper; None: those that need no data."""
     return [
-        Finding(one, *(one.judge(study, search) if one.theory else one.judge(study)))
+        v.Finding(one, *(one.judge(study, search) if one.theory else one.judge(study)))
         for one in CLAIMS
         if (one.theory if study is None else study.row is not None or not one.row)
     ]
@@ -75,19 +50,19 @@ fact, of_row = partial(claim, set_up=True), partial(claim, row=True)
 def _buildings(study: Study) -> Judged:
     number, within = study.data.model.buildings, study.deviation
     cases = {"the number": number == 100, "the noise": within <= 0.1 + 1e-9}
-    return f"{number}, ±{percent(within)}", judge_statement(cases)
+    return f"{number}, ±{v.percent(within)}", v.judge_statement(cases)
 
 
 @fact("states", "VI, Fig. 3", "the summer's aggregate power makes a chain of 20 states", "20")
 def _states(study: Study) -> Judged:
     n = study.data.model.n_states
-    return str(n), judge_setting(n, 20, "levels that this series never leaves were merged with their neighbours")
+    return str(n), v.judge_setting(n, 20, "levels that this series never leaves were merged with their neighbours")
 
 
 @fact("penalty", "VI", "γ, the price of discomfort", "$15 per building")
 def _penalty(study: Study) -> Judged:
     gamma = study.data.model.discomfort_penalty
-    return f"${gamma:g} per building", judge_setting(gamma, 15, "another price was chosen")
+    return f"${gamma:g} per building", v.judge_setting(gamma, 15, "another price was chosen")
 
 
 @fact("date", "VI-3", "day and hours of the event", PAPER_EVENT)
@@ -96,7 +71,7 @@ def _date(study: Study) -> Judged:
     window = model.times[:1] if model.event is None else model.times[model.event.in_event]
     begin = window[0] - np.timedelta64(round(3600 * model.step_hours), "s")
     when = f"{begin.astype('datetime64[D]')}, {str(begin)[11:16]}–{str(window[-1])[11:16]}"
-    return when, judge_setting(when, PAPER_EVENT, "the data have no such day, or another was chosen")
+    return when, v.judge_setting(when, PAPER_EVENT, "the data have no such day, or another was chosen")
 
 
 @fact("event", "VI, VI-3", "four hours of event, control from 30 minutes before", "4 h, 30 min")
@@ -105,14 +80,14 @@ def _length(study: Study) -> Judged:
     hours = int(model.event.in_event.sum()) * model.step_hours if model.event is not None else 0.0
     notice = (model.horizon - round(hours / model.step_hours)) * model.step_hours * 60
     cases = {"the length": hours == 4, "the notice": notice == 30}
-    return f"{hours:g} h, {notice:g} min", judge_statement(cases)
+    return f"{hours:g} h, {notice:g} min", v.judge_statement(cases)
 
 
 @fact("level", "VI-1", "row 18 stands for 32.1 MW", "row 18, 32.1 MW", row=True)
 def _level(study: Study) -> Judged:
     state = study.the_row.state
     megawatts = study.data.model.power_kw[state] * study.data.model.buildings / 1e3
-    verdict = judge_setting(megawatts, 32.1, "a fact of the paper's meter, not of this one", 0.05)
+    verdict = v.judge_setting(megawatts, 32.1, "a fact of the paper's meter, not of this one", 0.05)
     remark = ": the campus was scaled to this" if study.data.slug == "campus" else ""
     return f"row {state + 1}, {megawatts:.1f} MW", verdict.plus(remark)
 
@@ -120,7 +95,7 @@ def _level(study: Study) -> Judged:
 @fact("successors", "Figs. 5, 6", "the row's successors are the state and its two neighbours", "17, 18, 19", row=True)
 def _successors(study: Study) -> Judged:
     successors = study.the_row.successors.tolist()
-    verdict = judge_successors(study.the_row.state, successors, study.the_row.triple)
+    verdict = v.judge_successors(study.the_row.state, successors, study.the_row.triple)
     return ", ".join(str(a + 1) for a in successors), verdict
 
 
@@ -129,14 +104,14 @@ def _adjacent(study: Study) -> Judged:
     row = study.row
     if row is None:
         why = "no row of this matrix has three successors that can each give up h/2"
-        return "no row", Verdict(NOT_REPRODUCIBLE, why)
+        return "no row", v.Verdict(v.NOT_REPRODUCIBLE, why)
     moved = ", ".join(f"{row.row[a]:.3f} → {row.adjacent[a]:.3f}" for a in (row.down, row.up))
     cases = {
         "an adjacent row": bool(row.adjacent[row.down] > 0),
         "row 18": row.state == 17,
         "its two entries": row.down == row.state and row.up == row.state + 1,
     }
-    return f"entries {row.down + 1}, {row.up + 1}: {moved}", judge_statement(cases)
+    return f"entries {row.down + 1}, {row.up + 1}: {moved}", v.judge_statement(cases)
 
 
 @fact("simplex", "Fig. 4", "the mechanism's outputs stay on the unit simplex", "yes", row=True)
@@ -145,7 +120,7 @@ def _simplex(study: Study) -> Judged:
     sums = float(np.max([np.abs(cloud.sum(axis=1) - 1).max() for cloud in clouds]))
     low = float(np.min([cloud.min() for cloud in clouds]))
     ours = f"sums within {sums:.0e} of one, least entry {low:.0e}"
-    return ours, judge_statement({"every release drawn": sums < 1e-9 and low >= 0})
+    return ours, v.judge_statement({"every release drawn": sums < 1e-9 and low >= 0})
 
 
 # ------------------------------------------------------------------ privacy of the row, its policies
@@ -162,7 +137,7 @@ def _epsilon_pair(study: Study | None, search: RatioSearch) -> Judged:
     else:
         pair, prefix = study.epsilon_at(m.THEOREM2), ""
     ours = prefix + ", ".join(f"{pair[k]:.2f} (k = {k:g})" for k in sorted(pair))
-    return ours, judge_pair(pair, PAPER_EPSILON, search.ratio, 0.05)
+    return ours, v.judge_pair(pair, PAPER_EPSILON, search.ratio, 0.05)
 
 
 @of_row("less-private", "VI-1", "k = 200 is less private than k = 50", "ε larger")
@@ -170,7 +145,7 @@ def _less_private(study: Study) -> Judged:
     exact, bound = study.epsilon_at(m.PAIR), study.epsilon_at(m.THEOREM2)
     ours = f"exact ε {exact[50.0]:.2f}, {exact[200.0]:.2f}; Theorem 2 {bound[50.0]:.2f}, {bound[200.0]:.2f}"
     cases = {"exact ε": exact[200.0] > exact[50.0], "Theorem 2": bound[200.0] > bound[50.0]}
-    return ours, judge_statement(cases)
+    return ours, v.judge_statement(cases)
 
 
 @of_row(
@@ -180,35 +155,35 @@ def _less_private(study: Study) -> Judged:
     "impossible",
 )
 def _indistinct(study: Study) -> Judged:
-    return _accuracy(study.accuracy[50.0]), judge_indistinct(study.accuracy[50.0])
+    return _accuracy(study.accuracy[50.0]), v.judge_indistinct(study.accuracy[50.0])
 
 
 @of_row("distinct", "VI-1, Fig. 4", "at k = 200 they are relatively distinguishable", "relatively")
 def _distinct(study: Study) -> Judged:
-    return _accuracy(study.accuracy[200.0]), judge_distinct(study.accuracy[200.0], study.accuracy[50.0])
+    return _accuracy(study.accuracy[200.0]), v.judge_distinct(study.accuracy[200.0], study.accuracy[50.0])
 
 
 def _accuracy(value: float) -> str:
-    return f"the best test is right in {percent(value)} of the cases"
+    return f"the best test is right in {v.percent(value)} of the cases"
 
 
 @of_row("stronger", "VI-1", "lower k gives stronger privacy", "yes")
 def _stronger(study: Study) -> Judged:
     pair, ks = study.epsilon[m.PAIR], study.effort.ks
     ours = f"ε {pair[0]:.3f} … {pair[-1]:.2f} for k = {ks[0]:g} … {ks[-1]:g}"
-    return ours, judge_statement({name: rising(values) for name, values in study.epsilon.items()})
+    return ours, v.judge_statement({name: v.rising(values) for name, values in study.epsilon.items()})
 
 
 @of_row("similar", "VI-2, Figs. 5, 6", "adjacent rows give similar policies", "similar")
 def _similar(study: Study) -> Judged:
-    cases = {f"{method}, k = {k:g}": value <= SIMILAR_L1 for (method, k), value in study.l1.items()}
-    return f"L1 at most {distance(max(study.l1.values()))}", judge_statement(cases)
+    cases = {f"{method}, k = {k:g}": value <= v.SIMILAR_L1 for (method, k), value in study.l1.items()}
+    return f"L1 at most {v.distance(max(study.l1.values()))}", v.judge_statement(cases)
 
 
 def _l1(study: Study | None, _: RatioSearch, method: str, k: float) -> Judged:
     values = instance_l1() if study is None else study.l1
     value, falls = values[method, k], values[method, KS[1]] < values[method, KS[0]]
-    return distance(value), judge_l1(value, PAPER_L1[method, k], falls, fitted=study is None)
+    return v.distance(value), v.judge_l1(value, PAPER_L1[method, k], falls, fitted=study is None)
 
 
 for (_method, _k), _paper in PAPER_L1.items():
@@ -229,9 +204,9 @@ def _ad_hoc(study: Study) -> Judged:
     elif not np.isfinite(study.shed_limit):
         limit = "at k = 50 no shed of this kind takes as much as the policies"
     ours = (
-        f"least {min(kwh.values()) / 1e3:,.1f} MWh, ad-hoc {shed / 1e3:,.1f} MWh, {percent(study.shed_share)} of the "
+        f"least {min(kwh.values()) / 1e3:,.1f} MWh, ad-hoc {shed / 1e3:,.1f} MWh, {v.percent(study.shed_share)} of the "
     )
-    verdict = judge_statement({name: value > shed for name, value in kwh.items()})
+    verdict = v.judge_statement({name: value > shed for name, value in kwh.items()})
     return f"{ours}event's energy", verdict.plus(f"; the size of the shed is ours, not the paper's: {limit}")
 
 
@@ -239,8 +214,8 @@ def _ad_hoc(study: Study) -> Judged:
 def _slightly_less(study: Study) -> Judged:
     best = study.events["standard", 0.0].curtailed_kwh
     less = {f"{name}, k = {k:g}": o.curtailed_kwh / best - 1 for (name, k), o in study.events.items() if k}
-    ours = f"{percent(min(less.values()), sign=True)} to {percent(max(less.values()), sign=True)}"
-    return ours, judge_within(less, -SLIGHTLY, -1e-9, "they curtail less", sign=-1)
+    ours = f"{v.percent(min(less.values()), sign=True)} to {v.percent(max(less.values()), sign=True)}"
+    return ours, v.judge_within(less, -v.SLIGHTLY, -1e-9, "they curtail less", sign=-1)
 
 
 @claim("taylor-digamma", "VI-3", "Taylor and Digamma extract similar capacity", "similar")
@@ -248,8 +223,8 @@ def _taylor_digamma(study: Study) -> Judged:
     best = study.events["standard", 0.0].curtailed_kwh
     kwh = {key: outcome.curtailed_kwh for key, outcome in study.events.items()}
     apart = {f"k = {k:g}": abs(kwh["digamma", k] - kwh["taylor", k]) / best for k in KS}
-    ours = "apart by " + ", ".join(f"{percent(v)} ({n})" for n, v in apart.items())
-    return ours, judge_statement({name: value <= SLIGHTLY for name, value in apart.items()})
+    ours = "apart by " + ", ".join(f"{v.percent(x)} ({n})" for n, x in apart.items())
+    return ours, v.judge_statement({name: value <= v.SLIGHTLY for name, value in apart.items()})
 
 
 @claim("least-deviation", "VI-3", "Taylor and Digamma deviate least from the standard response", "least")
@@ -258,8 +233,8 @@ def _deviation(study: Study) -> Judged:
     for k in KS:
         gaps = {name: study.events[name, k].curtailed_kwh / best - 1 for name in NAMES}
         cases[f"k = {k:g}"] = abs(gaps["average-exact"]) >= max(abs(gaps["taylor"]), abs(gaps["digamma"]))
-        words.append(f"k = {k:g}: " + ", ".join(f"{NAMES[n]} {percent(v, 2, sign=True)}" for n, v in gaps.items()))
-    return "; ".join(words), judge_statement(cases)
+        words.append(f"k = {k:g}: " + ", ".join(f"{NAMES[n]} {v.percent(x, 2, sign=True)}" for n, x in gaps.items()))
+    return "; ".join(words), v.judge_statement(cases)
 
 
 def _fifteen(study: Study, number: int) -> Judged:
@@ -278,12 +253,12 @@ def _fifteen(study: Study, number: int) -> Judged:
             errors[f"k = {k:g}"] = study.released[k][2] / abs(others)
     place = "" if number == 2 else f"at {study.peak_clock}, the {study.peak_of}'s peak: "
     words = [
-        f"{percent(abs(v))} {'less' if v > 0 else 'more'}"
-        + (f" ± {percent(errors[name])}" if name in errors else "")
+        f"{v.percent(abs(x))} {'less' if x > 0 else 'more'}"
+        + (f" ± {v.percent(errors[name])}" if name in errors else "")
         + f" ({name})"
-        for name, v in values.items()
+        for name, x in values.items()
     ]
-    return place + ", ".join(words), judge_within(values, *ABOUT_15, "it extracts less", errors=errors)
+    return place + ", ".join(words), v.judge_within(values, *v.ABOUT_15, "it extracts less", errors=errors)
 
 
 for _number, _reading in enumerate(
@@ -299,7 +274,7 @@ def _digamma_dearer(study: Study, ending: str) -> Judged:
     taylor, digamma = study.cost[f"taylor{ending}"], study.cost[f"digamma{ending}"]
     over = {f"k = {k:g}": study.at(digamma, k) / study.at(taylor, k) - 1 for k in KS}
     ours = _dear(study, f"digamma{ending}", f"taylor{ending}")
-    return ours, judge_within(over, 1e-9, SLIGHTLY_DEARER, "it is more expensive")
+    return ours, v.judge_within(over, 1e-9, v.SLIGHTLY_DEARER, "it is more expensive")
 
 
 for _name, _ending, _reading in (("exact", "", "exact loss"), ("paper", m.FORMULA, "paper's formulas")):
@@ -313,14 +288,14 @@ _accurate = partial(claim, section="VI-3", words="Digamma provides more accurate
 def _kernel(study: Study) -> Judged:
     error = study.kernel_error
     ours = f"largest error {error['digamma']:.0e} against {error['taylor']:.1e} nats"
-    return ours, judge_statement({"this row at k = 50": error["digamma"] < error["taylor"]})
+    return ours, v.judge_statement({"this row at k = 50": error["digamma"] < error["taylor"]})
 
 
 @_accurate("accurate-policy", paper="more accurate", reading="deployed, nearer to the optimum")
 def _policy(study: Study) -> Judged:
     digamma, taylor = study.cost["digamma"], study.cost["taylor"]
     cases = {f"k = {k:g}": study.at(digamma, k) < study.at(taylor, k) for k in KS}
-    return f"exact loss {_dear(study, 'digamma', 'taylor')}", judge_statement(cases)
+    return f"exact loss {_dear(study, 'digamma', 'taylor')}", v.judge_statement(cases)
 
 
 def _average_dearer(study: Study, name: str, ending: str) -> Judged:
@@ -328,12 +303,12 @@ def _average_dearer(study: Study, name: str, ending: str) -> Judged:
     for k in KS:
         dearest = max(study.at(cost[f"taylor{ending}"], k), study.at(cost[f"digamma{ending}"], k))
         spread = 0.0 if errors is None else study.at(errors, k)
-        cases[f"k = {k:g}"] = differs(study.at(cost[name], k) - dearest, spread)
+        cases[f"k = {k:g}"] = v.differs(study.at(cost[name], k) - dearest, spread)
     remark = ""
     if name == m.PRINTED:
         below = min(study.at(cost[name], k) for k in KS) < 0
         remark = f"{'; below zero it is no cost' if below else ''} (E2, E3)"
-    return _dear(study, name, f"digamma{ending}") + " for Digamma", judge_statement(cases).plus(remark)
+    return _dear(study, name, f"digamma{ending}") + " for Digamma", v.judge_statement(cases).plus(remark)
 
 
 for _name, _cost, _ending, _reading in (
@@ -350,15 +325,15 @@ for _name, _cost, _ending, _reading in (
 
 @claim("less-capacity", "VI-3", "more privacy (smaller k) means less capacity", "less")
 def _less_capacity(study: Study) -> Judged:
-    ours = "; ".join(f"{NAMES[n]} {v[0] / 1e3:,.1f} … {v[-1] / 1e3:,.1f} MWh" for n, v in study.capacity.items())
-    return ours, judge_statement({NAMES[name]: rising(values) for name, values in study.capacity.items()})
+    ours = "; ".join(f"{NAMES[n]} {x[0] / 1e3:,.1f} … {x[-1] / 1e3:,.1f} MWh" for n, x in study.capacity.items())
+    return ours, v.judge_statement({NAMES[name]: v.rising(values) for name, values in study.capacity.items()})
 
 
 @claim("greater-cost", "VI-3, Fig. 8", "more privacy (smaller k) means a greater cost", "greater")
 def _greater_cost(study: Study) -> Judged:
     cost, errors = study.cost, study.cost_error
-    cases = {name: falling(values, errors.get(name)) for name, values in cost.items() if name != m.PRINTED}
-    return f"one release ${cost[m.ONE][0]:,.2f} … ${cost[m.ONE][-1]:,.2f}", judge_statement(cases)
+    cases = {name: v.falling(values, errors.get(name)) for name, values in cost.items() if name != m.PRINTED}
+    return f"one release ${cost[m.ONE][0]:,.2f} … ${cost[m.ONE][-1]:,.2f}", v.judge_statement(cases)
 
 
 def _dear(study: Study, first: str, second: str) -> str:
@@ -377,7 +352,7 @@ def _dollars(value: float) -> str:
 def _decrease(study: Study) -> Judged:
     pair, ks = study.epsilon[m.PAIR], study.effort.ks
     ours = f"ε goes from {pair[-1]:.2f} to {pair[0]:.3f} as k falls from {ks[-1]:g} to {ks[0]:g}"
-    return ours, judge_statement({name: rising(values[::-1]) for name, values in study.epsilon.items()}, "E12")
+    return ours, v.judge_statement({name: v.rising(values[::-1]) for name, values in study.epsilon.items()}, "E12")
 
 
 @claim(
@@ -389,7 +364,7 @@ def _decrease(study: Study) -> Judged:
 def _stochastic(study: Study) -> Judged:
     worst = max(study.recovery.values())
     ours = f"true matrix read back from the policy's last step alone, error {worst:.0e}"
-    return ours, judge_private(study.recovery)
+    return ours, v.judge_private(study.recovery)
 
 
 @of_row(
@@ -405,7 +380,7 @@ def _average_private(study: Study) -> Judged:
     ]
     known = "; attacked is the averaged policy of the row with z known, and the attack can show "
     ours = f"{', '.join(words)}{known}{study.ceiling:.1f} at most"
-    return ours, judge_as_private(single, attack, study.ceiling)
+    return ours, v.judge_as_private(single, attack, study.ceiling)
 
 
 @of_row(
@@ -415,8 +390,8 @@ def _average_private(study: Study) -> Judged:
     "differ",
 )
 def _by_method(study: Study) -> Judged:
-    most, open_book = study.epsilon_at(m.COMPOSED), max(study.recovery.values()) <= RECOVERED
+    most, open_book = study.epsilon_at(m.COMPOSED), max(study.recovery.values()) <= v.RECOVERED
     ours = f"Taylor, Digamma: {'no finite ε' if open_book else 'ε not shown to be infinite'}; average value at most "
-    verdict = judge_statement({f"k = {k:g}": bool(open_book and np.isfinite(value)) for k, value in most.items()})
+    verdict = v.judge_statement({f"k = {k:g}": bool(open_book and np.isfinite(value)) for k, value in most.items()})
     remark = ", each made as the paper does (E8, E9); made from one release, all have that one's ε"
     return ours + ", ".join(f"{most[k]:,.1f} (k = {k:g})" for k in KS), verdict.plus(remark)

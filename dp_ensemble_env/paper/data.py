@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -45,42 +46,21 @@ RULE = (
 
 @dataclass(frozen=True, eq=False)
 class DataSet:
-    """One power series with the control problem made from it.
+    """One power series with the control problem made from it."""
 
-    Attributes
-    ----------
-    slug, title, provenance : str
-        Name of the folder, name in tables, and where the data come from in a sentence or two.
-    model : EnsembleModel
-    times, aggregate_kw : ndarray
-        Power of the whole ensemble, stamps at the starts of the intervals.
-    building_kw : ndarray
-        The one building that the ensemble was made from.
-    season : pair of str, optional
-        Month-days of the readings that the chain was estimated from; None means all.
-    notes : tuple of str
-        What the reader and the model have to say.
-    """
-
-    slug: str
-    title: str
-    provenance: str
+    slug: str  # name of the folder
+    title: str  # name in tables
+    provenance: str  # where the data come from, in a sentence or two
     model: EnsembleModel
-    times: NDArray[np.datetime64]
-    aggregate_kw: FloatArray
-    building_kw: FloatArray
-    season: tuple[str, str] | None
-    notes: tuple[str, ...] = ()
+    times: NDArray[np.datetime64]  # starts of the intervals
+    aggregate_kw: FloatArray  # power of the whole ensemble
+    building_kw: FloatArray  # of the one building that it was made from
+    season: tuple[str, str] | None  # month-days of the readings that the chain was estimated from; None means all
+    notes: tuple[str, ...] = ()  # what the reader and the model have to say
 
 
 def load_data(problem: ProblemSettings | None = None) -> list[DataSet]:
-    """Load every data set that is asked for; the campus comes first.
-
-    Parameters
-    ----------
-    problem : ProblemSettings, optional
-        How to read a meter file, and the day of the event.
-    """
+    """Load the campus, and the meter if the settings name one."""
     problem = problem or ProblemSettings()
     series = None if problem.meter is None else problem.read()  # refused before the campus is made
     sets = [campus_data()]
@@ -114,21 +94,13 @@ def series_data(series: PowerSeries, slug: str, title: str, origin: str, date: s
     day = np.array([event.window[0]])
     season = SUMMER if select_days(day, season=SUMMER).all() else None
     aggregate = ensemble(series.kw, BUILDINGS, rng=0)
-    model = EnsembleModel.from_series(
-        aggregate,
-        event,
-        times=series.times,
-        step=series.step,
-        profile="aggregate",
-        buildings=BUILDINGS,
-        season=season,
-    )
+    readings: dict[str, Any] = {"times": series.times, "step": series.step, "season": season}
+    model = EnsembleModel.from_series(aggregate, event, profile="aggregate", buildings=BUILDINGS, **readings)
     provenance = f"{origin}; {len(series):,} intervals of {series.step.astype(int) / 60:g} minutes, "
     provenance += f"{series.missing:,} of them missing. It stands for one building, of which {BUILDINGS} noisy copies "
     provenance += f"are added up. Event on {date}, steps of {event.step_minutes} minutes."
-    return DataSet(
-        slug, title, provenance, model, series.times, aggregate, series.kw, season, (*series.notes, *model.notes)
-    )
+    notes = (*series.notes, *model.notes)
+    return DataSet(slug, title, provenance, model, series.times, aggregate, series.kw, season, notes)
 
 
 def _check_power(series: PowerSeries, title: str) -> None:
@@ -145,26 +117,14 @@ def _check_power(series: PowerSeries, title: str) -> None:
 # ------------------------------------------------------------------ the row of Figures 4 to 6
 @dataclass(frozen=True, eq=False)
 class PickedRow:
-    """A row with the two entries that move.
-
-    Attributes
-    ----------
-    state : int
-    row : ndarray of shape (n,)
-    triple : tuple of int
-        The three most likely successors, in order of power.
-    down, up : int
-        The entries that lose and gain h/2.
-    note : str
-        What differs from the paper, in a sentence; empty if nothing does.
-    """
+    """A row with the two entries that move."""
 
     state: int
     row: FloatArray
-    triple: tuple[int, ...]
-    down: int
+    triple: tuple[int, ...]  # the three most likely successors, in order of power
+    down: int  # the entry that loses h/2, and the one that gains it
     up: int
-    note: str = ""
+    note: str = ""  # what differs from the paper, in a sentence; empty if nothing does
 
     @property
     def successors(self) -> NDArray[np.int64]:
@@ -195,8 +155,7 @@ class PickedRow:
     def on_triple(self, values: ArrayLike) -> FloatArray:
         """Keep the three most likely successors of (…, n) and rescale them to sum to one.
 
-        A Dirichlet vector treated so is again a Dirichlet vector, with the same
-        parameters for the three entries.
+        A Dirichlet vector treated so is again one, with the same parameters for the three entries.
         """
         part = np.asarray(values, dtype=float)[..., list(self.triple)]
         total = part.sum(axis=-1, keepdims=True)

@@ -22,17 +22,9 @@ from dp_ensemble_env.agents import evaluate, make_agent
 from dp_ensemble_env.agents.plans import shed_prices
 from dp_ensemble_env.chain.markov import ensemble
 from dp_ensemble_env.control import cost as costing
+from dp_ensemble_env.control import policies
 from dp_ensemble_env.control.kernel import default_kernel
 from dp_ensemble_env.control.lsmdp import LogKernel, solve
-from dp_ensemble_env.control.policies import (
-    average_policy,
-    average_policy_as_printed,
-    expansion_values,
-    solve_policy,
-    solve_standard,
-    standard_policy,
-    tilted_policy,
-)
 from dp_ensemble_env.envs.actions import price_tilts
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.model import EnsembleModel
@@ -126,8 +118,8 @@ def instance_l1() -> dict[tuple[str, float], float]:
     row = np.array(INSTANCE_ROW) / sum(INSTANCE_ROW)
     utility = np.stack([np.zeros(3), INSTANCE_LOG_Z])
     pair = [EnsembleModel(np.tile(p, (3, 1)), np.arange(3.0), utility, 1.0) for p in (row, row + [0.0, -H / 2, H / 2])]
-    policies = {key: [solve_policy(either, *key)[0, 0] for either in pair] for key in PAPER_L1}
-    return {key: float(np.abs(first - second).sum()) for key, (first, second) in policies.items()}
+    solved = {key: [policies.solve_policy(either, *key)[0, 0] for either in pair] for key in PAPER_L1}
+    return {key: float(np.abs(first - second).sum()) for key, (first, second) in solved.items()}
 
 
 def search_ratio(omegas: Sequence[float] | None = None, rests: Sequence[float] | None = None) -> RatioSearch:
@@ -221,7 +213,7 @@ def adjacent_policies(
     """Solve the problem and its neighbour by each method; keep the row's policy at the time shown."""
     pair = (model, row.adjacent_model(model))
     return {
-        (name, k): tuple(solve_policy(either, name, k)[time, row.state] for either in pair)  # type: ignore[misc]
+        (name, k): tuple(policies.solve_policy(either, name, k)[time, row.state] for either in pair)  # type: ignore[misc]
         for name in ("standard", *NAMES)
         for k in KS
     }
@@ -247,17 +239,17 @@ def event_outcomes(model: EnsembleModel, seed: int) -> dict[tuple[str, float], O
     outcomes = {
         ("uncontrolled", 0.0): event_outcome(model, model.default_policy),
         ("ad-hoc", 0.0): evaluate(make_agent("ad-hoc", env), env),
-        ("standard", 0.0): event_outcome(model, standard_policy(model)),
+        ("standard", 0.0): event_outcome(model, policies.standard_policy(model)),
     }
     for k in KS:
-        outcomes |= {(name, k): event_outcome(model, solve_policy(model, name, k)) for name in NAMES}
-        outcomes["average-sampled", k] = event_outcome(model, average_policy(model, k, "sampled", DRAWS, seed))
+        outcomes |= {(name, k): event_outcome(model, policies.solve_policy(model, name, k)) for name in NAMES}
+        outcomes["average-sampled", k] = event_outcome(model, policies.average_policy(model, k, "sampled", DRAWS, seed))
     return outcomes
 
 
 def aware_outcomes(model: EnsembleModel, ks: Sequence[float]) -> dict[str, list[Outcome]]:
     """Play the event with the policies that expect the noise, for each k."""
-    return {name: [event_outcome(model, solve_policy(model, name, k)) for k in ks] for name in NAMES}
+    return {name: [event_outcome(model, policies.solve_policy(model, name, k)) for k in ks] for name in NAMES}
 
 
 def peak_time(model: EnsembleModel, uncontrolled_kw: FloatArray) -> int:
@@ -271,7 +263,7 @@ def peak_time(model: EnsembleModel, uncontrolled_kw: FloatArray) -> int:
 
 def shed_policy(model: EnsembleModel, shed: float) -> FloatArray:
     """Return the ad-hoc practice with a shed of any strength; one is the strength that is played."""
-    return tilted_policy(model, price_tilts(model, shed_prices(model, shed)))
+    return policies.tilted_policy(model, price_tilts(model, shed_prices(model, shed)))
 
 
 def largest_shed(model: EnsembleModel, kwh: float) -> float:
@@ -294,7 +286,9 @@ def released_outcomes(
     As in the paper, the plans know all but the matrix; what may be handed out besides is `EnsembleModel.public`.
     """
     rng, mechanism = np.random.default_rng([seed, int(k), 7]), DirichletMechanism(k)
-    plans = (standard_policy(model.with_default(mechanism.release(model.default, rng).matrix)) for _ in range(count))
+    plans = (
+        policies.standard_policy(model.with_default(mechanism.release(model.default, rng).matrix)) for _ in range(count)
+    )
     outcomes = [event_outcome(model, plan) for plan in plans]
     free = event_outcome(model, model.default_policy).power_kw[peak]
     peaks = np.array([free - outcome.power_kw[peak] for outcome in outcomes])
@@ -364,7 +358,7 @@ def misprint_line(model: EnsembleModel, time: int, state: int, k: float, draws: 
     All of them hold z at its true value, as the paper does, so that they mean
     the same: the expected policy, and the expected γ KL(policy ‖ optimum).
     """
-    gamma, solution = model.discomfort_penalty, solve_standard(model)
+    gamma, solution = model.discomfort_penalty, policies.solve_standard(model)
     support = np.flatnonzero(model.default[state])
     p, log_z = model.default[state, support], solution.log_desirability[time + 1, support]
     log_optimum = np.log(p) + log_z
@@ -375,19 +369,19 @@ def misprint_line(model: EnsembleModel, time: int, state: int, k: float, draws: 
     plans = np.exp(logs)
     losses = gamma * np.sum(plans * (logs - log_optimum), axis=1)  # logarithms are finite where plans underflow
     mean = plans.mean(axis=0)
-    policies = {
-        "printed": average_policy_as_printed(model, k)[time, state, support],
-        "corrected": default_kernel(model).dense(expansion_values(solution, k))[time, state, support],
-        "exact": average_policy(model, k, "exact")[time, state, support],
+    expected = {
+        "printed": policies.average_policy_as_printed(model, k)[time, state, support],
+        "corrected": default_kernel(model).dense(policies.expansion_values(solution, k))[time, state, support],
+        "exact": policies.average_policy(model, k, "exact")[time, state, support],
     }
     return {
         "k": k,
         "state": state,
-        **{f"{name} policy": policy.tolist() for name, policy in policies.items()},
-        **{f"{name} L1": float(np.abs(policy - mean).sum()) for name, policy in policies.items()},
+        **{f"{name} policy": policy.tolist() for name, policy in expected.items()},
+        **{f"{name} L1": float(np.abs(policy - mean).sum()) for name, policy in expected.items()},
         "Monte Carlo policy": mean.tolist(),
         "Monte Carlo policy error": (plans.std(axis=0, ddof=1) / math.sqrt(draws)).tolist(),
-        "printed sum": float(policies["printed"].sum()),
+        "printed sum": float(expected["printed"].sum()),
         "printed cost": float(costing.average_cost_as_printed(model, k)[time, state]),
         "corrected cost": gamma / (2 * (k + 1)) * float(np.sum(optimum / p * (1 - optimum))),
         "Monte Carlo cost": float(losses.mean()),

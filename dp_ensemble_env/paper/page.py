@@ -10,31 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from dp_ensemble_env.paper import verdicts as v
 from dp_ensemble_env.paper.claims import judge_claims
 from dp_ensemble_env.paper.data import BUILDINGS, METER, RULE, THEORY, DataSet
 from dp_ensemble_env.paper.figures import draw_all, event_chart
 from dp_ensemble_env.paper.measures import FULL, NAMES, QUICK, RatioSearch, search_ratio
 from dp_ensemble_env.paper.study import STAGES, Study, Table, run_study, study_tables
-from dp_ensemble_env.paper.verdicts import (
-    ABOUT_15,
-    CLAIM_HEADINGS,
-    DISTINCT,
-    INDISTINCT,
-    L1_TOLERANCE,
-    MARKS,
-    SIMILAR_L1,
-    SLIGHTLY,
-    SLIGHTLY_DEARER,
-    Finding,
-    claim_rows,
-    combine,
-    counts,
-    failing,
-    gather,
-    percent,
-    set_up,
-    tally,
-)
 from dp_ensemble_env.reporting.page import OWNER_ONLY, OWNER_WORDS, Cell, Page
 from dp_ensemble_env.reporting.provenance import versions
 from dp_ensemble_env.reporting.tables import write_csv
@@ -71,8 +52,8 @@ SYMBOLS = (
     ("score", "0: uncontrolled, 100: the optimum"),
 )
 RULES = (
-    f"✓ reproduced: a number within its tolerance ({L1_TOLERANCE:g} for the L1 distances), or a statement true in all "
-    "cases looked at (k = 50 and k = 200 unless said otherwise).",
+    f"✓ reproduced: a number within its tolerance ({v.L1_TOLERANCE:g} for the L1 distances), or a statement true in "
+    "all cases looked at (k = 50 and k = 200 unless said otherwise).",
     "≈ reproduced in shape: the sign, order or direction holds but not the number, or the statement holds in part. For "
     "an L1 distance: within a factor of ten of the published one, and falling from k = 50 to k = 200. A difference of "
     "sampled quantities below two standard errors counts neither for a statement nor against it.",
@@ -80,11 +61,11 @@ RULES = (
     "✗ contradicted: the opposite was found.",
     "A claim that can be read in several ways counts once: reproduced if all readings are, contradicted if all are, "
     "else in shape. Facts of the set-up are not counted; they are in a table of their own.",
-    f"'Slightly' and 'similar' capacity mean within {percent(SLIGHTLY, 0)} of the standard policy's, 'slightly more "
-    f"expensive' up to {percent(SLIGHTLY_DEARER, 0)}, 'about 15 %' between {percent(ABOUT_15[0], 0)} and "
-    f"{percent(ABOUT_15[1], 0)}, 'similar policies' an L1 distance of at most {SIMILAR_L1:g}, 'impossible to "
-    f"distinguish' a best test that is right in less than {percent(INDISTINCT, 0)} of the cases, 'distinguishable' in "
-    f"at least {percent(DISTINCT, 0)}.",
+    f"'Slightly' and 'similar' capacity mean within {v.percent(v.SLIGHTLY, 0)} of the standard policy's, 'slightly "
+    f"more expensive' up to {v.percent(v.SLIGHTLY_DEARER, 0)}, 'about 15 %' between {v.percent(v.ABOUT_15[0], 0)} and "
+    f"{v.percent(v.ABOUT_15[1], 0)}, 'similar policies' an L1 distance of at most {v.SIMILAR_L1:g}, 'impossible to "
+    f"distinguish' a best test that is right in less than {v.percent(v.INDISTINCT, 0)} of the cases, "
+    f"'distinguishable' in at least {v.percent(v.DISTINCT, 0)}.",
 )
 MISPRINTS = (
     ("E2", "Proposition 3 divides by sums of squares where squares of sums belong; its rows do not sum to one."),
@@ -101,7 +82,7 @@ class Reproduction:
     """What was computed and judged, and how."""
 
     studies: list[Study]
-    findings: dict[str, list[Finding]]
+    findings: dict[str, list[v.Finding]]
     search: RatioSearch
     command: str
     seed: int
@@ -130,7 +111,7 @@ def reproduce(
     seed: int = 0,
     command: str = "dp_ensemble_env.paper",
     monitor: Monitor | None = None,
-) -> tuple[Path, dict[str, list[Finding]]]:
+) -> tuple[Path, dict[str, list[v.Finding]]]:
     """Compute, judge and write; return the page and the findings of each data set."""
     check_count(seed, "seed", 0)
     monitor, started, done = monitor or Monitor(), time.perf_counter(), count()
@@ -152,7 +133,7 @@ def reproduce(
         for table in tables[study.data.title]:
             table.write(folder / study.data.slug)
     suffix = OWNER_ONLY if any(data.slug == METER for data in sets) else ""
-    write_csv(folder / f"claims{suffix}.csv", CLAIM_HEADINGS, claim_rows(findings))
+    write_csv(folder / f"claims{suffix}.csv", v.CLAIM_HEADINGS, v.claim_rows(findings))
     write_json(folder / f"reproduction{suffix}.json", record(made, tables))
     return write_page(made, tables, folder, suffix), findings
 
@@ -165,8 +146,8 @@ def record(made: Reproduction, tables: dict[str, list[Table]]) -> dict[str, Any]
         "quick": made.quick,
         "versions": versions(),
         "theorem2_search": made.search._asdict(),
-        "tally": counts(made.findings),
-        "claims": [dict(zip(CLAIM_HEADINGS, row, strict=True)) for row in claim_rows(made.findings)],
+        "tally": v.counts(made.findings),
+        "claims": [dict(zip(v.CLAIM_HEADINGS, row, strict=True)) for row in v.claim_rows(made.findings)],
         "data": {
             study.data.title: {
                 "provenance": study.data.provenance,
@@ -212,11 +193,11 @@ def write_page(made: Reproduction, tables: dict[str, list[Table]], folder: Path,
         f"successors, and Theorem 2 searched over {made.search.settings} settings. The row was fitted to the six "
         "distances, so that it shows no more than that they are consistent with the formulas. Click a heading to sort."
     )
-    claims = gather(findings).items()
-    _claims_table(page, {words: one for words, one in claims if not set_up(one)}, list(findings))
+    claims = v.gather(findings).items()
+    _claims_table(page, {words: one for words, one in claims if not v.set_up(one)}, list(findings))
     page.heading("Set-up", 3)
     page.text("Facts of the paper's data and event, and what takes their place here.")
-    facts = {words: one for words, one in claims if set_up(one)}
+    facts = {words: one for words, one in claims if v.set_up(one)}
     _claims_table(page, facts, [data for data in findings if data != THEORY])
     for study, drawn in zip(studies, figures, strict=True):
         _section(page, study, {table.name: table for table in tables[study.data.title]}, drawn)
@@ -225,10 +206,10 @@ def write_page(made: Reproduction, tables: dict[str, list[Table]], folder: Path,
     return page.write(folder / f"reproduction{suffix}.html")
 
 
-def takeaways(studies: list[Study], findings: dict[str, list[Finding]]) -> list[str]:
+def takeaways(studies: list[Study], findings: dict[str, list[v.Finding]]) -> list[str]:
     """Say what holds and what does not, computed from the verdicts."""
-    sentences = [f"Of {tally(findings)}."]
-    if failures := failing(findings):
+    sentences = [f"Of {v.tally(findings)}."]
+    if failures := v.failing(findings):
         sentences.append(f"{len(failures)} claims fail on every data set that speaks to them; they are listed below.")
     for study in studies:
         best, event = study.events["standard", 0.0].curtailed_kwh, study.events
@@ -241,20 +222,20 @@ def takeaways(studies: list[Study], findings: dict[str, list[Finding]]) -> list[
     return sentences
 
 
-def _failures(page: Page, findings: dict[str, list[Finding]]) -> None:
+def _failures(page: Page, findings: dict[str, list[v.Finding]]) -> None:
     """List the claims that fail on every data set that speaks to them."""
     lines = []
-    for words, by_data in failing(findings).items():
+    for words, by_data in v.failing(findings).items():
         data = next(name for name in by_data if name != THEORY or len(by_data) == 1)
         readings = by_data[data]
         ours = "; ".join(f"{claim.reading}: {ours}" if claim.reading else ours for claim, ours, _ in readings)
-        lines.append(f"{words}: {combine(readings).word}. Paper: {readings[0].claim.paper}; here: {ours}.")
+        lines.append(f"{words}: {v.combine(readings).word}. Paper: {readings[0].claim.paper}; here: {ours}.")
     if lines:
         page.heading("What fails on every data set", short="What fails")
         page.items(lines)
 
 
-def _claims_table(page: Page, claims: dict[str, dict[str, list[Finding]]], columns: list[str]) -> None:
+def _claims_table(page: Page, claims: dict[str, dict[str, list[v.Finding]]], columns: list[str]) -> None:
     rows = []
     for words, by_data in claims.items():
         claim = next(iter(by_data.values()))[0].claim
@@ -263,12 +244,12 @@ def _claims_table(page: Page, claims: dict[str, dict[str, list[Finding]]], colum
     page.table(("claim (section of the paper)", *columns, "paper"), rows, stack=True)
 
 
-def _verdict_cell(readings: list[Finding]) -> Cell:
-    word, reason = combine(readings)
-    head = f"{MARKS[word]} {word}"
+def _verdict_cell(readings: list[v.Finding]) -> Cell:
+    word, reason = v.combine(readings)
+    head = f"{v.MARKS[word]} {word}"
     if len(readings) == 1:
         return Cell(head, f"{readings[0].ours}; {reason}.")
-    items = (f"{MARKS[v.word]} {claim.reading}: {ours}; {v.reason}." for claim, ours, v in readings)
+    items = (f"{v.MARKS[one.word]} {claim.reading}: {ours}; {one.reason}." for claim, ours, one in readings)
     return Cell(head, f"{reason}.", tuple(items))
 
 

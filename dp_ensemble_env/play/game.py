@@ -13,6 +13,7 @@ from dp_ensemble_env.agents import make_agent
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.reporting.score import score
+from dp_ensemble_env.tools.validation import check_in_range
 
 #: Whose day it is: the player's, the optimal policy's, and that of loads that are left alone.
 PLAYERS = ("you", "optimum", "uncontrolled")
@@ -38,19 +39,8 @@ class Day:
 
 
 class Game:
-    """One episode of a scenario, played by hand with prices.
+    """One episode of a scenario, played by hand with prices; the seed fixes the day, alike for all players.
 
-    Parameters
-    ----------
-    scenario : str, default "call"
-    instance : int, default 0
-    seed : int, default 0
-        Of the day: its start, and its contexts, which are the same for all players.
-    render_mode : str, optional
-        Of the environment, for a surface that shows its pictures.
-
-    Notes
-    -----
     **Points** place what was earned by now between doing nothing (0) and what the optimal policy earns in the whole day
     (100), so that at the end they are the score. The optimum's own points may fall at first: it pays before it
     earns. Where contexts move by chance, the optimal policy does best on average, and a lucky player may beat it.
@@ -69,8 +59,8 @@ class Game:
     ) -> None:
         self.scenario, self.seed = scenario, seed
         self.model: EnsembleModel = scenarios.make(scenario, instance=instance)
-        self.days = {"you": Day(), "optimum": _whole_day(self.model, seed, True)}
-        self.days["uncontrolled"] = _whole_day(self.model, seed, False)
+        optimum, idle = (_whole_day(self.model, seed, optimal) for optimal in (True, False))
+        self.days = dict(zip(PLAYERS, (Day(), optimum, idle), strict=True))
         self.prices: list[float] = []
         self.env = EnsembleEnv(self.model, action="price", reward="dollars", render_mode=render_mode)
         self.days["you"].begin(self.env.reset(seed=seed)[1])
@@ -85,16 +75,13 @@ class Game:
         """Whether the day is over."""
         return self.time == self.model.horizon
 
-    def step(self, price: float) -> dict[str, Any]:
+    def step(self, price: Any) -> dict[str, Any]:
         """Set the price of the next step, in [-1, 1]; zero does not interfere, above zero lowers the power."""
         if self.done:
             raise ValueError("the day is over; begin a new one.")
-        if isinstance(price, bool) or not isinstance(price, (int, float)) or not math.isfinite(price):
-            raise ValueError(f"price must be a number between -1 and 1, got {price!r}.")
-        if not -1.0 <= price <= 1.0:
-            raise ValueError(f"price must lie between -1 and 1, got {price:g}.")
+        price = check_in_range(price, "price", -1.0, 1.0)
         _, reward, _, _, info = self.env.step(np.array([price], dtype=np.float32))
-        self.prices.append(float(price))
+        self.prices.append(price)
         self.days["you"].note(float(reward), info)
         return self.state()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import secrets
 import threading
@@ -21,17 +22,7 @@ _LOOKS = {"you": ("blue", ""), "optimum": ("green", "6 4"), "uncontrolled": ("re
 
 
 class PlayServer(ThreadingHTTPServer):
-    """Serves one game; `address` is what the browser opens.
-
-    Parameters
-    ----------
-    scenario : str
-    instance, seed : int
-    seconds : float
-        For each step; 0 for as long as one likes.
-    port : int
-        0 takes a free one.
-    """
+    """Serves one game; `address` is what the browser opens, and `seconds` the time for each step (0: no limit)."""
 
     daemon_threads = True
 
@@ -126,15 +117,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _price(self) -> Any:
         length = self.headers.get("Content-Length", "")
-        if not length.isdigit() or int(length) > _LONGEST:
-            raise ValueError('a price is missing; send {"price": 0.5}.')
-        try:
-            content = json.loads(self.rfile.read(int(length)))
-        except ValueError:
-            raise ValueError('the price cannot be read; send {"price": 0.5}.') from None
-        if not isinstance(content, dict) or "price" not in content:
-            raise ValueError('a price is missing; send {"price": 0.5}.')
-        return content["price"]
+        if length.isdigit() and int(length) <= _LONGEST:
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                return json.loads(self.rfile.read(int(length)))["price"]
+        raise ValueError('a price is missing; send {"price": 0.5}.')
 
     def _refuse(self, status: HTTPStatus, words: str) -> None:
         self._send(status, json.dumps({"error": words}))

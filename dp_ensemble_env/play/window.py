@@ -25,18 +25,10 @@ def has_display() -> bool:
 
 
 def play(make_game: Callable[[int], Game], *, seed: int = 0, seconds: float = 0.0, frames: int | None = None) -> Game:
-    """Show the game until the window is closed; return it.
+    """Show the game until the window is closed, or for so many frames; return it.
 
-    Parameters
-    ----------
-    make_game : callable
-        Makes the game of a seed, with frames.
-    seed : int
-        Of the first day; each new day has the next one.
-    seconds : float
-        For each step; 0 for as long as one likes.
-    frames : int, optional
-        End after so many frames, for tests.
+    `make_game` makes the game of a seed, with frames; each new day has the next seed. `seconds` is the time for each
+    step, 0 for as long as one likes.
     """
     import pygame
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from helpers import write_meter
 
 from dp_ensemble_env.cli import main
 from dp_ensemble_env.experiments.studies import attacks
@@ -38,9 +39,6 @@ def test_guarantee_prints_a_sentence_and_a_table(run):
     assert cells[1] == pytest.approx(theorem2_epsilon(50, 0.03, 0.1, 0.1, 2, 1e-6), rel=1e-3)
     assert cells[2:4] == [2.533, 12.16]
     assert cells[4] == pytest.approx(composed_epsilon(1e-6, [RowGroup(50, 0.1, 0.03, 20)], "any"), rel=1e-3)
-
-
-def test_guarantee_without_a_floor_says_so(run):
     status, out, _ = run("guarantee", "--floor", 0)
     assert status == 0 and "No guarantee (epsilon = infinity" in " ".join(out.split())
 
@@ -78,17 +76,8 @@ def test_release_draws_from_the_system_and_books_first(run, tmp_path, campus):
 
 
 def test_a_seeded_release_is_declared_not_private(run, tmp_path):
-    words = [
-        "--privacy",
-        "dirichlet:k=50,floor=0.05",
-        "--seed",
-        3,
-        "--output",
-        tmp_path / "x.json",
-        "--ledger",
-        tmp_path / "l.jsonl",
-    ]
-    status, out, _ = run("release", *words)
+    words = ["--privacy", "dirichlet:k=50,floor=0.05", "--seed", 3]
+    status, out, _ = run("release", *words, "--output", tmp_path / "x.json", "--ledger", tmp_path / "l.jsonl")
     out = " ".join(out.split())
     assert status == 0 and "A seeded release is NOT private" in out
     assert out.count("knows the seed") >= 3  # the release, the warning and the privacy line
@@ -108,12 +97,7 @@ def test_release_needs_a_ledger_and_a_guarantee_or_the_word_that_there_is_none(r
 
 
 def test_release_of_a_meter_file(run, tmp_path):
-    rng = np.random.default_rng(0)
-    stamps = np.datetime64("2018-06-01T00:00") + np.arange(96 * 60) * np.timedelta64(15, "m")
-    kw = 200 + 80 * np.sin(np.arange(len(stamps)) * 2 * np.pi / 96) + 15 * rng.standard_normal(len(stamps))
-    meter = tmp_path / "meter.csv"
-    lines = ["interval start,power (kW)"] + [f"{t},{v:.3f}".replace("T", " ") for t, v in zip(stamps, kw, strict=True)]
-    meter.write_text("\n".join(lines) + "\n")
+    meter = write_meter(tmp_path / "meter.csv", days=40)
     words = ["--unit", "kW", "--stamp", "start", "--levels", 8, "--output", tmp_path / "m.json"]
     words += ["--ledger", tmp_path / "l.jsonl", "--privacy", "dirichlet:k=50,floor=0.05"]
     status, out, err = run("release", "--meter", meter, *words)
@@ -144,31 +128,22 @@ def test_release_of_a_fleet_protects_a_participant(run, tmp_path):
     assert "--edges bounds the levels of a fleet" in run("release", *others, "--edges", 1, 2)[2]
 
 
-def test_audit_gives_the_verdicts(run):
+def test_audit_gives_the_verdicts_and_reports_a_false_claim(run, monkeypatch):
     status, out, err = run("audit", "--draws", 60_000, "--samples", 8)
-    assert status == 0, out + err
-    for words in ("below the claim", "caught", "unbounded", "tracks the sum"):
-        assert words in out
-    assert "NOT" not in out
-
-
-def test_audit_reports_a_false_claim(run, monkeypatch):
-    """A mechanism that draws with more than it claims makes the audit fail."""
+    assert status == 0 and "NOT" not in out, out + err
+    assert all(words in out for words in ("below the claim", "caught", "unbounded", "tracks the sum"))
     real = attacks.DirichletMechanism
     monkeypatch.setattr(attacks, "DirichletMechanism", lambda k, floor=0.0: real(4 * k, floor))
     status, out, _ = run("audit", "--draws", 60_000, "--samples", 4)
     assert status == 1 and "NOT below the claim" in out
 
 
-def test_audit_of_participants_gives_the_verdicts(run):
+def test_audit_of_participants_gives_the_verdicts_and_reports_a_false_claim(run, monkeypatch):
     status, out, err = run("audit", "--participants", 60, "--privacy", "laplace:epsilon=2", "--draws", 200)
     assert status == 0, out + err
     assert "epsilon at delta=0 of laplace:epsilon=2, for one participant among 60" in out
     rows = [line for line in out.splitlines() if "held" in line or "caught" in line]
     assert len(rows) == 7 and all("unbounded" in line for line in rows[4:])
-
-
-def test_audit_of_participants_reports_a_false_claim(run, monkeypatch):
     real = fleet_sums.add_noise
     monkeypatch.setattr(fleet_sums, "add_noise", lambda sums, kind, scale, *rest: real(sums, kind, scale / 50, *rest))
     status, out, _ = run("audit", "--participants", 60, "--privacy", "laplace:epsilon=1", "--draws", 400)

@@ -27,14 +27,6 @@ def test_page_parts_are_escaped(tmp_path):
     assert '<th class="left"><button>words' in content and "<th><button>&lt;number" in content
 
 
-def test_wide_tables_point_to_the_right_and_no_character_is_a_mistake(tmp_path):
-    page = Page("p")
-    page.table(("a",), [("1",)])
-    text = page.write(tmp_path / "p.html").read_text(encoding="utf-8")
-    assert 'content: "this table scrolls sideways →"' in text and '<meta charset="utf-8">' in text
-    assert {c for c in text if unicodedata.category(c) == "Cc"} == {"\n"}
-
-
 @pytest.fixture
 def chart():
     return Chart("</script><b>", "x", "y", [Series("a", [1, 2], [3, 4])])
@@ -67,8 +59,9 @@ def test_charts_carry_their_data_and_their_picture(tmp_path, chart):
     assert specs == [chart.spec()] * 2
 
 
-def test_nothing_can_be_loaded(tmp_path):
+def test_nothing_can_be_loaded_and_no_character_is_a_mistake(tmp_path):
     text = Page("p").write(tmp_path / "p.html").read_text(encoding="utf-8")
+    assert '<meta charset="utf-8">' in text and {c for c in text if unicodedata.category(c) == "Cc"} == {"\n"}
     assert "default-src 'none'" in text
     addresses = set(re.findall(r"https?://[^\s\"']+", text))
     assert addresses == {"http://www.w3.org/2000/svg"}  # the name of a language, which is not an address to load
@@ -105,11 +98,6 @@ def test_colours_have_the_contrast_of_wcag_aa(scheme):
         assert all(contrast(found[name], found[ground]) >= 3 for name in COLORS), ground
     assert contrast(found["focus"], found["paper"]) >= 3
     assert contrast("#000000", "#ffffff") == pytest.approx(21)
-
-
-def test_the_script_is_small():
-    script = (resources.files("dp_ensemble_env.reporting") / "page.js").read_text(encoding="utf-8")
-    assert len(script.splitlines()) <= 310 and "fetch(" not in script and "import" not in script
 
 
 # ------------------------------------------------------------------ words of the glossary

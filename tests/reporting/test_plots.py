@@ -8,23 +8,22 @@ import numpy as np
 from matplotlib import pyplot as plt
 
 from dp_ensemble_env.reporting import plots
-from dp_ensemble_env.reporting.plots import plot_regrets
 
 
 def test_importing_changes_nothing_of_matplotlib():
     code = (
         "import matplotlib; matplotlib.use('svg'); before = dict(matplotlib.rcParams)\n"
-        "import dp_ensemble_env.reporting.plots, dp_ensemble_env.paper.figures, sys\n"
+        "import dp_ensemble_env.paper.figures, sys\n"
         "assert dict(matplotlib.rcParams) == before and 'matplotlib.pyplot' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_drawing_leaves_no_trace_and_does_not_depend_on_the_session(tmp_path):
-    plain = plot_regrets([], tmp_path / "plain.png").read_bytes()
+    plain = plots.plot_regrets([], tmp_path / "plain.png").read_bytes()
     with matplotlib.style.context("dark_background"):
         before, backend = dict(matplotlib.rcParams), matplotlib.get_backend()
-        dark = plot_regrets([], tmp_path / "dark.png").read_bytes()
+        dark = plots.plot_regrets([], tmp_path / "dark.png").read_bytes()
         assert dict(matplotlib.rcParams) == before and matplotlib.get_backend() == backend
     assert dark == plain and not plt.get_fignums()
 

@@ -79,29 +79,25 @@ def event_power(model, policy):
 
 
 def test_words_and_json():
-    outcome = Outcome(
-        score=-0.001,
-        score_error=0.126,
-        mean_return=-1234.567,
-        standard_error=1.5,
-        gap=math.nan,
-        discomfort=0.0,
-        energy_cost=math.nan,
-        curtailment_kw=1e4,
-        curtailed_peak_kw=1.0,
-        curtailed_kwh=38516.2,
-        episodes=2000,
-        exact=False,
-        privacy="that of <one> release",
-        power_kw=np.array([1.0, 2.0]),
-    )
+    money = {
+        "mean_return": -1234.567,
+        "standard_error": 1.5,
+        "gap": math.nan,
+        "discomfort": 0.0,
+        "energy_cost": math.nan,
+    }
+    energy = {
+        "curtailment_kw": 1e4,
+        "curtailed_peak_kw": 1.0,
+        "curtailed_kwh": 38516.2,
+        "power_kw": np.array([1.0, 2.0]),
+    }
+    how = {"episodes": 2000, "exact": False, "privacy": "that of <one> release"}
+    outcome = Outcome(score=-0.001, score_error=0.126, **money, **energy, **how)
     assert repr(outcome) == (
         "Outcome(score=0.00 ± 0.13, mean_return=-1,234.57, gap=–, curtailed_kwh=38,516, 2,000 episodes)"
     )
-    assert outcome.lines()[:2] == [
-        ("score", "0.00", "± 0.13, 2,000 episodes"),
-        ("earned", "-1,234.57", "$/load"),
-    ]
+    assert outcome.lines()[:2] == [("score", "0.00", "± 0.13, 2,000 episodes"), ("earned", "-1,234.57", "$/load")]
     labels = [label for label, *_ in outcome.lines()]  # what is not there has no line
     assert "return" in labels and not any("gap" in label or "bill" in label for label in labels)
     assert "that of &lt;one&gt; release" in outcome._repr_html_() and "38,516 kWh" in outcome._repr_html_()

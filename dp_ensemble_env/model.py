@@ -466,14 +466,14 @@ def _as_ties(ties: Any, default: FloatArray) -> NDArray[np.int64]:
 
 
 def _as_notes(notes: Any) -> tuple[str, ...]:
-    if isinstance(notes, str) or not all(isinstance(note, str) for note in notes):
+    if isinstance(notes, str) or not np.iterable(notes) or not all(isinstance(note, str) for note in notes):
         raise ValueError(f"notes must be a list of sentences, got {notes!r}; put a single one in a list, too.")
     return tuple(notes)
 
 
 def _as_declaration(names: Any) -> tuple[str, ...]:
     """Return the fields that are declared public, each once."""
-    if isinstance(names, str):
+    if isinstance(names, str) or not np.iterable(names):
         raise ValueError(f"public_fields must be a list of names, got {names!r}; put a single one in a list, too.")
     chosen = {check_choice(name, "public field", DECLARABLE) for name in names}
     return tuple(name for name in DECLARABLE if name in chosen)

@@ -94,7 +94,7 @@ def check_utility(utility: Any, context: Context | None, states: int) -> FloatAr
 
 def check_axes(axes: Any, states: int) -> tuple[Axis, ...]:
     """Refuse axes whose values do not number the states."""
-    found = tuple(axes)
+    found = tuple(axes) if np.iterable(axes) else (axes,)
     for axis in found:
         if not isinstance(axis, Axis):
             raise ValueError(f"axes must be a list of Axis(name, values), got {axis!r} in it.")

@@ -11,6 +11,7 @@ from tyro.conf import Positional
 
 from dp_ensemble_env.agents import agent_names, evaluate, evaluate_split, make_agent
 from dp_ensemble_env.agents.evaluation import scheduled_policy
+from dp_ensemble_env.agents.loading import load_agent
 from dp_ensemble_env.cli.options import InEnvironment, differences, parts, say
 from dp_ensemble_env.control.policies import POLICIES
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
@@ -108,7 +109,9 @@ class Evaluate(InEnvironment):
             shared = None if policy is None else tenths(env.model, policy)
             content = {"agent": self.agent, "environment": title(env), **result.to_dict()}
             content["tenths"] = None if shared is None else {k: v.tolist() for k, v in shared._asdict().items()}
-            self.write({**content, "deployed": None if deployed is None else deployed.to_dict()})
+            content["deployed"] = None if deployed is None else deployed.to_dict()
+            if self.json:
+                write_json(self.json, content)
             if self.animate:
                 from dp_ensemble_env.reporting.animation import animate
 
@@ -139,7 +142,7 @@ class Evaluate(InEnvironment):
         by_name = self.agent in agent_names()
         with Progress(f"evaluating {self.agent}") as monitor:
             outcome = evaluate_split(
-                self.make_agent if by_name else self.load_agent(),
+                self.make_agent if by_name else load_agent(self.agent),
                 settings.scenario,
                 str(self.split),
                 population=self.population,
@@ -150,7 +153,8 @@ class Evaluate(InEnvironment):
                 monitor=monitor,
             )
             made = {"agent": self.agent, "population": self.population, "action": self.action}
-            self.write({**made, **outcome.to_dict()})
+            if self.json:
+                write_json(self.json, {**made, **outcome.to_dict()})
         how = "computed for each instance" if by_name else "as it was trained"
         where = f"{settings.scenario}: {self.agent}, {self.population}, {self.action} mode"
         table(f"{where} ({how})", ("", "", ""), outcome.lines())
@@ -189,7 +193,7 @@ class Evaluate(InEnvironment):
     def make_agent(self, env: EnsembleEnv) -> Any:
         """Make the agent by name, or load it from a run folder or model file."""
         if self.agent not in agent_names():
-            return self.load_agent()
+            return load_agent(self.agent)
         settings: dict[str, Any] = {}
         if self.agent in POLICIES and self.agent != "standard":
             if self.expect is None and (env.release is None or env.release.event.type != "dirichlet"):
@@ -199,12 +203,6 @@ class Evaluate(InEnvironment):
             settings |= {"steps": self.steps, "seed": self.seed}
         return make_agent(self.agent, env, **settings)
 
-    def load_agent(self) -> Any:
-        """Load the agent of a run folder or model file."""
-        from dp_ensemble_env.agents.loading import load_agent
-
-        return load_agent(self.agent)
-
     def check_animation(self, file: Path) -> None:
         """Learn of what is missing before the work."""
         from dp_ensemble_env.reporting.animation import check_suffix
@@ -212,13 +210,8 @@ class Evaluate(InEnvironment):
         check_suffix(file)
         if self.split is not None:
             raise ValueError("--animate shows one instance; leave --split out.")
-        for module in ("pygame", "PIL"):
-            importlib.import_module(module)
-
-    def write(self, content: dict[str, Any]) -> None:
-        """Write the result, if a file was named."""
-        if self.json is not None:
-            write_json(self.json, content)
+        importlib.import_module("pygame")
+        importlib.import_module("PIL")
 
 
 def home(agent: str) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -228,11 +227,11 @@ class Release:
                 "--edges is missing: the bounds of the power levels must be public, so state them in kW, as in "
                 "--edges 0 5 10 20."
             )
-        how = {name: value for name, value in vars(self.meter).items() if name not in ("meter", "column", "holidays")}
+        other = ("meter", "column", "holidays")
+        given = {name: value for name, value in vars(self.meter).items() if value is not None and name not in other}
+        given |= {"step_minutes": self.step_minutes, "id_column": self.id_column}
         with Progress(f"reading {self.fleet}"):
-            given = {name: value for name, value in how.items() if value is not None}
-            declared: dict[str, Any] = {"step_minutes": self.step_minutes, "id_column": self.id_column}
-            return Fleet.read(self.fleet, edges=self.edges, **declared, **given), {}
+            return Fleet.read(self.fleet, edges=self.edges, **given), {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -329,9 +328,8 @@ class Frontier:
     def run(self) -> int:
         """Measure, draw and write the frontier."""
         from dp_ensemble_env.experiments.studies import frontier
-        from dp_ensemble_env.reporting.plots import plot_frontier
+        from dp_ensemble_env.reporting.plots import plot_frontier  # needs matplotlib
 
-        importlib.import_module("matplotlib")  # learn of a missing extra before the work
         check_writable(self.output, folder=True)
         with Progress("measuring") as monitor, keeping(lambda: "nothing was written"):
             points = frontier.measure(self.study, monitor)
@@ -390,9 +388,8 @@ class Regret(OnProblem):
         from dp_ensemble_env.envs import actions
         from dp_ensemble_env.experiments.studies import regret
         from dp_ensemble_env.privacy.participants import simulated
-        from dp_ensemble_env.reporting.plots import plot_regrets
+        from dp_ensemble_env.reporting.plots import plot_regrets  # needs matplotlib
 
-        importlib.import_module("matplotlib")  # learn of a missing extra before the work
         check_choice(self.action, "--action", actions.names())
         check_count(self.releases, "--releases")
         if self.learner is not None:

@@ -61,9 +61,8 @@ class Play:
             return self.by_list()
         from dp_ensemble_env.play.window import has_display
 
-        if self.web or not has_display() or importlib.util.find_spec("pygame") is None:
-            return self.on_a_page()
-        return self.in_a_window()
+        window = not self.web and has_display() and importlib.util.find_spec("pygame") is not None
+        return self.in_a_window() if window else self.on_a_page()
 
     def by_list(self) -> int:
         """Play the prices that were given."""
@@ -80,8 +79,8 @@ class Play:
         """Serve the game to a browser on this computer."""
         from dp_ensemble_env.play.server import PlayServer
 
+        settings = {"instance": self.instance, "seed": self.seed, "port": self.port}
         with Progress("finding the optimum"):
-            settings = {"instance": self.instance, "seed": self.seed, "port": self.port}
             server = PlayServer(self.scenario, seconds=self.seconds, **settings)
         with server:
             print(f"Play at {server.address}\nCtrl-C ends the game.", flush=True)

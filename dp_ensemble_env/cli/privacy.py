@@ -10,6 +10,7 @@ from typing import Any, Literal, cast
 from rich.text import Text
 
 from dp_ensemble_env.cli.options import OnProblem, keeping, say
+from dp_ensemble_env.experiments.studies import attacks
 from dp_ensemble_env.experiments.studies.frontier import FrontierSettings
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy.accounting.compose import RowGroup, calibrate_k, composed_epsilon, renyi_epsilon
@@ -24,7 +25,7 @@ from dp_ensemble_env.reporting.tables import write_csv
 from dp_ensemble_env.scenarios.problem import ForecastSettings, MeterSettings, ProblemSettings
 from dp_ensemble_env.tools.console import Progress, paragraph, table
 from dp_ensemble_env.tools.files import check_writable, write_json
-from dp_ensemble_env.tools.validation import check_choice, check_count, check_positive
+from dp_ensemble_env.tools.validation import check_choice, check_count
 
 KS = (5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0)
 
@@ -248,39 +249,23 @@ class Audit:
       dp-ensemble privacy audit --participants 60 --privacy gaussian:epsilon=4
     """
 
-    k: float = 50.0
-    """Concentration of the Dirichlet mechanism."""
-    floor: float = 0.1
-    """Least entry before the draw."""
-    h: float = 0.03
-    """Adjacency: L1 distance of two rows."""
-    delta: float = 0.05
-    """Probability of exceeding epsilon."""
-    draws: int | None = None
-    """Draws of each input: 400,000 unless given, 20,000 with --participants."""
-    samples: int = 16
-    """Draws in the attacked average."""
+    attack: attacks.AttackSettings = attacks.AttackSettings()
     participants: int | None = None
     """Attack the protection of one participant among so many, instead of the protection of a row."""
     privacy: str | None = None
     """The mechanism, with --participants: gaussian:epsilon=4 unless given."""
-    seed: int = 0
-    """Seed of the attack."""
 
     def run(self) -> int:
         """Attack a claim about rows, or one about participants; status 1 if an attack surprises."""
-        from dp_ensemble_env.experiments.studies import attacks, canaries
+        from dp_ensemble_env.experiments.studies import canaries
 
-        confidence = f"hold with confidence {attacks.CONFIDENCE:.6f} each"
+        how, confidence = self.attack, f"hold with confidence {attacks.CONFIDENCE:.6f} each"
         if self.participants is None:
             if self.privacy is not None:
                 raise ValueError("--privacy is attacked through participants; say how many, as in --participants 60.")
-            check_positive(self.k, "--k")
-            draws = 400_000 if self.draws is None else self.draws
-            settings = attacks.AttackSettings(self.k, self.floor, self.h, self.delta, draws, self.samples, self.seed)
             with Progress("attacking") as monitor:
-                tried: list[Any] = attacks.attack(settings, monitor)
-            title = f"epsilon at delta={self.delta:g}, k={self.k:g}, h={self.h:g}, floor={self.floor:g}"
+                tried: list[Any] = attacks.attack(how, monitor)
+            title = f"epsilon at delta={how.delta:g}, k={how.k:g}, h={how.h:g}, floor={how.floor:g}"
             headings: tuple[str, ...] = ("attacked", "shown, at least", "claimed", "verdict")
             rows = [[one.name, number(one.shown), one.claimed, one.verdict] for one in tried]
             note = (
@@ -288,10 +273,10 @@ class Audit:
                 "draws is to show more than one draw's epsilon and at most the composed one."
             )
         else:
-            draws = canaries.CanarySettings.draws if self.draws is None else self.draws
+            draws = canaries.CanarySettings.draws if how.draws is None else how.draws
             numbers = {"draws": draws, "releases": max(100, draws // 2), "agents": max(100, draws // 25)}
             spec = self.privacy or canaries.CanarySettings.privacy
-            about = canaries.CanarySettings(spec, self.participants, **numbers, seed=self.seed)
+            about = canaries.CanarySettings(spec, self.participants, **numbers, seed=how.seed)
             with Progress("attacking") as monitor:
                 tried = canaries.attack_participants(about, monitor)
             title = f"epsilon at delta={tried[0].delta:g} of {spec}, for one participant among {self.participants}"

@@ -32,8 +32,6 @@ INTRODUCTION = (
 )
 SYMBOLS = (
     ("row, successor", "the probabilities of the next level from one level; the levels it can reach"),
-    ("k", "concentration of the Dirichlet noise: the larger, the less noise"),
-    ("release", "one random copy of the matrix, drawn with concentration k"),
     ("h", "how much adjacent rows differ: two entries move by h/2 = 0.015 in opposite directions"),
     (
         "ε, δ",
@@ -49,7 +47,6 @@ SYMBOLS = (
     ("average value", "the mean of the policies that are optimal for each of many releases"),
     ("ad-hoc", "a fixed shed while the event lasts; how strong is our choice, as the paper does not say"),
     ("cost of privacy", "dollars per building lost against the optimum; 'exact' evaluates the deployed policy"),
-    ("score", "0: uncontrolled, 100: the optimum"),
 )
 RULES = (
     f"✓ reproduced: a number within its tolerance ({v.L1_TOLERANCE:g} for the L1 distances), or a statement true in "

@@ -31,16 +31,12 @@ _FULL = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the quota is used up",
 
 def resolved(path: str | os.PathLike[str]) -> Path:
     """Return the path with links followed; refuse links that lead in a circle."""
-    circle = f"{path} is a link that leads in a circle; give the name of a file."
     try:
         os.stat(path)  # from Python 3.13 on `resolve` lets circles pass
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise ValueError(circle) from error
-    try:
-        return Path(path).resolve()
-    except (RuntimeError, OSError) as error:
-        raise ValueError(circle) from error
+            raise ValueError(f"{path} is a link that leads in a circle; give the name of a file.") from error
+    return Path(path).resolve()
 
 
 @contextmanager
@@ -57,7 +53,8 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[A
     if target.exists() and not target.is_file():
         raise ValueError(f"{target} is a device or the like; give the name of a file to write.")
     # mkstemp makes files for the owner alone; a new file gets what open() would have given it.
-    permissions = target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~_umask()
+    os.umask(umask := os.umask(0))
+    permissions = target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~umask
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.{MARK}")
@@ -174,12 +171,6 @@ def readable_file(path: str | os.PathLike[str]) -> Path:
     if not os.access(file, os.R_OK):
         raise ValueError(f"cannot read {file}: you have no permission; ask for it, or give another file.")
     return file
-
-
-def _umask() -> int:
-    current = os.umask(0)
-    os.umask(current)
-    return current
 
 
 # ------------------------------------------------------------------ one writer

@@ -10,26 +10,14 @@ def card(title: str, rows: Iterable[tuple[str, str]]) -> str:
     """Return a titled list of properties as HTML, for an object's `_repr_html_`.
 
     Colours are inherited, so the card can be read in light and dark notebooks.
-
-    Examples
-    --------
-    >>> print(card("Outcome", [("score", "94.2"), ("gap", "18.89 $/load")]))
-    <table style="border: 0; border-collapse: collapse; color: inherit; background: none">
-    <caption style="caption-side: top; text-align: left; color: inherit; font-weight: bold">Outcome</caption>
-    <tr style="background: none"><th style="text-align: left; font-weight: normal; opacity: 0.7">score</th>\
-<td style="text-align: left">94.2</td></tr>
-    <tr style="background: none"><th style="text-align: left; font-weight: normal; opacity: 0.7">gap</th>\
-<td style="text-align: left">18.89 $/load</td></tr>
-    </table>
     """
+    plain = 'style="text-align: left; font-weight: normal; opacity: 0.7"'
     lines = [
         '<table style="border: 0; border-collapse: collapse; color: inherit; background: none">',
         '<caption style="caption-side: top; text-align: left; color: inherit; font-weight: bold">'
         f"{escape(title)}</caption>",
     ]
     for name, value in rows:
-        lines.append(
-            '<tr style="background: none"><th style="text-align: left; font-weight: normal; opacity: 0.7">'
-            f'{escape(name)}</th><td style="text-align: left">{escape(value)}</td></tr>'
-        )
+        cells = f'<th {plain}>{escape(name)}</th><td style="text-align: left">{escape(value)}</td>'
+        lines.append(f'<tr style="background: none">{cells}</tr>')
     return "\n".join([*lines, "</table>"])

@@ -14,37 +14,34 @@ from dp_ensemble_env.privacy.accounting.divergence import adjacent_row, worst_ca
 from dp_ensemble_env.privacy.audit import audit_epsilon, audit_pair
 from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism
 from dp_ensemble_env.tools.console import Monitor
-from dp_ensemble_env.tools.validation import check_count
+from dp_ensemble_env.tools.validation import check_count, check_positive
 
-#: Confidence of each lower bound.
-CONFIDENCE = 1.0 - 1e-6
+#: Confidence of each lower bound, and draws of each input.
+CONFIDENCE, DRAWS = 1.0 - 1e-6, 400_000
 
 
 @dataclass(frozen=True)
 class AttackSettings:
-    """The mechanism that is attacked, and how hard.
-
-    Attributes
-    ----------
-    k, floor, h, delta : float
-        Its settings, and the adjacency and delta of its claim.
-    draws : int
-        Draws of each input.
-    samples : int
-        Draws in the attacked average.
-    seed : int
-    """
+    """The mechanism that is attacked, and how hard."""
 
     k: float = 50.0
+    """Concentration of the Dirichlet mechanism."""
     floor: float = 0.1
+    """Least entry before the draw."""
     h: float = 0.03
+    """Adjacency: L1 distance of two rows."""
     delta: float = 0.05
-    draws: int = 400_000
+    """Probability of exceeding epsilon."""
+    draws: int | None = None
+    """Draws of each input: 400,000 unless given, 20,000 with --participants."""
     samples: int = 16
+    """Draws in the attacked average."""
     seed: int = 0
+    """Seed of the attack."""
 
     def __post_init__(self) -> None:
-        check_count(self.draws, "draws", 4)
+        check_positive(self.k, "k")
+        check_count(DRAWS if self.draws is None else self.draws, "draws", 4)
         check_count(self.samples, "samples")
         if self.floor * 3 + self.h / 2 > 1 or self.floor <= 0:
             raise ValueError(f"floor must lie above 0 and leave space for rows that differ by h={self.h:g}.")
@@ -64,6 +61,7 @@ class Attack:
 def attack(settings: AttackSettings, monitor: Monitor | None = None) -> list[Attack]:
     """Attack the mechanism, two mutants, a deterministic policy and an average of draws."""
     k, h, delta, omega = settings.k, settings.h, settings.delta, settings.floor
+    count = DRAWS if settings.draws is None else settings.draws
     rng, monitor = np.random.default_rng(settings.seed), monitor or Monitor()
     row = np.array([omega + h / 2, omega, 1 - 2 * omega - h / 2])  # the worst row: its pair dominates all others
     claim = worst_case_epsilon(delta, k, h, omega)
@@ -75,12 +73,12 @@ def attack(settings: AttackSettings, monitor: Monitor | None = None) -> list[Att
 
     said = f"{claim:.4g}"
     plan: list[tuple[str, Callable[[], float], str, str, Callable[[float], bool]]] = [
-        ("the mechanism", lambda: bound(1, settings.draws), said, "below the claim", lambda shown: shown <= claim),
-        ("mutant with 2k", lambda: bound(2, settings.draws), said, "caught", lambda shown: shown > claim),
-        ("mutant with 4k", lambda: bound(4, settings.draws), said, "caught", lambda shown: shown > claim),
+        ("the mechanism", lambda: bound(1, count), said, "below the claim", lambda shown: shown <= claim),
+        ("mutant with 2k", lambda: bound(2, count), said, "caught", lambda shown: shown > claim),
+        ("mutant with 4k", lambda: bound(4, count), said, "caught", lambda shown: shown > claim),
         ("Taylor on the truth", lambda: audit_pair(taylor_row(k), row, adjacent_row(row, 0, 1, h)), "inf", "unbounded",
          math.isinf),
-        (f"mean of {settings.samples} draws", lambda: bound(1, max(4, settings.draws // 4), settings.samples),
+        (f"mean of {settings.samples} draws", lambda: bound(1, max(4, count // 4), settings.samples),
          f"{claim:.4g} .. {composed:.4g}", "tracks the sum", lambda shown: claim < shown <= composed),
     ]  # fmt: skip
     found = []

@@ -170,6 +170,7 @@ def parse(kind: Any, words: list[str], prog: str) -> Any:
     if {"-h", "--help"} & set(words):  # tyro does not wrap a description
         for part in inspect.cleandoc(kind.__doc__).split("\n\n"):
             print(part if "\n  " in part else textwrap.fill(part, 80, break_on_hyphens=False), end="\n\n")
+        kind = kind.shown() if hasattr(kind, "shown") else kind
     marks = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff, tyro.conf.HelptextFromCommentsOff,
              tyro.conf.DisallowNone)  # fmt: skip
     settings: dict[str, Any] = {"prog": prog, "description": "", "args": words, "config": marks}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, make_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -31,10 +31,6 @@ from dp_ensemble_env.tools.validation import check_count, check_positive
 T = TypeVar("T")
 
 
-#: How files are read is left to the help of `dp-ensemble backtest`.
-Briefly = Annotated[MeterSettings, tyro.conf.Suppress]
-
-
 @dataclass(frozen=True, kw_only=True)
 class OnMeters:
     """A command on the meters of several participants, or on the synthetic campus."""
@@ -57,6 +53,17 @@ class OnMeters:
     def say_date(self, known: Participants) -> None:
         """Tell on which day the event is."""
         say(f"The event is on {known.used[0].event.date}" + ("." if self.date else "; pass date=... to choose."))
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnMetersBriefly(OnMeters):
+    """The same; how files are read is left to the help of `dp-ensemble backtest`."""
+
+    @classmethod
+    def shown(cls) -> type:
+        """Return the command as its help shows it."""
+        field: Any = ("meter", Annotated[MeterSettings, tyro.conf.Suppress], MeterSettings())
+        return make_dataclass(cls.__name__, [field], bases=(cls,), frozen=True, kw_only=True)
 
 
 def each(known: Participants, work: Callable[[Participant], T], monitor: Monitor, title: str) -> dict[str, T]:
@@ -167,7 +174,7 @@ def show_backtests(results: dict[str, testing.Backtest]) -> None:
 
 # ------------------------------------------------------------------ plan
 @dataclass(frozen=True, kw_only=True)
-class Plan(OnMeters):
+class Plan(OnMetersBriefly):
     """Make a dispatch for one event: a shed in kW for every participant, held from start to end.
 
     Meters are one file, a file with several meters, or a folder: --meter. `dp-ensemble backtest --help` lists the
@@ -185,7 +192,6 @@ class Plan(OnMeters):
       dp-ensemble plan --meter folder --privacy gaussian:epsilon=4 --size 500
     """
 
-    meter: Briefly = MeterSettings()
     shed: float | None = None
     """Mean power to shed over the event, all together, in kW; what --incentive brings unless given."""
     incentive: float | None = None
@@ -276,7 +282,7 @@ class Plan(OnMeters):
 
 # ------------------------------------------------------------------ settle
 @dataclass(frozen=True, kw_only=True)
-class Settle(OnMeters):
+class Settle(OnMetersBriefly):
     """Settle an event from the metered day: energy delivered against the customer baseline, and payment.
 
     The baseline follows the rules of the programme; it is shown unadjusted and adjusted to the morning of the day. With
@@ -292,7 +298,6 @@ class Settle(OnMeters):
       dp-ensemble settle --meter meter.csv --date 2024-07-09 --json settled.json
     """
 
-    meter: Briefly = MeterSettings()
     plan: Path | None = None
     """Folder or dispatch.json of dp-ensemble plan."""
     programme: str = "csrp"

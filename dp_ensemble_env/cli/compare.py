@@ -85,8 +85,9 @@ class Compare(OnProblem):
         cells, skipped = self.grid.cells(sets, brought)
         for reason in skipped:
             print(f"left out: {reason}", file=sys.stderr)
-        for module in needed(cells):
-            importlib.import_module(module)  # a missing extra is told before the work
+        importlib.import_module("matplotlib")  # a missing extra is told before the work
+        if any("hyperparams" in cell.settings for cell in cells):
+            importlib.import_module("stable_baselines3")
         store = Store(self.output)
         if self.listed:
             print(state(cells, store))
@@ -100,9 +101,8 @@ class Compare(OnProblem):
         try:
             rows = compute(cells, store, self.place, supplies)
         except ClusterLostError as error:
-            print(
-                f"dp-ensemble compare: {error}; what is done is kept, the same command does the rest.", file=sys.stderr
-            )
+            rest = "what is done is kept, the same command does the rest."
+            print(f"dp-ensemble compare: {error}; {rest}", file=sys.stderr)
             return 3
         return self.report(rows, sets, supplies)
 
@@ -124,11 +124,6 @@ class Compare(OnProblem):
         print(f"{len(rows) - failed:,} cells done, {failed:,} failed\nTables: {self.output}/results{suffix}.csv, .json")
         print(f"Page:   {page}")
         return 1 if failed else 0
-
-
-def needed(cells: list[Cell]) -> tuple[str, ...]:
-    """Return the modules of extras that the cells and their page need."""
-    return ("matplotlib", *(("stable_baselines3",) if any("hyperparams" in cell.settings for cell in cells) else ()))
 
 
 def compute(cells: list[Cell], store: Store, place: Place, supplies: Supplies) -> list[Row]:

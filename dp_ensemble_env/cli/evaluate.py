@@ -12,10 +12,12 @@ from tyro.conf import Positional
 from dp_ensemble_env.agents import agent_names, evaluate, evaluate_split, make_agent
 from dp_ensemble_env.agents.evaluation import scheduled_policy
 from dp_ensemble_env.agents.loading import load_agent
+from dp_ensemble_env.agents.runs import remembered_environment
 from dp_ensemble_env.cli.options import InEnvironment, differences, parts, say
 from dp_ensemble_env.control.policies import POLICIES
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.experiments.deployment import Deployed, deploy
+from dp_ensemble_env.privacy.ledger import PrivacyLedger
 from dp_ensemble_env.reporting.score import Outcome, Tenths, tenths
 from dp_ensemble_env.reporting.tables import number_text
 from dp_ensemble_env.scenarios.problem import ProblemSettings
@@ -75,8 +77,6 @@ class Evaluate(InEnvironment):
         run = next((word for word in paths if (home(word) / "config.json").is_file()), None)
         if run is None:
             return None
-        from dp_ensemble_env.agents.runs import remembered_environment
-
         environment = dict(remembered_environment(home(run) / "config.json"))
         if not environment:
             return None
@@ -140,21 +140,13 @@ class Evaluate(InEnvironment):
         if self.privacy is not None:
             say("the agent was trained on a release, and is scored on the true behaviour.")
         by_name = self.agent in agent_names()
+        agent = self.make_agent if by_name else load_agent(self.agent)
+        played: dict[str, Any] = {"population": self.population, "action": self.action}
+        effort: dict[str, Any] = {"instances": self.instances, "episodes": self.episodes, "seed": self.seed}
         with Progress(f"evaluating {self.agent}") as monitor:
-            outcome = evaluate_split(
-                self.make_agent if by_name else load_agent(self.agent),
-                settings.scenario,
-                str(self.split),
-                population=self.population,
-                action=self.action,
-                instances=self.instances,
-                episodes=self.episodes,
-                seed=self.seed,
-                monitor=monitor,
-            )
-            made = {"agent": self.agent, "population": self.population, "action": self.action}
+            outcome = evaluate_split(agent, settings.scenario, str(self.split), **played, **effort, monitor=monitor)
             if self.json:
-                write_json(self.json, {**made, **outcome.to_dict()})
+                write_json(self.json, {"agent": self.agent, **played, **outcome.to_dict()})
         how = "computed for each instance" if by_name else "as it was trained"
         where = f"{settings.scenario}: {self.agent}, {self.population}, {self.action} mode"
         table(f"{where} ({how})", ("", "", ""), outcome.lines())
@@ -177,8 +169,6 @@ class Evaluate(InEnvironment):
 
     def check_release(self, env: EnsembleEnv) -> None:
         """Refuse to evaluate on another release than the run's, which is drawn again from data that may change."""
-        from dp_ensemble_env.privacy.ledger import PrivacyLedger
-
         file = home(self.agent) / "ledger.json"
         if not file.exists():
             raise ValueError(f"the ledger of the run, {file}, is gone; restore it from a copy.")

@@ -143,7 +143,7 @@ class _Painter(r.Renderer):
         """Draw the power so far of both, the event, the contexts above it, and the target or limit."""
         model = ours.model
         axes = r._Axes(66, 388, 624, 510, (0.0, float(model.horizon)), self._power)
-        self._event(axes, model)
+        begins = self._event(axes, model)
         for context, start, end in ours.runs():
             (x0, _), (x1, _) = axes.at(start, self._power[0]), axes.at(end, self._power[0])
             self._pygame.draw.rect(self._canvas, r.BANDS[context % len(r.BANDS)], (x0, axes.top - 22, x1 - x0, 20))

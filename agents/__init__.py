@@ -1,8 +1,7 @@
 """Controllers of the ensemble, planned and learned: one registry.
 
-Everything here obeys Stable-Baselines3's ``predict``. Agents are made by name
-with `make_agent` and scored with `evaluate`; the modules that need PyTorch are
-imported when one of their agents is asked for.
+Everything here obeys Stable-Baselines3's ``predict``. Agents are made by name with `make_agent` and scored with
+`evaluate`; the modules that need PyTorch are imported when one of their agents is asked for.
 """
 
 from dp_ensemble_env.agents.base import Agent, Kind, agent_kind, agent_names, make_agent, register_agent

@@ -20,18 +20,16 @@ The trained policy is NumPy alone: loading and playing it needs no torch, and it
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env.agents.learners import population_of
-from dp_ensemble_env.agents.runs import Record
-from dp_ensemble_env.agents.settings import changed, schedule, tuned_settings
-from dp_ensemble_env.envs import actions, functional
+from dp_ensemble_env.agents.learners import schedule
+from dp_ensemble_env.agents.runs import Watch
+from dp_ensemble_env.envs import functional
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.envs.tables import AHEAD
 from dp_ensemble_env.model import EnsembleModel
@@ -48,12 +46,8 @@ TABLE = "table"
 class GradientPolicy:
     """A network with ``tanh`` between its layers that maps observations to actions, in NumPy.
 
-    Parameters
-    ----------
-    layers : list of (weight, bias)
-        Weights of shape (outputs, inputs), as PyTorch has them.
-    table : ndarray of shape (T, 1 + f, outputs), optional
-        What is added at each decision: an action, and one for each feature of the context.
+    A layer is a weight of shape (outputs, inputs), as PyTorch has it, and a bias. A table (T, 1 + f, outputs) holds
+    what is added at each decision: an action, and one for each feature of the context.
     """
 
     def __init__(self, layers: Layers, table: NDArray[np.float32] | None = None) -> None:
@@ -68,21 +62,14 @@ class GradientPolicy:
         self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = True
     ) -> tuple[NDArray[np.float32], Any]:
         """Return the action and the hidden state, as `stable_baselines3` does; there is no noise to leave out."""
-        values = np.asarray(observation, dtype=np.float32)
+        values = seen = np.asarray(observation, dtype=np.float32)
         for weight, bias in self.layers[:-1]:
             values = np.tanh(values @ weight.T + bias)
         weight, bias = self.layers[-1]
         action = values @ weight.T + bias
         if self.table is not None:
-            seen = np.asarray(observation, dtype=np.float32)
-            rows, features = self.table[decision_of(seen, self.table.shape)], seen[..., seen.shape[-1] - self.shown :]
-            action = action + rows[..., 0, :] + np.matmul(features[..., None, :], rows[..., 1:, :])[..., 0, :]
+            action = adding(action, seen, self.table)
         return np.clip(action, -1.0, 1.0, dtype=np.float32), state
-
-    @property
-    def shown(self) -> int:
-        """Features of the context that the table knows."""
-        return 0 if self.table is None else self.table.shape[1] - 1
 
     @property
     def arrays(self) -> dict[str, NDArray[np.float32]]:
@@ -102,55 +89,37 @@ class GradientPolicy:
             raise ValueError(f"{path} holds no policy of apg: its layers do not fit each other.")
         if table is not None:
             inputs, outputs = layers[0][0].shape[1], len(layers[-1][1])
-            if (
-                table.ndim != 3
-                or table.shape[2] != outputs
-                or min(table.shape[:2]) < 1
-                or table.shape[1] + AHEAD > inputs
-            ):
+            fits = table.ndim == 3 and table.shape[2] == outputs and min(table.shape[:2]) > 0
+            if not fits or table.shape[1] + AHEAD > inputs:
                 raise ValueError(f"{path} holds no policy of apg: its table does not fit its layers.")
         return cls(layers, table)
 
 
-def decision_of(observation: Any, table: Sequence[int]) -> Any:
-    """Return the numbers of the decisions that observations (..., n + 1 + AHEAD + f) ask for; `table` is its shape.
+def adding(action: Any, observation: Any, table: Any) -> Any:
+    """Return the actions plus what a table adds at observations (..., n + 1 + AHEAD + f), in NumPy or PyTorch.
 
-    The part of the horizon that is left stands before what is known ahead and the features of the context. Works in
-    NumPy and PyTorch; what no environment shows is taken for the first or the last decision.
+    The part of the horizon that is left stands before what is known ahead and the features of the context; what no
+    environment shows is taken for the first or the last decision.
     """
-    horizon, left = table[0], observation[..., observation.shape[-1] - AHEAD - table[1]]
+    horizon, shown, width = table.shape[0], table.shape[1] - 1, observation.shape[-1]
+    left, features = observation[..., width - 1 - AHEAD - shown], observation[..., width - shown :]
     number = (horizon * (1.0 - left)).round().clip(0, horizon - 1)
     if isinstance(number, (np.ndarray, np.generic)):
-        return np.nan_to_num(number).astype(np.intp)
-    return number.nan_to_num().long()
-
-
-# ------------------------------------------------------------------ settings
-def settings_of(core: EnsembleEnv, changes: Mapping[str, Any], scenario: str | None = None) -> dict[str, Any]:
-    """Return the tuned settings with the changes, whose names and values are checked."""
-    mode = actions.mode(core.action_mode)
-    if mode.basis is None or mode.levels:
-        raise ValueError(
-            f"apg follows the gradient of tilts, which action={core.action_mode!r} has none of; pass action='tilt' or "
-            "'price'."
-        )
-    return changed(NAME, tuned_settings(NAME, population_of(core), core.action_mode, scenario), changes)
+        rows = table[np.nan_to_num(number).astype(np.intp)]
+    else:
+        rows = table[number.nan_to_num().long()]
+    return action + rows[..., 0, :] + (features[..., None, :] @ rows[..., 1:, :])[..., 0, :]
 
 
 # ------------------------------------------------------------------ training
 class Trainer:
     """The network, its optimizer and the environments that it is trained through.
 
-    Parameters
-    ----------
-    models : sequence of EnsembleModel
-        Taken in turn, one for each update.
-    action : str
-    settings : dict
-    seed : int
-    total : int
-        Steps of the whole training.
+    The `models` are taken in turn, one for each update; `total` are the steps of the whole training.
     """
+
+    #: The policy's numbers are actions of the environment.
+    codes = None
 
     def __init__(
         self, models: Sequence[EnsembleModel], action: str, settings: dict[str, Any], seed: int, total: int
@@ -159,9 +128,9 @@ class Trainer:
 
         made = [EnsembleEnv(model, "mean-field", action, reward="dollars") for model in models]
         self.params = [functional.make(env, backend="torch", dtype="float32") for env in made]
-        self.settings, self.seed, self.total = settings, seed, total
+        self.settings, self.seed, self.total, self.steps = settings, seed, total, 0
+        self.chunk = int(settings["n_envs"] * self.params[0].horizon)  # steps of an update
         self.rate = schedule(settings["learning_rate"])
-        self.steps = 0
         hidden = settings["policy_kwargs"].get("net_arch", [64, 64])
         sizes = [self.params[0].observation_size, *hidden, self.params[0].action_shape[0]]
         torch.manual_seed(seed)
@@ -188,11 +157,6 @@ class Trainer:
         self.generator = torch.Generator().manual_seed(word)
 
     @property
-    def chunk(self) -> int:
-        """Steps of an update."""
-        return int(self.settings["n_envs"] * self.params[0].horizon)
-
-    @property
     def policy(self) -> GradientPolicy:
         """The policy as it is now."""
         table = None if self.table is None else self.table.detach().numpy()
@@ -212,9 +176,7 @@ class Trainer:
             values = layer(values).tanh()
         action = self.linear[-1](values)
         if self.table is not None:
-            rows = self.table[decision_of(observation, self.table.shape)]
-            features = observation[..., observation.shape[-1] - rows.shape[-2] + 1 :]
-            action = action + rows[..., 0, :] + (features[..., None, :] @ rows[..., 1:, :])[..., 0, :]
+            action = adding(action, observation, self.table)
         return action + (action.clamp(-1.0, 1.0) - action).detach()
 
     def update(self) -> None:
@@ -223,48 +185,31 @@ class Trainer:
 
         params = self.params[(self.steps // self.chunk) % len(self.params)]
         state, observation = functional.reset(params, self.generator, (self.settings["n_envs"],))
-        total = 0.0
+        total: Any = 0.0
         for _ in range(params.horizon):
             state, observation, reward, _, _ = functional.step(params, state, self.act(observation), self.generator)
             total = total + reward
-        loss = -total.mean() / params.penalty  # type: ignore[attr-defined]
+        loss = -total.mean() / params.penalty
         self.optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.weights, self.settings["max_grad_norm"])
-        left = 1.0 - self.steps / self.total
+        rate = self.rate(1.0 - self.steps / self.total) if callable(self.rate) else self.rate
         for group in self.optimizer.param_groups:
-            group["lr"] = group["times"] * (self.rate(left) if callable(self.rate) else self.rate)
+            group["lr"] = group["times"] * rate
         self.optimizer.step()
         self.steps += self.chunk
 
-    def learn(
-        self,
-        record: Record,
-        *,
-        interval: int,
-        score: Callable[[], float],
-        target: float | None,
-        save: Callable[[], None] | None,
-        progress: Callable[[int, int, float], None],
-    ) -> None:
+    def learn(self, watch: Watch) -> None:
         """Update from where the record stands to the end or the target; score, save and reseed at every cut."""
-        began, before = time.perf_counter(), record.seconds
-
-        def note() -> None:
-            record.curve.append((self.steps, score()))
-            record.steps, record.seconds = self.steps, before + time.perf_counter() - began
-            if save is not None:
-                save()
-
-        if not record.curve:
-            note()
-        while self.steps < self.total and (target is None or record.curve[-1][1] < target):
+        if not watch.record.curve:
+            watch.cut(self.steps)
+        while self.steps < self.total and not watch.reached:
             self.begin_segment()
-            following = min(self.total, (self.steps // interval + 1) * interval)
+            following = min(self.total, (self.steps // watch.interval + 1) * watch.interval)
             while self.steps < following:
                 self.update()
-                progress(self.steps, self.total, record.curve[-1][1])
-            note()
+                watch.progress(self.steps, self.total, watch.latest)
+            watch.cut(self.steps)
 
     def checkpoint_state(self) -> dict[str, Any]:
         """Return everything that is needed to go on."""

@@ -26,45 +26,25 @@ class Agent(Protocol):
     """Anything with Stable-Baselines3's ``predict``: its models, and every agent of this package."""
 
     def predict(
-        self,
-        observation: Any,
-        state: Any = None,
-        episode_start: Any = None,
-        deterministic: bool = True,
+        self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = True
     ) -> tuple[Any, Any]:
         """Return the action for one observation, or one action for each row of a batch, and the next hidden state."""
         ...
 
 
 class ScheduleAgent:
-    """An agent whose action depends on the time alone, or on the time and the context.
+    """An agent whose action depends on the time alone, or on the time and the context; `evaluate` scores it exactly.
 
-    `evaluate` scores such an agent exactly, without playing it.
-
-    Parameters
-    ----------
-    actions : ndarray of shape (T, ...), or (T, c, ...) with `by_context`
-        Action of each decision, in each context. They are kept with all their digits and played as float32.
-    name : str
-    privacy : str
-        What computing the actions revealed of the private matrix, in words.
-    layout : Layout, optional
-        Where time and context stand in an observation (``env.unwrapped.layout``); by default as where there is no
-        context.
-    by_context : bool
-        Whether the actions have an axis for the context.
+    `actions` has the shape (T, ...), or (T, c, ...) with `by_context`: they are kept with all their digits and played
+    as float32. `privacy` says in words what computing them revealed of the private matrix. `layout` says where time and
+    context stand in an observation (``env.unwrapped.layout``); by default as where there is no context.
     """
 
     #: What numbers are played as.
     dtype: type[np.floating[Any]] = np.float32
 
     def __init__(
-        self,
-        actions: NDArray[Any],
-        name: str,
-        privacy: str,
-        layout: Layout | None = None,
-        by_context: bool = False,
+        self, actions: NDArray[Any], name: str, privacy: str, layout: Layout | None = None, by_context: bool = False
     ) -> None:
         self.actions, self.name, self.privacy = np.asarray(actions), name, privacy
         self.layout = Layout(len(self.actions)) if layout is None else layout
@@ -76,11 +56,7 @@ class ScheduleAgent:
         return f"{type(self).__name__}({self.name!r}, {len(self.actions)} decisions of {shape} numbers{contexts})"
 
     def predict(
-        self,
-        observation: Any,
-        state: Any = None,
-        episode_start: Any = None,
-        deterministic: bool = True,
+        self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = True
     ) -> tuple[NDArray[Any], Any]:
         """Look the time, and the context, up in the observation and return the action scheduled for them.
 
@@ -115,34 +91,26 @@ Factory = Callable[..., Agent]
 
 @dataclass(frozen=True)
 class Kind:
-    """How agents of one name are made.
-
-    Attributes
-    ----------
-    make : callable
-        ``make(env, **settings) -> agent``. One that learns takes ``steps`` and ``seed`` among its settings.
-    learns : bool
-        Whether making it means training it: then `dp_ensemble_env.agents.train.train` and ``dp-ensemble train`` take
-        it, and it is trained once, not anew on every instance that it is scored on.
-    """
+    """How agents of one name are made."""
 
     make: Factory
+    """``make(env, **settings) -> agent``. One that learns takes ``steps`` and ``seed`` among its settings."""
     learns: bool = False
+    """Whether making it means training it: then it can be trained by name (`dp_ensemble_env.agents.train.train`), and
+    is trained once, not anew on every instance that it is scored on."""
 
     def takes(self, setting: str) -> bool:
         """Tell whether `make` has a setting of that name, such as ``"release"``."""
         return setting in inspect.signature(self.make).parameters
 
 
-#: The built-in agents, by the module whose table ``KINDS`` makes them when they are first asked for.
+#: The modules whose table ``KINDS`` makes the built-in agents when they are first asked for.
 _PLANS = (
-    "uncontrolled ad-hoc best-price myopic without-data open-loop blind standard taylor digamma average-sampled "
-    "average-expansion average-exact"
+    *("uncontrolled", "ad-hoc", "best-price", "myopic", "without-data", "open-loop", "blind", "standard", "taylor"),
+    *("digamma", "average-sampled", "average-expansion", "average-exact", "rolling"),
 )
-_MODULES = {"plans": _PLANS.split(), "rolling": ["rolling"], "z_learning": ["z-learning"], "cloning": ["cloning"],
-            "train": [*LIBRARIES, "apg"]}  # fmt: skip
-_HOMES = {name: home for home, names in _MODULES.items() for name in names}
-_PLANNING = ("plans", "rolling")
+_HOMES = dict.fromkeys(_PLANS, "plans") | {"z-learning": "z_learning", "cloning": "cloning"}
+_HOMES |= dict.fromkeys((*LIBRARIES, "apg"), "train")
 _REGISTRY: Registry[Kind] = Registry(
     "agent", {name: f"dp_ensemble_env.agents.{home}:KINDS" for name, home in _HOMES.items()}
 )
@@ -150,11 +118,11 @@ _REGISTRY: Registry[Kind] = Registry(
 
 def agent_names(learns: bool | None = None) -> tuple[str, ...]:
     """Return the names of all agents, or of those that learn, or of those that plan; the built-in ones first."""
-    return tuple(name for name in _REGISTRY.names() if learns in (None, _learns(name)))
-
-
-def _learns(name: str) -> bool:
-    return _HOMES[name] not in _PLANNING if name in _HOMES else _REGISTRY[name].learns
+    return tuple(
+        name
+        for name in _REGISTRY.names()
+        if learns in (None, _HOMES[name] != "plans" if name in _HOMES else _REGISTRY[name].learns)
+    )
 
 
 def register_agent(name: str, *, learns: bool = False) -> Callable[[Factory], Factory]:
@@ -169,15 +137,10 @@ def register_agent(name: str, *, learns: bool = False) -> Callable[[Factory], Fa
     """
 
     def decorate(make: Factory) -> Factory:
-        register_kind(name, Kind(make, learns))
+        _REGISTRY.register(name, Kind(make, learns), replace=True)
         return make
 
     return decorate
-
-
-def register_kind(name: str, kind: Kind) -> None:
-    """Register how agents of a name are made; doing it again replaces it."""
-    _REGISTRY.register(name, kind, replace=True)
 
 
 def agent_kind(name: str) -> Kind:
@@ -205,14 +168,19 @@ def make_agent(name: str, env: Any, **settings: Any) -> Agent:
 def core_env(env: Any) -> Core:
     """Return the ensemble environment inside any wrappers, single or vector."""
     core = getattr(env, "unwrapped", env)
-    if not isinstance(core, (EnsembleEnv, EnsembleVectorEnv)):
-        inner = getattr(env, "envs", None)
-        if isinstance(inner, EnsembleVectorEnv):  # the adapter for Stable-Baselines3
-            return inner
-        if isinstance(inner, (list, tuple)) and inner:  # a vector of separate environments
-            return core_env(inner[0])
-        raise ValueError(
-            f"env must be one of the dp_ensemble environments, got {type(env).__name__}; make it with "
-            "gymnasium.make('dp_ensemble/Spot-v1')."
-        )
-    return core
+    if isinstance(core, (EnsembleEnv, EnsembleVectorEnv)):
+        return core
+    inner = getattr(env, "envs", None)
+    if isinstance(inner, EnsembleVectorEnv):  # the adapter for Stable-Baselines3
+        return inner
+    if isinstance(inner, (list, tuple)) and inner:  # a vector of separate environments
+        return core_env(inner[0])
+    raise ValueError(
+        f"env must be one of the dp_ensemble environments, got {type(env).__name__}; make it with "
+        "gymnasium.make('dp_ensemble/Spot-v1')."
+    )
+
+
+def privacy_of(core: Core, otherwise: str, release: Any = None) -> str:
+    """Say what an agent reveals that was made in an environment: one release, if there is one, else `otherwise`."""
+    return otherwise if release is None and core.release is None else "that of one release"

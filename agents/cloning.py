@@ -7,15 +7,17 @@ observation what the expert knew from the model.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from dp_ensemble_env.agents.apg import GradientPolicy
-from dp_ensemble_env.agents.base import FloatArray, Kind, core_env
-from dp_ensemble_env.agents.learners import one_thread, population_of, privacy_of
+from dp_ensemble_env.agents.base import FloatArray, Kind, core_env, privacy_of
+from dp_ensemble_env.agents.learners import one_thread, population_of
 from dp_ensemble_env.agents.loading import LearnedAgent
+from dp_ensemble_env.agents.plans import plain_tilts
 from dp_ensemble_env.control.returns import optimal_tilts
 from dp_ensemble_env.envs import actions
 from dp_ensemble_env.envs.vector import EnsembleVectorEnv
@@ -26,15 +28,7 @@ PASSES, BATCH, WIDTH, RATE = 20, 256, 64, 1e-3
 
 
 def cloning(env: Any, steps: int = 20_000, seed: int = 0) -> LearnedAgent:
-    """Play the expert for `steps` decisions, spread over the instances, and fit a network to them.
-
-    Parameters
-    ----------
-    env : gymnasium.Env
-    steps : int
-    seed : int
-        Of the episodes and of the network.
-    """
+    """Play the expert for `steps` decisions, spread over the instances, and fit a network to them."""
     import torch
 
     core: Any = core_env(env)
@@ -46,8 +40,7 @@ def cloning(env: Any, steps: int = 20_000, seed: int = 0) -> LearnedAgent:
     seen, done = (torch.as_tensor(np.concatenate(part), dtype=torch.float32) for part in zip(*parts, strict=True))
     with one_thread():
         torch.manual_seed(seed)
-        sizes = (seen.shape[1], WIDTH, WIDTH, done.shape[1])
-        linear = [torch.nn.Linear(a, b) for a, b in zip(sizes, sizes[1:], strict=False)]
+        linear = [torch.nn.Linear(a, b) for a, b in pairwise((seen.shape[1], WIDTH, WIDTH, done.shape[1]))]
         network = torch.nn.Sequential(linear[0], torch.nn.Tanh(), linear[1], torch.nn.Tanh(), linear[2])
         optimizer = torch.optim.Adam(network.parameters(), RATE)
         for _ in range(PASSES):
@@ -57,16 +50,15 @@ def cloning(env: Any, steps: int = 20_000, seed: int = 0) -> LearnedAgent:
                 loss.backward()
                 optimizer.step()
     layers = [(layer.weight.detach().numpy(), layer.bias.detach().numpy()) for layer in linear]
-    return LearnedAgent(GradientPolicy(layers), "cloning", privacy=privacy_of(core), steps=len(seen))
+    privacy = privacy_of(core, "none: learned from the true dynamics")
+    return LearnedAgent(GradientPolicy(layers), "cloning", privacy=privacy, steps=len(seen))
 
 
 def _played(model: EnsembleModel, core: Any, episodes: int, seed: int) -> tuple[FloatArray, FloatArray]:
     """Return the observations and actions of the expert in one instance."""
-    mode, nats = actions.mode(core.action_mode), optimal_tilts(model)
-    nats = nats if model.context is not None else nats[:, 0]
-    numbers = (
-        actions.centred_actions(model, nats, strict=False) if mode.tilt else actions.actions_of(mode, model, nats)
-    ).reshape(model.horizon, model.n_contexts, -1)
+    mode, nats = actions.mode(core.action_mode), plain_tilts(model, optimal_tilts(model))
+    fitted = actions.centred_actions(model, nats, False) if mode.tilt else actions.actions_of(mode, model, nats)
+    numbers = fitted.reshape(model.horizon, model.n_contexts, -1)
     env = EnsembleVectorEnv(
         episodes, model=model, population=population_of(core), action=core.action_mode,
         autoreset_mode=AutoresetMode.DISABLED, ahead=core.layout.ahead,

@@ -1,30 +1,26 @@
 r"""How good is an agent? Exactly if it is a schedule, else with seeded episodes and standard errors.
 
-**Score.** With :math:`R` the agent's mean return, :math:`R_0` that of the
-uncontrolled ensemble and :math:`R^*` the optimum,
-:math:`100\,(R - R_0)/(R^* - R_0)`: 0 is uncontrolled, 100 optimal. Both ends are
-known exactly for the environment the agent is evaluated in.
+**Score.** With :math:`R` the agent's mean return, :math:`R_0` that of the uncontrolled ensemble and :math:`R^*` the
+optimum, :math:`100\,(R - R_0)/(R^* - R_0)`: 0 is uncontrolled, 100 optimal. Both ends are known exactly for the
+environment the agent is evaluated in.
 
 **Schedules.** An agent that can say its actions for every time and context (``schedule(model)``, as `ScheduleAgent`
 has it) is a policy of the model, and its return follows from the recursion: nothing is played, in any action mode
 and, since the loads do not notice each other, for any number of loads. The actions count as the environment takes them,
 clipped to the box. Only the cost of a coupling is not linear in the loads: a finite population is played there.
 
-**Mean field.** Without contexts the environment is deterministic, so one episode of any agent from each start
-state, weighted by the model's initial distribution, is the whole truth; the
-standard error is zero.
+**Mean field.** Without contexts the environment is deterministic, so one episode of any agent from each start state,
+weighted by the model's initial distribution, is the whole truth; the standard error is zero.
 
 **Contexts.** Prices or weather that move by themselves make even the mean field random. Episodes are seeded, and each
 is compared with what the uncontrolled ensemble and the optimal policy earn on average *from its own start and along its
 own contexts*. So the optimum scores 100 and the uncontrolled ensemble 0 however few the episodes, and the luck of the
-contexts cancels for the rest. The costs of a coupling are not linear in the loads: in a finite population
-both references are played there, with the same seeds.
+contexts cancels for the rest. With a coupling a finite population plays both references, too, with the same seeds.
 
-**Finite populations.** Episodes are seeded and start states drawn. The score
-compares each return with the two exact values *of its own start state*, which
-takes the luck of the start out of the error:
-:math:`100\,\overline{(R_i - R_0(s_i))}/\overline{(R^*(s_i) - R_0(s_i))}`. Its standard
-error is that of a ratio (delta method).
+**Finite populations.** Episodes are seeded and start states drawn. The score compares each return with the two exact
+values *of its own start state*, which takes the luck of the start out of the error:
+:math:`100\,\overline{(R_i - R_0(s_i))}/\overline{(R^*(s_i) - R_0(s_i))}`. Its standard error is that of a ratio
+(delta method).
 
 **A release for each episode.** With ``redraw="episode"`` the agent is played on the first 16 releases of the
 environment's sequence, however many resets there were, and each return is compared with the two exact values *of its
@@ -34,7 +30,6 @@ releases.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,6 +38,7 @@ from numpy.typing import NDArray
 from scipy.special import rel_entr
 
 from dp_ensemble_env.agents.base import Agent, Core, FloatArray, ScheduleAgent, core_env
+from dp_ensemble_env.agents.learners import population_of
 from dp_ensemble_env.agents.plans import on_support
 from dp_ensemble_env.control.policies import solve_standard, tilted_policy
 from dp_ensemble_env.control.returns import mean_power, path_returns, policy_return, shares
@@ -91,21 +87,22 @@ def evaluate(
     """
     core = core_env(env)
     seed = check_count(seed, "seed", 0)
-    if episodes is not None and (
-        core.population is not None or core.model.context is not None or core.redraw != "never"
-    ):
+    chance = core.population is not None or core.model.context is not None or core.redraw != "never"
+    if episodes is not None and chance:
         episodes = check_count(episodes, "episodes", 2)
+    usual = PATHS if core.population is None else EPISODES
+    player, total = _Player(agent, core, seed, deterministic), usual if episodes is None else episodes
     if core.redraw == "episode" or len(core.models) > 1:
-        played = _play_several(agent, core, episodes, seed, deterministic)
+        played = player.play_several(total)
     else:
-        played = _play(agent, _Setting.of(core, core.model), episodes, seed, deterministic)
-    buildings, weights = core.model.buildings, played.returns.weights
+        played = player.play(core.model, total)
+    loads, weights = core.model.buildings, played.returns.weights
     return summarise(
         core.model,
         returns=played.returns,
         discomfort=float(weights @ played.discomfort),
-        power_kw=buildings * (weights @ played.power),
-        uncontrolled_kw=buildings * (weights @ played.uncontrolled),
+        power_kw=loads * (weights @ played.power),
+        uncontrolled_kw=loads * (weights @ played.uncontrolled),
         episodes=played.episodes,
         exact=played.exact,
         privacy=getattr(agent, "privacy", "that of the environment it was trained in"),
@@ -115,13 +112,8 @@ def evaluate(
 def scheduled_policy(agent: Any, model: EnsembleModel, action: str) -> FloatArray | None:
     """Return the policy (T, [c,] n, m) that an agent plays in a model; None if it is no schedule by time and context.
 
-    Parameters
-    ----------
-    agent : Agent
-        It has a policy if it has ``schedule(model)``, which returns its actions (T, c, ...) or None.
-    model : EnsembleModel
-    action : str
-        The action mode.
+    An agent has a policy if it has ``schedule(model)``, which returns its actions (T, c, ...) in the action mode, or
+    None.
     """
     plan = agent.schedule(model) if hasattr(agent, "schedule") else None
     if plan is None:
@@ -143,20 +135,6 @@ def scheduled_policy(agent: Any, model: EnsembleModel, action: str) -> FloatArra
     return tilted_policy(model, actions.tilts_of(mode, model, numbers))
 
 
-@dataclass(frozen=True, eq=False)
-class _Setting:
-    """What is played: a model with so many loads (None: infinitely many), in an action mode."""
-
-    model: EnsembleModel
-    population: int | None
-    action_mode: str
-    layout: Layout
-
-    @classmethod
-    def of(cls, core: Core, model: EnsembleModel) -> _Setting:
-        return cls(model, core.population, core.action_mode, core.layout)
-
-
 class _Played(NamedTuple):
     """One row for each episode, release or instance: its return with the two references, discomfort and power."""
 
@@ -168,55 +146,94 @@ class _Played(NamedTuple):
     exact: bool
 
 
-def _play_several(agent: Agent, core: Core, episodes: int | None, seed: int, deterministic: bool) -> _Played:
-    """Play on each release or instance, each return compared with what is exact for its own; one row for each."""
-    usual = PATHS if core.population is None else EPISODES
-    total = usual if episodes is None else episodes
-    models = core.models if core.redraw == "never" else list(core.released_models(min(RELEASES, total)))
-    count, share = len(models), max(1, total // len(models))
-    parts = [
-        _play(agent, _Setting.of(core, model), share, seed + j * share, deterministic) for j, model in enumerate(models)
-    ]
-    columns = [(*part.returns[:3], part.discomfort, part.power, part.uncontrolled) for part in parts]
-    means = [[part.returns.weights @ x for x in values] for part, values in zip(parts, columns, strict=True)]
-    achieved, idle, best, discomfort, power, uncontrolled = map(np.array, zip(*means, strict=True))
-    returns = Returns(achieved, idle, best, np.full(count, 1.0 / count))
-    exact = core.redraw == "never" and all(part.exact for part in parts)  # all instances, but only some releases
-    return _Played(returns, discomfort, power, uncontrolled, sum(part.episodes for part in parts), exact)
+class _Runs(NamedTuple):
+    """One row per episode."""
+
+    returns: FloatArray
+    discomfort: FloatArray
+    power: FloatArray  # (episodes, T + 1), kW per load
+    uncontrolled: FloatArray  # the same, expected
+    start: FloatArray  # (episodes, n), shares of the loads
+    contexts: NDArray[np.int64]  # (episodes, T + 1)
 
 
-def _play(agent: Agent, core: _Setting, episodes: int | None, seed: int, deterministic: bool) -> _Played:
-    model = core.model
-    if model.coupling is None or core.population is None:
-        plan = scheduled_policy(agent, model, core.action_mode)
-        if plan is not None:
+class _Player:
+    """Plays models with the population and the action mode of an environment."""
+
+    def __init__(self, agent: Agent, core: Core, seed: int, deterministic: bool) -> None:
+        self.agent, self.core, self.seed, self.deterministic = agent, core, seed, deterministic
+
+    def play_several(self, total: int) -> _Played:
+        """Play on each release or instance, each return compared with what is exact for its own; one row for each."""
+        core = self.core
+        models = core.models if core.redraw == "never" else list(core.released_models(min(RELEASES, total)))
+        share = max(1, total // len(models))
+        parts = [self.play(model, share, j * share) for j, model in enumerate(models)]
+        columns = [(*part.returns[:3], part.discomfort, part.power, part.uncontrolled) for part in parts]
+        means = [[part.returns.weights @ x for x in values] for part, values in zip(parts, columns, strict=True)]
+        achieved, idle, best, discomfort, power, uncontrolled = map(np.array, zip(*means, strict=True))
+        returns = Returns(achieved, idle, best, np.full(len(models), 1.0 / len(models)))
+        exact = core.redraw == "never" and all(part.exact for part in parts)  # all instances, but only some releases
+        return _Played(returns, discomfort, power, uncontrolled, sum(part.episodes for part in parts), exact)
+
+    def play(self, model: EnsembleModel, episodes: int, first: int = 0) -> _Played:
+        """Score a schedule exactly, and everything else along episodes that are paired with both references."""
+        core, alone = self.core, model.coupling is None or self.core.population is None
+        if alone and (plan := scheduled_policy(self.agent, model, core.action_mode)) is not None:
             return _expected(model, plan)
-    exact = core.population is None and model.context is None
-    count, states = 1, None
-    if exact and not model.spread_start:
-        count, states = model.n_states, np.arange(model.n_states)
-    elif not exact:
-        usual = PATHS if core.population is None else EPISODES
-        count = usual if episodes is None else episodes
-    weights = model.initial if states is not None else np.full(count, 1.0 / count)
+        exact, states = core.population is None and model.context is None, None
+        weights = np.full(1 if exact else episodes, 1.0 / (1 if exact else episodes))
+        if exact and not model.spread_start:
+            states, weights = np.arange(model.n_states), model.initial
 
-    def played(player: Agent, mode: str) -> _Runs:
-        starts = [done for done in range(0, count, _BATCH)] if states is None else [0]
-        sizes = [min(_BATCH, count - done) for done in starts] if states is None else [count]
-        parts = [
-            _run(player, core, size, seed + done, states, deterministic, mode)
-            for done, size in zip(starts, sizes, strict=True)
-        ]
-        return _Runs(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+        def played(agent: Agent, mode: str) -> _Runs:
+            parts = []
+            for done in range(0, len(weights), _BATCH):
+                batch = slice(done, min(done + _BATCH, len(weights)))
+                parts.append(self._run(agent, model, mode, batch, first, states))
+            return _Runs(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
-    runs = played(agent, core.action_mode)
-    policies = model.default_policy, solve_standard(model).policy
-    if model.coupling is not None and core.population is not None:
-        idle, best = (played(_PolicyPlayer(core, policy), "policy").returns for policy in policies)
-    else:
-        idle, best = (path_returns(model, policy, runs.contexts, runs.start) for policy in policies)
-    returns = Returns(runs.returns, idle, best, weights)
-    return _Played(returns, runs.discomfort, runs.power, runs.uncontrolled, count, exact)
+        runs = played(self.agent, core.action_mode)
+        policies = model.default_policy, solve_standard(model).policy
+        if alone:
+            idle, best = (path_returns(model, policy, runs.contexts, runs.start) for policy in policies)
+        else:
+            idle, best = (played(_exactly(policy, core.layout), "policy").returns for policy in policies)
+        returns = Returns(runs.returns, idle, best, weights)
+        return _Played(returns, runs.discomfort, runs.power, runs.uncontrolled, len(weights), exact)
+
+    def _run(
+        self, agent: Agent, model: EnsembleModel, mode: str, batch: slice, first: int, states: NDArray[np.int64] | None
+    ) -> _Runs:
+        """Play some episodes side by side, in the environment's action mode or another."""
+        core, count = self.core, batch.stop - batch.start
+        env = EnsembleVectorEnv(
+            count, model=model, population=population_of(core), action=mode,
+            autoreset_mode=AutoresetMode.DISABLED, reward="dollars", ahead=core.layout.ahead,
+        )  # fmt: skip
+        options = None if states is None else {"state": states[batch]}
+        observation, info = env.reset(seed=self.seed + first + batch.start, options=options)
+        start, contexts = env.occupancy, np.empty((count, model.horizon + 1), np.int64)
+        power, returns, discomfort = np.empty(contexts.shape), np.zeros(count), np.zeros(count)
+        contexts[:, 0], power[:, 0] = env.context, info["power_kw"]
+        hidden, begins = None, np.ones(count, dtype=bool)
+        for t in range(1, model.horizon + 1):
+            action, hidden = agent.predict(
+                observation, state=hidden, episode_start=begins, deterministic=self.deterministic
+            )
+            observation, reward, _, _, info = env.step(np.asarray(action))
+            begins = np.zeros(count, dtype=bool)
+            returns += reward
+            discomfort += info["discomfort"]
+            contexts[:, t], power[:, t] = env.context, info["power_kw"]
+        return _Runs(returns, discomfort, power, env.default_power_kw, start, contexts)
+
+
+def _exactly(policy: FloatArray, layout: Layout) -> ScheduleAgent:
+    """Make the agent that plays a policy in policy mode with all its digits."""
+    agent = ScheduleAgent(policy, "policy", "unknown", layout, by_context=policy.ndim == 4)
+    agent.dtype = np.float64
+    return agent
 
 
 def _expected(model: EnsembleModel, policy: FloatArray) -> _Played:
@@ -227,62 +244,3 @@ def _expected(model: EnsembleModel, policy: FloatArray) -> _Played:
     returns = Returns(*(np.array([x]) for x in (policy_return(model, policy), *start_values(model), 1.0)))
     power, uncontrolled = (mean_power(model, rho)[None] for rho in (followed, idle))
     return _Played(returns, np.array([discomfort]), power, uncontrolled, episodes=0, exact=True)
-
-
-class _PolicyPlayer(ScheduleAgent):
-    """Plays a policy in policy mode with all its digits."""
-
-    dtype = np.float64
-
-    def __init__(self, core: _Setting, policy: FloatArray) -> None:
-        super().__init__(policy, "policy", "unknown", core.layout, by_context=core.model.context is not None)
-
-
-class _Runs(NamedTuple):
-    """One row per episode."""
-
-    returns: FloatArray
-    discomfort: FloatArray
-    power: FloatArray  # (episodes, T + 1), kW per building
-    uncontrolled: FloatArray  # the same, expected
-    start: FloatArray  # (episodes, n), shares of the loads
-    contexts: NDArray[np.int64]  # (episodes, T + 1)
-
-
-def _run(
-    agent: Agent,
-    core: _Setting,
-    count: int,
-    seed: int,
-    states: NDArray[np.int64] | None,
-    deterministic: bool,
-    mode: str | None = None,
-) -> _Runs:
-    """Play `count` episodes side by side, in the environment's action mode or another."""
-    model = core.model
-    env = EnsembleVectorEnv(
-        count,
-        model=model,
-        population="mean-field" if core.population is None else core.population,
-        action=core.action_mode if mode is None else mode,
-        autoreset_mode=AutoresetMode.DISABLED,
-        reward="dollars",
-        ahead=core.layout.ahead,
-    )
-    observation, info = env.reset(seed=seed, options=None if states is None else {"state": states})
-    start = env.occupancy
-    contexts = np.empty((count, model.horizon + 1), np.int64)
-    contexts[:, 0] = env.context
-    power = np.empty((count, model.horizon + 1))
-    power[:, 0] = info["power_kw"]
-    returns, discomfort = np.zeros(count), np.zeros(count)
-    hidden, begins = None, np.ones(count, dtype=bool)
-    for t in range(model.horizon):
-        action, hidden = agent.predict(observation, state=hidden, episode_start=begins, deterministic=deterministic)
-        observation, reward, _, _, info = env.step(np.asarray(action))
-        begins = np.zeros(count, dtype=bool)
-        returns += reward
-        discomfort += info["discomfort"]
-        power[:, t + 1] = info["power_kw"]
-        contexts[:, t + 1] = env.context
-    return _Runs(returns, discomfort, power, env.default_power_kw, start, contexts)

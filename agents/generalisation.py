@@ -33,21 +33,14 @@ Factory = Callable[[EnsembleEnv], Agent]
 
 @dataclass(frozen=True, eq=False)
 class SplitOutcome:
-    """Scores over the instances of a split, and over the training instances beside them.
-
-    Attributes
-    ----------
-    scenario, split : str
-    scores : ndarray of shape (runs, instances)
-        0 = uncontrolled, 100 = optimum, each instance against its own; one run per agent that was given.
-    training : ndarray of shape (runs, instances) or None
-        The same on training instances; None if the split is that of the training, or it was not asked for.
-    """
+    """Scores over the instances of a split, and over the training instances beside them."""
 
     scenario: str
     split: str
     scores: FloatArray
+    """Shape (runs, instances): 0 = uncontrolled, 100 = optimum, each instance against its own; one run per agent."""
     training: FloatArray | None = None
+    """The same on training instances; None if the split is that of the training, or it was not asked for."""
 
     @property
     def score(self) -> Interval:
@@ -65,21 +58,20 @@ class SplitOutcome:
 
     def lines(self) -> list[tuple[str, str, str]]:
         """Return label, number and remark of everything that is reported, formatted for people."""
+
+        def line(label: str, found: Interval, more: str = "") -> tuple[str, str, str]:
+            return label, f"{found.value:.2f}", f"95 % interval [{found.low:.2f}, {found.high:.2f}]{more}"
+
         runs, count = self.scores.shape
         seeds = "" if runs == 1 else f", {runs} runs"
         found = [
-            (
-                f"score, {self.split} instances",
-                f"{self.score.value:.2f}",
-                f"{_range(self.score)}, {count} instances{seeds}",
-            ),
+            line(f"score, {self.split} instances", self.score, f", {count} instances{seeds}"),
             ("least and greatest score", f"{self.scores.min():.2f}", f"to {self.scores.max():.2f}"),
         ]
         if self.training is not None and self.gap is not None:
-            trained = interval(self.training)
-            about = f"{_range(trained)}, {self.training.shape[1]} instances"
-            found.append(("score, training instances", f"{trained.value:.2f}", about))
-            found.append(("gap, training less this", f"{self.gap.value:.2f}", _range(self.gap)))
+            about = f", {self.training.shape[1]} instances"
+            found.append(line("score, training instances", interval(self.training), about))
+            found.append(line("gap, training less this", self.gap))
         return found
 
     def to_dict(self) -> dict[str, Any]:
@@ -95,10 +87,6 @@ class SplitOutcome:
         }
 
 
-def _range(found: Interval) -> str:
-    return f"95 % interval [{found.low:.2f}, {found.high:.2f}]"
-
-
 def evaluate_split(
     agent: str | Agent | Factory | Sequence[Agent],
     scenario: str,
@@ -112,25 +100,12 @@ def evaluate_split(
     seed: int = 0,
     monitor: Monitor | None = None,
 ) -> SplitOutcome:
-    """Score an agent on the instances of a split.
+    """Score an agent on the instances of a split: "train", "validation" or "test".
 
-    Parameters
-    ----------
-    agent : str, Agent, callable or list of Agent
-        An agent plays every instance as it is. A name, or a function of an environment, is made anew on each
-        instance: a planner plans on it. Several agents are runs of equal training with other seeds.
-    scenario : str
-        One of `dp_ensemble_env.scenarios.names`.
-    split : {"train", "validation", "test"}
-    population, action
-        See `EnsembleEnv`.
-    instances : int, optional
-        The first so many of each set only.
-    gap : bool
-        Whether to score the training instances too.
-    episodes, seed
-        See `evaluate`.
-    monitor : Monitor, optional
+    An agent plays every instance as it is. A name, or a function of an environment, is made anew on each instance: a
+    planner plans on it. Several agents are runs of equal training with other seeds. `instances` takes the first so many
+    of each set only; `gap` scores the training instances too. `population` and `action` are those of `EnsembleEnv`,
+    `episodes` and `seed` those of `evaluate`.
 
     Examples
     --------
@@ -143,10 +118,10 @@ def evaluate_split(
     agents = list(agent) if isinstance(agent, Sequence) and not isinstance(agent, str) else [agent]
     if not agents:
         raise ValueError("there is no agent to evaluate; give at least one.")
-    sets = [split, "train"] if gap and split != "train" else [split]
     found = {}
-    for name in sets:
-        numbers = _numbers(name, instances)
+    for name in dict.fromkeys((split, "train") if gap else (split,)):
+        numbers = scenarios.instances(name)
+        numbers = numbers if instances is None else numbers[: check_count(instances, "instances", 1, len(numbers))]
         monitor.stage(f"{name} instances", len(numbers))
         columns = []
         for i in numbers:
@@ -154,12 +129,7 @@ def evaluate_split(
             columns.append([evaluate(_made(one, env), env, episodes, seed).score for one in agents])
             monitor.advance(len(columns), f"score {columns[-1][0]:.1f}")
         found[name] = np.array(columns).T
-    return SplitOutcome(scenario, split, found[split], found.get("train") if len(sets) > 1 else None)
-
-
-def _numbers(split: str, count: int | None) -> range:
-    known = scenarios.instances(split)
-    return known if count is None else known[: check_count(count, "instances", 1, len(known))]
+    return SplitOutcome(scenario, split, found.pop(split), found.get("train"))
 
 
 def _made(agent: Any, env: EnsembleEnv) -> Agent:

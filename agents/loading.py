@@ -32,37 +32,25 @@ from dp_ensemble_env.tools.files import resolved
 
 @dataclass(repr=False)
 class LearnedAgent:
-    """A trained learner that obeys ``predict``.
-
-    Attributes
-    ----------
-    model : object with ``predict``
-        The learner of Stable-Baselines3; of an agent that was loaded, its policy.
-    name : str
-        The algorithm.
-    codes : ndarray of shape (k, d), optional
-        What the learner's `k` choices, or units of its `k` numbers, stand for in actions of `d` numbers; by default its
-        actions stand for themselves.
-    privacy : str
-        What the training revealed, in words.
-    curve : list of (int, float)
-        Steps and score along the way.
-    steps : int
-        Environment steps that were taken.
-    seconds : float
-        Wall-clock time of the training.
-    frame_stack : int
-        How many of the last observations the learner sees at once; the state of `predict` keeps them.
-    """
+    """A trained learner that obeys ``predict``."""
 
     model: Any
+    """The learner of Stable-Baselines3, or its policy; anything with ``predict``."""
     name: str
+    """The algorithm."""
     codes: NDArray[np.float32] | None = None
+    """What the learner's `k` choices, or units of its `k` numbers, stand for in actions of `d` numbers, (k, d); by
+    default its actions stand for themselves."""
     privacy: str = "that of the environment it was trained in"
+    """What the training revealed, in words."""
     curve: list[tuple[int, float]] = field(default_factory=list)
+    """Steps and score along the way."""
     steps: int = 0
+    """Environment steps that were taken."""
     seconds: float = 0.0
+    """Wall-clock time of the training."""
     frame_stack: int = 1
+    """How many of the last observations the learner sees at once; the state of `predict` keeps them."""
 
     def __repr__(self) -> str:
         last = f", score {self.curve[-1][1]:.1f}" if self.curve else ""
@@ -72,12 +60,13 @@ class LearnedAgent:
         self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = True
     ) -> tuple[NDArray[np.floating], Any]:
         """Return the action and the hidden state, as `stable_baselines3` does."""
-        frames, state = (None, state) if self.frame_stack == 1 or state is None else state
-        if self.frame_stack > 1:
-            observation = frames = self._stacked(np.asarray(observation), frames, episode_start)
-        action, state = self.model.predict(observation, state, episode_start, deterministic)
-        if self.frame_stack > 1:
-            state = frames, state
+        if self.frame_stack == 1:
+            action, state = self.model.predict(observation, state, episode_start, deterministic)
+        else:
+            frames, memory = (None, None) if state is None else state
+            frames = self._stacked(np.asarray(observation), frames, episode_start)
+            action, memory = self.model.predict(frames, memory, episode_start, deterministic)
+            state = frames, memory
         if self.codes is not None:
             chosen = np.asarray(action)
             action = self.codes[chosen] if chosen.dtype.kind in "iu" else np.clip(chosen @ self.codes, -1.0, 1.0)
@@ -99,12 +88,7 @@ class LearnedAgent:
     def save(self, path: str | os.PathLike[str], binding: dict[str, Any] | None = None) -> str:
         """Write the policy and what is known of its training to a file without code; return the file's digest.
 
-        Parameters
-        ----------
-        path : path
-            Conventionally ``policy.safetensors``.
-        binding : dict, optional
-            Digests of the configuration, the release and the ledger that it belongs to.
+        `binding` has the digests of the configuration, the release and the ledger that it belongs to.
         """
         about = {
             "codes": None if self.codes is None else self.codes.tolist(), "privacy": self.privacy, "curve": self.curve,
@@ -117,21 +101,17 @@ def load_agent(path: str | os.PathLike[str]) -> LearnedAgent:
     """Load the agent of a run folder or of a ``policy.safetensors``; nothing in the file is executed.
 
     A model as Stable-Baselines3 saves it executes code when it is loaded, so it is not loaded here: load it with the
-    class that it belongs to, if you trust its author, and evaluate it as it is, ``evaluate(PPO.load(file), env)``.
+    class that it belongs to, if you trust its author, and evaluate it as it is, ``evaluate(PPO.load(file), env)``. A
+    file that lies beside the configuration, the ledger or the release of another run is refused.
     """
     file = resolved(path)
-    if file.is_dir():
-        file = file / POLICY
+    file = file / POLICY if file.is_dir() else file
     if not file.is_file():
         raise ValueError(f"there is no policy file {file}; train an agent with dp-ensemble train.")
-    return _load(file)
-
-
-def _load(file: Path) -> LearnedAgent:
     policy, weights = load_policy(file)
     try:
         about = weights.settings["about"]
-        check_binding(file, about["binding"])
+        _check_binding(file, about["binding"])
         codes = None if about["codes"] is None else np.array(about["codes"], np.float32)
         if codes is not None and not (codes.ndim == 2 and np.isfinite(codes).all()):
             raise ValueError(f"{file} holds codes of actions that are not a table of finite numbers; train again.")
@@ -142,8 +122,7 @@ def _load(file: Path) -> LearnedAgent:
         raise ValueError(f"{file} does not say what it needs to about its training ({error}).") from error
 
 
-def check_binding(file: Path, binding: dict[str, Any]) -> None:
-    """Refuse a file that lies beside the configuration, the ledger or the release of another run."""
+def _check_binding(file: Path, binding: dict[str, Any]) -> None:
     for name in ("config", "ledger", "release"):
         beside = file.parent / f"{name}.json"
         if binding.get(name) is None or not beside.exists():
@@ -167,21 +146,10 @@ SB3, SCHEDULE = "stable-baselines3", "schedule"
 
 # ------------------------------------------------------------------ writing
 def save_policy(path: str | os.PathLike[str], policy: Any, algo: str, about: Mapping[str, Any] | None = None) -> str:
-    """Write a policy to a file, atomically and without pickle.
+    """Write a policy to a file, atomically and without pickle; return the digest of what was written.
 
-    Parameters
-    ----------
-    path : path
-    policy : stable_baselines3 algorithm or policy, GradientPolicy, or ScheduleAgent
-    algo : str
-        The algorithm that it belongs to, such as ``"ppo"``.
-    about : mapping, optional
-        More to keep with it: JSON.
-
-    Returns
-    -------
-    str
-        The digest of what was written.
+    It is that of an algorithm or a policy of Stable-Baselines3, a GradientPolicy or a ScheduleAgent, which the learner
+    `algo` found; `about` is JSON that is kept with it.
     """
     settings: dict[str, Any] = {"algo": algo, "about": dict(about or {})}
     if isinstance(policy, GradientPolicy):
@@ -199,21 +167,18 @@ def save_policy(path: str | os.PathLike[str], policy: Any, algo: str, about: Map
             "Stable-Baselines3."
         )
     arrays = {f"{_PARAMETER}{name}": value for name, value in networks.state_dict().items()}
-    described = {**networks._get_constructor_parameters(), **_left_out(policy, type(networks))}
+    # What a policy's own description leaves out, such as the size of a memory, is in the learner's arguments.
+    known, given = inspect.signature(type(networks)).parameters, getattr(policy, "policy_kwargs", None) or {}
+    described = networks._get_constructor_parameters() | {k: v for k, v in given.items() if k in known}
+    kept = {k: v for k, v in described.items() if k not in _NOT_KEPT}
     settings |= {
         "agent": SB3,
         "class": _in_words(type(networks)),
         "observation_space": _space(networks.observation_space, "observation_space", arrays),
         "action_space": _space(networks.action_space, "action_space", arrays),
-        "policy": pack(_in_words({k: v for k, v in described.items() if k not in _NOT_KEPT}), arrays, "description"),
+        "policy": pack(_in_words(kept), arrays, "description"),
     }
     return save_weights(path, arrays, settings)
-
-
-def _left_out(learner: Any, kind: type) -> dict[str, Any]:
-    """Return arguments of a policy that its own description leaves out, such as the size of a memory."""
-    given = getattr(learner, "policy_kwargs", None) or {}
-    return {name: value for name, value in given.items() if name in inspect.signature(kind).parameters}
 
 
 def _in_words(value: Any) -> Any:
@@ -230,17 +195,6 @@ def _allowed(place: str) -> str:
     return place
 
 
-def _class(place: str) -> Any:
-    """Return a class of networks that a description names."""
-    import torch
-
-    module, _, name = _allowed(place).partition(":")
-    kind = getattr(importlib.import_module(module), name)
-    if not (isinstance(kind, type) and issubclass(kind, torch.nn.Module)):
-        raise ValueError(f"{place} is not a class of networks")
-    return kind
-
-
 def _space(space: spaces.Space[Any], name: str, arrays: dict[str, Any]) -> dict[str, Any]:
     if isinstance(space, spaces.Box):
         arrays[f"{name}.low"], arrays[f"{name}.high"] = space.low, space.high
@@ -252,14 +206,9 @@ def _space(space: spaces.Space[Any], name: str, arrays: dict[str, Any]) -> dict[
 
 # ------------------------------------------------------------------ reading
 def load_policy(path: str | os.PathLike[str]) -> tuple[Any, Weights]:
-    """Build the policy of a file; nothing in the file is executed.
+    """Build the policy of a file, which obeys ``predict``, and return it with all that the file holds.
 
-    Returns
-    -------
-    policy : stable_baselines3.common.policies.BasePolicy, GradientPolicy or ScheduleAgent
-        It obeys ``predict``.
-    weights : Weights
-        What the file holds; ``weights.settings["about"]`` is what was kept with it.
+    Nothing in the file is executed. ``weights.settings["about"]`` is what was kept with it.
     """
     weights = load_weights(path)
     kind, arrays = weights.settings.get("agent"), weights.arrays
@@ -291,10 +240,8 @@ def _schedule(weights: Weights) -> ScheduleAgent:
 
 
 def _built(weights: Weights) -> Any:
-    settings, arrays = weights.settings, weights.arrays
-    parameters = {
-        name.removeprefix(_PARAMETER): t for name, t in weights.tensors().items() if name.startswith(_PARAMETER)
-    }
+    settings, arrays, tensors = weights.settings, weights.arrays, weights.tensors()
+    parameters = {name.removeprefix(_PARAMETER): tensors[name] for name in tensors if name.startswith(_PARAMETER)}
     described = _in_objects(unpack(settings["policy"], arrays))
     # A description of huge networks must not fill the memory: nothing is wider than the weights that are there.
     widest = max((size for tensor in parameters.values() for size in tensor.shape), default=0)
@@ -310,6 +257,17 @@ def _built(weights: Weights) -> Any:
     policy.load_state_dict(parameters)
     policy.set_training_mode(False)
     return policy
+
+
+def _class(place: str) -> Any:
+    """Return a class of networks that a description names."""
+    import torch
+
+    module, _, name = _allowed(place).partition(":")
+    kind = getattr(importlib.import_module(module), name)
+    if not (isinstance(kind, type) and issubclass(kind, torch.nn.Module)):
+        raise ValueError(f"{place} is not a class of networks")
+    return kind
 
 
 def _in_objects(value: Any) -> Any:

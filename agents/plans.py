@@ -1,4 +1,4 @@
-r"""Agents that plan: they compute all their actions in advance, one for each time and context.
+r"""Agents that plan: all their actions in advance, one for each time and context, or anew at each step (rolling).
 
 uncontrolled
     Leave the loads alone.
@@ -19,6 +19,9 @@ standard
     The optimal policy.
 taylor, digamma, average-...
     The closed-form policies that expect the noise of a Dirichlet release.
+rolling
+    Solves again at each step, from the occupancy that it observes. Made on a release it corrects the errors of its
+    model as they show; what it observes while it acts are the true shares, which no epsilon covers.
 
 A price is a tilt of the default behaviour that is linear in power, :math:`\pi_t[b] \propto P[b]\,\exp(-c_t x)` with
 :math:`x` the power rescaled to [-1, 1]; every action mode has prices, or the nearest tilts to them. A tilt is played in
@@ -32,14 +35,16 @@ expects; one made on a release costs nothing beyond the release.
 
 from __future__ import annotations
 
-import functools
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq, minimize
 
-from dp_ensemble_env.agents.base import Core, FloatArray, Kind, ScheduleAgent, core_env
+from dp_ensemble_env.agents.base import Core, FloatArray, Kind, ScheduleAgent, core_env, privacy_of
+from dp_ensemble_env.context import Context
 from dp_ensemble_env.control.policies import POLICIES, solve_policy, tilted_policy
 from dp_ensemble_env.control.returns import ExactReturn, myopic_tilts, optimal_tilts
 from dp_ensemble_env.envs import actions
@@ -65,32 +70,16 @@ def uncontrolled(env: Any) -> ScheduleAgent:
 
 
 def ad_hoc(env: Any, shed: float = 1.0) -> ScheduleAgent:
-    r"""Make today's practice: a fixed shed in every interval of the event.
-
-    Parameters
-    ----------
-    env : gymnasium.Env
-    shed : float
-        Strength of the shed; 1 answers the price of the running interval alone,
-        with :math:`c = (max U - min U) / 2\gamma`.
-    """
+    """Make today's practice, a fixed shed in every interval of the event; see `shed_prices`."""
     core = core_env(env)
     return play_prices(core, shed_prices(core.model, check_positive(shed, "shed")), "ad-hoc", PUBLIC)
 
 
 def best_price(env: Any, release: Release | None = None) -> ScheduleAgent:
-    """Make the best constant price.
-
-    Parameters
-    ----------
-    env : gymnasium.Env
-    release : Release, optional
-        Search on this private matrix instead of the environment's own.
-    """
+    """Make the best constant price, of the environment's own matrix or of a release."""
     core = core_env(env)
     price = best_constant_price(planned_on(core, release))
-    private = release is not None or core.release is not None
-    privacy = "that of one release" if private else "none: one number computed from the true matrix"
+    privacy = privacy_of(core, "none: one number computed from the true matrix", release)
     agent = play_prices(core, np.full(core.model.horizon, price), "best-price", privacy)
     agent.price = price  # type: ignore[attr-defined]
     return agent
@@ -103,22 +92,19 @@ def shed_prices(model: EnsembleModel, shed: float = 1.0) -> FloatArray:
     strength `shed`: it answers the price of the running interval alone. In a context it is the price expected of that
     interval, and may be negative.
     """
-    worth = np.ptp(model.utility, axis=-1)[1:] if model.context is None else _expected_worth(model)
+    worth = np.ptp(model.utility, axis=-1)[1:]
+    if model.context is not None:
+        shape = model.horizon + 1, model.n_contexts
+        price = np.broadcast_to(observed_price(model).reshape(model.horizon + 1, -1), shape)
+        expected = np.einsum("twv,tv->tw", model.tables().context, price[1:])
+        worth = expected * model.step_hours * np.ptp(model.power_kw)
     strength = shed * worth / (2.0 * model.discomfort_penalty)
+    axes = (-1, *(1,) * (strength.ndim - 1))
     if model.event is not None:
-        inside = model.event.in_event[1:]
-        strength = np.where(inside.reshape(-1, *(1,) * (strength.ndim - 1)), strength, 0.0)
-    scale = action_scale(model).reshape(-1, *(1,) * (strength.ndim - 1))
+        strength = np.where(model.event.in_event[1:].reshape(axes), strength, 0.0)
+    scale = action_scale(model).reshape(axes)
     prices: FloatArray = np.divide(strength, scale, out=np.zeros_like(strength), where=scale > 0)
     return prices
-
-
-def _expected_worth(model: EnsembleModel) -> FloatArray:
-    """Dollars between the least and the greatest power in the next interval, as expected in each context, (T, c)."""
-    price = np.broadcast_to(observed_price(model).reshape(model.horizon + 1, -1), (model.horizon + 1, model.n_contexts))
-    expected = np.einsum("twv,tv->tw", model.tables().context, price[1:])
-    worth: FloatArray = expected * model.step_hours * np.ptp(model.power_kw)
-    return worth
 
 
 def best_constant_price(model: EnsembleModel) -> float:
@@ -162,7 +148,8 @@ def plan_without_data(model: EnsembleModel) -> FloatArray:
 
 def in_hindsight(env: Any, shown: bool = False) -> ScheduleAgent:
     """Make the best plan by time, or by time and what is `shown` of the context, that a search on the truth finds."""
-    model = core_env(env).model
+    core = core_env(env)
+    model = core.model
     groups = model.context.shown if shown and model.context is not None else np.zeros(model.n_contexts, int)
     returns, best = ExactReturn(model), optimal_tilts(model)
     chances = np.ones((model.horizon, 1)) if model.context is None else model.context.distributions(model.horizon)[:-1]
@@ -181,9 +168,8 @@ def in_hindsight(env: Any, shown: bool = False) -> ScheduleAgent:
     starts = (np.zeros(mean.size), mean.ravel())
     climbs: list[Any] = [minimize(loss, x, jac=True, method="L-BFGS-B", options=options) for x in starts]
     found = min(climbs, key=lambda climb: climb.fun).x.reshape(mean.shape)
-    tilts = np.einsum("wg,tga->twa", member, found)
     name, words = ("blind" if shown else "open-loop"), "none: computed from the true behaviour, in hindsight"
-    return play_tilts(core_env(env), tilts, name, words, clip=True)
+    return play_tilts(core, np.einsum("wg,tga->twa", member, found), name, words, clip=True)
 
 
 # ------------------------------------------------------------------ policies
@@ -195,29 +181,18 @@ def analytical(
     samples: int = 1000,
     seed: int | None = 0,
 ) -> ScheduleAgent:
-    """Solve one of the closed-form policies and return the agent that plays it.
+    """Solve one of `POLICIES` and return the agent that plays it.
 
-    Parameters
-    ----------
-    env : gymnasium.Env
-        Where it will act.
-    name : str
-        One of `dp_ensemble_env.control.policies.POLICIES`.
-    k : float, optional
-        Concentration of the noise that the policy expects. By default that of
-        the release, or of the environment's release.
-    release : Release, optional
-        Solve on this private matrix instead of the environment's own. The plan is
-        then deployed as it is in the policy mode, without the moves that the loads
-        never make, and as a tilt of their behaviour elsewhere (the standard policy).
-    samples : int
-        Draws of the sampled average.
-    seed : int, optional
-        Seed of these draws; None takes the operating system's entropy.
+    The concentration `k` of the noise that the policy expects is by default that of the release, or of the
+    environment's release; `samples` and `seed` are those of the sampled average. A plan made on a `release` is deployed
+    as it is in the policy mode, without the moves that the loads never make, and as a tilt of their behaviour elsewhere
+    (the standard policy).
     """
     core = core_env(env)
-    model, privacy = planned_on(core, release), privacy_label(core, name, release, samples)
-    source = release or core.release
+    model, source = planned_on(core, release), release or core.release
+    exact = "none: " if name == "standard" else "noise-aware, not private: "
+    draws = f"that of {samples:,} releases together" if name == "average-sampled" else None
+    privacy = privacy_of(core, draws or f"{exact}computed from the true matrix", release)
     if name == "standard" and core.action_mode != "policy":
         return play_tilts(core, optimal_tilts(model), name, privacy, clip=source is not None)
     if k is None and name != "standard":
@@ -240,16 +215,6 @@ def on_support(policy: FloatArray, model: EnsembleModel) -> FloatArray:
     return masked
 
 
-def privacy_label(core: Core, name: str, release: Release | None, samples: int) -> str:
-    """Say what the policy reveals of the private matrix."""
-    if release is not None or core.release is not None:
-        return "that of one release"
-    if name == "average-sampled":
-        return f"that of {samples:,} releases together"
-    expects = "" if name == "standard" else "noise-aware, not private: "
-    return f"{expects or 'none: '}computed from the true matrix"
-
-
 # ------------------------------------------------------------------ from plans to actions
 def play_prices(core: Core, prices: FloatArray, name: str, privacy: str) -> ScheduleAgent:
     """Make the agent that plays prices (T,) or (T, c), clipped to [-1, 1], in any action mode."""
@@ -269,53 +234,47 @@ def play_tilts(core: Core, tilts: FloatArray, name: str, privacy: str, *, clip: 
 
     A mode of few numbers plays them only if it can express them.
     """
-    model, mode = core.model, actions.mode(core.action_mode)
-    nats = tilts if model.context is not None else tilts[:, 0]
-    if mode.tilt:
-        numbers = actions.centred_actions(model, nats, strict=not clip)
-        return ScheduleAgent(numbers, name, privacy, core.layout, by_context=model.context is not None)
-    return PolicyAgent(core, tilted_policy(model, nats), name, privacy, needs="tilt")
+    nats, contexts = plain_tilts(core.model, tilts), core.model.context is not None
+    if actions.mode(core.action_mode).tilt:
+        numbers = actions.centred_actions(core.model, nats, strict=not clip)
+        return ScheduleAgent(numbers, name, privacy, core.layout, contexts)
+    return PolicyAgent(core, tilted_policy(core.model, nats), name, privacy, needs="tilt")
+
+
+def plain_tilts(model: EnsembleModel, tilts: FloatArray) -> FloatArray:
+    """Return tilts (T, c, m) without the axis of the contexts where there is none."""
+    return tilts if model.context is not None else tilts[:, 0]
 
 
 class PolicyAgent(ScheduleAgent):
-    """Plays a policy of shape (T, n, m), or (T, c, n, m) where there is a context.
+    """Plays a policy of shape (T, n, m), or (T, c, n, m) where there is a context; a refusal names the mode it needs.
 
-    Parameters
-    ----------
-    env : gymnasium.Env
-        Where it will act.
-    policy : ndarray
-    name, privacy : str
-        See `ScheduleAgent`.
-    needs : str
-        The action mode that a refusal names.
+    `name` and `privacy` are those of `ScheduleAgent`.
     """
 
     def __init__(
         self, env: Any, policy: FloatArray, name: str = "policy", privacy: str = "unknown", needs: str = "policy"
     ) -> None:
         core = core_env(env)
-        context, expected = core.model.context, core.model.default_policy.shape
+        model, expected = core.model, core.model.default_policy.shape
         if np.shape(policy) != expected:
-            axes = "(T, n, n)" if core.model.is_plain else "(T, n, m)" if context is None else "(T, c, n, m)"
+            axes = "(T, n, n)" if model.is_plain else "(T, n, m)" if model.context is None else "(T, c, n, m)"
             raise ValueError(
                 f"policy has shape {np.shape(policy)}, the environment needs {axes} = "
                 f"({', '.join(map(str, expected))})."
             )
         self.policy = policy
         try:
-            numbers = np.stack([_encoded(core, policy[t], t) for t in range(core.model.horizon)])
+            numbers = np.stack([_encoded(core, policy[t], t) for t in range(model.horizon)])
         except ValueError as error:
             if core.action_mode == "policy":
                 raise
-            scenario = core.model.scenario
-            where = (
-                "" if scenario not in scenario_names() else f" ({environment_id(scenario, needs).partition('/')[2]})"
-            )
+            known = model.scenario in scenario_names()
+            where = f" ({environment_id(model.scenario, needs).partition('/')[2]})" if known else ""
             raise ValueError(
                 f"agent {name!r} needs {needs} actions, not {core.action_mode}; use action={needs!r}{where}."
             ) from error
-        super().__init__(numbers, name, privacy, core.layout, by_context=context is not None)
+        super().__init__(numbers, name, privacy, core.layout, by_context=model.context is not None)
 
 
 def _encoded(core: Core, policy_t: FloatArray, t: int) -> NDArray[Any]:
@@ -325,6 +284,62 @@ def _encoded(core: Core, policy_t: FloatArray, t: int) -> NDArray[Any]:
     return np.stack([core.encode_policy(rows, t, np.float64, w) for w, rows in enumerate(policy_t)])
 
 
+# ------------------------------------------------------------------ anew at each step
+class RollingPlanner:
+    """Plays the first decision of the plan from here on, in tilt or policy mode, on the environment's own model."""
+
+    def __init__(self, env: Any) -> None:
+        core = core_env(env)
+        self.model, self.layout, self.mode = core.model, core.layout, actions.mode(core.action_mode)
+        if not self.model.shares_shown:
+            raise ValueError("a rolling planner needs to see the shares, which this scenario hides; use 'standard'.")
+        if self.mode.basis is not None and not self.mode.tilt:
+            raise ValueError(f"a rolling planner plays tilts, got action={core.action_mode!r}; pass action='tilt'.")
+        self.privacy = privacy_of(core, "none: computed from the true matrix")
+        self._known: dict[tuple[int, int, bytes], NDArray[Any]] = {}
+
+    def predict(
+        self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = True
+    ) -> tuple[NDArray[np.float32], Any]:
+        """Plan from each observation, and return the first action of the plan."""
+        seen = np.atleast_2d(np.asarray(observation, float))
+        times, contexts = np.atleast_1d(self.layout.time(seen)), self.layout.follow(seen, state)
+        shares = np.round(seen[:, : self.model.n_states], 7)  # observations have single precision
+        chosen = [self._first(int(t), int(w), rho) for t, w, rho in zip(times, contexts, shares, strict=True)]
+        action = np.asarray(chosen, np.float32)
+        return (action if np.ndim(observation) > 1 else action[0]), contexts
+
+    def _first(self, time: int, context: int, shares: FloatArray) -> NDArray[Any]:
+        key = time, context, shares.tobytes()
+        if key not in self._known:
+            model = remaining(self.model, time, context, shares / shares.sum())
+            tilts = plain_tilts(model, optimal_tilts(model))
+            as_actions = partial(actions.centred_actions, strict=False) if self.mode.tilt else tilted_policy
+            numbers: NDArray[Any] = as_actions(model, tilts)[0]
+            self._known[key] = numbers if model.context is None else numbers[context]
+        return self._known[key]
+
+
+def remaining(model: EnsembleModel, time: int, context: int, shares: FloatArray) -> EnsembleModel:
+    """Return what is left of a problem at a time, in a context and from an occupancy."""
+
+    def cut(table: Any, axes: int) -> Any:
+        return table[time:] if table is not None and table.ndim > axes and len(table) > 1 else table
+
+    by_context, here = 3 if model.context is not None else 2, model.context
+    if here is not None:
+        here = Context(cut(here.transition, 2), here.names, [context], here.features, here.signs)
+    coupling = model.coupling
+    if coupling is not None:
+        coupling = replace(coupling, level=coupling.level[time:], weight=coupling.weight[time:])
+    return model.override(
+        default=cut(model.default, by_context), nature=cut(model.nature, by_context), utility=model.utility[time:],
+        guess=cut(model.guess, by_context), support=cut(model.support, by_context), times=model.times[time:],
+        tilt_scale=None if model.tilt_scale is None else model.tilt_scale[time:],
+        context=here, coupling=coupling, initial=shares, event=None, spread_start=True,
+    )  # fmt: skip
+
+
 KINDS: dict[str, Kind] = {
     "uncontrolled": Kind(uncontrolled),
     "ad-hoc": Kind(ad_hoc),
@@ -332,6 +347,7 @@ KINDS: dict[str, Kind] = {
     "myopic": Kind(myopic),
     "without-data": Kind(without_data),
     "open-loop": Kind(in_hindsight),
-    "blind": Kind(functools.partial(in_hindsight, shown=True)),
-    **{name: Kind(functools.partial(analytical, name=name)) for name in POLICIES},
+    "blind": Kind(partial(in_hindsight, shown=True)),
+    "rolling": Kind(RollingPlanner),
+    **{name: Kind(partial(analytical, name=name)) for name in POLICIES},
 }

@@ -28,18 +28,24 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import time
 import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dp_ensemble_env.agents.weights import Weights, load_weights, pack, save_weights, unpack
+from dp_ensemble_env.agents.weights import load_weights, pack, save_weights, unpack
 from dp_ensemble_env.reporting.provenance import versions
 from dp_ensemble_env.tools.files import atomic_write, readable_file
 
 #: The newest checkpoint and the one before it; the policy at the end.
-CHECKPOINTS = ("checkpoint.safetensors", "checkpoint-older.safetensors")
+CHECKPOINTS = NEWEST, OLDER = "checkpoint.safetensors", "checkpoint-older.safetensors"
 POLICY = "policy.safetensors"
+#: Digests of configuration, release and ledger, by name.
+Binding = dict[str, Any]
+#: Called with the steps done, the steps planned and the latest score.
+Callback = Callable[[int, int, float], None]
 
 
 @dataclass
@@ -51,6 +57,109 @@ class Record:
     curve: list[tuple[int, float]] = field(default_factory=list)
 
 
+@dataclass
+class Watch:
+    """What a learner does along the way: it notes its score at every cut, saves its state, and stops at the target."""
+
+    record: Record
+    interval: int
+    """Steps between cuts."""
+    score: Callable[[], float]
+    """Returns the score of the learner as it is."""
+    target: float | None
+    save: Callable[[], None] | None
+    """Called at every cut, after the score was noted."""
+    progress: Callback
+
+    def __post_init__(self) -> None:
+        self._began = time.perf_counter() - self.record.seconds
+
+    @property
+    def reached(self) -> bool:
+        """Whether the latest score has reached the target."""
+        return bool(self.record.curve) and self.target is not None and self.latest >= self.target
+
+    @property
+    def latest(self) -> float:
+        """The score at the last cut."""
+        return self.record.curve[-1][1]
+
+    def cut(self, steps: int) -> None:
+        """Note the score after so many steps, and save."""
+        self.record.curve.append((steps, self.score()))
+        self.record.steps, self.record.seconds = steps, time.perf_counter() - self._began
+        if self.save is not None:
+            self.save()
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Where a run is kept."""
+
+    path: Path
+    resume: bool = False
+    """Continue the run that is there, which must have the same configuration."""
+    tensorboard: bool = False
+    """Log to ``tensorboard/``."""
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    """How the environment was made, to make it again from the folder."""
+
+    def check(self, config: Mapping[str, Any] | None = None) -> None:
+        """Refuse a folder with a run that is not to be resumed or has another configuration, or without one that is."""
+        home = Path(self.path)
+        there = (home / "config.json").exists()
+        left = [name for name in (*CHECKPOINTS, POLICY, "ledger.json") if (home / name).exists()]
+        if left and not there:
+            raise ValueError(
+                f"{home} holds {left[0]} of a run whose config.json is gone; restore that, or choose another folder."
+            )
+        if self.resume and not there:
+            raise ValueError(f"there is no run in {self.path} to resume; leave resume=True out to start one.")
+        if there and not self.resume:
+            raise ValueError(f"{self.path} already holds a run; resume it with resume=True, or choose another folder.")
+        if there and config is not None:
+            found, wanted = read_object(home / "config.json"), json.loads(json.dumps(self._whole(config)))
+            if found != wanted:
+                raise ValueError(
+                    f"{home} holds a run with another configuration: {differences(found, wanted)}; repeat the run's "
+                    "own settings to resume it, or choose another folder."
+                )
+
+    def _whole(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        return {**config, "environment": dict(self.environment)}
+
+    def open(self, config: Mapping[str, Any], core: Any, trainer: Any) -> tuple[Record, Binding]:
+        """Open the folder, which is ours alone now, and bring the learner to where its checkpoint stands."""
+        self.check(config)  # another process may have been here since
+        home, ledger = Path(self.path), Path(self.path) / "ledger.json"
+        if not any((home / name).exists() for name in CHECKPOINTS):
+            if core.release is not None and not core.release.reproducible:  # nobody can draw it again
+                core.release.save(home / "release.json")
+            if not (home / "config.json").exists():
+                write_json(home / "versions.json", versions())
+                write_json(home / "config.json", self._whole(config))
+            with atomic_write(ledger) as stream:
+                stream.write(core.ledger.to_json() + "\n")
+        elif not ledger.exists():
+            raise ValueError(f"the ledger of the run, {ledger}, is gone; restore it from a copy.")
+        binding = {
+            "config": digest_of(self._whole(config)),
+            "release": None if core.release is None else core.release.digest,
+            "ledger": digest_of(read_object(ledger)),
+        }
+        return restore(home, trainer, binding), binding
+
+
+def differences(found: Any, wanted: Any, prefix: str = "") -> str:
+    """List where two configurations differ."""
+    if not (isinstance(found, dict) and isinstance(wanted, dict)):
+        return f"{prefix} is {found!r}, not {wanted!r}"
+    keys = [key for key in {**found, **wanted} if found.get(key) != wanted.get(key)]
+    dot = f"{prefix}." if prefix else ""
+    return ", ".join(differences(found.get(key), wanted.get(key), f"{dot}{key}") for key in keys)
+
+
+# ------------------------------------------------------------------ JSON
 def write_json(path: Path, content: Any) -> None:
     """Write a JSON file atomically."""
     with atomic_write(path) as stream:
@@ -58,18 +167,13 @@ def write_json(path: Path, content: Any) -> None:
         stream.write("\n")
 
 
-def read_json(path: Path) -> Any:
-    """Read a JSON file, or say that it is none; a fifo would be waited for, so it is refused."""
+def read_object(path: Path) -> dict[str, Any]:
+    """Read a JSON file that holds an object, such as ``config.json``; a fifo would be waited for, so it is refused."""
     readable_file(path)
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not valid JSON ({error}); remove the folder to start again.") from error
-
-
-def read_object(path: Path) -> dict[str, Any]:
-    """Read a JSON file that holds an object, such as a run's ``config.json``."""
-    found = read_json(path)
     if not isinstance(found, dict):
         raise ValueError(f"{path} holds a {type(found).__name__}, not the settings of a run; restore it from a copy.")
     return found
@@ -92,110 +196,56 @@ def digest_of(content: Any) -> str:
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 
-def check_config(folder: Path, config: dict[str, Any]) -> None:
-    """Refuse to go on with a run that was configured otherwise."""
-    if not (folder / "config.json").exists():
-        return
-    found, wanted = read_object(folder / "config.json"), json.loads(json.dumps(config))
-    if found != wanted:
-        raise ValueError(
-            f"{folder} holds a run with another configuration: {differences(found, wanted)}; repeat the run's own "
-            "settings to resume it, or choose another folder."
-        )
-
-
-def open_folder(folder: Path, config: dict[str, Any]) -> None:
-    """Make the run folder, unless it is there."""
-    if not (folder / "config.json").exists():
-        write_json(folder / "config.json", config)
-        write_json(folder / "versions.json", versions())
-
-
-def differences(found: Any, wanted: Any, prefix: str = "") -> str:
-    """List where two configurations differ."""
-    if not (isinstance(found, dict) and isinstance(wanted, dict)):
-        return f"{prefix} is {found!r}, not {wanted!r}"
-    keys = [key for key in {**found, **wanted} if found.get(key) != wanted.get(key)]
-    dot = f"{prefix}." if prefix else ""
-    return ", ".join(differences(found.get(key), wanted.get(key), f"{dot}{key}") for key in keys)
-
-
 # ------------------------------------------------------------------ checkpoints
-NEWEST, OLDER = CHECKPOINTS
-#: Digests of configuration, release and ledger, by name.
-Binding = dict[str, Any]
-
-
-def has_checkpoint(home: Path) -> bool:
-    """Return whether a folder has a checkpoint."""
-    return any((home / name).exists() for name in (NEWEST, OLDER))
-
-
 def save_checkpoint(home: Path, trainer: Any, record: Record, binding: Binding) -> None:
-    """Write a new checkpoint; the last one becomes the older one."""
+    """Write a new checkpoint; the last one becomes the older one, and stays under its own name until then."""
     arrays: dict[str, Any] = {}
     settings = {"record": record.__dict__, "binding": binding, "learner": pack(trainer.checkpoint_state(), arrays)}
-    _keep(home)
-    save_weights(home / NEWEST, arrays, settings)
-
-
-def _keep(home: Path) -> None:
-    """Let the newest checkpoint also be the older one; there is a whole one under its name all the time."""
     newest, link = home / NEWEST, home / f".{OLDER}.link"
-    if not newest.exists():
-        return
-    try:
-        link.unlink(missing_ok=True)
-        os.link(newest, link)
-        os.replace(link, home / OLDER)
-    except OSError:  # a file system without links
-        os.replace(newest, home / OLDER)
+    if newest.exists():
+        try:
+            link.unlink(missing_ok=True)
+            os.link(newest, link)
+            os.replace(link, home / OLDER)
+        except OSError:  # a file system without links
+            os.replace(newest, home / OLDER)
+    save_weights(newest, arrays, settings)
 
 
-def restore(home: Path, trainer: Any, binding: Binding) -> Record | None:
-    """Bring a new learner to where the checkpoint stands; return the record, or None if there is no checkpoint.
+def restore(home: Path, trainer: Any, binding: Binding) -> Record:
+    """Bring a new learner to where the checkpoint stands, if there is one; return the record.
 
     If the newest checkpoint is damaged the older one is taken, with a warning. One that belongs to another run is
     refused, however well it is preserved.
     """
-    if not has_checkpoint(home):
-        return None
     faults = []
-    for name in (NEWEST, OLDER):
-        if not (home / name).exists():
-            continue
+    for path in (home / name for name in CHECKPOINTS if (home / name).exists()):
         try:
-            weights = load_weights(home / name)
+            weights = load_weights(path)
         except ValueError as error:
             faults.append(str(error).rstrip("."))
             continue
-        _check(home / name, weights, binding)
+        found = weights.settings.get("binding")
+        if not isinstance(found, dict):
+            raise ValueError(f"{path} is no checkpoint; remove it to start again.")
+        words = {"config": "another configuration", "release": "another release", "ledger": "another ledger"}
+        wrong = [words[name] for name in words if found.get(name) != binding.get(name)]
+        if wrong:
+            raise ValueError(
+                f"{path} belongs to {' and '.join(wrong)} than this run's; restore the run's own files, or choose "
+                "another folder."
+            )
+        try:
+            record = Record(**weights.settings["record"])
+            record.curve = [(int(steps), float(score)) for steps, score in record.curve]
+            trainer.restore_state(unpack(weights.settings["learner"], weights.arrays))
+        except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise ValueError(f"{path} does not fit the learner of this run ({reason}).") from error
         if faults:
-            steps = weights.settings["record"]["steps"]
-            warnings.warn(f"{faults[0]}; the run goes on from the one before it, at {steps:,} steps.", stacklevel=2)
-        return _load(home / name, trainer, weights)
-    raise ValueError(f"{'; '.join(faults)}; there is no older checkpoint: remove {home} to start again.")
-
-
-def _check(path: Path, weights: Weights, binding: Binding) -> None:
-    found = weights.settings.get("binding")
-    if not isinstance(found, dict):
-        raise ValueError(f"{path} is no checkpoint; remove it to start again.")
-    words = {"config": "another configuration", "release": "another release", "ledger": "another ledger"}
-    wrong = [words[name] for name in words if found.get(name) != binding.get(name)]
-    if wrong:
-        raise ValueError(
-            f"{path} belongs to {' and '.join(wrong)} than this run's; restore the run's own files, or choose "
-            "another folder."
-        )
-
-
-def _load(path: Path, trainer: Any, weights: Weights) -> Record:
-    try:
-        record = Record(**weights.settings["record"])
-        record.curve = [(int(steps), float(score)) for steps, score in record.curve]
-        trainer.restore_state(unpack(weights.settings["learner"], weights.arrays))
-    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise ValueError(f"{path} does not fit the learner of this run ({reason}).") from error
-    return record
+            text = f"{faults[0]}; the run goes on from the one before it, at {record.steps:,} steps."
+            warnings.warn(text, stacklevel=2)
+        return record
+    if faults:
+        raise ValueError(f"{'; '.join(faults)}; there is no older checkpoint: remove {home} to start again.")
+    return Record()

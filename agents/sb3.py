@@ -8,28 +8,33 @@ needs to hold nothing of the environment, whose matrix may be private.
 
 from __future__ import annotations
 
-import time
+import copy
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 import torch
+from gymnasium.wrappers import DiscretizeAction
+from numpy.typing import NDArray
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Logger, configure
+from stable_baselines3.common.noise import NormalActionNoise
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack
 
-from dp_ensemble_env.agents.learners import algorithm_arguments, algorithm_class, training_env
-from dp_ensemble_env.agents.runs import Record
+from dp_ensemble_env.agents.learners import OWN, algorithm_class, population_of, schedule
+from dp_ensemble_env.agents.runs import Watch
+from dp_ensemble_env.envs import actions
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
+from dp_ensemble_env.envs.sb3 import EnsembleVecEnv
 from dp_ensemble_env.envs.tables import AHEAD, layout_of
 from dp_ensemble_env.model import EnsembleModel
+from dp_ensemble_env.tools.validation import check_choice, check_count
 
-#: Called with the steps done, the steps planned and the latest score.
-Progress = Callable[[int, int, float], None]
 #: What a learner counts, beside its networks and optimizers.
 _COUNTERS = (
     *("num_timesteps", "_n_updates", "_episode_num", "_n_calls", "exploration_rate"),
@@ -45,21 +50,9 @@ _BUFFER = ("observations", "next_observations", "actions", "rewards", "dones", "
 class ClockFeatures(BaseFeaturesExtractor):
     """The occupancy and the number of the decision in one-hot code.
 
-    Prices depend on time alone, so they are left out, unless there is a context: then
-    they and its features stay. With a coupling its levels, which stand in their place,
-    stay, too: instances differ in them. With this code a linear policy can hold a different
-    action for every decision.
-
-    Parameters
-    ----------
-    observation_space : gymnasium.spaces.Box
-        That of the ensemble.
-    horizon : int
-        Number of decisions, T.
-    context_features, ahead : int
-        How many features of the context an observation has, and how many prices, limits or targets.
-    coupled : bool
-        Whether there is a coupling.
+    Prices depend on time alone, so they are left out, unless there is a context: then they and its features (so many,
+    `context_features`) stay. With a coupling its levels, which stand in their place, stay, too: instances differ in
+    them. With this code a linear policy can hold a different action for every decision.
     """
 
     def __init__(
@@ -77,12 +70,10 @@ class ClockFeatures(BaseFeaturesExtractor):
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
         """Return features of shape (batch, T + n), and with a context its prices and features."""
-        left = observations[:, self.n_states]
+        left, rest = observations[:, self.n_states], observations[:, self.n_states + 1 :]
         time = ((1.0 - left) * self.horizon).round().long().clamp(0, self.horizon - 1)
         code = torch.nn.functional.one_hot(time, self.horizon).to(observations.dtype)
-        return torch.cat(
-            [code, observations[:, : self.n_states], observations[:, self.n_states + 1 :][:, : self.kept]], 1
-        )
+        return torch.cat([code, observations[:, : self.n_states], rest[:, : self.kept]], 1)
 
 
 def clock_kwargs(model: EnsembleModel, ahead: int = AHEAD) -> dict[str, Any]:
@@ -92,22 +83,63 @@ def clock_kwargs(model: EnsembleModel, ahead: int = AHEAD) -> dict[str, Any]:
     return {"features_extractor_class": ClockFeatures, "features_extractor_kwargs": settings}
 
 
+def training_env(core: EnsembleEnv, settings: dict[str, Any], models: Sequence[EnsembleModel] = ()) -> Any:
+    """Make environments like `core`: native and batched, or one by one behind Gymnasium's discretising wrapper.
+
+    They run the model that `core` runs: its release, if it has one, so that training is post-processing. If there are
+    `models`, each episode draws one of these instead. Rewards are points. With ``cosines`` their action mode is that of
+    the cosines; with ``frame_stack`` an observation is the last so many, one after the other.
+    """
+    count = check_count(settings["n_envs"], "n_envs")
+    task: dict[str, Any] = {
+        "model": models or core.model,
+        "population": population_of(core),
+        "ahead": core.layout.ahead,
+        "action": actions.cosines(settings["cosines"]) if "cosines" in settings else core.action_mode,
+    }
+    if "bins" in settings:
+        venv: Any = DummyVecEnv([lambda: DiscretizeAction(EnsembleEnv(**task), bins=settings["bins"])] * count)
+    else:
+        venv = EnsembleVecEnv(count, **task)
+    frames = settings.get("frame_stack", 1)
+    return venv if frames == 1 else VecFrameStack(venv, frames)
+
+
+def codes_of(settings: dict[str, Any], core: EnsembleEnv) -> NDArray[np.float32] | None:
+    """Return what a learner's choices, or units of its numbers, stand for in actions of `core`; None for themselves.
+
+    With ``bins`` these are the bin centres of `DiscretizeAction` for a price in [-1, 1], with ``cosines`` the waves.
+    """
+    if "cosines" in settings:
+        return actions.cosine_waves(settings["cosines"], core.model.n_decisions).astype(np.float32)
+    if "bins" not in settings:
+        return None
+    edges = np.linspace(np.float32(-1.0), np.float32(1.0), settings["bins"] + 1)  # rounds as the wrapper does
+    return (0.5 * (edges[:-1] + edges[1:])).astype(np.float32)[:, None]
+
+
+def algorithm_arguments(settings: dict[str, Any], model: EnsembleModel, venv: Any) -> dict[str, Any]:
+    """Translate settings into arguments of the algorithm's class."""
+    arguments = copy.deepcopy({key: value for key, value in settings.items() if key not in OWN})
+    for key in ("learning_rate", "clip_range"):
+        if key in arguments:
+            arguments[key] = schedule(arguments[key])
+    if settings.get("clock"):
+        clock = clock_kwargs(model, venv.get_attr("layout")[0].ahead)
+        arguments["policy_kwargs"] = {**(arguments.get("policy_kwargs") or {}), **clock}
+    if settings.get("noise_type") is not None:
+        check_choice(settings["noise_type"], "noise_type", ("normal",))
+        size, std = venv.action_space.shape, settings.get("noise_std", OWN["noise_std"])
+        arguments["action_noise"] = NormalActionNoise(np.zeros(size), np.full(size, std))
+    return arguments
+
+
 # ------------------------------------------------------------------ training
 class LibraryTrainer:
-    """A learner of a library with the environments that it is trained in.
+    """A learner of a library with environments like `core` that it is trained in, or on `models` (`training_env`).
 
-    Parameters
-    ----------
-    algo : str
-    core : EnsembleEnv
-        Environments like this one are trained in.
-    settings : dict
-    seed, total : int
-        Seed of everything, and steps of the whole training.
-    models : sequence of EnsembleModel
-        See `training_env`.
-    log : path, optional
-        Where to write logs for TensorBoard; nothing is written before `learn`.
+    `seed` is that of everything, `total` are the steps of the whole training. Logs for TensorBoard go to the folder
+    `log`, in which nothing is written before `learn`.
     """
 
     def __init__(
@@ -121,26 +153,22 @@ class LibraryTrainer:
         log: Path | None = None,
     ) -> None:
         kind, self.venv = algorithm_class(algo), training_env(core, settings, models)
-        self.seed, self.total, self.log = seed, total, log
+        self.seed, self.total, self.log, self.codes = seed, total, log, codes_of(settings, core)
         try:
             arguments = algorithm_arguments(settings, core.model, self.venv)
             self.policy = kind(settings["policy"], self.venv, seed=seed, device="cpu", **arguments)
         except (AssertionError, TypeError, ValueError, RuntimeError) as error:
             reason = str(error).strip().rstrip(".") or type(error).__name__
             raise ValueError(f"{kind.__name__} cannot be trained here with these settings: {reason}.") from error
+        self.predict = self.policy.predict
 
-    def predict(self, *arguments: Any, **more: Any) -> tuple[Any, Any]:
-        """Act by the policy as it is now."""
-        action: tuple[Any, Any] = self.policy.predict(*arguments, **more)
-        return action
-
-    def learn(self, record: Record, **notes: Any) -> None:
-        """Train from where the record stands to the end or the target; `notes` are the arguments of `Segments`."""
+    def learn(self, watch: Watch) -> None:
+        """Train from where the record stands to the end or the target."""
         # Asked to log nowhere, configure makes a folder all the same.
         logger = Logger(None, []) if self.log is None else configure(str(self.log), ["tensorboard"])
         self.policy.set_logger(logger)
-        callback = Segments(record, seed=self.seed, **notes)
-        self.policy.learn(self.total - record.steps, callback=callback, reset_num_timesteps=False)
+        rest = self.total - watch.record.steps
+        self.policy.learn(rest, callback=Segments(watch, self.seed), reset_num_timesteps=False)
         self.venv.close()
 
     def checkpoint_state(self) -> dict[str, Any]:
@@ -172,81 +200,42 @@ class LibraryTrainer:
             setattr(model, name, deque(state["latest"][name], maxlen=model._stats_window_size))
         buffer = getattr(model, "replay_buffer", None)
         if buffer is not None:
-            for name in _BUFFER:
-                if hasattr(buffer, name):
-                    kept = np.asarray(state["buffer"][name])
-                    getattr(buffer, name)[: len(kept)] = kept
+            for name in filter(lambda name: hasattr(buffer, name), _BUFFER):
+                kept = np.asarray(state["buffer"][name])
+                getattr(buffer, name)[: len(kept)] = kept
             buffer.pos, buffer.full = state["position"]
 
 
 class Segments(BaseCallback):
-    """Score, save and reseed at every cut; stop at the target.
+    """Reseed at every cut, which waits for the end of the rollout under way; stop at the target."""
 
-    Parameters
-    ----------
-    record : Record
-        Filled in along the way.
-    seed : int
-    interval : int
-        Steps between cuts; a cut waits for the end of the rollout under way.
-    score : callable
-        Returns the score of the learner as it is.
-    target : float, optional
-        Training stops at the first cut with at least this score.
-    save : callable, optional
-        Called at every cut, after the score was noted.
-    progress : callable, optional
-    """
-
-    def __init__(
-        self,
-        record: Record,
-        *,
-        seed: int,
-        interval: int,
-        score: Callable[[], float],
-        target: float | None = None,
-        save: Callable[[], None] | None = None,
-        progress: Progress | None = None,
-    ) -> None:
+    def __init__(self, watch: Watch, seed: int) -> None:
         super().__init__()
-        self.record, self.seed, self.interval, self.score = record, seed, interval, score
-        self.target, self.save, self.progress = target, save, progress
-        self.reached = False
-        self._since = time.perf_counter()
-        self._before = record.seconds
+        self.watch, self.seed = watch, seed
 
     def _on_training_start(self) -> None:
-        self.planned = int(self.model._total_timesteps)
-        self._next = self.num_timesteps
+        self.planned, self.due = int(self.model._total_timesteps), self.num_timesteps
 
     def _on_rollout_start(self) -> None:
-        if self.num_timesteps < self._next or self.reached:
+        if self.num_timesteps < self.due or self.watch.reached:
             return
-        if not self.record.curve or self.record.curve[-1][0] < self.num_timesteps:  # else: resumed right here
-            self._note()
-        self._next = (self.num_timesteps // self.interval + 1) * self.interval
+        if self.watch.record.steps < self.num_timesteps or not self.watch.record.curve:  # else: resumed right here
+            self._cut()
+        self.due = (self.num_timesteps // self.watch.interval + 1) * self.watch.interval
         begin_segment(self.model, self.seed)
 
     def _on_step(self) -> bool:
-        if self.progress is not None:
-            self.progress(self.num_timesteps, self.planned, self.record.curve[-1][1])
-        return not self.reached
+        self.watch.progress(self.num_timesteps, self.planned, self.watch.latest)
+        return not self.watch.reached
 
     def _on_training_end(self) -> None:
-        if not self.reached:
-            self._note()
+        if not self.watch.reached:
+            self._cut()
 
-    def _note(self) -> None:
-        score = self.score()
-        self.record.curve.append((int(self.num_timesteps), score))
-        self.record.steps = int(self.num_timesteps)
-        self.record.seconds = self._before + time.perf_counter() - self._since
-        self.reached = self.target is not None and score >= self.target
-        self.logger.record("score", score)
+    def _cut(self) -> None:
+        self.watch.cut(int(self.num_timesteps))
+        self.logger.record("score", self.watch.latest)
         self.logger.dump(self.num_timesteps)
-        if self.save is not None:
-            self.save()
 
 
 def begin_segment(model: BaseAlgorithm, seed: int) -> None:

@@ -5,9 +5,9 @@ were trained alike with other seeds) and instances. The *interquartile mean* is 
 and the highest quarter. The interval resamples the runs of each instance on their own (a stratified bootstrap), and,
 since the instances themselves were drawn from many, the instances too; `rliable` calls that ``task_bootstrap``.
 
-Over several scenarios, whose scores come as one matrix each: `pooled_interval` is the interquartile mean of all scores
-together, `performance_profile` the share of them above each threshold, and `probability_of_improvement` how probably
-one agent is better than another on an instance drawn at random.
+Over several scenarios, whose scores come as one matrix each, `interval` is that of all scores together, with runs and
+instances resampled within each scenario. `performance_profile` is the share of the scores above each threshold, and
+`probability_of_improvement` how probably one agent is better than another on an instance drawn at random.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from dp_ensemble_env.tools.validation import as_float_array, check_in_range
+from dp_ensemble_env.tools.validation import as_float_array
 
 FloatArray = NDArray[np.float64]
-#: Resamples of an interval.
-RESAMPLES = 2000
+#: A matrix of runs and instances, or those of several scenarios.
+Scores = ArrayLike | Mapping[str, ArrayLike]
+#: Share of an interval, and its resamples.
+LEVEL, RESAMPLES = 0.95, 2000
 
 
 class Interval(NamedTuple):
@@ -38,7 +40,7 @@ class Interval(NamedTuple):
         return value if low == value == high else f"{value} [{low}, {high}]"
 
 
-def interquartile_mean(scores: ArrayLike) -> float:
+def interquartile_mean(scores: Scores) -> float:
     """Return the mean of all scores but the lowest and the highest quarter.
 
     Examples
@@ -46,19 +48,16 @@ def interquartile_mean(scores: ArrayLike) -> float:
     >>> interquartile_mean([0, 90, 94, 100])
     92.0
     """
-    return float(stats.trim_mean(_matrix(scores), 0.25, axis=None))
+    return float(stats.trim_mean(_together(scores), 0.25))
 
 
-def resampled(
-    scores: ArrayLike, rng: np.random.Generator, count: int = RESAMPLES, instances: bool = True
-) -> FloatArray:
-    """Return interquartile means of `count` resamples of a matrix (runs, instances).
+def resampled(scores: Scores, rng: np.random.Generator, count: int = RESAMPLES) -> FloatArray:
+    """Return interquartile means of `count` resamples of a matrix (runs, instances), or of those of several scenarios.
 
-    Each instance draws its runs on its own; with `instances` these are drawn, too, else they stay as they are.
+    Each instance draws its runs on its own, and is drawn itself.
     """
-    matrix = _matrix(scores)
-    columns = None if instances else np.arange(matrix.shape[1])
-    means: FloatArray = stats.trim_mean(_drawn(matrix, rng, count, columns).reshape(count, -1), 0.25, axis=1)
+    drawn = [_drawn(matrix, rng, count).reshape(count, -1) for matrix in _matrices(scores)]
+    means: FloatArray = stats.trim_mean(np.concatenate(drawn, axis=1), 0.25, axis=1)
     return means
 
 
@@ -71,27 +70,16 @@ def _drawn(matrix: FloatArray, rng: np.random.Generator, count: int, columns: ND
     return drawn
 
 
-def interval(scores: ArrayLike, level: float = 0.95, seed: int = 0, *, instances: bool = True) -> Interval:
-    """Return the interquartile mean of a matrix (runs, instances) and its percentile bootstrap interval."""
-    found = resampled(scores, np.random.default_rng(seed), instances=instances)
-    return around(interquartile_mean(scores), found, level)
+def interval(scores: Scores, seed: int = 0) -> Interval:
+    """Return the interquartile mean of all scores together and its 95 % bootstrap interval."""
+    return around(interquartile_mean(scores), resampled(scores, np.random.default_rng(seed)))
 
 
-def difference(left: ArrayLike, right: ArrayLike, level: float = 0.95, seed: int = 0) -> Interval:
+def difference(left: ArrayLike, right: ArrayLike, seed: int = 0) -> Interval:
     """Return how far the interquartile mean of `left` lies above that of `right`, both resampled on their own."""
     rng = np.random.default_rng(seed)
     found = resampled(left, rng) - resampled(right, rng)
-    return around(interquartile_mean(left) - interquartile_mean(right), found, level)
-
-
-def pooled_interval(scores: Mapping[str, ArrayLike], level: float = 0.95, seed: int = 0) -> Interval:
-    """Return the interquartile mean of all scores together; runs and instances are resampled within each scenario."""
-    rng = np.random.default_rng(seed)
-    matrices = _matrices(scores)
-    drawn = [_drawn(matrix, rng, RESAMPLES).reshape(RESAMPLES, -1) for matrix in matrices]
-    found: FloatArray = stats.trim_mean(np.concatenate(drawn, axis=1), 0.25, axis=1)
-    together = np.concatenate([matrix.ravel() for matrix in matrices])
-    return around(interquartile_mean(together), found, level)
+    return around(interquartile_mean(left) - interquartile_mean(right), found)
 
 
 def performance_profile(scores: Mapping[str, ArrayLike], thresholds: ArrayLike) -> FloatArray:
@@ -102,13 +90,12 @@ def performance_profile(scores: Mapping[str, ArrayLike], thresholds: ArrayLike) 
     >>> performance_profile({"spot": [[90, 98]], "call": [[50, 99]]}, [0, 95])
     array([1. , 0.5])
     """
-    together = np.concatenate([matrix.ravel() for matrix in _matrices(scores)])
-    shares: FloatArray = (together > np.asarray(thresholds, float)[..., None]).mean(axis=-1)
+    shares: FloatArray = (_together(scores) > np.asarray(thresholds, float)[..., None]).mean(axis=-1)
     return shares
 
 
 def probability_of_improvement(
-    left: Mapping[str, ArrayLike], right: Mapping[str, ArrayLike], level: float = 0.95, seed: int = 0
+    left: Mapping[str, ArrayLike], right: Mapping[str, ArrayLike], seed: int = 0
 ) -> Interval:
     """Return how probably a run of `left` scores above one of `right` on the same instance; a tie counts half.
 
@@ -128,7 +115,7 @@ def probability_of_improvement(
         columns = rng.integers(x.shape[1], size=(RESAMPLES, 1, x.shape[1]))
         draws.append(_wins(_drawn(x, rng, RESAMPLES, columns), _drawn(y, rng, RESAMPLES, columns)))
     value = float(np.concatenate(values).mean())
-    return around(value, np.concatenate(draws, axis=1).mean(axis=1), level)
+    return around(value, np.concatenate(draws, axis=1).mean(axis=1))
 
 
 def _wins(x: FloatArray, y: FloatArray) -> FloatArray:
@@ -138,22 +125,26 @@ def _wins(x: FloatArray, y: FloatArray) -> FloatArray:
     return wins
 
 
-def around(value: float, draws: FloatArray, level: float = 0.95) -> Interval:
-    """Return the percentile interval of resampled values."""
-    share = check_in_range(level, "level", 0.0, 1.0, open_low=True)
-    low, high = np.quantile(draws, [(1 - share) / 2, (1 + share) / 2])
+def around(value: float, draws: FloatArray) -> Interval:
+    """Return the 95 % percentile interval of resampled values."""
+    low, high = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Interval(value, float(low), float(high))
 
 
-def _matrices(scores: Mapping[str, ArrayLike]) -> list[FloatArray]:
+def _matrices(scores: Scores) -> list[FloatArray]:
+    if not isinstance(scores, Mapping):
+        return [_matrix(scores)]
     if not scores:
         raise ValueError("there are no scores; give the scores of at least one scenario.")
     return [_matrix(matrix) for matrix in scores.values()]
 
 
+def _together(scores: Scores) -> FloatArray:
+    return np.concatenate([matrix.ravel() for matrix in _matrices(scores)])
+
+
 def _matrix(scores: ArrayLike) -> FloatArray:
-    values = np.asarray(scores, dtype=float)
-    matrix = as_float_array(np.atleast_2d(values), "scores", 2)
+    matrix = as_float_array(np.atleast_2d(np.asarray(scores, dtype=float)), "scores", 2)
     if not matrix.size:
         raise ValueError("scores is empty; give the score of at least one run on one instance.")
     return matrix

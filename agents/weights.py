@@ -33,26 +33,18 @@ FORMAT, VERSION = "dp-ensemble-weights", "1"
 #: A header longer than this is refused before it is read, and a file longer than that.
 LONGEST_HEADER, LARGEST = 10_000_000, 8_000_000_000
 _DTYPES = ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "bool")
-
 Array = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
 class Weights:
-    """What a file holds.
-
-    Attributes
-    ----------
-    arrays : dict of str to ndarray
-    settings : dict
-        How to build what the arrays belong to.
-    digest : str
-        SHA-256 of arrays and settings, in hexadecimal digits.
-    """
+    """What a file holds."""
 
     arrays: dict[str, Array]
     settings: dict[str, Any]
+    """How to build what the arrays belong to."""
     digest: str
+    """SHA-256 of arrays and settings, in hexadecimal digits."""
 
     def tensors(self) -> dict[str, Any]:
         """Return the arrays as torch tensors, for ``load_state_dict``."""
@@ -62,27 +54,18 @@ class Weights:
 
 
 def save_weights(path: str | os.PathLike[str], arrays: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
-    """Write arrays and settings to a file, atomically.
+    """Write arrays (NumPy's or torch's, of numbers of a fixed width) and settings (JSON); return the digest.
 
-    Parameters
-    ----------
-    path : path
-        Conventionally ``*.safetensors``.
-    arrays : mapping of str to ndarray or torch.Tensor
-        Numbers of a fixed width; names must not be empty.
-    settings : mapping
-        JSON: strings, numbers, booleans, None, lists and dictionaries with strings as keys.
-
-    Returns
-    -------
-    str
-        The digest of what was written.
+    The file is conventionally called ``*.safetensors``, and written atomically.
     """
     from safetensors.numpy import save
 
     plain = {name: _numpy(name, array) for name, array in arrays.items()}
-    text = _text(settings)
-    digest = weights_digest(plain, text)
+    try:
+        text = json.dumps(dict(settings), allow_nan=True)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"the settings of weights must be JSON ({error}).") from error
+    digest = _digest(plain, text)
     header = {"format": FORMAT, "version": VERSION, "settings": text, "sha256": digest}
     content = save(plain, metadata=header)
     with atomic_write(path, "wb") as stream:
@@ -91,13 +74,7 @@ def save_weights(path: str | os.PathLike[str], arrays: Mapping[str, Any], settin
 
 
 def load_weights(path: str | os.PathLike[str]) -> Weights:
-    """Read a file of `save_weights`; nothing in it is executed.
-
-    Raises
-    ------
-    ValueError
-        If the file is none of these, or was damaged or changed after it was written.
-    """
+    """Read a file of `save_weights`; nothing in it is executed, and one that was damaged or changed is refused."""
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
@@ -111,13 +88,14 @@ def load_weights(path: str | os.PathLike[str]) -> Weights:
         text, digest = header["settings"], header["sha256"]
         settings, arrays = json.loads(text), load(path.read_bytes())
     except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ValueError(f"{path} is no file of weights of this program, or it is damaged ({_why(error)}).") from error
-    if not isinstance(settings, dict) or weights_digest(arrays, text) != digest:
+        why = f"{error} is missing" if isinstance(error, KeyError) else str(error) or type(error).__name__
+        raise ValueError(f"{path} is no file of weights of this program, or it is damaged ({why}).") from error
+    if not isinstance(settings, dict) or _digest(arrays, text) != digest:
         raise ValueError(f"{path} is damaged or was changed: its content does not match its checksum.")
     return Weights(arrays, settings, digest)
 
 
-def weights_digest(arrays: Mapping[str, Array], text: str) -> str:
+def _digest(arrays: Mapping[str, Array], text: str) -> str:
     """Return the SHA-256 of arrays and settings: names, types, shapes and every value count."""
     found = hashlib.sha256(json.dumps([FORMAT, VERSION, text]).encode())
     for name in sorted(arrays):
@@ -130,19 +108,12 @@ def weights_digest(arrays: Mapping[str, Array], text: str) -> str:
 def _numpy(name: str, array: Any) -> Array:
     if hasattr(array, "detach"):  # a torch tensor, wherever it lives
         array = array.detach().cpu().numpy()
-    found = np.asarray(array)
+    found = np.array(array, order="C")
     if found.dtype.name not in _DTYPES:
         raise ValueError(f"the weights {name!r} hold {found.dtype.name}, not numbers of a fixed width.")
     if not name:
         raise ValueError("an array of weights has an empty name.")
-    return np.array(found, order="C")
-
-
-def _text(settings: Mapping[str, Any]) -> str:
-    try:
-        return json.dumps(dict(settings), allow_nan=True)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"the settings of weights must be JSON ({error}).") from error
+    return found
 
 
 def _header(stream: IO[bytes], size: int) -> dict[str, str]:
@@ -158,10 +129,6 @@ def _header(stream: IO[bytes], size: int) -> dict[str, str]:
     if found["version"] != VERSION:
         raise ValueError(f"it has version {found['version']!r}, and this program reads version {VERSION!r}")
     return dict(found)
-
-
-def _why(error: Exception) -> str:
-    return f"{error} is missing" if isinstance(error, KeyError) else str(error) or type(error).__name__
 
 
 # ------------------------------------------------------------------ nested structures
@@ -196,9 +163,8 @@ def unpack(packed: Any, arrays: Mapping[str, Array]) -> Any:
         return tuple(unpack(item, arrays) for item in value)
     if kind == "dict":
         return {key: unpack(item, arrays) for key, item in value}
-    array = arrays[value]
     if kind == "tensor":
         import torch
 
-        return torch.from_numpy(array.copy())
-    return array
+        return torch.from_numpy(arrays[value].copy())
+    return arrays[value]

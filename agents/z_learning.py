@@ -1,8 +1,7 @@
 r"""Z-learning: the native learner of linearly-solvable problems, from observed transitions alone.
 
-**Equations.** The desirability :math:`z_t(b)` of level `b` at time `t` obeys a linear
-equation under the default dynamics `P` (Theorem 1), and the optimal tilt is its
-logarithm at the next time,
+**Equations.** The desirability :math:`z_t(b)` of level `b` at time `t` obeys a linear equation under the default
+dynamics `P` (Theorem 1), and the optimal tilt is its logarithm at the next time,
 
 .. math:: z_t(b) = e^{U_t(b)/\gamma}\,E_{a\sim P[b]}[z_{t+1}(a)], \qquad
           \pi_t(a|b) \propto P[b,a]\,e^{\tau_t(a)}, \quad \tau_t(a) = \log z_{t+1}(a) + \text{const} .
@@ -17,13 +16,12 @@ importance (Z2)
     :math:`P[b,a]/\pi(a|b) = g\,e^{-\tau(a)}`, :math:`g = \sum_a P[b,a] e^{\tau(a)}`. With `g` known the
     weighted target is unbiased for every tilt, and constant when the tilt is optimal.
 
-**The normaliser g from interaction only.** The divergence that the environment charges is
-:math:`\mathrm{KL} = E_\pi[\tau] - \log g`, and `info` reports it as the discomfort,
-:math:`\gamma\,\mathrm{KL}`, exactly. So :math:`\log g = E_\pi[\tau] - \mathrm{KL}` (Z3), the expectation being
-estimated by the mean of :math:`\tau` over the visits of `(t, b)` in one batch of episodes, all of which play
-the same tilt. This is unbiased for :math:`\log g`, not for `g`. Batches are therefore averaged in logs,
-:math:`\log z \leftarrow (1-\eta)\log z + \eta \log y` (Z4), where an error of mean zero leaves no bias; `y` is the
-mean of the weighted targets in the batch, almost constant once the tilt is nearly greedy.
+**The normaliser g from interaction only.** The divergence that the environment charges is :math:`\mathrm{KL} =
+E_\pi[\tau] - \log g`, and `info` reports it as the discomfort, :math:`\gamma\,\mathrm{KL}`, exactly. So :math:`\log g =
+E_\pi[\tau] - \mathrm{KL}` (Z3), the expectation being estimated by the mean of :math:`\tau` over the visits of `(t, b)`
+in one batch of episodes, all of which play the same tilt. This is unbiased for :math:`\log g`, not for `g`. Batches are
+therefore averaged in logs, :math:`\log z \leftarrow (1-\eta)\log z + \eta \log y` (Z4), where an error of mean zero
+leaves no bias; `y` is the mean of the weighted targets in the batch, almost constant once the tilt is nearly greedy.
 
 **What the learner knows.** States and utilities as they are observed, the discomfort it is charged, its own
 tilts; and the public side of the problem: :math:`\gamma`, the power levels (to fill gaps), the action scale
@@ -37,119 +35,75 @@ passive exploration always begins in levels drawn uniformly, importance explorat
 once): the first visit replaces the initial value, and larger `c` forgets stale bootstraps sooner. Each batch is
 worked through backwards in time. Everything is kept as logarithms, since `z` spans e^-80 and less.
 
-**Termination and convergence.** A sweep ends whenever the number of batches has doubled. The *change* of a sweep
-is the mean of :math:`|\Delta \log z_t(b)|` over its visits, less the part that is common to all levels of a time
-(which changes no policy); it is infinite while a tenth of the pairs visited were new. Because a sweep doubles the
-data, the change does not vanish merely because the steps have become small. Learning ends when the change falls
-below `tolerance` nats, or when the transitions are spent. Then held-out episodes are played with the greedy policy:
-the table predicts the return :math:`\gamma \log z_0(s_0)`, and the *residual* is the mean of predicted less observed
-returns. The agent is called converged if the last change was below `tolerance` and
-:math:`|residual| \le 3\,s.e. + \gamma\,T\,tolerance`, as errors of that size may add up over the T decisions. The
-held-out transitions are counted in the budget.
+**Termination and convergence.** A sweep ends whenever the number of batches has doubled. The *change* of a sweep is the
+mean of :math:`|\Delta \log z_t(b)|` over its visits, less the part that is common to all levels of a time (which
+changes no policy); it is infinite while a tenth of the pairs visited were new. Because a sweep doubles the data, the
+change does not vanish merely because the steps have become small. Learning ends when the change falls below `tolerance`
+nats, or when the transitions are spent. Then held-out episodes are played with the greedy policy: the table predicts
+the return :math:`\gamma \log z_0(s_0)`, and the *residual* is the mean of predicted less observed returns. The agent is
+called converged if the last change was below `tolerance` and :math:`|residual| \le 3\,s.e. + \gamma\,T\,tolerance`, as
+errors of that size may add up over the T decisions. The held-out transitions are counted in the budget.
 
 **Transitions needed.** On the campus event (20 levels, 18 decisions) and with the default settings, 20,000 observed
 transitions sufficed for a score of 95 by importance exploration, and 50,000 by passive exploration, with each of a
 hundred seeds (exact scores: mean 98.5, least 95.6; mean 97.9, least 95.9). The tests hold the learner to both.
-
-**Gaps.** Pairs never visited get the value interpolated in power between the visited levels of the same time,
-and that of the nearest visited level beyond them.
 
 References: Todorov (2009), *Efficient computation of optimal actions*, PNAS 106(28).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from dp_ensemble_env.agents.base import FloatArray, Kind, ScheduleAgent, core_env
-from dp_ensemble_env.envs.actions import action_scale
+from dp_ensemble_env.agents.base import FloatArray, Kind, ScheduleAgent, core_env, privacy_of
+from dp_ensemble_env.envs.actions import TILT, action_scale, actions_of
 from dp_ensemble_env.envs.vector import EnsembleVectorEnv
 from dp_ensemble_env.tools.compile import njit
 from dp_ensemble_env.tools.validation import check_choice, check_count, check_in_range, check_positive
 
 EXPLORATIONS = ("passive", "importance")
-#: Arrays of the compiled updates: states and visits, and numbers.
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 
 
-@dataclass(frozen=True, eq=False)
-class Experience:
-    """A batch of whole episodes, all played with the same tilts.
+class Experience(NamedTuple):
+    """A batch of whole episodes."""
 
-    Attributes
-    ----------
-    states : ndarray of int of shape (episodes, T + 1)
-    utility : ndarray of shape (episodes, T + 1)
-        Dollars observed on arrival; zero at time 0, where nothing is paid.
-    divergence : ndarray of shape (episodes, T)
-        Discomfort charged for each move, in nats.
-    tilt : ndarray of shape (T, n)
-        Tilt played at each decision.
-    """
-
-    states: NDArray[np.int64]
-    utility: FloatArray
-    divergence: FloatArray
-    tilt: FloatArray
+    states: IntArray  # (episodes, T + 1)
+    utility: FloatArray  # (episodes, T + 1), dollars observed on arrival; zero at time 0, where nothing is paid
+    divergence: FloatArray  # (episodes, T), discomfort charged for each move, in nats
 
 
-@dataclass(frozen=True)
-class Sweep:
-    """State of the learning at the end of a sweep.
-
-    Attributes
-    ----------
-    transitions : int
-        Moves observed so far.
-    change : float
-        Mean change of log z over the sweep's visits, in nats.
-    """
+class Sweep(NamedTuple):
+    """State of the learning at the end of a sweep: moves observed so far, mean change of log z over the visits."""
 
     transitions: int
     change: float
 
 
-@dataclass(frozen=True, eq=False)
-class Learned:
-    """What Z-learning found.
+class Learned(NamedTuple):
+    """What Z-learning found."""
 
-    Attributes
-    ----------
-    log_z : ndarray of shape (T + 1, n)
-        NaN where a pair was never visited. ``log_z[0]`` leaves out the utility of
-        time 0, which no reward contains, so that it predicts the return / gamma.
-    visits : ndarray of int of shape (T, n)
-    tilt : ndarray of shape (T, n)
-        Greedy tilt, inside the action box.
-    transitions : int
-        All moves observed, held-out ones included.
-    sweeps : list of Sweep
-    residual, standard_error : float
-        Predicted less observed return of the held-out episodes, dollars per building.
-    converged : bool
-        See the module's termination rule.
-    """
-
-    log_z: FloatArray = field(repr=False)
-    visits: NDArray[np.int64] = field(repr=False)
-    tilt: FloatArray = field(repr=False)
-    transitions: int
-    sweeps: list[Sweep] = field(repr=False)
-    residual: float
+    log_z: FloatArray
+    """(T + 1, n), NaN where a pair was never visited. ``log_z[0]`` leaves out the utility of time 0, which no reward
+    contains, so that it predicts the return / gamma."""
+    visits: IntArray  # (T, n)
+    tilt: FloatArray  # (T, n), greedy, inside the action box
+    transitions: int  # all moves observed, held-out ones included
+    sweeps: list[Sweep]
+    residual: float  # predicted less observed return of the held-out episodes, dollars per load
     standard_error: float
-    converged: bool
+    converged: bool  # see the termination rule
 
 
 # ------------------------------------------------------------------ updates
 @njit(cache=True, nogil=True)
 def passive_update(
-    states: Ints, utility: Floats, log_z: Floats, visits: Ints, step_constant: float, penalty: float
+    states: IntArray, utility: FloatArray, log_z: FloatArray, visits: IntArray, step_constant: float, penalty: float
 ) -> None:
     """Z1 for every move of a batch, the last moves first; changes `log_z` and `visits`."""
     episodes, horizon = states.shape[0], states.shape[1] - 1
@@ -169,12 +123,12 @@ def passive_update(
 
 @njit(cache=True, nogil=True)
 def importance_update(
-    states: Ints,
-    utility: Floats,
-    divergence: Floats,
-    tilt: Floats,
-    log_z: Floats,
-    visits: Ints,
+    states: IntArray,
+    utility: FloatArray,
+    divergence: FloatArray,
+    tilt: FloatArray,
+    log_z: FloatArray,
+    visits: IntArray,
     step_constant: float,
     penalty: float,
 ) -> None:
@@ -204,7 +158,10 @@ def importance_update(
 
 
 def fill_gaps(log_z: FloatArray, power_kw: FloatArray) -> FloatArray:
-    """Give unvisited pairs the value interpolated in power at the same time (zero if all are unvisited)."""
+    """Interpolate unvisited pairs in power between visited ones of the same time; beyond them the nearest one's value.
+
+    A time without any gets zeros.
+    """
     filled = np.zeros_like(log_z)
     order = np.argsort(power_kw)
     for t, row in enumerate(log_z):
@@ -240,19 +197,15 @@ class Explorer:
         # Only public parts of the model are read below; the matrix stays inside the environment.
         self.n, self.horizon = core.model.n_states, core.model.horizon
         self.penalty, self.power_kw = core.model.discomfort_penalty, core.model.power_kw
-        self.scale = action_scale(core.model)
+        self.scale, self.actions_of = action_scale(core.model), partial(actions_of, TILT, core.model)
         self.episodes, self.transitions = episodes, 0
         moves, starts = np.random.SeedSequence(seed).spawn(2)
         self._seed: int | None = int(moves.generate_state(1)[0])
         self._starts = np.random.default_rng(starts)
         self._env = EnsembleVectorEnv(
-            episodes,
-            core.model,
-            population="single",
-            action="tilt",
-            autoreset_mode=AutoresetMode.DISABLED,
+            episodes, core.model, population="single", action="tilt", autoreset_mode=AutoresetMode.DISABLED,
             reward="dollars",
-        )
+        )  # fmt: skip
 
     def play(self, tilt: FloatArray, exploring_starts: bool = False) -> Experience:
         """Play one batch with the tilts `tilt` (T, n)."""
@@ -263,20 +216,13 @@ class Explorer:
         states, utility = np.empty((size, horizon + 1), np.int64), np.zeros((size, horizon + 1))
         divergence = np.empty((size, horizon))
         states[:, 0] = observation[:, :n].argmax(axis=1)
-        actions = tilt_actions(tilt, self.scale)
-        for t in range(horizon):
-            observation, _, _, _, info = self._env.step(np.tile(actions[t], (size, 1)))
+        for t, action in enumerate(self.actions_of(tilt)):
+            observation, _, _, _, info = self._env.step(np.tile(action, (size, 1)))
             states[:, t + 1] = observation[:, :n].argmax(axis=1)
             utility[:, t + 1] = info["utility"]
             divergence[:, t] = info["discomfort"] / self.penalty
         self.transitions += size * horizon
-        return Experience(states, utility, divergence, tilt)
-
-
-def tilt_actions(tilt: FloatArray, scale: FloatArray) -> FloatArray:
-    """Write tilts as actions: divided by the scale, zero where the scale is."""
-    spread = np.broadcast_to(scale[:, None], tilt.shape)
-    return np.clip(np.divide(tilt, spread, out=np.zeros_like(tilt), where=spread > 0), -1.0, 1.0)
+        return Experience(states, utility, divergence)
 
 
 # ------------------------------------------------------------------ learning
@@ -294,30 +240,14 @@ def learn(
 ) -> Learned:
     """Learn the desirability of every level and time by Z-learning.
 
-    Parameters
-    ----------
-    env : gymnasium.Env or VectorEnv
-        An ensemble environment with tilt actions. Whatever its population, the
-        learner watches single loads of it; with a release, they follow it.
-    transitions : int
-        Moves that may be observed, held-out ones included.
-    exploration : {"importance", "passive"}
-    seed : int
-        Fixes moves and exploring starts, hence the result.
-    step_constant : float
-        `c` of the decaying step.
-    batch : int
-        Episodes side by side, between two updates of the greedy tilt; fewer if
-        the budget is small.
-    exploring_starts : bool
-        Whether start levels may be chosen (see the module); else every episode
-        starts as the environment would.
-    tolerance : float
-        Change in nats below which learning ends; 0 spends the whole budget.
-    held_out : float
-        Share of the budget kept for the final check.
+    Whatever the population of `env`, which has tilt actions, the learner watches single loads of it; with a release,
+    they follow it. `transitions` are the moves that may be observed, a share of which, `held_out`, is kept for the
+    final check. `batch` episodes are played side by side between two updates of the greedy tilt, fewer if the budget is
+    small. Without `exploring_starts` every episode starts as the environment would. `step_constant` is the `c` of the
+    decaying step; learning ends below a change of `tolerance` nats, and 0 spends the whole budget. `seed` fixes moves
+    and exploring starts, hence the result.
     """
-    check_choice(exploration, "exploration", EXPLORATIONS)
+    passive = check_choice(exploration, "exploration", EXPLORATIONS) == "passive"
     step_constant = check_positive(step_constant, "step_constant")
     tolerance = check_in_range(tolerance, "tolerance", 0.0, np.inf)
     held_out = check_in_range(held_out, "held_out", 0.0, 0.9, open_low=True)
@@ -326,45 +256,32 @@ def learn(
     size = min(check_count(batch, "batch"), total // 4)
     checks = max(1, round(held_out * (total // size)))
     explorer = Explorer(env, size, check_count(seed, "seed", 0))
-    log_z, visits, sweeps = _learn(
-        explorer, exploration, total // size - checks, step_constant, exploring_starts, tolerance
-    )
-    tilt = greedy_tilt(log_z, explorer.power_kw, explorer.scale)
-    residual, error = _held_out_residual(explorer, log_z, tilt, checks)
-    settled = bool(sweeps) and sweeps[-1].change < tolerance
-    converged = settled and abs(residual) <= 3.0 * error + explorer.penalty * horizon * tolerance
-    return Learned(log_z, visits, tilt, explorer.transitions, sweeps, residual, error, converged)
-
-
-def _learn(
-    explorer: Explorer, exploration: str, batches: int, step_constant: float, exploring_starts: bool, tolerance: float
-) -> tuple[FloatArray, NDArray[np.int64], list[Sweep]]:
-    """Work through batches until the termination rule applies."""
-    n, horizon, penalty = explorer.n, explorer.horizon, explorer.penalty
+    n, penalty, power = explorer.n, explorer.penalty, explorer.power_kw
     log_z, visits = np.full((horizon + 1, n), np.nan), np.zeros((horizon, n), np.int64)
     before, visited = log_z.copy(), visits.copy()
     sweeps: list[Sweep] = []
-    for done in range(batches):
-        if exploration == "passive" or done == 0:
-            data = explorer.play(np.zeros((horizon, n)), exploring_starts)
+    for done in range(total // size - checks):
+        blind = passive or done == 0
+        tilt = np.zeros((horizon, n)) if blind else greedy_tilt(log_z, power, explorer.scale)
+        data, rest = explorer.play(tilt, blind and exploring_starts), (log_z, visits, step_constant, penalty)
+        if passive:
+            passive_update(data.states, data.utility, *rest)
         else:
-            data = explorer.play(greedy_tilt(log_z, explorer.power_kw, explorer.scale))
-        if exploration == "passive":
-            passive_update(data.states, data.utility, log_z, visits, step_constant, penalty)
-        else:
-            importance_update(
-                data.states, data.utility, data.divergence, data.tilt, log_z, visits, step_constant, penalty
-            )
+            importance_update(*data, tilt, *rest)
         if done & (done + 1) == 0:  # after 1, 2, 4, 8, … batches
             if done > 0:
                 sweeps.append(Sweep(explorer.transitions, _change(before, log_z, visits - visited)))
                 if sweeps[-1].change < tolerance:
                     break
             before, visited = log_z.copy(), visits.copy()
-    return log_z, visits, sweeps
+    tilt = greedy_tilt(log_z, power, explorer.scale)
+    residual, error = _held_out_residual(explorer, log_z, tilt, checks)
+    settled = bool(sweeps) and sweeps[-1].change < tolerance
+    converged = settled and abs(residual) <= 3.0 * error + penalty * horizon * tolerance
+    return Learned(log_z, visits, tilt, explorer.transitions, sweeps, residual, error, converged)
 
 
-def _change(before: FloatArray, after: FloatArray, visits: NDArray[np.int64]) -> float:
+def _change(before: FloatArray, after: FloatArray, visits: IntArray) -> float:
     """Mean of |Δ log z| over the visits of a sweep, the common part of each time removed; infinite at new pairs."""
     if (np.isnan(before[:-1]) & (visits > 0)).mean(where=visits > 0) > 0.1:
         return float("inf")  # more than a tenth of the pairs were new
@@ -384,29 +301,12 @@ def _held_out_residual(explorer: Explorer, log_z: FloatArray, tilt: FloatArray, 
         returns = data.utility.sum(axis=1) - explorer.penalty * data.divergence.sum(axis=1)
         parts.append(predicted[data.states[:, 0]] - returns)
     difference = np.concatenate(parts)
-    if len(difference) < 2:
-        return float(difference.mean()), float("inf")
-    return float(difference.mean()), float(difference.std(ddof=1) / np.sqrt(len(difference)))
+    error = difference.std(ddof=1) / np.sqrt(len(difference)) if len(difference) > 1 else np.inf
+    return float(difference.mean()), float(error)
 
 
 class ZLearningAgent(ScheduleAgent):
-    """Learns by Z-learning when it is made, then plays the greedy tilt.
-
-    Parameters
-    ----------
-    env : gymnasium.Env or VectorEnv
-        Where it learns (see `learn`) and will act.
-    steps : int
-        Transitions that may be observed.
-    exploration, seed, step_constant, **settings
-        See `learn`.
-
-    Attributes
-    ----------
-    learned : Learned
-    steps : int
-        Transitions observed.
-    """
+    """Learns by Z-learning when it is made, from at most so many steps; then plays the greedy tilt. See `learn`."""
 
     def __init__(
         self,
@@ -419,10 +319,8 @@ class ZLearningAgent(ScheduleAgent):
     ) -> None:
         self.learned = learn(env, steps, exploration, seed=seed, step_constant=step_constant, **settings)
         core, self.steps = core_env(env), self.learned.transitions
-        private = core.release is not None
-        privacy = "that of one release" if private else "none: it watched the true dynamics"
-        actions = tilt_actions(self.learned.tilt, action_scale(core.model))
-        super().__init__(actions, "z-learning", privacy, core.layout)
+        privacy = privacy_of(core, "none: it watched the true dynamics")
+        super().__init__(actions_of(TILT, core.model, self.learned.tilt), "z-learning", privacy, core.layout)
 
 
 KINDS: dict[str, Kind] = {"z-learning": Kind(ZLearningAgent, learns=True)}

@@ -16,26 +16,19 @@ from typing import Any
 from gymnasium.envs.registration import registry
 
 from dp_ensemble_env import scenarios
-from dp_ensemble_env.agents.learners import LIBRARIES, algorithm_class
-from dp_ensemble_env.agents.settings import MEAN_FIELD, Settings, tuned_settings
+from dp_ensemble_env.agents.learners import LIBRARIES, MEAN_FIELD, Settings, algorithm_class, tuned_settings
 from dp_ensemble_env.envs import environment_ids
 
 
 class ZooSettings(Mapping[str, Settings]):
-    """Settings of an algorithm by environment id, as `rl_zoo3` expects them.
+    """Settings of an algorithm by environment id in the words of `rl_zoo3`; the library's own where none are recorded.
 
     `rl_zoo3` writes into the settings it reads, and a second experiment of the same process reads them again: every
-    access makes them anew.
+    access makes them anew. ``cosines`` are an action mode, which the id decides: they are left out.
     """
 
     def __init__(self, algo: str) -> None:
         self.algo = algo
-
-    def __getitem__(self, env_id: str) -> Settings:
-        if env_id not in environment_ids():
-            raise KeyError(env_id)
-        kwargs = registry[env_id].kwargs
-        return zoo_settings(self.algo, kwargs["scenario"], kwargs["action"])
 
     def __iter__(self) -> Iterator[str]:
         return iter(environment_ids())
@@ -43,25 +36,23 @@ class ZooSettings(Mapping[str, Settings]):
     def __len__(self) -> int:
         return len(environment_ids())
 
+    def __getitem__(self, env_id: str) -> Settings:
+        if env_id not in environment_ids():
+            raise KeyError(env_id)
+        scenario, action = (registry[env_id].kwargs[name] for name in ("scenario", "action"))
+        try:
+            tuned = tuned_settings(self.algo, MEAN_FIELD, action, scenario)
+        except ValueError:  # not for these actions, as the library will say
+            tuned = {"n_timesteps": 100_000}
+        settings = {"policy": next(iter(algorithm_class(self.algo).policy_aliases)), **tuned}
+        settings.pop("cosines", None)
+        bins = settings.pop("bins", None)
+        settings["env_wrapper"] = [] if bins is None else [{"gymnasium.wrappers.DiscretizeAction": {"bins": bins}}]
+        if settings.pop("clock", False):
+            from dp_ensemble_env.agents.sb3 import clock_kwargs
 
-def zoo_settings(algo: str, scenario: str, action: str) -> Settings:
-    """Return settings in the words of `rl_zoo3`; the library's own where nothing is recorded.
-
-    ``cosines`` are an action mode, which the id decides: they are left out.
-    """
-    try:
-        tuned = tuned_settings(algo, MEAN_FIELD, action, scenario)
-    except ValueError:  # not for these actions, as the library will say
-        tuned = {"n_timesteps": 100_000}
-    settings = {"policy": next(iter(algorithm_class(algo).policy_aliases)), **tuned}
-    settings.pop("cosines", None)
-    bins = settings.pop("bins", None)
-    settings["env_wrapper"] = [] if bins is None else [{"gymnasium.wrappers.DiscretizeAction": {"bins": bins}}]
-    if settings.pop("clock", False):
-        from dp_ensemble_env.agents.sb3 import clock_kwargs
-
-        settings["policy_kwargs"] = {**settings.get("policy_kwargs", {}), **clock_kwargs(scenarios.make(scenario))}
-    return settings
+            settings["policy_kwargs"] = {**settings.get("policy_kwargs", {}), **clock_kwargs(scenarios.make(scenario))}
+        return settings
 
 
 def __getattr__(name: str) -> Any:

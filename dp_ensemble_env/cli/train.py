@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from tyro.conf import UseAppendAction
 
 from dp_ensemble_env.agents import agent_names
+from dp_ensemble_env.agents.learners import tuned_settings
 from dp_ensemble_env.agents.runs import CHECKPOINTS
-from dp_ensemble_env.agents.settings import tuned_settings
 from dp_ensemble_env.cli.options import InEnvironment, keeping
 from dp_ensemble_env.tools.console import Progress, paragraph
 from dp_ensemble_env.tools.files import check_writable

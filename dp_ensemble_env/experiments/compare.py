@@ -20,8 +20,7 @@ from typing import Any, NamedTuple
 from dp_ensemble_env import scenarios
 from dp_ensemble_env.agents import agent_names
 from dp_ensemble_env.agents.base import agent_kind
-from dp_ensemble_env.agents.learners import LIBRARIES
-from dp_ensemble_env.agents.settings import tuned_settings
+from dp_ensemble_env.agents.learners import LIBRARIES, tuned_settings
 from dp_ensemble_env.envs import actions
 from dp_ensemble_env.experiments import runner
 from dp_ensemble_env.experiments.runner import NOISE_AWARE, PUBLIC, Cell, Supplies, scenario_problem

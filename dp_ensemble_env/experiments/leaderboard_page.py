@@ -26,7 +26,6 @@ from dp_ensemble_env.agents.statistics import (
     around,
     interquartile_mean,
     interval,
-    pooled_interval,
     probability_of_improvement,
 )
 from dp_ensemble_env.control.policies import solve_standard
@@ -143,7 +142,7 @@ class Board:
         kept = [entry for entry in self.lines if entry.track in (OPEN, PRIVATE) and self.scores(entry)]
 
         def place(entry: Entry) -> tuple[Any, ...]:
-            return KNOWLEDGE.index(entry.knows), not self.whole(entry), -pooled_interval(self.scores(entry)).value
+            return KNOWLEDGE.index(entry.knows), not self.whole(entry), -interval(self.scores(entry)).value
 
         return sorted(kept, key=place)
 
@@ -157,7 +156,7 @@ def overall(board: Board) -> Table:
         epsilon = show_epsilon(max(row.epsilon for row in rows))
         cells = f"{len(rows)} of {max(len(rows), board.asked[entry])}"
         cpu = np.mean([row.compute.get("cpu_seconds", 0.0) for row in rows])
-        score = str(pooled_interval(board.scores(entry)))
+        score = str(interval(board.scores(entry)))
         lines.append([knows, entry.title, entry.track, score, epsilon, cells, f"{cpu:,.1f}"])
         before = entry.knows
     return ["knew", "agent", "track", "score", "ε", "cells", "CPU s per cell"], lines
@@ -361,7 +360,7 @@ def figure(board: Board, path: Path) -> Path:
     with look():
         picture, axes = subplots(figsize=(PAGE, 1.2 + 0.2 * len(entries)))
         for y, entry in enumerate(entries):
-            value, low, high = pooled_interval(board.scores(entry))
+            value, low, high = interval(board.scores(entry))
             color = BLUE if entry.track == PRIVATE else ORANGE
             if high < LEFT:
                 axes.text(LEFT + 1, y, f"← {value:,.0f}", va="center", color=color, size=7)
@@ -370,7 +369,7 @@ def figure(board: Board, path: Path) -> Path:
             axes.plot(value, y, "o", color=color, mfc=color if board.whole(entry) else "white", ms=4.5)
         for number, (agent, name) in enumerate(BOUND_NAMES.items()):
             if scores := board.scores(board.find(agent, BOUNDS)):
-                x = pooled_interval(scores).value
+                x = interval(scores).value
                 axes.axvline(x, color=GREY, ls=[":", "--", "-."][number], lw=1)
                 axes.text(
                     x, len(entries) - 0.3, f"{name} ", rotation=90, ha="center", va="bottom", color=GREY, size=6.5

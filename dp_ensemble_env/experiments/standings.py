@@ -21,7 +21,6 @@ from dp_ensemble_env.agents.statistics import (
     Interval,
     interval,
     performance_profile,
-    pooled_interval,
     probability_of_improvement,
 )
 from dp_ensemble_env.experiments.runner import Cell, Row
@@ -101,7 +100,7 @@ class Standings:
         for row in kept:
             self.rows.setdefault(names[row.cell.key], {}).setdefault(row.cell.data, []).append(row)
         self.problems = list(dict.fromkeys(row.cell.data for row in kept))
-        self._overall = {name: pooled_interval(self.of(name)) for name in self.rows}
+        self._overall = {name: interval(self.of(name)) for name in self.rows}
         self.agents = sorted(self.rows, key=self._place)
 
     def _place(self, agent: str) -> tuple[int, bool, float]:
@@ -169,7 +168,7 @@ def overall(standings: Standings) -> Table:
         of, steps = standings.of(agent), standings.total(agent, "steps")
         knows = standings.knows(agent)
         partly = "" if standings.whole(agent) else f" ({len(of)} of {len(standings.problems)})"
-        beside = pooled_interval(standings.of(agent, "without_data")).value
+        beside = interval(standings.of(agent, "without_data")).value
         line = [
             "" if knows == before else knows,
             f"{agent}{partly}",
@@ -311,7 +310,7 @@ def takeaways(standings: Standings) -> list[str]:
     ranked = [agent for agent in standings.agents if standings.knows(agent) != "hindsight"] or standings.agents
     best = max(ranked, key=lambda agent: (standings.whole(agent), standings.overall(agent).value))
     many = len(standings.problems)
-    beside = pooled_interval(standings.of(best, "without_data"))
+    beside = interval(standings.of(best, "without_data"))
     said = [
         f"{best} leads with a score of {standings.overall(best)} "
         f"{f'over {many} problems' if many > 1 else f'on {standings.problems[0]}'}.",

@@ -1,8 +1,7 @@
-"""Agents that plan: what they play, what it is worth, and where they cannot play."""
+"""Agents that plan: what they play, what it is worth, and where they cannot play; the rolling one re-plans."""
 
 from __future__ import annotations
 
-import gymnasium
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -10,18 +9,19 @@ from oracles import KINDS, MODES, T, general_model, policy_of
 
 from dp_ensemble_env import scenarios
 from dp_ensemble_env.agents import evaluate, make_agent
-from dp_ensemble_env.agents.plans import PolicyAgent, best_constant_price
+from dp_ensemble_env.agents.plans import PolicyAgent, best_constant_price, remaining
 from dp_ensemble_env.context import Context
 from dp_ensemble_env.control.cost import cost_of_privacy
-from dp_ensemble_env.control.lsmdp import occupancy
+from dp_ensemble_env.control.coupled import solve_coupled
 from dp_ensemble_env.control.policies import POLICIES, as_tilt, solve_policy, tilted_policy
-from dp_ensemble_env.control.returns import myopic_tilts, policy_return
-from dp_ensemble_env.envs.actions import PRICE, action_scale, price_tilts, tilts_of
+from dp_ensemble_env.control.returns import myopic_tilts, policy_return, shares
+from dp_ensemble_env.envs.actions import action_scale, price_tilts
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism
 from dp_ensemble_env.privacy.mechanisms.public import public_guess
 from dp_ensemble_env.reporting.score import event_outcome, reference_returns
+from dp_ensemble_env.scenarios.problem import draw_release
 
 PRICES = ("uncontrolled", "ad-hoc", "best-price")
 
@@ -30,11 +30,11 @@ def settings(name, k=400.0):
     return {"k": k} if name in POLICIES and name != "standard" else {}
 
 
-def rollout(env, agent, state):
-    observation, _ = env.reset(options={"state": state})
-    total, done = 0.0, False
+def rollout(env, agent, **start):
+    observation, _ = env.reset(seed=0, options=start)
+    total, done, state = 0.0, False, None
     while not done:
-        action, _ = agent.predict(observation)
+        action, state = agent.predict(observation, state)
         observation, reward, done, _, _ = env.step(action)
         total += reward
     return total
@@ -51,7 +51,7 @@ def test_score_three_ways(campus, name):
     if name in ("taylor", "digamma", "average-exact"):
         cost = campus.initial @ cost_of_privacy(campus, 400.0, name)[0]
         assert outcome.gap == pytest.approx(cost, abs=0.02)
-    returns = np.array([rollout(env, agent, state) for state in range(campus.n_states)])
+    returns = np.array([rollout(env, agent, state=state) for state in range(campus.n_states)])
     idle, best = reference_returns(campus)
     assert (returns <= best + 1e-3).all() and (returns > idle).all()
     assert campus.initial @ returns == pytest.approx(outcome.mean_return, rel=1e-5)
@@ -83,9 +83,12 @@ def test_plans_made_on_a_release_and_deployed_on_the_truth(campus):
     private = solve_policy(campus.with_default(release.matrix), "standard")
     assert evaluate(agent, env).score == pytest.approx(event_outcome(campus, private).score, abs=1e-9)
     assert agent.privacy == "that of one release"
-    assert make_agent("taylor", env, release=release).policy.shape == (18, 20, 20)  # k is the release's
+    expected = solve_policy(campus.public(release), "taylor", 50.0)
+    np.testing.assert_array_equal(make_agent("taylor", env, release=release).policy, expected)  # k is the release's
     inside = EnsembleEnv(campus, action="policy", privacy="dirichlet:k=50", release_seed=1)
-    assert make_agent("digamma", inside).privacy == "that of one release"
+    agent = make_agent("digamma", inside)
+    np.testing.assert_array_equal(agent.policy, solve_policy(inside.model, "digamma", 50.0))
+    assert agent.privacy == "that of one release"
     assert evaluate(make_agent("standard", inside), inside).score == pytest.approx(100, abs=1e-9)
 
 
@@ -97,34 +100,7 @@ def test_privacy_labels_say_what_is_true(campus):
     assert all("public prices" in make_agent(name, env).privacy for name in ("ad-hoc", "myopic", "without-data"))
 
 
-SAMPLED = {"average-sampled": {"samples": 500, "rng": 1}}
-
-
-@pytest.mark.parametrize("name", POLICIES)
-def test_closed_form_policies_act_in_the_environment_of_the_paper(name):
-    """The standard policy is a tilt; the others expect the noise and take the policy mode."""
-    mode = {} if name == "standard" else {"action": "policy"}
-    env = gymnasium.make("dp_ensemble/Paper-v1", **mode)
-    outcome = evaluate(make_agent(name, env), env)  # expects the k of the release
-    released = env.unwrapped.model
-    exact = event_outcome(released, solve_policy(released, name, 50.0, **SAMPLED.get(name, {})))
-    tolerance = 0.5 if name == "average-sampled" else 1e-9
-    assert outcome.score == pytest.approx(exact.score, abs=tolerance) and outcome.score <= 100 + 1e-9
-    assert outcome.score > 80 and (outcome.score > 100 - 1e-6) == (name == "standard")
-
-
 # ------------------------------------------------------------------ prices
-@pytest.mark.parametrize("name", PRICES)
-def test_prices_score_the_same_as_tilts_and_as_policies(campus, name):
-    scores = []
-    for action in ("tilt", "policy"):
-        env = EnsembleEnv(campus, action=action)
-        scores.append(evaluate(make_agent(name, env), env).score)
-    assert_allclose(scores, scores[0], atol=1e-9)
-    low, high = {"uncontrolled": (0.0, 0.0), "ad-hoc": (5, 60), "best-price": (85, 99)}[name]
-    assert low <= scores[0] <= high
-
-
 @pytest.mark.parametrize("mode", MODES)
 def test_prices_are_played_in_every_mode_of_a_model_with_everything(mode: str) -> None:
     model = general_model("everything", 7)
@@ -144,8 +120,11 @@ def test_best_price_beats_every_price_on_a_grid(campus):
     def earned(model, price):
         return policy_return(model, tilted_policy(model, price_tilts(model, np.full(model.horizon, price))))
 
-    agent = make_agent("best-price", EnsembleEnv(campus, action="price"))
-    assert agent.price == best_constant_price(campus)
+    env = EnsembleEnv(campus, action="price")
+    agents = {name: make_agent(name, env) for name in PRICES}
+    assert agents["best-price"].price == best_constant_price(campus)
+    scores = [evaluate(agent, env).score for agent in agents.values()]
+    assert scores[0] == 0.0 and 5 < scores[1] < 60 and 85 < scores[2] < 99
     for model in (campus, scenarios.make("spot"), scenarios.make("feeder"), scenarios.make("tracking")):
         price = best_constant_price(model)
         near = price + np.array([-1e-3, -1e-5, 1e-5, 1e-3])
@@ -174,21 +153,6 @@ def test_ad_hoc_answers_the_expected_price_of_the_context() -> None:
     assert_allclose(agent.actions[..., 0], np.stack([expected, expected]), rtol=1e-6)
 
 
-def test_tilts_and_scale_are_those_of_the_environment(campus):
-    """What `tilts_of` and `action_scale` say is what the compiled steps do, in every mode and at every time."""
-    prices = np.random.default_rng(0).uniform(-1.0, 1.0, campus.horizon)
-    tilts = tilts_of(PRICE, campus, prices[:, None])
-    expected = occupancy(tilted_policy(campus, tilts), np.eye(campus.n_states)[15])
-    price, tilt = (EnsembleEnv(campus, action=action) for action in ("price", "tilt"))
-    for env in (price, tilt):
-        env.reset(options={"state": 15})
-    for t in range(campus.horizon):
-        price.step(prices[t : t + 1])
-        tilt.step(tilts[t] / action_scale(campus)[t])
-        assert_allclose(price.occupancy, expected[t + 1], rtol=1e-11, atol=1e-14)
-        assert_allclose(tilt.occupancy, expected[t + 1], rtol=1e-11, atol=1e-14)
-
-
 # ------------------------------------------------------------------ tilts
 def test_myopic_answers_the_next_interval_alone() -> None:
     """By brute force: the myopic tilt is the optimal one of a problem that ends with the next interval."""
@@ -215,6 +179,47 @@ def test_the_plan_without_data_sees_the_textbook_and_stays_in_the_box(name: str)
     assert np.abs(make_agent("without-data", EnsembleEnv(model)).actions).max() <= 1.0
 
 
+def test_bounds_in_hindsight_are_ordered_and_use_no_more_than_they_may():
+    env = EnsembleEnv("front", action="policy")
+    agents = {name: make_agent(name, env) for name in ("best-price", "open-loop", "blind", "standard")}
+    scores = [evaluate(agent, env).score for agent in agents.values()]
+    assert scores == sorted(scores) and scores[-1] == pytest.approx(100.0) and scores[2] < 60
+    groups, behaviour = env.model.context.shown, env.model.default_policy
+    moves = (behaviour > 0).all(axis=(0, 1))  # entries that exist at all times and in all contexts
+    for name, alike in (("open-loop", np.zeros_like(groups)), ("blind", groups)):
+        tilt = np.log(agents[name].policy / np.where(behaviour > 0, behaviour, np.inf) + 1e-300)[..., moves]
+        for group in np.unique(alike):
+            of = tilt[:, alike == group]
+            np.testing.assert_allclose(of, np.broadcast_to(of[:, :1], of.shape), atol=1e-9)
+
+
+# ------------------------------------------------------------------ anew at each step
+def test_what_is_left_of_a_problem_is_worth_what_the_whole_plan_earns_from_there():
+    model, at = scenarios.make("feeder"), 20
+    plan = solve_coupled(model)
+    left = remaining(model, at, 0, shares(model, plan.policy)[at])
+    assert left.horizon == model.horizon - at
+    rest = policy_return(left, plan.policy[at:])
+    assert solve_coupled(left).primal == pytest.approx(rest, abs=1e-6)  # the optimum's tail is optimal
+
+
+def test_a_rolling_planner_corrects_what_a_plan_made_beforehand_cannot():
+    model = scenarios.make("tracking")
+    occupancy = np.full(model.n_states, 1.0 / model.n_states)  # not where the plan believes that it starts
+    best = solve_coupled(model.override(initial=occupancy)).primal
+    env = EnsembleEnv(model, action="tilt", reward="dollars")
+    earned = {name: rollout(env, make_agent(name, env), occupancy=occupancy) for name in ("standard", "rolling")}
+    assert earned["rolling"] == pytest.approx(best, abs=1e-3) and earned["standard"] < best - 0.01
+
+
+def test_on_a_release_a_rolling_planner_plans_with_the_release_alone():
+    model = scenarios.make("tracking")
+    release, truth = draw_release("public", model, 0), EnsembleEnv(model, action="tilt")
+    agent = make_agent("rolling", EnsembleEnv(model, action="tilt", privacy=release))
+    assert np.array_equal(agent.model.default, release.matrix) and agent.privacy == "that of one release"
+    assert evaluate(agent, truth).score > evaluate(make_agent("without-data", truth), truth).score
+
+
 # ------------------------------------------------------------------ refusals
 def test_plans_that_a_mode_cannot_express_are_refused(campus):
     model = general_model("everything")
@@ -224,6 +229,10 @@ def test_plans_that_a_mode_cannot_express_are_refused(campus):
         make_agent("standard", EnsembleEnv(model, action="price"))
     with pytest.raises(ValueError, match="needs k"):
         make_agent("digamma", EnsembleEnv(campus, action="policy"))
+    with pytest.raises(ValueError, match="which this scenario hides"):
+        make_agent("rolling", EnsembleEnv("front", action="tilt"))
+    with pytest.raises(ValueError, match="action='tilt'"):
+        make_agent("rolling", EnsembleEnv("feeder", action="signals"))
     with pytest.raises(ValueError, match=r"\(T, n, n\)"):
         PolicyAgent(EnsembleEnv(campus, action="policy"), campus.default)
     with pytest.raises(ValueError, match=r"the environment needs \(T, c, n, m\) = \(6, 3, 5, 4\)"):

@@ -2,48 +2,39 @@
 
 from __future__ import annotations
 
-import importlib
-
 import gymnasium
 import numpy as np
 import pytest
+import sb3_contrib
+import stable_baselines3
+import torch
 from helpers import ROOT
 from oracles import N, T, general_model
 
-torch = importlib.import_module("torch")
-stable_baselines3, sb3_contrib = map(importlib.import_module, ("stable_baselines3", "sb3_contrib"))
+from dp_ensemble_env import scenarios
+from dp_ensemble_env.agents.loading import LearnedAgent
+from dp_ensemble_env.agents.sb3 import ClockFeatures, codes_of, training_env
+from dp_ensemble_env.envs import EnsembleEnv, actions
+from dp_ensemble_env.envs.sb3 import EnsembleVecEnv
 
-from dp_ensemble_env import scenarios  # noqa: E402
-from dp_ensemble_env.agents.learners import codes_of, learner_settings, training_env  # noqa: E402
-from dp_ensemble_env.agents.loading import LearnedAgent  # noqa: E402
-from dp_ensemble_env.agents.sb3 import ClockFeatures  # noqa: E402
-from dp_ensemble_env.envs import EnsembleEnv, actions  # noqa: E402
-from dp_ensemble_env.envs.sb3 import EnsembleVecEnv  # noqa: E402
-
+OFF_POLICY = ("DDPG", "SAC", "TD3", "TQC", "CrossQ")
 PRICE, TILT = "dp_ensemble/CampusEvent-v1", "dp_ensemble/CampusEvent-tilt-v1"
 
 
 # ------------------------------------------------------------------ what they see
-def test_clock_features_are_one_hot_time_and_occupancy(campus):
-    env = EnsembleEnv(campus, action="price")
-    features = ClockFeatures(env.observation_space, campus.horizon)
+@pytest.mark.parametrize("kind", ["campus", "everything"])
+def test_clock_features_are_one_hot_time_and_occupancy_and_keep_the_context(kind, campus):
+    model, more = (campus, 0) if kind == "campus" else (general_model(kind), 7)
+    env = EnsembleEnv(model, action="price")
+    horizon, n = model.horizon, model.n_states
+    features = ClockFeatures(env.observation_space, horizon, 3 if more else 0)
+    assert features.features_dim == horizon + n + more and (kind == "campus" or (horizon, n) == (T, N))
     observation, _ = env.reset(seed=0)
-    for t in range(campus.horizon):
+    for t in range(horizon):
         row = features(torch.as_tensor(observation)[None]).numpy()[0]
-        np.testing.assert_array_equal(row[: campus.horizon], np.eye(campus.horizon)[t])
-        np.testing.assert_array_equal(row[campus.horizon :], observation[: campus.n_states])
+        np.testing.assert_array_equal(row[:horizon], np.eye(horizon)[t])
+        np.testing.assert_array_equal(row[horizon:], np.r_[observation[:n], observation[n + 1 :][:more]])
         observation, *_ = env.step(np.array([0.3], np.float32))
-
-
-def test_the_clock_keeps_the_context():
-    env = EnsembleEnv(general_model("everything"))
-    extractor = ClockFeatures(env.observation_space, T, 3)
-    observation, _ = env.reset(seed=0)
-    shown = extractor(torch.as_tensor(observation)[None]).numpy()[0]
-    assert shown.shape == (T + N + 7,) == (extractor.features_dim,)
-    assert shown[:T].tolist() == [1, 0, 0, 0, 0, 0]
-    np.testing.assert_array_equal(shown[T : T + N], observation[:N])
-    np.testing.assert_array_equal(shown[T + N :], observation[N + 1 :])
 
 
 def test_the_last_observations_are_stacked_as_in_training():
@@ -65,23 +56,20 @@ def test_the_last_observations_are_stacked_as_in_training():
         action, state = agent.predict(observation, state, starts)
         np.testing.assert_array_equal(seen[-1], expected)
         expected, (observation, _, starts, _) = stacked.step(action)[0], plain.step(action)
-    with pytest.raises(ValueError, match="clock"):
-        learner_settings("ppo", core, {"frame_stack": 3, "clock": True})
 
 
-# ------------------------------------------------------------------ what they earn
-@pytest.mark.parametrize("bins", [None, 21])
-def test_learners_earn_points(campus, bins):
-    core, settings = EnsembleEnv(campus, action="price"), {"n_envs": 3} if bins is None else {"n_envs": 3, "bins": bins}
-    scaled, plain = training_env(core, settings), EnsembleVecEnv(3, model=campus, action="price")
+# ------------------------------------------------------------------ what they earn and choose
+@pytest.mark.parametrize("bins", [{}, {"bins": 21}])
+def test_learners_earn_points_with_the_prices_of_the_discretising_wrapper(campus, bins):
+    core, settings, choices = EnsembleEnv(campus, action="price"), {"n_envs": 21, **bins}, np.arange(21)
+    scaled, plain = training_env(core, settings), EnsembleVecEnv(21, model=campus, action="price")
     for env in (plain, scaled):
         env.seed(0)
         env.reset()
-    price = 0.5 if bins is None else codes_of(settings, core)[15, 0]
-    played = np.full((3, 1), price, np.float32)
+    prices = codes_of({"bins": 21}, core)
+    assert abs(prices[10, 0]) < 1e-7  # doing nothing is among the choices
     for _ in range(campus.horizon):
-        expected = plain.step(played)[1]
-        earned = scaled.step(played if bins is None else np.full(3, 15))[1]
+        expected, earned = plain.step(prices)[1], scaled.step(choices if bins else prices)[1]
         np.testing.assert_allclose(earned, expected, rtol=1e-6)
 
 
@@ -99,16 +87,6 @@ def test_each_episode_of_training_draws_one_of_several_instances(bins):
     env.reset()
     drawn.append([info["instance"] for info in env.reset_infos])
     assert set(drawn[0]) == {0, 1, 2} and drawn[0] != drawn[1]
-
-
-# ------------------------------------------------------------------ what they choose
-def test_prices_are_the_centres_of_the_discretising_wrapper():
-    env = EnsembleEnv("campus-event", action="price")
-    wrapper = gymnasium.wrappers.DiscretizeAction(env, bins=21)
-    prices = codes_of({"bins": 21}, env)
-    for index in range(21):
-        np.testing.assert_array_equal(wrapper.action(index), prices[index])
-    assert abs(prices[10, 0]) < 1e-7  # doing nothing is among the choices
 
 
 @pytest.mark.parametrize("m", [2, 13, 20])
@@ -136,24 +114,17 @@ def test_cosines_are_an_action_mode_that_moves_as_its_tilts_do(campus):
         np.testing.assert_allclose(moved[0], expected[0], atol=1e-6)
     with pytest.raises(ValueError, match="one cosine is a constant"):
         actions.cosines(1)
-    few = learner_settings("ppo", EnsembleEnv(campus), {"cosines": 4})
-    assert few["cosines"] == 4 and "cosines" not in learner_settings("ppo", EnsembleEnv(campus), {"cosines": 0})
-    with pytest.raises(ValueError, match="cosines stand for tilts"):
-        learner_settings("ppo", EnsembleEnv(campus, action="price"), {"cosines": 5})
 
 
 # ------------------------------------------------------------------ the libraries alone
 def test_which_algorithms_take_the_environment_as_it_is():
     """The page's sentence: those for continuous actions do, those that choose from a list take the discrete ids."""
     small, of_list = {"buffer_size": 100}, {"buffer_size": 100, "learning_starts": 20, "batch_size": 8}
-    free = dict.fromkeys(("PPO", "A2C", "TRPO", "ARS"), {})
-    free |= dict.fromkeys(("DDPG", "SAC", "TD3", "TQC", "CrossQ"), small)
     page = (ROOT / "docs" / "libraries" / "stable_baselines3.md").read_text()
-    for name, settings in free.items():
+    for name in ("PPO", "A2C", "TRPO", "ARS", *OFF_POLICY):
         kind = getattr(stable_baselines3, name, None) or getattr(sb3_contrib, name)
-        assert name in page
-        learner = kind("MlpPolicy", gymnasium.make(TILT), **settings)
-        assert learner.predict(np.zeros(25, np.float32))[0].shape == (20,)
+        learner = kind("MlpPolicy", gymnasium.make(TILT), **(small if name in OFF_POLICY else {}))
+        assert name in page and learner.predict(np.zeros(25, np.float32))[0].shape == (20,)
     for kind in (stable_baselines3.DQN, sb3_contrib.QRDQN):
         with pytest.raises(AssertionError, match="only supports"):
             kind("MlpPolicy", gymnasium.make(PRICE))

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import pickle
-import subprocess
-import sys
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.numpy import save
 
-importlib.import_module("safetensors")
-
-from dp_ensemble_env.agents.weights import load_weights, pack, save_weights, unpack  # noqa: E402
+from dp_ensemble_env.agents.weights import load_weights, pack, save_weights, unpack
 
 ARRAYS = {
     "a": np.arange(6, dtype=np.float32).reshape(2, 3),
@@ -27,53 +23,53 @@ ARRAYS = {
 SETTINGS = {"agent": "mine", "net_arch": [64, 64], "rate": 1e-3, "name": "é", "limit": None}
 
 
-def test_what_is_written_is_read_back_bit_for_bit(tmp_path):
-    digest = save_weights(tmp_path / "w.safetensors", ARRAYS, SETTINGS)
-    found = load_weights(tmp_path / "w.safetensors")
-    assert found.settings == SETTINGS and found.digest == digest and found.arrays.keys() == ARRAYS.keys()
-    for name, array in ARRAYS.items():
-        assert found.arrays[name].dtype == array.dtype and found.arrays[name].shape == array.shape
-        np.testing.assert_array_equal(found.arrays[name], array)
-    assert [path.name for path in tmp_path.iterdir()] == ["w.safetensors"]
+@pytest.fixture
+def path(tmp_path):
+    save_weights(tmp_path / "w.safetensors", ARRAYS, SETTINGS)
+    return tmp_path / "w.safetensors"
 
 
-def test_every_byte_counts(tmp_path):
-    path = tmp_path / "w.safetensors"
-    save_weights(path, ARRAYS, SETTINGS)
-    content = path.read_bytes()
-    for position in range(0, len(content), 3):
-        path.write_bytes(content[:position] + bytes([content[position] ^ 1]) + content[position + 1 :])
+def same(first, second):
+    if isinstance(first, np.ndarray):
+        return isinstance(second, np.ndarray) and first.dtype == second.dtype and np.array_equal(first, second)
+    if isinstance(first, dict):
+        return type(second) is dict and list(first) == list(second) and all(same(first[k], second[k]) for k in first)
+    if isinstance(first, (list, tuple)):
+        return type(first) is type(second) and len(first) == len(second) and all(map(same, first, second))
+    return type(first) is type(second) and first == second
+
+
+def test_what_is_written_is_read_back_bit_for_bit_and_every_byte_counts(path):
+    digest, content = save_weights(path, ARRAYS, SETTINGS), path.read_bytes()
+    assert load_weights(path).digest == digest and [one.name for one in path.parent.iterdir()] == [path.name]
+    for position in (None, *range(0, len(content), 3)):
+        if position is not None:
+            path.write_bytes(content[:position] + bytes([content[position] ^ 1]) + content[position + 1 :])
         try:
             found = load_weights(path)
         except ValueError as error:
-            assert str(path) in str(error)
+            assert position is not None and str(path) in str(error)
         else:  # white space of the header, or the letters of an escape, may change without changing what it says
-            assert found.settings == SETTINGS
-            for name, array in ARRAYS.items():
-                np.testing.assert_array_equal(found.arrays[name], array)
+            assert found.settings == SETTINGS and same({name: found.arrays[name] for name in ARRAYS}, ARRAYS)
 
 
 @pytest.mark.parametrize("keep", [0, 4, 8, 100, -1])
-def test_a_file_that_is_cut_short_is_named(keep, tmp_path):
-    path = tmp_path / "w.safetensors"
-    save_weights(path, ARRAYS, SETTINGS)
+def test_a_file_that_is_cut_short_is_named(keep, path):
     path.write_bytes(path.read_bytes()[:keep])
     with pytest.raises(ValueError, match=r"w\.safetensors is no file of weights"):
         load_weights(path)
 
 
-def test_a_file_that_is_too_large_is_refused_unread(tmp_path):
-    path = tmp_path / "w.safetensors"
-    save_weights(path, ARRAYS, SETTINGS)
-    with path.open("r+b") as stream:
-        stream.truncate(10**12)  # takes no room on disk
-    with pytest.raises(ValueError, match=r"1,000,000,000,000 bytes where 8,000,000,000 are accepted"):
-        load_weights(path)
-    path.write_bytes(b"x" * 100)
-    with path.open("r+b") as stream:
-        stream.truncate(10**12)
-    with pytest.raises(ValueError, match="of another kind"):
-        load_weights(path)
+def test_a_file_that_is_too_large_is_refused_unread(path):
+    for start, words in (
+        (path.read_bytes(), "1,000,000,000,000 bytes where 8,000,000,000 are"),
+        (b"x" * 100, "another kind"),
+    ):
+        path.write_bytes(start)
+        with path.open("r+b") as stream:
+            stream.truncate(10**12)  # takes no room on disk
+        with pytest.raises(ValueError, match=words):
+            load_weights(path)
 
 
 def test_other_files_are_refused_without_running_them(tmp_path):
@@ -81,34 +77,31 @@ def test_other_files_are_refused_without_running_them(tmp_path):
         def __reduce__(self):
             return (pytest.fail, ("code was run",))
 
-    from safetensors.numpy import save
-
-    (tmp_path / "pickle").write_bytes(pickle.dumps(Bomb()))
-    (tmp_path / "foreign").write_bytes(save({"a": np.zeros(3)}))
-    (tmp_path / "later").write_bytes(save({"a": np.zeros(3)}, {"format": "dp-ensemble-weights", "version": "9"}))
-    deep = "[" * 100_000
-    words = {"format": "dp-ensemble-weights", "version": "1", "settings": deep, "sha256": ""}
-    (tmp_path / "deep").write_bytes(save({"a": np.zeros(3)}, words))
-    for name in ("pickle", "foreign", "later", "deep"):
+    ours, array = {"format": "dp-ensemble-weights", "version": "1"}, {"a": np.zeros(3)}
+    header = json.dumps({"__metadata__": {"format": "dp-ensemble-weights"}}).encode()
+    for name, content in {
+        "pickle": pickle.dumps(Bomb()),
+        "foreign": save(array),
+        "later": save(array, {**ours, "version": "9"}),
+        "deep": save(array, {**ours, "settings": "[" * 100_000, "sha256": ""}),
+        "long": (2**60).to_bytes(8, "little") + header,
+    }.items():
+        (tmp_path / name).write_bytes(content)
         with pytest.raises(ValueError, match=f"{name} is no file of weights"):
             load_weights(tmp_path / name)
-    with pytest.raises(ValueError, match="does not exist"):
-        load_weights(tmp_path / "missing")
-    with pytest.raises(ValueError, match="is no regular file"):
-        load_weights(tmp_path)
-    header = json.dumps({"__metadata__": {"format": "dp-ensemble-weights"}}).encode()
-    (tmp_path / "long").write_bytes((2**60).to_bytes(8, "little") + header)
-    with pytest.raises(ValueError, match="cut short"):
-        load_weights(tmp_path / "long")
+    for file, words in ((tmp_path / "missing", "does not exist"), (tmp_path, "is no regular file")):
+        with pytest.raises(ValueError, match=words):
+            load_weights(file)
 
 
 def test_what_cannot_be_kept_is_refused_before_writing(tmp_path):
-    with pytest.raises(ValueError, match="hold object"):
-        save_weights(tmp_path / "w", {"a": np.array([None])}, {})
-    with pytest.raises(ValueError, match="must be JSON"):
-        save_weights(tmp_path / "w", {}, {"a": print})
-    with pytest.raises(ValueError, match="empty name"):
-        save_weights(tmp_path / "w", {"": np.zeros(1)}, {})
+    for arrays, settings, words in (
+        ({"a": np.array([None])}, {}, "hold object"),
+        ({}, {"a": print}, "must be JSON"),
+        ({"": np.zeros(1)}, {}, "empty name"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            save_weights(tmp_path / "w", arrays, settings)
     with pytest.raises(ValueError, match="is a builtin_function"):
         pack({"a": print}, {})
     assert not list(tmp_path.iterdir())
@@ -122,17 +115,6 @@ TREES = st.recursive(
 )
 
 
-def same(first, second):
-    if isinstance(first, np.ndarray):
-        return isinstance(second, np.ndarray) and np.array_equal(first, second)
-    if isinstance(first, dict):
-        return type(second) is dict and list(first) == list(second) and all(same(first[k], second[k]) for k in first)
-    if isinstance(first, (list, tuple)):
-        return type(first) is type(second) and len(first) == len(second) and all(map(same, first, second))
-    return type(first) is type(second) and first == second
-
-
-@settings(deadline=None, max_examples=60)
 @given(tree=TREES)
 def test_nested_structures_come_back_as_they_were(tree):
     arrays = {}
@@ -142,18 +124,16 @@ def test_nested_structures_come_back_as_they_were(tree):
 
 @pytest.mark.torch
 def test_a_network_and_its_optimizer(tmp_path):
-    torch = importlib.import_module("torch")
-    torch.manual_seed(0)
-    net = torch.nn.Linear(3, 2)
-    adam = torch.optim.Adam(net.parameters(), lr=0.1)
+    import torch
+
+    net, again = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
+    adam, other = torch.optim.Adam(net.parameters(), lr=0.1), torch.optim.Adam(again.parameters(), lr=0.5)
     net(torch.ones(4, 3)).sum().backward()
     adam.step()
     arrays = {}
     save_weights(tmp_path / "w", net.state_dict(), {"in": 3})
     save_weights(tmp_path / "o", arrays, {"state": pack(adam.state_dict(), arrays)})
-    again = torch.nn.Linear(3, 2)
     again.load_state_dict(load_weights(tmp_path / "w").tensors())
-    other = torch.optim.Adam(again.parameters(), lr=0.5)
     kept = load_weights(tmp_path / "o")
     other.load_state_dict(unpack(kept.settings["state"], kept.arrays))
     for model, optimizer in ((net, adam), (again, other)):
@@ -161,13 +141,3 @@ def test_a_network_and_its_optimizer(tmp_path):
         model(torch.ones(4, 3)).pow(2).sum().backward()
         optimizer.step()
     assert torch.equal(net.weight, again.weight) and torch.equal(net.bias, again.bias)
-
-
-def test_reading_weights_needs_neither_pickle_nor_torch(tmp_path):
-    save_weights(tmp_path / "w", ARRAYS, SETTINGS)
-    code = (
-        "import sys, dp_ensemble_env.agents.weights as w; "
-        f"import pickle; pickle.loads = pickle.load = None; w.load_weights({str(tmp_path / 'w')!r}); "
-        "sys.exit('torch' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

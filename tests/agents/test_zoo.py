@@ -8,22 +8,22 @@ import importlib
 import gymnasium
 import pytest
 
-ppo = importlib.import_module("dp_ensemble_env.agents.zoo.ppo").hyperparams  # as rl_zoo3 asks for it
+from dp_ensemble_env import scenarios
+from dp_ensemble_env.agents import zoo
+from dp_ensemble_env.agents.learners import LIBRARIES, algorithm_class, tuned_settings
+from dp_ensemble_env.agents.sb3 import ClockFeatures
+from dp_ensemble_env.envs import environment_ids
 
-from dp_ensemble_env import scenarios  # noqa: E402
-from dp_ensemble_env.agents import zoo  # noqa: E402
-from dp_ensemble_env.agents.learners import LIBRARIES, algorithm_class  # noqa: E402
-from dp_ensemble_env.agents.sb3 import ClockFeatures  # noqa: E402
-from dp_ensemble_env.agents.settings import tuned_settings  # noqa: E402
-from dp_ensemble_env.envs import environment_ids  # noqa: E402
+ppo = zoo.ppo.hyperparams
 
 
 @pytest.mark.parametrize("algo", LIBRARIES)
 def test_every_id_has_settings_for_every_learner(algo):
-    table = importlib.import_module(f"dp_ensemble_env.agents.zoo.{algo.replace('-', '_')}").hyperparams
+    name = f"dp_ensemble_env.agents.zoo.{algo.replace('-', '_')}"  # as rl_zoo3 asks for it
+    table = importlib.import_module(name).hyperparams
     assert set(table) == set(environment_ids()) and len(table) >= 5 * len(scenarios.BUILT_IN)
-    for env_id in (*(scenarios.environment_id("spot", action) for action in (None, "tilt", "policy", "discrete")),):
-        settings = table[env_id]
+    for action in (None, "tilt", "policy", "discrete"):
+        settings = table[scenarios.environment_id("spot", action)]
         assert settings["n_timesteps"] > 0 and settings["policy"] in algorithm_class(algo).policy_aliases
         assert not {"clock", "cosines", "bins"} & set(settings)
     assert "a/b-v0" not in table

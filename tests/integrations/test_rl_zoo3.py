@@ -13,8 +13,7 @@ import rl_zoo3.enjoy
 import rl_zoo3.train
 from stable_baselines3 import PPO
 
-from dp_ensemble_env.agents.learners import LIBRARIES
-from dp_ensemble_env.agents.settings import recorded
+from dp_ensemble_env.agents.learners import LIBRARIES, recorded
 
 ID = "dp_ensemble/CampusEvent-v1"
 IDS = {"price": "dp_ensemble/CampusEvent-price-v1", "tilt": "dp_ensemble/CampusEvent-tilt-v1"}
@@ -83,17 +82,8 @@ def test_every_module_trains_evaluates_and_plays(algo, action, monkeypatch, caps
 
 def test_arguments_of_the_environment_reach_training_and_playing(monkeypatch, capsys):
     private = ("--env-kwargs", "privacy:'dirichlet:k=20'", "release_seed:5")
-    arguments = (
-        "--algo",
-        "ppo",
-        "-conf",
-        "dp_ensemble_env.agents.zoo.ppo",
-        "-n",
-        "288",
-        "--eval-freq",
-        "144",
-    )
-    run(monkeypatch, rl_zoo3.train, *arguments, *private, "--seed", "0")
+    arguments = "--algo ppo -conf dp_ensemble_env.agents.zoo.ppo -n 288 --eval-freq 144 --seed 0".split()
+    run(monkeypatch, rl_zoo3.train, *arguments, *private)
     capsys.readouterr()
     run(monkeypatch, rl_zoo3.enjoy, "--algo", "ppo", "-f", "logs", "--no-render", "-n", "90")
     episodes = numbers(r"Episode Reward: (\S+)", capsys.readouterr().out)

@@ -11,14 +11,13 @@ import pytest
 from helpers import ROOT
 
 from dp_ensemble_env import scenarios
-from dp_ensemble_env.agents.learners import learner_settings
-from dp_ensemble_env.agents.settings import (
+from dp_ensemble_env.agents.learners import (
     changed,
     check_value,
     defaults_of,
     falling_from,
+    learner_settings,
     recorded,
-    scenario_changes,
     schedule,
     tuned_settings,
 )
@@ -42,15 +41,12 @@ def test_settings_are_copies_and_fall_back_to_the_nearest():
     assert tuned_settings("nobody's", MEAN_FIELD, "price") == {"n_envs": 8, "n_timesteps": 100_000}
 
 
-def test_a_scenario_changes_the_settings_of_its_mean_field():
-    changes = scenario_changes("ppo", "call", "price")
+def test_a_scenario_changes_the_settings_of_its_mean_field_which_make_whole_rollouts():
+    changes = DATA["ppo"]["scenarios"]["call"]["price"]
     found = tuned_settings("ppo", MEAN_FIELD, "price", "call")
     assert found == DATA["ppo"][MEAN_FIELD]["price"] | changes and changes["n_steps"] == 64
     assert tuned_settings("ppo", "single", "price", "call") == DATA["ppo"]["single"]["price"]
     assert tuned_settings("apg", MEAN_FIELD, "tilt", "call")["clock"] is False
-
-
-def test_what_is_recorded_makes_whole_rollouts_of_undiscounted_episodes():
     for algo, table in DATA.items():
         for population in set(table) - {"scenarios"}:
             for settings in table[population].values():
@@ -96,10 +92,9 @@ def test_changes_know_the_names_of_settings_and_arguments():
     defaults = defaults_of(algorithm)
     assert defaults == {"rate": 0.1, "batch": 4, "name": None}
     assert changed("mine", {"rate": 0.2, "n_envs": 3}, {"batch": 8}, defaults) == {"rate": 0.2, "n_envs": 3, "batch": 8}
-    with pytest.raises(ValueError, match="unknown hyper-parameter of mine 'bach'.*did you mean 'batch'"):
-        changed("mine", {}, {"bach": 8}, defaults)
-    with pytest.raises(ValueError, match="unknown hyper-parameter of mine 'seed'"):
-        changed("mine", {}, {"seed": 8}, defaults)
+    for name, words in (("bach", "did you mean 'batch'"), ("seed", "unknown hyper-parameter of mine 'seed'")):
+        with pytest.raises(ValueError, match=words):
+            changed("mine", {}, {name: 8}, defaults)
 
 
 def test_schedules_fall_linearly_to_zero():
@@ -114,8 +109,14 @@ def test_settings_can_be_read_without_torch():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_untuned_means_the_librarys_own_defaults(campus):
-    env = EnsembleEnv(campus, action="price")
-    plain = learner_settings("ppo", env, {"n_steps": 256}, tuned=False)
+def test_settings_of_a_learner_begin_with_the_tuned_ones_or_the_librarys_own(campus):
+    price, tilt = EnsembleEnv(campus, action="price"), EnsembleEnv(campus)
+    plain = learner_settings("ppo", price, {"n_steps": 256}, tuned=False)
     assert plain == {"policy": "MlpPolicy", "n_envs": 8, "n_timesteps": 100_000, "n_steps": 256}
-    assert learner_settings("ppo", env)["n_steps"] == 18
+    assert learner_settings("ppo", price)["n_steps"] == 18
+    assert learner_settings("ppo", tilt, {"cosines": 4})["cosines"] == 4
+    assert "cosines" not in learner_settings("ppo", tilt, {"cosines": 0})
+    with pytest.raises(ValueError, match="cosines stand for tilts"):
+        learner_settings("ppo", price, {"cosines": 5})
+    with pytest.raises(ValueError, match="clock"):
+        learner_settings("ppo", tilt, {"frame_stack": 3, "clock": True})

@@ -2,61 +2,33 @@
 
 from __future__ import annotations
 
-import importlib
 import pickle
-import shutil
 
 import numpy as np
 import pytest
+import torch
 
-importlib.import_module("stable_baselines3")
-
-from dp_ensemble_env.agents import evaluate, make_agent  # noqa: E402
-from dp_ensemble_env.agents.base import ScheduleAgent  # noqa: E402
-from dp_ensemble_env.agents.loading import (  # noqa: E402
-    load_agent,  # noqa: E402
-    load_policy,
-    save_policy,
-)
-from dp_ensemble_env.agents.train import RunFolder, TrainingSettings, train  # noqa: E402
-from dp_ensemble_env.agents.weights import load_weights, save_weights  # noqa: E402
-from dp_ensemble_env.envs.ensemble import EnsembleEnv  # noqa: E402
+from dp_ensemble_env.agents import evaluate, make_agent
+from dp_ensemble_env.agents.base import ScheduleAgent
+from dp_ensemble_env.agents.loading import load_agent, load_policy, save_policy
+from dp_ensemble_env.agents.weights import load_weights, save_weights
+from dp_ensemble_env.envs.ensemble import EnsembleEnv
 
 
-def run(folder, resume=False):
-    settings = TrainingSettings(steps=288, interval=144, hyperparams={"n_envs": 8})
-    return train("a2c", EnsembleEnv("campus-event", action="price"), settings, keep=RunFolder(folder, resume))
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """A run that is finished; tests change copies of it."""
-    folder = tmp_path_factory.mktemp("finished") / "run"
-    run(folder)
-    return folder
-
-
-@pytest.fixture
-def finished(trained, tmp_path):
-    return shutil.copytree(trained, tmp_path / "run")
-
-
-def test_a_run_holds_no_pickle_and_loads_without_one(tmp_path, monkeypatch):
+def test_a_run_holds_no_pickle_and_loads_without_one(tmp_path, monkeypatch, run):
     agent = run(tmp_path / "run")
     for path in (tmp_path / "run").iterdir():
         assert not path.read_bytes().startswith((b"\x80", b"PK")), path.name
-    import torch
-
-    for module in (pickle, torch):
-        monkeypatch.setattr(module, "load", lambda *a, **k: pytest.fail("unpickled"))
-    monkeypatch.setattr(pickle, "loads", lambda *a, **k: pytest.fail("unpickled"))
+    for module, name in ((pickle, "load"), (torch, "load"), (pickle, "loads")):
+        monkeypatch.setattr(module, name, lambda *a, **k: pytest.fail("unpickled"))
     env = EnsembleEnv("campus-event", action="price")
     assert evaluate(load_agent(tmp_path / "run"), env).score == evaluate(agent, env).score
     assert run(tmp_path / "run", resume=True).curve == agent.curve
 
 
-def test_a_schedule_is_arrays_alone(tmp_path):
-    env = EnsembleEnv("spot")
+@pytest.mark.parametrize("scenario", ["campus-event", "spot", "front"])
+def test_a_schedule_is_arrays_alone(scenario, tmp_path):
+    env = EnsembleEnv(scenario)
     agent = make_agent("standard", env)
     save_policy(tmp_path / "plan.safetensors", agent, "mine")
     loaded, weights = load_policy(tmp_path / "plan.safetensors")
@@ -64,6 +36,9 @@ def test_a_schedule_is_arrays_alone(tmp_path):
     observation = np.stack([env.reset(seed=seed)[0] for seed in range(5)])
     np.testing.assert_array_equal(loaded.predict(observation)[0], agent.predict(observation)[0])
     assert evaluate(loaded, env).score == evaluate(agent, env).score
+    save_weights(tmp_path / "short", weights.arrays | {"actions": agent.actions[1:]}, weights.settings)
+    with pytest.raises(ValueError, match="its arrays have other shapes"):
+        load_policy(tmp_path / "short")
     with pytest.raises(ValueError, match="a Other cannot be kept in a file without code"):
         save_policy(tmp_path / "other.safetensors", type("Other", (), {})(), "mine")
 
@@ -74,16 +49,14 @@ def test_a_schedule_is_arrays_alone(tmp_path):
         ({"class": {"class": "os:system"}}, "os:system cannot be kept"),
         ({"agent": "other"}, "but one of 'other'"),
         ({"observation_space": {"type": "pickle"}}, "the type 'pickle'"),
-        (
-            {"policy": {"dict": [["activation_fn", {"dict": [["class", "torch.nn.functional:relu"]]}]]}},
-            "not a class of networks",
-        ),
+        ({"policy": {"dict": [["activation_fn", {"dict": [["class", "torch.nn.functional:relu"]]}]]}},
+         "not a class of networks"),
         ({"policy": {"dict": [["activation_fn", {"dict": [["class", "builtins:exec"]]}]]}}, "exec cannot be kept"),
         ({"policy": {"dict": [["net_arch", [10**9]]]}}, "wider than its weights"),
         ({"policy": {"dict": [["nonsense", 1]]}}, "nonsense"),
         ({"about": {}}, "does not say what it needs to"),
     ],
-)
+)  # fmt: skip
 def test_a_description_names_known_parts_only(change, words, finished):
     path = finished / "policy.safetensors"
     weights = load_weights(path)

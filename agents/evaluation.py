@@ -59,20 +59,13 @@ EPISODES, PATHS = 2000, 512
 RELEASES = 16
 
 
-def evaluate(
-    agent: Agent,
-    env: Any,
-    episodes: int | None = None,
-    seed: int = 0,
-    *,
-    deterministic: bool = True,
-) -> Outcome:
+def evaluate(agent: Agent, env: Any, episodes: int | None = None, seed: int = 0) -> Outcome:
     """Evaluate an agent in an environment like `env`, which itself is left alone.
 
     Parameters
     ----------
     agent : Agent
-        Anything with Stable-Baselines3's ``predict``.
+        Anything with Stable-Baselines3's ``predict``; it is asked for what it would do without noise.
     env : gymnasium.Env or VectorEnv
         Its model (the release, if it has one), population and action mode are used. With ``redraw="episode"`` these
         are the first 16 releases of its sequence; those that it has not drawn yet are charged to its ledger. With
@@ -82,8 +75,6 @@ def evaluate(
         Another mean field takes one episode from each start state, and a schedule none.
     seed : int
         Episode `i` is seeded with ``seed + i``.
-    deterministic : bool
-        Passed to ``predict``.
     """
     core = core_env(env)
     seed = check_count(seed, "seed", 0)
@@ -91,7 +82,7 @@ def evaluate(
     if episodes is not None and chance:
         episodes = check_count(episodes, "episodes", 2)
     usual = PATHS if core.population is None else EPISODES
-    player, total = _Player(agent, core, seed, deterministic), usual if episodes is None else episodes
+    player, total = _Player(agent, core, seed), usual if episodes is None else episodes
     if core.redraw == "episode" or len(core.models) > 1:
         played = player.play_several(total)
     else:
@@ -160,8 +151,8 @@ class _Runs(NamedTuple):
 class _Player:
     """Plays models with the population and the action mode of an environment."""
 
-    def __init__(self, agent: Agent, core: Core, seed: int, deterministic: bool) -> None:
-        self.agent, self.core, self.seed, self.deterministic = agent, core, seed, deterministic
+    def __init__(self, agent: Agent, core: Core, seed: int) -> None:
+        self.agent, self.core, self.seed = agent, core, seed
 
     def play_several(self, total: int) -> _Played:
         """Play on each release or instance, each return compared with what is exact for its own; one row for each."""
@@ -218,9 +209,7 @@ class _Player:
         contexts[:, 0], power[:, 0] = env.context, info["power_kw"]
         hidden, begins = None, np.ones(count, dtype=bool)
         for t in range(1, model.horizon + 1):
-            action, hidden = agent.predict(
-                observation, state=hidden, episode_start=begins, deterministic=self.deterministic
-            )
+            action, hidden = agent.predict(observation, state=hidden, episode_start=begins, deterministic=True)
             observation, reward, _, _, info = env.step(np.asarray(action))
             begins = np.zeros(count, dtype=bool)
             returns += reward

@@ -35,6 +35,7 @@ expects; one made on a release costs nothing beyond the release.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -126,16 +127,10 @@ def best_constant_price(model: EnsembleModel) -> float:
 
 
 # ------------------------------------------------------------------ tilts
-def myopic(env: Any) -> ScheduleAgent:
-    """Make the agent that answers the expected utility of the next interval, which is public, and looks no further."""
+def public_plan(env: Any, name: str, tilts: Callable[[EnsembleModel], FloatArray]) -> ScheduleAgent:
+    """Make the agent that plays tilts which use no private data (epsilon = 0)."""
     core = core_env(env)
-    return play_tilts(core, myopic_tilts(core.model), "myopic", PUBLIC, clip=True)
-
-
-def without_data(env: Any) -> ScheduleAgent:
-    """Make the plan that uses no private data (epsilon = 0)."""
-    core = core_env(env)
-    return play_tilts(core, plan_without_data(core.model), "without-data", PUBLIC, clip=True)
+    return play_tilts(core, tilts(core.model), name, PUBLIC, clip=True)
 
 
 def plan_without_data(model: EnsembleModel) -> FloatArray:
@@ -344,8 +339,8 @@ KINDS: dict[str, Kind] = {
     "uncontrolled": Kind(uncontrolled),
     "ad-hoc": Kind(ad_hoc),
     "best-price": Kind(best_price),
-    "myopic": Kind(myopic),
-    "without-data": Kind(without_data),
+    "myopic": Kind(partial(public_plan, name="myopic", tilts=myopic_tilts)),
+    "without-data": Kind(partial(public_plan, name="without-data", tilts=plan_without_data)),
     "open-loop": Kind(in_hindsight),
     "blind": Kind(partial(in_hindsight, shown=True)),
     "rolling": Kind(RollingPlanner),

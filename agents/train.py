@@ -210,7 +210,7 @@ def _at_once(
     config: Config, core: EnsembleEnv, models: Sequence[EnsembleModel], keep: RunFolder | None, progress: Callback
 ) -> LearnedAgent:
     """Let a learner train itself, then keep what it learned; there is nothing to resume in between."""
-    algo, total = config["algo"], config["steps"]
+    algo, total = str(config["algo"]), int(config["steps"])
     if models:
         raise ValueError(f"{algo} is trained on one model; leave the other instances out.")
     began = time.perf_counter()

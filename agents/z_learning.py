@@ -263,11 +263,11 @@ def learn(
     for done in range(total // size - checks):
         blind = passive or done == 0
         tilt = np.zeros((horizon, n)) if blind else greedy_tilt(log_z, power, explorer.scale)
-        data, rest = explorer.play(tilt, blind and exploring_starts), (log_z, visits, step_constant, penalty)
+        data = explorer.play(tilt, blind and exploring_starts)
         if passive:
-            passive_update(data.states, data.utility, *rest)
+            passive_update(data.states, data.utility, log_z, visits, step_constant, penalty)
         else:
-            importance_update(*data, tilt, *rest)
+            importance_update(*data, tilt, log_z, visits, step_constant, penalty)
         if done & (done + 1) == 0:  # after 1, 2, 4, 8, … batches
             if done > 0:
                 sweeps.append(Sweep(explorer.transitions, _change(before, log_z, visits - visited)))

@@ -137,7 +137,7 @@ def test_a_run_that_was_stopped_at_any_file_goes_on(trained, tmp_path, run, monk
     run(tmp_path / "whole")
     count, curve = written, load_agent(trained).curve
     assert count > 20
-    for stop_at in (1, 2, 3, 5, 6, count - 1, count):
+    for stop_at in (1, 3, 6, count):
         written, folder = 0, tmp_path / str(stop_at)
         with pytest.raises(KeyboardInterrupt):
             run(folder)

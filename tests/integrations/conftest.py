@@ -65,15 +65,8 @@ def shell() -> Callable[..., subprocess.CompletedProcess[str]]:
     def run(command: str, **settings: Any) -> subprocess.CompletedProcess[str]:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), **settings.pop("env", {})}
-        done = subprocess.run(
-            command,
-            shell=True,
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            **settings,
-        )
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        done = subprocess.run(command, shell=True, text=True, env=environment, **pipes, **settings)
         assert done.returncode == 0, f"{command}\n{done.stdout[-4000:]}"
         return done
 

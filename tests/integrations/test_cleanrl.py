@@ -84,12 +84,3 @@ def test_bad_input_gets_one_sentence(arguments, message, capsys):
     lines = [line for line in err.splitlines() if line.strip()]
     assert not out and len(lines) == 1 and lines[0].startswith("ppo_single_file: ") and message in lines[0]
     assert Path("file").read_text() == "kept"
-
-
-def test_help_has_a_sentence_for_every_setting(capsys):
-    with pytest.raises(SystemExit) as end:
-        ppo_single_file.main(["--help"])
-    assert end.value.code == 0
-    text = " ".join(capsys.readouterr().out.split())
-    assert "--gae-lambda GAE_LAMBDA decay of the advantage estimate, 0 to 1 (default 0.9)" in text
-    assert "--output OUTPUT file for the weights" in text

@@ -60,13 +60,8 @@ def test_torchrl_rolls_a_scenario_out(name: str) -> None:
         assert rollout["next", "terminated"].flatten().tolist() == [False] * (horizon - 1) + [True]
         assert not rollout["next", "truncated"].any()
         assert rollout["observation"].shape[-1] == twin.observation_space.shape[0]  # type: ignore[index]
-    vector = gymnasium.make_vec(
-        f"dp_ensemble_env:{scenarios.environment_id(name)}",
-        num_envs=3,
-        vectorization_mode="vector_entry_point",
-        population=population,
-        autoreset_mode="SAME_STEP",
-    )
+    native = {"vectorization_mode": "vector_entry_point", "population": population, "autoreset_mode": "SAME_STEP"}
+    vector = gymnasium.make_vec(f"dp_ensemble_env:{scenarios.environment_id(name)}", num_envs=3, **native)
     assert torchrl.GymWrapper(vector).rollout(5).batch_size == (3, 5)
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from dp_ensemble_env.play.server import PlayServer
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright for Python is not installed")
 
@@ -16,15 +19,8 @@ ROOT = Path(__file__).parents[2]
 CHROMIUM = Path("/usr/bin/chromium")
 pytestmark = pytest.mark.skipif(not CHROMIUM.exists(), reason=f"there is no browser at {CHROMIUM}")
 
-FLAGS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
+FLAGS = "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking".split()
+FLAGS += ["--disable-component-update", "--disable-sync"]
 SIZES = {"desktop": (1280, 800), "phone": (390, 844)}
 NAMES = ("reproduction", "compare", "demo")
 
@@ -78,7 +74,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory, shell: Any) -> dict[str, Pat
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     with sync_api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=str(CHROMIUM), args=list(FLAGS))
+        chromium = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
         yield chromium
         chromium.close()
 
@@ -158,10 +154,8 @@ def test_plain_pictures_on_paper_and_without_scripts(visit, name):
 
 def test_a_phone_shows_the_bars_of_the_demonstration_at_once(visit, pages):
     assert pages["demo"].stat().st_size < 300_000
-    boxes = [
-        bar.bounding_box()
-        for bar in visit("phone", name="demo").locator("figure.chart").first.locator("svg[role] rect").all()
-    ]
+    bars = visit("phone", name="demo").locator("figure.chart").first.locator("svg[role] rect")
+    boxes = [bar.bounding_box() for bar in bars.all()]
     assert len(boxes) == 4 and all(box["y"] + box["height"] <= SIZES["phone"][1] for box in boxes)
 
 
@@ -208,20 +202,17 @@ def test_words_are_explained_and_focus_is_seen(visit):
     assert len(links) >= 4
     for link in links:
         assert page.locator(link.get_attribute("href")).count() == 1
-    unnamed = (
-        "e => [...e].filter((x) => !(x.textContent.trim() || x.getAttribute('aria-label') || x.labels?.length)).length"
-    )
+    unnamed = "e => [...e].filter((x) => !(x.textContent.trim() || x.ariaLabel || x.labels?.length)).length"
     assert page.locator("button, input, a, svg[tabindex]").evaluate_all(unnamed) == 0
 
 
 def test_tables_sort_by_a_click(visit):
     page = visit()
     table = page.locator("table", has=page.get_by_role("button", name="in the event, kWh"))
-    column = table.locator("th").count()
+    column = table.locator(f"tbody td:nth-child({table.locator('th').count()})")
 
     def numbers() -> list[float]:
-        texts = table.locator(f"tbody td:nth-child({column})").all_inner_texts()
-        return [float(text.replace(",", "")) for text in texts]
+        return [float(text.replace(",", "")) for text in column.all_inner_texts()]
 
     before = numbers()
     heading = table.get_by_role("button", name="in the event, kWh")
@@ -290,54 +281,51 @@ def test_figures_are_legible_at_every_width(visit):
 
 
 # ------------------------------------------------------------------ the game
-@pytest.mark.parametrize(("size", "scheme"), [("desktop", "light"), ("phone", "dark")])
-def test_a_day_is_played_with_the_keyboard(browser, size, scheme):
-    from dp_ensemble_env.play.server import PlayServer
-
-    width, height = SIZES[size]
+@pytest.fixture
+def playing(browser: Any) -> Iterator[Any]:
+    """Return a function that opens the game of a scenario; at the end nothing may have gone wrong."""
     problems: list[str] = []
-    with PlayServer("campus-event") as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
-        try:
-            context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
+    with ExitStack() as stack:
+
+        def begin(scenario: str, seconds: float = 0.0, **view: Any) -> tuple[Any, Any]:
+            server = stack.enter_context(PlayServer(scenario, seconds=seconds))
+            thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+            thread.start()
+            stack.callback(thread.join)
+            stack.callback(server.shutdown)
+            context = browser.new_context(**view)
+            stack.callback(context.close)
             page = context.new_page()
             page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
             page.on("pageerror", lambda error: problems.append(str(error)))
             page.goto(server.address)
-            page.locator("#words", has_text="points").wait_for()
-            assert page.evaluate("document.documentElement.scrollWidth") <= width
-            page.locator("#price").focus()
-            for step in range(1, server.game.model.horizon + 1):
-                page.keyboard.press("ArrowRight" if step < 7 else "Shift")
-                page.keyboard.press("Enter")
-                page.locator("#when", has_text=f"step {step} of").wait_for()
-            assert page.locator("#words").inner_text() == server.game.words()
-            assert page.locator("#you").inner_text() == f"{server.game.score:.1f}" != "0.0"
-            assert page.locator("#optimum").inner_text() == "100.0" and page.locator("#go").is_disabled()
-            assert page.evaluate(CONTRAST)[0] >= 4.5
-            page.get_by_role("button", name="New day").click()
-            page.locator("#when", has_text="step 0 of").wait_for()
-            assert page.locator("#go").is_enabled()
-            context.close()
-        finally:
-            server.shutdown()
-            thread.join()
+            return page, server
+
+        yield begin
     assert not problems
 
 
-def test_the_clock_sets_the_price(browser):
-    from dp_ensemble_env.play.server import PlayServer
+@pytest.mark.parametrize(("size", "scheme"), [("desktop", "light"), ("phone", "dark")])
+def test_a_day_is_played_with_the_keyboard(playing, size, scheme):
+    width, height = SIZES[size]
+    page, server = playing("campus-event", viewport={"width": width, "height": height}, color_scheme=scheme)
+    page.locator("#words", has_text="points").wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.locator("#price").focus()
+    for step in range(1, server.game.model.horizon + 1):
+        page.keyboard.press("ArrowRight" if step < 7 else "Shift")
+        page.keyboard.press("Enter")
+        page.locator("#when", has_text=f"step {step} of").wait_for()
+    assert page.locator("#words").inner_text() == server.game.words()
+    assert page.locator("#you").inner_text() == f"{server.game.score:.1f}" != "0.0"
+    assert page.locator("#optimum").inner_text() == "100.0" and page.locator("#go").is_disabled()
+    assert page.evaluate(CONTRAST)[0] >= 4.5
+    page.get_by_role("button", name="New day").click()
+    page.locator("#when", has_text="step 0 of").wait_for()
+    assert page.locator("#go").is_enabled()
 
-    with PlayServer("spot", seconds=0.2) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
-        try:
-            page = browser.new_page()
-            page.goto(server.address)
-            page.locator("#when", has_text=re.compile(r"step ([3-9]|\d\d) of")).wait_for()
-            assert server.game.prices[:2] == [0, 0]
-            page.close()
-        finally:
-            server.shutdown()
-            thread.join()
+
+def test_the_clock_sets_the_price(playing):
+    page, server = playing("spot", seconds=0.2)
+    page.locator("#when", has_text=re.compile(r"step ([3-9]|\d\d) of")).wait_for()
+    assert server.game.prices[:2] == [0, 0]

@@ -1,4 +1,4 @@
-"""RLlib's own runners and its PPO on the environments, made by id."""
+"""RLlib's own runners and its PPO on the environments, made by id, in every scenario."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 from ray.rllib.utils.error import UnsupportedSpaceException
 from ray.rllib.utils.spaces.space_utils import unsquash_action
 
+from dp_ensemble_env import scenarios
 from dp_ensemble_env.envs import EnsembleVectorEnv
 
 ID = "dp_ensemble_env:dp_ensemble/CampusEvent-v1"
 NATIVE = "vector_entry_point"
 SEED = 11
+NAMES = scenarios.BUILT_IN
+POPULATIONS = ("mean-field", 100, "single")
 
 
 @pytest.fixture(scope="module")
@@ -40,10 +43,12 @@ def results_here(own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ray.tune.trainable.trainable.DEFAULT_STORAGE_PATH", str(own_folder))
 
 
-def configure(*, runners: int = 0, num_envs: int = 3, mode: str = NATIVE, **env_config: Any) -> PPOConfig:
+def configure(
+    *, env_id: str = ID, runners: int = 0, num_envs: int = 3, mode: str = NATIVE, **env_config: Any
+) -> PPOConfig:
     return (
         PPOConfig()
-        .environment(ID, env_config=env_config)
+        .environment(env_id, env_config=env_config)
         .env_runners(num_env_runners=runners, num_envs_per_env_runner=num_envs, gym_env_vectorize_mode=mode)
         .training(train_batch_size_per_learner=216, minibatch_size=108, num_epochs=1)
         .debugging(seed=SEED)
@@ -78,8 +83,37 @@ def check_replay(episodes: list[Any], config: PPOConfig, seed: int) -> None:
         np.testing.assert_array_equal(episode.get_rewards(), rewards)
 
 
+@pytest.mark.parametrize("mode", [None, "tilt", "discrete"])
+@pytest.mark.parametrize("name", NAMES)
+def test_runners_play_whole_episodes_of_every_scenario(name: str, mode: str | None) -> None:
+    env_id, population = f"dp_ensemble_env:{scenarios.environment_id(name, mode)}", POPULATIONS[NAMES.index(name) % 3]
+    runner = SingleAgentEnvRunner(config=configure(env_id=env_id, num_envs=2, population=population), worker_index=0)
+    assert isinstance(runner.env.unwrapped, EnsembleVectorEnv)
+    horizon, space = runner.env.unwrapped.model.horizon, runner.env.unwrapped.single_observation_space
+    episodes = runner.sample(num_episodes=2)
+    runner.stop()
+    for episode in episodes:
+        assert len(episode) == horizon and episode.is_terminated and not episode.is_truncated
+        assert np.isfinite(episode.get_rewards()).all()
+        assert all(observation in space for observation in episode.get_observations())
+
+
+@pytest.mark.parametrize("name", [NAMES[2], NAMES[7]])
+def test_one_update_of_ppo(name: str) -> None:
+    env_id = f"dp_ensemble_env:{scenarios.environment_id(name)}"
+    algo = configure(env_id=env_id, num_envs=2, population="mean-field").build_algo()
+    try:
+        before = {key: np.array(value) for key, value in algo.get_module().get_state().items()}
+        result = algo.train()
+        after = algo.get_module().get_state()
+    finally:
+        algo.stop()
+    assert result["num_env_steps_sampled_lifetime"] >= 128
+    assert any((before[key] != np.asarray(after[key])).any() for key in before)
+
+
 @pytest.mark.parametrize("action", ["price", "tilt"])
-@pytest.mark.parametrize("population", ["mean-field", 100, "single"])
+@pytest.mark.parametrize("population", POPULATIONS)
 def test_recorded_episodes_are_those_of_single_environments(population: str | int, action: str) -> None:
     config = configure(population=population, action=action)
     episodes = sampled(config, rounds=3)

@@ -241,14 +241,6 @@ class ExactReturn:
     `initial` is the shares of the loads at the start, by default the model's. Tilts have `shape` (T, c, m), or if they
     depend on the state, too (`by_state`), (T, c, number of entries): then `entries` are the states and the decisions of
     the entries of the behaviour that are possible at some time, row by row.
-
-    Examples
-    --------
-    >>> from dp_ensemble_env import scenarios
-    >>> model = scenarios.make("spot")
-    >>> returns = ExactReturn(model)
-    >>> bool(returns(optimal_tilts(model)) > returns(0.0))
-    True
     """
 
     def __init__(self, model: EnsembleModel, initial: ArrayLike | None = None, *, by_state: bool = False) -> None:

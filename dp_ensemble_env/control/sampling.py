@@ -58,18 +58,12 @@ def draw_kernel(kernel: LogKernel, k: float, rng: Generator) -> LogKernel:
 
 
 def sampled_costs(
-    kernel: LogKernel,
-    k: float,
-    samples: int,
-    rng: Generator,
-    scaled: Floats,
-    log_desirability: Floats,
-    policy_values: Floats,
+    kernel: LogKernel, k: float, samples: int, rng: Generator, scaled: Floats, log_z: Floats, policy: Floats
 ) -> tuple[Floats, Floats]:
     """Return the samples' sums of cost and of cost squared in nats, exact and as in the paper, each (2, T, n)."""
-    sums, squares = np.zeros((2, 2, len(policy_values), kernel.n_states))
+    sums, squares = np.zeros((2, 2, len(policy), kernel.n_states))
     rows, p = (kernel.indptr, kernel.indices), np.exp(kernel.log_values[0])
-    _sample_costs(rng, *rows, p, scaled[None], k, samples, log_desirability, policy_values, sums, squares)
+    _sample_costs(rng, *rows, p, scaled[None], k, samples, log_z, policy, sums, squares)
     return sums, squares
 
 

@@ -65,6 +65,7 @@ if TYPE_CHECKING:
 TERMS_DECLARED, FIELDS_DECLARED = ("guess", "support"), ("guess", "support", "ties")
 #: How the label of a draw begins that an environment has named.
 NAMED = "environment release "
+_DRAWN = "the release was drawn already and is on record, but"
 
 
 class PrivacyBudgetExceeded(ValueError):  # noqa: N818 - the name says what happened
@@ -144,8 +145,7 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
         """Return the ledger that all environments of this process share unless they are given one.
 
         It is kept in memory and has no budget. An environment on the true dynamics does not charge it: running one
-        publishes nothing, and its own ledger reports an infinite ε. Sub-environments in processes of their own have
-        ledgers of their own; give them the path of a file to share one. A copy of an environment brings its charges.
+        publishes nothing, and its own ledger reports an infinite ε. Processes share a ledger by the path of its file.
         """
         return _OF_PROCESS
 
@@ -210,11 +210,9 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
         `adjacency_from_counts` returns, for moves of any entries; by default the ledger's.
         """
         event, times = self._event_of(release, h), check_count(times, "times")
-        if not isinstance(release, Release):
-            self._record(event, label, times)
-            return self
-        self._record(event, label, times, "the release was drawn already and is on record, but")
-        self._note(release.digest)
+        self._record(event, label, times, _DRAWN if isinstance(release, Release) else "")
+        if isinstance(release, Release):
+            self._note(release.digest)
         return self
 
     def record_deterministic(self, label: str = "") -> PrivacyLedger:
@@ -263,7 +261,7 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
         self._read()
         named = label.startswith(NAMED) and not any(label == known for known, _, _ in self.entries)
         if named or digest not in self._digests:
-            self._record(self.priced(event), label, 1, "the release was drawn already and is on record, but")
+            self._record(self.priced(event), label, 1, _DRAWN)
             self._note(digest)
         return self
 

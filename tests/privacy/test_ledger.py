@@ -520,7 +520,7 @@ def test_what_leaves_is_priced_under_the_ledgers_own_h():
 def test_what_spends_cannot_be_copied(tmp_path):
     """A copy within the process is the ledger itself; what leaves it is a record, which refuses every charge."""
     ledger = PrivacyLedger(budget=(99.0, 1e-6), rows="parallel").record(PLAN, 0.03, "x", times=2)
-    ledger.record(PLAN, [0.1, 0.2, 0.3]).declare("levels")
+    ledger.record(PLAN, [0.1, 0.2, 0.3]).declare("levels", "levels").declare("levels")
     assert copy.deepcopy(ledger) is copy.copy(ledger) is copy.deepcopy([ledger])[0] is ledger
     for twin in (PrivacyLedger.from_json(ledger.to_json()), pickle.loads(pickle.dumps(ledger))):
         assert twin.entries == ledger.entries and twin.budget == ledger.budget and twin.rows == ledger.rows

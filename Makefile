@@ -72,7 +72,7 @@ format: $(VENV)/.dev ## Reformat the code
 
 docs: $(DOCS)/.done ## Build the documentation site into site/
 	$(DOCS)/bin/python -m sphinx --quiet --fail-on-warning --keep-going -b html docs site
-	@$(DOCS)/bin/python scripts/links.py site
+	@$(DOCS)/bin/python scripts/documentation.py links site
 	@echo "The site is in site/index.html"
 
 dist: $(RELEASE)/.done ## Build the wheel and the sdist into dist/ and check what PyPI will show
@@ -84,21 +84,21 @@ scenario-pages: $(VENV)/.dev ## Write the pages and pictures of the scenarios fr
 	$(BIN)/python scripts/pages.py --pictures
 
 notebooks: $(VENV)/.dev ## Run the notebooks and write them with what they print
-	$(BIN)/python scripts/notebooks.py
+	$(BIN)/python scripts/documentation.py notebooks
 
 speed: $(VENV)/.dev ## Measure the speed of solver and environments as ratios in one run
 	$(BIN)/python scripts/speed.py solver
 	$(BIN)/python scripts/speed.py env
 
 licences: $(VENV)/.dev ## Check the licences of what is installed against the list in pyproject.toml
-	$(BIN)/python scripts/licences.py
+	$(BIN)/python scripts/dependencies.py licences
 
 audit: $(VENV)/.created ## Look for known vulnerabilities in what is locked; fails if there are any
-	@$(BIN)/python scripts/audit.py
+	@$(BIN)/python scripts/dependencies.py audit
 
 lock: ## Write the lock files anew after a change of pyproject.toml or constraints.txt (development; needs the network)
 	@$(PYTHON) -m venv build/lock && build/lock/bin/python -m pip install --quiet --disable-pip-version-check "uv>=0.5"
-	build/lock/bin/python scripts/lock.py
+	build/lock/bin/python scripts/dependencies.py lock
 
 mutants: $(VENV)/.dev ## Change the code in a sample of places and see whether the tests notice: make mutants SAMPLE=40
 	nice -n 10 $(BIN)/python scripts/mutants.py --sample $(or $(SAMPLE),60) $(MUTANTS_ARGS)

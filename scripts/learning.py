@@ -14,18 +14,10 @@ from pathlib import Path
 import numpy as np
 
 from dp_ensemble_env import scenarios
+from dp_ensemble_env.experiments import runner
 from dp_ensemble_env.experiments.backends import Place
 from dp_ensemble_env.experiments.compare import AgentSpec
-from dp_ensemble_env.experiments.runner import (
-    Cell,
-    Row,
-    Store,
-    read_results,
-    results,
-    run,
-    scenario_problem,
-    write_results,
-)
+from dp_ensemble_env.experiments.runner import Cell, Row, Store
 from dp_ensemble_env.experiments.standings import markdown
 
 ROOT = Path(__file__).parents[1]
@@ -48,12 +40,9 @@ def cells() -> list[Cell]:
         for seed in seeds:
             for name in names:
                 made = spec.made(name, "signals", "mean-field")
-                found.append(
-                    Cell(
-                        problem=scenario_problem(name), data=name, split="test", instances=tuple(range(5)), agent=agent,
-                        label=agent, training=training, action="signals", seed=seed, **made,
-                    )
-                )  # fmt: skip
+                where = {"problem": runner.scenario_problem(name), "data": name, "instances": tuple(range(5))}
+                about = {"agent": agent, "label": agent, "training": training, "action": "signals", "seed": seed}
+                found.append(Cell(split="test", **where, **about, **made))
     return sorted(found, key=place)
 
 
@@ -89,10 +78,10 @@ def table(rows: list[Row]) -> str:
 
 def draw() -> None:
     """Record the finished rows, and write figure and table."""
-    there = {place(row.cell): row for row in (read_results(RECORD)[1] if RECORD.exists() else [])}
+    there = {place(row.cell): row for row in (runner.read_results(RECORD)[1] if RECORD.exists() else [])}
     there |= {place(cell): row for cell in cells() if (row := STORE.load(cell)) is not None and row.error is None}
     rows = [there[which] for which in sorted(there)]
-    write_results(RECORD, results(rows, "python scripts/learning.py run"))
+    runner.write_results(RECORD, runner.results(rows, "python scripts/learning.py run"))
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(3, 4, figsize=(10, 6.4), sharex=True, sharey=True, layout="constrained")
@@ -120,7 +109,7 @@ def main() -> None:
     if sys.argv[1:] == ["draw"]:
         draw()
         return
-    for row in run(cells(), STORE, Place()):
+    for row in runner.run(cells(), STORE, Place()):
         told = row.error["message"] if row.error else f"{trained(row):.1f}, test {np.round(row.scores, 1)}"
         print(f"{row.cell.title}: {told}", flush=True)
 

@@ -1,14 +1,14 @@
 """The documentation of the scenarios, written from their cards and their recorded probes.
 
-``make scenario-pages`` writes the gallery in the README, a page for each scenario with its picture, and the page that
-compares them. A test keeps the files equal to what this module writes.
+``make scenario-pages`` writes the gallery in the README, a page for each scenario, the page that compares them, and
+with ``--pictures`` the pictures. A test keeps the files equal to what this module writes.
 """
 
 from __future__ import annotations
 
-import argparse
 import inspect
 import json
+import sys
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,10 @@ from typing import Any
 import numpy as np
 
 from dp_ensemble_env import scenarios
+from dp_ensemble_env.agents import make_agent
 from dp_ensemble_env.agents.statistics import interval
 from dp_ensemble_env.envs import ACTIONS, actions
+from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.envs.tables import AHEAD, Row
 from dp_ensemble_env.experiments.leaderboard import OPEN, RECORD
 from dp_ensemble_env.experiments.leaderboard_page import Board, figure
@@ -25,7 +27,7 @@ from dp_ensemble_env.experiments.probes import Probes, recorded
 from dp_ensemble_env.experiments.runner import read_results
 from dp_ensemble_env.experiments.standings import filled, markdown
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.tools.files import atomic_write
+from dp_ensemble_env.reporting.animation import animate
 
 #: Between these lines of the README stands the gallery; how many pictures stand side by side.
 BEGIN, END = "<!-- scenarios: written by make scenario-pages -->", "<!-- end of scenarios -->"
@@ -233,13 +235,8 @@ def texts(root: Path) -> dict[Path, str]:
 # ------------------------------------------------------------------ pictures
 def animation(name: str, path: Path) -> Path:
     """Play the optimal policy beside nobody's, in the episode that shows most contexts."""
-    from dp_ensemble_env.agents import make_agent
-    from dp_ensemble_env.envs.ensemble import EnsembleEnv
-    from dp_ensemble_env.reporting.animation import animate
-
-    env = EnsembleEnv(
-        scenarios.make(name).override(shares_shown=True), action="tilt"
-    )  # pictures show what agents may not see
+    # Pictures show what agents may not see.
+    env = EnsembleEnv(scenarios.make(name).override(shares_shown=True), action="tilt")
     nothing = np.zeros(env.action_space.shape or (), np.float32)
 
     def contexts(seed: int) -> int:
@@ -261,19 +258,9 @@ def draw(root: Path) -> None:
     figure(Board(read_results(RECORD)[1]), images.parent / "leaderboard.png")
 
 
-def main() -> None:
-    """Write everything into a clone of the project."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--root", type=Path, default=Path(__file__).parents[1], help="folder of the project")
-    parser.add_argument("--pictures", action="store_true", help="draw the pictures, too")
-    args = parser.parse_args()
-    for path, text in texts(args.root).items():
-        path.parent.mkdir(exist_ok=True)
-        with atomic_write(path) as stream:
-            stream.write(text)
-    if args.pictures:
-        draw(args.root)
-
-
 if __name__ == "__main__":
-    main()
+    root = Path(__file__).parents[1]
+    for path, text in texts(root).items():
+        path.write_text(text, encoding="utf-8")
+    if "--pictures" in sys.argv:
+        draw(root)

@@ -25,20 +25,10 @@ import numpy as np
 
 from dp_ensemble_env import scenarios
 from dp_ensemble_env.agents import make_agent, register_agent
+from dp_ensemble_env.experiments import runner
 from dp_ensemble_env.experiments.backends import Place
-from dp_ensemble_env.experiments.runner import (
-    Cell,
-    Row,
-    Store,
-    Supplies,
-    model_key,
-    read_results,
-    results,
-    run,
-    scenario_problem,
-    write_results,
-)
-from dp_ensemble_env.experiments.studies.regret import sample_matrix
+from dp_ensemble_env.experiments.regret import sample_matrix
+from dp_ensemble_env.experiments.runner import Cell, Row, Store, Supplies
 from dp_ensemble_env.privacy import mechanism
 from dp_ensemble_env.privacy.mechanisms.adaptive import FLOORS
 from dp_ensemble_env.privacy.mechanisms.curvature import Problem
@@ -58,6 +48,8 @@ COLUMNS = tuple((n, epsilon) for n, epsilon, *_ in (MAIN, *OTHERS))
 LEARNER = {"hyperparams": {"n_envs": 8, "n_steps": 256}, "interval": 25_000}
 #: Steps of a training, and where three seeds are trained instead of one.
 STEPS, SEEDS = 100_000, {"spot": 3, "call": 3, "thermostats": 3}
+#: Of the two lines of the picture.
+STYLES = ({"color": ORANGE, "marker": "o"}, {"color": BLUE, "marker": "s"})
 KNOWLEDGE = {"the truth": None, "a release": "adaptive:epsilon=1,participants=1000", "the public guess": "public"}
 
 
@@ -83,12 +75,12 @@ def cells(instances: int | None = None, releases: int | None = None) -> Iterator
             yield Cell(agent="sample", settings={"participants": n}, data=problem["scenario"], **where)
 
     for name in SCENARIOS:
-        yield from of(scenario_problem(name), MAIN)
+        yield from of(runner.scenario_problem(name), MAIN)
     for setting in OTHERS:
         for name in SCENARIOS:
-            yield from of(scenario_problem(name), setting)
+            yield from of(runner.scenario_problem(name), setting)
     for name, field, kind in UNDECLARED:
-        yield from of(scenario_problem(name, **{field: None}), (*MAIN[:2], 5, 1), kind)
+        yield from of(runner.scenario_problem(name, **{field: None}), (*MAIN[:2], 5, 1), kind)
 
 
 def trainings() -> Iterator[Cell]:
@@ -97,7 +89,9 @@ def trainings() -> Iterator[Cell]:
         how: dict[str, Any] = {"settings": LEARNER, "steps": STEPS, "action": "signals", "data": name}
         for seed in range(SEEDS.get(name, 1)):
             for spec in KNOWLEDGE.values():
-                yield Cell(problem=scenario_problem(name), agent="ppo", split="test", privacy=spec, seed=seed, **how)
+                yield Cell(
+                    problem=runner.scenario_problem(name), agent="ppo", split="test", privacy=spec, seed=seed, **how
+                )
 
 
 def supplies() -> Supplies:
@@ -106,7 +100,9 @@ def supplies() -> Supplies:
     for name, field, _ in UNDECLARED:
         for i in range(5):
             model = scenarios.make(name, instance=i, split="test")
-            models[model_key(scenario_problem(name, **{field: None}), i)] = model.override(**{field: None})
+            models[runner.model_key(runner.scenario_problem(name, **{field: None}), i)] = model.override(
+                **{field: None}
+            )
     return Supplies(models=models)
 
 
@@ -172,30 +168,19 @@ def picture(path: Path, name: str = "spot", shown: int = 30) -> Path:
     for _ in range(2):  # rows sum to zero: project on both sides
         curvature = (curvature - problem.row_sums(curvature * normal)[:, problem.row_of] * normal).T
     values, vectors = np.linalg.eigh((curvature + curvature.T) / 2.0)
-    gain = np.linalg.norm(
-        shaped.low * vectors + shaped.vectors @ (shaped.gain[:, None] * (shaped.vectors.T @ vectors)), axis=0
-    )
+    gained = shaped.vectors @ (shaped.gain[:, None] * (shaped.vectors.T @ vectors))
+    gain = np.linalg.norm(shaped.low * vectors + gained, axis=0)
     losses = {"the same noise in all directions": values / even.low**2, "shaped by the curvature": values / gain**2}
     unit = losses["the same noise in all directions"].sum() / 100.0
     with look():
         figure, axes = subplots(figsize=(4.4, 3.0))
-        for (label, loss), colour, marker in zip(losses.items(), (ORANGE, BLUE), "os", strict=True):
+        for (label, loss), style in zip(losses.items(), STYLES, strict=True):
             rank = np.sort(loss)[::-1][:shown] / unit
-            axes.plot(
-                range(1, len(rank) + 1),
-                rank,
-                color=colour,
-                marker=marker,
-                ms=3,
-                lw=1,
-                label=f"{label}: {loss.sum() / unit:.1f} in all",
-            )
+            words = f"{label}: {loss.sum() / unit:.1f} in all"
+            axes.plot(range(1, len(rank) + 1), rank, ms=3, lw=1, label=words, **style)
         axes.set_yscale("log")
-        axes.set(
-            xlabel="direction of error, the costliest first",
-            ylabel="loss of a plan (equal noise = 100)",
-            ylim=(1e-3, 200),
-        )
+        axes.set(xlabel="direction of error, the costliest first", ylim=(1e-3, 200))
+        axes.set_ylabel("loss of a plan (equal noise = 100)")
         axes.set_title(f"{name}: {problem.size - problem.rows} directions, the same privacy", fontsize=8)
         axes.legend(fontsize=7)
         return save(figure, path)
@@ -210,16 +195,15 @@ def main() -> None:
     """Measure, or record what is measured and write the tables."""
     command, *folder = sys.argv[1:] or ["write"]
     if command in ("measure", "train"):
-        for row in run(
-            cells() if command == "measure" else trainings(), Store(Path(folder[0])), Place(), supplies=supplies()
-        ):
+        asked = cells() if command == "measure" else trainings()
+        for row in runner.run(asked, Store(Path(folder[0])), Place(), supplies=supplies()):
             print(row.cell.title, [round(score, 2) for score in row.scores], flush=True)
     elif folder:
         kept = [Row.from_dict(json.loads(path.read_text())) for path in sorted(Path(folder[0]).glob("cells/*.json"))]
-        found = {_same(row.cell): row for row in (*read_results(RECORD)[1], *kept) if row.error is None}
+        found = {_same(row.cell): row for row in (*runner.read_results(RECORD)[1], *kept) if row.error is None}
         rows = [found[_same(cell)] for cell in (*cells(), *trainings()) if _same(cell) in found]
-        write_results(RECORD, results(rows, "scripts/privacy_table.py"))
-    recorded, text = read_results(RECORD)[1], PAGE.read_text(encoding="utf-8")
+        runner.write_results(RECORD, runner.results(rows, "scripts/privacy_table.py"))
+    recorded, text = runner.read_results(RECORD)[1], PAGE.read_text(encoding="utf-8")
     for name, made in (("table", table(recorded)), ("learner", learned(recorded))):
         before, _, rest = text.partition(BEGIN.format(name))
         text = f"{before}{BEGIN.format(name)}\n{made}\n{END.format(name)}{rest.partition(END.format(name))[2]}"

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from dp_ensemble_env.chain import resample
 from dp_ensemble_env.scenarios.campus import campus_building
-from dp_ensemble_env.tools.files import atomic_write
 
 HOUR = np.timedelta64(3600, "s")
 #: Name, size relative to the campus building, spread of the daily activity, and kind.
@@ -62,13 +61,10 @@ def simulate() -> tuple[NDArray[np.datetime64], dict[str, NDArray[np.float64]]]:
 def write_fleet(path: Path) -> Path:
     """Write the wide CSV file."""
     times, found = simulate()
-    columns = ",".join(f"{name}_kW" for name in found)
-    lines = [f"interval start,{columns}"]
-    table = np.column_stack(list(found.values()))
-    for stamp, row in zip(times, table, strict=True):
-        lines.append(f"{str(stamp).replace('T', ' ')[:16]}," + ",".join(f"{value:.1f}" for value in row))
-    with atomic_write(path) as stream:
-        stream.write("\n".join(lines) + "\n")
+    lines = [["interval start", *(f"{name}_kW" for name in found)]]
+    for stamp, row in zip(times, np.column_stack(list(found.values())), strict=True):
+        lines.append([str(stamp).replace("T", " ")[:16], *(f"{value:.1f}" for value in row)])
+    path.write_text("".join(f"{','.join(line)}\n" for line in lines), encoding="utf-8")
     return path
 
 
@@ -115,8 +111,7 @@ def write_building(path: Path) -> Path:
         '<?xml version="1.0" encoding="UTF-8"?>\n<feed xmlns="http://www.w3.org/2005/Atom">\n<id>urn:sample</id>'
         f"<title>Synthetic sample, no meter was read</title>\n{entries}</feed>\n"
     )
-    with atomic_write(path) as stream:
-        stream.write(text)
+    path.write_text(text, encoding="utf-8")
     return path
 
 

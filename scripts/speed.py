@@ -3,17 +3,16 @@
 
 Everything is a ratio of things timed in turns in one run, in processor time of one thread; the best turn counts.
 `solver`, `env` and `ppo` measure; with `--json docs/performance/COMMAND.json` they record. `pages` then writes the
-tables of docs/performance.md. `env --beside ../other/.venv/bin/python` times the same batches in another checkout too.
+tables of docs/performance.md.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
+import importlib
 import itertools
 import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -145,54 +144,24 @@ def stepper(env: Any, vector: bool = True) -> Timer:
     return timer_of(step)
 
 
-def batch(scenario: str, population: str) -> Timer:
-    """Return the timer of a batch, in this checkout or in an older one, which had threads."""
-    if old := importlib.util.find_spec("dp_ensemble_env.envs.threads"):
-        importlib.import_module(old.name).set_threads(1)
-    reward: dict[str, Any] = {"rewards": "unit"} if old else {"reward": "points"}
-    return stepper(envs.EnsembleVectorEnv(BATCH, scenario, population, "tilt", **reward))
-
-
-def worker() -> None:
-    """Serve another process: a line with a scenario and a population makes a batch, one with a number times it."""
-    timer = timer_of(list)
-    for line in sys.stdin:
-        if line.strip().isdecimal():
-            print(timer(int(line)), flush=True)
-        else:
-            timer = batch(*line.split())
-
-
-def batches_of(python: str) -> Callable[[str, str], Timer]:
-    """Start a worker of another interpreter, which ends with this process, and return its `batch`."""
-    process: Any = subprocess.Popen([python, __file__, "worker"], stdin=-1, stdout=-1, text=True, bufsize=1)
-
-    def batch_there(scenario: str, population: str) -> Timer:
-        process.stdin.write(f"{scenario} {population}\n")
-        return lambda steps: (process.stdin.write(f"{steps}\n"), float(process.stdout.readline()))[1]
-
-    return batch_there
-
-
-def compare(name: str, timers: Sequence[Timer], size: int, seconds: float) -> dict[str, float]:
-    """Time ours, CartPole and perhaps another checkout in turns; ratios say how many times faster ours is."""
-    ours, *others = best_times(timers, seconds)
-    ratios = zip(("/ CartPole", "new / old"), (other / ours for other in others), strict=False)
-    return {f"{name}, µs": 1e6 * ours / size} | {f"{name} {words}": ratio for words, ratio in ratios}
+def compare(name: str, ours: Timer, cartpole: Timer, size: int, seconds: float) -> dict[str, float]:
+    """Time ours and CartPole in turns; the ratio says how many times faster ours is."""
+    mine, other = best_times([ours, cartpole], seconds)
+    return {f"{name}, µs": 1e6 * mine / size, f"{name} / CartPole": other / mine}
 
 
 def run_env(args: argparse.Namespace) -> Rows:
     """Time a step of every scenario: a single environment, and batches of one load and of the mean field."""
     one = stepper(gymnasium.make("CartPole-v1"), vector=False)
     many = stepper(gymnasium.make_vec("CartPole-v1", BATCH, vectorization_mode="vector_entry_point"))
-    makers = [batch, lambda *_: many, *([batches_of(args.beside)] if args.beside else [])]
     rows: Rows = []
     for name in scenarios.names():
         print(name, file=sys.stderr)
         mine = stepper(gymnasium.make(scenarios.environment_id(name)), vector=False)
-        rows.append({"scenario": name, **compare("one environment", [mine, one], 1, args.seconds)})
+        rows.append({"scenario": name, **compare("one environment", mine, one, 1, args.seconds)})
         for words, population in (("load", "single"), ("mean field", "mean-field")):
-            rows[-1] |= compare(words, [make(name, population) for make in makers], BATCH, args.seconds)
+            batch = stepper(envs.EnsembleVectorEnv(BATCH, name, population, "tilt"))
+            rows[-1] |= compare(words, batch, many, BATCH, args.seconds)
     return rows
 
 
@@ -250,13 +219,12 @@ def filled(page: str) -> str:
 def main() -> int:
     """Run a command; status 1 says that a claim of the solver did not hold."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("command", choices=(*COMMANDS, "pages", "worker"))
+    parser.add_argument("command", choices=(*COMMANDS, "pages"))
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write what was measured to this file")
     parser.add_argument("--seconds", type=float, default=2.0, help="time of each comparison (default 2)")
-    parser.add_argument("--beside", metavar="PYTHON", help="env: the interpreter of another checkout")
     args = parser.parse_args()
     if args.command not in COMMANDS:
-        worker() if args.command == "worker" else PAGE.write_text(filled(PAGE.read_text("utf-8")), "utf-8")
+        PAGE.write_text(filled(PAGE.read_text("utf-8")), "utf-8")
         return 0
     rows = COMMANDS[args.command](args)
     print(table(rows))

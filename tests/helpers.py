@@ -14,6 +14,9 @@ import pytest
 from scipy.special import rel_entr
 
 from dp_ensemble_env.context import Context
+from dp_ensemble_env.control.kernel import world
+from dp_ensemble_env.control.lsmdp import evaluate_policy
+from dp_ensemble_env.control.policies import solve_standard, tilted_policy
 from dp_ensemble_env.coupling import Coupling
 from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv
 from dp_ensemble_env.model import EnsembleModel
@@ -171,3 +174,33 @@ def nature_model(seed=0, n=4, m=3, c=2, horizon=3, varying=True, contexts=True, 
         "context": Context(moves, start=rng.dirichlet(np.ones(c))) if contexts else None,
     }
     return EnsembleModel(**{**fields, **changes})
+
+
+def switches(seed: int) -> EnsembleModel:
+    """A heater in one of four states that is switched on or off; in a cold spell it is switched on more often."""
+    rng = np.random.default_rng([seed, 3])
+    on = np.array([[0.9, 0.7, 0.5, 0.1], [0.99, 0.95, 0.8, 0.6]]) + rng.uniform(-0.05, 0.0, (2, 4))
+    default, guess = (np.zeros((1, 2, 4, 8)) for _ in range(2))
+    nature = np.zeros((8, 4))
+    for state in range(4):  # a decision is the state that one is in, and the switch
+        for table, share in ((default, on[:, state]), (guess, np.full(2, 0.5))):
+            table[0, :, state, 2 * state], table[0, :, state, 2 * state + 1] = 1.0 - share, share
+        nature[2 * state, max(state - 1, 0)] += 1.0
+        nature[2 * state + 1, min(state + 1, 3)] += 0.8
+        nature[2 * state + 1, state] += 0.2
+    fields = {"power_kw": [1.0, 2.0, 3.0, 4.0], "discomfort_penalty": 1.5, "nature": nature, "guess": guess}
+    utility = np.broadcast_to(np.array([[0.2], [1.5]]) * -np.array([0.0, 1.0, 2.0, 4.0]), (13, 2, 4))
+    public = ("levels", "utility", "penalty", "initial")
+    return EnsembleModel(
+        default, utility=utility, context=Context([[0.8, 0.2], [0.4, 0.6]]), public_fields=public, **fields
+    )
+
+
+def deployed(model: EnsembleModel, matrix: np.ndarray | None) -> float:
+    """Return of the plan on a matrix, deployed as a tilt, by hand; without a matrix of no interference."""
+    tilt = np.zeros((model.horizon, model.n_contexts, model.n_decisions))
+    if matrix is not None:
+        tilt = solve_standard(model.with_default(matrix)).tilt
+    policy = tilted_policy(model, tilt)
+    cost = evaluate_policy(policy, model.default, model.utility, model.discomfort_penalty, **world(model))[0]
+    return -float((model.start_weights * (cost + model.utility[0])).sum())

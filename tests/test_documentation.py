@@ -11,8 +11,7 @@ import subprocess
 import tomllib
 from pathlib import Path
 
-import links
-import notebooks
+import documentation
 import numpy as np
 import pytest
 
@@ -122,7 +121,7 @@ def test_every_command_line_of_the_documentation_is_understood():
     assert {"train", "evaluate", "compare", "plan", "reproduce"} <= seen
 
 
-NOTEBOOKS = sorted(notebooks.FOLDER.glob("*.py"))
+NOTEBOOKS = sorted(documentation.FOLDER.glob("*.py"))
 
 
 def said(notebook):
@@ -134,7 +133,7 @@ def said(notebook):
 @pytest.mark.parametrize("source", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebooks_are_executed_and_say_what_their_pages_show(source, capsys):
     kept = json.loads(source.with_suffix(".ipynb").read_text(encoding="utf-8"))["cells"]
-    made = notebooks.execute(source)["cells"]
+    made = documentation.execute(source)["cells"]
     hint = f"{source.name} has changed; run make notebooks"
     assert [cell["source"] for cell in made] == [cell["source"] for cell in kept], hint
     number = r"[-+−]?\d[\d,]*\.?\d*"
@@ -152,7 +151,7 @@ def test_notebooks_are_programs_too():
     for path in NOTEBOOKS:
         text = path.read_text(encoding="utf-8")
         compile(text, path.name, "exec")
-        code = "\n".join(source for kind, source in notebooks.cells(text) if kind == "code")
+        code = "\n".join(source for kind, source in documentation.cells(text) if kind == "code")
         assert not re.search(r"^\s*[%!]", code, flags=re.MULTILINE)
     shown = (README.parent / "docs" / "notebooks.md").read_text(encoding="utf-8")
     assert all(f"(notebooks/{path.stem}.ipynb)" in shown for path in NOTEBOOKS) and len(NOTEBOOKS) >= 6
@@ -181,16 +180,16 @@ def test_every_library_page_is_run_by_an_integration_test():
 
 
 def test_the_check_of_the_site_sees_what_is_wrong(tmp_path):
-    head = "".join(f'<meta name="{tag}" content="words">' for tag in links.TAGS)
+    head = "".join(f'<meta name="{tag}" content="words">' for tag in documentation.TAGS)
     good = f'{head}<h1 id="top">A</h1><a href="b.html#end">b</a><img alt="a" src="a.png"><p>Copyright us</p>'
     (tmp_path / "a.html").write_text(good)
     (tmp_path / "b.html").write_text(f'{head}<p id="end">B</p><a href="a.html#top">a</a> Copyright us')
     (tmp_path / "a.png").write_bytes(b"")
-    assert links.problems(tmp_path) == []
+    assert documentation.problems(tmp_path) == []
     broken = good.replace("#end", "#nowhere").replace("a.png", "c.png").replace('alt="a"', "").replace("Copyright", "")
     (tmp_path / "a.html").write_text(broken.replace("og:title", "title"))
-    found = " ".join(links.problems(tmp_path))
+    found = " ".join(documentation.problems(tmp_path))
     for words in ("no such place", "c.png, which is not there", "without a description", "no footer", "no og:title"):
         assert words in found
-    assert len(links.problems(tmp_path)) == 5
-    assert links.problems(tmp_path / "empty") != []
+    assert len(documentation.problems(tmp_path)) == 5
+    assert documentation.problems(tmp_path / "empty") != []

@@ -8,11 +8,10 @@ import subprocess
 import tomllib
 from types import SimpleNamespace
 
-import licences
+import dependencies
 import pytest
+from dependencies import TARGETS, TORCH, entries
 from helpers import ROOT
-
-from lock import TARGETS, TORCH, entries
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
@@ -21,7 +20,7 @@ def locked(name):
     """Return the entries of a lock file by package."""
     found = {}
     for entry in entries((ROOT / "lock" / f"{name}.txt").read_text(encoding="utf-8")):
-        found.setdefault(licences.canonical(entry.split("==")[0]), []).append(entry)
+        found.setdefault(dependencies.canonical(entry.split("==")[0]), []).append(entry)
     return found
 
 
@@ -49,11 +48,11 @@ def test_everything_has_a_version_and_hashes(name):
 @pytest.mark.parametrize("name", TARGETS)
 def test_locks_have_what_is_declared_in_the_versions_that_are_tested(name):
     found = {**locked(name), **locked("torch-pypi")}
-    wanted = [licences.canonical(re.match(r"[\w.-]+", text)[0]) for text in direct(TARGETS[name])]
+    wanted = [dependencies.canonical(re.match(r"[\w.-]+", text)[0]) for text in direct(TARGETS[name])]
     assert {"numpy", "torch"} <= set(wanted) <= set(found)
     assert "setuptools" in found  # builds the package itself, so that nothing is fetched for that
     for line in (ROOT / "constraints.txt").read_text().splitlines():
-        if "==" in line and (package := licences.canonical(line.split("==")[0])) in found:
+        if "==" in line and (package := dependencies.canonical(line.split("==")[0])) in found:
             (entry,) = found[package]
             assert entry.split(" ")[0].split("==")[1] == line.split("==")[1], f"run `make lock`: {line}"
 
@@ -121,16 +120,16 @@ def test_the_build_without_cuda_is_asked_for_where_it_is_locked(install, monkeyp
 
 
 def test_licences_of_what_is_installed_are_on_the_list():
-    found, faults = licences.check(["dev"])
+    found, faults = dependencies.check(["dev"])
     assert {"numpy", "pytest", "torch", "gymnasium"} <= set(found) and len(found) > 40
     assert not faults
 
 
 def test_a_licence_that_is_not_on_the_list_is_named(monkeypatch):
-    allowed, stated = licences.declared()
+    allowed, stated = dependencies.declared()
     assert "AGPL" not in allowed and "GPL" not in allowed
-    monkeypatch.setattr(licences, "declared", lambda: (allowed - {"BSD-3-Clause"}, {**stated, "rich": "GPL"}))
-    faults = " ".join(licences.check(["dev"])[1])
+    monkeypatch.setattr(dependencies, "declared", lambda: (allowed - {"BSD-3-Clause"}, {**stated, "rich": "GPL"}))
+    faults = " ".join(dependencies.check(["dev"])[1])
     assert "scipy has the licence BSD-3-Clause" in faults and "rich has the licence GPL" in faults
 
 
@@ -143,7 +142,7 @@ def test_a_licence_that_is_not_on_the_list_is_named(monkeypatch):
     ],
 )  # fmt: skip
 def test_licences_in_words(text, identifier):
-    assert licences._identifier(text) == identifier
+    assert dependencies._identifier(text) == identifier
 
 
 def test_the_workflow_audits_and_soaks():

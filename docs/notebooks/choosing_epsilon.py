@@ -13,7 +13,7 @@
 # score is 0 for uncontrolled loads and 100 for the optimum. The rival is a plan without any data, at ε = 0.
 
 # %%
-from dp_ensemble_env.experiments.studies.frontier import FrontierSettings, measure, table
+from dp_ensemble_env.experiments.frontier import FrontierSettings, measure, table
 
 settings = FrontierSettings(
     instances=(20,),

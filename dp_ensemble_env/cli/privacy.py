@@ -10,8 +10,8 @@ from typing import Any, Literal, cast
 from rich.text import Text
 
 from dp_ensemble_env.cli.options import OnProblem, keeping, say
-from dp_ensemble_env.experiments.studies import attacks
-from dp_ensemble_env.experiments.studies.frontier import FrontierSettings
+from dp_ensemble_env.experiments import attacks
+from dp_ensemble_env.experiments.frontier import FrontierSettings
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy.accounting.compose import RowGroup, calibrate_k, composed_epsilon, renyi_epsilon
 from dp_ensemble_env.privacy.accounting.divergence import theorem2_epsilon, worst_case_epsilon
@@ -257,8 +257,6 @@ class Audit:
 
     def run(self) -> int:
         """Attack a claim about rows, or one about participants; status 1 if an attack surprises."""
-        from dp_ensemble_env.experiments.studies import canaries
-
         how, confidence = self.attack, f"hold with confidence {attacks.CONFIDENCE:.6f} each"
         if self.participants is None:
             if self.privacy is not None:
@@ -273,14 +271,14 @@ class Audit:
                 "draws is to show more than one draw's epsilon and at most the composed one."
             )
         else:
-            draws = canaries.CanarySettings.draws if how.draws is None else how.draws
+            draws = attacks.CanarySettings.draws if how.draws is None else how.draws
             numbers = {"draws": draws, "releases": max(100, draws // 2), "agents": max(100, draws // 25)}
-            spec = self.privacy or canaries.CanarySettings.privacy
-            about = canaries.CanarySettings(spec, self.participants, **numbers, seed=how.seed)
+            spec = self.privacy or attacks.CanarySettings.privacy
+            about = attacks.CanarySettings(spec, self.participants, **numbers, seed=how.seed)
             with Progress("attacking") as monitor:
-                tried = canaries.attack_participants(about, monitor)
+                tried = attacks.attack_participants(about, monitor)
             title = f"epsilon at delta={tried[0].delta:g} of {spec}, for one participant among {self.participants}"
-            headings, rows = canaries.HEADINGS, [list(one.cells()) for one in tried]
+            headings, rows = attacks.HEADINGS, [list(one.cells()) for one in tried]
             note = (
                 f"A canary participant joined, or did not; draws are counted for each. Lower bounds {confidence} "
                 "(direction and threshold from the other half). A bound of 0 shows nothing."
@@ -312,7 +310,7 @@ class Frontier:
 
     def run(self) -> int:
         """Measure, draw and write the frontier."""
-        from dp_ensemble_env.experiments.studies import frontier
+        from dp_ensemble_env.experiments import frontier
         from dp_ensemble_env.reporting.plots import plot_frontier  # needs matplotlib
 
         check_writable(self.output, folder=True)
@@ -371,7 +369,7 @@ class Regret(OnProblem):
         """Split the losses of plans on releases, and of a learner if one is asked for."""
         from dp_ensemble_env.agents import agent_names
         from dp_ensemble_env.envs import actions
-        from dp_ensemble_env.experiments.studies import regret
+        from dp_ensemble_env.experiments import regret
         from dp_ensemble_env.privacy.participants import simulated
         from dp_ensemble_env.reporting.plots import plot_regrets  # needs matplotlib
 
@@ -419,7 +417,7 @@ class Regret(OnProblem):
         """Draw one release, from the participants where the mechanism takes them, and split the loss it led to."""
         from dp_ensemble_env.agents import make_agent
         from dp_ensemble_env.envs.ensemble import EnsembleEnv
-        from dp_ensemble_env.experiments.studies import regret
+        from dp_ensemble_env.experiments import regret
         from dp_ensemble_env.scenarios.problem import draw_release
 
         release, sample, agent = draw_release(spec, model, seed, fleet=fleet), None, None

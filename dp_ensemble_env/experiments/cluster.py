@@ -106,7 +106,7 @@ def pack(supplies: Any) -> dict[str, Any]:
     for package in ("dp_ensemble_env", "dp_ensemble_env.agents"):  # in the repository the agents' folder is elsewhere
         home = Path(str(importlib.import_module(package).__file__)).parent
         names = [path for path in home.rglob("*") if path.suffix in (".py", ".json", ".toml")]
-        files.update({f"{package.replace('.', '/')}/{path.relative_to(home)}": path for path in names})
+        files |= {f"{package.replace('.', '/')}/{path.relative_to(home)}": path for path in names}
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in sorted(files):

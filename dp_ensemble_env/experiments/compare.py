@@ -48,18 +48,13 @@ class AgentSpec:
     settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @classmethod
-    def parse(cls, given: str | Mapping[str, Any]) -> AgentSpec:
-        """Read a text, or a table of a TOML file with the name under ``agent``."""
-        if isinstance(given, Mapping):
-            values = dict(given)
-            label = name = str(values.pop("agent", ""))
-        else:
-            name, _, rest = given.partition(":")
-            label = given
-            pairs = [part.partition("=") for part in rest.split(",") if part]
-            if any(not middle for _, middle, _ in pairs):
-                raise ValueError(f"an agent is written like ppo:action=price,steps=20000, got {given!r}.")
-            values = {key.strip(): _value(text) for key, _, text in pairs}
+    def parse(cls, given: str) -> AgentSpec:
+        """Read a text; action and steps are no part of the label."""
+        name, _, rest = given.partition(":")
+        pairs = [part.partition("=") for part in rest.split(",") if part]
+        if any(not middle for _, middle, _ in pairs):
+            raise ValueError(f"an agent is written like ppo:action=price,steps=20000, got {given!r}.")
+        values = {key.strip(): _value(text) for key, _, text in pairs}
         check_choice(name, "agent", agent_names())
         action, steps = values.pop("action", None), values.pop("steps", None)
         if action is not None:
@@ -69,7 +64,7 @@ class AgentSpec:
             if not agent_kind(name).learns and not agent_kind(name).takes("steps"):
                 raise ValueError(f"{name} does not learn, so it takes no steps; leave them out.")
         shown = ",".join(f"{key}={value}" for key, value in values.items())
-        return cls(name, label if isinstance(given, Mapping) else f"{name}:{shown}".rstrip(":"), action, steps, values)
+        return cls(name, f"{name}:{shown}".rstrip(":"), action, steps, values)
 
     def made(self, scenario: str, action: str, population: str | int) -> dict[str, Any]:
         """Return the fields of a cell that say how the agent is made: the hyper-parameters in force are among them."""
@@ -122,11 +117,6 @@ class DataSet:
             return known
         overrides = {name: value for name, value in known.items() if name not in ("scenario", "instance")}
         return scenario_problem(self.settings.scenario, **overrides)
-
-    def supply(self) -> tuple[EnsembleModel, tuple[str, ...]]:
-        """Make the model, and say what was read and assumed."""
-        built = self.settings.build()
-        return built.model, built.notes
 
 
 def data_sets(
@@ -197,23 +187,19 @@ class Grid:
             check_count(self.episodes, "episodes", 2)
         kept: list[tuple[bool, dict[str, Any]]] = []
         skipped: list[str] = []
-        shapes = itertools.product(sets, specs, several)
-        for data, spec, population in shapes:
-            for action, privacy in itertools.product([spec.action] if spec.action else self.actions, sources):
-                if spec.name in PUBLIC:
-                    privacy = None
-                reason = impossible(spec, privacy, action)
-                if reason is not None:
+        for data, spec, population in itertools.product(sets, specs, several):
+            for action, source in itertools.product([spec.action] if spec.action else self.actions, sources):
+                privacy, scenario = None if spec.name in PUBLIC else source, data.settings.scenario
+                if (reason := impossible(spec, privacy, action)) is not None:
                     skipped.append(reason)
                     continue
+                code = None if brought is None else brought.digest_for(spec.name, scenario, privacy, action)
                 made = {
                     "problem": data.problem, "data": data.name, "instances": (data.settings.instance,),
                     "agent": spec.name, "label": spec.label, "action": action, "population": population,
-                    "privacy": privacy, "episodes": self.episodes,
-                    **spec.made(data.settings.scenario, action, population),
+                    "privacy": privacy, "episodes": self.episodes, "code": code,
+                    **spec.made(scenario, action, population),
                 }  # fmt: skip
-                if brought is not None:
-                    made["code"] = brought.digest_for(spec.name, data.settings.scenario, privacy, action)
                 kept.append((runner.seed_matters(spec.name, privacy), made))
         numbers = read_seeds(self.seeds)
         chosen = [
@@ -228,12 +214,12 @@ class Grid:
         models: dict[str, EnsembleModel] = {}
         notes: list[str] = []
         for data in sets:
-            model, words = data.supply()
-            models[runner.model_key(data.problem, data.settings.instance)] = model
-            notes += words
+            built = data.settings.build()
+            models[runner.model_key(data.problem, data.settings.instance)] = built.model
+            notes += built.notes
             for spec in self.privacy:
                 if spec != "none":
-                    draw_release(spec, model, 0)
+                    draw_release(spec, built.model, 0)
         return Supplies(models, {} if brought is None else brought.sources), list(dict.fromkeys(notes))
 
 
@@ -289,10 +275,7 @@ def read_grid(path: Path) -> GridFile:
         value = content.get(name, ())
         return tuple(value) if isinstance(value, (list, tuple)) else (value,)
 
-    def text(value: Any) -> Any:
-        return value if isinstance(value, Mapping) else str(value)
-
-    grid: dict[str, Any] = {name: tuple(map(text, many(name))) for name in of_grid if name in content}
+    grid: dict[str, Any] = {name: tuple(map(str, many(name))) for name in of_grid if name in content}
     grid |= {"episodes": content["episodes"]} if "episodes" in content else {}
     base: dict[str, Any] = {name: _frozen(content[name]) for name in of_base if name in content}
     return GridFile(Grid(**grid), ProblemSettings(**base), many("scenarios"), many("meters"), many("data"))

@@ -22,41 +22,21 @@ CONFORMS = "http://mlcommons.org/croissant/1.0"
 CONTEXT: dict[str, Any] = {
     "@language": "en",
     "@vocab": "https://schema.org/",
-    "citeAs": "cr:citeAs",
-    "column": "cr:column",
-    "conformsTo": "dct:conformsTo",
+    "sc": "https://schema.org/",
     "cr": "http://mlcommons.org/croissant/",
+    "rai": "http://mlcommons.org/croissant/RAI/",
+    "dct": "http://purl.org/dc/terms/",
+    "conformsTo": "dct:conformsTo",
     "data": {"@id": "cr:data", "@type": "@json"},
     "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
-    "dct": "http://purl.org/dc/terms/",
-    "equivalentProperty": "cr:equivalentProperty",
     "examples": {"@id": "cr:examples", "@type": "@json"},
-    "extract": "cr:extract",
-    "field": "cr:field",
-    "fileObject": "cr:fileObject",
-    "fileProperty": "cr:fileProperty",
-    "fileSet": "cr:fileSet",
-    "format": "cr:format",
-    "includes": "cr:includes",
-    "isLiveDataset": "cr:isLiveDataset",
-    "jsonPath": "cr:jsonPath",
-    "key": "cr:key",
-    "md5": "cr:md5",
-    "parentField": "cr:parentField",
-    "path": "cr:path",
-    "rai": "http://mlcommons.org/croissant/RAI/",
-    "recordSet": "cr:recordSet",
-    "references": "cr:references",
-    "regex": "cr:regex",
-    "repeated": "cr:repeated",
-    "replace": "cr:replace",
-    "samplingRate": "cr:samplingRate",
-    "sc": "https://schema.org/",
-    "separator": "cr:separator",
-    "source": "cr:source",
-    "subField": "cr:subField",
-    "transform": "cr:transform",
 }
+_TERMS = (
+    "citeAs column equivalentProperty extract field fileObject fileProperty fileSet format includes isLiveDataset "
+    "jsonPath key md5 parentField path recordSet references regex repeated replace samplingRate separator source "
+    "subField transform"
+)
+CONTEXT |= {term: f"cr:{term}" for term in _TERMS.split()}
 #: What each column of an episode holds; of T steps.
 COLUMNS = {
     "observations": "what the agent sees: shares of the loads, part of the horizon left, prices, context (T + 1 rows)",
@@ -71,18 +51,10 @@ COLUMNS = {
 def describe_folder(
     folder: Path, dataset_id: str, description: str, episodes: int, references: tuple[float, float], score: float
 ) -> dict[str, Any]:
-    """Return the description of the data set in a folder.
+    """Return the description of the data set in a folder, whose files are named with size and SHA-256.
 
-    Parameters
-    ----------
-    folder : path
-        Its files are described by name, size and SHA-256.
-    dataset_id, description : str
-    episodes : int
-    references : (float, float)
-        Exact expected returns of the uncontrolled loads and of the optimum.
-    score : float
-        Of the episodes: 0 is uncontrolled, 100 the optimum.
+    The references are the exact expected returns of the uncontrolled loads and of the optimum; `score` is that of the
+    episodes.
     """
     facts = {
         "episodes": float(episodes),
@@ -127,22 +99,14 @@ def _file(file: Path, folder: Path) -> dict[str, Any]:
 def _table(name: str, words: str, fields: Sequence[str], rows: Sequence[Sequence[Any]]) -> dict[str, Any]:
     """Describe a table that stands in the description itself."""
     numbers = [all(isinstance(row[i], float) for row in rows) for i in range(len(fields))]
-    return {
-        "@type": "cr:RecordSet",
-        "@id": name,
-        "name": name,
-        "description": words,
-        "field": [
-            {
-                "@type": "cr:Field",
-                "@id": f"{name}/{one}",
-                "name": f"{name}/{one}",
-                "dataType": "sc:Float" if number else "sc:Text",
-            }
-            for one, number in zip(fields, numbers, strict=True)
-        ],
-        "data": [{f"{name}/{one}": value for one, value in zip(fields, row, strict=True)} for row in rows],
-    }
+    names = [f"{name}/{one}" for one in fields]
+    columns = [
+        {"@type": "cr:Field", "@id": one, "name": one, "dataType": "sc:Float" if number else "sc:Text"}
+        for one, number in zip(names, numbers, strict=True)
+    ]
+    data = [dict(zip(names, row, strict=True)) for row in rows]
+    about = {"@type": "cr:RecordSet", "@id": name, "name": name, "description": words}
+    return {**about, "field": columns, "data": data}
 
 
 def write_description(folder: Path, content: Mapping[str, Any]) -> None:

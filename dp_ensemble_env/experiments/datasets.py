@@ -19,7 +19,7 @@ environments only.
 
 from __future__ import annotations
 
-import copy
+import dataclasses
 import os
 import re
 import tempfile
@@ -58,6 +58,8 @@ KINDS = (*BEHAVIOURS, "mixed")
 MEDIUM_SCORE = 50.0
 #: The scenario that a name leaves out.
 CAMPUS = "campus-event"
+#: What Minari reads its folder from.
+FOLDER = "MINARI_DATASETS_PATH"
 INFOS = ("time", "utility", "discomfort", "power_kw", "optimal_return")
 NOT_PRIVATE = (
     "Privacy: none. The environment ran the true dynamics, and its rewards reveal the transition matrix: the "
@@ -67,34 +69,16 @@ NOT_PRIVATE = (
 
 @dataclass(frozen=True)
 class DatasetSettings:
-    """What is played, how often and how noisily.
-
-    Attributes
-    ----------
-    population : {"mean-field", "single"} or int
-    action : str
-    kinds : tuple of str
-        By default all that the action mode can play.
-    episodes : int
-        Of each kind.
-    noise : float
-        Standard deviation of the exploration.
-    seed : int
-        Of the first episode, and of the training.
-    privacy : str, optional
-        Play on a release of this mechanism.
-    release_seed : int, optional
-        Its seed; by default 0 for a scenario and the operating system's entropy for a meter.
-    """
+    """What is played, how often and how noisily."""
 
     population: str | int = "mean-field"
     action: str = "tilt"
-    kinds: tuple[str, ...] = ()
-    episodes: int = 200
-    noise: float = 0.01
-    seed: int = 0
-    privacy: str | None = None
-    release_seed: int | None = None
+    kinds: tuple[str, ...] = ()  #: by default all that the action mode can play
+    episodes: int = 200  #: of each kind
+    noise: float = 0.01  #: standard deviation of the exploration
+    seed: int = 0  #: of the first episode, and of the training
+    privacy: str | None = None  #: play on a release of this mechanism
+    release_seed: int | None = None  #: 0 for a scenario and the operating system's entropy for a meter, unless given
 
     def __post_init__(self) -> None:
         check_count(self.episodes, "episodes", 1)
@@ -111,27 +95,16 @@ class DatasetSettings:
 
 
 # ------------------------------------------------------------------ the environment
-def _without_limit(env: gymnasium.Env[Any, Any]) -> EnvSpec:
-    """Return the spec without a limit of steps: made again, an episode is to end by itself, not by truncation."""
-    spec = copy.copy(env.spec)
-    assert spec is not None
-    spec.max_episode_steps = None
-    return spec
-
-
 def make_env(problem: Problem, settings: DatasetSettings) -> gymnasium.Env[Any, Any]:
     """Make the environment, whose spec JSON can hold: by name for a scenario, by numbers for other models."""
     model = problem.model
-    chosen: dict[str, Any] = {"population": settings.population, "action": settings.action}
+    # Reference scores are in dollars.
+    chosen: dict[str, Any] = {"population": settings.population, "action": settings.action, "reward": "dollars"}
     if is_named(problem.settings) and settings.privacy is None:
-        return gymnasium.make(
-            scenarios.environment_id(problem.settings.scenario),
-            instance=problem.settings.instance,
-            reward="dollars",  # as the reference scores are
-            **chosen,
-        )
+        identity = scenarios.environment_id(problem.settings.scenario)
+        return gymnasium.make(identity, instance=problem.settings.instance, **chosen)
     release = None if settings.privacy is None else draw_release(settings.privacy, model, settings.release_seed)
-    return gymnasium.make(portable.portable_spec(model, release, reward="dollars", **chosen))
+    return gymnasium.make(portable.portable_spec(model, release, **chosen))
 
 
 def check_spec(spec: EnvSpec | None) -> EnvSpec:
@@ -141,14 +114,10 @@ def check_spec(spec: EnvSpec | None) -> EnvSpec:
     known = EnvSpec(portable.PORTABLE, MAKER) if spec.id == portable.PORTABLE else gymnasium.registry.get(spec.id)
     if known is None:
         raise ValueError(f"the data set names the environment {spec.id!r}, which is not registered; import it first.")
-    named = [
-        ("entry point", spec.entry_point == known.entry_point, spec.entry_point),
-        ("vector entry point", spec.vector_entry_point in (None, known.vector_entry_point), spec.vector_entry_point),
-    ]
-    named += [
-        ("wrapper", str(wrapper.entry_point).startswith("gymnasium.wrappers."), wrapper.entry_point)
-        for wrapper in spec.additional_wrappers or ()
-    ]
+    vector, wrappers = spec.vector_entry_point, [one.entry_point for one in spec.additional_wrappers or ()]
+    named = [("entry point", spec.entry_point == known.entry_point, spec.entry_point)]
+    named += [("vector entry point", vector in (None, known.vector_entry_point), vector)]
+    named += [("wrapper", str(name).startswith("gymnasium.wrappers."), name) for name in wrappers]
     for what, fine, name in named:
         if not fine:
             raise ValueError(
@@ -159,14 +128,7 @@ def check_spec(spec: EnvSpec | None) -> EnvSpec:
 
 
 def recover_environment(dataset: Any, **arguments: Any) -> gymnasium.Env[Any, Any]:
-    """Make the environment of a Minari data set, whose description is checked first.
-
-    Parameters
-    ----------
-    dataset : minari.MinariDataset
-    **arguments
-        Passed to ``gymnasium.make``.
-    """
+    """Make the environment of a Minari data set, whose description is checked first, by ``gymnasium.make``."""
     return gymnasium.make(check_spec(dataset.env_spec), **arguments)
 
 
@@ -273,15 +235,9 @@ def play(env: gymnasium.Env[Any, Any], agent: Agent, noise: float, seed: int) ->
         infos.append(info)
         actions.append(action)
         rewards.append(float(reward))
-    return {
-        "seed": seed,
-        "observations": observations,
-        "actions": actions,
-        "rewards": rewards,
-        "terminations": [False] * (len(rewards) - 1) + [True],
-        "truncations": [False] * len(rewards),
-        "infos": {name: [one[name] for one in infos] for name in (*INFOS, "context", "cost") if name in infos[0]},
-    }
+    told = {name: [one[name] for one in infos] for name in (*INFOS, "context", "cost") if name in infos[0]}
+    ends = {"terminations": [False] * (len(rewards) - 1) + [True], "truncations": [False] * len(rewards)}
+    return {"seed": seed, "observations": observations, "actions": actions, "rewards": rewards, **ends, "infos": told}
 
 
 def draw_starts(env: gymnasium.Env[Any, Any], episodes: int, first: int) -> tuple[list[int], list[int]]:
@@ -308,15 +264,8 @@ def draw_starts(env: gymnasium.Env[Any, Any], episodes: int, first: int) -> tupl
 
 def take_turns(starts: list[int], turn: list[str]) -> list[str]:
     """Give each episode a behaviour, in equal shares and in turn among those that start alike."""
-    behaviours = [""] * len(starts)
-    for place, i in enumerate(sorted(range(len(starts)), key=lambda i: starts[i])):
-        behaviours[i] = turn[place % len(turn)]
-    return behaviours
-
-
-def count_distinct(episodes: list[dict[str, Any]]) -> int:
-    """Count the episodes that no earlier one equals."""
-    return len({np.array(one["observations"]).tobytes() + np.array(one["actions"]).tobytes() for one in episodes})
+    places = np.argsort(np.argsort(starts, kind="stable"))
+    return [turn[place % len(turn)] for place in places]
 
 
 def episodes_score(episodes: list[dict[str, Any]], model: EnsembleModel) -> float:
@@ -329,15 +278,13 @@ def episodes_score(episodes: list[dict[str, Any]], model: EnsembleModel) -> floa
 @contextmanager
 def minari_folder(path: Path) -> Iterator[None]:
     """Let Minari work in a folder."""
-    before = os.environ.get("MINARI_DATASETS_PATH")
-    os.environ["MINARI_DATASETS_PATH"] = str(path)
+    before = os.environ.get(FOLDER)
+    os.environ[FOLDER] = str(path)
     try:
         yield
     finally:
-        if before is None:
-            del os.environ["MINARI_DATASETS_PATH"]
-        else:
-            os.environ["MINARI_DATASETS_PATH"] = before
+        del os.environ[FOLDER]
+        os.environ.update({} if before is None else {FOLDER: before})
 
 
 def store(
@@ -354,29 +301,27 @@ def store(
     from minari.data_collector import EpisodeBuffer
     from minari.namespace import create_namespace, list_local_namespaces
 
-    model = env.unwrapped.model  # type: ignore[attr-defined]
-    low, high = start_values(model)
+    low, high = start_values(env.unwrapped.model)  # type: ignore[attr-defined]
     namespace, _, title = dataset_id.rpartition("/")
     with tempfile.TemporaryDirectory(dir=root, prefix=".making-") as hidden:
         with minari_folder(Path(hidden)), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".* is set to None")  # author, permanent link and such
+            exact = {"ref_min_score": low, "ref_max_score": high, "num_episodes_average_score": 0}
             dataset = minari.create_dataset_from_buffers(
                 dataset_id,
                 [EpisodeBuffer(**one) for one in episodes],
-                env=_without_limit(env),
+                env=dataclasses.replace(env.spec, max_episode_steps=None),  # episodes end by themselves
                 algorithm_name=title.removesuffix("-v0"),
-                ref_min_score=low,
-                ref_max_score=high,
-                num_episodes_average_score=0,  # they are exact
                 description=description,
                 requirements=[f"dp-ensemble-env>={__version__}"],
                 data_format="hdf5",
+                **exact,
             )
             dataset.storage.update_metadata(facts)
             dataset.storage.update_episode_metadata({"behaviour": name} for name in behaviours)
         made, target, former = Path(hidden, dataset_id), root / dataset_id, Path(hidden, "former")
-        score = facts["episodes_score"]
-        write_description(made, describe_folder(made, dataset_id, description, len(episodes), (low, high), score))
+        about = describe_folder(made, dataset_id, description, len(episodes), (low, high), facts["episodes_score"])
+        write_description(made, about)
         for file in (one for one in made.rglob("*") if one.is_file()):
             with file.open("rb") as stream:
                 os.fsync(stream.fileno())
@@ -439,21 +384,9 @@ def make_datasets(
     monitor: Monitor | None = None,
     say: Callable[[str], None] | None = None,
 ) -> str:
-    """Make the data sets one after the other, each complete before the next begins; return what they are worth.
+    """Make the data sets one after the other, each complete before the next begins; return their privacy.
 
-    Parameters
-    ----------
-    problem : Problem
-    settings : DatasetSettings
-    target : Target
-    monitor : Monitor, optional
-    say : callable, optional
-        Told of each data set when it is complete.
-
-    Returns
-    -------
-    str
-        The privacy of the data sets.
+    `say` is told of each when it is complete.
     """
     monitor, ids = monitor or Monitor(), target.ids(settings.kinds)
     env = make_env(problem, settings)
@@ -482,7 +415,9 @@ def make_datasets(
         facts: dict[str, Any] = {
             "behaviour_scores": {one: scores[one] for one in turn},
             "episodes_score": episodes_score(episodes, core.model),
-            "distinct_episodes": count_distinct(episodes),
+            "distinct_episodes": len(
+                {np.array(e["observations"]).tobytes() + np.array(e["actions"]).tobytes() for e in episodes}
+            ),
             "exploration_noise": noise_of(kind, settings.noise),
             "first_seed": settings.seed,
             "starts": starting(core.model),
@@ -506,10 +441,9 @@ def make_datasets(
 
 def starting(model: EnsembleModel) -> str:
     """Say how the starts of the episodes were chosen."""
-    spread = "The loads of every episode start spread over the states"
     alike = "Every start state occurs as often as it is likely, up to rounding"
-    luck = "" if model.context is None else ", and the contexts come as they are drawn"
-    return (spread if model.spread_start else alike) + luck
+    starts = "The loads of every episode start spread over the states" if model.spread_start else alike
+    return starts if model.context is None else f"{starts}, and the contexts come as they are drawn"
 
 
 def describe(kind: str, settings: DatasetSettings, facts: Mapping[str, Any]) -> str:
@@ -522,20 +456,18 @@ def describe(kind: str, settings: DatasetSettings, facts: Mapping[str, Any]) -> 
         "mixed": f"equal shares of {', '.join(facts['behaviour_scores'])}, in turn",
     }[kind]
     noise = facts["exploration_noise"]
-    policy = "every probability is multiplied by exp(noise)"
-    how = f"Gaussian noise of standard deviation {noise:g}, "
-    how += policy if settings.action == "policy" else "added and clipped to the box"
+    effect = "every probability is multiplied by exp(noise)" if settings.action == "policy" else (
+        "added and clipped to the box")  # fmt: skip
+    how = f"Gaussian noise of standard deviation {noise:g}, {effect}"
     if actions.mode(settings.action).levels:
         how = f"any other price with the probability {noise:g}"
-    spared = ", except in uncontrolled episodes" if kind == "mixed" else ""
-    explored = f"{how}{spared}" if noise else "none"
+    explored = f"{how}{', except in uncontrolled episodes' * (kind == 'mixed')}" if noise else "none"
+    where = "" if settings.privacy is None else " on the release itself, not on the truth"
     return (
         f"Population {settings.population}, {settings.action} mode, played by {kind}: {who}. Exploration: {explored}. "
-        f"{facts['starts']}; {facts['distinct_episodes']} of "
-        f"{settings.episodes} episodes are "
-        "distinct. The reference scores are exact expectations over starts and contexts, of the uncontrolled loads and "
-        "of the optimum, so that 100 times the normalized score is the score of the benchmark"
-        f"{'' if settings.privacy is None else ' on the release itself, not on the truth'}. {facts['privacy']}"
+        f"{facts['starts']}; {facts['distinct_episodes']} of {settings.episodes} episodes are distinct. The reference "
+        "scores are exact expectations over starts and contexts, of the uncontrolled loads and of the optimum, so that "
+        f"100 times the normalized score is the score of the benchmark{where}. {facts['privacy']}"
     )
 
 

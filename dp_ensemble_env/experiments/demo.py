@@ -22,6 +22,7 @@ from dp_ensemble_env.experiments.backends import Place
 from dp_ensemble_env.experiments.compare import AgentSpec
 from dp_ensemble_env.experiments.probes import Prober
 from dp_ensemble_env.experiments.runner import Cell, Row, Store, Supplies, results, run, scenario_problem, write_results
+from dp_ensemble_env.experiments.standings import show_epsilon
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy.ledger import PrivacyLedger
 from dp_ensemble_env.privacy.release import Release
@@ -46,29 +47,26 @@ SHOWN = (
 
 def cells() -> dict[str, Cell]:
     """Return the cells by the names that are shown."""
-    made = {}
+    made, problem = {}, scenario_problem(SCENARIO)
     for name, agent, private in SHOWN:
         spec = AgentSpec.parse(agent)
-        action = spec.action or "tilt"
-        about: dict[str, Any] = {"problem": scenario_problem(SCENARIO), "agent": spec.name, "action": action}
-        about |= spec.made(SCENARIO, action, "mean-field")
-        made[name] = Cell(**about, privacy=PRIVACY if private else None, data=SCENARIO, label=name)
+        action, privacy = spec.action or "tilt", PRIVACY if private else None
+        about: dict[str, Any] = {"agent": spec.name, "action": action, **spec.made(SCENARIO, action, "mean-field")}
+        made[name] = Cell(problem=problem, privacy=privacy, data=SCENARIO, label=name, **about)
     return made
 
 
 def demo(folder: Path) -> tuple[Path, list[str]]:
     """Compute what is missing, write the page, print the table; return the page and the sentences."""
-    truth = scenarios.make(SCENARIO)
+    truth, planned = scenarios.make(SCENARIO), cells()
     with Progress("planning") as monitor:
 
         def news(step: int, steps: int, score: float) -> None:
             monitor.stage(f"PPO learns on the release, score {score:.0f}", steps)
             monitor.advance(step)
 
-        planned = cells()
-        rows = {
-            row.cell.label: row for row in run(planned.values(), Store(folder), Place(), monitor, Supplies(news=news))
-        }
+        found = run(planned.values(), Store(folder), Place(), monitor, Supplies(news=news))
+        rows = {row.cell.label: row for row in found}
         for name in planned:
             if (error := rows[name].error) is not None:
                 raise ValueError(f"{name} failed: {error['message']}")
@@ -82,7 +80,7 @@ def demo(folder: Path) -> tuple[Path, list[str]]:
         content = results(rows.values(), COMMAND)
         write_results(folder / "results.json", content)
         card.save(folder / "release.json")
-        page = write_page(folder, rows, open_loop, said, card, day(truth, release), content)
+        page = write_page(folder, said, bars(rows, open_loop), day(truth, release), card, content)
     show(rows, open_loop, card)
     return page, said
 
@@ -109,16 +107,11 @@ def _difference(value: float, other: float) -> str:
 
 def show(rows: dict[str, Row], open_loop: float, card: PrivacyCard) -> None:
     """Print the scores and the privacy."""
-    lines = [[name, f"{row.scores[0]:.1f}", _epsilon(row)] for name, row in rows.items()]
+    lines = [[name, f"{row.scores[0]:.1f}", show_epsilon(row.epsilon)] for name, row in rows.items()]
     lines.append(["open loop (a bound for schedules)", f"{open_loop:.1f}", "∞"])
-    table(
-        title(), ("", "score", "ε"), lines, notes=["Score on the real behaviour: 0 = nobody interferes, 100 = optimum."]
-    )
+    note = "Score on the real behaviour: 0 = nobody interferes, 100 = optimum."
+    table(title(), ("", "score", "ε"), lines, notes=[note])
     paragraph(str(card))
-
-
-def _epsilon(row: Row) -> str:
-    return f"{row.epsilon:.3g}" if np.isfinite(row.epsilon) else "∞"
 
 
 def title() -> str:
@@ -129,37 +122,35 @@ def title() -> str:
 # ------------------------------------------------------------------ the page
 def day(truth: EnsembleModel, release: Release) -> Chart:
     """Draw the first day of the environment on which the lines are called: power under three plans."""
-    private = EnsembleEnv(truth, action="tilt", privacy=release)
     plain = EnsembleEnv(truth, action="tilt")
     assert truth.context is not None
     called = [name.startswith("event") for name in truth.context.names]
-    days = ((seed, _played(None, plain, seed)[1]) for seed in count())
+    nobody = make_agent("uncontrolled", plain)
+    days = ((seed, _played(nobody, plain, seed)[1]) for seed in count())
     seed, contexts = next((seed, path) for seed, path in days if any(called[w] for w in path))
-    players: dict[str, Agent | None] = {
-        "nobody interferes": None,
-        "without data": make_agent("without-data", plain),
-        "private plan": make_agent("standard", private),
-        "all data": make_agent("standard", plain),
-    }
+    private = make_agent("standard", EnsembleEnv(truth, action="tilt", privacy=release))
+    players = (
+        ("nobody interferes", nobody, "grey", ""),
+        ("without data", make_agent("without-data", plain), "orange", "2 3"),
+        ("private plan", private, "blue", ""),
+        ("all data", make_agent("standard", plain), "green", "6 4"),
+    )
     clock = hours(truth)
-    looks = zip(players, ("grey", "orange", "blue", "green"), ("", "2 3", "", "6 4"), strict=True)
-    lines = [Series(name, clock.tolist(), _played(players[name], plain, seed)[0].tolist(), color=color, dash=dash)
-             for name, color, dash in looks]  # fmt: skip
+    lines = [Series(name, clock.tolist(), _played(agent, plain, seed)[0].tolist(), color=color, dash=dash)
+             for name, agent, color, dash in players]  # fmt: skip
     ends = np.flatnonzero(np.diff([False, *(called[w] for w in contexts), False]))
     spans = [(float(clock[a] - truth.step_hours), float(clock[b - 1])) for a, b in ends.reshape(-1, 2)]
     about: dict[str, Any] = {"clock": True, "unit": " kW", "windows": spans, "x_ticks": hour_ticks(clock)[::2]}
     return Chart("A day with a call", "hour of the day", "mean power of a load, kW", lines, **about)
 
 
-def _played(agent: Agent | None, env: EnsembleEnv, seed: int) -> tuple[NDArray[np.float64], list[int]]:
+def _played(agent: Agent, env: EnsembleEnv, seed: int) -> tuple[NDArray[np.float64], list[int]]:
     """Play one day, and return the mean power of a load and the contexts."""
     state: Any = None
     observation, info = env.reset(seed=seed)
     power, contexts = [info["power_kw"]], [int(info["context"])]
     for _ in range(env.model.horizon):
-        action: Any = np.zeros(env.action_space.shape or (), np.float32)
-        if agent is not None:
-            action, state = agent.predict(observation, state)
+        action, state = agent.predict(observation, state)
         observation, _, _, _, info = env.step(action)
         power.append(info["power_kw"])
         contexts.append(int(info["context"]))
@@ -169,31 +160,24 @@ def _played(agent: Agent | None, env: EnsembleEnv, seed: int) -> tuple[NDArray[n
 def bars(rows: dict[str, Row], open_loop: float) -> Chart:
     """Draw the scores as bars, and open loop as a line."""
     names, scores = list(rows), [row.scores[0] for row in rows.values()]
-    notes = [f"{score:.1f}, ε = {_epsilon(row)}" for score, row in zip(scores, rows.values(), strict=True)]
-    plans = [i for i, name in enumerate(names) if name != "private PPO"]
-    other = [i for i, name in enumerate(names) if name == "private PPO"]
-    series = [
-        Series(label, [scores[i] for i in of], of, color=color, line=False, bars=True, notes=[notes[i] for i in of])
-        for label, of, color in (("exact plan", plans, "blue"), ("PPO, trained on the release", other, "orange"))
-    ]
+    notes = [f"{score:.1f}, ε = {show_epsilon(row.epsilon)}" for score, row in zip(scores, rows.values(), strict=True)]
+    series = []
+    for label, learned, color in (("exact plan", False, "blue"), ("PPO, trained on the release", True, "orange")):
+        of = [i for i, name in enumerate(names) if (name == "private PPO") is learned]
+        told: dict[str, Any] = {"line": False, "bars": True, "notes": [notes[i] for i in of]}
+        series.append(Series(label, [scores[i] for i in of], of, color=color, **told))
     marks = [(open_loop, f"open loop {open_loop:.1f}")]
-    return Chart("Score on the real behaviour", "score (0 = nobody interferes, 100 = optimum)", "", series,
-                 rows=names, x_name="score", marks=marks)  # fmt: skip
+    axis = "score (0 = nobody interferes, 100 = optimum)"
+    return Chart("Score on the real behaviour", axis, "", series, rows=names, x_name="score", marks=marks)
 
 
 def write_page(
-    folder: Path,
-    rows: dict[str, Row],
-    open_loop: float,
-    said: list[str],
-    card: PrivacyCard,
-    event: Chart,
-    content: dict[str, Any],
+    folder: Path, said: list[str], scores: Chart, event: Chart, card: PrivacyCard, content: dict[str, Any]
 ) -> Path:
     """Write the page, and its pictures beside it; importing matplotlib."""
     from dp_ensemble_env.reporting.plots import draw_chart
 
-    page, scores = Page(title()), bars(rows, open_loop)
+    page = Page(title())
     page.takeaways(said, scores, draw_chart(scores, folder / "scores.png"))
     page.heading("The scenario")
     page.text(scenarios.card(SCENARIO).story)

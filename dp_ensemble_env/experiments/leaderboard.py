@@ -57,34 +57,20 @@ def release_by(mechanism: str, epsilon: float = EPSILONS[0]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """An agent as the protocol has it: what it is made with, and on which cells.
-
-    Attributes
-    ----------
-    stage : str
-        One of `STAGES`, in whose order rows are computed.
-    track : str
-        `OPEN`, `PRIVATE`, or what is no track: `BOUNDS`, `STUDY`.
-    seeds : int
-        Training runs of the open track; the private track has a cell for each of the first so many test instances.
-    privacy : str or None
-    only : tuple of str
-        Scenarios; all unless given.
-    twin : bool
-        Whether twins of scenarios are played, instead of scenarios.
-    """
+    """An agent as the protocol has it: what it is made with, and on which cells."""
 
     agent: str
-    stage: str
-    track: str
+    stage: str  #: one of `STAGES`, in whose order rows are computed
+    track: str  #: `OPEN`, `PRIVATE`, or what is no track: `BOUNDS`, `STUDY`
     label: str = ""
     action: str = "tilt"
     settings: Mapping[str, Any] = field(default_factory=dict)
     steps: int | None = None
+    #: Training runs of the open track; the private track has a cell for each of the first so many test instances.
     seeds: int = CELLS
     privacy: str | None = None
-    only: tuple[str, ...] = ()
-    twin: bool = False
+    only: tuple[str, ...] = ()  #: scenarios; all unless given
+    twin: bool = False  #: whether twins of scenarios are played, instead of scenarios
 
     @property
     def late(self) -> bool:
@@ -97,15 +83,13 @@ class Line:
             return
         name = f"{scenario} (twin)" if self.twin else scenario
         learns = agent_kind(self.agent).learns
-        whole = tuple(scenarios.instances("test"))
+        whole, train = tuple(scenarios.instances("test")), len(scenarios.instances("train"))
         for seed in range(self.seeds):
-            about: dict[str, Any] = {"instances": whole, "training": len(scenarios.instances("train")) * learns}
+            about: dict[str, Any] = {"instances": whole, "training": train * learns}
             if self.agent == "z-learning":  # it learns on one model
                 about["training"] = 1
-            if self.track == PRIVATE:
-                about = {"instances": (seed,)}
-            elif self.track == BOUNDS:
-                about = {"instances": whole[:CELLS]}
+            if self.track in (PRIVATE, BOUNDS):
+                about = {"instances": (seed,) if self.track == PRIVATE else whole[:CELLS]}
             yield Cell(
                 problem=scenario_problem(scenario, **(TWINS[scenario] if self.twin else {})), data=name, split="test",
                 agent=self.agent, label=self.label or self.agent, action=self.action, settings=self.settings,
@@ -181,24 +165,26 @@ def quick(line: Line) -> Line | None:
 
 def cells(names: Iterable[str] = (), lines: Iterable[Line] | None = None, brought: Brought | None = None) -> list[Cell]:
     """Return the cells of the protocol in the order of computation: by stage, then by seed, scenario and line."""
-    lines = LINES if lines is None else lines
-    chosen = tuple(names) or tuple(scenarios.names())
-    for name in chosen:
-        check_choice(name, "scenario", scenarios.names())
+    chosen = _chosen(names)
     found = [
-        (STAGES.index(line.stage), cell.seed, line.late, chosen.index(name), number, cell)
-        for number, line in enumerate(lines)
-        for name in chosen
+        (STAGES.index(line.stage), cell.seed, line.late, place, number, cell)
+        for number, line in enumerate(LINES if lines is None else lines)
+        for place, name in enumerate(chosen)
         for cell in line.cells(name)
     ]
-    ordered = [_bound(cell, brought) for *_, cell in sorted(found, key=lambda entry: entry[:5])]
+    ordered = [cell for *_, cell in sorted(found, key=lambda entry: entry[:5])]
+    if brought is not None:  # the digest of imported files is part of what uses something that they bring
+        used = [(cell.agent, cell.data, cell.privacy, cell.action) for cell in ordered]
+        ordered = [replace(cell, code=brought.digest_for(*of)) for cell, of in zip(ordered, used, strict=True)]
     return list({cell.key: cell for cell in ordered}.values())
 
 
-def _bound(cell: Cell, brought: Brought | None) -> Cell:
-    """Return the cell with the digest of imported files, if they bring something that it uses."""
-    code = None if brought is None else brought.digest_for(cell.agent, cell.data, cell.privacy, cell.action)
-    return cell if code is None else replace(cell, code=code)
+def _chosen(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the scenarios that are asked for, by default all."""
+    chosen = tuple(names) or tuple(scenarios.names())
+    for name in chosen:
+        check_choice(name, "scenario", scenarios.names())
+    return chosen
 
 
 # ------------------------------------------------------------------ a stranger's agent
@@ -222,21 +208,19 @@ def submitted(
     brought: Brought | None = None,
 ) -> tuple[list[Cell], Supplies]:
     """Return the cells of a submission on both tracks, and its text, which is run in a process of its own."""
-    chosen = tuple(names) or tuple(scenarios.names())
-    for scenario in chosen:
-        check_choice(scenario, "scenario", scenarios.names())
     check_count(seeds, "--seeds", 1)
+    check_count(cells_each, "cells", 1, CELLS)
     sources = {} if brought is None else brought.sources
     about: dict[str, Any] = {"agent": name, "label": name, "action": action, "split": "test", "episodes": EPISODES,
                              "version": VERSION, "code": runner.digest_of([source, dict(sources)])}  # fmt: skip
     whole, train = tuple(scenarios.instances("test")), len(scenarios.instances("train"))
     found = []
-    for scenario in chosen:
+    for scenario in _chosen(names):
         place = {**about, "problem": scenario_problem(scenario), "data": scenario}
         found += [Cell(**place, instances=whole, training=train, seed=seed) for seed in range(seeds)]
         found += [
             Cell(**place, instances=(s,), seed=s, privacy=spec)
-            for s in range(check_count(cells_each, "cells", 1, CELLS))
+            for s in range(cells_each)
             for spec in (release_by("adaptive"), None, GUESS)
         ]
     return found, Supplies(code=sources, apart={name: source})

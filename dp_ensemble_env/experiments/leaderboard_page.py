@@ -20,29 +20,13 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from dp_ensemble_env import scenarios
-from dp_ensemble_env.agents.statistics import (
-    RESAMPLES,
-    Interval,
-    around,
-    interquartile_mean,
-    interval,
-    probability_of_improvement,
-)
+from dp_ensemble_env.agents import statistics
 from dp_ensemble_env.control.policies import solve_standard
 from dp_ensemble_env.control.returns import path_returns
-from dp_ensemble_env.experiments import leaderboard
+from dp_ensemble_env.experiments import leaderboard, standings
 from dp_ensemble_env.experiments.leaderboard import BOUNDS, CELLS, GUESS, OPEN, PRIVATE, STUDY, release_by, track_of
 from dp_ensemble_env.experiments.runner import EPISODE_SEED, Cell, Row, Store
-from dp_ensemble_env.experiments.standings import (
-    KNOWLEDGE,
-    Scores,
-    Table,
-    chance_text,
-    filled,
-    markdown,
-    profile_text,
-    show_epsilon,
-)
+from dp_ensemble_env.experiments.standings import KNOWLEDGE, Scores, Table
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.reporting.score import start_values
 from dp_ensemble_env.reporting.tables import number_text
@@ -142,7 +126,8 @@ class Board:
         kept = [entry for entry in self.lines if entry.track in (OPEN, PRIVATE) and self.scores(entry)]
 
         def place(entry: Entry) -> tuple[Any, ...]:
-            return KNOWLEDGE.index(entry.knows), not self.whole(entry), -interval(self.scores(entry)).value
+            score = statistics.interval(self.scores(entry)).value
+            return KNOWLEDGE.index(entry.knows), not self.whole(entry), -score
 
         return sorted(kept, key=place)
 
@@ -153,10 +138,10 @@ def overall(board: Board) -> Table:
     lines, before = [], ""
     for entry in board.ranked():
         rows, knows = board.all(entry), "" if entry.knows == before else entry.knows
-        epsilon = show_epsilon(max(row.epsilon for row in rows))
+        epsilon = standings.show_epsilon(max(row.epsilon for row in rows))
         cells = f"{len(rows)} of {max(len(rows), board.asked[entry])}"
         cpu = np.mean([row.compute.get("cpu_seconds", 0.0) for row in rows])
-        score = str(interval(board.scores(entry)))
+        score = str(statistics.interval(board.scores(entry)))
         lines.append([knows, entry.title, entry.track, score, epsilon, cells, f"{cpu:,.1f}"])
         before = entry.knows
     return ["knew", "agent", "track", "score", "ε", "cells", "CPU s per cell"], lines
@@ -165,9 +150,9 @@ def overall(board: Board) -> Table:
 class Split(NamedTuple):
     """What is missing to 100, in its three parts, over the cells that have all three scores."""
 
-    learning: Interval
-    privacy: Interval
-    data: Interval
+    learning: statistics.Interval
+    privacy: statistics.Interval
+    data: statistics.Interval
     cells: int
 
 
@@ -191,9 +176,9 @@ def split(board: Board, agent: str) -> Split | None:
     rng = np.random.default_rng(0)
     draws = np.array([
         parts_of([cells[:, rng.integers(cells.shape[1], size=cells.shape[1])] for cells in found])
-        for _ in range(RESAMPLES)
+        for _ in range(statistics.RESAMPLES)
     ])  # fmt: skip
-    three = [around(float(value), draws[:, i]) for i, value in enumerate(parts_of(found))]
+    three = [statistics.around(float(value), draws[:, i]) for i, value in enumerate(parts_of(found))]
     return Split(three[0], three[1], three[2], sum(cells.shape[1] for cells in found))
 
 
@@ -207,13 +192,14 @@ def by_scenario(board: Board, track: str) -> Table:
     """One line for each scenario, one column for each line of a track that played all of them."""
     columns = {entry: board.scores(entry) for entry in telling(board) if entry.track == track}
     columns = {entry: of for entry, of in columns.items() if len(of) == len(board.scenarios)}
-    rows = [[name, *(f"{interval(of[name]).value:.1f}" for of in columns.values())] for name in board.scenarios]
+    mean = statistics.interquartile_mean
+    rows = [[name, *(f"{mean(of[name]):.1f}" for of in columns.values())] for name in board.scenarios]
     return ["scenario", *(entry.source for entry in columns)], rows
 
 
 def profiles(board: Board) -> Table:
     """Return the per cent of all runs on all instances above each threshold."""
-    rows = [[one.source, one.track, *profile_text(board.scores(one), THRESHOLDS)] for one in telling(board)]
+    rows = [[one.source, one.track, *standings.profile_text(board.scores(one), THRESHOLDS)] for one in telling(board)]
     return ["agent", "track", *(f"> {threshold}" for threshold in THRESHOLDS)], rows
 
 
@@ -225,8 +211,8 @@ def improvement(board: Board) -> Table:
         other = board.scores(entry)
         common = {name for name in ppo if name in other and ppo[name].shape[1] == other[name].shape[1]}
         if entry.agent != "ppo" and common:
-            chance = probability_of_improvement({n: ppo[n] for n in common}, {n: other[n] for n in common})
-            rows.append([entry.source, entry.track, chance_text(chance), str(len(common))])
+            chance = statistics.probability_of_improvement({n: ppo[n] for n in common}, {n: other[n] for n in common})
+            rows.append([entry.source, entry.track, standings.chance_text(chance), str(len(common))])
     return ["against", "track", "PPO scores above", "scenarios"], rows
 
 
@@ -283,13 +269,13 @@ def hard(board: Board, noises: Mapping[str, float]) -> Table:
 
     def short(agent: str, track: str) -> list[float]:
         scores = board.scores(board.find(agent, track))
-        means = (interquartile_mean(scores[n][:, :CELLS]) if n in scores else math.nan for n in board.scenarios)
-        return [100.0 - mean for mean in means]
+        few = {name: matrix[:, :CELLS] for name, matrix in scores.items()}
+        return [100.0 - statistics.interquartile_mean(few[n]) if n in few else math.nan for n in board.scenarios]
 
     columns = [short("open-loop", BOUNDS), short("blind", BOUNDS), short("without-data", OPEN)]
     columns.append([noises.get(name, math.nan) for name in board.scenarios])
     ppo = board.scores(board.find("ppo", OPEN))
-    shortfall = [100.0 - interval(ppo[name]).value if name in ppo else math.nan for name in board.scenarios]
+    shortfall = [100.0 - statistics.interval(ppo[name]).value if name in ppo else math.nan for name in board.scenarios]
     shown = zip(board.scenarios, *columns, shortfall, strict=True)
     rows = [[name, *(number_text(value, 1) for value in values)] for name, *values in shown]
     said = [correlation(column, shortfall) for column in columns]
@@ -299,7 +285,7 @@ def hard(board: Board, noises: Mapping[str, float]) -> Table:
 def _first(board: Board, data: str, agent: str, track: str, action: str | None = None) -> str:
     """Return the score of the first three seeds of an agent on a problem."""
     rows = board.by_data(board.find(agent, track, None, action)).get(data, [])
-    return str(interval([row.scores for row in rows[:3]])) if rows else "–"
+    return str(statistics.interval([row.scores for row in rows[:3]])) if rows else "–"
 
 
 def representation(board: Board) -> Table:
@@ -360,7 +346,7 @@ def figure(board: Board, path: Path) -> Path:
     with look():
         picture, axes = subplots(figsize=(PAGE, 1.2 + 0.2 * len(entries)))
         for y, entry in enumerate(entries):
-            value, low, high = interval(board.scores(entry))
+            value, low, high = statistics.interval(board.scores(entry))
             color = BLUE if entry.track == PRIVATE else ORANGE
             if high < LEFT:
                 axes.text(LEFT + 1, y, f"← {value:,.0f}", va="center", color=color, size=7)
@@ -369,7 +355,7 @@ def figure(board: Board, path: Path) -> Path:
             axes.plot(value, y, "o", color=color, mfc=color if board.whole(entry) else "white", ms=4.5)
         for number, (agent, name) in enumerate(BOUND_NAMES.items()):
             if scores := board.scores(board.find(agent, BOUNDS)):
-                x = interval(scores).value
+                x = statistics.interval(scores).value
                 axes.axvline(x, color=GREY, ls=[":", "--", "-."][number], lw=1)
                 axes.text(
                     x, len(entries) - 0.3, f"{name} ", rotation=90, ha="center", va="bottom", color=GREY, size=6.5
@@ -411,7 +397,7 @@ def page(board: Board, content: Mapping[str, Any]) -> str:
         "\n".join(f"- {words}" for words in sentences(board)),
         NOTES,
         "## Missing cells",
-        filled(missing(board)),
+        standings.filled(missing(board)),
         "## Scenarios",
         "Open track:",
         _table(by_scenario(board, OPEN)),
@@ -428,7 +414,7 @@ def page(board: Board, content: Mapping[str, Any]) -> str:
         "## Compute",
         f"{spent:,.0f} core-seconds for {len(board.rows):,} rows; the limit for the whole protocol is {BUDGET:,}.",
         "## How to reproduce this page",
-        filled(
+        standings.filled(
             f"`{content['command']}` with {software}. SHA-256 of all rows: `{content['digest'][:16]}…`. The package "
             "contains every row with its settings, seed, scores, time and digest: `experiments/leaderboard.json`."
         ),
@@ -448,7 +434,7 @@ def write_page(path: Path, board: Board, content: Mapping[str, Any], store: Stor
 
 
 def _table(made: Table) -> str:
-    return markdown(*made).strip() if made[1] else "Not computed yet."
+    return standings.markdown(*made).strip() if made[1] else "Not computed yet."
 
 
 # ------------------------------------------------------------------ trained agents
@@ -463,7 +449,7 @@ def card(row: Row, policy: bytes) -> dict[str, Any]:
     )
     epsilon = None if math.isinf(row.epsilon) else row.epsilon
     return {"name": name, "agent": cell.agent, "scenario": cell.data, "trained on": source, "privacy": cell.privacy,
-            "epsilon": epsilon, "score": round(interquartile_mean(row.scores), 2), "row": row.digest,
+            "epsilon": epsilon, "score": round(statistics.interquartile_mean(row.scores), 2), "row": row.digest,
             "sha256": hashlib.sha256(policy).hexdigest(), "command": command}  # fmt: skip
 
 
@@ -477,13 +463,14 @@ def write_agents(folder: Path, board: Board, store: Store) -> None:
                 with atomic_write(folder / f"{told['name']}{suffix}", "wb") as stream:
                     stream.write(written)
     cards = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
-    lines = [
-        [f"[`{one['name']}`]({one['name']}.safetensors)", one["privacy"] or "none", show_epsilon(one["epsilon"] or
-         math.inf), f"{one['score']:.2f}", f"`{one['sha256'][:12]}…`"] for one in cards
-    ]  # fmt: skip
+    lines = []
+    for one in cards:
+        epsilon = standings.show_epsilon(one["epsilon"] or math.inf)
+        link, score, digest = f"[`{one['name']}`]({one['name']}.safetensors)", one["score"], one["sha256"][:12]
+        lines.append([link, one["privacy"] or "none", epsilon, f"{score:.2f}", f"`{digest}…`"])
     text = AGENTS + "None is recorded yet.\n"
     if cards:
-        text = AGENTS + markdown(["agent", "privacy", "ε", "score", "SHA-256"], lines)
+        text = AGENTS + standings.markdown(["agent", "privacy", "ε", "score", "SHA-256"], lines)
         text += f"\n```bash\n{cards[0]['command']}\n```\n"
     with atomic_write(folder / "index.md") as stream:
         stream.write(text)

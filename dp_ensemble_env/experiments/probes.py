@@ -27,7 +27,7 @@ import datetime
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -57,62 +57,31 @@ GRID: FloatArray = np.linspace(-1.0, 1.0, 81)
 
 
 class Mode(NamedTuple):
-    """Scores in one action mode.
+    """Scores in one action mode."""
 
-    Attributes
-    ----------
-    constant : float
-        Best action that is held throughout.
-    by_context : float
-        Best action for each context that is shown, held throughout.
-    ceiling : float
-        Best actions by time and context that were found; a mean field that also looks at where the loads are may gain
-        a point more. The optimum itself in policy mode.
-    ones : float
-        All ones.
-    half, one : float
-        Mean score of random actions with standard deviation 0.5 and 1, clipped to the box.
-    """
-
-    constant: float
-    by_context: float
+    constant: float  #: best action that is held throughout
+    by_context: float  #: best action for each context that is shown, held throughout
+    #: Best actions by time and context that were found; a mean field that also looks at where the loads are may gain a
+    #: point more. The optimum itself in policy mode.
     ceiling: float
-    ones: float
-    half: float
-    one: float
+    ones: float  #: all ones
+    half: float  #: mean score of random actions with standard deviation 0.5, clipped to the box
+    one: float  #: the same with standard deviation 1
 
 
 @dataclass(frozen=True)
 class Probes:
-    """Scores of simple controllers, 0 = uncontrolled, 100 = optimum, in the mean field.
+    """Scores of simple controllers, 0 = uncontrolled, 100 = optimum, in the mean field."""
 
-    Attributes
-    ----------
-    open_loop : float
-        Best tilts by time alone.
-    public_guess : float
-        The plan made without data: on the scenario's textbook behaviour, or on a lazy walk if it has none.
-    myopic : float
-        Tilt by the next utility alone.
-    uncontrolled, optimum : float
-        What 0 and 100 stand for, in dollars per load.
-    modes : dict of str to Mode
-    how : dict
-        In words, how each was found.
-    blind : float
-        Best tilts by time and what is shown of the context.
-    ladder : dict of str to float
-        Best tilts by time, what is shown, and a memory, for each memory that the scenario describes.
-    """
-
-    open_loop: float
-    public_guess: float
-    myopic: float
-    uncontrolled: float
-    optimum: float
+    open_loop: float  #: best tilts by time alone
+    public_guess: float  #: the plan made without data
+    myopic: float  #: tilt by the next utility alone
+    uncontrolled: float  #: what 0 stands for, in dollars per load
+    optimum: float  #: what 100 stands for
     modes: dict[str, Mode]
-    how: dict[str, str] = field(default_factory=dict, compare=False)
-    blind: float = 100.0
+    how: dict[str, str] = field(default_factory=dict, compare=False)  #: in words, how each was found
+    blind: float = 100.0  #: best tilts by time and what is shown of the context
+    #: Best tilts by time, what is shown, and a memory, for each memory that the scenario describes.
     ladder: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -134,17 +103,9 @@ class Probes:
 def probe(
     model: EnsembleModel, *, effort: float = 1.0, monitor: Monitor | None = None, memories: bool = False
 ) -> Probes:
-    """Compute all probes of a model.
+    """Compute all probes of a model; the ladder of `memories` takes a minute.
 
-    Parameters
-    ----------
-    model : EnsembleModel
-    effort : float
-        Multiplies the iterations of the searches; 1 suffices for the built-in scenarios.
-    monitor : Monitor, optional
-        Hears how far the work is.
-    memories : bool
-        Whether to compute the ladder, which takes a minute.
+    `effort` multiplies the iterations of the searches; 1 suffices for the built-in scenarios.
 
     Examples
     --------
@@ -158,13 +119,7 @@ def probe(
 
 
 class Prober:
-    """The probes one by one; each method returns scores and says in `how` where they come from.
-
-    Parameters
-    ----------
-    model, effort, monitor
-        See `probe`.
-    """
+    """The probes one by one; each method returns scores and says in `how` where they come from."""
 
     def __init__(self, model: EnsembleModel, *, effort: float = 1.0, monitor: Monitor | None = None) -> None:
         self.model, self.returns = model, ExactReturn(model)
@@ -174,7 +129,7 @@ class Prober:
         self.best = optimal_tilts(model)
         self.chances = context_shares(model)[:-1]
         self.how: dict[str, str] = {}
-        self._bases: dict[str, FloatArray] = {}
+        self._basis = cache(lambda name: actions.basis_of(actions.mode(name), model))
         self._blind = np.zeros(model.n_contexts, np.int64)
         self._shown = self._blind if model.context is None else np.asarray(model.context.shown)
 
@@ -313,11 +268,6 @@ class Prober:
         tilts = np.log(np.maximum(ratio, 1e-300))[:, :, state, decision]
         return score(self._by_state(tilts), self.low, self.high)
 
-    def _basis(self, name: str) -> FloatArray:
-        if name not in self._bases:
-            self._bases[name] = actions.basis_of(actions.mode(name), self.model)
-        return self._bases[name]
-
     def _size(self, name: str) -> int:
         return int(np.prod(actions.mode(name).shape(self.model)))
 
@@ -378,9 +328,8 @@ class Prober:
                 self.monitor.advance(done * limit + next(steps, limit))
 
             box = [(-1.0, 1.0)] * start.size if boxed else None
-            result = minimize(
-                loss, start.ravel(), jac=True, method="L-BFGS-B", bounds=box, callback=tell, options=options
-            )
+            how: dict[str, Any] = {"jac": True, "method": "L-BFGS-B", "callback": tell, "options": options}
+            result = minimize(loss, start.ravel(), bounds=box, **how)
             if -100.0 * result.fun > best[0]:
                 best = (-100.0 * float(result.fun), result.x.reshape(shape), name)
         return best
@@ -420,10 +369,7 @@ def mean_model(model: EnsembleModel) -> EnsembleModel:
 
 # ------------------------------------------------------------------ the record
 def record(found: dict[str, list[Probes]], path: Path = scenarios.RECORD) -> None:
-    """Write probes of the training instances 0, 1, … of scenarios to the file that cards are read from.
-
-    What is there of other scenarios stays.
-    """
+    """Write probes of training instances 0, 1, … into the file of the cards; other scenarios' stay as they are."""
     content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     for name, instances in found.items():
         content[name] = {

@@ -147,14 +147,11 @@ class Row:
     @functools.cached_property
     def result(self) -> dict[str, Any]:
         """What was computed, as plain numbers."""
-        whole = len(self.deployed) == 1 and self.cell.split != "test"  # benchmarks need the scores alone
-        content = {
-            "deployed": [_kept(outcome, whole) for outcome in self.deployed],
-            "made": [_kept(outcome, whole) for outcome in self.made],
-            "without_data": self.without_data,
-            "epsilon": self.epsilon,
-            "curve": self.curve,
-        }
+        told = {what: [outcome.to_dict() for outcome in getattr(self, what)] for what in ("deployed", "made")}
+        if len(self.deployed) != 1 or self.cell.split == "test":  # benchmarks need the scores alone
+            few = ("score", "score_error", "exact")
+            told = {what: [{name: one[name] for name in few} for one in outcomes] for what, outcomes in told.items()}
+        content = {**told, "without_data": self.without_data, "epsilon": self.epsilon, "curve": self.curve}
         return _rounded(content)  # type: ignore[no-any-return]
 
     @property
@@ -189,18 +186,11 @@ class Row:
         return row
 
 
-def _kept(outcome: Outcome, whole: bool) -> dict[str, Any]:
-    content = outcome.to_dict()
-    return content if whole else {name: content[name] for name in ("score", "score_error", "exact")}
-
-
 def read_outcome(content: Mapping[str, Any]) -> Outcome:
     """Read an outcome; numbers that were not kept are NaN."""
-    values = {f.name: content.get(f.name, f.default) for f in fields(Outcome)}
-    numbers: dict[str, Any] = {
-        name: math.nan if not isinstance(value, (int, float, str)) else value for name, value in values.items()
-    }
-    return Outcome(**{**numbers, "power_kw": np.array(content.get("power_kw", []), float)})
+    known: dict[str, Any] = {f.name: content.get(f.name, f.default) for f in fields(Outcome)}
+    known = {name: value if isinstance(value, (int, float, str)) else math.nan for name, value in known.items()}
+    return Outcome(**{**known, "power_kw": np.array(content.get("power_kw", []), float)})
 
 
 def _rounded(value: Any) -> Any:
@@ -325,16 +315,12 @@ def _scores(cell: Cell, supplies: Supplies, left: contextlib.ExitStack) -> tuple
         raise ValueError("nothing can be gained in this problem, so there is no score; choose another event.")
     scores: dict[str, Any] = {"deployed": tuple(deployed), "made": tuple(made), "without_data": tuple(beside)}
     if cell.keep and hasattr(agent, "save"):
-        scores["policy"] = _file_of(agent)
+        with tempfile.TemporaryDirectory() as folder:
+            agent.save(path := Path(folder) / "policy.safetensors")
+            scores["policy"] = path.read_bytes()
     scores["curve"] = tuple((int(steps), float(value)) for steps, value in getattr(agent, "curve", ()))
     steps = getattr(agent, "steps", None)
     return {**scores, "epsilon": max(prices[1:] or prices)}, None if steps is None else int(steps)
-
-
-def _file_of(agent: Any) -> bytes:
-    with tempfile.TemporaryDirectory() as folder:
-        agent.save(path := Path(folder) / "policy.safetensors")
-        return path.read_bytes()
 
 
 def _made(cell: Cell, env: EnsembleEnv, supplies: Supplies) -> Agent:

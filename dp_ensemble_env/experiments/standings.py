@@ -8,6 +8,7 @@ the plan without data and the ε that it cost.
 
 from __future__ import annotations
 
+import itertools
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -15,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from dp_ensemble_env.agents.statistics import (
     Interval,
+    interquartile_mean,
     interval,
     performance_profile,
     probability_of_improvement,
@@ -160,55 +162,48 @@ def chance_text(chance: Interval) -> str:
 
 
 # ------------------------------------------------------------------ tables
+def _points(matrix: ArrayLike) -> str:
+    return number_text(interquartile_mean(matrix), 1)
+
+
 def overall(standings: Standings) -> Table:
     """One line for each agent."""
     rows: list[list[str]] = []
     before = ""
     for agent in standings.agents:
-        of, steps = standings.of(agent), standings.total(agent, "steps")
-        knows = standings.knows(agent)
+        of, steps, knows = standings.of(agent), standings.total(agent, "steps"), standings.knows(agent)
         partly = "" if standings.whole(agent) else f" ({len(of)} of {len(standings.problems)})"
-        beside = interval(standings.of(agent, "without_data")).value
-        line = [
-            "" if knows == before else knows,
-            f"{agent}{partly}",
-            str(standings.overall(agent)),
-            number_text(beside, 1),
-        ]
-        line += [standings.epsilon(agent), str(max(map(len, of.values())))]
-        line += ["–" if steps is None else f"{steps:,.0f}", number_text(standings.total(agent, "cpu_seconds") or 0, 0)]
-        rows.append(line)
+        beside = np.concatenate([matrix.ravel() for matrix in standings.of(agent, "without_data").values()])
+        line = ["" if knows == before else knows, f"{agent}{partly}", str(standings.overall(agent)), _points(beside)]
+        line += [standings.epsilon(agent), str(max(map(len, of.values()))), "–" if steps is None else f"{steps:,.0f}"]
+        rows.append([*line, number_text(standings.total(agent, "cpu_seconds") or 0, 0)])
         before = knows
     return ["made with", "agent", "score", "without data", "ε", "seeds", "steps", "CPU s"], rows
 
 
 def by_problem(standings: Standings) -> Table:
     """One line for each problem, one column for each agent, and the plan without data."""
-    matrices = {agent: standings.of(agent) for agent in standings.agents}
-    beside = {
-        name: matrix for agent in standings.agents for name, matrix in standings.of(agent, "without_data").items()
-    }
-    rows = []
-    for name in standings.problems:
-        line = [number_text(interval(of[name]).value, 1) if name in of else "–" for of in matrices.values()]
-        rows.append([name, number_text(interval(beside[name]).value, 1), *line])
+    matrices = [standings.of(agent) for agent in standings.agents]
+    beside: Scores = {}
+    for agent in standings.agents:
+        beside |= standings.of(agent, "without_data")
+    rows = [
+        [name, _points(beside[name]), *(_points(of[name]) if name in of else "–" for of in matrices)]
+        for name in standings.problems
+    ]
     return ["problem", "without data", *standings.agents], rows
 
 
 def releases(standings: Standings) -> Table:
     """Every agent that was made on releases, problem by problem."""
     rows = []
-    for agent in standings.agents:
-        if standings.knows(agent) != "a release":
-            continue
+    for agent in (agent for agent in standings.agents if standings.knows(agent) == "a release"):
+        beside = standings.of(agent, "without_data")
         for name, matrix in standings.of(agent).items():
             made = [outcome.score for row in standings.rows[agent][name] for outcome in row.made]
-            beside = interval(standings.of(agent, "without_data")[name]).value
-            line = [number_text(interval(matrix).value, 1), number_text(beside, 1), standings.epsilon(agent, name)]
-            which = [name] if len(standings.problems) > 1 else []
-            rows.append([agent, *which, *line, number_text(interval([made]).value if made else math.nan, 1)])
-    which = ["problem"] if len(standings.problems) > 1 else []
-    return ["agent", *which, "deployed", "without data", "ε", "on release"], rows
+            line = [agent, name if len(standings.problems) > 1 else "", _points(matrix), _points(beside[name])]
+            rows.append([*line, standings.epsilon(agent, name), _points(made) if made else "–"])
+    return ["agent", "problem", "deployed", "without data", "ε", "on release"], rows
 
 
 def profiles(standings: Standings) -> Table:
@@ -219,19 +214,14 @@ def profiles(standings: Standings) -> Table:
 
 def improvement(standings: Standings) -> Table:
     """Every agent against the one without data, and against the next in the table."""
-    rows = []
-    for agent, following in zip(standings.agents, [*standings.agents[1:], ""], strict=True):
-        rows.append([agent, *(_chance(standings, agent, other) for other in (HONEST, following))])
+
+    def chance(agent: str, other: str) -> str:
+        one, two = standings.of(agent), standings.of(other) if other in standings.rows else {}
+        return chance_text(probability_of_improvement(one, two)) if agent != other and set(one) & set(two) else "–"
+
+    pairs = zip(standings.agents, [*standings.agents[1:], ""], strict=True)
+    rows = [[agent, chance(agent, HONEST), chance(agent, following)] for agent, following in pairs]
     return ["agent", f"above {HONEST}", "above the next"], rows
-
-
-def _chance(standings: Standings, agent: str, other: str) -> str:
-    if other not in standings.rows or other == agent:
-        return "–"
-    one, two = standings.of(agent), standings.of(other)
-    if not set(one) & set(two):
-        return "–"
-    return chance_text(probability_of_improvement(one, two))
 
 
 def units(standings: Standings) -> Table:
@@ -289,19 +279,21 @@ def filled(text: str) -> str:
 
 def write_rows(path: Path, rows: Sequence[Row]) -> Path:
     """Write one line for each finished cell and instance, the same wherever it was computed."""
-    headings = ["data", "split", "instance", "agent", "action", "population", "privacy", "seed", "steps", "score"]
-    headings += ["score_error", *UNITS, "made_score", "without_data", "epsilon", "key"]
     lines = []
     for row in rows:
-        cell, made = row.cell, [outcome.score for outcome in row.made]
-        for i, (instance, outcome, beside) in enumerate(
-            zip(cell.instances, row.deployed, row.without_data, strict=True)
-        ):
-            line: list[Any] = [cell.data, cell.split, instance, cell.label or cell.agent, cell.action, cell.population]
-            line += [show_privacy(cell.privacy), cell.seed, cell.steps, outcome.score, outcome.score_error]
-            line += [getattr(outcome, name) for name in UNITS]
-            lines.append([*line, made[i] if i < len(made) else None, beside, row.epsilon, cell.key])
-    return write_csv(path, headings, lines)
+        cell = row.cell
+        each = itertools.zip_longest(cell.instances, row.deployed, row.without_data, row.made[: len(cell.instances)])
+        lines += [
+            {
+                "data": cell.data, "split": cell.split, "instance": instance, "agent": cell.label or cell.agent,
+                "action": cell.action, "population": cell.population, "privacy": show_privacy(cell.privacy),
+                "seed": cell.seed, "steps": cell.steps, "score": outcome.score, "score_error": outcome.score_error,
+                **{name: getattr(outcome, name) for name in UNITS}, "made_score": made and made.score,
+                "without_data": beside, "epsilon": row.epsilon, "key": cell.key,
+            }
+            for instance, outcome, beside, made in each
+        ]  # fmt: skip
+    return write_csv(path, list(lines[0]) if lines else [], [list(line.values()) for line in lines])
 
 
 # ------------------------------------------------------------------ the page
@@ -310,25 +302,21 @@ def takeaways(standings: Standings) -> list[str]:
     ranked = [agent for agent in standings.agents if standings.knows(agent) != "hindsight"] or standings.agents
     best = max(ranked, key=lambda agent: (standings.whole(agent), standings.overall(agent).value))
     many = len(standings.problems)
-    beside = interval(standings.of(best, "without_data"))
+    where = f"over {many} problems" if many > 1 else f"on {standings.problems[0]}"
     said = [
-        f"{best} leads with a score of {standings.overall(best)} "
-        f"{f'over {many} problems' if many > 1 else f'on {standings.problems[0]}'}.",
-        f"The plan without data (ε = 0) scores {beside} there.",
+        f"{best} leads with a score of {standings.overall(best)} {where}.",
+        f"The plan without data (ε = 0) scores {interval(standings.of(best, 'without_data'))} there.",
     ]
     private = [agent for agent in standings.agents if standings.knows(agent) == "a release"]
     if private:
         first = max(private, key=lambda agent: standings.overall(agent).value)
-        deployed, beside_it = standings.of(first), standings.of(first, "without_data")
-        above = [name for name in deployed if interval(deployed[name]).value > interval(beside_it[name]).value]
+        deployed, beside = standings.of(first), standings.of(first, "without_data")
+        above = sum(interquartile_mean(deployed[name]) > interquartile_mean(beside[name]) for name in deployed)
+        several = f"above the plan without data in {above} of {len(deployed)} problems"
+        alone = f"{'above' if above else 'not above'} the plan without data"
         said.append(
             f"Of the agents that saw a release, {first} (ε = {standings.epsilon(first)}) scores best: "
-            f"{standings.overall(first)}, "
-            + (
-                f"above the plan without data in {len(above)} of {len(deployed)} problems."
-                if len(deployed) > 1
-                else f"{'above' if above else 'not above'} the plan without data."
-            )
+            f"{standings.overall(first)}, {several if len(deployed) > 1 else alone}."
         )
     return said
 
@@ -339,26 +327,21 @@ def charts(standings: Standings, model: EnsembleModel | None = None) -> dict[str
     scores = [standings.overall(name) for name in names]
     notes = [f"{one}, ε = {standings.epsilon(name)}" for one, name in zip(scores, names, strict=True)]
     points = Series("score", [s.value for s in scores], list(range(len(names))), line=False, dots=True, notes=notes)
-    title = "Score, with its 95 % interval"
     marks = [(100.0, "optimum")]
-    if HONEST in names:
-        marks.append((standings.overall(HONEST).value, "without data"))
+    marks += [(standings.overall(HONEST).value, "without data")] if HONEST in names else []
     label = "score (0 = uncontrolled, 100 = optimum)"
-    ranked = Chart(title, label, "", [points], rows=names, x_name="score", marks=marks)
+    ranked = Chart("Score, with its 95 % interval", label, "", [points], rows=names, x_name="score", marks=marks)
     made = {"scores": (ranked, "")}
     above = tuple(range(0, 100, 2))
     shares = {name: (100 * performance_profile(standings.of(name), above)).tolist() for name in names}
     lines = [_line(name, above, y, i) for i, (name, y) in enumerate(shares.items())]
     if not standings.single:
-        profile = Chart("Performance profiles", "score", "per cent of all runs above", lines, x_name="score above",
-                        unit=" %")  # fmt: skip
+        names_of = {"x_name": "score above", "unit": " %"}
+        profile = Chart("Performance profiles", "score", "per cent of all runs above", lines, **names_of)
         made["profiles"] = (profile, "The higher a line, the more runs score above the value below it.")
     curves = [(name, row.curve) for name in names for row in standings.all(name)[:1] if len(row.curve) > 1]
     if curves:
-        lines = [
-            _line(name, [steps for steps, _ in curve], [score for _, score in curve], i)
-            for i, (name, curve) in enumerate(curves)
-        ]
+        lines = [_line(name, *map(list, zip(*curve, strict=True)), i) for i, (name, curve) in enumerate(curves)]
         learning = Chart("Learning curves", "steps", "score where it is trained", lines, x_name="steps")
         made["learning"] = (learning, "One training run of each learner.")
     if model is not None and standings.single:

@@ -28,7 +28,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
@@ -85,8 +85,7 @@ class Problem:
         return self.true_model if self.release is None else self.true_model.public(self.release)
 
 
-@dataclass(frozen=True, eq=False)
-class Plan:
+class Plan(NamedTuple):
     """A policy (T, c, n, m), its expected return, and its cost of privacy (c, n) by start; None if there is none."""
 
     name: str
@@ -95,8 +94,7 @@ class Plan:
     cost: FloatArray | None
 
 
-@dataclass(frozen=True, eq=False)
-class Played:
+class Played(NamedTuple):
     """What happened in each episode: contexts (episodes, T + 1), shares (episodes, T + 1, n), returns and charges."""
 
     contexts: NDArray[np.int64]
@@ -107,30 +105,18 @@ class Played:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One prediction beside its simulation.
-
-    Attributes
-    ----------
-    analytical, simulated, standard_error : float
-        Means over the episodes, dollars per load; for occupancy, start
-        states and contexts the two shares where they differ most.
-    difference : float
-        Largest difference relative to the largest value where nothing is left to chance, else in standard errors.
-    p_value : float or None
-        None where nothing is left to chance, and `difference` decides.
-    agrees : bool or None
-        None until all comparisons of a run are known.
-    """
+    """One prediction beside its simulation."""
 
     policy: str
     population: str
     quantity: str
+    #: Means over the episodes, dollars per load; of occupancy, start states and contexts the shares that differ most.
     analytical: float
     simulated: float
     standard_error: float
-    difference: float
-    p_value: float | None
-    agrees: bool | None = None
+    difference: float  #: relative to the largest value where nothing is left to chance, else in standard errors
+    p_value: float | None  #: None where nothing is left to chance, and `difference` decides
+    agrees: bool | None = None  #: None until all comparisons of a run are known
 
 
 @dataclass
@@ -200,21 +186,14 @@ def play_all(problem: Problem, plan: Plan, population: str) -> Played:
     count = problem.episodes if chance(model, population) else 1 if model.spread_start else model.n_states
     size = max(1, min(1024, 4_000_000 // (model.n_states * model.n_decisions)))  # of a batch, whose actions are kept
     parts = [play(problem, plan, population, first, min(size, count - first)) for first in range(0, count, size)]
-    return Played(*(np.concatenate([getattr(part, name) for part in parts]) for name in Played.__annotations__))
+    return Played(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 def play(problem: Problem, plan: Plan, population: str, first: int, count: int) -> Played:
     """Play episodes `first`, `first + 1`, … side by side: seeds, or start states where there is no chance."""
     model = problem.model
-    env = EnsembleVectorEnv(
-        count,
-        problem.true_model,
-        loads_of(model, population) or "mean-field",
-        "policy",
-        autoreset_mode=AutoresetMode.DISABLED,
-        reward="dollars",
-        privacy=problem.release,
-    )
+    about: dict[str, Any] = {"reward": "dollars", "privacy": problem.release, "autoreset_mode": AutoresetMode.DISABLED}
+    env = EnsembleVectorEnv(count, problem.true_model, loads_of(model, population) or "mean-field", "policy", **about)
     every = not chance(model, population) and not model.spread_start
     env.reset(seed=problem.seed + first, options={"state": np.arange(first, first + count)} if every else None)
     contexts, shares = [np.array(env.context)], [np.array(env.occupancy)]
@@ -316,8 +295,7 @@ def bernstein(
 ) -> tuple[float, float, float, float, float]:
     """Find the count that is least likely; each is a sum of `total` independent indicators.
 
-    Returns the expected and the observed share, its standard error, the
-    deviation in standard errors, and the p-value of the whole array.
+    Returns its expected and observed share, standard error and deviation in these, and the p-value of the whole array.
     """
     excess = np.maximum(np.abs(observed - expected) - EXACT_TOLERANCE * total, 0.0)  # less rounding
     # P(|S - E S| >= x) <= 2 exp(-x^2 / (2 V + 2 x / 3))

@@ -7,7 +7,7 @@ import pytest
 from helpers import write_meter
 
 from dp_ensemble_env.cli import main
-from dp_ensemble_env.experiments.studies import attacks
+from dp_ensemble_env.experiments import attacks
 from dp_ensemble_env.privacy import (
     DirichletMechanism,
     PrivacyLedger,

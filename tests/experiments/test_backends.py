@@ -110,7 +110,7 @@ def waiting(folder: Path) -> set[str]:
     return {path.name.split("-")[1] for path in folder.glob("started-*")} - {"0", "1"}
 
 
-@pytest.mark.parametrize(("number", "jobs"), [(signal.SIGKILL, 1), (signal.SIGKILL, 2), (signal.SIGINT, 2)])
+@pytest.mark.parametrize(("number", "jobs"), [(signal.SIGKILL, 1), (signal.SIGINT, 2)])
 def test_a_killed_run_loses_only_cells_in_flight_and_is_balanced(tmp_path, agents, number, jobs):
     out = tmp_path / "out"
     process = start(out, agents, jobs)

@@ -68,7 +68,6 @@ def test_an_agent_is_written_with_its_settings():
     assert made["settings"]["target"] == 90 and made["settings"]["hyperparams"]["learning_rate"] == 0.1
     assert made["settings"]["hyperparams"]["n_steps"] == 48  # the scenario's change
     assert AgentSpec.parse("ppo").made("campus-event", "price", "mean-field")["steps"] == 50_000
-    assert AgentSpec.parse({"agent": "taylor", "k": 20}).settings == {"k": 20}
 
 
 def test_files_count_by_their_content(tmp_path):
@@ -119,16 +118,12 @@ def test_every_output_is_there_and_agrees(tmp_path, capsys):
     table = {(line["agent"], line["privacy"], line["seed"]): line for line in lines(tmp_path)}
     assert len(table) == len(rows) == 2 * 1 + 2 * (1 + 2)  # those that no seed changes are computed once
     for row in rows:
-        line = table[row.cell.label, row.cell.privacy.removeprefix("dirichlet:") if row.cell.privacy else "none",
-                     str(row.cell.seed)]  # fmt: skip
-        assert float(line["score"]) == pytest.approx(row.scores[0]) and float(line["without_data"]) == pytest.approx(
-            97.14, abs=0.01
-        )
-    assert 0 < float(table["ad-hoc", "none", "0"]["score"]) < float(table["taylor:k=50", "none", "0"]["score"]) < 100
-    assert (
-        float(table["standard", "none", "0"]["score"]) == pytest.approx(100)
-        and table["standard", "none", "0"]["epsilon"] == ""
-    )
+        line = table[row.cell.label, (row.cell.privacy or "none").removeprefix("dirichlet:"), str(row.cell.seed)]
+        assert float(line["score"]) == pytest.approx(row.scores[0])
+        assert float(line["without_data"]) == pytest.approx(97.14, abs=0.01)
+    lowest, middle, best = (table[name, "none", "0"] for name in ("ad-hoc", "taylor:k=50", "standard"))
+    assert 0 < float(lowest["score"]) < float(middle["score"]) < 100 == pytest.approx(float(best["score"]))
+    assert best["epsilon"] == ""
     page = (tmp_path / "compare.html").read_text()
     assert page.count("data:image/png;base64,") == 2 and "do not publish" not in page
     before = lines(tmp_path)
@@ -186,21 +181,16 @@ def test_commands_and_grid_file_of_the_documentation_are_understood(tmp_path, mo
         (["--agents", "standart"], "did you mean 'standard'"),
         (["--agents", "ppo:price"], "like ppo:action=price"),
         (["--agents", "standard:steps=3"], "standard does not learn"),
-        (["--agents", "ppo:action=volume"], "unknown action"),
         (["--agents", "taylor", "--actions", "price"], "nothing is left to compute"),
         (["--seeds", "5-2"], "write 2-5"),
-        (["--seeds", "x"], "ranges such as 0-9"),
         (["--actions", "volume"], "unknown action"),
         (["--populations", "crowd"], "population"),
         (["--privacy", "dirichlit:k=3"], "did you mean 'dirichlet'"),
-        (["--privacy", "dirichlet:k=-3"], "k must be"),
         (["--meters", "no.csv"], "cannot read no.csv"),
         (["--scenarios", "campus-event", "campus-event:0"], "two problems are called campus-event"),
         (["--scenarios", "campus-evnt"], "did you mean 'campus-event'"),
         (["--file", "no.toml"], "cannot read the grid file"),
         (["--import", "no.py"], "cannot read no.py"),
-        (["--jobs", "0"], "--jobs must be at least 1"),
-        (["--date", "someday"], "date"),
         (["--summary-only"], "no finished rows"),
         (["--output", "/proc/none"], "cannot write"),
     ],

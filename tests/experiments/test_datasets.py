@@ -14,7 +14,7 @@ from gymnasium.envs.registration import EnvSpec, WrapperSpec
 from helpers import load, random_model
 from oracles import MODES, T, general_model
 
-from dp_ensemble_env import DirichletMechanism, campus_event
+from dp_ensemble_env import campus_event
 from dp_ensemble_env.agents import make_agent
 from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv
 from dp_ensemble_env.envs.spec import PORTABLE, portable_spec
@@ -22,17 +22,6 @@ from dp_ensemble_env.experiments import datasets as make_dataset
 from dp_ensemble_env.experiments.croissant import describe_folder, write_description
 from dp_ensemble_env.experiments.datasets import check_spec, recover_environment
 from dp_ensemble_env.scenarios.problem import ProblemSettings
-
-
-@pytest.mark.parametrize(
-    ("script", "words"), [(load("dataset"), "dp-ensemble dataset"), (behaviour_cloning, "python docs/examples")]
-)
-def test_help_shows_examples(script, words, capsys):
-    try:
-        assert script.main(["--help"]) == 0
-    except SystemExit as stop:
-        assert stop.code == 0
-    assert words in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -62,25 +51,6 @@ def test_without_minari_the_remedy_is_named(script, capsys, monkeypatch, tmp_pat
     assert "pip install" in error and "minari" in error and error.count("\n") == 1
 
 
-def test_the_folder_may_be_relative(monkeypatch, tmp_path):
-    """Minari would look for it below the folder that it is in at that moment."""
-    from dp_ensemble_env.cli import dataset
-
-    seen = []
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(dataset, "minari_root", lambda: tmp_path / "else")
-    monkeypatch.setattr(dataset.Target, "ids", lambda self, kinds: {})
-    monkeypatch.setattr(dataset, "make_datasets", lambda problem, settings, target, *_: seen.append(target.root) or "")
-    assert load("dataset").main(["--output", "mine"]) == 0
-    assert seen == [tmp_path / "mine"]
-
-
-def test_name_has_the_letters_that_minari_allows():
-    settings = make_dataset.DatasetSettings(privacy="dirichlet:k=12.5,floor=0.01", release_seed=2)
-    name = make_dataset.default_name(ProblemSettings(meter="a/my meter.csv"), settings)
-    assert name == "meanfield-tilt-my_meter-k12_5-floor0_01-release2"
-
-
 def test_another_event_or_release_has_another_name():
     problems = [{}, {"date": "2018-07-03"}, {"window": "12:00-14:00"}, {"levels": 10}, {"tariff": 0.2}]
     campus = [ProblemSettings(scenario="campus-event", **one) for one in problems]
@@ -88,6 +58,9 @@ def test_another_event_or_release_has_another_name():
     for spec in ("dirichlet:k=50", "dirichlet:k=50.0000001", "public"):
         names.append(make_dataset.default_name(campus[0], make_dataset.DatasetSettings(privacy=spec)))
     assert make_dataset.default_name(ProblemSettings(), make_dataset.DatasetSettings()) == "meanfield-tilt-call"
+    private = make_dataset.DatasetSettings(privacy="dirichlet:k=12.5,floor=0.01", release_seed=2)
+    name = make_dataset.default_name(ProblemSettings(meter="a/my meter.csv"), private)
+    assert name == "meanfield-tilt-my_meter-k12_5-floor0_01-release2"
     assert names[0] == "meanfield-tilt" and names[5] == "meanfield-tilt-k50" and len(set(names)) == len(names)
 
 
@@ -123,64 +96,6 @@ def test_noise_is_gaussian_in_the_box_and_lognormal_on_probabilities():
     noisy = make_dataset.explore(policy, "policy", 0.1, rng)
     assert not noisy[:, 0].any() and noisy.max() <= 1
     assert np.log(noisy[:, 1] / 0.25).std() == pytest.approx(0.1, rel=0.02)
-
-
-@pytest.mark.parametrize("batched", [False, True])
-def test_tilts_become_the_policies_they_stand_for(batched):
-    """The same agent in tilt mode and, through its transition matrices, in policy mode: equal rewards."""
-    model = random_model(1)
-    tilts, policies = EnsembleEnv(model, action="tilt"), EnsembleEnv(model, action="policy")
-    agent = make_agent("standard", tilts)
-    translated = make_dataset.Tilting(agent, model)
-    observation, _ = tilts.reset(seed=4)
-    policies.reset(seed=4)
-    for _ in range(model.horizon):
-        action = translated.predict(observation[None] if batched else observation)[0]
-        assert action.shape == ((1, 6, 6) if batched else (6, 6))
-        expected = tilts.step(agent.predict(observation)[0])
-        reached = policies.step(action[0] if batched else action)
-        assert reached[1] == pytest.approx(expected[1], abs=1e-4)
-        np.testing.assert_allclose(reached[0], expected[0], atol=1e-5)
-        observation = expected[0]
-
-
-# ------------------------------------------------------------------ specs that carry their model
-@pytest.mark.parametrize("varying", [False, True])
-@pytest.mark.parametrize("private", [False, True])
-def test_portable_spec_gives_the_environment_back_bit_by_bit(varying, private):
-    model = random_model(2, varying=varying)
-    release = DirichletMechanism(20, 0.01).release(model.default, 5) if private else None
-    original = EnsembleEnv(model, 7, "price", privacy=release)
-    text = portable_spec(model, release, population=7, action="price").to_json()
-    assert "NaN" not in text and "Infinity" not in text  # JSON proper
-    copy = gymnasium.make(EnvSpec.from_json(text)).unwrapped
-    assert copy.population == 7 and copy.model.fingerprint == original.model.fingerprint
-    assert copy.ledger.statement() == original.ledger.statement()
-    rng = np.random.default_rng(0)
-    one, other = original.reset(seed=1), copy.reset(seed=1)
-    for _ in range(model.horizon):
-        np.testing.assert_array_equal(one[0], other[0])
-        action = rng.uniform(-1, 1, 1)
-        one, other = original.step(action), copy.step(action)
-        assert one[1] == other[1] and one[-1] == other[-1]
-
-
-def test_portable_spec_of_an_event_keeps_the_prices_and_drops_what_is_not_needed():
-    model = campus_event()
-    assert model.counts is not None and model.event is not None and model.event.baseline_kw is not None
-    release = DirichletMechanism(50, 0.01).release(model.default)
-    numbers = json.loads(portable_spec(model, release).to_json())["kwargs"]
-    assert not numbers["model"].keys() & {"default", "counts"} and "baseline_kw" not in numbers["model"]["event"]
-    copy = gymnasium.make(portable_spec(model, release)).unwrapped
-    np.testing.assert_array_equal(copy.model.event.price, model.event.price)
-    np.testing.assert_array_equal(copy.model.times, model.times)
-    assert copy.release.seeding == "os-entropy"
-    np.testing.assert_array_equal(copy.model.default, release.matrix)
-    # Not one entry of the true matrix is among the numbers of the spec.
-    text = json.dumps(numbers)
-    secrets = [repr(float(value)) for value in model.default[(model.default > 0) & (model.default < 1)]]
-    secrets = [value for value in secrets if len(value) > 12]
-    assert len(secrets) > 50 and not any(value in text for value in secrets)
 
 
 def test_a_croissant_description_names_files_with_their_digests(tmp_path):
@@ -234,6 +149,7 @@ def test_tilts_of_a_learner_are_played_as_policies() -> None:
         one, reward, _, _, _ = envs.step(played.predict(one)[0])
         two, same, _, _, _ = tilts.step(agent.predict(two)[0])
         np.testing.assert_allclose(reward, same, atol=1e-4)
+        np.testing.assert_allclose(one, two, atol=1e-5)
 
 
 def test_data_sets_name_scenarios() -> None:
@@ -274,15 +190,12 @@ def test_registered_environments_are_made_again():
     ("changes", "words"),
     [
         ({"entry_point": f"{__name__}:bomb"}, "names the entry point .*:bomb', unlike the registered"),
-        ({"entry_point": "os:system"}, "'os:system'"),
         ({"entry_point": None}, "names the entry point None"),
         ({"vector_entry_point": f"{__name__}:bomb"}, "vector entry point"),
         ({"additional_wrappers": (WrapperSpec("x", f"{__name__}:bomb", {}),)}, "names the wrapper"),
         ({"id": "theirs/Env-v0"}, "not registered"),
         ({"entry_point": "dp_ensemble_env.envs.spec:make_env"}, "of dp_ensemble/CampusEvent-tilt-v1 names"),
-        ({"id": PORTABLE}, "names the entry point 'dp_ensemble_env.envs.ensemble:EnsembleEnv'"),
         ({"id": PORTABLE, "entry_point": f"{__name__}:bomb"}, "names the entry point .*:bomb"),
-        ({"id": "CartPole-v1", "entry_point": "dp_ensemble_env.envs.spec:make_env"}, "of CartPole-v1 names"),
     ],
 )
 def test_whatever_else_a_description_names_is_not_run(changes, words):

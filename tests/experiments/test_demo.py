@@ -19,23 +19,16 @@ def row(cell: Any, score: float, epsilon: float, steps: int | None = None) -> Ro
 
 @pytest.fixture
 def rows() -> dict[str, Row]:
-    numbers = {
-        "without data": (6.0, 0.0),
-        "private plan": (90.04, 1.0),
-        "private PPO": (91.0, 1.0, 28672),
-        "all data": (100.0, np.inf),
-    }
+    numbers = {"without data": (6.0, 0.0), "private plan": (90.04, 1.0), "private PPO": (91.0, 1.0, 28672),
+               "all data": (100.0, np.inf)}  # fmt: skip
     return {name: row(cell, *numbers[name]) for name, cell in demo.cells().items()}
 
 
-def test_sentences_are_made_of_the_numbers(rows):
+def test_sentences_and_bars_are_made_of_the_rows(rows):
     first, second, third = demo.sentences(rows, 7.61)
     assert "ε = 1" in first and "scores 90.0" in first and "10.0 points below the plan with all data" in first
     assert "scores 6.0, 84.0 points below" in second and second.endswith("7.6.")
     assert "28,672 steps" in third and "91.0, 1.0 points above the exact plan" in third
-
-
-def test_what_is_private_is_made_on_a_release_for_participants(rows):
     cells = demo.cells()
     assert {name for name, cell in cells.items() if cell.knows == "a release"} == {"private plan", "private PPO"}
     assert cells["private PPO"].settings["hyperparams"]["n_envs"] == 8 and cells["private PPO"].steps == 30_000
@@ -62,11 +55,3 @@ def test_page_is_small_and_begins_with_scenario_and_question(rows, tmp_path, mon
     assert title.startswith(scenarios.card(demo.SCENARIO).title) and title.endswith("?")
     assert printed.endswith(" ".join(demo.sentences(rows, 7.61)))
     assert (tmp_path / "release.card.md").exists() and (tmp_path / "results.json").exists()
-
-
-def test_ctrl_c_says_what_is_kept(monkeypatch, capsys):
-    def stop(*settings: Any) -> Any:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(demo, "demo", stop)
-    assert demo.main() == 130 and "finished cells are kept" in capsys.readouterr().err

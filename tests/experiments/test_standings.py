@@ -9,17 +9,9 @@ import re
 import numpy as np
 import pytest
 
+from dp_ensemble_env.experiments import standings
 from dp_ensemble_env.experiments.runner import Cell, Row, read_outcome, results
-from dp_ensemble_env.experiments.standings import (
-    THRESHOLDS,
-    Standings,
-    markdown,
-    show,
-    tables,
-    takeaways,
-    write_page,
-    write_rows,
-)
+from dp_ensemble_env.experiments.standings import THRESHOLDS, Standings, tables, takeaways
 
 SPEC = "dirichlet:k=50,floor=0.05"
 
@@ -41,10 +33,8 @@ def rows() -> list[Row]:
              for seed, scores in enumerate(runs)]  # fmt: skip
     found += [row("partial", "a", [100.0, 100.0])]
     found += [row("without-data", data, [85.0, 85.0] if data == "a" else [97.0], epsilon=0.0) for data in "ab"]
-    found += [
-        row("good", "a", [84.0, 84.0], epsilon=12.34, privacy=SPEC),
-        row("good", "b", [99.0], privacy=SPEC, epsilon=20.0),
-    ]
+    found += [row("good", "a", [84.0, 84.0], epsilon=12.34, privacy=SPEC)]
+    found += [row("good", "b", [99.0], epsilon=20.0, privacy=SPEC)]
     found += [row("ppo", data, [70.0, 72.0] if data == "a" else [75.0], steps=500, training=20, action="price")
               for data in "ab"]  # fmt: skip
     return found
@@ -98,15 +88,15 @@ def test_lines_are_told_apart_by_what_differs():
 
 def test_the_terminal_has_80_columns_and_zero_has_no_minus(rows, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    show(Standings([*rows, row("uncontrolled", "a", [-1e-9, 0.0], epsilon=0.0)]))
+    standings.show(Standings([*rows, row("uncontrolled", "a", [-1e-9, 0.0], epsilon=0.0)]))
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines())) <= 80 and "without data" in " ".join(out.split())
     assert "-0.0" not in out and "other instances" in out
-    assert markdown(["a", "b"], [["x", "1"]]) == "| a | b |\n| --- | ---: |\n| x | 1 |\n"
+    assert standings.markdown(["a", "b"], [["x", "1"]]) == "| a | b |\n| --- | ---: |\n| x | 1 |\n"
 
 
 def test_the_csv_file_has_a_line_for_each_instance(rows, tmp_path):
-    with write_rows(tmp_path / "a.csv", rows).open() as stream:
+    with standings.write_rows(tmp_path / "a.csv", rows).open() as stream:
         lines = list(csv.DictReader(stream))
     assert len(lines) == sum(len(one.scores) for one in rows)
     private = [line for line in lines if line["privacy"] == "k=50,floor=0.05"]
@@ -118,7 +108,9 @@ def test_the_csv_file_has_a_line_for_each_instance(rows, tmp_path):
 
 def test_the_page_is_one_file_with_its_pictures(rows, tmp_path):
     content = results(rows, "the command")
-    text = write_page(tmp_path / "page.html", Standings(rows), "A page", content, private=True).read_text("utf-8")
+    text = standings.write_page(tmp_path / "page.html", Standings(rows), "A page", content, private=True).read_text(
+        "utf-8"
+    )
     assert {path.name for path in tmp_path.iterdir()} == {"page.html", "scores.png", "profiles.png"}
     assert text.count("data:image/png;base64,") == 2 and not re.search(r"(src|href)=\"(?!data:|#)", text)
     opening = text.split("<main")[1].split("<table")[0]

@@ -30,10 +30,8 @@ def failures(problem, names=SOME):
 
 def test_campus_agrees(tmp_path, capsys):
     path = tmp_path / "report.json"
-    assert (
-        main(["validate", "--scenario", "campus-event", "--episodes", "400", "--samples", "50", "--json", str(path)])
-        == 0
-    )
+    few = ["--episodes", "400", "--samples", "50", "--json", str(path)]
+    assert main(["validate", "--scenario", "campus-event", *few]) == 0
     report = json.loads(path.read_text())
     names = {c["policy"] for c in report["comparisons"]}
     assert names == {"any", "standard", "taylor", "digamma", "average-sampled", "average-exact"}
@@ -139,8 +137,7 @@ def test_wrong_start_states_are_caught(problem, monkeypatch):
 
 
 def test_nan_disagrees():
-    nan = float("nan")
-    report = validation.Report([validation.Comparison("p", "single", "return", 1.0, nan, 0.1, nan, nan)])
+    report = validation.Report([validation.Comparison("p", "single", "return", 1.0, np.nan, 0.1, np.nan, np.nan)])
     validation.judge(report)
     assert not report.agrees
 

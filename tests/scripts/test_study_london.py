@@ -7,7 +7,7 @@ from pathlib import Path
 DOCS = Path(__file__).parents[2] / "docs"
 ROWS = {
     "tilt with foresight, money": "the paper's tilt: with foresight, price in money",
-    "tilt with foresight, label": "the same, but only the label high or low counts",
+    "tilt with foresight, label": 'the same, by the label "high" or "low" alone',
     "constant elasticity": "constant elasticity",
     "constant per cent": "constant per cent",
     "tilt without foresight, label": "**tilt without foresight, label**",
@@ -33,4 +33,4 @@ def test_the_page_says_what_was_computed():
         assert f"{mean:+.1f} % [{low:.1f}, {high:.1f}]" in text
         low, high = (100 * value for value in figures[price]["hour before, observed"][1:])
         assert f"{100 * figures[price]['hour before, observed'][0]:+.1f} % [{low:.1f}, {high:.1f}]" in text
-        assert f"expects {100 * figures[price]['hour before, tilt with foresight, label'][0]:+.1f} %" in text
+        assert f"predicts {100 * figures[price]['hour before, tilt with foresight, label'][0]:+.1f} %" in text

@@ -1,7 +1,7 @@
 r"""Where a lost dollar went: to sampling, to privacy, or to learning.
 
-The optimum is known exactly, so the loss of a controller that was made on private data
-splits without a rest. With :math:`J` the expected return on the true behaviour,
+The optimum is known exactly, so the loss of a controller that was made on private data splits without a rest. With
+:math:`J` the expected return on the true behaviour,
 
 .. math::
 
@@ -9,11 +9,10 @@ splits without a rest. With :math:`J` the expected return on the true behaviour,
         + \underbrace{J(\text{plan on the sample}) - J(\text{plan on the release})}_{\text{privacy}}
         + \underbrace{J(\text{plan on the release}) - J(\text{agent})}_{\text{learning}} .
 
-Plans are deployed as tilts of the loads' own behaviour, as agents are. A part can be
-negative: a lucky release, or an agent that does better than the exact plan on a noisy
-one. Without a sample (the release was drawn from the true matrix) nothing is lost to
-sampling, and without an agent nothing to learning. All of it is computed from the true
-behaviour: it is for research, not for publication beside a private release.
+Plans are deployed as tilts of the loads' own behaviour, as agents are. A part can be negative: a lucky release, or an
+agent that does better than the exact plan on a noisy one. Without a sample (the release was drawn from the true matrix)
+nothing is lost to sampling, and without an agent nothing to learning. All of it is computed from the true behaviour: it
+is for research, not for publication beside a private release.
 """
 
 from __future__ import annotations
@@ -47,31 +46,16 @@ HEADINGS = ("controller", "sampling", "privacy", "learning", "total", "score", "
 
 @dataclass(frozen=True)
 class Regret:
-    """Dollars per building that a controller loses against the optimum, by cause.
-
-    Attributes
-    ----------
-    name : str
-    sampling, privacy, learning : float
-        The three parts.
-    total : float
-        :math:`J^* - J`, computed on its own; the parts add up to it.
-    score : float
-        Score of the controller deployed on the true behaviour.
-    without_data : float
-        Score there of a plan on the public guess, which costs ε = 0.
-    epsilon : float
-        What one release spent at δ = 1e-6, infinity without a guarantee.
-    """
+    """Dollars per load that a controller loses against the optimum, by cause."""
 
     name: str
     sampling: float
     privacy: float
     learning: float
-    total: float
-    score: float
-    without_data: float
-    epsilon: float
+    total: float  #: computed on its own; the three parts add up to it
+    score: float  #: of the controller deployed on the true behaviour
+    without_data: float  #: score there of a plan on the public guess, which costs ε = 0
+    epsilon: float  #: of one release at δ = 1e-6, infinity without a guarantee
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers; None for an infinite ε."""
@@ -106,20 +90,8 @@ def split_regret(
 ) -> Regret:
     """Split what a controller made on `release` loses on the true behaviour of `model`.
 
-    Parameters
-    ----------
-    model : EnsembleModel
-        The truth.
-    release : Release
-        What the controller was made on.
-    sample : array_like of the default's shape, optional
-        The sample's own estimate, from which the release was drawn. By default the true behaviour.
-    agent : Agent, optional
-        A controller learned on the release, evaluated in the mean field. By default the exact plan on it.
-    action : str
-        Action mode of the agent.
-    name : str
-        What to call it, by default the release's mechanism.
+    The release was drawn from a `sample`, of the default's shape, or from the true behaviour. An `agent` was learned on
+    the release in an action mode and is evaluated in the mean field; without one it is the exact plan.
 
     Examples
     --------
@@ -158,22 +130,17 @@ def default_participants(specs: Iterable[str]) -> int:
 
 
 def sample_matrix(fleet: Fleet, guess: ArrayLike | None = None) -> FloatArray:
-    """Return the sample's own estimate: all participants' decisions pooled, and the public guess where nobody was.
+    """Return the sample's own estimate: all participants' decisions pooled.
 
-    Parameters
-    ----------
-    fleet : Fleet
-    guess : array_like of the shape of the fleet, optional
-        By default the lazy walk.
+    Where nobody was it is the public guess, of the shape of the fleet, or the lazy walk.
     """
-    public = PublicMechanism().release(fleet, guess=guess).matrix
     counts = np.zeros(int(np.prod(fleet.drawn_shape)))
     for some in fleet.chunks():
         counts += some.sum(axis=0)
     rows = fleet.spread(counts)
     total = rows.sum(axis=-1, keepdims=True)
-    estimate: FloatArray = np.where(total > 0, rows / np.where(total > 0, total, 1.0), public)
-    return estimate
+    public = PublicMechanism().release(fleet, guess=guess).matrix
+    return np.divide(rows, total, out=np.array(public, float), where=total > 0)
 
 
 def mean_regret(name: str, parts: Iterable[Regret]) -> Regret:

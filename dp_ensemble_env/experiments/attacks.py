@@ -1,10 +1,11 @@
-"""Try to break the claim that a participant is protected, from the noisy sums to a trained agent.
+"""Attack what protects rows and participants, and compare what is shown with what is claimed.
 
-A canary joins a fleet of simulated participants, or does not (`dp_ensemble_env.privacy.audit`). What is attacked is
-made anew for every draw: the noisy numbers that the guarantee is about, the release, the plan solved on it, and an
-agent that learned in the environment of the release. The training seed is fixed and known to the attacker, as it
-would be from a run folder. The same without privacy is the positive control: a plan made on the true estimate, and an
-agent trained on it, must give the canary away.
+Rows: the Dirichlet mechanism and what only looks like it. Participants: a canary joins a fleet of simulated
+participants, or does not (`dp_ensemble_env.privacy.audit`). What is attacked is made anew for every draw: the noisy
+numbers that the guarantee is about, the release, the plan solved on it, and an agent that learned in the environment of
+the release. The training seed is fixed and known to the attacker, as it would be from a run folder. The same without
+privacy is the positive control: a plan made on the true estimate, and an agent trained on it, must give the canary
+away.
 
 The attacker shows the less the further a thing is from the noise: there are fewer draws of it, and a release drops most
 of what the noisy sums tell. "Nothing shown" is no proof of privacy; the proof is that of the mechanism.
@@ -23,9 +24,11 @@ from numpy.typing import NDArray
 from dp_ensemble_env.agents.z_learning import learn
 from dp_ensemble_env.control.lsmdp import log_probabilities, solve
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
-from dp_ensemble_env.experiments.studies.attacks import CONFIDENCE
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.privacy.audit import Claim, Kind, audit_pair, guess_canary, with_canary
+from dp_ensemble_env.privacy import audit
+from dp_ensemble_env.privacy.accounting.compose import RowGroup, composed_epsilon
+from dp_ensemble_env.privacy.accounting.divergence import adjacent_row, worst_case_epsilon
+from dp_ensemble_env.privacy.audit import Claim, Kind
 from dp_ensemble_env.privacy.fleet import Fleet
 from dp_ensemble_env.privacy.mechanisms import Mechanism, mechanism
 from dp_ensemble_env.privacy.mechanisms.base import make_permit
@@ -34,9 +37,11 @@ from dp_ensemble_env.privacy.mechanisms.fleet_sums import OneQuery
 from dp_ensemble_env.privacy.mechanisms.laplace import LaplaceMechanism
 from dp_ensemble_env.privacy.release import Release
 from dp_ensemble_env.tools.console import Monitor
-from dp_ensemble_env.tools.validation import check_count
+from dp_ensemble_env.tools.validation import check_count, check_positive
 
 FloatArray = NDArray[np.float64]
+#: Confidence of each lower bound, and draws of each input.
+CONFIDENCE, DRAWS = 1.0 - 1e-6, 400_000
 HEADINGS = ("attacked", "draws", "claimed", "shown, at least", "verdict")
 #: Largest reward of the attacked problem, in nats, and its number of decisions.
 STEEP, HORIZON = 2.0, 8
@@ -47,34 +52,104 @@ DELTA = 1e-6
 _LEAST = 1e-6
 
 
+# ------------------------------------------------------------------ rows
+@dataclass(frozen=True)
+class AttackSettings:
+    """The mechanism that is attacked, and how hard."""
+
+    k: float = 50.0
+    """Concentration of the Dirichlet mechanism."""
+    floor: float = 0.1
+    """Least entry before the draw."""
+    h: float = 0.03
+    """Adjacency: L1 distance of two rows."""
+    delta: float = 0.05
+    """Probability of exceeding epsilon."""
+    draws: int | None = None
+    """Draws of each input: 400,000 unless given, 20,000 with --participants."""
+    samples: int = 16
+    """Draws in the attacked average."""
+    seed: int = 0
+    """Seed of the attack."""
+
+    def __post_init__(self) -> None:
+        check_positive(self.k, "k")
+        check_count(DRAWS if self.draws is None else self.draws, "draws", 4)
+        check_count(self.samples, "samples")
+        if self.floor * 3 + self.h / 2 > 1 or self.floor <= 0:
+            raise ValueError(f"floor must lie above 0 and leave space for rows that differ by h={self.h:g}.")
+
+
+@dataclass(frozen=True)
+class Attack:
+    """One attack: a lower bound on epsilon that it shows, what is claimed, and whether the two go together."""
+
+    name: str
+    shown: float
+    claimed: str
+    verdict: str
+    good: bool
+
+
+def attack(settings: AttackSettings, monitor: Monitor | None = None) -> list[Attack]:
+    """Attack the mechanism, two mutants, a deterministic policy and an average of draws."""
+    k, h, delta, omega = settings.k, settings.h, settings.delta, settings.floor
+    count = DRAWS if settings.draws is None else settings.draws
+    rng, monitor = np.random.default_rng(settings.seed), monitor or Monitor()
+    row = np.array([omega + h / 2, omega, 1 - 2 * omega - h / 2])  # the worst row: its pair dominates all others
+    claim = worst_case_epsilon(delta, k, h, omega)
+    composed = composed_epsilon(delta, [RowGroup(k, omega, h, settings.samples)])
+
+    def bound(factor: float, draws: int, samples: int = 1) -> float:
+        drawn = DirichletMechanism(k * factor)
+        return audit.audit_epsilon(drawn, row, 0, 1, h, delta, draws, rng, samples=samples, confidence=CONFIDENCE)
+
+    said = f"{claim:.4g}"
+    plan: list[tuple[str, Callable[[], float], str, str, Callable[[float], bool]]] = [
+        ("the mechanism", lambda: bound(1, count), said, "below the claim", lambda shown: shown <= claim),
+        ("mutant with 2k", lambda: bound(2, count), said, "caught", lambda shown: shown > claim),
+        ("mutant with 4k", lambda: bound(4, count), said, "caught", lambda shown: shown > claim),
+        ("Taylor on the truth", lambda: audit.audit_pair(taylor_row(k), row, adjacent_row(row, 0, 1, h)), "inf",
+         "unbounded", math.isinf),
+        (f"mean of {settings.samples} draws", lambda: bound(1, max(4, count // 4), settings.samples),
+         f"{claim:.4g} .. {composed:.4g}", "tracks the sum", lambda shown: claim < shown <= composed),
+    ]  # fmt: skip
+    found = []
+    monitor.stage("attacking", len(plan))
+    for name, run, claimed, verdict, judge in plan:
+        shown = run()
+        good = judge(shown)
+        found.append(Attack(name, shown, claimed, verdict if good else f"NOT {verdict}", good))
+        monitor.advance(len(found), name)
+    return found
+
+
+def taylor_row(k: float) -> Callable[[FloatArray], FloatArray]:
+    """Return the Taylor policy of one step with a fixed desirability, as a function of the true row."""
+    log_z = np.array([0.9854, 0.0, 2.2244])
+
+    def policy(row: FloatArray) -> FloatArray:
+        weights = np.log(row) - (1 - row) / (2 * row * (k + 1)) + log_z
+        weights = np.exp(weights - weights.max())
+        return np.asarray(weights / weights.sum())
+
+    return policy
+
+
+# ------------------------------------------------------------------ participants
 @dataclass(frozen=True)
 class CanarySettings:
-    """What is attacked, and how hard.
+    """What is attacked, and how hard; draws, releases and agents are made with the canary and without it."""
 
-    Attributes
-    ----------
-    privacy : str
-        The mechanism that is attacked. The Dirichlet mechanism gets every transition as its public support, and at most
-        `clip` transitions of a participant out of a level.
-    participants : int
-        Participants beside the canary.
-    states : int
-        Levels of power.
-    steps, clip : int
-        Transitions of each participant, and how many of them a Dirichlet release uses.
-    draws, releases, agents : int
-        Noisy sums, releases (and plans on them) and trained agents, each with the canary and without it.
-    seed : int
-    """
-
+    #: The Dirichlet mechanism gets every transition as its public support.
     privacy: str = "gaussian:epsilon=4"
-    participants: int = 60
-    states: int = 6
-    steps: int = 96
-    clip: int = 10
-    draws: int = 20_000
-    releases: int = 10_000
-    agents: int = 800
+    participants: int = 60  #: beside the canary
+    states: int = 6  #: levels of power
+    steps: int = 96  #: transitions of each participant
+    clip: int = 10  #: transitions of a participant out of a level that a Dirichlet release uses
+    draws: int = 20_000  #: noisy sums
+    releases: int = 10_000  #: releases, and plans on them
+    agents: int = 800  #: trained agents
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -101,21 +176,17 @@ class Finding:
 
     def cells(self) -> tuple[str, ...]:
         """Format a row for people."""
-        return (self.attacked, f"{self.draws:,}", _number(self.claimed), _number(self.shown), self.verdict)
+        claimed, shown = ("unbounded" if math.isinf(x) else f"{x:.3g}" for x in (self.claimed, self.shown))
+        return (self.attacked, f"{self.draws:,}", claimed, shown, self.verdict)
 
 
-def _number(value: float) -> str:
-    return "unbounded" if math.isinf(value) else f"{value:.3g}"
-
-
-# ------------------------------------------------------------------ the problem
 def make_fleets(settings: CanarySettings, kind: Kind = "stays") -> tuple[Fleet, Fleet]:
     """Return two adjacent fleets: with the canary, and without it. Nobody else jumps by more than a level."""
     n = settings.states
     step = 0.15 * (np.eye(n, k=1) + np.eye(n, k=-1))
     behaviour = step + np.diag(1.0 - step.sum(axis=1))
     without = Fleet.simulate(behaviour, settings.participants, settings.seed, steps=settings.steps)
-    return with_canary(without, kind), without
+    return audit.with_canary(without, kind), without
 
 
 def utility_of(n: int) -> FloatArray:
@@ -131,7 +202,6 @@ def model_of(fleet: Fleet) -> EnsembleModel:
     return EnsembleModel(pooled, np.arange(1.0, fleet.n_states + 1.0), utility_of(fleet.n_states), 1.0)
 
 
-# ------------------------------------------------------------------ what is attacked
 def draw_sums(mechanisms: Sequence[OneQuery], fleet: Fleet, seed: int) -> FloatArray:
     """Draw the noisy numbers of one or several releases; all get the same seed, as in a sweep."""
     permits = [make_permit(one.event(fleet, seeding="seed"), seed, fleet) for one in mechanisms]
@@ -161,7 +231,6 @@ def agent_features(model: EnsembleModel, privacy: Release | None, seed: int = TR
     return learn(env, TRANSITIONS, "passive", seed=seed, batch=100, tolerance=0.0).tilt[:-1].ravel()
 
 
-# ------------------------------------------------------------------ the attacks
 def terms_of(attacked: Mechanism, fleet: Fleet, clip: int) -> dict[str, Any]:
     """Return the public terms of a draw from a fleet: a support and a clip, where the mechanism needs them."""
     if isinstance(attacked, DirichletMechanism):
@@ -212,7 +281,8 @@ def _draw_all(
 
     found = {}
     if isinstance(attacked, OneQuery):
-        drawer, pair = [attacked], (with_canary(fleets[1], "jumps"), fleets[1])  # no cell is dropped from the sums
+        # No cell is dropped from the sums.
+        drawer, pair = [attacked], (audit.with_canary(fleets[1], "jumps"), fleets[1])
         found["noisy sums"] = both("drawing sums", settings.draws, lambda s, _: draw_sums(drawer, pair[s], seed()))
     found["release"] = both("drawing releases", settings.releases, release)
     found["plan on the release"] = both(
@@ -225,7 +295,7 @@ def _draw_all(
 
 
 def _private(name: str, claim: Claim, first: FloatArray, second: FloatArray) -> Finding:
-    shown = guess_canary(first, second, claim, confidence=CONFIDENCE).epsilon
+    shown = audit.guess_canary(first, second, claim, confidence=CONFIDENCE).epsilon
     held = shown <= claim.epsilon
     return Finding(name, len(first), claim.delta, claim.epsilon, shown, "held" if held else "BROKEN", held)
 
@@ -239,7 +309,7 @@ def _controls(fleets: tuple[Fleet, Fleet], claim: Claim) -> list[Finding]:
     }
     found = []
     for name, pipeline in pipelines.items():
-        shown = audit_pair(pipeline, *fleets)
+        shown = audit.audit_pair(pipeline, *fleets)
         caught = shown > claim.epsilon
         found.append(Finding(name, 3, claim.delta, claim.epsilon, shown, "caught" if caught else "NOT caught", caught))
     return found

@@ -4,37 +4,46 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers import random_chain
+from helpers import deployed, random_chain, switches
 
 from dp_ensemble_env.agents import make_agent
-from dp_ensemble_env.control.lsmdp import evaluate_policy
-from dp_ensemble_env.control.policies import solve_standard, tilted_policy
 from dp_ensemble_env.envs import EnsembleEnv
-from dp_ensemble_env.experiments.studies.regret import HEADINGS, PARTS, Regret, mean_regret, split_regret
+from dp_ensemble_env.experiments.regret import HEADINGS, PARTS, Regret, mean_regret, sample_matrix, split_regret
 from dp_ensemble_env.privacy import PrivacyLedger, mechanism
 from dp_ensemble_env.reporting.plots import plot_regrets
-
-
-def value(model, matrix):
-    """Return of the plan on `matrix`, deployed as a tilt: by hand."""
-    log_z = solve_standard(model.with_default(matrix)).log_desirability[1:]
-    cost = evaluate_policy(tilted_policy(model, log_z), model.default, model.utility, model.discomfort_penalty)[0]
-    return -float(model.initial @ (cost + model.utility[0]))
+from dp_ensemble_env.scenarios.problem import draw_release, simulated
 
 
 def test_parts_are_differences_of_returns_and_add_up(campus):
-    rng = np.random.default_rng(0)
-    sample = 0.8 * campus.default + 0.2 * random_chain(rng, campus.n_states, 1.0)
+    sample = 0.8 * campus.default + 0.2 * random_chain(np.random.default_rng(0), campus.n_states, 1.0)
     release = mechanism("dirichlet:k=20").release(sample, 1)
-    env = EnsembleEnv(campus, privacy=release)
-    agent = make_agent("best-price", env)
+    agent = make_agent("best-price", EnsembleEnv(campus, privacy=release))
     found = split_regret(campus, release, sample=sample, agent=agent)
-    best = float(campus.initial @ (-solve_standard(campus).cost_to_go[0] - campus.utility[0]))
-    assert found.sampling == pytest.approx(best - value(campus, sample), rel=1e-9)
-    assert found.privacy == pytest.approx(value(campus, sample) - value(campus, release.matrix), rel=1e-9)
+    best, sampled, planned = (deployed(campus, matrix) for matrix in (campus.default, sample, release.matrix))
+    assert found.sampling == pytest.approx(best - sampled, rel=1e-9)
+    assert found.privacy == pytest.approx(sampled - planned, rel=1e-9)
     assert sum(getattr(found, part) for part in PARTS) == pytest.approx(found.total, rel=1e-12)
     assert found.sampling > 0 and found.total > 0 and 0 < found.score < 100
     assert 96 < found.without_data < 98  # the public guess on the campus
+
+
+def test_a_loss_with_nature_and_contexts_is_split_without_a_rest():
+    model = switches(1)
+    fleet = simulated(model, 400, 3, days=5)
+    sample, pooled = sample_matrix(fleet, model.guess), fleet.counts.sum(axis=0, dtype=float)
+    seen = pooled.sum(axis=-1) > 0
+    np.testing.assert_allclose(sample[seen], (pooled / np.maximum(pooled.sum(axis=-1, keepdims=True), 1))[seen])
+    np.testing.assert_allclose(sample_matrix(fleet.first(0), model.guess), model.guess, rtol=1e-12)
+    release = draw_release("gaussian:epsilon=2", model, 1, fleet=fleet)
+    assert not release.matrix[model.guess == 0].any()
+    found = split_regret(model, release, sample=sample)
+    best, sampled, planned = (deployed(model, matrix) for matrix in (model.default, sample, release.matrix))
+    assert found.sampling == pytest.approx(best - sampled, rel=1e-9)
+    assert found.privacy == pytest.approx(sampled - planned, rel=1e-9)
+    assert found.total == pytest.approx(found.sampling + found.privacy, rel=1e-9) and found.total > 0
+    low = deployed(model, None)
+    guessed = 100.0 * (deployed(model, model.guess) - low) / (best - low)
+    assert found.without_data == pytest.approx(guessed, abs=1e-6)
 
 
 def test_nothing_is_lost_where_there_is_nothing_to_lose(campus):

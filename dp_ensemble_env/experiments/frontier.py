@@ -16,6 +16,7 @@ is the beginning of the larger one.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -34,6 +35,7 @@ from dp_ensemble_env.privacy.mechanisms.dirichlet import DirichletMechanism
 from dp_ensemble_env.privacy.mechanisms.public import public_guess
 from dp_ensemble_env.privacy.participants import simulated
 from dp_ensemble_env.reporting.score import event_outcome
+from dp_ensemble_env.reporting.tables import plain
 from dp_ensemble_env.tools.console import Monitor
 from dp_ensemble_env.tools.validation import check_choice, check_count
 
@@ -43,38 +45,23 @@ DIRICHLET_FLOOR, DIRICHLET_CLIP = 0.02, 100
 
 @dataclass(frozen=True)
 class FrontierSettings:
-    """What to measure.
-
-    Attributes
-    ----------
-    scenario : str
-    instances : tuple of int
-    heterogeneity : tuple of float
-        κ: a smaller value makes participants differ more.
-    participants : tuple of int
-    epsilons : tuple of float
-    delta : float
-    mechanisms : tuple of str
-        The δ of ``"laplace"`` is 0; ``"dirichlet"`` takes the support of the public guess as declared public.
-    draws : int
-        Releases at each point.
-    steps : int
-        Transitions of each participant, where behaviour is one matrix of moves.
-    days : int
-        Days that each participant lives otherwise.
-    seed : int
-    """
+    """What to measure."""
 
     scenario: str = "campus-event"
     instances: tuple[int, ...] = (0, 1, 2)
     heterogeneity: tuple[float, ...] = (30.0, 8.0)
+    """κ: a smaller value makes participants differ more."""
     participants: tuple[int, ...] = (100, 300, 1000, 4000, 10_000)
     epsilons: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0, 4.0)
     delta: float = 1e-6
     mechanisms: tuple[str, ...] = ("gaussian", "laplace", "posterior", "dirichlet")
+    """The delta of laplace is 0; dirichlet takes the support of the public guess as declared public."""
     draws: int = 20
+    """Releases at each point."""
     steps: int = SUMMER_STEPS
+    """Transitions of each participant, where behaviour is one matrix of moves."""
     days: int = 30
+    """Days that each participant lives otherwise."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -142,21 +129,19 @@ def measure(settings: FrontierSettings | None = None, monitor: Monitor | None = 
 
 def points(settings: FrontierSettings) -> Iterator[Point]:
     """Yield the points one by one, fleets from small to large."""
-    for instance in settings.instances:
+    for instance, kappa in itertools.product(settings.instances, settings.spreads):
         model = scenarios.make(settings.scenario, instance=instance)
         public = deployed_score(model, public_guess(model))
-        for kappa in settings.spreads:
-            seed = [settings.seed, instance, 0 if math.isnan(kappa) else round(1000 * kappa)]
-            everyone = _everyone(model, instance, kappa, settings, seed)
-            for number in sorted(settings.participants):
-                fleet = everyone.first(number)
-                for name in settings.mechanisms:
-                    for epsilon in settings.epsilons:
-                        rng = np.random.default_rng([*seed, number, *name.encode(), round(1000 * epsilon)])
-                        scores = _scores(model, fleet, name, epsilon, settings, rng)
-                        mean, worst = float(np.mean(scores)), float(np.min(scores))
-                        error = float(np.std(scores) / math.sqrt(max(len(scores) - 1, 1)))
-                        yield Point(instance, kappa, number, name, epsilon, mean, worst, error, public)
+        seed = [settings.seed, instance, 0 if math.isnan(kappa) else round(1000 * kappa)]
+        everyone = _everyone(model, instance, kappa, settings, seed)
+        for number in sorted(settings.participants):
+            fleet = everyone.first(number)
+            for name, epsilon in itertools.product(settings.mechanisms, settings.epsilons):
+                rng = np.random.default_rng([*seed, number, *name.encode(), round(1000 * epsilon)])
+                scores = _scores(model, fleet, name, epsilon, settings, rng)
+                mean, worst = float(np.mean(scores)), float(np.min(scores))
+                error = float(np.std(scores) / math.sqrt(max(len(scores) - 1, 1)))
+                yield Point(instance, kappa, number, name, epsilon, mean, worst, error, public)
 
 
 def _everyone(
@@ -173,14 +158,14 @@ def _scores(
     model: EnsembleModel, fleet: Fleet, name: str, epsilon: float, settings: FrontierSettings, rng: np.random.Generator
 ) -> list[float]:
     if name != "dirichlet":
-        made = settings.mechanism(name, epsilon)
-        terms = made.terms_of(model)
-        return [deployed_score(model, made.release(fleet, rng, **terms)) for _ in range(settings.draws)]
-    support = public_guess(model).support
-    k = _dirichlet_k(fleet, support, epsilon, settings.delta)
-    if k is None:
-        return [math.nan]
-    drawn, terms = DirichletMechanism(k, DIRICHLET_FLOOR), {"support": support, "clip": DIRICHLET_CLIP}
+        drawn: Any = settings.mechanism(name, epsilon)
+        terms = drawn.terms_of(model)
+    else:
+        support = public_guess(model).support
+        k = _dirichlet_k(fleet, support, epsilon, settings.delta)
+        if k is None:
+            return [math.nan]
+        drawn, terms = DirichletMechanism(k, DIRICHLET_FLOOR), {"support": support, "clip": DIRICHLET_CLIP}
     return [deployed_score(model, drawn.release(fleet, rng, **terms)) for _ in range(settings.draws)]
 
 
@@ -188,16 +173,11 @@ def _dirichlet_k(fleet: Fleet, support: Any, epsilon: float, delta: float) -> fl
     """Return the largest k that meets the target for these counts, if any does. The counts count as public here."""
     if DIRICHLET_FLOOR * support.sum(axis=-1).max() > 1.0:
         return None
-    moved, size = fleet.remembered("dirichlet h", lambda: _adjacency(fleet, support))
-    left = ((1.0 - DIRICHLET_FLOOR * size) * moved)[size > 1]
+    chain = fleet.remembered("dirichlet chain", lambda: fleet.chain(DIRICHLET_CLIP, support))
+    size = chain.support.sum(axis=-1).ravel()  # decisions that are possible in each drawn row
+    left = ((1.0 - DIRICHLET_FLOOR * size) * chain.adjacency.h)[size > 1]
     groups = [RowGroup(1.0, DIRICHLET_FLOOR, float(h)) for h in left]
     return largest_k(epsilon, delta, groups, "any")
-
-
-def _adjacency(fleet: Fleet, support: Any) -> tuple[Any, Any]:
-    """Return how far one participant moves each drawn row, and how many decisions are possible in it."""
-    chain = fleet.chain(DIRICHLET_CLIP, support)
-    return chain.adjacency.h, chain.support.sum(axis=-1).ravel()
 
 
 # ------------------------------------------------------------------ as a table, as plain values
@@ -205,21 +185,15 @@ def table(found: Sequence[Point]) -> tuple[list[str], list[list[str]]]:
     """Return headings and rows: one row for each instance, κ, mechanism and ε, "mean / worst" for each number."""
     numbers = sorted({point.participants for point in found})
     headings = ["instance", "κ", "mechanism", "ε", "ε = 0", *(f"N = {number:,}" for number in numbers)]
-    groups: dict[tuple[Any, ...], dict[int, Point]] = {}
+    groups: dict[tuple[str, ...], dict[int, Point]] = {}
     for point in found:
-        kappa = None if math.isnan(point.heterogeneity) else point.heterogeneity
-        key = (point.instance, kappa, point.mechanism, point.epsilon)
-        groups.setdefault(key, {})[point.participants] = point
-    rows = []
-    for (instance, kappa, name, epsilon), cells in groups.items():
-        public = next(iter(cells.values())).public
-        row = [str(instance), _kappa(kappa), name, f"{epsilon:g}", f"{public:.1f}"]
-        rows.append([*row, *(_cell(cells.get(number)) for number in numbers)])
-    return headings, rows
+        row = str(point.instance), _kappa(point.heterogeneity), point.mechanism, f"{point.epsilon:g}"
+        groups.setdefault((*row, f"{point.public:.1f}"), {})[point.participants] = point
+    return headings, [[*row, *(_cell(cells.get(number)) for number in numbers)] for row, cells in groups.items()]
 
 
-def _kappa(kappa: float | None) -> str:
-    return "own" if kappa is None or math.isnan(kappa) else f"{kappa:g}"
+def _kappa(kappa: float) -> str:
+    return "own" if math.isnan(kappa) else f"{kappa:g}"
 
 
 def _cell(point: Point | None) -> str:
@@ -230,5 +204,5 @@ def _cell(point: Point | None) -> str:
 
 def to_json(settings: FrontierSettings, found: Sequence[Point]) -> dict[str, Any]:
     """Return settings and points as plain values; a score that does not exist is None."""
-    plain = [{k: None if v != v else v for k, v in asdict(point).items()} for point in found]
-    return {"settings": asdict(settings), "points": plain}
+    points = [{name: plain(value) for name, value in asdict(point).items()} for point in found]
+    return {"settings": asdict(settings), "points": points}

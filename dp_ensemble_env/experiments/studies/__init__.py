@@ -1,1 +1,0 @@
-"""Studies of privacy: frontier, regret, attacks, canaries."""

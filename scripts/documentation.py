@@ -1,0 +1,211 @@
+"""Run and check the documentation: ``python scripts/documentation.py notebooks | links FOLDER | readme``.
+
+notebooks
+    one source each, a Python file in cells, ``docs/notebooks/*.py``, which is also a program of its own. Runs all of
+    them, or those that are named, and writes the ``.ipynb`` with its outputs beside each. A test keeps the two in step.
+    Nothing of Jupyter is needed.
+links
+    checks a built site: every link leads somewhere, every page says what it is, has a footer and fits a telephone.
+    Nothing is fetched.
+readme
+    runs the README as a new user would: installs into the environment of the Python that runs it, so give it a fresh
+    one, then runs every command and example; CI does it on three systems.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import io
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "docs" / "notebooks"
+#: What the head of a page has to say.
+TAGS = ("viewport", "description", "og:title", "og:description", "og:type", "og:site_name")
+#: What a user types, and what runs it in this environment.
+PROGRAMS = {"pip": [sys.executable, "-m", "pip"], "dp-ensemble": [sys.executable, "-m", "dp_ensemble_env"]}
+
+
+# ------------------------------------------------------------------ notebooks
+def cells(text: str) -> list[tuple[str, str]]:
+    """Split a file in the percent format into pairs of kind, "markdown" or "code", and source."""
+    found = []
+    for mark, body in re.findall(r"^# %%(.*)\n((?:(?!# %%).*\n?)*)", text, flags=re.MULTILINE):
+        kind = "markdown" if "[markdown]" in mark else "code"
+        if kind == "markdown":
+            body = re.sub(r"^# ?", "", body, flags=re.MULTILINE)
+        found.append((kind, body.strip()))
+    return found
+
+
+def run(sources: list[tuple[str, str]]) -> list[list[dict[str, Any]]]:
+    """Execute the code cells one after the other; return the outputs of every cell."""
+    os.environ.setdefault("COLUMNS", "80")
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    namespace: dict[str, Any] = {"__name__": "notebook"}
+    found = []
+    for kind, source in sources:
+        outputs: list[dict[str, Any]] = []
+        if kind == "code":
+            said = io.StringIO()
+            with contextlib.redirect_stdout(said):
+                exec(compile(source, "<cell>", "exec"), namespace)
+            if said.getvalue():
+                outputs.append(
+                    {"output_type": "stream", "name": "stdout", "text": said.getvalue().splitlines(keepends=True)}
+                )
+            for number in plt.get_fignums():
+                stream = io.BytesIO()
+                plt.figure(number).savefig(
+                    stream, format="png", dpi=100, bbox_inches="tight", metadata={"Software": ""}
+                )
+                picture = base64.b64encode(stream.getvalue()).decode()
+                data = {"image/png": picture, "text/plain": ["<Figure>"]}
+                outputs.append({"output_type": "display_data", "metadata": {}, "data": data})
+            plt.close("all")
+        found.append(outputs)
+    return found
+
+
+def notebook(sources: list[tuple[str, str]], outputs: list[list[dict[str, Any]]]) -> dict[str, Any]:
+    """Return the notebook, format 4.5."""
+    made: list[dict[str, Any]] = []
+    for (kind, source), mine in zip(sources, outputs, strict=True):
+        lines = source.splitlines(keepends=True)
+        cell: dict[str, Any] = {"cell_type": kind, "id": f"cell-{len(made)}", "metadata": {}, "source": lines}
+        if kind == "code":
+            count = 1 + sum("outputs" in before for before in made)
+            cell |= {"execution_count": count, "outputs": mine}
+        made.append(cell)
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    metadata = {"kernelspec": kernel, "language_info": {"name": "python"}}
+    return {"cells": made, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}
+
+
+def execute(path: Path) -> dict[str, Any]:
+    """Run a source in an empty folder and return its notebook."""
+    sources = cells(path.read_text(encoding="utf-8"))
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        return notebook(sources, run(sources))
+
+
+def write_notebooks(names: list[str]) -> None:
+    """Write the named notebooks, or all."""
+    for path in [FOLDER / f"{name}.py" for name in names] or sorted(FOLDER.glob("*.py")):
+        made = json.dumps(execute(path), indent=1, ensure_ascii=False) + "\n"
+        path.with_suffix(".ipynb").write_text(made, encoding="utf-8")
+        print(path.with_suffix(".ipynb"))
+
+
+# ------------------------------------------------------------------ links
+class Page(HTMLParser):
+    """The links, anchors and tags of a page."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+        self.links: list[str] = []
+        self.anchors: set[str] = {""}
+        self.tags: dict[str, str] = {}
+        self.words: list[str] = []
+        self.unnamed: list[str] = []
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note links, anchors and tags."""
+        given = {name: value or "" for name, value in attrs}
+        self.links += [given[name] for name in ("href", "src") if name in given]
+        self.anchors |= {given[name] for name in ("id", "name") if name in given}
+        if tag == "meta":
+            self.tags[given.get("name", given.get("property", ""))] = given.get("content", "")
+        if tag == "img" and not given.get("alt"):
+            self.unnamed.append(given.get("src", "")[:60])
+
+    def handle_data(self, data: str) -> None:
+        """Note the words."""
+        self.words.append(data)
+
+
+def problems(folder: Path) -> list[str]:
+    """Return what is wrong with a site, a sentence each."""
+    pages = {path.resolve(): Page(path) for path in sorted(folder.rglob("*.html"))}
+    found = [] if pages else [f"{folder} has no pages."]
+    for path, page in pages.items():
+        name = path.relative_to(folder.resolve())
+        for link in page.links:
+            parts = urlsplit(link)
+            if parts.scheme or parts.netloc:
+                if parts.scheme not in ("http", "https", "mailto", "data"):
+                    found.append(f"{name} has a link of an unknown kind: {link[:80]}")
+                continue
+            target = path if not parts.path else (path.parent / unquote(parts.path)).resolve()
+            if not target.exists():
+                found.append(f"{name} links to {link}, which is not there.")
+            elif target in pages and unquote(parts.fragment) not in pages[target].anchors:
+                found.append(f"{name} links to {link}, and there is no such place on that page.")
+        found += [f"{name} has no {tag}." for tag in TAGS if not page.tags.get(tag)]
+        found += [f"{name} has a picture without a description: {source}" for source in page.unnamed]
+        if "Copyright" not in " ".join(page.words):
+            found.append(f"{name} has no footer.")
+    return found
+
+
+# ------------------------------------------------------------------ the README
+def run_readme() -> int:
+    """Run the blocks in their order; the targets of make are CI's other jobs."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    shell = "".join(re.findall(r"```bash\n(.*?)```", text, flags=re.DOTALL))
+    commands = [words for line in shell.splitlines() if (words := shlex.split(line, comments=True))]
+    with tempfile.TemporaryDirectory() as empty:
+        for words in sorted(commands, key=lambda words: words[0] != "pip"):
+            if words[0] in PROGRAMS:
+                print("$", *words, flush=True)
+                subprocess.run([*PROGRAMS[words[0]], *words[1:]], cwd=ROOT if words[0] == "pip" else empty, check=True)
+        shown = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", text, flags=re.DOTALL)
+        program = Path(empty) / "readme_examples.py"
+        program.write_text("\n".join(code for code, _ in shown), encoding="utf-8")
+        utf8 = os.environ | {"PYTHONUTF8": "1"}
+        said = subprocess.run(
+            [sys.executable, program], cwd=empty, env=utf8, capture_output=True, text=True, encoding="utf-8", check=True
+        ).stdout
+    print(said)
+    listed = subprocess.run([sys.executable, "-m", "pip", "list"], capture_output=True, text=True, check=True).stdout
+    cuda = re.findall(r"^(?:nvidia|cuda)\S*", listed, flags=re.MULTILINE)
+    wrong = said != "".join(promised for _, promised in shown)
+    if wrong or cuda:
+        print("The README prints something else." if wrong else f"CUDA was installed: {cuda}", file=sys.stderr)
+    return int(wrong or bool(cuda))
+
+
+def main(words: list[str]) -> int:
+    """Run one of the three."""
+    if words[:1] == ["notebooks"]:
+        write_notebooks(words[1:])
+        return 0
+    if words[:1] == ["links"] and len(words) == 2:
+        found = problems(Path(words[1]))
+        sys.stderr.writelines(f"{problem}\n" for problem in found)
+        return int(bool(found))
+    if words == ["readme"]:
+        return run_readme()
+    print(__doc__, file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

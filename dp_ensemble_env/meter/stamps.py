@@ -116,7 +116,8 @@ class StampColumn:
             self.dotted &= match["a"] is None or match["s2"] == "."
             zoned[rows] = match["zone"] is not None
         self.numeric |= bool(numeric.any())
-        self._note_order(*(np.where(numeric, fields[name], 0) for name in ("one", "two")), zoned, lines)
+        one, two = (np.where(numeric, fields[name], 0) for name in ("one", "two"))
+        self._note_order(one, two, zoned, lines)
         month_first, wrong = _assemble(fields, np.zeros(count, dtype=bool))
         day_first = month_first
         if numeric.any():

@@ -72,10 +72,8 @@ class Fleet:
         dense = np.asarray(counts)
         fits = dense.ndim in (3, 4, 5) and dense.shape[-2] >= 2 and dense.shape[-1] >= 1
         if not fits or dense.dtype.kind not in "iu":
-            raise ValueError(
-                "counts must be whole numbers of shape (participants, n, m), with times and contexts before n if "
-                f"there are any, got {dense.dtype} {dense.shape}."
-            )
+            wanted = "whole numbers of shape (participants, n, m), times and contexts before n"
+            raise ValueError(f"counts must be {wanted}, got {dense.dtype} {dense.shape}.")
         most = int(dense.max(initial=0))
         if dense.size and (int(dense.min()) < 0 or most >= 2**32):
             raise ValueError("counts must be numbers of transitions, none negative and none above 4e9.")
@@ -83,10 +81,8 @@ class Fleet:
         small.setflags(write=False)
         kinds = None if classes is None else as_classes(classes)
         if kinds is not None and (dense.ndim != 4 or dense.shape[1] != kinds.max() + 1):
-            raise ValueError(
-                f"counts have shape {dense.shape}, but there are {kinds.max() + 1} classes; give them the shape "
-                f"(participants, {kinds.max() + 1}, n, m)."
-            )
+            wanted = f"(participants, {kinds.max() + 1}, n, m), one matrix a class"
+            raise ValueError(f"counts have shape {dense.shape}; give them the shape {wanted}.")
         flat = csr_array(small.reshape(len(small), math.prod(small.shape[1:])))
         self._set(flat, dense.shape[1:] if kinds is None else (*kinds.shape, *dense.shape[-2:]), kinds, small)
 
@@ -275,11 +271,11 @@ class Fleet:
         from dp_ensemble_env.privacy.participants import read_participants  # which imports this module
 
         bounds = as_numeric_array(edges, "edges", 1)
-        if len(bounds) < 3 or not (np.diff(bounds) > 0).all():
+        n = len(bounds) - 1
+        if n < 2 or not (np.diff(bounds) > 0).all():
             raise ValueError("edges must increase, and bound at least two levels: give three numbers in kW or more.")
         days = as_days(exclude, "exclude")
         kept, left_out = read_participants(Path(path), reader, step_minutes, layout, id_column, delimiter, season, days)
-        n = len(bounds) - 1
         counts = np.zeros((len(kept), n, n), dtype=np.int64)
         for index, meters in enumerate(kept.values()):
             for kw in meters:
@@ -381,19 +377,15 @@ def as_classes(classes: ArrayLike) -> IntArray:
 def cells_of(records: ArrayLike, index: int, shape: tuple[int, ...], classes: IntArray | None) -> IntArray:
     """Return the numbered cells of one participant's records."""
     rows = np.asarray(records)
-    rows = rows.reshape(-1, len(shape)) if rows.size == 0 else rows
+    rows = rows if rows.size else rows.reshape(-1, len(shape))
     if rows.ndim != 2 or rows.shape[1] != len(shape) or (rows.size and rows.dtype.kind not in "iu"):
-        raise ValueError(
-            f"the records of participant {index} must be rows of {len(shape)} whole numbers, one for each axis of "
-            f"{shape}: its time or context, the state and the decision; got {rows.dtype} {rows.shape}."
-        )
+        wanted = f"rows of {len(shape)} whole numbers, one for each axis of {shape}"
+        raise ValueError(f"the records of participant {index} must be {wanted}; got {rows.dtype} {rows.shape}.")
     bad = np.argwhere((rows < 0) | (rows >= np.array(shape)))
     if len(bad):
         row, axis = map(int, bad[0])
-        raise ValueError(
-            f"record {row} of participant {index} has {int(rows[row, axis])} in column {axis}, but the shape {shape} "
-            f"allows 0 … {shape[axis] - 1} there."
-        )
+        found = f"record {row} of participant {index} has {int(rows[row, axis])} in column {axis}"
+        raise ValueError(f"{found}, but the shape {shape} allows 0 … {shape[axis] - 1} there.")
     columns = list(rows.astype(np.int64).T)
     if classes is not None:
         columns = [classes[tuple(columns[:-2])], *columns[-2:]]

@@ -106,10 +106,6 @@ def aligned_draw(made: DirichletMechanism, matrix: np.ndarray, seed: int) -> Rel
     return made.draw(matrix, Permit(made.event(matrix, seeding="seed"), np.random.default_rng(seed)))
 
 
-def noise(matrix: np.ndarray, *args, **settings) -> np.ndarray:
-    return (DirichletMechanism(*args).release(matrix, **settings).matrix - matrix).ravel()
-
-
 def test_what_costs_nothing_and_what_nothing_bounds():
     assert PostProcessing().losses() == mechanism("public").event(DEFAULT).losses() == Losses()
     assert Losses().counted("sequential") == [] and total_epsilon(1e-6, []) == 0.0
@@ -381,8 +377,11 @@ def test_releases_at_several_k_do_not_give_the_true_row_away(seed):
 
 def test_every_parameter_of_a_draw_moves_its_stream():
     """Noise of draws that differ in one thing alone, the data among them, is uncorrelated."""
-    rng = np.random.default_rng(3)
-    matrix = rng.dirichlet(np.full(30, 5.0), size=30)
+
+    def noise(matrix: np.ndarray, *args, **settings) -> np.ndarray:
+        return (DirichletMechanism(*args).release(matrix, **settings).matrix - matrix).ravel()
+
+    matrix = np.random.default_rng(3).dirichlet(np.full(30, 5.0), size=30)
     other = matrix.copy()
     other[0, :2] += [1e-9, -1e-9]  # a single reading of a single participant
     shared = [

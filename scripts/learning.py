@@ -17,6 +17,7 @@ from dp_ensemble_env import scenarios
 from dp_ensemble_env.experiments import runner
 from dp_ensemble_env.experiments.backends import Place
 from dp_ensemble_env.experiments.compare import AgentSpec
+from dp_ensemble_env.experiments.probes import recorded
 from dp_ensemble_env.experiments.runner import Cell, Row, Store
 from dp_ensemble_env.experiments.standings import markdown
 
@@ -91,6 +92,10 @@ def draw() -> None:
                 steps, scores = zip(*row.curve, strict=True)
                 ax.plot(np.array(steps) / 1000, scores, color=f"C{row.cell.seed}", label=f"seed {row.cell.seed}")
         ax.axhline(100, color="0.7", linewidth=0.8)
+        without = recorded(name)[0].public_guess
+        ax.axhline(without, color="0.4", linewidth=0.8, linestyle="--")
+        height = without - 11 if without > 85 else without + 2
+        ax.text(99, height, f"without data: {without:.0f}", ha="right", fontsize=8)
         ax.set(title=name, ylim=(-20, 105))
     for ax in axes.flat[len(scenarios.BUILT_IN) :]:
         ax.axis("off")

@@ -190,7 +190,7 @@ def test_a_folder_holds_what_is_needed_and_refuses_another_run(tmp_path):
     settings, folder = TrainingSettings(steps=400, hyperparams={"n_envs": 8}), tmp_path / "run"
     train("a2c", env, settings, keep=RunFolder(folder, tensorboard=True))
     assert {path.name for path in folder.iterdir()} == {
-        "config.json", "versions.json", "ledger.json", "results.json", "checkpoint.safetensors", "release.json",
+        "config.json", "versions.json", "ledger.json", "results.json", "checkpoint.safetensors",
         "checkpoint-older.safetensors", "policy.safetensors", "tensorboard", ".lock",
     }  # fmt: skip
     assert any((folder / "tensorboard").iterdir())

@@ -3,7 +3,7 @@
 
 Examples
 --------
-    python docs/examples/ppo_single_file.py                                    signals for the built-in campus
+    python docs/examples/ppo_single_file.py                                    signals on call, where feedback pays
     python docs/examples/ppo_single_file.py --seed 3 --total-steps 20000
     python docs/examples/ppo_single_file.py --population single --num-envs 128 --total-steps 200000 --batch-size 576 \
 --learning-rate 0.003
@@ -46,7 +46,7 @@ from dp_ensemble_env.tools.validation import check_choice, check_count, check_po
 class Args:
     """Every setting, with its default."""
 
-    env_id: str = "dp_ensemble/CampusEvent-v1"
+    env_id: str = "dp_ensemble/Call-v1"
     """environment; its id says what an action is, signals here and tilts in dp_ensemble/Spot-tilt-v1"""
     population: str = "mean-field"
     """loads: mean-field, single or a number"""

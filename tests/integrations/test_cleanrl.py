@@ -14,11 +14,11 @@ import torch
 from dp_ensemble_env.agents import evaluate
 
 ROOT = Path(__file__).parents[2]
-SHORT = ["--total-steps", "600", "--epochs", "2"]
+SHORT = ["--num-envs", "4", "--total-steps", "600", "--epochs", "2"]
 
 
 def load(file):
-    env = gymnasium.make("dp_ensemble_env:dp_ensemble/CampusEvent-v1")
+    env = gymnasium.make("dp_ensemble_env:dp_ensemble/Call-v1")
     agent = ppo_single_file.PPOAgent(env.observation_space.shape[0], env.action_space.shape[0], 0.0)
     agent.load_state_dict(torch.load(file, weights_only=True))
     return agent
@@ -27,21 +27,18 @@ def load(file):
 def test_loop_of_the_page(run_page):
     names = run_page("cleanrl")
     env = gymnasium.make(names["ID"])
-    possible = []
-    for state in range(20):
-        env.reset(options={"state": state})
-        possible.append(sum(env.step(np.full(6, 0.2))[1] for _ in range(18)))
-    for total in names["totals"]:  # every episode is one of ours, whole
-        assert np.isclose(possible, total, rtol=1e-9).any()
+    for seed, total in enumerate(names["totals"][:16]):  # the first episode of every environment is ours, whole
+        env.reset(seed=seed)
+        assert np.isclose(sum(env.step(np.full(6, 0.2))[1] for _ in range(64)), total, rtol=1e-9)
 
 
 def test_command_of_the_page(shell_commands, shell):
     (command,) = shell_commands("cleanrl")
     printed = shell(command.replace("docs/", f"{ROOT}/docs/")).stdout
     score, file = re.search(r"score (\S+), weights in (\S+)", printed).groups()
-    exact = evaluate(load(file), gymnasium.make("dp_ensemble_env:dp_ensemble/CampusEvent-v1"))
-    assert exact.exact and f"{exact.score:.1f}" == score
-    assert 97 <= exact.score <= 100
+    exact = evaluate(load(file), gymnasium.make("dp_ensemble_env:dp_ensemble/Call-v1"), seed=10_000)
+    assert f"{exact.score:.1f}" == score
+    assert 85 <= exact.score <= 100
 
 
 def test_runs_are_repeatable_and_seeds_matter(capsys):
@@ -56,7 +53,7 @@ def test_runs_are_repeatable_and_seeds_matter(capsys):
 @pytest.mark.parametrize(("name", "population"), [("CampusEvent-tilt-v1", "single"), ("Spot-tilt-v1", "100")])
 def test_other_environments_and_tilts(name, population, capsys):
     chosen = ["--env-id", f"dp_ensemble/{name}", "--population", population]
-    assert ppo_single_file.main([*SHORT, *chosen, "--num-envs", "4"]) == 0
+    assert ppo_single_file.main([*SHORT, *chosen]) == 0
     assert float(re.match(r"score (\S+),", capsys.readouterr().out)[1]) <= 100
     assert Path(f"runs/ppo_single_file-{name}-seed0.pt").exists()
 
@@ -67,7 +64,7 @@ def test_other_environments_and_tilts(name, population, capsys):
         (["--env-id", "dp_ensemble/CampusEvnt-v1"], "did you mean 'dp_ensemble/CampusEvent-v1'"),
         (["--env-id", "dp_ensemble/CampusEvent-policy-v1"], "--env-id"),
         (["--population", "meanfield"], "did you mean 'mean-field'"),
-        (["--total-steps", "100"], "at least 288, one episode"),
+        (["--total-steps", "100"], "at least 256, one episode"),
         (["--num-envs", "0"], "--num-envs"),
         (["--seed", "-1"], "--seed"),
         (["--gae-lambda", "1.5"], "between 0 and 1"),

@@ -24,14 +24,14 @@ def test_check_env_has_nothing_to_say(population, action):
 
 def test_page(run_page):
     names = run_page("stable_baselines3")
-    assert 90 <= names["plain"] <= 100 and names["untuned"].num_timesteps == 49_152
-    assert 95 <= names["short"] <= 100
-    assert 95 <= names["score"] <= 100 and names["steps"] == 49_824
+    assert 80 <= names["plain"] <= 100 and names["untuned"].num_timesteps == 49_152
+    assert 80 <= names["short"] <= 100
+    assert 60 <= names["score"] <= 100 and names["steps"] == 49_920
 
 
 def test_command_of_the_page(shell_commands, shell):
     (command,) = shell_commands("stable_baselines3")
     shell(f"{command.replace('scripts/', f'{ROOT}/scripts/')} --steps 2880")
-    results = json.loads(Path("runs/ppo-campus-event-price-seed0/results.json").read_text())
-    assert results["finished"] and results["steps"] == 2880
-    assert 0 < results["evaluation"]["score"] <= 100  # better than doing nothing after ten rollouts
+    results = json.loads(Path("runs/ppo-call-price-seed0/results.json").read_text())
+    assert results["finished"] and results["steps"] == 2560
+    assert 0 < results["evaluation"]["score"] <= 100  # better than doing nothing after two rollouts

@@ -11,6 +11,7 @@ from numpy.testing import assert_allclose
 
 from dp_ensemble_env.context import Context
 from dp_ensemble_env.control.returns import ExactReturn, optimal_tilts
+from dp_ensemble_env.experiments.probes import recorded
 from dp_ensemble_env.experiments.runner import read_results
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.scenarios.build import programme
@@ -96,9 +97,19 @@ def test_signs_are_shown_and_the_count_is_not():
         front(shown="some")
 
 
-def test_ppo_learns_it_from_the_last_observations():
-    """At its library's defaults, twice as well as the best agent without memory: recorded, and said on the page."""
-    rows = [row for row in read_results(DOCS / "memory.json")[1] if row.cell.data == "front"]
-    scores = [row.made[0].score for row in rows if row.cell.settings["hyperparams"].get("frame_stack") == 24]
-    assert scores and min(scores) >= 65
-    assert f"PPO then reaches {np.mean(scores):.0f} in" in " ".join((DOCS / "model.md").read_text("utf-8").split())
+def test_ppo_learns_from_memory_and_from_shares():
+    """At its library's defaults, on three seeds, above all agents without memory or blind: recorded, and on the page."""
+    rows = read_results(DOCS / "memory.json")[1]
+    page = " ".join((DOCS / "model.md").read_text("utf-8").split())
+    scores = {}
+    for name, stack in (("front", 24), ("front (twin)", None), ("depot", None)):
+        of = [r for r in rows if r.cell.data == name and r.cell.settings["hyperparams"].get("frame_stack") == stack]
+        assert len({row.cell.seed for row in of}) == 3
+        scores[name] = [row.made[0].score for row in of]
+    ceilings = {name: recorded(name)[0].blind for name in ("front", "depot")}
+    assert min(scores["front"]) >= 65 > ceilings["front"] and min(scores["depot"]) > ceilings["depot"]
+    assert f"PPO then reaches {np.mean(scores['front']):.0f} in" in page
+    assert f"and {np.mean(scores['front (twin)']):.0f} on the twin" in page
+    assert f"PPO reaches {np.mean(scores['depot']):.0f}; the best plan that ignores the shares" in page
+    assert f"scores {ceilings['depot']:.0f}." in page
+

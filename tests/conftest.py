@@ -17,7 +17,7 @@ settings.register_profile("suite", deadline=None, derandomize=True, max_examples
 settings.load_profile("suite")
 
 # Folders have fixtures of their own. They hold no doctests, and modules of one name cannot be collected together.
-collect_ignore_glob = ["*/conftest.py"]
+collect_ignore_glob = ["conftest.py", "*/conftest.py"]
 
 # Whoever starts the tests in the background may have switched Ctrl-C off, which the programs they start would inherit.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -18,7 +18,8 @@ from dp_ensemble_env.envs.ensemble import EnsembleEnv
 def test_a_run_holds_no_pickle_and_loads_without_one(tmp_path, monkeypatch, run):
     agent = run(tmp_path / "run")
     for path in (tmp_path / "run").iterdir():
-        assert not path.read_bytes().startswith((b"\x80", b"PK")), path.name
+        pickled = tuple(b"\x80" + bytes([protocol]) for protocol in range(2, 6))
+        assert not path.read_bytes().startswith((*pickled, b"PK")), path.name
     for module, name in ((pickle, "load"), (torch, "load"), (pickle, "loads")):
         monkeypatch.setattr(module, name, lambda *a, **k: pytest.fail("unpickled"))
     env = EnsembleEnv("campus-event", action="price")

@@ -98,7 +98,7 @@ def test_signs_are_shown_and_the_count_is_not():
 
 
 def test_ppo_learns_from_memory_and_from_shares():
-    """At its library's defaults, on three seeds, above all agents without memory or blind: recorded, and on the page."""
+    """At its library's defaults, on three seeds, above all plans without memory or shares: recorded and on the page."""
     rows = read_results(DOCS / "memory.json")[1]
     page = " ".join((DOCS / "model.md").read_text("utf-8").split())
     scores = {}
@@ -112,4 +112,3 @@ def test_ppo_learns_from_memory_and_from_shares():
     assert f"and {np.mean(scores['front (twin)']):.0f} on the twin" in page
     assert f"PPO reaches {np.mean(scores['depot']):.0f}; the best plan that ignores the shares" in page
     assert f"scores {ceilings['depot']:.0f}." in page
-

@@ -355,8 +355,9 @@ delta=0.001, above the budget of 2; use what was released already (post-processi
             try:
                 self._take(line)
             except (KeyError, TypeError, AttributeError, ValueError) as error:
+                reason = str(error).rstrip(".")
                 raise ValueError(
-                    f"entry {number} of the ledger {self.path} is damaged ({error}); {journal.RESTORE}."
+                    f"entry {number} of the ledger {self.path} is damaged ({reason}); {journal.RESTORE}."
                 ) from error
         self._position = position
 

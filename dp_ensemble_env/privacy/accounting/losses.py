@@ -28,7 +28,7 @@ import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any, ClassVar
 
 import numpy as np
@@ -308,8 +308,8 @@ class Losses:
     @classmethod
     def from_json(cls, content: Any) -> Losses:
         """Read what `to_json` wrote; only losses of the family are read, and no code is imported."""
-        if not isinstance(content, list):
-            raise ValueError(f"losses are a list of matrices, got {content!r}")
+        if not isinstance(content, list) or any(set(one) != {"rows", "matrices"} for one in content):
+            raise ValueError(f"losses are a list of rows with a number of matrices, got {content!r}")
         matrices = ((tuple(map(_read_row, one["rows"])), check_count(one["matrices"], "matrices")) for one in content)
         return cls(tuple(matrices))
 
@@ -325,10 +325,21 @@ def check_rows(rows: Any) -> Rows:
     )
 
 
+def from_fields(kind: Any, name: str, content: Mapping[str, Any]) -> Any:
+    """Make a dataclass from its fields as JSON has them; `name` is what a refusal calls it."""
+    known = {one.name: one for one in fields(kind)}
+    for given in content:
+        check_choice(given, f"field of {name}", known)
+    for one in known.values():
+        if one.default is MISSING and one.name not in content:
+            raise ValueError(f"{name} has no field {one.name!r}")
+    return kind(**{given: tuple(x) if isinstance(x, list) else x for given, x in content.items()})
+
+
 def _read_row(content: Mapping[str, Any]) -> tuple[Loss, int]:
-    values = {name: tuple(x) if isinstance(x, list) else x for name, x in content.items()}
-    kind, number = FAMILY[check_choice(values.pop("kind", None), "kind of loss", FAMILY)], values.pop("number", None)
-    return kind(**values), check_count(number, "number")
+    values = dict(content)
+    kind, number = check_choice(values.pop("kind", None), "kind of loss", FAMILY), values.pop("number", None)
+    return from_fields(FAMILY[kind], f"a {kind} loss", values), check_count(number, "number")
 
 
 def _close(one: Any, other: Any) -> bool:

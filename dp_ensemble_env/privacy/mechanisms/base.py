@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from dp_ensemble_env.privacy.accounting.accountant import NeighboringRelation
-from dp_ensemble_env.privacy.accounting.losses import Losses, NoBound
+from dp_ensemble_env.privacy.accounting.losses import Losses, NoBound, from_fields
 from dp_ensemble_env.tools.validation import check_choice, check_rng
 
 if TYPE_CHECKING:
@@ -119,12 +119,7 @@ class Event:
         if name not in Event._types:
             text = json.dumps(values, sort_keys=True)
             return StoredEvent(of_type=name, content=text, stored=stored, seeding=values.get("seeding", "os-entropy"))
-        kind = Event._types[name]
-        known = {one.name for one in fields(kind)}
-        for field_name in values:
-            check_choice(field_name, f"field of a {name} event", known)
-        plain: dict[str, Any] = {key: tuple(x) if isinstance(x, list) else x for key, x in values.items()}
-        event = kind(**plain)
+        event: Event = from_fields(Event._types[name], f"a {name} event", values)
         if not event.losses().agree(stored):
             raise ValueError(f"the losses that are stored with a {name} event are not its own")
         return event

@@ -223,7 +223,8 @@ class EnsembleModel:
         return cls(
             buildings=buildings,
             discomfort_penalty=discomfort_penalty,
-            public_fields=("utility", "penalty", *public),  # they follow from arguments and the levels
+            # Utility and penalty follow from arguments and the levels.
+            public_fields=("utility", "penalty", *_as_declaration(public, "public")),
             **series_fields(
                 power,
                 event,
@@ -471,10 +472,10 @@ def _as_notes(notes: Any) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _as_declaration(names: Any) -> tuple[str, ...]:
+def _as_declaration(names: Any, argument: str = "public_fields") -> tuple[str, ...]:
     """Return the fields that are declared public, each once."""
     if isinstance(names, str) or not np.iterable(names):
-        raise ValueError(f"public_fields must be a list of names, got {names!r}; put a single one in a list, too.")
+        raise ValueError(f"{argument} must be a list of names, got {names!r}; put a single one in a list, too.")
     chosen = {check_choice(name, "public field", DECLARABLE) for name in names}
     return tuple(name for name in DECLARABLE if name in chosen)
 

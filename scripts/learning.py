@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -41,9 +42,9 @@ def cells() -> list[Cell]:
         for seed in seeds:
             for name in names:
                 made = spec.made(name, "signals", "mean-field")
-                where = {"problem": runner.scenario_problem(name), "data": name, "instances": tuple(range(5))}
-                about = {"agent": agent, "label": agent, "training": training, "action": "signals", "seed": seed}
-                found.append(Cell(split="test", **where, **about, **made))
+                of: dict[str, Any] = {"problem": runner.scenario_problem(name), "data": name, "seed": seed}
+                of |= {"agent": agent, "label": agent, "training": training, "action": "signals"}
+                found.append(Cell(split="test", instances=tuple(range(5)), **of, **made))
     return sorted(found, key=place)
 
 

@@ -102,7 +102,7 @@ def _submit(ray: Any, cells: list[Any], package: dict[str, Any], pipe: Connectio
 
 def pack(supplies: Any) -> dict[str, Any]:
     """Return what a node needs: the code as a zip file, its digest, and the pickled supplies."""
-    files = {}
+    files: dict[str, Path] = {}
     for package in ("dp_ensemble_env", "dp_ensemble_env.agents"):  # in the repository the agents' folder is elsewhere
         home = Path(str(importlib.import_module(package).__file__)).parent
         names = [path for path in home.rglob("*") if path.suffix in (".py", ".json", ".toml")]

@@ -115,7 +115,7 @@ def check_spec(spec: EnvSpec | None) -> EnvSpec:
     if known is None:
         raise ValueError(f"the data set names the environment {spec.id!r}, which is not registered; import it first.")
     vector, wrappers = spec.vector_entry_point, [one.entry_point for one in spec.additional_wrappers or ()]
-    named = [("entry point", spec.entry_point == known.entry_point, spec.entry_point)]
+    named: list[tuple[str, bool, Any]] = [("entry point", spec.entry_point == known.entry_point, spec.entry_point)]
     named += [("vector entry point", vector in (None, known.vector_entry_point), vector)]
     named += [("wrapper", str(name).startswith("gymnasium.wrappers."), name) for name in wrappers]
     for what, fine, name in named:
@@ -301,6 +301,7 @@ def store(
     from minari.data_collector import EpisodeBuffer
     from minari.namespace import create_namespace, list_local_namespaces
 
+    assert env.spec is not None  # `make_env` has Gymnasium make it
     low, high = start_values(env.unwrapped.model)  # type: ignore[attr-defined]
     namespace, _, title = dataset_id.rpartition("/")
     with tempfile.TemporaryDirectory(dir=root, prefix=".making-") as hidden:

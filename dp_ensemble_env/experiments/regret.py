@@ -140,7 +140,8 @@ def sample_matrix(fleet: Fleet, guess: ArrayLike | None = None) -> FloatArray:
     rows = fleet.spread(counts)
     total = rows.sum(axis=-1, keepdims=True)
     public = PublicMechanism().release(fleet, guess=guess).matrix
-    return np.divide(rows, total, out=np.array(public, float), where=total > 0)
+    shares: FloatArray = np.divide(rows, total, out=np.array(public, float), where=total > 0)
+    return shares
 
 
 def mean_regret(name: str, parts: Iterable[Regret]) -> Regret:

@@ -336,12 +336,12 @@ def charts(standings: Standings, model: EnsembleModel | None = None) -> dict[str
     shares = {name: (100 * performance_profile(standings.of(name), above)).tolist() for name in names}
     lines = [_line(name, above, y, i) for i, (name, y) in enumerate(shares.items())]
     if not standings.single:
-        names_of = {"x_name": "score above", "unit": " %"}
-        profile = Chart("Performance profiles", "score", "per cent of all runs above", lines, **names_of)
+        words = ("Performance profiles", "score", "per cent of all runs above")
+        profile = Chart(*words, lines, x_name="score above", unit=" %")
         made["profiles"] = (profile, "The higher a line, the more runs score above the value below it.")
     curves = [(name, row.curve) for name in names for row in standings.all(name)[:1] if len(row.curve) > 1]
     if curves:
-        lines = [_line(name, *map(list, zip(*curve, strict=True)), i) for i, (name, curve) in enumerate(curves)]
+        lines = [_line(name, [x for x, _ in curve], [y for _, y in curve], i) for i, (name, curve) in enumerate(curves)]
         learning = Chart("Learning curves", "steps", "score where it is trained", lines, x_name="steps")
         made["learning"] = (learning, "One training run of each learner.")
     if model is not None and standings.single:

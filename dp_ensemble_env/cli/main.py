@@ -62,6 +62,14 @@ EXTRAS = {
     **dict.fromkeys(("stable_baselines3", "sb3_contrib", "torch", "tensorboard", "safetensors"), "rl"),
     **{"minari": "minari", "ray": "ray", "opendp": "opendp", "cvxpy": "test"},
 }
+#: Sentences of the library that reads options, and ours.
+PLAIN = {
+    r"Error parsing (\S+): no type matching (.*) could be instantiated from \[(.*)\].*": r"\1 takes \2, got \3",
+    r"Error parsing (\S+): invalid literal for int\(\) with base 10: (.*)": r"\1 takes a whole number, got \2",
+    r"Error parsing (\S+): could not convert string to float: (.*)": r"\1 takes a number, got \2",
+    r"Missing value for argument '(.*)'.*": r"\1 needs a value",
+    r"Unrecognized options: (.*)": r"unknown option or value: \1",
+}
 
 
 class UsageError(ValueError):
@@ -164,7 +172,7 @@ def overview() -> str:
 
 
 def parse(kind: Any, words: list[str], prog: str) -> Any:
-    """Read the options of a command; what cannot be understood is one sentence, on a terminal a box."""
+    """Read the options of a command; what cannot be understood is one sentence."""
     import tyro
 
     if {"-h", "--help"} & set(words):  # tyro does not wrap a description
@@ -176,23 +184,32 @@ def parse(kind: Any, words: list[str], prog: str) -> Any:
     settings: dict[str, Any] = {"prog": prog, "description": "", "args": words, "config": marks}
     if hasattr(kind, "remembered") and (default := kind.remembered(words)) is not None:
         settings["default"] = default
-    if sys.stderr.isatty():
-        return tyro.cli(kind, **settings)
     with contextlib.redirect_stderr(io.StringIO()) as told:
         try:
             return tyro.cli(kind, **settings)
         except SystemExit as stop:
             if not stop.code:
                 raise
-    raise UsageError(unboxed(told.getvalue()))
+    raise UsageError(f"{unboxed(told.getvalue())}; see {prog} --help")
 
 
 def unboxed(text: str) -> str:
-    """Return what a box says as one line: the first paragraph of each of its sections."""
+    """Return in our words what tyro says in a box: of each of its sections the first paragraph matters."""
     lines = [re.sub(r"\x1b\[[\d;]*m", "", line).strip(" │") for line in text.splitlines()[1:]]  # after the title
     sections = re.split(r"^[-─╰╯]{3,}$", "\n".join(lines), flags=re.MULTILINE)
     told = [" ".join(section.strip().split("\n\n")[0].split()).rstrip(".") for section in sections]
-    return "; ".join(filter(None, told))
+    wrong, *more = [*filter(None, told)] or ["the options cannot be read"]
+    if missing := re.fullmatch(r"Missing from [^:]*: (.*)", wrong):
+        needed = [one.split(" ")[:2] if one[0] == "-" else [one.partition(" ")[2].strip().rstrip(".")]
+                  for part in missing[1].split("(required)") if (one := part.strip())]  # fmt: skip
+        return "missing: " + ", ".join(" ".join(words) for words in needed)
+    if choice := re.fullmatch(r"invalid choice (.*) for argument '(.*)'. Expected one of \((.*)\)", wrong):
+        known = sorted(set(choice[3].split(", ")) - {"'None'"})
+        return f"{choice[2]} takes one of {', '.join(known)}, got {choice[1]}"
+    for pattern, said in PLAIN.items():
+        wrong = re.sub(pattern, said, wrong)
+    close = [found[1] for section in more if (found := re.match(r"Perhaps you meant: (\S+)", section))]
+    return wrong + "".join(f"; did you mean {name}?" for name in close[:1]).rstrip("?")
 
 
 def sentence(error: BaseException) -> str:

@@ -35,8 +35,12 @@
       for (let d = Math.floor(Math.log10(low)); d <= Math.log10(high); d++)
         for (const m of wide ? [1] : [1, 2, 5]) ticks.push([m * 10 ** d, number.format(m * 10 ** d)]);
     } else {
-      const rough = (high - low) / Math.max(2, Math.min(5, Math.abs(to - from) / 40)), power = 10 ** Math.floor(Math.log10(rough));
-      const step = power * [1, 2, 5, 10].find((m) => m * power >= rough);
+      let rough = (high - low) / Math.max(2, Math.min(5, Math.abs(to - from) / 40)), step;
+      do { // until there are three ticks
+        const power = 10 ** Math.floor(Math.log10(rough));
+        step = power * [1, 2, 5, 10].find((m) => m * power >= rough);
+        rough = step / 2.6;
+      } while (Math.floor(high / step) - Math.ceil(low / step) < 2);
       for (let v = Math.ceil(low / step) * step; v <= high + 1e-9 * step; v += step) {
         const value = Math.abs(v) < 1e-9 * step ? 0 : v;
         ticks.push([value, number.format(value)]);

@@ -184,3 +184,9 @@ def core_env(env: Any) -> Core:
 def privacy_of(core: Core, otherwise: str, release: Any = None) -> str:
     """Say what an agent reveals that was made in an environment: one release, if there is one, else `otherwise`."""
     return otherwise if release is None and core.release is None else "that of one release"
+
+
+def privacy_line(privacy: str) -> str:
+    """Return the sentence that reports show for what `privacy_of` says, which runs record."""
+    said = privacy.replace("none: ", "no guarantee (ε = ∞), ").replace("that of one", "the guarantee of one")
+    return f"Privacy: {said}."

@@ -111,7 +111,7 @@ def _cell(cell: dict[str, Any]) -> str:
 def add_metadata(
     app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None
 ) -> None:
-    """Tell search engines, and whoever shows a link, what a page is about."""
+    """Tell search engines, and sites that show a link, the subject of a page."""
     title = context.get("title") or project
     words = description
     if doctree is not None:

@@ -30,10 +30,30 @@ INSTEAD = {
     r"fails once in a million": "one-in-a-million false-alarm rate",
     r"seems to deliver": "energy credited for doing nothing",
     r"what was computed comes from": "computed from the true matrix",
+    r"worth what it scores": "judge it by its score",
+    r"command explains itself": "run `dp-ensemble COMMAND --help`",
+    r"without a surface": "non-interactively",
+    r"repeats at most what": "--resume restarts from the last checkpoint",
+    r"the range that was to hold": "the 90 % range covered",
+    r"what was shed": "rebound",
+    r"nobody else": "only people who",
+    r"which is not a participant": "not a participant",
+    r"worth their price": "worthwhile only above this score",
+    r"who also looks": "state-dependent",
+    r"the draw it pays for": "saved before any noise is drawn",
+    r"is awake": "idle",
+    r"cannot do without": "lower bound",
+    r"latest there are": "most recent",
+    r"\bbe it\b": "even if",
+    r"never half of": "atomic",
+    r"\bhence\b": "so",
+    r"of others a warning": "warn once about",
+    r"nothing tells": "is not known",
+    r"\bmisses row\b": "cannot act in this mode",
 }
 #: Files about thermostats, which do have rooms.
 ROOMS = ("thermostats.md", "thermostats.py", "model.md")
-CALLS = {"print", "say", "warn", "paragraph", "text", "warning", "append", "note", "stage"}
+CALLS = {"print", "say", "warn", "paragraph", "text", "warning", "append", "note", "stage", "table", "heading", "add"}
 
 
 def pages():

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from tyro.conf import Positional
 
 from dp_ensemble_env.agents import agent_names, evaluate, evaluate_split, make_agent
+from dp_ensemble_env.agents.base import privacy_line
 from dp_ensemble_env.agents.evaluation import scheduled_policy
 from dp_ensemble_env.agents.loading import load_agent
 from dp_ensemble_env.agents.runs import remembered_environment
@@ -221,7 +222,7 @@ def show(heading: str, env: EnsembleEnv, result: Outcome, deployed: Deployed | N
         paragraph(str(deployed))
     table(heading, ("", "", ""), result.lines())
     if deployed is None:
-        paragraph(f"Privacy: {result.privacy}." if env.release is None else str(env.ledger.statement()))
+        paragraph(privacy_line(result.privacy) if env.release is None else str(env.ledger.statement()))
 
 
 def show_tenths(shared: Tenths) -> None:

@@ -171,7 +171,7 @@ class Release:
     label: str = "dp-ensemble privacy release"
     """What the release is for."""
     seed: int | None = None
-    """Repeatable, hence NOT private; the system's entropy unless given."""
+    """Repeatable, so NOT private; the system's entropy unless given."""
     force: bool = False
     """Replace what is there."""
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tyro.conf import UseAppendAction
 
 from dp_ensemble_env.agents import agent_names
+from dp_ensemble_env.agents.base import privacy_line
 from dp_ensemble_env.agents.learners import tuned_settings
 from dp_ensemble_env.agents.runs import CHECKPOINTS
 from dp_ensemble_env.cli.options import InEnvironment, keeping
@@ -178,7 +179,7 @@ def report(problem: str, agent: Any, folder: Path, target: float | None, deploye
         f"{problem}: score{where} {results['score']:.2f}{error} after {agent.steps:,} steps in {agent.seconds:.0f} s"
         f"{stopped}; ${results['gap']:.2f} per load below the optimum; in {folder}"
     )
-    paragraph(f"Privacy: {agent.privacy}." if deployed is None else str(deployed))
+    paragraph(privacy_line(agent.privacy) if deployed is None else str(deployed))
 
 
 def _kept(folder: Path) -> str:

@@ -127,7 +127,7 @@ class Behaviour:
         amount = f"ε = {epsilon:.3g} at δ = {SHOWN_DELTA:g}"
         if not np.isfinite(epsilon):
             amount = "no ε for all inputs" + (" (floor = 0)" if getattr(release.event, "bare", False) else "")
-        seeded = "; seeded, hence repeatable" if release.reproducible else ""
+        seeded = "; seeded, so repeatable" if release.reproducible else ""
         kind, settings = release.event.type.capitalize(), release.event.headline.replace("=", " = ")
         return f"Privacy: {spent} {kind} release{'s' * (spent != 1)}, {settings}: {amount}{seeded}"
 

@@ -36,7 +36,7 @@ SCENARIO = "call"
 PRIVACY = "adaptive:epsilon=1,participants=1000"
 PPO = "ppo:action=signals,steps=30000,n_envs=8,n_steps=256"
 COMMAND = "make demo"
-#: What is shown, in the order of the bars: name, agent, and whether it is made on the release.
+#: What is shown, in the order of the bars: name, agent, and whether it sees the release.
 SHOWN = (
     ("without data", "without-data", False),
     ("private plan", "standard", True),
@@ -94,7 +94,7 @@ def sentences(rows: dict[str, Row], open_loop: float) -> list[str]:
         f"With a release that protects each participant at ε = {epsilon:.3g}, the exact plan scores {plan:.1f} on the "
         f"loads' real behaviour, {_difference(plan, everything)} the plan with all data.",
         f"Without data a plan scores {without:.1f}, {_difference(without, plan)} the private one; the best schedule "
-        f"that looks at the clock alone (open loop) scores {open_loop:.1f}.",
+        f"by time alone (open loop) scores {open_loop:.1f}.",
         f"PPO, trained for {steps:,} steps on the same release, scores {ppo:.1f}, {_difference(ppo, plan)} the exact "
         "plan.",
     ]
@@ -192,7 +192,7 @@ def write_page(
 
 
 def main() -> int:
-    """Run the demonstration; what comes last are its sentences."""
+    """Run the demonstration; its sentences come last."""
     try:
         page, said = demo(Path(sys.argv[1] if len(sys.argv) > 1 else "runs/demo"))
     except KeyboardInterrupt:

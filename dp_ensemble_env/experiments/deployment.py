@@ -86,4 +86,4 @@ def deploy(agent: Agent, env: EnsembleEnv, truth: EnsembleModel) -> Deployed | N
 def _protects(event: Event) -> str:
     if isinstance(event, FleetEvent):
         return "everything that one participant contributed"
-    return "a small change of the matrix, which is not a participant" if isinstance(event, DirichletEvent) else ""
+    return "a small change of the matrix, not a participant" if isinstance(event, DirichletEvent) else ""

@@ -43,17 +43,17 @@ HONEST = "without-data"
 TITLES = {
     "overall": "Scores on the true behaviour",
     "problems": "By problem: interquartile mean",
-    "releases": "Made on releases, beside the plan without data",
+    "releases": "Trained on releases, beside the plan without data",
     "profiles": "Performance profiles: per cent of all runs on all instances that score above …",
     "improvement": "Probability of improvement: how probably the row scores above the column",
     "units": "Dollars and kilowatt-hours",
 }
 NOTES = {
     "overall": "Score: the interquartile mean of all runs on all instances, with its 95 % bootstrap interval; 0 = "
-    "uncontrolled, 100 = the exact optimum of each instance. Without data: the plan that uses none, on the same "
-    "instances. ε is the cost of one release at δ = 1e-6; ∞ means no guarantee. CPU s: processor seconds.",
-    "releases": "Deployed: the score on the true behaviour, which is not private. Where it is below the score without "
-    "data, the data were not worth their price. On the release itself the exact plan scores 100.",
+    "uncontrolled, 100 = the exact optimum of each instance. Without data: a plan from public knowledge alone, on the "
+    "same instances. ε is the cost of one release at δ = 1e-6; ∞ means no guarantee. CPU s: processor seconds.",
+    "releases": "Deployed: the score on the true behaviour, which is not private. A private method is worthwhile only "
+    "above the score without data. On the release itself the exact plan scores 100.",
     "units": "Dollars per load: what is earned, less discomfort (by the penalty, a design weight and not a measured "
     "preference), is the return; the gap is the distance to the optimum. Delivered: total energy below the "
     "uncontrolled loads, 0 for doing nothing.",

@@ -65,7 +65,7 @@ BOUNDS = {
 UNITS = {
     NeighboringRelation.ADD_OR_REMOVE_ONE: "everything that one participant ever contributed",
     NeighboringRelation.REPLACE_ONE: "everything that one participant ever contributed",
-    NeighboringRelation.CHANGE_ROWS: "a change of h in rows of the behaviour, which is not a participant",
+    NeighboringRelation.CHANGE_ROWS: "a change of h in rows of the behaviour, not a participant",
 }
 NOISE = {
     "os-entropy": "discrete, exact, from a cryptographic source (OpenDP, Pólya's urn)",

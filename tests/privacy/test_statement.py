@@ -60,7 +60,7 @@ def test_assumptions_are_said_when_they_are_made():
     for _ in range(2):
         ledger.release(mechanism("gaussian:epsilon=1"), FLEET, np.random.default_rng(0))
     line = str(ledger.statement())
-    assert TWO_UNITS not in line and BEFOREHAND not in line and "not private against anyone who knows the seed" in line
+    assert TWO_UNITS not in line and BEFOREHAND not in line and "anyone who knows the seed can remove the noise" in line
     ledger.release(mechanism("laplace:epsilon=0.5"), FLEET, 0)
     assert BEFOREHAND in str(ledger.statement()) and BEFOREHAND in ledger.statement().assumptions
     assert TWO_UNITS not in str(ledger.statement())

@@ -67,6 +67,8 @@ PLAIN = {
     r"Error parsing (\S+): no type matching (.*) could be instantiated from \[(.*)\].*": r"\1 takes \2, got \3",
     r"Error parsing (\S+): invalid literal for int\(\) with base 10: (.*)": r"\1 takes a whole number, got \2",
     r"Error parsing (\S+): could not convert string to float: (.*)": r"\1 takes a number, got \2",
+    r" takes FLOAT,": " takes a number,",
+    r" takes INT,": " takes a whole number,",
     r"Missing value for argument '(.*)'.*": r"\1 needs a value",
     r"Unrecognized options: (.*)": r"unknown option or value: \1",
 }

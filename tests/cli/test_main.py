@@ -66,7 +66,7 @@ def test_overview_names_every_command_by_subject(capsys):
         (["validate", "--episodes", "many"], "--episodes takes a whole number, got 'many'"),
         (["validate", "--penalty", "nan"], "--penalty must be a finite number, got nan."),
         (["validate", "--seed", "-1"], "--seed must be at least 0, got -1"),
-        (["validate", "--penalty", "many"], "--penalty takes FLOAT, got 'many'"),
+        (["validate", "--penalty", "many"], "--penalty takes a number, got 'many'"),
         (["evaluate", "standard", "--population", "x"], "--population takes INT|{mean-field,single}, got 'x'"),
         (["validate", "--seed"], "validate: --seed needs a value; see dp-ensemble validate --help"),
         (["evaluate"], "evaluate: missing: Run folder, model file, or name of an agent, such as standard, best-price"),

@@ -154,7 +154,7 @@ def test_audit_of_participants_gives_the_verdicts_and_reports_a_false_claim(run,
     ("words", "sentence"),
     [
         (["guarantee", "--k", "-1"], "k must be a positive finite number, got -1.0"),
-        (["guarantee", "--k", "many"], "--k: could not convert string to float: 'many'"),
+        (["guarantee", "--k", "many"], "--k takes a number, got 'many'"),
         (["guarantee", "--delta", "2"], "delta must lie in (0, 1)"),
         (["guarantee", "--h", "5"], "h must lie in [0, 2]"),
         (["guarantee", "--floor", "0.7"], "omega must lie in"),

@@ -10,6 +10,7 @@ import inspect
 import json
 import sys
 import textwrap
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from dp_ensemble_env.envs import ACTIONS, actions
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.envs.tables import AHEAD, Row
 from dp_ensemble_env.experiments.leaderboard import OPEN, RECORD
-from dp_ensemble_env.experiments.leaderboard_page import Board, figure
+from dp_ensemble_env.experiments.leaderboard_page import Board, figure, hard
 from dp_ensemble_env.experiments.probes import Probes, recorded
 from dp_ensemble_env.experiments.runner import read_results
 from dp_ensemble_env.experiments.standings import filled, markdown
@@ -132,7 +133,7 @@ the [leaderboard](leaderboard.md) shows agents' scores on test instances.
 """
 
 
-def page(name: str) -> str:
+def page(name: str, board: Board, noises: Mapping[str, float]) -> str:
     """Return the page of a scenario, in the form of Gymnasium's."""
     card, model, found = scenarios.card(name), scenarios.make(name), recorded(name)
     identity = scenarios.environment_id(name)
@@ -159,6 +160,7 @@ env = gymnasium.make("{identity}")
 {_item("Arguments", _arguments(name))}
 {_item("Private", card.private)}
 {_item("Sources", card.sources)}
+{_item("Difficulty", _difficulty(name, board, noises))}
 - **Versions**: v{card.version} is the first
 
 ## Probes
@@ -167,6 +169,17 @@ env = gymnasium.make("{identity}")
 {markdown(["mode", *OF_MODES], modes)}
 {filled(_notes(found[0]))}
 """
+
+
+def _difficulty(name: str, board: Board, noises: Mapping[str, float]) -> str:
+    """Say what is missing to 100 without each kind of knowledge, and how noisy a return is."""
+    _, rows = hard(board, noises)
+    feedback, memory, data, noise, ppo = next(rest for first, *rest in rows if first == name)
+    return (
+        f"on test instances the best open loop misses {feedback} points, the best plan without memory or shares "
+        f"{memory}, the plan without data {data} and PPO {ppo}; the optimum's return has a standard deviation of "
+        f"{noise} points"
+    )
 
 
 def _observation(model: EnsembleModel) -> str:
@@ -223,13 +236,16 @@ def texts(root: Path) -> dict[Path, str]:
     if BEGIN not in readme or END not in readme:
         raise ValueError(f"{root / 'README.md'} has no place for the scenarios; put {BEGIN} and {END} there.")
     before, rest = readme.split(BEGIN, 1)
-    board = Board(read_results(RECORD)[1])
+    content, rows = read_results(RECORD)
+    board = Board(rows)
     found = {
         root / "README.md": before + readme_section() + rest.split(END, 1)[1],
         root / "docs" / "scenarios.md": overview(),
         root / "dp_ensemble_env" / "scenarios" / scenarios.LISTING.name: listing(board),
     }
-    return found | {root / "docs" / "scenarios" / f"{name}.md": page(name) for name in scenarios.BUILT_IN}
+    return found | {
+        root / "docs" / "scenarios" / f"{name}.md": page(name, board, content["noise"]) for name in scenarios.BUILT_IN
+    }
 
 
 # ------------------------------------------------------------------ pictures

@@ -26,7 +26,7 @@ query. Numerical trouble afterwards makes the release the public guess, never an
 often the behaviour at hand visits the row, times a number of days that is fitted. *Behaviour*: every answer is a linear
 measurement with known noise, so all answers add up to an information matrix and a vector. The prior is normal around
 the guess, its size is chosen by marginal likelihood, and rows sum to one. Cells are then made `possible`. *Choice*: of
-the release, the guess and their mean the one is taken whose plan earns most on behaviours that are drawn from the
+the release, the guess and means of them the one is taken whose plan earns most on behaviours that are drawn from the
 posterior, so a fleet that is too small does no harm.
 """
 
@@ -90,7 +90,7 @@ UNLIKELY, STANDS_OUT = 0.005, 2.0
 #: Precision with which rows sum to one.
 STIFF = 1e7
 #: Behaviours that the choice is made on, and the range of scores that counts.
-WORLDS, WORST_SCORE = 8, -200.0
+WORLDS, WORST_SCORE = 32, -200.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -399,9 +399,18 @@ def possible(problem: Problem, mean: FloatArray, deviation: FloatArray) -> Float
 
 
 def choose(problem: Problem, p: FloatArray, belief: Posterior) -> FloatArray:
-    """Return the release, the guess or their mean: the one whose plan scores best on behaviours that are likely."""
+    """Return the release, the guess or a mean: the one whose plan scores best on behaviours that are likely.
+
+    Where a support is declared, the release in which no cell is empty is an option, too: a guess that all but excludes
+    many cells, as a textbook's sharp thermostat does, may be wrong about all of them together, though no single answer
+    stands out.
+    """
     rng = np.random.default_rng(0)  # nothing is hidden by it: it is a function of the answers alone
-    options = (p, 0.5 * p + 0.5 * problem.guess, problem.guess)
+    options = [p, 0.5 * p + 0.5 * problem.guess, problem.guess]
+    if problem.declared and (problem.guess < UNLIKELY).any():
+        full = positive_mean(belief.mean, belief.deviation)
+        full /= problem.row_sums(full)[problem.row_of]
+        options += [full, 0.5 * p + 0.5 * full]
     plans = [solve_standard(problem.model.with_default(problem.matrix(option))) for option in options]
     worth = np.zeros(len(options))
     for _ in range(WORLDS):

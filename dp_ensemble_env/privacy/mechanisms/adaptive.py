@@ -403,11 +403,11 @@ def choose(problem: Problem, p: FloatArray, belief: Posterior) -> FloatArray:
 
     Where a support is declared, the release in which no cell is empty is an option, too: a guess that all but excludes
     many cells, as a textbook's sharp thermostat does, may be wrong about all of them together, though no single answer
-    stands out.
+    stands out. Not so in large problems, where the small chances that noise leaves in empty cells add up.
     """
     rng = np.random.default_rng(0)  # nothing is hidden by it: it is a function of the answers alone
     options = [p, 0.5 * p + 0.5 * problem.guess, problem.guess]
-    if problem.declared and (problem.guess < UNLIKELY).any():
+    if problem.declared and problem.size <= LARGE and (problem.guess < UNLIKELY).any():
         full = positive_mean(belief.mean, belief.deviation)
         full /= problem.row_sums(full)[problem.row_of]
         options += [full, 0.5 * p + 0.5 * full]

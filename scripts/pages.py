@@ -176,9 +176,8 @@ def _difficulty(name: str, board: Board, noises: Mapping[str, float]) -> str:
     _, rows = hard(board, noises)
     feedback, memory, data, noise, ppo = next(rest for first, *rest in rows if first == name)
     return (
-        f"on test instances the best open loop misses {feedback} points, the best plan without memory or shares "
-        f"{memory}, the plan without data {data} and PPO {ppo}; the optimum's return has a standard deviation of "
-        f"{noise} points"
+        f"points missing on test instances: {feedback} without feedback, {memory} without memory or shares, {data} "
+        f"without data, {ppo} for PPO; [noise](../leaderboard.md) {noise}"
     )
 
 

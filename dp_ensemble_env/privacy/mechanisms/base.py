@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 Seeding = Literal["os-entropy", "seed", "generator"]
 SEEDINGS: tuple[str, ...] = ("os-entropy", "seed", "generator")
-SEEDED = "seeded: anyone who knows the seed can remove the noise"
+SEEDED = "seeded, so not private: anyone who knows the seed can remove the noise"
 Rng = np.random.Generator | int | None
 #: Terms that are not hashed into the stream: what is claimed about a draw, and a model, whose public part is hashed by
 #: the event, while the rest must not move the draw.

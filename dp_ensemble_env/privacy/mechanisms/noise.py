@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from scipy.special import log_ndtr
 
 from dp_ensemble_env.privacy.mechanisms.base import Seeding
+from dp_ensemble_env.tools.validation import check_choice
 
 FloatArray = NDArray[np.float64]
 #: How many standard deviations a noise exceeds with about some probability.
@@ -73,6 +74,7 @@ def add_noise(
     sums: NDArray[np.int64], kind: str, scale: float, rng: np.random.Generator, seeding: Seeding
 ) -> FloatArray:
     """Add Gaussian noise of this standard deviation, or Laplace noise of this scale, and leave the grid."""
+    check_choice(kind, "kind of noise", ("gaussian", "laplace"))
     if seeding != "os-entropy":
         drawn = rng.normal(0.0, scale, sums.shape) if kind == "gaussian" else rng.laplace(0.0, scale, sums.shape)
         return np.asarray(sums / GRID + drawn)

@@ -10,7 +10,7 @@ from scipy import special, stats
 
 from dp_ensemble_env.privacy import Fleet, PrivacyLedger, mechanism
 from dp_ensemble_env.privacy.accounting.calibrate import concentrated_sigma
-from dp_ensemble_env.privacy.mechanisms.noise import MOST_TICKETS, check_proven, polya_urn
+from dp_ensemble_env.privacy.mechanisms.noise import MOST_TICKETS, add_noise, check_proven, polya_urn
 
 
 def dirichlet_multinomial(count: np.ndarray, alpha: np.ndarray) -> float:
@@ -68,3 +68,9 @@ def test_an_epsilon_that_protects_nobody_is_refused_in_one_sentence(name, epsilo
         mechanism(f"{name}:epsilon={epsilon}")
     with pytest.raises(ValueError, match="protects nobody"):
         concentrated_sigma(epsilon, 1e-6)
+
+
+@pytest.mark.parametrize("seeding", ["seed", "os-entropy"])
+def test_a_kind_of_noise_that_is_none_draws_nothing(seeding):
+    with pytest.raises(ValueError, match="gausian"):
+        add_noise(np.zeros(2, dtype=np.int64), "gausian", 1.0, np.random.default_rng(0), seeding)

@@ -94,8 +94,8 @@ class Line:
                 problem=scenario_problem(scenario, **(TWINS[scenario] if self.twin else {})), data=name, split="test",
                 agent=self.agent, label=self.label or self.agent, action=self.action, settings=self.settings,
                 steps=self.steps, privacy=self.privacy, episodes=EPISODES, seed=seed, version=VERSION,
-                keep=learns and not seed and self.agent in ("ppo", "apg") and self.track in (OPEN, PRIVATE)
-                and self.privacy in (None, release_by("adaptive")) and not self.twin, **about,
+                keep=learns and not seed and self.agent in ("ppo", "apg") and not self.twin
+                and (self.track, self.privacy) in ((OPEN, None), (PRIVATE, release_by("adaptive"))), **about,
             )  # fmt: skip
 
 

@@ -25,7 +25,7 @@ from dp_ensemble_env.cli.main import EXTRAS, names
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 #: What only extras bring, so what the core does without.
-FORBIDDEN = ("torch", "stable_baselines3", "matplotlib", "pandas", "ray", "optuna", "minari", "pyarrow", "pygame")
+FORBIDDEN = ("torch", "stable_baselines3", "matplotlib", "pandas", "ray", "minari", "pyarrow", "pygame")
 
 slow = pytest.mark.slow
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import data
 import numpy as np
 import pytest
-import samples as make
 
 from dp_ensemble_env import samples
 from dp_ensemble_env.meter import meter_columns, read_meter
 
 
 def test_the_files_are_those_that_the_script_makes(tmp_path):
-    make.main(tmp_path)
+    data.write_samples(tmp_path)
     assert samples.names() == ("building.xml", "fleet.csv")
     for name in samples.names():
         assert (tmp_path / name).read_bytes() == samples.path(name).read_bytes()
@@ -19,7 +19,7 @@ def test_the_files_are_those_that_the_script_makes(tmp_path):
 
 
 def test_what_they_hold():
-    times, found = make.simulate()
+    times, found = data.simulate()
     columns = meter_columns(samples.path("fleet.csv"))
     assert columns == [f"{name}_kW" for name in found] and len(columns) == 12
     tower = read_meter(samples.path("fleet.csv"), column="tower_kW")

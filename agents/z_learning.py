@@ -189,10 +189,10 @@ class Explorer:
                 f"Z-learning steers by tilts, but the environment was made with action={core.action_mode!r}; make it "
                 "with action='tilt'."
             )
-        if not core.model.is_plain:
+        if not core.model.is_plain or len(core.models) > 1:
             raise ValueError(
-                "Z-learning keeps one desirability for each time and level, so it learns on models whose loads choose "
-                "their next level themselves: without nature, context or coupling. Train 'ppo' here instead."
+                "Z-learning keeps one desirability for each time and level, so it learns on one model whose loads "
+                "choose their next level themselves: without nature, context or coupling. Train 'ppo' here instead."
             )
         # Only public parts of the model are read below; the matrix stays inside the environment.
         self.n, self.horizon = core.model.n_states, core.model.horizon

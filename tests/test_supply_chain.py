@@ -12,6 +12,7 @@ import dependencies
 import pytest
 from dependencies import TARGETS, TORCH, entries
 from helpers import ROOT
+from packaging.utils import canonicalize_name
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
@@ -20,7 +21,7 @@ def locked(name):
     """Return the entries of a lock file by package."""
     found = {}
     for entry in entries((ROOT / "lock" / f"{name}.txt").read_text(encoding="utf-8")):
-        found.setdefault(dependencies.canonical(entry.split("==")[0]), []).append(entry)
+        found.setdefault(canonicalize_name(entry.split("==")[0]), []).append(entry)
     return found
 
 
@@ -48,11 +49,11 @@ def test_everything_has_a_version_and_hashes(name):
 @pytest.mark.parametrize("name", TARGETS)
 def test_locks_have_what_is_declared_in_the_versions_that_are_tested(name):
     found = {**locked(name), **locked("torch-pypi")}
-    wanted = [dependencies.canonical(re.match(r"[\w.-]+", text)[0]) for text in direct(TARGETS[name])]
+    wanted = [canonicalize_name(re.match(r"[\w.-]+", text)[0]) for text in direct(TARGETS[name])]
     assert {"numpy", "torch"} <= set(wanted) <= set(found)
     assert "setuptools" in found  # builds the package itself, so that nothing is fetched for that
     for line in (ROOT / "constraints.txt").read_text().splitlines():
-        if "==" in line and (package := dependencies.canonical(line.split("==")[0])) in found:
+        if "==" in line and (package := canonicalize_name(line.split("==")[0])) in found:
             (entry,) = found[package]
             assert entry.split(" ")[0].split("==")[1] == line.split("==")[1], f"run `make lock`: {line}"
 

@@ -186,10 +186,6 @@ class Progress(Monitor):
         task = self._bar.tasks[0]
         self._begin(task.description, task.total, done)
 
-    def say(self, text: str) -> None:
-        """Write a line that stays."""
-        self._console.print(text, markup=False, emoji=False, soft_wrap=True)
-
     def _begin(self, text: str, total: float | None, done: float) -> None:
         with self._bar._lock:  # no line is drawn between the two stages
             for task in self._bar.task_ids:

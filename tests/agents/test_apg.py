@@ -13,9 +13,9 @@ from helpers import ROOT
 
 from dp_ensemble_env import scenarios
 from dp_ensemble_env.agents import evaluate, make_agent
-from dp_ensemble_env.agents.apg import GradientPolicy, Trainer
 from dp_ensemble_env.agents.learners import tuned_settings
-from dp_ensemble_env.agents.loading import load_policy, save_policy
+from dp_ensemble_env.agents.loading import GradientPolicy, load_policy, save_policy
+from dp_ensemble_env.agents.networks import Trainer
 from dp_ensemble_env.agents.train import RunFolder, TrainingSettings, train
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 

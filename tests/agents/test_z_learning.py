@@ -162,6 +162,7 @@ def test_it_never_reads_the_matrix(campus, monkeypatch):
     class Core:
         action_mode, release = "tilt", None
         model = Blind(campus)
+        models = (model,)
 
     real = z_learning.EnsembleVectorEnv
     monkeypatch.setattr(z_learning, "core_env", lambda env: Core)

@@ -9,16 +9,8 @@ import pytest
 
 from dp_ensemble_env import scenarios
 from dp_ensemble_env.agents import evaluate, evaluate_split, make_agent
-from dp_ensemble_env.agents.generalisation import SplitOutcome
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.model import EnsembleModel
-
-
-def test_the_sets_of_instances_are_fixed() -> None:
-    assert [len(scenarios.instances(split)) for split in scenarios.SPLITS] == [20, 10, 20]
-    assert scenarios.instances("test") == range(20)
-    with pytest.raises(ValueError, match="split"):
-        scenarios.instances("tset")
 
 
 @pytest.fixture
@@ -62,19 +54,10 @@ def test_a_factory_is_made_on_each_instance(levels: str) -> None:
     assert outcome.to_dict()["scores"] == [[0.0, 0.0]]
 
 
-def test_outcomes_are_told_in_words() -> None:
-    outcome = SplitOutcome("spot", "test", np.array([[50.0, 60.0, 70.0, 80.0]]), np.array([[70.0, 75.0, 80.0, 85.0]]))
-    assert repr(outcome).startswith("SplitOutcome(spot, 4 test instances, score 65.0 [")
-    lines = {label: number for label, number, _ in outcome.lines()}
-    assert lines["score, test instances"] == "65.00" and lines["score, training instances"] == "77.50"
-    assert lines["gap, training less this"] == "12.50"
-
-
 def test_wrong_arguments_are_refused(levels: str) -> None:
     for wrong, words in (
         (("standard", "spto"), "did you mean 'spot'"),
         (("standard", levels, "tset"), "did you mean 'test'"),
-        (("standart", levels), "did you mean 'standard'"),
         (([], levels), "no agent"),
         ((3, levels), "agent must be"),
     ):

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import gymnasium
 import numpy as np
 import pytest
-import sb3_contrib
-import stable_baselines3
 import torch
-from helpers import ROOT
 from oracles import N, T, general_model
 
 from dp_ensemble_env import scenarios
@@ -114,19 +110,3 @@ def test_cosines_are_an_action_mode_that_moves_as_its_tilts_do(campus):
         np.testing.assert_allclose(moved[0], expected[0], atol=1e-6)
     with pytest.raises(ValueError, match="one cosine is a constant"):
         actions.cosines(1)
-
-
-# ------------------------------------------------------------------ the libraries alone
-def test_which_algorithms_take_the_environment_as_it_is():
-    """The page's sentence: those for continuous actions do, those that choose from a list take the discrete ids."""
-    small, of_list = {"buffer_size": 100}, {"buffer_size": 100, "learning_starts": 20, "batch_size": 8}
-    page = (ROOT / "docs" / "libraries" / "stable_baselines3.md").read_text()
-    for name in ("PPO", "A2C", "TRPO", "ARS", *OFF_POLICY):
-        kind = getattr(stable_baselines3, name, None) or getattr(sb3_contrib, name)
-        learner = kind("MlpPolicy", gymnasium.make(TILT), **(small if name in OFF_POLICY else {}))
-        assert name in page and learner.predict(np.zeros(25, np.float32))[0].shape == (20,)
-    for kind in (stable_baselines3.DQN, sb3_contrib.QRDQN):
-        with pytest.raises(AssertionError, match="only supports"):
-            kind("MlpPolicy", gymnasium.make(PRICE))
-        learner = kind("MlpPolicy", gymnasium.make("dp_ensemble/CampusEvent-discrete-v1"), **of_list)
-        assert learner.learn(40).num_timesteps == 40

@@ -120,24 +120,3 @@ def test_nested_structures_come_back_as_they_were(tree):
     arrays = {}
     packed = json.loads(json.dumps(pack({"tree": tree}, arrays)))
     assert same(unpack(packed, arrays)["tree"], tree)
-
-
-@pytest.mark.torch
-def test_a_network_and_its_optimizer(tmp_path):
-    import torch
-
-    net, again = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
-    adam, other = torch.optim.Adam(net.parameters(), lr=0.1), torch.optim.Adam(again.parameters(), lr=0.5)
-    net(torch.ones(4, 3)).sum().backward()
-    adam.step()
-    arrays = {}
-    save_weights(tmp_path / "w", net.state_dict(), {"in": 3})
-    save_weights(tmp_path / "o", arrays, {"state": pack(adam.state_dict(), arrays)})
-    again.load_state_dict(load_weights(tmp_path / "w").tensors())
-    kept = load_weights(tmp_path / "o")
-    other.load_state_dict(unpack(kept.settings["state"], kept.arrays))
-    for model, optimizer in ((net, adam), (again, other)):
-        optimizer.zero_grad()
-        model(torch.ones(4, 3)).pow(2).sum().backward()
-        optimizer.step()
-    assert torch.equal(net.weight, again.weight) and torch.equal(net.bias, again.bias)

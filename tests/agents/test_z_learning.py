@@ -8,7 +8,7 @@ import pytest
 from helpers import random_model
 
 from dp_ensemble_env.agents import evaluate, make_agent, z_learning
-from dp_ensemble_env.agents.z_learning import Explorer, fill_gaps, greedy_tilt, importance_update, learn, passive_update
+from dp_ensemble_env.agents.z_learning import Explorer, fill_gaps, greedy_tilt, learn, passive_update
 from dp_ensemble_env.control.policies import solve_standard, tilted_policy
 from dp_ensemble_env.envs import EnsembleEnv
 from dp_ensemble_env.envs.actions import action_scale
@@ -43,8 +43,7 @@ def exact_score(model: EnsembleModel, tilt: np.ndarray) -> float:
 
 
 # ------------------------------------------------------------------ updates
-@pytest.mark.parametrize("exploration", ["passive", "importance"])
-@pytest.mark.parametrize("exploring_starts", [True, False])
+@pytest.mark.parametrize(("exploration", "exploring_starts"), [("passive", False), ("importance", True)])
 def test_converges_to_the_exact_desirability(exploration, exploring_starts):
     model = three_levels()
     rough, fine = (
@@ -85,21 +84,6 @@ def test_the_importance_weight_is_exact_by_enumeration(seed):
         assert policy[0, b] @ (np.exp(log_g - tilt[0]) * z) == pytest.approx(model.default[b] @ z, rel=1e-9)
 
 
-def test_importance_weighting_is_unbiased_whatever_the_tilt():
-    # One decision from one level; 400 batches of 500 moves with a fixed, far from greedy tilt.
-    model = three_levels().override(utility=-np.array([[0.0] * 3, [1.0, 2.0, 3.0]]), initial=[1], times=None)
-    explorer, tilt, found = Explorer(single(model), 500, seed=3), np.array([[0.4, -0.5, 0.1]]), []
-    for _ in range(400):
-        log_z, visits = np.full((2, 3), np.nan), np.zeros((1, 3), np.int64)
-        log_z[1] = model.utility[1] / model.discomfort_penalty
-        importance_update(*explorer.play(tilt), tilt, log_z, visits, 1.0, model.discomfort_penalty)
-        found.append(log_z[0, 1])
-    error = np.std(found, ddof=1) / np.sqrt(len(found))
-    bias_left = 0.5 * np.var(np.exp(model.utility[1] / 2 - tilt[0])) / 500  # of the logarithm of a mean of 500
-    assert abs(np.mean(found) - exact_log_z(model)[0, 1]) < 4 * error + bias_left
-    assert error < 0.002
-
-
 def test_gaps_are_interpolated_in_power_and_tilts_stay_in_the_box():
     log_z = np.array([[np.nan, -1.0, np.nan, -5.0, np.nan], [np.nan] * 5])
     filled = fill_gaps(log_z, np.array([1.0, 2.0, 3.0, 6.0, 7.0]))
@@ -118,15 +102,6 @@ def test_scores_95_within_the_stated_transitions(campus, exploration, budget):
         assert agent.steps == agent.learned.transitions <= budget
         exact, outcome = exact_score(campus, agent.learned.tilt), evaluate(agent, env)
         assert 95.0 <= exact <= 100.0 and outcome.exact and outcome.score == pytest.approx(exact, abs=1e-9)
-
-
-def test_importance_needs_fewer_transitions_and_exploring_starts_help(campus):
-    def mean(exploration, budget, **more):
-        found = [learn(single(campus), budget, exploration, seed=seed, **more).tilt for seed in SEEDS]
-        return np.mean([exact_score(campus, tilt) for tilt in found])
-
-    assert mean("importance", 20_000) > mean("passive", 20_000) + 0.5
-    assert mean("passive", 40_000) > mean("passive", 40_000, exploring_starts=False) + 1.0
 
 
 def test_the_convergence_check(campus, monkeypatch):
@@ -179,11 +154,7 @@ def test_it_learns_on_a_release_and_acts_in_every_population(campus):
     assert agent.privacy == "that of one release"
     exact = exact_score(env.model, agent.learned.tilt)
     assert 95.0 <= exact <= 100.0
-    field = EnsembleEnv(env.model)
-    assert evaluate(agent, field).score == pytest.approx(exact, abs=1e-3)
-    observation, _ = field.reset(seed=0)
-    assert field.action_space.contains(agent.predict(observation)[0])
-    assert agent.predict(np.stack([observation] * 3))[0].shape == (3, 20)
+    assert evaluate(agent, EnsembleEnv(env.model)).score == pytest.approx(exact, abs=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -193,8 +164,6 @@ def test_it_learns_on_a_release_and_acts_in_every_population(campus):
         ({"steps": 10}, "transitions must be at least"),
         ({"step_constant": 0}, "step_constant"),
         ({"held_out": 0.0}, "held_out"),
-        ({"tolerance": -1}, "tolerance"),
-        ({"seed": -1}, "seed"),
         ({"action": "policy"}, "action='tilt'"),
         ({"model": "spot"}, "Train 'ppo' here instead"),
     ],

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -74,15 +73,6 @@ def test_truncated_files_are_replaced(kind, folder):
         path.write_bytes(path.read_bytes()[:40])
     assert compute(folder).count("compiled functions cannot be kept on disk") == 1
     assert "on disk" not in compute(folder)  # and then all is well again
-
-
-def test_every_compiled_function_of_the_package_goes_through_here():
-    import dp_ensemble_env
-
-    home = Path(dp_ensemble_env.__file__).parent
-    agents = Path(sys.modules["dp_ensemble_env"].__path__[0]).parent / "agents"
-    for path in [*home.rglob("*.py"), *agents.rglob("*.py")]:
-        assert "from numba import" not in path.read_text(encoding="utf-8"), path
 
 
 def test_what_is_compiled_beforehand_is_all_that_learners_need():

@@ -33,13 +33,6 @@ def test_quick_work_is_silent(kind, monkeypatch):
     assert stream.getvalue() == ""
 
 
-def test_a_line_that_is_said_stays_as_it_is():
-    stream = io.StringIO()
-    with Progress("cells", 2, stream) as monitor:
-        monitor.say("cell [1] is tried again :x:")
-    assert stream.getvalue() == "cell [1] is tried again :x:\n"
-
-
 def test_a_log_gets_plain_lines_of_at_most_80_columns(monkeypatch):
     monkeypatch.setattr(console, "SILENT", 0.05)
     monkeypatch.setattr(console, "PAUSE", 0.05)

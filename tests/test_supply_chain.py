@@ -6,7 +6,6 @@ import importlib.util
 import re
 import subprocess
 import tomllib
-from types import SimpleNamespace
 
 import dependencies
 import pytest
@@ -101,19 +100,6 @@ def test_cuda_is_installed_only_where_the_other_build_is_not_to_be_found(
     assert capfd.readouterr().err == (errors if code else "")
 
 
-def test_the_build_without_cuda_is_asked_for_where_it_is_locked(install, monkeypatch):
-    text = (ROOT / "lock" / "torch-cpu.txt").read_text(encoding="utf-8")
-    for system, machine, version, expected in (
-        ("linux", "x86_64", (3, 11), True), ("linux", "x86_64", (3, 13), False), ("linux", "aarch64", (3, 11), False),
-        ("darwin", "x86_64", (3, 11), False),
-    ):  # fmt: skip
-        monkeypatch.setattr(install.sys, "platform", system)
-        monkeypatch.setattr(install.platform, "machine", lambda machine=machine: machine)
-        monkeypatch.setattr(install.sys, "version_info", SimpleNamespace(major=version[0], minor=version[1]))
-        assert install.is_locked_here(text) == expected
-    assert "lock/install.py" in (ROOT / "Makefile").read_text()
-
-
 def test_licences_of_what_is_installed_are_on_the_list():
     found, faults = dependencies.check(["dev"])
     assert {"numpy", "pytest", "torch", "gymnasium"} <= set(found) and len(found) > 40
@@ -126,15 +112,3 @@ def test_a_licence_that_is_not_on_the_list_is_named(monkeypatch):
     monkeypatch.setattr(dependencies, "declared", lambda: (allowed - {"BSD-3-Clause"}, {**stated, "rich": "GPL"}))
     faults = " ".join(dependencies.check(["dev"])[1])
     assert "scipy has the licence BSD-3-Clause" in faults and "rich has the licence GPL" in faults
-
-
-@pytest.mark.parametrize(
-    ("text", "identifier"),
-    [
-        ("BSD License", "BSD-3-Clause"), ("Apache Software License", "Apache-2.0"), ("MIT License", "MIT"),
-        ("GNU Lesser General Public License v2 (LGPLv2)", "LGPL"), ("GNU General Public License v3", "GPL"),
-        ("GNU Affero General Public License v3", "AGPL"), ("permitted", None), ("", None),
-    ],
-)  # fmt: skip
-def test_licences_in_words(text, identifier):
-    assert dependencies._identifier(text) == identifier

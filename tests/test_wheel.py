@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -111,15 +110,6 @@ def test_the_environment_is_empty_but_for_the_core(python, tmp_path):
 
 
 @slow
-def test_the_examples_of_the_readme_print_what_they_promise(python, tmp_path):
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    shown = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", text, flags=re.DOTALL)
-    assert len(shown) == 2
-    (tmp_path / "first.py").write_text("\n".join(code for code, _ in shown), encoding="utf-8")
-    assert run(python, "-X", "utf8", "first.py", cwd=tmp_path).stdout == "".join(promised for _, promised in shown)
-
-
-@slow
 def test_commands_answer_without_extras(python, tmp_path):
     by_name = run(python.parent / "dp-ensemble", "--help", cwd=tmp_path).stdout
     as_module = run(python, "-m", "dp_ensemble_env", "--help", cwd=tmp_path).stdout
@@ -138,8 +128,6 @@ def test_commands_answer_without_extras(python, tmp_path):
         ("train", "rl"),
         ("compare", "plots"),
         ("dataset", "minari"),
-        ("reproduce", "plots"),
-        ("privacy frontier", "plots"),
         ("compare --backend ray", "ray"),
     ],
 )

@@ -63,7 +63,7 @@ def test_a_scenario_changes_the_settings_of_its_mean_field_which_make_whole_roll
 @pytest.mark.parametrize(
     ("value", "likes"),
     [
-        (0.5, [1.0]), (3, [2.0]), (3, [7]), (64.0, [7]), (0, [0]), (3, [0]), (-1, [-1]), (4, [-1]), (True, [False]),
+        (0.5, [1.0]), (3, [2.0]), (64.0, [7]), (0, [0]), (3, [0]), (-1, [-1]), (4, [-1]), (True, [False]),
         ("lin_0.01", [0.1]), ("lin_0.01", ["lin_1"]), (0.1, ["lin_1", 0.3]), ("auto", [0.1, "auto"]), ("Lstm", ["Mlp"]),
         ({"net_arch": [8]}, [{}]), ({"net_arch": [8]}, [None]), (None, [0.1, None]), (0.2, [None]),
     ],

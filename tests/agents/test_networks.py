@@ -78,17 +78,6 @@ def test_learns_the_campus_event_in_seven_thousand_steps():
     assert agent.curve[0][1] == pytest.approx(0.0, abs=1.0)  # it begins by leaving the loads alone
 
 
-def test_contexts_are_sampled_and_seen():
-    """In the spot market the best tilt depends on the price regime, which the policy must look at."""
-    env = EnsembleEnv("spot")
-    agent = train("apg", env, TrainingSettings(steps=6_000, interval=6_000, hyperparams={"n_envs": 4}))
-    assert agent.curve[-1][1] > 60
-    observation = np.repeat(env.reset(seed=0)[0][None], 3, axis=0)
-    observation[:, -3:] = np.eye(3)
-    actions = agent.predict(observation)[0]
-    assert np.abs(actions[0] - actions[2]).max() > 0.05
-
-
 # ------------------------------------------------------------------ files
 def test_loaded_without_torch_and_without_code(tmp_path):
     agent = short(keep=RunFolder(tmp_path / "run"))

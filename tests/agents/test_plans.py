@@ -219,14 +219,10 @@ def test_plans_that_a_mode_cannot_express_are_refused(campus):
         make_agent("digamma", EnsembleEnv(campus), k=50.0)
     with pytest.raises(ValueError, match="agent 'standard' needs tilt actions, not price"):
         make_agent("standard", EnsembleEnv(model, action="price"))
-    with pytest.raises(ValueError, match="needs k"):
-        make_agent("digamma", EnsembleEnv(campus, action="policy"))
     with pytest.raises(ValueError, match="which this scenario hides"):
         make_agent("rolling", EnsembleEnv("front", action="tilt"))
     with pytest.raises(ValueError, match="action='tilt'"):
         make_agent("rolling", EnsembleEnv("feeder", action="signals"))
-    with pytest.raises(ValueError, match=r"\(T, n, n\)"):
-        PolicyAgent(EnsembleEnv(campus, action="policy"), campus.default)
     with pytest.raises(ValueError, match=r"the environment needs \(T, c, n, m\) = \(6, 3, 5, 4\)"):
         PolicyAgent(EnsembleEnv(model), np.zeros((6, 5, 4)))
     with pytest.raises(ValueError, match="nats wider than the action box; give the model a larger tilt_scale"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import shutil
 from pathlib import Path
@@ -156,24 +155,10 @@ def test_without_any_whole_checkpoint_the_run_says_so(tmp_path, run, cut):
 
 
 # ------------------------------------------------------------------ one writer
-def hold(folder, ready, done):
-    with sole_writer(folder, "training"):
-        ready.set()
-        done.wait(120)
-
-
 def test_one_process_at_a_time_trains_in_a_folder(tmp_path, run):
-    context = multiprocessing.get_context("spawn")
-    ready, done = context.Event(), context.Event()
-    process = context.Process(target=hold, args=(tmp_path / "run", ready, done))
-    process.start()
-    try:
-        assert ready.wait(120)
+    with sole_writer(tmp_path / "run", "training"):
         with pytest.raises(ValueError, match=r"another process is training in .*run; wait"):
             run(tmp_path / "run", seed=1)
         assert not (tmp_path / "run" / "config.json").exists()
-    finally:
-        process.kill()
-        process.join()
-    run(tmp_path / "run", seed=1)  # the lock went with the process
+    run(tmp_path / "run", seed=1)
     assert json.loads((tmp_path / "run" / "config.json").read_text())["seed"] == 1

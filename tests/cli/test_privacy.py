@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers import write_meter
 
 from dp_ensemble_env.cli import main
 from dp_ensemble_env.experiments import attacks
@@ -17,7 +16,6 @@ from dp_ensemble_env.privacy import (
     theorem2_epsilon,
 )
 from dp_ensemble_env.privacy.accounting.compose import RowGroup
-from dp_ensemble_env.privacy.mechanisms import fleet_sums
 
 
 @pytest.fixture
@@ -96,15 +94,6 @@ def test_release_needs_a_ledger_and_a_guarantee_or_the_word_that_there_is_none(r
     assert status == 0 and "no guarantee (epsilon = infinity" in " ".join(out.split())
 
 
-def test_release_of_a_meter_file(run, tmp_path):
-    meter = write_meter(tmp_path / "meter.csv", days=40)
-    words = ["--unit", "kW", "--stamp", "start", "--levels", 8, "--output", tmp_path / "m.json"]
-    words += ["--ledger", tmp_path / "l.jsonl", "--privacy", "dirichlet:k=50,floor=0.05"]
-    status, out, err = run("release", "--meter", meter, *words)
-    assert status == 0, err
-    assert Release.load(tmp_path / "m.json").floor == 0.05 and "Privacy: (" in out
-
-
 def test_release_of_a_fleet_protects_a_participant(run, tmp_path):
     rng = np.random.default_rng(0)
     stamps = np.datetime64("2018-06-01T00:00") + np.arange(96 * 20) * np.timedelta64(15, "m")
@@ -129,25 +118,21 @@ def test_release_of_a_fleet_protects_a_participant(run, tmp_path):
 
 
 def test_audit_gives_the_verdicts_and_reports_a_false_claim(run, monkeypatch):
-    status, out, err = run("audit", "--draws", 60_000, "--samples", 8)
+    status, out, err = run("audit", "--draws", 30_000, "--samples", 4)
     assert status == 0 and "NOT" not in out, out + err
     assert all(words in out for words in ("below the claim", "caught", "unbounded", "tracks the sum"))
     real = attacks.DirichletMechanism
     monkeypatch.setattr(attacks, "DirichletMechanism", lambda k, floor=0.0: real(4 * k, floor))
-    status, out, _ = run("audit", "--draws", 60_000, "--samples", 4)
+    status, out, _ = run("audit", "--draws", 30_000, "--samples", 4)
     assert status == 1 and "NOT below the claim" in out
 
 
-def test_audit_of_participants_gives_the_verdicts_and_reports_a_false_claim(run, monkeypatch):
+def test_audit_of_participants_gives_the_verdicts(run):
     status, out, err = run("audit", "--participants", 60, "--privacy", "laplace:epsilon=2", "--draws", 200)
     assert status == 0, out + err
     assert "epsilon at delta=0 of laplace:epsilon=2, for one participant among 60" in out
     rows = [line for line in out.splitlines() if "held" in line or "caught" in line]
     assert len(rows) == 7 and all("unbounded" in line for line in rows[4:])
-    real = fleet_sums.add_noise
-    monkeypatch.setattr(fleet_sums, "add_noise", lambda sums, kind, scale, *rest: real(sums, kind, scale / 50, *rest))
-    status, out, _ = run("audit", "--participants", 60, "--privacy", "laplace:epsilon=1", "--draws", 400)
-    assert status == 1 and "BROKEN" in out
 
 
 @pytest.mark.parametrize(

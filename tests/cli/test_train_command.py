@@ -30,7 +30,7 @@ def results(folder):
 
 
 def test_killed_run_resumes_and_ends_as_if_it_had_not_been(tmp_path, capsys):
-    steps, interval = 36_000, 1_440
+    steps, interval = 18_000, 720
     settings = [*RUN, "--steps", str(steps), "--interval", str(interval), "--output"]
     cut, whole = tmp_path / "cut", tmp_path / "whole"
     command = [sys.executable, str(SCRIPTS / "train.py"), *settings[1:], str(cut)]
@@ -50,7 +50,7 @@ def test_killed_run_resumes_and_ends_as_if_it_had_not_been(tmp_path, capsys):
     assert resumed[: len(kept["curve"])] == [list(point) for point in kept["curve"]]  # nothing is done again
     assert resumed == results(whole)["curve"] and len(resumed) == steps // interval + 1
     assert results(cut)["evaluation"]["score"] == results(whole)["evaluation"]["score"] <= 100 + 1e-6
-    assert "after 36,000 steps" in " ".join(capsys.readouterr().out.split())
+    assert "after 18,000 steps" in " ".join(capsys.readouterr().out.split())
 
 
 def test_ctrl_c_ends_with_one_sentence_that_says_what_is_kept(tmp_path):

@@ -9,7 +9,6 @@ import sys
 import numpy as np
 import pytest
 
-from dp_ensemble_env import scenarios
 from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv, step
 from dp_ensemble_env.envs.precompile import precompile
 
@@ -78,7 +77,7 @@ def test_truncated_files_are_replaced(kind, folder):
 def test_what_is_compiled_beforehand_is_all_that_learners_need():
     precompile()
     compiled = [len(function.signatures) for function in (step.step, step.reset)]
-    for scenario in scenarios.BUILT_IN:
+    for scenario in ("campus-event", "front", "feeder"):  # plain; nature and context; a coupling
         for population in ("mean-field", 3, "single"):
             for action in ("price", "tilt", "policy"):
                 settings = {"model": scenario, "population": population, "action": action}

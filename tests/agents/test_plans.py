@@ -9,12 +9,12 @@ from oracles import KINDS, MODES, T, general_model, policy_of
 
 from dp_ensemble_env import scenarios
 from dp_ensemble_env.agents import evaluate, make_agent
-from dp_ensemble_env.agents.plans import PolicyAgent, best_constant_price, remaining
+from dp_ensemble_env.agents.plans import PolicyAgent, best_constant_price
 from dp_ensemble_env.context import Context
 from dp_ensemble_env.control.cost import cost_of_privacy
 from dp_ensemble_env.control.coupled import solve_coupled
 from dp_ensemble_env.control.policies import POLICIES, as_tilt, solve_policy, tilted_policy
-from dp_ensemble_env.control.returns import myopic_tilts, policy_return, shares
+from dp_ensemble_env.control.returns import myopic_tilts, policy_return
 from dp_ensemble_env.envs.actions import action_scale, price_tilts
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.model import EnsembleModel
@@ -114,7 +114,6 @@ def test_best_price_beats_every_price_on_a_grid(campus):
 
     env = EnsembleEnv(campus, action="price")
     agents = {name: make_agent(name, env) for name in PRICES}
-    assert agents["best-price"].price == best_constant_price(campus)
     scores = [evaluate(agent, env).score for agent in agents.values()]
     assert scores[0] == 0.0 and 5 < scores[1] < 60 and 85 < scores[2] < 99
     for model in (campus, scenarios.make("spot"), scenarios.make("feeder")):
@@ -186,15 +185,6 @@ def test_bounds_in_hindsight_are_ordered_and_use_no_more_than_they_may():
 
 
 # ------------------------------------------------------------------ anew at each step
-def test_what_is_left_of_a_problem_is_worth_what_the_whole_plan_earns_from_there():
-    model, at = scenarios.make("feeder"), 20
-    plan = solve_coupled(model)
-    left = remaining(model, at, 0, shares(model, plan.policy)[at])
-    assert left.horizon == model.horizon - at
-    rest = policy_return(left, plan.policy[at:])
-    assert solve_coupled(left).primal == pytest.approx(rest, abs=1e-6)  # the optimum's tail is optimal
-
-
 def test_a_rolling_planner_corrects_what_a_plan_made_beforehand_cannot():
     model = scenarios.make("tracking")
     occupancy = np.full(model.n_states, 1.0 / model.n_states)  # not where the plan believes that it starts

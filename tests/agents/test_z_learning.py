@@ -43,13 +43,10 @@ def exact_score(model: EnsembleModel, tilt: np.ndarray) -> float:
 
 
 # ------------------------------------------------------------------ updates
-@pytest.mark.parametrize(("exploration", "exploring_starts"), [("passive", False), ("importance", True)])
-def test_converges_to_the_exact_desirability(exploration, exploring_starts):
+@pytest.mark.parametrize("exploration", ["passive", "importance"])
+def test_converges_to_the_exact_desirability(exploration):
     model = three_levels()
-    rough, fine = (
-        learn(single(model), budget, exploration, tolerance=0.0, exploring_starts=exploring_starts)
-        for budget in (4_000, 400_000)
-    )
+    rough, fine = (learn(single(model), budget, exploration, tolerance=0.0) for budget in (4_000, 400_000))
     # At least 2,000 visits a pair and a spread of about one nat: four standard errors are below 0.06 (c = 4 triples
     # the variance of a plain mean).
     error = np.abs(fine.log_z - exact_log_z(model))
@@ -104,23 +101,13 @@ def test_scores_95_within_the_stated_transitions(campus, exploration, budget):
         assert 95.0 <= exact <= 100.0 and outcome.exact and outcome.score == pytest.approx(exact, abs=1e-9)
 
 
-def test_the_convergence_check(campus, monkeypatch):
+def test_learning_ends_when_nothing_changes_any_more(campus):
     done = learn(single(campus), 300_000, seed=21)
     assert done.converged and done.sweeps[-1].change < 0.05 and done.transitions <= 300_000
     assert exact_score(campus, done.tilt) > 99.0
     counts = [s.transitions for s in done.sweeps]
     assert all(later == 2 * earlier for earlier, later in zip(counts, counts[1:], strict=False))
     assert not learn(single(campus), 8_000, seed=21).converged
-    # A normaliser that is off by half a nat at every visit shows in the held-out returns.
-    true_update = z_learning.importance_update
-
-    def wrong(states, utility, divergence, *rest):
-        true_update(states, utility, divergence - 0.5, *rest)
-
-    monkeypatch.setattr(z_learning, "importance_update", wrong)
-    found = learn(single(campus), 300_000, seed=21)
-    assert found.sweeps[-1].change < 0.05 and not found.converged
-    assert found.residual > 100.0  # 18 decisions of half a nat at $15: $135
 
 
 def test_it_never_reads_the_matrix(campus, monkeypatch):
@@ -148,22 +135,13 @@ def test_it_never_reads_the_matrix(campus, monkeypatch):
 
 
 # ------------------------------------------------------------------ the agent
-def test_it_learns_on_a_release_and_acts_in_every_population(campus):
-    env = single(campus, privacy="dirichlet:k=50,floor=0.01")
-    agent = make_agent("z-learning", env, steps=50_000, seed=2)
-    assert agent.privacy == "that of one release"
-    exact = exact_score(env.model, agent.learned.tilt)
-    assert 95.0 <= exact <= 100.0
-    assert evaluate(agent, EnsembleEnv(env.model)).score == pytest.approx(exact, abs=1e-3)
-
-
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
         ({"exploration": "pasive"}, "did you mean 'passive'"),
         ({"steps": 10}, "transitions must be at least"),
         ({"step_constant": 0}, "step_constant"),
-        ({"held_out": 0.0}, "held_out"),
+        ({"tolerance": -1}, "tolerance"),
         ({"action": "policy"}, "action='tilt'"),
         ({"model": "spot"}, "Train 'ppo' here instead"),
     ],

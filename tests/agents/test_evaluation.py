@@ -37,8 +37,7 @@ def random_schedule(env, seed=0):
 
 
 # ------------------------------------------------------------------ schedules
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "mode"), [*((kind, "tilt") for kind in KINDS), *(("everything", m) for m in MODES)])
 def test_a_schedule_is_scored_exactly_as_it_is_played(kind: str, mode: str) -> None:
     """Whatever its name, in every mode, with contexts and couplings; the episodes are the oracle."""
     for population in ("mean-field", "single" if mode == "policy" else 6):
@@ -70,8 +69,8 @@ def test_a_schedule_of_a_class_of_ones_own_is_scored_exactly(campus):
 
     env = EnsembleEnv(campus, action="price")
     exact, played = evaluate(Steady(), env), evaluate(Player(ScheduleAgent(np.full((18, 1), 0.25), "", "")), env)
-    assert exact.exact and (exact.episodes, played.episodes) == (0, 20)
-    assert exact.score == pytest.approx(played.score, abs=1e-4) and exact.score > 10
+    assert (exact.exact, exact.episodes, played.episodes) == (True, 0, 20)
+    assert exact.score == pytest.approx(played.score, abs=1e-4)
     with pytest.raises(ValueError, match=r"schedule has shape \(18, 1, 1\) where action='tilt' takes .* \(18, 1, 20\)"):
         evaluate(Steady(), EnsembleEnv(campus))
     other = EnsembleEnv(campus.override(utility=campus.utility[:10], times=None, event=None), action="price")

@@ -9,7 +9,7 @@ from oracles import KINDS, MODES, T, general_model, policy_of
 
 from dp_ensemble_env import scenarios
 from dp_ensemble_env.agents import evaluate, make_agent
-from dp_ensemble_env.agents.plans import PolicyAgent, best_constant_price
+from dp_ensemble_env.agents.plans import PolicyAgent, best_constant_price, remaining
 from dp_ensemble_env.context import Context
 from dp_ensemble_env.control.cost import cost_of_privacy
 from dp_ensemble_env.control.coupled import solve_coupled
@@ -26,8 +26,14 @@ from dp_ensemble_env.scenarios.problem import draw_release
 PRICES = ("uncontrolled", "ad-hoc", "best-price")
 
 
-def settings(name, k=400.0):
-    return {"k": k} if name in POLICIES and name != "standard" else {}
+def settings(name):
+    return {"standard": {}, "average-sampled": {"k": 400.0, "samples": 100}}.get(name, {"k": 400.0})
+
+
+def evening(name, steps):
+    """What is left of a scenario at the end of the day, from its first context."""
+    model = scenarios.make(name)
+    return remaining(model, model.horizon - steps, 0, model.initial)
 
 
 def rollout(env, agent, **start):
@@ -171,7 +177,7 @@ def test_the_plan_without_data_sees_the_textbook_and_stays_in_the_box(name: str)
 
 
 def test_bounds_in_hindsight_are_ordered_and_use_no_more_than_they_may():
-    env = EnsembleEnv("front", action="policy")
+    env = EnsembleEnv(evening("front", 24), action="policy")
     agents = {name: make_agent(name, env) for name in ("best-price", "open-loop", "blind", "standard")}
     scores = [evaluate(agent, env).score for agent in agents.values()]
     assert scores == sorted(scores) and scores[-1] == pytest.approx(100.0) and scores[2] < 60
@@ -186,7 +192,7 @@ def test_bounds_in_hindsight_are_ordered_and_use_no_more_than_they_may():
 
 # ------------------------------------------------------------------ anew at each step
 def test_a_rolling_planner_corrects_what_a_plan_made_beforehand_cannot():
-    model = scenarios.make("tracking")
+    model = evening("tracking", 8)
     occupancy = np.full(model.n_states, 1.0 / model.n_states)  # not where the plan believes that it starts
     best = solve_coupled(model.override(initial=occupancy)).primal
     env = EnsembleEnv(model, action="tilt", reward="dollars")
@@ -195,7 +201,7 @@ def test_a_rolling_planner_corrects_what_a_plan_made_beforehand_cannot():
 
 
 def test_on_a_release_a_rolling_planner_plans_with_the_release_alone():
-    model = scenarios.make("tracking")
+    model = evening("tracking", 8)
     release, truth = draw_release("public", model, 0), EnsembleEnv(model, action="tilt")
     agent = make_agent("rolling", EnsembleEnv(model, action="tilt", privacy=release))
     assert np.array_equal(agent.model.default, release.matrix) and agent.privacy == "that of one release"

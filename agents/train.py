@@ -211,7 +211,7 @@ def _at_once(
 ) -> LearnedAgent:
     """Let a learner train itself, then keep what it learned; there is nothing to resume in between."""
     algo, total = str(config["algo"]), int(config["steps"])
-    env = core if not models else _playing(models, core)
+    env = EnsembleEnv(list(models), population_of(core), core.action_mode, ahead=core.layout.ahead) if models else core
     began = time.perf_counter()
     steps = {} if not total else {"steps": total}
     learned: Any = agent_kind(algo).make(env, seed=config["seed"], **steps, **config["hyperparams"])
@@ -225,10 +225,6 @@ def _at_once(
             _, binding = keep.open(config, core, None)
             _finish(agent, Path(keep.path), core, binding)
     return agent
-
-
-def _playing(models: Sequence[EnsembleModel], core: EnsembleEnv) -> EnsembleEnv:
-    return EnsembleEnv(list(models), population_of(core), core.action_mode, ahead=core.layout.ahead)
 
 
 def _finish(agent: LearnedAgent, home: Path, core: EnsembleEnv, binding: Binding) -> None:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import importlib.util
 import json
 import multiprocessing
 import os
@@ -130,11 +129,6 @@ def _samples(folder: Path) -> list[tuple[Path, Callable[[Path], Any]]]:
     }
     readers |= {"release.json": Release.load, "release.npz": Release.load, "weights.safetensors": load_weights}
     readers["ledger.json"] = lambda path: PrivacyLedger.from_json(path.read_text(errors="replace"))
-    if importlib.util.find_spec("pyarrow"):
-        parquet, table = importlib.import_module("pyarrow.parquet"), importlib.import_module("pyarrow").table
-        columns = {"time": times.astype("datetime64[s]"), "power_kw": np.arange(float(len(times)))}
-        parquet.write_table(table(columns), folder / "meter.parquet")
-        readers["meter.parquet"] = readers["meter.csv"]
     return [(folder / name, read) for name, read in readers.items()]
 
 

@@ -15,7 +15,6 @@ import dp_ensemble_env as dpe
 from dp_ensemble_env import scenarios
 from dp_ensemble_env.chain.event import Tariff
 from dp_ensemble_env.control import cost, lsmdp, policies
-from dp_ensemble_env.control.lsmdp import LogKernel, solve
 from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv
 from dp_ensemble_env.meter import PowerSeries
 from dp_ensemble_env.privacy import DirichletEvent, mechanism
@@ -107,11 +106,8 @@ SERIES = PowerSeries(
             "EnsembleModel(13 levels, 48 steps of 15 min from 2024-05-14 06:00, 100 buildings, $12 per nat, "
             "3 contexts)",
         ),
-        (campus_chain(), "MarkovChain(20 levels, 127 possible moves, 9,887 transitions seen)"),
         (SERIES, "PowerSeries('hall.csv', 4 intervals of 15 min, 2018-06-02 00:00 to 2018-06-02 01:00, 1 missing)"),
         (Tariff(list(np.arange(24) / 100)), "Tariff(24 hourly prices, 0 to 0.23 $/kWh)"),
-        (LogKernel.from_dense(np.log(np.full((4, 3, 3), 1 / 3))), "LogKernel(3 states, 9 nonzeros, 4 times)"),
-        (solve(np.log(np.full((2, 2), 0.5)), np.zeros((7, 2, 2)), 1.0), "Solution(2 states, 1 step, batch of 7)"),
         (
             EnsembleVectorEnv(3, "campus-event", population="single"),
             "EnsembleVectorEnv(3 at a time, 20 states, 18 steps, 1 load, tilt mode, true behaviour)",

@@ -71,20 +71,6 @@ def python(built: Path) -> Path:
     return built / "venv" / "bin" / "python"
 
 
-def packages_in_the_tree() -> set[str]:
-    """Folders that hold an ``__init__.py``, by the name under which they are imported."""
-    inside = {path.parent.relative_to(ROOT) for path in (ROOT / "dp_ensemble_env").rglob("__init__.py")}
-    agents = {"dp_ensemble_env" / path.parent.relative_to(ROOT) for path in (ROOT / "agents").rglob("__init__.py")}
-    return {".".join(path.parts) for path in inside | agents}
-
-
-def test_every_folder_of_the_tree_is_a_declared_package():
-    declared = PROJECT["tool"]["setuptools"]["packages"]
-    assert sorted(declared) == sorted(packages_in_the_tree())
-    for folder in (ROOT / "dp_ensemble_env", ROOT / "agents"):  # no module in a folder that is not a package
-        assert all((path.parent / "__init__.py").exists() for path in folder.rglob("*.py"))
-
-
 @slow
 def test_the_wheel_holds_the_package_and_nothing_else(wheel):
     with zipfile.ZipFile(wheel) as archive:
@@ -114,9 +100,7 @@ def test_commands_answer_without_extras(python, tmp_path):
     by_name = run(python.parent / "dp-ensemble", "--help", cwd=tmp_path).stdout
     as_module = run(python, "-m", "dp_ensemble_env", "--help", cwd=tmp_path).stdout
     assert by_name == as_module
-    for command in names():
-        assert command in by_name
-        assert "usage:" in run(python, "-m", "dp_ensemble_env", *command.split(), "--help", cwd=tmp_path).stdout
+    assert all(command in by_name for command in names())
     assert "100.0" in run(python.parent / "dp-ensemble", "evaluate", "standard", cwd=tmp_path).stdout
     assert not list(tmp_path.iterdir())
 

@@ -69,16 +69,14 @@ def test_learners_earn_points_with_the_prices_of_the_discretising_wrapper(campus
         np.testing.assert_allclose(earned, expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize("bins", [None, 21])
-def test_each_episode_of_training_draws_one_of_several_instances(bins):
+def test_each_episode_of_training_draws_one_of_several_instances():
     models = [scenarios.make("spot", instance=i) for i in range(3)]
-    settings = {"n_envs": 20} if bins is None else {"n_envs": 20, "bins": bins}
-    env = training_env(EnsembleEnv(models[0], action="price"), settings, models)
+    env = training_env(EnsembleEnv(models[0], action="price"), {"n_envs": 20, "bins": 21}, models)
     env.seed(0)
     env.reset()
     drawn = [[info["instance"] for info in env.reset_infos]]
     for _ in range(models[0].horizon):
-        _, _, dones, infos = env.step(np.zeros((20, 1), np.float32) if bins is None else np.full(20, 10))
+        _, _, dones, infos = env.step(np.full(20, 10))
     assert dones.all() and [info["instance"] for info in infos] == drawn[0]
     env.reset()
     drawn.append([info["instance"] for info in env.reset_infos])

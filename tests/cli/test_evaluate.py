@@ -44,16 +44,6 @@ def test_a_split_is_scored_with_interval_and_gap(tmp_path, capsys):
     assert "test instances" in printed and "gap" in printed and "95 % interval" in printed
 
 
-def test_a_meter_is_the_load_itself(tmp_path, capsys):
-    meter = ("--meter", str(write_meter(tmp_path / "meter.csv", days=40)), "--stamp", "start")
-    assert run(tmp_path, "standard", *meter)["score"] == pytest.approx(100, abs=1e-2)
-    err = capsys.readouterr().err
-    assert "note: The event is on 2018-07-02; pass date=... to choose." in err
-    assert "note: Results are for the metered load itself" in err
-    assert main(["evaluate", "standard", *meter, "--date", "2030-07-02"]) == 2
-    assert "2030-07-02 lies outside the data" in capsys.readouterr().err
-
-
 @pytest.mark.torch
 def test_a_run_remembers_its_environment_and_options_override_it(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

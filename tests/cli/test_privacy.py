@@ -65,12 +65,6 @@ def test_release_draws_from_the_system_and_books_first(run, tmp_path, campus):
     assert status == 2 and f"above the budget of {budget:g}" in err and not (tmp_path / "second.json").exists()
     status, _, err = run(*words[:-3], "--output", out_file)
     assert status == 2 and "exists" in err and PrivacyLedger(ledger_file).releases == 1
-    # Two releases from the system's entropy differ.
-    for name in "ab":
-        words = ["--privacy", "dirichlet:k=50,floor=0.07", "--output", tmp_path / f"{name}.npz"]
-        words += ["--ledger", tmp_path / f"{name}.jsonl"]
-        assert run("release", *words)[0] == 0
-    assert not np.array_equal(Release.load(tmp_path / "a.npz").matrix, Release.load(tmp_path / "b.npz").matrix)
 
 
 def test_release_needs_a_ledger_and_a_guarantee_or_the_word_that_there_is_none(run, tmp_path):

@@ -97,7 +97,7 @@ audit: $(VENV)/.created ## Look for known vulnerabilities in what is locked; fai
 	@$(BIN)/python scripts/dependencies.py audit
 
 lock: ## Write the lock files anew after a change of pyproject.toml or constraints.txt (development; needs the network)
-	@$(PYTHON) -m venv build/lock && build/lock/bin/python -m pip install --quiet --disable-pip-version-check "uv>=0.5"
+	@$(PYTHON) -m venv build/lock && build/lock/bin/python -m pip install --quiet --disable-pip-version-check "uv>=0.5" packaging
 	build/lock/bin/python scripts/dependencies.py lock
 
 mutants: $(VENV)/.dev ## Change the code in a sample of places and see whether the tests notice: make mutants SAMPLE=40

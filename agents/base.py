@@ -109,7 +109,7 @@ _PLANS = (
     *("uncontrolled", "ad-hoc", "best-price", "myopic", "without-data", "open-loop", "blind", "standard", "taylor"),
     *("digamma", "average-sampled", "average-expansion", "average-exact", "rolling"),
 )
-_HOMES = dict.fromkeys(_PLANS, "plans") | {"z-learning": "z_learning", "cloning": "cloning"}
+_HOMES = dict.fromkeys(_PLANS, "plans") | {"z-learning": "z_learning", "cloning": "networks"}
 _HOMES |= dict.fromkeys((*LIBRARIES, "apg"), "train")
 _REGISTRY: Registry[Kind] = Registry(
     "agent", {name: f"dp_ensemble_env.agents.{home}:KINDS" for name, home in _HOMES.items()}

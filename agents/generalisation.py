@@ -11,7 +11,7 @@ instance's own scale of tilts, both public. So "a high price" looks alike on all
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,7 +38,7 @@ class SplitOutcome:
     scenario: str
     split: str
     scores: FloatArray
-    """Shape (runs, instances): 0 = uncontrolled, 100 = optimum, each instance against its own; one run per agent."""
+    """Shape (1, instances): 0 = uncontrolled, 100 = optimum, each instance against its own."""
     training: FloatArray | None = None
     """The same on training instances; None if the split is that of the training, or it was not asked for."""
 
@@ -62,10 +62,8 @@ class SplitOutcome:
         def line(label: str, found: Interval, more: str = "") -> tuple[str, str, str]:
             return label, f"{found.value:.2f}", f"95 % interval [{found.low:.2f}, {found.high:.2f}]{more}"
 
-        runs, count = self.scores.shape
-        seeds = "" if runs == 1 else f", {runs} runs"
         found = [
-            line(f"score, {self.split} instances", self.score, f", {count} instances{seeds}"),
+            line(f"score, {self.split} instances", self.score, f", {self.scores.shape[1]} instances"),
             ("least and greatest score", f"{self.scores.min():.2f}", f"to {self.scores.max():.2f}"),
         ]
         if self.training is not None and self.gap is not None:
@@ -88,7 +86,7 @@ class SplitOutcome:
 
 
 def evaluate_split(
-    agent: str | Agent | Factory | Sequence[Agent],
+    agent: str | Agent | Factory,
     scenario: str,
     split: str = "test",
     *,
@@ -103,9 +101,8 @@ def evaluate_split(
     """Score an agent on the instances of a split: "train", "validation" or "test".
 
     An agent plays every instance as it is. A name, or a function of an environment, is made anew on each instance: a
-    planner plans on it. Several agents are runs of equal training with other seeds. `instances` takes the first so many
-    of each set only; `gap` scores the training instances too. `population` and `action` are those of `EnsembleEnv`,
-    `episodes` and `seed` those of `evaluate`.
+    planner plans on it. `instances` takes the first so many of each set only; `gap` scores the training instances too.
+    `population` and `action` are those of `EnsembleEnv`, `episodes` and `seed` those of `evaluate`.
 
     Examples
     --------
@@ -115,20 +112,17 @@ def evaluate_split(
     check_choice(scenario, "scenario", scenarios.names())
     check_choice(split, "split", scenarios.SPLITS)
     monitor = monitor or Monitor()
-    agents = list(agent) if isinstance(agent, Sequence) and not isinstance(agent, str) else [agent]
-    if not agents:
-        raise ValueError("there is no agent to evaluate; give at least one.")
     found = {}
     for name in dict.fromkeys((split, "train") if gap else (split,)):
         numbers = scenarios.instances(name)
         numbers = numbers if instances is None else numbers[: check_count(instances, "instances", 1, len(numbers))]
         monitor.stage(f"{name} instances", len(numbers))
-        columns = []
+        scores = []
         for i in numbers:
             env = EnsembleEnv(scenario, population, action, instance=i, split=name)
-            columns.append([evaluate(_made(one, env), env, episodes, seed).score for one in agents])
-            monitor.advance(len(columns), f"score {columns[-1][0]:.1f}")
-        found[name] = np.array(columns).T
+            scores.append(evaluate(_made(agent, env), env, episodes, seed).score)
+            monitor.advance(len(scores), f"score {scores[-1]:.1f}")
+        found[name] = np.array([scores])
     return SplitOutcome(scenario, split, found.pop(split), found.get("train"))
 
 

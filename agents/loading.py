@@ -12,6 +12,7 @@ import inspect
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +20,97 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from dp_ensemble_env.agents.apg import NAME, GradientPolicy
 from dp_ensemble_env.agents.base import ScheduleAgent
 from dp_ensemble_env.agents.runs import POLICY, digest_of, read_object
 from dp_ensemble_env.agents.weights import Weights, load_weights, pack, save_weights, unpack
 from dp_ensemble_env.context import Context
-from dp_ensemble_env.envs.tables import Layout
+from dp_ensemble_env.envs.tables import AHEAD, Layout
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.privacy.release import Release
 from dp_ensemble_env.tools.files import resolved
+
+#: Parts of a policy's description that only training needs.
+_NOT_KEPT = ("observation_space", "action_space", "lr_schedule", "optimizer_class", "optimizer_kwargs")
+#: Names of parameters start with this, so that the arrays of the spaces have names of their own.
+_PARAMETER = "policy."
+#: Where the classes that a description may name are defined.
+_MODULES = ("torch.nn.", "stable_baselines3.", "sb3_contrib.", "dp_ensemble_env.agents.")
+#: Parts of a description that say how large networks are, beside those that begin with ``n_``.
+_SIZES = ("net_arch", "features_extractor_kwargs", "lstm_hidden_size")
+#: What a file says its policy is.
+APG, SB3, SCHEDULE = "apg", "stable-baselines3", "schedule"
+#: The name of a table of actions in a file, beside the layers.
+TABLE = "table"
+Layers = list[tuple[NDArray[np.float32], NDArray[np.float32]]]
+
+
+# ------------------------------------------------------------------ agents
+class GradientPolicy:
+    """A network with ``tanh`` between its layers that maps observations to actions, in NumPy.
+
+    A layer is a weight of shape (outputs, inputs), as PyTorch has it, and a bias. A table (T, 1 + f, outputs) holds
+    what is added at each decision: an action, and one for each feature of the context.
+    """
+
+    def __init__(self, layers: Layers, table: NDArray[np.float32] | None = None) -> None:
+        self.layers, self.table = layers, table
+
+    def __repr__(self) -> str:
+        sizes = [self.layers[0][0].shape[1], *(len(bias) for _, bias in self.layers)]
+        clock = "" if self.table is None else f", a table of {len(self.table)} decisions"
+        return f"GradientPolicy({' - '.join(map(str, sizes))}{clock})"
+
+    def predict(
+        self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = True
+    ) -> tuple[NDArray[np.float32], Any]:
+        """Return the action and the hidden state, as `stable_baselines3` does; there is no noise to leave out."""
+        values = seen = np.asarray(observation, dtype=np.float32)
+        for weight, bias in self.layers[:-1]:
+            values = np.tanh(values @ weight.T + bias)
+        weight, bias = self.layers[-1]
+        action = values @ weight.T + bias
+        if self.table is not None:
+            action = adding(action, seen, self.table)
+        return np.clip(action, -1.0, 1.0, dtype=np.float32), state
+
+    @property
+    def arrays(self) -> dict[str, NDArray[np.float32]]:
+        """Weights and biases by name, for a file."""
+        found = {f"{i}.{part}": pair["wb".index(part)] for i, pair in enumerate(self.layers) for part in "wb"}
+        return found if self.table is None else {**found, TABLE: self.table}
+
+    @classmethod
+    def of(cls, path: Any, arrays: Mapping[str, NDArray[Any]]) -> GradientPolicy:
+        """Return the policy of a file's arrays."""
+        table, count = arrays.get(TABLE), len(arrays) // 2
+        if count == 0 or set(arrays) - {TABLE} != {f"{i}.{part}" for i in range(count) for part in "wb"}:
+            raise ValueError(f"{path} holds no policy of apg: its weights have other names.")
+        layers = [(arrays[f"{i}.w"], arrays[f"{i}.b"]) for i in range(count)]
+        fits = all(w.ndim == 2 and b.shape == w.shape[:1] for w, b in layers)
+        if not fits or any(lower[1].shape != upper[0].shape[1:] for lower, upper in pairwise(layers)):
+            raise ValueError(f"{path} holds no policy of apg: its layers do not fit each other.")
+        if table is not None:
+            inputs, outputs = layers[0][0].shape[1], len(layers[-1][1])
+            fits = table.ndim == 3 and table.shape[2] == outputs and min(table.shape[:2]) > 0
+            if not fits or table.shape[1] + AHEAD > inputs:
+                raise ValueError(f"{path} holds no policy of apg: its table does not fit its layers.")
+        return cls(layers, table)
+
+
+def adding(action: Any, observation: Any, table: Any) -> Any:
+    """Return the actions plus what a table adds at observations (..., n + 1 + AHEAD + f), in NumPy or PyTorch.
+
+    The part of the horizon that is left stands before what is known ahead and the features of the context; what no
+    environment shows is taken for the first or the last decision.
+    """
+    horizon, shown, width = table.shape[0], table.shape[1] - 1, observation.shape[-1]
+    left, features = observation[..., width - 1 - AHEAD - shown], observation[..., width - shown :]
+    number = (horizon * (1.0 - left)).round().clip(0, horizon - 1)
+    if isinstance(number, (np.ndarray, np.generic)):
+        rows = table[np.nan_to_num(number).astype(np.intp)]
+    else:
+        rows = table[number.nan_to_num().long()]
+    return action + rows[..., 0, :] + (features[..., None, :] @ rows[..., 1:, :])[..., 0, :]
 
 
 @dataclass(repr=False)
@@ -133,17 +216,6 @@ def _check_binding(file: Path, binding: dict[str, Any]) -> None:
             )
 
 
-#: Parts of a policy's description that only training needs.
-_NOT_KEPT = ("observation_space", "action_space", "lr_schedule", "optimizer_class", "optimizer_kwargs")
-#: Names of parameters start with this, so that the arrays of the spaces have names of their own.
-_PARAMETER = "policy."
-#: Where the classes that a description may name are defined.
-_MODULES = ("torch.nn.", "stable_baselines3.", "sb3_contrib.", "dp_ensemble_env.agents.")
-#: Parts of a description that say how large networks are, beside those that begin with ``n_``.
-_SIZES = ("net_arch", "features_extractor_kwargs", "lstm_hidden_size")
-SB3, SCHEDULE = "stable-baselines3", "schedule"
-
-
 # ------------------------------------------------------------------ writing
 def save_policy(path: str | os.PathLike[str], policy: Any, algo: str, about: Mapping[str, Any] | None = None) -> str:
     """Write a policy to a file, atomically and without pickle; return the digest of what was written.
@@ -153,7 +225,7 @@ def save_policy(path: str | os.PathLike[str], policy: Any, algo: str, about: Map
     """
     settings: dict[str, Any] = {"algo": algo, "about": dict(about or {})}
     if isinstance(policy, GradientPolicy):
-        return save_weights(path, policy.arrays, {"agent": NAME, **settings})
+        return save_weights(path, policy.arrays, {"agent": APG, **settings})
     if isinstance(policy, ScheduleAgent):
         arrays = {"actions": policy.actions, "features": policy.layout.features}
         if (hidden := policy.layout.hidden) is not None:
@@ -215,7 +287,7 @@ def load_policy(path: str | os.PathLike[str]) -> tuple[Any, Weights]:
     for name, array in arrays.items():
         if not name.startswith(("observation_space.", "action_space.")) and not np.isfinite(array).all():
             raise ValueError(f"{path} holds a number in {name} that is not finite; train again, or take another file.")
-    if kind == NAME:
+    if kind == APG:
         return GradientPolicy.of(path, arrays), weights
     if kind not in (SB3, SCHEDULE):
         raise ValueError(f"{path} holds no policy that is known, but one of {kind!r}.")

@@ -81,9 +81,7 @@ def best_price(env: Any, release: Release | None = None) -> ScheduleAgent:
     core = core_env(env)
     price = best_constant_price(planned_on(core, release))
     privacy = privacy_of(core, "none: one number computed from the true matrix", release)
-    agent = play_prices(core, np.full(core.model.horizon, price), "best-price", privacy)
-    agent.price = price  # type: ignore[attr-defined]
-    return agent
+    return play_prices(core, np.full(core.model.horizon, price), "best-price", privacy)
 
 
 def shed_prices(model: EnsembleModel, shed: float = 1.0) -> FloatArray:

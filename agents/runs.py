@@ -19,8 +19,8 @@ others. One process at a time writes to a run folder.
 
 A checkpoint is a file of weights (`dp_ensemble_env.agents.weights`) with everything that the learner needs to go on as
 if it had not been stopped: networks, optimizers, counters, replay buffer. Random generators are not in it, since they
-are seeded afresh at every cut. The newest checkpoint replaces the one before it only when it is whole on disk, and the
-one before is kept: a damaged file costs one interval of training, not the run.
+are seeded afresh at every cut. A checkpoint appears only when it is whole on disk, and the one before is kept: a
+damaged file costs one interval of training, not the run.
 """
 
 from __future__ import annotations
@@ -198,18 +198,12 @@ def digest_of(content: Any) -> str:
 
 # ------------------------------------------------------------------ checkpoints
 def save_checkpoint(home: Path, trainer: Any, record: Record, binding: Binding) -> None:
-    """Write a new checkpoint; the last one becomes the older one, and stays under its own name until then."""
+    """Make the last checkpoint the older one, then write a new one."""
     arrays: dict[str, Any] = {}
     settings = {"record": record.__dict__, "binding": binding, "learner": pack(trainer.checkpoint_state(), arrays)}
-    newest, link = home / NEWEST, home / f".{OLDER}.link"
-    if newest.exists():
-        try:
-            link.unlink(missing_ok=True)
-            os.link(newest, link)
-            os.replace(link, home / OLDER)
-        except OSError:  # a file system without links
-            os.replace(newest, home / OLDER)
-    save_weights(newest, arrays, settings)
+    if (home / NEWEST).exists():
+        os.replace(home / NEWEST, home / OLDER)
+    save_weights(home / NEWEST, arrays, settings)
 
 
 def restore(home: Path, trainer: Any, binding: Binding) -> Record:

@@ -70,14 +70,14 @@ def _drawn(matrix: FloatArray, rng: np.random.Generator, count: int, columns: ND
     return drawn
 
 
-def interval(scores: Scores, seed: int = 0) -> Interval:
+def interval(scores: Scores) -> Interval:
     """Return the interquartile mean of all scores together and its 95 % bootstrap interval."""
-    return around(interquartile_mean(scores), resampled(scores, np.random.default_rng(seed)))
+    return around(interquartile_mean(scores), resampled(scores, np.random.default_rng(0)))
 
 
-def difference(left: ArrayLike, right: ArrayLike, seed: int = 0) -> Interval:
+def difference(left: ArrayLike, right: ArrayLike) -> Interval:
     """Return how far the interquartile mean of `left` lies above that of `right`, both resampled on their own."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     found = resampled(left, rng) - resampled(right, rng)
     return around(interquartile_mean(left) - interquartile_mean(right), found)
 
@@ -94,9 +94,7 @@ def performance_profile(scores: Mapping[str, ArrayLike], thresholds: ArrayLike) 
     return shares
 
 
-def probability_of_improvement(
-    left: Mapping[str, ArrayLike], right: Mapping[str, ArrayLike], seed: int = 0
-) -> Interval:
+def probability_of_improvement(left: Mapping[str, ArrayLike], right: Mapping[str, ArrayLike]) -> Interval:
     """Return how probably a run of `left` scores above one of `right` on the same instance; a tie counts half.
 
     The mean over all instances of all scenarios that both have. The interval resamples instances within each
@@ -105,7 +103,7 @@ def probability_of_improvement(
     names = [name for name in left if name in right]
     if not names:
         raise ValueError("the two have no scenario in common; score both on at least one.")
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     values, draws = [], []
     for name in names:
         x, y = _matrix(left[name]), _matrix(right[name])

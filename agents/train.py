@@ -23,7 +23,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dp_ensemble_env.agents import apg
 from dp_ensemble_env.agents.base import Kind, agent_kind, agent_names, core_env, privacy_of, register_agent
 from dp_ensemble_env.agents.evaluation import evaluate
 from dp_ensemble_env.agents.learners import (
@@ -35,7 +34,8 @@ from dp_ensemble_env.agents.learners import (
     population_of,
     tuned_settings,
 )
-from dp_ensemble_env.agents.loading import LearnedAgent
+from dp_ensemble_env.agents.loading import APG, LearnedAgent
+from dp_ensemble_env.agents.networks import Trainer
 from dp_ensemble_env.agents.runs import (
     POLICY,
     Binding,
@@ -103,7 +103,7 @@ def check_settings(
     core: Any = core_env(env)
     check_choice(algo, "algo", agent_names(learns=True))
     scenario = core.settings.scenario if scenario is None else scenario
-    if algo == apg.NAME:
+    if algo == APG:
         mode = actions.mode(core.action_mode)
         if mode.basis is None or mode.levels:
             raise ValueError(
@@ -141,7 +141,7 @@ def train(
     config = _config(algo, core, params, settings, models)
     if keep is not None:
         keep.check(config)
-    run = _in_segments if algo in LIBRARIES or algo == apg.NAME else _at_once
+    run = _in_segments if algo in LIBRARIES or algo == APG else _at_once
     if progress is not None:
         return run(config, core, models, keep, progress)
     with Progress(f"training {algo}", config["steps"]) as monitor:
@@ -154,7 +154,7 @@ def _config(
     """Return what identifies a training run: whole rollouts, its cuts, and all settings."""
     total = settings.steps or params.get("n_timesteps", 0)  # 0: what a learner takes that trains in one go
     if "n_envs" in params:
-        whole = core.model.horizon if algo == apg.NAME else 1  # apg plays whole episodes
+        whole = core.model.horizon if algo == APG else 1  # apg plays whole episodes
         chunk = int(params["n_envs"] * params.get("n_steps", whole))
         total = check_count(total, "steps") // chunk * chunk
         if total < chunk:
@@ -175,8 +175,8 @@ def _in_segments(
 ) -> LearnedAgent:
     home, params, total = None if keep is None else Path(keep.path), config["hyperparams"], config["steps"]
     with one_thread():
-        if config["algo"] == apg.NAME:
-            trainer: Any = apg.Trainer(models or [core.model], core.action_mode, params, config["seed"], total)
+        if config["algo"] == APG:
+            trainer: Any = Trainer(models or [core.model], core.action_mode, params, config["seed"], total)
         else:
             from dp_ensemble_env.agents.sb3 import LibraryTrainer
 
@@ -211,11 +211,10 @@ def _at_once(
 ) -> LearnedAgent:
     """Let a learner train itself, then keep what it learned; there is nothing to resume in between."""
     algo, total = str(config["algo"]), int(config["steps"])
-    if models:
-        raise ValueError(f"{algo} is trained on one model; leave the other instances out.")
+    env = EnsembleEnv(list(models), population_of(core), core.action_mode, ahead=core.layout.ahead) if models else core
     began = time.perf_counter()
     steps = {} if not total else {"steps": total}
-    learned: Any = agent_kind(algo).make(core, seed=config["seed"], **steps, **config["hyperparams"])
+    learned: Any = agent_kind(algo).make(env, seed=config["seed"], **steps, **config["hyperparams"])
     agent = LearnedAgent(learned, algo, privacy=getattr(learned, "privacy", privacy_of(core, TRUE)))
     if isinstance(learned, LearnedAgent):
         agent.model, agent.codes = learned.model, learned.codes
@@ -250,4 +249,4 @@ def register_learner(name: str, place: str) -> None:
     LIBRARIES[name] = place
 
 
-KINDS: dict[str, Kind] = {name: Kind(partial(_make, algo=name), learns=True) for name in (*LIBRARIES, apg.NAME)}
+KINDS: dict[str, Kind] = {name: Kind(partial(_make, algo=name), learns=True) for name in (*LIBRARIES, APG)}

@@ -28,7 +28,7 @@ tilts; and the public side of the problem: :math:`\gamma`, the power levels (to 
 :math:`s_t`. Never the matrix. Transitions come from a batch of single-load environments like the one given.
 
 **Starts.** Few uncontrolled loads reach the low levels that matter during an event. The environment lets the
-caller choose the start (``reset(options={"state": ...})``), and the learner does so with ``exploring_starts``:
+caller choose the start (``reset(options={"state": ...})``), and the learner does so:
 passive exploration always begins in levels drawn uniformly, importance exploration in its first batch only.
 
 **Step.** :math:`\eta = c/(c + N)` with `N` the earlier visits of the pair (:math:`cm/(cm + N)` for `m` visits at
@@ -67,6 +67,8 @@ from dp_ensemble_env.tools.compile import njit
 from dp_ensemble_env.tools.validation import check_choice, check_count, check_in_range, check_positive
 
 EXPLORATIONS = ("passive", "importance")
+#: Share of the transitions that is kept for the final check.
+HELD_OUT = 0.1
 IntArray = NDArray[np.int64]
 
 
@@ -189,10 +191,10 @@ class Explorer:
                 f"Z-learning steers by tilts, but the environment was made with action={core.action_mode!r}; make it "
                 "with action='tilt'."
             )
-        if not core.model.is_plain:
+        if not core.model.is_plain or len(core.models) > 1:
             raise ValueError(
-                "Z-learning keeps one desirability for each time and level, so it learns on models whose loads choose "
-                "their next level themselves: without nature, context or coupling. Train 'ppo' here instead."
+                "Z-learning keeps one desirability for each time and level, so it learns on one model whose loads "
+                "choose their next level themselves: without nature, context or coupling. Train 'ppo' here instead."
             )
         # Only public parts of the model are read below; the matrix stays inside the environment.
         self.n, self.horizon = core.model.n_states, core.model.horizon
@@ -234,27 +236,23 @@ def learn(
     seed: int = 0,
     step_constant: float = 4.0,
     batch: int = 200,
-    exploring_starts: bool = True,
     tolerance: float = 0.05,
-    held_out: float = 0.1,
 ) -> Learned:
     """Learn the desirability of every level and time by Z-learning.
 
     Whatever the population of `env`, which has tilt actions, the learner watches single loads of it; with a release,
-    they follow it. `transitions` are the moves that may be observed, a share of which, `held_out`, is kept for the
-    final check. `batch` episodes are played side by side between two updates of the greedy tilt, fewer if the budget is
-    small. Without `exploring_starts` every episode starts as the environment would. `step_constant` is the `c` of the
-    decaying step; learning ends below a change of `tolerance` nats, and 0 spends the whole budget. `seed` fixes moves
-    and exploring starts, hence the result.
+    they follow it. `transitions` are the moves that may be observed, the last tenth of which is kept for the final
+    check. `batch` episodes are played side by side between two updates of the greedy tilt, fewer if the budget is
+    small. `step_constant` is the `c` of the decaying step; learning ends below a change of `tolerance` nats, and 0
+    spends the whole budget. `seed` fixes moves and exploring starts, hence the result.
     """
     passive = check_choice(exploration, "exploration", EXPLORATIONS) == "passive"
     step_constant = check_positive(step_constant, "step_constant")
     tolerance = check_in_range(tolerance, "tolerance", 0.0, np.inf)
-    held_out = check_in_range(held_out, "held_out", 0.0, 0.9, open_low=True)
     horizon = core_env(env).model.horizon
     total = check_count(transitions, "transitions", 4 * horizon) // horizon
     size = min(check_count(batch, "batch"), total // 4)
-    checks = max(1, round(held_out * (total // size)))
+    checks = max(1, round(HELD_OUT * (total // size)))
     explorer = Explorer(env, size, check_count(seed, "seed", 0))
     n, penalty, power = explorer.n, explorer.penalty, explorer.power_kw
     log_z, visits = np.full((horizon + 1, n), np.nan), np.zeros((horizon, n), np.int64)
@@ -263,7 +261,7 @@ def learn(
     for done in range(total // size - checks):
         blind = passive or done == 0
         tilt = np.zeros((horizon, n)) if blind else greedy_tilt(log_z, power, explorer.scale)
-        data = explorer.play(tilt, blind and exploring_starts)
+        data = explorer.play(tilt, exploring_starts=blind)
         if passive:
             passive_update(data.states, data.utility, log_z, visits, step_constant, penalty)
         else:

@@ -44,7 +44,7 @@ autosummary_generate = False
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
 # The reference lists the modules of the extras too, installed or not.
-autodoc_mock_imports = [name for name in ("stable_baselines3", "torch", "optuna", "matplotlib") if not find_spec(name)]
+autodoc_mock_imports = [name for name in ("stable_baselines3", "torch", "matplotlib") if not find_spec(name)]
 napoleon_google_docstring = False
 napoleon_use_ivar = True
 suppress_warnings = ["ref.python"]

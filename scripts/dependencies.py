@@ -29,6 +29,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
 ROOT = Path(__file__).parents[1]
 LOCK = ROOT / "lock"
 #: What is installed by each command, by extra.
@@ -93,12 +96,7 @@ WORDS = (
 def declared() -> tuple[set[str], dict[str, str]]:
     """Return the licences that are allowed, and those of packages that do not state one."""
     table = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["licences"]
-    return set(table["allowed"]), {canonical(name): licence for name, licence in table["stated"].items()}
-
-
-def canonical(name: str) -> str:
-    """Write a package's name as indexes do."""
-    return re.sub(r"[-_.]+", "-", name).lower()
+    return set(table["allowed"]), {canonicalize_name(name): licence for name, licence in table["stated"].items()}
 
 
 def needed(extras: Iterable[str]) -> Iterator[metadata.Distribution]:
@@ -115,14 +113,9 @@ def needed(extras: Iterable[str]) -> Iterator[metadata.Distribution]:
             continue  # of another system, or an extra that is left out
         if extra == "" and name != "dp-ensemble-env":
             yield found
-        for text in found.requires or ():
-            wanted, _, marker = text.partition(";")
-            of_extra = re.search(r"extra\s*==\s*['\"]([^'\"]+)", marker)
-            if (of_extra is not None and of_extra[1] != extra) or (of_extra is None and extra):
-                continue
-            parts = re.match(r"\s*([\w.-]+)\s*(?:\[([^]]*)\])?", wanted)
-            assert parts is not None
-            waiting += [(canonical(parts[1]), one.strip()) for one in ("", *(parts[2] or "").split(","))]
+        for one in map(Requirement, found.requires or ()):
+            if one.marker is None or one.marker.evaluate({"extra": extra}):
+                waiting += [(canonicalize_name(one.name), wanted) for wanted in ("", *one.extras)]
 
 
 def licences_of(package: metadata.Distribution) -> set[str]:
@@ -148,7 +141,7 @@ def check(extras: Iterable[str]) -> tuple[dict[str, set[str]], list[str]]:
     allowed, stated = declared()
     found, faults = {}, []
     for package in needed(extras):
-        name = canonical(package.metadata["Name"])
+        name = canonicalize_name(package.metadata["Name"])
         found[name] = {stated[name]} if name in stated else licences_of(package)
         if not found[name]:
             faults.append(f"{name} states no licence; look it up and write it into [tool.licences.stated].")

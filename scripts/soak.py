@@ -9,16 +9,12 @@ ledgers
     of processes that charge one ledger file at the same time one is killed, and a confirmed charge is missing.
 files
     reading a file of some format, damaged at random, ends in anything but a result or a sentence.
-models
-    a random model, solved and played with random actions, gives a number that is not finite, an optimum worse than
-    doing nothing, or an environment that disagrees with the exact evaluation.
 """
 
 from __future__ import annotations
 
 import argparse
 import functools
-import importlib.util
 import json
 import multiprocessing
 import os
@@ -35,11 +31,8 @@ from typing import Any
 
 import numpy as np
 
-from dp_ensemble_env import EnsembleModel, samples
+from dp_ensemble_env import samples
 from dp_ensemble_env.agents.weights import load_weights, save_weights
-from dp_ensemble_env.control.lsmdp import evaluate_policy
-from dp_ensemble_env.control.policies import solve_standard
-from dp_ensemble_env.envs import EnsembleEnv
 from dp_ensemble_env.meter import read_meter
 from dp_ensemble_env.privacy import Release, mechanism
 from dp_ensemble_env.privacy.ledger import PrivacyLedger
@@ -136,11 +129,6 @@ def _samples(folder: Path) -> list[tuple[Path, Callable[[Path], Any]]]:
     }
     readers |= {"release.json": Release.load, "release.npz": Release.load, "weights.safetensors": load_weights}
     readers["ledger.json"] = lambda path: PrivacyLedger.from_json(path.read_text(errors="replace"))
-    if importlib.util.find_spec("pyarrow"):
-        parquet, table = importlib.import_module("pyarrow.parquet"), importlib.import_module("pyarrow").table
-        columns = {"time": times.astype("datetime64[s]"), "power_kw": np.arange(float(len(times)))}
-        parquet.write_table(table(columns), folder / "meter.parquet")
-        readers["meter.parquet"] = readers["meter.csv"]
     return [(folder / name, read) for name, read in readers.items()]
 
 
@@ -174,36 +162,7 @@ def files(rng: np.random.Generator, folder: Path) -> None:
             raise AssertionError(f"{path.name}: {type(error).__name__}: {error}") from error
 
 
-# ------------------------------------------------------------------ models
-def models(rng: np.random.Generator, folder: Path) -> None:
-    """Solve a random model, and play it with random actions."""
-    n, horizon = int(rng.integers(2, 8)), int(rng.integers(1, 12))
-    default = rng.dirichlet(np.full(n, float(rng.choice([0.1, 1.0, 10.0]))), size=n)
-    default[default < 1e-3] = 0.0
-    default /= default.sum(axis=1, keepdims=True)
-    utility = rng.normal(size=(horizon + 1, n)) * 10.0 ** rng.uniform(-3, 3)
-    penalty = float(np.abs(utility).max() * 10.0 ** rng.uniform(-3, 3))
-    model = EnsembleModel(default=default, power_kw=np.arange(float(n)), utility=utility, discomfort_penalty=penalty)
-    solution = solve_standard(model)
-    nothing = evaluate_policy(np.stack([model.default] * horizon), model.default, utility, penalty)
-    best = evaluate_policy(solution.policy, model.default, utility, penalty)
-    scale = 1e-9 * (penalty + np.abs(utility).sum())
-    require(bool(np.isfinite(solution.policy).all() and np.isfinite(best).all()), "a number is not finite")
-    require(bool((best <= nothing + scale).all()), "the optimum is worse than doing nothing")
-    require(bool(np.allclose(best, solution.cost_to_go, atol=scale)), "the optimum does not cost what it says")
-    mode = str(rng.choice(["price", "tilt", "policy"]))
-    populations: tuple[str | int, ...] = ("mean-field", "single", 3)
-    env = EnsembleEnv(model, populations[int(rng.integers(0, 3))], mode)
-    env.reset(seed=int(rng.integers(0, 2**31)))
-    env.action_space.seed(int(rng.integers(0, 2**31)))
-    over = False
-    while not over:
-        observation, reward, over, _, _ = env.step(env.action_space.sample())
-        require(bool(np.isfinite(observation).all() and np.isfinite(reward)), "a step is not finite")
-        require(env.observation_space.contains(observation), "an observation is outside of its space")
-
-
-TRIALS: dict[str, Trial] = {"kills": kills, "ledgers": ledgers, "files": files, "models": models}
+TRIALS: dict[str, Trial] = {"kills": kills, "ledgers": ledgers, "files": files}
 
 
 def soak(minutes: float, seed: int, only: list[str]) -> dict[str, list[int]]:

@@ -12,16 +12,14 @@ import pytest
 from helpers import recipe
 from numpy.testing import assert_allclose, assert_array_equal
 
-from dp_ensemble_env import EnsembleModel, scenarios
-from dp_ensemble_env.agents import evaluate, make_agent
-from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv, actions
+from dp_ensemble_env import scenarios
+from dp_ensemble_env.envs import EnsembleEnv, actions
 from dp_ensemble_env.experiments.compare import Grid, data_sets
 from dp_ensemble_env.experiments.runner import compute, read_results
 from dp_ensemble_env.privacy import (
     Event,
     PrivacyBudgetExceeded,
     PrivacyLedger,
-    Release,
     mechanism,
     mechanisms,
 )
@@ -44,26 +42,6 @@ STRANGERS = {
 
 
 # ------------------------------------------------------------------ environments
-@pytest.mark.parametrize("population", ["mean-field", 100, "single"])
-@pytest.mark.parametrize("name", STRANGERS)
-def test_single_and_vector_environments_agree_bit_by_bit(name, population):
-    settings = {**STRANGERS[name], "population": population}
-    single, vector = EnsembleEnv(**settings), EnsembleVectorEnv(3, **settings)
-    rng = np.random.default_rng(0)
-    low = single.action_space.low.flat[0]
-    seen, _ = vector.reset(seed=5)
-    alone = [EnsembleEnv(**settings) for _ in range(3)]
-    for i, env in enumerate(alone):
-        assert_array_equal(env.reset(seed=5 + i)[0], seen[i])
-    for _ in range(single.model.horizon):
-        action = rng.uniform(low, 1.0, vector.action_space.shape).astype(np.float32)
-        seen, rewards, ended, _, _ = vector.step(action)
-        for i, env in enumerate(alone):
-            observation, reward, done, _, _ = env.step(action[i])
-            assert_array_equal(observation, seen[i])
-            assert reward == rewards[i] and done == ended[i]
-
-
 def test_the_scenario_has_an_id_and_the_mechanism_a_text():
     env = gymnasium.make("dp_ensemble/TwoLevel-v0", privacy=SPEC, action="two-prices")
     core = env.unwrapped
@@ -89,16 +67,6 @@ def test_a_basis_moves_the_mean_field_as_its_definition_says():
     assert info["discomfort"] == pytest.approx(model.discomfort_penalty * divergence, rel=1e-12)
 
 
-def test_a_policy_in_the_basis_is_encoded_and_another_is_refused():
-    env = EnsembleEnv("campus-event", action="two-prices")
-    model, x = env.model, np.array([0.2, -0.4])
-    policy = model.default * np.exp(x @ two_prices(model)[3])
-    policy /= policy.sum(axis=1, keepdims=True)
-    assert_allclose(env.encode_policy(policy, 3, np.float64), x, rtol=1e-9)
-    with pytest.raises(ValueError, match="basis of the 'two-prices' mode"):
-        env.encode_policy(env.optimal_policy[3], 3)
-
-
 # ------------------------------------------------------------------ the ledger
 def test_the_ledger_charges_the_mechanism_before_it_draws(tmp_path):
     default = np.array([[0.9, 0.1], [0.2, 0.8]])
@@ -118,35 +86,6 @@ def test_the_ledger_charges_the_mechanism_before_it_draws(tmp_path):
     assert "coin" in str(ledger.statement()) and "1 release" in str(ledger.statement())
 
 
-def test_the_release_survives_its_file(tmp_path):
-    release = CoinMechanism(0.5).release(np.eye(3), rng=1)
-    for name in ("release.json", "release.npz"):
-        loaded = Release.load(release.save(tmp_path / name))
-        assert loaded.event == release.event and loaded.digest == release.digest
-        model = EnsembleModel(np.eye(3), np.arange(3.0), -np.ones((3, 3)), 1.0)
-        assert EnsembleEnv(model, privacy=loaded, reward="dollars").release
-
-
-def test_a_permit_is_for_one_kind_of_draw():
-    default = np.array([[0.9, 0.1], [0.2, 0.8]])
-    permit = PrivacyLedger().charge(CoinMechanism(0.5).event(default))
-    with pytest.raises(ValueError, match="the permit is for"):
-        CoinMechanism(5.0).draw(default, permit)
-    with pytest.raises(ValueError, match="the permit is for"):
-        mechanism("dirichlet:k=5").draw(default, permit)
-
-
-def test_mixtures_compose_between_the_largest_and_the_sum():
-    default = np.array([[0.9, 0.1], [0.2, 0.8]])
-    ledger = PrivacyLedger()
-    ledger.release(mechanism("coin:epsilon=0.5"), default, rng=0)
-    coin = ledger.spent(1e-6)
-    alone = PrivacyLedger()
-    alone.release(mechanism("dirichlet:k=50,floor=0.1"), default, rng=0)
-    ledger.release(mechanism("dirichlet:k=50,floor=0.1"), default, rng=0)
-    assert max(coin, alone.spent(1e-6)) < ledger.spent(1e-6) <= coin + alone.spent(5e-7) + 1e-9
-
-
 def test_an_event_that_nobody_priced_is_refused():
     @dataclass(frozen=True)
     class Unpriced(Event, type="unpriced"):
@@ -162,8 +101,6 @@ def test_an_event_that_nobody_priced_is_refused():
 def test_names_are_taken_once_and_mistakes_are_named():
     with pytest.raises(ValueError, match="the mechanism 'coin' exists already"):
         mechanisms.register("coin", CoinMechanism)
-    with pytest.raises(ValueError, match="did you mean 'two-level'"):
-        EnsembleEnv("two-levels")
     with pytest.raises(ValueError, match="did you mean 'two-prices'"):
         EnsembleEnv("campus-event", action="two-price")
     with pytest.raises(ValueError, match="has no blanks"):
@@ -178,40 +115,12 @@ def test_names_are_taken_once_and_mistakes_are_named():
         EnsembleEnv("campus-event", action="narrow")
 
 
-def test_instances_differ_and_splits_are_disjoint():
-    stay = {
-        (split, i): scenarios.make("two-level", instance=i, split=split).default[0, 0]
-        for split in scenarios.SPLITS
-        for i in range(3)
-    }
-    assert len(set(stay.values())) == 9
-    env = EnsembleEnv("two-level", instance=2, split="test")
-    assert env.model.default[0, 0] == stay["test", 2]
-    assert scenarios.make("two-level", penalty=3.0).discomfort_penalty == 3.0
-    with pytest.raises(ValueError, match="setting of the scenario 'two-level' 'penlty' .did you mean 'penalty'"):
-        scenarios.make("two-level", penlty=3.0)
-
-
 # ------------------------------------------------------------------ agents
-@pytest.mark.parametrize("name", STRANGERS)
-def test_agents_are_scored_between_uncontrolled_and_optimal(name):
-    settings = STRANGERS[name]
-    env = EnsembleEnv(**settings)
-    env.reset(seed=1)
-    assert env.step(np.zeros(env.action_space.shape))[-1]["discomfort"] == 0.0  # zero does not interfere
-    assert evaluate(make_agent("uncontrolled", env), env).score == pytest.approx(0.0, abs=1e-9)
-    best = evaluate(make_agent("best-price", env), env).score
-    assert 0.0 <= best <= 100.0 + 1e-9
-    if settings["action"] == "tilt":
-        assert evaluate(make_agent("standard", env), env).score == pytest.approx(100.0, abs=1e-4)
-
-
-@pytest.mark.torch
 @pytest.mark.parametrize("name", STRANGERS)
 def test_a_comparison_takes_each_of_them(name, tmp_path):
     settings = STRANGERS[name]
     grid = Grid(
-        agents=("uncontrolled", "best-price", "standard:action=tilt", "a2c:steps=1152"), actions=(settings["action"],),
+        agents=("uncontrolled", "best-price", "standard:action=tilt"), actions=(settings["action"],),
         privacy=("none", settings.get("privacy", "public")), seeds=("0",), episodes=10,
     )  # fmt: skip
     sets = data_sets([settings["model"]])
@@ -219,7 +128,7 @@ def test_a_comparison_takes_each_of_them(name, tmp_path):
     rows = {(row.cell.agent, row.cell.privacy): row for row in (compute(c, supplies) for c in grid.cells(sets)[0])}
     assert all(row.error is None and max(row.scores) <= 100.0 + 1e-4 for row in rows.values())
     assert rows["standard", None].scores == [pytest.approx(100.0, abs=1e-4)]
-    assert rows["uncontrolled", None].scores == [0.0] and len(rows) == 1 + 3 * 2
+    assert rows["uncontrolled", None].scores == [0.0] and len(rows) == 1 + 2 * 2
 
 
 @pytest.fixture

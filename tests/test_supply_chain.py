@@ -6,12 +6,12 @@ import importlib.util
 import re
 import subprocess
 import tomllib
-from types import SimpleNamespace
 
 import dependencies
 import pytest
 from dependencies import TARGETS, TORCH, entries
 from helpers import ROOT
+from packaging.utils import canonicalize_name
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
@@ -20,7 +20,7 @@ def locked(name):
     """Return the entries of a lock file by package."""
     found = {}
     for entry in entries((ROOT / "lock" / f"{name}.txt").read_text(encoding="utf-8")):
-        found.setdefault(dependencies.canonical(entry.split("==")[0]), []).append(entry)
+        found.setdefault(canonicalize_name(entry.split("==")[0]), []).append(entry)
     return found
 
 
@@ -43,25 +43,21 @@ def test_everything_has_a_version_and_hashes(name):
             assert re.match(r"[\w.-]+(\[.*\])?==[\w.+]+ ", entry), package
             assert re.search(r"--hash=sha256:[0-9a-f]{64}", entry), package
             assert bool(TORCH.match(entry)) == name.startswith("torch"), package
+    if name == "torch-cpu":
+        (pin,) = re.findall(r"^torch==.*$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+        assert locked(name)["torch"][0].startswith(f"{pin}+cpu ")
 
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_locks_have_what_is_declared_in_the_versions_that_are_tested(name):
     found = {**locked(name), **locked("torch-pypi")}
-    wanted = [dependencies.canonical(re.match(r"[\w.-]+", text)[0]) for text in direct(TARGETS[name])]
+    wanted = [canonicalize_name(re.match(r"[\w.-]+", text)[0]) for text in direct(TARGETS[name])]
     assert {"numpy", "torch"} <= set(wanted) <= set(found)
     assert "setuptools" in found  # builds the package itself, so that nothing is fetched for that
     for line in (ROOT / "constraints.txt").read_text().splitlines():
-        if "==" in line and (package := dependencies.canonical(line.split("==")[0])) in found:
+        if "==" in line and (package := canonicalize_name(line.split("==")[0])) in found:
             (entry,) = found[package]
             assert entry.split(" ")[0].split("==")[1] == line.split("==")[1], f"run `make lock`: {line}"
-
-
-def test_both_builds_of_torch_have_the_version_that_is_tested():
-    (pin,) = re.findall(r"^torch==.*$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
-    for name, local in (("torch-pypi", ""), ("torch-cpu", "+cpu")):
-        (entry,) = locked(name)["torch"]
-        assert entry.startswith(f"{pin}{local} ")
 
 
 NOT_FOUND = "ERROR: No matching distribution found for torch==2.13.0+cpu\n"
@@ -83,8 +79,6 @@ def install():
     [
         ("", True, ["cpu"], 0), (NOT_FOUND, True, ["cpu", "pypi"], 0), ("", False, ["pypi"], 0),
         (OFFLINE + NOT_FOUND, True, ["cpu"], 1), (TAMPERED, True, ["cpu"], 1),
-        ("ERROR: No matching distribution found for numpy==2.4\n", True, ["cpu"], 1),
-        ("OSError: [Errno 28] No space left on device\n", True, ["cpu"], 1),
     ],
 )  # fmt: skip
 def test_cuda_is_installed_only_where_the_other_build_is_not_to_be_found(
@@ -106,19 +100,6 @@ def test_cuda_is_installed_only_where_the_other_build_is_not_to_be_found(
     assert capfd.readouterr().err == (errors if code else "")
 
 
-def test_the_build_without_cuda_is_asked_for_where_it_is_locked(install, monkeypatch):
-    text = (ROOT / "lock" / "torch-cpu.txt").read_text(encoding="utf-8")
-    for system, machine, version, expected in (
-        ("linux", "x86_64", (3, 11), True), ("linux", "x86_64", (3, 13), False), ("linux", "aarch64", (3, 11), False),
-        ("darwin", "x86_64", (3, 11), False),
-    ):  # fmt: skip
-        monkeypatch.setattr(install.sys, "platform", system)
-        monkeypatch.setattr(install.platform, "machine", lambda machine=machine: machine)
-        monkeypatch.setattr(install.sys, "version_info", SimpleNamespace(major=version[0], minor=version[1]))
-        assert install.is_locked_here(text) == expected
-    assert "lock/install.py" in (ROOT / "Makefile").read_text()
-
-
 def test_licences_of_what_is_installed_are_on_the_list():
     found, faults = dependencies.check(["dev"])
     assert {"numpy", "pytest", "torch", "gymnasium"} <= set(found) and len(found) > 40
@@ -131,20 +112,3 @@ def test_a_licence_that_is_not_on_the_list_is_named(monkeypatch):
     monkeypatch.setattr(dependencies, "declared", lambda: (allowed - {"BSD-3-Clause"}, {**stated, "rich": "GPL"}))
     faults = " ".join(dependencies.check(["dev"])[1])
     assert "scipy has the licence BSD-3-Clause" in faults and "rich has the licence GPL" in faults
-
-
-@pytest.mark.parametrize(
-    ("text", "identifier"),
-    [
-        ("BSD License", "BSD-3-Clause"), ("Apache Software License", "Apache-2.0"), ("MIT License", "MIT"),
-        ("GNU Lesser General Public License v2 (LGPLv2)", "LGPL"), ("GNU General Public License v3", "GPL"),
-        ("GNU Affero General Public License v3", "AGPL"), ("permitted", None), ("", None),
-    ],
-)  # fmt: skip
-def test_licences_in_words(text, identifier):
-    assert dependencies._identifier(text) == identifier
-
-
-def test_the_workflow_audits_and_soaks():
-    text = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
-    assert "make audit" in text and "make soak MINUTES=5" in text and "mutants" not in text

@@ -183,6 +183,6 @@ def report(problem: str, agent: Any, folder: Path, target: float | None, deploye
 
 
 def _kept(folder: Path) -> str:
-    if (folder / CHECKPOINTS[0]).exists():
+    if any((folder / name).exists() for name in CHECKPOINTS):
         return f"what came before the last checkpoint is kept in {folder}, add --resume to go on"
     return "no checkpoint was saved"

@@ -4,7 +4,7 @@ An action of `k` numbers in [-1, 1] stands for the tilt :math:`\ell_t[w] = \sum_
 units come from a family of models in public surroundings, never from the model that is played:
 
 - the *design family*: eight instances of a scenario that nobody plays. Recorded with the scenario as data
-  (``python scripts/signals.py``), and taken by every model of it with as many times, contexts and decisions;
+  (``python scripts/data.py signals``), and taken by every model of it with as many times, contexts and decisions;
 - the *public family*: textbook or lazy walks in the place of the behaviour. Taken by every other model.
 
 With the optimal tilts :math:`L_i` of the family and the metric :math:`M = \sum_i M_i/\mathrm{tr}\,M_i + 10^{-4}/m`,

@@ -406,8 +406,7 @@ def run(
             done += 1
             yield row
     if progress is not None:
-        progress.stage("cells", len(unique))
-        progress.begin_at(done)
+        progress.stage("cells", len(unique), done)
     say = print if progress is None else progress.say
     with contextlib.closing(place.run(todo, supplies, store.folder / "ray.log", say)) as rows:
         for row in rows:

@@ -8,7 +8,7 @@ from importlib import metadata
 
 from dp_ensemble_env import __version__
 
-_PACKAGES = "numpy scipy numba gymnasium matplotlib dp-accounting torch stable-baselines3 sb3-contrib optuna".split()
+_PACKAGES = "numpy scipy numba gymnasium matplotlib dp-accounting torch stable-baselines3 sb3-contrib".split()
 
 
 def versions() -> dict[str, str]:

@@ -5,7 +5,7 @@
 ``building.xml``   a Green Button file: one synthetic building, hourly Wh, June to July 2018, New York
 =================  ==================================================================================================
 
-`scripts/samples.py` wrote them, and writes them again bit for bit.
+`scripts/data.py` wrote them, and writes them again bit for bit.
 """
 
 from __future__ import annotations

@@ -134,8 +134,8 @@ def _blocks(least: list[int], keep: int, width: int) -> list[list[int]]:
 class Monitor:
     """The receiver of a long computation's reports; this one shows nothing."""
 
-    def stage(self, text: str, total: float | None = None) -> None:
-        """Begin a stage of `total` units (None: unknown)."""
+    def stage(self, text: str, total: float | None = None, done: float = 0.0) -> None:
+        """Begin a stage of `total` units (None: unknown), `done` of which were done by an earlier run."""
 
     def advance(self, done: float, note: str = "", total: float | None = None) -> None:
         """Report the units done, with a note about the latest of them."""
@@ -173,29 +173,21 @@ class Progress(Monitor):
         if self._bar.live.is_started:
             self._bar.stop()
 
-    def stage(self, text: str, total: float | None = None) -> None:
-        """Begin a stage of `total` units (None: unknown)."""
-        self._begin(text, total, 0.0)
-
-    def advance(self, done: float, note: str = "", total: float | None = None) -> None:
-        """Report the units done, with a note about the latest of them."""
-        self._bar.update(self._task, completed=done, total=total, note=note)
-
-    def begin_at(self, done: float) -> None:
-        """Say how many units an earlier run has done; they do not count for the time left."""
-        task = self._bar.tasks[0]
-        self._begin(task.description, task.total, done)
-
-    def say(self, text: str) -> None:
-        """Write a line that stays."""
-        self._console.print(text, markup=False, emoji=False, soft_wrap=True)
-
-    def _begin(self, text: str, total: float | None, done: float) -> None:
+    def stage(self, text: str, total: float | None = None, done: float = 0.0) -> None:
+        """Begin a stage, where `done` of its units were done by an earlier run."""
         with self._bar._lock:  # no line is drawn between the two stages
             for task in self._bar.task_ids:
                 self._bar.remove_task(task)
             self._task = self._bar.add_task(text, total=total, completed=done, note="")  # type: ignore[arg-type]
             self._bar.advance(self._task, 0.0)  # the time left counts from here
+
+    def advance(self, done: float, note: str = "", total: float | None = None) -> None:
+        """Report the units done, with a note about the latest of them."""
+        self._bar.update(self._task, completed=done, total=total, note=note)
+
+    def say(self, text: str) -> None:
+        """Write a line that stays."""
+        self._console.print(text, markup=False, emoji=False, soft_wrap=True)
 
     def _show(self) -> None:
         pause = SILENT

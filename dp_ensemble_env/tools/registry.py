@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +24,6 @@ from importlib import metadata
 from types import ModuleType
 from typing import Any, Generic, TypeVar
 
-from dp_ensemble_env.tools.files import readable_file
 from dp_ensemble_env.tools.validation import check_choice
 
 T = TypeVar("T")
@@ -114,14 +112,8 @@ class Plugin:
 _LOADED: dict[str, Plugin] = {}
 
 
-def load_file(path: str | os.PathLike[str]) -> Plugin:
-    """Run a Python file, unless a file of the same content ran before."""
-    file = readable_file(path)
-    return load_source(file.read_bytes(), str(file))
-
-
 def load_source(source: bytes, name: str = "a plugin") -> Plugin:
-    """Run the text of a Python file, as workers on other machines do that have no such file.
+    """Run the text of a Python file, which need not be on this machine.
 
     A text that ran before is not run again; its entries are those that count again, should another have replaced them.
     """

@@ -123,14 +123,14 @@ def check_instance(value: Any, kind: type, name: str) -> None:
         raise ValueError(f"{name} must be an instance of {kind.__name__}, got {_describe(value)}; build one first.")
 
 
-def check_rng(rng: Any, name: str = "rng") -> np.random.Generator:
+def check_rng(rng: Any) -> np.random.Generator:
     """Return a NumPy `Generator`, made from an integer seed if need be."""
     if isinstance(rng, np.random.Generator):
         return rng
     if isinstance(rng, (int, np.integer)) and not isinstance(rng, bool) and rng >= 0:
         return np.random.default_rng(int(rng))
     raise ValueError(
-        f"{name} must be a numpy.random.Generator or a non-negative integer seed, got {_describe(rng)}; "
+        f"rng must be a numpy.random.Generator or a non-negative integer seed, got {_describe(rng)}; "
         "pass numpy.random.default_rng(seed)."
     )
 
@@ -197,10 +197,10 @@ def as_start(value: Any, n: int, name: str = "initial") -> FloatArray:
     return weights
 
 
-def state_list(states: Sequence[int] | NDArray[Any], most: int = 8) -> str:
+def state_list(states: Sequence[int] | NDArray[Any]) -> str:
     """Write a list of states, shortened when it is long."""
-    shown = ", ".join(str(int(s)) for s in list(states)[:most])
-    return shown if len(states) <= most else f"{shown}, … ({len(states)} in all)"
+    shown = ", ".join(str(int(s)) for s in list(states)[:8])
+    return shown if len(states) <= 8 else f"{shown}, … ({len(states)} in all)"
 
 
 # ------------------------------------------------------------------ control problems

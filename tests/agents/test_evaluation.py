@@ -37,8 +37,7 @@ def random_schedule(env, seed=0):
 
 
 # ------------------------------------------------------------------ schedules
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "mode"), [*((kind, "tilt") for kind in KINDS), *(("everything", m) for m in MODES)])
 def test_a_schedule_is_scored_exactly_as_it_is_played(kind: str, mode: str) -> None:
     """Whatever its name, in every mode, with contexts and couplings; the episodes are the oracle."""
     for population in ("mean-field", "single" if mode == "policy" else 6):
@@ -70,8 +69,8 @@ def test_a_schedule_of_a_class_of_ones_own_is_scored_exactly(campus):
 
     env = EnsembleEnv(campus, action="price")
     exact, played = evaluate(Steady(), env), evaluate(Player(ScheduleAgent(np.full((18, 1), 0.25), "", "")), env)
-    assert exact.exact and (exact.episodes, played.episodes) == (0, 20)
-    assert exact.score == pytest.approx(played.score, abs=1e-4) and exact.score > 10
+    assert (exact.exact, exact.episodes, played.episodes) == (True, 0, 20)
+    assert exact.score == pytest.approx(played.score, abs=1e-4)
     with pytest.raises(ValueError, match=r"schedule has shape \(18, 1, 1\) where action='tilt' takes .* \(18, 1, 20\)"):
         evaluate(Steady(), EnsembleEnv(campus))
     other = EnsembleEnv(campus.override(utility=campus.utility[:10], times=None, event=None), action="price")
@@ -114,13 +113,6 @@ def test_standard_error_is_that_of_repeated_evaluations(campus):
     assert_allclose(env.occupancy, before)  # the environment is left alone
 
 
-def test_pairing_takes_the_luck_of_the_contexts_out():
-    env = EnsembleEnv("spot")
-    outcome = evaluate(Player(make_agent("without-data", env)), env)
-    achieved = outcome.standard_error / (start_values(env.model)[1] - start_values(env.model)[0]) * 100
-    assert outcome.score_error < achieved / 2
-
-
 # ------------------------------------------------------------------ a release for each episode
 @pytest.mark.parametrize("wrap", [Player, lambda agent: agent])
 def test_every_episode_is_scored_against_its_own_release(campus, wrap):
@@ -148,21 +140,10 @@ def test_every_episode_is_scored_against_its_own_release(campus, wrap):
     assert env.model.default.tolist() != first.default.tolist()  # three resets: the third release is in force
 
 
-@pytest.mark.parametrize("name", scenarios.BUILT_IN)
+@pytest.mark.parametrize("name", ["spot", "feeder"])
 def test_a_plan_scores_100_on_the_release_it_was_made_on_and_less_on_others(name: str) -> None:
     settings = {"id": scenarios.environment_id(name, "tilt"), "privacy": "dirichlet:k=20"}
     env = gymnasium.make(**settings, redraw="episode")
     agent = make_agent("standard", env)
     assert evaluate(agent, env, episodes=3).score < 100
     assert evaluate(agent, gymnasium.make(**settings)).score == pytest.approx(100, abs=1e-6)
-
-
-def test_the_uncontrolled_ensemble_scores_zero_on_any_releases(campus):
-    for population in ("mean-field", "single"):
-        env = EnsembleEnv(campus, population, privacy="dirichlet:k=20", redraw="episode")
-        model, agent = env.model, make_agent("uncontrolled", env)
-        assert evaluate(agent, env, episodes=640).score == 0.0
-        played = evaluate(Player(agent), env, episodes=640)
-        assert abs(played.score) <= 4 * played.score_error + 1e-9
-        assert evaluate(Player(agent), env, episodes=2).episodes == (40 if population != "single" else 2)
-        assert env.model is model

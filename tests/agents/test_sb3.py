@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import gymnasium
 import numpy as np
 import pytest
-import sb3_contrib
-import stable_baselines3
 import torch
-from helpers import ROOT
 from oracles import N, T, general_model
 
 from dp_ensemble_env import scenarios
@@ -73,16 +69,14 @@ def test_learners_earn_points_with_the_prices_of_the_discretising_wrapper(campus
         np.testing.assert_allclose(earned, expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize("bins", [None, 21])
-def test_each_episode_of_training_draws_one_of_several_instances(bins):
+def test_each_episode_of_training_draws_one_of_several_instances():
     models = [scenarios.make("spot", instance=i) for i in range(3)]
-    settings = {"n_envs": 20} if bins is None else {"n_envs": 20, "bins": bins}
-    env = training_env(EnsembleEnv(models[0], action="price"), settings, models)
+    env = training_env(EnsembleEnv(models[0], action="price"), {"n_envs": 20, "bins": 21}, models)
     env.seed(0)
     env.reset()
     drawn = [[info["instance"] for info in env.reset_infos]]
     for _ in range(models[0].horizon):
-        _, _, dones, infos = env.step(np.zeros((20, 1), np.float32) if bins is None else np.full(20, 10))
+        _, _, dones, infos = env.step(np.full(20, 10))
     assert dones.all() and [info["instance"] for info in infos] == drawn[0]
     env.reset()
     drawn.append([info["instance"] for info in env.reset_infos])
@@ -114,19 +108,3 @@ def test_cosines_are_an_action_mode_that_moves_as_its_tilts_do(campus):
         np.testing.assert_allclose(moved[0], expected[0], atol=1e-6)
     with pytest.raises(ValueError, match="one cosine is a constant"):
         actions.cosines(1)
-
-
-# ------------------------------------------------------------------ the libraries alone
-def test_which_algorithms_take_the_environment_as_it_is():
-    """The page's sentence: those for continuous actions do, those that choose from a list take the discrete ids."""
-    small, of_list = {"buffer_size": 100}, {"buffer_size": 100, "learning_starts": 20, "batch_size": 8}
-    page = (ROOT / "docs" / "libraries" / "stable_baselines3.md").read_text()
-    for name in ("PPO", "A2C", "TRPO", "ARS", *OFF_POLICY):
-        kind = getattr(stable_baselines3, name, None) or getattr(sb3_contrib, name)
-        learner = kind("MlpPolicy", gymnasium.make(TILT), **(small if name in OFF_POLICY else {}))
-        assert name in page and learner.predict(np.zeros(25, np.float32))[0].shape == (20,)
-    for kind in (stable_baselines3.DQN, sb3_contrib.QRDQN):
-        with pytest.raises(AssertionError, match="only supports"):
-            kind("MlpPolicy", gymnasium.make(PRICE))
-        learner = kind("MlpPolicy", gymnasium.make("dp_ensemble/CampusEvent-discrete-v1"), **of_list)
-        assert learner.learn(40).num_timesteps == 40

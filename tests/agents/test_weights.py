@@ -53,13 +53,6 @@ def test_what_is_written_is_read_back_bit_for_bit_and_every_byte_counts(path):
             assert found.settings == SETTINGS and same({name: found.arrays[name] for name in ARRAYS}, ARRAYS)
 
 
-@pytest.mark.parametrize("keep", [0, 4, 8, 100, -1])
-def test_a_file_that_is_cut_short_is_named(keep, path):
-    path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(ValueError, match=r"w\.safetensors is no file of weights"):
-        load_weights(path)
-
-
 def test_a_file_that_is_too_large_is_refused_unread(path):
     for start, words in (
         (path.read_bytes(), "1,000,000,000,000 bytes where 8,000,000,000 are"),
@@ -89,9 +82,6 @@ def test_other_files_are_refused_without_running_them(tmp_path):
         (tmp_path / name).write_bytes(content)
         with pytest.raises(ValueError, match=f"{name} is no file of weights"):
             load_weights(tmp_path / name)
-    for file, words in ((tmp_path / "missing", "does not exist"), (tmp_path, "is no regular file")):
-        with pytest.raises(ValueError, match=words):
-            load_weights(file)
 
 
 def test_what_cannot_be_kept_is_refused_before_writing(tmp_path):
@@ -120,24 +110,3 @@ def test_nested_structures_come_back_as_they_were(tree):
     arrays = {}
     packed = json.loads(json.dumps(pack({"tree": tree}, arrays)))
     assert same(unpack(packed, arrays)["tree"], tree)
-
-
-@pytest.mark.torch
-def test_a_network_and_its_optimizer(tmp_path):
-    import torch
-
-    net, again = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
-    adam, other = torch.optim.Adam(net.parameters(), lr=0.1), torch.optim.Adam(again.parameters(), lr=0.5)
-    net(torch.ones(4, 3)).sum().backward()
-    adam.step()
-    arrays = {}
-    save_weights(tmp_path / "w", net.state_dict(), {"in": 3})
-    save_weights(tmp_path / "o", arrays, {"state": pack(adam.state_dict(), arrays)})
-    again.load_state_dict(load_weights(tmp_path / "w").tensors())
-    kept = load_weights(tmp_path / "o")
-    other.load_state_dict(unpack(kept.settings["state"], kept.arrays))
-    for model, optimizer in ((net, adam), (again, other)):
-        optimizer.zero_grad()
-        model(torch.ones(4, 3)).pow(2).sum().backward()
-        optimizer.step()
-    assert torch.equal(net.weight, again.weight) and torch.equal(net.bias, again.bias)

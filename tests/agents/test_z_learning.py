@@ -8,7 +8,7 @@ import pytest
 from helpers import random_model
 
 from dp_ensemble_env.agents import evaluate, make_agent, z_learning
-from dp_ensemble_env.agents.z_learning import Explorer, fill_gaps, greedy_tilt, importance_update, learn, passive_update
+from dp_ensemble_env.agents.z_learning import Explorer, fill_gaps, greedy_tilt, learn, passive_update
 from dp_ensemble_env.control.policies import solve_standard, tilted_policy
 from dp_ensemble_env.envs import EnsembleEnv
 from dp_ensemble_env.envs.actions import action_scale
@@ -44,13 +44,9 @@ def exact_score(model: EnsembleModel, tilt: np.ndarray) -> float:
 
 # ------------------------------------------------------------------ updates
 @pytest.mark.parametrize("exploration", ["passive", "importance"])
-@pytest.mark.parametrize("exploring_starts", [True, False])
-def test_converges_to_the_exact_desirability(exploration, exploring_starts):
+def test_converges_to_the_exact_desirability(exploration):
     model = three_levels()
-    rough, fine = (
-        learn(single(model), budget, exploration, tolerance=0.0, exploring_starts=exploring_starts)
-        for budget in (4_000, 400_000)
-    )
+    rough, fine = (learn(single(model), budget, exploration, tolerance=0.0) for budget in (4_000, 400_000))
     # At least 2,000 visits a pair and a spread of about one nat: four standard errors are below 0.06 (c = 4 triples
     # the variance of a plain mean).
     error = np.abs(fine.log_z - exact_log_z(model))
@@ -85,21 +81,6 @@ def test_the_importance_weight_is_exact_by_enumeration(seed):
         assert policy[0, b] @ (np.exp(log_g - tilt[0]) * z) == pytest.approx(model.default[b] @ z, rel=1e-9)
 
 
-def test_importance_weighting_is_unbiased_whatever_the_tilt():
-    # One decision from one level; 400 batches of 500 moves with a fixed, far from greedy tilt.
-    model = three_levels().override(utility=-np.array([[0.0] * 3, [1.0, 2.0, 3.0]]), initial=[1], times=None)
-    explorer, tilt, found = Explorer(single(model), 500, seed=3), np.array([[0.4, -0.5, 0.1]]), []
-    for _ in range(400):
-        log_z, visits = np.full((2, 3), np.nan), np.zeros((1, 3), np.int64)
-        log_z[1] = model.utility[1] / model.discomfort_penalty
-        importance_update(*explorer.play(tilt), tilt, log_z, visits, 1.0, model.discomfort_penalty)
-        found.append(log_z[0, 1])
-    error = np.std(found, ddof=1) / np.sqrt(len(found))
-    bias_left = 0.5 * np.var(np.exp(model.utility[1] / 2 - tilt[0])) / 500  # of the logarithm of a mean of 500
-    assert abs(np.mean(found) - exact_log_z(model)[0, 1]) < 4 * error + bias_left
-    assert error < 0.002
-
-
 def test_gaps_are_interpolated_in_power_and_tilts_stay_in_the_box():
     log_z = np.array([[np.nan, -1.0, np.nan, -5.0, np.nan], [np.nan] * 5])
     filled = fill_gaps(log_z, np.array([1.0, 2.0, 3.0, 6.0, 7.0]))
@@ -120,32 +101,13 @@ def test_scores_95_within_the_stated_transitions(campus, exploration, budget):
         assert 95.0 <= exact <= 100.0 and outcome.exact and outcome.score == pytest.approx(exact, abs=1e-9)
 
 
-def test_importance_needs_fewer_transitions_and_exploring_starts_help(campus):
-    def mean(exploration, budget, **more):
-        found = [learn(single(campus), budget, exploration, seed=seed, **more).tilt for seed in SEEDS]
-        return np.mean([exact_score(campus, tilt) for tilt in found])
-
-    assert mean("importance", 20_000) > mean("passive", 20_000) + 0.5
-    assert mean("passive", 40_000) > mean("passive", 40_000, exploring_starts=False) + 1.0
-
-
-def test_the_convergence_check(campus, monkeypatch):
+def test_learning_ends_when_nothing_changes_any_more(campus):
     done = learn(single(campus), 300_000, seed=21)
     assert done.converged and done.sweeps[-1].change < 0.05 and done.transitions <= 300_000
     assert exact_score(campus, done.tilt) > 99.0
     counts = [s.transitions for s in done.sweeps]
     assert all(later == 2 * earlier for earlier, later in zip(counts, counts[1:], strict=False))
     assert not learn(single(campus), 8_000, seed=21).converged
-    # A normaliser that is off by half a nat at every visit shows in the held-out returns.
-    true_update = z_learning.importance_update
-
-    def wrong(states, utility, divergence, *rest):
-        true_update(states, utility, divergence - 0.5, *rest)
-
-    monkeypatch.setattr(z_learning, "importance_update", wrong)
-    found = learn(single(campus), 300_000, seed=21)
-    assert found.sweeps[-1].change < 0.05 and not found.converged
-    assert found.residual > 100.0  # 18 decisions of half a nat at $15: $135
 
 
 def test_it_never_reads_the_matrix(campus, monkeypatch):
@@ -162,6 +124,7 @@ def test_it_never_reads_the_matrix(campus, monkeypatch):
     class Core:
         action_mode, release = "tilt", None
         model = Blind(campus)
+        models = (model,)
 
     real = z_learning.EnsembleVectorEnv
     monkeypatch.setattr(z_learning, "core_env", lambda env: Core)
@@ -172,28 +135,13 @@ def test_it_never_reads_the_matrix(campus, monkeypatch):
 
 
 # ------------------------------------------------------------------ the agent
-def test_it_learns_on_a_release_and_acts_in_every_population(campus):
-    env = single(campus, privacy="dirichlet:k=50,floor=0.01")
-    agent = make_agent("z-learning", env, steps=50_000, seed=2)
-    assert agent.privacy == "that of one release"
-    exact = exact_score(env.model, agent.learned.tilt)
-    assert 95.0 <= exact <= 100.0
-    field = EnsembleEnv(env.model)
-    assert evaluate(agent, field).score == pytest.approx(exact, abs=1e-3)
-    observation, _ = field.reset(seed=0)
-    assert field.action_space.contains(agent.predict(observation)[0])
-    assert agent.predict(np.stack([observation] * 3))[0].shape == (3, 20)
-
-
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
         ({"exploration": "pasive"}, "did you mean 'passive'"),
         ({"steps": 10}, "transitions must be at least"),
         ({"step_constant": 0}, "step_constant"),
-        ({"held_out": 0.0}, "held_out"),
         ({"tolerance": -1}, "tolerance"),
-        ({"seed": -1}, "seed"),
         ({"action": "policy"}, "action='tilt'"),
         ({"model": "spot"}, "Train 'ppo' here instead"),
     ],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers import write_meter
 
 from dp_ensemble_env.cli import main
 from dp_ensemble_env.experiments import attacks
@@ -17,7 +16,6 @@ from dp_ensemble_env.privacy import (
     theorem2_epsilon,
 )
 from dp_ensemble_env.privacy.accounting.compose import RowGroup
-from dp_ensemble_env.privacy.mechanisms import fleet_sums
 
 
 @pytest.fixture
@@ -67,21 +65,6 @@ def test_release_draws_from_the_system_and_books_first(run, tmp_path, campus):
     assert status == 2 and f"above the budget of {budget:g}" in err and not (tmp_path / "second.json").exists()
     status, _, err = run(*words[:-3], "--output", out_file)
     assert status == 2 and "exists" in err and PrivacyLedger(ledger_file).releases == 1
-    # Two releases from the system's entropy differ.
-    for name in "ab":
-        words = ["--privacy", "dirichlet:k=50,floor=0.07", "--output", tmp_path / f"{name}.npz"]
-        words += ["--ledger", tmp_path / f"{name}.jsonl"]
-        assert run("release", *words)[0] == 0
-    assert not np.array_equal(Release.load(tmp_path / "a.npz").matrix, Release.load(tmp_path / "b.npz").matrix)
-
-
-def test_a_seeded_release_is_declared_not_private(run, tmp_path):
-    words = ["--privacy", "dirichlet:k=50,floor=0.05", "--seed", 3]
-    status, out, _ = run("release", *words, "--output", tmp_path / "x.json", "--ledger", tmp_path / "l.jsonl")
-    out = " ".join(out.split())
-    assert status == 0 and "A seeded release is NOT private" in out
-    assert out.count("knows the seed") >= 3  # the release, the warning and the privacy line
-    assert Release.load(tmp_path / "x.json").seeding == "seed"
 
 
 def test_release_needs_a_ledger_and_a_guarantee_or_the_word_that_there_is_none(run, tmp_path):
@@ -94,15 +77,6 @@ def test_release_needs_a_ledger_and_a_guarantee_or_the_word_that_there_is_none(r
     assert not list(tmp_path.iterdir())  # nothing was drawn, charged or written
     status, out, _ = run("release", *words, "--no-guarantee")
     assert status == 0 and "no guarantee (epsilon = infinity" in " ".join(out.split())
-
-
-def test_release_of_a_meter_file(run, tmp_path):
-    meter = write_meter(tmp_path / "meter.csv", days=40)
-    words = ["--unit", "kW", "--stamp", "start", "--levels", 8, "--output", tmp_path / "m.json"]
-    words += ["--ledger", tmp_path / "l.jsonl", "--privacy", "dirichlet:k=50,floor=0.05"]
-    status, out, err = run("release", "--meter", meter, *words)
-    assert status == 0, err
-    assert Release.load(tmp_path / "m.json").floor == 0.05 and "Privacy: (" in out
 
 
 def test_release_of_a_fleet_protects_a_participant(run, tmp_path):
@@ -122,6 +96,7 @@ def test_release_of_a_fleet_protects_a_participant(run, tmp_path):
     out = " ".join(out.split())
     assert status == 0, err
     assert "(4, 1e-06)-approximate" in out and "everything that one participant ever contributed" in out
+    assert "A seeded release is NOT private" in out and Release.load(tmp_path / "g.json").seeding == "seed"
     assert Release.load(tmp_path / "g.json").matrix.shape == (4, 4)
     others = ["--output", tmp_path / "h.json", "--ledger", tmp_path / "l.jsonl"]
     assert "with --fleet" in run("release", *others, "--privacy", "gaussian:epsilon=4", "--seed", 1)[2]
@@ -129,49 +104,37 @@ def test_release_of_a_fleet_protects_a_participant(run, tmp_path):
 
 
 def test_audit_gives_the_verdicts_and_reports_a_false_claim(run, monkeypatch):
-    status, out, err = run("audit", "--draws", 60_000, "--samples", 8)
+    status, out, err = run("audit", "--draws", 30_000, "--samples", 4)
     assert status == 0 and "NOT" not in out, out + err
     assert all(words in out for words in ("below the claim", "caught", "unbounded", "tracks the sum"))
     real = attacks.DirichletMechanism
     monkeypatch.setattr(attacks, "DirichletMechanism", lambda k, floor=0.0: real(4 * k, floor))
-    status, out, _ = run("audit", "--draws", 60_000, "--samples", 4)
+    status, out, _ = run("audit", "--draws", 30_000, "--samples", 4)
     assert status == 1 and "NOT below the claim" in out
 
 
-def test_audit_of_participants_gives_the_verdicts_and_reports_a_false_claim(run, monkeypatch):
+def test_audit_of_participants_gives_the_verdicts(run):
     status, out, err = run("audit", "--participants", 60, "--privacy", "laplace:epsilon=2", "--draws", 200)
     assert status == 0, out + err
     assert "epsilon at delta=0 of laplace:epsilon=2, for one participant among 60" in out
     rows = [line for line in out.splitlines() if "held" in line or "caught" in line]
     assert len(rows) == 7 and all("unbounded" in line for line in rows[4:])
-    real = fleet_sums.add_noise
-    monkeypatch.setattr(fleet_sums, "add_noise", lambda sums, kind, scale, *rest: real(sums, kind, scale / 50, *rest))
-    status, out, _ = run("audit", "--participants", 60, "--privacy", "laplace:epsilon=1", "--draws", 400)
-    assert status == 1 and "BROKEN" in out
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
         (["guarantee", "--k", "-1"], "k must be a positive finite number, got -1.0"),
-        (["guarantee", "--k", "many"], "--k takes a number, got 'many'"),
-        (["guarantee", "--delta", "2"], "delta must lie in (0, 1)"),
-        (["guarantee", "--h", "5"], "h must lie in [0, 2]"),
-        (["guarantee", "--floor", "0.7"], "omega must lie in"),
-        (["release", "--meter", "no-such-file.csv", "--output", "x.json", "--ledger", "l"], "no-such-file.csv"),
         (["release", "--output", "x.txt", "--ledger", "l"], "needs the ending .json or .npz"),
         (
             ["release", "--privacy", "dirichlet:k=50,floor=0.3", "--output", "x.json", "--ledger", "l"],
             "floor=0.3 cannot hold for row",
         ),
-        (["audit", "--floor", "0.4"], "leave space"),
         (["audit", "--draws", "1"], "draws must be at least 4"),
         (["audit", "--privacy", "gaussian:epsilon=1"], "--participants 60"),
         (["frontier", "--mechanisms", "gausian"], "did you mean 'gaussian'"),
-        (["frontier", "--delta", "3"], "delta must lie in (0, 1)"),
         (["regret", "--learner", "z-lerning"], "did you mean 'z-learning'"),
         (["regret", "--participants", "0", "--specs", "gaussian:epsilon=1"], "--participants is 0"),
-        (["nonsense"], "there is no command 'privacy nonsense'"),
         (["audti"], "did you mean 'privacy audit'"),
     ],
 )

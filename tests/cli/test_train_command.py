@@ -30,7 +30,7 @@ def results(folder):
 
 
 def test_killed_run_resumes_and_ends_as_if_it_had_not_been(tmp_path, capsys):
-    steps, interval = 36_000, 1_440
+    steps, interval = 18_000, 720
     settings = [*RUN, "--steps", str(steps), "--interval", str(interval), "--output"]
     cut, whole = tmp_path / "cut", tmp_path / "whole"
     command = [sys.executable, str(SCRIPTS / "train.py"), *settings[1:], str(cut)]
@@ -50,7 +50,7 @@ def test_killed_run_resumes_and_ends_as_if_it_had_not_been(tmp_path, capsys):
     assert resumed[: len(kept["curve"])] == [list(point) for point in kept["curve"]]  # nothing is done again
     assert resumed == results(whole)["curve"] and len(resumed) == steps // interval + 1
     assert results(cut)["evaluation"]["score"] == results(whole)["evaluation"]["score"] <= 100 + 1e-6
-    assert "after 36,000 steps" in " ".join(capsys.readouterr().out.split())
+    assert "after 18,000 steps" in " ".join(capsys.readouterr().out.split())
 
 
 def test_ctrl_c_ends_with_one_sentence_that_says_what_is_kept(tmp_path):
@@ -74,23 +74,11 @@ def test_another_configuration_is_refused(tmp_path, capsys):
         ([], "already holds a run"),
         (["--resume", "--seed", "7"], "seed is 0, not 7"),
         (["--resume", "--privacy", "dirichlet:k=50"], "environment.privacy is None, not 'dirichlet:k=50'"),
-        (["--resume", "--set", "gae_lambda=0.5"], "hyperparams.gae_lambda"),
-        (["--resume", "--date", "2018-07-03"], "environment.problem.date is None, not '2018-07-03'"),
     ):
         capsys.readouterr()
         assert main([*base, *extra]) == 2
         error = capsys.readouterr().err
         assert words in error and "Traceback" not in error
-
-
-def test_same_command_same_result_on_the_same_release(tmp_path, capsys):
-    runs = []
-    for name in ("a", "b"):
-        private = ["--privacy", "dirichlet:k=50,floor=0.01", "--output", str(tmp_path / name)]
-        assert main([*RUN, "--steps", "432", *private]) == 0
-        assert "Privacy: ε = " in capsys.readouterr().out
-        runs.append(results(tmp_path / name))
-    assert runs[0]["curve"] == runs[1]["curve"] and runs[0]["evaluation"] == runs[1]["evaluation"]
 
 
 def test_the_release_of_a_meter_has_no_seed_that_could_undo_it(tmp_path, capsys, monkeypatch):
@@ -123,18 +111,12 @@ def test_the_release_of_a_meter_has_no_seed_that_could_undo_it(tmp_path, capsys,
     ("arguments", "words"),
     [
         (["--algo", "pppo"], "did you mean 'ppo'"),
-        (["--population", "meanfield"], "INT|{mean-field,single}"),
         (["--steps", "0"], "--steps must be at least 1"),
-        (["--privacy", "dirichlet:k=-5"], "got -5"),
         (["--action", "prize"], "did you mean 'price'"),
-        (["--scenario", "spot", "--date", "2018-07-02"], "date"),
         (["--resume"], "there is no run in runs/ppo-call-signals-seed0 to resume"),
         (["--set", "n_envs=0"], "n_envs"),
-        (["--set", "n_env=3"], "did you mean 'n_envs'"),
         (["--set", "n_envs"], "takes name=value"),
-        (["--target", "101"], "at most 100"),
         (["--instances", "3", "--privacy", "public"], "leave --privacy out"),
-        (["--meter", "missing.csv"], "missing.csv"),
         (["--output", "file"], "file"),
     ],
 )

@@ -25,16 +25,6 @@ def test_ratios_are_of_the_best_turns():
     assert row == pytest.approx({"load, µs": 2e6 / 4, "load / CartPole": 3})
 
 
-def test_turns_are_long_enough_and_taken_alternately():
-    turns = []
-
-    def timer(name, seconds):
-        return lambda calls: turns.append((name, calls)) or calls * seconds
-
-    assert speed.best_times([timer("quick", 1 / 1024), timer("slow", 0.3)], 0) == [1 / 1024, 0.3]
-    assert turns[4:] == [("quick", 20), ("slow", 1)] * 3
-
-
 def test_the_page_shows_what_was_recorded():
     page = speed.PAGE.read_text(encoding="utf-8")
     assert speed.filled(page) == page

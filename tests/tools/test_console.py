@@ -48,8 +48,7 @@ def test_a_log_gets_plain_lines_of_at_most_80_columns(monkeypatch):
     with Progress("[red]work", 4, stream) as monitor:
         monitor.advance(1, "1 of 4 done")
         wait_for("1 of 4 done", stream)
-        monitor.stage("more", 10)
-        monitor.begin_at(5)
+        monitor.stage("more", 10, 5)
         monitor.advance(5, "x" * 100)
         wait_for("more, 50 %", stream)
     lines = stream.getvalue().splitlines()
@@ -75,7 +74,7 @@ def test_time_left_leaves_out_the_work_of_earlier_runs():
     progress = Progress("work", 100, io.StringIO())
     now = [0.0]
     progress._bar.get_time = lambda: now[0]
-    progress.begin_at(50)
+    progress.stage("work", 100, 50)
     task = progress._bar.tasks[0]
     task._get_time = progress._bar.get_time
     now[0] = 60.0

@@ -1,18 +1,27 @@
-"""Make the sample files: ``python scripts/samples.py [FOLDER]``.
+"""Write the data files of the package: ``python scripts/data.py samples`` or ``signals [NAME ...]``.
 
-Everything is simulated from fixed seeds. The twelve participants are the synthetic campus building in twelve sizes,
-each with an activity of its own every day and noise of its own; some hardly know weekends, one works by night.
+samples
+    meter files in ``dp_ensemble_env/samples``, simulated from fixed seeds. The twelve participants are the synthetic
+    campus building in twelve sizes, each with an activity of its own every day and noise of its own; some hardly know
+    weekends, one works by night.
+signals
+    directions and units of the default action mode, from eight instances of each scenario that nobody plays, in
+    ``dp_ensemble_env/envs/signals.json``: of all scenarios, or of the named ones, when one is added or gets a new
+    version.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dp_ensemble_env import samples, scenarios
 from dp_ensemble_env.chain import resample
+from dp_ensemble_env.envs import signals
 from dp_ensemble_env.scenarios.campus import campus_building
 
 HOUR = np.timedelta64(3600, "s")
@@ -115,11 +124,27 @@ def write_building(path: Path) -> Path:
     return path
 
 
-def main(folder: Path) -> None:
-    """Write both files."""
+def write_samples(folder: Path) -> None:
+    """Write both sample files."""
     write_fleet(folder / "fleet.csv")
     write_building(folder / "building.xml")
 
 
+def write_signals(names: list[str]) -> None:
+    """Compute the signals of the named scenarios, by default of all built-in ones, and write the file."""
+    content = json.loads(signals.RECORD.read_text(encoding="utf-8"))
+    for name in names or scenarios.BUILT_IN:
+        content[name] = signals.entry_of(name)
+        print(f"{name}: {len(content[name]['directions'])} signals, digest {content[name]['digest']}")
+    lines = [f"{json.dumps(name)}: {json.dumps(content[name], separators=(',', ':'))}" for name in content]
+    signals.RECORD.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[1] / "dp_ensemble_env" / "samples")
+    match sys.argv[1:]:
+        case ["samples"]:
+            write_samples(samples.path("fleet.csv").parent)
+        case ["signals", *names]:
+            write_signals(names)
+        case _:
+            sys.exit(__doc__)

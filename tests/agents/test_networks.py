@@ -1,4 +1,4 @@
-"""The learner by exact gradients: its gradients, its level and its files."""
+"""Networks that learn from the model: exact gradients and their files; a clone is as good as the plan it imitates."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from helpers import ROOT
 
 from dp_ensemble_env import scenarios
 from dp_ensemble_env.agents import evaluate, make_agent
-from dp_ensemble_env.agents.apg import GradientPolicy, Trainer
 from dp_ensemble_env.agents.learners import tuned_settings
-from dp_ensemble_env.agents.loading import load_policy, save_policy
+from dp_ensemble_env.agents.loading import GradientPolicy, load_policy, save_policy
+from dp_ensemble_env.agents.networks import Trainer
 from dp_ensemble_env.agents.train import RunFolder, TrainingSettings, train
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 
@@ -38,7 +38,7 @@ def test_gradient_is_that_of_the_compiled_environment(campus):
         bias.copy_(torch.linspace(0.3, -0.3, campus.n_states))
     trainer.update()
     found = bias.grad.numpy().copy()
-    for level in (8, 10, 12, 14):
+    for level in (8, 13):
         values = []
         for move in (step, -step):
             with torch.no_grad():
@@ -78,23 +78,6 @@ def test_learns_the_campus_event_in_seven_thousand_steps():
     assert agent.curve[0][1] == pytest.approx(0.0, abs=1.0)  # it begins by leaving the loads alone
 
 
-def test_contexts_are_sampled_and_seen():
-    """In the spot market the best tilt depends on the price regime, which the policy must look at."""
-    env = EnsembleEnv("spot")
-    agent = train("apg", env, TrainingSettings(steps=6_000, interval=6_000, hyperparams={"n_envs": 4}))
-    assert agent.curve[-1][1] > 60
-    observation = np.repeat(env.reset(seed=0)[0][None], 3, axis=0)
-    observation[:, -3:] = np.eye(3)
-    actions = agent.predict(observation)[0]
-    assert np.abs(actions[0] - actions[2]).max() > 0.05
-
-
-def test_it_acts_in_populations_of_any_size(campus):
-    few = EnsembleEnv(campus, 100, privacy="dirichlet:k=50")
-    agent = make_agent("apg", few, steps=5 * UPDATE, seed=0)
-    assert agent.privacy == "that of one release" and evaluate(agent, few, episodes=50).score > 20
-
-
 # ------------------------------------------------------------------ files
 def test_loaded_without_torch_and_without_code(tmp_path):
     agent = short(keep=RunFolder(tmp_path / "run"))
@@ -114,11 +97,8 @@ def test_loaded_without_torch_and_without_code(tmp_path):
 def test_tables_and_layers_that_do_not_fit_are_refused(tmp_path):
     file, layers = tmp_path / "policy.safetensors", short().model.layers
     save_policy(file, GradientPolicy(layers), "apg")
-    alone = load_policy(file)[0]
-    assert repr(alone) == "GradientPolicy(25 - 64 - 64 - 20)" and alone.table is None
-    seen = np.random.default_rng(0).uniform(size=(5, 25))
-    np.testing.assert_array_equal(alone.predict(seen)[0], GradientPolicy(layers).predict(seen)[0])
-    for shape in ((18, 20), (18, 1, 19), (0, 1, 20), (18, 0, 20), (18, 22, 20)):
+    assert load_policy(file)[0].table is None
+    for shape in ((18, 20), (18, 1, 19), (0, 1, 20), (18, 22, 20)):
         save_policy(file, GradientPolicy(layers, np.zeros(shape, np.float32)), "apg")
         with pytest.raises(ValueError, match="its table does not fit its layers"):
             load_policy(file)
@@ -132,3 +112,24 @@ def test_actions_stay_in_the_box():
     one, state = policy.predict(np.ones(3), state="mine")
     assert one.dtype == np.float32 and one.tolist() == [1.0, 1.0] and state == "mine"
     assert policy.predict(-np.ones((5, 3)))[0].tolist() == [[-1.0, -1.0]] * 5
+
+
+# ------------------------------------------------------------------ behaviour cloning
+def test_a_clone_is_as_good_as_the_plan_where_one_instance_is_all(campus):
+    env, threads = EnsembleEnv(campus, action="tilt"), torch.get_num_threads()
+    agent = make_agent("cloning", env, steps=18_000, seed=1)
+    assert torch.get_num_threads() == threads and agent.steps == 18_000
+    assert 97 < evaluate(agent, env).score <= 100
+
+
+def test_several_instances_share_the_steps_and_signals_are_the_nearest():
+    models = [scenarios.make("spot", instance=i) for i in range(2)]
+    env, one = (EnsembleEnv(of, action="signals") for of in (models, models[0]))
+    made = make_agent("cloning", env, steps=10_000, seed=3)
+    assert made.steps == 10_000 // (2 * env.model.horizon) * 2 * env.model.horizon
+    assert evaluate(made, env, episodes=64).score > 50
+    trained = train("cloning", one, TrainingSettings(3, 10_000), models=models)
+    observation, _ = env.reset(seed=3)
+    np.testing.assert_array_equal(trained.predict(observation)[0], made.predict(observation)[0])
+    with pytest.raises(ValueError, match="pass action='signals'"):
+        make_agent("cloning", EnsembleEnv("spot", action="discrete"))

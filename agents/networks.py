@@ -1,9 +1,13 @@
-r"""Analytic policy gradients: a neural policy trained by exact gradients of its return.
+r"""Networks that learn from the model of their environment: by exact gradients (`apg`) or from the optimum (`cloning`).
 
-The mean field is a smooth function of the actions, and `dp_ensemble_env.envs.functional` computes it in PyTorch. So the
-gradient of a whole episode's return with respect to the weights of a network is known exactly, given the contexts,
-which are sampled: no critic, no exploration noise, no likelihood ratios. An update plays ``n_envs`` episodes side by
-side and follows the gradient of their mean return (in units of the discomfort penalty) with Adam.
+As the analytical agents do, they know the model of the environment they are made for: on a release that is
+post-processing. The trained policy is NumPy alone: loading and playing it needs no torch, and its file holds no code.
+
+**Analytic policy gradients.** The mean field is a smooth function of the actions, and `dp_ensemble_env.envs.functional`
+computes it in PyTorch. So the gradient of a whole episode's return with respect to the weights of a network is known
+exactly, given the contexts, which are sampled: no critic, no exploration noise, no likelihood ratios. An update plays
+``n_envs`` episodes side by side and follows the gradient of their mean return (in units of the discomfort penalty) with
+Adam. It trains in the mean field whatever the population; the policy then acts in the population itself.
 
 Without a coupling the optimal tilt depends on the time and the context alone, and it may change at once when an event
 begins. A network that sees the time as one number draws smooth curves through such steps. So with ``clock`` the policy
@@ -11,107 +15,41 @@ adds a *table* to what the network says: one action for each decision, and what 
 at that time. The network keeps what depends on the loads and, if there are several instances, on what differs between
 them.
 
-The learner knows the model of the environment it is made for, as the analytical agents do: on a release that is
-post-processing. It trains in the mean field whatever the population; the policy then acts in the population itself. The
-number of environment steps is episodes times horizon, as for all learners.
-
-The trained policy is NumPy alone: loading and playing it needs no torch, and its file holds no code.
+**Behaviour cloning.** The optimal plan plays each instance of the environment, in its action mode, and a network
+imitates it by least squares. A signal cannot express every tilt, so there the plan plays the nearest signals. The clone
+sees what any agent sees, so on other instances it has to tell from an observation what the plan knew from the model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from dp_ensemble_env.agents.learners import schedule
+from dp_ensemble_env.agents.base import FloatArray, Kind, core_env, privacy_of
+from dp_ensemble_env.agents.learners import one_thread, population_of, schedule
+from dp_ensemble_env.agents.loading import GradientPolicy, LearnedAgent, adding
+from dp_ensemble_env.agents.plans import plain_tilts
 from dp_ensemble_env.agents.runs import Watch
-from dp_ensemble_env.envs import functional
+from dp_ensemble_env.control.returns import optimal_tilts
+from dp_ensemble_env.envs import actions, functional
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.envs.tables import AHEAD
+from dp_ensemble_env.envs.vector import EnsembleVectorEnv
 from dp_ensemble_env.model import EnsembleModel
 
-Layers = list[tuple[NDArray[np.float32], NDArray[np.float32]]]
-NAME = "apg"
 #: The table learns at so many times the rate of the network: a step of Adam moves one entry by the rate, and all
 #: weights of a network, each of which moves the action.
 TABLE_RATE = 3.0
-#: Its name in a file, beside the layers.
-TABLE = "table"
+#: Of cloning: passes over the pairs, pairs of an update, width of the two layers, rate of Adam.
+PASSES, BATCH, WIDTH, RATE = 20, 256, 64, 1e-3
 
 
-class GradientPolicy:
-    """A network with ``tanh`` between its layers that maps observations to actions, in NumPy.
-
-    A layer is a weight of shape (outputs, inputs), as PyTorch has it, and a bias. A table (T, 1 + f, outputs) holds
-    what is added at each decision: an action, and one for each feature of the context.
-    """
-
-    def __init__(self, layers: Layers, table: NDArray[np.float32] | None = None) -> None:
-        self.layers, self.table = layers, table
-
-    def __repr__(self) -> str:
-        sizes = [self.layers[0][0].shape[1], *(len(bias) for _, bias in self.layers)]
-        clock = "" if self.table is None else f", a table of {len(self.table)} decisions"
-        return f"GradientPolicy({' - '.join(map(str, sizes))}{clock})"
-
-    def predict(
-        self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = True
-    ) -> tuple[NDArray[np.float32], Any]:
-        """Return the action and the hidden state, as `stable_baselines3` does; there is no noise to leave out."""
-        values = seen = np.asarray(observation, dtype=np.float32)
-        for weight, bias in self.layers[:-1]:
-            values = np.tanh(values @ weight.T + bias)
-        weight, bias = self.layers[-1]
-        action = values @ weight.T + bias
-        if self.table is not None:
-            action = adding(action, seen, self.table)
-        return np.clip(action, -1.0, 1.0, dtype=np.float32), state
-
-    @property
-    def arrays(self) -> dict[str, NDArray[np.float32]]:
-        """Weights and biases by name, for a file."""
-        found = {f"{i}.{part}": pair["wb".index(part)] for i, pair in enumerate(self.layers) for part in "wb"}
-        return found if self.table is None else {**found, TABLE: self.table}
-
-    @classmethod
-    def of(cls, path: Any, arrays: Mapping[str, NDArray[Any]]) -> GradientPolicy:
-        """Return the policy of a file's arrays."""
-        table, count = arrays.get(TABLE), len(arrays) // 2
-        if count == 0 or set(arrays) - {TABLE} != {f"{i}.{part}" for i in range(count) for part in "wb"}:
-            raise ValueError(f"{path} holds no policy of apg: its weights have other names.")
-        layers = [(arrays[f"{i}.w"], arrays[f"{i}.b"]) for i in range(count)]
-        fits = all(w.ndim == 2 and b.shape == w.shape[:1] for w, b in layers)
-        if not fits or any(lower[1].shape != upper[0].shape[1:] for lower, upper in pairwise(layers)):
-            raise ValueError(f"{path} holds no policy of apg: its layers do not fit each other.")
-        if table is not None:
-            inputs, outputs = layers[0][0].shape[1], len(layers[-1][1])
-            fits = table.ndim == 3 and table.shape[2] == outputs and min(table.shape[:2]) > 0
-            if not fits or table.shape[1] + AHEAD > inputs:
-                raise ValueError(f"{path} holds no policy of apg: its table does not fit its layers.")
-        return cls(layers, table)
-
-
-def adding(action: Any, observation: Any, table: Any) -> Any:
-    """Return the actions plus what a table adds at observations (..., n + 1 + AHEAD + f), in NumPy or PyTorch.
-
-    The part of the horizon that is left stands before what is known ahead and the features of the context; what no
-    environment shows is taken for the first or the last decision.
-    """
-    horizon, shown, width = table.shape[0], table.shape[1] - 1, observation.shape[-1]
-    left, features = observation[..., width - 1 - AHEAD - shown], observation[..., width - shown :]
-    number = (horizon * (1.0 - left)).round().clip(0, horizon - 1)
-    if isinstance(number, (np.ndarray, np.generic)):
-        rows = table[np.nan_to_num(number).astype(np.intp)]
-    else:
-        rows = table[number.nan_to_num().long()]
-    return action + rows[..., 0, :] + (features[..., None, :] @ rows[..., 1:, :])[..., 0, :]
-
-
-# ------------------------------------------------------------------ training
+# ------------------------------------------------------------------ analytic policy gradients
 class Trainer:
     """The network, its optimizer and the environments that it is trained through.
 
@@ -224,3 +162,53 @@ class Trainer:
                 mine.copy_(kept)
         self.optimizer.load_state_dict(state["optimizer"])
         self.steps = int(state["steps"])
+
+
+# ------------------------------------------------------------------ behaviour cloning
+def cloning(env: Any, steps: int = 20_000, seed: int = 0) -> LearnedAgent:
+    """Play the expert for `steps` decisions, spread over the instances, and fit a network to them."""
+    import torch
+
+    core: Any = core_env(env)
+    mode = actions.mode(core.action_mode)
+    if mode.basis is None or mode.levels:
+        raise ValueError(f"a clone chooses numbers, got action={core.action_mode!r}; pass action='signals' or 'tilt'.")
+    share = max(1, steps // (core.model.horizon * len(core.models)))
+    parts = [_played(model, core, share, seed + i * share) for i, model in enumerate(core.models)]
+    seen, done = (torch.as_tensor(np.concatenate(part), dtype=torch.float32) for part in zip(*parts, strict=True))
+    with one_thread():
+        torch.manual_seed(seed)
+        linear = [torch.nn.Linear(a, b) for a, b in pairwise((seen.shape[1], WIDTH, WIDTH, done.shape[1]))]
+        network = torch.nn.Sequential(linear[0], torch.nn.Tanh(), linear[1], torch.nn.Tanh(), linear[2])
+        optimizer = torch.optim.Adam(network.parameters(), RATE)
+        for _ in range(PASSES):
+            for rows in torch.split(torch.randperm(len(seen)), BATCH):  # type: ignore[no-untyped-call]
+                optimizer.zero_grad()
+                loss: Any = torch.nn.functional.mse_loss(network(seen[rows]), done[rows])
+                loss.backward()
+                optimizer.step()
+    layers = [(layer.weight.detach().numpy(), layer.bias.detach().numpy()) for layer in linear]
+    privacy = privacy_of(core, "none: learned from the true dynamics")
+    return LearnedAgent(GradientPolicy(layers), "cloning", privacy=privacy, steps=len(seen))
+
+
+def _played(model: EnsembleModel, core: Any, episodes: int, seed: int) -> tuple[FloatArray, FloatArray]:
+    """Return the observations and actions of the expert in one instance."""
+    mode, nats = actions.mode(core.action_mode), plain_tilts(model, optimal_tilts(model))
+    fitted = actions.centred_actions(model, nats, False) if mode.tilt else actions.actions_of(mode, model, nats)
+    numbers = fitted.reshape(model.horizon, model.n_contexts, -1)
+    env = EnsembleVectorEnv(
+        episodes, model=model, population=population_of(core), action=core.action_mode,
+        autoreset_mode=AutoresetMode.DISABLED, ahead=core.layout.ahead,
+    )  # fmt: skip
+    observation, _ = env.reset(seed=seed)
+    seen, done = [], []
+    for t in range(model.horizon):
+        action = numbers[t, env.context].astype(np.float32)
+        seen.append(observation.copy())
+        done.append(action)
+        observation, *_ = env.step(action)
+    return np.concatenate(seen), np.concatenate(done)
+
+
+KINDS: dict[str, Kind] = {"cloning": Kind(cloning, learns=True)}

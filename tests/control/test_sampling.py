@@ -83,10 +83,11 @@ def test_kernels_are_drawn_row_by_row_from_their_dirichlet_law():
     assert_allclose(drawn.std(axis=0), spread, rtol=0.08, atol=1e-12)
 
 
-@pytest.mark.parametrize("samples", [1, 127, 128, 129, 300])
-def test_blocks_do_not_change_the_average(samples):
-    """Linear and logarithmic paths use the same draws: equal to rounding for full and partial blocks."""
-    model = random_model(4, n=5, horizon=4)
+@pytest.mark.parametrize("varying", [False, True])
+@pytest.mark.parametrize("samples", [1, 127, 128, 129])
+def test_averages_are_means_of_optimal_policies(samples, varying):
+    """Linear and logarithmic paths use the same draws, in full and partial blocks; the first block by the solver."""
+    model = random_model(4, n=5, horizon=4, varying=varying)
     solution, kernel = solve_standard(model), default_kernel(model)
     logs = np.zeros_like(solution.policy_values)
     scaled = model.utility / model.discomfort_penalty
@@ -94,3 +95,9 @@ def test_blocks_do_not_change_the_average(samples):
     sampling.average_logs(np.random.default_rng(9), kernel.indptr, kernel.indices, p, scaled[None], 20.0, samples, logs)
     fast = sampling.average_sampled(kernel, solution, 20.0, samples, np.random.default_rng(9), scaled)
     assert_allclose(fast, logs / samples, rtol=1e-10, atol=1e-14)
+    if samples <= 128:
+        ratio, rng = np.empty((*p.shape, samples)), np.random.default_rng(9)
+        sampling.draw_log_ratios(rng, kernel.indptr, p, sampling.gamma_constants(p, 20.0), samples, ratio)
+        drawn = np.moveaxis(kernel.log_values[0][..., None] + ratio, -1, 0)
+        each = solve(LogKernel(kernel.indptr, kernel.indices, drawn, 5), scaled, 1.0).policy_values
+        assert_allclose(fast, each.mean(axis=0), rtol=1e-9, atol=1e-13)

@@ -7,8 +7,6 @@ import pytest
 from helpers import random_model
 from oracles import KINDS, MODES, T, divergences, general_model, policy_of
 
-from dp_ensemble_env import scenarios
-from dp_ensemble_env.agents import evaluate, make_agent
 from dp_ensemble_env.control.returns import policy_return
 from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv, functional
 from dp_ensemble_env.envs.tables import Row
@@ -149,61 +147,6 @@ def test_on_a_tree_of_contexts_the_return_is_the_score_as_well() -> None:
         np.testing.assert_allclose(functional.step(params, state, policies[0][t][contexts], keys)[2], reward, atol=1e-9)
         total += reward
     assert zero < 1e-9 and abs(total.mean() - 100) < 4 * total.std() / np.sqrt(size)
-
-
-@pytest.mark.parametrize("mode", ["tilt", "policy"])
-@pytest.mark.parametrize("name", scenarios.BUILT_IN)
-def test_the_optimum_is_an_action_and_scores_100(name: str, mode: str) -> None:
-    env = EnsembleEnv(name, action=mode)
-    assert evaluate(make_agent("standard", env), env).score == pytest.approx(100.0, abs=1e-6)
-
-
-@pytest.mark.parametrize("population", [20, 200])
-@pytest.mark.parametrize("name", ["feeder", "tracking"])
-def test_a_coupled_population_misses_the_cost_of_its_own_fluctuation(name: str, population: int) -> None:
-    """The rewards charge the expected power, so they pass over what its fluctuation costs: measured and printed."""
-    model, size = scenarios.make(name), 200
-    policy = Row.of(model).solution.policy
-    envs = EnsembleVectorEnv(size, model, population, "policy", autoreset_mode="DISABLED", reward="points")
-    envs.reset(seed=0)
-    idle, best = start_values(model)
-    points, dollars = np.zeros(size), np.zeros(size)
-    for rows in policy:
-        _, reward, _, _, info = envs.step(np.broadcast_to(rows, (size, *rows.shape)))
-        points += reward
-        dollars += info["utility"] - info["discomfort"] - info["coupling_cost"]
-    realised = 100 * (dollars - idle) / (best - idle)
-    missed, error = (points - realised).mean(), (points - realised).std() / np.sqrt(size)
-    print(f"{name}, {population} loads: return {points.mean():.1f} points, {missed:.1f} ± {error:.1f} above the score")
-    assert points.mean() <= 100 + 4 * points.std() / np.sqrt(size)
-    assert missed > 0  # a convex cost: E f(x) > f(E x)
-
-
-def test_two_truths_with_one_release_give_equal_rewards() -> None:
-    from dp_ensemble_env.privacy import mechanism
-
-    truths = [random_model(seed).override(power_kw=np.arange(6.0), utility=random_model(9).utility) for seed in (1, 2)]
-    truths = [truth.override(discomfort_penalty=5.0) for truth in truths]
-    release = mechanism("dirichlet:k=20,floor=0.05").release(truths[0].default, 0)
-    assert np.abs(truths[0].default - truths[1].default).max() > 0.1
-    rewards = []
-    for truth in truths:
-        env = EnsembleEnv(truth, action="tilt", privacy=release)
-        env.action_space.seed(0)
-        _, info = env.reset(seed=0)
-        rewards.append([info["optimal_points"], *(env.step(env.action_space.sample())[1] for _ in range(5))])
-    assert rewards[0] == rewards[1]
-
-
-def test_a_release_drawn_anew_has_its_own_points() -> None:
-    env = EnsembleEnv(random_model(1), action="policy", privacy="dirichlet:k=20,floor=0.05", redraw="episode")
-    for _ in range(3):
-        _, info = env.reset(seed=0, options={"state": 2})
-        policy, total = env.optimal_policy, 0.0
-        total = sum(env.step(policy[t])[1] for t in range(5))
-        idle = policy_return(env.model.override(initial=[2]), env.model.default_policy)
-        assert total == pytest.approx((env.optimal_return(2) - idle) / env.dollars_per_point, rel=1e-9)
-        assert total == pytest.approx(info["optimal_points"], rel=1e-9)
 
 
 def test_nothing_to_gain_is_refused_with_the_remedy() -> None:

@@ -7,7 +7,6 @@ import pytest
 
 from dp_ensemble_env import scenarios
 from dp_ensemble_env.scenarios import thermostats as th
-from dp_ensemble_env.scenarios.build import settled
 
 ROOMS, OFF, ON, BOOST = len(th.TEMPERATURES), 0, 1, 2
 
@@ -44,15 +43,6 @@ def test_nature_is_a_mixture_of_homes():
     assert drops[1.2, 1.0] > drops[0.8, 1.0]  # and so does one that lets less heat in
     mixed = th.rooms(30.0)[BOOST * ROOMS + start, BOOST * ROOMS :]
     assert 24.0 - mixed @ th.TEMPERATURES == pytest.approx(np.mean(list(drops.values())))
-
-
-def test_the_duty_cycle_carries_off_the_heat_that_comes_in():
-    behaviour, nature, outdoors = th.Habits(impatience=0.0).behaviour(), th.rooms(32.0), 32.0
-    spread = settled(behaviour, [nature], np.eye(len(nature))[5], 3000)
-    mean = spread @ np.tile(th.TEMPERATURES, 3)
-    power = spread @ np.repeat(th.MODE_KW, ROOMS)
-    assert 22.0 < mean < 23.0
-    assert power == pytest.approx((outdoors - mean) / (th.RESISTANCE * th.COP), rel=0.03)
 
 
 def test_a_thermostat_has_hysteresis_and_a_decision_keeps_the_temperature():

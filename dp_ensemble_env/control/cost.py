@@ -25,6 +25,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import rel_entr
 
+from dp_ensemble_env.control.averages import draw_kernel, sampled_costs
 from dp_ensemble_env.control.kernel import default_kernel, world
 from dp_ensemble_env.control.lsmdp import evaluate_policy
 from dp_ensemble_env.control.policies import (
@@ -39,7 +40,6 @@ from dp_ensemble_env.control.policies import (
     solve_with,
     taylor_kernel,
 )
-from dp_ensemble_env.control.sampling import draw_kernel, sampled_costs
 from dp_ensemble_env.model import EnsembleModel, FloatArray
 from dp_ensemble_env.tools.validation import check_choice, check_concentration, check_count, check_instance, check_rng
 

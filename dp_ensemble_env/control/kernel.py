@@ -87,21 +87,6 @@ class LogKernel:
         values = np.ascontiguousarray(dense[:, :, rows, indices])
         return cls(np.searchsorted(rows, np.arange(n + 1)), np.ascontiguousarray(indices), values, m)
 
-    @classmethod
-    def from_sparse(cls, probabilities: Any) -> LogKernel:
-        """Take a SciPy sparse matrix of probabilities or kernel weights (not of logarithms)."""
-        matrix = probabilities.tocsr().copy()
-        matrix.sum_duplicates()
-        matrix.eliminate_zeros()
-        if matrix.shape[0] != matrix.shape[1]:
-            raise ValueError(f"the sparse kernel must be square, got shape {matrix.shape}.")
-        if len(matrix.data) and not (matrix.data > 0).all():
-            raise ValueError("the sparse kernel holds negative or NaN weights; pass probabilities, not logarithms.")
-        if (empty := np.flatnonzero(np.diff(matrix.indptr) == 0)).size:
-            raise ValueError(f"row {empty[0]} of the sparse kernel has no possible transition; give it a successor.")
-        log_values = np.log(matrix.data.astype(np.float64))[None, None, :]
-        return cls(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64), log_values, matrix.shape[1])
-
     def dense(self, values: FloatArray) -> FloatArray:
         """Spread values on the entries, shape (…, nnz), over matrices of shape (…, n, m) that are zero elsewhere."""
         flat = np.ascontiguousarray(values).reshape(-1, values.shape[-1])

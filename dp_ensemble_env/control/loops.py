@@ -1,6 +1,6 @@
 """Compiled loops of the linearly-solvable recursion; `lsmdp` explains them and checks what they are given.
 
-Indices, here and in `sampling`: `m` the member of the batch, `t` the time, `b` the present state, `a` the next one, `e`
+Indices, here and in `averages`: `m` the member of the batch, `t` the time, `b` the present state, `a` the next one, `e`
 an entry of the kernel. Row `b` owns the entries ``indptr[b]:indptr[b + 1]``, and entry `e` leads to ``indices[e]``. An
 array whose batch or time axis has length one holds for every member or time.
 """

@@ -35,11 +35,10 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from scipy.special import digamma
 
+from dp_ensemble_env.control.averages import average_exact, average_sampled, draw_kernel
 from dp_ensemble_env.control.coupled import solve_coupled
 from dp_ensemble_env.control.kernel import default_kernel, world
 from dp_ensemble_env.control.lsmdp import LogKernel, Solution, solve
-from dp_ensemble_env.control.quadrature import average_exact
-from dp_ensemble_env.control.sampling import average_sampled, draw_kernel
 from dp_ensemble_env.model import EnsembleModel, FloatArray
 from dp_ensemble_env.tools.validation import (
     as_float_array,
@@ -235,19 +234,11 @@ def tilted_policy(model: EnsembleModel, tilts: ArrayLike) -> FloatArray:
 
 
 def as_tilt(plan_or_matrix: Solution | ArrayLike | Any, model: EnsembleModel) -> FloatArray:
-    r"""Deploy a plan made elsewhere as a tilt of the behaviour of `model`: a policy.
+    """Deploy a plan made elsewhere as a tilt of the behaviour of `model`: a policy.
 
-    A plan solved on another matrix attracts the loads to state `a` by :math:`\log z_{t+1}[a]`. Only that attraction is
-    deployed: the errors of the other matrix's rows are left behind, and the errors of its value function remain.
-
-    Parameters
-    ----------
-    plan_or_matrix
-        A `Solution`; a matrix of the default's shape, or anything with a `matrix` such as a `Release`, on which the
-        standard policy is solved first; or a policy of shape (T, n, n) that is optimal for one matrix under the
-        model's utility and penalty, whose last step gives that matrix away (E8). If the default changes with time, an
-        array (T, n, n) is taken for a matrix.
-    model : EnsembleModel
+    Only the plan's attraction to each state, the logarithm of its desirability, is deployed: the errors of the other
+    matrix's rows are left behind, and the errors of its value function remain. The plan is a `Solution`, or a matrix of
+    the default's shape or anything with a `matrix` such as a `Release`, on which the standard policy is solved first.
 
     Examples
     --------
@@ -264,13 +255,15 @@ def as_tilt(plan_or_matrix: Solution | ArrayLike | Any, model: EnsembleModel) ->
         check_shape(tilt, shape, "the plan's tilt", "one row per step, one column per decision")
         return tilted_policy(model, tilt)
     matrix = getattr(plan_or_matrix, "matrix", plan_or_matrix)
-    array, released = check_stochastic(matrix, "plan_or_matrix", square=model.is_plain), matrix is not plan_or_matrix
-    if array.ndim == 3 and model.default.ndim == 2 and not released:
-        check_plain(model)
-        ahead = _attraction_of(array, model)[1:]
-        return tilted_policy(model, ahead - ahead.max(axis=1, keepdims=True))
-    planned = model.public(plan_or_matrix) if released else model.with_default(array)
-    return tilted_policy(model, solve_standard(planned).tilt)
+    if matrix is not plan_or_matrix:
+        return tilted_policy(model, solve_standard(model.public(plan_or_matrix)).tilt)
+    array = check_stochastic(matrix, "plan_or_matrix", square=model.is_plain)
+    if array.ndim > model.default.ndim:
+        raise ValueError(
+            f"plan_or_matrix has shape {array.shape} but the default {model.default.shape}; of a policy pass the Solution "
+            "it is the plan of, or the matrix that it was solved on."
+        )
+    return tilted_policy(model, solve_standard(model.with_default(array)).tilt)
 
 
 def check_plain(model: EnsembleModel) -> None:
@@ -281,33 +274,6 @@ def check_plain(model: EnsembleModel) -> None:
             "this is a formula of the paper, for loads that choose their next state; the model has nature, a context "
             "or a coupling, so use solve_policy, or pass the Solution of the plan."
         )
-
-
-def _attraction_of(policy: FloatArray, model: EnsembleModel) -> FloatArray:
-    """Read log z, shape (T + 1, n), off a policy that is optimal for one unknown matrix P.
-
-    As pi = P z / g and the rows of P sum to one, 1/g is the row sum of pi / z; from z at the last time, which is
-    public, this goes back step by step.
-    """
-    check_shape(policy, model.default_policy.shape, "plan_or_matrix", "a policy of the model's steps and states")
-    with np.errstate(divide="ignore"):
-        logs = np.log(policy)
-    gain = model.utility / model.discomfort_penalty
-    log_z = gain.copy()
-    implied = np.empty_like(policy)
-    for t in range(model.horizon - 1, -1, -1):
-        terms = logs[t] - log_z[t + 1]
-        log_g = -np.logaddexp.reduce(terms, axis=-1)
-        implied[t] = np.exp(terms + log_g[:, None])
-        log_z[t] = gain[t] + log_g
-    apart = np.abs(implied - implied[-1]).max()
-    if apart > 1e-6:
-        raise ValueError(
-            "plan_or_matrix is not a policy that is optimal for one matrix under the model's utility and penalty (the "
-            f"matrices that its steps imply differ by {apart:.3g}), so its tilt cannot be read off; pass the Solution "
-            "of the plan, or the matrix that it was solved on."
-        )
-    return log_z
 
 
 # ------------------------------------------------------------------ on the nonzeros

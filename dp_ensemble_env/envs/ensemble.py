@@ -356,3 +356,16 @@ class EnsembleEnv(BatchView, gymnasium.Env[NDArray[np.float32], NDArray[np.float
     def close(self) -> None:
         """Close the window, if there is one."""
         self._close_renderer()
+
+
+def precompile() -> None:
+    """Take one step, which compiles what every population and action mode runs, and keeps it on disk.
+
+    `make demo` and `make test` do so at installation; otherwise the first `reset` and `step` take some seconds more.
+    """
+    from dp_ensemble_env.tools.console import Progress
+
+    with Progress("compiling the environments, once"):
+        env = EnsembleEnv("spot", action="price")
+        env.reset(seed=0)
+        env.step(np.zeros(1))

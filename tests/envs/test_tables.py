@@ -52,7 +52,7 @@ def test_a_reward_is_the_advantage_over_leaving_the_loads_alone(kind: str, popul
     model = general_model(kind, 2)
     (G, _), (idle, best) = tables_by_hand(model), start_values(model)
     env = EnsembleEnv(model, population, mode)
-    assert env.dollars_per_point == pytest.approx((best - idle) / 100, rel=1e-12)
+    assert env.row.point == pytest.approx((best - idle) / 100, rel=1e-12)
     env.action_space.seed(0)
     env.reset(seed=1)
     for t in range(T):
@@ -171,4 +171,4 @@ def test_the_optimum_of_an_episode_in_points() -> None:
     _, info = env.reset(options={"state": 4})
     model = env.model.override(initial=[4])
     idle, best = start_values(model)
-    assert info["optimal_points"] == pytest.approx((best - idle) / env.dollars_per_point, rel=1e-9)
+    assert info["optimal_points"] == pytest.approx((best - idle) / env.row.point, rel=1e-9)

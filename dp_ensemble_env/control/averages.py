@@ -43,7 +43,7 @@ def average_sampled(
     if not good:
         rng.bit_generator.state = before
         total[:] = 0.0
-        average_logs(rng, kernel.indptr, kernel.indices, p, scaled[None], k, samples, total)
+        average_logs(rng, kernel.indptr, kernel.indices, p, scaled, k, samples, total)
     return total / samples
 
 
@@ -67,7 +67,7 @@ def sampled_costs(
     """Return the samples' sums of cost and of cost squared in nats, exact and as in the paper, each (2, T, n)."""
     sums, squares = np.zeros((2, 2, len(policy), kernel.n_states))
     rows, p = (kernel.indptr, kernel.indices), np.exp(kernel.log_values[0])
-    _sample_costs(rng, *rows, p, scaled[None], k, samples, log_z, policy, sums, squares)
+    _sample_costs(rng, *rows, p, scaled, k, samples, log_z, policy, sums, squares)
     return sums, squares
 
 
@@ -161,17 +161,15 @@ def average_logs(
     """Sum the samples' policies, each solved by the log-domain recursion."""
     horizon, nnz = total.shape
     ratio = np.empty((p.shape[0], nnz, _BLOCK))  # log(private / true)
-    logs, log_p = np.empty((1, p.shape[0], nnz)), np.log(p)  # log(private) of one sample, a batch for `backward`
-    log_z, policy = np.empty((1, horizon + 1, indptr.size - 1)), np.empty((1, horizon, nnz))  # the sample's own
-    constants, one = gamma_constants(p, k), np.ones(1)
+    log_p, constants = np.log(p), gamma_constants(p, k)
+    log_z, policy = np.empty((horizon + 1, indptr.size - 1)), np.empty((horizon, nnz))  # the sample's own
     done = 0
     while done < samples:
         size = min(_BLOCK, samples - done)
         draw_log_ratios(rng, indptr, p, constants, size, ratio)
         for s in range(size):
-            logs[0] = log_p + ratio[:, :, s]
-            backward(indptr, indices, logs, scaled, one, log_z, policy)
-            total += policy[0]
+            backward(indptr, indices, log_p + ratio[:, :, s], scaled, 1.0, log_z, policy)
+            total += policy
         done += size
 
 
@@ -197,26 +195,24 @@ def _sample_costs(
     horizon, nnz = policy_true.shape
     n = indptr.size - 1
     ratio = np.empty((p.shape[0], nnz, 1))  # log(private / true); one sample at a time, as each needs its own log z
-    logs, log_p = np.empty((1, p.shape[0], nnz)), np.log(p)  # log(private)
-    log_z, policy = np.empty((1, horizon + 1, n)), np.empty((1, horizon, nnz))
-    constants, one = gamma_constants(p, k), np.ones(1)
+    log_p, constants = np.log(p), gamma_constants(p, k)
+    log_z, policy = np.empty((horizon + 1, n)), np.empty((horizon, nnz))
     later, cost = np.empty(n), np.empty(n)  # exact cost by state, from time t + 1 on and from t on
     for _ in range(samples):
         draw_log_ratios(rng, indptr, p, constants, 1, ratio)
-        logs[0] = log_p + ratio[:, :, 0]
-        backward(indptr, indices, logs, scaled, one, log_z, policy)
+        backward(indptr, indices, log_p + ratio[:, :, 0], scaled, 1.0, log_z, policy)
         later[:] = 0.0
         for t in range(horizon - 1, -1, -1):
             layer = ratio[t if p.shape[0] > 1 else 0, :, 0]
             for b in range(n):
                 divergence, follow, drift = 0.0, 0.0, 0.0
-                excess = log_z[0, t, b] - log_z_true[t, b]  # log w_t[b]
+                excess = log_z[t, b] - log_z_true[t, b]  # log w_t[b]
                 for e in range(indptr[b], indptr[b + 1]):
-                    q = policy[0, t, e]
+                    q = policy[t, e]
                     if q > 0.0:
                         a = indices[e]
                         # log(policy/optimal) = log(private/true) + log w_{t+1}[a] - log w_t[b]
-                        divergence += q * (layer[e] + (log_z[0, t + 1, a] - log_z_true[t + 1, a]) - excess)
+                        divergence += q * (layer[e] + (log_z[t + 1, a] - log_z_true[t + 1, a]) - excess)
                         drift += q * layer[e]
                         follow += q * later[a]
                 cost[b] = max(divergence, 0.0) + follow

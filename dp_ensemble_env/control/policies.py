@@ -260,8 +260,8 @@ def as_tilt(plan_or_matrix: Solution | ArrayLike | Any, model: EnsembleModel) ->
     array = check_stochastic(matrix, "plan_or_matrix", square=model.is_plain)
     if array.ndim > model.default.ndim:
         raise ValueError(
-            f"plan_or_matrix has shape {array.shape} but the default {model.default.shape}; of a policy pass the Solution "
-            "it is the plan of, or the matrix that it was solved on."
+            f"plan_or_matrix has shape {array.shape} but the default {model.default.shape}; of a policy pass "
+            "the Solution that it is the plan of, or the matrix that it was solved on."
         )
     return tilted_policy(model, solve_standard(model.with_default(array)).tilt)
 

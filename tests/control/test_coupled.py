@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from oracles import flows_optimum, stochastic
+from oracles import flows_optimum
 from scipy.special import rel_entr
 
 from dp_ensemble_env.context import Context
@@ -25,8 +25,8 @@ def coupled_model(coupling, *, seed=0, n=4, m=3, nature=True, varying=True, **ch
     rng = np.random.default_rng(seed)
     lead = (HORIZON,) if varying else ()
     fields = {
-        "default": stochastic(rng, (*lead, n, m if nature else n)),
-        "nature": stochastic(rng, (*lead, m, n)) if nature else None,
+        "default": rng.dirichlet(np.ones(m if nature else n), (*lead, n)),
+        "nature": rng.dirichlet(np.ones(n), (*lead, m)) if nature else None,
         "power_kw": rng.uniform(0, 5, n),
         "utility": rng.normal(0, 2, (HORIZON + 1, n)),
         "discomfort_penalty": 1.3,
@@ -144,8 +144,8 @@ def tree_model(coupling, seed=0, n=3, **changes):
     moves = np.eye(7)
     moves[:3] = [0, 0.5, 0.5, 0, 0, 0, 0], [0, 0, 0, 0.2, 0.8, 0, 0], [0, 0, 0, 0, 0, 0.6, 0.4]
     fields = {
-        "default": stochastic(rng, (HORIZON, 7, n, n)),
-        "nature": stochastic(rng, (HORIZON, 7, n, n)),
+        "default": rng.dirichlet(np.ones(n), (HORIZON, 7, n)),
+        "nature": rng.dirichlet(np.ones(n), (HORIZON, 7, n)),
         "power_kw": rng.uniform(0, 5, n),
         "utility": rng.normal(0, 2, (HORIZON + 1, 7, n)),
         "discomfort_penalty": 1.3,

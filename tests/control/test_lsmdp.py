@@ -70,27 +70,6 @@ def test_costs_keep_their_digits_up_to_the_largest_penalty(penalty):
     assert_allclose(evaluate_policy(solution.policy, FREE, UTILITY, penalty)[0], expected, rtol=1e-12, atol=tolerance)
 
 
-@pytest.mark.parametrize("several", list(itertools.product([1, 2], repeat=4)))
-def test_a_batch_of_two_is_its_members(several):
-    """Kernel, utility and penalty of each member or of both; one kernel for both of two times or one for each."""
-    rng = np.random.default_rng(0)
-    kernels, times, utilities, penalties = several
-    default, policy = rng.dirichlet(np.ones(3), (kernels, times, 3)), rng.dirichlet(np.ones(3), (2, 2, 3))
-    utility, penalty = rng.normal(size=(utilities, 3, 3)), rng.uniform(0.5, 2.0, penalties)
-    found, cost = solve(np.log(default), utility, penalty), evaluate_policy(policy, default, utility, penalty)
-    for m in range(max(kernels, utilities, penalties)):
-        p, u, gamma = default[m % kernels], utility[m % utilities], float(penalty[m % penalties])
-        log_z, value = u[2] / gamma, -u[2]
-        for t in (1, 0):
-            step = p[t % times]
-            weights = step * np.exp(log_z)
-            assert_allclose(found.policy[m, t], weights / weights.sum(axis=1, keepdims=True), rtol=1e-12)
-            log_z = u[t] / gamma + np.log(weights.sum(axis=1))
-            assert_allclose(found.log_desirability[m, t], log_z, rtol=1e-11, atol=1e-12)
-            value = -u[t] + gamma * rel_entr(policy[m, t], step).sum(axis=1) + policy[m, t] @ value
-            assert_allclose(cost[m, t], value, rtol=1e-11, atol=1e-12)
-
-
 # ------------------------------------------------------------------ nature and context
 CASES = [general_model(kind) for kind in KINDS if kind not in ("target", "limit")]
 
@@ -161,8 +140,10 @@ def test_the_papers_identity_holds(model):
         assert event_outcome(model, other).gap == pytest.approx(expected, rel=1e-9)
 
 
-@pytest.mark.parametrize("model", CASES[1:])
-def test_a_convex_solver_finds_the_same_optimum(model):
+@pytest.mark.parametrize("kind", ["nature", "nature by time", "everything"])
+def test_a_convex_solver_finds_the_same_optimum(kind):
+    model = general_model(kind)
+    model = model.override(nature=0.9 * model.nature + 0.1 / model.n_states)  # every state is reached
     assert flows_optimum(model) == pytest.approx(start_values(model)[1], abs=1e-5)
 
 
@@ -187,7 +168,6 @@ def test_penalties_beyond_are_refused(penalty):
     logs = log_probabilities(FREE)
     for call in (
         lambda: solve(logs, UTILITY, penalty),
-        lambda: solve(logs, np.stack([UTILITY] * 2), [1.0, penalty]),
         lambda: solve(logs, UTILITY, penalty, nature=np.eye(3)),
         lambda: evaluate_policy(TWICE, FREE, UTILITY, penalty),
         lambda: evaluate_policy(TWICE, FREE, UTILITY, penalty, nature=np.eye(3)),
@@ -231,8 +211,7 @@ def test_forbidden_states_are_refused_with_the_way_to_express_them():
         ({"utility": UTILITY[:2]}, "a policy of 2 steps needs 3 utilities, got 2"),
         ({"utility": UTILITY[:1]}, "utility must have shape (T + 1, 3)"),
         ({"utility": UTILITY[:, :2]}, "utility must have shape (T + 1, 3)"),
-        ({"discomfort_penalty": [1.0, 2.0, 3.0], "utility": np.stack([UTILITY] * 2)}, "batch sizes disagree"),
-        ({"discomfort_penalty": []}, "discomfort_penalty is empty"),
+        ({"discomfort_penalty": [1.0, 2.0]}, "discomfort_penalty must be"),
         ({"nature": LEAD, "policy": np.stack([DECIDE] * 2)[:, None], "default": DECIDE}, "policy must have shape"),
         ({"nature": LEAD, "policy": np.stack([DECIDE] * 2), "default": np.stack([DECIDE] * 5)}, "and 5 times"),
         ({"nature": LEAD, "policy": np.stack([DECIDE] * 2)}, "default must have shape"),
@@ -262,7 +241,6 @@ def test_evaluation_refuses_what_does_not_fit(change, words):
         ({"context": np.full((1, 1, 2, 2), 0.5)}, "context must have shape"),
         ({"context": MOVES, "utility": np.zeros((3, 5, 3))}, "utility must have shape (T + 1, 3) or (T + 1, 2, 3)"),
         ({"context": MOVES, "utility": np.zeros((3, 2, 4))}, "utility must have shape (T + 1, 3) or (T + 1, 2, 3)"),
-        ({"context": MOVES, "discomfort_penalty": [1.0]}, "one discomfort_penalty for all"),
         ({"context": np.stack([MOVES] * 3)}, "given for 2 contexts and 3 times"),
         ({"context": MOVES, "log_kernel": np.log(np.stack([FREE] * 3)[None])}, "given for 3 contexts and 1 times"),
     ],

@@ -8,7 +8,7 @@ from helpers import random_model
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
-from oracles import BOTH_WAYS, general_model, private_policies
+from oracles import general_model
 from scipy.special import logsumexp, rel_entr
 
 from dp_ensemble_env.control.cost import (
@@ -18,9 +18,8 @@ from dp_ensemble_env.control.cost import (
     release_cost,
 )
 from dp_ensemble_env.control.kernel import default_kernel
-from dp_ensemble_env.control.lsmdp import evaluate_policy, solve
+from dp_ensemble_env.control.lsmdp import solve
 from dp_ensemble_env.control.policies import (
-    average_policy,
     average_policy_as_printed,
     digamma_kernel,
     solve_standard,
@@ -110,25 +109,6 @@ def test_bad_arguments_are_refused(campus, arguments, words):
 
 
 # ------------------------------------------------------------------ zeros, nature, context
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("model", BOTH_WAYS)
-def test_the_average_and_its_cost_at_each_of_two_times(model):
-    """Against NumPy's Dirichlet draws, with error bars; the rows of one time must not be used at the other."""
-    k, samples = 4.0, 4000
-    drawn = private_policies(model, k, samples, np.random.default_rng(1))
-    error = drawn.std(axis=0) / np.sqrt(samples)
-    average = average_policy(model, k, "sampled", 40_000, 2)
-    assert (np.abs(average - drawn.mean(axis=0)) <= 6 * error + 1e-12).all()
-    # What each draw costs on the true dynamics, by evaluation of its policy.
-    best = solve_standard(model).cost_to_go[:-1]
-    played = [evaluate_policy(one, model.default, model.utility, 1.5)[:-1] - best for one in drawn[:1500]]
-    found = release_cost(model, k, samples=6000, rng=3)
-    bar = np.std(played, axis=0) / np.sqrt(len(played))
-    assert (np.abs(found.mean - np.mean(played, axis=0)) <= 6 * bar + 1e-12).all()
-    assert found.mean[1, 1] > 0 or found.mean[0, 1] > 0
-    assert_allclose(found.standard_error * np.sqrt(6000), bar * np.sqrt(len(played)), rtol=0.4, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["nature", "nature by time", "context", "everything"])

@@ -163,25 +163,18 @@ def test_the_paper_is_the_special_case():
 
 
 # ------------------------------------------------------------------ penalties and utilities
-@pytest.mark.parametrize("penalty", [1e12, 1e300])
-def test_penalties_beyond_are_refused(penalty):
-    logs = log_probabilities(FREE)
-    for call in (
-        lambda: solve(logs, UTILITY, penalty),
-        lambda: solve(logs, UTILITY, penalty, nature=np.eye(3)),
-        lambda: evaluate_policy(TWICE, FREE, UTILITY, penalty),
-        lambda: evaluate_policy(TWICE, FREE, UTILITY, penalty, nature=np.eye(3)),
-        lambda: EnsembleModel(FREE, [0, 1, 2], UTILITY, penalty),
-    ):
-        with pytest.raises(ValueError, match="times the largest utility .*lost in rounding.*check the units"):
-            call()
-
-
 def test_the_largest_penalty_is_the_last_that_is_taken():
-    kernel, largest = log_probabilities(FREE), LARGEST_PENALTY * np.abs(UTILITY).max()
-    solve(kernel, UTILITY, largest)
-    with pytest.raises(ValueError, match="lost in rounding"):
-        solve(kernel, UTILITY, np.nextafter(largest, np.inf))
+    logs, largest = log_probabilities(FREE), LARGEST_PENALTY * np.abs(UTILITY).max()
+    solve(logs, UTILITY, largest)
+    for penalty in (np.nextafter(largest, np.inf), 1e300):
+        for call in (
+            lambda penalty=penalty: solve(logs, UTILITY, penalty),
+            lambda penalty=penalty: solve(logs, UTILITY, penalty, nature=np.eye(3)),
+            lambda penalty=penalty: evaluate_policy(TWICE, FREE, UTILITY, penalty),
+            lambda penalty=penalty: evaluate_policy(TWICE, FREE, UTILITY, penalty, nature=np.eye(3)),
+        ):
+            with pytest.raises(ValueError, match="times the largest utility .*lost in rounding.*check the units"):
+                call()
 
 
 def test_forbidden_states_are_refused_with_the_way_to_express_them():
@@ -191,7 +184,6 @@ def test_forbidden_states_are_refused_with_the_way_to_express_them():
         lambda: solve(logs, utility, 1.0),
         lambda: solve(logs, utility, 1.0, nature=np.eye(3)),
         lambda: evaluate_policy(TWICE, FREE, utility, 1.0),
-        lambda: EnsembleModel(FREE, [0, 1, 2], utility, 1.0),
     ):
         with pytest.raises(ValueError, match=r"utility\[1, 2\] is -inf \(2 such entries\).*to forbid a state"):
             call()
@@ -275,3 +267,12 @@ def test_an_impossible_move_is_found_at_any_time(wrong):
         evaluate_policy(policy, np.eye(2), np.zeros((3, 2)), 1.0)
     with pytest.raises(ValueError, match=f"takes decision 0 in state 1 at time {wrong},"):
         evaluate_policy(policy, np.eye(2), np.zeros((3, 2)), 1.0, nature=np.eye(2))
+
+
+def test_only_rows_of_probabilities_are_refused_as_such():
+    for logs in ([[1.0]], [[0.5, 0.6], [0.4, 0.5]], [[0.5, 0.5], [0.5, -0.5]]):
+        found = solve(np.array(logs), np.zeros((2, len(logs))), 1.0)
+        assert_allclose(found.log_desirability[0], logsumexp(logs, axis=1), rtol=1e-14)
+    for probabilities in (np.eye(2), [[0.5, 0.5], [0.2, 0.8]]):
+        with pytest.raises(ValueError, match="looks like probabilities"):
+            solve(np.array(probabilities), np.zeros((2, 2)), 1.0)

@@ -131,24 +131,6 @@ def test_zeros_of_some_times_stay_zeros_and_the_rest_is_a_policy(model, name):
     assert not np.isnan(taylor_kernel(model, np.inf).log_values).any()
 
 
-# ------------------------------------------------------------------ the published distances
-
-
-ROW, LOG_Z = np.array([0.8224, 0.0222, 0.1555]), np.array([0.9854, 0.0, 2.2244])
-
-
-@pytest.mark.parametrize(
-    ("name", "k", "published"),
-    [("taylor", 50.0, 0.0493), ("taylor", 200.0, 0.0482), ("digamma", 50.0, 0.0494), ("digamma", 200.0, 0.0482)]
-    + [("average-expansion", 50.0, 0.0479), ("average-expansion", 200.0, 0.0476)],
-)
-def test_published_distances_between_policies_of_adjacent_rows(name, k, published):
-    row = ROW / ROW.sum()
-    adjacent = row + np.array([0.0, -0.015, 0.015])
-    a, b = (solve_policy(one_row(p, LOG_Z), name, k)[0, 0] for p in (row, adjacent))
-    assert np.abs(a - b).sum() == pytest.approx(published, abs=1.1e-4)
-
-
 # ------------------------------------------------------------------ tilts
 
 

@@ -6,7 +6,6 @@ none is tolerated here but that policies live in [0, 1].
 
 from __future__ import annotations
 
-import functools
 import importlib
 import os
 import subprocess
@@ -19,14 +18,11 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from dp_ensemble_env import scenarios
-from dp_ensemble_env.envs import ACTIONS, PAPER, EnsembleEnv, EnsembleVectorEnv, environment_ids
-from dp_ensemble_env.privacy import PrivacyLedger
+from dp_ensemble_env.envs import ACTIONS, PAPER, environment_ids
 
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 NAMES = scenarios.BUILT_IN
 IDS = [scenarios.environment_id(name, mode) for name in NAMES for mode in (None, *ACTIONS)]
-POPULATIONS = ("mean-field", "single", 20)
-by_id = pytest.mark.parametrize("name", IDS)
 CAMPUS, SPOT = "dp_ensemble/CampusEvent-tilt-v1", "dp_ensemble/Spot-v1"
 
 
@@ -38,17 +34,6 @@ def warnings_are_errors():
         warnings.filterwarnings("default", category=ImportWarning)
         warnings.filterwarnings("ignore", message=".*symmetric and normalized (Box action )?space.*")
         yield
-
-
-def population(name: str) -> str | int:
-    """One population for each id, so that all of them come up in every scenario and mode."""
-    return POPULATIONS[IDS.index(name) % 3]
-
-
-@functools.cache
-def made(name: str) -> gymnasium.Env:
-    """The environment of an id, made once: solving a coupled scenario takes a while, and `reset` begins anew."""
-    return gymnasium.make(name, population=population(name))
 
 
 # ------------------------------------------------------------------ what is registered
@@ -91,40 +76,14 @@ def test_a_model_has_no_place_in_an_id() -> None:
         gymnasium.make(SPOT, discomfort=3)
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"population": 12, "action": "policy", "reward": "dollars"},
-        {"instance": None},
-        {"instance": 2, "split": "test"},
-        {"privacy": "dirichlet:k=50,floor=0.05", "release_seed": 4},
-        {"privacy": "dirichlet:k=50,floor=0.05", "redraw": "episode"},
-        {"infos": "all"},
-        {"render_mode": "ansi"},
-    ],
-    ids=str,
-)
-def test_all_arguments_work_by_id(settings: dict) -> None:
-    if "privacy" in settings:
-        settings = {**settings, "ledger": PrivacyLedger()}
-    env, batch = gymnasium.make(SPOT, **settings), gymnasium.make_vec(SPOT, num_envs=2, **settings)
-    direct = EnsembleEnv("spot", **{"action": "signals", **settings})
-    env.action_space.seed(0)
-    action = env.action_space.sample()
-    expected, found = direct.reset(seed=3)[0], env.reset(seed=3)[0]
-    np.testing.assert_array_equal(found, expected)
-    np.testing.assert_array_equal(batch.reset(seed=3)[0][0], expected)
-    one, two = direct.step(action), env.step(action)
-    assert one[1] == two[1] == batch.step(np.stack([action, action]))[1][0] and list(one[4]) == list(two[4])
-    assert isinstance(batch.unwrapped, EnsembleVectorEnv) and isinstance(env.unwrapped, EnsembleEnv)
-
-
 # ------------------------------------------------------------------ Gymnasium's conformance
-@by_id
+@pytest.mark.parametrize("name", IDS)
 def test_gymnasium_checker(name: str) -> None:
     """Spaces, reset and step, seeds, returned types; frames in every render mode for one id of each scenario."""
     importlib.import_module("pygame")
-    check_env(made(name).unwrapped, skip_render_check=IDS.index(name) % (len(ACTIONS) + 1) != 0)
+    number = IDS.index(name)  # one population for each id, so that all of them come up in every scenario and mode
+    env = gymnasium.make(name, population=("mean-field", "single", 20)[number % 3])
+    check_env(env.unwrapped, skip_render_check=number % (len(ACTIONS) + 1) != 0)
 
 
 # ------------------------------------------------------------------ specs and the length of an episode

@@ -8,7 +8,7 @@ from helpers import random_model
 from oracles import KINDS, MODES, T, divergences, general_model, policy_of
 
 from dp_ensemble_env.control.returns import policy_return
-from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv, functional
+from dp_ensemble_env.envs import EnsembleEnv
 from dp_ensemble_env.envs.tables import Row
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.reporting.score import start_values
@@ -63,34 +63,6 @@ def test_a_reward_is_the_advantage_over_leaving_the_loads_alone(kind: str, popul
         assert env.step(action)[1] == pytest.approx(100 * gain / (best - idle), rel=1e-9, abs=1e-9)
 
 
-@pytest.mark.parametrize("kind", ["target", "limit"])
-@pytest.mark.parametrize("population", ["mean-field", "single", 9])
-def test_with_a_coupling_the_cost_to_come_is_counted(kind: str, population: str | int) -> None:
-    """The cost is that of the expected shares, followed forward by hand from what the action leads to."""
-    model = general_model(kind, 3)
-    tables, (idle, best) = model.tables(), start_values(model)
-
-    def ahead(shares: np.ndarray, t: int) -> float:
-        """Return what loads with these shares at t earn from then on if nobody interferes."""
-        total = shares @ tables.utility[t, 0] - model.coupling.cost(t, shares @ model.power_kw)
-        for u in range(t, T):
-            shares = shares @ tables.behaviour[u, 0] @ tables.nature[u, 0]
-            total += shares @ tables.utility[u + 1, 0] - model.coupling.cost(u + 1, shares @ model.power_kw)
-        return total
-
-    env = EnsembleEnv(model, population, "tilt")
-    env.action_space.seed(0)
-    env.reset(seed=1)
-    for t in range(T):
-        before, action = env.occupancy, env.action_space.sample()
-        policy, default = policy_of(model, "tilt", action, t), tables.behaviour[t, 0]
-        gain = ahead(before @ policy @ tables.nature[t, 0], t + 1) - ahead(
-            before @ default @ tables.nature[t, 0], t + 1
-        )
-        gain -= model.discomfort_penalty * before @ divergences(policy, default)
-        assert env.step(action)[1] == pytest.approx(100 * gain / (best - idle), rel=1e-9, abs=1e-9)
-
-
 def expected_points(row: Row, policy: np.ndarray) -> float:
     """Sum the rewards of a policy (T, c, n, m) over all starts and contexts, from the tables of the step."""
     model, left_alone, total = row.model, row.left_alone, 0.0
@@ -127,26 +99,12 @@ def test_the_expected_return_of_any_policy_is_its_score(kind: str) -> None:
 
 
 def test_on_a_tree_of_contexts_the_return_is_the_score_as_well() -> None:
-    """The cost to come is expected over the contexts that may follow, in the tables and in the step."""
+    """The cost to come is expected over the contexts that may follow."""
     model = depot(0)
     row, rng = Row.of(model), np.random.default_rng(0)
     policies = [row.solution.policy, random_policy(model, rng)]
     for policy, score in zip(policies, (100.0, score_of(model, policies[1])), strict=True):
         assert expected_points(row, policy) == pytest.approx(score, rel=1e-5)
-    size = 200
-    envs = EnsembleVectorEnv(size, model, action="policy", autoreset_mode="DISABLED")
-    env = EnsembleEnv(model, action="policy")
-    envs.reset(seed=0), env.reset(seed=0)
-    params, keys = functional.make(envs), np.random.default_rng(0)
-    zero = sum(abs(env.step(np.zeros(env.action_space.shape))[1]) for _ in range(model.horizon))
-    total = np.zeros(size)
-    for t in range(model.horizon):
-        contexts, shares = envs.context, envs.occupancy
-        reward = envs.step(policies[0][t][contexts])[1]
-        state = functional.State(np.full(size, t), contexts, shares, np.zeros((size, 0), int))
-        np.testing.assert_allclose(functional.step(params, state, policies[0][t][contexts], keys)[2], reward, atol=1e-9)
-        total += reward
-    assert zero < 1e-9 and abs(total.mean() - 100) < 4 * total.std() / np.sqrt(size)
 
 
 def test_nothing_to_gain_is_refused_with_the_remedy() -> None:

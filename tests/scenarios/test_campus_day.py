@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from dp_ensemble_env.control.returns import shares
 from dp_ensemble_env.scenarios import campus_day as module
 from dp_ensemble_env.scenarios.campus_day import (
     DEBT_KWH,
@@ -48,15 +47,6 @@ def test_behaviour_is_that_of_the_hour_which_has_ended(model):
         assert_array_equal(blocks[:, :, debt, :, debt], levels_of(model))
     assert_allclose(blocks.sum(axis=(1, 2, 3, 4)), LEVELS * DEBTS)
     assert ((model.guess > 0) >= (model.default > 0)).all()  # the public guess rules out nothing that happens
-
-
-def test_uncontrolled_day_is_the_usual_one(model):
-    """But for natural debts, about two percent, and the day's own eve, the campus draws what it usually draws."""
-    power = (shares(model, model.default_policy) @ model.power_kw)[1:]
-    usual = model.event.baseline_kw[1:] / model.buildings
-    assert 1.0 < np.mean(power) / usual.mean() < 1.05 and np.abs(power / usual - 1).max() < 0.12
-    shifted = [np.abs(power - np.roll(usual, by)).mean() for by in (-1, 0, 1)]
-    assert np.argmin(shifted) == 1
 
 
 def test_nature_keeps_the_books():

@@ -69,20 +69,11 @@ def cost_of_privacy(
 ) -> FloatArray:
     """Return the cost of privacy at every time and state, (T, [c,] n), in dollars per building.
 
-    Parameters
-    ----------
-    model : EnsembleModel
-    k : float
-        Concentration of the Dirichlet noise; infinite means none, and no cost.
-    method : {"taylor", "digamma", "average-sampled", "average-expansion", "average-exact", "release"}
-        ``"average-…"`` deploys the averaged policy, ``"release"`` a policy solved on a single release, in expectation
-        over the release; the two differ by an order in `k`.
-    formula : {"exact", "paper"}
-        For the average-value methods the paper's is Corollary 3 without its misprints (E3).
-    samples : int
-        Draws for the methods that need them; see `release_cost` for the standard error.
-    rng : numpy Generator or int, optional
-        By default the operating system's entropy.
+    `k` is the concentration of the Dirichlet noise; infinite means none, and no cost. Of the `METHODS`, ``"average-…"``
+    deploys the averaged policy, ``"release"`` a policy solved on a single release, in expectation over the release; the
+    two differ by an order in `k`. For the average-value methods the paper's `formula` is Corollary 3 without its
+    misprints (E3). Methods that draw take `samples` and `rng`, by default the operating system's entropy; see
+    `release_cost` for the standard error.
     """
     check_instance(model, EnsembleModel, "model")
     method = "average-sampled" if method == "average" else check_choice(method, "method", METHODS)

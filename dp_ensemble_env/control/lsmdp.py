@@ -14,7 +14,7 @@ dynamics. With the desirability :math:`z_t = \exp(-\varphi_t/\gamma)` the Bellma
 
 The kernel :math:`K` is the default matrix for the standard policy, and :math:`\exp E[\log \tilde P]` for the
 noise-aware ones (Theorem 3); its rows need not sum to one. ``kernel[b, a]`` goes *from* state `b` *to* state `a`, and
-``utility[t, b]`` is what state `b` is worth at time `t`, ``t = 0 … T``. A batch axis comes first.
+``utility[t, b]`` is what state `b` is worth at time `t`, ``t = 0 … T``.
 
 Numerics. :math:`z` itself underflows within a few steps when :math:`U/\gamma` is about -100, so every row has its own
 log-sum-exp. The running sum of :math:`U/\gamma` is carried apart from the differences between states: the policy
@@ -137,16 +137,9 @@ def evaluate_policy(
 
     With nature and context the last factor is its expectation over both.
 
-    Parameters
-    ----------
-    policy : array_like of shape (T, n, n), with nature (T, n, m), with contexts (T, c, n, m)
-    default, utility, discomfort_penalty, nature, context
-        See `solve`; `default` is the behaviour itself.
-
-    Returns
-    -------
-    ndarray of shape (T + 1, n), with contexts (T + 1, c, n)
-        Dollars; the return from state `b` is ``-cost[0, b] - utility[0, b]``.
+    `policy` has shape (T, n, n), with nature (T, n, m), with contexts (T, c, n, m); `default` is the behaviour, not its
+    logarithms, and the rest is as in `solve`. The cost is in dollars, (T + 1, n), with contexts (T + 1, c, n); the
+    return from state `b` is ``-cost[0, b] - utility[0, b]``.
     """
     if nature is not None or context is not None:
         return _evaluate_general(policy, default, utility, discomfort_penalty, nature, context)
@@ -184,16 +177,8 @@ def occupancy(
 ) -> FloatArray:
     """Follow a distribution over the states forward in time: shares (T + 1, n).
 
-    With contexts it is the joint distribution of context and state, (T + 1, c, n).
-
-    Parameters
-    ----------
-    policy : array_like of shape (T, n, n), with nature (T, n, m), with contexts (T, c, n, m)
-    initial : array_like of shape (n,)
-    nature, context
-        See `solve`.
-    start : array_like of shape (c,), optional
-        Distribution of the first context; needed with `context`.
+    With contexts it is the joint distribution of context and state, (T + 1, c, n), and `start`, (c,), the distribution
+    of the first context. The other arguments are as in `evaluate_policy`.
     """
     first = as_float_array(initial, "initial", 1)
     controlled = check_stochastic(policy, "policy", square=nature is None)

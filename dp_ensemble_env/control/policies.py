@@ -1,14 +1,12 @@
 r"""Closed-form policies: standard, Taylor, Digamma and average value.
 
-All of them are the recursion of `dp_ensemble_env.control.lsmdp` with some kernel, or an
-average of such solutions. With :math:`P` the default matrix and
-:math:`x \sim \mathrm{Dir}(kP[b])` its private copy:
+All of them are the recursion of `dp_ensemble_env.control.lsmdp` with some kernel, or an average of such solutions. With
+:math:`P` the default matrix and :math:`x \sim \mathrm{Dir}(kP[b])` its private copy:
 
 standard (Theorem 1)
     :math:`\log K = \log P`.
 Taylor (Proposition 1)
-    :math:`\log K = \log P - \frac{1-P}{2P(k+1)}`, the second-order
-    expansion of :math:`E[\log x]`.
+    :math:`\log K = \log P - \frac{1-P}{2P(k+1)}`, the second-order expansion of :math:`E[\log x]`.
 Digamma (Proposition 2)
     :math:`\log K = \psi(kP) - \psi(k)`, which *is* :math:`E[\log x]`.
 average value (Section V)
@@ -122,26 +120,17 @@ def average_policy(
 ) -> FloatArray:
     r"""Return the average-value policy (Section V).
 
-    Parameters
-    ----------
-    model : EnsembleModel
-    k : float
-        Concentration of the Dirichlet noise.
-    method : {"sampled", "expansion", "exact"}
-        ``"sampled"`` draws `samples` private matrices, solves each with its own :math:`z` and averages the policies.
-        The other two hold :math:`z_{t+1}` at its value for the true matrix, as Proposition 3 does: ``"expansion"`` is
-        Proposition 3 with its denominators corrected (E2),
+    With the concentration `k` of the Dirichlet noise, the `method` ``"sampled"`` draws `samples` private matrices from
+    `rng` (by default the operating system's entropy), solves each with its own :math:`z` and averages the policies. The
+    other two hold :math:`z_{t+1}` at its value for the true matrix, as Proposition 3 does: ``"expansion"`` is
+    Proposition 3 with its denominators corrected (E2),
 
-        .. math:: E[\pi[a]] \approx \pi[a]\Bigl(1 + \frac{\sum_\nu\pi[\nu]r[\nu]-r[a]}{k+1}\Bigr),
-                  \quad r[a] = z[a]/\textstyle\sum_\nu P[\nu]z[\nu]
+    .. math:: E[\pi[a]] \approx \pi[a]\Bigl(1 + \frac{\sum_\nu\pi[\nu]r[\nu]-r[a]}{k+1}\Bigr),
+              \quad r[a] = z[a]/\textstyle\sum_\nu P[\nu]z[\nu]
 
-        and ``"exact"`` evaluates the expectation itself as an integral,
+    and ``"exact"`` evaluates the expectation itself as an integral,
 
-        .. math:: E[\pi[a]] = kP[a]z[a]\int_0^\infty\frac{\prod_\nu(1+sz[\nu])^{-kP[\nu]}}{1+sz[a]}\,ds.
-    samples : int
-        Number of draws of ``"sampled"``. Memory does not depend on it.
-    rng : numpy Generator or int, optional
-        For ``"sampled"``; by default the operating system's entropy.
+    .. math:: E[\pi[a]] = kP[a]z[a]\int_0^\infty\frac{\prod_\nu(1+sz[\nu])^{-kP[\nu]}}{1+sz[a]}\,ds.
     """
     check_choice(method, "method", AVERAGE_METHODS)
     k = check_concentration(k, allow_inf=True)

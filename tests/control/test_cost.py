@@ -11,6 +11,7 @@ from numpy.testing import assert_allclose
 from oracles import general_model
 from scipy.special import logsumexp, rel_entr
 
+from dp_ensemble_env.control.averages import draw_kernel
 from dp_ensemble_env.control.cost import (
     average_cost_as_printed,
     cost_of_privacy,
@@ -27,7 +28,6 @@ from dp_ensemble_env.control.policies import (
     taylor_kernel,
     taylor_policy,
 )
-from dp_ensemble_env.control.sampling import draw_kernel
 
 
 @pytest.mark.parametrize("method", ["taylor", "digamma"])

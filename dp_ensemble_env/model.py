@@ -128,8 +128,6 @@ class EnsembleModel:
         check_shape(power, (n,), "power_kw", "one power level per state of default")
         if (power < 0).any():
             raise ValueError(f"power_kw[{int(np.argmax(power < 0))}] is negative; power levels are consumption in kW.")
-        if self.event is not None:
-            check_instance(self.event, EventTimeline, "event")
         if self.event is not None and len(self.event.times) != horizon + 1:
             raise ValueError(f"event covers {len(self.event.times)} times but utility {horizon + 1}; make them agree.")
         times = self.event.times if self.times is None and self.event is not None else self.times
@@ -149,21 +147,21 @@ class EnsembleModel:
             "axes": check_axes(self.axes, n),
             "scenario": str(self.scenario),
         }
-        optional: dict[str, Callable[[Any], Any]] = {
-            "counts": lambda counts: check_counts(counts, n),
-            "tilt_scale": lambda scale: check_scale(scale, horizon),
-            "guess": lambda guess: check_guess(guess, default),
-            "support": lambda support: check_support(support, default),
-            "ties": lambda ties: check_ties(ties, default),
+        optional: dict[str, tuple[Callable[[Any, Any], Any], Any]] = {
+            "counts": (check_counts, n),
+            "tilt_scale": (check_scale, horizon),
+            "guess": (check_guess, default),
+            "support": (check_support, default),
+            "ties": (check_ties, default),
         }
-        for name, check in optional.items():
-            checked[name] = None if getattr(self, name) is None else check(getattr(self, name))
+        for name, (check, fitting) in optional.items():
+            checked[name] = None if getattr(self, name) is None else check(getattr(self, name), fitting)
         check_penalty_scale(utility, checked["discomfort_penalty"])
         freeze(self, **checked)
 
     def _checked_tables(self) -> tuple[FloatArray, FloatArray | None, FloatArray]:
         """Return default, nature and utility, which must fit together and the rest."""
-        for name, kind in (("context", Context), ("coupling", Coupling)):
+        for name, kind in (("context", Context), ("coupling", Coupling), ("event", EventTimeline)):
             if getattr(self, name) is not None:
                 check_instance(getattr(self, name), kind, name)
         default = check_stochastic(self.default, square=self.nature is None and self.context is None)
@@ -175,21 +173,7 @@ class EnsembleModel:
         if self.context is not None:
             self.context.check(horizon)
         if self.coupling is not None:
-            if not self.spread_start:
-                raise ValueError(
-                    "a coupling needs loads that start spread over the states, since its exact optimum is known only "
-                    "there; pass spread_start=True."
-                )
-            if self.context is not None and (place := self.context.branching(horizon)) is not None:
-                raise ValueError(
-                    f"a coupling needs a context that tells its own past, but {self.context.names[place[1]]!r} at time "
-                    f"{place[0]} can be reached in two ways; split that context, or leave the coupling out."
-                )
-            if self.coupling.horizon != horizon:
-                raise ValueError(
-                    f"the coupling covers {self.coupling.horizon} steps but the horizon is {horizon}; give it "
-                    f"{horizon + 1} levels, one per time."
-                )
+            self.coupling.check(horizon, self.context, self.spread_start)
         return default, nature, utility
 
     @classmethod

@@ -40,10 +40,15 @@ class Scene:
     contexts: NDArray[np.int64] | None = None
 
     @property
+    def clock(self) -> str:
+        """Wall-clock time of the moment."""
+        return clock_text(self.model.times[self.time])
+
+    @property
     def headline(self) -> str:
         """Population, time, step and context."""
         now = f", {self.context_name}" if self.context_name else ""
-        return f"{self.title}, {clock_text(self.model.times[self.time])}, step {self.time} of {self.model.horizon}{now}"
+        return f"{self.title}, {self.clock}, step {self.time} of {self.model.horizon}{now}"
 
     @property
     def money(self) -> str:

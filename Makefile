@@ -119,13 +119,13 @@ $(VENV)/.created:
 $(VENV)/.demo: $(VENV)/.created $(LOCKS)
 	@echo "Installing what the demonstration needs (a minute or two) ..."
 	@$(LOCKED) demo
-	@$(BIN)/python -m dp_ensemble_env.envs.precompile
+	@$(BIN)/python -c "from dp_ensemble_env.envs import precompile; precompile()"
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.created $(LOCKS)
 	@echo "Installing what the tests need (a few minutes the first time) ..."
 	@$(LOCKED) test
-	@$(BIN)/python -m dp_ensemble_env.envs.precompile
+	@$(BIN)/python -c "from dp_ensemble_env.envs import precompile; precompile()"
 	@touch $@ $(VENV)/.demo
 
 # A place of its own: what other targets install must not hide what the site misses.

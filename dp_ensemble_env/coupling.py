@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dp_ensemble_env.context import Context
 from dp_ensemble_env.shapes import freeze
 from dp_ensemble_env.tools.validation import as_float_array, as_numeric_array, check_choice
 
@@ -110,6 +111,24 @@ class Coupling:
     def is_hard(self) -> bool:
         """Whether the limit is a hard cap at some time."""
         return bool(np.isinf(self.weight).any())
+
+    def check(self, horizon: int, context: Context | None, spread_start: bool) -> None:
+        """Refuse a problem whose optimum under this coupling is not known, or that has another horizon."""
+        if not spread_start:
+            raise ValueError(
+                "a coupling needs loads that start spread over the states, since its exact optimum is known only "
+                "there; pass spread_start=True."
+            )
+        if context is not None and (place := context.branching(horizon)) is not None:
+            raise ValueError(
+                f"a coupling needs a context that tells its own past, but {context.names[place[1]]!r} at time "
+                f"{place[0]} can be reached in two ways; split that context, or leave the coupling out."
+            )
+        if self.horizon != horizon:
+            raise ValueError(
+                f"the coupling covers {self.horizon} steps but the horizon is {horizon}; give it {horizon + 1} levels, "
+                "one per time."
+            )
 
     # ------------------------------------------------------------ values
     def violation(self, t: Any, x: ArrayLike) -> Any:

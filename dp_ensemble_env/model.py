@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -19,9 +19,14 @@ from dp_ensemble_env.shapes import (
     Axis,
     Tables,
     check_axes,
+    check_counts,
+    check_guess,
     check_leading,
     check_nature,
     check_scale,
+    check_support,
+    check_ties,
+    check_times,
     check_utility,
     fill,
     freeze,
@@ -29,7 +34,6 @@ from dp_ensemble_env.shapes import (
 from dp_ensemble_env.tools.validation import (
     as_float_array,
     as_start,
-    as_times,
     check_choice,
     check_count,
     check_instance,
@@ -124,8 +128,6 @@ class EnsembleModel:
         check_shape(power, (n,), "power_kw", "one power level per state of default")
         if (power < 0).any():
             raise ValueError(f"power_kw[{int(np.argmax(power < 0))}] is negative; power levels are consumption in kW.")
-        if self.event is not None:
-            check_instance(self.event, EventTimeline, "event")
         if self.event is not None and len(self.event.times) != horizon + 1:
             raise ValueError(f"event covers {len(self.event.times)} times but utility {horizon + 1}; make them agree.")
         times = self.event.times if self.times is None and self.event is not None else self.times
@@ -136,7 +138,7 @@ class EnsembleModel:
             "discomfort_penalty": check_positive(self.discomfort_penalty, "discomfort_penalty"),
             "buildings": check_count(self.buildings, "buildings"),
             "initial": as_start(self.initial, n),
-            "times": _as_times(times, horizon),
+            "times": check_times(times, horizon),
             "notes": _as_notes(self.notes),
             "public_fields": _as_declaration(self.public_fields),
             "nature": nature,
@@ -145,21 +147,21 @@ class EnsembleModel:
             "axes": check_axes(self.axes, n),
             "scenario": str(self.scenario),
         }
-        optional: dict[str, Callable[[Any], Any]] = {
-            "counts": lambda counts: _as_counts(counts, n),
-            "tilt_scale": lambda scale: check_scale(scale, horizon),
-            "guess": lambda guess: _as_guess(guess, default),
-            "support": lambda support: _as_support(support, default),
-            "ties": lambda ties: _as_ties(ties, default),
+        optional: dict[str, tuple[Callable[[Any, Any], Any], Any]] = {
+            "counts": (check_counts, n),
+            "tilt_scale": (check_scale, horizon),
+            "guess": (check_guess, default),
+            "support": (check_support, default),
+            "ties": (check_ties, default),
         }
-        for name, check in optional.items():
-            checked[name] = None if getattr(self, name) is None else check(getattr(self, name))
+        for name, (check, fitting) in optional.items():
+            checked[name] = None if getattr(self, name) is None else check(getattr(self, name), fitting)
         check_penalty_scale(utility, checked["discomfort_penalty"])
         freeze(self, **checked)
 
     def _checked_tables(self) -> tuple[FloatArray, FloatArray | None, FloatArray]:
         """Return default, nature and utility, which must fit together and the rest."""
-        for name, kind in (("context", Context), ("coupling", Coupling)):
+        for name, kind in (("context", Context), ("coupling", Coupling), ("event", EventTimeline)):
             if getattr(self, name) is not None:
                 check_instance(getattr(self, name), kind, name)
         default = check_stochastic(self.default, square=self.nature is None and self.context is None)
@@ -171,21 +173,7 @@ class EnsembleModel:
         if self.context is not None:
             self.context.check(horizon)
         if self.coupling is not None:
-            if not self.spread_start:
-                raise ValueError(
-                    "a coupling needs loads that start spread over the states, since its exact optimum is known only "
-                    "there; pass spread_start=True."
-                )
-            if self.context is not None and (place := self.context.branching(horizon)) is not None:
-                raise ValueError(
-                    f"a coupling needs a context that tells its own past, but {self.context.names[place[1]]!r} at time "
-                    f"{place[0]} can be reached in two ways; split that context, or leave the coupling out."
-                )
-            if self.coupling.horizon != horizon:
-                raise ValueError(
-                    f"the coupling covers {self.coupling.horizon} steps but the horizon is {horizon}; give it "
-                    f"{horizon + 1} levels, one per time."
-                )
+            self.coupling.check(horizon, self.context, self.spread_start)
         return default, nature, utility
 
     @classmethod
@@ -194,27 +182,19 @@ class EnsembleModel:
         power: Any,
         event: DemandResponseEvent | None = None,
         *,
-        times: ArrayLike | None = None,
-        step: Any = None,
-        profile: str = "building",
-        n_states: int = 20,
         buildings: int = 100,
         discomfort_penalty: float = 15.0,
-        binning: str = "width",
-        on_unvisited: str = "merge",
-        season: tuple[str, str] | None = None,
-        exclude: Iterable[str] = (),
-        holidays: Iterable[str] = (),
-        rng: np.random.Generator | int = 0,
         public: Iterable[str] = (),
+        **reading: Any,
     ) -> EnsembleModel:
         """Build the control problem of an event from a meter series.
 
         `power` is a PowerSeries, or kW with stamps at the starts of the intervals, `times`; it is averaged to the step
         of the event, by default that of 2 July 2018. It is one building, of which `buildings` synthetic copies are
-        made, or with ``profile="aggregate"`` their aggregate. `n_states`, `binning`, `on_unvisited`, `season` and
-        `exclude` are those of `estimate_chain`; the customer baseline passes over `holidays`. All is computed from the
-        series; `public` names what is public knowledge, of ``"levels"``, ``"initial"``, ``"baseline"``, ``"notes"``.
+        made, or with ``profile="aggregate"`` their aggregate. Further arguments are those of
+        `dp_ensemble_env.chain.estimate.series_fields`: `times`, `step`, `profile`, `n_states`, `binning`,
+        `on_unvisited`, `season`, `exclude`, `holidays` and `rng`. All is computed from the series; `public` names what
+        is public knowledge, of ``"levels"``, ``"initial"``, ``"baseline"``, ``"notes"``.
 
         `initial` says where similar days of the series were when control begins; without such a day all states are
         equally likely. Without ten complete similar days before the event there is no customer baseline, and `notes`
@@ -225,21 +205,7 @@ class EnsembleModel:
             discomfort_penalty=discomfort_penalty,
             # Utility and penalty follow from arguments and the levels.
             public_fields=("utility", "penalty", *_as_declaration(public, "public")),
-            **series_fields(
-                power,
-                event,
-                times=times,
-                step=step,
-                profile=profile,
-                n_states=n_states,
-                buildings=buildings,
-                binning=binning,
-                on_unvisited=on_unvisited,
-                season=season,
-                exclude=exclude,
-                holidays=holidays,
-                rng=rng,
-            ),
+            **series_fields(power, event, buildings=buildings, **reading),
         )
 
     def __repr__(self) -> str:
@@ -436,36 +402,6 @@ class EnsembleModel:
         return replace(self, **changes)
 
 
-def _as_counts(counts: Any, n: int) -> NDArray[np.int64]:
-    array = as_float_array(counts, "counts", 2)
-    check_shape(array, (n, n), "counts", "one count per transition")
-    if (array < 0).any() or (array != np.round(array)).any():
-        raise ValueError("counts must be whole numbers of observed transitions, none negative.")
-    return array.astype(np.int64)
-
-
-def _as_guess(guess: Any, default: FloatArray) -> FloatArray:
-    array = check_stochastic(guess, "guess", square=False)
-    check_shape(array, default.shape, "guess", "that of default")
-    return array
-
-
-def _as_support(support: Any, default: FloatArray) -> NDArray[np.bool_]:
-    array = np.asarray(support)
-    check_shape(array, default.shape, "support", "that of default")
-    if array.dtype != bool or not array.any(axis=-1).all():
-        raise ValueError(f"support must be True where a decision is possible, in every state; got {array.dtype}.")
-    return array
-
-
-def _as_ties(ties: Any, default: FloatArray) -> NDArray[np.int64]:
-    array = np.asarray(ties)
-    check_shape(array, default.shape[-2:], "ties", "a number for each decision in each state")
-    if array.dtype.kind not in "iu" or array.min() < 0:
-        raise ValueError(f"ties must be whole numbers from 0 on, equal for decisions as likely; got {array.dtype}.")
-    return array.astype(np.int64)
-
-
 def _as_notes(notes: Any) -> tuple[str, ...]:
     if isinstance(notes, str) or not np.iterable(notes) or not all(isinstance(note, str) for note in notes):
         raise ValueError(f"notes must be a list of sentences, got {notes!r}; put a single one in a list, too.")
@@ -478,15 +414,3 @@ def _as_declaration(names: Any, argument: str = "public_fields") -> tuple[str, .
         raise ValueError(f"{argument} must be a list of names, got {names!r}; put a single one in a list, too.")
     chosen = {check_choice(name, "public field", DECLARABLE) for name in names}
     return tuple(name for name in DECLARABLE if name in chosen)
-
-
-def _as_times(times: Sequence[Any] | NDArray[Any] | None, horizon: int) -> NDArray[np.datetime64]:
-    if times is None:
-        return np.datetime64("2018-01-01T00:00", "s") + np.arange(horizon + 1) * np.timedelta64(900, "s")
-    stamps = as_times(times, "times")
-    if stamps.shape != (horizon + 1,):
-        raise ValueError(f"times must have {horizon + 1} stamps, one per row of utility, got shape {stamps.shape}.")
-    steps = np.diff(stamps)
-    if (steps <= np.timedelta64(0, "s")).any() or (steps != steps[0]).any():
-        raise ValueError("times must increase by equal steps; rebuild them with numpy.arange.")
-    return stamps

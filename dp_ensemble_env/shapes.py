@@ -1,4 +1,4 @@
-"""The shapes of a model's arrays: what may be left out, and how it is filled in."""
+"""The arrays of a model: their shapes, what may be left out, and how it is filled in."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_ensemble_env.tools.validation import as_float_array, as_utility, check_shape, check_stochastic
+from dp_ensemble_env.tools.validation import as_float_array, as_times, as_utility, check_shape, check_stochastic
 
 if TYPE_CHECKING:
     from dp_ensemble_env.context import Context
@@ -111,6 +111,53 @@ def check_scale(scale: Any, horizon: int) -> FloatArray:
     if (array < 0).any():
         raise ValueError("tilt_scale must not be negative; it is the width of a tilt in nats.")
     return array
+
+
+def check_counts(counts: Any, n: int) -> NDArray[np.int64]:
+    """Return observed transitions (n, n)."""
+    array = as_float_array(counts, "counts", 2)
+    check_shape(array, (n, n), "counts", "one count per transition")
+    if (array < 0).any() or (array != np.round(array)).any():
+        raise ValueError("counts must be whole numbers of observed transitions, none negative.")
+    return array.astype(np.int64)
+
+
+def check_guess(guess: Any, default: FloatArray) -> FloatArray:
+    """Return behaviour that a textbook would suggest."""
+    array = check_stochastic(guess, "guess", square=False)
+    check_shape(array, default.shape, "guess", "that of default")
+    return array
+
+
+def check_support(support: Any, default: FloatArray) -> NDArray[np.bool_]:
+    """Return which decisions are possible by public knowledge."""
+    array = np.asarray(support)
+    check_shape(array, default.shape, "support", "that of default")
+    if array.dtype != bool or not array.any(axis=-1).all():
+        raise ValueError(f"support must be True where a decision is possible, in every state; got {array.dtype}.")
+    return array
+
+
+def check_ties(ties: Any, default: FloatArray) -> NDArray[np.int64]:
+    """Return the numbers of decisions (n, m), equal for those that are equally likely."""
+    array = np.asarray(ties)
+    check_shape(array, default.shape[-2:], "ties", "a number for each decision in each state")
+    if array.dtype.kind not in "iu" or array.min() < 0:
+        raise ValueError(f"ties must be whole numbers from 0 on, equal for decisions as likely; got {array.dtype}.")
+    return array.astype(np.int64)
+
+
+def check_times(times: Any, horizon: int) -> NDArray[np.datetime64]:
+    """Return stamps (T + 1,), by default quarter hours from midnight."""
+    if times is None:
+        return np.datetime64("2018-01-01T00:00", "s") + np.arange(horizon + 1) * np.timedelta64(900, "s")
+    stamps = as_times(times, "times")
+    if stamps.shape != (horizon + 1,):
+        raise ValueError(f"times must have {horizon + 1} stamps, one per row of utility, got shape {stamps.shape}.")
+    steps = np.diff(stamps)
+    if (steps <= np.timedelta64(0, "s")).any() or (steps != steps[0]).any():
+        raise ValueError("times must increase by equal steps; rebuild them with numpy.arange.")
+    return stamps
 
 
 def fill(array: FloatArray, horizon: int, contexts: int) -> FloatArray:

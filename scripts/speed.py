@@ -98,7 +98,8 @@ def solver_claims() -> list[tuple[str, float, Work, Work, float]]:
     plain = partial(numpy_recursion, log_probabilities(model.default)[None], model.utility, model.discomfort_penalty)
     bands = sp.diags([rng.uniform(0.05, 1, 2000 - abs(d)) for d in range(-2, 3)], list(range(-2, 3))).tocsr()
     chain, dollars = sp.diags(1 / np.asarray(bands.sum(axis=1)).ravel()) @ bands, -rng.uniform(0, 10, (17, 2000))
-    large = partial(solve, LogKernel.from_sparse(chain), dollars, 1.0)
+    places, logs = (chain.indptr.astype(np.int64), chain.indices.astype(np.int64)), np.log(chain.data)[None, None]
+    large = partial(solve, LogKernel(*places, logs, 2000), dollars, 1.0)
     dense = partial(numpy_recursion, log_probabilities(chain.toarray())[None], dollars, 1.0)
     sampled, shapes = partial(average_policy, model, 50.0, "sampled", 1000, rng), 50 * model.default[model.default > 0]
     gammas = partial(rng.standard_gamma, shapes, (1000, shapes.size))

@@ -151,31 +151,6 @@ GENERAL = {
 }
 
 
-def stochastic_rows(rng, *shape, zeros=0.0):
-    """Random stochastic rows, some of whose entries are zero."""
-    weights = rng.dirichlet(np.ones(shape[-1]), shape[:-1]) * (rng.random(shape[-2:]) >= zeros)
-    weights[..., 0] += 0.05
-    return weights / weights.sum(axis=-1, keepdims=True)
-
-
-def nature_model(seed=0, n=4, m=3, c=2, horizon=3, varying=True, contexts=True, nature=True, **changes):
-    """Small random problem whose behaviour, nature and contexts may each change with time or not."""
-    rng = np.random.default_rng(seed)
-    m = m if nature else n
-    lead = ((horizon, c) if varying else (1, c)) if contexts else ((horizon,) if varying else ())
-    moves = stochastic_rows(rng, *((horizon,) if varying else ()), c, c)
-    fields = {
-        "default": stochastic_rows(rng, *lead, n, m, zeros=0.3),
-        "power_kw": rng.uniform(0, 5, n),
-        "utility": rng.normal(0, 3, (horizon + 1, c, n) if contexts else (horizon + 1, n)),
-        "discomfort_penalty": 1.7,
-        "initial": rng.dirichlet(np.ones(n)),
-        "nature": stochastic_rows(rng, *lead, m, n, zeros=0.3) if nature else None,
-        "context": Context(moves, start=rng.dirichlet(np.ones(c))) if contexts else None,
-    }
-    return EnsembleModel(**{**fields, **changes})
-
-
 def switches(seed: int) -> EnsembleModel:
     """A heater in one of four states that is switched on or off; in a cold spell it is switched on more often."""
     rng = np.random.default_rng([seed, 3])

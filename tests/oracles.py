@@ -8,7 +8,6 @@ import numpy as np
 from scipy.special import rel_entr
 
 from dp_ensemble_env.context import Context
-from dp_ensemble_env.control.lsmdp import solve
 from dp_ensemble_env.coupling import Coupling
 from dp_ensemble_env.envs.actions import action_scale
 from dp_ensemble_env.envs.signals import signals_basis, signals_of
@@ -121,19 +120,6 @@ def flows_optimum(model: EnsembleModel) -> float:
                 miss = cp.square(power - level) if coupling.kind == "tracking" else cp.pos(power - level)
                 gain -= chance[v] * weight * miss
     return float(cp.Problem(cp.Maximize(gain), constraints).solve(solver=cp.CLARABEL))
-
-
-def private_policies(model: EnsembleModel, k: float, samples: int, rng: np.random.Generator) -> np.ndarray:
-    """The optimal policy of every private copy of a plain model, drawn by NumPy row by row: (samples, T, n, n)."""
-    found = []
-    for _ in range(samples):
-        private = np.zeros_like(model.default)
-        for row in np.ndindex(model.default.shape[:-1]):
-            on = model.default[row] > 0
-            private[(*row, on)] = rng.dirichlet(k * model.default[row][on])
-        with np.errstate(divide="ignore"):
-            found.append(solve(np.log(private), model.utility, model.discomfort_penalty).policy)
-    return np.stack(found)
 
 
 FREE = np.array([[0.5, 0.3, 0.2], [0.25, 0.25, 0.5], [0.1, 0.1, 0.8]])

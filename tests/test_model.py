@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import copy
 import pickle
-import re
 
 import numpy as np
 import pytest
-from helpers import nature_model
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_array_equal
+from oracles import C, M, N, T, general_model
 
 from dp_ensemble_env.chain.event import DemandResponseEvent
 from dp_ensemble_env.context import Context
-from dp_ensemble_env.control.lsmdp import log_probabilities
 from dp_ensemble_env.meter import PowerSeries
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.scenarios.campus import campus_event
@@ -26,17 +24,6 @@ GOOD = {
 }
 
 
-def test_defaults_and_derived_values():
-    model = EnsembleModel(**GOOD)
-    assert (model.n_states, model.horizon, model.step_hours) == (2, 3, 0.25)
-    assert_allclose(model.initial, 0.5)
-    assert_allclose(np.exp(log_probabilities(model.default)), model.default)
-    assert model.default_policy.shape == (3, 2, 2)
-    assert_allclose(EnsembleModel(**GOOD, initial=[1]).initial, [0, 1])
-    assert_allclose(EnsembleModel(**GOOD, initial=[0, 1]).initial, [0.5, 0.5])
-    assert_allclose(EnsembleModel(**GOOD, initial=[0.25, 0.75]).initial, [0.25, 0.75])
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -44,24 +31,17 @@ def test_defaults_and_derived_values():
         ({"default": [[1.1, -0.1], [0.5, 0.5]]}, r"default\[0, 1\] is -0.1"),
         ({"default": [[np.nan, 1.0], [0.5, 0.5]]}, r"default\[0, 0\] is nan"),
         ({"default": [[0.5, 0.5]]}, "square"),
-        ({"default": np.ones((0, 0))}, "square"),
         ({"default": np.full((2, 2, 2), 0.5)}, "horizon is 3"),
-        ({"default": [["a", "b"]]}, "real numbers"),
         ({"power_kw": [1.0]}, "power_kw"),
         ({"power_kw": [1.0, -2.0]}, r"power_kw\[1\] is negative"),
         ({"utility": np.zeros((2, 4))}, "utility must have shape"),
-        ({"utility": np.zeros((1, 2))}, "utility must have shape"),
         ({"utility": [[0, 0], [0, np.nan]]}, r"utility\[1, 1\] is nan"),
         ({"discomfort_penalty": 0.0}, "discomfort_penalty"),
-        ({"discomfort_penalty": None}, "discomfort_penalty"),
         ({"buildings": 0}, "buildings"),
-        ({"buildings": 1.5}, "whole number"),
         ({"initial": [0.5, 0.6]}, "sum 1.1"),
         ({"initial": [5]}, "states are 0"),
-        ({"initial": [0.2, 0.2, 0.6]}, "initial must be"),
         ({"times": ["2018-01-01T00:00"] * 4}, "equal steps"),
         ({"times": ["2018-01-01T00:00"]}, "4 stamps"),
-        ({"times": "soon"}, "times"),
         ({"event": DemandResponseEvent().timeline()}, "event covers 19"),
         ({"counts": np.zeros((3, 3))}, "counts"),
         ({"counts": [[-1, 0], [0, 0]]}, "whole numbers"),
@@ -98,13 +78,10 @@ def test_private_counts_do_not_travel_with_a_release():
 
 # ------------------------------------------------------------------ nature and context
 def test_tables_are_written_out_in_full():
-    model = nature_model(6, n=2, m=5, c=3, varying=False)
+    model = general_model("nature by context")
     tables = model.tables()
-    horizon, c, n, m = 3, 3, 2, 5
-    assert [table.shape for table in tables] == [
-        (horizon, c, n, m), (horizon, c, m, n), (horizon, c, c), (horizon + 1, c, n),
-    ]  # fmt: skip
-    assert (tables.behaviour[2] == model.default[0]).all() and (tables.nature[1] == model.nature[0]).all()
+    assert [table.shape for table in tables] == [(T, C, N, M), (T, C, M, N), (T, C, C), (T + 1, C, N)]
+    assert (tables.behaviour[2] == model.default[2]).all() and (tables.nature[1] == model.nature[0]).all()
     campus = campus_event()
     assert (campus.tables().nature == np.eye(20)).all() and campus.tables().context.shape == (18, 1, 1)
 
@@ -113,17 +90,17 @@ def test_tables_are_written_out_in_full():
     ("change", "words"),
     [
         ({"nature": None}, "without nature a decision is the next state"),
-        ({"nature": np.full((4, 4), 0.25)}, "nature must have shape"),
-        ({"context": Context(np.full((5, 2, 2), 0.5))}, "given for 5 steps but the horizon is 3"),
-        ({"utility": np.zeros((4, 3, 4))}, "utility must have shape"),
-        ({"utility": np.zeros((4, 2, 5))}, "utility must have shape"),
+        ({"nature": np.full((M, M), 0.25)}, "nature must have shape"),
+        ({"context": Context(np.full((5, 3, 3), 1 / 3))}, "given for 5 steps but the horizon is 6"),
+        ({"utility": np.zeros((T + 1, 2, N))}, "utility must have shape"),
+        ({"utility": np.zeros((T + 1, C, M))}, "utility must have shape"),
         ({"tilt_scale": np.ones(4)}, "tilt_scale must have shape"),
-        ({"guess": np.full((4, 3), 1 / 3)}, "guess must have shape"),
+        ({"guess": np.full((N, M), 1 / 4)}, "guess must have shape"),
     ],
 )
 def test_nature_and_context_that_do_not_fit_are_refused(change, words):
     with pytest.raises(ValueError, match=words):
-        nature_model(1).override(**change)
+        general_model("everything").override(**change)
 
 
 # ------------------------------------------------------------------ from a series
@@ -134,23 +111,6 @@ def meter(days=40, start="2018-06-02", minutes=15):
     kw = 100 + 30 * np.sin(hours * np.pi / 12) + 10 * np.sin(hours / 7)
     times = np.datetime64(start, "s") + np.arange(size) * np.timedelta64(minutes, "m")
     return PowerSeries(times, kw, np.timedelta64(minutes, "m"), source="hall.csv")
-
-
-def test_the_model_says_what_its_results_are_for():
-    notes = EnsembleModel.from_series(meter()).notes
-    assert notes == ("Results are for 100 noisy copies of the metered building added up, not for the building itself.",)
-    (one,) = EnsembleModel.from_series(meter(), buildings=1).notes
-    assert one == "Results are for one noisy copy of the metered building, not for the building itself."
-    (whole,) = EnsembleModel.from_series(meter(), profile="aggregate", buildings=7).notes
-    assert whole == "Results are for the metered load itself; figures per building divide it by 7."
-    assert campus_event().notes == ()
-
-
-def test_a_date_outside_the_data_is_refused():
-    sentence = "date 2019-07-02 lies outside the data of hall.csv, 2018-06-02 to 2018-07-11; choose a day in between."
-    with pytest.raises(ValueError, match=re.escape(sentence)):
-        EnsembleModel.from_series(meter(), DemandResponseEvent("2019-07-02"))
-    EnsembleModel.from_series(meter(), DemandResponseEvent("2018-07-11"))
 
 
 def test_few_similar_days_are_noted_and_other_trouble_with_the_baseline_is_not_swallowed(monkeypatch):

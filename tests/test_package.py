@@ -23,7 +23,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 #: A module imports from its own layer and from those below it.
 LAYERS = (
     ("tools",),
-    ("control.kernel", "control.loops", "control.lsmdp", "control.quadrature"),
+    ("control.kernel", "control.loops", "control.lsmdp", "control.averages"),
     ("meter", "chain", "context", "coupling", "shapes", "model"),
     ("control",),
     ("privacy",),

@@ -31,19 +31,23 @@ def series_fields(
     power: Any,
     event: DemandResponseEvent | None,
     *,
-    times: ArrayLike | None,
-    step: Any,
-    profile: str,
-    n_states: int,
     buildings: int,
-    binning: str,
-    on_unvisited: str,
-    season: tuple[str, str] | None,
-    exclude: Iterable[str],
-    holidays: Iterable[str],
-    rng: np.random.Generator | int,
+    times: ArrayLike | None = None,
+    step: Any = None,
+    profile: str = "building",
+    n_states: int = 20,
+    binning: str = "width",
+    on_unvisited: str = "merge",
+    season: tuple[str, str] | None = None,
+    exclude: Iterable[str] = (),
+    holidays: Iterable[str] = (),
+    rng: np.random.Generator | int = 0,
 ) -> dict[str, Any]:
-    """Estimate every field that `EnsembleModel.from_series` takes from the series; see there."""
+    """Estimate every field that `EnsembleModel.from_series` takes from the series; see there.
+
+    `n_states`, `binning`, `on_unvisited`, `season` and `exclude` are those of `estimate_chain`; the customer baseline
+    passes over `holidays`, too.
+    """
     event = DemandResponseEvent() if event is None else event
     check_instance(event, DemandResponseEvent, "event")
     check_choice(profile, "profile", ("building", "aggregate"))

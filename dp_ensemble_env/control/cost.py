@@ -25,6 +25,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import rel_entr
 
+from dp_ensemble_env.control.averages import draw_kernel, sampled_costs
 from dp_ensemble_env.control.kernel import default_kernel, world
 from dp_ensemble_env.control.lsmdp import evaluate_policy
 from dp_ensemble_env.control.policies import (
@@ -39,7 +40,6 @@ from dp_ensemble_env.control.policies import (
     solve_with,
     taylor_kernel,
 )
-from dp_ensemble_env.control.sampling import draw_kernel, sampled_costs
 from dp_ensemble_env.model import EnsembleModel, FloatArray
 from dp_ensemble_env.tools.validation import check_choice, check_concentration, check_count, check_instance, check_rng
 
@@ -69,20 +69,11 @@ def cost_of_privacy(
 ) -> FloatArray:
     """Return the cost of privacy at every time and state, (T, [c,] n), in dollars per building.
 
-    Parameters
-    ----------
-    model : EnsembleModel
-    k : float
-        Concentration of the Dirichlet noise; infinite means none, and no cost.
-    method : {"taylor", "digamma", "average-sampled", "average-expansion", "average-exact", "release"}
-        ``"average-…"`` deploys the averaged policy, ``"release"`` a policy solved on a single release, in expectation
-        over the release; the two differ by an order in `k`.
-    formula : {"exact", "paper"}
-        For the average-value methods the paper's is Corollary 3 without its misprints (E3).
-    samples : int
-        Draws for the methods that need them; see `release_cost` for the standard error.
-    rng : numpy Generator or int, optional
-        By default the operating system's entropy.
+    `k` is the concentration of the Dirichlet noise; infinite means none, and no cost. Of the `METHODS`, ``"average-…"``
+    deploys the averaged policy, ``"release"`` a policy solved on a single release, in expectation over the release; the
+    two differ by an order in `k`. For the average-value methods the paper's `formula` is Corollary 3 without its
+    misprints (E3). Methods that draw take `samples` and `rng`, by default the operating system's entropy; see
+    `release_cost` for the standard error.
     """
     check_instance(model, EnsembleModel, "model")
     method = "average-sampled" if method == "average" else check_choice(method, "method", METHODS)

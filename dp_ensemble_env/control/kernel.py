@@ -29,13 +29,13 @@ class LogKernel:
     indptr: NDArray[np.int64] = field(repr=False)
     indices: NDArray[np.int64] = field(repr=False)
     log_values: FloatArray = field(repr=False)
-    """(B or 1, T or 1, nnz), contexts in place of a batch; ``-inf`` where an entry is zero here, but not always."""
+    """(c or 1, T or 1, nnz); ``-inf`` where an entry is zero here, but not always."""
     columns: int
     """How many states, or decisions, entries may lead to."""
 
     def __repr__(self) -> str:
-        batch, times, entries = self.log_values.shape
-        many = (f", batch of {batch:,}" if batch > 1 else "") + (f", {times:,} times" if times > 1 else "")
+        contexts, times, entries = self.log_values.shape
+        many = (f", {contexts:,} contexts" if contexts > 1 else "") + (f", {times:,} times" if times > 1 else "")
         return f"LogKernel({self.n_states:,} states, {entries:,} nonzeros{many})"
 
     @property
@@ -56,19 +56,22 @@ class LogKernel:
 
     @classmethod
     def of_contexts(cls, probabilities: ArrayLike, name: str = "default") -> LogKernel:
-        """Take behaviour or nature (n, m), (T, n, m) or (T or 1, c or 1, n, m), with the contexts as the batch."""
+        """Take behaviour or nature (n, m), (T, n, m) or (T or 1, c or 1, n, m)."""
         checked = check_stochastic(probabilities, name, square=False)
         with np.errstate(divide="ignore"):
             return cls.from_blocks(contexts_first(np.log(checked), name), name)
 
     @classmethod
     def from_dense(cls, log_kernel: ArrayLike, name: str = "log_kernel") -> LogKernel:
-        """Collect the finite entries of a dense (n, n), (T, n, n) or (B, T, n, n) array of logarithms."""
-        return cls.from_blocks(batch_time(as_numeric_array(log_kernel, name, (2, 3, 4)), name), name)
+        """Collect the finite entries of a dense (n, n) or (T, n, n) array of logarithms."""
+        array = as_numeric_array(log_kernel, name, (2, 3))
+        if array.shape[-1] != array.shape[-2] or 0 in array.shape:
+            raise ValueError(f"{name} must be square in its last two axes and not empty, got shape {array.shape}.")
+        return cls.from_blocks(contexts_first(array, name), name)
 
     @classmethod
     def from_blocks(cls, dense: FloatArray, name: str) -> LogKernel:
-        """Collect the entries of logarithms (B, T, n, m) that are finite in some member at some time."""
+        """Collect the entries of logarithms (c, T, n, m) that are finite in some context at some time."""
         n, m = dense.shape[-2:]
         if not (dense < np.inf).all():
             b, a = (int(i) for i in np.argwhere(~(dense < np.inf))[0][-2:])
@@ -87,21 +90,6 @@ class LogKernel:
         values = np.ascontiguousarray(dense[:, :, rows, indices])
         return cls(np.searchsorted(rows, np.arange(n + 1)), np.ascontiguousarray(indices), values, m)
 
-    @classmethod
-    def from_sparse(cls, probabilities: Any) -> LogKernel:
-        """Take a SciPy sparse matrix of probabilities or kernel weights (not of logarithms)."""
-        matrix = probabilities.tocsr().copy()
-        matrix.sum_duplicates()
-        matrix.eliminate_zeros()
-        if matrix.shape[0] != matrix.shape[1]:
-            raise ValueError(f"the sparse kernel must be square, got shape {matrix.shape}.")
-        if len(matrix.data) and not (matrix.data > 0).all():
-            raise ValueError("the sparse kernel holds negative or NaN weights; pass probabilities, not logarithms.")
-        if (empty := np.flatnonzero(np.diff(matrix.indptr) == 0)).size:
-            raise ValueError(f"row {empty[0]} of the sparse kernel has no possible transition; give it a successor.")
-        log_values = np.log(matrix.data.astype(np.float64))[None, None, :]
-        return cls(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64), log_values, matrix.shape[1])
-
     def dense(self, values: FloatArray) -> FloatArray:
         """Spread values on the entries, shape (…, nnz), over matrices of shape (…, n, m) that are zero elsewhere."""
         flat = np.ascontiguousarray(values).reshape(-1, values.shape[-1])
@@ -112,32 +100,28 @@ class LogKernel:
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """The optimal control of one problem, or of a batch of them."""
+    """The optimal control of a problem."""
 
     log_desirability: FloatArray = field(repr=False)
-    """([B,] T + 1, n), or (T + 1, c, n) with contexts."""
+    """(T + 1, n), or (T + 1, c, n) with contexts."""
     kernel: LogKernel = field(repr=False)
     """The kernel it was solved for."""
     stored_values: FloatArray | None = field(repr=False)
-    """The policy on the nonzeros, ([B,] T, nnz); with nature or context computed when it is asked for."""
-    discomfort_penalty: float | FloatArray
-    """A number, or one for each member of the batch, (B,)."""
+    """The policy on the nonzeros, (T, nnz); with nature or context computed when it is asked for."""
+    discomfort_penalty: float
     attraction: FloatArray | None = field(default=None, repr=False)
     """With nature or context, (T, [c,] m): the expected log-desirability of each decision, less the largest."""
     contexts: bool = False
     """Whether the arrays have an axis of contexts."""
 
     def __repr__(self) -> str:
-        *batch, times, n = self.log_desirability.shape
-        if self.contexts:
-            (times, c, n), batch = self.log_desirability.shape, []
-            return f"Solution({n:,} states, {c:,} contexts, {times - 1:,} step{'' if times == 2 else 's'})"
-        many = f", batch of {batch[0]:,}" if batch else ""
-        return f"Solution({n:,} states, {times - 1:,} step{'' if times == 2 else 's'}{many})"
+        times, *contexts, n = self.log_desirability.shape
+        many = "".join(f", {c:,} contexts" for c in contexts)
+        return f"Solution({n:,} states{many}, {times - 1:,} step{'' if times == 2 else 's'})"
 
     @cached_property
     def policy_values(self) -> FloatArray:
-        """The policy on the kernel's nonzeros, shape ([B,] T, nnz), or (c, T, nnz) with contexts."""
+        """The policy on the kernel's nonzeros, shape (T, nnz), or (c, T, nnz) with contexts."""
         if self.stored_values is not None:
             return self.stored_values
         tilt = self.tilt if self.contexts else self.tilt[:, None]
@@ -147,7 +131,7 @@ class Solution:
 
     @cached_property
     def policy(self) -> FloatArray:
-        """Controlled behaviour, shape ([B,] T, n, n), with nature (T, n, m), with contexts (T, c, n, m)."""
+        """Controlled behaviour, shape (T, n, n), with nature (T, n, m), with contexts (T, c, n, m)."""
         return self.over_times(self.kernel.dense(self.policy_values))
 
     def over_times(self, values: FloatArray) -> FloatArray:
@@ -156,7 +140,7 @@ class Solution:
 
     @property
     def tilt(self) -> FloatArray:
-        """The optimal tilt in nats, largest entry zero: ([B,] T, n), with nature (T, m), with contexts (T, c, m)."""
+        """The optimal tilt in nats, largest entry zero: (T, n), with nature (T, m), with contexts (T, c, m)."""
         if self.attraction is not None:
             return self.attraction
         ahead = self.log_desirability[..., 1:, :]
@@ -164,16 +148,8 @@ class Solution:
 
     @property
     def cost_to_go(self) -> FloatArray:
-        """Value function as a cost in dollars, shape ([B,] T + 1, n)."""
-        penalty = np.asarray(self.discomfort_penalty)
-        return -(penalty[..., None, None] if penalty.ndim else penalty) * self.log_desirability
-
-
-def batch_time(array: FloatArray, name: str) -> FloatArray:
-    """View (n, n), (T, n, n) or (B, T, n, n) as (B, T, n, n) with axes of length one."""
-    if array.shape[-1] != array.shape[-2] or 0 in array.shape:
-        raise ValueError(f"{name} must be square in its last two axes and not empty, got shape {array.shape}.")
-    return array.reshape((1,) * (4 - array.ndim) + array.shape)
+        """Value function as a cost in dollars, of the shape of `log_desirability`."""
+        return -self.discomfort_penalty * self.log_desirability
 
 
 def contexts_first(array: FloatArray, name: str) -> FloatArray:

@@ -1,8 +1,8 @@
 """Compiled loops of the linearly-solvable recursion; `lsmdp` explains them and checks what they are given.
 
-Indices, here and in `sampling`: `m` the member of the batch, `t` the time, `b` the present state, `a` the next one, `e`
-an entry of the kernel. Row `b` owns the entries ``indptr[b]:indptr[b + 1]``, and entry `e` leads to ``indices[e]``. An
-array whose batch or time axis has length one holds for every member or time.
+Indices, here and in `averages`: `t` the time, `b` the present state, `a` the next one, `e` an entry of the kernel. Row
+`b` owns the entries ``indptr[b]:indptr[b + 1]``, and entry `e` leads to ``indices[e]``. An array whose axis of times or
+contexts has length one holds for all of them.
 """
 
 from __future__ import annotations
@@ -54,67 +54,61 @@ def scatter(indptr: Ints, indices: Ints, values: Floats, out: Floats) -> None:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def backward(
-    indptr: Ints, indices: Ints, log_values: Floats, utility: Floats, penalty: Floats, log_z: Floats, policy: Floats
+    indptr: Ints, indices: Ints, log_values: Floats, utility: Floats, penalty: float, log_z: Floats, policy: Floats
 ) -> float:
-    """Theorem 1: fill log_z (B, T+1, n) and policy (B, T, nnz); return how large U / gamma is, NaN if not finite.
+    """Theorem 1: fill log_z (T+1, n) and policy (T, nnz); return the largest modulus of U / gamma, NaN if not finite.
 
-    What is returned is the largest modulus of U / gamma in a member, least over the members. Where the spread of log z
-    and of the kernel fits in a double, a step takes one exponential per state (products cannot underflow there);
-    elsewhere it takes a log-sum-exp per row. Both are exact to rounding.
+    Where the spread of log z and of the kernel fits in a double, a step takes one exponential per state (products
+    cannot underflow there); elsewhere it takes a log-sum-exp per row. Both are exact to rounding.
     """
-    batch, times, n = log_z.shape
+    times, n = log_z.shape
     horizon = times - 1
     ahead = np.empty(n)  # log z_{t+1} less its maximum: differences between states, small and exact
     weight = np.empty(n)  # exp(ahead), shared by all rows of a step
     linear = np.empty(indices.size)  # the kernel itself, of which log_values holds the logarithm
     u = np.empty((times, n))  # U / gamma
-    reach = np.inf
-    for m in range(batch):
-        kernel = log_values[m if log_values.shape[0] > 1 else 0]
-        gamma = penalty[m if penalty.size > 1 else 0]
-        largest = 0.0
-        for t in range(times):
-            for b in range(n):
-                u[t, b] = utility[m if utility.shape[0] > 1 else 0, t, b] / gamma
-                if not np.isfinite(u[t, b]):
-                    return np.nan
-                largest = max(largest, abs(u[t, b]))
-        reach = min(reach, largest)
-        # log z_{t+1} = ahead + offset. The offset grows with the horizon and would swallow the digits of the
-        # differences that the policy is made of, so the two are added only in the result.
-        offset = u[horizon].max()
-        depth = 0.0
+    largest = 0.0
+    for t in range(times):
         for b in range(n):
-            ahead[b] = u[horizon, b] - offset
-            log_z[m, horizon, b] = u[horizon, b]
-        for t in range(horizon - 1, -1, -1):
-            row = kernel[t if kernel.shape[0] > 1 else 0]
-            # A kernel that does not change with time is exponentiated once, at the first step taken.
-            if t == horizon - 1 or kernel.shape[0] > 1:
-                depth = _exponentiate(row, linear)
-            if depth - ahead.min() < SAFE_NATS:
-                for b in range(n):
-                    weight[b] = np.exp(ahead[b])
-                for b in range(n):
-                    total = 0.0
-                    for e in range(indptr[b], indptr[b + 1]):
-                        x = linear[e] * weight[indices[e]]
-                        policy[m, t, e] = x
-                        total += x
-                    scale = 1.0 / total
-                    for e in range(indptr[b], indptr[b + 1]):
-                        policy[m, t, e] *= scale
-                    log_z[m, t, b] = u[t, b] + np.log(total)
-            else:
-                for b in range(n):
-                    log_z[m, t, b] = u[t, b] + row_softmax(indptr[b], indptr[b + 1], indices, row, ahead, policy[m, t])
-            # So far log_z[m, t] lacks the offset of time t + 1: take the differences first, then add it.
-            shift = log_z[m, t].max()
+            u[t, b] = utility[t, b] / penalty
+            if not np.isfinite(u[t, b]):
+                return np.nan
+            largest = max(largest, abs(u[t, b]))
+    # log z_{t+1} = ahead + offset. The offset grows with the horizon and would swallow the digits of the differences
+    # that the policy is made of, so the two are added only in the result.
+    offset = u[horizon].max()
+    depth = 0.0
+    for b in range(n):
+        ahead[b] = u[horizon, b] - offset
+        log_z[horizon, b] = u[horizon, b]
+    for t in range(horizon - 1, -1, -1):
+        row = log_values[t if log_values.shape[0] > 1 else 0]
+        # A kernel that does not change with time is exponentiated once, at the first step taken.
+        if t == horizon - 1 or log_values.shape[0] > 1:
+            depth = _exponentiate(row, linear)
+        if depth - ahead.min() < SAFE_NATS:
             for b in range(n):
-                ahead[b] = log_z[m, t, b] - shift
-                log_z[m, t, b] += offset
-            offset += shift
-    return reach
+                weight[b] = np.exp(ahead[b])
+            for b in range(n):
+                total = 0.0
+                for e in range(indptr[b], indptr[b + 1]):
+                    x = linear[e] * weight[indices[e]]
+                    policy[t, e] = x
+                    total += x
+                scale = 1.0 / total
+                for e in range(indptr[b], indptr[b + 1]):
+                    policy[t, e] *= scale
+                log_z[t, b] = u[t, b] + np.log(total)
+        else:
+            for b in range(n):
+                log_z[t, b] = u[t, b] + row_softmax(indptr[b], indptr[b + 1], indices, row, ahead, policy[t])
+        # So far log_z[t] lacks the offset of time t + 1: take the differences first, then add it.
+        shift = log_z[t].max()
+        for b in range(n):
+            ahead[b] = log_z[t, b] - shift
+            log_z[t, b] += offset
+        offset += shift
+    return largest
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -145,32 +139,27 @@ def row_softmax(start: int, stop: int, indices: Ints, log_row: Floats, ahead: Fl
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def evaluate(policy: Floats, default: Floats, utility: Floats, penalty: Floats, cost: Floats) -> Ints:
+def evaluate(policy: Floats, default: Floats, utility: Floats, penalty: float, cost: Floats) -> Ints:
     """Backward policy evaluation; returns (-1, …) or the first impossible move (t, b, a)."""
     fault = np.full(3, -1, np.int64)
-    batch, times, n = cost.shape
+    times, n = cost.shape
     horizon = times - 1
-    for m in range(batch):
-        q = policy[m if policy.shape[0] > 1 else 0]
-        p = default[m if default.shape[0] > 1 else 0]
-        u = utility[m if utility.shape[0] > 1 else 0]
-        gamma = penalty[m if penalty.size > 1 else 0]
+    for b in range(n):
+        cost[horizon, b] = -utility[horizon, b]
+    for t in range(horizon - 1, -1, -1):
+        reference = default[t if default.shape[0] > 1 else 0]
         for b in range(n):
-            cost[m, horizon, b] = -u[horizon, b]
-        for t in range(horizon - 1, -1, -1):
-            reference = p[t if p.shape[0] > 1 else 0]
-            for b in range(n):
-                divergence = 0.0
-                expected = 0.0
-                for a in range(n):
-                    x = q[t, b, a]
-                    if x > 0.0:  # 0 log 0 = 0, also where the default is zero
-                        if reference[b, a] == 0.0:
-                            fault[:] = (t, b, a)
-                            return fault
-                        divergence += x * np.log(x / reference[b, a])
-                        expected += x * cost[m, t + 1, a]
-                cost[m, t, b] = -u[t, b] + gamma * divergence + expected
+            divergence = 0.0
+            expected = 0.0
+            for a in range(n):
+                x = policy[t, b, a]
+                if x > 0.0:  # 0 log 0 = 0, also where the default is zero
+                    if reference[b, a] == 0.0:
+                        fault[:] = (t, b, a)
+                        return fault
+                    divergence += x * np.log(x / reference[b, a])
+                    expected += x * cost[t + 1, a]
+            cost[t, b] = -utility[t, b] + penalty * divergence + expected
     return fault
 
 

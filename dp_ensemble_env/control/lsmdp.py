@@ -14,7 +14,7 @@ dynamics. With the desirability :math:`z_t = \exp(-\varphi_t/\gamma)` the Bellma
 
 The kernel :math:`K` is the default matrix for the standard policy, and :math:`\exp E[\log \tilde P]` for the
 noise-aware ones (Theorem 3); its rows need not sum to one. ``kernel[b, a]`` goes *from* state `b` *to* state `a`, and
-``utility[t, b]`` is what state `b` is worth at time `t`, ``t = 0 … T``. A batch axis comes first.
+``utility[t, b]`` is what state `b` is worth at time `t`, ``t = 0 … T``.
 
 Numerics. :math:`z` itself underflows within a few steps when :math:`U/\gamma` is about -100, so every row has its own
 log-sum-exp. The running sum of :math:`U/\gamma` is carried apart from the differences between states: the policy
@@ -49,7 +49,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dp_ensemble_env.control import loops
-from dp_ensemble_env.control.kernel import LogKernel, Solution, batch_time, contexts_first
+from dp_ensemble_env.control.kernel import LogKernel, Solution, contexts_first
 from dp_ensemble_env.tools.validation import (
     LARGEST_PENALTY,
     as_float_array,
@@ -69,7 +69,7 @@ FloatArray = NDArray[np.float64]
 def solve(
     log_kernel: ArrayLike | LogKernel,
     utility: ArrayLike,
-    discomfort_penalty: float | ArrayLike,
+    discomfort_penalty: float,
     *,
     nature: ArrayLike | LogKernel | None = None,
     context: ArrayLike | None = None,
@@ -79,17 +79,17 @@ def solve(
     Parameters
     ----------
     log_kernel : array_like or LogKernel
-        Logarithms of the kernel, ``-inf`` where it is zero, of shape (n, n), (T, n, n), or (B, T or 1, n, n) for a
-        batch. A `LogKernel` spares the search for nonzeros; use it when `n` is in the thousands.
-    utility : array_like of shape (T + 1, n) or (B, T + 1, n)
+        Logarithms of the kernel, ``-inf`` where it is zero, of shape (n, n) or (T, n, n). A `LogKernel` spares the
+        search for nonzeros; use it when `n` is in the thousands.
+    utility : array_like of shape (T + 1, n)
         Dollars.
-    discomfort_penalty : float or array_like of shape (B,)
+    discomfort_penalty : float
         Dollars per nat.
     nature : array_like of shape (m, n), (T, m, n) or (T or 1, c or 1, m, n), optional
         Where each decision leads, row-stochastic. Without it a decision is the next state.
     context : array_like of shape (c, c) or (T, c, c), optional
         Transitions of the context. With it `utility` may have shape (T + 1, c, n) and `log_kernel`
-        (T or 1, c or 1, n, m). With `nature` or `context` there are no batches.
+        (T or 1, c or 1, n, m).
 
     Examples
     --------
@@ -104,41 +104,29 @@ def solve(
     if nature is not None or context is not None:
         return _solve_general(log_kernel, utility, discomfort_penalty, nature, context)
     kernel = log_kernel if isinstance(log_kernel, LogKernel) else LogKernel.from_dense(log_kernel)
-    values = _check_utility(utility, kernel.n_states)
-    penalty = _check_penalty(discomfort_penalty)
-    kernel_batch, kernel_times, _ = kernel.log_values.shape
-    scalar = isinstance(discomfort_penalty, float) or np.ndim(discomfort_penalty) == 0
-    batched = np.ndim(utility) == 3 or kernel_batch > 1 or not scalar
-    horizon = values.shape[1] - 1
+    values, penalty = _plain_utility(utility, kernel.n_states), check_positive(discomfort_penalty, "discomfort_penalty")
+    horizon, kernel_times = len(values) - 1, kernel.log_values.shape[1]
     if kernel_times not in (1, horizon):
         raise ValueError(
             f"log_kernel changes over {kernel_times} steps but utility has {horizon + 1} times; a horizon of T steps "
             "needs T kernels (or one) and T + 1 utilities."
         )
-    batch = _common_batch(log_kernel=kernel_batch, utility=len(values), discomfort_penalty=penalty.size)
-    log_desirability = np.empty((batch, horizon + 1, kernel.n_states))
-    policy_values = np.empty((batch, horizon, len(kernel.indices)))
-    reach = loops.backward(
-        kernel.indptr, kernel.indices, kernel.log_values, values, penalty, log_desirability, policy_values
-    )
+    log_desirability = np.empty((horizon + 1, kernel.n_states))
+    policy = np.empty((horizon, len(kernel.indices)))
+    logs = kernel.log_values[0]
+    reach = loops.backward(kernel.indptr, kernel.indices, logs, values, penalty, log_desirability, policy)
     if not reach > 2 / LARGEST_PENALTY:  # the recursion reads every utility anyway; only what looks odd is read again
         if np.isnan(reach):
-            as_utility(utility, (2, 3))  # names the entry that is not finite, if that is the reason
-            raise ValueError(
-                f"utility / discomfort_penalty overflows (the penalty is {penalty.min():g}); use a larger penalty."
-            )
-        _check_scales(values, penalty)
-    one_penalty = penalty if penalty.size > 1 else float(penalty[0])
-    if batched:
-        return Solution(log_desirability, kernel, policy_values, one_penalty)
-    return Solution(log_desirability[0], kernel, policy_values[0], one_penalty)
+            _refuse_overflow(utility, penalty)
+        check_penalty_scale(values, penalty)
+    return Solution(log_desirability, kernel, policy, penalty)
 
 
 def evaluate_policy(
     policy: ArrayLike,
     default: ArrayLike,
     utility: ArrayLike,
-    discomfort_penalty: float | ArrayLike,
+    discomfort_penalty: float,
     *,
     nature: ArrayLike | LogKernel | None = None,
     context: ArrayLike | None = None,
@@ -149,41 +137,26 @@ def evaluate_policy(
 
     With nature and context the last factor is its expectation over both.
 
-    Parameters
-    ----------
-    policy : array_like of shape (T, n, n) or (B, T, n, n), with nature (T, n, m), with contexts (T, c, n, m)
-    default : array_like of shape (n, n), (T, n, n) or (B, 1 or T, n, n)
-    utility : array_like of shape (T + 1, n) or (B, T + 1, n)
-    discomfort_penalty : float or array_like of shape (B,)
-    nature, context
-        See `solve`.
-
-    Returns
-    -------
-    ndarray of shape ([B,] T + 1, n), with contexts (T + 1, c, n)
-        Dollars; the return from state `b` is ``-cost[0, b] - utility[0, b]``.
+    `policy` has shape (T, n, n), with nature (T, n, m), with contexts (T, c, n, m); `default` is the behaviour, not its
+    logarithms, and the rest is as in `solve`. The cost is in dollars, (T + 1, n), with contexts (T + 1, c, n); the
+    return from state `b` is ``-cost[0, b] - utility[0, b]``.
     """
     if nature is not None or context is not None:
         return _evaluate_general(policy, default, utility, discomfort_penalty, nature, context)
-    controlled = check_stochastic(policy, "policy")
-    if controlled.ndim not in (3, 4):
-        raise ValueError(f"policy must have shape (T, n, n) or (B, T, n, n), got {controlled.shape}.")
-    reference = check_stochastic(default, "default")
-    batched = 4 in (controlled.ndim, reference.ndim) or np.ndim(utility) == 3 or np.ndim(discomfort_penalty) > 0
-    controlled, reference = batch_time(controlled, "policy"), batch_time(reference, "default")
-    n, horizon = controlled.shape[-1], controlled.shape[1]
-    values, penalty = _check_utility(as_utility(utility, (2, 3)), n), _check_penalty(discomfort_penalty)
-    _check_scales(values, penalty)
-    if values.shape[1] != horizon + 1:
-        raise ValueError(f"a policy of {horizon} steps needs {horizon + 1} utilities, got {values.shape[1]}.")
-    if reference.shape[-1] != n or reference.shape[1] not in (1, horizon):
+    controlled, reference = check_stochastic(policy, "policy"), check_stochastic(default, "default")
+    if controlled.ndim != 3:
+        raise ValueError(f"policy must have shape (T, n, n), got {controlled.shape}.")
+    horizon, n, _ = controlled.shape
+    penalty = check_positive(discomfort_penalty, "discomfort_penalty")
+    values = _plain_utility(as_utility(utility, 2), n)
+    check_penalty_scale(values, penalty)
+    _check_times(values, horizon)
+    reference = reference[None] if reference.ndim == 2 else reference
+    if reference.shape not in ((1, n, n), (horizon, n, n)):
         raise ValueError(
             f"default has shape {np.shape(default)} but the policy {np.shape(policy)}; the states and times must agree."
         )
-    batch = _common_batch(
-        policy=len(controlled), default=len(reference), utility=len(values), discomfort_penalty=penalty.size
-    )
-    cost = np.empty((batch, horizon + 1, n))
+    cost = np.empty((horizon + 1, n))
     fault = loops.evaluate(controlled, reference, values, penalty, cost)
     if fault[0] >= 0:
         t, b, a = (int(i) for i in fault)
@@ -191,7 +164,7 @@ def evaluate_policy(
             f"the policy moves from state {b} to state {a} at time {t}, which the default dynamics never do, so its "
             "discomfort is infinite; mask the policy to the support of the default and normalise it."
         )
-    return cost if batched else cost[0]
+    return cost
 
 
 def occupancy(
@@ -204,16 +177,8 @@ def occupancy(
 ) -> FloatArray:
     """Follow a distribution over the states forward in time: shares (T + 1, n).
 
-    With contexts it is the joint distribution of context and state, (T + 1, c, n).
-
-    Parameters
-    ----------
-    policy : array_like of shape (T, n, n), with nature (T, n, m), with contexts (T, c, n, m)
-    initial : array_like of shape (n,)
-    nature, context
-        See `solve`.
-    start : array_like of shape (c,), optional
-        Distribution of the first context; needed with `context`.
+    With contexts it is the joint distribution of context and state, (T + 1, c, n), and `start`, (c,), the distribution
+    of the first context. The other arguments are as in `evaluate_policy`.
     """
     first = as_float_array(initial, "initial", 1)
     controlled = check_stochastic(policy, "policy", square=nature is None)
@@ -285,18 +250,12 @@ def _context_utility(utility: Any, n: int, contexts: int) -> FloatArray:
     return np.ascontiguousarray(values)
 
 
-def _one_penalty(discomfort_penalty: Any) -> float:
-    if np.ndim(discomfort_penalty) != 0:
-        raise ValueError("with nature or context there is one discomfort_penalty for all; pass a number.")
-    return check_positive(discomfort_penalty, "discomfort_penalty")
-
-
 def _solve_general(log_kernel: Any, utility: Any, discomfort_penalty: Any, nature: Any, context: Any) -> Solution:
     kernel = log_kernel
     if not isinstance(kernel, LogKernel):
         dense = as_numeric_array(log_kernel, "log_kernel", (2, 3, 4))
         kernel = LogKernel.from_blocks(contexts_first(dense, "log_kernel"), "log_kernel")
-    penalty = _one_penalty(discomfort_penalty)
+    penalty = check_positive(discomfort_penalty, "discomfort_penalty")
     n, m, horizon = kernel.n_states, kernel.columns, len(utility) - 1
     world, contexts = _world(nature, context, n, m, horizon)
     values = _context_utility(utility, n, contexts)
@@ -305,8 +264,7 @@ def _solve_general(log_kernel: Any, utility: Any, discomfort_penalty: Any, natur
     log_z, tilt = np.empty((horizon + 1, contexts, n)), np.empty((horizon, contexts, m))
     rows = loops.Rows(kernel.indptr, kernel.indices, kernel.log_values, kernel.linear, kernel.depth)
     if not loops.backward_with_nature(rows, world, values, penalty, log_z, tilt):
-        as_utility(utility, (2, 3))  # names the entry that is not finite, if that is the reason
-        raise ValueError(f"utility / discomfort_penalty overflows (the penalty is {penalty:g}); use a larger penalty.")
+        _refuse_overflow(utility, penalty)
     if context is None:
         return Solution(log_z[:, 0], kernel, None, penalty, tilt[:, 0])
     return Solution(log_z, kernel, None, penalty, tilt, contexts=True)
@@ -319,11 +277,11 @@ def _evaluate_general(
     reference = check_stochastic(default, "default", square=False)
     reference = np.ascontiguousarray(np.swapaxes(contexts_first(reference, "default"), 0, 1))
     horizon, _, n, m = controlled.shape
-    penalty, (world, contexts) = _one_penalty(discomfort_penalty), _world(nature, context, n, m, horizon)
+    penalty = check_positive(discomfort_penalty, "discomfort_penalty")
+    world, contexts = _world(nature, context, n, m, horizon)
     values = _context_utility(as_utility(utility, (2, 3)), n, contexts)
     check_penalty_scale(values, penalty)
-    if len(values) != horizon + 1:
-        raise ValueError(f"a policy of {horizon} steps needs {horizon + 1} utilities, got {len(values)}.")
+    _check_times(values, horizon)
     check_shape(controlled, (horizon, contexts, n, m), "policy", "one matrix per step and context")
     check_shape(reference, (*reference.shape[:2], n, m), "default", "the rows and columns of the policy")
     _check_axes("default", reference.shape[1::-1], contexts, horizon)
@@ -361,35 +319,22 @@ def _by_context(array: FloatArray, contexts: bool) -> FloatArray:
 
 
 # ---------------------------------------------------------------- arguments
-def _check_utility(utility: ArrayLike, n_states: int) -> FloatArray:
-    """View utilities as (B, T + 1, n)."""
-    values = as_numeric_array(utility, "utility", (2, 3))
-    if values.shape[-1] != n_states or values.shape[-2] < 2 or values.shape[0] == 0:
+def _plain_utility(utility: ArrayLike, n_states: int) -> FloatArray:
+    """Return utilities (T + 1, n)."""
+    values = as_numeric_array(utility, "utility", 2)
+    if values.shape[1] != n_states or len(values) < 2:
         raise ValueError(
             f"utility must have shape (T + 1, {n_states}), a row per time 0 … T (T >= 1) and a column per state, "
             f"got {values.shape}; transpose it or rebuild it for {n_states} states."
         )
-    return values if values.ndim == 3 else values[None]
+    return values
 
 
-def _check_penalty(discomfort_penalty: float | ArrayLike) -> FloatArray:
-    if isinstance(discomfort_penalty, float) or np.ndim(discomfort_penalty) == 0:
-        return np.array([check_positive(discomfort_penalty, "discomfort_penalty")])
-    penalty = as_float_array(discomfort_penalty, "discomfort_penalty", 1)
-    if not penalty.size:
-        raise ValueError("discomfort_penalty is empty; pass one number, or one for each member of the batch.")
-    for value in penalty:
-        check_positive(value, "discomfort_penalty")
-    return penalty
+def _check_times(utility: FloatArray, horizon: int) -> None:
+    if len(utility) != horizon + 1:
+        raise ValueError(f"a policy of {horizon} steps needs {horizon + 1} utilities, got {len(utility)}.")
 
 
-def _check_scales(utility: FloatArray, penalty: FloatArray) -> None:
-    for i, value in enumerate(penalty):
-        check_penalty_scale(utility[i : i + 1] if len(utility) == len(penalty) else utility, float(value))
-
-
-def _common_batch(**sizes: int) -> int:
-    largest = max(sizes.values())
-    if wrong := {name: size for name, size in sizes.items() if size not in (1, largest)}:
-        raise ValueError(f"the batch sizes disagree: {wrong} against {largest}; use one length, or 1 where shared.")
-    return largest
+def _refuse_overflow(utility: Any, penalty: float) -> None:
+    as_utility(utility, (2, 3))  # names the entry that is not finite, if that is the reason
+    raise ValueError(f"utility / discomfort_penalty overflows (the penalty is {penalty:g}); use a larger penalty.")

@@ -1,14 +1,12 @@
 r"""Closed-form policies: standard, Taylor, Digamma and average value.
 
-All of them are the recursion of `dp_ensemble_env.control.lsmdp` with some kernel, or an
-average of such solutions. With :math:`P` the default matrix and
-:math:`x \sim \mathrm{Dir}(kP[b])` its private copy:
+All of them are the recursion of `dp_ensemble_env.control.lsmdp` with some kernel, or an average of such solutions. With
+:math:`P` the default matrix and :math:`x \sim \mathrm{Dir}(kP[b])` its private copy:
 
 standard (Theorem 1)
     :math:`\log K = \log P`.
 Taylor (Proposition 1)
-    :math:`\log K = \log P - \frac{1-P}{2P(k+1)}`, the second-order
-    expansion of :math:`E[\log x]`.
+    :math:`\log K = \log P - \frac{1-P}{2P(k+1)}`, the second-order expansion of :math:`E[\log x]`.
 Digamma (Proposition 2)
     :math:`\log K = \psi(kP) - \psi(k)`, which *is* :math:`E[\log x]`.
 average value (Section V)
@@ -35,11 +33,10 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from scipy.special import digamma
 
+from dp_ensemble_env.control.averages import average_exact, average_sampled, draw_kernel
 from dp_ensemble_env.control.coupled import solve_coupled
 from dp_ensemble_env.control.kernel import default_kernel, world
 from dp_ensemble_env.control.lsmdp import LogKernel, Solution, solve
-from dp_ensemble_env.control.quadrature import average_exact
-from dp_ensemble_env.control.sampling import average_sampled, draw_kernel
 from dp_ensemble_env.model import EnsembleModel, FloatArray
 from dp_ensemble_env.tools.validation import (
     as_float_array,
@@ -123,26 +120,17 @@ def average_policy(
 ) -> FloatArray:
     r"""Return the average-value policy (Section V).
 
-    Parameters
-    ----------
-    model : EnsembleModel
-    k : float
-        Concentration of the Dirichlet noise.
-    method : {"sampled", "expansion", "exact"}
-        ``"sampled"`` draws `samples` private matrices, solves each with its own :math:`z` and averages the policies.
-        The other two hold :math:`z_{t+1}` at its value for the true matrix, as Proposition 3 does: ``"expansion"`` is
-        Proposition 3 with its denominators corrected (E2),
+    With the concentration `k` of the Dirichlet noise, the `method` ``"sampled"`` draws `samples` private matrices from
+    `rng` (by default the operating system's entropy), solves each with its own :math:`z` and averages the policies. The
+    other two hold :math:`z_{t+1}` at its value for the true matrix, as Proposition 3 does: ``"expansion"`` is
+    Proposition 3 with its denominators corrected (E2),
 
-        .. math:: E[\pi[a]] \approx \pi[a]\Bigl(1 + \frac{\sum_\nu\pi[\nu]r[\nu]-r[a]}{k+1}\Bigr),
-                  \quad r[a] = z[a]/\textstyle\sum_\nu P[\nu]z[\nu]
+    .. math:: E[\pi[a]] \approx \pi[a]\Bigl(1 + \frac{\sum_\nu\pi[\nu]r[\nu]-r[a]}{k+1}\Bigr),
+              \quad r[a] = z[a]/\textstyle\sum_\nu P[\nu]z[\nu]
 
-        and ``"exact"`` evaluates the expectation itself as an integral,
+    and ``"exact"`` evaluates the expectation itself as an integral,
 
-        .. math:: E[\pi[a]] = kP[a]z[a]\int_0^\infty\frac{\prod_\nu(1+sz[\nu])^{-kP[\nu]}}{1+sz[a]}\,ds.
-    samples : int
-        Number of draws of ``"sampled"``. Memory does not depend on it.
-    rng : numpy Generator or int, optional
-        For ``"sampled"``; by default the operating system's entropy.
+    .. math:: E[\pi[a]] = kP[a]z[a]\int_0^\infty\frac{\prod_\nu(1+sz[\nu])^{-kP[\nu]}}{1+sz[a]}\,ds.
     """
     check_choice(method, "method", AVERAGE_METHODS)
     k = check_concentration(k, allow_inf=True)
@@ -235,19 +223,11 @@ def tilted_policy(model: EnsembleModel, tilts: ArrayLike) -> FloatArray:
 
 
 def as_tilt(plan_or_matrix: Solution | ArrayLike | Any, model: EnsembleModel) -> FloatArray:
-    r"""Deploy a plan made elsewhere as a tilt of the behaviour of `model`: a policy.
+    """Deploy a plan made elsewhere as a tilt of the behaviour of `model`: a policy.
 
-    A plan solved on another matrix attracts the loads to state `a` by :math:`\log z_{t+1}[a]`. Only that attraction is
-    deployed: the errors of the other matrix's rows are left behind, and the errors of its value function remain.
-
-    Parameters
-    ----------
-    plan_or_matrix
-        A `Solution`; a matrix of the default's shape, or anything with a `matrix` such as a `Release`, on which the
-        standard policy is solved first; or a policy of shape (T, n, n) that is optimal for one matrix under the
-        model's utility and penalty, whose last step gives that matrix away (E8). If the default changes with time, an
-        array (T, n, n) is taken for a matrix.
-    model : EnsembleModel
+    Only the plan's attraction to each state, the logarithm of its desirability, is deployed: the errors of the other
+    matrix's rows are left behind, and the errors of its value function remain. The plan is a `Solution`, or a matrix of
+    the default's shape or anything with a `matrix` such as a `Release`, on which the standard policy is solved first.
 
     Examples
     --------
@@ -264,13 +244,15 @@ def as_tilt(plan_or_matrix: Solution | ArrayLike | Any, model: EnsembleModel) ->
         check_shape(tilt, shape, "the plan's tilt", "one row per step, one column per decision")
         return tilted_policy(model, tilt)
     matrix = getattr(plan_or_matrix, "matrix", plan_or_matrix)
-    array, released = check_stochastic(matrix, "plan_or_matrix", square=model.is_plain), matrix is not plan_or_matrix
-    if array.ndim == 3 and model.default.ndim == 2 and not released:
-        check_plain(model)
-        ahead = _attraction_of(array, model)[1:]
-        return tilted_policy(model, ahead - ahead.max(axis=1, keepdims=True))
-    planned = model.public(plan_or_matrix) if released else model.with_default(array)
-    return tilted_policy(model, solve_standard(planned).tilt)
+    if matrix is not plan_or_matrix:
+        return tilted_policy(model, solve_standard(model.public(plan_or_matrix)).tilt)
+    array = check_stochastic(matrix, "plan_or_matrix", square=model.is_plain)
+    if array.ndim > model.default.ndim:
+        raise ValueError(
+            f"plan_or_matrix has shape {array.shape} but the default {model.default.shape}; of a policy pass "
+            "the Solution that it is the plan of, or the matrix that it was solved on."
+        )
+    return tilted_policy(model, solve_standard(model.with_default(array)).tilt)
 
 
 def check_plain(model: EnsembleModel) -> None:
@@ -281,33 +263,6 @@ def check_plain(model: EnsembleModel) -> None:
             "this is a formula of the paper, for loads that choose their next state; the model has nature, a context "
             "or a coupling, so use solve_policy, or pass the Solution of the plan."
         )
-
-
-def _attraction_of(policy: FloatArray, model: EnsembleModel) -> FloatArray:
-    """Read log z, shape (T + 1, n), off a policy that is optimal for one unknown matrix P.
-
-    As pi = P z / g and the rows of P sum to one, 1/g is the row sum of pi / z; from z at the last time, which is
-    public, this goes back step by step.
-    """
-    check_shape(policy, model.default_policy.shape, "plan_or_matrix", "a policy of the model's steps and states")
-    with np.errstate(divide="ignore"):
-        logs = np.log(policy)
-    gain = model.utility / model.discomfort_penalty
-    log_z = gain.copy()
-    implied = np.empty_like(policy)
-    for t in range(model.horizon - 1, -1, -1):
-        terms = logs[t] - log_z[t + 1]
-        log_g = -np.logaddexp.reduce(terms, axis=-1)
-        implied[t] = np.exp(terms + log_g[:, None])
-        log_z[t] = gain[t] + log_g
-    apart = np.abs(implied - implied[-1]).max()
-    if apart > 1e-6:
-        raise ValueError(
-            "plan_or_matrix is not a policy that is optimal for one matrix under the model's utility and penalty (the "
-            f"matrices that its steps imply differ by {apart:.3g}), so its tilt cannot be read off; pass the Solution "
-            "of the plan, or the matrix that it was solved on."
-        )
-    return log_z
 
 
 # ------------------------------------------------------------------ on the nonzeros

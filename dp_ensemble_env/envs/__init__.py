@@ -14,13 +14,13 @@ from dp_ensemble_env.scenarios import NAMESPACE
 from dp_ensemble_env.tools.registry import lazy
 
 if TYPE_CHECKING:
-    from dp_ensemble_env.envs.ensemble import EnsembleEnv
+    from dp_ensemble_env.envs.ensemble import EnsembleEnv, precompile
     from dp_ensemble_env.envs.sb3 import EnsembleVecEnv
     from dp_ensemble_env.envs.vector import EnsembleVectorEnv
 
-__all__ = ["EnsembleEnv", "EnsembleVecEnv", "EnsembleVectorEnv", "environment_ids"]
+__all__ = ["EnsembleEnv", "EnsembleVecEnv", "EnsembleVectorEnv", "environment_ids", "precompile"]
 __getattr__, __dir__ = lazy(
-    __name__, {"ensemble": ("EnsembleEnv",), "vector": ("EnsembleVectorEnv",), "sb3": ("EnsembleVecEnv",)}
+    __name__, {"ensemble": ("EnsembleEnv", "precompile"), "vector": ("EnsembleVectorEnv",), "sb3": ("EnsembleVecEnv",)}
 )
 
 #: The action modes that every scenario has an id for; the id without one takes signals.

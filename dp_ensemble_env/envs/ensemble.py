@@ -154,8 +154,8 @@ class EnsembleEnv(BatchView, gymnasium.Env[NDArray[np.float32], NDArray[np.float
     A state is drawn from the model's `initial` distribution and the whole population starts there; in a model with
     `spread_start` the loads are spread over the states by it, each load of a finite population on its own.
     `reset(options={"state": 3})` chooses the state; `reset(options={"occupancy": shares})` chooses a distribution, from
-    which the loads of a finite population are drawn independently. `reset(options={"context": 1})`
-    chooses the first context.
+    which the loads of a finite population are drawn independently; `reset(options={"context": 1})` chooses the first
+    context.
 
     The contexts of an episode are drawn when it begins. They depend on the seed and the number of the episode alone,
     not on what is done, so that all agents, populations and action modes meet the same ones.
@@ -191,10 +191,9 @@ class EnsembleEnv(BatchView, gymnasium.Env[NDArray[np.float32], NDArray[np.float
 
     The release depends on the true matrix, the mechanism with all its settings and `release_seed`: no two draws share
     a stream of random numbers. All sub-environments of any vectoriser share one matrix, it survives every `reset`, and
-    the ledger is charged for it once. **A seeded release can be
-    repeated by anyone who knows the seed and the method**, and the default seed is 0: that suits experiments. For a
-    release to be published, draw it from the operating system's entropy and pass it in:
-    `privacy=ledger.release(mechanism("dirichlet:k=50,floor=0.05"), model.default)`.
+    the ledger is charged for it once. **A seeded release can be repeated by anyone who knows the seed and the method**,
+    and the default seed is 0: that suits experiments. For a release to be published, draw it from the operating
+    system's entropy and pass it in: `privacy=ledger.release(mechanism("dirichlet:k=50,floor=0.05"), model.default)`.
 
     With `redraw="episode"` every reset takes the next release of the sequence that `release_seed` fixes and charges it;
     when the budget is spent, `reset` raises `PrivacyBudgetExceeded` and the episode under way, if any, goes on.
@@ -356,3 +355,16 @@ class EnsembleEnv(BatchView, gymnasium.Env[NDArray[np.float32], NDArray[np.float
     def close(self) -> None:
         """Close the window, if there is one."""
         self._close_renderer()
+
+
+def precompile() -> None:
+    """Take one step, which compiles what every population and action mode runs, and keeps it on disk.
+
+    `make demo` and `make test` do so at installation; otherwise the first `reset` and `step` take some seconds more.
+    """
+    from dp_ensemble_env.tools.console import Progress
+
+    with Progress("compiling the environments, once"):
+        env = EnsembleEnv("spot", action="price")
+        env.reset(seed=0)
+        env.step(np.zeros(1))

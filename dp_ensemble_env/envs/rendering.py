@@ -177,7 +177,8 @@ class Renderer:
         self._path(points, BLUE, 3)
         self._pygame.draw.circle(self._canvas, BLUE, points[-1], 4)
         self._key(axes.right, axes.top - 16, names)
-        self._name_event(axes, begins)
+        if begins is not None:  # into the shade, above everything else
+            self._text("event", (begins + 7, axes.bottom - 18), 15, GREY)
 
     def _prices(self, scene: Scene) -> None:
         model, price = scene.model, scene.price
@@ -221,11 +222,6 @@ class Renderer:
         self._pygame.draw.rect(self._canvas, WINDOW, (x0, axes.top, x1 - x0, axes.bottom - axes.top))
         return x0
 
-    def _name_event(self, axes: _Axes, begins: int | None) -> None:
-        """Write "event" into the shade, above everything else."""
-        if begins is not None:
-            self._text("event", (begins + 7, axes.bottom - 18), 15, GREY)
-
     # ------------------------------------------------------------ strokes
     def _frame(self, axes: _Axes, title: str, ticks: list[float], form: str) -> None:
         if title:
@@ -241,20 +237,20 @@ class Renderer:
         """Break the entries of a key into rows that fit."""
         rows: list[list[tuple[str, Color]]] = [[]]
         for entry in names:
-            if rows[-1] and sum(map(self._entry_width, [*rows[-1], entry])) > width + 11:
+            if rows[-1] and sum(self._width(name) for name, _ in (*rows[-1], entry)) > width + 11:
                 rows.append([])
             rows[-1].append(entry)
         return rows
 
-    def _entry_width(self, entry: tuple[str, Color]) -> int:
-        return int(self._font(15).size(entry[0])[0]) + 30
-
     def _key(self, right: int, y: int, names: list[tuple[str, Color]]) -> None:
-        x = right - sum(map(self._entry_width, names)) + 11
+        x = right - sum(self._width(name) for name, _ in names) + 11
         for name, color in names:
             self._pygame.draw.rect(self._canvas, color, (x, y + 3, 14, 4))
             self._text(name, (x + 19, y), 15)
-            x += self._entry_width((name, color))
+            x += self._width(name)
+
+    def _width(self, name: str) -> int:
+        return int(self._font(15).size(name)[0]) + 30
 
     def _line(self, start: tuple[int, int], end: tuple[int, int], color: Color, width: int = 1) -> None:
         self._pygame.draw.line(self._canvas, color, start, end, width)

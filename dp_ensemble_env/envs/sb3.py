@@ -26,15 +26,8 @@ class EnsembleVecEnv(VecEnv):
     ``PPO("MlpPolicy", EnsembleVecEnv(64, "dp_ensemble/Spot-v1"))`` trains at the speed of the compiled batch. Episodes
     restart by themselves. The info of a sub-environment is empty while its episode runs; at its end it holds what the
     single environment's last info holds, ``terminal_observation``, and ``episode`` (return ``r``, length ``l``, seconds
-    ``t``) as SB3's `Monitor` writes it, so that no `VecMonitor` is needed.
-
-    Parameters
-    ----------
-    num_envs : int
-    id : str, optional
-        A registered id; without one, give the `model`, or the name of a scenario, among the settings.
-    **settings
-        Arguments of `EnsembleVectorEnv`, except `autoreset_mode`.
+    ``t``) as SB3's `Monitor` writes it, so that no `VecMonitor` is needed. The `settings` are those of
+    `EnsembleVectorEnv`, except `autoreset_mode`; without an `id` give the `model` among them.
     """
 
     def __init__(self, num_envs: int = 1, id: str | None = None, **settings: Any) -> None:
@@ -98,7 +91,7 @@ class EnsembleVecEnv(VecEnv):
     # ------------------------------------------------------------ sub-environments
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
         """Return an attribute, which all sub-environments share."""
-        return [getattr(self.envs, attr_name)] * len(self._indices(indices))
+        return [getattr(self.envs, attr_name) for _ in self._get_indices(indices)]
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
         """Refuse: the sub-environments have no attributes of their own."""
@@ -109,17 +102,14 @@ class EnsembleVecEnv(VecEnv):
     def env_method(self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any) -> list[Any]:
         """Call a method, which all sub-environments share."""
         result = getattr(self.envs, method_name)(*method_args, **method_kwargs)
-        return [result] * len(self._indices(indices))
+        return [result for _ in self._get_indices(indices)]
 
     def env_is_wrapped(self, wrapper_class: type, indices: Any = None) -> list[bool]:
         """Say whether sub-environments are wrapped: never, except that episodes are monitored already."""
         from stable_baselines3.common.monitor import Monitor
 
-        return [wrapper_class is Monitor] * len(self._indices(indices))
+        return [wrapper_class is Monitor for _ in self._get_indices(indices)]
 
     def get_images(self) -> Sequence[Any]:
         """Return one frame per sub-environment."""
         return self.envs.render() or []
-
-    def _indices(self, indices: Any) -> list[int]:
-        return list(self._get_indices(indices))

@@ -61,30 +61,16 @@ def make_env(model: Numbers, release: Numbers | None = None, **arguments: Any) -
 
 
 def _model_numbers(model: EnsembleModel) -> Numbers:
-    """Return a model as numbers; what the paper's model does not have comes last, as far as there is any."""
+    """Return a model as numbers; what the paper's model does not have only where there is any."""
     event, context, coupling = model.event, model.context, model.coupling
-    arrays = ("nature", "tilt_scale", "guess")
-    found: Numbers = {
-        "default": model.default.tolist(),
-        "power_kw": model.power_kw.tolist(),
-        "utility": model.utility.tolist(),
-        "discomfort_penalty": model.discomfort_penalty,
-        "buildings": model.buildings,
-        "initial": model.initial.tolist(),
-        "times": _stamps(model.times),
-        "event": None,
-        "public_fields": list(model.public_fields),
-        **{name: getattr(model, name).tolist() for name in arrays if getattr(model, name) is not None},
-    }
+    arrays = ("default", "power_kw", "utility", "initial", "nature", "tilt_scale", "guess")
+    found: Numbers = {name: getattr(model, name).tolist() for name in arrays if getattr(model, name) is not None}
+    for name in ("discomfort_penalty", "buildings", "spread_start", "shares_shown", "scenario"):
+        found[name] = getattr(model, name)
+    found |= {"times": _stamps(model.times), "event": None, "public_fields": list(model.public_fields)}
     if event is not None:
         numbers = {name: getattr(event, name).tolist() for name in ("energy_price", "incentive", "in_event")}
         found["event"] = {"times": _stamps(event.times), **numbers}
-    if model.spread_start:
-        found["spread_start"] = True
-    if model.scenario:
-        found["scenario"] = model.scenario
-    if not model.shares_shown:
-        found["shares_shown"] = False
     if context is not None:
         numbers = {name: getattr(context, name).tolist() for name in ("transition", "start", "features")}
         found["context"] = {**numbers, "names": list(context.names), "signs": list(context.signs)}

@@ -30,19 +30,11 @@ class EnsembleVectorEnv(BatchView, VectorEnv[NDArray[np.float32], NDArray[np.flo
     model and its release. With ``redraw="episode"`` the sub-environments in their j-th episode share the j-th release,
     which is charged once.
 
-    Parameters
-    ----------
-    num_envs : int
-    autoreset_mode : AutoresetMode or str
-        ``NEXT_STEP`` (default), ``SAME_STEP`` (the last observation and info are then in ``infos["final_obs"]`` and
-        ``infos["final_info"]``) or ``DISABLED`` (``reset(options={"reset_mask": mask})`` resets some of them).
-    infos : {"basic", "all"}
-        Infos are arrays with one entry per sub-environment, and ``infos["_key"]`` marks the entries that hold
-        something. ``"all"`` adds ``occupancy``, ``default_occupancy`` and ``curtailment_kw``, which take time.
-    render_mode : {None, "rgb_array", "ansi"}
-        ``render()`` returns one frame per sub-environment.
-    max_episode_steps : int, optional
-        Given by Gymnasium where a spec is made again; no less than the horizon, since nothing is truncated.
+    There are `num_envs` of them. The `autoreset_mode` is ``NEXT_STEP`` (default), ``SAME_STEP`` (the last observation
+    and info are then in ``infos["final_obs"]`` and ``infos["final_info"]``) or ``DISABLED``
+    (``reset(options={"reset_mask": mask})`` resets some of them). Infos are arrays with one entry per sub-environment,
+    and ``infos["_key"]`` marks the entries that hold something. ``render()`` returns one frame per sub-environment.
+    Gymnasium gives `max_episode_steps` where a spec is made again; no less than the horizon, as nothing is truncated.
     """
 
     metadata: dict[str, Any] = {

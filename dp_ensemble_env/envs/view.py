@@ -141,11 +141,6 @@ class BatchView:
         """Where time, prices and context stand in an observation."""
         return layout_of(self.model, self._batch.ahead)
 
-    @property
-    def dollars_per_point(self) -> float:
-        """Dollars per load that a point is worth: a hundredth of what the optimum gains over uncontrolled loads."""
-        return self._batch.row.point
-
     def optimal_return(self, state: int | ArrayLike, context: int | None = None) -> float:
         """Return the largest expected return in $/load from a start state, or from a distribution over them.
 
@@ -160,21 +155,9 @@ class BatchView:
     ) -> NDArray[Any]:
         """Return the action, for one environment, that realises the policy rows `policy_t` at `time`, in a context.
 
-        Parameters
-        ----------
-        policy_t : array_like of shape (n, m)
-            Row-stochastic, on the support of the default.
-        time : int
-            Decision it is meant for: the scale of a tilt changes with time.
-        dtype : dtype
-            ``numpy.float64`` keeps all digits.
-        context : int, optional
-            Needed if the loads behave differently in each context.
-
-        Raises
-        ------
-        ValueError
-            In tilt and price mode, if the policy is no such tilt of the default.
+        `policy_t`, (n, m), lies on the support of the default. In tilt and price mode it must be such a tilt of the
+        default, else a `ValueError` is raised; their scale changes with `time`. ``dtype=numpy.float64`` keeps all
+        digits. The `context` is needed if the loads behave differently in each.
         """
         t, model = check_count(time, "time", 0), self.model
         if t >= model.horizon:

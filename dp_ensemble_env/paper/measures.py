@@ -24,7 +24,7 @@ from dp_ensemble_env.chain.markov import ensemble
 from dp_ensemble_env.control import cost as costing
 from dp_ensemble_env.control import policies
 from dp_ensemble_env.control.kernel import default_kernel
-from dp_ensemble_env.control.lsmdp import LogKernel, solve
+from dp_ensemble_env.control.lsmdp import solve
 from dp_ensemble_env.envs.actions import price_tilts
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.model import EnsembleModel
@@ -223,13 +223,10 @@ def sampled_policies(
     model: EnsembleModel, k: float, time: int, state: int, points: int, rng: np.random.Generator
 ) -> FloatArray:
     """Release the matrix `points` times, solve each, and keep one row's policy at one time, (points, n)."""
-    mechanism, parts = DirichletMechanism(k), []
-    for start in range(0, points, 100):
-        count = min(100, points - start)
-        logs = np.stack([mechanism.release(model.default, rng).log_matrix for _ in range(count)])
-        policy = solve(LogKernel.from_dense(logs[:, None]), model.utility, model.discomfort_penalty).policy
-        parts.append(policy[:, time, state])
-    return np.concatenate(parts)
+    mechanism = DirichletMechanism(k)
+    logs = (mechanism.release(model.default, rng).log_matrix for _ in range(points))
+    plans = (solve(one, model.utility, model.discomfort_penalty) for one in logs)
+    return np.stack([plan.policy[time, state] for plan in plans])
 
 
 # ------------------------------------------------------------------ the event

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers import nature_model, random_model
+from helpers import random_model
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
-from oracles import BOTH_WAYS, private_policies
+from oracles import general_model
 from scipy.special import logsumexp, rel_entr
 
+from dp_ensemble_env.control.averages import draw_kernel
 from dp_ensemble_env.control.cost import (
     average_cost_as_printed,
     cost_of_privacy,
+    policy_cost,
     release_cost,
-    release_cost_leading_order,
 )
 from dp_ensemble_env.control.kernel import default_kernel
-from dp_ensemble_env.control.lsmdp import evaluate_policy, solve
+from dp_ensemble_env.control.lsmdp import solve
 from dp_ensemble_env.control.policies import (
-    average_policy,
     average_policy_as_printed,
     digamma_kernel,
     solve_standard,
@@ -28,7 +28,6 @@ from dp_ensemble_env.control.policies import (
     taylor_kernel,
     taylor_policy,
 )
-from dp_ensemble_env.control.sampling import draw_kernel
 
 
 @pytest.mark.parametrize("method", ["taylor", "digamma"])
@@ -74,17 +73,6 @@ def test_order_in_k(campus, method, formula, order):
     assert (cost_of_privacy(campus, np.inf, method, formula) == 0).all()
 
 
-def test_leading_order_is_exact_for_one_step():
-    """With one step there is no noise in z, and the per-visit formula is the limit."""
-    model = random_model(9, n=4, horizon=1, density=1.0)
-    k = 4000.0
-    estimate = release_cost(model, k, samples=40_000, rng=0)
-    leading = release_cost_leading_order(model, k)
-    assert (np.abs(estimate.mean - leading) < 5.5 * estimate.standard_error + 0.01 * leading).all()
-    flat = model.override(utility=np.zeros_like(model.utility))
-    assert_allclose(release_cost_leading_order(flat, k), 3 * model.discomfort_penalty / (2 * (k + 1)))
-
-
 def test_printed_corollary_three_written_out():
     """Term by term with dense arrays, at one time and state (E2, E3)."""
     model, k = random_model(12, n=3, horizon=2, density=1.0), 25.0
@@ -123,50 +111,18 @@ def test_bad_arguments_are_refused(campus, arguments, words):
 # ------------------------------------------------------------------ zeros, nature, context
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("model", BOTH_WAYS)
-def test_the_average_and_its_cost_at_each_of_two_times(model):
-    """Against NumPy's Dirichlet draws, with error bars; the rows of one time must not be used at the other."""
-    k, samples = 4.0, 4000
-    drawn = private_policies(model, k, samples, np.random.default_rng(1))
-    error = drawn.std(axis=0) / np.sqrt(samples)
-    average = average_policy(model, k, "sampled", 40_000, 2)
-    assert (np.abs(average - drawn.mean(axis=0)) <= 6 * error + 1e-12).all()
-    # What each draw costs on the true dynamics, by evaluation of its policy.
-    best = solve_standard(model).cost_to_go[:-1]
-    played = [evaluate_policy(one, model.default, model.utility, 1.5)[:-1] - best for one in drawn[:1500]]
-    found = release_cost(model, k, samples=6000, rng=3)
-    bar = np.std(played, axis=0) / np.sqrt(len(played))
-    assert (np.abs(found.mean - np.mean(played, axis=0)) <= 6 * bar + 1e-12).all()
-    assert found.mean[1, 1] > 0 or found.mean[0, 1] > 0
-    assert_allclose(found.standard_error * np.sqrt(6000), bar * np.sqrt(len(played)), rtol=0.4, atol=1e-12)
-
-
-def test_cost_of_a_release_with_nature_and_context():
-    model = nature_model(9, n=3, m=3, c=2, horizon=2)
-    estimate = release_cost(model, 200.0, samples=400, rng=0)
-    leading = release_cost_leading_order(model, 200.0)
-    assert estimate.mean.shape == (2, 2, 3)
-    # At the last step nothing reaches it through z, so the leading order is all there is.
-    error = 4 * estimate.standard_error[-1] + 0.15 * leading[-1]
-    assert (np.abs(estimate.mean[-1] - leading[-1]) < error).all()
-    paper = release_cost(model, 200.0, formula="paper", samples=400, rng=0)
-    assert (paper.mean[-1] < estimate.mean[-1] + 1e-12).all()
-
-
-@pytest.mark.parametrize("contexts", [False, True])
-@pytest.mark.parametrize("varying", [False, True])
-def test_the_papers_cost_of_a_release_with_nature_or_context(contexts, varying):
-    """One step at its true divergence and then the release's own cost-to-go, entry by entry."""
-    model = nature_model(3, contexts=contexts, varying=varying)
+@pytest.mark.parametrize("kind", ["nature", "nature by time", "context", "everything"])
+def test_the_cost_of_a_release_with_nature_or_context(kind):
+    """The paper's: one step at its true divergence and then the release's own cost-to-go, entry by entry; the exact."""
+    model = general_model(kind, 3)
     samples, rng = 3, np.random.default_rng(5)
-    best, cost = solve_standard(model), []
+    best, cost, lost = solve_standard(model), [], []
     for _ in range(samples):
         kernel = draw_kernel(default_kernel(model), 30.0, rng)
         noisy, drawn = solve_with(model, kernel), kernel.dense(kernel.linear)  # drawn: context, time, state, decision
         one = np.zeros(noisy.policy.shape[:-1])
         for index in np.ndindex(one.shape):
-            t, w, s = index if contexts else (index[0], 0, index[1])
+            t, w, s = index if len(index) == 3 else (index[0], 0, index[1])
             row, true = noisy.policy[index], model.default_policy[index]
             there = drawn[w if len(drawn) > 1 else 0, t if drawn.shape[1] > 1 else 0, s]
             on = row > 0
@@ -175,5 +131,9 @@ def test_the_papers_cost_of_a_release_with_nature_or_context(contexts, varying):
                 step + best.log_desirability[index] - noisy.log_desirability[index]
             )
         cost.append(one)
-    found = cost_of_privacy(model, 30.0, "release", formula="paper", samples=samples, rng=np.random.default_rng(5))
-    assert_allclose(found, np.mean(cost, axis=0), rtol=1e-9, atol=1e-9)
+        lost.append(policy_cost(model, noisy.policy))
+    for formula, expected in (("paper", cost), ("exact", lost)):
+        found = release_cost(model, 30.0, formula=formula, samples=samples, rng=np.random.default_rng(5))
+        assert_allclose(found.mean, np.mean(expected, axis=0), rtol=1e-9, atol=1e-9)
+        error = np.std(expected, axis=0, ddof=1) / np.sqrt(samples)
+        assert_allclose(found.standard_error, error, rtol=1e-6, atol=1e-7)

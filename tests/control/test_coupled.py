@@ -6,7 +6,6 @@ import itertools
 
 import numpy as np
 import pytest
-from helpers import stochastic_rows as rows
 from oracles import flows_optimum
 from scipy.special import rel_entr
 
@@ -26,8 +25,8 @@ def coupled_model(coupling, *, seed=0, n=4, m=3, nature=True, varying=True, **ch
     rng = np.random.default_rng(seed)
     lead = (HORIZON,) if varying else ()
     fields = {
-        "default": rows(rng, *lead, n, m if nature else n, zeros=0.3),
-        "nature": rows(rng, *lead, m, n, zeros=0.3) if nature else None,
+        "default": rng.dirichlet(np.ones(m if nature else n), (*lead, n)),
+        "nature": rng.dirichlet(np.ones(n), (*lead, m)) if nature else None,
         "power_kw": rng.uniform(0, 5, n),
         "utility": rng.normal(0, 2, (HORIZON + 1, n)),
         "discomfort_penalty": 1.3,
@@ -126,36 +125,6 @@ def test_the_gradient_and_the_curvature_of_the_dual_are_exact():
         np.testing.assert_allclose((up.power - down.power) / (2 * step), sensitivity[:, t], atol=1e-7)
 
 
-def test_a_limit_that_does_not_bind_changes_nothing():
-    x = free_power()
-    model = coupled_model(Coupling.limit(x + 0.01))
-    solution = solve_coupled(model)
-    assert not solution.shadow_price.any() and solution.gap == 0
-    np.testing.assert_allclose(solution.policy, solve_standard(coupled_model(None)).policy, atol=1e-12)
-
-
-@pytest.mark.parametrize("kind", ["tracking", "limit"])
-def test_loads_that_cannot_answer_pay_what_they_cost(kind):
-    stuck = coupled_model(None, nature=False, varying=False, default=np.eye(4))
-    x = power_of(stuck, stuck.default_policy)
-    model = stuck.override(coupling=Coupling(kind, x - 0.2, np.full(HORIZON + 1, 3.0)))
-    solution = solve_coupled(model)
-    each = 3.0 * 0.2**2 if kind == "tracking" else 3.0 * 0.2
-    assert solution.primal == pytest.approx(start_values(stuck)[0] - HORIZON * each)
-    slope = 2 * 3.0 * 0.2 if kind == "tracking" else 3.0  # the slope of the cost
-    np.testing.assert_allclose(solution.shadow_price, slope, atol=1e-9)
-
-
-def test_a_weight_above_the_shadow_prices_is_as_good_as_a_hard_cap():
-    hard = coupled_model(couplings()["limit, hard"])
-    solution = solve_coupled(hard)
-    price = 1.5 * solution.shadow_price.max()
-    soft = solve_coupled(hard.override(coupling=Coupling.limit(hard.coupling.level, price)))
-    assert soft.primal == pytest.approx(solution.primal, abs=1e-8)
-    below = hard.override(coupling=Coupling.limit(hard.coupling.level, 0.5 * solution.shadow_price.max()))
-    assert solve_coupled(below).primal > solution.primal + 1e-4
-
-
 def test_a_cap_that_cannot_be_kept_is_refused_with_time_and_amount():
     level = np.full(HORIZON + 1, np.inf)
     model = coupled_model(None, nature=False, varying=False)
@@ -175,8 +144,8 @@ def tree_model(coupling, seed=0, n=3, **changes):
     moves = np.eye(7)
     moves[:3] = [0, 0.5, 0.5, 0, 0, 0, 0], [0, 0, 0, 0.2, 0.8, 0, 0], [0, 0, 0, 0, 0, 0.6, 0.4]
     fields = {
-        "default": rows(rng, HORIZON, 7, n, n, zeros=0.3),
-        "nature": rows(rng, HORIZON, 7, n, n, zeros=0.3),
+        "default": rng.dirichlet(np.ones(n), (HORIZON, 7, n)),
+        "nature": rng.dirichlet(np.ones(n), (HORIZON, 7, n)),
         "power_kw": rng.uniform(0, 5, n),
         "utility": rng.normal(0, 2, (HORIZON + 1, 7, n)),
         "discomfort_penalty": 1.3,

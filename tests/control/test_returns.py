@@ -82,20 +82,6 @@ def test_every_way_gives_the_return_of_all_paths(context, coupling):
 
 
 @pytest.mark.parametrize("kind", GENERAL)
-def test_the_return_of_a_tilt_is_that_of_its_policy(kind):
-    model = GENERAL[kind]()
-    tilts = np.random.default_rng(0).normal(size=(model.horizon, model.n_contexts, model.n_decisions))
-    policy = tilted_policy(model, tilts if model.context is not None else tilts[:, 0])
-    returns = ExactReturn(model)
-    assert returns(tilts) == pytest.approx(event_outcome(model, policy).mean_return, rel=1e-11)
-    assert returns(tilts + 3.0) == pytest.approx(returns(tilts), rel=1e-11)  # a common shift changes nothing
-    assert returns.with_gradient(tilts)[0] == pytest.approx(returns(tilts), rel=1e-12)
-    start = np.eye(model.n_states)[1]
-    moved = policy_return(model.override(initial=start), policy)
-    assert ExactReturn(model, start)(tilts) == pytest.approx(moved, rel=1e-11)
-
-
-@pytest.mark.parametrize("kind", GENERAL)
 def test_the_mean_over_drawn_contexts_is_the_expected_return(kind):
     """All paths of contexts, weighted by their probabilities; and the shares that are followed."""
     model = GENERAL[kind]()

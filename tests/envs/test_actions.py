@@ -64,17 +64,6 @@ def test_a_basis_moves_the_ensemble_as_tilts_computed_by_hand_do(shape, populati
     assert env.step(np.zeros(2))[4]["discomfort"] == 0.0
 
 
-def test_a_basis_of_each_instance(register) -> None:
-    """Rows have bases of their own."""
-    models = [general_model("everything", seed) for seed in range(3)]
-    register("mine", lambda model: BASES * model.utility[0, 0, 0])
-    env, alike = TiltEnv(models, action="mine"), [TiltEnv([model] * 3, action="mine") for model in models]
-    for seed in range(6):
-        twin = alike[env.reset(seed=seed)[1]["instance"]]
-        twin.reset(seed=seed)
-        assert env.step(np.array([0.5, -0.5]))[1] == twin.step(np.array([0.5, -0.5]))[1]
-
-
 def test_tilts_and_actions_are_inverse(register) -> None:
     model = general_model("everything")
     register("mine", lambda model: BASES)

@@ -13,16 +13,13 @@ from helpers import TiltEnv, TiltVectorEnv, random_model
 from oracles import KINDS, MODES, M, N, T, general_model, policy_of
 
 from dp_ensemble_env.context import Context
-from dp_ensemble_env.envs import ACTIONS, PAPER, PAPER_SETTINGS, EnsembleEnv, EnsembleVectorEnv, view
-from dp_ensemble_env.envs.ensemble import RENDER_MODES
-from dp_ensemble_env.envs.settings import INFOS, POPULATIONS, REDRAWS, REWARDS, EnvSettings, Options
+from dp_ensemble_env.envs import PAPER, PAPER_SETTINGS, EnsembleEnv, EnsembleVectorEnv, view
+from dp_ensemble_env.envs.settings import POPULATIONS, EnvSettings, Options
 from dp_ensemble_env.envs.tables import AHEAD, layout_of, observed_price
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.scenarios import SPLITS
 from dp_ensemble_env.scenarios.depot import depot
 from dp_ensemble_env.scenarios.front import front
 
-LOADS = ("mean-field", "single", 100)
 #: How far outside the box float32 rounding goes.
 EDGE = np.nextafter(np.float32(1), np.float32(2))
 
@@ -79,13 +76,9 @@ def test_observations_show_expected_prices_and_features() -> None:
         if t < T:
             observation, _, _, _, info = env.step(env.action_space.sample())
     assert len(set(path)) > 1
-
-
-def test_observations_show_the_level_of_a_coupling() -> None:
-    model = general_model("limit")
-    observation, _ = TiltEnv(model).reset()
-    level = np.clip(model.coupling.level / model.power_kw.max(), 0, 1)
-    np.testing.assert_allclose(observation[N:], [1.0, *level[1:5]], atol=1e-7)
+    coupled = general_model("limit")  # shows the level in the place of the price
+    level = np.clip(coupled.coupling.level / coupled.power_kw.max(), 0, 1)
+    np.testing.assert_allclose(TiltEnv(coupled).reset()[0][N:], [1.0, *level[1:5]], atol=1e-7)
 
 
 @pytest.mark.parametrize("infos", ["basic", "all"])
@@ -148,7 +141,7 @@ def test_seeds_fix_the_episode(campus: EnsembleModel) -> None:
 
 # ------------------------------------------------------------------ actions
 @pytest.mark.parametrize("mode", ["price", "tilt", "policy"])
-@pytest.mark.parametrize("population", LOADS)
+@pytest.mark.parametrize("population", ["mean-field", 100])
 def test_actions_outside_the_box_are_clipped_with_one_warning(population: str | int, mode: str) -> None:
     env, twin = twins(general_model("everything"), population, mode)
     shape, low = env.action_space.shape, float(env.action_space.low.flat[0])
@@ -163,24 +156,6 @@ def test_actions_outside_the_box_are_clipped_with_one_warning(population: str | 
             same(env.step(far), twin.step(edge))
             np.testing.assert_array_equal(far, before)  # the caller's array is left alone
     assert len(caught) == 1
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("mode", ["price", "tilt", "policy"])
-@pytest.mark.parametrize("population", LOADS)
-def test_bad_actions_are_refused_and_change_nothing(population: str | int, mode: str, dtype: type) -> None:
-    env, twin = twins(general_model("everything"), population, mode)
-    shape = env.action_space.shape
-    spoiled = np.zeros(shape, dtype)
-    spoiled.flat[-1] = np.nan
-    with pytest.raises(ValueError, match=rf"action\[{', '.join(str(size - 1) for size in shape)}\] is NaN"):
-        env.step(spoiled)
-    for wrong in (np.zeros(13), np.zeros((*shape, 1)), 0.5, "up", None, [["a"]], np.zeros(shape, complex)):
-        with pytest.raises(ValueError, match="action"):
-            env.step(wrong)
-    assert env.time == 0
-    good = np.full(shape, 0.2, dtype)
-    same(env.step(good), twin.step(good))
 
 
 def test_actions_of_any_layout_mean_the_same_and_keep_their_digits() -> None:
@@ -216,26 +191,6 @@ def test_discrete_actions_are_prices() -> None:
     for wrong in (11, -1, 0.5, np.array([3]), np.array([0.3], np.float32), None, "5"):
         with pytest.raises(ValueError, match="discrete action"):
             discrete.step(wrong)
-    same(TiltEnv(model, action="discrete").reset(seed=1), discrete.reset(seed=1))
-    envs = TiltVectorEnv(3, random_model(0, density=1.0), action="discrete")
-    envs.reset(seed=0, options={"state": 2})
-    _, _, _, _, info = envs.step(np.array([0, 5, 10]))
-    assert (info["discomfort"] > 0).tolist() == [True, False, True]
-
-
-def test_stepping_past_the_end_or_before_the_start_is_refused() -> None:
-    for population in LOADS:
-        env = TiltEnv(random_model(0), population)
-        with pytest.raises(gymnasium.error.ResetNeeded, match="reset"):
-            env.step(np.zeros(6))
-        env.reset(seed=0)
-        terminated = [env.step(np.zeros(6))[2] for _ in range(5)]
-        assert terminated == [False] * 4 + [True]
-        for _ in range(2):
-            with pytest.raises(gymnasium.error.ResetNeeded, match="over"):
-                env.step(np.zeros(6))
-        env.reset()
-        env.step(np.zeros(6))
 
 
 # ------------------------------------------------------------------ encoding
@@ -265,10 +220,7 @@ def test_encode_policy_round_trip_and_refusals(campus: EnsembleModel) -> None:
     ("options", "message"),
     [
         ({"state": 5}, "0 … 4"),
-        ({"state": -1}, "0 … 4"),
-        ({"state": 1.5}, "integer"),
         ({"state": True}, "integer"),
-        ({"state": "low"}, "integer"),
         ({"context": 3}, r"context must be an integer in 0 … 2 \(context 0, context 1, context 2\)"),
         ({"occupancy": np.ones(5)}, "sum to one"),
         ({"occupancy": np.ones(3) / 3}, "5 shares"),
@@ -304,19 +256,14 @@ def test_unknown_options_are_ignored_and_named_once(monkeypatch: pytest.MonkeyPa
     [
         ({"model": None}, "model must be an EnsembleModel"),
         ({"model": "campus-evnt"}, "did you mean 'campus-event'"),
-        ({"model": 3}, "EnsembleModel"),
         ({"instance": -1}, "instance"),
         ({"split": "exam"}, "split"),
         ({"scenario": "spot"}, "use another id, or EnsembleEnv"),
-        ({"privacy": "dirichlet"}, "lacks k"),
-        ({"privacy": "dirichlet:k=50,flor=0.1"}, "did you mean 'floor'"),
-        ({"privacy": "dirichlet:k=fifty"}, "k must be"),
         ({"privacy": "diriclet:k=50"}, "did you mean 'dirichlet'"),
         ({"privacy": 7}, "a mechanism is written like"),
         ({"population": "meanfield"}, "did you mean 'mean-field'"),
         ({"population": 0}, "at least 1"),
         ({"population": True}, "population"),
-        ({"population": "buildings"}, "unknown population"),
         ({"action": "tilts"}, "did you mean 'tilt'"),
         ({"reward": "nats"}, "unknown reward 'nats'"),
         ({"infos": "some"}, "unknown infos"),
@@ -329,17 +276,6 @@ def test_bad_arguments_are_refused(settings: dict, message: str) -> None:
             make(**{"model": "campus-event", **settings})
 
 
-# ------------------------------------------------------------------ copies
-def test_returned_arrays_are_not_reused() -> None:
-    env = TiltEnv(random_model(0), infos="all")
-    found = [env.reset(seed=0), *(env.step(np.full(6, 0.1)) for _ in range(3))]
-    kept = [(one[0].copy(), one[-1]["occupancy"].copy()) for one in found]
-    env.reset()
-    for one, (observation, shares) in zip(found, kept, strict=True):
-        np.testing.assert_array_equal(one[0], observation)
-        np.testing.assert_array_equal(one[-1]["occupancy"], shares)
-
-
 # ------------------------------------------------------------------ contexts that are shown in part
 def _hidden_pair(name):
     """A model, and two paths of contexts that look the same throughout: they differ in what is hidden."""
@@ -350,7 +286,7 @@ def _hidden_pair(name):
     return depot(0), path, path + np.array([0, 0, 1, 1])
 
 
-@pytest.mark.parametrize("population", ["mean-field", "single", 30])
+@pytest.mark.parametrize("population", ["mean-field", 30])
 @pytest.mark.parametrize("name", ["front", "depot"])
 def test_what_is_hidden_of_the_context_is_hidden_everywhere(name, population):
     model, *paths = _hidden_pair(name)
@@ -406,12 +342,9 @@ def table(title: str, header: str) -> list[list[str]]:
     return rows
 
 
-def test_sections_are_those_of_gymnasium_and_privacy() -> None:
+def test_documented_sections_ids_and_populations_are_the_real_ones() -> None:
     first = ["Description", "Action Space", "Observation Space", "Rewards", "Starting State", "Episode End"]
     assert re.findall(r"^## (.*)$", MANUAL, re.M) == [*first, "Privacy", "Arguments", "Version History"]
-
-
-def test_documented_ids_and_populations_are_the_real_ones() -> None:
     ids = re.findall(r"`(dp_ensemble/[\w-]+)`", MANUAL)
     assert len(ids) >= 3 and all(name in gymnasium.registry for name in ids)
     model = EnsembleEnv("campus-event").model
@@ -468,17 +401,6 @@ def test_documented_arguments_and_defaults_are_the_real_ones(cls: type) -> None:
     assert dataclasses.replace(given, models=left_out.models).__dict__ == left_out.__dict__
     for name in ("num_envs", "autoreset_mode"):
         assert name in inspect.getdoc(EnsembleVectorEnv)
-
-
-def test_documented_choices_are_the_real_ones() -> None:
-    rows = {row[0].strip("`"): set(re.findall(r'"([\w-]+)"', row[2])) for row in table("Arguments", "argument")}
-    assert rows["population"] == set(POPULATIONS)
-    assert rows["redraw"] == set(REDRAWS)
-    assert rows["infos"] == set(INFOS)
-    assert rows["render_mode"] == set(RENDER_MODES) == set(EnsembleEnv.metadata["render_modes"])
-    assert rows["action"] == set(ACTIONS)
-    assert rows["reward"] == set(REWARDS)
-    assert rows["split"] == set(SPLITS)
 
 
 def test_example_of_the_manual_runs(capsys: pytest.CaptureFixture[str]) -> None:

@@ -175,19 +175,3 @@ def test_dollars_are_utility_less_discomfort_and_the_cost_of_a_coupling(kind: st
             cost = 0.0 if model.coupling is None else model.coupling.cost(t + 1, power)
             np.testing.assert_allclose(info["coupling_cost"], cost, rtol=1e-12)
             assert (done == (t == T - 1)).all() and (state.time == t + 1).all()
-
-
-def test_the_signatures_of_gymnax() -> None:
-    """Its functions are those of the module, in another order, on whatever library the parameters are of."""
-    env, params = functional.Gymnax.__new__(functional.Gymnax), functional.make(EVERYTHING, action="tilt")
-    env.default_params = functional.make(general_model("everything", 1), action="tilt")
-    for given in (None, params):
-        used = env.default_params if given is None else given
-        observation, state = env.reset(np.random.default_rng(0), given)
-        np.testing.assert_array_equal(observation, functional.reset(used, np.random.default_rng(0))[1])
-        action = np.full(M, 0.2)
-        found = env.step(np.random.default_rng(1), state, action, given)
-        expected = functional.step_autoreset(used, state, action, np.random.default_rng(1))
-        np.testing.assert_array_equal(found[0], expected[1])
-        np.testing.assert_array_equal(found[1].shares, expected[0].shares)
-        assert found[2] == expected[2] and found[3] == expected[3]

@@ -6,31 +6,23 @@ none is tolerated here but that policies live in [0, 1].
 
 from __future__ import annotations
 
-import copy
-import functools
 import importlib
 import os
-import pickle
 import subprocess
 import sys
 import warnings
-from pathlib import Path
 
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.utils.env_checker import check_env, data_equivalence
-from helpers import random_model
+from gymnasium.utils.env_checker import check_env
 
 from dp_ensemble_env import scenarios
-from dp_ensemble_env.envs import ACTIONS, PAPER, EnsembleEnv, EnsembleVectorEnv, environment_ids
-from dp_ensemble_env.privacy import PrivacyLedger
+from dp_ensemble_env.envs import ACTIONS, PAPER, environment_ids
 
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 NAMES = scenarios.BUILT_IN
 IDS = [scenarios.environment_id(name, mode) for name in NAMES for mode in (None, *ACTIONS)]
-POPULATIONS = ("mean-field", "single", 20)
-by_id = pytest.mark.parametrize("name", IDS)
 CAMPUS, SPOT = "dp_ensemble/CampusEvent-tilt-v1", "dp_ensemble/Spot-v1"
 
 
@@ -44,17 +36,6 @@ def warnings_are_errors():
         yield
 
 
-def population(name: str) -> str | int:
-    """One population for each id, so that all of them come up in every scenario and mode."""
-    return POPULATIONS[IDS.index(name) % 3]
-
-
-@functools.cache
-def made(name: str) -> gymnasium.Env:
-    """The environment of an id, made once: solving a coupled scenario takes a while, and `reset` begins anew."""
-    return gymnasium.make(name, population=population(name))
-
-
 # ------------------------------------------------------------------ what is registered
 def test_every_scenario_has_an_id_for_each_action_mode() -> None:
     assert set(IDS) | {PAPER} <= set(environment_ids())
@@ -63,15 +44,6 @@ def test_every_scenario_has_an_id_for_each_action_mode() -> None:
             spec = gymnasium.spec(scenarios.environment_id(name, mode))
             assert spec.kwargs == {"scenario": name, "action": mode or "signals"}
             assert spec.max_episode_steps is None  # the horizon terminates, nothing truncates: no TimeLimit
-
-
-def test_an_id_without_a_mode_takes_signals_and_pays_points() -> None:
-    env, dollars = gymnasium.make("dp_ensemble/CampusEvent-v1"), gymnasium.make(CAMPUS, reward="dollars")
-    assert (env.unwrapped.action_mode, dollars.unwrapped.action_mode) == ("signals", "tilt")
-    best = gymnasium.make("dp_ensemble/CampusEvent-policy-v1")
-    _, info = best.reset(seed=0)
-    total = sum(best.step(env.unwrapped.optimal_policy[t])[1] for t in range(18))
-    assert total == pytest.approx(info["optimal_points"], rel=1e-9) and 50 < total < 200
 
 
 def test_the_environment_of_the_paper() -> None:
@@ -100,98 +72,22 @@ def test_a_model_has_no_place_in_an_id() -> None:
     for make in (gymnasium.make, lambda *args, **settings: gymnasium.make_vec(*args, num_envs=2, **settings)):
         with pytest.raises(ValueError, match="this id plays the scenario 'spot', so model= has no place"):
             make(SPOT, model="call")
-        with pytest.raises(ValueError, match="has no place"):
-            make(SPOT, model=random_model(0))
     with pytest.raises(TypeError, match="discomfort"):
         gymnasium.make(SPOT, discomfort=3)
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"population": "single"},
-        {"population": 12},
-        {"action": "policy"},
-        {"reward": "dollars"},
-        {"instance": 3},
-        {"instance": None},
-        {"instance": 2, "split": "test"},
-        {"privacy": "public"},
-        {"privacy": "dirichlet:k=50,floor=0.05", "release_seed": 4},
-        {"privacy": "dirichlet:k=50,floor=0.05", "redraw": "episode"},
-        {"infos": "all"},
-        {"render_mode": "ansi"},
-    ],
-    ids=str,
-)
-def test_all_arguments_work_by_id(settings: dict) -> None:
-    if "privacy" in settings:
-        settings = {**settings, "ledger": PrivacyLedger()}
-    env, batch = gymnasium.make(SPOT, **settings), gymnasium.make_vec(SPOT, num_envs=2, **settings)
-    direct = EnsembleEnv("spot", **{"action": "signals", **settings})
-    env.action_space.seed(0)
-    action = env.action_space.sample()
-    expected, found = direct.reset(seed=3)[0], env.reset(seed=3)[0]
-    np.testing.assert_array_equal(found, expected)
-    np.testing.assert_array_equal(batch.reset(seed=3)[0][0], expected)
-    one, two = direct.step(action), env.step(action)
-    assert one[1] == two[1] == batch.step(np.stack([action, action]))[1][0] and list(one[4]) == list(two[4])
-    assert isinstance(batch.unwrapped, EnsembleVectorEnv) and isinstance(env.unwrapped, EnsembleEnv)
-
-
 # ------------------------------------------------------------------ Gymnasium's conformance
-@by_id
+@pytest.mark.parametrize("name", IDS)
 def test_gymnasium_checker(name: str) -> None:
     """Spaces, reset and step, seeds, returned types; frames in every render mode for one id of each scenario."""
     importlib.import_module("pygame")
-    check_env(made(name).unwrapped, skip_render_check=IDS.index(name) % (len(ACTIONS) + 1) != 0)
-
-
-@by_id
-def test_twin_rollouts_are_equal_and_stay_in_their_spaces(name: str) -> None:
-    """As Gymnasium's own suite does: exact equality of all that is returned, over the end of an episode."""
-    one, two = made(name), gymnasium.make(name, population=population(name))
-    model, mode = one.unwrapped.model, one.unwrapped.action_mode
-    shown = 0 if model.context is None else model.context.features.shape[1]
-    shapes = {"price": (1,), "tilt": (model.n_decisions,), "policy": model.default.shape[-2:], "discrete": ()}
-    assert one.observation_space.shape == (model.n_states + 5 + shown,)
-    assert one.action_space.shape == {**shapes, "signals": (6,)}[mode]
-    first, second = one.reset(seed=0), two.reset(seed=0)
-    assert data_equivalence(first, second, exact=True) and first[0] in one.observation_space
-    one.action_space.seed(0)
-    for t in range(model.horizon):
-        action = one.action_space.sample()
-        found, same = one.step(action), two.step(action)
-        assert data_equivalence(found, same, exact=True) and found[0] in one.observation_space
-        assert np.isfinite(found[1]) and found[2] == (t == model.horizon - 1) and not found[3]
-        assert list(found[4]) == list(first[1])
-        assert found[0][: model.n_states].sum() == pytest.approx(float(model.shares_shown), abs=1e-5)
-    assert data_equivalence(one.reset(seed=0), first, exact=True)
-
-
-@by_id
-def test_pickles_and_copies_go_the_same_way(name: str) -> None:
-    env = made(name)
-    env.action_space.seed(1)
-    first, *rest = [env.action_space.sample() for _ in range(4)]
-    env.reset(seed=5), env.step(first)
-    others = [copy.deepcopy(env), pickle.loads(pickle.dumps(env))]
-    for action in rest:
-        found = env.step(action)
-        assert all(data_equivalence(found, other.step(action), exact=True) for other in others)
-    assert all(data_equivalence(env.reset(seed=123), other.reset(seed=123), exact=True) for other in others)
-
-
-@pytest.mark.parametrize("redraw", ["never", "episode"])
-@pytest.mark.parametrize("name", ["campus-event", "campus-day", "vehicles", "spot", "call"])
-def test_private_environments_pass_and_say_whether_they_are_deterministic(name: str, redraw: str) -> None:
-    env = gymnasium.make(scenarios.environment_id(name), privacy="dirichlet:k=50", redraw=redraw)
-    assert env.spec.nondeterministic == (redraw == "episode")
-    check_env(env.unwrapped, skip_render_check=True)
+    number = IDS.index(name)  # one population for each id, so that all of them come up in every scenario and mode
+    env = gymnasium.make(name, population=("mean-field", "single", 20)[number % 3])
+    check_env(env.unwrapped, skip_render_check=number % (len(ACTIONS) + 1) != 0)
 
 
 # ------------------------------------------------------------------ specs and the length of an episode
-@pytest.mark.parametrize("name", ["campus-event", "vehicles", "spot"])
+@pytest.mark.parametrize("name", ["campus-event", "spot"])
 def test_the_spec_tells_the_horizon(name: str) -> None:
     env = gymnasium.make(scenarios.environment_id(name))
     horizon = env.unwrapped.model.horizon
@@ -211,10 +107,8 @@ def episode(env: gymnasium.Env, action: np.ndarray | None = None) -> list:
     return steps
 
 
-def test_wrappers_of_others(tmp_path: Path) -> None:
+def test_wrappers_of_others() -> None:
     wrappers = gymnasium.wrappers
-    timed = wrappers.TimeAwareObservation(gymnasium.make(CAMPUS), normalize_time=True)
-    np.testing.assert_allclose([step[0][-1] for step in episode(timed)], np.arange(1, 19) / 18, rtol=1e-6)
     bare = gymnasium.make(CAMPUS)
     again = wrappers.TimeLimit(bare.unwrapped, bare.spec.max_episode_steps)  # as d3rlpy does for Minari
     assert len(episode(again)) == 18 and episode(again)[-1][2]
@@ -222,10 +116,6 @@ def test_wrappers_of_others(tmp_path: Path) -> None:
     rescaled = wrappers.RescaleAction(gymnasium.make(CAMPUS), low, high)
     for corner in (low, high):  # rounding at the corners is no reason to warn
         assert len(episode(rescaled, np.full(20, corner, np.float32))) == 18
-    counted = wrappers.RecordEpisodeStatistics(wrappers.FlattenObservation(gymnasium.make(CAMPUS, action="policy")))
-    steps = episode(counted, np.zeros((20, 20), np.float32))
-    assert steps[-1][4]["episode"]["l"] == 18
-    assert steps[-1][4]["episode"]["r"] == pytest.approx(sum(step[1] for step in steps), abs=1e-3)
 
 
 # ------------------------------------------------------------------ vectorisers

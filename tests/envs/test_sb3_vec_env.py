@@ -59,26 +59,17 @@ def test_ids_and_options(adapter) -> None:
         envs.reset()
 
 
-def test_ppo_and_dqn_train_on_it(adapter) -> None:
+def test_ppo_trains_on_it(adapter) -> None:
     sb3 = importlib.import_module("stable_baselines3")
-    evaluation = importlib.import_module("stable_baselines3.common.evaluation")
-    for mode in ("price", "discrete"):
-        envs = adapter(4, model=general_model("everything"), action=mode, reward="points")
-        learner = sb3.PPO("MlpPolicy", envs, n_steps=T, batch_size=12, n_epochs=1, seed=0, device="cpu")
-        learner.learn(2 * 4 * T)
-        assert len(learner.ep_info_buffer) == 8 and learner.ep_info_buffer[0]["l"] == T
-    envs = adapter(2, "dp_ensemble/CampusEvent-discrete-v1")
-    learner = sb3.DQN("MlpPolicy", envs, learning_starts=4, train_freq=1, device="cpu")
-    assert learner.learn(40).num_timesteps == 40
-    mean, _ = evaluation.evaluate_policy(learner, envs, n_eval_episodes=4)
-    assert -1000 < mean < envs.get_attr("row")[0].optimum_points.max()
+    envs = adapter(4, model=general_model("everything"), action="discrete", reward="points")
+    learner = sb3.PPO("MlpPolicy", envs, n_steps=T, batch_size=12, n_epochs=1, seed=0, device="cpu")
+    learner.learn(2 * 4 * T)
+    assert len(learner.ep_info_buffer) == 8 and learner.ep_info_buffer[0]["l"] == T
 
 
 def test_what_it_cannot_do_is_refused(adapter) -> None:
     with pytest.raises(ValueError, match="unknown environment"):
         adapter(2, "CartPole-v1")
-    with pytest.raises(ValueError, match="has no place"):
-        adapter(2, "dp_ensemble/Spot-v1", model="call")
     envs = adapter(2, "dp_ensemble/Spot-v1")
     with pytest.raises(ValueError, match="no actions"):
         envs.step_wait()

@@ -97,14 +97,6 @@ def test_the_record_is_what_the_command_computes() -> None:
         assert one["digest"] == signals.digest_of(one) and len(one["directions"]) <= 8, name
 
 
-def test_nobody_plays_the_design_instances() -> None:
-    with pytest.raises(ValueError, match="split"):
-        EnsembleEnv("spot", split="design")
-    played = [scenarios.make("spot", instance=i, split=split) for split in scenarios.SPLITS for i in range(3)]
-    for model in signals.design_family("spot"):
-        assert all(not np.array_equal(model.default, other.default) for other in played)
-
-
 def test_who_takes_the_recorded_signals() -> None:
     """Every instance, and every release, of a scenario; other sizes and other models take the public family."""
     record = signals.recorded("spot")

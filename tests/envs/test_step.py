@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 
 import numpy as np
 import pytest
@@ -15,13 +14,12 @@ from dp_ensemble_env import scenarios
 from dp_ensemble_env.context import Context
 from dp_ensemble_env.control.lsmdp import evaluate_policy
 from dp_ensemble_env.control.policies import solve_standard
-from dp_ensemble_env.coupling import Coupling
 from dp_ensemble_env.envs import functional, step
 from dp_ensemble_env.envs.actions import action_scale
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.reporting.score import start_values
 
-POPULATIONS = ("mean-field", "single", 9, 30)
+POPULATIONS = ("mean-field", "single", 9)
 
 
 def play(env: TiltEnv, policy: np.ndarray, dtype: type = np.float64, **options: object) -> float:
@@ -42,9 +40,16 @@ def test_the_random_numbers_are_xoroshiro128() -> None:
     assert words[1].tolist() == [plain.a, plain.b] and (words[0] == 0).all()
 
 
-def compare(model: EnsembleModel, population: str | int, mode: str, seed: int = 0, steps: int | None = None) -> None:
+def compare(
+    model: EnsembleModel,
+    population: str | int,
+    mode: str,
+    seed: int = 0,
+    steps: int | None = None,
+    reward: str = "points",
+) -> None:
     """Follow two sub-environments through two episodes by the pure functions, fed with the same random numbers."""
-    envs = TiltVectorEnv(2, model, population, mode, reward="points", infos="all")
+    envs = TiltVectorEnv(2, model, population, mode, reward=reward, infos="all")
     params, keys = functional.make(envs), [EpisodeKey(model, seed + i) for i in range(2)]
     observations, infos = envs.reset(seed=seed)
     envs.action_space.seed(seed)
@@ -82,70 +87,9 @@ def test_every_number_is_that_of_the_pure_functions(kind: str, population: str |
     compare(general_model(kind, 1), population, mode, seed=len(kind))
 
 
-@pytest.mark.parametrize(("name", "population", "mode"), [("spot", 30, "price"), ("vehicles", 9, "tilt")])
-def test_every_number_of_a_scenario(name: str, population: int, mode: str) -> None:
-    compare(scenarios.make(name), population, mode)
-
-
 @pytest.mark.parametrize("name", scenarios.BUILT_IN)
 def test_some_steps_of_every_scenario(name: str) -> None:
     compare(scenarios.make(name, instance=1, split="test"), "mean-field", "tilt", steps=3)
-
-
-# ------------------------------------------------------------------ enumerated paths
-def small_model(kind: str) -> EnsembleModel:
-    """Three states, two decisions, two contexts or a coupling, three steps."""
-    rng = np.random.default_rng(8)
-    context = kind == "context"
-    level = np.array([1.0, 1.2, 1.6, 0.9])
-    coupling = {"target": Coupling.tracking(level, 2.0), "limit": Coupling.limit(level, 3.0)}.get(kind)
-    return EnsembleModel(
-        default=rng.dirichlet(np.ones(2), (3, 2, 3) if context else (3, 3)),
-        nature=rng.dirichlet(np.ones(3), (3, 2, 2) if context else 2),
-        power_kw=[0.0, 1.0, 3.0],
-        utility=rng.normal(size=(4, 2, 3) if context else (4, 3)),
-        discomfort_penalty=0.7,
-        initial=[0.2, 0.5, 0.3],
-        spread_start=True,
-        context=Context([[0.6, 0.4], [0.3, 0.7]]) if context else None,
-        coupling=coupling,
-    )
-
-
-@pytest.mark.parametrize("kind", ["context", "target", "limit"])
-def test_the_mean_field_is_the_sum_over_all_paths_of_a_load(kind: str) -> None:
-    """Every path of decisions and states with its probability, in plain Python: nothing of the package but tables."""
-    model = small_model(kind)
-    tables, tilts = model.tables(), np.random.default_rng(3).uniform(-1, 1, (3, 2))
-    for seed in range(3):
-        env = TiltEnv(model, infos="all")
-        env.reset(seed=seed)
-        contexts, found = [env.context], []
-        for tilt in tilts:
-            found.append(env.step(tilt))
-            contexts.append(env.context)
-        for t in range(3):
-            shares, nats = [0.0] * 3, 0.0
-            for states in itertools.product(range(3), repeat=t + 2):
-                for decisions in itertools.product(range(2), repeat=t + 1):
-                    chance, last = model.initial[states[0]], 0.0
-                    for u, a in enumerate(decisions):
-                        row = tables.behaviour[u, contexts[u], states[u]]
-                        weights = [row[b] * math.exp(tilts[u][b] * action_scale(model)[u]) for b in range(2)]
-                        share = weights[a] / sum(weights)
-                        last = math.log(share / row[a])
-                        chance *= share * tables.nature[u, contexts[u], a, states[u + 1]]
-                    shares[states[-1]] += chance
-                    nats += chance * last
-            utility = sum(shares[s] * tables.utility[t + 1, contexts[t + 1], s] for s in range(3))
-            power = sum(shares[s] * [0.0, 1.0, 3.0][s] for s in range(3))
-            miss = 0.0 if model.coupling is None else power - model.coupling.level[t + 1]
-            utility -= 2.0 * miss**2 if kind == "target" else 3.0 * max(miss, 0.0)
-            _, reward, _, _, info = found[t]
-            np.testing.assert_allclose(info["occupancy"], shares, rtol=0, atol=1e-12)
-            assert info["discomfort"] == pytest.approx(0.7 * nats, abs=1e-12)
-            assert reward == pytest.approx(utility - 0.7 * nats, abs=1e-12)
-            assert info.get("cost", 0.0) == pytest.approx(abs(miss) if kind == "target" else max(miss, 0), abs=1e-12)
 
 
 # ------------------------------------------------------------------ not to interfere
@@ -193,29 +137,6 @@ def test_tilts_of_thousands_of_nats(population: str | int) -> None:
     assert action_scale(model)[0] > 2_000
     compare(model, population, "tilt", seed=1)
     compare(general_model("everything").override(tilt_scale=np.full(T, 2000.0)), population, "tilt")
-    env = TiltEnv(model, population)
-    log_z = solve_standard(model).log_desirability
-    env.reset(seed=0, options={"state": 2})
-    total = 0.0
-    for t in range(6):
-        centred = log_z[t + 1] - 0.5 * (log_z[t + 1].max() + log_z[t + 1].min())
-        total += env.step(centred / action_scale(model)[t])[1]
-        assert env.occupancy.sum() == pytest.approx(1.0, abs=1e-12)
-    assert population != "mean-field" or total == pytest.approx(env.optimal_return(2), rel=1e-9)
-
-
-@pytest.mark.parametrize("population", ["single", 100, "mean-field"])
-def test_entries_of_a_policy_below_the_range_of_exponentials(population: str | int) -> None:
-    """A probability of 1e-320 is as good as zero in every population, and the discomfort is that of the rest."""
-    model = EnsembleModel(np.tile([0.5, 0.3, 0.2], (3, 1)), [1.0, 2.0, 3.0], np.zeros((2, 3)), 1.0)
-    env = TiltEnv(model, population, "policy")
-    seen = np.zeros(3)
-    for seed in range(50):
-        env.reset(seed=seed)
-        _, _, _, _, info = env.step(np.tile([0.5, 0.5, 1e-320], (3, 1)))
-        seen += env.occupancy
-        assert info["discomfort"] == pytest.approx(0.5 * np.log(0.5 / 0.3), rel=1e-9)
-    assert seen[2] < 1e-300 and (seen[:2] > 10).all()
 
 
 # ------------------------------------------------------------------ the optimum
@@ -236,20 +157,9 @@ def test_the_optimal_return_is_that_of_the_solver(kind: str) -> None:
             assert play(env, env.optimal_policy, state=state) == pytest.approx(exact, abs=1e-9)
             assert play(env, env.optimal_policy, np.float32, state=state) == pytest.approx(exact, rel=1e-4, abs=1e-3)
     assert env.optimal_return(model.initial) == pytest.approx(start_values(model)[1], rel=1e-12)
-
-
-@pytest.mark.parametrize("kind", ["target", "limit"])
-def test_the_optimum_of_a_coupled_model_is_the_certified_one(kind: str) -> None:
-    model = general_model(kind)
-    for mode in ("tilt", "policy"):
-        env = TiltEnv(model, action=mode)
-        best = env.reset()[1]["optimal_return"]
-        assert best == pytest.approx(start_values(model)[1], rel=1e-12)
-        assert play(env, env.optimal_policy) == pytest.approx(best, rel=1e-6)
-    # From another start the optimum is another, and the policy of the model's own start falls short of it.
-    _, info = env.reset(options={"state": 4})
-    assert info["optimal_return"] == pytest.approx(start_values(model.override(initial=[4]))[1], rel=1e-12)
-    assert play(env, env.optimal_policy, state=4) <= info["optimal_return"] + 1e-6
+    if model.coupling is not None:  # from another start the optimum is another
+        best = start_values(model.override(initial=[4]))[1]
+        assert env.reset(options={"state": 4})[1]["optimal_return"] == pytest.approx(best, rel=1e-12)
 
 
 def test_any_policy_earns_what_policy_evaluation_says() -> None:
@@ -284,7 +194,6 @@ def test_the_optimum_lies_inside_the_box(campus: EnsembleModel) -> None:
     check_box(campus.override(discomfort_penalty=0.5))
 
 
-# ------------------------------------------------------------------ chance
 # ------------------------------------------------------------------ starts and contexts
 def test_a_start_from_a_distribution(campus: EnsembleModel) -> None:
     shares = np.zeros(20)
@@ -332,18 +241,6 @@ def test_a_chosen_context_does_not_change_the_numbers_that_are_drawn(population:
         env.reset()
         paths.append([*episodes, env._batch.state.path[0].tolist(), env._batch.state.moves[0].tolist()])
     assert all(path == paths[0] for path in paths)
-
-
-@pytest.mark.parametrize("population", ["mean-field", "single", 100])
-def test_a_single_context_that_shows_nothing_changes_no_bit(campus: EnsembleModel, population: str | int) -> None:
-    still = Context([[1.0]], features=np.zeros((1, 0)))
-    plain, disguised = TiltEnv(campus, population), TiltEnv(campus.override(context=still), population)
-    assert plain.observation_space == disguised.observation_space
-    plain.reset(seed=1), disguised.reset(seed=1)
-    for action in np.random.default_rng(2).uniform(-1, 1, (18, 20)):
-        one, two = plain.step(action), disguised.step(action)
-        np.testing.assert_array_equal(one[0], two[0])
-        assert two[4].pop("context") == 0 and one[1:] == two[1:]
 
 
 # ------------------------------------------------------------------ several instances
@@ -401,14 +298,13 @@ def test_what_cannot_be_played_side_by_side_is_refused() -> None:
         TiltEnv("spot", instance=None, privacy="dirichlet:k=50,floor=0.01")
     with pytest.raises(ValueError, match="equal numbers of states"):
         TiltEnv([random_model(0, n=4), random_model(1, n=5)])
-    for wrong in ([], ["spot"], [random_model(0), None]):
-        with pytest.raises(ValueError, match="at least one EnsembleModel"):
-            TiltEnv(wrong)
+    with pytest.raises(ValueError, match="at least one EnsembleModel"):
+        TiltEnv([])
     with pytest.raises(ValueError, match="leave them out"):
         TiltEnv([random_model(0)], instance=None)
 
 
-# ------------------------------------------------------------------ odd models, random ones
+# ------------------------------------------------------------------ odd models
 def odd_models() -> dict[str, EnsembleModel]:
     rng = np.random.default_rng(0)
     deterministic = random_chain(rng, 5)
@@ -417,53 +313,26 @@ def odd_models() -> dict[str, EnsembleModel]:
     unreachable[:, 0] = 0.0
     unreachable /= unreachable.sum(axis=1, keepdims=True)
     utility = -rng.uniform(0, 30, (5, 5))
-    wide = np.vstack([np.full(40, 1 / 40), np.eye(40)[1:]])
     tiny = np.array([[1 - 1e-300, 1e-300], [1e-12, 1 - 1e-12]])
     return {
         "deterministic row": EnsembleModel(deterministic, np.arange(5.0), utility, 4.0),
         "unreachable state": EnsembleModel(unreachable, np.arange(5.0), utility, 4.0),
         "identity": EnsembleModel(np.eye(5), np.arange(5.0), utility, 4.0),
         "n = 1": EnsembleModel(np.ones((1, 1)), [3.0], -np.ones((4, 1)), 4.0),
-        "n = 2": random_model(0, n=2),
         "n = 200": random_model(1, n=200, horizon=3, density=0.02),
-        "one wide row": EnsembleModel(wide, np.arange(40.0), -rng.uniform(0, 9, (4, 40)), 4.0),
-        "T = 1": random_model(2, horizon=1),
         "equal utilities": EnsembleModel(random_chain(rng, 4), np.arange(4.0), np.zeros((4, 4)), 1.0),
         "tiny entries": EnsembleModel(tiny, [1.0, 2.0], -rng.uniform(0, 9, (4, 2)), 1.0),
         "low penalty": random_model(4, n=9, horizon=8, density=0.1, varying=True).override(discomfort_penalty=0.05),
-        "high penalty": random_model(5, n=12, horizon=2).override(discomfort_penalty=1e4),
         "rows off by 1e-9": EnsembleModel(random_chain(rng, 4) * (1 + 5e-9), np.arange(4.0), -np.ones((4, 4)), 1.0),
     }
 
 
 @pytest.mark.parametrize("mode", ["price", "tilt", "policy"])
 @pytest.mark.parametrize("name", list(odd_models()))
-def test_odd_models_keep_the_invariants(name: str, mode: str) -> None:
+def test_odd_models(name: str, mode: str) -> None:
     model = odd_models()[name]
-    for population in ("mean-field", 30, 1):
-        drive(TiltEnv(model, population, mode), seed=0, episodes=2)
+    for population in ("mean-field", 30):
+        compare(model, population, mode, reward="dollars")
     env, state = TiltEnv(model, action="policy"), model.n_states // 2
     within = 1e-8 if name == "rows off by 1e-9" else 1e-9  # the environment divides rows by their sums
     assert play(env, env.optimal_policy, state=state) == pytest.approx(env.optimal_return(state), rel=within, abs=1e-9)
-
-
-def drive(env: TiltEnv, seed: int, episodes: int = 1) -> None:
-    """Random episodes; the mean-field return can never exceed the optimum."""
-    rng = np.random.default_rng(seed)
-    for _ in range(episodes):
-        env.reset(seed=int(rng.integers(2**31)))
-        total = 0.0
-        for t in range(env.model.horizon):
-            action = rng.uniform(env.action_space.low, 1.0)
-            if rng.random() < 0.3:  # extreme actions too
-                action = np.where(rng.random(action.shape) < 0.5, env.action_space.low, 1.0)
-            before, matrix = env.occupancy, env.model.tables().behaviour[t, 0]
-            observation, reward, terminated, truncated, info = env.step(action.astype(np.float32))
-            total += reward
-            assert observation in env.observation_space
-            assert np.isfinite(reward) and info["discomfort"] >= 0.0
-            assert (env.occupancy >= 0).all() and env.occupancy.sum() == pytest.approx(1.0, abs=1e-12)
-            assert env.occupancy[(before @ matrix) == 0].sum() == 0.0  # no move the default does not know
-            assert terminated == (t == env.model.horizon - 1) and truncated is False
-        if env.population is None:
-            assert total <= info["optimal_return"] + 1e-9 * (1 + abs(info["optimal_return"]))

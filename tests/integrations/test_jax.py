@@ -9,7 +9,7 @@ import ppo_jax
 import pytest
 
 from dp_ensemble_env.control.policies import standard_policy
-from dp_ensemble_env.envs import EnsembleEnv, functional
+from dp_ensemble_env.envs import functional
 from dp_ensemble_env.scenarios.campus import campus_event
 
 
@@ -30,15 +30,15 @@ def test_steps_are_those_of_numpy():
 @pytest.mark.parametrize("population", ["mean-field", "single", 5])
 def test_a_scan_of_many_environments_earns_the_optimum(population):
     model = campus_event()
-    env = functional.Gymnax(model, action="policy", population=population)
+    params = functional.make(model, action="policy", population=population, backend="jax", dtype="float32")
     policy = jnp.asarray(standard_policy(model), jnp.float32)
 
     def episode(key):
         first, later = jax.random.split(key)
-        _, state = env.reset(first)
+        state, _ = functional.reset(params, first)
 
         def move(state, key):
-            _, after, reward, done, _ = env.step(key, state, policy[state.time])
+            after, _, reward, done, _ = functional.step_autoreset(params, state, policy[state.time], key)
             return after, (reward, done)
 
         state, (rewards, over) = jax.lax.scan(move, state, jax.random.split(later, model.horizon))
@@ -48,17 +48,6 @@ def test_a_scan_of_many_environments_earns_the_optimum(population):
     total, over, time = jax.jit(jax.vmap(episode))(jax.random.split(jax.random.key(1), runs))
     assert over[:, -1].all() and not over[:, :-1].any() and (time == 0).all()
     assert abs(total.mean() - 100) < 4 * total.std() / np.sqrt(runs)  # points: the optimum earns 100 on average
-
-
-@pytest.mark.parametrize("action", ["price", "tilt", "policy", "discrete"])
-def test_the_gymnax_form_has_the_spaces_of_the_environment(action):
-    ours, env = functional.Gymnax("spot", action=action), EnsembleEnv("spot", action=action)
-    assert ours.observation_space() == env.observation_space and ours.action_space() == env.action_space
-    observation, state = ours.reset(jax.random.key(0))
-    assert ours.observation_space().contains(np.asarray(observation))
-    zero = 5 if action == "discrete" else jnp.zeros(ours.action_space().shape)
-    *_, info = ours.step(jax.random.key(1), state, zero)
-    assert float(info["discomfort"]) == pytest.approx(0.0, abs=1e-4)
 
 
 def test_ppo_inside_jit_learns(capsys):

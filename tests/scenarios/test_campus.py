@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
 
 from dp_ensemble_env.chain.event import DemandResponseEvent
-from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.scenarios.campus import campus_building, campus_chain, campus_event
 
 
@@ -38,14 +36,6 @@ def test_building_looks_like_a_building():
     assert 0.4 < np.quantile(year.kw[summer], 0.01) / year.kw[summer].max() < 0.6
 
 
-def test_default_event(campus):
-    assert (campus.n_states, campus.horizon, campus.buildings, campus.discomfort_penalty) == (20, 18, 100, 15.0)
-    assert_allclose(campus.utility[10], -1.137 * campus.power_kw / 4)
-    assert campus.event.baseline_kw.shape == (19,) and (campus.event.baseline_kw > 20_000).all()
-    assert campus.initial.sum() == pytest.approx(1) and campus.initial[:5].sum() < 0.01  # no weekday at 10:30 is idle
-    assert_array_equal(campus.counts, campus_chain().counts)
-
-
 def test_overrides_reach_the_event_and_the_model():
     model = campus_event(start="14:00", end="18:00", incentive=0.5, initial=[7], n_states=10, buildings=10)
     assert model.n_states == 10 and model.buildings == 10
@@ -58,23 +48,11 @@ def test_overrides_reach_the_event_and_the_model():
     ("kwargs", "words"),
     [
         ({"incentiv": 1.0}, "unknown setting of campus_event 'incentiv' .did you mean 'incentive'"),
-        ({"seed": -1}, "seed"),
         ({"event": DemandResponseEvent(), "start": "12:00"}, "not both"),
         ({"step_minutes": 10, "notice_minutes": 30}, "15-minute readings"),
         ({"n_states": 1}, "n_states"),
-        ({"buildings": 0}, "buildings"),
-        ({"discomfort_penalty": 0}, "discomfort_penalty"),
     ],
 )
 def test_bad_settings_are_refused(kwargs, words):
     with pytest.raises(ValueError, match=words):
         campus_event(**kwargs)
-
-
-def test_series_without_similar_days_gives_no_baseline_and_a_uniform_start():
-    times = np.datetime64("2018-07-07T00:00", "s") + np.arange(192) * np.timedelta64(900, "s")  # a weekend
-    power = 100 + 10 * np.sin(np.arange(192) / 5)
-    event = DemandResponseEvent("2018-07-07")
-    model = EnsembleModel.from_series(power, event, times=times, n_states=4, holidays=["2018-07-07"])
-    assert model.event.baseline_kw is None
-    assert_allclose(model.initial, 1 / model.n_states)

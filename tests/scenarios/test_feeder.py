@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
 from dp_ensemble_env import scenarios
-from dp_ensemble_env.control.coupled import solve_coupled
-from dp_ensemble_env.control.returns import shares
 from dp_ensemble_env.scenarios import feeder
 
 
@@ -28,20 +25,6 @@ def test_a_tank_keeps_its_energy_balance():
         lost_kwh = 0.0015 * (before - 20.0) / 6
         assert_allclose(heat_kwh, 4.5 * switch / 6 - drawn_kwh - lost_kwh, atol=1e-12)
     assert_allclose(model.nature.sum(axis=-1), 1.0)
-
-
-def test_heaters_are_charged_before_the_limit_binds():
-    model = scenarios.make("feeder")
-    solution = solve_coupled(model)
-    hours = 4.0 + np.arange(model.horizon + 1) / 6.0
-    idle = shares(model, model.default_policy)
-    best = shares(model, solution.policy)
-    temperature = np.tile(feeder.TEMPERATURES, 2)
-    six = int(np.argmin(np.abs(hours - 6.0)))
-    assert best[six] @ temperature > idle[six] @ temperature + 1.0
-    busiest = int(model.coupling.level.argmin())
-    assert (idle @ model.power_kw)[busiest] > 2 * model.coupling.level[busiest]
-    assert abs(solution.shadow_price.argmax() + 1 - busiest) <= 6  # within an hour of the worst moment
 
 
 def test_thermostats_switch_at_their_setpoints():

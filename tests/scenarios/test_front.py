@@ -11,8 +11,6 @@ from numpy.testing import assert_allclose
 
 from dp_ensemble_env.context import Context
 from dp_ensemble_env.control.returns import ExactReturn, optimal_tilts
-from dp_ensemble_env.experiments.probes import recorded
-from dp_ensemble_env.experiments.runner import read_results
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.scenarios.build import programme
 from dp_ensemble_env.scenarios.front import SIGNS, believed, bulletins, front
@@ -95,20 +93,3 @@ def test_signs_are_shown_and_the_count_is_not():
     assert ExactReturn(twin)(optimal_tilts(twin)) == ExactReturn(model)(optimal_tilts(model))
     with pytest.raises(ValueError, match="unknown shown 'some'"):
         front(shown="some")
-
-
-def test_ppo_learns_from_memory_and_from_shares():
-    """At its library's defaults, on three seeds, above all plans without memory or shares: recorded and on the page."""
-    rows = read_results(DOCS / "memory.json")[1]
-    page = " ".join((DOCS / "model.md").read_text("utf-8").split())
-    scores = {}
-    for name, stack in (("front", 24), ("front (twin)", None), ("depot", None)):
-        of = [r for r in rows if r.cell.data == name and r.cell.settings["hyperparams"].get("frame_stack") == stack]
-        assert len({row.cell.seed for row in of}) == 3
-        scores[name] = [row.made[0].score for row in of]
-    ceilings = {name: recorded(name)[0].blind for name in ("front", "depot")}
-    assert min(scores["front"]) >= 65 > ceilings["front"] and min(scores["depot"]) > ceilings["depot"]
-    assert f"PPO then reaches {np.mean(scores['front']):.0f} in" in page
-    assert f"and {np.mean(scores['front (twin)']):.0f} on the twin" in page
-    assert f"PPO reaches {np.mean(scores['depot']):.0f}; the best plan that ignores the shares" in page
-    assert f"scores {ceilings['depot']:.0f}." in page

@@ -63,16 +63,6 @@ def test_the_penalty_can_be_stated_per_kw():
             DaySettings(**settings)
 
 
-def test_copies_are_counted_only_if_asked_for():
-    one, ten = (metered_day(office(), EVENT, DaySettings(loads=n)) for n in (1, 10))
-    np.testing.assert_array_equal(one.model.default, ten.model.default)
-    np.testing.assert_allclose(ten.model.event.baseline_kw, 10 * one.model.event.baseline_kw)
-    assert (one.model.buildings, ten.model.buildings) == (1, 10)
-    assert "itself" in one.notes[0] and "10 copies" in ten.notes[0]
-    shared = metered_day(office(), EVENT, DaySettings(loads=10, profile="aggregate"))
-    np.testing.assert_allclose(shared.path.kw, one.path.kw / 10)
-
-
 def test_failed_days_and_holidays_are_left_out_of_forecast_and_baseline():
     series = office()
     days = series.times.astype("datetime64[D]")

@@ -1,13 +1,10 @@
 """Air conditioners: the physics of rooms, the owners' habits, what each weather is worth, and what the probes leave."""
 
-import itertools
-
 import numpy as np
 import pytest
 
 from dp_ensemble_env import scenarios
 from dp_ensemble_env.scenarios import thermostats as th
-from dp_ensemble_env.scenarios.build import settled
 
 ROOMS, OFF, ON, BOOST = len(th.TEMPERATURES), 0, 1, 2
 
@@ -32,27 +29,6 @@ def test_a_step_is_the_integral_of_the_heat_balance(mode):
     expected = [integrated(x, 33.0, th.MODE_KW[mode]) for x in th.TEMPERATURES[inside]]
     np.testing.assert_allclose((block @ th.TEMPERATURES)[inside], expected, atol=2e-5)
     assert (np.count_nonzero(block, axis=1) <= 2).all()
-
-
-def test_nature_is_a_mixture_of_homes():
-    start = np.flatnonzero(th.TEMPERATURES == 24.0)[0]
-    drops = {
-        (x, y): 24.0 - th.room(30.0, BOOST, th.RESISTANCE * x, th.CAPACITY * y)[start] @ th.TEMPERATURES
-        for x, y in itertools.product(th.SPREAD, repeat=2)
-    }
-    assert drops[1.0, 0.8] > 1.2 * drops[1.0, 1.0] > 1.4 * drops[1.0, 1.2]  # a light home cools faster
-    assert drops[1.2, 1.0] > drops[0.8, 1.0]  # and so does one that lets less heat in
-    mixed = th.rooms(30.0)[BOOST * ROOMS + start, BOOST * ROOMS :]
-    assert 24.0 - mixed @ th.TEMPERATURES == pytest.approx(np.mean(list(drops.values())))
-
-
-def test_the_duty_cycle_carries_off_the_heat_that_comes_in():
-    behaviour, nature, outdoors = th.Habits(impatience=0.0).behaviour(), th.rooms(32.0), 32.0
-    spread = settled(behaviour, [nature], np.eye(len(nature))[5], 3000)
-    mean = spread @ np.tile(th.TEMPERATURES, 3)
-    power = spread @ np.repeat(th.MODE_KW, ROOMS)
-    assert 22.0 < mean < 23.0
-    assert power == pytest.approx((outdoors - mean) / (th.RESISTANCE * th.COP), rel=0.03)
 
 
 def test_a_thermostat_has_hysteresis_and_a_decision_keeps_the_temperature():

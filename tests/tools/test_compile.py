@@ -9,8 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv, step
-from dp_ensemble_env.envs.precompile import precompile
+from dp_ensemble_env.envs import EnsembleEnv, EnsembleVectorEnv, precompile, step
 
 CODE = """
 import sys, warnings

@@ -1,12 +1,16 @@
-r"""Compiled loops behind the sampled average of policies and its costs.
+r"""Averages of policies over private matrices, sampled and exact, and what sampled policies cost.
 
-Let :math:`w_t = \tilde z_t / z_t` be a sample's desirability in units of the unperturbed one. Then
+**Sampled.** Let :math:`w_t = \tilde z_t / z_t` be a sample's desirability in units of the unperturbed one. Then
 
 .. math:: w_t[b] = \sum_a \frac{\tilde P[b,a]}{P[b,a]}\;\pi_t[b,a]\;w_{t+1}[a]
 
 and the terms of the sum, divided by it, are the sample's policy: no exponential and no logarithm per sample. Samples go
 through in blocks, so memory does not grow with their number. Should a product underflow, which takes a spread of
 hundreds of nats, the same draws are repeated and solved in logarithms.
+
+**Exact**, one integral a row. With :math:`\Pi(s) = \prod_\nu(1+sz[\nu])^{-kP[\nu]}` the integrands of `average_policy`
+add up to :math:`-d\Pi/ds`. Hence integrating up to `s` leaves exactly :math:`\Pi(s)` undistributed, which gives both
+limits of integration, and, once :math:`s z \gg 1` for every entry, the remainder is shared in proportion to :math:`P`.
 """
 
 from __future__ import annotations
@@ -16,8 +20,8 @@ import math
 import numpy as np
 from numpy.random import Generator
 
+from dp_ensemble_env.control.kernel import LogKernel, Solution
 from dp_ensemble_env.control.loops import Floats, Ints, backward
-from dp_ensemble_env.control.lsmdp import LogKernel, Solution
 from dp_ensemble_env.tools.compile import njit
 
 #: Samples that share a pass: enough for the vector units, few enough for the cache.
@@ -39,7 +43,7 @@ def average_sampled(
     if not good:
         rng.bit_generator.state = before
         total[:] = 0.0
-        average_logs(rng, kernel.indptr, kernel.indices, p, scaled[None], k, samples, total)
+        average_logs(rng, kernel.indptr, kernel.indices, p, scaled, k, samples, total)
     return total / samples
 
 
@@ -63,11 +67,22 @@ def sampled_costs(
     """Return the samples' sums of cost and of cost squared in nats, exact and as in the paper, each (2, T, n)."""
     sums, squares = np.zeros((2, 2, len(policy), kernel.n_states))
     rows, p = (kernel.indptr, kernel.indices), np.exp(kernel.log_values[0])
-    _sample_costs(rng, *rows, p, scaled[None], k, samples, log_z, policy, sums, squares)
+    _sample_costs(rng, *rows, p, scaled, k, samples, log_z, policy, sums, squares)
     return sums, squares
 
 
-# ------------------------------------------------------------------ compiled
+def average_exact(kernel: LogKernel, tilt: Floats, k: float, contexts: bool = False) -> Floats:
+    """E[policy] by quadrature on the nonzeros, shape ([c,] T, nnz), holding the tilt (T, [c,] m), log z, fixed."""
+    nodes, weights = np.polynomial.legendre.leggauss(16)
+    layers = np.swapaxes(tilt, 0, 1) if contexts else tilt[None]
+    out = np.zeros((*layers.shape[:2], len(kernel.indices)))
+    for w, layer in enumerate(layers):
+        log_p = kernel.log_values[w if len(kernel.log_values) > 1 else 0]
+        _average_integral(kernel.indptr, kernel.indices, log_p, np.ascontiguousarray(layer), k, nodes, weights, out[w])
+    return out if contexts else out[0]
+
+
+# ------------------------------------------------------------------ compiled: samples
 @njit(cache=True, nogil=True, error_model="numpy")
 def _average_linear(
     rng: Generator, indptr: Ints, indices: Ints, p: Floats, policy: Floats, k: float, samples: int, total: Floats
@@ -146,17 +161,15 @@ def average_logs(
     """Sum the samples' policies, each solved by the log-domain recursion."""
     horizon, nnz = total.shape
     ratio = np.empty((p.shape[0], nnz, _BLOCK))  # log(private / true)
-    logs, log_p = np.empty((1, p.shape[0], nnz)), np.log(p)  # log(private) of one sample, a batch for `backward`
-    log_z, policy = np.empty((1, horizon + 1, indptr.size - 1)), np.empty((1, horizon, nnz))  # the sample's own
-    constants, one = gamma_constants(p, k), np.ones(1)
+    log_p, constants = np.log(p), gamma_constants(p, k)
+    log_z, policy = np.empty((horizon + 1, indptr.size - 1)), np.empty((horizon, nnz))  # the sample's own
     done = 0
     while done < samples:
         size = min(_BLOCK, samples - done)
         draw_log_ratios(rng, indptr, p, constants, size, ratio)
         for s in range(size):
-            logs[0] = log_p + ratio[:, :, s]
-            backward(indptr, indices, logs, scaled, one, log_z, policy)
-            total += policy[0]
+            backward(indptr, indices, log_p + ratio[:, :, s], scaled, 1.0, log_z, policy)
+            total += policy
         done += size
 
 
@@ -182,26 +195,24 @@ def _sample_costs(
     horizon, nnz = policy_true.shape
     n = indptr.size - 1
     ratio = np.empty((p.shape[0], nnz, 1))  # log(private / true); one sample at a time, as each needs its own log z
-    logs, log_p = np.empty((1, p.shape[0], nnz)), np.log(p)  # log(private)
-    log_z, policy = np.empty((1, horizon + 1, n)), np.empty((1, horizon, nnz))
-    constants, one = gamma_constants(p, k), np.ones(1)
+    log_p, constants = np.log(p), gamma_constants(p, k)
+    log_z, policy = np.empty((horizon + 1, n)), np.empty((horizon, nnz))
     later, cost = np.empty(n), np.empty(n)  # exact cost by state, from time t + 1 on and from t on
     for _ in range(samples):
         draw_log_ratios(rng, indptr, p, constants, 1, ratio)
-        logs[0] = log_p + ratio[:, :, 0]
-        backward(indptr, indices, logs, scaled, one, log_z, policy)
+        backward(indptr, indices, log_p + ratio[:, :, 0], scaled, 1.0, log_z, policy)
         later[:] = 0.0
         for t in range(horizon - 1, -1, -1):
             layer = ratio[t if p.shape[0] > 1 else 0, :, 0]
             for b in range(n):
                 divergence, follow, drift = 0.0, 0.0, 0.0
-                excess = log_z[0, t, b] - log_z_true[t, b]  # log w_t[b]
+                excess = log_z[t, b] - log_z_true[t, b]  # log w_t[b]
                 for e in range(indptr[b], indptr[b + 1]):
-                    q = policy[0, t, e]
+                    q = policy[t, e]
                     if q > 0.0:
                         a = indices[e]
                         # log(policy/optimal) = log(private/true) + log w_{t+1}[a] - log w_t[b]
-                        divergence += q * (layer[e] + (log_z[0, t + 1, a] - log_z_true[t + 1, a]) - excess)
+                        divergence += q * (layer[e] + (log_z[t + 1, a] - log_z_true[t + 1, a]) - excess)
                         drift += q * layer[e]
                         follow += q * later[a]
                 cost[b] = max(divergence, 0.0) + follow
@@ -318,3 +329,65 @@ def _is_certain(p: Floats, start: int, stop: int) -> bool:
     for e in range(start, stop):
         possible += p[e] > 0.0
     return possible == 1
+
+
+# ------------------------------------------------------------------ compiled: integrals
+@njit(cache=True, nogil=True, error_model="numpy")
+def _softplus(x: float) -> float:
+    """log(1 + e^x)."""
+    return x + math.log1p(math.exp(-x)) if x > 0.0 else math.log1p(math.exp(x))
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _average_integral(
+    indptr: Ints, indices: Ints, log_p: Floats, log_z: Floats, k: float, nodes: Floats, weights: Floats, out: Floats
+) -> None:
+    """Fill `out` (T, nnz) by Gauss-Legendre panels in u = log s, from where nothing is distributed to where all is.
+
+    `log_p` (1 or T, nnz) holds the default, `log_z` (T, n) the desirability that each step leads to; `nodes` and
+    `weights` are those of the interval [-1, 1].
+    """
+    n = indptr.size - 1
+    log_k = math.log(k)
+    for t in range(out.shape[0]):
+        row = log_p[t if log_p.shape[0] > 1 else 0]
+        for b in range(n):
+            start, stop = indptr[b], indptr[b + 1]
+            top, bottom = -np.inf, np.inf  # of log z over the row's successors; z is taken in units of exp(top)
+            for e in range(start, stop):
+                if row[e] > -np.inf:
+                    top = max(top, log_z[t, indices[e]])
+                    bottom = min(bottom, log_z[t, indices[e]])
+            mean = 0.0  # sum of P z: the integrand begins to matter where s is about 1 / (k mean)
+            for e in range(start, stop):
+                mean += math.exp(row[e] + log_z[t, indices[e]] - top)
+            left = -log_k - math.log(mean) - 38.0  # 1 - Pi(s) < e^-38 below
+            end = top - bottom + 38.0  # every s z > e^38 above
+            panels = max(1, int(math.ceil((end - left) / 1.5)))
+            width = (end - left) / panels
+            remaining = 1.0  # Pi(s), what the panels so far have not distributed
+            for panel in range(panels):
+                for q in range(nodes.size):
+                    u = left + width * (panel + 0.5 * (nodes[q] + 1.0))
+                    log_product = 0.0
+                    for e in range(start, stop):
+                        log_product += k * math.exp(row[e]) * _softplus(u + log_z[t, indices[e]] - top)
+                    for e in range(start, stop):
+                        x = u + log_z[t, indices[e]] - top
+                        value = math.exp(log_k + row[e] + x - _softplus(x) - log_product)
+                        out[t, e] += 0.5 * width * weights[q] * value  # ds = s du is in the value
+                edge = left + width * (panel + 1)
+                log_product = 0.0
+                for e in range(start, stop):
+                    log_product += k * math.exp(row[e]) * _softplus(edge + log_z[t, indices[e]] - top)
+                remaining = math.exp(-log_product)
+                if remaining < 1e-18:
+                    break
+            total = 0.0
+            for e in range(start, stop):  # the tail, shared in proportion to P
+                out[t, e] += remaining * math.exp(row[e])
+                total += out[t, e]
+            # The panels add up to one but for rounding, and a dominant entry may pass it. No term of a
+            # floating-point sum of nonnegative terms exceeds the sum, so these quotients lie in [0, 1].
+            for e in range(start, stop):
+                out[t, e] /= total

@@ -1,4 +1,4 @@
-"""The game without a surface, on a page, in a window and on the command line."""
+"""The game itself, on a page and on the command line."""
 
 import http.client
 import json
@@ -12,7 +12,6 @@ from dp_ensemble_env.cli import main
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.play import Game
 from dp_ensemble_env.play.server import PlayServer
-from dp_ensemble_env.play.window import has_display, play
 
 
 # ------------------------------------------------------------------ the game
@@ -52,13 +51,7 @@ def test_the_score_is_that_of_the_environment():
 
 @pytest.mark.parametrize(
     ("price", "words"),
-    [
-        (2, r"must lie in \[-1, 1\], got 2"),
-        (float("nan"), "a number"),
-        ("high", "a number"),
-        (True, "a number"),
-        (None, "a number"),
-    ],
+    [(2, r"must lie in \[-1, 1\], got 2"), (float("nan"), "a number"), ("high", "a number"), (True, "a number")],
 )
 def test_a_bad_price_is_one_sentence_and_changes_nothing(price, words):
     game = Game("spot")
@@ -93,7 +86,7 @@ def test_page_and_prices(server):
     base = f"/{server.token}/"
     status, page = ask(server, "GET", base)
     assert status == 200 and "Set the price" in page and "%%" not in page and server.token not in page
-    assert json.loads(ask(server, "POST", base + "new", "{}")[1])["time"] == 0
+    assert json.loads(ask(server, "POST", base + "new", "{}")[1])["time"] == 0 and server.game.seed == 1
     status, text = ask(server, "POST", base + "step", json.dumps({"price": 0.5}))
     assert status == 200 and json.loads(text)["prices"] == [0.5]
     assert json.loads(ask(server, "GET", base + "state")[1])["time"] == 1
@@ -113,43 +106,6 @@ def test_nobody_enters_without_the_secret(server):
     for host in ("evil.example", f"evil.example:{server.server_port}"):  # a name that was made to lead here
         assert ask(server, "GET", f"/{server.token}/", host=host)[0] == 404
     assert server.server_address[0] == "127.0.0.1" and len(server.token) > 20
-
-
-# ------------------------------------------------------------------ the window
-def test_window_takes_prices_by_key_mouse_and_clock(monkeypatch):
-    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
-    import pygame
-
-    pygame.display.init()
-    made = []
-
-    def make(seed):
-        made.append(Game("spot", seed=seed, render_mode="rgb_array"))
-        for key in (pygame.K_UP, pygame.K_RIGHT, pygame.K_RETURN):
-            pygame.event.post(pygame.event.Event(pygame.KEYDOWN, key=key))
-        pygame.event.post(pygame.event.Event(pygame.MOUSEBUTTONDOWN, pos=(0, 600), button=1))
-        pygame.event.post(pygame.event.Event(pygame.KEYDOWN, key=pygame.K_SPACE))
-        if len(made) == 1:
-            pygame.event.post(pygame.event.Event(pygame.KEYDOWN, key=pygame.K_r))
-        return made[-1]
-
-    pygame.display.set_mode((10, 10))
-    game = play(make, frames=3)
-    assert len(made) == 2 and game is made[1]
-    assert [one.prices for one in made] == [pytest.approx([0.25, -1.0])] * 2
-    pygame.display.init()
-    pygame.display.set_mode((10, 10))
-    timed = play(lambda seed: Game("spot", seed=seed, render_mode="rgb_array"), seconds=1e-6, frames=2)
-    assert timed.prices == [0.0, 0.0]
-
-
-def test_a_window_needs_a_display(monkeypatch):
-    monkeypatch.setattr("sys.platform", "linux")
-    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
-        monkeypatch.delenv(name, raising=False)
-    assert not has_display()
-    monkeypatch.setenv("DISPLAY", ":0")
-    assert has_display()
 
 
 # ------------------------------------------------------------------ the command

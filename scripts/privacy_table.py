@@ -27,7 +27,7 @@ from dp_ensemble_env import scenarios
 from dp_ensemble_env.agents import make_agent, register_agent
 from dp_ensemble_env.experiments import runner
 from dp_ensemble_env.experiments.backends import Place
-from dp_ensemble_env.experiments.regret import sample_matrix
+from dp_ensemble_env.experiments.deployment import sample_matrix
 from dp_ensemble_env.experiments.runner import Cell, Row, Store, Supplies
 from dp_ensemble_env.privacy import mechanism
 from dp_ensemble_env.privacy.mechanisms.adaptive import FLOORS

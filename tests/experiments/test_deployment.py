@@ -8,7 +8,14 @@ from helpers import deployed, random_chain, switches
 
 from dp_ensemble_env.agents import make_agent
 from dp_ensemble_env.envs import EnsembleEnv
-from dp_ensemble_env.experiments.regret import HEADINGS, PARTS, Regret, mean_regret, sample_matrix, split_regret
+from dp_ensemble_env.experiments.deployment import (
+    PARTS,
+    REGRET_HEADINGS,
+    Regret,
+    mean_regret,
+    sample_matrix,
+    split_regret,
+)
 from dp_ensemble_env.privacy import PrivacyLedger, mechanism
 from dp_ensemble_env.reporting.plots import plot_regrets
 from dp_ensemble_env.scenarios.problem import draw_release, simulated
@@ -56,7 +63,7 @@ def test_mean_and_picture(campus, tmp_path):
     rows = [split_regret(campus, mechanism("dirichlet:k=20").release(campus.default, seed)) for seed in range(2)]
     mean = mean_regret("k = 20", rows)
     assert mean.privacy == pytest.approx((rows[0].privacy + rows[1].privacy) / 2)
-    assert mean.cells()[0] == "k = 20" and len(mean.cells()) == len(HEADINGS) and mean.cells()[-1] == "none"
+    assert mean.cells()[0] == "k = 20" and len(mean.cells()) == len(REGRET_HEADINGS) and mean.cells()[-1] == "none"
     assert mean.to_dict()["epsilon"] is None
     assert plot_regrets([mean, *rows], tmp_path / "regret.png").stat().st_size > 5000
 

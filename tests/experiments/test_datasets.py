@@ -138,20 +138,6 @@ def test_episodes_of_a_data_set(mode: str) -> None:
     assert make_dataset.playable("standard", mode) == (mode in ("tilt", "policy"))
 
 
-def test_tilts_of_a_learner_are_played_as_policies() -> None:
-    """Noise added to policies must not change which tilt of which context they are."""
-    model = general_model("everything")
-    envs, tilts = (EnsembleVectorEnv(20, model, action=mode, autoreset_mode="DISABLED") for mode in ("policy", "tilt"))
-    agent = make_agent("standard", tilts)
-    played = make_dataset.Tilting(agent, model)
-    one, two = envs.reset(seed=0)[0], tilts.reset(seed=0)[0]
-    for _ in range(T):
-        one, reward, _, _, _ = envs.step(played.predict(one)[0])
-        two, same, _, _, _ = tilts.step(agent.predict(two)[0])
-        np.testing.assert_allclose(reward, same, atol=1e-4)
-        np.testing.assert_allclose(one, two, atol=1e-5)
-
-
 def test_data_sets_name_scenarios() -> None:
     assert make_dataset.is_named(ProblemSettings(scenario="campus-day", instance=2))
     assert not make_dataset.is_named(ProblemSettings(scenario="campus-day", loads=7))

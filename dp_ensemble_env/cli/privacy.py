@@ -299,7 +299,7 @@ class Frontier:
     --------
       dp-ensemble privacy frontier --participants 1000 --epsilons 1 4
       dp-ensemble privacy frontier --instances 0 1 2 --heterogeneity 30 8 \
-          --mechanisms gaussian laplace posterior dirichlet
+          --mechanisms gaussian laplace posterior
     """
 
     study: FrontierSettings = FrontierSettings(

@@ -43,7 +43,7 @@ from dp_ensemble_env.envs.ensemble import EnsembleEnv
 from dp_ensemble_env.experiments.croissant import describe_folder, write_description
 from dp_ensemble_env.experiments.deployment import deploy
 from dp_ensemble_env.model import EnsembleModel
-from dp_ensemble_env.reporting.score import start_values
+from dp_ensemble_env.reporting.score import score, start_values
 from dp_ensemble_env.reporting.tables import number_text
 from dp_ensemble_env.scenarios.problem import READING, Problem, ProblemSettings, draw_release
 from dp_ensemble_env.tools.console import Monitor
@@ -245,8 +245,7 @@ def take_turns(starts: list[int], turn: list[str]) -> list[str]:
 
 def episodes_score(episodes: list[dict[str, Any]], model: EnsembleModel) -> float:
     """Score the mean return of episodes: 100 times Minari's normalized score."""
-    low, high = start_values(model)
-    return 100.0 * (float(np.mean([sum(one["rewards"]) for one in episodes])) - low) / (high - low)
+    return score(float(np.mean([sum(one["rewards"]) for one in episodes])), *start_values(model))
 
 
 # ------------------------------------------------------------------ storage
@@ -404,10 +403,10 @@ def make_datasets(
         monitor.stage(f"{kind}: writing")
         store(target.root, ids[kind], episodes, behaviours, env, facts, describe(kind, settings, facts))
         if say is not None:
-            score = number_text(facts["episodes_score"], 1)
+            reached = number_text(facts["episodes_score"], 1)
             distinct = facts["distinct_episodes"]
             where = "score" if core.release is None else "score on the release"
-            say(f"{ids[kind]}: {settings.episodes} episodes, {distinct} distinct, {where} {score}")
+            say(f"{ids[kind]}: {settings.episodes} episodes, {distinct} distinct, {where} {reached}")
     best = "standard" if playable("standard", settings.action) else "best-price"
     if say is not None and core.release is not None:  # for the owner of the data: it stands in no data set
         say(f"The best plan on the release ({best}): {deploy(make_agent(best, env), core, problem.model)}")

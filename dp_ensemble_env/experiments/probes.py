@@ -84,11 +84,6 @@ class Probes:
     #: Best tilts by time, what is shown, and a memory, for each memory that the scenario describes.
     ladder: dict[str, float] = field(default_factory=dict)
 
-    @property
-    def constant(self) -> float:
-        """Best constant action of the modes whose units do not follow time and context."""
-        return max(self.modes[name].constant for name in ("tilt", "policy"))
-
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers and words."""
         modes = {name: {key: plain(x) for key, x in mode._asdict().items()} for name, mode in self.modes.items()}

@@ -36,36 +36,14 @@ OWNER_WORDS = (
 #: Packages whose versions a result is kept with.
 _PACKAGES = "numpy scipy numba gymnasium matplotlib dp-accounting torch stable-baselines3 sb3-contrib optuna".split()
 #: What a page marks, and the term of the glossary that explains it. Words of everyday English are left alone.
-MARKED = {
-    "score": "score",
-    "scores": "score",
-    "release": "release",
-    "releases": "release",
-    "released": "release",
-    "deployed": "deployed",
-    "without data": "without data",
-    "without any data": "without data",
-    "ε": "epsilon",
-    "δ": "delta",
-    "k": "concentration",
-    "tilt": "tilt",
-    "tilts": "tilt",
-    "participant": "participant",
-    "participants": "participant",
-    "customer baseline": "baseline",
-    "discomfort": "discomfort",
-    "set-point": "set-point",
-    "set-points": "set-point",
-    "rebound": "rebound",
-    "performance factor": "performance factor",
-    "adjacency": "adjacency",
-    "behaviour": "behaviour",
-    "mechanism": "mechanism",
-    "policy": "policy",
-    "policies": "policy",
-    "nature": "nature",
-    "instances": "instance",
-}
+_TERMS = (
+    "adjacency behaviour deployed discomfort mechanism nature participant policy rebound release score set-point tilt"
+).split()
+MARKED = {term: term for term in (*_TERMS, "performance factor", "without data")} | {
+    **{f"{term}s": term for term in ("instance", "participant", "release", "score", "set-point", "tilt")},
+    "released": "release", "policies": "policy", "without any data": "without data", "customer baseline": "baseline",
+    "ε": "epsilon", "δ": "delta", "k": "concentration",
+}  # fmt: skip
 _WORDS = "|".join(sorted(map(re.escape, MARKED), key=len, reverse=True))
 _FOUND = re.compile(rf"(?<![\w&;-])({_WORDS})(?![\w-])", re.IGNORECASE)
 

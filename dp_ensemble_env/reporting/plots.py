@@ -130,7 +130,7 @@ def plot_frontier(points: Sequence[Any], path: Path) -> Path:
         for axes, name in zip(row, names, strict=True):
             mine = sorted((p for p in points if (_case(p), p.mechanism) == (case, name)), key=lambda p: p.epsilon)
             for number, colour in zip(numbers, cycle(NAMED.values()), strict=False):
-                line = [p for p in mine if p.participants == number and p.reached]
+                line = [p for p in mine if p.participants == number]
                 about: dict[str, Any] = {"color": colour, "marker": "o", "ms": 3, "label": f"{number:,} participants"}
                 axes.plot([p.epsilon for p in line], [p.mean for p in line], **about)
             axes.axhline(mine[0].public, color=BLACK, ls="--", lw=1.2, label="plan without data, ε = 0")

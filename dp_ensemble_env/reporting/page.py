@@ -39,11 +39,10 @@ _PACKAGES = "numpy scipy numba gymnasium matplotlib dp-accounting torch stable-b
 _TERMS = (
     "adjacency behaviour deployed discomfort mechanism nature participant policy rebound release score set-point tilt"
 ).split()
-MARKED = {term: term for term in (*_TERMS, "performance factor", "without data")} | {
-    **{f"{term}s": term for term in ("instance", "participant", "release", "score", "set-point", "tilt")},
-    "released": "release", "policies": "policy", "without any data": "without data", "customer baseline": "baseline",
-    "ε": "epsilon", "δ": "delta", "k": "concentration",
-}  # fmt: skip
+MARKED = {term: term for term in (*_TERMS, "performance factor", "without data")}
+MARKED |= {f"{term}s": term for term in ("instance", "participant", "release", "score", "set-point", "tilt")}
+MARKED |= {"released": "release", "policies": "policy", "without any data": "without data"}
+MARKED |= {"ε": "epsilon", "δ": "delta", "k": "concentration", "customer baseline": "baseline"}
 _WORDS = "|".join(sorted(map(re.escape, MARKED), key=len, reverse=True))
 _FOUND = re.compile(rf"(?<![\w&;-])({_WORDS})(?![\w-])", re.IGNORECASE)
 

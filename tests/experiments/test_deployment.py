@@ -53,12 +53,6 @@ def test_a_loss_with_nature_and_contexts_is_split_without_a_rest():
     assert found.without_data == pytest.approx(guessed, abs=1e-6)
 
 
-def test_nothing_is_lost_where_there_is_nothing_to_lose(campus):
-    exact = split_regret(campus, mechanism("dirichlet:k=1e12").release(campus.default, 0))
-    assert exact.sampling == pytest.approx(0.0, abs=1e-9) and exact.learning == 0.0
-    assert exact.privacy == pytest.approx(0.0, abs=1e-4) and exact.score == pytest.approx(100.0, abs=1e-4)
-
-
 def test_mean_and_picture(campus, tmp_path):
     rows = [split_regret(campus, mechanism("dirichlet:k=20").release(campus.default, seed)) for seed in range(2)]
     mean = mean_regret("k = 20", rows)
@@ -80,6 +74,5 @@ def test_the_cents_of_the_table_add_up():
 
 def test_every_split_says_what_its_release_spent(campus):
     release = PrivacyLedger().release(mechanism("dirichlet:k=50,floor=0.05"), campus.default, 0)
-    found = split_regret(campus, release)
-    assert found.epsilon == pytest.approx(PrivacyLedger().record(release).spent(1e-6)) and 12 < found.epsilon < 13
+    assert split_regret(campus, release).epsilon == pytest.approx(PrivacyLedger().record(release).spent(1e-6))
     assert split_regret(campus, mechanism("public").release(campus.default)).epsilon == 0.0

@@ -27,24 +27,23 @@ CHEAT = """
 import gc, json, pathlib
 import numpy as np
 from dp_ensemble_env import EnsembleModel
-from dp_ensemble_env.agents.base import ScheduleAgent
 
 def make(env):
     core = env.unwrapped
-    gc.collect()
-    found = [one for one in gc.get_objects() if isinstance(one, EnsembleModel)]
-    known = {one.fingerprint for one in (core.model, *found)}
-    plans = [core.optimal_policy for _ in range(1)] if core.release is not None else []
-    rows = [str(path) for path in pathlib.Path(".").rglob("*.json")]
-    told = {"models": sorted(known), "private": core.release is not None, "rows": rows, "caller": len(plans)}
-    pathlib.Path(FILE).open("a").write(json.dumps(told) + "\\n")
+    core.optimal_policy
+
+    def tell():
+        known = {one.fingerprint for one in (core.model, *gc.get_objects()) if isinstance(one, EnsembleModel)}
+        rows = [str(path) for path in pathlib.Path(".").rglob("*.json")]
+        told = {"models": sorted(known), "private": core.release is not None, "rows": rows}
+        pathlib.Path(FILE).open("a").write(json.dumps(told) + "\\n")
 
     class Cheat:
         def predict(self, observation, state=None, episode_start=None, deterministic=True):
-            more = [one for one in gc.get_objects() if isinstance(one, EnsembleModel)]
-            told["models"] = sorted({one.fingerprint for one in more} | known)
-            pathlib.Path(FILE).open("a").write(json.dumps(told) + "\\n")
+            tell()
             return np.zeros((len(observation), 1), np.float32), state
+
+    tell()
     return Cheat()
 """
 
@@ -74,15 +73,13 @@ def test_the_protocol_has_every_scenario_on_both_tracks_within_its_stages():
     assert all(c.training == 0 and c.instances == (c.seed,) and c.split == "test" for c in private)
     assert {c.privacy for c in private} == {None, GUESS, ADAPTIVE, release_by("adaptive", 4)} and len(private) == 20
     assert ppo[0].settings["hyperparams"] == {"n_envs": 8, "n_steps": 256} and not ppo[0].settings["tuned"]
-    seeds = [c.seed for c in planned if c.agent == "ppo" and c.action == "signals" and c.data == "spot"]
-    assert seeds == sorted(seeds)  # a run that is stopped is balanced
+    assert [c.seed for c in ppo] == sorted(c.seed for c in ppo)  # a run that is stopped is balanced
     knows = {(c.agent, c.privacy): c.knows for c in planned}
     assert knows["ppo", GUESS] == knows["without-data", None] == "nothing" and knows["blind", None] == "hindsight"
     assert {c.data for c in planned if c.agent == "rolling"} == {"feeder", "tracking", "depot"}
 
 
 def test_the_command_resumes_and_its_rows_can_be_recomputed(few, tmp_path, capsys, monkeypatch):
-    pytest.importorskip("matplotlib")
     asked = ["leaderboard", "--scenarios", "spot", "--output", str(tmp_path)]
     assert main([*asked, "--page", str(tmp_path / "page.md")]) == 0
     assert "Privacy at ε = 1 costs" in " ".join(capsys.readouterr().out.split())
@@ -191,10 +188,8 @@ def test_bad_requests_are_one_sentence(tmp_path, capsys):
         (["--scenarios", "spt"], "spot"),
         ([*submit, "--action", "prize"], "price"),
         ([*submit, "--cells", "9"], "cells"),
-        ([*submit, "--seeds", "0"], "seeds"),
         (submit, "a.py cannot be scored: ValueError: the file defines no agent"),
         (["--submit", "/nowhere.py", "--allow-code"], "cannot read"),
-        (["--address", "auto"], "--backend ray"),
         (["--from", "/nowhere.json"], "cannot read"),
     ):
         assert main(["leaderboard", *words]) == 2

@@ -9,6 +9,7 @@ import math
 
 import numpy as np
 import pytest
+from helpers import refuses
 
 from dp_ensemble_env.experiments import attacks
 from dp_ensemble_env.experiments.attacks import CONFIDENCE, CanarySettings, attack_participants, claim_of
@@ -142,7 +143,6 @@ def test_a_reused_stream_is_caught(monkeypatch):
 
 
 def test_bad_settings_are_refused():
-    for settings, sentence in (({"states": 9}, "states must be 3 to 8, got 9"), ({"draws": 50}, "draws"),
-                               ({"agents": 200, "releases": 100}, "agents=200 need as many releases")):  # fmt: skip
-        with pytest.raises(ValueError, match=sentence):
-            CanarySettings(**settings)
+    refuses("states must be 3 to 8, got 9", CanarySettings, states=9)
+    refuses("draws", CanarySettings, draws=50)
+    refuses("agents=200 need as many releases", CanarySettings, agents=200, releases=100)

@@ -47,8 +47,9 @@ def test_a_grid_is_balanced_and_spends_seeds_where_they_matter():
                 actions=("tilt", "policy"), seeds=("0-1", "7"))  # fmt: skip
     found, skipped = grid.cells(data_sets(["campus-event", "campus-event:1"]))
     assert [cell.seed for cell in found] == sorted(cell.seed for cell in found)
-    per = {(c.agent, c.action, c.privacy): [o.seed for o in found if o.data == c.data and (o.agent, o.action, o.privacy)
-            == (c.agent, c.action, c.privacy)] for c in found}  # fmt: skip
+    per: dict = {}
+    for c in (c for c in found if c.data == "campus-event"):
+        per.setdefault((c.agent, c.action, c.privacy), []).append(c.seed)
     assert per["standard", "tilt", None] == [0] and per["standard", "policy", SPEC] == [0, 1, 7]
     assert per["z-learning", "tilt", None] == [0, 1, 7] and ("z-learning", "policy", None) not in per
     assert ("taylor", "tilt", None) in per and ("taylor", "tilt", SPEC) not in per
@@ -58,10 +59,9 @@ def test_a_grid_is_balanced_and_spends_seeds_where_they_matter():
 
 def test_an_agent_is_written_with_its_settings():
     spec = AgentSpec.parse("ppo:action=price,steps=500,learning_rate=0.1,target=90")
-    made = spec.made("spot", "price", "mean-field")
-    assert spec.label == "ppo:learning_rate=0.1,target=90" and made["steps"] == 500
-    assert made["settings"]["target"] == 90 and made["settings"]["hyperparams"]["learning_rate"] == 0.1
-    assert made["settings"]["hyperparams"]["n_steps"] == 48  # the scenario's change
+    made, told = spec.made("spot", "price", "mean-field"), spec.made("spot", "price", "mean-field")["settings"]
+    assert spec.label == "ppo:learning_rate=0.1,target=90" and made["steps"] == 500 and told["target"] == 90
+    assert told["hyperparams"]["learning_rate"] == 0.1 and told["hyperparams"]["n_steps"] == 48  # the scenario's change
     assert AgentSpec.parse("ppo").made("campus-event", "price", "mean-field")["steps"] == 50_000
 
 
@@ -102,6 +102,8 @@ def test_every_output_is_there_and_agrees(tmp_path, capsys):
         assert [float(line["score"]), float(line["without_data"])] == pytest.approx([*row.scores, *row.without_data])
     page = (tmp_path / "compare.html").read_text()
     assert page.count("data:image/png;base64,") == 2 and "do not publish" not in page
+    opening = re.sub("<[^>]*>", "", page.split("<main")[1].split("<table")[0])
+    assert "standard leads with a score of 100" in opening and "without data" in opening
     before = lines(tmp_path)
     assert main([*words, "--seeds", "0-1", "--output", str(tmp_path), "--summary-only"]) == 0
     assert lines(tmp_path) == before

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -105,24 +105,15 @@ def deployed_score(model: EnsembleModel, release: Any) -> float:
 
 
 def measure(settings: FrontierSettings | None = None, monitor: Monitor | None = None) -> list[Point]:
-    """Measure every point of the frontier, exactly but for the draws."""
+    """Measure every point of the frontier, exactly but for the draws; fleets from small to large."""
     settings = FrontierSettings() if settings is None else settings
     monitor, found = Monitor() if monitor is None else monitor, []
+    most, days = max(settings.participants), settings.days
     monitor.stage("measuring", len(settings))
-    for point in points(settings):
-        found.append(point)
-        words = f"instance {point.instance}, kappa {_kappa(point.heterogeneity)}, {point.participants:,} participants"
-        monitor.advance(len(found), words)
-    return found
-
-
-def points(settings: FrontierSettings) -> Iterator[Point]:
-    """Yield the points one by one, fleets from small to large."""
     for instance, kappa in itertools.product(settings.instances, settings.spreads):
         model = scenarios.make(settings.scenario, instance=instance)
         public = deployed_score(model, public_guess(model))
         seed = [settings.seed, instance, 0 if math.isnan(kappa) else round(1000 * kappa)]
-        most, days = max(settings.participants), settings.days
         if math.isnan(kappa):
             everyone = scenarios.participants(settings.scenario, most, seed, days=days, instance=instance)
         else:
@@ -132,11 +123,14 @@ def points(settings: FrontierSettings) -> Iterator[Point]:
             for name, epsilon in itertools.product(settings.mechanisms, settings.epsilons):
                 rng = np.random.default_rng([*seed, number, *name.encode(), round(1000 * epsilon)])
                 drawn: Any = settings.mechanism(name, epsilon)
-                releases = (drawn.release(fleet, rng, **drawn.terms_of(model)) for _ in range(settings.draws))
+                terms = drawn.terms_of(model)
+                releases = (drawn.release(fleet, rng, **terms) for _ in range(settings.draws))
                 scores = [deployed_score(model, release) for release in releases]
                 mean, worst = float(np.mean(scores)), float(np.min(scores))
                 error = float(np.std(scores) / math.sqrt(max(len(scores) - 1, 1)))
-                yield Point(instance, kappa, number, name, epsilon, mean, worst, error, public)
+                found.append(Point(instance, kappa, number, name, epsilon, mean, worst, error, public))
+                monitor.advance(len(found), f"instance {instance}, kappa {_kappa(kappa)}, {number:,} participants")
+    return found
 
 
 # ------------------------------------------------------------------ as a table, as plain values

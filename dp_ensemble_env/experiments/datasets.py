@@ -40,13 +40,14 @@ from dp_ensemble_env.agents import Agent, evaluate, make_agent
 from dp_ensemble_env.envs import actions
 from dp_ensemble_env.envs import spec as portable
 from dp_ensemble_env.envs.ensemble import EnsembleEnv
-from dp_ensemble_env.experiments.croissant import describe_folder, write_description
+from dp_ensemble_env.experiments import croissant
 from dp_ensemble_env.experiments.deployment import deploy
 from dp_ensemble_env.model import EnsembleModel
 from dp_ensemble_env.reporting.score import score, start_values
 from dp_ensemble_env.reporting.tables import number_text
 from dp_ensemble_env.scenarios.problem import READING, Problem, ProblemSettings, draw_release
 from dp_ensemble_env.tools.console import Monitor
+from dp_ensemble_env.tools.files import write_json
 from dp_ensemble_env.tools.validation import check_choice, check_count, check_in_range
 
 #: What makes an environment whose model is in the description as numbers.
@@ -295,8 +296,8 @@ def store(
             dataset.storage.update_metadata(facts)
             dataset.storage.update_episode_metadata({"behaviour": name} for name in behaviours)
         made, target, former = Path(hidden, dataset_id), root / dataset_id, Path(hidden, "former")
-        about = describe_folder(made, dataset_id, description, len(episodes), (low, high), facts["episodes_score"])
-        write_description(made, about)
+        numbers = len(episodes), (low, high), facts["episodes_score"]
+        write_json(made / croissant.NAME, croissant.describe_folder(made, dataset_id, description, *numbers))
         for file in (one for one in made.rglob("*") if one.is_file()):
             with file.open("rb") as stream:
                 os.fsync(stream.fileno())

@@ -54,7 +54,8 @@ def test_with_nature_and_contexts_it_stands_beside_the_models_own_guess(general)
         if point.participants == 3:
             assert point.mean == pytest.approx(point.public)  # too few to hide in
         elif point.mechanism == "gaussian":
-            assert point.public + 1 < point.worst <= 100
+            assert point.public + 1 < point.worst < point.mean <= 100
+            assert point.standard_error == pytest.approx(point.mean - point.worst)  # of two draws
 
 
 def test_participants_that_a_scenario_describes_have_no_kappa(tmp_path):
